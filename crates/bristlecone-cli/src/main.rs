@@ -1,0 +1,3 @@
+//! The command-line tool of Bristlecone.
+
+fn main() {}

@@ -1,0 +1,121 @@
+//! The cells that persistent structures consist of. Every access names the medium, so one that
+//! bypasses it does not compile.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::medium::{Medium, Step, Witness};
+
+/// A type that may be laid over persistent bytes.
+///
+/// # Safety
+///
+/// The type is `repr(C)` or `repr(transparent)`, consists of [`Word`]s only, has no padding, and
+/// every bit pattern is a value of it.
+pub unsafe trait Persistent: Sized {}
+
+/// Eight bytes, aligned: the only unit that reaches the medium whole.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Word(AtomicU64);
+
+// SAFETY: a transparent atomic integer; any eight bytes are a value.
+unsafe impl Persistent for Word {}
+
+impl Word {
+    /// Loads; pairs with [`publish`](Self::publish).
+    #[inline(always)]
+    pub fn load<M: Medium>(&self, medium: &M) -> u64 {
+        medium.load(&self.0, Ordering::Acquire)
+    }
+
+    /// Stores without order: for data that a later publish makes reachable.
+    #[inline(always)]
+    pub fn store<M: Medium>(&self, medium: &M, value: u64) {
+        medium.store(&self.0, value, Ordering::Relaxed);
+    }
+
+    /// Stores the word that makes other data reachable; asks for the proof that it may.
+    #[inline(always)]
+    pub fn publish<M: Medium>(&self, medium: &M, value: u64, _proof: &impl Witness, step: Step) {
+        medium.publish(&self.0, value, step);
+    }
+
+    /// Replaces `current` by `new` if it stands there; asks for the proof that it may.
+    #[inline(always)]
+    pub fn publish_if<M: Medium>(
+        &self,
+        medium: &M,
+        current: u64,
+        new: u64,
+        _proof: &impl Witness,
+    ) -> Result<u64, u64> {
+        medium.compare_exchange(&self.0, current, new)
+    }
+}
+
+/// A fixed group of bytes, made of words.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Group<const WORDS: usize>([Word; WORDS]);
+
+// SAFETY: a transparent array of words.
+unsafe impl<const WORDS: usize> Persistent for Group<WORDS> {}
+
+impl<const WORDS: usize> Group<WORDS> {
+    /// The words of the group; byte `i` is byte `i % 8` (little-endian) of word `i / 8`.
+    #[inline(always)]
+    pub fn load<M: Medium>(&self, medium: &M) -> [u64; WORDS] {
+        std::array::from_fn(|i| self.0[i].load(medium))
+    }
+
+    /// Stores every word.
+    #[inline(always)]
+    pub fn store<M: Medium>(&self, medium: &M, words: [u64; WORDS]) {
+        for (cell, word) in self.0.iter().zip(words) {
+            cell.store(medium, word);
+        }
+    }
+
+    /// Stores one byte. The caller is the only writer of the group.
+    #[inline(always)]
+    pub fn store_byte<M: Medium>(&self, medium: &M, index: usize, byte: u8) {
+        let cell = &self.0[index / 8];
+        let shift = index % 8 * 8;
+        let word = cell.load(medium) & !(0xff << shift) | u64::from(byte) << shift;
+        cell.store(medium, word);
+    }
+}
+
+/// Copies bytes into words, the last one padded with zeros. The copy is not atomic: publish what
+/// points to it only once it is durable.
+///
+/// # Panics
+///
+/// If `to` is shorter than `bytes`.
+pub fn write_bytes<M: Medium>(medium: &M, to: &[Word], bytes: &[u8]) {
+    assert!(to.len() >= bytes.len().div_ceil(8), "a copy beyond its slot");
+    for (cell, piece) in to.iter().zip(bytes.chunks(8)) {
+        let mut word = [0; 8];
+        word[..piece.len()].copy_from_slice(piece);
+        cell.store(medium, u64::from_le_bytes(word));
+    }
+}
+
+/// Appends `len` bytes that stand in `from` to `to`.
+///
+/// # Panics
+///
+/// If `from` is shorter than `len` bytes.
+pub fn read_bytes<M: Medium>(medium: &M, from: &[Word], len: usize, to: &mut Vec<u8>) {
+    assert!(from.len() >= len.div_ceil(8), "a read beyond its slot");
+    to.reserve(len);
+    let mut left = len;
+    for cell in from {
+        if left == 0 {
+            break;
+        }
+        let take = left.min(8);
+        to.extend_from_slice(&cell.load(medium).to_le_bytes()[..take]);
+        left -= take;
+    }
+}

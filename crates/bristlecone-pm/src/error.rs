@@ -1,0 +1,141 @@
+//! The one error type of Bristlecone.
+
+use std::path::PathBuf;
+
+/// Why an operation could not be done. Each says what to do about it, in one line.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A system call failed.
+    #[error("{doing}: {source}")]
+    Io {
+        /// What was being done, with the path where there is one.
+        doing: String,
+        /// The system's answer.
+        #[source]
+        source: std::io::Error,
+    },
+    /// There is no pool at this path.
+    #[error("no pool at {}: create it first", path.display())]
+    NotFound {
+        /// The path asked for.
+        path: PathBuf,
+    },
+    /// Something is at this path already.
+    #[error("{} exists already: choose another path or open it", path.display())]
+    Exists {
+        /// The path asked for.
+        path: PathBuf,
+    },
+    /// The file is not a Bristlecone pool.
+    #[error("{} is not a Bristlecone pool", path.display())]
+    NotAPool {
+        /// The path asked for.
+        path: PathBuf,
+    },
+    /// The pool was written by a newer version of Bristlecone.
+    #[error("the pool needs {needs}, which this version does not know: open it with a newer version")]
+    Newer {
+        /// The format version or the feature flags found.
+        needs: String,
+    },
+    /// The pool contradicts itself.
+    #[error("the pool is corrupted: {what} at {location}; see `bristlecone check`")]
+    Corrupted {
+        /// What is wrong.
+        what: String,
+        /// Where: a byte offset or the name of a structure.
+        location: String,
+    },
+    /// Another process, or another handle of this one, has the pool open.
+    #[error("the pool is in use{}: close it there first", pid.map(|p| format!(" by process {p}")).unwrap_or_default())]
+    InUse {
+        /// The holder, where it is known.
+        pid: Option<u32>,
+    },
+    /// The pool has no room left. Reads, removals and updates in place go on.
+    #[error("the pool is full: remove something, or create a larger one (its maximum is {max_bytes} bytes)")]
+    PoolFull {
+        /// The maximum given at creation.
+        max_bytes: u64,
+    },
+    /// The file system has no room left for the pool to grow.
+    #[error("the file system is full: free some space (growing the pool to {bytes} bytes failed)")]
+    MediumFull {
+        /// The size asked for.
+        bytes: u64,
+    },
+    /// No tree of this name.
+    #[error("no tree named {name:?} in this pool")]
+    NoSuchTree {
+        /// The name asked for.
+        name: String,
+    },
+    /// The tree exists already.
+    #[error("a tree named {name:?} exists already")]
+    TreeExists {
+        /// The name asked for.
+        name: String,
+    },
+    /// The tree is open elsewhere in this process and cannot be dropped or opened again.
+    #[error("the tree {name:?} is in use: drop its handles first")]
+    TreeInUse {
+        /// The tree's name.
+        name: String,
+    },
+    /// The tree was created with other types, another design or other options.
+    #[error("the tree {name:?} has {what} {found}, not {asked}")]
+    Mismatch {
+        /// The tree's name.
+        name: String,
+        /// Which of its properties.
+        what: &'static str,
+        /// What it was created with.
+        found: String,
+        /// What the caller asked for.
+        asked: String,
+    },
+    /// A parameter is outside its range.
+    #[error("{what}")]
+    Invalid {
+        /// What is wrong, and what would be right.
+        what: String,
+    },
+    /// A key or value is longer than a tree can hold.
+    #[error("a {what} of {bytes} bytes is too long: at most {max_bytes} bytes")]
+    TooLong {
+        /// `"key"`, `"value"` or `"tree name"`.
+        what: &'static str,
+        /// Its length.
+        bytes: usize,
+        /// The longest allowed.
+        max_bytes: usize,
+    },
+    /// The medium refused to make data durable (`msync` failed). What was acknowledged before
+    /// stands; nothing since may be trusted. Reopen the pool.
+    #[error("the medium refused to make data durable: reopen the pool")]
+    DurabilityLost,
+    /// The pool is open read-only, or lies on a read-only file system.
+    #[error("the pool is read-only")]
+    ReadOnly,
+}
+
+/// A result with [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An [`Error::Io`] from what was being done and the system's answer.
+    pub fn io(doing: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
+        Self::Io { doing: doing.into(), source: source.into() }
+    }
+
+    /// An [`Error::Corrupted`].
+    pub fn corrupted(what: impl Into<String>, location: impl Into<String>) -> Self {
+        Self::Corrupted { what: what.into(), location: location.into() }
+    }
+
+    /// An [`Error::Invalid`].
+    pub fn invalid(what: impl Into<String>) -> Self {
+        Self::Invalid { what: what.into() }
+    }
+}

@@ -1,0 +1,138 @@
+//! The medium: everything a structure does to persistent bytes passes through here.
+//!
+//! A structure is generic over [`Medium`]. [`Native`](crate::Native) compiles to plain loads,
+//! stores and flush instructions; [`Delayed`](crate::Delayed) makes each flushed line cost more;
+//! a simulator records every access and builds the images that a crash could leave.
+//!
+//! # The witness of durability
+//!
+//! Data becomes durable in two moves, *flush* and *fence*, and only then may the one word that
+//! makes it reachable be stored. The order is in the types:
+//!
+//! ```text
+//! flush(range) -> Flushed      the lines are on their way
+//! fence(Flushed) -> Durable    they have arrived
+//! word.publish(value, &Durable)
+//! ```
+//!
+//! When data and publishing word share one 64-byte line, the hardware persists the line's stores
+//! in program order and no fence is needed between them: [`Persist::ordered_within_line`] gives
+//! the weaker witness [`Ordered`].
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of a CPU cache line, the unit of flushing.
+pub const LINE_BYTES: usize = 64;
+
+/// The name of one flush, fence or publish site: the design and the step of its story,
+/// `"sstree insert.2"`. It costs nothing at run time; the simulator reports and mutates by it.
+pub type Step = &'static str;
+
+/// A kind of persistent memory: how it is read, written, flushed and fenced.
+///
+/// Structures call the methods of [`Persist`], [`Word`](crate::Word) and
+/// [`Group`](crate::Group), never these.
+pub trait Medium: Send + Sync + 'static {
+    /// Loads a word.
+    fn load(&self, cell: &AtomicU64, order: Ordering) -> u64;
+
+    /// Stores a word.
+    fn store(&self, cell: &AtomicU64, value: u64, order: Ordering);
+
+    /// Stores a word that makes other data reachable: a store with release order, named for the
+    /// simulator.
+    fn publish(&self, cell: &AtomicU64, value: u64, step: Step) {
+        let _ = step;
+        self.store(cell, value, Ordering::Release);
+    }
+
+    /// Replaces `current` by `new`, or gives the value found. Success orders like `AcqRel`.
+    fn compare_exchange(&self, cell: &AtomicU64, current: u64, new: u64) -> Result<u64, u64>;
+
+    /// Starts writing back every line that `[start, start + bytes)` touches.
+    fn flush_lines(&self, start: *const u8, bytes: usize, step: Step);
+
+    /// Waits until the lines that this thread flushed have reached the persistence domain.
+    fn drain(&self, step: Step);
+
+    /// Keeps the order of this thread's stores to one line where the hardware would not.
+    fn order_line(&self);
+
+    /// Whether durability was ever refused by the system (a failed `msync`): nothing written
+    /// since may be acknowledged.
+    fn failed(&self) -> bool {
+        false
+    }
+}
+
+/// Lines under way to the medium. Hand it to [`Persist::fence`].
+#[must_use = "a flush promises nothing before its fence"]
+#[derive(Debug)]
+pub struct Flushed(());
+
+impl Flushed {
+    /// Nothing under way yet: where a loop over lines begins.
+    pub fn none() -> Self {
+        Self(())
+    }
+
+    /// Both.
+    pub fn and(self, _other: Flushed) -> Self {
+        self
+    }
+}
+
+/// Proof that a flush was fenced.
+#[must_use]
+#[derive(Debug)]
+pub struct Durable(());
+
+/// Proof that stores to one line are ordered.
+#[must_use]
+#[derive(Debug)]
+pub struct Ordered(());
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Durable {}
+    impl Sealed for super::Ordered {}
+}
+
+/// What a publishing store asks for: [`Durable`], or [`Ordered`] within one line.
+pub trait Witness: sealed::Sealed {}
+impl Witness for Durable {}
+impl Witness for Ordered {}
+
+/// The witnessed face of every [`Medium`].
+pub trait Persist: Medium {
+    /// Starts writing back the lines of `value`.
+    #[inline(always)]
+    fn flush<T: ?Sized>(&self, value: &T, step: Step) -> Flushed {
+        self.flush_lines(std::ptr::from_ref(value).cast(), size_of_val(value), step);
+        Flushed(())
+    }
+
+    /// Waits for what was flushed.
+    #[inline(always)]
+    fn fence(&self, flushed: Flushed, step: Step) -> Durable {
+        let Flushed(()) = flushed;
+        self.drain(step);
+        Durable(())
+    }
+
+    /// [`flush`](Self::flush) and [`fence`](Self::fence) in one.
+    #[inline(always)]
+    fn persist<T: ?Sized>(&self, value: &T, step: Step) -> Durable {
+        let flushed = self.flush(value, step);
+        self.fence(flushed, step)
+    }
+
+    /// Orders the stores before it ahead of those after it, **to one and the same line**.
+    #[inline(always)]
+    fn ordered_within_line(&self) -> Ordered {
+        self.order_line();
+        Ordered(())
+    }
+}
+
+impl<M: Medium> Persist for M {}

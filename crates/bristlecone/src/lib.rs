@@ -1,0 +1,1 @@
+//! Ordered key-value indexes that survive crashes.
