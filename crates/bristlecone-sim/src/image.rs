@@ -1,0 +1,199 @@
+//! The images that a crash may leave: one choice of contents for every dirty line.
+
+use std::collections::HashSet;
+
+use crate::cache::{Domain, Unpromised};
+use crate::memory::Line;
+
+/// Contents of one line that are considered before choices are sampled.
+const LINE_CONTENTS_MAX: usize = 4096;
+
+/// A reproducible sequence of arbitrary numbers (splitmix64).
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn roll(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        (mix(self.0) % below as u64) as usize
+    }
+}
+
+/// Spreads the bits of a number (splitmix64's finish).
+pub(crate) fn mix(mut x: u64) -> u64 {
+    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
+}
+
+/// The part of one line in the hash of an image: the sum over all lines.
+pub(crate) fn line_hash(line: u32, contents: &Line) -> u64 {
+    contents.iter().fold(u64::from(line) + 1, |hash, word| {
+        mix(hash.rotate_left(17) ^ mix(*word))
+    })
+}
+
+/// Everything that one line may hold.
+#[derive(Debug, Clone)]
+pub(crate) struct Kept {
+    pub(crate) line: u32,
+    /// The first is what is durable already.
+    pub(crate) contents: Vec<Line>,
+    /// Where in `contents` all stores have arrived.
+    pub(crate) all: usize,
+    truncated: bool,
+}
+
+impl Kept {
+    pub(crate) fn new(line: u32, durable: Line, stores: &[Unpromised], domain: Domain) -> Self {
+        let mut kept = Self {
+            line,
+            contents: vec![durable],
+            all: 0,
+            truncated: false,
+        };
+        let mut seen = HashSet::from([durable]);
+        let mut now = durable;
+        match domain {
+            Domain::Eadr => unreachable!("nothing is dirty where caches survive"),
+            Domain::Prefix => {
+                for store in stores {
+                    now[store.word] = store.value;
+                    kept.add(&mut seen, now);
+                }
+            }
+            Domain::Subset => {
+                for group in stores.chunk_by(|a, b| a.group == b.group) {
+                    now = kept.add_choices(&mut seen, now, group);
+                }
+            }
+        }
+        kept.all = kept
+            .contents
+            .iter()
+            .position(|c| *c == now)
+            .expect("it was added last");
+        kept
+    }
+
+    fn add(&mut self, seen: &mut HashSet<Line>, contents: Line) {
+        if seen.insert(contents) {
+            self.contents.push(contents);
+        }
+    }
+
+    /// Adds every choice of one value per word among those of a group, and gives the last.
+    fn add_choices(&mut self, seen: &mut HashSet<Line>, from: Line, group: &[Unpromised]) -> Line {
+        let mut values = from.map(|word| vec![word]);
+        for store in group {
+            values[store.word].push(store.value);
+        }
+        let newest = values.each_ref().map(|of_word| of_word[of_word.len() - 1]);
+        for of_word in &mut values {
+            of_word.sort_unstable();
+            of_word.dedup();
+        }
+        let total = values.iter().map(Vec::len).fold(1, usize::saturating_mul);
+        if total <= LINE_CONTENTS_MAX {
+            for number in 0..total {
+                let mut rest = number;
+                let contents = values.each_ref().map(|of_word| {
+                    let value = of_word[rest % of_word.len()];
+                    rest /= of_word.len();
+                    value
+                });
+                self.add(seen, contents);
+            }
+        } else {
+            self.truncated = true;
+            let mut dice = Dice(line_hash(self.line, &from));
+            for _ in 0..LINE_CONTENTS_MAX {
+                self.add(
+                    seen,
+                    values
+                        .each_ref()
+                        .map(|of_word| of_word[dice.roll(of_word.len())]),
+                );
+            }
+        }
+        self.add(seen, newest);
+        newest
+    }
+}
+
+/// Every image of one crash point.
+#[derive(Debug, Clone)]
+pub(crate) struct Possible {
+    pub(crate) lines: Vec<Kept>,
+    /// Their number, as far as it can be counted.
+    pub(crate) images: u64,
+    pub(crate) truncated: bool,
+}
+
+impl Possible {
+    pub(crate) fn new(mut lines: Vec<Kept>) -> Self {
+        let truncated = lines.iter().any(|kept| kept.truncated);
+        lines.retain(|kept| kept.contents.len() > 1);
+        let counts = lines.iter().map(|kept| kept.contents.len() as u64);
+        let images = counts.fold(1, u64::saturating_mul);
+        Self {
+            lines,
+            images,
+            truncated,
+        }
+    }
+
+    /// Calls `visit` with choices (an index into the contents of each line): all of them when
+    /// there are at most `exhaustive`; otherwise the extremes (nothing, everything, each line
+    /// alone, each line alone missing) and `sampled` arbitrary ones. Stops when `visit` fails.
+    pub(crate) fn visit<E>(
+        &self,
+        exhaustive: u64,
+        sampled: u64,
+        seed: u64,
+        mut visit: impl FnMut(&[usize]) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        if self.images <= exhaustive {
+            let mut choice = vec![0; self.lines.len()];
+            loop {
+                visit(&choice)?;
+                if !self.advance(&mut choice) {
+                    return Ok(self.truncated);
+                }
+            }
+        }
+        let nothing = vec![0; self.lines.len()];
+        let everything: Vec<_> = self.lines.iter().map(|kept| kept.all).collect();
+        visit(&nothing)?;
+        visit(&everything)?;
+        for at in 0..self.lines.len() {
+            for extreme in [&nothing, &everything] {
+                for contents in 0..self.lines[at].contents.len().min(64) {
+                    let mut choice = extreme.clone();
+                    choice[at] = contents;
+                    visit(&choice)?;
+                }
+            }
+        }
+        let mut dice = Dice(seed);
+        for _ in 0..sampled {
+            let choice: Vec<_> = self
+                .lines
+                .iter()
+                .map(|kept| dice.roll(kept.contents.len()))
+                .collect();
+            visit(&choice)?;
+        }
+        Ok(true)
+    }
+
+    fn advance(&self, choice: &mut [usize]) -> bool {
+        for (at, kept) in choice.iter_mut().zip(&self.lines) {
+            *at += 1;
+            if *at < kept.contents.len() {
+                return true;
+            }
+            *at = 0;
+        }
+        false
+    }
+}

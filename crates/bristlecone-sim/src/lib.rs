@@ -1,0 +1,40 @@
+//! Crash behaviour, explored instead of hoped for.
+//!
+//! [`Sim`] is a [`Medium`](bristlecone_pm::Medium) that carries out every access on ordinary
+//! memory and writes down each store, flush, fence and successful locked instruction. From this
+//! trace, [`Cache`] knows at every moment which stores the medium was promised and which could
+//! still be lost, and [`explore`] opens **every image that a crash could leave**:
+//!
+//! ```text
+//! Scenario: set up, then operations under watch          one run, one trace
+//!   at each crash point of the trace                     before a fence, at a return
+//!     for each choice of what every dirty line kept      exhaustive, or sampled with extremes
+//!       open the image with the real recovery            check 1: its own invariants hold
+//!       compare with the model                           check 2: each operation whole or not
+//!       go on: more operations, another crash            check 3
+//!       crash inside that recovery, and so on            check 4
+//! ```
+//!
+//! What is explored is a [`System`]: something that lives on a [`Memory`], with a model of what
+//! it must contain. [`mutate`] removes one flush or fence after the other and expects the
+//! explorer to notice.
+
+mod cache;
+mod explore;
+mod image;
+mod memory;
+mod mutate;
+mod report;
+mod sim;
+mod stage;
+mod system;
+mod trace;
+
+pub use cache::{Cache, Domain};
+pub use explore::{Budget, explore, explore_with};
+pub use memory::{LINE_WORDS, Line, Memory};
+pub use mutate::{Table, mutate};
+pub use report::{Crash, Failure, Report};
+pub use sim::{Mutation, Sim};
+pub use system::{Scenario, System};
+pub use trace::{Event, Mark, Site, SiteKind};

@@ -1,0 +1,122 @@
+//! What an exploration did and found.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::cache::Domain;
+use crate::trace::Site;
+
+/// The outcome of exploring one scenario.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// The scenario's name.
+    pub scenario: String,
+    /// Moments at which a crash was explored.
+    pub crash_points: u64,
+    /// Images that they could leave, as far as they were visited.
+    pub images: u64,
+    /// Those among them that were not seen before, and were opened.
+    pub opened: u64,
+    /// Images of crashes inside a recovery, visited.
+    pub nested_images: u64,
+    /// Recovered structures on which life went on and crashed again.
+    pub lives: u64,
+    /// Crash points whose images were sampled, not exhausted.
+    pub truncated_points: u64,
+    /// The named sites that the trace and its recoveries passed.
+    pub sites: BTreeSet<Site>,
+    /// Whether the mutation asked for changed anything.
+    pub mutated: bool,
+    /// What went wrong, at most one finding per worker.
+    pub failures: Vec<Failure>,
+}
+
+/// A crash that the structure did not survive.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// The scenario.
+    pub scenario: String,
+    /// The crash model.
+    pub domain: Domain,
+    /// The crash, and those inside its recovery that followed.
+    pub crashes: Vec<Crash>,
+    /// What was wrong.
+    pub what: String,
+}
+
+/// One crash on the way to a failure.
+#[derive(Debug, Clone)]
+pub struct Crash {
+    /// What was going on: the operation, or recovery.
+    pub during: String,
+    /// How many events had happened, and the one that was next.
+    pub event: usize,
+    /// The event that did not happen any more.
+    pub next: String,
+    /// What each dirty line kept.
+    pub kept: Vec<String>,
+}
+
+impl Report {
+    /// Adds what another worker or scenario did.
+    pub fn merge(&mut self, other: Report) {
+        self.crash_points += other.crash_points;
+        self.images += other.images;
+        self.opened += other.opened;
+        self.nested_images += other.nested_images;
+        self.lives += other.lives;
+        self.truncated_points += other.truncated_points;
+        self.sites.extend(other.sites);
+        self.mutated |= other.mutated;
+        self.failures.extend(other.failures);
+    }
+
+    /// Fails a test, telling everything.
+    ///
+    /// # Panics
+    ///
+    /// If there are failures.
+    pub fn assert_clean(&self) {
+        assert!(self.failures.is_empty(), "{self}");
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: {} crash points, {} images ({} in recovery, {} opened), {} lives, {} points sampled",
+            self.scenario,
+            self.crash_points,
+            self.images + self.nested_images,
+            self.nested_images,
+            self.opened,
+            self.lives,
+            self.truncated_points
+        )?;
+        self.failures
+            .iter()
+            .try_for_each(|failure| write!(f, "\n{failure}"))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "FAILED {} ({}): {}",
+            self.scenario, self.domain, self.what
+        )?;
+        for crash in &self.crashes {
+            writeln!(
+                f,
+                "  crash in {} at event {}, before {}",
+                crash.during, crash.event, crash.next
+            )?;
+            for line in &crash.kept {
+                writeln!(f, "    {line}")?;
+            }
+        }
+        Ok(())
+    }
+}

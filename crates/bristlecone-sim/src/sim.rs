@@ -1,0 +1,222 @@
+//! The recording medium.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use bristlecone_pm::{LINE_BYTES, Medium, Step};
+
+use crate::memory::{LINE_WORDS, Memory};
+use crate::trace::{Event, Mark, Site, SiteKind};
+
+/// A change of the code under test at one named site.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mutation {
+    /// The flush does nothing, or the fence does.
+    Remove(Site),
+    /// The flush writes back the line after the right one.
+    Shift(Step),
+    /// The publish comes before the store that preceded it.
+    Swap(Step),
+}
+
+/// A medium that carries out every access and records those that matter to a crash. Clones share
+/// memory and record.
+#[derive(Clone)]
+pub struct Sim(Arc<Inner>);
+
+struct Inner {
+    memory: Memory,
+    mutation: Option<Mutation>,
+    mutated: AtomicBool,
+    /// Accesses left before the run counts as hung.
+    fuel: AtomicU64,
+    trace: Mutex<Vec<Event>>,
+}
+
+/// Accesses that a run may do: far more than any scenario needs.
+const FUEL: u64 = 50_000_000;
+
+fn thread() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    thread_local!(static MINE: u32 = NEXT.fetch_add(1, Ordering::Relaxed));
+    MINE.with(|mine| *mine)
+}
+
+impl Sim {
+    /// A medium over `memory` with an empty record.
+    pub fn new(memory: &Memory) -> Self {
+        Self::mutated(memory, None)
+    }
+
+    /// A medium under which the code behaves as if it were changed.
+    pub fn mutated(memory: &Memory, mutation: Option<Mutation>) -> Self {
+        let (mutated, fuel) = (AtomicBool::new(false), AtomicU64::new(FUEL));
+        let (memory, trace) = (memory.clone(), Mutex::default());
+        Self(Arc::new(Inner {
+            memory,
+            mutation,
+            mutated,
+            fuel,
+            trace,
+        }))
+    }
+
+    /// Whether the mutation changed anything so far.
+    pub fn was_mutated(&self) -> bool {
+        self.0.mutated.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the mutation applies here.
+    fn mutates(&self, applies: bool) -> bool {
+        if applies {
+            self.0.mutated.store(true, Ordering::Relaxed);
+        }
+        applies
+    }
+
+    /// The memory under the medium.
+    pub fn memory(&self) -> &Memory {
+        &self.0.memory
+    }
+
+    /// Notes where the scenario stands.
+    pub fn mark(&self, mark: Mark) {
+        self.record(Event::Mark(mark));
+    }
+
+    /// What was recorded since the start or the last call.
+    pub fn take_trace(&self) -> Vec<Event> {
+        std::mem::take(&mut *self.trace())
+    }
+
+    /// How many events the record holds.
+    pub fn events(&self) -> usize {
+        self.trace().len()
+    }
+
+    fn trace(&self) -> MutexGuard<'_, Vec<Event>> {
+        // A panic of the code under test is a finding, not the end of the record.
+        self.0
+            .trace
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn record(&self, event: Event) {
+        self.trace().push(event);
+    }
+
+    fn word(&self, cell: &AtomicU64) -> u32 {
+        let fuel = self.0.fuel.fetch_sub(1, Ordering::Relaxed);
+        assert!(
+            fuel > 0 && fuel <= FUEL,
+            "the run does not end: {FUEL} accesses so far"
+        );
+        let address = std::ptr::from_ref(cell) as usize;
+        let word = self
+            .0
+            .memory
+            .word_at(address)
+            .expect("an access outside the memory");
+        word as u32
+    }
+
+    /// Stores and records in one critical section, so that the trace has the order of the memory.
+    fn put(&self, cell: &AtomicU64, value: u64, order: Ordering, publish: Option<Step>) {
+        let event = Event::Store {
+            word: self.word(cell),
+            value,
+            thread: thread(),
+            publish,
+        };
+        let mut trace = self.trace();
+        cell.store(value, order);
+        let swapped = publish.is_some_and(|step| self.0.mutation == Some(Mutation::Swap(step)));
+        let before = if swapped {
+            last_store(&trace, thread())
+        } else {
+            None
+        };
+        self.mutates(before.is_some());
+        let at = before.unwrap_or(trace.len());
+        trace.insert(at, event);
+    }
+
+    fn removed(&self, kind: SiteKind, step: Step) -> bool {
+        self.mutates(self.0.mutation == Some(Mutation::Remove(Site { kind, step })))
+    }
+}
+
+/// The last store of a thread in the operation under way.
+fn last_store(trace: &[Event], by: u32) -> Option<usize> {
+    trace
+        .iter()
+        .enumerate()
+        .rev()
+        .take_while(|(_, event)| !matches!(event, Event::Mark(_)))
+        .find(|(_, event)| matches!(event, Event::Store { thread, .. } if *thread == by))
+        .map(|(at, _)| at)
+}
+
+impl Medium for Sim {
+    fn load(&self, cell: &AtomicU64, order: Ordering) -> u64 {
+        self.word(cell);
+        cell.load(order)
+    }
+
+    fn store(&self, cell: &AtomicU64, value: u64, order: Ordering) {
+        self.put(cell, value, order, None);
+    }
+
+    fn publish(&self, cell: &AtomicU64, value: u64, step: Step) {
+        self.put(cell, value, Ordering::Release, Some(step));
+    }
+
+    fn compare_exchange(&self, cell: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
+        let event = Event::Locked {
+            word: self.word(cell),
+            value: new,
+            thread: thread(),
+        };
+        let mut trace = self.trace();
+        let done = cell.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
+        if done.is_ok() {
+            trace.push(event);
+        }
+        done
+    }
+
+    fn flush_lines(&self, start: *const u8, bytes: usize, step: Step) {
+        if bytes == 0 || self.removed(SiteKind::Flush, step) {
+            return;
+        }
+        let memory = &self.0.memory;
+        let line_at =
+            |address| memory.word_at(address).expect("a flush outside the memory") / LINE_WORDS;
+        let (first, last) = (line_at(start as usize), line_at(start as usize + bytes - 1));
+        debug_assert!(last - first <= bytes / LINE_BYTES + 1);
+        let shift = usize::from(self.mutates(self.0.mutation == Some(Mutation::Shift(step))));
+        let mut trace = self.trace();
+        for line in first..=last {
+            let line = ((line + shift) % memory.lines()) as u32;
+            trace.push(Event::Flush {
+                line,
+                thread: thread(),
+                step,
+            });
+        }
+    }
+
+    fn drain(&self, step: Step) {
+        if !self.removed(SiteKind::Fence, step) {
+            self.record(Event::Fence {
+                thread: thread(),
+                step,
+            });
+        }
+    }
+
+    fn order_line(&self) {
+        self.record(Event::Order);
+    }
+}

@@ -1,0 +1,88 @@
+//! The memory that one worker loads images into, one after the other.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::image::line_hash;
+use crate::memory::{Line, Memory};
+use crate::trace::Event;
+
+/// Loads between two proofs that the memory is what the record says.
+const LOADS_PER_AUDIT: u32 = 512;
+
+pub(crate) struct Stage {
+    memory: Memory,
+    base: Arc<[Line]>,
+    touched: Vec<u32>,
+    is_touched: Vec<bool>,
+    loads: u32,
+}
+
+impl Stage {
+    pub(crate) fn new(memory: Memory, base: &Arc<[Line]>) -> Self {
+        for (line, contents) in base.iter().enumerate() {
+            memory.set_line(line as u32, contents);
+        }
+        let is_touched = vec![false; base.len()];
+        Self {
+            memory,
+            base: Arc::clone(base),
+            touched: Vec::new(),
+            is_touched,
+            loads: 0,
+        }
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Makes the memory hold an image: the base but for `lines`.
+    pub(crate) fn load(&mut self, lines: &HashMap<u32, Line>) {
+        for line in self.touched.drain(..) {
+            self.memory.set_line(line, &self.base[line as usize]);
+            self.is_touched[line as usize] = false;
+        }
+        self.loads += 1;
+        if self.loads % LOADS_PER_AUDIT == 1 {
+            self.audit();
+        }
+        for (line, contents) in lines {
+            self.memory.set_line(*line, contents);
+            self.touch(*line);
+        }
+    }
+
+    /// Notes what a run on this memory changed.
+    pub(crate) fn note(&mut self, trace: &[Event]) {
+        for (word, _) in trace.iter().filter_map(Event::stored) {
+            self.touch(word / crate::memory::LINE_WORDS as u32);
+        }
+    }
+
+    /// A hash of what the memory holds now. Everything touched must have been noted.
+    pub(crate) fn hash(&self) -> u64 {
+        let change = |line: &u32| {
+            line_hash(*line, &self.memory.line(*line))
+                .wrapping_sub(line_hash(*line, &self.base[*line as usize]))
+        };
+        self.touched.iter().map(change).fold(0, u64::wrapping_add)
+    }
+
+    fn touch(&mut self, line: u32) {
+        if !std::mem::replace(&mut self.is_touched[line as usize], true) {
+            self.touched.push(line);
+        }
+    }
+
+    /// A store that bypassed the medium stays behind when everything recorded is undone.
+    fn audit(&self) {
+        for (line, contents) in self.base.iter().enumerate() {
+            let found = self.memory.line(line as u32);
+            assert!(
+                found == *contents,
+                "a store to line {line} bypassed the medium"
+            );
+        }
+    }
+}

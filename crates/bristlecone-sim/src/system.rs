@@ -1,0 +1,87 @@
+//! What can be explored.
+
+use std::fmt::Debug;
+
+use crate::memory::Memory;
+use crate::sim::Sim;
+
+/// A structure that lives on persistent memory, together with the model of what it must hold.
+pub trait System: Sync {
+    /// An operation. Each is atomic: after a crash it happened wholly or not at all.
+    type Op: Debug + Clone + Send + Sync;
+    /// What the structure holds, as its user sees it.
+    type State: Debug + Clone + Eq + Send + Sync;
+    /// The structure, open.
+    type Live;
+
+    /// Fresh, zeroed memory for it.
+    fn memory(&self) -> Memory;
+
+    /// Creates the structure on zeroed memory.
+    fn create(&self, sim: &Sim) -> Result<Self::Live, String>;
+
+    /// Opens what stands in the memory of `sim`, recovering it; `None` if it says that nothing
+    /// was ever created there.
+    fn open(&self, sim: &Sim) -> Result<Option<Self::Live>, String>;
+
+    /// Lets go of the structure as a crash would: without another word to the medium.
+    fn abandon(&self, live: Self::Live);
+
+    /// What it holds when it was just created.
+    fn fresh(&self) -> Self::State;
+
+    /// Does the operation to the model and gives the answer that is due.
+    fn predict(&self, state: &mut Self::State, op: &Self::Op) -> String;
+
+    /// Does the operation and gives its answer.
+    fn apply(&self, live: &mut Self::Live, op: &Self::Op) -> Result<String, String>;
+
+    /// Checks every invariant and reads everything, in every way there is.
+    fn observe(&self, live: &Self::Live) -> Result<Self::State, String>;
+}
+
+/// What is done to a [`System`] while crashes are explored.
+#[derive(Debug, Clone)]
+pub struct Scenario<Op> {
+    /// Its name in reports.
+    pub name: &'static str,
+    /// Whether creation and `setup` are explored too.
+    pub creation: bool,
+    /// What is done before the exploration begins.
+    pub setup: Vec<Op>,
+    /// The operations in which crashes happen.
+    pub ops: Vec<Op>,
+    /// What is done to every recovered structure, to see that life goes on.
+    pub then: Vec<Op>,
+}
+
+/// Runs code under test; a panic is an error like any other, and stays silent.
+pub(crate) fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    use std::cell::RefCell;
+    use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+    use std::sync::Once;
+
+    thread_local! {
+        static CAUGHT: RefCell<Option<String>> = const { RefCell::new(None) };
+        static GUARDED: RefCell<u32> = const { RefCell::new(0) };
+    }
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let outer = take_hook();
+        set_hook(Box::new(move |info| {
+            if GUARDED.with(|depth| *depth.borrow() > 0) {
+                CAUGHT.with(|caught| *caught.borrow_mut() = Some(info.to_string()));
+            } else {
+                outer(info);
+            }
+        }));
+    });
+    GUARDED.with(|depth| *depth.borrow_mut() += 1);
+    let done = catch_unwind(AssertUnwindSafe(run));
+    GUARDED.with(|depth| *depth.borrow_mut() -= 1);
+    done.unwrap_or_else(|_| {
+        Err(CAUGHT
+            .with(|caught| caught.borrow_mut().take())
+            .unwrap_or_default())
+    })
+}
