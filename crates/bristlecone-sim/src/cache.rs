@@ -173,3 +173,137 @@ impl Cache {
         Possible::new(self.dirty.iter().map(kept).collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bristlecone_pm::{Flushed, Medium, Persist};
+    use std::collections::BTreeSet;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use crate::sim::Sim;
+
+    /// All images of the first line that a crash could leave now, by their first two words.
+    fn images(sim: &Sim, domain: Domain, memory: &Memory) -> BTreeSet<[u64; 2]> {
+        let mut cache = Cache::new(domain, memory);
+        sim.take_trace().iter().for_each(|event| cache.feed(event));
+        let durable = cache.durable_line(0);
+        match cache.possible().lines.iter().find(|kept| kept.line == 0) {
+            Some(kept) => kept
+                .contents
+                .iter()
+                .map(|line| [line[0], line[1]])
+                .collect(),
+            None => [[durable[0], durable[1]]].into(),
+        }
+    }
+
+    /// Runs on fresh memory and gives the images in prefix and in subset mode.
+    fn both(run: impl Fn(&Sim, &Memory)) -> [BTreeSet<[u64; 2]>; 2] {
+        [Domain::Prefix, Domain::Subset].map(|domain| {
+            let (zeroed, memory) = (Memory::new(256), Memory::new(256));
+            let sim = Sim::new(&memory);
+            run(&sim, &memory);
+            images(&sim, domain, &zeroed)
+        })
+    }
+
+    fn put(sim: &Sim, memory: &Memory, at: usize, value: u64) {
+        memory.words(at, 1)[0].store(sim, value);
+    }
+
+    #[test]
+    fn a_prefix_of_a_line_or_any_choice_of_its_words() {
+        let [prefix, subset] = both(|sim, memory| {
+            put(sim, memory, 0, 1);
+            put(sim, memory, 1, 2);
+            put(sim, memory, 0, 3);
+        });
+        assert_eq!(prefix, [[0, 0], [1, 0], [1, 2], [3, 2]].into());
+        assert_eq!(
+            subset,
+            [[0, 0], [0, 2], [1, 0], [1, 2], [3, 0], [3, 2]].into()
+        );
+    }
+
+    #[test]
+    fn the_order_within_a_line_can_be_asked_for() {
+        let [prefix, subset] = both(|sim, memory| {
+            put(sim, memory, 0, 1);
+            let _ = sim.ordered_within_line();
+            put(sim, memory, 1, 2);
+        });
+        assert_eq!(prefix, [[0, 0], [1, 0], [1, 2]].into());
+        assert_eq!(subset, prefix);
+    }
+
+    #[test]
+    fn a_fence_promises_what_preceded_the_flush() {
+        let both = both(|sim, memory| {
+            put(sim, memory, 0, 1);
+            let flushed = sim.flush(&memory.words(0, 1)[0], "here");
+            put(sim, memory, 1, 2);
+            let _ = sim.fence(flushed, "here");
+        });
+        assert_eq!(both, [[[1, 0], [1, 2]].into(), [[1, 0], [1, 2]].into()]);
+    }
+
+    #[test]
+    fn neither_a_flush_nor_a_fence_alone_promises() {
+        for flushes in [true, false] {
+            let [prefix, _] = both(|sim, memory| {
+                put(sim, memory, 0, 1);
+                if flushes {
+                    let _ = sim.flush(&memory.words(0, 1)[0], "here");
+                } else {
+                    let _ = sim.fence(Flushed::none(), "here");
+                }
+            });
+            assert_eq!(prefix, [[0, 0], [1, 0]].into());
+        }
+    }
+
+    #[test]
+    fn the_fence_of_another_thread_promises_nothing() {
+        let [prefix, _] = both(|sim, memory| {
+            put(sim, memory, 0, 1);
+            let flushed = sim.flush(&memory.words(0, 1)[0], "here");
+            std::thread::scope(|scope| scope.spawn(|| sim.fence(flushed, "there")).join())
+                .map(|durable| _ = durable)
+                .expect("no panic");
+        });
+        assert_eq!(prefix, [[0, 0], [1, 0]].into());
+    }
+
+    #[test]
+    fn a_locked_instruction_is_a_fence_only_if_it_succeeds() {
+        for (current, images) in [(0, vec![[1, 0]]), (7, vec![[0, 0], [1, 0]])] {
+            let [prefix, _] = both(|sim, memory| {
+                put(sim, memory, 0, 1);
+                let _ = sim.flush(&memory.words(0, 1)[0], "here");
+                let other = &memory.words(8, 1)[0];
+                let proof = sim.ordered_within_line();
+                assert_eq!(
+                    other.publish_if(sim, current, 1, &proof).is_ok(),
+                    current == 0
+                );
+            });
+            assert_eq!(prefix, images.into_iter().collect());
+        }
+    }
+
+    #[test]
+    fn surviving_caches_lose_nothing() {
+        let (zeroed, memory) = (Memory::new(256), Memory::new(256));
+        let sim = Sim::new(&memory);
+        put(&sim, &memory, 0, 1);
+        put(&sim, &memory, 1, 2);
+        assert_eq!(images(&sim, Domain::Eadr, &zeroed), [[1, 2]].into());
+    }
+
+    #[test]
+    #[should_panic(expected = "outside the memory")]
+    fn an_access_elsewhere_is_refused() {
+        Sim::new(&Memory::new(64)).store(&AtomicU64::new(0), 1, Ordering::Relaxed);
+    }
+}

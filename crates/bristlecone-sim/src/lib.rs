@@ -20,11 +20,16 @@
 //! explorer to notice.
 
 mod cache;
+mod describe;
 mod explore;
 mod image;
+mod judge;
 mod memory;
+mod met;
 mod mutate;
+mod points;
 mod report;
+mod run;
 mod sim;
 mod stage;
 mod system;

@@ -1,0 +1,279 @@
+//! What is done to every image: opened, compared, lived in, crashed again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::cache::Cache;
+use crate::describe::describe;
+use crate::explore::{Explorer, Worker};
+use crate::image::line_hash;
+use crate::memory::Line;
+use crate::points::{Allowed, walk};
+use crate::sim::Sim;
+use crate::system::{System, guarded};
+use crate::trace::{Event, Mark};
+
+/// An image: the common base but for these lines.
+type Image = HashMap<u32, Line>;
+
+/// An image and what it may hold.
+struct Case<'c> {
+    base: &'c Arc<[Line]>,
+    image: &'c Image,
+    allowed: Allowed,
+    /// How many crashes led to it.
+    depth: u32,
+}
+
+/// What became of an image.
+struct Recovered<S: System> {
+    live: S::Live,
+    state: S::State,
+    /// Which of the run's states this is.
+    index: usize,
+    /// What recovery and reading did.
+    trace: Vec<Event>,
+    sim: Sim,
+}
+
+impl<S: System> Explorer<'_, S> {
+    /// Visits the images of one crash point: before event `at` of a trace.
+    pub(crate) fn crash(
+        &self,
+        worker: &mut Worker,
+        cache: &Cache,
+        (trace, at): (&[Event], usize),
+        allowed: Allowed,
+        depth: u32,
+    ) -> Result<(), String> {
+        let possible = cache.possible();
+        let budget = &self.budget;
+        let (exhaustive, sampled) = if depth == 1 {
+            (budget.exhaustive, budget.sampled)
+        } else {
+            budget.nested
+        };
+        let base = cache.base();
+        let hash = |line: u32, contents: &Line| {
+            line_hash(line, contents).wrapping_sub(line_hash(line, &base[line as usize]))
+        };
+        let mut image = cache.durable().clone();
+        possible
+            .lines
+            .iter()
+            .for_each(|kept| _ = image.remove(&kept.line));
+        let settled = image.iter().map(|(line, contents)| hash(*line, contents));
+        let settled = settled.fold(0, u64::wrapping_add);
+        let of_line = |kept: &crate::image::Kept| -> Vec<u64> {
+            kept.contents
+                .iter()
+                .map(|contents| hash(kept.line, contents))
+                .collect()
+        };
+        let hashes: Vec<_> = possible.lines.iter().map(of_line).collect();
+        let truncated = possible.visit(exhaustive, sampled, at as u64, |choice| {
+            let images = [&mut worker.report.images, &mut worker.report.nested_images];
+            *images[usize::from(depth > 1)] += 1;
+            let of_lines = hashes.iter().zip(choice).map(|(of_line, at)| of_line[*at]);
+            let hash = of_lines.fold(settled, u64::wrapping_add);
+            if !self.images.insert(hash, allowed, depth) || self.stop.load(Relaxed) {
+                return Ok(());
+            }
+            for (kept, at) in possible.lines.iter().zip(choice) {
+                image.insert(kept.line, kept.contents[*at]);
+            }
+            let case = Case {
+                base,
+                image: &image,
+                allowed,
+                depth,
+            };
+            self.judge(worker, &case).inspect_err(|_| {
+                let crash = describe(&self.run.ops, &possible, choice, (trace, at), depth);
+                worker.crashes.insert(0, crash);
+            })
+        })?;
+        worker.report.truncated_points += u64::from(truncated);
+        Ok(())
+    }
+
+    /// All four checks of one image.
+    fn judge(&self, worker: &mut Worker, case: &Case<'_>) -> Result<(), String> {
+        worker.report.opened += 1;
+        let Some(recovered) = self.recover(worker, case)? else {
+            return Ok(());
+        };
+        let (index, mut trace) = (recovered.index, recovered.trace.clone());
+        self.go_on(worker, case, recovered)?;
+        if case.depth < self.budget.depth {
+            let opened = trace
+                .iter()
+                .position(|event| matches!(event, Event::Mark(Mark::Opened)));
+            trace.truncate(opened.map_or(0, |at| at + 1));
+            self.crash_again(worker, case, &trace, index)?;
+        }
+        Ok(())
+    }
+
+    /// Checks 1 and 2: the image opens, is sound, and holds one of the states allowed. `None` if
+    /// there is rightly nothing yet.
+    fn recover(
+        &self,
+        worker: &mut Worker,
+        case: &Case<'_>,
+    ) -> Result<Option<Recovered<S>>, String> {
+        let system = self.run.system;
+        worker.stage.load(case.image);
+        let sim = Sim::mutated(worker.stage.memory(), self.mutation);
+        let recovered = guarded(|| {
+            let Some(live) = system.open(&sim)? else {
+                return Ok(None);
+            };
+            sim.mark(Mark::Opened);
+            let state = system.observe(&live)?;
+            Ok(Some((live, state)))
+        });
+        let trace = sim.take_trace();
+        worker.stage.note(&trace);
+        worker
+            .report
+            .sites
+            .extend(trace.iter().filter_map(Event::site));
+        worker.report.mutated |= sim.was_mutated();
+        let Some((live, state)) = recovered? else {
+            return self.accept(&None, case.allowed).map(|_| None);
+        };
+        let state = Some(state);
+        match self.accept(&state, case.allowed) {
+            Ok(index) => Ok(state.map(|state| Recovered {
+                live,
+                state,
+                index,
+                trace,
+                sim,
+            })),
+            Err(what) => {
+                system.abandon(live);
+                worker.stage.note(&sim.take_trace());
+                Err(what)
+            }
+        }
+    }
+
+    /// Which of the allowed states this is.
+    fn accept(&self, state: &Option<S::State>, allowed: Allowed) -> Result<usize, String> {
+        let Allowed { from, to } = allowed;
+        let states = &self.run.states;
+        (from..=to)
+            .find(|index| states[*index] == *state)
+            .ok_or_else(|| format!("recovered to {state:?}, allowed {:?}", &states[from..=to]))
+    }
+
+    /// Check 3: more operations, then a crash that keeps nothing unpromised, or everything.
+    fn go_on(
+        &self,
+        worker: &mut Worker,
+        case: &Case<'_>,
+        recovered: Recovered<S>,
+    ) -> Result<(), String> {
+        let Recovered {
+            mut live,
+            state: mut model,
+            mut trace,
+            sim,
+            ..
+        } = recovered;
+        let system = self.run.system;
+        let then = &self.run.scenario.then;
+        if then.is_empty() || !self.lives.insert(worker.stage.hash(), (), 0) {
+            system.abandon(live);
+            worker.stage.note(&sim.take_trace());
+            return Ok(());
+        }
+        worker.report.lives += 1;
+        let lived = guarded(|| {
+            then.iter()
+                .try_for_each(|op| self.run.step(&mut live, &mut model, op))?;
+            let seen = system.observe(&live)?;
+            let events = sim.events();
+            system.abandon(live);
+            expect_state(&seen, &model)?;
+            Ok(events)
+        });
+        let lived_trace = sim.take_trace();
+        worker.stage.note(&lived_trace);
+        let events = lived.map_err(|what| format!("life after recovery: {what}"))?;
+        trace.extend(&lived_trace[..events]);
+        let mut cache = Cache::over(self.domain, Arc::clone(case.base), case.image.clone());
+        trace.iter().for_each(|event| cache.feed(event));
+        for everything in [false, true] {
+            self.reopen(worker, &cache, everything, &model)
+                .map_err(|what| format!("crash after recovery and {then:?}: {what}"))?;
+        }
+        Ok(())
+    }
+
+    /// Opens an extreme image, which must hold exactly the model.
+    fn reopen(
+        &self,
+        worker: &mut Worker,
+        cache: &Cache,
+        everything: bool,
+        model: &S::State,
+    ) -> Result<(), String> {
+        let mut image = cache.durable().clone();
+        for kept in &cache.possible().lines {
+            image.insert(
+                kept.line,
+                kept.contents[if everything { kept.all } else { 0 }],
+            );
+        }
+        worker.stage.load(&image);
+        let system = self.run.system;
+        let sim = Sim::mutated(worker.stage.memory(), self.mutation);
+        let seen = guarded(|| {
+            let live = system.open(&sim)?.ok_or("nothing is there any more")?;
+            let seen = system.observe(&live)?;
+            system.abandon(live);
+            Ok(seen)
+        });
+        worker.stage.note(&sim.take_trace());
+        expect_state(&seen?, model)
+    }
+
+    /// Check 4: crashes inside the recovery of an image, and right after it.
+    fn crash_again(
+        &self,
+        worker: &mut Worker,
+        case: &Case<'_>,
+        trace: &[Event],
+        index: usize,
+    ) -> Result<(), String> {
+        if trace.iter().all(|event| event.stored().is_none()) {
+            return Ok(());
+        }
+        let mut cache = Cache::over(self.domain, Arc::clone(case.base), case.image.clone());
+        walk(
+            self.domain,
+            &mut cache,
+            0,
+            trace,
+            case.allowed,
+            &mut |cache, at, allowed| {
+                let seen = matches!(trace[at], Event::Mark(Mark::Opened));
+                // What was seen after opening must stay.
+                let allowed = if seen { Allowed::only(index) } else { allowed };
+                self.crash(worker, cache, (trace, at), allowed, case.depth + 1)
+            },
+        )
+    }
+}
+
+fn expect_state<T: std::fmt::Debug + Eq>(seen: &T, model: &T) -> Result<(), String> {
+    if seen == model {
+        Ok(())
+    } else {
+        Err(format!("{seen:?} instead of {model:?}"))
+    }
+}
