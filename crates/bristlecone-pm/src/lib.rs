@@ -1,10 +1,25 @@
 //! The ground that Bristlecone's trees stand on: persistent memory, reached through a
 //! [`Medium`], divided by a pool file.
 
+mod arch;
 mod cell;
+mod domain;
 mod error;
+mod fault;
+mod mapping;
 mod medium;
+mod native;
+mod pool;
+mod thread;
 
 pub use cell::{Group, Persistent, Word, read_bytes, write_bytes};
+pub use domain::Domain;
 pub use error::{Error, Result};
+pub use mapping::Region;
 pub use medium::{Durable, Flushed, LINE_BYTES, Medium, Ordered, Persist, Step, Witness};
+pub use native::{Delayed, Native};
+pub use pool::{
+    CHUNK_BYTES, Chunk, CreateOptions, Finding, Geometry, PoolFile, PoolInfo, SlotKind, TreeEntry, TreeId,
+    TreeSpec,
+};
+pub use thread::thread_index;

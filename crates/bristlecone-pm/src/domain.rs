@@ -1,0 +1,126 @@
+//! What makes a store durable on a medium, and what then survives.
+
+use std::fmt;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::str::FromStr;
+
+use crate::{Error, Result};
+
+/// The persistence domain: how far a store must travel before it survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Domain {
+    /// Shared memory: a store survives the process that made it. Nothing is flushed.
+    Process,
+    /// Memory behind caches that power failure empties: lines are flushed, then fenced.
+    Adr,
+    /// Caches lie within the persistence domain: a fence is enough.
+    Eadr,
+    /// An ordinary file: touched pages are synced at every durability point.
+    Msync,
+}
+
+impl Domain {
+    /// What survives, in words.
+    pub fn survives(self) -> &'static str {
+        match self {
+            Self::Process => "a crash or kill of the process, not a power failure",
+            Self::Adr | Self::Eadr | Self::Msync => "power failure",
+        }
+    }
+
+    /// Finds the domain of an open pool file: what `MAP_SYNC` and the file system say.
+    pub fn detect(file: &File, dax: bool) -> Self {
+        if dax {
+            if caches_are_persistent() { Self::Eadr } else { Self::Adr }
+        } else if is_memory(file) {
+            Self::Process
+        } else {
+            Self::Msync
+        }
+    }
+
+    /// A word of warning where this medium cannot honour what the domain promises.
+    pub fn caveat(self, detected: Self) -> Option<&'static str> {
+        let volatile = detected == Self::Process && self != Self::Process;
+        let cached = detected == Self::Msync && matches!(self, Self::Adr | Self::Eadr);
+        let weaker = self == Self::Process && detected != Self::Process;
+        if volatile {
+            Some("the medium is shared memory: nothing survives a power failure")
+        } else if cached {
+            Some("the medium is an ordinary file: flushed lines do not survive a power failure")
+        } else if weaker {
+            Some("weaker than the medium allows: a power failure may lose what was acknowledged")
+        } else {
+            None
+        }
+    }
+}
+
+/// Whether every nd region of this machine flushes its caches on power failure. A region that
+/// says less makes the answer no; CXL's global persistent flush counts as no.
+fn caches_are_persistent() -> bool {
+    let regions = Path::new("/sys/bus/nd/devices");
+    let Ok(entries) = regions.read_dir() else { return false };
+    let mut domains = entries
+        .flatten()
+        .filter_map(|entry| std::fs::read_to_string(entry.path().join("persistence_domain")).ok())
+        .peekable();
+    domains.peek().is_some() && domains.all(|domain| domain.trim() == "cpu_cache")
+}
+
+/// Whether the file lies in memory (tmpfs, hugetlbfs).
+pub(crate) fn is_memory(file: &File) -> bool {
+    const TMPFS: u64 = 0x0102_1994;
+    const HUGETLBFS: u64 = 0x9584_58f6;
+    rustix::fs::fstatfs(file.as_fd())
+        .is_ok_and(|stat| matches!(stat.f_type as u64 & 0xffff_ffff, TMPFS | HUGETLBFS))
+}
+
+impl fmt::Display for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Process => "process",
+            Self::Adr => "adr",
+            Self::Eadr => "eadr",
+            Self::Msync => "msync",
+        })
+    }
+}
+
+impl FromStr for Domain {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "process" => Ok(Self::Process),
+            "adr" => Ok(Self::Adr),
+            "eadr" => Ok(Self::Eadr),
+            "msync" => Ok(Self::Msync),
+            _ => Err(Error::invalid(format!("unknown domain {name:?}: process, adr, eadr or msync"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip() {
+        for domain in [Domain::Process, Domain::Adr, Domain::Eadr, Domain::Msync] {
+            assert_eq!(domain.to_string().parse::<Domain>().unwrap(), domain);
+        }
+        assert!("dram".parse::<Domain>().is_err());
+    }
+
+    #[test]
+    fn a_promise_that_the_medium_breaks_is_named() {
+        assert!(Domain::Adr.caveat(Domain::Process).is_some());
+        assert!(Domain::Process.caveat(Domain::Msync).is_some());
+        assert!(Domain::Msync.caveat(Domain::Msync).is_none());
+        assert!(Domain::Process.caveat(Domain::Process).is_none());
+    }
+}

@@ -1,0 +1,218 @@
+//! The bytes of a pool in this process: one stretch of address space, reserved once, that a file
+//! (or anonymous memory) fills from the front as it grows, so that nothing ever moves.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::domain::is_memory;
+use crate::{Error, Result, fault};
+
+/// Mappings begin and grow at multiples of a huge page.
+pub(crate) const HUGE_BYTES: u64 = 2 << 20;
+/// Linux 6.1: make the range huge pages now, even where shared memory is told never to use them.
+const MADV_COLLAPSE: i32 = 25;
+
+
+/// A pool's bytes. See the module.
+#[derive(Debug)]
+pub struct Region {
+    base: *mut u8,
+    reserved: u64,
+    /// What was reserved, before alignment.
+    whole: (*mut u8, usize),
+    len: AtomicU64,
+    file: Option<File>,
+    in_memory: bool,
+    dax: bool,
+}
+
+// SAFETY: the region is an address range; what is in it is reached through atomics only.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Anonymous memory of `bytes`, all zero: for tests and simulators.
+    pub fn memory(bytes: u64) -> Result<Self> {
+        let (whole, base) = reserve(bytes)?;
+        let region = Self {
+            base,
+            reserved: bytes,
+            whole,
+            len: AtomicU64::new(bytes),
+            file: None,
+            in_memory: true,
+            dax: false,
+        };
+        // SAFETY: the range lies in the reservation made above, which nobody else uses.
+        unsafe { rustix::mm::mprotect(base.cast(), bytes as usize, rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE) }
+            .map_err(|error| Error::io("reserving memory", error))?;
+        Ok(region)
+    }
+
+    /// Maps `file`, of which `len` bytes exist and `reserved` may come to exist.
+    pub(crate) fn file(file: File, len: u64, reserved: u64) -> Result<Self> {
+        let (whole, base) = reserve(reserved)?;
+        let map = |flags: MapFlags| {
+            fault::check("mmap")?;
+            let prot = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: replaces part of the reservation made above, which nobody else uses.
+            unsafe { rustix::mm::mmap(base.cast(), reserved as usize, prot, flags | MapFlags::FIXED, &file, 0) }
+        };
+        let dax = map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC).is_ok();
+        let mapped = if dax { Ok(()) } else { map(MapFlags::SHARED).map(drop) };
+        let in_memory = is_memory(&file);
+        let len = AtomicU64::new(len);
+        let region = Self { base, reserved, whole, len, file: Some(file), in_memory, dax };
+        mapped.map_err(|error| Error::io("mapping the pool", error))?;
+        Ok(region)
+    }
+
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Bytes of address space.
+    pub fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    /// Bytes that exist.
+    pub fn len(&self) -> u64 {
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// Whether nothing exists yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn dax(&self) -> bool {
+        self.dax
+    }
+
+    pub(crate) fn as_file(&self) -> Option<&File> {
+        self.file.as_ref()
+    }
+
+    /// Makes the first `len` bytes exist. The caller lets nobody else grow the region meanwhile.
+    pub(crate) fn grow(&self, len: u64) -> Result<()> {
+        if len <= self.len() {
+            return Ok(());
+        }
+        if let Some(file) = &self.file {
+            let grown = fault::check("ftruncate").and_then(|()| rustix::fs::ftruncate(file.as_fd(), len));
+            grown.map_err(|error| full_or(error, len))?;
+        }
+        // Pairs with `len`: whoever sees the length may touch the bytes.
+        self.len.store(len, Ordering::Release);
+        Ok(())
+    }
+
+    /// Backs a range with memory or blocks, in huge pages where the system has them, so that
+    /// touching it cannot fail later.
+    pub(crate) fn populate(&self, offset: u64, bytes: u64) -> Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        if !self.in_memory {
+            let reserved = fault::check("fallocate").and_then(|()| {
+                rustix::fs::fallocate(file.as_fd(), rustix::fs::FallocateFlags::empty(), offset, bytes)
+            });
+            return match reserved {
+                Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+                Err(error) => Err(full_or(error, offset + bytes)),
+            };
+        }
+        let huge = bytes % HUGE_BYTES == 0 && offset % HUGE_BYTES == 0;
+        // One page first: a range of nothing but holes does not collapse.
+        self.populate_write(offset, 4096)?;
+        if !(huge && self.advise(offset, bytes, MADV_COLLAPSE).is_ok()) {
+            self.populate_write(offset, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn populate_write(&self, offset: u64, bytes: u64) -> Result<()> {
+        let populated =
+            fault::check("populate").and_then(|()| self.advise(offset, bytes, libc::MADV_POPULATE_WRITE));
+        match populated {
+            // Kernels before 5.14: pages come when they are touched.
+            Ok(()) | Err(Errno::INVAL) => Ok(()),
+            Err(error) => Err(full_or(error, offset + bytes)),
+        }
+    }
+
+    fn advise(&self, offset: u64, bytes: u64, advice: i32) -> rustix::io::Result<()> {
+        assert!(offset + bytes <= self.len(), "advice beyond the region");
+        let start = self.base.wrapping_add(offset as usize);
+        // SAFETY: the range lies within the mapping, and neither advice changes what is in it.
+        let answer = unsafe { libc::madvise(start.cast(), bytes as usize, advice) };
+        if answer == 0 {
+            return Ok(());
+        }
+        Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL))
+    }
+
+    /// How many bytes of the region are mapped by huge pages, as the kernel tells it.
+    pub fn huge_bytes(&self) -> u64 {
+        let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else { return 0 };
+        let (first, end) = (self.base.addr() as u64, self.base.addr() as u64 + self.reserved);
+        let (mut inside, mut sum) = (false, 0);
+        for line in maps.lines() {
+            let mut words = line.split_whitespace();
+            let Some(word) = words.next() else { continue };
+            if let Some((from, _)) = word.split_once('-') {
+                inside = u64::from_str_radix(from, 16).is_ok_and(|from| (first..end).contains(&from));
+            } else if inside && matches!(word, "ShmemPmdMapped:" | "FilePmdMapped:" | "AnonHugePages:") {
+                sum += words.next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) << 10;
+            }
+        }
+        sum
+    }
+
+    /// Writes everything back to the file.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        fault::check("fsync")
+            .and_then(|()| rustix::fs::fsync(file.as_fd()))
+            .map_err(|error| Error::io("syncing the pool", error))
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: this is the whole reservation, and nobody can reach it any more. A failure
+        // would leave address space behind, which is no reason to stop.
+        let _ = unsafe { rustix::mm::munmap(self.whole.0.cast(), self.whole.1) };
+    }
+}
+
+/// Reserves address space that begins at a huge page: (all of it, the aligned begin).
+fn reserve(bytes: u64) -> Result<((*mut u8, usize), *mut u8)> {
+    let whole = bytes as usize + HUGE_BYTES as usize;
+    let reserved = fault::check("mmap").and_then(|()| {
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nobody.
+        unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                whole,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        }
+    });
+    let start = reserved.map_err(|error| Error::io(format!("reserving {bytes} bytes of address space"), error))?;
+    let start = start.cast::<u8>();
+    Ok(((start, whole), start.map_addr(|addr| addr.next_multiple_of(HUGE_BYTES as usize))))
+}
+
+fn full_or(error: rustix::io::Errno, bytes: u64) -> Error {
+    match error {
+        // A populate that runs into a full tmpfs says "bad address": it would have been a SIGBUS.
+        Errno::NOSPC | Errno::DQUOT | Errno::FAULT | Errno::NOMEM => Error::MediumFull { bytes },
+        error => Error::io(format!("growing the pool to {bytes} bytes"), error),
+    }
+}

@@ -1,0 +1,188 @@
+//! The tree directory: names, designs and types of the trees in a pool.
+
+use super::PoolFile;
+use super::layout::{
+    DIRECTORY_OFFSET, ENTRY_BYTES, ENTRY_DROPPING, ENTRY_FREE, ENTRY_LIVE, Entry, KIND_BYTES_MAX,
+    NAME_BYTES_MAX, PARAMS,
+};
+use crate::{Durable, Error, Medium, Persist, Result, Word, read_bytes, write_bytes};
+
+/// A tree's place in the directory, which its chunks name as their owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TreeId(pub u32);
+
+/// What a tree is created with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeSpec {
+    /// Its name: 1 to 64 bytes.
+    pub name: String,
+    /// Code of its design.
+    pub design: u32,
+    /// Name of its key type, up to 48 bytes.
+    pub key_kind: String,
+    /// Name of its value type, up to 48 bytes.
+    pub value_kind: String,
+    /// The design's parameters.
+    pub params: [u64; PARAMS],
+}
+
+/// A tree that exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeEntry {
+    /// Its place in the directory.
+    pub id: TreeId,
+    /// What it was created with.
+    pub spec: TreeSpec,
+}
+
+impl<M: Medium> PoolFile<M> {
+    fn entry(&self, id: TreeId) -> &Entry {
+        self.at(DIRECTORY_OFFSET + u64::from(id.0) * ENTRY_BYTES)
+    }
+
+    /// Every tree, in the order of the directory.
+    pub fn trees(&self) -> Result<Vec<TreeEntry>> {
+        let ids = (0..self.geometry.trees_max as u32).map(TreeId);
+        let live = ids.filter(|&id| self.entry(id).state.load(self.medium()) == ENTRY_LIVE);
+        live.map(|id| Ok(TreeEntry { id, spec: self.read_entry(id)? })).collect()
+    }
+
+    /// The tree of a name.
+    pub fn find_tree(&self, name: &str) -> Result<Option<TreeEntry>> {
+        Ok(self.trees()?.into_iter().find(|tree| tree.spec.name == name))
+    }
+
+    /// Creates a tree. `Ok`: it exists and survives. `Err`, or a crash before `Ok`: it exists
+    /// wholly or not at all.
+    pub fn create_tree(&self, spec: &TreeSpec) -> Result<TreeEntry> {
+        let lengths = [
+            ("tree name", spec.name.len(), NAME_BYTES_MAX),
+            ("key type", spec.key_kind.len(), KIND_BYTES_MAX),
+            ("value type", spec.value_kind.len(), KIND_BYTES_MAX),
+        ];
+        if let Some((what, bytes, max_bytes)) = lengths.into_iter().find(|(_, bytes, max)| bytes > max) {
+            return Err(Error::TooLong { what, bytes, max_bytes });
+        }
+        if spec.name.is_empty() {
+            return Err(Error::invalid("a tree needs a name of 1 to 64 bytes"));
+        }
+        let _only = self.lock_directory();
+        if self.find_tree(&spec.name)?.is_some() {
+            return Err(Error::TreeExists { name: spec.name.clone() });
+        }
+        let free = (0..self.geometry.trees_max as u32)
+            .map(TreeId)
+            .find(|&id| self.entry(id).state.load(self.medium()) == ENTRY_FREE);
+        let id = free.ok_or_else(|| {
+            Error::invalid(format!("the pool holds {} trees already: drop one", self.geometry.trees_max))
+        })?;
+        self.write_entry(id, spec);
+        self.health()?;
+        Ok(TreeEntry { id, spec: spec.clone() })
+    }
+
+    fn write_entry(&self, id: TreeId, spec: &TreeSpec) {
+        let (entry, medium) = (self.entry(id), self.medium());
+        for (cell, param) in entry.params.iter().zip(spec.params) {
+            cell.store(medium, param);
+        }
+        let lengths = [&spec.name, &spec.key_kind, &spec.value_kind].map(|text| text.len() as u64);
+        entry.lengths.store(medium, lengths[0] | lengths[1] << 8 | lengths[2] << 16);
+        write_padded(medium, &entry.name, &spec.name);
+        write_padded(medium, &entry.key_kind, &spec.key_kind);
+        write_padded(medium, &entry.value_kind, &spec.value_kind);
+        entry.root.store(medium, 0);
+        entry.design.store(medium, u64::from(spec.design) | u64::from(self.checksum(entry, spec.design)) << 32);
+        let durable = medium.persist(entry, "pool create_tree.1");
+        entry.state.publish(medium, ENTRY_LIVE, &durable, "pool create_tree.2");
+        let Durable { .. } = medium.persist(&entry.state, "pool create_tree.2");
+    }
+
+    fn read_entry(&self, id: TreeId) -> Result<TreeSpec> {
+        let (entry, medium) = (self.entry(id), self.medium());
+        let broken = |what: &str| Error::corrupted(what, format!("directory entry {}", id.0));
+        let design = entry.design.load(medium);
+        if (design >> 32) as u32 != self.checksum(entry, design as u32) {
+            return Err(broken("checksum differs"));
+        }
+        let lengths = entry.lengths.load(medium);
+        let text = |cells: &[Word], len: u64| {
+            let len = len as usize & 0xff;
+            if len > cells.len() * 8 {
+                return Err(broken("a name longer than its field"));
+            }
+            let mut bytes = Vec::new();
+            read_bytes(medium, cells, len, &mut bytes);
+            String::from_utf8(bytes).map_err(|_| broken("a name that is no UTF-8"))
+        };
+        Ok(TreeSpec {
+            name: text(&entry.name, lengths)?,
+            design: design as u32,
+            key_kind: text(&entry.key_kind, lengths >> 8)?,
+            value_kind: text(&entry.value_kind, lengths >> 16)?,
+            params: entry.params.each_ref().map(|cell| cell.load(medium)),
+        })
+    }
+
+    fn checksum(&self, entry: &Entry, design: u32) -> u32 {
+        let cells = entry
+            .params
+            .iter()
+            .chain(std::iter::once(&entry.lengths))
+            .chain(&entry.name)
+            .chain(&entry.key_kind)
+            .chain(&entry.value_kind);
+        cells.fold(crc32c::crc32c(&design.to_le_bytes()), |crc, cell| {
+            crc32c::crc32c_append(crc, &cell.load(self.medium()).to_le_bytes())
+        })
+    }
+
+    /// Drops a tree and frees its chunks. `Ok`: it is gone. A crash before `Ok`: it exists
+    /// wholly, or opening the pool finishes the drop. Nobody may have the tree open.
+    pub fn drop_tree(&self, id: TreeId) -> Result<()> {
+        let _only = self.lock_directory();
+        let (entry, medium) = (self.entry(id), self.medium());
+        if entry.state.load(medium) != ENTRY_LIVE {
+            return Err(Error::NoSuchTree { name: format!("#{}", id.0) });
+        }
+        entry.state.store(medium, ENTRY_DROPPING);
+        let Durable { .. } = medium.persist(&entry.state, "pool drop_tree.1");
+        self.finish_drop(id);
+        self.health()
+    }
+
+    /// Steps 2 and 3 of a drop; also what opening does with an interrupted one.
+    fn finish_drop(&self, id: TreeId) {
+        let (entry, medium) = (self.entry(id), self.medium());
+        for chunk in self.chunks_of(id) {
+            self.chunk_free(chunk.id);
+        }
+        entry.state.store(medium, ENTRY_FREE);
+        let Durable { .. } = medium.persist(&entry.state, "pool drop_tree.3");
+    }
+
+    /// Validates the directory after opening, and finishes drops.
+    pub(super) fn recover_directory(&self) -> Result<()> {
+        for id in (0..self.geometry.trees_max as u32).map(TreeId) {
+            match self.entry(id).state.load(self.medium()) {
+                ENTRY_FREE => {}
+                ENTRY_LIVE => drop(self.read_entry(id)?),
+                ENTRY_DROPPING => self.finish_drop(id),
+                _ => return Err(Error::corrupted("unknown state", format!("directory entry {}", id.0))),
+            }
+        }
+        let mut names: Vec<String> = self.trees()?.into_iter().map(|tree| tree.spec.name).collect();
+        names.sort();
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(Error::corrupted("two trees of one name", format!("tree {:?}", pair[0]))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn write_padded<M: Medium>(medium: &M, cells: &[Word], text: &str) {
+    for cell in cells {
+        cell.store(medium, 0);
+    }
+    write_bytes(medium, cells, text.as_bytes());
+}

@@ -1,0 +1,199 @@
+//! Where everything stands in a pool file. `docs/FORMAT.md` draws it.
+//!
+//! ```text
+//! 0        superblock, copy 0      4096     superblock, copy 1
+//! 8192     tree directory          trees_max entries of 256 B
+//!          chunk descriptors       chunks_max words
+//! header   chunks                  chunk_bytes each; the header is padded to a chunk
+//! ```
+
+use crate::{Persistent, Word};
+
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"BRISTLEC");
+pub(crate) const VERSION: u64 = 1;
+/// Incompatible features that this version knows.
+pub(crate) const INCOMPAT_KNOWN: u64 = 0;
+/// Features without which the pool may be read but not written that this version knows.
+pub(crate) const RO_COMPAT_KNOWN: u64 = 0;
+
+pub(crate) const SUPERBLOCK_STRIDE: u64 = 4096;
+pub(crate) const DIRECTORY_OFFSET: u64 = 2 * SUPERBLOCK_STRIDE;
+pub(crate) const NAME_BYTES_MAX: usize = 64;
+pub(crate) const KIND_BYTES_MAX: usize = 48;
+pub(crate) const PARAMS: usize = 8;
+
+/// One copy of the superblock. The copy with the higher sequence and a right checksum is valid.
+#[repr(C)]
+pub(crate) struct Superblock {
+    pub magic: Word,
+    pub version: Word,
+    pub compat: Word,
+    pub incompat: Word,
+    pub ro_compat: Word,
+    pub uuid: [Word; 2],
+    pub chunk_bytes: Word,
+    pub chunks_max: Word,
+    pub trees_max: Word,
+    pub sequence: Word,
+    /// Bits 0-7: domain last used; bit 8: closed cleanly.
+    pub state: Word,
+    /// CRC-32C of all words before it.
+    pub checksum: Word,
+}
+
+/// One named tree.
+#[repr(C)]
+pub(crate) struct Entry {
+    /// The word that commits: [`ENTRY_FREE`], [`ENTRY_LIVE`] or [`ENTRY_DROPPING`].
+    pub state: Word,
+    /// Bits 0-31: design; bits 32-63: CRC-32C of the design and of the words up to `root`.
+    pub design: Word,
+    pub params: [Word; PARAMS],
+    /// Lengths of name (bits 0-7), key kind (8-15) and value kind (16-23).
+    pub lengths: Word,
+    pub name: [Word; NAME_BYTES_MAX / 8],
+    pub key_kind: [Word; KIND_BYTES_MAX / 8],
+    pub value_kind: [Word; KIND_BYTES_MAX / 8],
+    /// The design's own anchor; zero if it needs none.
+    pub root: Word,
+}
+
+pub(crate) const ENTRY_FREE: u64 = 0;
+pub(crate) const ENTRY_LIVE: u64 = 1;
+pub(crate) const ENTRY_DROPPING: u64 = 2;
+
+// SAFETY: repr(C), words only, sizes asserted below.
+unsafe impl Persistent for Superblock {}
+// SAFETY: as above.
+unsafe impl Persistent for Entry {}
+
+pub(crate) const ENTRY_BYTES: u64 = 256;
+pub(crate) const SUPERBLOCK_WORDS: usize = 13;
+
+const _: () = {
+    assert!(size_of::<Superblock>() == SUPERBLOCK_WORDS * 8);
+    assert!(std::mem::offset_of!(Superblock, checksum) == 96);
+    assert!(std::mem::offset_of!(Superblock, state) == 88);
+    assert!(size_of::<Entry>() == ENTRY_BYTES as usize);
+    assert!(std::mem::offset_of!(Entry, lengths) == 80);
+    assert!(std::mem::offset_of!(Entry, name) == 88);
+    assert!(std::mem::offset_of!(Entry, key_kind) == 152);
+    assert!(std::mem::offset_of!(Entry, value_kind) == 200);
+    assert!(std::mem::offset_of!(Entry, root) == 248);
+};
+
+/// What a chunk's slots hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum SlotKind {
+    /// Subnodes of an SSTree.
+    Subnode = 1,
+    /// Keys out of line.
+    KeyRecord = 2,
+    /// Values out of line.
+    ValueRecord = 3,
+}
+
+/// A chunk descriptor, one word: state (bits 0-7), kind (8-15), owner (16-39), slot bytes / 8
+/// (40-63).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Descriptor {
+    /// Never used: the file's own zeros.
+    Fresh,
+    /// Used before, so its bytes are anything.
+    Free,
+    Owned { owner: u32, kind: SlotKind, slot_bytes: u32 },
+}
+
+impl Descriptor {
+    pub fn encode(self) -> u64 {
+        match self {
+            Self::Fresh => 0,
+            Self::Free => 1,
+            Self::Owned { owner, kind, slot_bytes } => {
+                2 | (kind as u64) << 8 | u64::from(owner) << 16 | u64::from(slot_bytes / 8) << 40
+            }
+        }
+    }
+
+    pub fn decode(word: u64) -> Option<Self> {
+        match word & 0xff {
+            0 if word == 0 => Some(Self::Fresh),
+            1 if word == 1 => Some(Self::Free),
+            2 => {
+                let kind = match word >> 8 & 0xff {
+                    1 => SlotKind::Subnode,
+                    2 => SlotKind::KeyRecord,
+                    3 => SlotKind::ValueRecord,
+                    _ => return None,
+                };
+                let owner = (word >> 16 & 0xff_ffff) as u32;
+                let slot_bytes = (word >> 40) as u32 * 8;
+                (slot_bytes != 0).then_some(Self::Owned { owner, kind, slot_bytes })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The sizes of a pool, fixed when it is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes of a chunk: a power of two, 2 MiB but for tests and simulators.
+    pub chunk_bytes: u64,
+    /// Chunks that the pool may grow to.
+    pub chunks_max: u64,
+    /// Trees that the pool may hold.
+    pub trees_max: u64,
+}
+
+impl Geometry {
+    pub(crate) fn is_valid(&self) -> bool {
+        self.chunk_bytes.is_power_of_two()
+            && (4096..=1 << 30).contains(&self.chunk_bytes)
+            && (1..=1 << 32).contains(&self.chunks_max)
+            && (1..=4096).contains(&self.trees_max)
+            && self.chunk_bytes * self.chunks_max <= 1 << 48
+    }
+
+    pub(crate) fn descriptors_offset(&self) -> u64 {
+        DIRECTORY_OFFSET + self.trees_max * ENTRY_BYTES
+    }
+
+    /// Bytes before the first chunk.
+    pub fn header_bytes(&self) -> u64 {
+        (self.descriptors_offset() + self.chunks_max * 8).next_multiple_of(self.chunk_bytes)
+    }
+
+    /// Bytes of a pool that has grown to its maximum.
+    pub fn max_bytes(&self) -> u64 {
+        self.header_bytes() + self.chunks_max * self.chunk_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_round_trip() {
+        let owned = Descriptor::Owned { owner: 255, kind: SlotKind::KeyRecord, slot_bytes: 163_848 };
+        for descriptor in [Descriptor::Fresh, Descriptor::Free, owned] {
+            assert_eq!(Descriptor::decode(descriptor.encode()), Some(descriptor));
+        }
+        for bad in [3, 256, 1 | 1 << 40, 2, 2 | 9 << 8 | 1 << 40] {
+            assert_eq!(Descriptor::decode(bad), None, "{bad:#x}");
+        }
+    }
+
+    #[test]
+    fn the_format_is_golden() {
+        let geometry = Geometry { chunk_bytes: 2 << 20, chunks_max: 4096, trees_max: 256 };
+        assert_eq!(geometry.descriptors_offset(), 73_728);
+        assert_eq!(geometry.header_bytes(), 2 << 20);
+        assert_eq!(MAGIC.to_le_bytes(), *b"BRISTLEC");
+        let owned = Descriptor::Owned { owner: 3, kind: SlotKind::Subnode, slot_bytes: 256 };
+        assert_eq!(owned.encode(), 0x0000_2000_0003_0102);
+    }
+}

@@ -1,0 +1,413 @@
+//! The pool: one file with several named trees in it, used by one process at a time.
+
+mod chunks;
+mod directory;
+mod layout;
+mod superblock;
+
+use std::fs::{File, OpenOptions as FileOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{FlockOperation, flock};
+
+pub use self::chunks::Chunk;
+pub use self::directory::{TreeEntry, TreeId, TreeSpec};
+pub use self::layout::{Geometry, SlotKind};
+use self::chunks::FreeChunks;
+use self::layout::{DIRECTORY_OFFSET, VERSION};
+use self::superblock::Contents;
+use crate::{Domain, Error, Medium, Persistent, Region, Result, Word, fault};
+
+/// Bytes of a chunk unless a pool is created otherwise: a huge page.
+pub const CHUNK_BYTES: u64 = 2 << 20;
+const TREES_MAX: u64 = 256;
+
+/// How a pool is created.
+#[derive(Clone, Copy, Debug)]
+pub struct CreateOptions {
+    /// Bytes that the pool may grow to, at most 2^48; rounded up to whole chunks.
+    pub max_bytes: u64,
+    /// The persistence domain; detected if `None`.
+    pub domain: Option<Domain>,
+}
+
+/// Something that `check` found wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Where.
+    pub location: String,
+    /// What.
+    pub what: String,
+}
+
+impl Finding {
+    /// A finding.
+    pub fn new(location: impl Into<String>, what: impl Into<String>) -> Self {
+        Self { location: location.into(), what: what.into() }
+    }
+}
+
+/// What is known about an open pool.
+#[derive(Clone, Debug)]
+pub struct PoolInfo {
+    /// Where the file is; `None` for a pool in memory.
+    pub path: Option<PathBuf>,
+    /// The pool's identity.
+    pub uuid: String,
+    /// Version of the format.
+    pub version: u64,
+    /// The domain in force.
+    pub domain: Domain,
+    /// The domain that the medium offers.
+    pub detected: Domain,
+    /// Whether the last user closed the pool.
+    pub was_clean: bool,
+    /// Bytes that the file has.
+    pub file_bytes: u64,
+    /// Bytes that it may grow to.
+    pub max_bytes: u64,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u64,
+    /// Chunks that no tree owns, among those that the file has.
+    pub chunks_free: u64,
+    /// Chunks that the file has.
+    pub chunks: u64,
+    /// Bytes that are mapped by huge pages.
+    pub huge_bytes: u64,
+}
+
+/// An open pool. Dropped without [`close`](Self::close) it counts as crashed: the next open finds
+/// the mark and everything that was acknowledged.
+#[derive(Debug)]
+pub struct PoolFile<M> {
+    region: Region,
+    medium: M,
+    geometry: Geometry,
+    contents: Mutex<Contents>,
+    was_clean: bool,
+    detected: Domain,
+    path: Option<PathBuf>,
+    directory: Mutex<()>,
+    chunks: Mutex<FreeChunks>,
+}
+
+impl<M: Medium> PoolFile<M> {
+    /// Creates a pool in a new file that only its owner may read and write. `make_medium` gets
+    /// the domain in force.
+    pub fn create(
+        path: &Path,
+        options: &CreateOptions,
+        make_medium: impl FnOnce(Domain) -> M,
+    ) -> Result<Arc<Self>> {
+        let chunks_max = options.max_bytes.div_ceil(CHUNK_BYTES);
+        let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max, trees_max: TREES_MAX };
+        if !geometry.is_valid() || geometry.max_bytes() > 1 << 48 {
+            let what = format!("a pool of {} bytes: 1 byte to 256 TiB are possible", options.max_bytes);
+            return Err(Error::invalid(what));
+        }
+        let file = FileOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(|error| open_error(path, error))?;
+        let made = Self::create_on(file, path, geometry, options.domain, make_medium);
+        if made.is_err() {
+            // Half a pool is of use to nobody; if it cannot be removed the error stands anyway.
+            let _ = std::fs::remove_file(path);
+        }
+        made
+    }
+
+    fn create_on(
+        file: File,
+        path: &Path,
+        geometry: Geometry,
+        domain: Option<Domain>,
+        make_medium: impl FnOnce(Domain) -> M,
+    ) -> Result<Arc<Self>> {
+        lock(&file)?;
+        let region = Region::file(file, 0, geometry.max_bytes())?;
+        region.grow(geometry.header_bytes())?;
+        region.populate(0, geometry.descriptors_offset().next_multiple_of(4096))?;
+        let detected = detect(&region);
+        let medium = make_medium(domain.unwrap_or(detected));
+        let pool = Self::format(region, geometry, medium, domain.unwrap_or(detected), detected, Some(path));
+        pool.region.sync()?;
+        Ok(pool)
+    }
+
+    /// Creates a pool in anonymous memory, for tests and simulators.
+    pub fn create_in(region: Region, geometry: Geometry, domain: Domain, medium: M) -> Result<Arc<Self>> {
+        if !geometry.is_valid() || geometry.max_bytes() > region.len() {
+            return Err(Error::invalid("the region is too small for this geometry"));
+        }
+        Ok(Self::format(region, geometry, medium, domain, domain, None))
+    }
+
+    fn format(
+        region: Region,
+        geometry: Geometry,
+        medium: M,
+        domain: Domain,
+        detected: Domain,
+        path: Option<&Path>,
+    ) -> Arc<Self> {
+        let mut uuid = [0; 16];
+        // Without entropy the pool is nameless, which nothing depends on.
+        let _ = rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty());
+        let uuid = u128::from_le_bytes(uuid);
+        let mut contents = Contents {
+            uuid: [uuid as u64, (uuid >> 64) as u64],
+            geometry,
+            sequence: 0,
+            domain,
+            clean: false,
+        };
+        contents.write(&region, &medium);
+        contents.sequence = 1;
+        contents.write(&region, &medium);
+        Self::assemble(region, medium, contents, true, detected, path)
+    }
+
+    fn assemble(
+        region: Region,
+        medium: M,
+        contents: Contents,
+        was_clean: bool,
+        detected: Domain,
+        path: Option<&Path>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            region,
+            medium,
+            geometry: contents.geometry,
+            contents: Mutex::new(contents),
+            was_clean,
+            detected,
+            path: path.map(Path::to_owned),
+            directory: Mutex::new(()),
+            chunks: Mutex::default(),
+        })
+    }
+
+    /// Opens a pool file. Nothing in it is trusted; what a crash interrupted in the pool itself
+    /// is finished, and the pool is marked as in use.
+    pub fn open(
+        path: &Path,
+        domain: Option<Domain>,
+        make_medium: impl FnOnce(Domain) -> M,
+    ) -> Result<Arc<Self>> {
+        let file = FileOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .map_err(|error| open_error(path, error))?;
+        let meta = file.metadata().map_err(|error| Error::io(path.display().to_string(), error))?;
+        let not_a_pool = || Error::NotAPool { path: path.to_owned() };
+        if !meta.is_file() || meta.len() < DIRECTORY_OFFSET {
+            return Err(not_a_pool());
+        }
+        lock(&file)?;
+        let (geometry, last_domain) = {
+            let probe = file.try_clone().map_err(|error| Error::io(path.display().to_string(), error))?;
+            let region = Region::file(probe, meta.len(), DIRECTORY_OFFSET)?;
+            let medium = crate::Native::new(Domain::Process);
+            let contents = Contents::read(&region, &medium);
+            if contents.is_err() && !superblock::has_magic(&region, &medium) {
+                return Err(not_a_pool());
+            }
+            let contents = contents?;
+            (contents.geometry, contents.domain)
+        };
+        if meta.len() < geometry.header_bytes() {
+            return Err(Error::corrupted("the file ends within its header: truncated", path.display().to_string()));
+        }
+        let region = Region::file(file, meta.len().min(geometry.max_bytes()), geometry.max_bytes())?;
+        let detected = detect(&region);
+        // A pool that was last used in a domain its medium cannot detect was told so explicitly.
+        let _ = last_domain;
+        let domain = domain.unwrap_or(detected);
+        Self::open_on(region, domain, detected, make_medium(domain), Some(path))
+    }
+
+    /// Opens a pool in anonymous memory, exactly as [`open`](Self::open) opens a file.
+    pub fn open_in(region: Region, domain: Domain, medium: M) -> Result<Arc<Self>> {
+        Self::open_on(region, domain, domain, medium, None)
+    }
+
+    fn open_on(
+        region: Region,
+        domain: Domain,
+        detected: Domain,
+        medium: M,
+        path: Option<&Path>,
+    ) -> Result<Arc<Self>> {
+        let contents = Contents::read(&region, &medium)?;
+        if contents.geometry.header_bytes() > region.len() {
+            return Err(Error::corrupted("the pool ends within its header: truncated", "superblock"));
+        }
+        let pool = Self::assemble(region, medium, contents, contents.clean, detected, path);
+        pool.recover_chunks()?;
+        pool.recover_directory()?;
+        if let Some(stray) = pool.stray_chunks()?.first() {
+            return Err(Error::corrupted("a chunk whose owner is no tree", format!("descriptor of chunk {stray}")));
+        }
+        pool.mark(domain, false)?;
+        Ok(pool)
+    }
+
+    /// Closes the pool in good order: durably marked as clean. Handles still held elsewhere keep
+    /// the file open.
+    pub fn close(&self) -> Result<()> {
+        self.health()?;
+        let domain = self.lock_contents().domain;
+        self.mark(domain, true)?;
+        if domain == Domain::Msync { self.region.sync() } else { Ok(()) }
+    }
+
+    fn mark(&self, domain: Domain, clean: bool) -> Result<()> {
+        let mut contents = self.lock_contents();
+        contents.domain = domain;
+        contents.clean = clean;
+        contents.sequence += 1;
+        contents.write(&self.region, &self.medium);
+        self.health()
+    }
+
+    /// The medium.
+    #[inline(always)]
+    pub fn medium(&self) -> &M {
+        &self.medium
+    }
+
+    /// The domain in force.
+    pub fn domain(&self) -> Domain {
+        self.lock_contents().domain
+    }
+
+    /// `Err` once the medium refused to make something durable.
+    #[inline(always)]
+    pub fn health(&self) -> Result<()> {
+        if self.medium.failed() { Err(Error::DurabilityLost) } else { Ok(()) }
+    }
+
+    /// The value at an offset.
+    ///
+    /// # Panics
+    ///
+    /// If it would lie outside the pool's reservation or astride its alignment: a defect of the
+    /// caller, who checks what it reads from the medium when it opens a tree.
+    #[inline(always)]
+    pub fn at<T: Persistent>(&self, offset: u64) -> &T {
+        let fits = offset <= self.region.reserved() - size_of::<T>() as u64;
+        assert!(fits && offset % align_of::<T>() as u64 == 0, "an offset outside the pool");
+        // SAFETY: the range lies in the mapping and is aligned (asserted; the base is aligned to
+        // 2 MiB); a `Persistent` type consists of atomics, for which any bytes are valid and
+        // concurrent change is allowed. The mapping lives as long as `self`.
+        unsafe { &*self.region.base().wrapping_add(offset as usize).cast::<T>() }
+    }
+
+    /// Words from an offset on. Panics as [`at`](Self::at) does.
+    #[inline(always)]
+    pub fn words(&self, offset: u64, words: usize) -> &[Word] {
+        let fits = (words as u64 * 8) <= self.region.reserved()
+            && offset <= self.region.reserved() - words as u64 * 8;
+        assert!(fits && offset % 8 == 0, "an offset outside the pool");
+        // SAFETY: as in `at`.
+        unsafe { std::slice::from_raw_parts(self.region.base().wrapping_add(offset as usize).cast(), words) }
+    }
+
+    /// What is known about the pool.
+    pub fn info(&self) -> PoolInfo {
+        let contents = *self.lock_contents();
+        let uuid = u128::from(contents.uuid[1]) << 64 | u128::from(contents.uuid[0]);
+        let (chunks_free, chunks, _) = self.chunk_counts();
+        PoolInfo {
+            path: self.path.clone(),
+            uuid: format!("{uuid:032x}"),
+            version: VERSION,
+            domain: contents.domain,
+            detected: self.detected,
+            was_clean: self.was_clean,
+            file_bytes: self.region.len(),
+            max_bytes: self.geometry.max_bytes(),
+            chunk_bytes: self.geometry.chunk_bytes,
+            chunks_free,
+            chunks,
+            huge_bytes: self.region.huge_bytes(),
+        }
+    }
+
+    /// Verifies superblock, directory and descriptors as opening does.
+    pub fn check(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let mut note = |location: &str, result: Result<()>| {
+            findings.extend(result.err().map(|error| Finding::new(location, error.to_string())));
+        };
+        note("superblock", Contents::read(&self.region, &self.medium).map(drop));
+        note("directory", self.trees().map(drop));
+        match self.stray_chunks() {
+            Ok(stray) => findings.extend(
+                stray.iter().map(|id| Finding::new(format!("chunk {id}"), "its owner is no tree")),
+            ),
+            Err(error) => findings.push(Finding::new("chunks", error.to_string())),
+        }
+        findings
+    }
+
+    fn lock_contents(&self) -> MutexGuard<'_, Contents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_directory(&self) -> MutexGuard<'_, ()> {
+        self.directory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_chunks(&self) -> MutexGuard<'_, FreeChunks> {
+        self.chunks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn detect(region: &Region) -> Domain {
+    region.as_file().map_or(Domain::Process, |file| Domain::detect(file, region.dax()))
+}
+
+fn open_error(path: &Path, error: std::io::Error) -> Error {
+    match error.kind() {
+        ErrorKind::NotFound => Error::NotFound { path: path.to_owned() },
+        ErrorKind::AlreadyExists => Error::Exists { path: path.to_owned() },
+        ErrorKind::ReadOnlyFilesystem => Error::ReadOnly,
+        ErrorKind::StorageFull => Error::MediumFull { bytes: 0 },
+        _ => Error::io(path.display().to_string(), error),
+    }
+}
+
+/// Takes the pool for this handle alone.
+fn lock(file: &File) -> Result<()> {
+    fault::check("flock")
+        .and_then(|()| flock(file, FlockOperation::NonBlockingLockExclusive))
+        .map_err(|error| match error {
+            rustix::io::Errno::WOULDBLOCK => Error::InUse { pid: holder(file) },
+            error => Error::io("locking the pool", error),
+        })
+}
+
+/// Who holds the lock, from the kernel's table of locks.
+fn holder(file: &File) -> Option<u32> {
+    let inode = file.metadata().ok()?.ino();
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let at = words.iter().position(|word| *word == "FLOCK")?;
+        let theirs = words.get(at + 4)?.rsplit(':').next()?.parse::<u64>().ok()?;
+        (theirs == inode).then(|| words.get(at + 3)?.parse().ok()).flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! Opening after every kind of damage, and what survives a crash of the pool itself.
+
+use super::layout::{ENTRY_BYTES, SUPERBLOCK_WORDS};
+use super::*;
+use crate::{Native, fault};
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = PathBuf::from(format!("/dev/shm/bristlecone-pm-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        Self(path)
+    }
+
+    fn create(&self) -> Arc<PoolFile<Native>> {
+        let options = CreateOptions { max_bytes: 8 << 20, domain: None };
+        PoolFile::create(&self.0, &options, Native::new).unwrap()
+    }
+
+    fn open(&self) -> Result<Arc<PoolFile<Native>>> {
+        PoolFile::open(&self.0, None, Native::new)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn spec(name: &str) -> TreeSpec {
+    TreeSpec {
+        name: name.into(),
+        design: 1,
+        key_kind: "u64".into(),
+        value_kind: "bytes".into(),
+        params: [256, 3, 512, 1, 0, 0, 0, 0],
+    }
+}
+
+#[test]
+fn trees_and_chunks_are_there_again() {
+    let scratch = Scratch::new("again");
+    let pool = scratch.create();
+    let tree = pool.create_tree(&spec("a")).unwrap();
+    let chunk = pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, true).unwrap();
+    assert!(matches!(pool.create_tree(&spec("a")), Err(Error::TreeExists { .. })));
+    drop(pool);
+    let pool = scratch.open().unwrap();
+    assert!(!pool.info().was_clean);
+    assert_eq!(pool.trees().unwrap(), [tree.clone()]);
+    assert_eq!(pool.chunks_of(tree.id), [chunk]);
+    pool.close().unwrap();
+    drop(pool);
+    let pool = scratch.open().unwrap();
+    assert!(pool.info().was_clean);
+    pool.drop_tree(tree.id).unwrap();
+    assert_eq!(pool.chunk_counts(), (1, 1, 4));
+    assert!(pool.check().is_empty());
+}
+
+#[test]
+fn an_interrupted_drop_is_finished() {
+    let scratch = Scratch::new("drop");
+    let pool = scratch.create();
+    let tree = pool.create_tree(&spec("a")).unwrap();
+    pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, true).unwrap();
+    pool.at::<Word>(DIRECTORY_OFFSET).store(pool.medium(), layout::ENTRY_DROPPING);
+    drop(pool);
+    let pool = scratch.open().unwrap();
+    assert!(pool.trees().unwrap().is_empty());
+    assert_eq!(pool.chunk_counts().0, 1);
+}
+
+#[test]
+fn a_second_opener_learns_who_has_the_pool() {
+    let scratch = Scratch::new("twice");
+    let pool = scratch.create();
+    assert!(matches!(scratch.open(), Err(Error::InUse { pid: Some(pid) }) if pid == std::process::id()));
+    drop(pool);
+    scratch.open().unwrap();
+    let mode = std::fs::metadata(&scratch.0).unwrap().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn a_full_pool_is_an_error_and_a_freed_chunk_is_room() {
+    let scratch = Scratch::new("full");
+    let pool = scratch.create();
+    let tree = pool.create_tree(&spec("a")).unwrap().id;
+    let chunks: Vec<_> =
+        (0..4).map(|_| pool.chunk_alloc(tree, SlotKind::Subnode, 256, true).unwrap()).collect();
+    assert!(matches!(pool.chunk_alloc(tree, SlotKind::Subnode, 256, true), Err(Error::PoolFull { .. })));
+    let dirty = pool.at::<Word>(chunks[2].offset + 512);
+    dirty.store(pool.medium(), 77);
+    pool.chunk_free(chunks[2].id);
+    assert_eq!(pool.chunk_alloc(tree, SlotKind::Subnode, 256, true).unwrap(), chunks[2]);
+    assert_eq!(dirty.load(pool.medium()), 0, "tags of a used chunk are cleared");
+}
+
+#[test]
+fn every_flipped_header_bit_is_an_error_or_harmless() {
+    let scratch = Scratch::new("flips");
+    let pool = scratch.create();
+    let tree = pool.create_tree(&spec("a")).unwrap();
+    pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, true).unwrap();
+    drop(pool);
+    let whole = std::fs::read(&scratch.0).unwrap();
+    let descriptors = (DIRECTORY_OFFSET + 256 * ENTRY_BYTES) as usize;
+    let superblock = 0..SUPERBLOCK_WORDS * 8;
+    let entry = DIRECTORY_OFFSET as usize..DIRECTORY_OFFSET as usize + 248;
+    for byte in superblock.chain(entry).chain(descriptors..descriptors + 40) {
+        for bit in 0..8 {
+            let mut broken = whole.clone();
+            broken[byte] ^= 1 << bit;
+            // Both copies, or the other one would heal it.
+            if byte < SUPERBLOCK_WORDS * 8 {
+                broken[byte + 4096] ^= 1 << bit;
+            }
+            std::fs::write(&scratch.0, &broken[..]).unwrap();
+            match scratch.open() {
+                Ok(pool) => assert_eq!(pool.trees().unwrap(), [tree.clone()], "byte {byte} bit {bit}"),
+                Err(Error::Corrupted { .. } | Error::Newer { .. } | Error::NotAPool { .. }) => {}
+                Err(error) => panic!("byte {byte} bit {bit}: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn one_torn_superblock_is_healed_by_the_other() {
+    let scratch = Scratch::new("torn");
+    drop(scratch.create());
+    let whole = std::fs::read(&scratch.0).unwrap();
+    for copy in [0, 4096] {
+        let mut torn = whole.clone();
+        torn[copy + 80..copy + 104].fill(0xab);
+        std::fs::write(&scratch.0, &torn).unwrap();
+        scratch.open().unwrap();
+    }
+}
+
+#[test]
+fn truncated_foreign_and_random_files_are_refused() {
+    let scratch = Scratch::new("foreign");
+    let pool = scratch.create();
+    let tree = pool.create_tree(&spec("a")).unwrap();
+    pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, true).unwrap();
+    drop(pool);
+    let whole = std::fs::read(&scratch.0).unwrap();
+    for len in [0, 1, 63, 4096, 8192, 8193, 1 << 20, (2 << 20) - 1, 2 << 20, (4 << 20) - 4096] {
+        std::fs::write(&scratch.0, &whole[..len]).unwrap();
+        let error = scratch.open().unwrap_err();
+        let typed = matches!(error, Error::NotAPool { .. } | Error::Corrupted { .. });
+        assert!(typed, "{len} bytes: {error}");
+    }
+    let mut noise = 1_u64;
+    let random: Vec<u8> = std::iter::repeat_with(|| {
+        noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (noise >> 56) as u8
+    })
+    .take(1 << 20)
+    .collect();
+    std::fs::write(&scratch.0, random).unwrap();
+    assert!(matches!(scratch.open(), Err(Error::NotAPool { .. })));
+    let missing = PoolFile::open(Path::new("/dev/shm/no/such/pool"), None, Native::new);
+    assert!(matches!(missing, Err(Error::NotFound { .. })));
+    assert!(matches!(PoolFile::open(Path::new("/dev"), None, Native::new), Err(Error::Io { .. })));
+}
+
+#[test]
+fn failing_system_calls_are_errors_and_leave_nothing() {
+    let scratch = Scratch::new("fault");
+    let mut refused = 0;
+    for nth in 0.. {
+        fault::refuse(nth, rustix::io::Errno::NOMEM);
+        let options = CreateOptions { max_bytes: 8 << 20, domain: None };
+        let made = PoolFile::create(&scratch.0, &options, Native::new);
+        // MAP_SYNC is tried before an ordinary mapping: refusing it changes nothing.
+        let untouched = fault::cease();
+        match made {
+            Ok(_) if untouched => break,
+            Ok(_) => std::fs::remove_file(&scratch.0).unwrap(),
+            Err(_) => {
+                refused += 1;
+                assert!(!scratch.0.exists(), "half a pool is left");
+            }
+        }
+    }
+    assert!(refused >= 4, "only {refused} calls were refused");
+    let pool = scratch.open().unwrap();
+    let tree = pool.create_tree(&spec("a")).unwrap().id;
+    for nth in 0..3 {
+        fault::refuse(nth, rustix::io::Errno::NOSPC);
+        let chunk = pool.chunk_alloc(tree, SlotKind::Subnode, 256, true);
+        assert!(fault::cease() || chunk.is_err());
+    }
+    assert!(pool.chunk_alloc(tree, SlotKind::Subnode, 256, true).is_ok());
+    assert!(pool.check().is_empty());
+}
