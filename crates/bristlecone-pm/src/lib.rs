@@ -6,15 +6,18 @@ mod cell;
 mod domain;
 mod error;
 mod fault;
+mod heap;
 mod mapping;
 mod medium;
 mod native;
 mod pool;
+mod record;
 mod thread;
 
 pub use cell::{Group, Persistent, Word, read_bytes, write_bytes};
 pub use domain::Domain;
 pub use error::{Error, Result};
+pub use heap::{ChunkRange, Heap, HeapStats};
 pub use mapping::Region;
 pub use medium::{Durable, Flushed, LINE_BYTES, Medium, Ordered, Persist, Step, Witness};
 pub use native::{Delayed, Native};
@@ -22,4 +25,5 @@ pub use pool::{
     CHUNK_BYTES, Chunk, CreateOptions, Finding, Geometry, PoolFile, PoolInfo, SlotKind, TreeEntry, TreeId,
     TreeSpec,
 };
+pub use record::{KEY_BYTES_MAX, Records, VALUE_BYTES_MAX};
 pub use thread::thread_index;

@@ -1,0 +1,410 @@
+//! Slots of one size, cut from a tree's chunks.
+//!
+//! Nothing about slots is persistent: which are live is what the tree can reach, told at recovery
+//! by [`Heap::mark_live`]. So allocation costs the medium nothing, and nothing can leak. A slot
+//! is a bit in DRAM; threads take 64 of them at a time, a whole bitmap word.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use crossbeam_utils::CachePadded;
+
+use crate::{Error, Medium, PoolFile, Result, SlotKind, TreeId, thread_index};
+
+const CACHES: usize = 64;
+
+/// A chunk as its tree sees it: where it begins and how many slots it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkRange {
+    /// Offset of the first slot.
+    pub offset: u64,
+    /// Number of slots.
+    pub slots: usize,
+}
+
+/// What a heap occupies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeapStats {
+    /// Chunks owned.
+    pub chunks: u64,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u64,
+    /// Slots handed out and not freed.
+    pub live_slots: u64,
+    /// Bytes of a slot.
+    pub slot_bytes: u64,
+}
+
+/// A chunk's slots: a set bit is taken, by the tree or by a thread's cache.
+#[derive(Debug)]
+struct Slots {
+    id: u32,
+    offset: u64,
+    bitmap: Box<[AtomicU64]>,
+    taken: AtomicUsize,
+}
+
+impl Slots {
+    fn new(id: u32, offset: u64, slots: usize) -> Self {
+        let bitmap: Box<[AtomicU64]> = (0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        if slots % 64 != 0 {
+            // Bits beyond the last slot are taken for ever, and not counted.
+            bitmap[slots / 64].store(u64::MAX << (slots % 64), std::sync::atomic::Ordering::Relaxed);
+        }
+        Self { id, offset, bitmap, taken: AtomicUsize::new(0) }
+    }
+
+    /// Takes every free slot of one word: (word, its free bits).
+    fn take_word(&self) -> Option<(usize, u64)> {
+        self.bitmap.iter().enumerate().find_map(|(word, bits)| {
+            if bits.load(Acquire) == u64::MAX {
+                return None;
+            }
+            let free = !bits.fetch_or(u64::MAX, AcqRel);
+            self.taken.fetch_add(free.count_ones() as usize, AcqRel);
+            (free != 0).then_some((word, free))
+        })
+    }
+
+    /// Gives slots back; says whether none is taken any more.
+    fn give(&self, word: usize, bits: u64) -> bool {
+        let before = self.bitmap[word].fetch_and(!bits, AcqRel);
+        assert_eq!(before & bits, bits, "a slot was freed twice");
+        let count = bits.count_ones() as usize;
+        self.taken.fetch_sub(count, AcqRel) == count
+    }
+}
+
+/// Slots that one thread took ahead of need.
+#[derive(Debug, Default)]
+struct Cache {
+    slots: Option<Arc<Slots>>,
+    word: usize,
+    free: u64,
+}
+
+impl Cache {
+    fn take(&mut self, slot_bytes: u32) -> Option<u64> {
+        let slots = self.slots.as_ref().filter(|_| self.free != 0)?;
+        let slot = self.word as u64 * 64 + u64::from(self.free.trailing_zeros());
+        self.free &= self.free - 1;
+        Some(slots.offset + slot * u64::from(slot_bytes))
+    }
+}
+
+/// The chunks of a heap, by offset, and where to look for room first.
+#[derive(Debug, Default)]
+struct Chunks {
+    all: BTreeMap<u64, Arc<Slots>>,
+    /// Chunks that may have room; each stands here at most once.
+    roomy: Vec<Arc<Slots>>,
+}
+
+/// A volatile allocator of equal slots. See the module.
+#[derive(Debug)]
+pub struct Heap<M: Medium> {
+    pool: Arc<PoolFile<M>>,
+    owner: TreeId,
+    kind: SlotKind,
+    slot_bytes: u32,
+    tagged: bool,
+    chunks: RwLock<Chunks>,
+    caches: Box<[CachePadded<Mutex<Cache>>]>,
+}
+
+impl<M: Medium> Heap<M> {
+    /// Takes over the chunks of one tree, kind and slot size. Every slot counts as free until it
+    /// is marked live. With `tagged`, slots handed out begin with a durable zero word, and must
+    /// do so again when they are freed.
+    pub fn open(
+        pool: &Arc<PoolFile<M>>,
+        owner: TreeId,
+        kind: SlotKind,
+        slot_bytes: u32,
+        tagged: bool,
+    ) -> Result<Self> {
+        let slots = (pool.chunk_bytes() / u64::from(slot_bytes)) as usize;
+        let mut chunks = Chunks::default();
+        for chunk in pool.chunks_of(owner) {
+            if (chunk.kind, chunk.slot_bytes) == (kind, slot_bytes) {
+                chunks.all.insert(chunk.offset, Arc::new(Slots::new(chunk.id, chunk.offset, slots)));
+            }
+        }
+        let caches = (0..CACHES).map(|_| CachePadded::default()).collect();
+        let pool = Arc::clone(pool);
+        Ok(Self { pool, owner, kind, slot_bytes, tagged, chunks: RwLock::new(chunks), caches })
+    }
+
+    fn slots_per_chunk(&self) -> usize {
+        (self.pool.chunk_bytes() / u64::from(self.slot_bytes)) as usize
+    }
+
+    fn cache(&self, index: usize) -> MutexGuard<'_, Cache> {
+        self.caches[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands out a slot: its offset. `Err`: the pool or the medium is full; nothing changed.
+    pub fn alloc(&self) -> Result<u64> {
+        // Indices are dense, so threads share a cache only when there are very many.
+        let index = thread_index() % CACHES;
+        if let Some(slot) = self.cache(index).take(self.slot_bytes) {
+            return Ok(slot);
+        }
+        let mut filled = self.refill()?;
+        let slot = filled.take(self.slot_bytes).expect("a refill brings slots");
+        let spare = std::mem::replace(&mut *self.cache(index), filled);
+        // Another thread of this cache may have filled it meanwhile. No cache is locked while the
+        // chunks are: those who lock both begin with the chunks.
+        self.put_back(spare);
+        Ok(slot)
+    }
+
+    /// Finds a word with room: in the heap's chunks, in a new one, or in others' caches.
+    fn refill(&self) -> Result<Cache> {
+        let mut chunks = self.chunks.write().unwrap_or_else(PoisonError::into_inner);
+        while let Some(slots) = chunks.roomy.last() {
+            if let Some((word, free)) = slots.take_word() {
+                return Ok(Cache { slots: Some(Arc::clone(slots)), word, free });
+            }
+            chunks.roomy.pop();
+        }
+        // `roomy` is not told of every free, lest frees contend: look everywhere before growing.
+        let roomy: Vec<_> = chunks
+            .all
+            .values()
+            .filter(|slots| slots.taken.load(Acquire) < self.slots_per_chunk())
+            .cloned()
+            .collect();
+        // A chunk is worth taking up again once it has enough room; otherwise the heap grows.
+        let enough = |slots: &&Arc<Slots>| slots.taken.load(Acquire) * 8 <= self.slots_per_chunk() * 7;
+        if let Some(slots) = roomy.iter().find(enough)
+            && let Some((word, free)) = slots.take_word()
+        {
+            let cache = Cache { slots: Some(Arc::clone(slots)), word, free };
+            chunks.roomy = roomy.iter().filter(enough).cloned().collect();
+            return Ok(cache);
+        }
+        drop(chunks);
+        match self.pool.chunk_alloc(self.owner, self.kind, self.slot_bytes, self.tagged) {
+            Ok(chunk) => {
+                let slots = Arc::new(Slots::new(chunk.id, chunk.offset, self.slots_per_chunk()));
+                let (word, free) = slots.take_word().expect("a new chunk has room");
+                let mut chunks = self.chunks.write().unwrap_or_else(PoisonError::into_inner);
+                chunks.all.insert(chunk.offset, Arc::clone(&slots));
+                chunks.roomy.push(Arc::clone(&slots));
+                Ok(Cache { slots: Some(slots), word, free })
+            }
+            Err(error) => roomy
+                .iter()
+                .find_map(|slots| slots.take_word().map(|(word, free)| (slots, word, free)))
+                .map(|(slots, word, free)| Cache { slots: Some(Arc::clone(slots)), word, free })
+                .or_else(|| self.steal())
+                .ok_or(error),
+        }
+    }
+
+    /// Takes what another thread's cache holds idle.
+    fn steal(&self) -> Option<Cache> {
+        (0..CACHES).find_map(|index| {
+            let mut cache = self.cache(index);
+            (cache.free != 0).then(|| std::mem::take(&mut *cache))
+        })
+    }
+
+    fn put_back(&self, cache: Cache) {
+        if let Some(slots) = cache.slots.filter(|_| cache.free != 0)
+            && slots.give(cache.word, cache.free)
+        {
+            self.release(&slots);
+        }
+    }
+
+    fn chunk_of(&self, offset: u64) -> Option<(Arc<Slots>, usize)> {
+        let chunks = self.chunks.read().unwrap_or_else(PoisonError::into_inner);
+        let slots = chunks.all.range(..=offset).next_back()?.1;
+        let within = offset - slots.offset;
+        let slot = (within / u64::from(self.slot_bytes)) as usize;
+        let fits = within % u64::from(self.slot_bytes) == 0 && slot < self.slots_per_chunk();
+        fits.then(|| (Arc::clone(slots), slot))
+    }
+
+    /// Takes a slot back; it may be handed out again at once.
+    ///
+    /// # Panics
+    ///
+    /// If the slot is not this heap's, or is free.
+    pub fn free(&self, offset: u64) {
+        let (slots, slot) = self.chunk_of(offset).expect("a slot of this heap");
+        slots.give(slot / 64, 1 << (slot % 64));
+        if slots.taken.load(Acquire) <= 64 {
+            self.release(&slots);
+        }
+    }
+
+    /// Gives a chunk back to the pool if no slot of it is in use; slots that sit in caches are
+    /// not. The heap's last chunk stays.
+    fn release(&self, slots: &Arc<Slots>) {
+        let mut chunks = self.chunks.write().unwrap_or_else(PoisonError::into_inner);
+        if slots.taken.load(Acquire) > 64 * 4 || chunks.all.len() < 2 {
+            return;
+        }
+        for index in 0..CACHES {
+            let mut cache = self.cache(index);
+            if cache.slots.as_ref().is_some_and(|cached| Arc::ptr_eq(cached, slots)) {
+                let cache = std::mem::take(&mut *cache);
+                if cache.free != 0 {
+                    slots.give(cache.word, cache.free);
+                }
+            }
+        }
+        // Caches are filled under the write lock, so nobody takes a slot between here and there;
+        // one who took a word before and has not stored it yet still counts as taken.
+        if slots.taken.load(Acquire) == 0 && chunks.all.remove(&slots.offset).is_some() {
+            chunks.roomy.retain(|roomy| !Arc::ptr_eq(roomy, slots));
+            drop(chunks);
+            self.pool.chunk_free(slots.id);
+        }
+    }
+
+    /// Recovery: the tree refers to this slot. `true`: for the first time. May be called from
+    /// several threads, and only before [`finish_recovery`](Self::finish_recovery).
+    pub fn mark_live(&self, offset: u64) -> Result<bool> {
+        let (slots, slot) = self.chunk_of(offset).ok_or_else(|| {
+            Error::corrupted("a reference to no slot of this tree", format!("{:?} {offset:#x}", self.kind))
+        })?;
+        let fresh = slots.bitmap[slot / 64].fetch_or(1 << (slot % 64), AcqRel) >> (slot % 64) & 1 == 0;
+        if fresh {
+            slots.taken.fetch_add(1, AcqRel);
+        }
+        Ok(fresh)
+    }
+
+    /// Recovery is over: chunks without live slots go back to the pool.
+    pub fn finish_recovery(&self) {
+        let chunks: Vec<_> = {
+            let chunks = self.chunks.read().unwrap_or_else(PoisonError::into_inner);
+            chunks.all.values().cloned().collect()
+        };
+        for slots in chunks.iter().filter(|slots| slots.taken.load(Acquire) == 0) {
+            self.release(slots);
+        }
+    }
+
+    /// Every chunk of the heap, for recovery to look at.
+    pub fn chunks(&self) -> Vec<ChunkRange> {
+        let chunks = self.chunks.read().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.slots_per_chunk();
+        chunks.all.keys().map(|&offset| ChunkRange { offset, slots }).collect()
+    }
+
+    /// What the heap occupies; exact while nobody allocates or frees.
+    pub fn stats(&self) -> HeapStats {
+        let cached: u64 = (0..CACHES).map(|index| u64::from(self.cache(index).free.count_ones())).sum();
+        let chunks = self.chunks.read().unwrap_or_else(PoisonError::into_inner);
+        let taken: usize = chunks.all.values().map(|slots| slots.taken.load(Acquire)).sum();
+        HeapStats {
+            chunks: chunks.all.len() as u64,
+            chunk_bytes: self.pool.chunk_bytes(),
+            live_slots: (taken as u64).saturating_sub(cached),
+            slot_bytes: self.slot_bytes.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::{Domain, Geometry, Native, Region, TreeSpec, Word};
+
+    pub(crate) fn pool(chunks: u64) -> (Arc<PoolFile<Native>>, TreeId) {
+        let geometry = Geometry { chunk_bytes: 64 << 10, chunks_max: chunks, trees_max: 2 };
+        let region = Region::memory(geometry.max_bytes()).unwrap();
+        let pool = PoolFile::create_in(region, geometry, Domain::Process, Native::new(Domain::Process));
+        let pool = pool.unwrap();
+        let spec = TreeSpec {
+            name: "t".into(),
+            design: 1,
+            key_kind: "u64".into(),
+            value_kind: "u64".into(),
+            params: [0; 8],
+        };
+        let id = pool.create_tree(&spec).unwrap().id;
+        (pool, id)
+    }
+
+    #[test]
+    fn slots_are_unique_and_the_full_pool_gives_every_one() {
+        let (pool, tree) = pool(4);
+        let heap = Heap::open(&pool, tree, SlotKind::Subnode, 192, true).unwrap();
+        let per_chunk = (64 << 10) / 192;
+        let mut slots = BTreeSet::new();
+        while let Ok(slot) = heap.alloc() {
+            assert!(slots.insert(slot) && slot % 64 == 0);
+        }
+        assert_eq!(slots.len(), 4 * per_chunk);
+        assert_eq!(heap.stats().live_slots, slots.len() as u64);
+        for slot in &slots {
+            heap.free(*slot);
+        }
+        assert_eq!(heap.stats().live_slots, 0);
+        assert_eq!(heap.stats().chunks, 1, "all chunks but the last went back");
+        assert_eq!(pool.chunk_counts().0, 3);
+        assert!(heap.alloc().is_ok());
+    }
+
+    #[test]
+    fn idle_caches_of_other_threads_are_used_before_the_pool_is_full() {
+        let (pool, tree) = pool(1);
+        let heap = Heap::open(&pool, tree, SlotKind::Subnode, 256, true).unwrap();
+        std::thread::scope(|scope| scope.spawn(|| heap.alloc().unwrap()).join().unwrap());
+        let got = std::iter::from_fn(|| heap.alloc().ok()).count();
+        assert_eq!(got, 255);
+    }
+
+    #[test]
+    fn threads_never_share_a_slot() {
+        let (pool, tree) = pool(64);
+        let heap = Heap::open(&pool, tree, SlotKind::Subnode, 128, false).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 1..=4_u64 {
+                let (heap, pool) = (&heap, &pool);
+                scope.spawn(move || {
+                    let mut held = Vec::new();
+                    for round in 0..20_000_u64 {
+                        if round % 5 < 3 {
+                            let slot = heap.alloc().unwrap();
+                            pool.at::<Word>(slot).store(pool.medium(), thread << 32 | round);
+                            held.push((slot, thread << 32 | round));
+                        } else if let Some((slot, mark)) = held.pop() {
+                            assert_eq!(pool.at::<Word>(slot).load(pool.medium()), mark);
+                            heap.free(slot);
+                        }
+                    }
+                    held.into_iter().for_each(|(slot, _)| heap.free(slot));
+                });
+            }
+        });
+        assert_eq!(heap.stats().live_slots, 0);
+        assert_eq!(heap.stats().chunks, 1);
+    }
+
+    #[test]
+    fn recovery_knows_only_what_it_is_told() {
+        let (pool, tree) = pool(8);
+        let heap = Heap::open(&pool, tree, SlotKind::Subnode, 256, false).unwrap();
+        let slots: Vec<u64> = (0..600).map(|_| heap.alloc().unwrap()).collect();
+        let again = Heap::open(&pool, tree, SlotKind::Subnode, 256, false).unwrap();
+        assert_eq!(again.chunks(), heap.chunks());
+        assert!(again.mark_live(slots[3]).unwrap());
+        assert!(!again.mark_live(slots[3]).unwrap());
+        assert!(again.mark_live(slots[3] + 8).is_err());
+        assert!(again.mark_live(0).is_err());
+        again.finish_recovery();
+        assert_eq!(again.stats(), HeapStats { chunks: 1, chunk_bytes: 64 << 10, live_slots: 1, slot_bytes: 256 });
+        let fresh: BTreeSet<u64> = (0..255).map(|_| again.alloc().unwrap()).collect();
+        assert!(!fresh.contains(&slots[3]));
+    }
+}

@@ -1,0 +1,252 @@
+//! Byte strings out of line: the keys and values that do not fit a word.
+//!
+//! A record is a header word (length in bits 0-31, CRC-32C in bits 32-63) and its bytes. It is
+//! written and made durable before anything refers to it, and immutable until its slot is used
+//! again, which waits until no reader can hold it.
+
+use std::sync::{Arc, OnceLock};
+
+use crossbeam_epoch::Guard;
+use crossbeam_queue::SegQueue;
+
+use crate::{
+    Error, Flushed, Heap, Medium, Persist, PoolFile, Result, SlotKind, Step, TreeId, read_bytes, write_bytes,
+};
+
+/// Longest key in bytes.
+pub const KEY_BYTES_MAX: usize = 16 << 10;
+/// Longest value in bytes.
+pub const VALUE_BYTES_MAX: usize = 128 << 10;
+
+const HEADER_BYTES: usize = 8;
+
+/// Slot sizes: two to an octave, from 16 B to beyond the longest record.
+const CLASSES: [u32; 28] = [
+    16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1 << 10, 1536, 2 << 10, 3 << 10, 4 << 10,
+    6 << 10, 8 << 10, 12 << 10, 16 << 10, 24 << 10, 32 << 10, 48 << 10, 64 << 10, 96 << 10, 128 << 10,
+    192 << 10,
+];
+
+/// The keys or the values of one tree.
+#[derive(Debug)]
+pub struct Records<M: Medium> {
+    pool: Arc<PoolFile<M>>,
+    owner: TreeId,
+    kind: SlotKind,
+    heaps: [OnceLock<Heap<M>>; CLASSES.len()],
+    /// Slots whose epoch is over. Readers' last words are run by any thread, at any time, even
+    /// after the pool was closed: so they own this queue and nothing more.
+    retired: Arc<SegQueue<(u32, u64)>>,
+}
+
+impl<M: Medium> Records<M> {
+    /// Takes over the records of a tree; none counts as live until it is marked.
+    pub fn open(pool: &Arc<PoolFile<M>>, owner: TreeId, kind: SlotKind) -> Result<Self> {
+        let records = Self {
+            pool: Arc::clone(pool),
+            owner,
+            kind,
+            heaps: [const { OnceLock::new() }; CLASSES.len()],
+            retired: Arc::default(),
+        };
+        for chunk in pool.chunks_of(owner).iter().filter(|chunk| chunk.kind == kind) {
+            let class = CLASSES.iter().position(|&bytes| bytes == chunk.slot_bytes);
+            let class = class.ok_or_else(|| {
+                let what = format!("no record has slots of {} bytes", chunk.slot_bytes);
+                Error::corrupted(what, format!("descriptor of chunk {}", chunk.id))
+            })?;
+            records.heap(class)?;
+        }
+        Ok(records)
+    }
+
+    fn heap(&self, class: usize) -> Result<&Heap<M>> {
+        if let Some(heap) = self.heaps[class].get() {
+            return Ok(heap);
+        }
+        let heap = Heap::open(&self.pool, self.owner, self.kind, CLASSES[class], false)?;
+        Ok(self.heaps[class].get_or_init(|| heap))
+    }
+
+    /// Writes a record: its offset, on its way to the medium. Nobody may refer to it before the
+    /// fence.
+    pub fn write(&self, bytes: &[u8], step: Step) -> Result<(u64, Flushed)> {
+        self.drain_retired();
+        let class = class_of(bytes.len());
+        let offset = self.heap(class)?.alloc()?;
+        let medium = self.pool.medium();
+        let cells = self.pool.words(offset, 1 + bytes.len().div_ceil(8));
+        cells[0].store(medium, bytes.len() as u64 | u64::from(crc32c::crc32c(bytes)) << 32);
+        write_bytes(medium, &cells[1..], bytes);
+        Ok((offset, medium.flush(cells, step)))
+    }
+
+    /// The bytes of a record that was reached while pinned. A reader who was too late for its
+    /// tree's validation never gets here.
+    pub fn read<'g>(&'g self, offset: u64, _pinned: &'g Guard) -> &'g [u8] {
+        let medium = self.pool.medium();
+        let header = &self.pool.words(offset, 1)[0];
+        let len = header.load(medium) as u32 as usize;
+        let cells = self.pool.words(offset + HEADER_BYTES as u64, len.div_ceil(8));
+        // SAFETY: the words lie in the mapping. A record is published after its last store and not
+        // written again before its slot is freed, which the guard holds off; so nobody changes
+        // these bytes while the slice lives.
+        unsafe { std::slice::from_raw_parts(cells.as_ptr().cast(), len) }
+    }
+
+    /// Frees a record once no reader can hold it. Its unlink is durable already.
+    pub fn retire(&self, offset: u64, guard: &Guard) {
+        let len = self.pool.words(offset, 1)[0].load(self.pool.medium()) as u32 as usize;
+        let class = class_of(len) as u32;
+        let queue = Arc::clone(&self.retired);
+        // SAFETY: the closure owns what it uses, and may run on any thread.
+        unsafe { guard.defer_unchecked(move || queue.push((class, offset))) };
+    }
+
+    /// Frees a record that was never published.
+    pub fn free(&self, offset: u64) {
+        let len = self.pool.words(offset, 1)[0].load(self.pool.medium()) as u32 as usize;
+        if let Some(heap) = self.heaps[class_of(len)].get() {
+            heap.free(offset);
+        }
+    }
+
+    /// Frees what readers have let go of.
+    fn drain_retired(&self) {
+        while let Some((class, offset)) = self.retired.pop() {
+            if let Some(heap) = self.heaps[class as usize].get() {
+                heap.free(offset);
+            }
+        }
+    }
+
+    /// Recovery: the tree refers to this record. `true`: for the first time. `Corrupted` if no
+    /// record can stand there.
+    pub fn mark_live(&self, offset: u64) -> Result<bool> {
+        self.heaps[self.class_at(offset)?].get().map_or(Ok(false), |heap| heap.mark_live(offset))
+    }
+
+    /// The class of the record at an offset, its header believed only if it fits its chunk.
+    fn class_at(&self, offset: u64) -> Result<usize> {
+        let broken = || Error::corrupted("a reference to no record", format!("{:?} {offset:#x}", self.kind));
+        let info = self.pool.chunk_counts().1 * self.pool.chunk_bytes();
+        let first = self.pool.chunk_offset(0);
+        if offset % 8 != 0 || offset < first || offset >= first + info {
+            return Err(broken());
+        }
+        let len = self.pool.words(offset, 1)[0].load(self.pool.medium()) as u32 as usize;
+        if len > VALUE_BYTES_MAX || self.heaps[class_of(len)].get().is_none() {
+            return Err(broken());
+        }
+        Ok(class_of(len))
+    }
+
+    /// Compares a record's bytes with its checksum.
+    pub fn verify(&self, offset: u64) -> Result<()> {
+        self.class_at(offset)?;
+        let medium = self.pool.medium();
+        let header = self.pool.words(offset, 1)[0].load(medium);
+        let len = header as u32 as usize;
+        let mut bytes = Vec::new();
+        read_bytes(medium, self.pool.words(offset + HEADER_BYTES as u64, len.div_ceil(8)), len, &mut bytes);
+        if crc32c::crc32c(&bytes) == (header >> 32) as u32 {
+            return Ok(());
+        }
+        Err(Error::corrupted("checksum of a record differs", format!("{:?} {offset:#x}", self.kind)))
+    }
+
+    /// Recovery is over: chunks without live records go back to the pool.
+    pub fn finish_recovery(&self) {
+        self.heaps.iter().filter_map(OnceLock::get).for_each(Heap::finish_recovery);
+    }
+
+    /// (records live, bytes of chunks owned). Exact while nobody writes and no reader is pinned.
+    pub fn stats(&self) -> (u64, u64) {
+        self.drain_retired();
+        self.heaps.iter().filter_map(OnceLock::get).map(Heap::stats).fold((0, 0), |sum, stats| {
+            (sum.0 + stats.live_slots, sum.1 + stats.chunks * stats.chunk_bytes)
+        })
+    }
+}
+
+/// The smallest class that holds a record of `len` bytes.
+fn class_of(len: usize) -> usize {
+    CLASSES.partition_point(|&bytes| (bytes as usize) < len + HEADER_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CHUNK_BYTES, Domain, Geometry, Native, Region, TreeSpec, Word};
+
+    fn records() -> (Arc<PoolFile<Native>>, Records<Native>) {
+        let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max: 64, trees_max: 2 };
+        let region = Region::memory(geometry.max_bytes()).unwrap();
+        let medium = Native::new(Domain::Adr);
+        let pool = PoolFile::create_in(region, geometry, Domain::Adr, medium).unwrap();
+        let spec = TreeSpec {
+            name: "t".into(),
+            design: 1,
+            key_kind: "bytes".into(),
+            value_kind: "bytes".into(),
+            params: [0; 8],
+        };
+        let id = pool.create_tree(&spec).unwrap().id;
+        let records = Records::open(&pool, id, SlotKind::KeyRecord).unwrap();
+        (pool, records)
+    }
+
+    #[test]
+    fn every_length_comes_back() {
+        let (pool, records) = records();
+        let guard = crossbeam_epoch::pin();
+        let bytes: Vec<u8> = (0..VALUE_BYTES_MAX).map(|i| (i * 31) as u8).collect();
+        for len in (0..300).chain([4096, 16 << 10, 65_535, 65_536, VALUE_BYTES_MAX]) {
+            let (offset, flushed) = records.write(&bytes[..len], "test").unwrap();
+            let _durable = pool.medium().fence(flushed, "test");
+            assert_eq!(records.read(offset, &guard), &bytes[..len]);
+            records.verify(offset).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_pinned_reader_keeps_the_bytes() {
+        let (_pool, records) = records();
+        let (offset, _flushed) = records.write(b"kept while read", "test").unwrap();
+        let reader = crossbeam_epoch::pin();
+        let bytes = records.read(offset, &reader);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                records.retire(offset, &crossbeam_epoch::pin());
+                for round in 0..2000_u32 {
+                    let guard = crossbeam_epoch::pin();
+                    guard.flush();
+                    let (other, _flushed) = records.write(&round.to_le_bytes().repeat(3), "test").unwrap();
+                    assert_ne!(other, offset);
+                }
+            });
+        });
+        assert_eq!(bytes, b"kept while read");
+    }
+
+    #[test]
+    fn what_readers_let_go_is_used_again() {
+        let (_pool, records) = records();
+        for round in 0..200_000_u64 {
+            let (offset, _flushed) = records.write(&[round as u8; 100], "test").unwrap();
+            records.retire(offset, &crossbeam_epoch::pin());
+        }
+        assert!(records.stats().1 <= 4 * CHUNK_BYTES, "{:?}", records.stats());
+    }
+
+    #[test]
+    fn nonsense_is_no_record() {
+        let (pool, records) = records();
+        let (offset, _flushed) = records.write(b"right", "test").unwrap();
+        for wrong in [0, 8, offset + 1, offset + 8, u64::MAX, u64::MAX - 7, 1 << 40] {
+            assert!(records.mark_live(wrong).and(records.verify(wrong)).is_err(), "{wrong:#x}");
+        }
+        pool.at::<Word>(offset + 8).store(pool.medium(), 1);
+        assert!(matches!(records.verify(offset), Err(Error::Corrupted { .. })));
+    }
+}
