@@ -1,1 +1,2 @@
-//! Ordered key-value indexes that survive crashes.
+#![allow(missing_docs)]
+mod shared;

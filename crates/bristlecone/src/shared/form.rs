@@ -1,0 +1,258 @@
+//! How keys and values stand in the words of a slot: as they are, or as the offset of a record.
+
+use bristlecone_pm::{Finding, Flushed, Medium, Records, Result, Step};
+use crossbeam_epoch::Guard;
+
+/// A form of keys.
+pub trait KeyForm: Send + Sync + 'static {
+    /// Whether the word is the key.
+    const INLINE: bool;
+    /// A key that is looked at.
+    type Ref<'a>: Copy + Ord;
+    /// A key that is kept.
+    type Owned: Ord + Clone + Send + Sync;
+    /// What keeps bytes out of line alive while they are looked at; nothing for inline keys.
+    type Guard;
+
+    fn pin() -> Self::Guard;
+    fn owned(key: Self::Ref<'_>) -> Self::Owned;
+    fn borrow(key: &Self::Owned) -> Self::Ref<'_>;
+    fn shorten<'long: 'short, 'short>(key: Self::Ref<'long>) -> Self::Ref<'short>;
+    /// The smallest key.
+    fn least<'a>() -> Self::Ref<'a>;
+    /// The key as a word that orders like it, for keys that have one.
+    fn as_word(key: Self::Ref<'_>) -> Option<u64>;
+    /// One byte of a hash of the key.
+    fn fingerprint(key: Self::Ref<'_>) -> u8;
+    /// A key above `left` and not above `right`, as short as possible.
+    fn separator<'a>(left: Self::Ref<'a>, right: Self::Ref<'a>) -> Self::Ref<'a>;
+
+    /// A separator of the inner index, as a word.
+    fn make_separator(key: Self::Ref<'_>) -> u64;
+    /// What such a word stands for. It was made by `make_separator` and not retired before the
+    /// guard was pinned; zero stands for the smallest key.
+    fn separator_at(word: u64, guard: &Self::Guard) -> Self::Ref<'_>;
+    /// Another word for the same separator.
+    fn copy_separator(word: u64, guard: &Self::Guard) -> u64 {
+        Self::make_separator(Self::separator_at(word, guard))
+    }
+    /// The index no longer holds this word.
+    fn retire_separator(word: u64, guard: &Self::Guard);
+
+    /// Writes a key out of line if need be: its word.
+    fn write<M: Medium>(records: &Records<M>, key: Self::Ref<'_>, step: Step) -> Result<(u64, Flushed)>;
+    /// The key that a word stands for.
+    fn read<'a, M: Medium>(records: &'a Records<M>, word: u64, guard: &'a Self::Guard) -> Self::Ref<'a>;
+    /// The tree no longer refers to this word.
+    fn retire<M: Medium>(records: &Records<M>, word: u64, guard: &Self::Guard);
+    /// The word was never published.
+    fn free<M: Medium>(records: &Records<M>, word: u64);
+    /// Recovery: the tree refers to this word.
+    fn mark_live<M: Medium>(records: &Records<M>, word: u64) -> Result<bool>;
+    /// Compares what the word stands for with its checksum.
+    fn verify<M: Medium>(records: &Records<M>, word: u64) -> Result<()>;
+    /// Whether as many records are live as there are items.
+    fn check_records<M: Medium>(records: &Records<M>, items: u64) -> Option<Finding>;
+}
+
+/// A form of values: as [`KeyForm`], without order.
+pub trait ValueForm: Send + Sync + 'static {
+    /// Whether the word is the value.
+    const INLINE: bool;
+    /// A value that is looked at.
+    type Ref<'a>: Copy + PartialEq;
+    /// A value that is kept.
+    type Owned: Clone + Send + Sync;
+    /// See [`KeyForm::Guard`].
+    type Guard;
+
+    fn pin() -> Self::Guard;
+    fn owned(value: Self::Ref<'_>) -> Self::Owned;
+    fn borrow(value: &Self::Owned) -> Self::Ref<'_>;
+    fn shorten<'long: 'short, 'short>(value: Self::Ref<'long>) -> Self::Ref<'short>;
+    fn write<M: Medium>(records: &Records<M>, value: Self::Ref<'_>, step: Step) -> Result<(u64, Flushed)>;
+    fn read<'a, M: Medium>(records: &'a Records<M>, word: u64, guard: &'a Self::Guard) -> Self::Ref<'a>;
+    fn retire<M: Medium>(records: &Records<M>, word: u64, guard: &Self::Guard);
+    fn free<M: Medium>(records: &Records<M>, word: u64);
+    fn mark_live<M: Medium>(records: &Records<M>, word: u64) -> Result<bool>;
+    fn verify<M: Medium>(records: &Records<M>, word: u64) -> Result<()>;
+    fn check_records<M: Medium>(records: &Records<M>, items: u64) -> Option<Finding>;
+}
+
+/// Words: the whole domain of `u64`.
+#[derive(Debug)]
+pub struct Inline;
+
+/// Byte strings, in records.
+#[derive(Debug)]
+pub struct OutOfLine;
+
+/// What both traits ask of words.
+macro_rules! inline_form {
+    () => {
+        const INLINE: bool = true;
+        type Ref<'a> = u64;
+        type Owned = u64;
+        type Guard = ();
+
+        #[inline(always)]
+        fn pin() {}
+        #[inline(always)]
+        fn owned(word: u64) -> u64 {
+            word
+        }
+        #[inline(always)]
+        fn borrow(word: &u64) -> u64 {
+            *word
+        }
+        #[inline(always)]
+        fn shorten<'long: 'short, 'short>(word: u64) -> u64 {
+            word
+        }
+        #[inline(always)]
+        fn write<M: Medium>(_: &Records<M>, word: u64, _: Step) -> Result<(u64, Flushed)> {
+            Ok((word, Flushed::none()))
+        }
+        #[inline(always)]
+        fn read<'a, M: Medium>(_: &'a Records<M>, word: u64, (): &'a ()) -> u64 {
+            word
+        }
+        #[inline(always)]
+        fn retire<M: Medium>(_: &Records<M>, _: u64, (): &()) {}
+        #[inline(always)]
+        fn free<M: Medium>(_: &Records<M>, _: u64) {}
+        #[inline(always)]
+        fn mark_live<M: Medium>(_: &Records<M>, _: u64) -> Result<bool> {
+            Ok(true)
+        }
+        fn verify<M: Medium>(_: &Records<M>, _: u64) -> Result<()> {
+            Ok(())
+        }
+        fn check_records<M: Medium>(_: &Records<M>, _: u64) -> Option<Finding> {
+            None
+        }
+    };
+}
+
+/// What both traits ask of byte strings.
+macro_rules! out_of_line_form {
+    () => {
+        const INLINE: bool = false;
+        type Ref<'a> = &'a [u8];
+        type Owned = Box<[u8]>;
+        type Guard = Guard;
+
+        fn pin() -> Guard {
+            crossbeam_epoch::pin()
+        }
+        fn owned(bytes: &[u8]) -> Box<[u8]> {
+            bytes.into()
+        }
+        fn borrow(bytes: &Box<[u8]>) -> &[u8] {
+            bytes
+        }
+        fn shorten<'long: 'short, 'short>(bytes: &'long [u8]) -> &'short [u8] {
+            bytes
+        }
+        fn write<M: Medium>(records: &Records<M>, bytes: &[u8], step: Step) -> Result<(u64, Flushed)> {
+            records.write(bytes, step)
+        }
+        fn read<'a, M: Medium>(records: &'a Records<M>, word: u64, guard: &'a Guard) -> &'a [u8] {
+            records.read(word, guard)
+        }
+        fn retire<M: Medium>(records: &Records<M>, word: u64, guard: &Guard) {
+            records.retire(word, guard);
+        }
+        fn free<M: Medium>(records: &Records<M>, word: u64) {
+            records.free(word);
+        }
+        fn mark_live<M: Medium>(records: &Records<M>, word: u64) -> Result<bool> {
+            records.mark_live(word)
+        }
+        fn verify<M: Medium>(records: &Records<M>, word: u64) -> Result<()> {
+            records.verify(word)
+        }
+        fn check_records<M: Medium>(records: &Records<M>, items: u64) -> Option<Finding> {
+            crossbeam_epoch::pin().flush();
+            let live = records.stats().0;
+            // Records that a reader may still hold are not free yet.
+            (live < items).then(|| Finding::new("records", format!("{live} live records for {items} items")))
+        }
+    };
+}
+
+impl KeyForm for Inline {
+    inline_form!();
+
+    #[inline(always)]
+    fn least<'a>() -> Self::Ref<'a> {
+        0
+    }
+    #[inline(always)]
+    fn as_word(key: u64) -> Option<u64> {
+        Some(key)
+    }
+    #[inline(always)]
+    fn fingerprint(key: u64) -> u8 {
+        // Fibonacci hashing: the top bits depend on all others.
+        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+    }
+    fn separator<'a>(_left: Self::Ref<'a>, right: Self::Ref<'a>) -> Self::Ref<'a> {
+        right
+    }
+    fn make_separator(key: u64) -> u64 {
+        key
+    }
+    #[inline(always)]
+    fn separator_at(word: u64, (): &()) -> u64 {
+        word
+    }
+    fn retire_separator(_: u64, (): &()) {}
+}
+
+impl ValueForm for Inline {
+    inline_form!();
+}
+
+impl KeyForm for OutOfLine {
+    out_of_line_form!();
+
+    fn least<'a>() -> Self::Ref<'a> {
+        &[]
+    }
+    #[inline(always)]
+    fn as_word(_: &[u8]) -> Option<u64> {
+        None
+    }
+    fn fingerprint(key: &[u8]) -> u8 {
+        (twox_hash::XxHash3_64::oneshot(key) >> 56) as u8
+    }
+    fn separator<'a>(left: Self::Ref<'a>, right: Self::Ref<'a>) -> Self::Ref<'a> {
+        let common = left.iter().zip(right).take_while(|(a, b)| a == b).count();
+        &right[..right.len().min(common + 1)]
+    }
+    fn make_separator(key: &[u8]) -> u64 {
+        let separator: Box<Box<[u8]>> = Box::new(key.into());
+        Box::into_raw(separator).expose_provenance() as u64
+    }
+    fn separator_at(word: u64, _: &Guard) -> &[u8] {
+        if word == 0 {
+            return &[];
+        }
+        // SAFETY: the word comes from `make_separator`; whoever retired it did so after the guard
+        // was pinned, so the box is still there, and nobody ever changes it.
+        unsafe { &*std::ptr::with_exposed_provenance::<Box<[u8]>>(word as usize) }
+    }
+    fn retire_separator(word: u64, guard: &Guard) {
+        if word != 0 {
+            let separator = std::ptr::with_exposed_provenance_mut::<Box<[u8]>>(word as usize);
+            // SAFETY: the index no longer holds the word, and readers that saw it are pinned; it
+            // came from a box, which is made again once they are gone.
+            unsafe { guard.defer_unchecked(move || drop(Box::from_raw(separator))) };
+        }
+    }
+}
+
+impl ValueForm for OutOfLine {
+    out_of_line_form!();
+}

@@ -1,0 +1,286 @@
+//! The inner index: volatile, from keys to leaves. A B-link tree with optimistic versions.
+//!
+//! Readers descend without locks: they note a node's version, choose a child, read the child's
+//! version, and ask whether the node still is what it was. A node that was split under way leads
+//! on by its right sibling and high key, so a split needs its parent's lock only afterwards.
+//! Writers lock one node at a time, from the leaves upwards; only the removal of a whole node
+//! locks several, from the root downwards, one such removal at a time.
+
+mod build;
+mod node;
+mod remove;
+mod walk;
+
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
+use std::sync::{Mutex, PoisonError};
+
+use self::node::{NodeRef, Nodes};
+pub use self::walk::{Cursor, Step};
+use super::form::KeyForm;
+use super::version_lock::{Version, pause};
+
+/// The index. Every key belongs to exactly one leaf.
+pub struct Inner<K: KeyForm> {
+    nodes: Nodes,
+    root: AtomicU32,
+    /// Held while the tree grows or a node leaves it.
+    structure: Mutex<()>,
+    keys: PhantomData<fn() -> K>,
+}
+
+/// Which entry a search takes when the key equals a separator.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    /// The entry that begins with the key.
+    From,
+    /// The entry before it.
+    Before,
+}
+
+/// A reader came too late.
+struct Stale;
+
+impl<K: KeyForm> Inner<K> {
+    /// An index of one leaf that holds every key.
+    pub fn new(node_bytes: usize, leaf: u32) -> Self {
+        let nodes = Nodes::new(node_bytes);
+        let root = nodes.alloc(1, true);
+        nodes.get(root).insert(0, 0, leaf);
+        Self::assemble(nodes, root)
+    }
+
+    fn assemble(nodes: Nodes, root: u32) -> Self {
+        Self { nodes, root: AtomicU32::new(root), structure: Mutex::new(()), keys: PhantomData }
+    }
+
+    /// Bytes of DRAM.
+    pub fn dram_bytes(&self) -> u64 {
+        self.nodes.bytes()
+    }
+
+    /// The leaf that holds `key`, and its version: both were current at one moment.
+    #[inline]
+    pub fn find(
+        &self,
+        key: K::Ref<'_>,
+        guard: &K::Guard,
+        version_of: impl Fn(u32) -> Option<Version>,
+    ) -> (u32, Version) {
+        for round in 0_u32.. {
+            if let Ok((node, seen)) = self.descend(Some(key), Side::From, 1, guard)
+                && let Ok(at) = self.choose(node, seen, Some(key), Side::From, guard)
+            {
+                let leaf = node.child(at);
+                // The index of a leaf only once validated; then the leaf before the node again.
+                if node.lock.validate(seen)
+                    && let Some(version) = version_of(leaf)
+                    && node.lock.validate(seen)
+                {
+                    return (leaf, version);
+                }
+            }
+            pause(round);
+        }
+        unreachable!("rounds are not counted out")
+    }
+
+    /// The node of `level` whose range holds `key` (the last node for `None`).
+    #[inline(always)]
+    fn descend(
+        &self,
+        key: Option<K::Ref<'_>>,
+        side: Side,
+        level: u32,
+        guard: &K::Guard,
+    ) -> Result<(NodeRef<'_>, Version), Stale> {
+        // Pairs with the release in `grow`.
+        let mut node = self.nodes.get(self.root.load(Acquire));
+        let mut seen = node.lock.read().ok_or(Stale)?;
+        loop {
+            let next = match self.right_of(node, seen, key, side, guard)? {
+                Some(right) => right,
+                None if node.level() == level => return Ok((node, seen)),
+                None => node.child(self.choose(node, seen, key, side, guard)?),
+            };
+            // An index is followed only once it is validated.
+            if !node.lock.validate(seen) {
+                return Err(Stale);
+            }
+            let child = self.nodes.get(next);
+            let version = child.lock.read().ok_or(Stale)?;
+            if !node.lock.validate(seen) {
+                return Err(Stale);
+            }
+            (node, seen) = (child, version);
+        }
+    }
+
+    /// The right sibling, if the key lies beyond this node.
+    #[inline(always)]
+    fn right_of(
+        &self,
+        node: NodeRef<'_>,
+        seen: Version,
+        key: Option<K::Ref<'_>>,
+        side: Side,
+        guard: &K::Guard,
+    ) -> Result<Option<u32>, Stale> {
+        let Some((next, high)) = node.right() else { return Ok(None) };
+        let Some(key) = key else { return Ok(Some(next)) };
+        let high = self.separator(node, seen, high, guard)?;
+        let key = K::shorten(key);
+        let beyond = if side == Side::From { high <= key } else { high < key };
+        Ok(beyond.then_some(next))
+    }
+
+    #[inline(always)]
+    fn separator<'g>(
+        &self,
+        node: NodeRef<'_>,
+        seen: Version,
+        word: u64,
+        guard: &'g K::Guard,
+    ) -> Result<K::Ref<'g>, Stale> {
+        // What stands out of line is looked at only when the word is known to be good.
+        if !K::INLINE && !node.lock.validate(seen) {
+            return Err(Stale);
+        }
+        Ok(K::separator_at(word, guard))
+    }
+
+    /// The entry whose range holds the key, among those of one node.
+    #[inline(always)]
+    fn choose(
+        &self,
+        node: NodeRef<'_>,
+        seen: Version,
+        key: Option<K::Ref<'_>>,
+        side: Side,
+        guard: &K::Guard,
+    ) -> Result<usize, Stale> {
+        let count = node.count();
+        let Some(key) = key else { return Ok(count.saturating_sub(1)) };
+        if let Some(word) = K::as_word(key) {
+            let keys = &node.keys()[..count];
+            // The first key is the low fence, which the descent took care of.
+            let behind = super::search::count_le(keys.get(1..).unwrap_or(&[]), word, side == Side::Before);
+            return Ok(behind);
+        }
+        let (mut low, mut high) = (1, count);
+        while low < high {
+            let middle = low.midpoint(high);
+            let separator = self.separator(node, seen, node.key(middle), guard)?;
+            let key = K::shorten(key);
+            if separator < key || side == Side::From && separator == key {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low - 1)
+    }
+
+    /// Adds a leaf that begins at `separator`, split off the leaf that held it so far. The caller
+    /// holds that leaf's lock.
+    pub fn insert(&self, separator: K::Ref<'_>, leaf: u32, guard: &K::Guard) {
+        let mut separator = K::make_separator(separator);
+        let mut child = leaf;
+        for level in 1.. {
+            match self.insert_at(level, separator, child, guard) {
+                None => return,
+                Some((word, node)) => (separator, child) = (word, node),
+            }
+        }
+    }
+
+    /// Inserts an entry on a level; if that splits a node, gives the entry for the level above.
+    fn insert_at(&self, level: u32, separator: u64, child: u32, guard: &K::Guard) -> Option<(u64, u32)> {
+        for round in 0_u32.. {
+            // The word is the caller's own, so it can be read.
+            let key = K::separator_at(separator, guard);
+            if self.nodes.get(self.root.load(Acquire)).level() < level {
+                if self.grow(level, separator, child) {
+                    return None;
+                }
+                continue;
+            }
+            if let Ok((node, seen)) = self.descend(Some(key), Side::From, level, guard)
+                && node.lock.upgrade(seen)
+            {
+                let promoted = self.add_entry(node, key, separator, child, guard);
+                node.lock.unlock();
+                return promoted;
+            }
+            pause(round);
+        }
+        unreachable!("rounds are not counted out")
+    }
+
+    fn add_entry(
+        &self,
+        node: NodeRef<'_>,
+        key: K::Ref<'_>,
+        separator: u64,
+        child: u32,
+        guard: &K::Guard,
+    ) -> Option<(u64, u32)> {
+        let at = self.position(node, key, guard);
+        if node.count() < self.nodes.capacity() {
+            node.insert(at, separator, child);
+            return None;
+        }
+        // An ascending load leaves full nodes behind.
+        let ascending = at == node.count() && node.right().is_none();
+        let middle = if ascending { node.count() - 1 } else { node.count() / 2 };
+        let right_id = self.nodes.alloc(node.level(), false);
+        let right = self.nodes.get(right_id);
+        for from in middle..node.count() {
+            right.insert(from - middle, node.key(from), node.child(from));
+        }
+        if let Some((next, high)) = node.right() {
+            right.set_right(next, high);
+        }
+        node.set_count(middle);
+        let promoted = K::copy_separator(right.key(0), guard);
+        node.set_right(right_id, K::copy_separator(right.key(0), guard));
+        if at <= middle && K::shorten(key) < K::separator_at(promoted, guard) {
+            node.insert(at, separator, child);
+        } else {
+            right.insert(at - middle, separator, child);
+        }
+        Some((promoted, right_id))
+    }
+
+    /// Where a new separator belongs in a locked node: behind all that are not greater.
+    fn position(&self, node: NodeRef<'_>, key: K::Ref<'_>, guard: &K::Guard) -> usize {
+        (1..node.count())
+            .find(|&at| K::separator_at(node.key(at), guard) > K::shorten(key))
+            .unwrap_or(node.count())
+    }
+
+    /// Puts a root over the present one if that is still too low for `level`.
+    fn grow(&self, level: u32, separator: u64, child: u32) -> bool {
+        let _only = self.structure.lock().unwrap_or_else(PoisonError::into_inner);
+        let root = self.root.load(Acquire);
+        if self.nodes.get(root).level() >= level {
+            return false;
+        }
+        let id = self.nodes.alloc(level, true);
+        let node = self.nodes.get(id);
+        node.insert(0, 0, root);
+        node.insert(1, separator, child);
+        // Pairs with the acquire in `descend`: whoever sees the root sees its entries.
+        self.root.store(id, Release);
+        true
+    }
+}
+
+impl<K: KeyForm> Drop for Inner<K> {
+    fn drop(&mut self) {
+        self.drop_separators();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! A node of the inner index: `count` entries, entry `i` covering `[key(i), key(i + 1))`, the
+//! last one up to the high key.
+
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crate::shared::arena::{Arena, Zeroed};
+use crate::shared::version_lock::VersionLock;
+
+/// No node.
+pub const NONE: u32 = u32::MAX;
+/// Bytes before the keys.
+const HEADER_BYTES: usize = 32;
+/// Bytes of an entry: a key word and a child's index.
+const ENTRY_BYTES: usize = 12;
+
+/// The header; keys and children follow it in the arena. Changes only under the lock; readers
+/// validate, hence relaxed accesses.
+#[repr(C)]
+pub struct Node {
+    pub lock: VersionLock,
+    high: AtomicU64,
+    next: AtomicU32,
+    count: AtomicU32,
+    level: AtomicU32,
+    leftmost: AtomicU32,
+}
+
+// SAFETY: atomics only, for which zero is a value.
+unsafe impl Zeroed for Node {}
+
+const _: () = assert!(size_of::<Node>() == HEADER_BYTES);
+
+/// The nodes of one index.
+pub struct Nodes {
+    arena: Arena<Node>,
+    capacity: usize,
+}
+
+/// A node with its arrays.
+#[derive(Clone, Copy)]
+pub struct NodeRef<'a> {
+    pub id: u32,
+    node: &'a Node,
+    capacity: usize,
+    arena: PhantomData<&'a Nodes>,
+}
+
+impl Nodes {
+    pub fn new(node_bytes: usize) -> Self {
+        Self { arena: Arena::new(node_bytes), capacity: (node_bytes - HEADER_BYTES) / ENTRY_BYTES }
+    }
+
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    #[inline(always)]
+    pub fn get(&self, id: u32) -> NodeRef<'_> {
+        NodeRef { id, node: self.arena.get(id), capacity: self.capacity, arena: PhantomData }
+    }
+
+    /// A node that nobody else knows, unlocked and without entries.
+    pub fn alloc(&self, level: u32, leftmost: bool) -> u32 {
+        let id = self.arena.alloc();
+        let node = self.get(id);
+        node.node.level.store(level, Relaxed);
+        node.node.leftmost.store(leftmost.into(), Relaxed);
+        node.set_count(0);
+        node.set_right(NONE, 0);
+        node.lock.renew();
+        id
+    }
+
+    pub fn free(&self, id: u32) {
+        self.arena.free(id);
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.arena.bytes()
+    }
+}
+
+impl std::ops::Deref for NodeRef<'_> {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        self.node
+    }
+}
+
+impl<'a> NodeRef<'a> {
+    /// The key words that entries may occupy.
+    #[inline(always)]
+    pub fn keys(self) -> &'a [AtomicU64] {
+        // SAFETY: the arena keeps HEADER_BYTES + ENTRY_BYTES * capacity bytes per node, and any
+        // bytes are values of atomics.
+        unsafe {
+            let start = std::ptr::from_ref(self.node).cast::<u8>().add(HEADER_BYTES);
+            std::slice::from_raw_parts(start.cast(), self.capacity)
+        }
+    }
+
+    #[inline(always)]
+    fn children(self) -> &'a [AtomicU32] {
+        // SAFETY: as in `keys`, behind them.
+        unsafe {
+            let start = std::ptr::from_ref(self.node).cast::<u8>().add(HEADER_BYTES + 8 * self.capacity);
+            std::slice::from_raw_parts(start.cast(), self.capacity)
+        }
+    }
+
+    /// Number of entries, never more than there is room for.
+    #[inline(always)]
+    pub fn count(self) -> usize {
+        (self.node.count.load(Relaxed) as usize).min(self.capacity)
+    }
+
+    pub fn set_count(self, count: usize) {
+        self.node.count.store(count as u32, Relaxed);
+    }
+
+    /// Distance from the leaves; the nodes that point to leaves have level 1.
+    #[inline(always)]
+    pub fn level(self) -> u32 {
+        self.node.level.load(Relaxed)
+    }
+
+    /// Whether the node's range begins at minus infinity, whatever its first key says.
+    pub fn is_leftmost(self) -> bool {
+        self.node.leftmost.load(Relaxed) != 0
+    }
+
+    /// The right sibling and the high key; the rightmost node has neither.
+    #[inline(always)]
+    pub fn right(self) -> Option<(u32, u64)> {
+        let next = self.node.next.load(Relaxed);
+        (next != NONE).then(|| (next, self.node.high.load(Relaxed)))
+    }
+
+    pub fn set_right(self, next: u32, high: u64) {
+        self.node.next.store(next, Relaxed);
+        self.node.high.store(high, Relaxed);
+    }
+
+    #[inline(always)]
+    pub fn key(self, at: usize) -> u64 {
+        self.keys()[at].load(Relaxed)
+    }
+
+    #[inline(always)]
+    pub fn child(self, at: usize) -> u32 {
+        self.children()[at].load(Relaxed)
+    }
+
+    pub fn set(self, at: usize, key: u64, child: u32) {
+        self.keys()[at].store(key, Relaxed);
+        self.children()[at].store(child, Relaxed);
+    }
+
+    pub fn set_child(self, at: usize, child: u32) {
+        self.children()[at].store(child, Relaxed);
+    }
+
+    /// Makes room at `at` and puts an entry there. The node is not full.
+    pub fn insert(self, at: usize, key: u64, child: u32) {
+        let count = self.count();
+        for from in (at..count).rev() {
+            self.set(from + 1, self.key(from), self.child(from));
+        }
+        self.set(at, key, child);
+        self.set_count(count + 1);
+    }
+
+    /// Closes the gap over the entry at `at`.
+    pub fn remove(self, at: usize) {
+        let count = self.count();
+        for from in at + 1..count {
+            self.set(from - 1, self.key(from), self.child(from));
+        }
+        self.set_count(count - 1);
+    }
+
+    pub fn position(self, child: u32) -> Option<usize> {
+        (0..self.count()).find(|&at| self.child(at) == child)
+    }
+}

@@ -1,0 +1,139 @@
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use super::*;
+use crate::shared::form::{Inline, OutOfLine};
+use crate::shared::version_lock::VersionLock;
+
+/// Small enough that nodes split all the time: 7 entries.
+const SMALL: usize = 128;
+
+fn noise(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+#[test]
+fn follows_a_model_of_fences() {
+    let lock = VersionLock::default();
+    let version = lock.read();
+    let inner = Inner::<Inline>::new(SMALL, 0);
+    let mut model: BTreeMap<u64, u32> = [(0, 0)].into();
+    let mut state = 88_172_645_463_325_252;
+    let mut next_leaf = 1;
+    for round in 0..30_000_u32 {
+        let key = noise(&mut state) % 4000;
+        let growing = round / 5000 % 2 == 0;
+        if growing && !model.contains_key(&key) {
+            inner.insert(key, next_leaf, &());
+            model.insert(key, next_leaf);
+            next_leaf += 1;
+        } else if !growing {
+            let (&fence, &leaf) = model.range(..=key).next_back().unwrap();
+            let single = model.len() == 1;
+            assert_eq!(inner.remove(key, leaf, &()), !single);
+            if !single {
+                // The range goes to the neighbour that the index now names.
+                model.remove(&fence);
+                let (heir, _) = inner.find(key, &(), |_| version);
+                let left = model.range(..fence).next_back().map(|(_, &leaf)| leaf);
+                if left != Some(heir) {
+                    let (&right, &leaf) = model.range(fence..).next().unwrap();
+                    assert_eq!(leaf, heir);
+                    model.remove(&right);
+                    model.insert(fence, leaf);
+                }
+            }
+        }
+        let probe = noise(&mut state) % 4100;
+        let (leaf, _) = inner.find(probe, &(), |_| version);
+        assert_eq!(leaf, *model.range(..=probe).next_back().unwrap().1);
+        let (leaf, _, fence) = inner.find_before(Some(probe.max(1)), &(), |_| version);
+        let before = model.range(..probe.max(1)).next_back().unwrap();
+        assert_eq!((before.1, fence.unwrap_or(0)), (&leaf, *before.0));
+    }
+    assert!(inner.check().is_empty(), "{:?}", inner.check());
+    let mut walked = Vec::new();
+    inner.for_each_leaf(|fence, leaf| walked.push((fence.unwrap_or(0), leaf)));
+    assert_eq!(walked, model.into_iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn removing_all_but_one_leaves_one() {
+    let version = VersionLock::default().read();
+    let inner = Inner::<OutOfLine>::new(SMALL, 0);
+    let guard = OutOfLine::pin();
+    let key = |i: u32| format!("a/common/prefix/{:05}", i * 7919 % 5000);
+    (1..5000).for_each(|i| inner.insert(key(i).as_bytes(), i, &guard));
+    for i in 0..5000 {
+        let (leaf, _) = inner.find(key(i).as_bytes(), &guard, |_| version);
+        assert_eq!(inner.remove(key(i).as_bytes(), leaf, &guard), i < 4999);
+    }
+    let mut left = 0;
+    inner.for_each_leaf(|_, _| left += 1);
+    assert_eq!(left, 1);
+    assert!(inner.check().is_empty());
+}
+
+#[test]
+fn bulk_building_equals_inserting() {
+    let version = VersionLock::default().read();
+    for count in [1_u32, 2, 5, 6, 40, 1000] {
+        let inner = Inner::<Inline>::build(SMALL, (0..count).map(|i| (u64::from(i) * 10 + 3, i)));
+        assert!(inner.check().is_empty());
+        for probe in 0..u64::from(count) * 10 + 20 {
+            let want = (probe.saturating_sub(3) / 10).min(u64::from(count) - 1) as u32;
+            assert_eq!(inner.find(probe, &(), |_| version).0, want);
+        }
+        let (mut leaf, _, mut cursor) = inner.seek(None, &(), |_| version);
+        let mut seen = vec![leaf];
+        while let Step::Leaf(next, _, onward) = inner.next(cursor, |_| version) {
+            (leaf, cursor) = (next, onward);
+            seen.push(leaf);
+        }
+        assert_eq!(seen, (0..count).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn finding_while_others_split_and_remove() {
+    let version = VersionLock::default().read();
+    let inner = Inner::<OutOfLine>::new(SMALL, 0);
+    let running = AtomicUsize::new(3);
+    // Fence k * 4 + 1 belongs to thread k % 3; fences k * 4 are there throughout.
+    let fixed = 800_u32;
+    let name = |i: u32| format!("{i:08}");
+    let guard = OutOfLine::pin();
+    (1..fixed).for_each(|k| inner.insert(name(k * 4).as_bytes(), k, &guard));
+    drop(guard);
+    std::thread::scope(|scope| {
+        for thread in 0..3_u32 {
+            let (inner, running) = (&inner, &running);
+            scope.spawn(move || {
+                for round in 0..30 {
+                    for k in (thread..fixed).step_by(3) {
+                        let guard = OutOfLine::pin();
+                        let key = name(k * 4 + 1 + round % 3);
+                        inner.insert(key.as_bytes(), fixed + k, &guard);
+                        let (leaf, _) = inner.find(key.as_bytes(), &guard, |_| version);
+                        assert_eq!(leaf, fixed + k);
+                        assert!(inner.remove(key.as_bytes(), fixed + k, &guard));
+                    }
+                }
+                running.fetch_sub(1, Relaxed);
+            });
+        }
+        let mut state = 99;
+        while running.load(Relaxed) > 0 {
+            let k = (noise(&mut state) % u64::from(fixed)) as u32;
+            let guard = OutOfLine::pin();
+            let (leaf, _) = inner.find(name(k * 4).as_bytes(), &guard, |_| version);
+            // A removed first entry hands its range to the right, so a transient leaf may begin
+            // at the fence; but never another fixed one.
+            assert!(leaf == k || leaf >= fixed, "{leaf} for {k}");
+        }
+    });
+    assert!(inner.check().is_empty());
+}

@@ -1,0 +1,12 @@
+//! What two or more trees have in common: how they are searched, locked, probed and walked.
+
+pub mod arena;
+pub mod counter;
+pub mod fingerprint;
+pub mod form;
+pub mod inner;
+mod prefetch;
+mod search;
+pub mod version_lock;
+
+pub use prefetch::prefetch;

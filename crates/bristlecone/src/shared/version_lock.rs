@@ -1,0 +1,149 @@
+//! A lock that readers do not take: they note the version, look, and ask whether it still holds.
+
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
+
+const LOCKED: u64 = 1;
+const OBSOLETE: u64 = 2;
+const ONE: u64 = 4;
+
+/// What a reader saw; see [`VersionLock::read`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version(u64);
+
+/// Bit 0: locked. Bit 1: what it guards has left its structure. The rest counts changes, and
+/// never goes back, so the memory behind it may be used again.
+#[derive(Debug, Default)]
+pub struct VersionLock(AtomicU64);
+
+impl VersionLock {
+    /// Waits for a moment without a writer. `None`: obsolete, start again from the root.
+    #[inline(always)]
+    pub fn read(&self) -> Option<Version> {
+        let word = self.0.load(Acquire);
+        if word & (LOCKED | OBSOLETE) == 0 { Some(Version(word)) } else { self.read_slow() }
+    }
+
+    #[cold]
+    fn read_slow(&self) -> Option<Version> {
+        for round in 0_u32.. {
+            // Pairs with the release in `unlock`: what the writer did is seen.
+            let word = self.0.load(Acquire);
+            if word & OBSOLETE != 0 {
+                return None;
+            }
+            if word & LOCKED == 0 {
+                return Some(Version(word));
+            }
+            pause(round);
+        }
+        None
+    }
+
+    /// Whether nothing has changed since `version`: what was read in between is consistent.
+    #[inline(always)]
+    pub fn validate(&self, version: Version) -> bool {
+        // Keeps the reads before it from moving behind the load.
+        fence(Acquire);
+        self.0.load(Relaxed) == version.0
+    }
+
+    /// Locks if nothing has changed since `version`.
+    #[inline(always)]
+    pub fn upgrade(&self, version: Version) -> bool {
+        let locked = self.0.compare_exchange(version.0, version.0 | LOCKED, Acquire, Relaxed).is_ok();
+        // Keeps the writer's stores behind the store of the lock bit, for readers that validate.
+        fence(Release);
+        locked
+    }
+
+    /// Locks. `false`: obsolete.
+    pub fn lock(&self) -> bool {
+        loop {
+            match self.read() {
+                None => return false,
+                Some(version) if self.upgrade(version) => return true,
+                Some(_) => spin_loop(),
+            }
+        }
+    }
+
+    /// Whether somebody holds the lock.
+    pub fn is_locked(&self) -> bool {
+        self.0.load(Relaxed) & LOCKED != 0
+    }
+
+    /// Unlocks; what readers saw before no longer holds.
+    #[inline(always)]
+    pub fn unlock(&self) {
+        let word = self.0.load(Relaxed);
+        debug_assert_eq!(word & LOCKED, LOCKED, "unlocking what is not locked");
+        // Pairs with the acquire in `read`.
+        self.0.store((word & !LOCKED) + ONE, Release);
+    }
+
+    /// Unlocks for the last time: readers and writers are sent away.
+    pub fn unlock_obsolete(&self) {
+        let word = self.0.load(Relaxed);
+        self.0.store(((word & !LOCKED) + ONE) | OBSOLETE, Release);
+    }
+
+    /// Makes an obsolete lock guard something new. The caller owns its memory.
+    pub fn renew(&self) {
+        let word = self.0.load(Relaxed);
+        self.0.store((word & !(LOCKED | OBSOLETE)) + ONE, Release);
+    }
+}
+
+/// Waits a little, and lets a descheduled writer run when it takes longer.
+pub fn pause(round: u32) {
+    if round < 64 {
+        spin_loop();
+    } else {
+        std::thread::yield_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_ends_a_version() {
+        let lock = VersionLock::default();
+        let seen = lock.read().unwrap();
+        assert!(lock.validate(seen));
+        assert!(lock.upgrade(seen) && !lock.validate(seen) && !lock.upgrade(seen));
+        lock.unlock();
+        assert!(!lock.validate(seen));
+        assert!(lock.lock());
+        lock.unlock_obsolete();
+        assert!(lock.read().is_none() && !lock.lock());
+        lock.renew();
+        assert_ne!(lock.read().unwrap(), seen);
+    }
+
+    #[test]
+    fn readers_never_see_half_a_change() {
+        let lock = VersionLock::default();
+        let pair = [AtomicU64::new(0), AtomicU64::new(0)];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=100_000 {
+                    assert!(lock.lock());
+                    pair.each_ref().map(|half| half.store(round, Relaxed));
+                    lock.unlock();
+                }
+            });
+            let mut last = 0;
+            while last < 100_000 {
+                let version = lock.read().unwrap();
+                let halves = pair.each_ref().map(|half| half.load(Relaxed));
+                if lock.validate(version) {
+                    assert_eq!(halves[0], halves[1]);
+                    last = halves[0];
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,143 @@
+//! What an SSTree leaf is on the medium: a chain of subnodes.
+//!
+//! ```text
+//! subnode (256 B, 14 slots; 128 B: 6; 192 B: 10)
+//!   0  next          FREE, END, or the offset of the successor
+//!   8  bitmap        valid in the head only: which slots of the whole leaf are taken
+//!  16  fingerprints  of the SUCCESSOR's slots, one byte each (delegated)
+//!  32  slots         key word, value word; the first two share the header's line
+//! ```
+
+use bristlecone_pm::{Group, LINE_BYTES, Persistent, Word};
+
+/// `next` of a subnode that belongs to no leaf. Zero, where the paper takes all ones: a chunk
+/// that the file has just grown by is zero, so it needs no initialization.
+pub const FREE: u64 = 0;
+/// `next` of the last subnode of a leaf.
+pub const END: u64 = u64::MAX;
+
+/// Words of a subnode's fingerprints.
+pub const FINGERPRINT_WORDS: usize = 2;
+/// Most subnodes that one leaf can have: their slots share one bitmap word.
+pub const SUBNODES_MAX: usize = 4;
+/// Most slots that one leaf can have.
+pub const LEAF_SLOTS_MAX: usize = SUBNODES_MAX * SUBNODE_SLOTS_MAX;
+/// Most slots that one subnode can have.
+pub const SUBNODE_SLOTS_MAX: usize = 14;
+
+/// The head of a subnode.
+#[repr(C)]
+pub struct Header {
+    pub next: Word,
+    pub bitmap: Word,
+    pub fingerprints: Group<FINGERPRINT_WORDS>,
+}
+
+/// One item.
+#[repr(C)]
+pub struct Slot {
+    pub key: Word,
+    pub value: Word,
+}
+
+// SAFETY: repr(C), words only, no padding (sizes asserted below).
+unsafe impl Persistent for Header {}
+// SAFETY: as above.
+unsafe impl Persistent for Slot {}
+
+pub const HEADER_BYTES: usize = 32;
+pub const SLOT_BYTES: usize = 16;
+
+const _: () = {
+    assert!(size_of::<Header>() == HEADER_BYTES);
+    assert!(size_of::<Slot>() == SLOT_BYTES);
+    assert!(std::mem::offset_of!(Header, next) == 0);
+    assert!(std::mem::offset_of!(Header, bitmap) == 8);
+    assert!(std::mem::offset_of!(Header, fingerprints) == 16);
+    assert!(std::mem::offset_of!(Slot, value) == 8);
+    // A slot never straddles two lines, and a header lies in one.
+    assert!(LINE_BYTES % SLOT_BYTES == 0 && HEADER_BYTES % SLOT_BYTES == 0);
+    assert!(HEADER_BYTES < LINE_BYTES);
+    assert!(LEAF_SLOTS_MAX <= 63);
+};
+
+/// The sizes that a tree was created with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of a subnode.
+    pub subnode_bytes: usize,
+    /// Slots of a subnode.
+    pub slots: usize,
+    /// Subnodes that a leaf may have.
+    pub subnodes_max: usize,
+}
+
+impl Shape {
+    pub fn new(subnode_bytes: usize, subnodes_max: usize) -> Self {
+        let slots = (subnode_bytes - HEADER_BYTES) / SLOT_BYTES;
+        assert!(slots <= SUBNODE_SLOTS_MAX && (1..=SUBNODES_MAX).contains(&subnodes_max));
+        Self { subnode_bytes, slots, subnodes_max }
+    }
+
+    /// The bits of the subnode at position `at`, the head's being the lowest.
+    #[inline(always)]
+    pub fn bits(self, at: usize) -> u64 {
+        self.head_bits() << (at * self.slots)
+    }
+
+    #[inline(always)]
+    pub fn head_bits(self) -> u64 {
+        (1 << self.slots) - 1
+    }
+
+    /// Whether the line of slot `slot` ends behind it.
+    pub fn ends_line(self, slot: usize) -> bool {
+        (HEADER_BYTES + (slot + 1) * SLOT_BYTES) % LINE_BYTES == 0
+    }
+
+    /// The slots that lie in the same line as slot `slot`, as bits of one subnode.
+    pub fn line_mates(self, slot: usize) -> u64 {
+        let line = |slot: usize| (HEADER_BYTES + slot * SLOT_BYTES) / LINE_BYTES;
+        (0..self.slots).filter(|&other| line(other) == line(slot)).fold(0, |bits, i| bits | 1 << i)
+    }
+}
+
+/// Whether slot `slot` shares the line of its subnode's header.
+pub fn beside_header(slot: usize) -> bool {
+    HEADER_BYTES + slot * SLOT_BYTES < LINE_BYTES
+}
+
+/// Offset of slot `slot` of the subnode at `subnode`.
+#[inline(always)]
+pub fn slot_offset(subnode: u64, slot: usize) -> u64 {
+    subnode + (HEADER_BYTES + slot * SLOT_BYTES) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_fill_their_bytes() {
+        for (bytes, slots) in [(128, 6), (192, 10), (256, 14)] {
+            assert_eq!(Shape::new(bytes, 4).slots, slots);
+        }
+    }
+
+    #[test]
+    fn line_mates_follow_the_lines() {
+        let shape = Shape::new(256, 3);
+        assert_eq!(shape.line_mates(0), 0b11);
+        assert_eq!(shape.line_mates(1), 0b11);
+        assert_eq!(shape.line_mates(2), 0b11_1100);
+        assert_eq!(shape.line_mates(13), 0b1111 << 10);
+        assert!(beside_header(1) && !beside_header(2));
+    }
+
+    #[test]
+    fn bits_of_subnodes_tile_the_bitmap() {
+        let shape = Shape::new(256, 4);
+        let all = (0..4).map(|at| shape.bits(at)).inspect(|bits| assert_eq!(bits.count_ones(), 14));
+        assert_eq!(all.fold(0, |sum, bits| sum | bits), (1 << 56) - 1);
+    }
+}

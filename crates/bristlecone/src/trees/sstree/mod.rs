@@ -1,0 +1,183 @@
+//! SSTree: a leaf that grows by subnodes.
+//!
+//! Hong et al., *Optimizing Structural Modification Operation for B+-Tree on Byte-Addressable
+//! Devices*. Splitting a leaf is the expensive thing, so a full leaf gets another 256-byte
+//! *subnode* in front instead, and items quietly move towards the head so that it stays compact.
+//!
+//! ```text
+//! DRAM   inner index --> descriptor (64 B): version lock | head, count | bitmap | fingerprints | overflow offsets
+//!                                              |
+//! PM     head subnode            overflow      v              tail
+//!        next  ------------------> next ------------------------> next = END
+//!        bitmap of the WHOLE leaf  (stale word)                  (stale word)
+//!        fingerprints of overflow  fingerprints of tail          -
+//!        slots 0..14               slots 14..28                  slots 28..42
+//! ```
+//!
+//! **The word that commits** is the head's bitmap: an item exists while its bit is set. A new
+//! head commits by its `next`, which until then is the free tag. Writers hold the leaf's lock
+//! until what they did is durable; readers look without a lock and validate its version, so they
+//! are never shown what a crash can take back.
+//!
+//! # Insert
+//! 1. Keys and values that do not fit a word are written out of line and flushed. *A crash here:
+//!    nobody refers to the records; recovery finds their slots free.*
+//! 2. The item goes into the free slot nearest to the head; flush, fence. In the header's line
+//!    neither is needed, since the line keeps the order of its stores. *Its bit is clear: nothing
+//!    happened.*
+//! 3. The bit is set; flush, fence. *The item is there, or it is not.*
+//!
+//! # Expand (no free slot, fewer subnodes than allowed)
+//! 1. In the first line of a free subnode: the item, the fingerprints of the head, the bitmap
+//!    shifted up by one subnode. *It still carries the free tag: nothing happened.*
+//! 2. Its `next` replaces the free tag; one flush, one fence. *The leaf has a new head, or not.*
+//!
+//! # Update
+//! 1. A value out of line is written; flush, fence.
+//! 2. The value word is stored in place; flush, fence. *Old or new value.* An item behind the
+//!    head *moves* instead while the head has room:
+//!
+//! # Move (also after a split, to empty the tail)
+//! 1. The new item, and its line mates while there is room, go into free slots; flush, fence.
+//! 2. One store of the bitmap sets the new bits and clears the old ones; flush, fence. *All moved
+//!    or none, each item exactly once.*
+//!
+//! # Delete
+//! 1. The bit is cleared; flush, fence.
+//!
+//! # Reclaim (a move or a delete takes the last item of the tail)
+//! 1. The free tag goes on the tail, with the flushes and the fence of move 1. *A tagged tail
+//!    whose bits are set: recovery takes the tag off again (recover 1). The paper redoes the move;
+//!    taking off one word needs no free slots and works for deletes, too.*
+//! 2. The bitmap is stored; flush, fence.
+//! 3. The predecessor's `next` becomes END; flush, fence. If that is the head, 2 and 3 are one
+//!    flush. *A tagged tail without bits: recovery does step 3 (recover 2).* Only now may the
+//!    subnode be used again.
+//!
+//! # Split (every slot of every subnode taken)
+//! 1. The upper half of the items is written to a new leaf, tail first; flush, fence. *Its head
+//!    carries the free tag; its overflow subnode stands alone with an empty bitmap and is freed
+//!    (recover 3).*
+//! 2. The new head's `next` replaces its free tag; flush, fence. *Both leaves hold the upper half:
+//!    recovery sees the overlap and does step 3 (recover 4).*
+//! 3. The old leaf drops the upper half with one store of its bitmap; flush, fence. Then the new
+//!    leaf enters the index, and the old one draws its tail in (move).
+//!
+//! A key above all others of the leaf moves nothing: the new leaf begins empty, and an ascending
+//! load leaves full leaves behind.
+//!
+//! # Free (a leaf without items, unless it is the only one)
+//! 1. The leaf leaves the index; the free tag goes on its head; flush, fence. *An empty leaf is
+//!    freed by recovery (recover 3).*
+//!
+//! # Recover
+//! Every subnode of the tree's chunks is looked at, chunk by chunk, on several threads. Tagged
+//! ones are free; those that no `next` names are heads. (1) An untimely tag is taken off; (2) a
+//! link to a tagged tail without items is cut; (3) empty tails and leaves are freed; (4) leaves
+//! are sorted by smallest key, and overlaps are split for good. Fingerprints and the index are
+//! built from the items, so fingerprints never need a flush of their own.
+
+mod check;
+mod layout;
+mod leaf;
+mod read;
+mod recover;
+mod split;
+mod write;
+
+use std::marker::PhantomData;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bristlecone_pm::{Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+
+use self::layout::Shape;
+use self::leaf::{Leaf, View};
+use super::{Batch, Index, TreeStats, WriteMode};
+use crate::shared::arena::Arena;
+use crate::shared::counter::Counter;
+use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::inner::Inner;
+use crate::shared::version_lock::Version;
+
+/// Parameters of an SSTree, fixed when it is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SsTreeOptions {
+    /// Bytes of a subnode: 128, 192 or 256 (default: the media line of Optane, as in the paper).
+    pub subnode_bytes: u64,
+    /// Subnodes that a leaf may have, head included: 1 to 4. The paper's Table I counts overflow
+    /// subnodes; its default of 2 is 3 here.
+    pub max_subnodes: u64,
+    /// Bytes of an inner node: 256 to 4096, a multiple of 64 (default 512).
+    pub inner_bytes: u64,
+    /// Whether updates move items into the head (Table II of the paper): 0 or 1 (default).
+    pub move_items: u64,
+}
+
+/// The tree. See the module's story.
+pub struct SsTree<K: KeyForm, V: ValueForm, M: Medium> {
+    pool: Arc<PoolFile<M>>,
+    subnodes: Heap<M>,
+    keys: Records<M>,
+    values: Records<M>,
+    shape: Shape,
+    moving: bool,
+    pub inner: Inner<K>,
+    leaves: Arena<Leaf>,
+    len: Counter,
+    forms: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
+    /// Opens the tree of `entry`, recovering whatever a crash left; a tree without leaves gets
+    /// its first one.
+    pub fn open(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: SsTreeOptions,
+        threads: usize,
+    ) -> Result<Self> {
+        let shape = Shape::new(options.subnode_bytes as usize, options.max_subnodes as usize);
+        let inner_bytes = options.inner_bytes as usize;
+        let subnode_bytes = options.subnode_bytes as u32;
+        let mut tree = Self {
+            pool: Arc::clone(pool),
+            subnodes: Heap::open(pool, entry.id, SlotKind::Subnode, subnode_bytes, true)?,
+            keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
+            values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
+            shape,
+            moving: options.move_items != 0,
+            inner: Inner::new(inner_bytes, 0),
+            leaves: Arena::new(),
+            len: Counter::default(),
+            forms: PhantomData,
+        };
+        let survivors = tree.survivors(threads)?;
+        tree.subnodes.finish_recovery()?;
+        tree.keys.finish_recovery()?;
+        tree.values.finish_recovery()?;
+        tree.inner = if survivors.is_empty() {
+            Inner::new(inner_bytes, tree.new_leaf(&[])?.0)
+        } else {
+            tree.len.add(survivors.iter().map(|leaf| leaf.items as i64).sum());
+            let before = std::iter::once(None).chain(survivors.iter().map(Some));
+            let fences = before.zip(&survivors).map(|(before, leaf)| {
+                let low = K::borrow(&leaf.low);
+                let fence = before.map_or(low, |left| K::separator(K::borrow(&left.high), low));
+                (K::owned(fence), leaf.leaf)
+            });
+            Inner::build(inner_bytes, fences)
+        };
+        Ok(tree)
+    }
+
+    #[inline(always)]
+    fn medium(&self) -> &M {
+        self.pool.medium()
+    }
+
+    #[inline(always)]
+    fn version_of(&self, leaf: u32) -> Option<Version> {
+        self.leaves.get(leaf).lock.read()
+    }
+}

@@ -1,0 +1,135 @@
+//! Reading: a key's item, and one leaf in order. Readers take no lock; they look and validate.
+
+use std::ops::Bound;
+
+use bristlecone_pm::Medium;
+
+use super::layout::{Header, LEAF_SLOTS_MAX, Slot, slot_offset};
+use super::leaf::{Leaf, View, bits};
+use super::SsTree;
+use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::{fingerprint, prefetch};
+
+/// The leaf changed while it was being read.
+pub(crate) struct Stale;
+
+/// Where a key's item stands and what it holds.
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    /// Position of the subnode, the head being 0.
+    pub at: usize,
+    pub slot: usize,
+    pub key: u64,
+    pub value: u64,
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
+    /// Looks `key` up. `f` sees the value before anybody can reuse it.
+    pub(crate) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+        let (key_guard, value_guard) = (K::pin(), V::pin());
+        let tag = K::fingerprint(key);
+        loop {
+            let (id, version) = self.inner.find(key, &key_guard, |leaf| self.version_of(leaf));
+            let leaf = self.leaves.get(id);
+            let still = || leaf.lock.validate(version);
+            match self.locate(leaf, key, tag, &key_guard, still) {
+                Ok(found) if still() => {
+                    // The value word was read while the leaf stood; pinned, its record stays.
+                    return found.map(|found| f(V::read(&self.values, found.value, &value_guard)));
+                }
+                _ => std::hint::spin_loop(),
+            }
+        }
+    }
+
+    /// Finds the item of `key` in a leaf. `still` says whether what was read so far can be
+    /// trusted: it is asked before anything out of line is looked at.
+    #[inline(always)]
+    pub(crate) fn locate(
+        &self,
+        leaf: &Leaf,
+        key: K::Ref<'_>,
+        tag: u8,
+        guard: &K::Guard,
+        still: impl Fn() -> bool,
+    ) -> Result<Option<Found>, Stale> {
+        let view = leaf.view();
+        let mut hits = leaf.probe(tag) & view.taken(self.shape, 0);
+        if hits == 0 && view.count > 1 {
+            // Not in the head but for a full scan of its successors: fetch both headers at once.
+            prefetch(self.header(view.subnodes[0]));
+            prefetch(self.header(view.subnodes[1]));
+        }
+        let mut at = 0;
+        loop {
+            for slot in bits(hits) {
+                let item = self.slot(view.subnodes[at], slot);
+                let word = item.key.load(self.medium());
+                if !K::INLINE && !still() {
+                    return Err(Stale);
+                }
+                if K::read(&self.keys, word, guard) == K::shorten(key) {
+                    let value = item.value.load(self.medium());
+                    return Ok(Some(Found { at, slot, key: word, value }));
+                }
+            }
+            at += 1;
+            if at >= view.count.min(view.subnodes.len()) {
+                return Ok(None);
+            }
+            let delegated = self.header(view.subnodes[at - 1]).fingerprints.load(self.medium());
+            hits = fingerprint::probe(delegated, tag) & view.taken(self.shape, at);
+        }
+    }
+
+    /// Reads a whole leaf: its words, unsorted. `Stale` if it changed meanwhile.
+    pub(crate) fn snapshot(
+        &self,
+        leaf: &Leaf,
+        still: impl Fn() -> bool,
+    ) -> Result<([(u64, u64); LEAF_SLOTS_MAX], usize), Stale> {
+        let view = leaf.view();
+        if !still() {
+            return Err(Stale);
+        }
+        let mut words = [(0, 0); LEAF_SLOTS_MAX];
+        let mut len = 0;
+        for at in 0..view.count {
+            for slot in bits(view.taken(self.shape, at)) {
+                let item = self.slot(view.subnodes[at], slot);
+                words[len] = (item.key.load(self.medium()), item.value.load(self.medium()));
+                len += 1;
+            }
+        }
+        if still() { Ok((words, len)) } else { Err(Stale) }
+    }
+
+    /// Fetches the lines of a leaf that a scan is about to read.
+    pub(crate) fn prefetch_leaf(&self, leaf: &Leaf) {
+        let View { subnodes, count, .. } = leaf.view();
+        for &subnode in &subnodes[..count.min(subnodes.len())] {
+            for line in (0..self.shape.subnode_bytes).step_by(bristlecone_pm::LINE_BYTES) {
+                prefetch(self.pool.at::<bristlecone_pm::Word>(subnode + line as u64));
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn header(&self, subnode: u64) -> &Header {
+        self.pool.at(subnode)
+    }
+
+    #[inline(always)]
+    pub(crate) fn slot(&self, subnode: u64, slot: usize) -> &Slot {
+        self.pool.at(slot_offset(subnode, slot))
+    }
+}
+
+/// Whether `key` lies on the wanted side of a lower bound.
+pub(crate) fn at_or_after<T: PartialOrd>(key: T, from: &Bound<T>) -> bool {
+    match from {
+        Bound::Included(bound) => key >= *bound,
+        Bound::Excluded(bound) => key > *bound,
+        Bound::Unbounded => true,
+    }
+}

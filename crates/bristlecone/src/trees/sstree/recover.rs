@@ -1,0 +1,296 @@
+//! Opening a tree after anything: the leaves are found by looking at every subnode, what a crash
+//! interrupted is finished or undone, and the volatile half is built anew. Every step leaves a
+//! state that recovery understands, so a crash in here is one more crash.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use bristlecone_pm::{ChunkRange, Durable, Error, Medium, Persist, Result};
+
+use super::SsTree;
+use super::layout::{END, FINGERPRINT_WORDS, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, Shape};
+use super::leaf::{View, put_byte};
+use crate::shared::form::{KeyForm, ValueForm};
+
+/// A leaf found on the medium, with the smallest and the largest of its keys.
+pub(super) struct Survivor<K: KeyForm> {
+    pub low: K::Owned,
+    pub high: K::Owned,
+    pub leaf: u32,
+    pub items: usize,
+}
+
+/// Every subnode slot of the tree, and which of them a `next` names.
+struct Census {
+    ranges: Vec<ChunkRange>,
+    subnode_bytes: u64,
+    named: Vec<Box<[AtomicU64]>>,
+    occupied: AtomicUsize,
+    reached: AtomicUsize,
+}
+
+impl Census {
+    fn new(mut ranges: Vec<ChunkRange>, shape: Shape) -> Self {
+        ranges.sort_unstable_by_key(|range| range.offset);
+        let words = |range: &ChunkRange| (0..range.slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let named = ranges.iter().map(words).collect();
+        let subnode_bytes = shape.subnode_bytes as u64;
+        Self { ranges, subnode_bytes, named, occupied: AtomicUsize::new(0), reached: AtomicUsize::new(0) }
+    }
+
+    fn offsets(&self, chunk: usize) -> impl Iterator<Item = u64> + use<> {
+        let ChunkRange { offset, slots, .. } = self.ranges[chunk];
+        let subnode_bytes = self.subnode_bytes;
+        (0..slots as u64).map(move |slot| offset + slot * subnode_bytes)
+    }
+
+    /// The word and the bit of the subnode at `offset`, if one can stand there.
+    fn bit(&self, offset: u64) -> Option<(&AtomicU64, u64)> {
+        let chunk = self.ranges.partition_point(|range| range.offset <= offset).checked_sub(1)?;
+        let within = offset - self.ranges[chunk].offset;
+        let slot = (within / self.subnode_bytes) as usize;
+        let fits = within % self.subnode_bytes == 0 && slot < self.ranges[chunk].slots;
+        fits.then(|| (&self.named[chunk][slot / 64], 1 << (slot % 64)))
+    }
+
+    fn name(&self, offset: u64, by: u64) -> Result<()> {
+        let (word, bit) = self.bit(offset).ok_or_else(|| {
+            Error::corrupted(format!("next {offset:#x} is no subnode"), format!("subnode {by:#x}"))
+        })?;
+        if word.fetch_or(bit, Relaxed) & bit != 0 {
+            let what = format!("subnode {offset:#x} follows two others");
+            return Err(Error::corrupted(what, format!("subnode {by:#x}")));
+        }
+        Ok(())
+    }
+
+    fn is_named(&self, offset: u64) -> bool {
+        self.bit(offset).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
+    }
+
+    /// Runs `work` once per chunk, on up to `threads` threads; the first error wins.
+    fn each_chunk(&self, threads: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+        let next = AtomicUsize::new(0);
+        let failure = Mutex::new(None);
+        let worker = || {
+            loop {
+                let chunk = next.fetch_add(1, Relaxed);
+                if chunk >= self.ranges.len() {
+                    return;
+                }
+                if let Err(error) = work(chunk) {
+                    next.store(self.ranges.len(), Relaxed);
+                    failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                }
+            }
+        };
+        match threads.min(self.ranges.len()) {
+            0 | 1 => worker(),
+            threads => std::thread::scope(|scope| {
+                for _ in 1..threads {
+                    scope.spawn(worker);
+                }
+                worker();
+            }),
+        }
+        failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
+    /// Finds every leaf, in key order, repaired (recover 1-4).
+    pub(super) fn survivors(&self, threads: usize) -> Result<Vec<Survivor<K>>> {
+        let census = Census::new(self.subnodes.chunks(), self.shape);
+        census.each_chunk(threads, |chunk| {
+            let mut occupied = 0;
+            for subnode in census.offsets(chunk) {
+                match self.header(subnode).next.load(self.medium()) {
+                    FREE => continue,
+                    END => {}
+                    next => census.name(next, subnode)?,
+                }
+                occupied += 1;
+            }
+            census.occupied.fetch_add(occupied, Relaxed);
+            Ok(())
+        })?;
+
+        let found = Mutex::new(Vec::new());
+        census.each_chunk(threads, |chunk| {
+            let mut own = Vec::new();
+            for subnode in census.offsets(chunk) {
+                let free = self.header(subnode).next.load(self.medium()) == FREE;
+                if !free && !census.is_named(subnode) {
+                    own.extend(self.recover_leaf(subnode, &census)?);
+                }
+            }
+            found.lock().unwrap_or_else(PoisonError::into_inner).append(&mut own);
+            Ok(())
+        })?;
+        if census.occupied.into_inner() != census.reached.into_inner() {
+            return Err(Error::corrupted("subnodes that no head leads to", "chain of a leaf"));
+        }
+        let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        found.sort_unstable_by(|a, b| a.low.cmp(&b.low));
+        self.finish_splits(&mut found)?;
+        Ok(found)
+    }
+
+    /// Rebuilds the leaf whose chain begins at `head`; an empty one is given back.
+    fn recover_leaf(&self, head: u64, census: &Census) -> Result<Option<Survivor<K>>> {
+        let mut view = self.recover_chain(head, census)?;
+        while view.count > 1 && view.taken(self.shape, view.count - 1) == 0 {
+            self.untail(&mut view);
+        }
+        if view.bitmap == 0 {
+            let tag = &self.header(head).next;
+            tag.store(self.medium(), FREE);
+            let Durable { .. } = self.medium().persist(tag, "sstree recover.3");
+            return Ok(None);
+        }
+        for &subnode in &view.subnodes[..view.count] {
+            self.subnodes.mark_live(subnode)?;
+        }
+        let id = self.leaves.alloc();
+        self.leaves.get(id).set_view(&view);
+        self.recover_items(id, &view).map(Some)
+    }
+
+    /// Walks a chain; an interrupted reclamation of its tail is undone while the tail still holds
+    /// items (its only mark is the free tag) and finished when it holds none.
+    fn recover_chain(&self, head: u64, census: &Census) -> Result<View> {
+        let medium = self.medium();
+        let bitmap = self.header(head).bitmap.load(medium);
+        let mut view = View { subnodes: [head; SUBNODES_MAX], count: 1, bitmap };
+        census.reached.fetch_add(1, Relaxed);
+        loop {
+            let last = &self.header(view.tail()).next;
+            let next = last.load(medium);
+            if next == END {
+                break;
+            }
+            if view.count == self.shape.subnodes_max {
+                return Err(Error::corrupted("a leaf with too many subnodes", format!("subnode {head:#x}")));
+            }
+            let tag = &self.header(next).next;
+            if tag.load(medium) == FREE {
+                if view.taken(self.shape, view.count) == 0 {
+                    last.store(medium, END);
+                    let Durable { .. } = medium.persist(last, "sstree recover.2");
+                    break;
+                }
+                tag.store(medium, END);
+                let Durable { .. } = medium.persist(tag, "sstree recover.1");
+            } else {
+                census.reached.fetch_add(1, Relaxed);
+            }
+            view.subnodes[view.count] = next;
+            view.count += 1;
+        }
+        if view.bitmap >> (view.count * self.shape.slots) != 0 {
+            return Err(Error::corrupted("items beyond the chain of a leaf", format!("subnode {head:#x}")));
+        }
+        Ok(view)
+    }
+
+    /// Takes the empty tail off a chain that nobody else knows yet.
+    fn untail(&self, view: &mut View) {
+        let medium = self.medium();
+        let tag = &self.header(view.tail()).next;
+        tag.store(medium, FREE);
+        let Durable { .. } = medium.persist(tag, "sstree recover.3");
+        view.count -= 1;
+        let last = &self.header(view.tail()).next;
+        last.store(medium, END);
+        let Durable { .. } = medium.persist(last, "sstree recover.2");
+    }
+
+    /// Reads the items: what they refer to is live, fingerprints follow from the keys.
+    fn recover_items(&self, id: u32, view: &View) -> Result<Survivor<K>> {
+        let medium = self.medium();
+        let guard = K::pin();
+        let mut tags = [[0; FINGERPRINT_WORDS]; SUBNODES_MAX];
+        let mut range: Option<(K::Ref<'_>, K::Ref<'_>)> = None;
+        for (at, slot) in view.items(self.shape) {
+            let item = self.slot(view.subnodes[at], slot);
+            let word = item.key.load(medium);
+            K::mark_live(&self.keys, word)?;
+            V::mark_live(&self.values, item.value.load(medium))?;
+            let key = K::read(&self.keys, word, &guard);
+            put_byte(&mut tags[at], slot, K::fingerprint(key));
+            range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
+        }
+        self.leaves.get(id).set_fingerprints(tags[0]);
+        for at in 1..view.count {
+            let delegated = &self.header(view.subnodes[at - 1]).fingerprints;
+            if delegated.load(medium) != tags[at] {
+                delegated.store(medium, tags[at]);
+            }
+        }
+        let Some((low, high)) = range else {
+            return Err(Error::corrupted("a leaf without items", format!("leaf {id}")));
+        };
+        let items = view.bitmap.count_ones() as usize;
+        Ok(Survivor { low: K::owned(low), high: K::owned(high), leaf: id, items })
+    }
+
+    /// Two neighbours that overlap are a split that the crash caught between its new leaf and the
+    /// old one's bitmap: the old one drops what the new one holds (recover 4).
+    fn finish_splits(&self, found: &mut [Survivor<K>]) -> Result<()> {
+        for right in 1..found.len() {
+            let (lefts, rights) = found.split_at_mut(right);
+            let (left, right) = (&mut lefts[lefts.len() - 1], &rights[0]);
+            if left.high >= right.low {
+                self.finish_split(left, right)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish_split(&self, left: &mut Survivor<K>, right: &Survivor<K>) -> Result<()> {
+        let medium = self.medium();
+        let guard = K::pin();
+        let held: Vec<(u64, u64)> = self.words(right.leaf).map(|(_, words)| words).collect();
+        let mut view = self.leaves.get(left.leaf).view();
+        let mut high: Option<K::Ref<'_>> = None;
+        for (bit, words) in self.words(left.leaf) {
+            let key = K::read(&self.keys, words.0, &guard);
+            if key < K::borrow(&right.low) {
+                high = high.max(Some(key));
+            } else if held.contains(&words) {
+                view.bitmap &= !bit;
+            } else {
+                return Err(Error::corrupted("two leaves overlap", format!("leaf at {:#x}", view.subnodes[0])));
+            }
+        }
+        let Some(high) = high else {
+            return Err(Error::corrupted("two leaves begin alike", format!("leaf at {:#x}", view.subnodes[0])));
+        };
+        let word = &self.header(view.subnodes[0]).bitmap;
+        word.store(medium, view.bitmap);
+        let Durable { .. } = medium.persist(word, "sstree recover.4");
+        while view.count > 1 && view.taken(self.shape, view.count - 1) == 0 {
+            let tail = view.tail();
+            self.untail(&mut view);
+            self.subnodes.free(tail);
+        }
+        self.leaves.get(left.leaf).set_view(&view);
+        left.high = K::owned(high);
+        left.items = view.bitmap.count_ones() as usize;
+        Ok(())
+    }
+
+    /// The items of a leaf as (bit, words). Nobody else works on the leaf.
+    pub(super) fn words(&self, leaf: u32) -> impl Iterator<Item = (u64, (u64, u64))> {
+        let view = self.leaves.get(leaf).view();
+        let mut words = [(0, (0, 0)); LEAF_SLOTS_MAX];
+        let mut len = 0;
+        for (at, slot) in view.items(self.shape) {
+            let item = self.slot(view.subnodes[at], slot);
+            let bit = 1 << (at * self.shape.slots + slot);
+            words[len] = (bit, (item.key.load(self.medium()), item.value.load(self.medium())));
+            len += 1;
+        }
+        words.into_iter().take(len)
+    }
+}

@@ -1,0 +1,330 @@
+//! Insert, update and remove within one leaf. Step numbers are those of the story in `mod.rs`.
+
+use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
+
+use super::SsTree;
+use super::layout::{END, FREE, beside_header};
+use super::leaf::{Leaf, Locked, View, bits, put_byte};
+use super::read::Found;
+use super::split::Move;
+use crate::shared::form::{KeyForm, ValueForm};
+use crate::trees::WriteMode;
+
+/// A new item on its way into a leaf: its words, and its records if it has any.
+struct Item {
+    key: u64,
+    value: u64,
+    tag: u8,
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
+    pub(crate) fn put(
+        &self,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+        mode: WriteMode,
+    ) -> Result<Option<V::Owned>> {
+        self.with_leaf(key, |leaf, found, guards| match (found, mode) {
+            (Some(found), WriteMode::New) => Ok(Some(Some(self.value_of(found, &guards.1)))),
+            (Some(found), _) => {
+                let old = self.value_of(found, &guards.1);
+                self.replace(leaf, found, value, &guards.1)?;
+                Ok(Some(Some(old)))
+            }
+            (None, WriteMode::Update) => Ok(Some(None)),
+            (None, _) => Ok(self.add(leaf, key, value)?.then_some(None)),
+        })
+    }
+
+    /// Replaces the value of `key` by `new` if it is `expected`; gives what was there.
+    pub(crate) fn swap(
+        &self,
+        key: K::Ref<'_>,
+        expected: V::Ref<'_>,
+        new: V::Ref<'_>,
+    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+        self.with_leaf(key, |leaf, found, guards| {
+            let Some(found) = found else { return Ok(Some(Err(None))) };
+            let old = self.value_of(found, &guards.1);
+            if V::borrow(&old) != V::shorten(expected) {
+                return Ok(Some(Err(Some(old))));
+            }
+            self.replace(leaf, found, new, &guards.1)?;
+            Ok(Some(Ok(())))
+        })
+    }
+
+    /// Runs `change` on the locked leaf of `key`, with the key's item if there is one. `None`
+    /// from it says that the leaf is full: it is split, and the leaf looked up again.
+    fn with_leaf<R>(
+        &self,
+        key: K::Ref<'_>,
+        mut change: impl FnMut(&Leaf, Option<Found>, &(K::Guard, V::Guard)) -> Result<Option<R>>,
+    ) -> Result<R> {
+        let guards = (K::pin(), V::pin());
+        let tag = K::fingerprint(key);
+        loop {
+            let leaf = self.lock_leaf(key, &guards.0).1;
+            let Ok(found) = self.locate(&leaf, key, tag, &guards.0, || true) else { continue };
+            if let Some(done) = change(&leaf, found, &guards)? {
+                drop(leaf);
+                self.pool.health()?;
+                return Ok(done);
+            }
+            self.split(&leaf, key, &guards.0)?;
+        }
+    }
+
+    /// The locked leaf whose range holds `key`.
+    fn lock_leaf(&self, key: K::Ref<'_>, guard: &K::Guard) -> (u32, Locked<'_>) {
+        loop {
+            let (id, version) = self.inner.find(key, guard, |leaf| self.version_of(leaf));
+            if let Some(leaf) = self.leaves.get(id).lock_at(version) {
+                return (id, leaf);
+            }
+        }
+    }
+
+    fn value_of(&self, found: Found, guard: &V::Guard) -> V::Owned {
+        V::owned(V::read(&self.values, found.value, guard))
+    }
+
+    /// Adds an item that the leaf does not hold; `false` if it has no room.
+    fn add(&self, leaf: &Leaf, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool> {
+        let view = leaf.view();
+        let place = view.first_free(self.shape);
+        if place.is_none() && view.count == self.shape.subnodes_max {
+            return Ok(false);
+        }
+        let fresh = if place.is_none() { Some(self.subnodes.alloc()?) } else { None };
+        let (item, flushed) = match self.write_records(key, value) {
+            Ok(written) => written,
+            Err(error) => {
+                fresh.into_iter().for_each(|subnode| self.subnodes.free(subnode));
+                return Err(error);
+            }
+        };
+        match (place, fresh) {
+            (Some(place), _) => self.fill(leaf, view, place, &item, flushed),
+            (None, Some(fresh)) => self.expand(leaf, &view, fresh, &item, flushed),
+            (None, None) => unreachable!("a leaf without room was given a fresh subnode"),
+        }
+        self.len.add(1);
+        Ok(true)
+    }
+
+    /// Insert 1: what stands out of line is written first.
+    fn write_records(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<(Item, Flushed)> {
+        let (key_word, key_flushed) = K::write(&self.keys, key, "sstree insert.1 key")?;
+        match V::write(&self.values, value, "sstree insert.1 value") {
+            Ok((value, flushed)) => {
+                let item = Item { key: key_word, value, tag: K::fingerprint(key) };
+                Ok((item, key_flushed.and(flushed)))
+            }
+            Err(error) => {
+                K::free(&self.keys, key_word);
+                Err(error)
+            }
+        }
+    }
+
+    /// Records must be durable before a line that names them can leave the cache. Inline items
+    /// have none, and skip the fence.
+    fn settle(&self, flushed: Flushed) {
+        if !(K::INLINE && V::INLINE) {
+            let Durable { .. } = self.medium().fence(flushed, "sstree insert.1 fence");
+        }
+    }
+
+    fn fill(
+        &self,
+        leaf: &Leaf,
+        view: View,
+        (at, slot): (usize, usize),
+        item: &Item,
+        flushed: Flushed,
+    ) {
+        let medium = self.medium();
+        let head = self.header(view.subnodes[0]);
+        let cell = self.slot(view.subnodes[at], slot);
+        self.note_fingerprint(leaf, &view, (at, slot), item.tag);
+        let bitmap = view.bitmap | 1 << (at * self.shape.slots + slot);
+        if at == 0 && beside_header(slot) {
+            self.settle(flushed);
+            cell.key.store(medium, item.key);
+            cell.value.store(medium, item.value);
+            // Insert 3: relies on line order, so that one flush serves both.
+            let ordered = medium.ordered_within_line();
+            head.bitmap.publish(medium, bitmap, &ordered, "sstree insert.3");
+        } else {
+            cell.key.store(medium, item.key);
+            cell.value.store(medium, item.value);
+            let flushed = flushed.and(medium.flush(cell, "sstree insert.2"));
+            let durable = medium.fence(flushed, "sstree insert.2");
+            head.bitmap.publish(medium, bitmap, &durable, "sstree insert.3");
+        }
+        let Durable { .. } = medium.persist(&head.bitmap, "sstree insert.3");
+        leaf.set_bitmap(bitmap);
+    }
+
+    /// Expansion: the fresh subnode becomes the head, and its first line says everything.
+    fn expand(&self, leaf: &Leaf, view: &View, fresh: u64, item: &Item, flushed: Flushed) {
+        let medium = self.medium();
+        self.settle(flushed);
+        let (header, cell) = (self.header(fresh), self.slot(fresh, 0));
+        let bitmap = view.bitmap << self.shape.slots | 1;
+        cell.key.store(medium, item.key);
+        cell.value.store(medium, item.value);
+        header.fingerprints.store(medium, leaf.fingerprints());
+        header.bitmap.store(medium, bitmap);
+        // Expand 2: replaces the free tag; relies on line order.
+        let ordered = medium.ordered_within_line();
+        header.next.publish(medium, view.subnodes[0], &ordered, "sstree expand.2");
+        let Durable { .. } = medium.persist(header, "sstree expand.2");
+
+        let mut grown = View { count: view.count + 1, bitmap, ..*view };
+        grown.subnodes.copy_within(..view.count, 1);
+        grown.subnodes[0] = fresh;
+        let mut tags = [0; _];
+        put_byte(&mut tags, 0, item.tag);
+        leaf.set_fingerprints(tags);
+        leaf.set_view(&grown);
+    }
+
+    /// Sets the fingerprint of a slot where readers look for it: in the descriptor for the head,
+    /// in the predecessor for the others. No flush: recovery derives fingerprints from the keys.
+    pub(crate) fn note_fingerprint(
+        &self,
+        leaf: &Leaf,
+        view: &View,
+        (at, slot): (usize, usize),
+        tag: u8,
+    ) {
+        if at == 0 {
+            leaf.set_fingerprint(slot, tag);
+        } else {
+            let predecessor = self.header(view.subnodes[at - 1]);
+            predecessor.fingerprints.store_byte(self.medium(), slot, tag);
+        }
+    }
+
+    /// Gives the item a new value: in place, or by moving it into the head.
+    fn replace(&self, leaf: &Leaf, found: Found, value: V::Ref<'_>, guard: &V::Guard) -> Result<()> {
+        let medium = self.medium();
+        let view = leaf.view();
+        let (word, flushed) = V::write(&self.values, value, "sstree update.1")?;
+        if found.at > 0 && self.moving && view.free(self.shape, 0) != 0 {
+            self.move_to_head(leaf, &view, found, word, flushed);
+        } else {
+            let cell = &self.slot(view.subnodes[found.at], found.slot).value;
+            if V::INLINE {
+                cell.store(medium, word);
+            } else {
+                let durable = medium.fence(flushed, "sstree update.1 fence");
+                cell.publish(medium, word, &durable, "sstree update.2");
+            }
+            let Durable { .. } = medium.persist(cell, "sstree update.2");
+        }
+        V::retire(&self.values, found.value, guard);
+        Ok(())
+    }
+
+    /// Moves the updated item, and while there is room its line mates, into the head.
+    fn move_to_head(&self, leaf: &Leaf, view: &View, found: Found, value: u64, flushed: Flushed) {
+        let mates = self.shape.line_mates(found.slot)
+            & view.taken(self.shape, found.at)
+            & !(1 << found.slot);
+        let sources = std::iter::once(found.slot).chain(bits(mates));
+        let mut moves = [Move::default(); super::layout::SUBNODE_SLOTS_MAX];
+        let mut len = 0;
+        for (from, to) in sources.zip(bits(view.free(self.shape, 0))) {
+            moves[len] = Move { from: (found.at, from), to: (0, to) };
+            len += 1;
+        }
+        self.relocate(leaf, view, &moves[..len], Some(value), flushed);
+    }
+
+    pub(crate) fn delete(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        let guards = (K::pin(), V::pin());
+        let tag = K::fingerprint(key);
+        loop {
+            let (id, leaf) = self.lock_leaf(key, &guards.0);
+            let Ok(found) = self.locate(&leaf, key, tag, &guards.0, || true) else { continue };
+            let Some(found) = found else { return Ok(None) };
+            let old = self.value_of(found, &guards.1);
+            let cleared = 1 << (found.at * self.shape.slots + found.slot);
+            self.commit(&leaf, &leaf.view(), 0, cleared, Flushed::none());
+            K::retire(&self.keys, found.key, &guards.0);
+            V::retire(&self.values, found.value, &guards.1);
+            self.len.add(-1);
+            self.free_if_empty(id, leaf, key, &guards.0);
+            self.pool.health()?;
+            return Ok(Some(old));
+        }
+    }
+
+    /// Publishes one bitmap word that sets some bits and clears others, after `flushed` is
+    /// durable; a tail that this empties is reclaimed on the way (reclaim 1-3).
+    pub(crate) fn commit(&self, leaf: &Leaf, view: &View, set: u64, clear: u64, flushed: Flushed) {
+        let medium = self.medium();
+        let head = self.header(view.subnodes[0]);
+        let mut next = View { bitmap: view.bitmap & !clear | set, ..*view };
+        let emptied = view.count > 1 && next.taken(self.shape, view.count - 1) == 0;
+        if set == 0 && !emptied {
+            // Nothing has to be durable before bits are cleared.
+            head.bitmap.publish(medium, next.bitmap, &medium.ordered_within_line(), "sstree delete.1");
+            let Durable { .. } = medium.persist(&head.bitmap, "sstree delete.1");
+            leaf.set_bitmap(next.bitmap);
+            return;
+        }
+        let flushed = if emptied {
+            let tag = &self.header(view.tail()).next;
+            tag.store(medium, FREE);
+            flushed.and(medium.flush(tag, "sstree reclaim.1"))
+        } else {
+            flushed
+        };
+        let durable = medium.fence(flushed, "sstree reclaim.1 move.1");
+        head.bitmap.publish(medium, next.bitmap, &durable, "sstree reclaim.2 move.2");
+        if emptied && view.count == 2 {
+            // The bitmap and the link share the head's line: relies on line order.
+            let ordered = medium.ordered_within_line();
+            head.next.publish(medium, END, &ordered, "sstree reclaim.3 head");
+            let Durable { .. } = medium.persist(head, "sstree reclaim.3 head");
+        } else {
+            let durable = medium.persist(&head.bitmap, "sstree reclaim.2 move.2");
+            if emptied {
+                self.unlink_tail(view, &durable);
+            }
+        }
+        if emptied {
+            next.count -= 1;
+        }
+        leaf.set_view(&next);
+        if emptied {
+            self.subnodes.free(view.tail());
+            self.reclaim_tails(leaf, next);
+        }
+    }
+
+    /// Reclaim 3: the predecessor lets go of the tail.
+    fn unlink_tail(&self, view: &View, durable: &Durable) {
+        let link = &self.header(view.subnodes[view.count - 2]).next;
+        link.publish(self.medium(), END, durable, "sstree reclaim.3");
+        let Durable { .. } = self.medium().persist(link, "sstree reclaim.3");
+    }
+
+    /// Subnodes that had become empty in the middle are tails now: they go too.
+    fn reclaim_tails(&self, leaf: &Leaf, mut view: View) {
+        while view.count > 1 && view.taken(self.shape, view.count - 1) == 0 {
+            let tag = &self.header(view.tail()).next;
+            tag.store(self.medium(), FREE);
+            let durable = self.medium().persist(tag, "sstree reclaim.1 middle");
+            self.unlink_tail(&view, &durable);
+            let tail = view.tail();
+            view.count -= 1;
+            leaf.set_view(&view);
+            self.subnodes.free(tail);
+        }
+    }
+}
