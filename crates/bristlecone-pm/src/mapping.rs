@@ -1,8 +1,10 @@
 //! The bytes of a pool in this process: one stretch of address space, reserved once, that a file
 //! (or anonymous memory) fills from the front as it grows, so that nothing ever moves.
 
+use std::any::Any;
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
@@ -22,8 +24,10 @@ const MADV_COLLAPSE: i32 = 25;
 pub struct Region {
     base: *mut u8,
     reserved: u64,
-    /// What was reserved, before alignment.
+    /// What was reserved, before alignment; null if the bytes are not ours.
     whole: (*mut u8, usize),
+    /// Keeps bytes that are not ours.
+    owner: Option<Arc<dyn Any + Send + Sync>>,
     len: AtomicU64,
     file: Option<File>,
     in_memory: bool,
@@ -43,6 +47,7 @@ impl Region {
             base,
             reserved: bytes,
             whole,
+            owner: None,
             len: AtomicU64::new(bytes),
             file: None,
             in_memory: true,
@@ -52,6 +57,17 @@ impl Region {
         unsafe { rustix::mm::mprotect(base.cast(), bytes as usize, rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE) }
             .map_err(|error| Error::io("reserving memory", error))?;
         Ok(region)
+    }
+
+    /// Memory that `owner` looks after, such as a simulator's.
+    ///
+    /// # Safety
+    ///
+    /// `base` points to `bytes` readable and writable bytes, aligned to a line, that exist as long
+    /// as `owner` does and are reached through atomics only.
+    pub unsafe fn owned_by(owner: Arc<dyn Any + Send + Sync>, base: *mut u8, bytes: u64) -> Self {
+        let (whole, len, owner) = ((std::ptr::null_mut(), 0), AtomicU64::new(bytes), Some(owner));
+        Self { base, reserved: bytes, whole, owner, len, file: None, in_memory: true, dax: false }
     }
 
     /// Maps `file`, of which `len` bytes exist and `reserved` may come to exist.
@@ -67,7 +83,7 @@ impl Region {
         let mapped = if dax { Ok(()) } else { map(MapFlags::SHARED).map(drop) };
         let in_memory = is_memory(&file);
         let len = AtomicU64::new(len);
-        let region = Self { base, reserved, whole, len, file: Some(file), in_memory, dax };
+        let region = Self { base, reserved, whole, owner: None, len, file: Some(file), in_memory, dax };
         mapped.map_err(|error| Error::io("mapping the pool", error))?;
         Ok(region)
     }
@@ -184,6 +200,9 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        if self.owner.is_some() {
+            return;
+        }
         // SAFETY: this is the whole reservation, and nobody can reach it any more. A failure
         // would leave address space behind, which is no reason to stop.
         let _ = unsafe { rustix::mm::munmap(self.whole.0.cast(), self.whole.1) };

@@ -13,7 +13,7 @@ use crate::trace::Event;
 
 /// Which of the stores that nobody promised may survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Domain {
+pub enum Mode {
     /// x86: of the stores to one line, a prefix in store order.
     Prefix,
     /// Any choice per word (ARM, page write-back), but for
@@ -23,12 +23,12 @@ pub enum Domain {
     Eadr,
 }
 
-impl std::fmt::Display for Domain {
+impl std::fmt::Display for Mode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Domain::Prefix => "prefix",
-            Domain::Subset => "subset",
-            Domain::Eadr => "eadr",
+            Mode::Prefix => "prefix",
+            Mode::Subset => "subset",
+            Mode::Eadr => "eadr",
         })
     }
 }
@@ -46,7 +46,7 @@ pub(crate) struct Unpromised {
 /// The state of all lines after some prefix of a trace.
 #[derive(Clone)]
 pub struct Cache {
-    domain: Domain,
+    mode: Mode,
     base: Arc<[Line]>,
     /// Durable lines that differ from the base.
     durable: HashMap<u32, Line>,
@@ -58,16 +58,16 @@ pub struct Cache {
 
 impl Cache {
     /// Everything in `memory` is durable.
-    pub fn new(domain: Domain, memory: &Memory) -> Self {
+    pub fn new(mode: Mode, memory: &Memory) -> Self {
         let base = (0..memory.lines() as u32)
             .map(|line| memory.line(line))
             .collect();
-        Self::over(domain, base, HashMap::new())
+        Self::over(mode, base, HashMap::new())
     }
 
-    pub(crate) fn over(domain: Domain, base: Arc<[Line]>, durable: HashMap<u32, Line>) -> Self {
+    pub(crate) fn over(mode: Mode, base: Arc<[Line]>, durable: HashMap<u32, Line>) -> Self {
         Self {
-            domain,
+            mode,
             base,
             durable,
             dirty: BTreeMap::new(),
@@ -130,7 +130,7 @@ impl Cache {
     fn store(&mut self, word: u32, value: u64) {
         let (line, word) = (word / LINE_WORDS as u32, word as usize % LINE_WORDS);
         self.stores += 1;
-        if self.domain == Domain::Eadr {
+        if self.mode == Mode::Eadr {
             let mut contents = self.durable_line(line);
             contents[word] = value;
             self.durable.insert(line, contents);
@@ -168,7 +168,7 @@ impl Cache {
     /// What each line may hold if the crash comes now.
     pub(crate) fn possible(&self) -> Possible {
         let kept = |(line, stores): (&u32, &Vec<Unpromised>)| {
-            Kept::new(*line, self.durable_line(*line), stores, self.domain)
+            Kept::new(*line, self.durable_line(*line), stores, self.mode)
         };
         Possible::new(self.dirty.iter().map(kept).collect())
     }
@@ -184,8 +184,8 @@ mod tests {
     use crate::sim::Sim;
 
     /// All images of the first line that a crash could leave now, by their first two words.
-    fn images(sim: &Sim, domain: Domain, memory: &Memory) -> BTreeSet<[u64; 2]> {
-        let mut cache = Cache::new(domain, memory);
+    fn images(sim: &Sim, mode: Mode, memory: &Memory) -> BTreeSet<[u64; 2]> {
+        let mut cache = Cache::new(mode, memory);
         sim.take_trace().iter().for_each(|event| cache.feed(event));
         let durable = cache.durable_line(0);
         match cache.possible().lines.iter().find(|kept| kept.line == 0) {
@@ -200,11 +200,11 @@ mod tests {
 
     /// Runs on fresh memory and gives the images in prefix and in subset mode.
     fn both(run: impl Fn(&Sim, &Memory)) -> [BTreeSet<[u64; 2]>; 2] {
-        [Domain::Prefix, Domain::Subset].map(|domain| {
+        [Mode::Prefix, Mode::Subset].map(|mode| {
             let (zeroed, memory) = (Memory::new(256), Memory::new(256));
             let sim = Sim::new(&memory);
             run(&sim, &memory);
-            images(&sim, domain, &zeroed)
+            images(&sim, mode, &zeroed)
         })
     }
 
@@ -298,7 +298,7 @@ mod tests {
         let sim = Sim::new(&memory);
         put(&sim, &memory, 0, 1);
         put(&sim, &memory, 1, 2);
-        assert_eq!(images(&sim, Domain::Eadr, &zeroed), [[1, 2]].into());
+        assert_eq!(images(&sim, Mode::Eadr, &zeroed), [[1, 2]].into());
     }
 
     #[test]

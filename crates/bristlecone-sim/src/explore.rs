@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use crate::cache::{Cache, Domain};
+use crate::cache::{Cache, Mode};
 use crate::met::Met;
 use crate::points::{Allowed, walk};
 use crate::report::{Crash, Failure, Report};
@@ -44,26 +44,26 @@ impl Budget {
 pub fn explore<S: System>(
     system: &S,
     scenario: &Scenario<S::Op>,
-    domain: Domain,
+    mode: Mode,
     budget: Budget,
 ) -> Report {
-    explore_with(system, scenario, domain, budget, None)
+    explore_with(system, scenario, mode, budget, None)
 }
 
 /// [`explore`], with the code under test behaving as if it were changed.
 pub fn explore_with<S: System>(
     system: &S,
     scenario: &Scenario<S::Op>,
-    domain: Domain,
+    mode: Mode,
     budget: Budget,
     mutation: Option<Mutation>,
 ) -> Report {
     let mut report = Report {
-        scenario: format!("{} ({domain})", scenario.name),
+        scenario: format!("{} ({mode})", scenario.name),
         ..Report::default()
     };
     let memory = system.memory();
-    let start = Cache::new(domain, &memory);
+    let start = Cache::new(mode, &memory);
     let sim = Sim::mutated(&memory, mutation);
     let mut run = Run::new(system, scenario);
     let ran = guarded(|| run.perform(&sim));
@@ -76,7 +76,7 @@ pub fn explore_with<S: System>(
         let name = scenario.name.to_owned();
         report.failures.push(Failure {
             scenario: name,
-            domain,
+            mode,
             crashes: Vec::new(),
             what,
         });
@@ -85,7 +85,7 @@ pub fn explore_with<S: System>(
     let explorer = Explorer {
         run: &run,
         start,
-        domain,
+        mode,
         budget,
         mutation,
         next_point: AtomicUsize::new(0),
@@ -107,7 +107,7 @@ pub fn explore_with<S: System>(
 pub(crate) struct Explorer<'a, S: System> {
     pub(crate) run: &'a Run<'a, S>,
     start: Cache,
-    pub(crate) domain: Domain,
+    pub(crate) mode: Mode,
     pub(crate) budget: Budget,
     pub(crate) mutation: Option<Mutation>,
     next_point: AtomicUsize,
@@ -143,7 +143,7 @@ impl<S: System> Explorer<'_, S> {
         let mut point = 0;
         let allowed = Allowed { from: 0, to: 0 };
         let walked = walk(
-            self.domain,
+            self.mode,
             &mut cache,
             first,
             &self.run.trace,
@@ -166,7 +166,7 @@ impl<S: System> Explorer<'_, S> {
             let (scenario, crashes) = (self.run.scenario.name.to_owned(), worker.crashes);
             let failure = Failure {
                 scenario,
-                domain: self.domain,
+                mode: self.mode,
                 crashes,
                 what,
             };

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::cache::{Domain, Unpromised};
+use crate::cache::{Mode, Unpromised};
 use crate::memory::Line;
 
 /// Contents of one line that are considered before choices are sampled.
@@ -44,7 +44,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    pub(crate) fn new(line: u32, durable: Line, stores: &[Unpromised], domain: Domain) -> Self {
+    pub(crate) fn new(line: u32, durable: Line, stores: &[Unpromised], mode: Mode) -> Self {
         let mut kept = Self {
             line,
             contents: vec![durable],
@@ -53,15 +53,15 @@ impl Kept {
         };
         let mut seen = HashSet::from([durable]);
         let mut now = durable;
-        match domain {
-            Domain::Eadr => unreachable!("nothing is dirty where caches survive"),
-            Domain::Prefix => {
+        match mode {
+            Mode::Eadr => unreachable!("nothing is dirty where caches survive"),
+            Mode::Prefix => {
                 for store in stores {
                     now[store.word] = store.value;
                     kept.add(&mut seen, now);
                 }
             }
-            Domain::Subset => {
+            Mode::Subset => {
                 for group in stores.chunk_by(|a, b| a.group == b.group) {
                     now = kept.add_choices(&mut seen, now, group);
                 }

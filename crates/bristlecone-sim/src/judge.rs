@@ -205,7 +205,7 @@ impl<S: System> Explorer<'_, S> {
         worker.stage.note(&lived_trace);
         let events = lived.map_err(|what| format!("life after recovery: {what}"))?;
         trace.extend(&lived_trace[..events]);
-        let mut cache = Cache::over(self.domain, Arc::clone(case.base), case.image.clone());
+        let mut cache = Cache::over(self.mode, Arc::clone(case.base), case.image.clone());
         trace.iter().for_each(|event| cache.feed(event));
         for everything in [false, true] {
             self.reopen(worker, &cache, everything, &model)
@@ -253,9 +253,9 @@ impl<S: System> Explorer<'_, S> {
         if trace.iter().all(|event| event.stored().is_none()) {
             return Ok(());
         }
-        let mut cache = Cache::over(self.domain, Arc::clone(case.base), case.image.clone());
+        let mut cache = Cache::over(self.mode, Arc::clone(case.base), case.image.clone());
         walk(
-            self.domain,
+            self.mode,
             &mut cache,
             0,
             trace,

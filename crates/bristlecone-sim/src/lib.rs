@@ -33,9 +33,10 @@ mod run;
 mod sim;
 mod stage;
 mod system;
+pub mod systems;
 mod trace;
 
-pub use cache::{Cache, Domain};
+pub use cache::{Cache, Mode};
 pub use explore::{Budget, explore, explore_with};
 pub use memory::{LINE_WORDS, Line, Memory};
 pub use mutate::{Table, mutate};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use bristlecone_pm::{LINE_BYTES, Persistent, Word};
+use bristlecone_pm::{LINE_BYTES, Persistent, Region, Word};
 
 /// Words of a line.
 pub const LINE_WORDS: usize = LINE_BYTES / 8;
@@ -16,18 +16,30 @@ struct Cells([AtomicU64; LINE_WORDS]);
 
 /// Line-aligned memory, zero at first, shared by a [`Sim`](crate::Sim) and the structure on it.
 #[derive(Clone)]
-pub struct Memory(Arc<[Cells]>);
+pub struct Memory(Arc<Vec<Cells>>);
 
 impl Memory {
     /// Zeroed memory of at least `bytes`.
     pub fn new(bytes: usize) -> Self {
         let cells = || Cells([const { AtomicU64::new(0) }; LINE_WORDS]);
-        Self((0..bytes.div_ceil(LINE_BYTES)).map(|_| cells()).collect())
+        Self(Arc::new(
+            (0..bytes.div_ceil(LINE_BYTES)).map(|_| cells()).collect(),
+        ))
     }
 
     /// How many lines there are.
     pub fn lines(&self) -> usize {
         self.0.len()
+    }
+
+    /// The memory as the bytes of a pool.
+    pub fn region(&self) -> Region {
+        let owner = Arc::clone(&self.0);
+        let base = owner.as_ptr().cast_mut().cast();
+        let bytes = (owner.len() * LINE_BYTES) as u64;
+        // SAFETY: the vector never changes its buffer again and lives as long as its owner; it
+        // consists of atomics, aligned to a line, and is reached as such from here, too.
+        unsafe { Region::owned_by(owner, base, bytes) }
     }
 
     /// The `count` words from word `first` on, for structures laid out by hand.

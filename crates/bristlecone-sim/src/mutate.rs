@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::cache::Domain;
+use crate::cache::Mode;
 use crate::explore::{Budget, explore, explore_with};
 use crate::report::Report;
 use crate::sim::Mutation;
@@ -46,12 +46,12 @@ impl fmt::Display for Table {
 /// If a scenario fails without any mutation.
 pub fn mutate<S: System>(
     system: &S,
-    scenarios: &[(Scenario<S::Op>, Domain)],
+    scenarios: &[(Scenario<S::Op>, Mode)],
     budget: Budget,
 ) -> Table {
     let mut passes = Vec::new();
-    for (scenario, domain) in scenarios {
-        let report = explore(system, scenario, *domain, budget);
+    for (scenario, mode) in scenarios {
+        let report = explore(system, scenario, *mode, budget);
         report.assert_clean();
         passes.push(report);
     }
@@ -78,18 +78,17 @@ pub fn mutate<S: System>(
             let killer = scenarios
                 .iter()
                 .zip(&passes)
-                .find(|((scenario, domain), pass)| {
+                .find(|((scenario, mode), pass)| {
                     pass.sites.contains(&site) && {
-                        let report =
-                            explore_with(system, scenario, *domain, budget, Some(mutation));
+                        let report = explore_with(system, scenario, *mode, budget, Some(mutation));
                         mutated |= report.mutated;
                         !report.failures.is_empty()
                     }
                 });
             // A publish that is the first store of its operation has nothing to swap with.
             if mutated || killer.is_some() {
-                let by = |((scenario, domain), _): (&(Scenario<_>, Domain), _)| {
-                    format!("{} ({domain})", scenario.name)
+                let by = |((scenario, mode), _): (&(Scenario<_>, Mode), _)| {
+                    format!("{} ({mode})", scenario.name)
                 };
                 table.rows.insert(name, killer.map(by));
             }

@@ -4,7 +4,7 @@
 //! acknowledgement: a crash at another moment leaves images that are among theirs, while the
 //! promises made to callers are the same. Where caches survive, every store is such a moment.
 
-use crate::cache::{Cache, Domain};
+use crate::cache::{Cache, Mode};
 use crate::trace::{Event, Mark};
 
 /// The states allowed after a crash: `states[from..=to]` of the run.
@@ -27,7 +27,7 @@ impl Allowed {
 /// Feeds a trace from event `first` on to the cache and stops at each such moment, with the
 /// number of the event that is next and the states allowed.
 pub(crate) fn walk(
-    domain: Domain,
+    mode: Mode,
     cache: &mut Cache,
     first: usize,
     trace: &[Event],
@@ -49,7 +49,7 @@ pub(crate) fn walk(
                 true
             }
             Event::Mark(Mark::Opened) | Event::Fence { .. } | Event::Locked { .. } => true,
-            Event::Store { .. } => domain == Domain::Eadr,
+            Event::Store { .. } => mode == Mode::Eadr,
             Event::Flush { .. } | Event::Order => false,
         };
         let moment = Some((cache.stores(), allowed));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::cache::Domain;
+use crate::cache::Mode;
 use crate::trace::Site;
 
 /// The outcome of exploring one scenario.
@@ -37,7 +37,7 @@ pub struct Failure {
     /// The scenario.
     pub scenario: String,
     /// The crash model.
-    pub domain: Domain,
+    pub mode: Mode,
     /// The crash, and those inside its recovery that followed.
     pub crashes: Vec<Crash>,
     /// What was wrong.
@@ -102,11 +102,7 @@ impl fmt::Display for Report {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "FAILED {} ({}): {}",
-            self.scenario, self.domain, self.what
-        )?;
+        writeln!(f, "FAILED {} ({}): {}", self.scenario, self.mode, self.what)?;
         for crash in &self.crashes {
             writeln!(
                 f,

@@ -73,7 +73,10 @@ impl<'a, S: System> Run<'a, S> {
         op: &S::Op,
     ) -> Result<(), String> {
         let due = self.system.predict(state, op);
-        let answer = self.system.apply(live, op)?;
+        let answer = self
+            .system
+            .apply(live, op)
+            .map_err(|what| format!("{op:?}: {what}"))?;
         if answer != due {
             return Err(format!("{op:?} answered {answer} instead of {due}"));
         }

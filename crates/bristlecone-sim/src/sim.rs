@@ -36,6 +36,14 @@ struct Inner {
 /// Accesses that a run may do: far more than any scenario needs.
 const FUEL: u64 = 50_000_000;
 
+impl std::fmt::Debug for Sim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sim")
+            .field("mutation", &self.0.mutation)
+            .finish_non_exhaustive()
+    }
+}
+
 fn thread() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     thread_local!(static MINE: u32 = NEXT.fetch_add(1, Ordering::Relaxed));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bristlecone_pm::{Durable, Flushed, Persist, Word};
 use bristlecone_sim::{
-    Budget, Domain, LINE_WORDS, Memory, Report, Scenario, Sim, System, explore, mutate,
+    Budget, LINE_WORDS, Memory, Mode, Report, Scenario, Sim, System, explore, mutate,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -343,14 +343,14 @@ fn scenario() -> Scenario<Op> {
     }
 }
 
-fn explored(bug: Bug, domain: Domain) -> Report {
-    explore(&Cabinet(bug), &scenario(), domain, Budget::quick())
+fn explored(bug: Bug, mode: Mode) -> Report {
+    explore(&Cabinet(bug), &scenario(), mode, Budget::quick())
 }
 
 #[test]
 fn the_right_cabinet_survives_every_crash() {
-    for domain in [Domain::Prefix, Domain::Subset, Domain::Eadr] {
-        let report = explored(Bug::None, domain);
+    for mode in [Mode::Prefix, Mode::Subset, Mode::Eadr] {
+        let report = explored(Bug::None, mode);
         println!("{report}");
         report.assert_clean();
         assert!(report.crash_points > 20 && report.opened > 40, "{report}");
@@ -375,12 +375,12 @@ fn every_seed_bug_is_caught() {
         Bug::RecoveryUnfenced,
     ];
     for bug in bugs {
-        for domain in [Domain::Prefix, Domain::Subset] {
-            let report = explored(bug, domain);
+        for mode in [Mode::Prefix, Mode::Subset] {
+            let report = explored(bug, mode);
             println!("{bug:?}: {report}");
             assert!(
                 !report.failures.is_empty(),
-                "{bug:?} went unnoticed ({domain})"
+                "{bug:?} went unnoticed ({mode})"
             );
         }
     }
@@ -389,12 +389,12 @@ fn every_seed_bug_is_caught() {
 #[test]
 fn an_assumed_line_order_is_caught_where_there_is_none() {
     assert!(
-        explored(Bug::LineOrderAssumed, Domain::Prefix)
+        explored(Bug::LineOrderAssumed, Mode::Prefix)
             .failures
             .is_empty()
     );
     assert!(
-        !explored(Bug::LineOrderAssumed, Domain::Subset)
+        !explored(Bug::LineOrderAssumed, Mode::Subset)
             .failures
             .is_empty()
     );
@@ -407,20 +407,20 @@ fn what_needs_no_flush_is_still_wrong_where_caches_survive() {
         Bug::CounterDisagrees,
         Bug::RecoveryRepeats,
     ] {
-        assert!(!explored(bug, Domain::Eadr).failures.is_empty(), "{bug:?}");
+        assert!(!explored(bug, Mode::Eadr).failures.is_empty(), "{bug:?}");
     }
     for bug in [
         Bug::DataNotFlushed,
         Bug::DataNotFenced,
         Bug::AcknowledgedBeforeDurable,
     ] {
-        explored(bug, Domain::Eadr).assert_clean();
+        explored(bug, Mode::Eadr).assert_clean();
     }
 }
 
 #[test]
 fn every_mutation_is_killed() {
-    let scenarios = [(scenario(), Domain::Subset)];
+    let scenarios = [(scenario(), Mode::Subset)];
     let table = mutate(&Cabinet(Bug::None), &scenarios, Budget::quick());
     println!("{table}");
     assert!(table.survivors().is_empty(), "{table}");

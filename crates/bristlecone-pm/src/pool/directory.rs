@@ -157,8 +157,9 @@ impl<M: Medium> PoolFile<M> {
         for chunk in self.chunks_of(id) {
             self.chunk_free(chunk.id);
         }
+        // No flush: a crash that takes this back makes opening drop a tree without chunks once more,
+        // and whoever creates a tree here flushes the whole entry before it commits.
         entry.state.store(medium, ENTRY_FREE);
-        let Durable { .. } = medium.persist(&entry.state, "pool drop_tree.3");
     }
 
     /// Validates the directory after opening, and finishes drops.

@@ -290,6 +290,11 @@ impl<M: Medium> PoolFile<M> {
         self.lock_contents().domain
     }
 
+    /// Whether the last user closed the pool.
+    pub fn was_clean(&self) -> bool {
+        self.was_clean
+    }
+
     /// `Err` once the medium refused to make something durable.
     #[inline(always)]
     pub fn health(&self) -> Result<()> {

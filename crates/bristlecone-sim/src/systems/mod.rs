@@ -1,0 +1,5 @@
+//! What Bristlecone itself is explored as.
+
+mod pool;
+
+pub use pool::{BagOp, Bags};
