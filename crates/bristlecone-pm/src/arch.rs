@@ -76,7 +76,9 @@ impl FlushKind {
         // SAFETY: as on x86; 0xd50b7c20 | Rt is `dc cvap`, which older assemblers do not name.
         unsafe {
             match self {
-                Self::DcCvap => asm!("sys #3, c7, c12, #1, {0}", in(reg) line, options(nostack, preserves_flags)),
+                Self::DcCvap => {
+                    asm!("sys #3, c7, c12, #1, {0}", in(reg) line, options(nostack, preserves_flags))
+                }
                 Self::DcCvac => asm!("dc cvac, {0}", in(reg) line, options(nostack, preserves_flags)),
             }
         }

@@ -403,7 +403,10 @@ mod tests {
         assert!(again.mark_live(slots[3] + 8).is_err());
         assert!(again.mark_live(0).is_err());
         again.finish_recovery();
-        assert_eq!(again.stats(), HeapStats { chunks: 1, chunk_bytes: 64 << 10, live_slots: 1, slot_bytes: 256 });
+        assert_eq!(
+            again.stats(),
+            HeapStats { chunks: 1, chunk_bytes: 64 << 10, live_slots: 1, slot_bytes: 256 }
+        );
         let fresh: BTreeSet<u64> = (0..255).map(|_| again.alloc().unwrap()).collect();
         assert!(!fresh.contains(&slots[3]));
     }

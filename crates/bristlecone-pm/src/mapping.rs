@@ -18,7 +18,6 @@ pub(crate) const HUGE_BYTES: u64 = 2 << 20;
 /// Linux 6.1: make the range huge pages now, even where shared memory is told never to use them.
 const MADV_COLLAPSE: i32 = 25;
 
-
 /// A pool's bytes. See the module.
 #[derive(Debug)]
 pub struct Region {
@@ -54,8 +53,14 @@ impl Region {
             dax: false,
         };
         // SAFETY: the range lies in the reservation made above, which nobody else uses.
-        unsafe { rustix::mm::mprotect(base.cast(), bytes as usize, rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE) }
-            .map_err(|error| Error::io("reserving memory", error))?;
+        unsafe {
+            rustix::mm::mprotect(
+                base.cast(),
+                bytes as usize,
+                rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE,
+            )
+        }
+        .map_err(|error| Error::io("reserving memory", error))?;
         Ok(region)
     }
 
@@ -77,7 +82,9 @@ impl Region {
             fault::check("mmap")?;
             let prot = ProtFlags::READ | ProtFlags::WRITE;
             // SAFETY: replaces part of the reservation made above, which nobody else uses.
-            unsafe { rustix::mm::mmap(base.cast(), reserved as usize, prot, flags | MapFlags::FIXED, &file, 0) }
+            unsafe {
+                rustix::mm::mmap(base.cast(), reserved as usize, prot, flags | MapFlags::FIXED, &file, 0)
+            }
         };
         let dax = map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC).is_ok();
         let mapped = if dax { Ok(()) } else { map(MapFlags::SHARED).map(drop) };
@@ -223,7 +230,8 @@ fn reserve(bytes: u64) -> Result<((*mut u8, usize), *mut u8)> {
             )
         }
     });
-    let start = reserved.map_err(|error| Error::io(format!("reserving {bytes} bytes of address space"), error))?;
+    let start =
+        reserved.map_err(|error| Error::io(format!("reserving {bytes} bytes of address space"), error))?;
     let start = start.cast::<u8>();
     Ok(((start, whole), start.map_addr(|addr| addr.next_multiple_of(HUGE_BYTES as usize))))
 }

@@ -60,9 +60,8 @@ impl Native {
                 let start = std::ptr::without_provenance_mut(run[0] * PAGE_BYTES);
                 // SAFETY: the pages were flushed through references into a live mapping; the
                 // kernel checks the range by itself.
-                let synced = unsafe {
-                    rustix::mm::msync(start, run.len() * PAGE_BYTES, rustix::mm::MsyncFlags::SYNC)
-                };
+                let synced =
+                    unsafe { rustix::mm::msync(start, run.len() * PAGE_BYTES, rustix::mm::MsyncFlags::SYNC) };
                 if synced.is_err() {
                     // Pairs with `failed`, asked after every operation of this thread.
                     self.failed.store(true, Ordering::Release);

@@ -22,8 +22,33 @@ const HEADER_BYTES: usize = 8;
 
 /// Slot sizes: two to an octave, from 16 B to beyond the longest record.
 const CLASSES: [u32; 28] = [
-    16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1 << 10, 1536, 2 << 10, 3 << 10, 4 << 10,
-    6 << 10, 8 << 10, 12 << 10, 16 << 10, 24 << 10, 32 << 10, 48 << 10, 64 << 10, 96 << 10, 128 << 10,
+    16,
+    24,
+    32,
+    48,
+    64,
+    96,
+    128,
+    192,
+    256,
+    384,
+    512,
+    768,
+    1 << 10,
+    1536,
+    2 << 10,
+    3 << 10,
+    4 << 10,
+    6 << 10,
+    8 << 10,
+    12 << 10,
+    16 << 10,
+    24 << 10,
+    32 << 10,
+    48 << 10,
+    64 << 10,
+    96 << 10,
+    128 << 10,
     192 << 10,
 ];
 
@@ -163,9 +188,11 @@ impl<M: Medium> Records<M> {
     /// (records live, bytes of chunks owned). Exact while nobody writes and no reader is pinned.
     pub fn stats(&self) -> (u64, u64) {
         self.drain_retired();
-        self.heaps.iter().filter_map(OnceLock::get).map(Heap::stats).fold((0, 0), |sum, stats| {
-            (sum.0 + stats.live_slots, sum.1 + stats.chunks * stats.chunk_bytes)
-        })
+        self.heaps
+            .iter()
+            .filter_map(OnceLock::get)
+            .map(Heap::stats)
+            .fold((0, 0), |sum, stats| (sum.0 + stats.live_slots, sum.1 + stats.chunks * stats.chunk_bytes))
     }
 }
 

@@ -1,7 +1,7 @@
 //! A small dense number for every running thread, to divide shared state by.
 
-use std::collections::BinaryHeap;
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::{Mutex, PoisonError};
 
 #[derive(Default)]
@@ -10,8 +10,7 @@ struct Registry {
     next: usize,
 }
 
-static REGISTRY: Mutex<Registry> =
-    Mutex::new(Registry { returned: BinaryHeap::new(), next: 0 });
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry { returned: BinaryHeap::new(), next: 0 });
 
 struct Index(usize);
 

@@ -22,25 +22,14 @@ pub(crate) fn describe(
         Event::Mark(Mark::Begin(op)) => Some(format!("operation {op}, {}", ops[*op])),
         _ => None,
     });
-    let during = if depth > 1 {
-        "recovery".to_owned()
-    } else {
-        op.unwrap_or_default()
-    };
+    let during = if depth > 1 { "recovery".to_owned() } else { op.unwrap_or_default() };
     let next = match trace[at].site() {
         Some(site) => site.to_string(),
         None => format!("{:?}", trace[at]),
     };
     let kept = possible.lines.iter().zip(choice).take(LINES_MAX);
-    let kept = kept
-        .map(|(kept, chosen)| describe_line(kept, *chosen))
-        .collect();
-    Crash {
-        during,
-        event: at,
-        next,
-        kept,
-    }
+    let kept = kept.map(|(kept, chosen)| describe_line(kept, *chosen)).collect();
+    Crash { during, event: at, next, kept }
 }
 
 fn describe_line(kept: &Kept, chosen: usize) -> String {
@@ -57,12 +46,6 @@ fn describe_line(kept: &Kept, chosen: usize) -> String {
 
 fn changes(from: &Line, to: &Line) -> String {
     let words = (0..LINE_WORDS).filter(|word| from[*word] != to[*word]);
-    let words: Vec<_> = words
-        .map(|word| format!("[{word}] {:#x} -> {:#x}", from[word], to[word]))
-        .collect();
-    if words.is_empty() {
-        "nothing".to_owned()
-    } else {
-        words.join(", ")
-    }
+    let words: Vec<_> = words.map(|word| format!("[{word}] {:#x} -> {:#x}", from[word], to[word])).collect();
+    if words.is_empty() { "nothing".to_owned() } else { words.join(", ") }
 }

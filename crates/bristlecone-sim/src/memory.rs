@@ -60,10 +60,7 @@ impl Memory {
 
     /// What stands in a line now.
     pub fn line(&self, line: u32) -> Line {
-        self.0[line as usize]
-            .0
-            .each_ref()
-            .map(|cell| cell.load(Relaxed))
+        self.0[line as usize].0.each_ref().map(|cell| cell.load(Relaxed))
     }
 
     /// Replaces a line, behind the back of every medium.

@@ -15,9 +15,7 @@ impl<K> Default for Met<K> {
 impl<K: Eq + std::hash::Hash> Met<K> {
     /// Whether it was not met yet with so few crashes.
     pub(crate) fn insert(&self, hash: u64, key: K, depth: u32) -> bool {
-        let mut shard = self.0[hash as usize % 16]
-            .lock()
-            .expect("nothing panics here");
+        let mut shard = self.0[hash as usize % 16].lock().expect("nothing panics here");
         let met = shard.entry((hash, key)).or_insert(u32::MAX);
         let first = depth < *met;
         *met = depth.min(*met);

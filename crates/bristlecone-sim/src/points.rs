@@ -17,10 +17,7 @@ pub(crate) struct Allowed {
 impl Allowed {
     /// This state and no other.
     pub(crate) fn only(state: usize) -> Self {
-        Self {
-            from: state,
-            to: state,
-        }
+        Self { from: state, to: state }
     }
 }
 
@@ -38,10 +35,7 @@ pub(crate) fn walk(
     for (at, event) in trace.iter().enumerate().skip(first) {
         let crash = match event {
             Event::Mark(Mark::Begin(op)) => {
-                allowed = Allowed {
-                    from: *op,
-                    to: op + 1,
-                };
+                allowed = Allowed { from: *op, to: op + 1 };
                 false
             }
             Event::Mark(Mark::End(op)) => {

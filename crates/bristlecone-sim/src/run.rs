@@ -16,23 +16,12 @@ pub(crate) struct Run<'a, S: System> {
 
 impl<'a, S: System> Run<'a, S> {
     pub(crate) fn new(system: &'a S, scenario: &'a Scenario<S::Op>) -> Self {
-        Self {
-            system,
-            scenario,
-            states: Vec::new(),
-            ops: Vec::new(),
-            trace: Vec::new(),
-        }
+        Self { system, scenario, states: Vec::new(), ops: Vec::new(), trace: Vec::new() }
     }
 
     /// Does everything and records it.
     pub(crate) fn perform(&mut self, sim: &Sim) -> Result<(), String> {
-        let Scenario {
-            creation,
-            setup,
-            ops,
-            ..
-        } = self.scenario;
+        let Scenario { creation, setup, ops, .. } = self.scenario;
         if *creation {
             self.states.push(None);
             self.ops.push("creation".to_owned());
@@ -66,12 +55,7 @@ impl<'a, S: System> Run<'a, S> {
     }
 
     /// Does one operation to structure and model, and compares their answers.
-    pub(crate) fn step(
-        &self,
-        live: &mut S::Live,
-        state: &mut S::State,
-        op: &S::Op,
-    ) -> Result<(), String> {
+    pub(crate) fn step(&self, live: &mut S::Live, state: &mut S::State, op: &S::Op) -> Result<(), String> {
         let due = self.system.predict(state, op);
         let answer = self
             .system

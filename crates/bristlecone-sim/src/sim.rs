@@ -60,13 +60,7 @@ impl Sim {
     pub fn mutated(memory: &Memory, mutation: Option<Mutation>) -> Self {
         let (mutated, fuel) = (AtomicBool::new(false), AtomicU64::new(FUEL));
         let (memory, trace) = (memory.clone(), Mutex::default());
-        Self(Arc::new(Inner {
-            memory,
-            mutation,
-            mutated,
-            fuel,
-            trace,
-        }))
+        Self(Arc::new(Inner { memory, mutation, mutated, fuel, trace }))
     }
 
     /// Whether the mutation changed anything so far.
@@ -104,10 +98,7 @@ impl Sim {
 
     fn trace(&self) -> MutexGuard<'_, Vec<Event>> {
         // A panic of the code under test is a finding, not the end of the record.
-        self.0
-            .trace
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.0.trace.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn record(&self, event: Event) {
@@ -116,35 +107,19 @@ impl Sim {
 
     fn word(&self, cell: &AtomicU64) -> u32 {
         let fuel = self.0.fuel.fetch_sub(1, Ordering::Relaxed);
-        assert!(
-            fuel > 0 && fuel <= FUEL,
-            "the run does not end: {FUEL} accesses so far"
-        );
+        assert!(fuel > 0 && fuel <= FUEL, "the run does not end: {FUEL} accesses so far");
         let address = std::ptr::from_ref(cell) as usize;
-        let word = self
-            .0
-            .memory
-            .word_at(address)
-            .expect("an access outside the memory");
+        let word = self.0.memory.word_at(address).expect("an access outside the memory");
         word as u32
     }
 
     /// Stores and records in one critical section, so that the trace has the order of the memory.
     fn put(&self, cell: &AtomicU64, value: u64, order: Ordering, publish: Option<Step>) {
-        let event = Event::Store {
-            word: self.word(cell),
-            value,
-            thread: thread(),
-            publish,
-        };
+        let event = Event::Store { word: self.word(cell), value, thread: thread(), publish };
         let mut trace = self.trace();
         cell.store(value, order);
         let swapped = publish.is_some_and(|step| self.0.mutation == Some(Mutation::Swap(step)));
-        let before = if swapped {
-            last_store(&trace, thread())
-        } else {
-            None
-        };
+        let before = if swapped { last_store(&trace, thread()) } else { None };
         self.mutates(before.is_some());
         let at = before.unwrap_or(trace.len());
         trace.insert(at, event);
@@ -181,11 +156,7 @@ impl Medium for Sim {
     }
 
     fn compare_exchange(&self, cell: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
-        let event = Event::Locked {
-            word: self.word(cell),
-            value: new,
-            thread: thread(),
-        };
+        let event = Event::Locked { word: self.word(cell), value: new, thread: thread() };
         let mut trace = self.trace();
         let done = cell.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
         if done.is_ok() {
@@ -199,28 +170,20 @@ impl Medium for Sim {
             return;
         }
         let memory = &self.0.memory;
-        let line_at =
-            |address| memory.word_at(address).expect("a flush outside the memory") / LINE_WORDS;
+        let line_at = |address| memory.word_at(address).expect("a flush outside the memory") / LINE_WORDS;
         let (first, last) = (line_at(start as usize), line_at(start as usize + bytes - 1));
         debug_assert!(last - first <= bytes / LINE_BYTES + 1);
         let shift = usize::from(self.mutates(self.0.mutation == Some(Mutation::Shift(step))));
         let mut trace = self.trace();
         for line in first..=last {
             let line = ((line + shift) % memory.lines()) as u32;
-            trace.push(Event::Flush {
-                line,
-                thread: thread(),
-                step,
-            });
+            trace.push(Event::Flush { line, thread: thread(), step });
         }
     }
 
     fn drain(&self, step: Step) {
         if !self.removed(SiteKind::Fence, step) {
-            self.record(Event::Fence {
-                thread: thread(),
-                step,
-            });
+            self.record(Event::Fence { thread: thread(), step });
         }
     }
 

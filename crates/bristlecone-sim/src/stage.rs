@@ -24,13 +24,7 @@ impl Stage {
             memory.set_line(line as u32, contents);
         }
         let is_touched = vec![false; base.len()];
-        Self {
-            memory,
-            base: Arc::clone(base),
-            touched: Vec::new(),
-            is_touched,
-            loads: 0,
-        }
+        Self { memory, base: Arc::clone(base), touched: Vec::new(), is_touched, loads: 0 }
     }
 
     pub(crate) fn memory(&self) -> &Memory {
@@ -79,10 +73,7 @@ impl Stage {
     fn audit(&self) {
         for (line, contents) in self.base.iter().enumerate() {
             let found = self.memory.line(line as u32);
-            assert!(
-                found == *contents,
-                "a store to line {line} bypassed the medium"
-            );
+            assert!(found == *contents, "a store to line {line} bypassed the medium");
         }
     }
 }

@@ -79,9 +79,5 @@ pub(crate) fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, S
     GUARDED.with(|depth| *depth.borrow_mut() += 1);
     let done = catch_unwind(AssertUnwindSafe(run));
     GUARDED.with(|depth| *depth.borrow_mut() -= 1);
-    done.unwrap_or_else(|_| {
-        Err(CAUGHT
-            .with(|caught| caught.borrow_mut().take())
-            .unwrap_or_default())
-    })
+    done.unwrap_or_else(|_| Err(CAUGHT.with(|caught| caught.borrow_mut().take()).unwrap_or_default()))
 }

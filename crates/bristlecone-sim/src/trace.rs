@@ -82,21 +82,9 @@ impl Event {
     /// The site that this event came from, if it has a name.
     pub fn site(&self) -> Option<Site> {
         match *self {
-            Event::Store {
-                publish: Some(step),
-                ..
-            } => Some(Site {
-                kind: SiteKind::Publish,
-                step,
-            }),
-            Event::Flush { step, .. } => Some(Site {
-                kind: SiteKind::Flush,
-                step,
-            }),
-            Event::Fence { step, .. } => Some(Site {
-                kind: SiteKind::Fence,
-                step,
-            }),
+            Event::Store { publish: Some(step), .. } => Some(Site { kind: SiteKind::Publish, step }),
+            Event::Flush { step, .. } => Some(Site { kind: SiteKind::Flush, step }),
+            Event::Fence { step, .. } => Some(Site { kind: SiteKind::Fence, step }),
             _ => None,
         }
     }
@@ -104,9 +92,7 @@ impl Event {
     /// The word that this event stored to.
     pub fn stored(&self) -> Option<(u32, u64)> {
         match *self {
-            Event::Store { word, value, .. } | Event::Locked { word, value, .. } => {
-                Some((word, value))
-            }
+            Event::Store { word, value, .. } | Event::Locked { word, value, .. } => Some((word, value)),
             _ => None,
         }
     }

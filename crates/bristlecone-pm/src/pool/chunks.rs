@@ -124,9 +124,8 @@ impl<M: Medium> PoolFile<M> {
         }
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let populate = |ids: &[u32]| {
-            ids.iter().try_for_each(|&id| {
-                self.region.populate(self.chunk_offset(id), self.geometry.chunk_bytes)
-            })
+            ids.iter()
+                .try_for_each(|&id| self.region.populate(self.chunk_offset(id), self.geometry.chunk_bytes))
         };
         let share = taken.len().div_ceil(threads).max(1);
         let populated = std::thread::scope(|scope| {
@@ -155,7 +154,9 @@ impl<M: Medium> PoolFile<M> {
             match Descriptor::decode(word) {
                 None => return broken(format!("unknown descriptor {word:#x}")),
                 Some(Descriptor::Fresh) if id >= present => {}
-                Some(_) if id >= present => return broken("the file ends before this chunk: truncated".into()),
+                Some(_) if id >= present => {
+                    return broken("the file ends before this chunk: truncated".into());
+                }
                 Some(Descriptor::Fresh | Descriptor::Free) => free.push(id),
                 Some(Descriptor::Owned { owner, slot_bytes, .. }) => {
                     let fits = u64::from(slot_bytes) <= self.geometry.chunk_bytes;

@@ -103,7 +103,11 @@ pub(crate) enum Descriptor {
     Fresh,
     /// Used before, so its bytes are anything.
     Free,
-    Owned { owner: u32, kind: SlotKind, slot_bytes: u32 },
+    Owned {
+        owner: u32,
+        kind: SlotKind,
+        slot_bytes: u32,
+    },
 }
 
 impl Descriptor {

@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{FlockOperation, flock};
 
 pub use self::chunks::Chunk;
-pub use self::directory::{TreeEntry, TreeId, TreeSpec};
-pub use self::layout::{Geometry, SlotKind};
 use self::chunks::FreeChunks;
+pub use self::directory::{TreeEntry, TreeId, TreeSpec};
 use self::layout::{DIRECTORY_OFFSET, VERSION};
+pub use self::layout::{Geometry, SlotKind};
 use self::superblock::Contents;
 use crate::{Domain, Error, Medium, Persistent, Region, Result, Word, fault};
 
@@ -202,11 +202,8 @@ impl<M: Medium> PoolFile<M> {
         domain: Option<Domain>,
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
-        let file = FileOptions::new()
-            .read(true)
-            .write(true)
-            .open(path)
-            .map_err(|error| open_error(path, error))?;
+        let file =
+            FileOptions::new().read(true).write(true).open(path).map_err(|error| open_error(path, error))?;
         let meta = file.metadata().map_err(|error| Error::io(path.display().to_string(), error))?;
         let not_a_pool = || Error::NotAPool { path: path.to_owned() };
         if !meta.is_file() || meta.len() < DIRECTORY_OFFSET {
@@ -225,7 +222,10 @@ impl<M: Medium> PoolFile<M> {
             (contents.geometry, contents.domain)
         };
         if meta.len() < geometry.header_bytes() {
-            return Err(Error::corrupted("the file ends within its header: truncated", path.display().to_string()));
+            return Err(Error::corrupted(
+                "the file ends within its header: truncated",
+                path.display().to_string(),
+            ));
         }
         let region = Region::file(file, meta.len().min(geometry.max_bytes()), geometry.max_bytes())?;
         let detected = detect(&region);
@@ -255,7 +255,10 @@ impl<M: Medium> PoolFile<M> {
         pool.recover_chunks()?;
         pool.recover_directory()?;
         if let Some(stray) = pool.stray_chunks()?.first() {
-            return Err(Error::corrupted("a chunk whose owner is no tree", format!("descriptor of chunk {stray}")));
+            return Err(Error::corrupted(
+                "a chunk whose owner is no tree",
+                format!("descriptor of chunk {stray}"),
+            ));
         }
         pool.mark(domain, false)?;
         Ok(pool)
@@ -357,9 +360,8 @@ impl<M: Medium> PoolFile<M> {
         note("superblock", Contents::read(&self.region, &self.medium).map(drop));
         note("directory", self.trees().map(drop));
         match self.stray_chunks() {
-            Ok(stray) => findings.extend(
-                stray.iter().map(|id| Finding::new(format!("chunk {id}"), "its owner is no tree")),
-            ),
+            Ok(stray) => findings
+                .extend(stray.iter().map(|id| Finding::new(format!("chunk {id}"), "its owner is no tree"))),
             Err(error) => findings.push(Finding::new("chunks", error.to_string())),
         }
         findings
@@ -394,12 +396,12 @@ fn open_error(path: &Path, error: std::io::Error) -> Error {
 
 /// Takes the pool for this handle alone.
 fn lock(file: &File) -> Result<()> {
-    fault::check("flock")
-        .and_then(|()| flock(file, FlockOperation::NonBlockingLockExclusive))
-        .map_err(|error| match error {
+    fault::check("flock").and_then(|()| flock(file, FlockOperation::NonBlockingLockExclusive)).map_err(
+        |error| match error {
             rustix::io::Errno::WOULDBLOCK => Error::InUse { pid: holder(file) },
             error => Error::io("locking the pool", error),
-        })
+        },
+    )
 }
 
 /// Who holds the lock, from the kernel's table of locks.

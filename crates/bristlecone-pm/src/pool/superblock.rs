@@ -23,8 +23,19 @@ impl Contents {
         let state = domain_code(self.domain) | if self.clean { CLEAN } else { 0 };
         let Geometry { chunk_bytes, chunks_max, trees_max } = self.geometry;
         let mut words = [
-            MAGIC, VERSION, 0, 0, 0, self.uuid[0], self.uuid[1], chunk_bytes, chunks_max, trees_max,
-            self.sequence, state, 0,
+            MAGIC,
+            VERSION,
+            0,
+            0,
+            0,
+            self.uuid[0],
+            self.uuid[1],
+            chunk_bytes,
+            chunks_max,
+            trees_max,
+            self.sequence,
+            state,
+            0,
         ];
         words[SUPERBLOCK_WORDS - 1] = checksum(&words);
         words

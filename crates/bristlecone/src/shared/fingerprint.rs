@@ -29,7 +29,8 @@ fn probe_neon(words: [u64; 2], tag: u8) -> u64 {
     use std::arch::aarch64::{vceq_u8, vcreate_u8, vdup_n_u8, vget_lane_u64, vreinterpret_u64_u8};
     words.iter().rev().fold(0, |mask, &word| {
         // SAFETY: every AArch64 has NEON, and these work on registers.
-        let equal = unsafe { vget_lane_u64::<0>(vreinterpret_u64_u8(vceq_u8(vcreate_u8(word), vdup_n_u8(tag)))) };
+        let equal =
+            unsafe { vget_lane_u64::<0>(vreinterpret_u64_u8(vceq_u8(vcreate_u8(word), vdup_n_u8(tag)))) };
         mask << 8 | gather(equal & 0x8080_8080_8080_8080)
     })
 }

@@ -131,7 +131,7 @@ mod tests {
             scope.spawn(|| {
                 for round in 1..=100_000 {
                     assert!(lock.lock());
-                    pair.each_ref().map(|half| half.store(round, Relaxed));
+                    pair.iter().for_each(|half| half.store(round, Relaxed));
                     lock.unlock();
                 }
             });

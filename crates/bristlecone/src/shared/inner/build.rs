@@ -22,11 +22,7 @@ impl<K: KeyForm> Inner<K> {
     }
 
     /// Builds one level; gives the entries of the next one.
-    fn build_level(
-        nodes: &Nodes,
-        level: u32,
-        entries: impl Iterator<Item = (u64, u32)>,
-    ) -> Vec<(u64, u32)> {
+    fn build_level(nodes: &Nodes, level: u32, entries: impl Iterator<Item = (u64, u32)>) -> Vec<(u64, u32)> {
         let guard = K::pin();
         let fill = nodes.capacity() * 3 / 4;
         let mut above: Vec<(u64, u32)> = Vec::new();

@@ -139,7 +139,12 @@ impl<K: KeyForm> Inner<K> {
     }
 
     /// The chain's nodes take over their right neighbours' entries, which go.
-    fn take_from_right(&self, chain: &[(u32, NodeRef<'_>)], right: &Locked<'_>, guard: &K::Guard) -> Vec<u32> {
+    fn take_from_right(
+        &self,
+        chain: &[(u32, NodeRef<'_>)],
+        right: &Locked<'_>,
+        guard: &K::Guard,
+    ) -> Vec<u32> {
         let mut dead = Vec::new();
         for (&(_, node), &(id, right)) in chain.iter().zip(&right.0) {
             let (_, high) = node.right().expect("a right neighbour was found by it");

@@ -5,13 +5,13 @@ use bristlecone_pm::{Finding, Medium};
 use super::SsTree;
 use super::layout::{END, Header};
 use super::leaf::{Leaf, View};
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::fingerprint;
+use crate::shared::form::{KeyForm, ValueForm};
 
 impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     /// Verifies every leaf against the medium, the index and the allocator. The counts are exact
     /// only while nobody writes.
-    pub(crate) fn verify(&self) -> Vec<Finding> {
+    pub(super) fn verify(&self) -> Vec<Finding> {
         let mut findings = self.inner.check();
         let mut previous: Option<K::Owned> = None;
         let (mut items, mut subnodes) = (0, 0);

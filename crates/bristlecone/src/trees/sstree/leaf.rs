@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::layout::{FINGERPRINT_WORDS, SUBNODES_MAX, Shape};
+use crate::shared::arena::Zeroed;
 use crate::shared::fingerprint;
 use crate::shared::version_lock::{Version, VersionLock};
 
@@ -24,6 +25,9 @@ pub struct Leaf {
     /// Offsets of the subnodes behind the head, so that their lines are fetched side by side.
     overflow: [AtomicU64; SUBNODES_MAX - 1],
 }
+
+// SAFETY: atomics only, for which zero is a value.
+unsafe impl Zeroed for Leaf {}
 
 const _: () = assert!(size_of::<Leaf>() == 64);
 

@@ -82,18 +82,18 @@ mod layout;
 mod leaf;
 mod read;
 mod recover;
+mod scan;
 mod split;
 mod write;
 
 use std::marker::PhantomData;
-use std::ops::Bound;
 use std::sync::Arc;
 
-use bristlecone_pm::{Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::{Error, Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
 
 use self::layout::Shape;
-use self::leaf::{Leaf, View};
-use super::{Batch, Index, TreeStats, WriteMode};
+use self::leaf::Leaf;
+use super::{TreeStats, WriteMode};
 use crate::shared::arena::Arena;
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
@@ -114,6 +114,58 @@ pub struct SsTreeOptions {
     pub move_items: u64,
 }
 
+impl Default for SsTreeOptions {
+    fn default() -> Self {
+        Self { subnode_bytes: 256, max_subnodes: 3, inner_bytes: 512, move_items: 1 }
+    }
+}
+
+impl SsTreeOptions {
+    /// Sets a parameter by its name.
+    pub fn set(&mut self, name: &str, value: u64) -> Result<()> {
+        match name {
+            "subnode_bytes" => self.subnode_bytes = value,
+            "max_subnodes" => self.max_subnodes = value,
+            "inner_bytes" => self.inner_bytes = value,
+            "move_items" => self.move_items = value,
+            _ => {
+                let known = "subnode_bytes, max_subnodes, inner_bytes, move_items";
+                return Err(Error::invalid(format!("sstree has no option {name:?}: it has {known}")));
+            }
+        }
+        self.validate()
+    }
+
+    fn validate(&self) -> Result<()> {
+        let rules = [
+            ([128, 192, 256].contains(&self.subnode_bytes), "subnode_bytes must be 128, 192 or 256"),
+            ((1..=4).contains(&self.max_subnodes), "max_subnodes must be 1 to 4"),
+            (
+                (256..=4096).contains(&self.inner_bytes) && self.inner_bytes % 64 == 0,
+                "inner_bytes must be 256 to 4096, a multiple of 64",
+            ),
+            (self.move_items < 2, "move_items must be 0 or 1"),
+        ];
+        match rules.iter().find(|(holds, _)| !holds) {
+            Some((_, rule)) => Err(Error::invalid(*rule)),
+            None => Ok(()),
+        }
+    }
+
+    /// As stored in the directory.
+    pub fn params(&self) -> [u64; 8] {
+        [self.subnode_bytes, self.max_subnodes, self.inner_bytes, self.move_items, 0, 0, 0, 0]
+    }
+
+    /// Back from the directory, which nobody trusts.
+    pub fn from_params(params: [u64; 8]) -> Result<Self> {
+        let [subnode_bytes, max_subnodes, inner_bytes, move_items, ..] = params;
+        let options = Self { subnode_bytes, max_subnodes, inner_bytes, move_items };
+        options.validate().map_err(|error| Error::corrupted(error.to_string(), "directory"))?;
+        Ok(options)
+    }
+}
+
 /// The tree. See the module's story.
 pub struct SsTree<K: KeyForm, V: ValueForm, M: Medium> {
     pool: Arc<PoolFile<M>>,
@@ -122,7 +174,7 @@ pub struct SsTree<K: KeyForm, V: ValueForm, M: Medium> {
     values: Records<M>,
     shape: Shape,
     moving: bool,
-    pub inner: Inner<K>,
+    inner: Inner<K>,
     leaves: Arena<Leaf>,
     len: Counter,
     forms: PhantomData<fn() -> (K, V)>,
@@ -148,14 +200,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
             shape,
             moving: options.move_items != 0,
             inner: Inner::new(inner_bytes, 0),
-            leaves: Arena::new(),
+            leaves: Arena::new(size_of::<Leaf>()),
             len: Counter::default(),
             forms: PhantomData,
         };
         let survivors = tree.survivors(threads)?;
-        tree.subnodes.finish_recovery()?;
-        tree.keys.finish_recovery()?;
-        tree.values.finish_recovery()?;
+        tree.subnodes.finish_recovery();
+        tree.keys.finish_recovery();
+        tree.values.finish_recovery();
         tree.inner = if survivors.is_empty() {
             Inner::new(inner_bytes, tree.new_leaf(&[])?.0)
         } else {
@@ -179,5 +231,52 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     #[inline(always)]
     fn version_of(&self, leaf: u32) -> Option<Version> {
         self.leaves.get(leaf).lock.read()
+    }
+
+    /// Looks a key up and shows its value.
+    pub fn get<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+        self.read(key, show)
+    }
+
+    /// Writes an item; gives the value that was there. See [`WriteMode`].
+    pub fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
+        self.put(key, value, mode)
+    }
+
+    /// Removes an item; gives its value.
+    pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.delete(key)
+    }
+
+    /// Replaces a value if it is `expected`; `Err` within `Ok` gives what was there instead.
+    pub fn compare_and_swap(
+        &self,
+        key: K::Ref<'_>,
+        expected: V::Ref<'_>,
+        new: V::Ref<'_>,
+    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+        self.swap(key, expected, new)
+    }
+
+    /// Number of items; exact while nobody writes.
+    pub fn len(&self) -> u64 {
+        self.len.sum()
+    }
+
+    /// What the tree occupies.
+    pub fn stats(&self) -> TreeStats {
+        let subnodes = self.subnodes.stats();
+        let records = self.keys.stats().1 + self.values.stats().1;
+        TreeStats {
+            items: self.len(),
+            leaves: self.leaves.live() as u64,
+            pm_bytes: subnodes.chunks * subnodes.chunk_bytes + records,
+            dram_bytes: self.inner.dram_bytes() + self.leaves.bytes(),
+        }
+    }
+
+    /// Verifies the tree. See the module `check`.
+    pub fn check(&self) -> Vec<Finding> {
+        self.verify()
     }
 }

@@ -1,21 +1,19 @@
-//! Reading: a key's item, and one leaf in order. Readers take no lock; they look and validate.
-
-use std::ops::Bound;
+//! Reading a key's item. Readers take no lock; they look and validate.
 
 use bristlecone_pm::Medium;
 
-use super::layout::{Header, LEAF_SLOTS_MAX, Slot, slot_offset};
-use super::leaf::{Leaf, View, bits};
 use super::SsTree;
+use super::layout::{Header, Slot, slot_offset};
+use super::leaf::{Leaf, bits};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::{fingerprint, prefetch};
 
 /// The leaf changed while it was being read.
-pub(crate) struct Stale;
+pub(super) struct Stale;
 
 /// Where a key's item stands and what it holds.
 #[derive(Clone, Copy)]
-pub(crate) struct Found {
+pub(super) struct Found {
     /// Position of the subnode, the head being 0.
     pub at: usize,
     pub slot: usize,
@@ -25,7 +23,7 @@ pub(crate) struct Found {
 
 impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     /// Looks `key` up. `f` sees the value before anybody can reuse it.
-    pub(crate) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+    pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let (key_guard, value_guard) = (K::pin(), V::pin());
         let tag = K::fingerprint(key);
         loop {
@@ -45,7 +43,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     /// Finds the item of `key` in a leaf. `still` says whether what was read so far can be
     /// trusted: it is asked before anything out of line is looked at.
     #[inline(always)]
-    pub(crate) fn locate(
+    pub(super) fn locate(
         &self,
         leaf: &Leaf,
         key: K::Ref<'_>,
@@ -82,54 +80,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    /// Reads a whole leaf: its words, unsorted. `Stale` if it changed meanwhile.
-    pub(crate) fn snapshot(
-        &self,
-        leaf: &Leaf,
-        still: impl Fn() -> bool,
-    ) -> Result<([(u64, u64); LEAF_SLOTS_MAX], usize), Stale> {
-        let view = leaf.view();
-        if !still() {
-            return Err(Stale);
-        }
-        let mut words = [(0, 0); LEAF_SLOTS_MAX];
-        let mut len = 0;
-        for at in 0..view.count {
-            for slot in bits(view.taken(self.shape, at)) {
-                let item = self.slot(view.subnodes[at], slot);
-                words[len] = (item.key.load(self.medium()), item.value.load(self.medium()));
-                len += 1;
-            }
-        }
-        if still() { Ok((words, len)) } else { Err(Stale) }
-    }
-
-    /// Fetches the lines of a leaf that a scan is about to read.
-    pub(crate) fn prefetch_leaf(&self, leaf: &Leaf) {
-        let View { subnodes, count, .. } = leaf.view();
-        for &subnode in &subnodes[..count.min(subnodes.len())] {
-            for line in (0..self.shape.subnode_bytes).step_by(bristlecone_pm::LINE_BYTES) {
-                prefetch(self.pool.at::<bristlecone_pm::Word>(subnode + line as u64));
-            }
-        }
-    }
-
     #[inline(always)]
-    pub(crate) fn header(&self, subnode: u64) -> &Header {
+    pub(super) fn header(&self, subnode: u64) -> &Header {
         self.pool.at(subnode)
     }
 
     #[inline(always)]
-    pub(crate) fn slot(&self, subnode: u64, slot: usize) -> &Slot {
+    pub(super) fn slot(&self, subnode: u64, slot: usize) -> &Slot {
         self.pool.at(slot_offset(subnode, slot))
-    }
-}
-
-/// Whether `key` lies on the wanted side of a lower bound.
-pub(crate) fn at_or_after<T: PartialOrd>(key: T, from: &Bound<T>) -> bool {
-    match from {
-        Bound::Included(bound) => key >= *bound,
-        Bound::Excluded(bound) => key > *bound,
-        Bound::Unbounded => true,
     }
 }

@@ -152,7 +152,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
             self.subnodes.mark_live(subnode)?;
         }
         let id = self.leaves.alloc();
-        self.leaves.get(id).set_view(&view);
+        let leaf = self.leaves.get(id);
+        leaf.lock.renew();
+        leaf.set_view(&view);
         self.recover_items(id, &view).map(Some)
     }
 
@@ -260,11 +262,17 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
             } else if held.contains(&words) {
                 view.bitmap &= !bit;
             } else {
-                return Err(Error::corrupted("two leaves overlap", format!("leaf at {:#x}", view.subnodes[0])));
+                return Err(Error::corrupted(
+                    "two leaves overlap",
+                    format!("leaf at {:#x}", view.subnodes[0]),
+                ));
             }
         }
         let Some(high) = high else {
-            return Err(Error::corrupted("two leaves begin alike", format!("leaf at {:#x}", view.subnodes[0])));
+            return Err(Error::corrupted(
+                "two leaves begin alike",
+                format!("leaf at {:#x}", view.subnodes[0]),
+            ));
         };
         let word = &self.header(view.subnodes[0]).bitmap;
         word.store(medium, view.bitmap);

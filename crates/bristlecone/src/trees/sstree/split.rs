@@ -3,20 +3,20 @@
 use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 
 use super::SsTree;
-use super::layout::{END, FREE, FINGERPRINT_WORDS, LEAF_SLOTS_MAX, SUBNODES_MAX, beside_header};
+use super::layout::{END, FINGERPRINT_WORDS, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, beside_header};
 use super::leaf::{Leaf, Locked, View, bits, put_byte};
 use crate::shared::form::{KeyForm, ValueForm};
 
 /// One item's way from (position of the subnode, slot) to another.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Move {
+pub(super) struct Move {
     pub from: (usize, usize),
     pub to: (usize, usize),
 }
 
 /// An item of a leaf that is being split.
 #[derive(Clone, Copy)]
-pub(crate) struct Part<R> {
+pub(super) struct Part<R> {
     key: R,
     words: (u64, u64),
     bit: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Part<R> {
 
 impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     /// Moves items within a leaf; the first one takes the value `value` if there is one.
-    pub(crate) fn relocate(
+    pub(super) fn relocate(
         &self,
         leaf: &Leaf,
         view: &View,
@@ -54,7 +54,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     /// Splits a full leaf. The upper half of its items goes to a new leaf; if `key` lies above
     /// them all nothing moves and the new leaf begins empty, so that ascending loads leave full
     /// leaves behind.
-    pub(crate) fn split(&self, left: &Leaf, key: K::Ref<'_>, guard: &K::Guard) -> Result<()> {
+    pub(super) fn split(&self, left: &Leaf, key: K::Ref<'_>, guard: &K::Guard) -> Result<()> {
         let key = K::shorten(key);
         let view = left.view();
         let mut parts = [Part { key, words: (0, 0), bit: 0 }; LEAF_SLOTS_MAX];
@@ -89,7 +89,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     }
 
     /// Writes a new leaf, durable when this returns (split 1 and 2).
-    pub(crate) fn new_leaf(&self, parts: &[Part<K::Ref<'_>>]) -> Result<(u32, Durable)> {
+    pub(super) fn new_leaf(&self, parts: &[Part<K::Ref<'_>>]) -> Result<(u32, Durable)> {
         let count = parts.len().div_ceil(self.shape.slots).max(1);
         let mut subnodes = [0; SUBNODES_MAX];
         for at in 0..count {
@@ -189,7 +189,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     }
 
     /// An empty leaf leaves the index and gives its subnode back; the only leaf stays.
-    pub(crate) fn free_if_empty(&self, id: u32, leaf: Locked<'_>, key: K::Ref<'_>, guard: &K::Guard) {
+    pub(super) fn free_if_empty(&self, id: u32, leaf: Locked<'_>, key: K::Ref<'_>, guard: &K::Guard) {
         let view = leaf.view();
         if view.bitmap != 0 || !self.inner.remove(key, id, guard) {
             return;

@@ -18,7 +18,7 @@ struct Item {
 }
 
 impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
-    pub(crate) fn put(
+    pub(super) fn put(
         &self,
         key: K::Ref<'_>,
         value: V::Ref<'_>,
@@ -37,7 +37,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     }
 
     /// Replaces the value of `key` by `new` if it is `expected`; gives what was there.
-    pub(crate) fn swap(
+    pub(super) fn swap(
         &self,
         key: K::Ref<'_>,
         expected: V::Ref<'_>,
@@ -136,14 +136,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    fn fill(
-        &self,
-        leaf: &Leaf,
-        view: View,
-        (at, slot): (usize, usize),
-        item: &Item,
-        flushed: Flushed,
-    ) {
+    fn fill(&self, leaf: &Leaf, view: View, (at, slot): (usize, usize), item: &Item, flushed: Flushed) {
         let medium = self.medium();
         let head = self.header(view.subnodes[0]);
         let cell = self.slot(view.subnodes[at], slot);
@@ -193,13 +186,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
 
     /// Sets the fingerprint of a slot where readers look for it: in the descriptor for the head,
     /// in the predecessor for the others. No flush: recovery derives fingerprints from the keys.
-    pub(crate) fn note_fingerprint(
-        &self,
-        leaf: &Leaf,
-        view: &View,
-        (at, slot): (usize, usize),
-        tag: u8,
-    ) {
+    pub(super) fn note_fingerprint(&self, leaf: &Leaf, view: &View, (at, slot): (usize, usize), tag: u8) {
         if at == 0 {
             leaf.set_fingerprint(slot, tag);
         } else {
@@ -231,9 +218,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
 
     /// Moves the updated item, and while there is room its line mates, into the head.
     fn move_to_head(&self, leaf: &Leaf, view: &View, found: Found, value: u64, flushed: Flushed) {
-        let mates = self.shape.line_mates(found.slot)
-            & view.taken(self.shape, found.at)
-            & !(1 << found.slot);
+        let mates = self.shape.line_mates(found.slot) & view.taken(self.shape, found.at) & !(1 << found.slot);
         let sources = std::iter::once(found.slot).chain(bits(mates));
         let mut moves = [Move::default(); super::layout::SUBNODE_SLOTS_MAX];
         let mut len = 0;
@@ -244,7 +229,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         self.relocate(leaf, view, &moves[..len], Some(value), flushed);
     }
 
-    pub(crate) fn delete(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+    pub(super) fn delete(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         let guards = (K::pin(), V::pin());
         let tag = K::fingerprint(key);
         loop {
@@ -265,7 +250,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
 
     /// Publishes one bitmap word that sets some bits and clears others, after `flushed` is
     /// durable; a tail that this empties is reclaimed on the way (reclaim 1-3).
-    pub(crate) fn commit(&self, leaf: &Leaf, view: &View, set: u64, clear: u64, flushed: Flushed) {
+    pub(super) fn commit(&self, leaf: &Leaf, view: &View, set: u64, clear: u64, flushed: Flushed) {
         let medium = self.medium();
         let head = self.header(view.subnodes[0]);
         let mut next = View { bitmap: view.bitmap & !clear | set, ..*view };

@@ -1,0 +1,293 @@
+//! Pools and the trees in them.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bristlecone_pm::{
+    CreateOptions, Delayed, Domain, Error, Finding, Medium, Native, PoolFile, PoolInfo, Result, TreeEntry,
+    TreeId, TreeSpec,
+};
+
+use crate::trees::sstree::{SsTree, SsTreeOptions};
+use crate::{Design, Key, Tree, Value};
+
+/// How a pool is opened.
+#[derive(Clone, Debug, Default)]
+pub struct PoolOptions {
+    max_bytes: Option<u64>,
+    domain: Option<Domain>,
+    create: bool,
+    create_new: bool,
+    recovery_threads: Option<usize>,
+}
+
+impl PoolOptions {
+    /// Bytes that a new pool may grow to (default: 1 GiB). An existing pool keeps its maximum.
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.max_bytes = Some(bytes);
+        self
+    }
+
+    /// The persistence domain, instead of the detected one.
+    pub fn domain(mut self, domain: Domain) -> Self {
+        self.domain = Some(domain);
+        self
+    }
+
+    /// Creates the pool if there is none.
+    pub fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// Creates the pool, and fails if there is one.
+    pub fn create_new(mut self, create_new: bool) -> Self {
+        self.create_new = create_new;
+        self
+    }
+
+    /// Threads that recover a tree (default: all of the machine's).
+    pub fn recovery_threads(mut self, threads: usize) -> Self {
+        self.recovery_threads = Some(threads);
+        self
+    }
+
+    /// Opens the pool at `path`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`]: no pool there, in use elsewhere, damaged, made by a newer version, no room.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
+        self.open_on(path.as_ref(), Native::new)
+    }
+
+    /// The same on a medium whose every flushed line takes longer, as slower memory would.
+    pub fn open_delayed(&self, path: impl AsRef<Path>, per_line: Duration) -> Result<Pool<Delayed>> {
+        self.open_on(path.as_ref(), |domain| Delayed::new(domain, per_line))
+    }
+
+    fn open_on<M: Medium>(&self, path: &Path, medium: impl FnOnce(Domain) -> M) -> Result<Pool<M>> {
+        let missing = self.create && matches!(path.try_exists(), Ok(false));
+        let file = if self.create_new || missing {
+            let max_bytes = self.max_bytes.unwrap_or(1 << 30);
+            PoolFile::create(path, &CreateOptions { max_bytes, domain: self.domain }, medium)
+        } else {
+            PoolFile::open(path, self.domain, medium)
+        }?;
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(Pool::on(file, self.recovery_threads.unwrap_or_else(cores)))
+    }
+}
+
+/// An open pool: a cheap handle, to be cloned and shared between threads.
+///
+/// The pool is closed in good order when the last handle and the last tree of it are dropped. A
+/// process that dies instead loses nothing that was acknowledged; the next open recovers it.
+#[derive(Debug)]
+pub struct Pool<M: Medium = Native>(pub(crate) Arc<Shared<M>>);
+
+impl<M: Medium> Clone for Pool<M> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared<M: Medium> {
+    pub file: Arc<PoolFile<M>>,
+    /// Trees that are open: two handles to a tree are one tree.
+    open: Mutex<HashMap<TreeId, Weak<dyn Any + Send + Sync>>>,
+    recovery_threads: usize,
+    crashed: AtomicBool,
+}
+
+impl<M: Medium> Drop for Shared<M> {
+    fn drop(&mut self) {
+        if !self.crashed.load(Relaxed) {
+            // Nothing is lost if this fails: the next open recovers instead.
+            let _ = self.file.close();
+        }
+    }
+}
+
+impl Pool {
+    /// Begins to open a pool.
+    pub fn options() -> PoolOptions {
+        PoolOptions::default()
+    }
+}
+
+impl<M: Medium> Pool<M> {
+    /// A pool over an open pool file, on whatever medium.
+    #[doc(hidden)]
+    pub fn on(file: Arc<PoolFile<M>>, recovery_threads: usize) -> Self {
+        let crashed = AtomicBool::new(false);
+        Self(Arc::new(Shared { file, open: Mutex::default(), recovery_threads, crashed }))
+    }
+
+    /// Opens the tree of this name, or creates it with defaults.
+    pub fn tree<K: Key, V: Value>(&self, name: &str) -> Result<Tree<K, V, M>> {
+        let options = self.tree_options(name);
+        match options.open() {
+            Err(Error::NoSuchTree { .. }) => options.create(),
+            opened => opened,
+        }
+    }
+
+    /// Begins to create a tree with options of its own.
+    pub fn tree_options(&self, name: &str) -> TreeOptions<M> {
+        let sstree = SsTreeOptions::default();
+        TreeOptions {
+            pool: self.clone(),
+            name: name.to_owned(),
+            design: Design::default(),
+            sstree,
+            set: false,
+        }
+    }
+
+    /// The trees in the pool.
+    pub fn trees(&self) -> Result<Vec<TreeEntry>> {
+        self.0.file.trees()
+    }
+
+    /// Drops a tree and everything in it. After `Ok` it is gone and its space free; after `Err`
+    /// or a crash it is there wholly, or not at all.
+    pub fn drop_tree(&self, name: &str) -> Result<()> {
+        let mut open = self.lock_open();
+        let entry = self.0.file.find_tree(name)?.ok_or_else(|| no_such_tree(name))?;
+        if open.get(&entry.id).is_some_and(|tree| tree.strong_count() > 0) {
+            return Err(Error::TreeInUse { name: name.to_owned() });
+        }
+        open.remove(&entry.id);
+        self.0.file.drop_tree(entry.id)
+    }
+
+    /// What is known about the pool.
+    pub fn info(&self) -> PoolInfo {
+        self.0.file.info()
+    }
+
+    /// Verifies the pool's own structures; trees have a `check` of their own.
+    pub fn check(&self) -> Vec<Finding> {
+        self.0.file.check()
+    }
+
+    /// Makes room ahead of time, so that growth costs no page faults later.
+    pub fn prefault(&self, bytes: u64) -> Result<()> {
+        self.0.file.prefault(bytes)
+    }
+
+    /// Closes the pool in good order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TreeInUse`] while a tree of it is open; otherwise what the system says.
+    pub fn close(self) -> Result<()> {
+        let in_use = self.lock_open().iter().find(|(_, tree)| tree.strong_count() > 0).map(|(id, _)| *id);
+        if let Some(id) = in_use {
+            let name = self.trees()?.into_iter().find(|tree| tree.id == id).map(|tree| tree.spec.name);
+            return Err(Error::TreeInUse { name: name.unwrap_or_default() });
+        }
+        self.0.file.close()
+    }
+
+    /// Lets go of the pool as a crash would: no mark of a clean close, nothing put in order.
+    pub fn simulate_crash(self) {
+        self.0.crashed.store(true, Relaxed);
+    }
+
+    fn lock_open(&self) -> MutexGuard<'_, HashMap<TreeId, Weak<dyn Any + Send + Sync>>> {
+        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn no_such_tree(name: &str) -> Error {
+    Error::NoSuchTree { name: name.to_owned() }
+}
+
+/// How a tree is created or opened.
+#[derive(Clone, Debug)]
+pub struct TreeOptions<M: Medium = Native> {
+    pool: Pool<M>,
+    name: String,
+    design: Design,
+    sstree: SsTreeOptions,
+    set: bool,
+}
+
+impl<M: Medium> TreeOptions<M> {
+    /// The design (default: SSTree).
+    pub fn design(mut self, design: Design) -> Self {
+        self.design = design;
+        self
+    }
+
+    /// A parameter of the design, by name: see `docs/ARCHITECTURE.md`.
+    pub fn option(mut self, name: &str, value: u64) -> Result<Self> {
+        self.sstree.set(name, value)?;
+        self.set = true;
+        Ok(self)
+    }
+
+    /// Creates the tree. After `Ok` it exists and survives; after `Err` or a crash it exists
+    /// wholly or not at all.
+    pub fn create<K: Key, V: Value>(&self) -> Result<Tree<K, V, M>> {
+        let spec = TreeSpec {
+            name: self.name.clone(),
+            design: self.design.code(),
+            key_kind: K::kind(),
+            value_kind: V::kind(),
+            params: self.sstree.params(),
+        };
+        self.pool.0.file.create_tree(&spec)?;
+        self.open()
+    }
+
+    /// Opens the tree, recovering it if it is not open yet. `K` and `V` must be the types it was
+    /// created with, and options that were set must be its own.
+    pub fn open<K: Key, V: Value>(&self) -> Result<Tree<K, V, M>> {
+        let mut open = self.pool.lock_open();
+        let entry = self.pool.0.file.find_tree(&self.name)?.ok_or_else(|| no_such_tree(&self.name))?;
+        self.verify::<K, V>(&entry)?;
+        if let Some(tree) = open.get(&entry.id).and_then(Weak::upgrade)
+            && let Ok(tree) = tree.downcast::<SsTree<K::Form, V::Form, M>>()
+        {
+            return Ok(Tree { tree, _pool: self.pool.clone(), types: PhantomData });
+        }
+        let options = SsTreeOptions::from_params(entry.spec.params)?;
+        let threads = self.pool.0.recovery_threads;
+        let tree =
+            Arc::new(SsTree::<K::Form, V::Form, M>::open(&self.pool.0.file, &entry, options, threads)?);
+        let any: Arc<dyn Any + Send + Sync> = tree.clone();
+        open.insert(entry.id, Arc::downgrade(&any));
+        Ok(Tree { tree, _pool: self.pool.clone(), types: PhantomData })
+    }
+
+    fn verify<K: Key, V: Value>(&self, entry: &TreeEntry) -> Result<()> {
+        let spec = &entry.spec;
+        Design::from_code(spec.design)?;
+        let mismatch = |what, found: &str, asked: String| Error::Mismatch {
+            name: self.name.clone(),
+            what,
+            found: found.to_owned(),
+            asked,
+        };
+        if spec.key_kind != K::kind() {
+            return Err(mismatch("keys of type", &spec.key_kind, K::kind()));
+        }
+        if spec.value_kind != V::kind() {
+            return Err(mismatch("values of type", &spec.value_kind, V::kind()));
+        }
+        if self.set && spec.params != self.sstree.params() {
+            let show = |params: [u64; 8]| format!("{:?}", &params[..4]);
+            return Err(mismatch("options", &show(spec.params), show(self.sstree.params())));
+        }
+        Ok(())
+    }
+}

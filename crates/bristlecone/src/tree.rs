@@ -1,0 +1,148 @@
+//! A tree: an ordered map whose operations take `&self` and survive.
+
+use std::marker::PhantomData;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use bristlecone_pm::{Finding, Medium, Native, Result};
+
+use crate::iter::Range;
+use crate::shared::form::{KeyForm, ValueForm};
+use crate::trees::sstree::SsTree;
+use crate::trees::{TreeStats, WriteMode};
+use crate::{Key, Pool, Value, key, value};
+
+/// An ordered map from `K` to `V` in a pool, for any number of threads.
+///
+/// Every operation that changes the tree is durable when it returns `Ok`, in the pool's domain.
+/// After `Err` nothing has changed, except after [`Error::DurabilityLost`](crate::Error), which
+/// leaves open what a crash would. After a crash an operation that had not returned happened
+/// wholly or not at all. Readers see only what is durable. Operations on single keys are
+/// linearizable; an iterator sees each leaf as it was at one moment, keys in strict order, and
+/// every key that was there all the while.
+pub struct Tree<K: Key, V: Value, M: Medium = Native> {
+    pub(crate) tree: Arc<SsTree<K::Form, V::Form, M>>,
+    pub(crate) _pool: Pool<M>,
+    pub(crate) types: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K: Key, V: Value, M: Medium> Clone for Tree<K, V, M> {
+    fn clone(&self) -> Self {
+        Self { tree: Arc::clone(&self.tree), _pool: self._pool.clone(), types: PhantomData }
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> std::fmt::Debug for Tree<K, V, M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tree").field("key", &K::kind()).field("value", &V::kind()).finish_non_exhaustive()
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> Tree<K, V, M> {
+    /// The value of a key.
+    #[inline]
+    pub fn get(&self, key: K::Ref<'_>) -> Option<V::Owned> {
+        K::with(key, |key| self.tree.get(key, |value| V::decode(value)))
+    }
+
+    /// Shows the value of a key without copying it.
+    pub fn get_with<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+        K::with(key, |key| self.tree.get(key, |value| show(V::view(value))))
+    }
+
+    /// Whether a key is there.
+    pub fn contains_key(&self, key: K::Ref<'_>) -> bool {
+        K::with(key, |key| self.tree.get(key, |_| ()).is_some())
+    }
+
+    /// Writes a key's value, whether it is there or not; gives the value it had.
+    pub fn insert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.write(key, value, WriteMode::Upsert)
+    }
+
+    /// Writes a key that is not there yet. `Some`: it was, with this value, and nothing changed.
+    pub fn insert_new(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.write(key, value, WriteMode::New)
+    }
+
+    /// Replaces the value of a key that is there; gives the value it had. `None`: it was not, and
+    /// nothing changed.
+    pub fn update(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.write(key, value, WriteMode::Update)
+    }
+
+    #[inline]
+    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
+        let value = V::encode(&value);
+        value::check_len(V::bytes(value))?;
+        K::with(key, |key| {
+            key::check_len(K::bytes(key))?;
+            let old = self.tree.write(key, value, mode)?;
+            Ok(old.map(|old| V::decode(V::Form::borrow(&old))))
+        })
+    }
+
+    /// Removes a key; gives its value.
+    pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        let old = K::with(key, |key| self.tree.remove(key))?;
+        Ok(old.map(|old| V::decode(V::Form::borrow(&old))))
+    }
+
+    /// Replaces the value of a key if it is `expected`. `Err` within `Ok`: it was not, nothing
+    /// changed, and this is what was there.
+    pub fn compare_and_swap(
+        &self,
+        key: K::Ref<'_>,
+        expected: V::Ref<'_>,
+        new: V::Ref<'_>,
+    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+        let (expected, new) = (V::encode(&expected), V::encode(&new));
+        value::check_len(V::bytes(new))?;
+        let swapped = K::with(key, |key| self.tree.compare_and_swap(key, expected, new))?;
+        Ok(swapped.map_err(|found| found.map(|found| V::decode(V::Form::borrow(&found)))))
+    }
+
+    /// The items whose keys lie within bounds, in order, from both ends. Bounds the wrong way
+    /// round hold nothing.
+    pub fn range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Range<'_, K, V, M> {
+        let own = |bound: Bound<&K::Ref<'a>>| {
+            bound.map(|key| K::with(*key, |key| <K::Form as KeyForm>::owned(key)))
+        };
+        Range::new(&self.tree, own(bounds.start_bound()), own(bounds.end_bound()))
+    }
+
+    /// All items in order, from both ends.
+    pub fn iter(&self) -> Range<'_, K, V, M> {
+        Range::new(&self.tree, Bound::Unbounded, Bound::Unbounded)
+    }
+
+    /// The item with the smallest key.
+    pub fn first_key_value(&self) -> Option<(K::Owned, V::Owned)> {
+        self.iter().next()
+    }
+
+    /// The item with the largest key.
+    pub fn last_key_value(&self) -> Option<(K::Owned, V::Owned)> {
+        self.iter().next_back()
+    }
+
+    /// Number of items; exact while nobody writes.
+    pub fn len(&self) -> u64 {
+        self.tree.len()
+    }
+
+    /// Whether there are no items.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What the tree occupies.
+    pub fn stats(&self) -> TreeStats {
+        self.tree.stats()
+    }
+
+    /// Verifies everything the tree reaches. Exact only while nobody writes.
+    pub fn check(&self) -> Vec<Finding> {
+        self.tree.check()
+    }
+}

@@ -1,0 +1,142 @@
+//! Types of values.
+
+use bristlecone_pm::VALUE_BYTES_MAX;
+
+use crate::shared::form::{Inline, OutOfLine, ValueForm};
+
+/// A type of values: `u64`, `u32`, `i64`, `&str`, `&[u8]`, `[u8; N]`.
+///
+/// Integers stand in the tree itself, the whole domain of them; everything else is written out
+/// of line and may have up to 128 KiB.
+pub trait Value: 'static {
+    /// What operations take, and what is shown without copying.
+    type Ref<'a>: Copy;
+    /// What operations give.
+    type Owned: Clone + Send + Sync + std::fmt::Debug;
+    #[doc(hidden)]
+    type Form: ValueForm;
+
+    /// The type's name in the pool's directory.
+    fn kind() -> String;
+
+    #[doc(hidden)]
+    fn encode<'a>(value: &'a Self::Ref<'_>) -> <Self::Form as ValueForm>::Ref<'a>;
+
+    #[doc(hidden)]
+    fn view<'a>(value: <Self::Form as ValueForm>::Ref<'a>) -> Self::Ref<'a>;
+
+    #[doc(hidden)]
+    fn decode(value: <Self::Form as ValueForm>::Ref<'_>) -> Self::Owned;
+
+    #[doc(hidden)]
+    fn bytes(value: <Self::Form as ValueForm>::Ref<'_>) -> usize;
+}
+
+macro_rules! integer_value {
+    ($type:ty) => {
+        impl Value for $type {
+            type Ref<'a> = $type;
+            type Owned = $type;
+            type Form = Inline;
+
+            fn kind() -> String {
+                stringify!($type).to_owned()
+            }
+            #[inline(always)]
+            fn encode<'a>(value: &'a Self::Ref<'_>) -> <Inline as ValueForm>::Ref<'a> {
+                *value as u64
+            }
+            #[inline(always)]
+            fn view<'a>(word: <Inline as ValueForm>::Ref<'a>) -> Self::Ref<'a> {
+                word as $type
+            }
+            #[inline(always)]
+            fn decode(word: u64) -> $type {
+                word as $type
+            }
+            fn bytes(_: u64) -> usize {
+                8
+            }
+        }
+    };
+}
+
+integer_value!(u64);
+integer_value!(u32);
+integer_value!(i64);
+
+macro_rules! bytes_value {
+    ($type:ty, $ref:ty, $owned:ty, $kind:expr, $encode:expr, $view:expr, $decode:expr) => {
+        impl Value for $type {
+            type Ref<'a> = &'a $ref;
+            type Owned = $owned;
+            type Form = OutOfLine;
+
+            fn kind() -> String {
+                $kind.to_owned()
+            }
+            fn encode<'a>(value: &'a Self::Ref<'_>) -> <OutOfLine as ValueForm>::Ref<'a> {
+                $encode(*value)
+            }
+            fn view<'a>(bytes: <OutOfLine as ValueForm>::Ref<'a>) -> Self::Ref<'a> {
+                $view(bytes)
+            }
+            fn decode(bytes: &[u8]) -> $owned {
+                $decode(bytes)
+            }
+            fn bytes(bytes: &[u8]) -> usize {
+                bytes.len()
+            }
+        }
+    };
+}
+
+bytes_value!(
+    &'static str,
+    str,
+    String,
+    "str",
+    str::as_bytes,
+    // Only strings are written to a tree of strings; damage shows as an empty one.
+    |bytes| std::str::from_utf8(bytes).unwrap_or_default(),
+    |bytes| String::from_utf8_lossy(bytes).into_owned()
+);
+bytes_value!(
+    &'static [u8],
+    [u8],
+    Vec<u8>,
+    "bytes",
+    std::convert::identity,
+    std::convert::identity,
+    <[u8]>::to_vec
+);
+
+impl<const N: usize> Value for [u8; N] {
+    type Ref<'a> = [u8; N];
+    type Owned = [u8; N];
+    type Form = OutOfLine;
+
+    fn kind() -> String {
+        format!("[u8; {N}]")
+    }
+    fn encode<'a>(value: &'a Self::Ref<'_>) -> <OutOfLine as ValueForm>::Ref<'a> {
+        value
+    }
+    fn view<'a>(bytes: <OutOfLine as ValueForm>::Ref<'a>) -> Self::Ref<'a> {
+        Self::decode(bytes)
+    }
+    fn decode(bytes: &[u8]) -> [u8; N] {
+        <[u8; N]>::try_from(bytes).unwrap_or([0; N])
+    }
+    fn bytes(bytes: &[u8]) -> usize {
+        bytes.len()
+    }
+}
+
+/// Whether a value can be stored, as a tree asks before writing.
+pub(crate) fn check_len(bytes: usize) -> crate::Result<()> {
+    if bytes <= VALUE_BYTES_MAX {
+        return Ok(());
+    }
+    Err(crate::Error::TooLong { what: "value", bytes, max_bytes: VALUE_BYTES_MAX })
+}

@@ -1,0 +1,282 @@
+//! Every operation against `BTreeMap`, over every kind of key and value, with the pool closed or
+//! dropped without closing in between.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use bristlecone::{Error, KEY_BYTES_MAX, Key, Tree, VALUE_BYTES_MAX, Value};
+use common::{Noise, Scratch};
+
+/// A tree against a model: `key` and `value` make arguments from numbers.
+struct Twin<K: Key, V: Value> {
+    key: fn(u64) -> K::Owned,
+    value: fn(u64) -> V::Owned,
+    key_ref: for<'a> fn(&'a K::Owned) -> K::Ref<'a>,
+    value_ref: for<'a> fn(&'a V::Owned) -> V::Ref<'a>,
+    options: &'static [(&'static str, u64)],
+}
+
+impl<K: Key, V: Value> Twin<K, V>
+where
+    K::Owned: Ord + Debug,
+    V::Owned: PartialEq + Debug,
+{
+    fn run(&self, keys: u64, rounds: u64, seed: u64) {
+        let scratch = Scratch::new();
+        let mut noise = Noise(seed);
+        let mut model = BTreeMap::new();
+        for epoch in 0..8 {
+            let pool = scratch.open();
+            let mut options = pool.tree_options("twin");
+            for &(name, value) in self.options {
+                options = options.option(name, value).unwrap();
+            }
+            let tree: Tree<K, V> =
+                if epoch == 0 { options.create().unwrap() } else { options.open().unwrap() };
+            self.compare(&tree, &model);
+            for round in 0..rounds {
+                // Epochs fill, churn and empty the tree by turns.
+                self.step(&tree, &mut model, &mut noise, keys, round, [7, 4, 1, 5][epoch % 4]);
+            }
+            self.compare(&tree, &model);
+            drop(tree);
+            if epoch % 2 == 0 { pool.close().unwrap() } else { pool.simulate_crash() }
+        }
+        let pool = scratch.open();
+        let tree: Tree<K, V> = pool.tree("twin").unwrap();
+        for (key, value) in std::mem::take(&mut model) {
+            assert_eq!(tree.remove((self.key_ref)(&key)).unwrap(), Some(value));
+        }
+        self.compare(&tree, &model);
+        assert_eq!((tree.len(), tree.iter().next()), (0, None));
+        self.step(&tree, &mut model, &mut noise, keys, 1, 10);
+        self.compare(&tree, &model);
+    }
+
+    fn step(
+        &self,
+        tree: &Tree<K, V>,
+        model: &mut BTreeMap<K::Owned, V::Owned>,
+        noise: &mut Noise,
+        keys: u64,
+        round: u64,
+        inserts: u64,
+    ) {
+        let own = (self.key)(noise.below(keys));
+        let key = || (self.key_ref)(&own);
+        let new = (self.value)(noise.next());
+        let value = || (self.value_ref)(&new);
+        let present = model.get(&own).cloned();
+        match noise.below(10) {
+            roll if roll < inserts && round % 2 == 0 => {
+                assert_eq!(tree.insert(key(), value()).unwrap(), model.insert(own.clone(), new.clone()));
+            }
+            roll if roll < inserts => {
+                assert_eq!(tree.insert_new(key(), value()).unwrap(), present);
+                model.entry(own.clone()).or_insert(new.clone());
+            }
+            roll if roll < 7 => {
+                assert_eq!(tree.remove(key()).unwrap(), model.remove(&own));
+            }
+            7 => {
+                assert_eq!(tree.update(key(), value()).unwrap(), present);
+                model.entry(own.clone()).and_modify(|old| *old = new.clone());
+            }
+            8 => {
+                let wrong = (self.value)(noise.next());
+                let expected = present.clone().filter(|_| round % 2 == 0).unwrap_or(wrong);
+                let swapped = tree.compare_and_swap(key(), (self.value_ref)(&expected), value()).unwrap();
+                if present.as_ref() == Some(&expected) {
+                    assert_eq!(swapped, Ok(()));
+                    model.insert(own.clone(), new.clone());
+                } else {
+                    assert_eq!(swapped, Err(present));
+                }
+            }
+            _ => self.scan(tree, model, noise, keys),
+        }
+        assert_eq!(tree.get(key()), model.get(&own).cloned());
+        assert_eq!(tree.contains_key(key()), model.contains_key(&own));
+    }
+
+    fn scan(&self, tree: &Tree<K, V>, model: &BTreeMap<K::Owned, V::Owned>, noise: &mut Noise, keys: u64) {
+        let ends = [(self.key)(noise.below(keys)), (self.key)(noise.below(keys))];
+        let (from, to) = if ends[0] <= ends[1] { (&ends[0], &ends[1]) } else { (&ends[1], &ends[0]) };
+        let want = model.range(from..to).map(|(k, v)| (k.clone(), v.clone()));
+        let range = || tree.range((self.key_ref)(from)..(self.key_ref)(to));
+        assert!(range().take(60).eq(want.clone().take(60)));
+        assert!(range().rev().take(60).eq(want.clone().rev().take(60)));
+        let (mut ours, mut theirs) = (range(), want);
+        for _ in 0..80 {
+            if noise.below(2) == 0 {
+                assert_eq!(ours.next(), theirs.next());
+            } else {
+                assert_eq!(ours.next_back(), theirs.next_back());
+            }
+        }
+        assert_eq!(tree.range((self.key_ref)(to)..(self.key_ref)(from)).next(), None);
+    }
+
+    fn compare(&self, tree: &Tree<K, V>, model: &BTreeMap<K::Owned, V::Owned>) {
+        assert_eq!(tree.check(), []);
+        assert_eq!(tree.len(), model.len() as u64);
+        let pairs = || model.iter().map(|(k, v)| (k.clone(), v.clone()));
+        assert!(tree.iter().eq(pairs()));
+        assert!(tree.iter().rev().eq(pairs().rev()));
+        assert_eq!(tree.first_key_value(), pairs().next());
+        assert_eq!(tree.last_key_value(), pairs().next_back());
+    }
+}
+
+fn word(number: u64) -> u64 {
+    [0, u64::MAX, 1, u64::MAX - 1, 1 << 63][number as usize % 5] ^ number.wrapping_mul(3) << (number % 8)
+}
+
+fn text(number: u64) -> String {
+    // One-byte keys, long common prefixes, and prefixes of each other.
+    let stem = ["", "a", "path/that/is/shared/by/very/many/keys/", "\0"][number as usize % 4];
+    format!("{stem}{}", "xyz".repeat(number as usize % 7) + &(number / 7).to_string())
+}
+
+fn bytes(number: u64) -> Vec<u8> {
+    let len = [0, 1, 7, 8, 9, 100, 1000, 5000][number as usize % 8];
+    (0..len).map(|i| (number >> (i % 8)) as u8).collect()
+}
+
+const SHAPES: [&[(&str, u64)]; 6] = [
+    &[],
+    &[("subnode_bytes", 128), ("max_subnodes", 1), ("inner_bytes", 256)],
+    &[("subnode_bytes", 128), ("max_subnodes", 2)],
+    &[("subnode_bytes", 128), ("max_subnodes", 4), ("inner_bytes", 256)],
+    &[("subnode_bytes", 192), ("max_subnodes", 3), ("move_items", 0)],
+    &[("max_subnodes", 4)],
+];
+
+#[test]
+fn words_to_words_in_every_shape() {
+    for (seed, options) in SHAPES.into_iter().enumerate() {
+        let twin = Twin::<u64, u64> { key: word, value: word, key_ref: |k| *k, value_ref: |v| *v, options };
+        twin.run(6000, 12_000, 0x1234_5678 + seed as u64);
+    }
+}
+
+#[test]
+fn strings_to_words() {
+    for options in [SHAPES[0], SHAPES[3]] {
+        let twin = Twin::<&str, u64> { key: text, value: word, key_ref: |k| k, value_ref: |v| *v, options };
+        twin.run(3000, 8000, 77);
+    }
+}
+
+#[test]
+fn words_to_bytes_of_every_length() {
+    let twin =
+        Twin::<u64, &[u8]> { key: word, value: bytes, key_ref: |k| *k, value_ref: |v| v, options: SHAPES[2] };
+    twin.run(2000, 6000, 5);
+}
+
+#[test]
+fn bytes_to_strings() {
+    fn key(number: u64) -> Vec<u8> {
+        text(number).into_bytes()
+    }
+    let twin = Twin::<&[u8], &str> { key, value: text, key_ref: |k| k, value_ref: |v| v, options: SHAPES[4] };
+    twin.run(2000, 6000, 6);
+}
+
+#[test]
+fn arrays_tuples_and_signed_numbers() {
+    let arrays = Twin::<[u8; 12], [u8; 3]> {
+        key: |n| {
+            let mut key = [7; 12];
+            key[..8].copy_from_slice(&word(n).to_be_bytes());
+            key
+        },
+        value: |n| [n as u8; 3],
+        key_ref: |k| *k,
+        value_ref: |v| *v,
+        options: SHAPES[1],
+    };
+    arrays.run(1000, 4000, 8);
+    let tuples = Twin::<(&str, u64), i64> {
+        key: |n| (text(n % 40), word(n)),
+        value: |n| n as i64,
+        key_ref: |k| (&k.0, k.1),
+        value_ref: |v| *v,
+        options: SHAPES[3],
+    };
+    tuples.run(1000, 4000, 9);
+    let signed = Twin::<i64, u32> {
+        key: |n| n as i64 - 500,
+        value: |n| n as u32,
+        key_ref: |k| *k,
+        value_ref: |v| *v,
+        options: SHAPES[1],
+    };
+    signed.run(1000, 4000, 10);
+}
+
+#[test]
+fn ascending_and_descending_loads() {
+    for descending in [false, true] {
+        let scratch = Scratch::new();
+        let pool = scratch.open();
+        let tree = pool.tree::<u64, u64>("t").unwrap();
+        let keys = 50_000_u64;
+        for i in 0..keys {
+            let key = if descending { keys - i } else { i };
+            assert_eq!(tree.insert(key, i).unwrap(), None);
+        }
+        assert_eq!(tree.check(), []);
+        assert_eq!(tree.iter().count() as u64, keys);
+        if !descending {
+            let per_key = tree.stats().pm_bytes as f64 / keys as f64;
+            assert!(per_key < 64.0, "{per_key} bytes a key");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_stored_is_said_and_changes_nothing() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let tree = pool.tree::<&[u8], &[u8]>("t").unwrap();
+    let (key, value) = (vec![1; KEY_BYTES_MAX], vec![2; VALUE_BYTES_MAX]);
+    tree.insert(&key, &value).unwrap();
+    assert_eq!(tree.get(&key), Some(value.clone()));
+    assert!(matches!(tree.insert(&vec![1; KEY_BYTES_MAX + 1], b""), Err(Error::TooLong { what: "key", .. })));
+    let long = vec![2; VALUE_BYTES_MAX + 1];
+    assert!(matches!(tree.insert(b"", &long), Err(Error::TooLong { what: "value", .. })));
+    assert_eq!(tree.len(), 1);
+    tree.insert(b"", b"").unwrap();
+    assert_eq!(tree.first_key_value(), Some((vec![], vec![])));
+}
+
+#[test]
+fn types_and_options_are_those_of_the_tree() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let tree = pool.tree::<u64, u64>("t").unwrap();
+    assert!(matches!(pool.tree::<&str, u64>("t"), Err(Error::Mismatch { .. })));
+    assert!(matches!(pool.tree::<u64, &[u8]>("t"), Err(Error::Mismatch { .. })));
+    let other = pool.tree_options("t").option("max_subnodes", 4).unwrap();
+    assert!(matches!(other.open::<u64, u64>(), Err(Error::Mismatch { .. })));
+    assert!(matches!(pool.tree_options("t").create::<u64, u64>(), Err(Error::TreeExists { .. })));
+    for (name, value) in
+        [("max_subnodes", 0), ("max_subnodes", 5), ("subnode_bytes", 512), ("inner_bytes", 100), ("fan", 1)]
+    {
+        assert!(matches!(pool.tree_options("u").option(name, value), Err(Error::Invalid { .. })), "{name}");
+    }
+    // Two handles are one tree.
+    let again = pool.tree::<u64, u64>("t").unwrap();
+    again.insert(1, 2).unwrap();
+    assert_eq!(tree.get(1), Some(2));
+    assert!(matches!(pool.drop_tree("t"), Err(Error::TreeInUse { .. })));
+    assert!(matches!(pool.clone().close(), Err(Error::TreeInUse { .. })));
+    drop((tree, again));
+    pool.drop_tree("t").unwrap();
+    assert!(matches!(pool.drop_tree("t"), Err(Error::NoSuchTree { .. })));
+    assert_eq!(pool.info().chunks, pool.info().chunks_free);
+}
