@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Error, Result};
+use crate::{Error, Result, SsTreeOptions, TreeSpec};
 
 /// A published design of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -28,6 +28,20 @@ impl Design {
         match code {
             1 => Ok(Self::SsTree),
             _ => Err(Error::Newer { needs: format!("tree design {code}") }),
+        }
+    }
+}
+
+impl Design {
+    /// The design of a tree, as the directory has it.
+    pub fn of(tree: &TreeSpec) -> Result<Self> {
+        Self::from_code(tree.design)
+    }
+
+    /// The parameters of a tree by name, as the directory has them.
+    pub fn options_of(tree: &TreeSpec) -> Result<Vec<(&'static str, u64)>> {
+        match Self::of(tree)? {
+            Self::SsTree => Ok(SsTreeOptions::from_params(tree.params)?.named().to_vec()),
         }
     }
 }

@@ -152,6 +152,16 @@ impl SsTreeOptions {
         }
     }
 
+    /// Every parameter by its name.
+    pub fn named(&self) -> [(&'static str, u64); 4] {
+        [
+            ("subnode_bytes", self.subnode_bytes),
+            ("max_subnodes", self.max_subnodes),
+            ("inner_bytes", self.inner_bytes),
+            ("move_items", self.move_items),
+        ]
+    }
+
     /// As stored in the directory.
     pub fn params(&self) -> [u64; 8] {
         [self.subnode_bytes, self.max_subnodes, self.inner_bytes, self.move_items, 0, 0, 0, 0]

@@ -1,0 +1,104 @@
+//! `bristlecone create`: a pool, a tree, or both.
+
+use bristlecone::Pool;
+use clap::Args;
+use serde_json::json;
+
+use crate::args::{PoolArgs, TreeArgs};
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::{size, store};
+
+/// What a pool may grow to if nothing is said. The file is only as large as what is in it.
+pub const POOL_BYTES: u64 = 8 << 30;
+
+/// Create a pool, a tree in it, or both
+#[derive(Args, Debug)]
+pub struct Create {
+    #[command(flatten)]
+    pool: PoolArgs,
+    /// What the pool may grow to, such as 8G (the default); it begins small.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    size: Option<u64>,
+    /// Create a tree of this name, in a new pool or in one that exists.
+    #[arg(long, value_name = "NAME")]
+    tree: Option<String>,
+    #[command(flatten)]
+    shape: TreeArgs,
+}
+
+impl Create {
+    pub fn run(&self, output: &mut Output) -> Outcome {
+        if self.tree.is_none() && self.shape.is_given() {
+            return Err(Failure::usage(
+                "--design, --key, --value and --option describe a tree: name it with --tree",
+            ));
+        }
+        let exists = self.pool.path.exists();
+        let pool = if exists && self.tree.is_some() { self.existing()? } else { self.new_pool()? };
+        if let Some(name) = &self.tree {
+            let created = self.shape.create(&pool, name);
+            if created.is_err() && !exists {
+                // A pool without the tree that was asked for is not what was asked for.
+                drop(pool);
+                let _ = std::fs::remove_file(&self.pool.path);
+                return created.map(drop);
+            }
+            created?;
+        }
+        let info = pool.info();
+        let path = self.pool.path.display();
+        let mut text = String::new();
+        if !exists {
+            text +=
+                &format!("{path}: a pool of up to {}, {}", size::show(info.max_bytes), store::promise(&info));
+        }
+        if let Some(name) = &self.tree {
+            let (key, value) = self.shape.kinds();
+            let separator = if exists { "" } else { "\n" };
+            text += &format!(
+                "{separator}{name}: {} with keys of kind {key}, values of kind {value}",
+                self.shape.design()
+            );
+        }
+        output.either(
+            &json!({
+                "pool": self.pool.path,
+                "created": !exists,
+                "max_bytes": info.max_bytes,
+                "domain": info.domain.to_string(),
+                "tree": self.tree,
+            }),
+            text,
+        )?;
+        Ok(pool.close()?)
+    }
+
+    fn new_pool(&self) -> Outcome<Pool> {
+        let mut options = Pool::options().max_bytes(self.size.unwrap_or(POOL_BYTES)).create_new(true);
+        if let Some(domain) = self.pool.domain.domain {
+            options = options.domain(domain);
+        }
+        Ok(options.open(&self.pool.path)?)
+    }
+
+    fn existing(&self) -> Outcome<Pool> {
+        let pool = store::open(&self.pool)?;
+        let max_bytes = pool.info().max_bytes;
+        match self.size {
+            Some(size) if !is_maximum(size, max_bytes) => Err(Failure::usage(format!(
+                "{} exists with a maximum of {}, not {}: leave --size out",
+                self.pool.path.display(),
+                size::show(max_bytes),
+                size::show(size)
+            ))),
+            _ => Ok(pool),
+        }
+    }
+}
+
+/// Whether a pool that was created with `size` has this maximum: its headers come on top.
+fn is_maximum(size: u64, max_bytes: u64) -> bool {
+    const HEADERS_MAX: u64 = 4 << 20;
+    (size..=size.saturating_add(HEADERS_MAX + size / 1024)).contains(&max_bytes)
+}

@@ -1,0 +1,237 @@
+//! `bristlecone demo`: an index of real files, its writer killed in the middle, everything found
+//! again.
+//!
+//! 1. The paths under a directory are collected.
+//! 2. A child process indexes them, path to size and time, and acknowledges each entry through a
+//!    pipe once the tree has answered.
+//! 3. Somewhere in the middle the child is killed with SIGKILL. What stands in the pipe by then
+//!    was acknowledged.
+//! 4. The pool is opened again, timed; every acknowledged entry must be there as it was written.
+//! 5. The rest is loaded, the tree is checked, and a few queries are run.
+
+mod query;
+mod walk;
+mod writer;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use bristlecone::{Design, Pool, PoolInfo, Tree};
+use clap::Args;
+use serde::Serialize;
+
+use self::walk::Entry;
+pub use self::writer::DemoWriter;
+use crate::args::{DomainArg, option};
+use crate::failure::{Exit, Failure, Outcome};
+use crate::output::{Output, counted, grouped};
+use crate::scratch::Scratch;
+use crate::{interrupt, store};
+
+/// Name of the demo's tree.
+const TREE: &str = "files";
+
+/// Path to size and time.
+type Files = Tree<&'static [u8], &'static str>;
+
+/// Index a directory tree, kill the indexer in the middle, find everything again
+///
+/// A child process indexes every path under a directory and is killed with SIGKILL somewhere in
+/// the middle. The pool is then opened again, everything that the child had acknowledged is
+/// verified, the load is finished, and a few queries are run.
+#[derive(Args, Debug)]
+pub struct Demo {
+    /// The directory whose paths are indexed.
+    #[arg(default_value = "/usr")]
+    directory: PathBuf,
+    /// Where the pool is created [default: a file in /dev/shm]
+    #[arg(long, value_name = "PATH")]
+    pool: Option<PathBuf>,
+    /// Keep the pool afterwards, to look at with `scan` and the other commands.
+    #[arg(long)]
+    keep: bool,
+    #[command(flatten)]
+    domain: DomainArg,
+    /// Design of the tree: sstree, nbtree, cclbtree, lodgetree or wotree.
+    #[arg(long, default_value = "sstree")]
+    design: Design,
+    /// Parameter of the design; may be given several times.
+    #[arg(long = "option", value_name = "NAME=NUMBER", value_parser = option)]
+    options: Vec<(String, u64)>,
+}
+
+/// What came out, as programs read it.
+#[derive(Serialize)]
+struct Report {
+    acknowledged: u64,
+    recovered: u64,
+    lost: u64,
+    recovery_ms: f64,
+    entries: u64,
+    medium: String,
+    domain: String,
+}
+
+impl Demo {
+    pub fn run(&self, output: &mut Output) -> Outcome {
+        let walked = Instant::now();
+        let entries = walk::walk(&self.directory, &output.progress("walking", None))?;
+        self.tell(output, |said| {
+            let paths = counted(entries.len() as u64, "path", "paths");
+            said(format!(
+                "{paths} under {}, found in {}",
+                self.directory.display(),
+                seconds(walked.elapsed())
+            ))
+        })?;
+        if entries.len() < 2 {
+            let said =
+                format!("{} holds too little to index: choose another directory", self.directory.display());
+            return Err(Failure::usage(said));
+        }
+        let scratch = Scratch::new(self.pool.as_deref(), "demo", self.keep);
+        let info = self.create(&scratch, &entries)?;
+        let medium = store::medium(scratch.path());
+        self.tell(output, |said| {
+            said(format!("pool {} on {medium}, {}", scratch.path().display(), store::promise(&info)))
+        })?;
+
+        let indexed = Instant::now();
+        let bar = output.progress("indexing in a child process", Some(entries.len() as u64));
+        let killed = writer::index_and_kill(scratch.path(), info.domain, &entries, &bar)?;
+        let acknowledged = killed.acknowledged as u64;
+        self.tell(output, |said| {
+            let (pid, after) = (killed.pid, seconds(indexed.elapsed()));
+            said(format!(
+                "process {pid} killed with SIGKILL after {after}: {} acknowledged",
+                grouped(acknowledged)
+            ))
+        })?;
+
+        let opened = Instant::now();
+        let pool = Pool::options().domain(info.domain).open(scratch.path())?;
+        let tree: Files = pool.tree_options(TREE).open()?;
+        let recovery = opened.elapsed();
+        let recovered = tree.len();
+        let lost = self.verify(output, &tree, &entries[..killed.acknowledged])?;
+        self.tell(output, |said| {
+            let found = counted(recovered, "entry", "entries");
+            said(format!(
+                "opened again in {}: {found}, {lost} of the acknowledged missing",
+                milliseconds(recovery)
+            ))
+        })?;
+
+        self.finish(output, &tree, &entries)?;
+        let findings = tree.check();
+        let report = Report {
+            acknowledged,
+            recovered,
+            lost,
+            recovery_ms: recovery.as_secs_f64() * 1e3,
+            entries: tree.len(),
+            medium,
+            domain: info.domain.to_string(),
+        };
+        if output.json() {
+            output.value(&report)?;
+        } else {
+            query::show(output, &tree, &self.directory, &entries)?;
+            self.conclude(output, &report, &scratch)?;
+        }
+        drop(tree);
+        pool.close()?;
+        if let Some(finding) = findings.first() {
+            return Err(Failure::new(
+                Exit::Failed,
+                format!("check: {} at {}", finding.what, finding.location),
+            ));
+        }
+        if lost > 0 || report.entries != entries.len() as u64 {
+            return Err(Failure::new(Exit::Failed, format!("{lost} acknowledged entries are missing")));
+        }
+        Ok(())
+    }
+
+    /// Says something to people, as it happens.
+    fn tell(
+        &self,
+        output: &mut Output,
+        say: impl FnOnce(&mut dyn FnMut(String) -> Outcome) -> Outcome,
+    ) -> Outcome {
+        if output.json() {
+            return Ok(());
+        }
+        say(&mut |line| output.line(line))?;
+        output.finish()
+    }
+
+    /// Creates pool and tree, and lets go of them: the child is to have them.
+    fn create(&self, scratch: &Scratch, entries: &[Entry]) -> Outcome<PoolInfo> {
+        let bytes: u64 = entries.iter().map(|entry| entry.path.len() as u64 + 256).sum();
+        let mut options = Pool::options().max_bytes((bytes * 4).max(1 << 30)).create_new(true);
+        if let Some(domain) = self.domain.domain {
+            options = options.domain(domain);
+        }
+        let pool = options.open(scratch.path())?;
+        scratch.created();
+        let mut tree = pool.tree_options(TREE).design(self.design);
+        for (name, value) in &self.options {
+            tree = tree.option(name, *value)?;
+        }
+        drop::<Files>(tree.create()?);
+        let info = pool.info();
+        pool.close()?;
+        Ok(info)
+    }
+
+    /// How many of these entries are not in the tree as they were written.
+    fn verify(&self, output: &Output, tree: &Files, entries: &[Entry]) -> Outcome<u64> {
+        let bar = output.progress("verifying", Some(entries.len() as u64));
+        let mut lost = 0;
+        for batch in entries.chunks(1024) {
+            interrupt::check("the demo is not finished")?;
+            let missing =
+                |entry: &&Entry| tree.get_with(&entry.path, |value| value == entry.value()) != Some(true);
+            lost += batch.iter().filter(missing).count() as u64;
+            bar.inc(batch.len() as u64);
+        }
+        bar.finish_and_clear();
+        Ok(lost)
+    }
+
+    /// Loads what the child had not come to.
+    fn finish(&self, output: &mut Output, tree: &Files, entries: &[Entry]) -> Outcome {
+        let (started, before) = (Instant::now(), tree.len());
+        for entry in entries {
+            interrupt::check("the demo is not finished")?;
+            tree.insert_new(&entry.path, &entry.value())?;
+        }
+        self.tell(output, |said| {
+            let added = grouped(tree.len() - before);
+            said(format!("the other {added} loaded in {}", seconds(started.elapsed())))
+        })
+    }
+
+    fn conclude(&self, output: &mut Output, report: &Report, scratch: &Scratch) -> Outcome {
+        let (acknowledged, entries) = (grouped(report.acknowledged), grouped(report.entries));
+        output.line("")?;
+        output.line(match report.lost {
+            0 => format!("nothing lost: all {acknowledged} acknowledged entries were there, and {entries} are there now"),
+            lost => format!("LOST: {} of {acknowledged} acknowledged entries are missing", grouped(lost)),
+        })?;
+        if self.keep {
+            let path = scratch.path().display();
+            output.line(format_args!("the pool is kept: try `bristlecone scan {path} {TREE} --limit 10`"))?;
+        }
+        Ok(())
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.2} s", time.as_secs_f64())
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{:.2} ms", time.as_secs_f64() * 1e3)
+}

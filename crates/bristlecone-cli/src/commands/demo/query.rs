@@ -1,0 +1,81 @@
+//! A few questions that an index answers.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Instant;
+
+use super::walk::Entry;
+use super::{Files, milliseconds};
+use crate::commands::scan::under_prefix;
+use crate::datum::Datum;
+use crate::failure::Outcome;
+use crate::output::{Output, counted};
+use crate::size;
+
+const SHOWN: usize = 3;
+
+/// Asks and shows: what is under a prefix, the largest of it, the last of it backwards.
+pub fn show(output: &mut Output, tree: &Files, directory: &Path, entries: &[Entry]) -> Outcome {
+    use std::os::unix::ffi::OsStrExt;
+    let prefix = busiest(directory.as_os_str().as_bytes(), entries);
+    let shown = Datum::Bytes(&prefix).to_string();
+    let mut end = Vec::new();
+    let bounds = under_prefix(Datum::Bytes(&prefix), &mut end);
+    let bounds = (bytes(bounds.0), bytes(bounds.1));
+
+    let started = Instant::now();
+    let (mut count, mut total) = (0, 0);
+    let mut largest: Vec<(u64, Vec<u8>)> = Vec::new();
+    for (path, value) in tree.range(bounds) {
+        let size = Entry::bytes_of(&value);
+        (count, total) = (count + 1, total + size);
+        if largest.len() < SHOWN || size > largest[SHOWN - 1].0 {
+            largest.push((size, path));
+            largest.sort_by(|a, b| b.0.cmp(&a.0));
+            largest.truncate(SHOWN);
+        }
+    }
+    let took = milliseconds(started.elapsed());
+    output.line("")?;
+    let paths = counted(count, "path", "paths");
+    output.line(format_args!("under {shown}: {paths}, {} together, scanned in {took}", size::show(total)))?;
+    output.line("the largest of them:")?;
+    for (size, path) in &largest {
+        output.line(format_args!("  {:>9}  {}", size::show(*size), Datum::Bytes(path)))?;
+    }
+    let started = Instant::now();
+    let last: Vec<_> = tree.range(bounds).rev().take(SHOWN).collect();
+    output.line(format_args!("the last of them, backwards, in {}:", milliseconds(started.elapsed())))?;
+    for (path, value) in &last {
+        output.line(format_args!("  {:>9}  {}", size::show(Entry::bytes_of(value)), Datum::Bytes(path)))?;
+    }
+    Ok(())
+}
+
+fn bytes<'a>(bound: std::ops::Bound<Datum<'a>>) -> std::ops::Bound<&'a [u8]> {
+    bound.map(|datum| match datum {
+        Datum::Bytes(bytes) => bytes,
+        Datum::Str(text) => text.as_bytes(),
+        Datum::U64(_) => &[],
+    })
+}
+
+/// The directory within `directory` that holds most, with a slash behind it.
+fn busiest(directory: &[u8], entries: &[Entry]) -> Vec<u8> {
+    let mut root = directory.to_vec();
+    if !root.ends_with(b"/") {
+        root.push(b'/');
+    }
+    let mut counts: HashMap<&[u8], u64> = HashMap::new();
+    for entry in entries {
+        let below = entry.path.strip_prefix(root.as_slice()).unwrap_or_default();
+        if let Some(slash) = below.iter().position(|byte| *byte == b'/') {
+            *counts.entry(&below[..=slash]).or_default() += 1;
+        }
+    }
+    if let Some((name, _)) = counts.into_iter().max_by_key(|(name, count)| (*count, std::cmp::Reverse(*name)))
+    {
+        root.extend_from_slice(name);
+    }
+    root
+}

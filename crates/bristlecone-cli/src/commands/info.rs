@@ -1,0 +1,58 @@
+//! `bristlecone info`: what a pool is.
+
+use clap::Args;
+use serde_json::json;
+
+use crate::args::PoolArgs;
+use crate::failure::Outcome;
+use crate::output::{Output, grouped};
+use crate::{size, store};
+
+/// Say what a pool is: sizes, durability, page size in force
+#[derive(Args, Debug)]
+pub struct Info {
+    #[command(flatten)]
+    pool: PoolArgs,
+}
+
+impl Info {
+    pub fn run(&self, output: &mut Output) -> Outcome {
+        let pool = store::open(&self.pool)?;
+        let (info, trees) = (pool.info(), pool.trees()?);
+        let medium = store::medium(&self.pool.path);
+        if output.json() {
+            output.value(&json!({
+                "pool": self.pool.path,
+                "uuid": info.uuid,
+                "format_version": info.version,
+                "medium": medium,
+                "domain": info.domain.to_string(),
+                "detected_domain": info.detected.to_string(),
+                "survives": info.domain.survives(),
+                "caveat": info.domain.caveat(info.detected),
+                "closed_cleanly": info.was_clean,
+                "file_bytes": info.file_bytes,
+                "max_bytes": info.max_bytes,
+                "chunk_bytes": info.chunk_bytes,
+                "chunks": info.chunks,
+                "chunks_free": info.chunks_free,
+                "huge_page_bytes": info.huge_bytes,
+                "trees": trees.len(),
+            }))?;
+        } else {
+            output.line(format_args!("pool       {}", self.pool.path.display()))?;
+            output.line(format_args!("uuid       {}, format {}", info.uuid, info.version))?;
+            output.line(format_args!("medium     {medium}"))?;
+            output.line(store::promise(&info).replacen("domain ", "domain     ", 1))?;
+            let closed = if info.was_clean { "yes" } else { "no: what was acknowledged has been recovered" };
+            output.line(format_args!("closed     {closed}"))?;
+            let (bytes, max) = (size::show(info.file_bytes), size::show(info.max_bytes));
+            output.line(format_args!("size       {bytes} of up to {max}"))?;
+            let (chunks, each) = (grouped(info.chunks), size::show(info.chunk_bytes));
+            output.line(format_args!("chunks     {chunks} of {each}, {} free", grouped(info.chunks_free)))?;
+            output.line(format_args!("pages      {}", store::pages(&info)))?;
+            output.line(format_args!("trees      {}", trees.len()))?;
+        }
+        Ok(pool.close()?)
+    }
+}

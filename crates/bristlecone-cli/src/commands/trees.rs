@@ -1,0 +1,59 @@
+//! `bristlecone trees`: the trees of a pool.
+
+use clap::Args;
+use serde_json::json;
+
+use crate::args::PoolArgs;
+use crate::failure::Outcome;
+use crate::output::{Output, grouped};
+use crate::store;
+
+/// List the trees of a pool
+#[derive(Args, Debug)]
+pub struct Trees {
+    #[command(flatten)]
+    pool: PoolArgs,
+}
+
+impl Trees {
+    pub fn run(&self, output: &mut Output) -> Outcome {
+        let pool = store::open(&self.pool)?;
+        let trees = store::trees(&pool)?;
+        if trees.is_empty() && !output.json() {
+            output.line("no trees")?;
+        }
+        let width = trees.iter().map(|tree| tree.name.chars().count()).max().unwrap_or(0);
+        for info in trees {
+            // Trees of kinds that only a program can open are listed without their length.
+            let entries = match info.kinds() {
+                Some(kinds) => Some(store::open_tree(&pool, &info.name, kinds)?.len()),
+                None => None,
+            };
+            let options: Vec<String> =
+                info.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            if output.json() {
+                let options: serde_json::Map<_, _> =
+                    info.options.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
+                output.value(&json!({
+                    "name": info.name,
+                    "design": info.design.to_string(),
+                    "key": info.key_kind,
+                    "value": info.value_kind,
+                    "entries": entries,
+                    "options": options,
+                }))?;
+            } else {
+                let entries = entries.map_or_else(|| "?".to_owned(), grouped);
+                output.line(format_args!(
+                    "{:width$}  {} {} -> {}  {entries} entries  {}",
+                    info.name,
+                    info.design,
+                    info.key_kind,
+                    info.value_kind,
+                    options.join(" ")
+                ))?;
+            }
+        }
+        Ok(pool.close()?)
+    }
+}

@@ -1,0 +1,132 @@
+//! Why a command failed, in one line, and the exit code that goes with it.
+
+use std::fmt;
+use std::io::ErrorKind;
+
+use bristlecone::Error;
+
+/// The exit codes, as `--help` tells them.
+pub const HELP: &str = "\
+Exit codes:
+  0    done
+  1    failed: acknowledged data is missing, `check` found something, or the system refused
+  2    wrong usage: an argument or a value is not possible
+  3    the pool is in use by another process
+  4    no such pool, tree or key
+  5    not a pool, corrupted, or written by a newer version
+  6    the pool or the file system is full
+  7    a line of the input is malformed
+  130  interrupted";
+
+/// What the process answers to its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    Failed = 1,
+    Usage = 2,
+    InUse = 3,
+    Absent = 4,
+    Corrupted = 5,
+    Full = 6,
+    BadInput = 7,
+    Interrupted = 130,
+}
+
+/// A command that did not do what it was asked.
+#[derive(Debug)]
+pub enum Failure {
+    /// Said in one line on standard error.
+    Said { exit: Exit, line: String },
+    /// Said already, on standard output: only the exit code is left.
+    Shown(Exit),
+    /// Whoever read our output has gone: nothing to say, and nobody to say it to.
+    BrokenPipe,
+}
+
+/// What every command gives.
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    /// A failure told in one line.
+    pub fn new(exit: Exit, line: impl Into<String>) -> Self {
+        Self::Said { exit, line: line.into() }
+    }
+
+    /// Wrong arguments.
+    pub fn usage(line: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, line)
+    }
+
+    /// A failed system call, and what it was for.
+    pub fn io(doing: impl fmt::Display, error: &std::io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::BrokenPipe => Self::BrokenPipe,
+            ErrorKind::StorageFull => Self::new(Exit::Full, format!("{doing}: {error}")),
+            ErrorKind::NotFound => Self::new(Exit::Absent, format!("{doing}: {error}")),
+            _ => Self::new(Exit::Failed, format!("{doing}: {error}")),
+        }
+    }
+
+    /// Stopped by Ctrl-C or SIGTERM.
+    pub fn interrupted(what_stands: impl fmt::Display) -> Self {
+        Self::new(Exit::Interrupted, format!("interrupted: {what_stands}"))
+    }
+
+    /// The same failure, said about `what`.
+    pub fn within(self, what: impl fmt::Display) -> Self {
+        match self {
+            Self::Said { exit, line } => Self::Said { exit, line: format!("{what}: {line}") },
+            other => other,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let exit = match &error {
+            Error::InUse { .. } | Error::TreeInUse { .. } => Exit::InUse,
+            Error::NotFound { .. } | Error::NoSuchTree { .. } => Exit::Absent,
+            Error::NotAPool { .. } | Error::Newer { .. } | Error::Corrupted { .. } => Exit::Corrupted,
+            Error::PoolFull { .. } | Error::MediumFull { .. } => Exit::Full,
+            Error::Exists { .. }
+            | Error::TreeExists { .. }
+            | Error::Mismatch { .. }
+            | Error::Invalid { .. }
+            | Error::TooLong { .. } => Exit::Usage,
+            Error::Io { doing, source } => return Self::io(doing, source),
+            _ => Exit::Failed,
+        };
+        Self::new(exit, error.to_string())
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::io("writing the output", &error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_left_is_no_failure_to_speak_of() {
+        let error = std::io::Error::from(ErrorKind::BrokenPipe);
+        assert!(matches!(Failure::from(error), Failure::BrokenPipe));
+    }
+
+    #[test]
+    fn each_kind_of_error_has_its_exit_code() {
+        let exit = |error: Error| match Failure::from(error) {
+            Failure::Said { exit, .. } => exit,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(exit(Error::InUse { pid: Some(7) }), Exit::InUse);
+        assert_eq!(exit(Error::NotFound { path: "x".into() }), Exit::Absent);
+        assert_eq!(exit(Error::PoolFull { max_bytes: 1 }), Exit::Full);
+        assert_eq!(exit(Error::corrupted("x", "y")), Exit::Corrupted);
+        assert_eq!(exit(Error::invalid("x")), Exit::Usage);
+        assert_eq!(exit(Error::DurabilityLost), Exit::Failed);
+    }
+}

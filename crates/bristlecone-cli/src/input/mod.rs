@@ -1,0 +1,205 @@
+//! Records of key and value from text: one per line, line numbers kept, nothing trusted.
+
+mod fields;
+mod lines;
+
+use std::io::{BufRead, Error};
+
+use self::fields::{Fields, Split};
+use self::lines::{LineReader, Read};
+
+/// How a line is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// Key, tab, value; tabs, newlines and backslashes as \t, \n, \\.
+    Tsv,
+    /// Comma-separated, quoted where needed (RFC 4180).
+    Csv,
+    /// The whole line is the key; the value is the line's number, or empty.
+    Keys,
+}
+
+/// Where the fields of a record stand, and whether to pass the first record over.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    pub format: Format,
+    /// Columns of key and value, counted from 0; `None` asks for exactly two columns.
+    pub columns: Option<(usize, usize)>,
+    pub header: bool,
+}
+
+/// One record.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// The line it begins on, counted from 1.
+    pub line: u64,
+    /// Its two fields as text, or what is wrong with it.
+    pub content: Result<(&'a [u8], &'a [u8]), String>,
+}
+
+/// Reads records.
+pub struct Records<R> {
+    lines: LineReader<R>,
+    layout: Layout,
+    raw: Vec<u8>,
+    fields: Fields,
+}
+
+impl<R: BufRead> Records<R> {
+    /// Records of a file or of standard input.
+    pub fn new(from: R, layout: Layout) -> Result<Self, Error> {
+        let lines = LineReader::new(from);
+        let mut records = Self { lines, layout, raw: Vec::new(), fields: Fields::default() };
+        if layout.header {
+            records.next()?;
+        }
+        Ok(records)
+    }
+
+    /// The next record, bad or good; `None` at the end. An error is one of reading.
+    pub fn next(&mut self) -> Result<Option<Record<'_>>, Error> {
+        self.raw.clear();
+        let line = self.lines.line() + 1;
+        let read = self.lines.read(&mut self.raw)?;
+        let split = match read {
+            Read::End => return Ok(None),
+            Read::TooLong => Err(format!("it is longer than {} bytes", lines::LINE_BYTES_MAX)),
+            Read::Whole => self.split()?,
+        };
+        let content = split.and_then(|()| self.pick());
+        Ok(Some(Record { line, content }))
+    }
+
+    fn split(&mut self) -> Result<Result<(), String>, Error> {
+        let line = self.raw.strip_suffix(b"\r").unwrap_or(&self.raw);
+        match self.layout.format {
+            Format::Keys => self.fields.whole(line),
+            Format::Tsv => self.fields.split_tsv(line),
+            Format::Csv => return self.split_csv(),
+        }
+        Ok(Ok(()))
+    }
+
+    /// A quoted CSV field may go on in the next line. One that never ends makes its first line
+    /// bad, and the lines after it are looked at afresh.
+    fn split_csv(&mut self) -> Result<Result<(), String>, Error> {
+        let first_line_bytes = self.raw.len();
+        let mut more_lines = 0;
+        loop {
+            let record = self.raw.strip_suffix(b"\r").unwrap_or(&self.raw);
+            match self.fields.split_csv(record) {
+                Ok(Split::Whole) => return Ok(Ok(())),
+                Err(wrong) => return Ok(Err(wrong)),
+                Ok(Split::Open) => {}
+            }
+            let bytes = self.raw.len();
+            self.raw.push(b'\n');
+            let read = self.lines.read(&mut self.raw)?;
+            if read == Read::End {
+                self.raw.truncate(bytes);
+            } else {
+                more_lines += 1;
+            }
+            if read == Read::End || self.raw.len() > lines::LINE_BYTES_MAX {
+                if more_lines > 0 {
+                    self.lines.unread(self.raw[first_line_bytes + 1..].to_vec(), more_lines);
+                }
+                return Ok(Err("a quoted field without an end".to_owned()));
+            }
+        }
+    }
+
+    /// Key and value among the fields.
+    fn pick(&self) -> Result<(&[u8], &[u8]), String> {
+        if self.layout.format == Format::Keys {
+            return Ok((self.fields.get(0), &[]));
+        }
+        let count = self.fields.count();
+        match self.layout.columns {
+            None if count == 2 => Ok((self.fields.get(0), self.fields.get(1))),
+            None => {
+                let columns = if count == 1 { "1 column".to_owned() } else { format!("{count} columns") };
+                Err(format!("it has {columns}, not a key and a value: choose with --columns"))
+            }
+            Some((key, value)) if key.max(value) < count => {
+                Ok((self.fields.get(key), self.fields.get(value)))
+            }
+            Some((key, value)) => {
+                Err(format!("it has {count} columns, and column {} is asked for", key.max(value) + 1))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(
+        text: &str,
+        format: Format,
+        columns: Option<(usize, usize)>,
+    ) -> Vec<(u64, Option<(String, String)>)> {
+        let layout = Layout { format, columns, header: false };
+        let mut records = Records::new(text.as_bytes(), layout).unwrap();
+        let mut all = Vec::new();
+        while let Some(record) = records.next().unwrap() {
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            all.push((record.line, record.content.ok().map(|(key, value)| (text(key), text(value)))));
+        }
+        all
+    }
+
+    fn pair(key: &str, value: &str) -> Option<(String, String)> {
+        Some((key.to_owned(), value.to_owned()))
+    }
+
+    #[test]
+    fn tab_separated() {
+        let all = read("a\t1\nb\t2\r\n\nc\nd\t4\t5\ne\t", Format::Tsv, None);
+        let bad = [(3, None), (4, None), (5, None)];
+        assert_eq!(all[..2], [(1, pair("a", "1")), (2, pair("b", "2"))]);
+        assert_eq!(all[2..5], bad);
+        assert_eq!(all[5], (6, pair("e", "")));
+    }
+
+    #[test]
+    fn columns_can_be_chosen() {
+        let all = read("x,a,1\ny,b\n", Format::Csv, Some((1, 2)));
+        assert_eq!(all, [(1, pair("a", "1")), (2, None)]);
+        assert_eq!(read("x,a\n", Format::Csv, Some((1, 0))), [(1, pair("a", "x"))]);
+    }
+
+    #[test]
+    fn quoted_fields_hold_commas_quotes_and_newlines() {
+        let all = read("\"a,b\",\"say \"\"x\"\"\"\n\"two\nlines\",1\nc,3\n", Format::Csv, None);
+        assert_eq!(all, [(1, pair("a,b", "say \"x\"")), (2, pair("two\nlines", "1")), (4, pair("c", "3"))]);
+    }
+
+    #[test]
+    fn a_quote_left_open_spoils_its_own_line_only() {
+        let all = read("a,1\nb,\"2\nc,3\nd,4\n", Format::Csv, None);
+        assert_eq!(all, [(1, pair("a", "1")), (2, None), (3, pair("c", "3")), (4, pair("d", "4"))]);
+        assert_eq!(read("a,\"", Format::Csv, None), [(1, None)]);
+    }
+
+    #[test]
+    fn stray_quotes_are_refused() {
+        assert_eq!(
+            read("a,b\"c\nd,\"e\"f\ng,7\n", Format::Csv, None),
+            [(1, None), (2, None), (3, pair("g", "7"))]
+        );
+    }
+
+    #[test]
+    fn whole_lines_are_keys() {
+        assert_eq!(read("a\tb\nc", Format::Keys, None), [(1, pair("a\tb", "")), (2, pair("c", ""))]);
+    }
+
+    #[test]
+    fn a_line_without_end_is_bounded() {
+        let text = format!("a\t1\n{}\nb\t2\n", "x".repeat(lines::LINE_BYTES_MAX * 3));
+        let all = read(&text, Format::Tsv, None);
+        assert_eq!(all, [(1, pair("a", "1")), (2, None), (3, pair("b", "2"))]);
+    }
+}

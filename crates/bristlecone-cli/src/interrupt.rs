@@ -1,0 +1,75 @@
+//! Ctrl-C and SIGTERM: noted, and honoured at the next good moment. A second one does not wait.
+
+use std::io::{BufReader, Error, Read, Stdin};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::failure::{Exit, Failure, Outcome};
+
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// The file that a second signal must not leave behind.
+static REMOVED_AT_EXIT: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// Listens. Without a listener the signal would end the process at once, which loses nothing
+/// that was acknowledged either; so an error here is none.
+pub fn listen() {
+    let _ = ctrlc::set_handler(|| {
+        if ASKED.swap(true, Ordering::Relaxed) {
+            if let Some(path) = removed_at_exit().take() {
+                let _ = std::fs::remove_file(path);
+            }
+            std::process::exit(Exit::Interrupted as i32);
+        }
+    });
+}
+
+/// Names the file to be removed should the user insist on stopping at once, or takes the name
+/// back; whether there was one before.
+pub fn remove_at_exit(path: Option<&Path>) -> bool {
+    std::mem::replace(&mut *removed_at_exit(), path.map(Path::to_owned)).is_some()
+}
+
+fn removed_at_exit() -> MutexGuard<'static, Option<PathBuf>> {
+    REMOVED_AT_EXIT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the user wants us to stop.
+#[inline]
+pub fn asked() -> bool {
+    ASKED.load(Ordering::Relaxed)
+}
+
+/// Fails if the user wants us to stop.
+pub fn check(what_stands: &str) -> Outcome {
+    if asked() { Err(Failure::interrupted(what_stands)) } else { Ok(()) }
+}
+
+/// Standard input that stops waiting when the user wants us to stop.
+pub struct Input(Stdin);
+
+/// Standard input, buffered.
+pub fn stdin() -> BufReader<Input> {
+    BufReader::with_capacity(1 << 16, Input(std::io::stdin()))
+}
+
+impl Read for Input {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let pause = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        loop {
+            if asked() {
+                return Err(Error::other("interrupted"));
+            }
+            let mut ready = [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
+            match poll(&mut ready, Some(&pause)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => return Ok(rustix::io::read(self.0.as_fd(), &mut *buffer)?),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
