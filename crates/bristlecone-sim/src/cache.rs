@@ -59,22 +59,12 @@ pub struct Cache {
 impl Cache {
     /// Everything in `memory` is durable.
     pub fn new(mode: Mode, memory: &Memory) -> Self {
-        let base = (0..memory.lines() as u32)
-            .map(|line| memory.line(line))
-            .collect();
+        let base = (0..memory.lines() as u32).map(|line| memory.line(line)).collect();
         Self::over(mode, base, HashMap::new())
     }
 
     pub(crate) fn over(mode: Mode, base: Arc<[Line]>, durable: HashMap<u32, Line>) -> Self {
-        Self {
-            mode,
-            base,
-            durable,
-            dirty: BTreeMap::new(),
-            underway: HashMap::new(),
-            stores: 0,
-            group: 0,
-        }
+        Self { mode, base, durable, dirty: BTreeMap::new(), underway: HashMap::new(), stores: 0, group: 0 }
     }
 
     /// Makes what is durable now the base that images are kept relative to.
@@ -108,17 +98,10 @@ impl Cache {
         match *event {
             Event::Store { word, value, .. } => self.store(word, value),
             Event::Flush { line, thread, .. } => {
-                self.underway
-                    .entry(thread)
-                    .or_default()
-                    .push((line, self.stores));
+                self.underway.entry(thread).or_default().push((line, self.stores));
             }
             Event::Fence { thread, .. } => self.promise(thread),
-            Event::Locked {
-                word,
-                value,
-                thread,
-            } => {
+            Event::Locked { word, value, thread } => {
                 self.promise(thread);
                 self.store(word, value);
             }
@@ -136,12 +119,7 @@ impl Cache {
             self.durable.insert(line, contents);
         } else {
             let (number, group) = (self.stores, self.group);
-            self.dirty.entry(line).or_default().push(Unpromised {
-                word,
-                value,
-                number,
-                group,
-            });
+            self.dirty.entry(line).or_default().push(Unpromised { word, value, number, group });
         }
     }
 
@@ -150,10 +128,7 @@ impl Cache {
             let Some(stores) = self.dirty.get_mut(&line) else {
                 continue;
             };
-            let promised = stores
-                .iter()
-                .take_while(|store| store.number <= upto)
-                .count();
+            let promised = stores.iter().take_while(|store| store.number <= upto).count();
             let mut contents = *self.durable.get(&line).unwrap_or(&self.base[line as usize]);
             for store in stores.drain(..promised) {
                 contents[store.word] = store.value;
@@ -189,11 +164,7 @@ mod tests {
         sim.take_trace().iter().for_each(|event| cache.feed(event));
         let durable = cache.durable_line(0);
         match cache.possible().lines.iter().find(|kept| kept.line == 0) {
-            Some(kept) => kept
-                .contents
-                .iter()
-                .map(|line| [line[0], line[1]])
-                .collect(),
+            Some(kept) => kept.contents.iter().map(|line| [line[0], line[1]]).collect(),
             None => [[durable[0], durable[1]]].into(),
         }
     }
@@ -220,10 +191,7 @@ mod tests {
             put(sim, memory, 0, 3);
         });
         assert_eq!(prefix, [[0, 0], [1, 0], [1, 2], [3, 2]].into());
-        assert_eq!(
-            subset,
-            [[0, 0], [0, 2], [1, 0], [1, 2], [3, 0], [3, 2]].into()
-        );
+        assert_eq!(subset, [[0, 0], [0, 2], [1, 0], [1, 2], [3, 0], [3, 2]].into());
     }
 
     #[test]
@@ -283,10 +251,7 @@ mod tests {
                 let _ = sim.flush(&memory.words(0, 1)[0], "here");
                 let other = &memory.words(8, 1)[0];
                 let proof = sim.ordered_within_line();
-                assert_eq!(
-                    other.publish_if(sim, current, 1, &proof).is_ok(),
-                    current == 0
-                );
+                assert_eq!(other.publish_if(sim, current, 1, &proof).is_ok(), current == 0);
             });
             assert_eq!(prefix, images.into_iter().collect());
         }

@@ -30,23 +30,12 @@ pub struct Budget {
 impl Budget {
     /// What a test run on few cores can afford.
     pub fn quick() -> Self {
-        Self {
-            exhaustive: 4096,
-            sampled: 1024,
-            nested: (256, 64),
-            depth: 2,
-            threads: 2,
-        }
+        Self { exhaustive: 4096, sampled: 1024, nested: (256, 64), depth: 2, threads: 2 }
     }
 }
 
 /// Explores every crash of a scenario.
-pub fn explore<S: System>(
-    system: &S,
-    scenario: &Scenario<S::Op>,
-    mode: Mode,
-    budget: Budget,
-) -> Report {
+pub fn explore<S: System>(system: &S, scenario: &Scenario<S::Op>, mode: Mode, budget: Budget) -> Report {
     explore_with(system, scenario, mode, budget, None)
 }
 
@@ -58,28 +47,18 @@ pub fn explore_with<S: System>(
     budget: Budget,
     mutation: Option<Mutation>,
 ) -> Report {
-    let mut report = Report {
-        scenario: format!("{} ({mode})", scenario.name),
-        ..Report::default()
-    };
+    let mut report = Report { scenario: format!("{} ({mode})", scenario.name), ..Report::default() };
     let memory = system.memory();
     let start = Cache::new(mode, &memory);
     let sim = Sim::mutated(&memory, mutation);
     let mut run = Run::new(system, scenario);
     let ran = guarded(|| run.perform(&sim));
     run.trace = sim.take_trace();
-    report
-        .sites
-        .extend(run.trace.iter().filter_map(Event::site));
+    report.sites.extend(run.trace.iter().filter_map(Event::site));
     report.mutated |= sim.was_mutated();
     if let Err(what) = ran {
         let name = scenario.name.to_owned();
-        report.failures.push(Failure {
-            scenario: name,
-            mode,
-            crashes: Vec::new(),
-            what,
-        });
+        report.failures.push(Failure { scenario: name, mode, crashes: Vec::new(), what });
         return report;
     }
     let explorer = Explorer {
@@ -94,9 +73,7 @@ pub fn explore_with<S: System>(
         lives: Met::default(),
     };
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..budget.threads.max(1))
-            .map(|_| scope.spawn(|| explorer.work()))
-            .collect();
+        let workers: Vec<_> = (0..budget.threads.max(1)).map(|_| scope.spawn(|| explorer.work())).collect();
         for worker in workers {
             report.merge(worker.join().expect("a worker of the explorer panicked"));
         }
@@ -133,22 +110,13 @@ impl<S: System> Explorer<'_, S> {
         cache.rebase();
         let memory = self.run.system.memory();
         let stage = Stage::new(memory, cache.base());
-        let mut worker = Worker {
-            stage,
-            report: Report::default(),
-            crashes: Vec::new(),
-        };
+        let mut worker = Worker { stage, report: Report::default(), crashes: Vec::new() };
         let first = events.peek().map_or(self.run.trace.len(), |(at, _)| *at);
         let mut mine = self.next_point.fetch_add(1, Relaxed);
         let mut point = 0;
         let allowed = Allowed { from: 0, to: 0 };
-        let walked = walk(
-            self.mode,
-            &mut cache,
-            first,
-            &self.run.trace,
-            allowed,
-            &mut |cache, at, allowed| {
+        let walked =
+            walk(self.mode, &mut cache, first, &self.run.trace, allowed, &mut |cache, at, allowed| {
                 if self.stop.load(Relaxed) {
                     return Ok(());
                 }
@@ -159,17 +127,11 @@ impl<S: System> Explorer<'_, S> {
                 }
                 point += 1;
                 Ok(())
-            },
-        );
+            });
         if let Err(what) = walked {
             self.stop.store(true, Relaxed);
             let (scenario, crashes) = (self.run.scenario.name.to_owned(), worker.crashes);
-            let failure = Failure {
-                scenario,
-                mode: self.mode,
-                crashes,
-                what,
-            };
+            let failure = Failure { scenario, mode: self.mode, crashes, what };
             worker.report.failures.push(failure);
         }
         worker.report

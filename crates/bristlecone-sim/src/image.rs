@@ -27,9 +27,7 @@ pub(crate) fn mix(mut x: u64) -> u64 {
 
 /// The part of one line in the hash of an image: the sum over all lines.
 pub(crate) fn line_hash(line: u32, contents: &Line) -> u64 {
-    contents.iter().fold(u64::from(line) + 1, |hash, word| {
-        mix(hash.rotate_left(17) ^ mix(*word))
-    })
+    contents.iter().fold(u64::from(line) + 1, |hash, word| mix(hash.rotate_left(17) ^ mix(*word)))
 }
 
 /// Everything that one line may hold.
@@ -45,12 +43,7 @@ pub(crate) struct Kept {
 
 impl Kept {
     pub(crate) fn new(line: u32, durable: Line, stores: &[Unpromised], mode: Mode) -> Self {
-        let mut kept = Self {
-            line,
-            contents: vec![durable],
-            all: 0,
-            truncated: false,
-        };
+        let mut kept = Self { line, contents: vec![durable], all: 0, truncated: false };
         let mut seen = HashSet::from([durable]);
         let mut now = durable;
         match mode {
@@ -67,11 +60,7 @@ impl Kept {
                 }
             }
         }
-        kept.all = kept
-            .contents
-            .iter()
-            .position(|c| *c == now)
-            .expect("it was added last");
+        kept.all = kept.contents.iter().position(|c| *c == now).expect("it was added last");
         kept
     }
 
@@ -107,12 +96,7 @@ impl Kept {
             self.truncated = true;
             let mut dice = Dice(line_hash(self.line, &from));
             for _ in 0..LINE_CONTENTS_MAX {
-                self.add(
-                    seen,
-                    values
-                        .each_ref()
-                        .map(|of_word| of_word[dice.roll(of_word.len())]),
-                );
+                self.add(seen, values.each_ref().map(|of_word| of_word[dice.roll(of_word.len())]));
             }
         }
         self.add(seen, newest);
@@ -135,11 +119,7 @@ impl Possible {
         lines.retain(|kept| kept.contents.len() > 1);
         let counts = lines.iter().map(|kept| kept.contents.len() as u64);
         let images = counts.fold(1, u64::saturating_mul);
-        Self {
-            lines,
-            images,
-            truncated,
-        }
+        Self { lines, images, truncated }
     }
 
     /// Calls `visit` with choices (an index into the contents of each line): all of them when
@@ -176,11 +156,7 @@ impl Possible {
         }
         let mut dice = Dice(seed);
         for _ in 0..sampled {
-            let choice: Vec<_> = self
-                .lines
-                .iter()
-                .map(|kept| dice.roll(kept.contents.len()))
-                .collect();
+            let choice: Vec<_> = self.lines.iter().map(|kept| dice.roll(kept.contents.len())).collect();
             visit(&choice)?;
         }
         Ok(true)

@@ -49,27 +49,18 @@ impl<S: System> Explorer<'_, S> {
     ) -> Result<(), String> {
         let possible = cache.possible();
         let budget = &self.budget;
-        let (exhaustive, sampled) = if depth == 1 {
-            (budget.exhaustive, budget.sampled)
-        } else {
-            budget.nested
-        };
+        let (exhaustive, sampled) =
+            if depth == 1 { (budget.exhaustive, budget.sampled) } else { budget.nested };
         let base = cache.base();
         let hash = |line: u32, contents: &Line| {
             line_hash(line, contents).wrapping_sub(line_hash(line, &base[line as usize]))
         };
         let mut image = cache.durable().clone();
-        possible
-            .lines
-            .iter()
-            .for_each(|kept| _ = image.remove(&kept.line));
+        possible.lines.iter().for_each(|kept| _ = image.remove(&kept.line));
         let settled = image.iter().map(|(line, contents)| hash(*line, contents));
         let settled = settled.fold(0, u64::wrapping_add);
         let of_line = |kept: &crate::image::Kept| -> Vec<u64> {
-            kept.contents
-                .iter()
-                .map(|contents| hash(kept.line, contents))
-                .collect()
+            kept.contents.iter().map(|contents| hash(kept.line, contents)).collect()
         };
         let hashes: Vec<_> = possible.lines.iter().map(of_line).collect();
         let truncated = possible.visit(exhaustive, sampled, at as u64, |choice| {
@@ -83,12 +74,7 @@ impl<S: System> Explorer<'_, S> {
             for (kept, at) in possible.lines.iter().zip(choice) {
                 image.insert(kept.line, kept.contents[*at]);
             }
-            let case = Case {
-                base,
-                image: &image,
-                allowed,
-                depth,
-            };
+            let case = Case { base, image: &image, allowed, depth };
             self.judge(worker, &case).inspect_err(|_| {
                 let crash = describe(&self.run.ops, &possible, choice, (trace, at), depth);
                 worker.crashes.insert(0, crash);
@@ -107,9 +93,7 @@ impl<S: System> Explorer<'_, S> {
         let (index, mut trace) = (recovered.index, recovered.trace.clone());
         self.go_on(worker, case, recovered)?;
         if case.depth < self.budget.depth {
-            let opened = trace
-                .iter()
-                .position(|event| matches!(event, Event::Mark(Mark::Opened)));
+            let opened = trace.iter().position(|event| matches!(event, Event::Mark(Mark::Opened)));
             trace.truncate(opened.map_or(0, |at| at + 1));
             self.crash_again(worker, case, &trace, index)?;
         }
@@ -118,11 +102,7 @@ impl<S: System> Explorer<'_, S> {
 
     /// Checks 1 and 2: the image opens, is sound, and holds one of the states allowed. `None` if
     /// there is rightly nothing yet.
-    fn recover(
-        &self,
-        worker: &mut Worker,
-        case: &Case<'_>,
-    ) -> Result<Option<Recovered<S>>, String> {
+    fn recover(&self, worker: &mut Worker, case: &Case<'_>) -> Result<Option<Recovered<S>>, String> {
         let system = self.run.system;
         worker.stage.load(case.image);
         let sim = Sim::mutated(worker.stage.memory(), self.mutation);
@@ -136,23 +116,14 @@ impl<S: System> Explorer<'_, S> {
         });
         let trace = sim.take_trace();
         worker.stage.note(&trace);
-        worker
-            .report
-            .sites
-            .extend(trace.iter().filter_map(Event::site));
+        worker.report.sites.extend(trace.iter().filter_map(Event::site));
         worker.report.mutated |= sim.was_mutated();
         let Some((live, state)) = recovered? else {
             return self.accept(&None, case.allowed).map(|_| None);
         };
         let state = Some(state);
         match self.accept(&state, case.allowed) {
-            Ok(index) => Ok(state.map(|state| Recovered {
-                live,
-                state,
-                index,
-                trace,
-                sim,
-            })),
+            Ok(index) => Ok(state.map(|state| Recovered { live, state, index, trace, sim })),
             Err(what) => {
                 system.abandon(live);
                 worker.stage.note(&sim.take_trace());
@@ -171,19 +142,8 @@ impl<S: System> Explorer<'_, S> {
     }
 
     /// Check 3: more operations, then a crash that keeps nothing unpromised, or everything.
-    fn go_on(
-        &self,
-        worker: &mut Worker,
-        case: &Case<'_>,
-        recovered: Recovered<S>,
-    ) -> Result<(), String> {
-        let Recovered {
-            mut live,
-            state: mut model,
-            mut trace,
-            sim,
-            ..
-        } = recovered;
+    fn go_on(&self, worker: &mut Worker, case: &Case<'_>, recovered: Recovered<S>) -> Result<(), String> {
+        let Recovered { mut live, state: mut model, mut trace, sim, .. } = recovered;
         let system = self.run.system;
         let then = &self.run.scenario.then;
         if then.is_empty() || !self.lives.insert(worker.stage.hash(), (), 0) {
@@ -193,8 +153,7 @@ impl<S: System> Explorer<'_, S> {
         }
         worker.report.lives += 1;
         let lived = guarded(|| {
-            then.iter()
-                .try_for_each(|op| self.run.step(&mut live, &mut model, op))?;
+            then.iter().try_for_each(|op| self.run.step(&mut live, &mut model, op))?;
             let seen = system.observe(&live)?;
             let events = sim.events();
             system.abandon(live);
@@ -224,10 +183,7 @@ impl<S: System> Explorer<'_, S> {
     ) -> Result<(), String> {
         let mut image = cache.durable().clone();
         for kept in &cache.possible().lines {
-            image.insert(
-                kept.line,
-                kept.contents[if everything { kept.all } else { 0 }],
-            );
+            image.insert(kept.line, kept.contents[if everything { kept.all } else { 0 }]);
         }
         worker.stage.load(&image);
         let system = self.run.system;
@@ -254,26 +210,15 @@ impl<S: System> Explorer<'_, S> {
             return Ok(());
         }
         let mut cache = Cache::over(self.mode, Arc::clone(case.base), case.image.clone());
-        walk(
-            self.mode,
-            &mut cache,
-            0,
-            trace,
-            case.allowed,
-            &mut |cache, at, allowed| {
-                let seen = matches!(trace[at], Event::Mark(Mark::Opened));
-                // What was seen after opening must stay.
-                let allowed = if seen { Allowed::only(index) } else { allowed };
-                self.crash(worker, cache, (trace, at), allowed, case.depth + 1)
-            },
-        )
+        walk(self.mode, &mut cache, 0, trace, case.allowed, &mut |cache, at, allowed| {
+            let seen = matches!(trace[at], Event::Mark(Mark::Opened));
+            // What was seen after opening must stay.
+            let allowed = if seen { Allowed::only(index) } else { allowed };
+            self.crash(worker, cache, (trace, at), allowed, case.depth + 1)
+        })
     }
 }
 
 fn expect_state<T: std::fmt::Debug + Eq>(seen: &T, model: &T) -> Result<(), String> {
-    if seen == model {
-        Ok(())
-    } else {
-        Err(format!("{seen:?} instead of {model:?}"))
-    }
+    if seen == model { Ok(()) } else { Err(format!("{seen:?} instead of {model:?}")) }
 }

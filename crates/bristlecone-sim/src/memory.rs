@@ -22,9 +22,7 @@ impl Memory {
     /// Zeroed memory of at least `bytes`.
     pub fn new(bytes: usize) -> Self {
         let cells = || Cells([const { AtomicU64::new(0) }; LINE_WORDS]);
-        Self(Arc::new(
-            (0..bytes.div_ceil(LINE_BYTES)).map(|_| cells()).collect(),
-        ))
+        Self(Arc::new((0..bytes.div_ceil(LINE_BYTES)).map(|_| cells()).collect()))
     }
 
     /// How many lines there are.

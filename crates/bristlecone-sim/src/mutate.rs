@@ -20,11 +20,7 @@ pub struct Table {
 impl Table {
     /// The mutations that nothing noticed.
     pub fn survivors(&self) -> Vec<&str> {
-        self.rows
-            .iter()
-            .filter(|(_, by)| by.is_none())
-            .map(|(name, _)| name.as_str())
-            .collect()
+        self.rows.iter().filter(|(_, by)| by.is_none()).map(|(name, _)| name.as_str()).collect()
     }
 }
 
@@ -44,11 +40,7 @@ impl fmt::Display for Table {
 /// # Panics
 ///
 /// If a scenario fails without any mutation.
-pub fn mutate<S: System>(
-    system: &S,
-    scenarios: &[(Scenario<S::Op>, Mode)],
-    budget: Budget,
-) -> Table {
+pub fn mutate<S: System>(system: &S, scenarios: &[(Scenario<S::Op>, Mode)], budget: Budget) -> Table {
     let mut passes = Vec::new();
     for (scenario, mode) in scenarios {
         let report = explore(system, scenario, *mode, budget);
@@ -56,10 +48,7 @@ pub fn mutate<S: System>(
         passes.push(report);
     }
     let mut table = Table::default();
-    for site in passes
-        .iter()
-        .flat_map(|report: &Report| report.sites.clone())
-    {
+    for site in passes.iter().flat_map(|report: &Report| report.sites.clone()) {
         let mutations = match site.kind {
             SiteKind::Flush => vec![Mutation::Remove(site), Mutation::Shift(site.step)],
             SiteKind::Fence => vec![Mutation::Remove(site)],
@@ -75,21 +64,17 @@ pub fn mutate<S: System>(
                 continue;
             }
             let mut mutated = false;
-            let killer = scenarios
-                .iter()
-                .zip(&passes)
-                .find(|((scenario, mode), pass)| {
-                    pass.sites.contains(&site) && {
-                        let report = explore_with(system, scenario, *mode, budget, Some(mutation));
-                        mutated |= report.mutated;
-                        !report.failures.is_empty()
-                    }
-                });
+            let killer = scenarios.iter().zip(&passes).find(|((scenario, mode), pass)| {
+                pass.sites.contains(&site) && {
+                    let report = explore_with(system, scenario, *mode, budget, Some(mutation));
+                    mutated |= report.mutated;
+                    !report.failures.is_empty()
+                }
+            });
             // A publish that is the first store of its operation has nothing to swap with.
             if mutated || killer.is_some() {
-                let by = |((scenario, mode), _): (&(Scenario<_>, Mode), _)| {
-                    format!("{} ({mode})", scenario.name)
-                };
+                let by =
+                    |((scenario, mode), _): (&(Scenario<_>, Mode), _)| format!("{} ({mode})", scenario.name);
                 table.rows.insert(name, killer.map(by));
             }
         }

@@ -94,9 +94,7 @@ impl fmt::Display for Report {
             self.lives,
             self.truncated_points
         )?;
-        self.failures
-            .iter()
-            .try_for_each(|failure| write!(f, "\n{failure}"))
+        self.failures.iter().try_for_each(|failure| write!(f, "\n{failure}"))
     }
 }
 
@@ -104,11 +102,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "FAILED {} ({}): {}", self.scenario, self.mode, self.what)?;
         for crash in &self.crashes {
-            writeln!(
-                f,
-                "  crash in {} at event {}, before {}",
-                crash.during, crash.event, crash.next
-            )?;
+            writeln!(f, "  crash in {} at event {}, before {}", crash.during, crash.event, crash.next)?;
             for line in &crash.kept {
                 writeln!(f, "    {line}")?;
             }

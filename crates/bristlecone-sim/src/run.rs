@@ -57,10 +57,7 @@ impl<'a, S: System> Run<'a, S> {
     /// Does one operation to structure and model, and compares their answers.
     pub(crate) fn step(&self, live: &mut S::Live, state: &mut S::State, op: &S::Op) -> Result<(), String> {
         let due = self.system.predict(state, op);
-        let answer = self
-            .system
-            .apply(live, op)
-            .map_err(|what| format!("{op:?}: {what}"))?;
+        let answer = self.system.apply(live, op).map_err(|what| format!("{op:?}: {what}"))?;
         if answer != due {
             return Err(format!("{op:?} answered {answer} instead of {due}"));
         }

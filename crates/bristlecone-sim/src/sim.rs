@@ -38,9 +38,7 @@ const FUEL: u64 = 50_000_000;
 
 impl std::fmt::Debug for Sim {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sim")
-            .field("mutation", &self.0.mutation)
-            .finish_non_exhaustive()
+        f.debug_struct("Sim").field("mutation", &self.0.mutation).finish_non_exhaustive()
     }
 }
 

@@ -4,9 +4,7 @@
 use std::collections::BTreeMap;
 
 use bristlecone_pm::{Durable, Flushed, Persist, Word};
-use bristlecone_sim::{
-    Budget, LINE_WORDS, Memory, Mode, Report, Scenario, Sim, System, explore, mutate,
-};
+use bristlecone_sim::{Budget, LINE_WORDS, Memory, Mode, Report, Scenario, Sim, System, explore, mutate};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bug {
@@ -95,14 +93,8 @@ impl Live {
     fn put(&mut self, key: u64, value: u64) {
         let bitmap = self.load(BITMAP);
         let old = self.find(key);
-        let taken = if self.bug == Bug::SlotLeaks {
-            self.load(USED)
-        } else {
-            bitmap
-        };
-        let at = (0..DRAWERS)
-            .find(|at| taken >> at & 1 == 0)
-            .expect("a free drawer");
+        let taken = if self.bug == Bug::SlotLeaks { self.load(USED) } else { bitmap };
+        let at = (0..DRAWERS).find(|at| taken >> at & 1 == 0).expect("a free drawer");
         if self.bug == Bug::SlotLeaks {
             self.word(USED).store(&self.sim, taken | 1 << at);
             let Durable { .. } = self.sim.persist(self.word(USED), "used");
@@ -178,11 +170,7 @@ impl Live {
         for at in (0..DRAWERS).filter(|at| bitmap >> at & 1 == 1) {
             entries += 1;
             let old = self.load(Self::drawer(at) + 1);
-            let value = if self.bug == Bug::RecoveryRepeats {
-                1
-            } else {
-                old + 1
-            };
+            let value = if self.bug == Bug::RecoveryRepeats { 1 } else { old + 1 };
             let entry = LOG + entries * LINE_WORDS;
             self.word(entry).store(&self.sim, at as u64);
             self.word(entry + 1).store(&self.sim, value);
@@ -198,13 +186,8 @@ impl Live {
         for entry in 1..=self.load(LOG) as usize {
             let entry = LOG + entry * LINE_WORDS;
             let value = Self::drawer(self.load(entry) as usize) + 1;
-            let old = if self.bug == Bug::RecoveryRepeats {
-                self.load(value)
-            } else {
-                0
-            };
-            self.word(value)
-                .store(&self.sim, old + self.load(entry + 1));
+            let old = if self.bug == Bug::RecoveryRepeats { self.load(value) } else { 0 };
+            self.word(value).store(&self.sim, old + self.load(entry + 1));
             flushed = flushed.and(self.flush(value, "raise.3"));
         }
         if self.bug == Bug::RecoveryUnfenced {
@@ -234,10 +217,7 @@ impl System for Cabinet {
     }
 
     fn create(&self, sim: &Sim) -> Result<Live, String> {
-        let live = Live {
-            sim: sim.clone(),
-            bug: self.0,
-        };
+        let live = Live { sim: sim.clone(), bug: self.0 };
         live.word(CAPACITY).store(sim, DRAWERS as u64);
         let flushed = match self.0 {
             Bug::ConstructorNotFlushed => Flushed::none(),
@@ -249,10 +229,7 @@ impl System for Cabinet {
     }
 
     fn open(&self, sim: &Sim) -> Result<Option<Live>, String> {
-        let live = Live {
-            sim: sim.clone(),
-            bug: self.0,
-        };
+        let live = Live { sim: sim.clone(), bug: self.0 };
         if live.load(MAGIC) == 0 {
             return Ok(None);
         }
@@ -329,16 +306,7 @@ fn scenario() -> Scenario<Op> {
         name: "cabinet",
         creation: true,
         setup: vec![Put(1, 10), Put(2, 20)],
-        ops: vec![
-            Note(5),
-            Put(3, 30),
-            Remove(2),
-            Raise,
-            Raise,
-            Put(1, 11),
-            Raise,
-            Note(6),
-        ],
+        ops: vec![Note(5), Put(3, 30), Remove(2), Raise, Raise, Put(1, 11), Raise, Note(6)],
         then: vec![Put(2, 40), Raise, Remove(1), Put(3, 41), Note(7)],
     }
 }
@@ -378,42 +346,23 @@ fn every_seed_bug_is_caught() {
         for mode in [Mode::Prefix, Mode::Subset] {
             let report = explored(bug, mode);
             println!("{bug:?}: {report}");
-            assert!(
-                !report.failures.is_empty(),
-                "{bug:?} went unnoticed ({mode})"
-            );
+            assert!(!report.failures.is_empty(), "{bug:?} went unnoticed ({mode})");
         }
     }
 }
 
 #[test]
 fn an_assumed_line_order_is_caught_where_there_is_none() {
-    assert!(
-        explored(Bug::LineOrderAssumed, Mode::Prefix)
-            .failures
-            .is_empty()
-    );
-    assert!(
-        !explored(Bug::LineOrderAssumed, Mode::Subset)
-            .failures
-            .is_empty()
-    );
+    assert!(explored(Bug::LineOrderAssumed, Mode::Prefix).failures.is_empty());
+    assert!(!explored(Bug::LineOrderAssumed, Mode::Subset).failures.is_empty());
 }
 
 #[test]
 fn what_needs_no_flush_is_still_wrong_where_caches_survive() {
-    for bug in [
-        Bug::CommitBeforeData,
-        Bug::CounterDisagrees,
-        Bug::RecoveryRepeats,
-    ] {
+    for bug in [Bug::CommitBeforeData, Bug::CounterDisagrees, Bug::RecoveryRepeats] {
         assert!(!explored(bug, Mode::Eadr).failures.is_empty(), "{bug:?}");
     }
-    for bug in [
-        Bug::DataNotFlushed,
-        Bug::DataNotFenced,
-        Bug::AcknowledgedBeforeDurable,
-    ] {
+    for bug in [Bug::DataNotFlushed, Bug::DataNotFenced, Bug::AcknowledgedBeforeDurable] {
         explored(bug, Mode::Eadr).assert_clean();
     }
 }

@@ -6,32 +6,13 @@ use bristlecone_sim::systems::Bags;
 use bristlecone_sim::{Budget, Mode, Scenario, explore, mutate};
 
 fn bags() -> Bags {
-    Bags {
-        geometry: Geometry {
-            chunk_bytes: 4096,
-            chunks_max: 5,
-            trees_max: 3,
-        },
-    }
+    Bags { geometry: Geometry { chunk_bytes: 4096, chunks_max: 5, trees_max: 3 } }
 }
 
 fn then() -> Vec<BagOp> {
-    let mut then = vec![
-        Drop("b"),
-        Drop("c"),
-        Create("then"),
-        Create("a"),
-        Create("b"),
-    ];
+    let mut then = vec![Drop("b"), Drop("c"), Create("then"), Create("a"), Create("b")];
     then.extend((50..55).map(|mark| Put("then", mark)));
-    then.extend([
-        Take("then", 50),
-        Drop("a"),
-        Create("a"),
-        Put("a", 9),
-        Close,
-        Put("b", 60),
-    ]);
+    then.extend([Take("then", 50), Drop("a"), Create("a"), Put("a", 9), Close, Put("b", 60)]);
     then
 }
 
@@ -42,15 +23,7 @@ fn scenarios() -> Vec<Scenario<BagOp>> {
             name: "creation",
             creation: true,
             setup: vec![],
-            ops: vec![
-                Create("a"),
-                Put("a", 1),
-                Close,
-                Create("b"),
-                Drop("a"),
-                Create("c"),
-                Close,
-            ],
+            ops: vec![Create("a"), Put("a", 1), Close, Create("b"), Drop("a"), Create("c"), Close],
             then: then(),
         },
         Scenario {
@@ -68,22 +41,13 @@ fn scenarios() -> Vec<Scenario<BagOp>> {
             name: "two threads",
             creation: false,
             setup: vec![Create("a")],
-            ops: vec![
-                Touch("a"),
-                Put("a", 1),
-                Take("a", 1),
-                Touch("a"),
-                Put("a", 2),
-            ],
+            ops: vec![Touch("a"), Put("a", 1), Take("a", 1), Touch("a"), Put("a", 2)],
             then: then(),
         },
         Scenario {
             name: "drop",
             creation: false,
-            setup: [Create("a"), Create("b")]
-                .into_iter()
-                .chain(fill("a", 0..9))
-                .collect(),
+            setup: [Create("a"), Create("b")].into_iter().chain(fill("a", 0..9)).collect(),
             ops: [Put("b", 9), Drop("a"), Create("c"), Put("c", 1), Close]
                 .into_iter()
                 .chain(fill("b", 20..28))
@@ -107,10 +71,7 @@ fn the_pool_survives_every_crash() {
 
 #[test]
 fn every_flush_and_fence_of_the_pool_is_needed() {
-    let scenarios: Vec<_> = scenarios()
-        .into_iter()
-        .map(|scenario| (scenario, Mode::Subset))
-        .collect();
+    let scenarios: Vec<_> = scenarios().into_iter().map(|scenario| (scenario, Mode::Subset)).collect();
     let table = mutate(&bags(), &scenarios, Budget::quick());
     println!("{table}");
     assert!(table.survivors().is_empty(), "{table}");

@@ -89,11 +89,7 @@ impl Live {
         for entry in pool.trees().map_err(text)? {
             bags.insert(entry.spec.name.clone(), Bag::open(&pool, entry)?);
         }
-        Ok(Self {
-            sim: sim.clone(),
-            pool,
-            bags,
-        })
+        Ok(Self { sim: sim.clone(), pool, bags })
     }
 
     fn word(&self, offset: u64) -> &Word {
@@ -107,20 +103,14 @@ impl Live {
         }
         self.word(slot + 512).store(&self.sim, mark);
         let durable = self.sim.persist(self.word(slot + 512), "bag put.1");
-        self.word(slot)
-            .publish(&self.sim, TAKEN, &durable, "bag put.2");
+        self.word(slot).publish(&self.sim, TAKEN, &durable, "bag put.2");
         let Durable { .. } = self.sim.persist(self.word(slot), "bag put.2");
-        self.bags
-            .get_mut(bag)
-            .and_then(|bag| bag.slots.insert(mark, slot));
+        self.bags.get_mut(bag).and_then(|bag| bag.slots.insert(mark, slot));
         Ok(())
     }
 
     fn take(&mut self, bag: &str, mark: u64) {
-        let slot = self
-            .bags
-            .get_mut(bag)
-            .and_then(|bag| bag.slots.remove(&mark));
+        let slot = self.bags.get_mut(bag).and_then(|bag| bag.slots.remove(&mark));
         if let Some(slot) = slot {
             self.word(slot).store(&self.sim, 0);
             let Durable { .. } = self.sim.persist(self.word(slot), "bag take");
@@ -187,9 +177,7 @@ impl System for Bags {
     }
 
     fn open(&self, sim: &Sim) -> Result<Option<Live>, String> {
-        open_pool(sim)?
-            .map(|pool| Live::open(sim, pool))
-            .transpose()
+        open_pool(sim)?.map(|pool| Live::open(sim, pool)).transpose()
     }
 
     fn abandon(&self, live: Live) {
@@ -205,16 +193,10 @@ impl System for Bags {
             BagOp::Create(name) => _ = state.entry((*name).to_owned()).or_default(),
             BagOp::Drop(name) => _ = state.remove(*name),
             BagOp::Put(name, mark) => {
-                state
-                    .get_mut(*name)
-                    .into_iter()
-                    .for_each(|bag| _ = bag.insert(*mark));
+                state.get_mut(*name).into_iter().for_each(|bag| _ = bag.insert(*mark));
             }
             BagOp::Take(name, mark) => {
-                state
-                    .get_mut(*name)
-                    .into_iter()
-                    .for_each(|bag| _ = bag.remove(mark));
+                state.get_mut(*name).into_iter().for_each(|bag| _ = bag.remove(mark));
             }
             BagOp::Touch(_) | BagOp::Close => {}
         }
@@ -236,11 +218,7 @@ impl System for Bags {
                 }
             }
             BagOp::Put(name, mark) => {
-                if live
-                    .bags
-                    .get(*name)
-                    .is_some_and(|bag| !bag.slots.contains_key(mark))
-                {
+                if live.bags.get(*name).is_some_and(|bag| !bag.slots.contains_key(mark)) {
                     live.put(name, *mark)?;
                 }
             }
@@ -266,10 +244,7 @@ impl System for Bags {
             }
             let live_slots = bag.heap.stats().live_slots;
             if live_slots != bag.slots.len() as u64 {
-                return Err(format!(
-                    "{live_slots} slots live, {} in use",
-                    bag.slots.len()
-                ));
+                return Err(format!("{live_slots} slots live, {} in use", bag.slots.len()));
             }
             state.insert(name.clone(), bag.slots.keys().copied().collect());
         }

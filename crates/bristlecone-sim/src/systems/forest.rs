@@ -1,0 +1,259 @@
+//! A pool with trees in it, through the public face.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use bristlecone::{Design, Pool, Tree};
+use bristlecone_pm::{Domain, Error, Geometry, PoolFile};
+
+use super::items::Items;
+use super::pool::{check_pool, open_pool};
+use crate::memory::Memory;
+use crate::sim::Sim;
+use crate::system::System;
+
+/// A pool of trees of one design and one kind of items.
+#[derive(Debug, Clone)]
+pub struct Forest<I> {
+    /// The sizes of the pool.
+    pub geometry: Geometry,
+    /// The design of the trees.
+    pub design: Design,
+    /// Its options, by name.
+    pub options: Vec<(&'static str, u64)>,
+    /// What keys and values are.
+    pub items: PhantomData<I>,
+}
+
+/// What is done to a pool of trees. Operations on a tree that is not there do nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TreeOp {
+    /// Creates a tree, unless it is there.
+    Create(&'static str),
+    /// Drops a tree.
+    Drop(&'static str),
+    /// Writes a key.
+    Insert(&'static str, u64, u64),
+    /// Writes a key that is not there.
+    InsertNew(&'static str, u64, u64),
+    /// Writes a key that is there.
+    Update(&'static str, u64, u64),
+    /// Writes a key (first number) that has a value (second) and gives it another (third).
+    Swap(&'static str, u64, u64, u64),
+    /// Removes a key.
+    Remove(&'static str, u64),
+    /// Closes the pool in good order and opens it again.
+    Close,
+}
+
+/// An open pool of trees.
+pub struct Live<I: Items> {
+    sim: Sim,
+    file: Arc<PoolFile<Sim>>,
+    pool: Pool<Sim>,
+    trees: BTreeMap<String, Tree<I::K, I::V, Sim>>,
+}
+
+fn text(error: Error) -> String {
+    error.to_string()
+}
+
+/// What the trees hold.
+type Contents = BTreeMap<String, BTreeMap<u64, u64>>;
+
+impl<I: Items> Forest<I> {
+    fn grow(&self, sim: &Sim, file: Arc<PoolFile<Sim>>) -> Result<Live<I>, String> {
+        let pool = Pool::on(Arc::clone(&file), 1);
+        let mut live = Live { sim: sim.clone(), file, pool, trees: BTreeMap::new() };
+        for entry in live.pool.trees().map_err(text)? {
+            let tree = live.pool.tree_options(&entry.spec.name).open().map_err(text)?;
+            live.trees.insert(entry.spec.name, tree);
+        }
+        Ok(live)
+    }
+
+    fn plant(&self, live: &mut Live<I>, name: &str) -> Result<(), String> {
+        if live.trees.contains_key(name) {
+            return Ok(());
+        }
+        let mut options = live.pool.tree_options(name).design(self.design);
+        for (option, value) in &self.options {
+            options = options.option(option, *value).map_err(text)?;
+        }
+        let tree = options.create().map_err(text)?;
+        live.trees.insert(name.to_owned(), tree);
+        Ok(())
+    }
+
+    fn reopen(&self, live: &mut Live<I>) -> Result<(), String> {
+        live.trees.clear();
+        live.pool.clone().close().map_err(text)?;
+        live.pool.clone().simulate_crash();
+        let file = open_pool(&live.sim)?.ok_or("the pool is gone")?;
+        if !file.was_clean() {
+            return Err("a closed pool is not clean".to_owned());
+        }
+        *live = self.grow(&live.sim.clone(), file)?;
+        Ok(())
+    }
+}
+
+impl<I: Items> Drop for Live<I> {
+    fn drop(&mut self) {
+        // A crash, not a close: also when the code under test panics.
+        self.pool.clone().simulate_crash();
+    }
+}
+
+/// Does an operation on one tree.
+fn work<I: Items>(tree: &Tree<I::K, I::V, Sim>, op: &TreeOp) -> Result<String, String> {
+    let numbers = |old: Option<_>| old.as_ref().map(I::value_number).transpose();
+    match *op {
+        TreeOp::Insert(_, key, value) | TreeOp::InsertNew(_, key, value) | TreeOp::Update(_, key, value) => {
+            let old = I::with_key(key, |key| {
+                I::with_value(value, |value| match op {
+                    TreeOp::Insert(..) => tree.insert(key, value),
+                    TreeOp::InsertNew(..) => tree.insert_new(key, value),
+                    _ => tree.update(key, value),
+                })
+            });
+            Ok(format!("{:?}", numbers(old.map_err(text)?)?))
+        }
+        TreeOp::Swap(_, key, expected, new) => {
+            let swapped = I::with_key(key, |key| {
+                I::with_value(expected, |expected| {
+                    I::with_value(new, |new| tree.compare_and_swap(key, expected, new))
+                })
+            });
+            match swapped.map_err(text)? {
+                Ok(()) => Ok("swapped".to_owned()),
+                Err(found) => Ok(format!("{:?}", numbers(found)?)),
+            }
+        }
+        TreeOp::Remove(_, key) => {
+            let old = I::with_key(key, |key| tree.remove(key)).map_err(text)?;
+            Ok(format!("{:?}", numbers(old)?))
+        }
+        TreeOp::Create(_) | TreeOp::Drop(_) | TreeOp::Close => Ok(String::new()),
+    }
+}
+
+/// Checks a tree and reads it in every way there is.
+fn read<I: Items>(tree: &Tree<I::K, I::V, Sim>) -> Result<BTreeMap<u64, u64>, String> {
+    let findings = tree.check();
+    if !findings.is_empty() {
+        return Err(format!("{findings:?}"));
+    }
+    let number = |(key, value): (_, _)| Ok((I::key_number(&key)?, I::value_number(&value)?));
+    let forward: Vec<(u64, u64)> = tree.iter().map(number).collect::<Result<_, String>>()?;
+    let mut backward: Vec<(u64, u64)> = tree.iter().rev().map(number).collect::<Result<_, String>>()?;
+    backward.reverse();
+    if forward != backward || !forward.is_sorted_by(|a, b| a.0 < b.0) {
+        return Err(format!("forward {forward:?}, backward {backward:?}"));
+    }
+    if tree.len() != forward.len() as u64 {
+        return Err(format!("a length of {}, but {forward:?}", tree.len()));
+    }
+    for (key, value) in &forward {
+        let got = I::with_key(*key, |key| tree.get(key));
+        if got.as_ref().map(I::value_number) != Some(Ok(*value)) {
+            return Err(format!("key {key} is there with {value}, but get says {:?}", got.is_some()));
+        }
+    }
+    Ok(forward.into_iter().collect())
+}
+
+impl<I: Items> System for Forest<I> {
+    type Op = TreeOp;
+    type State = Contents;
+    type Live = Live<I>;
+
+    fn memory(&self) -> Memory {
+        Memory::new(self.geometry.max_bytes() as usize)
+    }
+
+    fn create(&self, sim: &Sim) -> Result<Live<I>, String> {
+        let region = sim.memory().region();
+        let file = PoolFile::create_in(region, self.geometry, Domain::Adr, sim.clone());
+        self.grow(sim, file.map_err(text)?)
+    }
+
+    fn open(&self, sim: &Sim) -> Result<Option<Live<I>>, String> {
+        open_pool(sim)?.map(|file| self.grow(sim, file)).transpose()
+    }
+
+    fn abandon(&self, live: Live<I>) {
+        drop(live);
+    }
+
+    fn fresh(&self) -> Contents {
+        Contents::new()
+    }
+
+    fn predict(&self, state: &mut Contents, op: &TreeOp) -> String {
+        match op {
+            TreeOp::Create(name) => _ = state.entry((*name).to_owned()).or_default(),
+            TreeOp::Drop(name) => _ = state.remove(*name),
+            _ => {}
+        }
+        let Some(tree) = op.tree().and_then(|name| state.get_mut(name)) else { return String::new() };
+        match *op {
+            TreeOp::Insert(_, key, value) => format!("{:?}", tree.insert(key, value)),
+            TreeOp::InsertNew(_, key, value) => {
+                let old = tree.get(&key).copied();
+                tree.entry(key).or_insert(value);
+                format!("{old:?}")
+            }
+            TreeOp::Update(_, key, value) => {
+                let old = tree.get_mut(&key).map(|old| std::mem::replace(old, value));
+                format!("{old:?}")
+            }
+            TreeOp::Swap(_, key, expected, new) => match tree.get_mut(&key) {
+                Some(value) if *value == expected => {
+                    *value = new;
+                    "swapped".to_owned()
+                }
+                other => format!("{:?}", other.copied()),
+            },
+            TreeOp::Remove(_, key) => format!("{:?}", tree.remove(&key)),
+            TreeOp::Create(_) | TreeOp::Drop(_) | TreeOp::Close => String::new(),
+        }
+    }
+
+    fn apply(&self, live: &mut Live<I>, op: &TreeOp) -> Result<String, String> {
+        match op {
+            TreeOp::Create(name) => self.plant(live, name)?,
+            TreeOp::Drop(name) => {
+                if live.trees.remove(*name).is_some() {
+                    live.pool.drop_tree(name).map_err(text)?;
+                }
+            }
+            TreeOp::Close => self.reopen(live)?,
+            _ => {
+                let tree = op.tree().and_then(|name| live.trees.get(name));
+                return tree.map_or(Ok(String::new()), |tree| work::<I>(tree, op));
+            }
+        }
+        Ok(String::new())
+    }
+
+    fn observe(&self, live: &Live<I>) -> Result<Contents, String> {
+        check_pool(&live.file)?;
+        live.trees.iter().map(|(name, tree)| Ok((name.clone(), read::<I>(tree)?))).collect()
+    }
+}
+
+impl TreeOp {
+    /// The tree that items of are read or written.
+    fn tree(&self) -> Option<&'static str> {
+        match self {
+            Self::Insert(tree, ..)
+            | Self::InsertNew(tree, ..)
+            | Self::Update(tree, ..)
+            | Self::Swap(tree, ..)
+            | Self::Remove(tree, ..) => Some(tree),
+            Self::Create(_) | Self::Drop(_) | Self::Close => None,
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What every tree goes through, in small leaves: each kind of operation and of structure change.
+
+use super::forest::TreeOp::{self, Close, Create, Drop, Insert, InsertNew, Remove, Swap, Update};
+use crate::system::Scenario;
+
+const TREE: &str = "t";
+
+/// Keys in an order that is neither theirs nor the opposite.
+fn shuffled(keys: u64) -> impl Iterator<Item = u64> {
+    (0..keys).map(move |at| at * 7 % keys)
+}
+
+fn inserts(keys: impl Iterator<Item = u64>) -> Vec<TreeOp> {
+    keys.map(|key| Insert(TREE, key, key)).collect()
+}
+
+fn removes(keys: impl Iterator<Item = u64>) -> Vec<TreeOp> {
+    keys.map(|key| Remove(TREE, key)).collect()
+}
+
+fn scenario(name: &'static str, setup: Vec<TreeOp>, ops: Vec<TreeOp>) -> Scenario<TreeOp> {
+    let setup = [Create(TREE)].into_iter().chain(setup).collect();
+    Scenario { name, creation: false, setup, ops, then: life() }
+}
+
+/// What is done to a recovered pool, whatever it holds: every kind of operation, and enough of
+/// them for every kind of structure change.
+pub fn life() -> Vec<TreeOp> {
+    let mut life = vec![Insert(TREE, 3, 103), Remove(TREE, 11), Update(TREE, 5, 105)];
+    life.extend((60..68).map(|key| Insert(TREE, key, key)));
+    life.extend([Swap(TREE, 6, 6, 106), InsertNew(TREE, 2, 102), Close, Insert(TREE, 30, 130)]);
+    life.extend(removes((0..70).step_by(3)));
+    life.extend([Create("u"), Insert("u", 1, 1), Drop("u")]);
+    life.extend(inserts(20..26));
+    life.extend([Drop(TREE), Create(TREE)]);
+    life.extend(inserts(40..48));
+    life
+}
+
+/// The scenarios of trees.
+pub fn tree_scenarios() -> Vec<Scenario<TreeOp>> {
+    let mut all = vec![Scenario {
+        name: "creation",
+        creation: true,
+        setup: vec![Create(TREE)],
+        ops: vec![Insert(TREE, 1, 1), Close, Create("u"), Insert("u", 5, 5), Drop(TREE), Create(TREE)],
+        then: life(),
+    }];
+    all.extend(growth());
+    all.extend(changes());
+    all.extend(shrinking());
+    all
+}
+
+fn growth() -> Vec<Scenario<TreeOp>> {
+    vec![
+        scenario("insert", vec![], inserts(shuffled(8))),
+        scenario("expand", inserts(shuffled(20).take(5)), inserts(shuffled(20).skip(5).take(9))),
+        scenario("split", inserts(shuffled(20).take(16)), inserts(shuffled(20).skip(16).chain(20..28))),
+        scenario("split ascending", inserts(0..14), inserts(14..34)),
+        scenario("split descending", inserts((20..40).rev()), inserts((8..20).rev())),
+    ]
+}
+
+fn changes() -> Vec<Scenario<TreeOp>> {
+    let moves = [13, 14, 15].map(|at| Remove(TREE, at * 7 % 20));
+    let updates = [0, 7, 14, 1, 8, 15, 2, 9, 16, 3].map(|key| Update(TREE, key, 50 + key));
+    vec![
+        scenario(
+            "update",
+            inserts(shuffled(12)),
+            (0..12)
+                .map(|key| Update(TREE, key, 50 + key))
+                .chain([Swap(TREE, 7, 0, 1), Swap(TREE, 7, 57, 1), Insert(TREE, 3, 4)])
+                .chain([InsertNew(TREE, 7, 2), InsertNew(TREE, 63, 2), Update(TREE, 62, 1)])
+                .collect(),
+        ),
+        scenario(
+            "move",
+            inserts(shuffled(20).take(16)),
+            moves.into_iter().chain(updates).chain(inserts(50..52)).collect(),
+        ),
+        scenario(
+            "close",
+            inserts(shuffled(20)),
+            vec![Close, Update(TREE, 4, 5), Close, Remove(TREE, 4), Insert(TREE, 40, 1), Close],
+        ),
+    ]
+}
+
+fn shrinking() -> Vec<Scenario<TreeOp>> {
+    vec![
+        scenario("delete", inserts(shuffled(20)), removes(shuffled(20))),
+        scenario("delete ascending", inserts(0..40), removes(0..40)),
+        scenario("delete descending", inserts(shuffled(20).chain(20..40)), removes((0..40).rev())),
+        // So many leaves that freed subnodes are used again at once.
+        scenario(
+            "reuse",
+            inserts(0..200),
+            removes((60..90).chain([6, 7, 8, 9, 10, 11]))
+                .into_iter()
+                .chain(inserts((200..230).chain([6, 7, 60, 61])))
+                .chain(removes(216..230))
+                .chain(inserts(230..260))
+                .collect(),
+        ),
+        scenario(
+            "drop",
+            inserts(0..30),
+            vec![
+                Create("u"),
+                Insert("u", 1, 1),
+                Drop(TREE),
+                Create("v"),
+                Insert("v", 1, 2),
+                Insert("u", 2, 2),
+                Close,
+                Create(TREE),
+                Insert(TREE, 1, 1),
+                Drop("v"),
+                Drop("u"),
+            ],
+        ),
+    ]
+}
