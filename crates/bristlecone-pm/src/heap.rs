@@ -48,7 +48,7 @@ struct Slots {
 impl Slots {
     fn new(id: u32, offset: u64, slots: usize) -> Self {
         let bitmap: Box<[AtomicU64]> = (0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        if slots % 64 != 0 {
+        if !slots.is_multiple_of(64) {
             // Bits beyond the last slot are taken for ever, and not counted.
             bitmap[slots / 64].store(u64::MAX << (slots % 64), std::sync::atomic::Ordering::Relaxed);
         }
@@ -225,7 +225,7 @@ impl<M: Medium> Heap<M> {
         let slots = chunks.all.range(..=offset).next_back()?.1;
         let within = offset - slots.offset;
         let slot = (within / u64::from(self.slot_bytes)) as usize;
-        let fits = within % u64::from(self.slot_bytes) == 0 && slot < self.slots_per_chunk();
+        let fits = within.is_multiple_of(u64::from(self.slot_bytes)) && slot < self.slots_per_chunk();
         fits.then(|| (Arc::clone(slots), slot))
     }
 

@@ -149,7 +149,7 @@ impl Region {
                 Err(error) => Err(full_or(error, offset + bytes)),
             };
         }
-        let huge = bytes % HUGE_BYTES == 0 && offset % HUGE_BYTES == 0;
+        let huge = bytes.is_multiple_of(HUGE_BYTES) && offset.is_multiple_of(HUGE_BYTES);
         // One page first: a range of nothing but holes does not collapse.
         self.populate_write(offset, 4096)?;
         if !(huge && self.advise(offset, bytes, MADV_COLLAPSE).is_ok()) {

@@ -156,7 +156,7 @@ impl<M: Medium> Records<M> {
         let broken = || Error::corrupted("a reference to no record", format!("{:?} {offset:#x}", self.kind));
         let info = self.pool.chunk_counts().1 * self.pool.chunk_bytes();
         let first = self.pool.chunk_offset(0);
-        if offset % 8 != 0 || offset < first || offset >= first + info {
+        if !offset.is_multiple_of(8) || offset < first || offset >= first + info {
             return Err(broken());
         }
         let len = self.pool.words(offset, 1)[0].load(self.pool.medium()) as u32 as usize;

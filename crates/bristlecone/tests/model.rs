@@ -70,7 +70,7 @@ where
         let value = || (self.value_ref)(&new);
         let present = model.get(&own).cloned();
         match noise.below(10) {
-            roll if roll < inserts && round % 2 == 0 => {
+            roll if roll < inserts && round.is_multiple_of(2) => {
                 assert_eq!(tree.insert(key(), value()).unwrap(), model.insert(own.clone(), new.clone()));
             }
             roll if roll < inserts => {
@@ -86,7 +86,7 @@ where
             }
             8 => {
                 let wrong = (self.value)(noise.next());
-                let expected = present.clone().filter(|_| round % 2 == 0).unwrap_or(wrong);
+                let expected = present.clone().filter(|_| round.is_multiple_of(2)).unwrap_or(wrong);
                 let swapped = tree.compare_and_swap(key(), (self.value_ref)(&expected), value()).unwrap();
                 if present.as_ref() == Some(&expected) {
                     assert_eq!(swapped, Ok(()));

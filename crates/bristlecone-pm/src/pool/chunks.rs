@@ -130,7 +130,7 @@ impl<M: Medium> PoolFile<M> {
         let share = taken.len().div_ceil(threads).max(1);
         let populated = std::thread::scope(|scope| {
             let workers: Vec<_> = taken.chunks(share).map(|ids| scope.spawn(move || populate(ids))).collect();
-            workers.into_iter().map(|worker| worker.join().unwrap_or(Ok(()))).collect::<Result<()>>()
+            workers.into_iter().try_for_each(|worker| worker.join().unwrap_or(Ok(())))
         });
         self.lock_chunks().free.extend(taken.into_iter().rev());
         result.and(populated)

@@ -313,7 +313,7 @@ impl<M: Medium> PoolFile<M> {
     #[inline(always)]
     pub fn at<T: Persistent>(&self, offset: u64) -> &T {
         let fits = offset <= self.region.reserved() - size_of::<T>() as u64;
-        assert!(fits && offset % align_of::<T>() as u64 == 0, "an offset outside the pool");
+        assert!(fits && offset.is_multiple_of(align_of::<T>() as u64), "an offset outside the pool");
         // SAFETY: the range lies in the mapping and is aligned (asserted; the base is aligned to
         // 2 MiB); a `Persistent` type consists of atomics, for which any bytes are valid and
         // concurrent change is allowed. The mapping lives as long as `self`.
@@ -325,7 +325,7 @@ impl<M: Medium> PoolFile<M> {
     pub fn words(&self, offset: u64, words: usize) -> &[Word] {
         let fits = (words as u64 * 8) <= self.region.reserved()
             && offset <= self.region.reserved() - words as u64 * 8;
-        assert!(fits && offset % 8 == 0, "an offset outside the pool");
+        assert!(fits && offset.is_multiple_of(8), "an offset outside the pool");
         // SAFETY: as in `at`.
         unsafe { std::slice::from_raw_parts(self.region.base().wrapping_add(offset as usize).cast(), words) }
     }

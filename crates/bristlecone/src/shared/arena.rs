@@ -49,7 +49,7 @@ impl<T: Zeroed> Arena<T> {
     ///
     /// If there is no address space left.
     pub fn new(bytes_each: usize) -> Self {
-        assert!(bytes_each >= size_of::<T>() && bytes_each % align_of::<T>() == 0);
+        assert!(bytes_each >= size_of::<T>() && bytes_each.is_multiple_of(align_of::<T>()));
         let mut reserved = RESERVED_BYTES;
         let whole = loop {
             // SAFETY: a new mapping at an address of the kernel's choice disturbs nobody.

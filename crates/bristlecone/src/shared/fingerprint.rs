@@ -44,7 +44,7 @@ fn gather(tops: u64) -> u64 {
 #[cfg(any(test, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 fn probe_portable(words: [u64; 2], tag: u8) -> u64 {
     words.iter().rev().fold(0, |mask, &word| {
-        let differ = word ^ 0x0101_0101_0101_0101 * u64::from(tag);
+        let differ = word ^ (0x0101_0101_0101_0101 * u64::from(tag));
         // A byte is zero if neither its low bits nor its top bit is set.
         let low = (differ & 0x7f7f_7f7f_7f7f_7f7f) + 0x7f7f_7f7f_7f7f_7f7f;
         mask << 8 | gather(!(low | differ) & 0x8080_8080_8080_8080)

@@ -1,9 +1,8 @@
 //! Asking for a line before it is needed.
 
-/// Fetches the line of `value` into all cache levels. Only a hint: it cannot fail.
+/// Fetches the line of an address into all cache levels. Only a hint: it cannot fail.
 #[inline(always)]
-pub fn prefetch<T>(value: &T) {
-    let pointer = std::ptr::from_ref(value);
+pub fn prefetch<T>(pointer: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch reads nothing that the program can observe, at any address.
     unsafe {

@@ -108,6 +108,8 @@ impl<K: KeyForm> Inner<K> {
                 return Err(Stale);
             }
             let child = self.nodes.get(next);
+            // Header, keys and children are read one after the other, but can be fetched at once.
+            self.nodes.prefetch(next);
             let version = child.lock.read().ok_or(Stale)?;
             if !node.lock.validate(seen) {
                 return Err(Stale);

@@ -4,7 +4,10 @@
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use bristlecone_pm::LINE_BYTES;
+
 use crate::shared::arena::{Arena, Zeroed};
+use crate::shared::prefetch;
 use crate::shared::version_lock::VersionLock;
 
 /// No node.
@@ -58,6 +61,15 @@ impl Nodes {
     #[inline(always)]
     pub fn get(&self, id: u32) -> NodeRef<'_> {
         NodeRef { id, node: self.arena.get(id), capacity: self.capacity, arena: PhantomData }
+    }
+
+    /// Fetches every line of a node.
+    #[inline(always)]
+    pub fn prefetch(&self, id: u32) {
+        let start = std::ptr::from_ref(self.arena.get(id)).cast::<u8>();
+        for line in (0..HEADER_BYTES + ENTRY_BYTES * self.capacity).step_by(LINE_BYTES) {
+            prefetch(start.wrapping_add(line));
+        }
     }
 
     /// A node that nobody else knows, unlocked and without entries.

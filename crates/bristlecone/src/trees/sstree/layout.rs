@@ -56,7 +56,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Header, fingerprints) == 16);
     assert!(std::mem::offset_of!(Slot, value) == 8);
     // A slot never straddles two lines, and a header lies in one.
-    assert!(LINE_BYTES % SLOT_BYTES == 0 && HEADER_BYTES % SLOT_BYTES == 0);
+    assert!(LINE_BYTES.is_multiple_of(SLOT_BYTES) && HEADER_BYTES.is_multiple_of(SLOT_BYTES));
     assert!(HEADER_BYTES < LINE_BYTES);
     assert!(LEAF_SLOTS_MAX <= 63);
 };
@@ -92,7 +92,7 @@ impl Shape {
 
     /// Whether the line of slot `slot` ends behind it.
     pub fn ends_line(self, slot: usize) -> bool {
-        (HEADER_BYTES + (slot + 1) * SLOT_BYTES) % LINE_BYTES == 0
+        (HEADER_BYTES + (slot + 1) * SLOT_BYTES).is_multiple_of(LINE_BYTES)
     }
 
     /// The slots that lie in the same line as slot `slot`, as bits of one subnode.

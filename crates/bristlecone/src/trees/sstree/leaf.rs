@@ -132,7 +132,8 @@ impl Leaf {
     /// Locks the leaf if it is still the one that was read at `version`.
     #[inline(always)]
     pub fn lock_at(&self, version: Version) -> Option<Locked<'_>> {
-        self.lock.upgrade(version).then_some(Locked { leaf: self, obsolete: false })
+        // Lazily: a guard that is made is a guard that unlocks.
+        self.lock.upgrade(version).then(|| Locked { leaf: self, obsolete: false })
     }
 }
 

@@ -141,7 +141,7 @@ impl SsTreeOptions {
             ([128, 192, 256].contains(&self.subnode_bytes), "subnode_bytes must be 128, 192 or 256"),
             ((1..=4).contains(&self.max_subnodes), "max_subnodes must be 1 to 4"),
             (
-                (256..=4096).contains(&self.inner_bytes) && self.inner_bytes % 64 == 0,
+                (256..=4096).contains(&self.inner_bytes) && self.inner_bytes.is_multiple_of(64),
                 "inner_bytes must be 256 to 4096, a multiple of 64",
             ),
             (self.move_items < 2, "move_items must be 0 or 1"),

@@ -49,7 +49,7 @@ impl Census {
         let chunk = self.ranges.partition_point(|range| range.offset <= offset).checked_sub(1)?;
         let within = offset - self.ranges[chunk].offset;
         let slot = (within / self.subnode_bytes) as usize;
-        let fits = within % self.subnode_bytes == 0 && slot < self.ranges[chunk].slots;
+        let fits = within.is_multiple_of(self.subnode_bytes) && slot < self.ranges[chunk].slots;
         fits.then(|| (&self.named[chunk][slot / 64], 1 << (slot % 64)))
     }
 

@@ -35,13 +35,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
                     self.inner.seek(key, &guard, version_of)
                 }
             };
-            if let Some(ahead) = self.inner.ahead(cursor, AHEAD) {
-                prefetch(self.leaves.get(ahead));
+            for places in 1..=AHEAD {
+                if let Some(ahead) = self.inner.ahead(cursor, places) {
+                    prefetch(self.leaves.get(ahead));
+                }
             }
-            if let Some(next) = self.inner.ahead(cursor, 1) {
-                self.prefetch_leaf(self.leaves.get(next));
-            }
-            if !self.collect(self.leaves.get(leaf), version, (from, Bound::Unbounded), into) {
+            let next = self.inner.ahead(cursor, 1);
+            if !self.collect(self.leaves.get(leaf), version, (from, Bound::Unbounded), next, into) {
                 continue;
             }
             into.cursor = Some(cursor);
@@ -76,7 +76,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
                 (_, Bound::Unbounded) => self.inner.find_before(None, &guard, |leaf| self.version_of(leaf)),
             };
             let from = if inclusive { to } else { Bound::Unbounded };
-            if !self.collect(self.leaves.get(leaf), version, (from, to), into) {
+            if !self.collect(self.leaves.get(leaf), version, (from, to), None, into) {
                 into.fence = fence;
                 continue;
             }
@@ -88,17 +88,23 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    /// Collects what is wanted of a leaf, sorted. `false`: it changed meanwhile.
+    /// Collects what is wanted of a leaf, sorted, while the lines of the `next` one are on their
+    /// way. `false`: the leaf changed meanwhile.
     fn collect(
         &self,
         leaf: &Leaf,
         version: Version,
         (from, to): (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
+        next: Option<u32>,
         into: &mut Batch<K, V>,
     ) -> bool {
         let guards = (K::pin(), V::pin());
         let mut words = [(0, 0); LEAF_SLOTS_MAX];
+        self.prefetch_leaf(leaf);
         let Some(len) = self.snapshot(leaf, version, &mut words) else { return false };
+        if let Some(next) = next {
+            self.prefetch_leaf(self.leaves.get(next));
+        }
         let words = &mut words[..len];
         let key_of = |words: &(u64, u64)| K::read(&self.keys, words.0, &guards.0);
         words.sort_unstable_by(|a, b| key_of(a).cmp(&key_of(b)));

@@ -120,9 +120,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         }
         let medium = self.medium();
         let head = self.header(subnodes[0]);
-        let durable = medium.fence(flushed, "sstree split.1");
+        let Durable { .. } = medium.fence(flushed, "sstree split.1");
         let next = if count > 1 { subnodes[1] } else { END };
-        head.next.publish(medium, next, &durable, "sstree split.2");
+        // Split 2: the head's own line was not flushed yet; relies on its order.
+        let ordered = medium.ordered_within_line();
+        head.next.publish(medium, next, &ordered, "sstree split.2");
         let durable = medium.persist(head, "sstree split.2");
 
         let id = self.leaves.alloc();

@@ -1,0 +1,183 @@
+//! Many threads on one tree: every value written is unique, so what a thread reads tells whose
+//! write it saw, and histories can be checked key by key.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+
+use bristlecone::{Key, Tree, Value};
+use common::{Noise, Scratch};
+
+const THREADS: u64 = 4;
+
+/// Each thread owns every `THREADS`-th key and knows what it holds; all of them read, scan and
+/// fight over the leaves that the keys share.
+fn owners<K: Key, V: Value>(
+    keys: u64,
+    rounds: u64,
+    options: &[(&str, u64)],
+    key: fn(u64) -> K::Owned,
+    value: fn(u64) -> V::Owned,
+    key_ref: for<'a> fn(&'a K::Owned) -> K::Ref<'a>,
+    value_ref: for<'a> fn(&'a V::Owned) -> V::Ref<'a>,
+) where
+    K::Owned: Ord,
+    V::Owned: PartialEq,
+{
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let mut tree_options = pool.tree_options("t");
+    for &(name, value) in options {
+        tree_options = tree_options.option(name, value).unwrap();
+    }
+    let tree: Tree<K, V> = tree_options.create().unwrap();
+    drop(tree_options);
+    let work = |thread: u64| {
+        let mut noise = Noise(thread + 1);
+        let mut mine: BTreeMap<K::Owned, V::Owned> = BTreeMap::new();
+        for round in 0..rounds {
+            let own = key(noise.below(keys / THREADS) * THREADS + thread);
+            // Filling and emptying by turns makes leaves split, shrink and go.
+            let inserts = if (round * 6 / rounds).is_multiple_of(2) { 8 } else { 2 };
+            let fresh = value(thread << 40 | round);
+            match noise.below(10) {
+                roll if roll < inserts => {
+                    let old = tree.insert(key_ref(&own), value_ref(&fresh)).unwrap();
+                    assert!(old == mine.insert(own.clone(), fresh));
+                }
+                roll if roll < 9 => assert!(tree.remove(key_ref(&own)).unwrap() == mine.remove(&own)),
+                _ => {
+                    let mut last = None;
+                    for (key, _) in tree.range(key_ref(&own)..).take(50) {
+                        assert!(last.is_none_or(|last| last < key), "out of order, or twice");
+                        last = Some(key);
+                    }
+                    assert!(tree.iter().rev().take(50).is_sorted_by(|a, b| a.0 > b.0));
+                }
+            }
+            assert!(tree.get(key_ref(&own)) == mine.get(&own).cloned());
+        }
+        mine
+    };
+    let mut all = BTreeMap::new();
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || work(thread))).collect();
+        workers.into_iter().for_each(|worker| all.extend(worker.join().unwrap()));
+    });
+    assert_eq!(tree.check(), []);
+    let contents: Vec<_> = tree.iter().collect();
+    assert!(contents.iter().map(|(k, v)| (k, v)).eq(all.iter()));
+    drop(tree);
+    pool.simulate_crash();
+    let pool = scratch.open();
+    let tree: Tree<K, V> = pool.tree("t").unwrap();
+    assert_eq!(tree.check(), []);
+    assert!(tree.iter().eq(contents));
+}
+
+#[test]
+fn owners_of_words() {
+    for options in [&[][..], &[("subnode_bytes", 128), ("max_subnodes", 2), ("inner_bytes", 256)]] {
+        owners::<u64, u64>(20_000, 150_000, options, |n| n, |n| n, |k| *k, |v| *v);
+        owners::<u64, u64>(200, 100_000, options, |n| n, |n| n, |k| *k, |v| *v);
+    }
+}
+
+#[test]
+fn owners_of_strings() {
+    let key = |n: u64| format!("shared/prefix/{n:06}");
+    let value = |n: u64| vec![n as u8; n as usize % 90];
+    let options = &[("subnode_bytes", 128), ("inner_bytes", 256)];
+    owners::<&str, &[u8]>(8000, 40_000, options, key, value, |k| k, |v| v);
+}
+
+/// A counter per key that only compare-and-swap moves: no step may be lost or seen twice, and no
+/// reader may see one go back.
+#[test]
+fn swaps_are_linearizable() {
+    const KEYS: u64 = 64;
+    const STEPS: u64 = 20_000;
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let tree = pool.tree::<u64, u64>("t").unwrap();
+    for key in 0..KEYS {
+        tree.insert_new(key, 0).unwrap();
+    }
+    let done = AtomicBool::new(false);
+    let taken = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut seen = [0; KEYS as usize];
+            while !done.load(SeqCst) {
+                for (key, value) in tree.iter() {
+                    assert!(value >= seen[key as usize], "a counter went back");
+                    seen[key as usize] = value;
+                }
+            }
+        });
+        let workers: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let (tree, taken) = (&tree, &taken);
+                scope.spawn(move || {
+                    let mut noise = Noise(thread + 9);
+                    for _ in 0..STEPS {
+                        let key = noise.below(KEYS);
+                        let value = tree.get(key).unwrap();
+                        if tree.compare_and_swap(key, value, value + 1).unwrap().is_ok() {
+                            taken.fetch_add(1, Relaxed);
+                        }
+                    }
+                })
+            })
+            .collect();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        done.store(true, SeqCst);
+        reader.join().unwrap();
+    });
+    assert_eq!(tree.iter().map(|(_, value)| value).sum::<u64>(), taken.into_inner());
+}
+
+/// Keys that are there throughout are in every scan, whatever comes and goes around them.
+#[test]
+fn scans_miss_nothing_that_stays() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let tree = pool.tree_options("t").option("subnode_bytes", 128).unwrap();
+    let tree = tree.option("inner_bytes", 256).unwrap().create::<u64, u64>().unwrap();
+    let stay = 2000;
+    for i in 0..stay {
+        tree.insert(i * 10, i).unwrap();
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let churn: Vec<_> = (1..THREADS)
+            .map(|thread| {
+                let tree = &tree;
+                scope.spawn(move || {
+                    for round in 0..6 {
+                        for i in 0..stay {
+                            let key = i * 10 + thread * 3 - round % 2;
+                            tree.insert(key, key).unwrap();
+                        }
+                        for i in 0..stay {
+                            tree.remove(i * 10 + thread * 3 - round % 2).unwrap();
+                        }
+                    }
+                })
+            })
+            .collect();
+        let scan = scope.spawn(|| {
+            while !done.load(SeqCst) {
+                let forward = tree.iter().map(|(key, _)| key).filter(|key| key % 10 == 0);
+                assert!(forward.eq((0..stay).map(|i| i * 10)));
+                let backward = tree.iter().rev().map(|(key, _)| key).filter(|key| key % 10 == 0);
+                assert!(backward.eq((0..stay).rev().map(|i| i * 10)));
+            }
+        });
+        churn.into_iter().for_each(|worker| worker.join().unwrap());
+        done.store(true, SeqCst);
+        scan.join().unwrap();
+    });
+    assert_eq!(tree.check(), []);
+}
