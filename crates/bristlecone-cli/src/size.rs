@@ -28,7 +28,7 @@ pub fn show(bytes: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     match units.iter().find(|(_, power)| bytes >= 1 << power) {
         None => format!("{bytes} B"),
-        Some((unit, power)) if bytes % (1 << power) == 0 => format!("{} {unit}", bytes >> power),
+        Some((unit, power)) if bytes.is_multiple_of(1 << power) => format!("{} {unit}", bytes >> power),
         Some((unit, power)) => format!("{:.1} {unit}", bytes as f64 / (1u64 << power) as f64),
     }
 }

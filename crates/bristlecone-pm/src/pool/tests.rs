@@ -49,7 +49,7 @@ fn trees_and_chunks_are_there_again() {
     drop(pool);
     let pool = scratch.open().unwrap();
     assert!(!pool.info().was_clean);
-    assert_eq!(pool.trees().unwrap(), [tree.clone()]);
+    assert_eq!(pool.trees().unwrap(), std::slice::from_ref(&tree));
     assert_eq!(pool.chunks_of(tree.id), [chunk]);
     pool.close().unwrap();
     drop(pool);
@@ -120,7 +120,9 @@ fn every_flipped_header_bit_is_an_error_or_harmless() {
             }
             std::fs::write(&scratch.0, &broken[..]).unwrap();
             match scratch.open() {
-                Ok(pool) => assert_eq!(pool.trees().unwrap(), [tree.clone()], "byte {byte} bit {bit}"),
+                Ok(pool) => {
+                    assert_eq!(pool.trees().unwrap(), std::slice::from_ref(&tree), "byte {byte} bit {bit}")
+                }
                 Err(Error::Corrupted { .. } | Error::Newer { .. } | Error::NotAPool { .. }) => {}
                 Err(error) => panic!("byte {byte} bit {bit}: {error}"),
             }

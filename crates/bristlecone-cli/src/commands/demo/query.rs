@@ -31,7 +31,7 @@ pub fn show(output: &mut Output, tree: &Files, directory: &Path, entries: &[Entr
         (count, total) = (count + 1, total + size);
         if largest.len() < SHOWN || size > largest[SHOWN - 1].0 {
             largest.push((size, path));
-            largest.sort_by(|a, b| b.0.cmp(&a.0));
+            largest.sort_by_key(|entry| std::cmp::Reverse(entry.0));
             largest.truncate(SHOWN);
         }
     }

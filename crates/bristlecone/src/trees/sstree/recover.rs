@@ -223,10 +223,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
             range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
         }
         self.leaves.get(id).set_fingerprints(tags[0]);
-        for at in 1..view.count {
-            let delegated = &self.header(view.subnodes[at - 1]).fingerprints;
-            if delegated.load(medium) != tags[at] {
-                delegated.store(medium, tags[at]);
+        for (&subnode, &successor) in view.subnodes[..view.count - 1].iter().zip(&tags[1..]) {
+            let delegated = &self.header(subnode).fingerprints;
+            if delegated.load(medium) != successor {
+                delegated.store(medium, successor);
             }
         }
         let Some((low, high)) = range else {
