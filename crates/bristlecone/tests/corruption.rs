@@ -1,0 +1,114 @@
+//! Damaged pools: opening and reading answer with an error or with data, in bounded time, and
+//! never panic.
+
+mod common;
+
+use bristlecone::{Error, Pool, Result};
+use common::{Noise, Scratch};
+
+/// A pool with two trees; its bytes up to the end of its last chunk.
+fn healthy(scratch: &Scratch) -> Vec<u8> {
+    let pool = scratch.options().max_bytes(64 << 20).open(&scratch.0).unwrap();
+    let words = pool.tree::<u64, u64>("words").unwrap();
+    let texts = pool.tree::<&str, &[u8]>("texts").unwrap();
+    for i in 0..3000_u64 {
+        words.insert(i.wrapping_mul(0x9e37_79b9_7f4a_7c15), i).unwrap();
+        texts.insert(&format!("key {i}"), &vec![7; i as usize % 50]).unwrap();
+    }
+    drop((words, texts, pool));
+    std::fs::read(&scratch.0).unwrap()
+}
+
+/// Opens everything, reads everything, checks everything.
+fn visit(scratch: &Scratch) -> Result<()> {
+    let pool = Pool::options().recovery_threads(2).open(&scratch.0)?;
+    pool.check();
+    let words = pool.tree_options("words").open::<u64, u64>()?;
+    let texts = pool.tree_options("texts").open::<&str, &[u8]>()?;
+    let seen = words.iter().count() + texts.iter().count() + texts.iter().rev().count();
+    assert!(seen < 50_000, "{seen} items of 9000");
+    for i in 0..50_u64 {
+        let _ = (words.get(i), texts.get(&format!("key {i}")));
+    }
+    if texts.check().is_empty() && words.check().is_empty() {
+        texts.insert("new", b"life goes on")?;
+        assert_eq!(texts.get("new"), Some(b"life goes on".to_vec()));
+    }
+    Ok(())
+}
+
+/// Visits a damaged pool; only an error of a known kind may come of it.
+fn survives(scratch: &Scratch, bytes: &[u8], what: &str) {
+    std::fs::write(&scratch.0, bytes).unwrap();
+    match visit(scratch) {
+        Ok(())
+        | Err(
+            Error::Corrupted { .. }
+            | Error::Newer { .. }
+            | Error::NotAPool { .. }
+            | Error::NoSuchTree { .. }
+            | Error::Mismatch { .. },
+        ) => {}
+        Err(error) => panic!("{what}: {error}"),
+    }
+}
+
+/// Where a pool of this size has something: header, and the slots in use of each chunk.
+fn occupied(bytes: &[u8]) -> Vec<usize> {
+    (0..bytes.len()).step_by(8).filter(|&at| bytes[at..at + 8] != [0; 8]).collect()
+}
+
+#[test]
+fn every_kind_of_damage_is_survived() {
+    let scratch = Scratch::new();
+    let whole = healthy(&scratch);
+    let places = occupied(&whole);
+    let mut noise = Noise(17);
+    for round in 0..400_u64 {
+        let mut bytes = whole.clone();
+        for _ in 0..=noise.below(3) {
+            let at = places[noise.below(places.len() as u64) as usize];
+            match round % 6 {
+                0 => bytes[at] ^= 1 << noise.below(8),
+                1 => bytes[at..at + 8].fill(0),
+                2 => bytes[at..at + 8].copy_from_slice(&noise.next().to_le_bytes()),
+                3 => bytes[at..at + 8].fill(0xff),
+                4 => {
+                    let other = places[noise.below(places.len() as u64) as usize];
+                    let (line, target) = (at / 64 * 64, other / 64 * 64);
+                    bytes.copy_within(line..line + 64, target);
+                }
+                _ => {
+                    let page = at / 4096 * 4096;
+                    bytes[page..page + 4096].fill_with(|| noise.next() as u8);
+                }
+            }
+        }
+        survives(&scratch, &bytes, &format!("round {round}"));
+    }
+}
+
+#[test]
+fn every_word_of_a_leaf_may_be_anything() {
+    let scratch = Scratch::new();
+    let whole = healthy(&scratch);
+    let first = (2 << 20..whole.len()).step_by(256).find(|&at| whole[at..at + 8] == [0xff; 8]).unwrap();
+    for word in (first..first + 64).step_by(8) {
+        for value in [0, 1, 8, u64::MAX, u64::MAX - 1, first as u64, first as u64 + 8, 1 << 47, 2 << 20] {
+            let mut bytes = whole.clone();
+            bytes[word..word + 8].copy_from_slice(&value.to_le_bytes());
+            survives(&scratch, &bytes, &format!("word {word:#x} = {value:#x}"));
+        }
+    }
+}
+
+#[test]
+fn truncation_anywhere_is_an_error() {
+    let scratch = Scratch::new();
+    let whole = healthy(&scratch);
+    for len in (0..whole.len()).step_by(300_007) {
+        std::fs::write(&scratch.0, &whole[..len]).unwrap();
+        let error = visit(&scratch).unwrap_err();
+        assert!(matches!(error, Error::Corrupted { .. } | Error::NotAPool { .. }), "{len}: {error}");
+    }
+}

@@ -1,0 +1,96 @@
+//! A pool that is full: an error, and nothing else changes; removals make room again.
+
+mod common;
+
+use bristlecone::{Error, Pool, Tree};
+use common::{Noise, Scratch};
+
+const POOL_BYTES: u64 = 12 << 20;
+
+fn small() -> (Scratch, Pool) {
+    let scratch = Scratch::new();
+    let pool = scratch.options().max_bytes(POOL_BYTES).open(&scratch.0).unwrap();
+    (scratch, pool)
+}
+
+/// Inserts until the pool is full; how many keys went in.
+fn fill(tree: &Tree<u64, u64>, key: impl Fn(u64) -> u64) -> u64 {
+    for i in 0.. {
+        match tree.insert(key(i), i) {
+            Ok(old) => assert_eq!(old, None),
+            Err(Error::PoolFull { .. }) => return i,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    unreachable!("pools are finite")
+}
+
+#[test]
+fn everything_acknowledged_stays_and_removals_make_room() {
+    let (scratch, pool) = small();
+    let tree = pool.tree::<u64, u64>("t").unwrap();
+    let key = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let filled = fill(&tree, key);
+    assert!(filled > 300_000, "{filled} keys in {POOL_BYTES} bytes");
+    assert_eq!((tree.len(), tree.check()), (filled, vec![]));
+    for i in 0..filled {
+        assert_eq!(tree.get(key(i)), Some(i));
+        assert_eq!(tree.update(key(i), i + 1).unwrap(), Some(i), "updates in place go on");
+    }
+    for i in 0..filled {
+        assert_eq!(tree.remove(key(i)).unwrap(), Some(i + 1));
+    }
+    assert_eq!(tree.check(), []);
+    let info = pool.info();
+    assert!(info.chunks_free + 2 >= info.chunks, "{} of {} chunks are free", info.chunks_free, info.chunks);
+    let again = fill(&tree, |i| key(i).rotate_left(7));
+    assert!(again * 10 > filled * 9, "{again} keys fit after {filled}");
+    drop(tree);
+    pool.simulate_crash();
+    let tree = scratch.open().tree::<u64, u64>("t").unwrap();
+    assert_eq!((tree.len(), tree.check()), (again, vec![]));
+}
+
+#[test]
+fn records_that_do_not_fit_leave_no_trace() {
+    let (scratch, pool) = small();
+    let tree = pool.tree::<&str, &[u8]>("t").unwrap();
+    let mut noise = Noise(3);
+    let mut held = std::collections::BTreeMap::new();
+    let mut refused = 0;
+    for round in 0..20_000_u64 {
+        let key = format!("key {:05}", noise.below(4000));
+        let value = vec![round as u8; [10, 100, 4000, 60_000][noise.below(4) as usize]];
+        if noise.below(8) == 0 {
+            assert_eq!(tree.remove(&key).unwrap(), held.remove(&key));
+            continue;
+        }
+        match tree.insert(&key, &value) {
+            Ok(old) => assert_eq!(old, held.insert(key, value)),
+            Err(Error::PoolFull { .. }) => {
+                refused += 1;
+                assert_eq!(tree.get(&key), held.get(&key).cloned());
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(refused > 100, "the pool was full {refused} times only");
+    assert_eq!(tree.check(), []);
+    drop((tree, pool));
+    let tree = scratch.open().tree::<&str, &[u8]>("t").unwrap();
+    assert_eq!(tree.check(), []);
+    assert!(tree.iter().eq(held));
+}
+
+#[test]
+fn dropping_a_tree_gives_everything_back() {
+    let (_scratch, pool) = small();
+    for round in 0..5 {
+        let tree = pool.tree::<u64, u64>("t").unwrap();
+        let filled = fill(&tree, |i| i);
+        assert!(filled > 300_000, "{filled} keys in round {round}");
+        drop(tree);
+        pool.drop_tree("t").unwrap();
+        assert_eq!(pool.info().chunks, pool.info().chunks_free);
+    }
+}

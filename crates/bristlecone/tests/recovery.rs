@@ -1,0 +1,59 @@
+//! Opening again: the same tree with any number of threads, however often opening is cut short.
+
+mod common;
+
+use bristlecone::Tree;
+use common::{Noise, Scratch};
+
+#[test]
+fn any_number_of_threads_finds_the_same_tree() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let words = pool.tree::<u64, u64>("words").unwrap();
+    let texts = pool.tree::<&str, &[u8]>("texts").unwrap();
+    let mut noise = Noise(11);
+    for round in 0..200_000_u64 {
+        let key = noise.below(100_000);
+        if round % 4 == 3 {
+            words.remove(key).unwrap();
+        } else {
+            words.insert(key, round).unwrap();
+        }
+        if round % 8 == 0 {
+            texts.insert(&format!("a/long/prefix/{key}"), &round.to_le_bytes()).unwrap();
+        }
+    }
+    let contents = (words.iter().collect::<Vec<_>>(), texts.iter().collect::<Vec<_>>());
+    let first = (words.stats().leaves, texts.stats().leaves);
+    drop((words, texts));
+    pool.simulate_crash();
+    for threads in [1, 2, 3, 8] {
+        let pool = scratch.options().recovery_threads(threads).open(&scratch.0).unwrap();
+        assert!(!pool.info().was_clean);
+        let words: Tree<u64, u64> = pool.tree("words").unwrap();
+        let texts: Tree<&str, &[u8]> = pool.tree("texts").unwrap();
+        assert_eq!((words.check(), texts.check()), (vec![], vec![]));
+        assert!(words.iter().eq(contents.0.iter().copied()));
+        assert!(texts.iter().eq(contents.1.iter().cloned()));
+        assert_eq!((words.stats().leaves, texts.stats().leaves), first);
+        drop((words, texts));
+        pool.simulate_crash();
+    }
+}
+
+#[test]
+fn a_clean_close_is_seen_and_a_crash_too() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    pool.tree::<u64, u64>("t").unwrap().insert(1, 2).unwrap();
+    pool.close().unwrap();
+    let pool = scratch.open();
+    assert!(pool.info().was_clean);
+    pool.simulate_crash();
+    let pool = scratch.open();
+    assert!(!pool.info().was_clean);
+    drop(pool);
+    let pool = scratch.open();
+    assert!(pool.info().was_clean, "dropping the last handle closes");
+    assert_eq!(pool.tree::<u64, u64>("t").unwrap().get(1), Some(2));
+}
