@@ -58,6 +58,12 @@ pub trait Medium: Send + Sync + 'static {
     /// Keeps the order of this thread's stores to one line where the hardware would not.
     fn order_line(&self);
 
+    /// Bytes are about to be read as a slice, past the medium. Only a simulator needs to know.
+    #[inline(always)]
+    fn about_to_read(&self, start: *const u8, bytes: usize) {
+        let _ = (start, bytes);
+    }
+
     /// Whether durability was ever refused by the system (a failed `msync`): nothing written
     /// since may be acknowledged.
     fn failed(&self) -> bool {

@@ -113,6 +113,7 @@ impl<M: Medium> Records<M> {
         let header = &self.pool.words(offset, 1)[0];
         let len = header.load(medium) as u32 as usize;
         let cells = self.pool.words(offset + HEADER_BYTES as u64, len.div_ceil(8));
+        medium.about_to_read(cells.as_ptr().cast(), len);
         // SAFETY: the words lie in the mapping. A record is published after its last store and not
         // written again before its slot is freed, which the guard holds off; so nobody changes
         // these bytes while the slice lives.

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::cache::{Cache, Mode};
+use crate::lines::Lines;
 use crate::met::Met;
 use crate::points::{Allowed, walk};
 use crate::report::{Crash, Failure, Report};
@@ -15,7 +16,8 @@ use crate::trace::Event;
 /// How far an exploration goes.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
-    /// Crash points with at most this many images are exhausted.
+    /// Crash points that need at most this many runs are exhausted: one run stands for all images
+    /// that differ only in lines which nobody reads.
     pub exhaustive: u64,
     /// Of others, so many images are drawn beside the extremes.
     pub sampled: u64,
@@ -98,6 +100,8 @@ pub(crate) struct Worker {
     pub(crate) stage: Stage,
     pub(crate) report: Report,
     pub(crate) crashes: Vec<Crash>,
+    /// The lines that the exploration under way has read.
+    pub(crate) reads: Lines,
 }
 
 impl<S: System> Explorer<'_, S> {
@@ -109,8 +113,9 @@ impl<S: System> Explorer<'_, S> {
         }
         cache.rebase();
         let memory = self.run.system.memory();
+        let reads = Lines::none(&memory);
         let stage = Stage::new(memory, cache.base());
-        let mut worker = Worker { stage, report: Report::default(), crashes: Vec::new() };
+        let mut worker = Worker { stage, report: Report::default(), crashes: Vec::new(), reads };
         let first = events.peek().map_or(self.run.trace.len(), |(at, _)| *at);
         let mut mine = self.next_point.fetch_add(1, Relaxed);
         let mut point = 0;

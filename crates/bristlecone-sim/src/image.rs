@@ -1,12 +1,17 @@
 //! The images that a crash may leave: one choice of contents for every dirty line.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use crate::cache::{Mode, Unpromised};
+use crate::lines::Lines;
 use crate::memory::Line;
 
 /// Contents of one line that are considered before choices are sampled.
 const LINE_CONTENTS_MAX: usize = 4096;
+
+/// Of each line, contents that are tried alone when choices are sampled.
+const EXTREMES_PER_LINE_MAX: usize = 64;
 
 /// A reproducible sequence of arbitrary numbers (splitmix64).
 pub(crate) struct Dice(pub(crate) u64);
@@ -122,32 +127,57 @@ impl Possible {
         Self { lines, images, truncated }
     }
 
-    /// Calls `visit` with choices (an index into the contents of each line): all of them when
-    /// there are at most `exhaustive`; otherwise the extremes (nothing, everything, each line
-    /// alone, each line alone missing) and `sampled` arbitrary ones. Stops when `visit` fails.
-    pub(crate) fn visit<E>(
+    /// Calls `visit` with choices (an index into the contents of each line) until they stand for
+    /// all images: `visit` tells which lines mattered, and only on those it branches. After
+    /// `runs_max` visits it goes on with the extremes instead (nothing, everything, each line
+    /// alone, each line alone missing) and `sampled` arbitrary choices; then the answer is
+    /// `true`. Stops when `visit` fails.
+    pub(crate) fn visit(
         &self,
-        exhaustive: u64,
+        runs_max: u64,
         sampled: u64,
         seed: u64,
-        mut visit: impl FnMut(&[usize]) -> Result<(), E>,
-    ) -> Result<bool, E> {
-        if self.images <= exhaustive {
-            let mut choice = vec![0; self.lines.len()];
-            loop {
-                visit(&choice)?;
-                if !self.advance(&mut choice) {
-                    return Ok(self.truncated);
+        mut visit: impl FnMut(&[usize]) -> Result<Mattered, String>,
+    ) -> Result<bool, String> {
+        let mut open = vec![(vec![0; self.lines.len()], vec![false; self.lines.len()])];
+        let mut runs = 0;
+        while let Some((choice, fixed)) = open.pop() {
+            if runs == runs_max {
+                self.sample(sampled, seed, &mut visit)?;
+                return Ok(true);
+            }
+            runs += 1;
+            let mattered = visit(&choice)?;
+            let mut fixed = fixed;
+            for at in 0..self.lines.len() {
+                if fixed[at] || !mattered.includes(self.lines[at].line) {
+                    continue;
+                }
+                // From here on this line is 0 in all that branches off later.
+                fixed[at] = true;
+                for contents in 1..self.lines[at].contents.len() {
+                    let mut branch = choice.clone();
+                    branch[at] = contents;
+                    open.push((branch, fixed.clone()));
                 }
             }
         }
+        Ok(self.truncated)
+    }
+
+    fn sample(
+        &self,
+        sampled: u64,
+        seed: u64,
+        visit: &mut impl FnMut(&[usize]) -> Result<Mattered, String>,
+    ) -> Result<(), String> {
         let nothing = vec![0; self.lines.len()];
         let everything: Vec<_> = self.lines.iter().map(|kept| kept.all).collect();
         visit(&nothing)?;
         visit(&everything)?;
-        for at in 0..self.lines.len() {
+        for (at, kept) in self.lines.iter().enumerate() {
             for extreme in [&nothing, &everything] {
-                for contents in 0..self.lines[at].contents.len().min(64) {
+                for contents in 0..kept.contents.len().min(EXTREMES_PER_LINE_MAX) {
                     let mut choice = extreme.clone();
                     choice[at] = contents;
                     visit(&choice)?;
@@ -159,17 +189,23 @@ impl Possible {
             let choice: Vec<_> = self.lines.iter().map(|kept| dice.roll(kept.contents.len())).collect();
             visit(&choice)?;
         }
-        Ok(true)
+        Ok(())
     }
+}
 
-    fn advance(&self, choice: &mut [usize]) -> bool {
-        for (at, kept) in choice.iter_mut().zip(&self.lines) {
-            *at += 1;
-            if *at < kept.contents.len() {
-                return true;
-            }
-            *at = 0;
+/// Which lines an exploration depended on.
+pub(crate) enum Mattered {
+    /// Nobody knows.
+    Unknown,
+    /// No others than these.
+    These(Arc<Lines>),
+}
+
+impl Mattered {
+    fn includes(&self, line: u32) -> bool {
+        match self {
+            Self::Unknown => true,
+            Self::These(lines) => lines.contains(line),
         }
-        false
     }
 }

@@ -7,8 +7,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::cache::Cache;
 use crate::describe::describe;
 use crate::explore::{Explorer, Worker};
-use crate::image::line_hash;
+use crate::image::{Dice, Mattered, line_hash};
+use crate::lines::Lines;
 use crate::memory::Line;
+use crate::met::Standing;
 use crate::points::{Allowed, walk};
 use crate::sim::Sim;
 use crate::system::{System, guarded};
@@ -63,22 +65,38 @@ impl<S: System> Explorer<'_, S> {
             kept.contents.iter().map(|contents| hash(kept.line, contents)).collect()
         };
         let hashes: Vec<_> = possible.lines.iter().map(of_line).collect();
+        worker.report.covered = worker.report.covered.saturating_add(possible.images);
         let truncated = possible.visit(exhaustive, sampled, at as u64, |choice| {
             let images = [&mut worker.report.images, &mut worker.report.nested_images];
             *images[usize::from(depth > 1)] += 1;
+            if self.stop.load(Relaxed) {
+                let nothing = Lines::none(worker.stage.memory());
+                return Ok(Mattered::These(Arc::new(nothing)));
+            }
             let of_lines = hashes.iter().zip(choice).map(|(of_line, at)| of_line[*at]);
             let hash = of_lines.fold(settled, u64::wrapping_add);
-            if !self.images.insert(hash, allowed, depth) || self.stop.load(Relaxed) {
-                return Ok(());
+            match self.images.meet(hash, allowed, depth) {
+                Standing::New => {}
+                Standing::UnderWay => return Ok(Mattered::Unknown),
+                Standing::Done(reads) => {
+                    worker.reads.add_all(&reads);
+                    return Ok(Mattered::These(reads));
+                }
             }
             for (kept, at) in possible.lines.iter().zip(choice) {
                 image.insert(kept.line, kept.contents[*at]);
             }
             let case = Case { base, image: &image, allowed, depth };
+            let fresh = Lines::none(worker.stage.memory());
+            let outer = std::mem::replace(&mut worker.reads, fresh);
             self.judge(worker, &case).inspect_err(|_| {
                 let crash = describe(&self.run.ops, &possible, choice, (trace, at), depth);
                 worker.crashes.insert(0, crash);
-            })
+            })?;
+            outer.add_all(&worker.reads);
+            let reads = Arc::new(std::mem::replace(&mut worker.reads, outer));
+            self.images.finish(hash, allowed, &reads);
+            Ok(Mattered::These(reads))
         })?;
         worker.report.truncated_points += u64::from(truncated);
         Ok(())
@@ -115,6 +133,7 @@ impl<S: System> Explorer<'_, S> {
             Ok(Some((live, state)))
         });
         let trace = sim.take_trace();
+        worker.reads.add_all(sim.reads());
         worker.stage.note(&trace);
         worker.report.sites.extend(trace.iter().filter_map(Event::site));
         worker.report.mutated |= sim.was_mutated();
@@ -145,12 +164,21 @@ impl<S: System> Explorer<'_, S> {
     fn go_on(&self, worker: &mut Worker, case: &Case<'_>, recovered: Recovered<S>) -> Result<(), String> {
         let Recovered { mut live, state: mut model, mut trace, sim, .. } = recovered;
         let system = self.run.system;
-        let then = &self.run.scenario.then;
-        if then.is_empty() || !self.lives.insert(worker.stage.hash(), (), 0) {
+        let hash = worker.stage.hash();
+        let standing = match self.run.scenario.then.is_empty() {
+            true => Standing::UnderWay,
+            false => self.lives.meet(hash, (), 0),
+        };
+        if !matches!(standing, Standing::New) {
             system.abandon(live);
             worker.stage.note(&sim.take_trace());
+            if let Standing::Done(reads) = standing {
+                worker.reads.add_all(&reads);
+            }
             return Ok(());
         }
+        let outer = std::mem::replace(&mut worker.reads, Lines::none(worker.stage.memory()));
+        let then = self.plan(hash);
         worker.report.lives += 1;
         let lived = guarded(|| {
             then.iter().try_for_each(|op| self.run.step(&mut live, &mut model, op))?;
@@ -162,7 +190,8 @@ impl<S: System> Explorer<'_, S> {
         });
         let lived_trace = sim.take_trace();
         worker.stage.note(&lived_trace);
-        let events = lived.map_err(|what| format!("life after recovery: {what}"))?;
+        worker.reads.add_all(sim.reads());
+        let events = lived.map_err(|what| format!("life after recovery, {then:?}: {what}"))?;
         trace.extend(&lived_trace[..events]);
         let mut cache = Cache::over(self.mode, Arc::clone(case.base), case.image.clone());
         trace.iter().for_each(|event| cache.feed(event));
@@ -170,7 +199,22 @@ impl<S: System> Explorer<'_, S> {
             self.reopen(worker, &cache, everything, &model)
                 .map_err(|what| format!("crash after recovery and {then:?}: {what}"))?;
         }
+        outer.add_all(&worker.reads);
+        let reads = Arc::new(std::mem::replace(&mut worker.reads, outer));
+        self.lives.finish(hash, (), &reads);
         Ok(())
+    }
+
+    /// What is done to a recovered structure: every fourth goes through everything, the others
+    /// begin and end anywhere, so that each operation comes first, and last before a crash.
+    fn plan(&self, hash: u64) -> Vec<S::Op> {
+        let then = &self.run.scenario.then;
+        let mut dice = Dice(hash);
+        if dice.roll(4) == 0 {
+            return then.clone();
+        }
+        let (first, count) = (dice.roll(then.len()), 1 + dice.roll(then.len()));
+        then.iter().cycle().skip(first).take(count).cloned().collect()
     }
 
     /// Opens an extreme image, which must hold exactly the model.
@@ -195,6 +239,7 @@ impl<S: System> Explorer<'_, S> {
             Ok(seen)
         });
         worker.stage.note(&sim.take_trace());
+        worker.reads.add_all(sim.reads());
         expect_state(&seen?, model)
     }
 

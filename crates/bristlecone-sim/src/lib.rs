@@ -24,6 +24,7 @@ mod describe;
 mod explore;
 mod image;
 mod judge;
+mod lines;
 mod memory;
 mod met;
 mod mutate;

@@ -13,7 +13,9 @@ pub struct Report {
     pub scenario: String,
     /// Moments at which a crash was explored.
     pub crash_points: u64,
-    /// Images that they could leave, as far as they were visited.
+    /// The images that these could leave, all told, at most 2^64.
+    pub covered: u64,
+    /// Images that were visited; others differ from one of them in lines only that nobody reads.
     pub images: u64,
     /// Those among them that were not seen before, and were opened.
     pub opened: u64,
@@ -61,6 +63,7 @@ impl Report {
     /// Adds what another worker or scenario did.
     pub fn merge(&mut self, other: Report) {
         self.crash_points += other.crash_points;
+        self.covered = self.covered.saturating_add(other.covered);
         self.images += other.images;
         self.opened += other.opened;
         self.nested_images += other.nested_images;
@@ -85,9 +88,10 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}: {} crash points, {} images ({} in recovery, {} opened), {} lives, {} points sampled",
+            "{}: {} crash points, {:.2e} possible images, {} visited ({} in recovery, {} opened), {} lives, {} points sampled",
             self.scenario,
             self.crash_points,
+            self.covered as f64,
             self.images + self.nested_images,
             self.nested_images,
             self.opened,

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bristlecone_pm::{LINE_BYTES, Medium, Step};
 
+use crate::lines::Lines;
 use crate::memory::{LINE_WORDS, Memory};
 use crate::trace::{Event, Mark, Site, SiteKind};
 
@@ -31,6 +32,7 @@ struct Inner {
     /// Accesses left before the run counts as hung.
     fuel: AtomicU64,
     trace: Mutex<Vec<Event>>,
+    reads: Lines,
 }
 
 /// Accesses that a run may do: far more than any scenario needs.
@@ -58,7 +60,8 @@ impl Sim {
     pub fn mutated(memory: &Memory, mutation: Option<Mutation>) -> Self {
         let (mutated, fuel) = (AtomicBool::new(false), AtomicU64::new(FUEL));
         let (memory, trace) = (memory.clone(), Mutex::default());
-        Self(Arc::new(Inner { memory, mutation, mutated, fuel, trace }))
+        let reads = Lines::none(&memory);
+        Self(Arc::new(Inner { memory, mutation, mutated, fuel, trace, reads }))
     }
 
     /// Whether the mutation changed anything so far.
@@ -89,6 +92,11 @@ impl Sim {
         std::mem::take(&mut *self.trace())
     }
 
+    /// The lines that were read so far.
+    pub(crate) fn reads(&self) -> &Lines {
+        &self.0.reads
+    }
+
     /// How many events the record holds.
     pub fn events(&self) -> usize {
         self.trace().len()
@@ -109,6 +117,13 @@ impl Sim {
         let address = std::ptr::from_ref(cell) as usize;
         let word = self.0.memory.word_at(address).expect("an access outside the memory");
         word as u32
+    }
+
+    /// The first and the last line of a range that is not empty.
+    fn lines_of(&self, start: *const u8, bytes: usize) -> (usize, usize) {
+        let line_at =
+            |address| self.0.memory.word_at(address).expect("a range outside the memory") / LINE_WORDS;
+        (line_at(start as usize), line_at(start as usize + bytes - 1))
     }
 
     /// Stores and records in one critical section, so that the trace has the order of the memory.
@@ -141,7 +156,7 @@ fn last_store(trace: &[Event], by: u32) -> Option<usize> {
 
 impl Medium for Sim {
     fn load(&self, cell: &AtomicU64, order: Ordering) -> u64 {
-        self.word(cell);
+        self.0.reads.add(self.word(cell) / LINE_WORDS as u32);
         cell.load(order)
     }
 
@@ -155,6 +170,7 @@ impl Medium for Sim {
 
     fn compare_exchange(&self, cell: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
         let event = Event::Locked { word: self.word(cell), value: new, thread: thread() };
+        self.0.reads.add(self.word(cell) / LINE_WORDS as u32);
         let mut trace = self.trace();
         let done = cell.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
         if done.is_ok() {
@@ -168,8 +184,7 @@ impl Medium for Sim {
             return;
         }
         let memory = &self.0.memory;
-        let line_at = |address| memory.word_at(address).expect("a flush outside the memory") / LINE_WORDS;
-        let (first, last) = (line_at(start as usize), line_at(start as usize + bytes - 1));
+        let (first, last) = self.lines_of(start, bytes);
         debug_assert!(last - first <= bytes / LINE_BYTES + 1);
         let shift = usize::from(self.mutates(self.0.mutation == Some(Mutation::Shift(step))));
         let mut trace = self.trace();
@@ -182,6 +197,13 @@ impl Medium for Sim {
     fn drain(&self, step: Step) {
         if !self.removed(SiteKind::Fence, step) {
             self.record(Event::Fence { thread: thread(), step });
+        }
+    }
+
+    fn about_to_read(&self, start: *const u8, bytes: usize) {
+        if bytes > 0 {
+            let (first, last) = self.lines_of(start, bytes);
+            (first..=last).for_each(|line| self.0.reads.add(line as u32));
         }
     }
 

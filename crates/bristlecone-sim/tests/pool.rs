@@ -6,7 +6,7 @@ use bristlecone_sim::systems::Bags;
 use bristlecone_sim::{Budget, Mode, Scenario, explore, mutate};
 
 fn bags() -> Bags {
-    Bags { geometry: Geometry { chunk_bytes: 4096, chunks_max: 5, trees_max: 3 } }
+    Bags { geometry: Geometry { chunk_bytes: 4096, chunks_max: 10, trees_max: 4 } }
 }
 
 fn then() -> Vec<BagOp> {

@@ -11,6 +11,27 @@ const STEP_BYTES: usize = 2 << 20;
 /// Address space of an arena: room for 2^32 nodes of a line each.
 const RESERVED_BYTES: usize = 1 << 38;
 
+/// Small arenas that are kept for their successors, because mapping and unmapping stops all
+/// threads of the process: simulators and tests open thousands of small trees a second.
+static SPARES: Mutex<Vec<Spare>> = Mutex::new(Vec::new());
+const SPARES_MAX: usize = 32;
+/// What an arena may have used to be kept: it is zeroed.
+const SPARE_BYTES_MAX: usize = 64 << 10;
+
+/// A reservation of which the first step is usable and zero.
+struct Spare {
+    base: *mut u8,
+    reserved: usize,
+    whole: (*mut u8, usize),
+}
+
+// SAFETY: memory that only its holder can reach.
+unsafe impl Send for Spare {}
+
+fn spares() -> MutexGuard<'static, Vec<Spare>> {
+    SPARES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Type-stable storage for up to 2^32 values of `bytes_each` bytes that begin as zeros.
 #[derive(Debug)]
 pub struct Arena<T> {
@@ -50,6 +71,10 @@ impl<T: Zeroed> Arena<T> {
     /// If there is no address space left.
     pub fn new(bytes_each: usize) -> Self {
         assert!(bytes_each >= size_of::<T>() && bytes_each.is_multiple_of(align_of::<T>()));
+        if let Some(Spare { base, reserved, whole }) = spares().pop() {
+            let state = Mutex::new(State { usable: STEP_BYTES, ..State::default() });
+            return Self { base, reserved, whole, bytes_each, state, values: PhantomData };
+        }
         let mut reserved = RESERVED_BYTES;
         let whole = loop {
             // SAFETY: a new mapping at an address of the kernel's choice disturbs nobody.
@@ -132,6 +157,17 @@ impl<T: Zeroed> Arena<T> {
 
 impl<T> Drop for Arena<T> {
     fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let used = state.begun as usize * self.bytes_each;
+        if state.usable == STEP_BYTES && used <= SPARE_BYTES_MAX {
+            let mut spares = spares();
+            if spares.len() < SPARES_MAX {
+                // SAFETY: usable memory of this arena, which nobody can reach any more.
+                unsafe { self.base.write_bytes(0, used) };
+                spares.push(Spare { base: self.base, reserved: self.reserved, whole: self.whole });
+                return;
+            }
+        }
         // SAFETY: the whole reservation, which nobody can reach any more; values need no drop.
         let _ = unsafe { rustix::mm::munmap(self.whole.0.cast(), self.whole.1) };
     }

@@ -1,0 +1,33 @@
+//! Sets of lines.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::memory::Memory;
+
+/// Which lines of a memory: a bit each, set from any thread.
+#[derive(Debug)]
+pub(crate) struct Lines(Box<[AtomicU64]>);
+
+impl Lines {
+    pub(crate) fn none(memory: &Memory) -> Self {
+        Self((0..memory.lines().div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    pub(crate) fn add(&self, line: u32) {
+        let (word, bit) = (&self.0[line as usize / 64], 1 << (line % 64));
+        // Most reads are of lines that were read before.
+        if word.load(Relaxed) & bit == 0 {
+            word.fetch_or(bit, Relaxed);
+        }
+    }
+
+    pub(crate) fn add_all(&self, other: &Lines) {
+        for (word, more) in self.0.iter().zip(&other.0) {
+            word.fetch_or(more.load(Relaxed), Relaxed);
+        }
+    }
+
+    pub(crate) fn contains(&self, line: u32) -> bool {
+        self.0[line as usize / 64].load(Relaxed) >> (line % 64) & 1 == 1
+    }
+}
