@@ -210,7 +210,7 @@ impl<M: Medium> PoolFile<M> {
             return Err(not_a_pool());
         }
         lock(&file)?;
-        let (geometry, last_domain) = {
+        let geometry = {
             let probe = file.try_clone().map_err(|error| Error::io(path.display().to_string(), error))?;
             let region = Region::file(probe, meta.len(), DIRECTORY_OFFSET)?;
             let medium = crate::Native::new(Domain::Process);
@@ -218,8 +218,7 @@ impl<M: Medium> PoolFile<M> {
             if contents.is_err() && !superblock::has_magic(&region, &medium) {
                 return Err(not_a_pool());
             }
-            let contents = contents?;
-            (contents.geometry, contents.domain)
+            contents?.geometry
         };
         if meta.len() < geometry.header_bytes() {
             return Err(Error::corrupted(
@@ -229,8 +228,6 @@ impl<M: Medium> PoolFile<M> {
         }
         let region = Region::file(file, meta.len().min(geometry.max_bytes()), geometry.max_bytes())?;
         let detected = detect(&region);
-        // A pool that was last used in a domain its medium cannot detect was told so explicitly.
-        let _ = last_domain;
         let domain = domain.unwrap_or(detected);
         Self::open_on(region, domain, detected, make_medium(domain), Some(path))
     }

@@ -8,6 +8,7 @@ use super::leaf::{Leaf, Locked, View, bits, put_byte};
 use super::read::Found;
 use super::split::Move;
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::prefetch;
 use crate::trees::WriteMode;
 
 /// A new item on its way into a leaf: its words, and its records if it has any.
@@ -79,6 +80,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     fn lock_leaf(&self, key: K::Ref<'_>, guard: &K::Guard) -> (u32, Locked<'_>) {
         loop {
             let (id, version) = self.inner.find(key, guard, |leaf| self.version_of(leaf));
+            // The head's first line is read by most searches and written by most changes.
+            prefetch(self.header(self.leaves.get(id).view().subnodes[0]));
             if let Some(leaf) = self.leaves.get(id).lock_at(version) {
                 return (id, leaf);
             }
