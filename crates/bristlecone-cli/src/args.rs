@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use bristlecone::{Design, Domain, Pool};
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{check, completions, create, del, demo, drop, dump, get, info, load, put, scan, trees};
+use crate::commands::{
+    bench, check, completions, create, del, demo, drop, dump, get, info, load, put, scan, trees,
+};
 use crate::datum::Kind;
 use crate::failure::{self, Failure, Outcome};
 use crate::store::{self, AnyTree};
@@ -38,6 +40,7 @@ pub enum Command {
     Load(load::Load),
     Dump(dump::Dump),
     Drop(drop::Drop),
+    Bench(bench::Bench),
     Completions(completions::Completions),
     #[command(hide = true)]
     DemoWriter(demo::DemoWriter),

@@ -1,6 +1,7 @@
 //! `bristlecone`: crash-surviving ordered indexes from the command line.
 
 mod args;
+mod bench;
 mod commands;
 mod datum;
 mod failure;

@@ -32,13 +32,18 @@ impl Scratch {
             interrupt::remove_at_exit(Some(&self.path));
         }
     }
-}
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
+    /// Removes the file, if it is ours.
+    pub fn remove(&self) {
         if interrupt::remove_at_exit(None) {
             // It may be gone already, which is what was wanted.
             let _ = std::fs::remove_file(&self.path);
         }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        self.remove();
     }
 }

@@ -23,6 +23,20 @@ pub fn parse(text: &str) -> Result<u64, String> {
     if (1.0..1.8e19).contains(&bytes) { Ok(bytes as u64) } else { Err(said()) }
 }
 
+/// Reads a count: like a size, but K, M and G are powers of ten: `10M` keys.
+pub fn parse_count(text: &str) -> Result<u64, String> {
+    let said =
+        || format!("{text:?} is not a count: write a number, with k, M or G for thousands, such as 10M");
+    let (number, factor) = match text.chars().last() {
+        Some('k' | 'K') => (&text[..text.len() - 1], 1_000),
+        Some('m' | 'M') => (&text[..text.len() - 1], 1_000_000),
+        Some('g' | 'G') => (&text[..text.len() - 1], 1_000_000_000),
+        _ => (text, 1),
+    };
+    let number: u64 = number.replace(['_', ','], "").parse().map_err(|_| said())?;
+    number.checked_mul(factor).ok_or_else(said)
+}
+
 /// Writes a size: `8 GiB`, `1.5 MiB`, `312 B`.
 pub fn show(bytes: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
@@ -47,6 +61,16 @@ mod tests {
         assert_eq!(parse("1.5K"), Ok(1536));
         for wrong in ["", "G", "-1", "0", "8X", "1e9", "99999999T", "1.2.3", "ten"] {
             assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn counts_are_decimal() {
+        assert_eq!(parse_count("10M"), Ok(10_000_000));
+        assert_eq!(parse_count("1_000"), Ok(1000));
+        assert_eq!(parse_count("0"), Ok(0));
+        for wrong in ["", "M", "-1", "1.5M", "99999999999G"] {
+            assert!(parse_count(wrong).is_err(), "{wrong}");
         }
     }
 

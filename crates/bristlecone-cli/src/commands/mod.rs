@@ -1,5 +1,6 @@
 //! The commands, one file each: arguments in, calls, results out.
 
+pub mod bench;
 pub mod check;
 pub mod completions;
 pub mod create;
@@ -33,6 +34,7 @@ pub fn run(command: &Command, output: &mut Output) -> Outcome {
         Command::Load(args) => args.run(output),
         Command::Dump(args) => args.run(output),
         Command::Drop(args) => args.run(output),
+        Command::Bench(args) => args.run(output),
         Command::Completions(args) => args.run(output),
         Command::DemoWriter(args) => args.run(),
     }

@@ -1,0 +1,182 @@
+//! The same phases for the tree and its peers, in turns, so that a disturbance of the machine
+//! meets all of them and ratios are fair.
+
+use std::marker::PhantomData;
+
+use bristlecone::PoolInfo;
+
+use super::data::{BenchKey, BenchValue, Shape};
+use super::peers::{Art, Ferntree, Peer, Scc, Skiplist};
+use super::run::{self, Measured};
+use super::stream::{self, Keys, Stream};
+use super::subject::{Ours, Setup, Subject};
+use super::workload::Phase;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::interrupt;
+use crate::output::Output;
+use crate::scratch::Scratch;
+
+/// Everything that makes a run what it is.
+#[derive(Debug)]
+pub struct Plan {
+    pub setup: Setup,
+    pub phases: Vec<Phase>,
+    pub threads: usize,
+    pub rounds: usize,
+    pub seed: u64,
+    pub sequential: bool,
+    pub key: Shape,
+    pub value: Shape,
+    pub against: Vec<Peer>,
+}
+
+/// What one store did in one phase, round by round.
+#[derive(Clone, Debug, Default)]
+pub struct PhaseResult {
+    pub rounds: Vec<Measured>,
+}
+
+/// What one peer did.
+#[derive(Debug)]
+pub struct PeerResult {
+    pub peer: Peer,
+    /// Phase by phase; empty if it took no part.
+    pub phases: Vec<PhaseResult>,
+    /// What it cannot do, and why.
+    pub skipped: Vec<(&'static str, &'static str)>,
+}
+
+/// What came out.
+#[derive(Debug)]
+pub struct Results {
+    /// The pool after the load of the last round.
+    pub info: PoolInfo,
+    pub phases: Vec<PhaseResult>,
+    pub pm_bytes_per_key: f64,
+    pub dram_bytes_per_key: f64,
+    /// Seconds, round by round.
+    pub recovery: Vec<f64>,
+    /// Keys that were recovered.
+    pub recovered: u64,
+    pub peers: Vec<PeerResult>,
+}
+
+/// Runs the plan.
+pub fn run(plan: &Plan, scratch: &Scratch, output: &Output) -> Outcome<Results> {
+    match (plan.key, plan.value) {
+        (Shape::U64, Shape::U64) => rounds::<u64, u64>(plan, scratch, output, Some(congee)),
+        (Shape::U64, Shape::Bytes { .. }) => rounds::<u64, &'static [u8]>(plan, scratch, output, None),
+        (Shape::Bytes { .. }, Shape::U64) => rounds::<&'static [u8], u64>(plan, scratch, output, None),
+        (Shape::Bytes { .. }, Shape::Bytes { .. }) => {
+            rounds::<&'static [u8], &'static [u8]>(plan, scratch, output, None)
+        }
+    }
+}
+
+/// A peer, whatever its type.
+trait Contender {
+    fn run(&self, phase: &Phase, streams: &[Stream], shapes: (Shape, Shape)) -> Outcome<Measured>;
+}
+
+struct Entrant<S, K, V>(S, PhantomData<(K, V)>);
+
+impl<S: Subject<K, V>, K: BenchKey, V: BenchValue> Contender for Entrant<S, K, V> {
+    fn run(&self, phase: &Phase, streams: &[Stream], shapes: (Shape, Shape)) -> Outcome<Measured> {
+        run::phase::<K, V>(&self.0, phase, streams, shapes)
+    }
+}
+
+type Congee = fn() -> Box<dyn Contender>;
+
+fn congee() -> Box<dyn Contender> {
+    Box::new(Entrant::<_, u64, u64>(Art::default(), PhantomData))
+}
+
+fn contender<K: BenchKey, V: BenchValue>(peer: Peer, congee: Option<Congee>) -> Option<Box<dyn Contender>> {
+    Some(match peer {
+        Peer::Ferntree => Box::new(Entrant(Ferntree::<K, V>::default(), PhantomData)),
+        Peer::Scc => Box::new(Entrant(Scc::<K, V>::default(), PhantomData)),
+        Peer::Skiplist => Box::new(Entrant(Skiplist::<K, V>::default(), PhantomData)),
+        Peer::Congee => congee?(),
+    })
+}
+
+fn rounds<K: BenchKey, V: BenchValue>(
+    plan: &Plan,
+    scratch: &Scratch,
+    output: &Output,
+    congee: Option<Congee>,
+) -> Outcome<Results> {
+    let mut peers: Vec<PeerResult> = plan
+        .against
+        .iter()
+        .map(|peer| PeerResult {
+            peer: *peer,
+            phases: vec![PhaseResult::default(); plan.phases.len()],
+            skipped: vec![("recovery", "it is volatile")],
+        })
+        .collect();
+    for peer in &mut peers {
+        if peer.peer == Peer::Congee && congee.is_none() {
+            peer.phases.clear();
+            peer.skipped = vec![("everything", "its keys and values are words")];
+        }
+    }
+    let steps = plan.rounds * (plan.phases.len() * (1 + peers.len()) + 1);
+    let bar = output.progress("measuring", Some(steps as u64));
+    let mut phases = vec![PhaseResult::default(); plan.phases.len()];
+    let mut last = None;
+    let mut recovery = Vec::new();
+    for round in 0..plan.rounds {
+        let ours = Ours::<K, V>::create(&plan.setup, scratch)?;
+        let contenders: Vec<_> = plan.against.iter().map(|peer| contender::<K, V>(*peer, congee)).collect();
+        let mut keys = Keys { seed: plan.seed, sequential: plan.sequential, count: 0 };
+        let mut loaded = None;
+        for (number, phase) in plan.phases.iter().enumerate() {
+            interrupt::check("the bench is not finished")?;
+            bar.set_message(phase.name.clone());
+            let (streams, added) = stream::draw(phase, &keys, plan.threads, number as u64);
+            let shapes = (plan.key, plan.value);
+            // Who begins changes from round to round.
+            let run_ours = |phases: &mut Vec<PhaseResult>| -> Outcome {
+                let measured = run::phase::<K, V>(&ours, phase, &streams, shapes)?;
+                bar.inc(1);
+                if phase.all_found && measured.found < measured.operations {
+                    let (found, all) = (measured.found, measured.operations);
+                    let said = format!("{}: only {found} of {all} operations found their key", phase.name);
+                    return Err(Failure::new(Exit::Failed, said));
+                }
+                phases[number].rounds.push(measured);
+                Ok(())
+            };
+            if round % 2 == 0 {
+                run_ours(&mut phases)?;
+            }
+            for (contender, peer) in contenders.iter().zip(&mut peers) {
+                let Some(contender) = contender else { continue };
+                peer.phases[number].rounds.push(contender.run(phase, &streams, shapes)?);
+                bar.inc(1);
+            }
+            if round % 2 != 0 {
+                run_ours(&mut phases)?;
+            }
+            keys.count += added;
+            loaded.get_or_insert_with(|| (ours.info(), ours.stats()));
+        }
+        drop(contenders);
+        bar.set_message("recovery");
+        let (ours, took) = ours.recover(&plan.setup, scratch)?;
+        bar.inc(1);
+        recovery.push(took.as_secs_f64());
+        last = loaded.map(|(info, loaded)| (info, loaded, ours.stats().items));
+        drop(ours);
+        scratch.remove();
+    }
+    bar.finish_and_clear();
+    let Some((info, loaded, recovered)) = last else {
+        return Err(Failure::usage("--rounds must be 1 or more"));
+    };
+    let per_key = |bytes: u64| bytes as f64 / loaded.items.max(1) as f64;
+    let (pm_bytes_per_key, dram_bytes_per_key) = (per_key(loaded.pm_bytes), per_key(loaded.dram_bytes));
+    Ok(Results { info, phases, pm_bytes_per_key, dram_bytes_per_key, recovery, recovered, peers })
+}

@@ -1,0 +1,126 @@
+//! How long single operations take: one in [`SAMPLED_ONE_IN`] is timed by the time-stamp counter.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// One operation of so many is timed: often enough for tails, too rarely to be seen in the mean.
+pub const SAMPLED_ONE_IN: usize = 64;
+
+/// Ticks of the cheapest clock there is.
+#[inline(always)]
+pub fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has the counter, and user space may read it.
+    return unsafe { std::arch::x86_64::_rdtsc() };
+    #[cfg(target_arch = "aarch64")]
+    {
+        let ticks: u64;
+        // SAFETY: reads the virtual counter, which user space may; touches nothing else.
+        unsafe { std::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack)) };
+        ticks
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    compile_error!("a cheap clock is needed for this machine");
+}
+
+/// A span in ticks and in time: what makes ticks comparable.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    started: Instant,
+    ticks: u64,
+}
+
+impl Clock {
+    /// Starts now.
+    pub fn start() -> Self {
+        Self { started: Instant::now(), ticks: ticks() }
+    }
+
+    /// When it was started.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Nanoseconds of a tick, measured over the span since the start; the longer, the better.
+    pub fn nanoseconds_per_tick(&self) -> f64 {
+        let ticks = ticks().wrapping_sub(self.ticks).max(1);
+        self.started.elapsed().max(Duration::from_nanos(1)).as_nanos() as f64 / ticks as f64
+    }
+}
+
+/// Latencies in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Latency {
+    pub p50: u64,
+    pub p90: u64,
+    pub p99: u64,
+    pub p999: u64,
+    pub p9999: u64,
+    pub p99999: u64,
+    pub max: u64,
+}
+
+impl Latency {
+    /// Percentiles of samples.
+    pub fn of(samples: impl Iterator<Item = u64>) -> Self {
+        // Three digits, up to whatever a sample may be.
+        let Ok(mut histogram) = Histogram::<u64>::new(3) else { return Self::default() };
+        for sample in samples {
+            // It grows as it must; a sample beyond all bounds would be one of centuries.
+            let _ = histogram.record(sample);
+        }
+        let at = |quantile| histogram.value_at_quantile(quantile);
+        Self {
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            p9999: at(0.9999),
+            p99999: at(0.99999),
+            max: histogram.max(),
+        }
+    }
+
+    /// Each percentile's median over several runs.
+    pub fn median(runs: &[Self]) -> Self {
+        let of = |field: fn(&Self) -> u64| {
+            let mut values: Vec<u64> = runs.iter().map(field).collect();
+            values.sort_unstable();
+            values.get(values.len() / 2).copied().unwrap_or(0)
+        };
+        Self {
+            p50: of(|run| run.p50),
+            p90: of(|run| run.p90),
+            p99: of(|run| run.p99),
+            p999: of(|run| run.p999),
+            p9999: of(|run| run.p9999),
+            p99999: of(|run| run.p99999),
+            max: of(|run| run.max),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_those_of_the_samples() {
+        let latency = Latency::of(1..=100_000);
+        let near = |value: u64, wanted: f64| (value as f64 / wanted - 1.0).abs() < 0.002;
+        assert!(near(latency.p50, 50e3) && near(latency.p99, 99e3) && near(latency.p9999, 99_990.0));
+        assert!(near(latency.max, 1e5));
+        assert_eq!(Latency::median(&[Latency::of(1..3), Latency::of(5..7), Latency::of(9..11)]).max, 6);
+    }
+
+    #[test]
+    fn ticks_are_measured_in_time() {
+        let clock = Clock::start();
+        let before = ticks();
+        std::thread::sleep(Duration::from_millis(20));
+        let nanoseconds = (ticks() - before) as f64 * clock.nanoseconds_per_tick();
+        assert!((10e6..1e9).contains(&nanoseconds), "{nanoseconds}");
+    }
+}

@@ -1,0 +1,225 @@
+//! What came out: medians over rounds, as a table for people and as JSON for programs.
+
+use serde_json::{Value, json};
+
+use super::contest::{PeerResult, PhaseResult, Plan, Results};
+use super::latency::Latency;
+use super::run::Measured;
+use crate::failure::Outcome;
+use crate::output::{Output, grouped};
+use crate::store;
+
+/// The middle one.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+impl Measured {
+    fn mops(&self) -> f64 {
+        self.operations as f64 / self.seconds / 1e6
+    }
+}
+
+impl PhaseResult {
+    fn mops(&self) -> f64 {
+        median(self.rounds.iter().map(Measured::mops).collect())
+    }
+
+    fn latency(&self) -> Latency {
+        Latency::median(&self.rounds.iter().map(|round| round.latency).collect::<Vec<_>>())
+    }
+
+    fn json(&self, name: &str) -> Value {
+        let one = self.rounds.first();
+        json!({
+            "name": name,
+            "operations": one.map_or(0, |round| round.operations),
+            "found": one.map_or(0, |round| round.found),
+            "seconds": median(self.rounds.iter().map(|round| round.seconds).collect()),
+            "mops": self.mops(),
+            "latency_ns": self.latency(),
+        })
+    }
+
+    /// How many times faster this is than `peer`: the median of what each round says.
+    fn ratio(&self, peer: &Self) -> f64 {
+        median(
+            self.rounds.iter().zip(&peer.rounds).map(|(ours, theirs)| ours.mops() / theirs.mops()).collect(),
+        )
+    }
+}
+
+/// The whole run as one JSON value.
+pub fn json(plan: &Plan, results: &Results, workload: &Value) -> Value {
+    let names = plan.phases.iter().map(|phase| phase.name.as_str());
+    let phases: Vec<Value> = names.zip(&results.phases).map(|(name, phase)| phase.json(name)).collect();
+    let seconds = median(results.recovery.clone());
+    let mut value = json!({
+        "design": plan.setup.design.to_string(),
+        "options": plan.setup.options.iter().map(|(name, value)| (name.clone(), json!(value))).collect::<serde_json::Map<_, _>>(),
+        "domain": results.info.domain.to_string(),
+        "detected_domain": results.info.detected.to_string(),
+        "medium": results.info.path.as_deref().map(|path| store::medium(path.parent().unwrap_or(path))),
+        "pool_bytes": results.info.file_bytes,
+        "huge_page_bytes": results.info.huge_bytes,
+        "threads": plan.threads,
+        "key": plan.key.to_string(),
+        "value": plan.value.to_string(),
+        "seed": plan.seed,
+        "rounds": plan.rounds,
+        "machine": machine(),
+        "phases": phases,
+        "space": {
+            "pm_bytes_per_key": results.pm_bytes_per_key,
+            "dram_bytes_per_key": results.dram_bytes_per_key,
+        },
+        "recovery": {
+            "seconds": seconds,
+            "ns_per_key": ns_per_key(results),
+            "keys": results.recovered,
+            "threads": plan.setup.recovery_threads,
+        },
+    });
+    if let (Some(value), Some(workload)) = (value.as_object_mut(), workload.as_object()) {
+        value.extend(workload.clone());
+        if !plan.against.is_empty() {
+            let peers = results.peers.iter().map(|peer| against(plan, results, peer)).collect();
+            value.insert("against".to_owned(), Value::Array(peers));
+        }
+    }
+    value
+}
+
+fn against(plan: &Plan, results: &Results, peer: &PeerResult) -> Value {
+    let phases: Vec<Value> = (plan.phases.iter().zip(&results.phases).zip(&peer.phases))
+        .map(|((phase, ours), theirs)| {
+            let mut value = theirs.json(&phase.name);
+            value["ratio"] = json!(ours.ratio(theirs));
+            value
+        })
+        .collect();
+    let skipped: Vec<Value> =
+        peer.skipped.iter().map(|(what, why)| json!({ "phase": what, "why": why })).collect();
+    json!({
+        "name": peer.peer.name(),
+        "phases": phases,
+        "skipped": skipped,
+    })
+}
+
+fn ns_per_key(results: &Results) -> f64 {
+    median(results.recovery.clone()) * 1e9 / results.recovered.max(1) as f64
+}
+
+fn machine() -> Value {
+    let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let kernel = rustix::system::uname();
+    json!({
+        "cpu": model.map_or("unknown", |(_, model)| model.trim()),
+        "processors": super::run::processors().len(),
+        "kernel": kernel.release().to_string_lossy(),
+    })
+}
+
+/// The whole run as tables.
+pub fn show(output: &mut Output, plan: &Plan, results: &Results, workload: &str) -> Outcome {
+    let info = &results.info;
+    let medium =
+        info.path.as_deref().map_or_else(String::new, |path| store::medium(path.parent().unwrap_or(path)));
+    let machine = machine();
+    let (cpu, processors) = (machine["cpu"].as_str().unwrap_or_default(), &machine["processors"]);
+    let threads = if plan.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", plan.threads) };
+    output.line(format_args!("{} on {medium}, {}", plan.setup.design, store::promise(info)))?;
+    output.line(format_args!("pages {}; {threads}, {processors} processors, {cpu}", store::pages(info)))?;
+    output.line(format_args!("{workload}, keys {}, values {}, seed {}", plan.key, plan.value, plan.seed))?;
+    if plan.rounds > 1 {
+        output.line(format_args!("medians of {} rounds", plan.rounds))?;
+    }
+    output.line("")?;
+    let head = ["p50", "p99", "p99.9", "p99.99", "p99.999", "max"].map(|name| format!("{name:>9}")).concat();
+    output.line(format_args!("{:<8}{:>13}{:>9}{head}", "phase", "operations", "Mop/s"))?;
+    for (phase, result) in plan.phases.iter().zip(&results.phases) {
+        let latency = result.latency();
+        let columns = [latency.p50, latency.p99, latency.p999, latency.p9999, latency.p99999, latency.max];
+        let columns = columns.map(|ns| format!("{:>9}", time(ns))).concat();
+        output.line(format_args!(
+            "{:<8}{:>13}{:>9.3}{columns}",
+            phase.name,
+            grouped(phase.operations),
+            result.mops()
+        ))?;
+    }
+    show_peers(output, plan, results)?;
+    output.line("")?;
+    let (pm, dram) = (results.pm_bytes_per_key, results.dram_bytes_per_key);
+    output.line(format_args!("space after the load: {pm:.1} B/key persistent, {dram:.1} B/key in DRAM"))?;
+    output.line(format_args!(
+        "recovery after a crash: {:.3} s for {} keys, {:.1} ns/key, on {} of {processors} processors",
+        median(results.recovery.clone()),
+        grouped(results.recovered),
+        ns_per_key(results),
+        plan.setup.recovery_threads
+    ))
+}
+
+fn show_peers(output: &mut Output, plan: &Plan, results: &Results) -> Outcome {
+    let peers: Vec<_> = results.peers.iter().filter(|peer| !peer.phases.is_empty()).collect();
+    if results.peers.is_empty() {
+        return Ok(());
+    }
+    output.line("")?;
+    let names: String = peers.iter().map(|peer| format!("{:>18}", peer.peer.name())).collect();
+    output.line(format_args!(
+        "{:<8}{:>9}{names}    Mop/s; in brackets: times as fast",
+        "phase", plan.setup.design
+    ))?;
+    for (number, phase) in plan.phases.iter().enumerate() {
+        let ours = &results.phases[number];
+        let columns: String = peers
+            .iter()
+            .map(|peer| {
+                let theirs = &peer.phases[number];
+                format!("{:>18}", format!("{:.3} ({:.2})", theirs.mops(), ours.ratio(theirs)))
+            })
+            .collect();
+        output.line(format_args!("{:<8}{:>9.3}{columns}", phase.name, ours.mops()))?;
+    }
+    for peer in &results.peers {
+        for (what, why) in &peer.skipped {
+            output.line(format_args!("{} skips {what}: {why}", peer.peer.name()))?;
+        }
+    }
+    Ok(())
+}
+
+fn time(ns: u64) -> String {
+    match ns {
+        0..10_000 => format!("{ns} ns"),
+        10_000..10_000_000 => format!("{:.0} us", ns as f64 / 1e3),
+        _ => format!("{:.0} ms", ns as f64 / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(seconds: &[f64]) -> PhaseResult {
+        let round = |seconds: &f64| Measured {
+            operations: 1_000_000,
+            found: 1_000_000,
+            seconds: *seconds,
+            latency: Latency::default(),
+        };
+        PhaseResult { rounds: seconds.iter().map(round).collect() }
+    }
+
+    #[test]
+    fn ratios_are_medians_of_paired_rounds() {
+        let (ours, theirs) = (result(&[1.0, 2.0, 4.0]), result(&[2.0, 2.0, 12.0]));
+        assert!((ours.ratio(&theirs) - 2.0).abs() < 1e-9);
+        assert!((ours.mops() - 0.5).abs() < 1e-9);
+    }
+}

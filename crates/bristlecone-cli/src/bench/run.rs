@@ -1,0 +1,187 @@
+//! Phases on pinned threads.
+
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use bristlecone::Error;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::data::{BenchKey, BenchValue, Buffer, Shape};
+use super::latency::{Clock, Latency, SAMPLED_ONE_IN, ticks};
+use super::stream::Stream;
+use super::subject::Subject;
+use super::workload::{Op, Phase};
+use crate::failure::{Failure, Outcome};
+use crate::interrupt;
+
+/// What a phase came to.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    pub operations: u64,
+    /// Operations that found what they asked for.
+    pub found: u64,
+    pub seconds: f64,
+    pub latency: Latency,
+}
+
+/// Runs a phase: every stream on a thread of its own, pinned to a processor of its own as far as
+/// there are enough.
+pub fn phase<K: BenchKey, V: BenchValue>(
+    subject: &impl Subject<K, V>,
+    phase: &Phase,
+    streams: &[Stream],
+    (key, value): (Shape, Shape),
+) -> Outcome<Measured> {
+    let barrier = Barrier::new(streams.len());
+    let processors = processors();
+    let workers = std::thread::scope(|scope| {
+        let started: Vec<_> = streams
+            .iter()
+            .enumerate()
+            .map(|(thread, stream)| {
+                let (barrier, processor) =
+                    (&barrier, processors.get(thread % processors.len().max(1)).copied());
+                scope.spawn(move || {
+                    pin(processor);
+                    let worker = Worker { subject, phase, stream, key: key.buffer(), value: value.buffer() };
+                    let mut samples = Vec::with_capacity(stream.ids.len() / SAMPLED_ONE_IN + 1);
+                    barrier.wait();
+                    worker.run(&mut samples)
+                })
+            })
+            .collect();
+        started.into_iter().map(|worker| worker.join()).collect::<Vec<_>>()
+    });
+    interrupt::check("the bench is not finished")?;
+    let mut parts = Vec::with_capacity(workers.len());
+    for worker in workers {
+        parts.push(worker.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+    }
+    Ok(together(&parts))
+}
+
+/// What one thread measured.
+struct Part {
+    operations: u64,
+    found: u64,
+    started: Instant,
+    ended: Instant,
+    samples: Vec<u64>,
+    nanoseconds_per_tick: f64,
+}
+
+fn together(parts: &[Part]) -> Measured {
+    let started = parts.iter().map(|part| part.started).min();
+    let ended = parts.iter().map(|part| part.ended).max();
+    let took = started.zip(ended).map_or(Duration::ZERO, |(started, ended)| ended - started);
+    let samples = parts
+        .iter()
+        .flat_map(|part| part.samples.iter().map(|ticks| (*ticks as f64 * part.nanoseconds_per_tick) as u64));
+    Measured {
+        operations: parts.iter().map(|part| part.operations).sum(),
+        found: parts.iter().map(|part| part.found).sum(),
+        seconds: took.as_secs_f64().max(1e-9),
+        latency: Latency::of(samples),
+    }
+}
+
+struct Worker<'a, S> {
+    subject: &'a S,
+    phase: &'a Phase,
+    stream: &'a Stream,
+    key: Buffer,
+    value: Buffer,
+}
+
+impl<S> Worker<'_, S> {
+    fn run<K: BenchKey, V: BenchValue>(mut self, samples: &mut Vec<u64>) -> Result<Part, Failure>
+    where
+        S: Subject<K, V>,
+    {
+        let (subject, stream, scan) = (self.subject, self.stream, self.phase.scan);
+        let (key, value) = (&mut self.key, &mut self.value);
+        let clock = Clock::start();
+        // One loop for each operation, so that a phase of one kind has no branches but its own.
+        let found = match self.phase.mix.single() {
+            Some(Op::Insert) => {
+                drive(stream, samples, |_, id| subject.insert(K::make(id, key), V::make(id, value)))
+            }
+            Some(Op::InsertNew) => {
+                drive(stream, samples, |_, id| subject.insert_new(K::make(id, key), V::make(id, value)))
+            }
+            Some(Op::Get) => drive(stream, samples, |_, id| Ok(subject.get(K::make(id, key)))),
+            Some(Op::Update) => {
+                drive(stream, samples, |at, id| subject.update(K::make(id, key), V::make(at as u64, value)))
+            }
+            Some(Op::Remove) => drive(stream, samples, |_, id| subject.remove(K::make(id, key))),
+            Some(Op::Scan) => {
+                drive(stream, samples, |_, id| Ok(subject.scan(K::make(id, key), scan.of(id)) > 0))
+            }
+            Some(Op::Upsert | Op::ReadModifyWrite) | None => drive(stream, samples, |at, id| {
+                let op = stream.ops.get(at).copied().or(self.phase.mix.single()).unwrap_or(Op::Get);
+                let (key, written) = (K::make(id, key), at as u64);
+                match op {
+                    Op::Insert => subject.insert(key, V::make(id, value)),
+                    Op::InsertNew => subject.insert_new(key, V::make(id, value)),
+                    Op::Get => Ok(subject.get(key)),
+                    Op::Update => subject.update(key, V::make(written, value)),
+                    Op::Upsert => subject.insert(key, V::make(written, value)).map(|_| true),
+                    Op::Remove => subject.remove(key),
+                    Op::Scan => Ok(subject.scan(key, scan.of(id)) > 0),
+                    Op::ReadModifyWrite => {
+                        Ok(subject.get(key) & subject.update(key, V::make(written, value))?)
+                    }
+                }
+            }),
+        }?;
+        let ended = Instant::now();
+        Ok(Part {
+            operations: stream.ids.len() as u64,
+            found,
+            started: clock.started(),
+            ended,
+            samples: std::mem::take(samples),
+            nanoseconds_per_tick: clock.nanoseconds_per_tick(),
+        })
+    }
+}
+
+/// The loop that is measured; how many operations found what they asked for.
+#[inline(always)]
+fn drive(
+    stream: &Stream,
+    samples: &mut Vec<u64>,
+    mut operation: impl FnMut(usize, u64) -> Result<bool, Error>,
+) -> Result<u64, Error> {
+    let mut found = 0;
+    for (batch, ids) in stream.ids.chunks(SAMPLED_ONE_IN).enumerate() {
+        let at = batch * SAMPLED_ONE_IN;
+        let before = ticks();
+        found += u64::from(operation(at, ids[0])?);
+        samples.push(ticks().wrapping_sub(before));
+        for (more, id) in ids.iter().enumerate().skip(1) {
+            found += u64::from(operation(at + more, *id)?);
+        }
+        if interrupt::asked() {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// The processors that this process may use.
+pub fn processors() -> Vec<usize> {
+    match sched_getaffinity(None) {
+        Ok(set) => (0..CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect(),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// Pins the calling thread. Where the system refuses, the thread runs unpinned: slower at worst.
+fn pin(processor: Option<usize>) {
+    if let Some(processor) = processor {
+        let mut set = CpuSet::new();
+        set.set(processor);
+        let _ = sched_setaffinity(None, &set);
+    }
+}

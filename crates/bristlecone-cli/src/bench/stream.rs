@@ -1,0 +1,355 @@
+//! The operations of a phase, drawn before its clock starts: the loop that is measured reads
+//! words one after the other and does nothing else.
+
+use super::workload::{Distribution, Mix, Op, Phase};
+
+/// What one thread does in a phase.
+#[derive(Debug, Default)]
+pub struct Stream {
+    /// The key of each operation.
+    pub ids: Vec<u64>,
+    /// The kind of each; empty if the phase has one kind only.
+    pub ops: Vec<Op>,
+}
+
+/// The keys of a run: which there are, and in which order they lie.
+#[derive(Clone, Copy, Debug)]
+pub struct Keys {
+    pub seed: u64,
+    /// Keys in the order of their index, instead of scattered over the whole domain.
+    pub sequential: bool,
+    /// Indices below this are keys that are there.
+    pub count: u64,
+}
+
+impl Keys {
+    /// The identity of the key with this index: a bijection, so that no two keys are one.
+    #[inline]
+    pub fn id(&self, index: u64) -> u64 {
+        if self.sequential { index } else { mix(index.wrapping_add(self.seed.wrapping_mul(GOLDEN))) }
+    }
+}
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The finalizer of SplitMix64: a bijection of 64-bit words that leaves no pattern.
+#[inline]
+fn mix(mut word: u64) -> u64 {
+    word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ word >> 31
+}
+
+/// A stream of random words.
+struct Random(u64);
+
+impl Random {
+    fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(GOLDEN);
+        mix(self.0)
+    }
+
+    /// Below `bound`.
+    fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.word()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// In [0, 1).
+    fn unit(&mut self) -> f64 {
+        (self.word() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// The streams of a phase, one for each thread, and how many keys it adds. The same phase, keys,
+/// seed and threads give the same streams.
+pub fn draw(phase: &Phase, keys: &Keys, threads: usize, salt: u64) -> (Vec<Stream>, u64) {
+    let per_thread = |thread: u64| {
+        let (of, all) = (threads as u64, phase.operations);
+        all * thread / of..all * (thread + 1) / of
+    };
+    let zipf = match phase.distribution {
+        Distribution::Zipf(theta) | Distribution::Latest(theta) => Some(Zipf::new(keys.count.max(1), theta)),
+        _ => None,
+    };
+    let streams: Vec<Stream> = std::thread::scope(|scope| {
+        let drawing: Vec<_> = (0..threads as u64)
+            .map(|thread| {
+                let range = per_thread(thread);
+                let random = Random(mix(keys.seed ^ salt.wrapping_mul(GOLDEN) ^ mix(thread + 1)));
+                let mut drawer =
+                    Drawer { phase, keys, zipf: zipf.as_ref(), random, start: range.start, added: 0 };
+                scope.spawn(move || drawer.draw(range))
+            })
+            .collect();
+        drawing.into_iter().map(|drawing| drawing.join().unwrap_or_default()).collect()
+    });
+    let added = if phase.mix.single().is_some_and(Op::adds) {
+        phase.operations
+    } else {
+        // Threads draw their new keys from ranges of their own, which have gaps then; keys
+        // behind the first gap are not counted as being there.
+        streams.first().map_or(0, |stream| stream.ops.iter().filter(|op| op.adds()).count() as u64)
+    };
+    (streams, added)
+}
+
+struct Drawer<'a> {
+    phase: &'a Phase,
+    keys: &'a Keys,
+    zipf: Option<&'a Zipf>,
+    random: Random,
+    /// Where this thread's own new keys begin, counted from the first new one.
+    start: u64,
+    added: u64,
+}
+
+impl Drawer<'_> {
+    fn draw(&mut self, range: std::ops::Range<u64>) -> Stream {
+        let mix: &Mix = &self.phase.mix;
+        let single = mix.single();
+        let count = (range.end - range.start) as usize;
+        let mut stream = Stream { ids: Vec::with_capacity(count), ops: Vec::new() };
+        stream.ops.reserve_exact(if single.is_some() { 0 } else { count });
+        let order = Permutation::new(self.keys.count.max(1), self.keys.seed);
+        for at in range {
+            let op = single.unwrap_or_else(|| mix.pick(self.random.word()));
+            let index = if op.adds() {
+                self.added += 1;
+                self.keys.count + self.start + self.added - 1
+            } else if self.phase.each_once {
+                order.at(at % self.keys.count.max(1))
+            } else {
+                self.pick(at, &order)
+            };
+            stream.ids.push(self.keys.id(index));
+            if single.is_none() {
+                stream.ops.push(op);
+            }
+        }
+        stream
+    }
+
+    /// The index of a key that is there.
+    fn pick(&mut self, at: u64, order: &Permutation) -> u64 {
+        let count = self.keys.count.max(1);
+        match self.phase.distribution {
+            Distribution::Uniform => self.random.below(count),
+            Distribution::Sequential => at % count,
+            Distribution::Zipf(_) => order.at(self.zipf_rank()),
+            Distribution::SelfSimilar(skew) => {
+                let power = skew.ln() / (1.0 - skew).ln();
+                order.at(((count as f64 * self.random.unit().powf(power)) as u64).min(count - 1))
+            }
+            Distribution::Hotspot { keys, ops } => {
+                let hot = ((count as f64 * keys) as u64).clamp(1, count);
+                let is_hot = hot == count || self.random.unit() < ops;
+                let rank = if is_hot { self.random.below(hot) } else { hot + self.random.below(count - hot) };
+                order.at(rank)
+            }
+            Distribution::Latest(_) => {
+                let age = self.zipf_rank();
+                // First this thread's own new keys, the last one first, then those before the phase.
+                match self.added.checked_sub(age + 1) {
+                    Some(own) => self.keys.count + self.start + own,
+                    None => count - 1 - (age - self.added),
+                }
+            }
+        }
+    }
+
+    fn zipf_rank(&mut self) -> u64 {
+        let unit = self.random.unit();
+        self.zipf.map_or(0, |zipf| zipf.rank(unit))
+    }
+}
+
+/// Ranks by Zipf's law, after Gray et al., *Quickly Generating Billion-Record Synthetic
+/// Databases* (SIGMOD 1994), as in YCSB.
+#[derive(Debug)]
+struct Zipf {
+    count: u64,
+    theta: f64,
+    zeta: f64,
+    alpha: f64,
+    eta: f64,
+}
+
+impl Zipf {
+    fn new(count: u64, theta: f64) -> Self {
+        let zeta = zeta(count, theta);
+        let eta = (1.0 - (2.0 / count as f64).powf(1.0 - theta)) / (1.0 - zeta_of_two(theta) / zeta);
+        Self { count, theta, zeta, alpha: 1.0 / (1.0 - theta), eta }
+    }
+
+    fn rank(&self, unit: f64) -> u64 {
+        let product = unit * self.zeta;
+        if product < 1.0 || self.count == 1 {
+            return 0;
+        }
+        if product < zeta_of_two(self.theta) || self.count == 2 {
+            return 1;
+        }
+        let rank = self.count as f64 * (self.eta * unit - self.eta + 1.0).powf(self.alpha);
+        (rank as u64).min(self.count - 1)
+    }
+}
+
+fn zeta_of_two(theta: f64) -> f64 {
+    1.0 + 0.5f64.powf(theta)
+}
+
+/// The sum of `k^-theta` for `k` of 1 to `count`. Beyond the first terms the sum is the integral
+/// and its first corrections (Euler and Maclaurin), exact to the last digits that matter.
+fn zeta(count: u64, theta: f64) -> f64 {
+    const EXACT: u64 = 1000;
+    let term = |k: u64| (k as f64).powf(-theta);
+    let exact: f64 = (1..=count.min(EXACT)).map(term).sum();
+    if count <= EXACT {
+        return exact;
+    }
+    let (from, to) = (EXACT as f64, count as f64);
+    let integral = (to.powf(1.0 - theta) - from.powf(1.0 - theta)) / (1.0 - theta);
+    let ends = (term(count) - term(EXACT)) / 2.0;
+    let slopes = theta / 12.0 * (from.powf(-theta - 1.0) - to.powf(-theta - 1.0));
+    exact + integral + ends + slopes
+}
+
+/// A bijection of the numbers below `count`: a Feistel network on the next even number of bits,
+/// walked until it falls below.
+struct Permutation {
+    count: u64,
+    half_bits: u32,
+    seed: u64,
+}
+
+impl Permutation {
+    fn new(count: u64, seed: u64) -> Self {
+        let bits = 64 - (count - 1).leading_zeros();
+        Self { count, half_bits: bits.div_ceil(2).max(1), seed }
+    }
+
+    fn at(&self, index: u64) -> u64 {
+        let mask = (1 << self.half_bits) - 1;
+        let mut word = index;
+        loop {
+            let (mut left, mut right) = (word >> self.half_bits, word & mask);
+            for round in 0..4 {
+                let next = left ^ mix(right ^ self.seed.wrapping_add(round << 56)) & mask;
+                (left, right) = (right, next);
+            }
+            word = left << self.half_bits | right;
+            if word < self.count {
+                return word;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::workload::ScanLength;
+    use super::*;
+    use std::collections::HashSet;
+
+    fn phase(mix: &str, distribution: Distribution, operations: u64) -> Phase {
+        Phase {
+            name: String::new(),
+            mix: mix.parse().unwrap(),
+            distribution,
+            operations,
+            scan: ScanLength::Fixed(1),
+            each_once: false,
+            all_found: true,
+        }
+    }
+
+    #[test]
+    fn a_permutation_is_one() {
+        for count in [1, 2, 3, 64, 1000, 4097] {
+            let permutation = Permutation::new(count, 7);
+            let images: HashSet<u64> = (0..count).map(|index| permutation.at(index)).collect();
+            assert_eq!(images.len() as u64, count);
+            assert!(images.iter().all(|image| *image < count));
+        }
+    }
+
+    #[test]
+    fn zeta_is_the_sum() {
+        for theta in [0.01, 0.5, 0.99, 0.999] {
+            let sum: f64 = (1..=1_000_000u64).map(|k| (k as f64).powf(-theta)).sum();
+            assert!((zeta(1_000_000, theta) / sum - 1.0).abs() < 1e-10, "{theta}");
+        }
+    }
+
+    #[test]
+    fn zipf_gives_each_rank_its_share() {
+        let zipf = Zipf::new(10_000, 0.99);
+        let mut random = Random(1);
+        let mut counts = [0u64; 3];
+        let draws = 1_000_000;
+        for _ in 0..draws {
+            let rank = zipf.rank(random.unit());
+            assert!(rank < 10_000);
+            if let Some(count) = counts.get_mut(rank as usize) {
+                *count += 1;
+            }
+        }
+        // The first two ranks are exact in this method; what follows is close.
+        for (rank, count) in counts.iter().enumerate() {
+            let share = ((rank + 1) as f64).powf(-0.99) / zipf.zeta;
+            let off = *count as f64 / draws as f64 / share - 1.0;
+            assert!(off.abs() < if rank < 2 { 0.02 } else { 0.3 }, "rank {rank}: {off}");
+        }
+    }
+
+    #[test]
+    fn what_is_drawn_is_there() {
+        let keys = Keys { seed: 3, sequential: false, count: 1000 };
+        let there: HashSet<u64> = (0..1000).map(|index| keys.id(index)).collect();
+        for text in ["uniform", "sequential", "zipf:0.9", "selfsimilar:0.2", "hotspot:0.2:0.8", "latest:0.9"]
+        {
+            let (streams, added) = draw(&phase("get=1", text.parse().unwrap(), 10_000), &keys, 3, 1);
+            assert_eq!(added, 0);
+            assert_eq!(streams.iter().map(|stream| stream.ids.len()).sum::<usize>(), 10_000);
+            assert!(streams.iter().flat_map(|stream| &stream.ids).all(|id| there.contains(id)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_added_is_new_and_known_afterwards() {
+        let keys = Keys { seed: 3, sequential: false, count: 1000 };
+        let (streams, added) = draw(&phase("insert=1", Distribution::Uniform, 5000), &keys, 4, 1);
+        assert_eq!(added, 5000);
+        let drawn: HashSet<u64> = streams.iter().flat_map(|stream| stream.ids.iter().copied()).collect();
+        assert_eq!(drawn, (1000..6000).map(|index| keys.id(index)).collect());
+    }
+
+    #[test]
+    fn a_key_is_read_by_the_thread_that_added_it() {
+        let keys = Keys { seed: 3, sequential: false, count: 10 };
+        let (streams, added) = draw(&phase("get=1,insert=1", Distribution::Latest(0.9), 3000), &keys, 3, 1);
+        let mut there: HashSet<u64> = (0..10).map(|index| keys.id(index)).collect();
+        for stream in &streams {
+            let mut there = there.clone();
+            for (id, op) in stream.ids.iter().zip(&stream.ops) {
+                assert!(if *op == Op::Insert { there.insert(*id) } else { there.contains(id) });
+            }
+        }
+        there.extend((0..added).map(|index| keys.id(10 + index)));
+        let inserted = streams[0].ids.iter().zip(&streams[0].ops).filter(|(_, op)| op.adds());
+        assert!(inserted.clone().count() > 0 && inserted.clone().all(|(id, _)| there.contains(id)));
+    }
+
+    #[test]
+    fn skewed_distributions_keep_their_shares() {
+        let keys = Keys { seed: 3, sequential: true, count: 1000 };
+        for text in ["hotspot:0.2:0.8", "selfsimilar:0.2"] {
+            let (streams, _) = draw(&phase("get=1", text.parse().unwrap(), 100_000), &keys, 1, 1);
+            let mut counts = vec![0u32; 1000];
+            streams[0].ids.iter().for_each(|id| counts[*id as usize] += 1);
+            counts.sort_unstable_by(|a, b| b.cmp(a));
+            let hottest: u32 = counts[..200].iter().sum();
+            assert!((78_000..83_000).contains(&hottest), "{text}: {hottest}");
+        }
+    }
+}

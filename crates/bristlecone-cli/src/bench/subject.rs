@@ -1,0 +1,126 @@
+//! A store under measurement, and the subject itself: a tree of this library.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use bristlecone::{Design, Domain, Error, Pool, PoolInfo, Tree, TreeStats};
+
+use super::data::{BenchKey, BenchValue};
+use crate::failure::{Exit, Failure, Outcome};
+use crate::scratch::Scratch;
+
+/// Operations as they are measured. Each tells whether it found what it asked for.
+pub trait Subject<K: BenchKey, V: BenchValue>: Sync {
+    /// Sets a value; true if the key was not there, or if the store does not say.
+    fn insert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error>;
+    /// Sets the value of a key that has none.
+    fn insert_new(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error>;
+    /// Replaces the value of a key.
+    fn update(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error>;
+    /// Reads the value of a key.
+    fn get(&self, key: K::Ref<'_>) -> bool;
+    /// Removes a key.
+    fn remove(&self, key: K::Ref<'_>) -> Result<bool, Error>;
+    /// Reads `length` entries from `from` on; how many there were.
+    fn scan(&self, from: K::Ref<'_>, length: usize) -> usize;
+}
+
+/// What the tree under measurement is.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub design: Design,
+    pub options: Vec<(String, u64)>,
+    pub domain: Option<Domain>,
+    pub max_bytes: u64,
+    pub prefault: Option<u64>,
+    pub recovery_threads: usize,
+}
+
+/// A tree of this library in a pool of its own.
+pub struct Ours<K: BenchKey, V: BenchValue> {
+    tree: Tree<K, V>,
+    pool: Pool,
+}
+
+const TREE: &str = "bench";
+
+impl<K: BenchKey, V: BenchValue> Ours<K, V> {
+    /// Creates the pool and the tree.
+    pub fn create(setup: &Setup, scratch: &Scratch) -> Outcome<Self> {
+        let mut options = Pool::options().max_bytes(setup.max_bytes).create_new(true);
+        if let Some(domain) = setup.domain {
+            options = options.domain(domain);
+        }
+        let pool = options.open(scratch.path())?;
+        scratch.created();
+        if let Some(bytes) = setup.prefault {
+            pool.prefault(bytes)?;
+        }
+        let mut options = pool.tree_options(TREE).design(setup.design);
+        for (name, value) in &setup.options {
+            options = options.option(name, *value)?;
+        }
+        Ok(Self { tree: options.create()?, pool })
+    }
+
+    /// What the tree occupies.
+    pub fn stats(&self) -> TreeStats {
+        self.tree.stats()
+    }
+
+    /// What the pool is.
+    pub fn info(&self) -> PoolInfo {
+        self.pool.info()
+    }
+
+    /// Lets go of everything as a crash would and opens it again; how long that took. Every key
+    /// must be there afterwards.
+    pub fn recover(self, setup: &Setup, scratch: &Scratch) -> Outcome<(Self, Duration)> {
+        let Self { tree, pool } = self;
+        let (items, domain) = (tree.len(), pool.info().domain);
+        drop(tree);
+        pool.simulate_crash();
+        let started = Instant::now();
+        let options = Pool::options().domain(domain).recovery_threads(setup.recovery_threads);
+        let pool = options.open(scratch.path())?;
+        let tree: Tree<K, V> = pool.tree_options(TREE).open()?;
+        let took = started.elapsed();
+        if tree.len() != items {
+            let said = format!("recovery found {} of {items} entries: see `bristlecone check`", tree.len());
+            return Err(Failure::new(Exit::Failed, said));
+        }
+        Ok((Self { tree, pool }, took))
+    }
+}
+
+impl<K: BenchKey, V: BenchValue> Subject<K, V> for Ours<K, V> {
+    #[inline]
+    fn insert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error> {
+        Ok(self.tree.insert(key, value)?.is_none())
+    }
+
+    #[inline]
+    fn insert_new(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error> {
+        Ok(self.tree.insert_new(key, value)?.is_none())
+    }
+
+    #[inline]
+    fn update(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error> {
+        Ok(self.tree.update(key, value)?.is_some())
+    }
+
+    #[inline]
+    fn get(&self, key: K::Ref<'_>) -> bool {
+        self.tree.get_with(key, |value| black_box(V::touch(value))).is_some()
+    }
+
+    #[inline]
+    fn remove(&self, key: K::Ref<'_>) -> Result<bool, Error> {
+        Ok(self.tree.remove(key)?.is_some())
+    }
+
+    #[inline]
+    fn scan(&self, from: K::Ref<'_>, length: usize) -> usize {
+        self.tree.range(from..).take(length).map(black_box).count()
+    }
+}

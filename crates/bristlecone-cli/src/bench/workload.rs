@@ -1,0 +1,328 @@
+//! What is asked of a store: operations in proportions, over keys in a distribution, in phases.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// One kind of operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Op {
+    /// `insert` of a key that is not there.
+    Insert,
+    /// `insert_new` of a key that is not there.
+    InsertNew,
+    /// `get` of a key that is there.
+    Get,
+    /// `update` of a key that is there.
+    Update,
+    /// `insert` of a key that is there.
+    Upsert,
+    /// `remove` of a key.
+    Remove,
+    /// Entries in order from a key on.
+    Scan,
+    /// `get`, then `update` of the same key: one operation.
+    ReadModifyWrite,
+}
+
+/// Names as `--mix` takes them; the last is part of YCSB F only.
+const OPS: [(&str, Op); 8] = [
+    ("insert", Op::Insert),
+    ("insert_new", Op::InsertNew),
+    ("get", Op::Get),
+    ("update", Op::Update),
+    ("upsert", Op::Upsert),
+    ("remove", Op::Remove),
+    ("scan", Op::Scan),
+    ("read_modify_write", Op::ReadModifyWrite),
+];
+
+impl Op {
+    /// Whether it adds a key.
+    pub fn adds(self) -> bool {
+        matches!(self, Self::Insert | Self::InsertNew)
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(OPS.iter().find(|(_, op)| op == self).map_or("?", |(name, _)| name))
+    }
+}
+
+/// Operations in proportions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mix(Vec<(Op, u32)>);
+
+impl Mix {
+    /// One operation only.
+    pub fn only(op: Op) -> Self {
+        Self(vec![(op, 1)])
+    }
+
+    fn of(parts: &[(Op, u32)]) -> Self {
+        Self(parts.to_vec())
+    }
+
+    /// The operation, if there is only one kind.
+    pub fn single(&self) -> Option<Op> {
+        match self.0.as_slice() {
+            [(op, _)] => Some(*op),
+            _ => None,
+        }
+    }
+
+    /// Whether it has this operation in it.
+    pub fn has(&self, op: Op) -> bool {
+        self.0.iter().any(|(part, _)| *part == op)
+    }
+
+    /// The operation that a random word picks.
+    pub fn pick(&self, random: u64) -> Op {
+        let total: u64 = self.0.iter().map(|(_, share)| u64::from(*share)).sum();
+        let mut at = ((u128::from(random) * u128::from(total)) >> 64) as u64;
+        for (op, share) in &self.0 {
+            match at.checked_sub(u64::from(*share)) {
+                Some(rest) => at = rest,
+                None => return *op,
+            }
+        }
+        self.0[0].0
+    }
+}
+
+impl FromStr for Mix {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut parts: Vec<(Op, u32)> = Vec::new();
+        for part in text.split(',') {
+            let (name, share) =
+                part.split_once('=').ok_or_else(|| format!("{part:?}: write operation=share"))?;
+            let known = OPS.iter().find(|(known, _)| *known == name.trim());
+            let names = || OPS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+            let (_, op) = known.ok_or_else(|| format!("no operation {name:?}: {}", names()))?;
+            let share = share.trim().trim_end_matches('%').parse();
+            let share = share.map_err(|_| format!("{part:?}: the share must be a whole number"))?;
+            if parts.iter().any(|(known, _)| known == op) {
+                return Err(format!("{op} stands twice"));
+            }
+            if share > 0 {
+                parts.push((*op, share));
+            }
+        }
+        if parts.is_empty() { Err("every share is 0".to_owned()) } else { Ok(Self(parts)) }
+    }
+}
+
+impl fmt::Display for Mix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<String> = self.0.iter().map(|(op, share)| format!("{op}={share}")).collect();
+        f.write_str(&parts.join(","))
+    }
+}
+
+/// Which keys are asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Distribution {
+    /// Every key as likely as any other.
+    Uniform,
+    /// One key after the other, in key order.
+    Sequential,
+    /// Zipf's law as in YCSB, hot keys scattered; theta in (0, 1).
+    Zipf(f64),
+    /// Of any set of keys, the share `skew` gets the share `1 - skew` of operations; in (0, 0.5).
+    SelfSimilar(f64),
+    /// The share `keys` of the keys gets the share `ops` of the operations.
+    Hotspot { keys: f64, ops: f64 },
+    /// Zipf's law over the keys by age: the newest is the hottest (YCSB D).
+    Latest(f64),
+}
+
+impl FromStr for Distribution {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str, min: f64, max: f64| match text.parse::<f64>() {
+            Ok(number) if number > min && number < max => Ok(number),
+            _ => Err(format!("{text:?} must be between {min} and {max}")),
+        };
+        let parts: Vec<&str> = text.split(':').collect();
+        match parts.as_slice() {
+            ["uniform"] => Ok(Self::Uniform),
+            ["sequential"] => Ok(Self::Sequential),
+            ["zipf", theta] => Ok(Self::Zipf(number(theta, 0.0, 1.0)?)),
+            ["selfsimilar", skew] => Ok(Self::SelfSimilar(number(skew, 0.0, 0.5)?)),
+            ["latest", theta] => Ok(Self::Latest(number(theta, 0.0, 1.0)?)),
+            ["hotspot", keys, ops] => {
+                Ok(Self::Hotspot { keys: number(keys, 0.0, 1.0)?, ops: number(ops, 0.0, 1.0)? })
+            }
+            _ => Err(format!(
+                "{text:?} is none of uniform, sequential, zipf:THETA, selfsimilar:SKEW, hotspot:KEYS:OPS, latest:THETA"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Distribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uniform => f.write_str("uniform"),
+            Self::Sequential => f.write_str("sequential"),
+            Self::Zipf(theta) => write!(f, "zipf:{theta}"),
+            Self::SelfSimilar(skew) => write!(f, "selfsimilar:{skew}"),
+            Self::Hotspot { keys, ops } => write!(f, "hotspot:{keys}:{ops}"),
+            Self::Latest(theta) => write!(f, "latest:{theta}"),
+        }
+    }
+}
+
+/// How many entries a scan reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanLength {
+    Fixed(usize),
+    /// 1 to so many, evenly.
+    UpTo(usize),
+}
+
+impl ScanLength {
+    /// The length that a key's identity picks.
+    #[inline]
+    pub fn of(self, id: u64) -> usize {
+        match self {
+            Self::Fixed(length) => length,
+            Self::UpTo(max) => 1 + (id % max as u64) as usize,
+        }
+    }
+}
+
+/// Something measured by itself.
+#[derive(Clone, Debug)]
+pub struct Phase {
+    pub name: String,
+    pub mix: Mix,
+    pub distribution: Distribution,
+    pub operations: u64,
+    pub scan: ScanLength,
+    /// Every key exactly once, as far as the operations go, instead of by distribution.
+    pub each_once: bool,
+    /// Whether every operation must find what it asks for.
+    pub all_found: bool,
+}
+
+/// Known sequences of phases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Preset {
+    /// load, get, update, insert, scan of 100, zipf:0.99 half get half upsert, remove
+    Micro,
+    /// load only
+    Load,
+    /// half get, half update, zipf:0.99
+    YcsbA,
+    /// 95 % get, 5 % update, zipf:0.99
+    YcsbB,
+    /// get only, zipf:0.99
+    YcsbC,
+    /// 95 % get of recent keys, 5 % insert
+    YcsbD,
+    /// 95 % scan of 1 to 100, 5 % insert, zipf:0.99
+    YcsbE,
+    /// half get, half read-modify-write, zipf:0.99
+    YcsbF,
+}
+
+/// Theta of Zipf's law where nothing else is said.
+const THETA: f64 = 0.99;
+const SCAN_LENGTH: usize = 100;
+
+/// The phases of a run: the load, then what the preset or the mix says.
+pub fn phases(
+    preset: Preset,
+    mix: Option<&Mix>,
+    distribution: Option<Distribution>,
+    records: u64,
+    operations: u64,
+) -> Vec<Phase> {
+    let asked = distribution.unwrap_or(Distribution::Uniform);
+    let phase = |name: &str, mix: Mix, distribution: Distribution, operations: u64| Phase {
+        name: name.to_owned(),
+        all_found: !mix.has(Op::Remove),
+        mix,
+        distribution,
+        operations,
+        scan: ScanLength::Fixed(SCAN_LENGTH),
+        each_once: false,
+    };
+    let only = |op: Op| phase(&op.to_string(), Mix::only(op), asked, operations);
+    let loaded_in_order = if asked == Distribution::Sequential { asked } else { Distribution::Uniform };
+    let load = Phase { each_once: true, ..phase("load", Mix::only(Op::Insert), loaded_in_order, records) };
+    let mut phases = vec![load];
+    if let Some(mix) = mix {
+        phases.push(phase("mix", mix.clone(), asked, operations));
+        return phases;
+    }
+    let zipf = distribution.unwrap_or(Distribution::Zipf(THETA));
+    let ycsb = |mix: &[(Op, u32)], distribution| phase("run", Mix::of(mix), distribution, operations);
+    match preset {
+        Preset::Load => {}
+        Preset::Micro => {
+            let half = Mix::of(&[(Op::Get, 1), (Op::Upsert, 1)]);
+            phases.extend([only(Op::Get), only(Op::Update), only(Op::Insert)]);
+            // A scan is a hundred times the work of a get.
+            phases.push(phase("scan", Mix::only(Op::Scan), asked, (operations / 10).max(1)));
+            phases.push(phase("zipf", half, Distribution::Zipf(THETA), operations));
+            phases.push(Phase { each_once: true, all_found: true, ..only(Op::Remove) });
+        }
+        Preset::YcsbA => phases.push(ycsb(&[(Op::Get, 50), (Op::Update, 50)], zipf)),
+        Preset::YcsbB => phases.push(ycsb(&[(Op::Get, 95), (Op::Update, 5)], zipf)),
+        Preset::YcsbC => phases.push(ycsb(&[(Op::Get, 1)], zipf)),
+        Preset::YcsbD => {
+            let latest = distribution.unwrap_or(Distribution::Latest(THETA));
+            phases.push(ycsb(&[(Op::Get, 95), (Op::Insert, 5)], latest));
+        }
+        Preset::YcsbE => {
+            let run = ycsb(&[(Op::Scan, 95), (Op::Insert, 5)], zipf);
+            phases.push(Phase { scan: ScanLength::UpTo(SCAN_LENGTH), ..run });
+        }
+        Preset::YcsbF => phases.push(ycsb(&[(Op::Get, 50), (Op::ReadModifyWrite, 50)], zipf)),
+    }
+    phases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mixes_are_read_and_written() {
+        let mix: Mix = "get=50,update=30%,scan=20".parse().unwrap();
+        assert_eq!(mix.to_string(), "get=50,update=30,scan=20");
+        assert_eq!(mix.single(), None);
+        assert_eq!("get=1,scan=0".parse::<Mix>().unwrap().single(), Some(Op::Get));
+        for wrong in ["", "get", "get=x", "fly=1", "get=0", "get=1,get=2", "get=-1"] {
+            assert!(wrong.parse::<Mix>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_mix_picks_in_its_proportions() {
+        let mix: Mix = "get=3,insert=1".parse().unwrap();
+        let step = u64::MAX / 1000;
+        let gets = (0..1000).filter(|i| mix.pick(i * step) == Op::Get).count();
+        assert!((749..=751).contains(&gets), "{gets}");
+        assert_eq!(mix.pick(u64::MAX), Op::Insert);
+    }
+
+    #[test]
+    fn distributions_are_read_and_written() {
+        for text in ["uniform", "sequential", "zipf:0.99", "selfsimilar:0.2", "hotspot:0.2:0.8", "latest:0.5"]
+        {
+            assert_eq!(text.parse::<Distribution>().unwrap().to_string(), text);
+        }
+        for wrong in
+            ["", "zipf", "zipf:1", "zipf:0", "selfsimilar:0.5", "hotspot:0.2", "hotspot:2:1", "zipf:nan"]
+        {
+            assert!(wrong.parse::<Distribution>().is_err(), "{wrong}");
+        }
+    }
+}
