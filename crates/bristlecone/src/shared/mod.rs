@@ -6,7 +6,7 @@ pub mod fingerprint;
 pub mod form;
 pub mod inner;
 mod prefetch;
-mod search;
+pub mod search;
 pub mod version_lock;
 
 pub use prefetch::prefetch;

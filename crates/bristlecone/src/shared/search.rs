@@ -1,4 +1,4 @@
-//! Counting the keys of a node that are not greater than a given one.
+//! Searching and sorting words without branches that depend on them.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -103,9 +103,82 @@ fn count_portable(keys: &[AtomicU64], bound: u64) -> usize {
     keys.iter().map(|key| usize::from(key.load(Relaxed) <= bound)).sum()
 }
 
+/// Sorts up to 64 items by their first word.
+///
+/// # Panics
+///
+/// If there are more.
+pub fn sort_words(items: &mut [(u64, u64)]) {
+    assert!(items.len() <= 64);
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx512f") {
+        let mut keys = [0; 64];
+        let mut ranks = [0; 64];
+        for (key, item) in keys.iter_mut().zip(items.iter()) {
+            *key = item.0;
+        }
+        // SAFETY: the feature was detected.
+        unsafe { rank_avx512(&keys, items.len(), &mut ranks) };
+        let mut sorted = [(0, 0); 64];
+        let mut places = 0_u64;
+        for (item, &rank) in items.iter().zip(&ranks) {
+            sorted[rank] = *item;
+            places |= 1 << rank;
+        }
+        // Distinct keys have distinct ranks; only a damaged pool brings others.
+        if places.count_ones() as usize == items.len() {
+            items.copy_from_slice(&sorted[..items.len()]);
+            return;
+        }
+    }
+    items.sort_unstable_by_key(|item| item.0);
+}
+
+/// For each of the first `len` keys, how many of them are less: no branch depends on the keys.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn rank_avx512(keys: &[u64; 64], len: usize, ranks: &mut [usize; 64]) {
+    use std::arch::x86_64::{_mm512_loadu_epi64, _mm512_mask_cmplt_epu64_mask, _mm512_set1_epi64};
+    let mut lanes = [0_u8; 8];
+    for (group, lanes) in lanes.iter_mut().enumerate() {
+        let inside = len.saturating_sub(group * 8).min(8);
+        *lanes = ((1_u32 << inside) - 1) as u8;
+    }
+    for (rank, &key) in ranks.iter_mut().zip(&keys[..len]) {
+        let key = _mm512_set1_epi64(key as i64);
+        *rank = 0;
+        for (values, &lanes) in keys.chunks_exact(8).zip(&lanes).take(len.div_ceil(8)) {
+            // SAFETY: the group has eight keys.
+            let values = unsafe { _mm512_loadu_epi64(values.as_ptr().cast()) };
+            *rank += _mm512_mask_cmplt_epu64_mask(lanes, values, key).count_ones() as usize;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_are_sorted_like_by_the_standard_library() {
+        let mut noise = 3_u64;
+        for round in 0..5000_usize {
+            let mut items: Vec<(u64, u64)> = (0..round % 65)
+                .map(|at| {
+                    noise = noise.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                    // Every fourth round has equal keys.
+                    (if round % 4 == 0 { noise >> 60 } else { noise.rotate_left(at as u32) }, noise)
+                })
+                .collect();
+            let mut twin = items.clone();
+            sort_words(&mut items);
+            twin.sort_unstable_by_key(|item| item.0);
+            assert!(items.iter().map(|item| item.0).eq(twin.iter().map(|item| item.0)));
+            items.sort_unstable();
+            twin.sort_unstable();
+            assert_eq!(items, twin, "an item was lost or doubled");
+        }
+    }
 
     #[test]
     fn every_arm_agrees_with_the_naive_twin() {

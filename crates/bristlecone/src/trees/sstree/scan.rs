@@ -10,6 +10,7 @@ use super::leaf::{Leaf, bits};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Step;
 use crate::shared::prefetch;
+use crate::shared::search::sort_words;
 use crate::shared::version_lock::Version;
 use crate::trees::Batch;
 
@@ -107,7 +108,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         }
         let words = &mut words[..len];
         let key_of = |words: &(u64, u64)| K::read(&self.keys, words.0, &guards.0);
-        words.sort_unstable_by(|a, b| key_of(a).cmp(&key_of(b)));
+        if K::INLINE {
+            // Words order as their keys do.
+            sort_words(words);
+        } else {
+            words.sort_unstable_by(|a, b| key_of(a).cmp(&key_of(b)));
+        }
         into.entries.clear();
         into.entries.extend(
             words
