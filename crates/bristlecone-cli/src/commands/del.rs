@@ -19,7 +19,7 @@ pub struct Del {
     /// The tree.
     tree: String,
     /// The keys; in a tree of kind bytes with \xNN for what cannot be typed.
-    #[arg(required = true, allow_hyphen_values = true)]
+    #[arg(required = true)]
     keys: Vec<OsString>,
 }
 

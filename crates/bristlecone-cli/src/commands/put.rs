@@ -19,10 +19,8 @@ pub struct Put {
     /// The tree.
     tree: String,
     /// The key; in a tree of kind bytes with \xNN for what cannot be typed.
-    #[arg(allow_hyphen_values = true)]
     key: OsString,
     /// The value.
-    #[arg(allow_hyphen_values = true)]
     value: OsString,
     /// Fail if the key has a value.
     #[arg(long, conflicts_with = "existing")]

@@ -128,7 +128,7 @@ pub fn under_prefix<'a>(prefix: Datum<'a>, end: &'a mut Vec<u8>) -> (Bound<Datum
         }
         Datum::U64(_) => None,
     };
-    // No key is empty, so an empty prefix asks for everything.
+    // Everything begins with nothing.
     let is_empty = matches!(prefix, Datum::Bytes([]) | Datum::Str(""));
     let start = if is_empty { Bound::Unbounded } else { Bound::Included(prefix) };
     (start, end.map_or(Bound::Unbounded, Bound::Excluded))

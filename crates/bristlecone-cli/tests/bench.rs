@@ -1,0 +1,149 @@
+//! `demo` and `bench`: what they report, and that they leave nothing behind.
+
+mod common;
+
+use common::Bench;
+use serde_json::Value;
+
+#[test]
+fn a_demo_reports_and_cleans_up() {
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path("files")).unwrap();
+    for file in 0..200 {
+        bench.file(&format!("files/{file:03}"), "x".repeat(file));
+    }
+    let said = bench.run("demo @files --pool @p").ok();
+    assert!(
+        said.contains("201 paths") && said.contains("SIGKILL") && said.contains("nothing lost"),
+        "{said}"
+    );
+    assert!(!bench.path("p").exists());
+    let report = bench.run("demo @files --pool @p --keep --domain adr --json").json();
+    let names: Vec<&str> = report.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(names, ["acknowledged", "recovered", "lost", "recovery_ms", "entries", "medium", "domain"]);
+    assert_eq!((report["entries"].as_u64(), report["lost"].as_u64()), (Some(201), Some(0)));
+    assert_eq!(report["domain"], "adr");
+    let path = bench.path("files/150");
+    let found = bench.run_on("get @p files", b"", &[path.to_str().unwrap()]).ok();
+    assert!(found.starts_with("150 "), "{found}");
+    bench.run("demo @files --pool @p").refused(2, "exists already");
+    assert!(bench.path("p").exists(), "what was there before stays");
+}
+
+#[test]
+fn a_demo_needs_something_to_index() {
+    let bench = Bench::new();
+    bench.run("demo @absent").refused(4, "absent");
+    bench.run(&format!("demo {}", bench.file("file", "").display())).refused(2, "is not a directory");
+    std::fs::create_dir(bench.path("empty")).unwrap();
+    bench.run("demo @empty").refused(2, "too little");
+    bench.run("demo @empty --design wotree").refused(2, "--help");
+}
+
+#[track_caller]
+fn phases(report: &Value) -> Vec<(String, u64)> {
+    let phase = |phase: &Value| {
+        assert!(phase["mops"].as_f64().unwrap() > 0.0 && phase["seconds"].as_f64().unwrap() > 0.0);
+        let latency: Vec<u64> = ["p50", "p90", "p99", "p999", "p9999", "p99999", "max"]
+            .iter()
+            .map(|name| phase["latency_ns"][name].as_u64().unwrap())
+            .collect();
+        assert!(latency.is_sorted() && latency[0] > 0, "{latency:?}");
+        (phase["name"].as_str().unwrap().to_owned(), phase["operations"].as_u64().unwrap())
+    };
+    report["phases"].as_array().unwrap().iter().map(phase).collect()
+}
+
+#[test]
+fn micro_reports_every_phase() {
+    let bench = Bench::new();
+    let report = bench.run("bench --records 5k --threads 2 --domain adr --pool @p --seed 7 --json").json();
+    let names = ["load", "get", "update", "insert", "scan", "zipf", "remove"];
+    let operations = [5000, 5000, 5000, 5000, 500, 5000, 5000];
+    let wanted: Vec<(String, u64)> = names.iter().map(|name| (*name).to_owned()).zip(operations).collect();
+    assert_eq!(phases(&report), wanted);
+    assert_eq!((&report["design"], &report["domain"]), (&"sstree".into(), &"adr".into()));
+    assert_eq!((report["threads"].as_u64(), report["seed"].as_u64()), (Some(2), Some(7)));
+    assert!(report["space"]["pm_bytes_per_key"].as_f64().unwrap() > 16.0);
+    assert!(report["space"]["dram_bytes_per_key"].as_f64().unwrap() > 0.0);
+    assert_eq!(report["recovery"]["keys"], 5000);
+    assert!(report["recovery"]["ns_per_key"].as_f64().unwrap() > 0.0);
+    assert_eq!(report["recovery"]["threads"], 2);
+    assert!(!bench.path("p").exists());
+}
+
+#[test]
+fn every_preset_mix_and_distribution_runs() {
+    let bench = Bench::new();
+    let run = |arguments: &str| {
+        let report =
+            bench.run(&format!("bench --records 2k --threads 2 --pool @p --json {arguments}")).json();
+        phases(&report).into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" ")
+    };
+    for letter in ["a", "b", "c", "d", "e", "f"] {
+        assert_eq!(run(&format!("--preset ycsb-{letter}")), "load run");
+    }
+    assert_eq!(run("--preset load"), "load");
+    assert_eq!(run("--mix insert=1,insert_new=1,get=2,update=1,upsert=1,remove=1,scan=1"), "load mix");
+    for distribution in ["sequential", "zipf:0.5", "selfsimilar:0.2", "hotspot:0.2:0.8"] {
+        run(&format!("--distribution {distribution}"));
+    }
+    for shapes in ["--key bytes:8-40", "--value bytes:0-100", "--key bytes:16 --value bytes:200-300"] {
+        run(shapes);
+    }
+    run("--option max_subnodes=4 --rounds 2 --recovery-threads 1 --prefault 4M --operations 3k");
+}
+
+#[test]
+fn peers_run_the_same_phases() {
+    let bench = Bench::new();
+    let arguments =
+        "bench --records 3k --threads 2 --rounds 3 --pool @p --against ferntree,congee,scc,skiplist";
+    let report = bench.run(&format!("{arguments} --json")).json();
+    let peers = report["against"].as_array().unwrap();
+    let names: Vec<&str> = peers.iter().map(|peer| peer["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["ferntree", "congee", "scc", "skiplist"]);
+    for peer in peers {
+        assert_eq!(phases(peer), phases(&report));
+        for (ours, theirs) in
+            report["phases"].as_array().unwrap().iter().zip(peer["phases"].as_array().unwrap())
+        {
+            // A skip list replaces by removing and inserting: a reader in between finds nothing.
+            if theirs["name"] != "zipf" || peer["name"] != "skiplist" {
+                assert_eq!(theirs["found"], ours["found"], "{} {}", peer["name"], theirs["name"]);
+            }
+            assert!(theirs["ratio"].as_f64().unwrap() > 0.0);
+        }
+        assert_eq!(peer["skipped"][0]["phase"], "recovery");
+    }
+    let said = bench.run(&format!("{arguments} --key bytes:8-16")).ok();
+    assert!(said.contains("congee skips everything: its keys and values are words"), "{said}");
+}
+
+#[test]
+fn a_bench_that_cannot_be_is_refused() {
+    let bench = Bench::new();
+    for wrong in [
+        "--design oak",
+        "--records x",
+        "--threads 0",
+        "--rounds 0",
+        "--mix get",
+        "--mix get=1 --preset micro",
+        "--preset ycsb-g",
+        "--distribution zipf:2",
+        "--key str",
+        "--key bytes:1-2",
+        "--value bytes:9-1",
+        "--domain dram",
+        "--against btree",
+    ] {
+        bench.run(&format!("bench {wrong}")).refused(2, "--help");
+    }
+    bench.run("bench --records 0").refused(2, "1 or more");
+    bench.run("bench --records 10 --option max_subnodes=7 --pool @p").refused(2, "max_subnodes");
+    assert!(!bench.path("p").exists());
+    bench.file("p", "mine");
+    bench.run("bench --records 10 --pool @p").refused(2, "exists already");
+    assert_eq!(std::fs::read_to_string(bench.path("p")).unwrap(), "mine");
+}

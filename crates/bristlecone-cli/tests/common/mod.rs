@@ -1,0 +1,97 @@
+//! The tool as a user runs it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A directory for pools and files, in shared memory where there is any; gone at the end.
+pub struct Bench {
+    directory: TempDir,
+}
+
+/// What a run of the tool gave.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        let memory = Path::new("/dev/shm");
+        let directory = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+        Self { directory: directory.unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        std::fs::write(self.path(name), content).unwrap();
+        self.path(name)
+    }
+
+    /// The tool with these arguments, of which `@name` is a path in the directory.
+    pub fn command(&self, arguments: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bristlecone"));
+        for argument in arguments.split_whitespace() {
+            match argument.strip_prefix('@') {
+                Some(name) => command.arg(self.path(name)),
+                None => command.arg(argument),
+            };
+        }
+        command
+    }
+
+    pub fn run(&self, arguments: &str) -> Ran {
+        self.run_on(arguments, b"", &[])
+    }
+
+    /// The same with standard input, and with arguments that hold spaces.
+    pub fn run_on(&self, arguments: &str, input: &[u8], more: &[&str]) -> Ran {
+        let mut command = self.command(arguments);
+        command.args(more).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut pipe = child.stdin.take().unwrap();
+        let output = std::thread::scope(|scope| {
+            // A tool that stops reading closes the pipe, which is its right.
+            scope.spawn(move || drop(pipe.write_all(input)));
+            child.wait_with_output().unwrap()
+        });
+        Ran {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+impl Ran {
+    /// It did what it was asked, without a word of complaint; its output.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert!(self.code == 0 && self.stderr.is_empty(), "{self:?}");
+        self.stdout
+    }
+
+    /// It did what it was asked; its output, one JSON value.
+    #[track_caller]
+    pub fn json(self) -> Value {
+        let output = self.ok();
+        serde_json::from_str(&output).unwrap_or_else(|error| panic!("{error}: {output}"))
+    }
+
+    /// It refused with this exit code and exactly one line, which holds `part`.
+    #[track_caller]
+    pub fn refused(self, code: i32, part: &str) {
+        let lines: Vec<&str> = self.stderr.lines().collect();
+        assert_eq!(self.code, code, "{self:?}");
+        assert!(lines.len() == 1 && lines[0].starts_with("bristlecone: "), "{self:?}");
+        assert!(lines[0].contains(part), "{part:?} is not in {self:?}");
+    }
+}
