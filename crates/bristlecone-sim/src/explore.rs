@@ -25,6 +25,8 @@ pub struct Budget {
     pub nested: (u64, u64),
     /// How many crashes in a row: 1 is a crash with an undisturbed recovery.
     pub depth: u32,
+    /// One in so many lives after a recovery crashes inside its last operation, too.
+    pub life_crashes: u32,
     /// Workers.
     pub threads: usize,
 }
@@ -32,7 +34,7 @@ pub struct Budget {
 impl Budget {
     /// What a test run on few cores can afford.
     pub fn quick() -> Self {
-        Self { exhaustive: 4096, sampled: 1024, nested: (256, 64), depth: 2, threads: 2 }
+        Self { exhaustive: 4096, sampled: 1024, nested: (256, 64), depth: 2, life_crashes: 8, threads: 2 }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::cache::Cache;
 use crate::describe::describe;
 use crate::explore::{Explorer, Worker};
-use crate::image::{Dice, Mattered, line_hash};
+use crate::image::{Mattered, line_hash};
 use crate::lines::Lines;
 use crate::memory::Line;
 use crate::met::Standing;
@@ -17,26 +17,26 @@ use crate::system::{System, guarded};
 use crate::trace::{Event, Mark};
 
 /// An image: the common base but for these lines.
-type Image = HashMap<u32, Line>;
+pub(crate) type Image = HashMap<u32, Line>;
 
 /// An image and what it may hold.
-struct Case<'c> {
-    base: &'c Arc<[Line]>,
-    image: &'c Image,
-    allowed: Allowed,
+pub(crate) struct Case<'c> {
+    pub(crate) base: &'c Arc<[Line]>,
+    pub(crate) image: &'c Image,
+    pub(crate) allowed: Allowed,
     /// How many crashes led to it.
     depth: u32,
 }
 
 /// What became of an image.
-struct Recovered<S: System> {
-    live: S::Live,
-    state: S::State,
+pub(crate) struct Recovered<S: System> {
+    pub(crate) live: S::Live,
+    pub(crate) state: S::State,
     /// Which of the run's states this is.
     index: usize,
     /// What recovery and reading did.
-    trace: Vec<Event>,
-    sim: Sim,
+    pub(crate) trace: Vec<Event>,
+    pub(crate) sim: Sim,
 }
 
 impl<S: System> Explorer<'_, S> {
@@ -160,89 +160,6 @@ impl<S: System> Explorer<'_, S> {
             .ok_or_else(|| format!("recovered to {state:?}, allowed {:?}", &states[from..=to]))
     }
 
-    /// Check 3: more operations, then a crash that keeps nothing unpromised, or everything.
-    fn go_on(&self, worker: &mut Worker, case: &Case<'_>, recovered: Recovered<S>) -> Result<(), String> {
-        let Recovered { mut live, state: mut model, mut trace, sim, .. } = recovered;
-        let system = self.run.system;
-        let hash = worker.stage.hash();
-        let standing = match self.run.scenario.then.is_empty() {
-            true => Standing::UnderWay,
-            false => self.lives.meet(hash, (), 0),
-        };
-        if !matches!(standing, Standing::New) {
-            system.abandon(live);
-            worker.stage.note(&sim.take_trace());
-            if let Standing::Done(reads) = standing {
-                worker.reads.add_all(&reads);
-            }
-            return Ok(());
-        }
-        let outer = std::mem::replace(&mut worker.reads, Lines::none(worker.stage.memory()));
-        let then = self.plan(hash);
-        worker.report.lives += 1;
-        let lived = guarded(|| {
-            then.iter().try_for_each(|op| self.run.step(&mut live, &mut model, op))?;
-            let seen = system.observe(&live)?;
-            let events = sim.events();
-            system.abandon(live);
-            expect_state(&seen, &model)?;
-            Ok(events)
-        });
-        let lived_trace = sim.take_trace();
-        worker.stage.note(&lived_trace);
-        worker.reads.add_all(sim.reads());
-        let events = lived.map_err(|what| format!("life after recovery, {then:?}: {what}"))?;
-        trace.extend(&lived_trace[..events]);
-        let mut cache = Cache::over(self.mode, Arc::clone(case.base), case.image.clone());
-        trace.iter().for_each(|event| cache.feed(event));
-        for everything in [false, true] {
-            self.reopen(worker, &cache, everything, &model)
-                .map_err(|what| format!("crash after recovery and {then:?}: {what}"))?;
-        }
-        outer.add_all(&worker.reads);
-        let reads = Arc::new(std::mem::replace(&mut worker.reads, outer));
-        self.lives.finish(hash, (), &reads);
-        Ok(())
-    }
-
-    /// What is done to a recovered structure: every fourth goes through everything, the others
-    /// begin and end anywhere, so that each operation comes first, and last before a crash.
-    fn plan(&self, hash: u64) -> Vec<S::Op> {
-        let then = &self.run.scenario.then;
-        let mut dice = Dice(hash);
-        if dice.roll(4) == 0 {
-            return then.clone();
-        }
-        let (first, count) = (dice.roll(then.len()), 1 + dice.roll(then.len()));
-        then.iter().cycle().skip(first).take(count).cloned().collect()
-    }
-
-    /// Opens an extreme image, which must hold exactly the model.
-    fn reopen(
-        &self,
-        worker: &mut Worker,
-        cache: &Cache,
-        everything: bool,
-        model: &S::State,
-    ) -> Result<(), String> {
-        let mut image = cache.durable().clone();
-        for kept in &cache.possible().lines {
-            image.insert(kept.line, kept.contents[if everything { kept.all } else { 0 }]);
-        }
-        worker.stage.load(&image);
-        let system = self.run.system;
-        let sim = Sim::mutated(worker.stage.memory(), self.mutation);
-        let seen = guarded(|| {
-            let live = system.open(&sim)?.ok_or("nothing is there any more")?;
-            let seen = system.observe(&live)?;
-            system.abandon(live);
-            Ok(seen)
-        });
-        worker.stage.note(&sim.take_trace());
-        worker.reads.add_all(sim.reads());
-        expect_state(&seen?, model)
-    }
-
     /// Check 4: crashes inside the recovery of an image, and right after it.
     fn crash_again(
         &self,
@@ -262,8 +179,4 @@ impl<S: System> Explorer<'_, S> {
             self.crash(worker, cache, (trace, at), allowed, case.depth + 1)
         })
     }
-}
-
-fn expect_state<T: std::fmt::Debug + Eq>(seen: &T, model: &T) -> Result<(), String> {
-    if seen == model { Ok(()) } else { Err(format!("{seen:?} instead of {model:?}")) }
 }

@@ -24,6 +24,7 @@ mod describe;
 mod explore;
 mod image;
 mod judge;
+mod life;
 mod lines;
 mod memory;
 mod met;

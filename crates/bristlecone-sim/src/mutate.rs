@@ -35,12 +35,18 @@ impl fmt::Display for Table {
     }
 }
 
-/// Explores the scenarios with one site after the other removed, shifted or swapped.
+/// Explores the scenarios with one site after the other removed, shifted or swapped: those sites
+/// whose names begin with `sites`.
 ///
 /// # Panics
 ///
 /// If a scenario fails without any mutation.
-pub fn mutate<S: System>(system: &S, scenarios: &[(Scenario<S::Op>, Mode)], budget: Budget) -> Table {
+pub fn mutate<S: System>(
+    system: &S,
+    scenarios: &[(Scenario<S::Op>, Mode)],
+    budget: Budget,
+    sites: &str,
+) -> Table {
     let mut passes = Vec::new();
     for (scenario, mode) in scenarios {
         let report = explore(system, scenario, *mode, budget);
@@ -49,6 +55,9 @@ pub fn mutate<S: System>(system: &S, scenarios: &[(Scenario<S::Op>, Mode)], budg
     }
     let mut table = Table::default();
     for site in passes.iter().flat_map(|report: &Report| report.sites.clone()) {
+        if !site.step.starts_with(sites) {
+            continue;
+        }
         let mutations = match site.kind {
             SiteKind::Flush => vec![Mutation::Remove(site), Mutation::Shift(site.step)],
             SiteKind::Fence => vec![Mutation::Remove(site)],

@@ -370,7 +370,7 @@ fn what_needs_no_flush_is_still_wrong_where_caches_survive() {
 #[test]
 fn every_mutation_is_killed() {
     let scenarios = [(scenario(), Mode::Subset)];
-    let table = mutate(&Cabinet(Bug::None), &scenarios, Budget::quick());
+    let table = mutate(&Cabinet(Bug::None), &scenarios, Budget::quick(), "");
     println!("{table}");
     assert!(table.survivors().is_empty(), "{table}");
 }

@@ -72,7 +72,7 @@ fn the_pool_survives_every_crash() {
 #[test]
 fn every_flush_and_fence_of_the_pool_is_needed() {
     let scenarios: Vec<_> = scenarios().into_iter().map(|scenario| (scenario, Mode::Subset)).collect();
-    let table = mutate(&bags(), &scenarios, Budget::quick());
+    let table = mutate(&bags(), &scenarios, Budget::quick(), "");
     println!("{table}");
     assert!(table.survivors().is_empty(), "{table}");
 }

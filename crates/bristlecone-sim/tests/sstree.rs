@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use bristlecone::Design;
 use bristlecone_pm::Geometry;
 use bristlecone_sim::systems::{Forest, Items, Texts, Words, tree_scenarios};
-use bristlecone_sim::{Budget, Mode, Report, explore};
+use bristlecone_sim::{Budget, Mode, Report, explore, mutate};
 
 const MODES: [Mode; 3] = [Mode::Prefix, Mode::Subset, Mode::Eadr];
 
@@ -19,11 +19,11 @@ fn forest<I: Items>(subnode_bytes: u64, max_subnodes: u64) -> Forest<I> {
 }
 
 /// Explores every scenario and fails with everything that was found.
-fn survives<I: Items>(forest: &Forest<I>, modes: &[Mode]) {
+fn survives<I: Items>(forest: &Forest<I>, modes: &[Mode], budget: Budget) {
     let mut total = Report { scenario: "all".to_owned(), ..Report::default() };
     for scenario in &tree_scenarios() {
         for mode in modes {
-            let report = explore(forest, scenario, *mode, Budget::quick());
+            let report = explore(forest, scenario, *mode, budget);
             println!("{report}");
             total.merge(report);
         }
@@ -34,25 +34,39 @@ fn survives<I: Items>(forest: &Forest<I>, modes: &[Mode]) {
 
 #[test]
 fn words_in_leaves_of_one_subnode() {
-    survives(&forest::<Words>(128, 1), &[Mode::Subset]);
+    survives(&forest::<Words>(128, 1), &[Mode::Subset], Budget::quick());
 }
 
 #[test]
 fn words_in_leaves_of_two_subnodes() {
-    survives(&forest::<Words>(128, 2), &[Mode::Subset]);
+    survives(&forest::<Words>(128, 2), &[Mode::Subset], Budget::quick());
 }
 
 #[test]
 fn words_in_leaves_of_three_subnodes() {
-    survives(&forest::<Words>(128, 3), &MODES);
+    survives(&forest::<Words>(128, 3), &MODES, Budget::quick());
 }
 
 #[test]
 fn words_in_leaves_of_four_larger_subnodes() {
-    survives(&forest::<Words>(192, 4), &[Mode::Subset]);
+    survives(&forest::<Words>(192, 4), &[Mode::Subset], Budget::quick());
 }
 
 #[test]
 fn texts() {
-    survives(&forest::<Texts>(128, 3), &[Mode::Prefix]);
+    survives(
+        &forest::<Texts>(128, 3),
+        &MODES,
+        Budget { exhaustive: 256, sampled: 64, nested: (32, 16), ..Budget::quick() },
+    );
+}
+
+#[test]
+fn every_flush_and_fence_is_needed() {
+    let scenarios: Vec<_> = tree_scenarios().into_iter().map(|scenario| (scenario, Mode::Subset)).collect();
+    let budget =
+        Budget { exhaustive: 256, sampled: 64, nested: (64, 16), life_crashes: 1, ..Budget::quick() };
+    let table = mutate(&forest::<Words>(128, 3), &scenarios, budget, "sstree");
+    println!("{table}");
+    assert!(table.survivors().is_empty(), "{table}");
 }

@@ -158,8 +158,11 @@ impl<M: Medium> PoolFile<M> {
         path: Option<&Path>,
     ) -> Arc<Self> {
         let mut uuid = [0; 16];
-        // Without entropy the pool is nameless, which nothing depends on.
-        let _ = rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty());
+        if path.is_some() {
+            // Without entropy the pool is nameless, which nothing depends on. In memory it has no
+            // name, so that simulations repeat exactly.
+            let _ = rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty());
+        }
         let uuid = u128::from_le_bytes(uuid);
         let mut contents = Contents {
             uuid: [uuid as u64, (uuid >> 64) as u64],

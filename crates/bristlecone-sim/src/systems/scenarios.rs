@@ -49,6 +49,7 @@ pub fn tree_scenarios() -> Vec<Scenario<TreeOp>> {
     all.extend(growth());
     all.extend(changes());
     all.extend(shrinking());
+    all.extend(reuse());
     all
 }
 
@@ -93,17 +94,6 @@ fn shrinking() -> Vec<Scenario<TreeOp>> {
         scenario("delete", inserts(shuffled(20)), removes(shuffled(20))),
         scenario("delete ascending", inserts(0..40), removes(0..40)),
         scenario("delete descending", inserts(shuffled(20).chain(20..40)), removes((0..40).rev())),
-        // So many leaves that freed subnodes are used again at once.
-        scenario(
-            "reuse",
-            inserts(0..200),
-            removes((60..90).chain([6, 7, 8, 9, 10, 11]))
-                .into_iter()
-                .chain(inserts((200..230).chain([6, 7, 60, 61])))
-                .chain(removes(216..230))
-                .chain(inserts(230..260))
-                .collect(),
-        ),
         scenario(
             "drop",
             inserts(0..30),
@@ -122,4 +112,58 @@ fn shrinking() -> Vec<Scenario<TreeOp>> {
             ],
         ),
     ]
+}
+
+/// Exactly as many leaves as one chunk holds where leaves have three subnodes of six slots, so
+/// that what is freed next is used next. Leaf `i` has the even keys from `36 * i` on.
+fn full_chunk() -> Vec<TreeOp> {
+    inserts((0..192).map(|key| key * 2))
+}
+
+fn even(keys: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
+    keys.step_by(2)
+}
+
+/// The lives of these are short: what recovery did must hold before anything else is fenced.
+fn reuse() -> Vec<Scenario<TreeOp>> {
+    let with = |mut setup: Vec<TreeOp>, more: Vec<TreeOp>| {
+        setup.extend(more);
+        setup
+    };
+    let two_tails_free = || with(full_chunk(), removes(even(36..60)));
+    let scenarios = [
+        (
+            scenario(
+                "reuse of a tail",
+                with(full_chunk(), removes(even(36..46))),
+                vec![Remove(TREE, 46), Insert(TREE, 384, 1), Remove(TREE, 48)],
+            ),
+            vec![Insert(TREE, 384, 2)],
+        ),
+        (
+            scenario(
+                "reuse after recovery",
+                with(full_chunk(), removes(even(36..46).chain(even(72..96)).chain(even(108..132)))),
+                vec![Remove(TREE, 46)],
+            ),
+            vec![Insert(TREE, 384, 2)],
+        ),
+        (
+            scenario(
+                "reuse of a head",
+                with(with(two_tails_free(), inserts(even(384..408))), removes(even(60..70))),
+                vec![Remove(TREE, 70), Insert(TREE, 408, 1), Remove(TREE, 408)],
+            ),
+            vec![Insert(TREE, 410, 2), Remove(TREE, 396), Insert(TREE, 412, 3)],
+        ),
+        (
+            scenario(
+                "reuse in a split",
+                two_tails_free(),
+                vec![Insert(TREE, 101, 1), Insert(TREE, 103, 1), Remove(TREE, 101)],
+            ),
+            vec![Remove(TREE, 104)],
+        ),
+    ];
+    scenarios.into_iter().map(|(scenario, then)| Scenario { then, ..scenario }).collect()
 }

@@ -181,8 +181,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
                     let Durable { .. } = medium.persist(last, "sstree recover.2");
                     break;
                 }
+                // Recover 1. No flush: the next recovery would do the same, and until then the tail
+                // is reached through its predecessor only.
                 tag.store(medium, END);
-                let Durable { .. } = medium.persist(tag, "sstree recover.1");
             } else {
                 census.reached.fetch_add(1, Relaxed);
             }
