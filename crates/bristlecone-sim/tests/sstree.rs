@@ -70,3 +70,37 @@ fn every_flush_and_fence_is_needed() {
     println!("{table}");
     assert!(table.survivors().is_empty(), "{table}");
 }
+
+#[test]
+fn every_flush_and_fence_of_records_is_needed() {
+    let scenarios: Vec<_> = tree_scenarios()
+        .into_iter()
+        .filter(|scenario| ["insert", "expand", "update", "move"].contains(&scenario.name))
+        .map(|scenario| (scenario, Mode::Subset))
+        .collect();
+    let budget = Budget { exhaustive: 128, sampled: 32, nested: (16, 8), ..Budget::quick() };
+    for sites in ["sstree insert.1", "sstree update.1"] {
+        let table = mutate(&forest::<Texts>(128, 3), &scenarios, budget, sites);
+        println!("{table}");
+        assert!(table.survivors().is_empty(), "{table}");
+    }
+}
+
+/// Hours on all cores: `cargo test --release -p bristlecone-sim -- --ignored --nocapture overnight`.
+#[test]
+#[ignore = "takes hours"]
+fn overnight() {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let budget = Budget {
+        exhaustive: 1_000_000,
+        sampled: 100_000,
+        nested: (4096, 256),
+        depth: 3,
+        life_crashes: 1,
+        threads,
+    };
+    for (subnode_bytes, max_subnodes) in [(128, 3), (128, 2), (128, 1), (128, 4), (192, 4), (256, 3)] {
+        survives(&forest::<Words>(subnode_bytes, max_subnodes), &MODES, budget);
+        survives(&forest::<Texts>(subnode_bytes, max_subnodes), &MODES, budget);
+    }
+}
