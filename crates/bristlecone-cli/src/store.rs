@@ -198,7 +198,7 @@ impl ForTypes for Creating<'_> {
     fn run<K: TextKey, V: TextValue>(&mut self) -> Result<Box<dyn AnyTree>, Error> {
         let mut options = self.pool.tree_options(self.name).design(self.design);
         for (name, value) in self.options {
-            options = options.option(name, *value)?;
+            options = options.option(name, *value);
         }
         Ok(Box::new(options.create::<K, V>()?))
     }

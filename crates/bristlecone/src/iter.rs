@@ -5,37 +5,49 @@ use std::ops::Bound;
 use bristlecone_pm::{Medium, Native};
 
 use crate::shared::form::{KeyForm, ValueForm};
-use crate::trees::Batch;
-use crate::trees::sstree::SsTree;
+use crate::trees::{AnyTree, Batch};
 use crate::{Key, Value};
 
 /// An iterator over the items of a tree. See [`Tree::range`](crate::Tree::range).
 pub struct Range<'t, K: Key, V: Value, M: Medium = Native> {
-    tree: &'t SsTree<K::Form, V::Form, M>,
+    tree: &'t AnyTree<K::Form, V::Form, M>,
     /// What the front still has in hand, and where it goes on after that.
     front: Batch<K::Form, V::Form>,
-    from: Bound<<K::Form as KeyForm>::Owned>,
+    from: Limit<K>,
     back: Batch<K::Form, V::Form>,
-    to: Bound<<K::Form as KeyForm>::Owned>,
+    to: Limit<K>,
+    /// Whether anything was asked of the front, and of the back: if of both, they may meet within
+    /// what is in hand.
+    begun: (bool, bool),
     done: bool,
 }
+
+type Limit<K> = Bound<<<K as Key>::Form as KeyForm>::Owned>;
 
 fn borrow<K: KeyForm>(bound: &Bound<K::Owned>) -> Bound<K::Ref<'_>> {
     bound.as_ref().map(|key| K::borrow(key))
 }
 
+/// Whether nothing can lie between two bounds.
+fn is_empty<T: Ord>(from: &Bound<T>, to: &Bound<T>) -> bool {
+    match (from, to) {
+        (Bound::Included(from), Bound::Included(to)) => from > to,
+        (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => {
+            from >= to
+        }
+        _ => false,
+    }
+}
+
 impl<'t, K: Key, V: Value, M: Medium> Range<'t, K, V, M> {
-    pub(crate) fn new(
-        tree: &'t SsTree<K::Form, V::Form, M>,
-        from: Bound<<K::Form as KeyForm>::Owned>,
-        to: Bound<<K::Form as KeyForm>::Owned>,
-    ) -> Self {
-        Self { tree, front: Batch::default(), from, back: Batch::default(), to, done: false }
+    pub(crate) fn new(tree: &'t AnyTree<K::Form, V::Form, M>, from: Limit<K>, to: Limit<K>) -> Self {
+        let done = is_empty(&from, &to);
+        Self { tree, front: Batch::default(), from, back: Batch::default(), to, begun: (false, false), done }
     }
 
     /// Whether the back has not given out `key` yet, nor anything below it.
     fn before_back(&self, key: &<K::Form as KeyForm>::Owned) -> bool {
-        match (self.back.entries.back(), &self.to) {
+        match (self.back.entries.last(), &self.to) {
             (Some((last, _)), _) | (None, Bound::Included(last)) => key <= last,
             (None, Bound::Excluded(end)) => key < end,
             (None, Bound::Unbounded) => true,
@@ -44,7 +56,7 @@ impl<'t, K: Key, V: Value, M: Medium> Range<'t, K, V, M> {
 
     /// Whether the front has not given out `key` yet, nor anything above it.
     fn after_front(&self, key: &<K::Form as KeyForm>::Owned) -> bool {
-        match (self.front.entries.front(), &self.from) {
+        match (self.front.entries.last(), &self.from) {
             (Some((first, _)), _) | (None, Bound::Included(first)) => key >= first,
             (None, Bound::Excluded(end)) => key > end,
             (None, Bound::Unbounded) => true,
@@ -61,18 +73,21 @@ impl<'t, K: Key, V: Value, M: Medium> Range<'t, K, V, M> {
 impl<K: Key, V: Value, M: Medium> Iterator for Range<'_, K, V, M> {
     type Item = (K::Owned, V::Owned);
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         while !self.done {
-            if let Some(entry) = self.front.entries.pop_front() {
-                if self.before_back(&entry.0) {
+            if let Some(entry) = self.front.entries.pop() {
+                if !self.begun.1 || self.before_back(&entry.0) {
                     if self.front.entries.is_empty() {
                         self.from = Bound::Excluded(entry.0.clone());
                     }
                     return Some(Self::give(entry));
                 }
                 self.done = true;
-            } else if !self.tree.scan_forward(borrow::<K::Form>(&self.from), &mut self.front) {
-                self.done = true;
+            } else {
+                self.begun.0 = true;
+                let bounds = (borrow::<K::Form>(&self.from), borrow::<K::Form>(&self.to));
+                self.done = !self.tree.scan_forward(bounds, &mut self.front);
             }
         }
         None
@@ -80,18 +95,21 @@ impl<K: Key, V: Value, M: Medium> Iterator for Range<'_, K, V, M> {
 }
 
 impl<K: Key, V: Value, M: Medium> DoubleEndedIterator for Range<'_, K, V, M> {
+    #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
         while !self.done {
-            if let Some(entry) = self.back.entries.pop_back() {
-                if self.after_front(&entry.0) {
+            if let Some(entry) = self.back.entries.pop() {
+                if !self.begun.0 || self.after_front(&entry.0) {
                     if self.back.entries.is_empty() {
                         self.to = Bound::Excluded(entry.0.clone());
                     }
                     return Some(Self::give(entry));
                 }
                 self.done = true;
-            } else if !self.tree.scan_backward(borrow::<K::Form>(&self.to), &mut self.back) {
-                self.done = true;
+            } else {
+                self.begun.1 = true;
+                let bounds = (borrow::<K::Form>(&self.from), borrow::<K::Form>(&self.to));
+                self.done = !self.tree.scan_backward(bounds, &mut self.back);
             }
         }
         None

@@ -22,7 +22,6 @@
 //!
 //! What survives what is a matter of the [`Domain`] in force: see `docs/DURABILITY.md`.
 
-mod design;
 mod iter;
 mod key;
 mod pool;
@@ -36,11 +35,9 @@ pub use bristlecone_pm::{
     Delayed, Domain, Error, Finding, KEY_BYTES_MAX, Medium, Native, PoolInfo, Result, TreeEntry, TreeSpec,
     VALUE_BYTES_MAX,
 };
-pub use design::Design;
 pub use iter::Range;
 pub use key::{Element, Key};
 pub use pool::{Pool, PoolOptions, TreeOptions};
 pub use tree::Tree;
-pub use trees::TreeStats;
-pub use trees::sstree::SsTreeOptions;
+pub use trees::{Design, TreeStats};
 pub use value::Value;

@@ -13,7 +13,7 @@ use bristlecone_pm::{
     TreeId, TreeSpec,
 };
 
-use crate::trees::sstree::{SsTree, SsTreeOptions};
+use crate::trees::AnyTree;
 use crate::{Design, Key, Tree, Value};
 
 /// How a pool is opened.
@@ -141,14 +141,7 @@ impl<M: Medium> Pool<M> {
 
     /// Begins to create a tree with options of its own.
     pub fn tree_options(&self, name: &str) -> TreeOptions<M> {
-        let sstree = SsTreeOptions::default();
-        TreeOptions {
-            pool: self.clone(),
-            name: name.to_owned(),
-            design: Design::default(),
-            sstree,
-            set: false,
-        }
+        TreeOptions { pool: self.clone(), name: name.to_owned(), design: None, given: Vec::new() }
     }
 
     /// The trees in the pool.
@@ -216,34 +209,34 @@ fn no_such_tree(name: &str) -> Error {
 pub struct TreeOptions<M: Medium = Native> {
     pool: Pool<M>,
     name: String,
-    design: Design,
-    sstree: SsTreeOptions,
-    set: bool,
+    design: Option<Design>,
+    given: Vec<(String, u64)>,
 }
 
 impl<M: Medium> TreeOptions<M> {
     /// The design (default: SSTree).
     pub fn design(mut self, design: Design) -> Self {
-        self.design = design;
+        self.design = Some(design);
         self
     }
 
-    /// A parameter of the design, by name: see `docs/ARCHITECTURE.md`.
-    pub fn option(mut self, name: &str, value: u64) -> Result<Self> {
-        self.sstree.set(name, value)?;
-        self.set = true;
-        Ok(self)
+    /// A parameter of the design, by name: see `docs/ARCHITECTURE.md`. Whether the design has it,
+    /// and whether its value fits, is looked at when the tree is created or opened.
+    pub fn option(mut self, name: &str, value: u64) -> Self {
+        self.given.push((name.to_owned(), value));
+        self
     }
 
     /// Creates the tree. After `Ok` it exists and survives; after `Err` or a crash it exists
     /// wholly or not at all.
     pub fn create<K: Key, V: Value>(&self) -> Result<Tree<K, V, M>> {
+        let design = self.design.unwrap_or_default();
         let spec = TreeSpec {
             name: self.name.clone(),
-            design: self.design.code(),
+            design: design.code(),
             key_kind: K::kind(),
             value_kind: V::kind(),
-            params: self.sstree.params(),
+            params: design.parse(&self.given)?,
         };
         self.pool.0.file.create_tree(&spec)?;
         self.open()
@@ -256,14 +249,12 @@ impl<M: Medium> TreeOptions<M> {
         let entry = self.pool.0.file.find_tree(&self.name)?.ok_or_else(|| no_such_tree(&self.name))?;
         self.verify::<K, V>(&entry)?;
         if let Some(tree) = open.get(&entry.id).and_then(Weak::upgrade)
-            && let Ok(tree) = tree.downcast::<SsTree<K::Form, V::Form, M>>()
+            && let Ok(tree) = tree.downcast::<AnyTree<K::Form, V::Form, M>>()
         {
             return Ok(Tree { tree, _pool: self.pool.clone(), types: PhantomData });
         }
-        let options = SsTreeOptions::from_params(entry.spec.params)?;
         let threads = self.pool.0.recovery_threads;
-        let tree =
-            Arc::new(SsTree::<K::Form, V::Form, M>::open(&self.pool.0.file, &entry, options, threads)?);
+        let tree = Arc::new(AnyTree::<K::Form, V::Form, M>::open(&self.pool.0.file, &entry, threads)?);
         let any: Arc<dyn Any + Send + Sync> = tree.clone();
         open.insert(entry.id, Arc::downgrade(&any));
         Ok(Tree { tree, _pool: self.pool.clone(), types: PhantomData })
@@ -271,7 +262,7 @@ impl<M: Medium> TreeOptions<M> {
 
     fn verify<K: Key, V: Value>(&self, entry: &TreeEntry) -> Result<()> {
         let spec = &entry.spec;
-        Design::from_code(spec.design)?;
+        let design = Design::of(spec)?;
         let mismatch = |what, found: &str, asked: String| Error::Mismatch {
             name: self.name.clone(),
             what,
@@ -284,9 +275,16 @@ impl<M: Medium> TreeOptions<M> {
         if spec.value_kind != V::kind() {
             return Err(mismatch("values of type", &spec.value_kind, V::kind()));
         }
-        if self.set && spec.params != self.sstree.params() {
-            let show = |params: [u64; 8]| format!("{:?}", &params[..4]);
-            return Err(mismatch("options", &show(spec.params), show(self.sstree.params())));
+        if let Some(asked) = self.design.filter(|asked| *asked != design) {
+            return Err(mismatch("design", design.name(), asked.to_string()));
+        }
+        // Names and values must be possible before they can be compared.
+        design.parse(&self.given)?;
+        for (option, found) in Design::options_of(spec)? {
+            let given = self.given.iter().rev().find(|(name, _)| name == option);
+            if let Some((_, asked)) = given.filter(|(_, asked)| *asked != found) {
+                return Err(mismatch("options", &format!("{option}={found}"), format!("{option}={asked}")));
+            }
         }
         Ok(())
     }

@@ -8,8 +8,7 @@ use bristlecone_pm::{Finding, Medium, Native, Result};
 
 use crate::iter::Range;
 use crate::shared::form::{KeyForm, ValueForm};
-use crate::trees::sstree::SsTree;
-use crate::trees::{TreeStats, WriteMode};
+use crate::trees::{AnyTree, TreeStats, WriteMode};
 use crate::{Key, Pool, Value, key, value};
 
 /// An ordered map from `K` to `V` in a pool, for any number of threads.
@@ -21,7 +20,7 @@ use crate::{Key, Pool, Value, key, value};
 /// linearizable; an iterator sees each leaf as it was at one moment, keys in strict order, and
 /// every key that was there all the while.
 pub struct Tree<K: Key, V: Value, M: Medium = Native> {
-    pub(crate) tree: Arc<SsTree<K::Form, V::Form, M>>,
+    pub(crate) tree: Arc<AnyTree<K::Form, V::Form, M>>,
     pub(crate) _pool: Pool<M>,
     pub(crate) types: PhantomData<fn() -> (K, V)>,
 }

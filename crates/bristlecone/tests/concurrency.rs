@@ -29,7 +29,7 @@ fn owners<K: Key, V: Value>(
     let pool = scratch.open();
     let mut tree_options = pool.tree_options("t");
     for &(name, value) in options {
-        tree_options = tree_options.option(name, value).unwrap();
+        tree_options = tree_options.option(name, value);
     }
     let tree: Tree<K, V> = tree_options.create().unwrap();
     drop(tree_options);
@@ -143,8 +143,8 @@ fn swaps_are_linearizable() {
 fn scans_miss_nothing_that_stays() {
     let scratch = Scratch::new();
     let pool = scratch.open();
-    let tree = pool.tree_options("t").option("subnode_bytes", 128).unwrap();
-    let tree = tree.option("inner_bytes", 256).unwrap().create::<u64, u64>().unwrap();
+    let tree = pool.tree_options("t").option("subnode_bytes", 128);
+    let tree = tree.option("inner_bytes", 256).create::<u64, u64>().unwrap();
     let stay = 2000;
     for i in 0..stay {
         tree.insert(i * 10, i).unwrap();

@@ -31,7 +31,7 @@ where
             let pool = scratch.open();
             let mut options = pool.tree_options("twin");
             for &(name, value) in self.options {
-                options = options.option(name, value).unwrap();
+                options = options.option(name, value);
             }
             let tree: Tree<K, V> =
                 if epoch == 0 { options.create().unwrap() } else { options.open().unwrap() };
@@ -261,13 +261,14 @@ fn types_and_options_are_those_of_the_tree() {
     let tree = pool.tree::<u64, u64>("t").unwrap();
     assert!(matches!(pool.tree::<&str, u64>("t"), Err(Error::Mismatch { .. })));
     assert!(matches!(pool.tree::<u64, &[u8]>("t"), Err(Error::Mismatch { .. })));
-    let other = pool.tree_options("t").option("max_subnodes", 4).unwrap();
+    let other = pool.tree_options("t").option("max_subnodes", 4);
     assert!(matches!(other.open::<u64, u64>(), Err(Error::Mismatch { .. })));
     assert!(matches!(pool.tree_options("t").create::<u64, u64>(), Err(Error::TreeExists { .. })));
     for (name, value) in
         [("max_subnodes", 0), ("max_subnodes", 5), ("subnode_bytes", 512), ("inner_bytes", 100), ("fan", 1)]
     {
-        assert!(matches!(pool.tree_options("u").option(name, value), Err(Error::Invalid { .. })), "{name}");
+        let options = pool.tree_options("u").option(name, value);
+        assert!(matches!(options.create::<u64, u64>(), Err(Error::Invalid { .. })), "{name}");
     }
     // Two handles are one tree.
     let again = pool.tree::<u64, u64>("t").unwrap();

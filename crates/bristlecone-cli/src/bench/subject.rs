@@ -58,7 +58,7 @@ impl<K: BenchKey, V: BenchValue> Ours<K, V> {
         }
         let mut options = pool.tree_options(TREE).design(setup.design);
         for (name, value) in &setup.options {
-            options = options.option(name, *value)?;
+            options = options.option(name, *value);
         }
         Ok(Self { tree: options.create()?, pool })
     }

@@ -79,7 +79,7 @@ impl<I: Items> Forest<I> {
         }
         let mut options = live.pool.tree_options(name).design(self.design);
         for (option, value) in &self.options {
-            options = options.option(option, *value).map_err(text)?;
+            options = options.option(option, *value);
         }
         let tree = options.create().map_err(text)?;
         live.trees.insert(name.to_owned(), tree);

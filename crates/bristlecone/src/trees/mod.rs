@@ -1,9 +1,65 @@
-//! The designs, and what they share of their face.
+//! The designs, and the face that they share.
 
+mod designs;
+mod parameters;
 pub mod sstree;
 
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bristlecone_pm::{Finding, Medium, PoolFile, Result, TreeEntry};
+
+pub use self::designs::{AnyTree, Design};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Cursor;
+
+/// What every design does. What holds after `Ok`, `Err` and a crash stands at [`crate::Tree`].
+pub trait Index<K: KeyForm, V: ValueForm, M: Medium>: Send + Sync + Sized {
+    /// What its trees are created with.
+    type Options;
+
+    /// Opens the tree of an entry, recovering whatever a crash left on up to `threads` threads; a
+    /// tree that was just created is empty.
+    fn open(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: Self::Options,
+        threads: usize,
+    ) -> Result<Self>;
+
+    /// Looks a key up and shows its value.
+    fn get<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R>;
+
+    /// Writes an item; gives the value that was there.
+    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>>;
+
+    /// Removes an item; gives its value.
+    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>>;
+
+    /// Replaces a value if it is `expected`; `Err` within `Ok` gives what was there instead.
+    fn compare_and_swap(
+        &self,
+        key: K::Ref<'_>,
+        expected: V::Ref<'_>,
+        new: V::Ref<'_>,
+    ) -> Result<std::result::Result<(), Option<V::Owned>>>;
+
+    /// Puts the items within bounds of the next leaf that has any into `into`, which is empty.
+    /// `false`: there are none. Going on with the same batch continues where it ended.
+    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool;
+
+    /// The same towards smaller keys.
+    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool;
+
+    /// Number of items; exact while nobody writes.
+    fn len(&self) -> u64;
+
+    /// What the tree occupies.
+    fn stats(&self) -> TreeStats;
+
+    /// Verifies everything the tree reaches. Exact only while nobody writes.
+    fn check(&self) -> Vec<Finding>;
+}
 
 /// What a write does with a key that is there, or is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,18 +85,20 @@ pub struct TreeStats {
     pub dram_bytes: u64,
 }
 
-/// The items of one leaf in key order, on their way through an iterator.
+/// The items of one leaf on their way through an iterator, which takes them from the end.
 pub struct Batch<K: KeyForm, V: ValueForm> {
-    /// Ascending.
-    pub entries: std::collections::VecDeque<(K::Owned, V::Owned)>,
+    /// Forward: descending. Backward: ascending.
+    pub entries: Vec<(K::Owned, V::Owned)>,
     /// Forward: where the next leaf is.
     cursor: Option<Cursor>,
+    /// Forward: nothing within the bounds lies behind this leaf.
+    ended: bool,
     /// Backward: where this leaf begins (`Some(None)`: at the very beginning).
     fence: Option<Option<K::Owned>>,
 }
 
 impl<K: KeyForm, V: ValueForm> Default for Batch<K, V> {
     fn default() -> Self {
-        Self { entries: std::collections::VecDeque::new(), cursor: None, fence: None }
+        Self { entries: Vec::new(), cursor: None, ended: false, fence: None }
     }
 }

@@ -177,7 +177,7 @@ impl Demo {
         scratch.created();
         let mut tree = pool.tree_options(TREE).design(self.design);
         for (name, value) in &self.options {
-            tree = tree.option(name, *value)?;
+            tree = tree.option(name, *value);
         }
         drop::<Files>(tree.create()?);
         let info = pool.info();

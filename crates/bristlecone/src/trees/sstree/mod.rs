@@ -87,13 +87,15 @@ mod split;
 mod write;
 
 use std::marker::PhantomData;
+use std::ops::Bound;
 use std::sync::Arc;
 
-use bristlecone_pm::{Error, Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::{Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
 
 use self::layout::Shape;
 use self::leaf::Leaf;
-use super::{TreeStats, WriteMode};
+use super::parameters::{Parameters, broken_rule};
+use super::{Batch, Index, TreeStats, WriteMode};
 use crate::shared::arena::Arena;
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
@@ -120,24 +122,20 @@ impl Default for SsTreeOptions {
     }
 }
 
-impl SsTreeOptions {
-    /// Sets a parameter by its name.
-    pub fn set(&mut self, name: &str, value: u64) -> Result<()> {
-        match name {
-            "subnode_bytes" => self.subnode_bytes = value,
-            "max_subnodes" => self.max_subnodes = value,
-            "inner_bytes" => self.inner_bytes = value,
-            "move_items" => self.move_items = value,
-            _ => {
-                let known = "subnode_bytes, max_subnodes, inner_bytes, move_items";
-                return Err(Error::invalid(format!("sstree has no option {name:?}: it has {known}")));
-            }
-        }
-        self.validate()
+impl Parameters for SsTreeOptions {
+    const DESIGN: &'static str = "sstree";
+
+    fn fields(&mut self) -> Vec<(&'static str, &mut u64)> {
+        vec![
+            ("subnode_bytes", &mut self.subnode_bytes),
+            ("max_subnodes", &mut self.max_subnodes),
+            ("inner_bytes", &mut self.inner_bytes),
+            ("move_items", &mut self.move_items),
+        ]
     }
 
-    fn validate(&self) -> Result<()> {
-        let rules = [
+    fn flaw(&self) -> Option<String> {
+        broken_rule(&[
             ([128, 192, 256].contains(&self.subnode_bytes), "subnode_bytes must be 128, 192 or 256"),
             ((1..=4).contains(&self.max_subnodes), "max_subnodes must be 1 to 4"),
             (
@@ -145,34 +143,7 @@ impl SsTreeOptions {
                 "inner_bytes must be 256 to 4096, a multiple of 64",
             ),
             (self.move_items < 2, "move_items must be 0 or 1"),
-        ];
-        match rules.iter().find(|(holds, _)| !holds) {
-            Some((_, rule)) => Err(Error::invalid(*rule)),
-            None => Ok(()),
-        }
-    }
-
-    /// Every parameter by its name.
-    pub fn named(&self) -> [(&'static str, u64); 4] {
-        [
-            ("subnode_bytes", self.subnode_bytes),
-            ("max_subnodes", self.max_subnodes),
-            ("inner_bytes", self.inner_bytes),
-            ("move_items", self.move_items),
-        ]
-    }
-
-    /// As stored in the directory.
-    pub fn params(&self) -> [u64; 8] {
-        [self.subnode_bytes, self.max_subnodes, self.inner_bytes, self.move_items, 0, 0, 0, 0]
-    }
-
-    /// Back from the directory, which nobody trusts.
-    pub fn from_params(params: [u64; 8]) -> Result<Self> {
-        let [subnode_bytes, max_subnodes, inner_bytes, move_items, ..] = params;
-        let options = Self { subnode_bytes, max_subnodes, inner_bytes, move_items };
-        options.validate().map_err(|error| Error::corrupted(error.to_string(), "directory"))?;
-        Ok(options)
+        ])
     }
 }
 
@@ -190,10 +161,10 @@ pub struct SsTree<K: KeyForm, V: ValueForm, M: Medium> {
     forms: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
-    /// Opens the tree of `entry`, recovering whatever a crash left; a tree without leaves gets
-    /// its first one.
-    pub fn open(
+impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for SsTree<K, V, M> {
+    type Options = SsTreeOptions;
+
+    fn open(
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
         options: SsTreeOptions,
@@ -234,32 +205,19 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     }
 
     #[inline(always)]
-    fn medium(&self) -> &M {
-        self.pool.medium()
-    }
-
-    #[inline(always)]
-    fn version_of(&self, leaf: u32) -> Option<Version> {
-        self.leaves.get(leaf).lock.read()
-    }
-
-    /// Looks a key up and shows its value.
-    pub fn get<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+    fn get<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         self.read(key, show)
     }
 
-    /// Writes an item; gives the value that was there. See [`WriteMode`].
-    pub fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
+    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.put(key, value, mode)
     }
 
-    /// Removes an item; gives its value.
-    pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.delete(key)
     }
 
-    /// Replaces a value if it is `expected`; `Err` within `Ok` gives what was there instead.
-    pub fn compare_and_swap(
+    fn compare_and_swap(
         &self,
         key: K::Ref<'_>,
         expected: V::Ref<'_>,
@@ -268,13 +226,19 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         self.swap(key, expected, new)
     }
 
-    /// Number of items; exact while nobody writes.
-    pub fn len(&self) -> u64 {
+    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        self.ascend(bounds, into)
+    }
+
+    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        self.descend(bounds, into)
+    }
+
+    fn len(&self) -> u64 {
         self.len.sum()
     }
 
-    /// What the tree occupies.
-    pub fn stats(&self) -> TreeStats {
+    fn stats(&self) -> TreeStats {
         let subnodes = self.subnodes.stats();
         let records = self.keys.stats().1 + self.values.stats().1;
         TreeStats {
@@ -285,8 +249,19 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    /// Verifies the tree. See the module `check`.
-    pub fn check(&self) -> Vec<Finding> {
+    fn check(&self) -> Vec<Finding> {
         self.verify()
+    }
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
+    #[inline(always)]
+    fn medium(&self) -> &M {
+        self.pool.medium()
+    }
+
+    #[inline(always)]
+    fn version_of(&self, leaf: u32) -> Option<Version> {
+        self.leaves.get(leaf).lock.read()
     }
 }

@@ -17,19 +17,28 @@ use crate::trees::Batch;
 /// How many leaves a scan asks for before it needs them.
 const AHEAD: usize = 2;
 
+/// Whether a leaf has items on either side of the bounds within which it was collected.
+struct Outside {
+    below: bool,
+    above: bool,
+}
+
 impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
-    /// Puts the items of the next leaf with any at or after `from` into `into`, which is empty.
-    /// `false`: there are none. Going on with the same batch continues where it ended.
-    pub fn scan_forward(&self, from: Bound<K::Ref<'_>>, into: &mut Batch<K, V>) -> bool {
+    /// See [`Index::scan_forward`](crate::trees::Index::scan_forward).
+    pub(super) fn ascend(
+        &self,
+        bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
+        into: &mut Batch<K, V>,
+    ) -> bool {
         let guard = K::pin();
         let version_of = |leaf| self.version_of(leaf);
-        loop {
+        while !into.ended {
             let step = into.cursor.take().map_or(Step::Lost, |at| self.inner.next(at, version_of));
             let (leaf, version, cursor) = match step {
                 Step::Leaf(leaf, version, cursor) => (leaf, version, cursor),
                 Step::End => return false,
                 Step::Lost => {
-                    let key = match from {
+                    let key = match bounds.0 {
                         Bound::Included(key) | Bound::Excluded(key) => Some(key),
                         Bound::Unbounded => None,
                     };
@@ -42,19 +51,26 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
                 }
             }
             let next = self.inner.ahead(cursor, 1);
-            if !self.collect(self.leaves.get(leaf), version, (from, Bound::Unbounded), next, into) {
-                continue;
-            }
+            let collected = self.collect(self.leaves.get(leaf), version, bounds, next, into);
+            let Some(outside) = collected else { continue };
+            into.ended = outside.above;
+            into.entries.reverse();
             into.cursor = Some(cursor);
             if !into.entries.is_empty() {
                 return true;
             }
         }
+        false
     }
 
-    /// The same towards smaller keys: the items at or before `to` of the last leaf that has any.
-    pub fn scan_backward(&self, to: Bound<K::Ref<'_>>, into: &mut Batch<K, V>) -> bool {
+    /// See [`Index::scan_backward`](crate::trees::Index::scan_backward).
+    pub(super) fn descend(
+        &self,
+        bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
+        into: &mut Batch<K, V>,
+    ) -> bool {
         let guard = K::pin();
+        let (from, to) = (shorten::<K>(bounds.0), shorten::<K>(bounds.1));
         // The leaf of an included bound may begin with it; every other leaf begins before.
         let mut inclusive = matches!(to, Bound::Included(_)) && into.fence.is_none();
         loop {
@@ -76,12 +92,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
                 }
                 (_, Bound::Unbounded) => self.inner.find_before(None, &guard, |leaf| self.version_of(leaf)),
             };
-            let from = if inclusive { to } else { Bound::Unbounded };
-            if !self.collect(self.leaves.get(leaf), version, (from, to), None, into) {
+            let bounds = if inclusive { (to, to) } else { (from, to) };
+            let collected = self.collect(self.leaves.get(leaf), version, bounds, None, into);
+            let Some(outside) = collected else {
                 into.fence = fence;
                 continue;
-            }
-            into.fence = Some(low);
+            };
+            into.fence = Some(low.filter(|_| inclusive || !outside.below));
             inclusive = false;
             if !into.entries.is_empty() {
                 return true;
@@ -89,8 +106,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    /// Collects what is wanted of a leaf, sorted, while the lines of the `next` one are on their
-    /// way. `false`: the leaf changed meanwhile.
+    /// Collects what is wanted of a leaf, ascending, while the lines of the `next` one are on
+    /// their way. `None`: the leaf changed meanwhile.
     fn collect(
         &self,
         leaf: &Leaf,
@@ -98,11 +115,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         (from, to): (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
         next: Option<u32>,
         into: &mut Batch<K, V>,
-    ) -> bool {
+    ) -> Option<Outside> {
         let guards = (K::pin(), V::pin());
         let mut words = [(0, 0); LEAF_SLOTS_MAX];
         self.prefetch_leaf(leaf);
-        let Some(len) = self.snapshot(leaf, version, &mut words) else { return false };
+        let len = self.snapshot(leaf, version, &mut words)?;
         if let Some(next) = next {
             self.prefetch_leaf(self.leaves.get(next));
         }
@@ -114,16 +131,16 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         } else {
             words.sort_unstable_by(|a, b| key_of(a).cmp(&key_of(b)));
         }
+        let start = words.partition_point(|words| precedes::<K>(key_of(words), from));
+        let end = words.partition_point(|words| !succeeds::<K>(key_of(words), to));
         into.entries.clear();
         into.entries.extend(
-            words
+            words[start..end.max(start)]
                 .iter()
-                .filter(|words| within::<K>(key_of(words), from, to))
                 .map(|words| (K::owned(key_of(words)), V::owned(V::read(&self.values, words.1, &guards.1)))),
         );
-        true
+        Some(Outside { below: start > 0, above: end < len })
     }
-
     /// Reads the words of a leaf, unsorted; how many. `None`: it changed meanwhile.
     fn snapshot(&self, leaf: &Leaf, version: Version, words: &mut [(u64, u64)]) -> Option<usize> {
         let view = leaf.view();
@@ -152,18 +169,24 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     }
 }
 
-/// Whether a key lies between two bounds.
-fn within<K: KeyForm>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>, to: Bound<K::Ref<'_>>) -> bool {
-    let key = K::shorten(key);
-    let after = match from {
-        Bound::Included(bound) => key >= K::shorten(bound),
-        Bound::Excluded(bound) => key > K::shorten(bound),
-        Bound::Unbounded => true,
-    };
-    after
-        && match to {
-            Bound::Included(bound) => key <= K::shorten(bound),
-            Bound::Excluded(bound) => key < K::shorten(bound),
-            Bound::Unbounded => true,
-        }
+fn shorten<'long: 'short, 'short, K: KeyForm>(bound: Bound<K::Ref<'long>>) -> Bound<K::Ref<'short>> {
+    bound.map(K::shorten)
+}
+
+/// Whether a key lies before everything that a lower bound lets in.
+fn precedes<K: KeyForm>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
+    match from {
+        Bound::Included(bound) => K::shorten(key) < K::shorten(bound),
+        Bound::Excluded(bound) => K::shorten(key) <= K::shorten(bound),
+        Bound::Unbounded => false,
+    }
+}
+
+/// Whether a key lies behind everything that an upper bound lets in.
+fn succeeds<K: KeyForm>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
+    match to {
+        Bound::Included(bound) => K::shorten(key) > K::shorten(bound),
+        Bound::Excluded(bound) => K::shorten(key) >= K::shorten(bound),
+        Bound::Unbounded => false,
+    }
 }

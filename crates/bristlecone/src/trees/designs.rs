@@ -1,0 +1,162 @@
+//! Every design, in one table: a new one is a line here and a folder beside this file.
+
+use std::fmt;
+use std::ops::Bound;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use bristlecone_pm::{Error, Finding, Medium, PoolFile, Result, TreeEntry, TreeSpec};
+
+use super::parameters::{PARAMS, Parameters};
+use super::{Batch, Index, TreeStats, WriteMode, sstree};
+use crate::shared::form::{KeyForm, ValueForm};
+
+macro_rules! designs {
+    ($($(#[$doc:meta])* $design:ident = $code:literal, $module:ident: $tree:ident, $options:ident;)+) => {
+        /// A published design of a tree.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Design { $($(#[$doc])* $design,)+ }
+
+        impl Design {
+            /// Every design.
+            pub const ALL: &[Self] = &[$(Self::$design,)+];
+
+            /// As in the directory.
+            pub(crate) fn code(self) -> u32 {
+                match self { $(Self::$design => $code,)+ }
+            }
+
+            /// The name, as in arguments and reports.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$design => $module::$options::DESIGN,)+ }
+            }
+
+            /// The parameters as words: defaults, but for what is given by name.
+            pub(crate) fn parse(self, given: &[(String, u64)]) -> Result<[u64; PARAMS]> {
+                match self { $(Self::$design => Ok($module::$options::parse(given)?.to_words()),)+ }
+            }
+
+            /// The parameters of a tree by name, as the directory has them.
+            pub fn options_of(tree: &TreeSpec) -> Result<Vec<(&'static str, u64)>> {
+                match Self::of(tree)? {
+                    $(Self::$design => Ok($module::$options::from_words(tree.params)?.named()),)+
+                }
+            }
+        }
+
+        /// A tree of any design. One tree is of one design, so the branch is always predicted.
+        pub enum AnyTree<K: KeyForm, V: ValueForm, M: Medium> {
+            $($design($module::$tree<K, V, M>),)+
+        }
+
+        impl<K: KeyForm, V: ValueForm, M: Medium> AnyTree<K, V, M> {
+            /// Opens the tree of an entry, recovering whatever a crash left.
+            pub fn open(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, threads: usize) -> Result<Self> {
+                match Design::of(&entry.spec)? {
+                    $(Design::$design => {
+                        let options = $module::$options::from_words(entry.spec.params)?;
+                        Ok(Self::$design($module::$tree::open(pool, entry, options, threads)?))
+                    })+
+                }
+            }
+
+            #[inline(always)]
+            pub fn get<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+                match self { $(Self::$design(tree) => tree.get(key, show),)+ }
+            }
+
+            #[inline(always)]
+            pub fn write(
+                &self,
+                key: K::Ref<'_>,
+                value: V::Ref<'_>,
+                mode: WriteMode,
+            ) -> Result<Option<V::Owned>> {
+                match self { $(Self::$design(tree) => tree.write(key, value, mode),)+ }
+            }
+
+            #[inline(always)]
+            pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+                match self { $(Self::$design(tree) => tree.remove(key),)+ }
+            }
+
+            pub fn compare_and_swap(
+                &self,
+                key: K::Ref<'_>,
+                expected: V::Ref<'_>,
+                new: V::Ref<'_>,
+            ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+                match self { $(Self::$design(tree) => tree.compare_and_swap(key, expected, new),)+ }
+            }
+
+            pub fn scan_forward(
+                &self,
+                bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
+                into: &mut Batch<K, V>,
+            ) -> bool {
+                match self { $(Self::$design(tree) => tree.scan_forward(bounds, into),)+ }
+            }
+
+            pub fn scan_backward(
+                &self,
+                bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
+                into: &mut Batch<K, V>,
+            ) -> bool {
+                match self { $(Self::$design(tree) => tree.scan_backward(bounds, into),)+ }
+            }
+
+            pub fn len(&self) -> u64 {
+                match self { $(Self::$design(tree) => tree.len(),)+ }
+            }
+
+            pub fn stats(&self) -> TreeStats {
+                match self { $(Self::$design(tree) => tree.stats(),)+ }
+            }
+
+            pub fn check(&self) -> Vec<Finding> {
+                match self { $(Self::$design(tree) => tree.check(),)+ }
+            }
+        }
+    };
+}
+
+designs! {
+    /// SSTree: leaves that grow by subnodes.
+    #[default]
+    SsTree = 1, sstree: SsTree, SsTreeOptions;
+}
+
+/// Names of designs that are yet to come.
+const PLANNED: [&str; 4] = ["nbtree", "cclbtree", "lodgetree", "wotree"];
+
+impl Design {
+    /// The design of a tree, as the directory has it.
+    pub fn of(tree: &TreeSpec) -> Result<Self> {
+        let found = Self::ALL.iter().find(|design| design.code() == tree.design);
+        found.copied().ok_or_else(|| Error::Newer { needs: format!("tree design {}", tree.design) })
+    }
+}
+
+impl fmt::Display for Design {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Design {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let found = Self::ALL.iter().find(|design| design.name() == name);
+        found.copied().ok_or_else(|| {
+            let known: Vec<_> = Self::ALL.iter().map(|design| design.name()).collect();
+            let known = known.join(", ");
+            Error::invalid(if PLANNED.contains(&name) {
+                format!("{name} is not built yet: so far there is {known}")
+            } else {
+                format!("unknown design {name:?}: there is {known}")
+            })
+        })
+    }
+}
