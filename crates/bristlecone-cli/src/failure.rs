@@ -16,7 +16,8 @@ Exit codes:
   5    not a pool, corrupted, or written by a newer version
   6    the pool or the file system is full
   7    a line of the input is malformed
-  130  interrupted";
+  130  interrupted
+  134  aborted (SIGABRT): bytes of the pool could not be had when they were touched";
 
 /// What the process answers to its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 //! [`Medium`], divided by a pool file.
 
 mod arch;
+mod bus;
 mod cell;
 mod domain;
 mod error;

@@ -4,12 +4,14 @@
 use std::any::Any;
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::bus::Watch;
 use crate::domain::is_memory;
 use crate::{Error, Result, fault};
 
@@ -31,6 +33,8 @@ pub struct Region {
     file: Option<File>,
     in_memory: bool,
     dax: bool,
+    /// Tells where, should a byte of the file not be there when it is touched.
+    watch: Option<Watch>,
 }
 
 // SAFETY: the region is an address range; what is in it is reached through atomics only.
@@ -51,6 +55,7 @@ impl Region {
             file: None,
             in_memory: true,
             dax: false,
+            watch: None,
         };
         // SAFETY: the range lies in the reservation made above, which nobody else uses.
         unsafe {
@@ -72,11 +77,12 @@ impl Region {
     /// as `owner` does and are reached through atomics only.
     pub unsafe fn owned_by(owner: Arc<dyn Any + Send + Sync>, base: *mut u8, bytes: u64) -> Self {
         let (whole, len, owner) = ((std::ptr::null_mut(), 0), AtomicU64::new(bytes), Some(owner));
-        Self { base, reserved: bytes, whole, owner, len, file: None, in_memory: true, dax: false }
+        let (file, in_memory, dax, watch) = (None, true, false, None);
+        Self { base, reserved: bytes, whole, owner, len, file, in_memory, dax, watch }
     }
 
-    /// Maps `file`, of which `len` bytes exist and `reserved` may come to exist.
-    pub(crate) fn file(file: File, len: u64, reserved: u64) -> Result<Self> {
+    /// Maps `file`, found at `path`, of which `len` bytes exist and `reserved` may come to exist.
+    pub(crate) fn file(file: File, path: &Path, len: u64, reserved: u64) -> Result<Self> {
         let (whole, base) = reserve(reserved)?;
         let map = |flags: MapFlags| {
             fault::check("mmap")?;
@@ -90,7 +96,9 @@ impl Region {
         let mapped = if dax { Ok(()) } else { map(MapFlags::SHARED).map(drop) };
         let in_memory = is_memory(&file);
         let len = AtomicU64::new(len);
-        let region = Self { base, reserved, whole, owner: None, len, file: Some(file), in_memory, dax };
+        let watch = Some(Watch::new(base, reserved, path));
+        let (owner, file) = (None, Some(file));
+        let region = Self { base, reserved, whole, owner, len, file, in_memory, dax, watch };
         mapped.map_err(|error| Error::io("mapping the pool", error))?;
         Ok(region)
     }
@@ -210,6 +218,8 @@ impl Drop for Region {
         if self.owner.is_some() {
             return;
         }
+        // First: the addresses may be somebody else's as soon as they are unmapped.
+        self.watch = None;
         // SAFETY: this is the whole reservation, and nobody can reach it any more. A failure
         // would leave address space behind, which is no reason to stop.
         let _ = unsafe { rustix::mm::munmap(self.whole.0.cast(), self.whole.1) };

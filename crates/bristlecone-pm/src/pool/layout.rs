@@ -165,9 +165,13 @@ impl Geometry {
         DIRECTORY_OFFSET + self.trees_max * ENTRY_BYTES
     }
 
+    pub(crate) fn descriptors_end(&self) -> u64 {
+        self.descriptors_offset() + self.chunks_max * 8
+    }
+
     /// Bytes before the first chunk.
     pub fn header_bytes(&self) -> u64 {
-        (self.descriptors_offset() + self.chunks_max * 8).next_multiple_of(self.chunk_bytes)
+        self.descriptors_end().next_multiple_of(self.chunk_bytes)
     }
 
     /// Bytes of a pool that has grown to its maximum.

@@ -2,6 +2,7 @@
 
 mod chunks;
 mod directory;
+mod header;
 mod layout;
 mod superblock;
 
@@ -131,7 +132,7 @@ impl<M: Medium> PoolFile<M> {
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
         lock(&file)?;
-        let region = Region::file(file, 0, geometry.max_bytes())?;
+        let region = Region::file(file, path, 0, geometry.max_bytes())?;
         region.grow(geometry.header_bytes())?;
         region.populate(0, geometry.descriptors_offset().next_multiple_of(4096))?;
         let detected = detect(&region);
@@ -207,29 +208,19 @@ impl<M: Medium> PoolFile<M> {
     ) -> Result<Arc<Self>> {
         let file =
             FileOptions::new().read(true).write(true).open(path).map_err(|error| open_error(path, error))?;
-        let meta = file.metadata().map_err(|error| Error::io(path.display().to_string(), error))?;
         let not_a_pool = || Error::NotAPool { path: path.to_owned() };
-        if !meta.is_file() || meta.len() < DIRECTORY_OFFSET {
+        let failed = |error| Error::io(path.display().to_string(), error);
+        if !file.metadata().map_err(failed)?.is_file() {
             return Err(not_a_pool());
         }
         lock(&file)?;
-        let geometry = {
-            let probe = file.try_clone().map_err(|error| Error::io(path.display().to_string(), error))?;
-            let region = Region::file(probe, meta.len(), DIRECTORY_OFFSET)?;
-            let medium = crate::Native::new(Domain::Process);
-            let contents = Contents::read(&region, &medium);
-            if contents.is_err() && !superblock::has_magic(&region, &medium) {
-                return Err(not_a_pool());
-            }
-            contents?.geometry
-        };
-        if meta.len() < geometry.header_bytes() {
-            return Err(Error::corrupted(
-                "the file ends within its header: truncated",
-                path.display().to_string(),
-            ));
+        // Only now: whoever had the pool before may have grown it.
+        let len = file.metadata().map_err(failed)?.len();
+        if len < DIRECTORY_OFFSET {
+            return Err(not_a_pool());
         }
-        let region = Region::file(file, meta.len().min(geometry.max_bytes()), geometry.max_bytes())?;
+        let geometry = header::probe(&file, path, len)?.geometry;
+        let region = Region::file(file, path, len.min(geometry.max_bytes()), geometry.max_bytes())?;
         let detected = detect(&region);
         let domain = domain.unwrap_or(detected);
         Self::open_on(region, domain, detected, make_medium(domain), Some(path))

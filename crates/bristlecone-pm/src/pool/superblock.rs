@@ -52,8 +52,12 @@ impl Contents {
 
     /// Reads whichever copy is valid and newer.
     pub fn read<M: Medium>(region: &Region, medium: &M) -> Result<Self> {
-        let copies = [0, 1].map(|turn| parse(copy(region, turn).each_ref().map(|cell| cell.load(medium))));
-        match copies {
+        Self::of([0, 1].map(|turn| copy(region, turn).each_ref().map(|cell| cell.load(medium))))
+    }
+
+    /// What two copies say together.
+    pub fn of(copies: [[u64; SUPERBLOCK_WORDS]; 2]) -> Result<Self> {
+        match copies.map(parse) {
             [Ok(a), Ok(b)] => Ok(if a.sequence > b.sequence { a } else { b }),
             // The last superblock of a newer version is its word on what this one may do.
             [Err(newer @ Error::Newer { .. }), _] | [_, Err(newer @ Error::Newer { .. })] => Err(newer),
@@ -61,11 +65,6 @@ impl Contents {
             [Err(error), Err(_)] => Err(error),
         }
     }
-}
-
-/// Whether a superblock was ever begun here: tells a broken pool from a foreign file.
-pub(super) fn has_magic<M: Medium>(region: &Region, medium: &M) -> bool {
-    [0, 1].iter().any(|&turn| copy(region, turn)[0].load(medium) == MAGIC)
 }
 
 fn copy(region: &Region, turn: u64) -> &[Word; SUPERBLOCK_WORDS] {

@@ -201,3 +201,16 @@ fn failing_system_calls_are_errors_and_leave_nothing() {
     assert!(pool.chunk_alloc(tree, SlotKind::Subnode, 256, true).is_ok());
     assert!(pool.check().is_empty());
 }
+
+#[test]
+fn a_header_that_cannot_be_read_is_an_error() {
+    let scratch = Scratch::new("unreadable");
+    drop(scratch.create());
+    for nth in 0..2 {
+        // The lock comes first.
+        fault::refuse(1 + nth, rustix::io::Errno::IO);
+        let error = scratch.open().unwrap_err();
+        assert!(matches!(&error, Error::Io { doing, .. } if doing.contains("header")), "{error}");
+    }
+    scratch.open().unwrap();
+}

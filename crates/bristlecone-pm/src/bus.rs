@@ -1,0 +1,219 @@
+//! What happens when a pool's bytes cannot be had: its file was truncated under us, or a block of
+//! its medium is bad. The processor then raises SIGBUS in whoever touches them.
+//!
+//! A load cannot return an error, and to go on with made-up bytes would be worse than to stop. So
+//! the handler says which pool and where, in one line, and aborts: the process ends by `SIGABRT`.
+//! A fault anywhere else goes to whoever had the signal before.
+//!
+//! Everything the handler does is async-signal-safe: atomics, `writev`, `abort`.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Once;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::SeqCst};
+
+/// A mapped pool.
+struct Mapped {
+    first: usize,
+    end: usize,
+    path: Box<[u8]>,
+}
+
+/// A place of the list of mapped pools. Places stay for ever and are used again.
+struct Place {
+    mapped: AtomicPtr<Mapped>,
+    next: *const Place,
+}
+
+static PLACES: AtomicPtr<Place> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Handlers that look at the list just now. What they may see is not freed.
+static LOOKING: AtomicUsize = AtomicUsize::new(0);
+
+/// What was installed before us; written once, before our handler is in place.
+static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
+
+/// As long as this lives, a fault in the mapping is told with the pool's path.
+#[derive(Debug)]
+pub struct Watch(&'static AtomicPtr<Mapped>);
+
+impl Watch {
+    /// Watches `bytes` bytes from `base` on, which belong to the pool at `path`.
+    pub fn new(base: *const u8, bytes: u64, path: &Path) -> Self {
+        static INSTALLED: Once = Once::new();
+        INSTALLED.call_once(install);
+        let path = path.as_os_str().as_bytes().into();
+        let mapped = Box::new(Mapped { first: base.addr(), end: base.addr() + bytes as usize, path });
+        Self(enlist(Box::into_raw(mapped)))
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mapped = self.0.swap(std::ptr::null_mut(), SeqCst);
+        // A handler that began before the swap may hold the pointer; it is soon through.
+        while LOOKING.load(SeqCst) > 0 {
+            std::thread::yield_now();
+        }
+        // SAFETY: it came from `Box::into_raw`, the swap made it ours, and nobody looks at it.
+        drop(unsafe { Box::from_raw(mapped) });
+    }
+}
+
+/// Puts a mapping into an empty place, or into a new one.
+fn enlist(mapped: *mut Mapped) -> &'static AtomicPtr<Mapped> {
+    let empty =
+        places().find(|place| place.compare_exchange(std::ptr::null_mut(), mapped, SeqCst, Acquire).is_ok());
+    if let Some(place) = empty {
+        return place;
+    }
+    let place = Box::leak(Box::new(Place { mapped: AtomicPtr::new(mapped), next: std::ptr::null() }));
+    let mut head = PLACES.load(Acquire);
+    loop {
+        place.next = head;
+        // Pairs with `places`: whoever finds the place finds its contents.
+        match PLACES.compare_exchange(head, place, AcqRel, Acquire) {
+            Ok(_) => return &place.mapped,
+            Err(other) => head = other,
+        }
+    }
+}
+
+fn places() -> impl Iterator<Item = &'static AtomicPtr<Mapped>> {
+    let mut place = PLACES.load(Acquire).cast_const();
+    std::iter::from_fn(move || {
+        // SAFETY: places are leaked, and `next` is not changed once a place is in the list.
+        let this = unsafe { place.as_ref() }?;
+        place = this.next;
+        Some(&this.mapped)
+    })
+}
+
+fn install() {
+    // SAFETY: all zero is a valid `sigaction`.
+    let mut previous: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: only asks; the pointer is to a live value.
+    unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut previous) };
+    PREVIOUS.store(Box::into_raw(Box::new(previous)), SeqCst);
+    // SAFETY: as above.
+    let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
+    ours.sa_sigaction = on_fault as *const () as usize;
+    // On the alternate stack where a thread has one, as the handler of Rust itself.
+    ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    // SAFETY: the handler is async-signal-safe. If the system refuses, faults end the process
+    // without a word, as they would without us.
+    unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, std::ptr::null_mut()) };
+}
+
+extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel gives a valid pointer with SA_SIGINFO, and SIGBUS has an address.
+    let (address, code) = unsafe { ((*info).si_addr().addr(), (*info).si_code) };
+    // A signal that somebody sent (`si_code` not above zero) has no address.
+    if code > 0 {
+        LOOKING.fetch_add(1, SeqCst);
+        for place in places() {
+            // SAFETY: what is in a place is freed only while nobody is counted in `LOOKING`.
+            let Some(mapped) = (unsafe { place.load(SeqCst).as_ref() }) else { continue };
+            if (mapped.first..mapped.end).contains(&address) {
+                tell(&mapped.path, address - mapped.first, code);
+                // SAFETY: always; async-signal-safe.
+                unsafe { libc::abort() };
+            }
+        }
+        LOOKING.fetch_sub(1, SeqCst);
+    }
+    pass_on(signal, info, context);
+}
+
+/// One line on standard error, in one call.
+fn tell(path: &[u8], offset: usize, code: i32) {
+    let why: &[u8] = match code {
+        libc::BUS_ADRERR => b"the file was truncated, or its medium cannot be read",
+        // BUS_MCEERR_AR and BUS_MCEERR_AO: the machine's own check found it.
+        4 | 5 => b"the memory is damaged",
+        _ => b"it cannot be read",
+    };
+    let mut digits = [0; 16];
+    let pieces: [&[u8]; 7] = [
+        b"bristlecone: ",
+        path,
+        b": bus error at byte 0x",
+        hexadecimal(offset, &mut digits),
+        b" of the pool: ",
+        why,
+        b"; aborting\n",
+    ];
+    let pieces =
+        pieces.map(|piece| libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() });
+    // SAFETY: the pieces are live. If nobody can be told, nothing is to be done about it.
+    unsafe { libc::writev(libc::STDERR_FILENO, pieces.as_ptr(), pieces.len() as i32) };
+}
+
+fn hexadecimal(mut number: usize, digits: &mut [u8; 16]) -> &[u8] {
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b"0123456789abcdef"[number % 16];
+        number /= 16;
+        if number == 0 {
+            return &digits[at..];
+        }
+    }
+}
+
+/// The fault is not ours: what was installed before decides.
+fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: set before our handler was installed, and never freed or changed.
+    let previous = unsafe { &*PREVIOUS.load(Acquire) };
+    match previous.sa_sigaction {
+        // Ignoring a fault would raise it again for ever, so the kernel does not; nor do we.
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // SAFETY: all zero is a valid `sigaction`: the default action.
+            let default: libc::sigaction = unsafe { std::mem::zeroed() };
+            // SAFETY: async-signal-safe. The instruction is run again, and ends the process; a
+            // signal that was sent is sent again.
+            unsafe {
+                libc::sigaction(signal, &raw const default, std::ptr::null_mut());
+                if (*info).si_code <= 0 {
+                    libc::raise(signal);
+                }
+            }
+        }
+        handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
+            // SAFETY: with SA_SIGINFO a handler has these three arguments.
+            let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
+                unsafe { std::mem::transmute(handler) };
+            handler(signal, info, context);
+        }
+        handler => {
+            // SAFETY: without SA_SIGINFO a handler has one argument.
+            let handler: extern "C" fn(i32) = unsafe { std::mem::transmute(handler) };
+            handler(signal);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_are_written_in_hexadecimal() {
+        for number in [0, 1, 15, 16, 0x0012_3456_789a_bcde, usize::MAX] {
+            assert_eq!(hexadecimal(number, &mut [0; 16]), format!("{number:x}").as_bytes());
+        }
+    }
+
+    #[test]
+    fn places_are_used_again() {
+        let watches: Vec<_> =
+            (0..10).map(|i| Watch::new(std::ptr::without_provenance(i), 1, Path::new("p"))).collect();
+        drop(watches);
+        let many = places().count();
+        for i in 0..1000 {
+            drop(Watch::new(std::ptr::without_provenance(i), 1, Path::new("p")));
+        }
+        // Other tests of this process have pools of their own.
+        assert!(places().count() < many + 500);
+    }
+}

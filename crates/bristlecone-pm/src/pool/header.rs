@@ -1,0 +1,50 @@
+//! A pool's header, read from its file before anything is mapped: a bad block of the medium is
+//! an error here, and would be a bus error later.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::layout::{MAGIC, SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS};
+use super::superblock::Contents;
+use crate::{Error, Result, fault};
+
+/// Reads the header of a file of `len` bytes: the superblock's contents, and everything else to
+/// see that it can be read.
+pub(super) fn probe(file: &File, path: &Path, len: u64) -> Result<Contents> {
+    let mut superblocks = vec![0; 2 * SUPERBLOCK_STRIDE as usize];
+    read(file, path, &mut superblocks, 0)?;
+    let copies = [0, SUPERBLOCK_STRIDE as usize].map(|start| words(&superblocks[start..]));
+    let contents = match Contents::of(copies) {
+        Err(_) if copies.iter().all(|copy| copy[0] != MAGIC) => {
+            return Err(Error::NotAPool { path: path.to_owned() });
+        }
+        contents => contents?,
+    };
+    if len < contents.geometry.header_bytes() {
+        let what = "the file ends within its header: truncated";
+        return Err(Error::corrupted(what, path.display().to_string()));
+    }
+    let mut buffer = vec![0; 1 << 20];
+    let mut offset = 2 * SUPERBLOCK_STRIDE;
+    while offset < contents.geometry.descriptors_end() {
+        let bytes = (contents.geometry.descriptors_end() - offset).min(buffer.len() as u64);
+        read(file, path, &mut buffer[..bytes as usize], offset)?;
+        offset += bytes;
+    }
+    Ok(contents)
+}
+
+fn read(file: &File, path: &Path, buffer: &mut [u8], offset: u64) -> Result<()> {
+    let doing = || format!("reading the header of {} at byte {offset:#x}", path.display());
+    let allowed = fault::check("pread").map_err(std::io::Error::from);
+    allowed.and_then(|()| file.read_exact_at(buffer, offset)).map_err(|error| Error::io(doing(), error))
+}
+
+fn words(bytes: &[u8]) -> [u64; SUPERBLOCK_WORDS] {
+    let mut words = [0; SUPERBLOCK_WORDS];
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    words
+}

@@ -1,0 +1,99 @@
+//! Bytes of a pool that cannot be had when they are touched: one line that says where, and an
+//! abort; faults elsewhere go to whoever had the signal before.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use bristlecone_pm::{CreateOptions, Native, PoolFile, Word};
+
+const CHILD: &str = "BRISTLECONE_BUS_CHILD";
+
+/// Runs one test of this file once more, as a child that dies.
+fn child(test: &str, path: &Path) -> Output {
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(CHILD, path)
+        .output();
+    std::fs::remove_file(path).unwrap();
+    child.unwrap()
+}
+
+fn scratch(name: &str) -> PathBuf {
+    PathBuf::from(format!("/dev/shm/bristlecone-bus-{}-{name}", std::process::id()))
+}
+
+fn create(path: &Path) -> Arc<PoolFile<Native>> {
+    PoolFile::create(path, &CreateOptions { max_bytes: 8 << 20, domain: None }, Native::new).unwrap()
+}
+
+fn truncate(path: &Path, bytes: u64) {
+    std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(bytes).unwrap();
+}
+
+#[test]
+fn a_pool_truncated_under_us_says_where_and_aborts() {
+    if let Some(path) = std::env::var_os(CHILD) {
+        let path = Path::new(&path);
+        let pool = create(path);
+        let word = pool.at::<Word>((1 << 20) + 0x2a8);
+        assert_eq!(word.load(pool.medium()), 0);
+        truncate(path, 1 << 20);
+        word.load(pool.medium());
+        unreachable!("the byte is gone");
+    }
+    let path = scratch("truncated");
+    let ended = child("a_pool_truncated_under_us_says_where_and_aborts", &path);
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.signal(), Some(libc::SIGABRT), "{ended:?}");
+    let line = format!(
+        "bristlecone: {}: bus error at byte 0x1002a8 of the pool: \
+         the file was truncated, or its medium cannot be read; aborting\n",
+        path.display()
+    );
+    assert!(said.ends_with(&line), "{said}");
+}
+
+/// Maps a file that is shorter than the mapping, beside any pool, and reads behind its end.
+fn fault_elsewhere() {
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    let bytes = file.metadata().unwrap().len() as usize;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let start = unsafe {
+        let (prot, flags) = (libc::PROT_READ, libc::MAP_PRIVATE);
+        use std::os::fd::AsRawFd;
+        libc::mmap(std::ptr::null_mut(), bytes + (1 << 20), prot, flags, file.as_raw_fd(), 0)
+    };
+    // SAFETY: mapped above; the fault is what the test is about.
+    unsafe { start.cast::<u8>().add(bytes + (1 << 19)).read_volatile() };
+    unreachable!("there is nothing to read");
+}
+
+extern "C" fn somebody(_: i32) {
+    // SAFETY: async-signal-safe.
+    unsafe { libc::_exit(42) };
+}
+
+#[test]
+fn a_fault_elsewhere_goes_to_who_was_there_before() {
+    if let Some(path) = std::env::var_os(CHILD) {
+        // SAFETY: the handler is async-signal-safe.
+        unsafe { libc::signal(libc::SIGBUS, somebody as *const () as usize) };
+        let _pool = create(Path::new(&path));
+        fault_elsewhere();
+    }
+    let ended = child("a_fault_elsewhere_goes_to_who_was_there_before", &scratch("elsewhere"));
+    assert_eq!(ended.status.code(), Some(42), "{ended:?}");
+}
+
+#[test]
+fn a_fault_elsewhere_ends_the_process_as_it_did_before() {
+    if let Some(path) = std::env::var_os(CHILD) {
+        drop(create(Path::new(&path)));
+        fault_elsewhere();
+    }
+    let ended = child("a_fault_elsewhere_ends_the_process_as_it_did_before", &scratch("default"));
+    assert_eq!(ended.status.signal(), Some(libc::SIGBUS), "{ended:?}");
+    assert!(!String::from_utf8_lossy(&ended.stderr).contains("bristlecone:"), "{ended:?}");
+}
