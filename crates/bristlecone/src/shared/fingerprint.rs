@@ -1,8 +1,55 @@
 //! One byte per slot tells most slots apart: all fingerprints of a node are compared at once.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Words of fingerprints that are compared at once.
+pub const GROUP: usize = 2;
+
+/// The positions at which up to eight `words`, read as bytes, hold `tag`: bit `i` for byte `i`.
+/// The words are whole groups; they may change meanwhile.
+#[inline(always)]
+pub fn probe_cells(words: &[AtomicU64], tag: u8) -> u64 {
+    debug_assert!(words.len() <= 8 && words.len().is_multiple_of(GROUP));
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx512bw") {
+        // SAFETY: the feature was detected.
+        return unsafe { probe_avx512(words, tag) };
+    }
+    let groups = words.chunks_exact(GROUP).enumerate();
+    groups.fold(0, |mask, (at, group)| {
+        let words = [group[0].load(Relaxed), group[1].load(Relaxed)];
+        mask | probe(words, tag) << (16 * at)
+    })
+}
+
+/// All at once. The load is assembly, because other threads may store to the words: each byte is
+/// one of those that stood there, as of a relaxed atomic load.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512bw")]
+fn probe_avx512(words: &[AtomicU64], tag: u8) -> u64 {
+    let tags = std::arch::x86_64::_mm512_set1_epi8(tag as i8);
+    let mask: u64;
+    // SAFETY: the load is masked: it reads the bytes of the words only.
+    unsafe {
+        std::arch::asm!(
+            "kmovq {inside}, {bytes}",
+            "vpcmpeqb {equal}{{{inside}}}, {tags}, [{start}]",
+            "kmovq {mask}, {equal}",
+            inside = out(kreg) _,
+            equal = out(kreg) _,
+            bytes = in(reg) u64::MAX >> (64 - 8 * words.len().clamp(1, 8)),
+            tags = in(zmm_reg) tags,
+            start = in(reg) words.as_ptr(),
+            mask = lateout(reg) mask,
+            options(readonly, nostack, preserves_flags, pure),
+        );
+    }
+    mask
+}
+
 /// The positions at which `words`, read as bytes, hold `tag`: bit `i` for byte `i`.
 #[inline(always)]
-pub fn probe(words: [u64; 2], tag: u8) -> u64 {
+pub fn probe(words: [u64; GROUP], tag: u8) -> u64 {
     #[cfg(target_arch = "x86_64")]
     return probe_sse2(words, tag);
     #[cfg(target_arch = "aarch64")]
@@ -63,7 +110,7 @@ mod tests {
     #[test]
     fn every_arm_agrees_with_the_naive_twin() {
         let mut noise = 7_u64;
-        for round in 0..200_000_u64 {
+        for round in 0..100_000_u64 {
             noise ^= noise << 13;
             noise ^= noise >> 7;
             noise ^= noise << 17;
@@ -72,6 +119,15 @@ mod tests {
             let tag = [0, 1, 3, 0x80, 0x81, 0xff, round as u8][round as usize % 7];
             assert_eq!(probe(words, tag), naive(words, tag), "{words:x?} {tag:#x}");
             assert_eq!(probe_portable(words, tag), naive(words, tag), "{words:x?} {tag:#x}");
+            let cells = [words, words, [!words[0], words[1]], words].concat();
+            let cells: Vec<_> = cells.into_iter().map(AtomicU64::new).collect();
+            for groups in 1..=4 {
+                let cells = &cells[..GROUP * groups];
+                let twin = cells.chunks(GROUP).rev().fold(0, |mask, group| {
+                    mask << 16 | naive([group[0].load(Relaxed), group[1].load(Relaxed)], tag)
+                });
+                assert_eq!(probe_cells(cells, tag), twin, "{words:x?} {tag:#x}");
+            }
         }
     }
 }

@@ -2,20 +2,19 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// How many of the ascending `keys` are at most `key` (less than it, if `strictly`). Keys may
-/// change meanwhile; then the answer is any number up to their count, and the caller's
-/// validation fails.
+/// Keys are compared in groups of so many: a line of them.
+pub const GROUP: usize = 8;
+
+/// How many of the ascending `keys` are at most `key` (less than it, if `strictly`). All keys are
+/// compared, wherever the answer lies, so that no branch has to be guessed; a caller with fewer
+/// fills up with `u64::MAX`, and takes no more than it has for the answer. Keys may change
+/// meanwhile; then the answer is any number up to their count, and the caller's validation fails.
 #[inline(always)]
 pub fn count_le(keys: &[AtomicU64], key: u64, strictly: bool) -> usize {
+    debug_assert!(keys.len().is_multiple_of(GROUP));
     // Less than is at most the predecessor, but for zero, which nothing is less than.
-    let bound = if !strictly {
-        key
-    } else if key == 0 {
-        return 0;
-    } else {
-        key - 1
-    };
-    count(keys, bound)
+    let bound = key.wrapping_sub(u64::from(strictly));
+    if strictly && key == 0 { 0 } else { count(keys, bound) }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -41,37 +40,34 @@ fn count(keys: &[AtomicU64], bound: u64) -> usize {
 /// Eight keys at a time. The loads are assembly, because other threads may store to the keys:
 /// each lane is one of the values that stood there, as of a relaxed atomic load.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,popcnt")]
 fn count_avx512(keys: &[AtomicU64], bound: u64) -> usize {
-    use std::arch::asm;
-    use std::arch::x86_64::{__m512i, _mm512_mask_cmple_epu64_mask, _mm512_set1_epi64};
-    let bounds = _mm512_set1_epi64(bound as i64);
+    let bounds = std::arch::x86_64::_mm512_set1_epi64(bound as i64);
     let mut sum = 0;
-    for group in keys.chunks(8) {
-        let lanes = ((1_u32 << group.len()) - 1) as u8;
-        let values: __m512i;
-        // SAFETY: a masked load reads the group's own bytes only.
+    for group in keys.chunks_exact(GROUP) {
+        let mask: u32;
+        // SAFETY: the load reads the group's own 64 bytes.
         unsafe {
-            asm!(
-                "kmovw k1, {lanes:e}",
-                "vmovdqu64 {values}{{k1}}{{z}}, [{start}]",
-                lanes = in(reg) u32::from(lanes),
-                values = lateout(zmm_reg) values,
+            std::arch::asm!(
+                // Unsigned, not less than.
+                "vpcmpuq {k}, {bounds}, [{start}], 5",
+                "kmovw {mask:e}, {k}",
+                k = out(kreg) _,
+                bounds = in(zmm_reg) bounds,
                 start = in(reg) group.as_ptr(),
-                out("k1") _,
-                options(readonly, nostack, preserves_flags),
+                mask = lateout(reg) mask,
+                options(readonly, nostack, preserves_flags, pure),
             );
         }
-        sum += _mm512_mask_cmple_epu64_mask(lanes, values, bounds).count_ones() as usize;
+        sum += mask.count_ones();
     }
-    sum
+    sum as usize
 }
 
 /// Four keys at a time; see `count_avx512`.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,popcnt")]
 fn count_avx2(keys: &[AtomicU64], bound: u64) -> usize {
-    use std::arch::asm;
     use std::arch::x86_64::{
         __m256i, _mm256_castsi256_pd, _mm256_cmpgt_epi64, _mm256_movemask_pd, _mm256_set1_epi64x,
         _mm256_xor_si256,
@@ -79,23 +75,22 @@ fn count_avx2(keys: &[AtomicU64], bound: u64) -> usize {
     // Comparison is signed: both sides are moved by half the range.
     let half = _mm256_set1_epi64x(i64::MIN);
     let bounds = _mm256_xor_si256(_mm256_set1_epi64x(bound as i64), half);
-    let groups = keys.chunks_exact(4);
-    let mut sum = count_portable(groups.remainder(), bound);
-    for group in groups {
+    let mut greater = 0;
+    for group in keys.chunks_exact(4) {
         let values: __m256i;
         // SAFETY: the load reads the group's own 32 bytes.
         unsafe {
-            asm!(
+            std::arch::asm!(
                 "vmovdqu {values}, [{start}]",
                 values = lateout(ymm_reg) values,
                 start = in(reg) group.as_ptr(),
-                options(readonly, nostack, preserves_flags),
+                options(readonly, nostack, preserves_flags, pure),
             );
         }
-        let greater = _mm256_cmpgt_epi64(_mm256_xor_si256(values, half), bounds);
-        sum += 4 - (_mm256_movemask_pd(_mm256_castsi256_pd(greater))).count_ones() as usize;
+        let lanes = _mm256_cmpgt_epi64(_mm256_xor_si256(values, half), bounds);
+        greater += _mm256_movemask_pd(_mm256_castsi256_pd(lanes)).count_ones() as usize;
     }
-    sum
+    keys.len() - greater
 }
 
 /// One at a time, without a branch.
@@ -182,7 +177,7 @@ mod tests {
 
     #[test]
     fn every_arm_agrees_with_the_naive_twin() {
-        for len in 0..90_u64 {
+        for len in (0..90_u64).step_by(GROUP) {
             let step = u64::MAX / 97;
             let values: Vec<u64> = (0..len).map(|i| i * step + i % 3).collect();
             let keys: Vec<AtomicU64> = values.iter().map(|&value| AtomicU64::new(value)).collect();

@@ -18,6 +18,7 @@ use std::sync::{Mutex, PoisonError};
 use self::node::{NodeRef, Nodes};
 pub use self::walk::{Cursor, Step};
 use super::form::KeyForm;
+use super::search;
 use super::version_lock::{Version, pause};
 
 /// The index. Every key belongs to exactly one leaf.
@@ -164,10 +165,9 @@ impl<K: KeyForm> Inner<K> {
         let count = node.count();
         let Some(key) = key else { return Ok(count.saturating_sub(1)) };
         if let Some(word) = K::as_word(key) {
-            let keys = &node.keys()[..count];
             // The first key is the low fence, which the descent took care of.
-            let behind = super::search::count_le(keys.get(1..).unwrap_or(&[]), word, side == Side::Before);
-            return Ok(behind);
+            let behind = search::count_le(node.keys(), word, side == Side::Before).min(count);
+            return Ok(behind.saturating_sub(1));
         }
         let (mut low, mut high) = (1, count);
         while low < high {
@@ -243,7 +243,7 @@ impl<K: KeyForm> Inner<K> {
         if let Some((next, high)) = node.right() {
             right.set_right(next, high);
         }
-        node.set_count(middle);
+        node.truncate(middle);
         let promoted = K::copy_separator(right.key(0), guard);
         node.set_right(right_id, K::copy_separator(right.key(0), guard));
         if at <= middle && K::shorten(key) < K::separator_at(promoted, guard) {

@@ -1,5 +1,9 @@
 //! A node of the inner index: `count` entries, entry `i` covering `[key(i), key(i + 1))`, the
 //! last one up to the high key.
+//!
+//! ```text
+//! lock, high key, next, count, level, leftmost (32 B) | children (4 B each) | keys (8 B each), line by line
+//! ```
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -8,16 +12,15 @@ use bristlecone_pm::LINE_BYTES;
 
 use crate::shared::arena::{Arena, Zeroed};
 use crate::shared::prefetch;
+use crate::shared::search::GROUP;
 use crate::shared::version_lock::VersionLock;
 
 /// No node.
 pub const NONE: u32 = u32::MAX;
-/// Bytes before the keys.
+/// Bytes before the children.
 const HEADER_BYTES: usize = 32;
-/// Bytes of an entry: a key word and a child's index.
-const ENTRY_BYTES: usize = 12;
 
-/// The header; keys and children follow it in the arena. Changes only under the lock; readers
+/// The header; children and keys follow it in the arena. Changes only under the lock; readers
 /// validate, hence relaxed accesses.
 #[repr(C)]
 pub struct Node {
@@ -51,7 +54,9 @@ pub struct NodeRef<'a> {
 
 impl Nodes {
     pub fn new(node_bytes: usize) -> Self {
-        Self { arena: Arena::new(node_bytes), capacity: (node_bytes - HEADER_BYTES) / ENTRY_BYTES }
+        let fits = |capacity: &usize| keys_at(*capacity) + 8 * capacity <= node_bytes;
+        let capacity = (GROUP..).step_by(GROUP).take_while(fits).last().expect("nodes have room for a group");
+        Self { arena: Arena::new(node_bytes), capacity }
     }
 
     pub fn capacity(&self) -> usize {
@@ -67,7 +72,7 @@ impl Nodes {
     #[inline(always)]
     pub fn prefetch(&self, id: u32) {
         let start = std::ptr::from_ref(self.arena.get(id)).cast::<u8>();
-        for line in (0..HEADER_BYTES + ENTRY_BYTES * self.capacity).step_by(LINE_BYTES) {
+        for line in (0..keys_at(self.capacity) + 8 * self.capacity).step_by(LINE_BYTES) {
             prefetch(start.wrapping_add(line));
         }
     }
@@ -78,7 +83,8 @@ impl Nodes {
         let node = self.get(id);
         node.node.level.store(level, Relaxed);
         node.node.leftmost.store(leftmost.into(), Relaxed);
-        node.set_count(0);
+        node.keys().iter().for_each(|key| key.store(u64::MAX, Relaxed));
+        node.node.count.store(0, Relaxed);
         node.set_right(NONE, 0);
         node.lock.renew();
         id
@@ -93,6 +99,12 @@ impl Nodes {
     }
 }
 
+/// Where the keys begin: at a line of their own.
+#[inline(always)]
+const fn keys_at(capacity: usize) -> usize {
+    (HEADER_BYTES + 4 * capacity).next_multiple_of(LINE_BYTES)
+}
+
 impl std::ops::Deref for NodeRef<'_> {
     type Target = Node;
 
@@ -102,22 +114,22 @@ impl std::ops::Deref for NodeRef<'_> {
 }
 
 impl<'a> NodeRef<'a> {
-    /// The key words that entries may occupy.
+    /// Every key word that entries may occupy, `u64::MAX` where none is.
     #[inline(always)]
     pub fn keys(self) -> &'a [AtomicU64] {
-        // SAFETY: the arena keeps HEADER_BYTES + ENTRY_BYTES * capacity bytes per node, and any
-        // bytes are values of atomics.
+        // SAFETY: the arena keeps `keys_at(capacity) + 8 * capacity` bytes per node, and any bytes
+        // are values of atomics.
         unsafe {
-            let start = std::ptr::from_ref(self.node).cast::<u8>().add(HEADER_BYTES);
+            let start = std::ptr::from_ref(self.node).cast::<u8>().add(keys_at(self.capacity));
             std::slice::from_raw_parts(start.cast(), self.capacity)
         }
     }
 
     #[inline(always)]
     fn children(self) -> &'a [AtomicU32] {
-        // SAFETY: as in `keys`, behind them.
+        // SAFETY: as in `keys`, before them.
         unsafe {
-            let start = std::ptr::from_ref(self.node).cast::<u8>().add(HEADER_BYTES + 8 * self.capacity);
+            let start = std::ptr::from_ref(self.node).cast::<u8>().add(HEADER_BYTES);
             std::slice::from_raw_parts(start.cast(), self.capacity)
         }
     }
@@ -128,7 +140,9 @@ impl<'a> NodeRef<'a> {
         (self.node.count.load(Relaxed) as usize).min(self.capacity)
     }
 
-    pub fn set_count(self, count: usize) {
+    /// Keeps the first `count` entries only.
+    pub fn truncate(self, count: usize) {
+        self.keys()[count..self.count()].iter().for_each(|key| key.store(u64::MAX, Relaxed));
         self.node.count.store(count as u32, Relaxed);
     }
 
@@ -181,7 +195,7 @@ impl<'a> NodeRef<'a> {
             self.set(from + 1, self.key(from), self.child(from));
         }
         self.set(at, key, child);
-        self.set_count(count + 1);
+        self.node.count.store(count as u32 + 1, Relaxed);
     }
 
     /// Closes the gap over the entry at `at`.
@@ -190,7 +204,7 @@ impl<'a> NodeRef<'a> {
         for from in at + 1..count {
             self.set(from - 1, self.key(from), self.child(from));
         }
-        self.set_count(count - 1);
+        self.truncate(count - 1);
     }
 
     pub fn position(self, child: u32) -> Option<usize> {

@@ -36,7 +36,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     }
 
     /// The chain and the bitmap on the medium are those of the descriptor.
-    fn verify_chain(&self, leaf: &Leaf, view: &View, findings: &mut Vec<Finding>) {
+    fn verify_chain(&self, leaf: Leaf<'_>, view: &View, findings: &mut Vec<Finding>) {
         let mut report = |what: &str| {
             findings.push(Finding::new(format!("leaf at {:#x}", view.subnodes[0]), what.to_owned()));
         };
@@ -57,11 +57,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
             let word = self.slot(view.subnodes[at], slot).key.load(self.medium());
             let guard = K::pin();
             let tag = K::fingerprint(K::read(&self.keys, word, &guard));
-            let hits = match at {
-                0 => leaf.probe(tag),
-                _ => fingerprint::probe(header(at - 1).fingerprints.load(self.medium()), tag),
+            let found = if at == 0 || self.shape.resident {
+                leaf.probe(tag) >> (at * self.shape.slots + slot) & 1
+            } else {
+                fingerprint::probe(header(at - 1).fingerprints.load(self.medium()), tag) >> slot & 1
             };
-            if hits >> slot & 1 == 0 {
+            if found == 0 {
                 report("fingerprint differs from its key");
             }
         }

@@ -70,13 +70,29 @@ pub struct Shape {
     pub slots: usize,
     /// Subnodes that a leaf may have.
     pub subnodes_max: usize,
+    /// Whether the fingerprints of all subnodes stand in DRAM, not only those of the head.
+    pub resident: bool,
+    /// 2^16 / slots, rounded up: division by multiplication.
+    reciprocal: usize,
 }
 
 impl Shape {
-    pub fn new(subnode_bytes: usize, subnodes_max: usize) -> Self {
+    pub fn new(subnode_bytes: usize, subnodes_max: usize, resident: bool) -> Self {
         let slots = (subnode_bytes - HEADER_BYTES) / SLOT_BYTES;
         assert!(slots <= SUBNODE_SLOTS_MAX && (1..=SUBNODES_MAX).contains(&subnodes_max));
-        Self { subnode_bytes, slots, subnodes_max }
+        Self { subnode_bytes, slots, subnodes_max, resident, reciprocal: (1_usize << 16).div_ceil(slots) }
+    }
+
+    /// Subnodes whose fingerprints stand in DRAM.
+    pub fn tagged_subnodes(self) -> usize {
+        if self.resident { self.subnodes_max } else { 1 }
+    }
+
+    /// The position of the subnode that a bit of the leaf's bitmap belongs to, and the slot in it.
+    #[inline(always)]
+    pub fn place(self, bit: usize) -> (usize, usize) {
+        let at = (bit * self.reciprocal) >> 16;
+        (at, bit - at * self.slots)
     }
 
     /// The bits of the subnode at position `at`, the head's being the lowest.
@@ -120,13 +136,23 @@ mod tests {
     #[test]
     fn shapes_fill_their_bytes() {
         for (bytes, slots) in [(128, 6), (192, 10), (256, 14)] {
-            assert_eq!(Shape::new(bytes, 4).slots, slots);
+            assert_eq!(Shape::new(bytes, 4, true).slots, slots);
+        }
+    }
+
+    #[test]
+    fn places_are_those_of_the_bits() {
+        for bytes in [128, 192, 256] {
+            let shape = Shape::new(bytes, 4, false);
+            for bit in 0..64 {
+                assert_eq!(shape.place(bit), (bit / shape.slots, bit % shape.slots));
+            }
         }
     }
 
     #[test]
     fn line_mates_follow_the_lines() {
-        let shape = Shape::new(256, 3);
+        let shape = Shape::new(256, 3, true);
         assert_eq!(shape.line_mates(0), 0b11);
         assert_eq!(shape.line_mates(1), 0b11);
         assert_eq!(shape.line_mates(2), 0b11_1100);
@@ -136,7 +162,7 @@ mod tests {
 
     #[test]
     fn bits_of_subnodes_tile_the_bitmap() {
-        let shape = Shape::new(256, 4);
+        let shape = Shape::new(256, 4, true);
         let all = (0..4).map(|at| shape.bits(at)).inspect(|bits| assert_eq!(bits.count_ones(), 14));
         assert_eq!(all.fold(0, |sum, bits| sum | bits), (1 << 56) - 1);
     }

@@ -1,35 +1,91 @@
-//! The volatile half of a leaf: one line of DRAM that answers most questions about it.
+//! The volatile half of a leaf: a line or two of DRAM that answer most questions about it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::layout::{FINGERPRINT_WORDS, SUBNODES_MAX, Shape};
-use crate::shared::arena::Zeroed;
-use crate::shared::fingerprint;
+use crate::shared::arena::{Arena, Zeroed};
 use crate::shared::version_lock::{Version, VersionLock};
+use crate::shared::{fingerprint, prefetch};
 
-/// Low bits of `Leaf::head` that count the subnodes; offsets of subnodes leave them free.
+/// Low bits of the head's offset that count the subnodes; offsets of subnodes leave them free.
 const COUNT_MASK: u64 = 0x3f;
+/// Bytes before the fingerprints.
+const HEADER_BYTES: usize = 48;
 
-/// Descriptor of a leaf. Everything but the lock changes only under the lock; readers look
-/// without it and validate the version (a sequence lock), hence relaxed accesses.
-#[repr(C, align(64))]
+/// The head of a descriptor; fingerprints follow it in the arena, one byte for each bit of the
+/// bitmap. Everything but the lock changes only under the lock; readers look without it and
+/// validate the version (a sequence lock), hence relaxed accesses.
+#[repr(C)]
 #[derive(Debug, Default)]
-pub struct Leaf {
+pub struct Header {
     pub lock: VersionLock,
-    /// Offset of the head subnode, with the number of subnodes in its low bits.
-    head: AtomicU64,
     /// Copy of the bitmap that stands in the head subnode.
     bitmap: AtomicU64,
-    /// Fingerprints of the head's slots; those of the others are delegated to the medium.
-    fingerprints: [AtomicU64; FINGERPRINT_WORDS],
-    /// Offsets of the subnodes behind the head, so that their lines are fetched side by side.
-    overflow: [AtomicU64; SUBNODES_MAX - 1],
+    /// Offsets of the subnodes, the head's with their number in its low bits.
+    subnodes: [AtomicU64; SUBNODES_MAX],
 }
 
 // SAFETY: atomics only, for which zero is a value.
-unsafe impl Zeroed for Leaf {}
+unsafe impl Zeroed for Header {}
 
-const _: () = assert!(size_of::<Leaf>() == 64);
+const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
+
+/// The leaves of a tree.
+pub struct Leaves {
+    arena: Arena<Header>,
+    tag_words: usize,
+}
+
+/// The descriptor of a leaf.
+#[derive(Clone, Copy)]
+pub struct Leaf<'a> {
+    header: &'a Header,
+    /// Fingerprints: of the head's slots only, if the others are delegated to the medium.
+    tags: &'a [AtomicU64],
+}
+
+impl Leaves {
+    pub fn new(shape: Shape) -> Self {
+        let tags = (shape.tagged_subnodes() * shape.slots).next_multiple_of(8 * fingerprint::GROUP);
+        Self { arena: Arena::new(HEADER_BYTES + tags), tag_words: tags / 8 }
+    }
+
+    #[inline(always)]
+    pub fn get(&self, id: u32) -> Leaf<'_> {
+        let header = self.arena.get(id);
+        // SAFETY: the arena keeps so many words behind each header, and any bytes are values of
+        // atomics.
+        let tags = unsafe {
+            let start = std::ptr::from_ref(header).cast::<u8>().add(HEADER_BYTES);
+            std::slice::from_raw_parts(start.cast(), self.tag_words)
+        };
+        Leaf { header, tags }
+    }
+
+    /// Fetches the lines of a descriptor.
+    #[inline(always)]
+    pub fn prefetch(&self, id: u32) {
+        let start = std::ptr::from_ref(self.arena.get(id)).cast::<u8>();
+        prefetch(start);
+        prefetch(start.wrapping_add(HEADER_BYTES + 8 * self.tag_words - 1));
+    }
+
+    pub fn alloc(&self) -> u32 {
+        self.arena.alloc()
+    }
+
+    pub fn free(&self, id: u32) {
+        self.arena.free(id);
+    }
+
+    pub fn live(&self) -> usize {
+        self.arena.live()
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.arena.bytes()
+    }
+}
 
 /// Where a leaf's subnodes are and which of their slots are taken.
 #[derive(Clone, Copy, Debug)]
@@ -60,12 +116,12 @@ impl View {
     pub fn first_free(&self, shape: Shape) -> Option<(usize, usize)> {
         let free = !self.bitmap & ((1 << (self.count * shape.slots)) - 1);
         let bit = free.trailing_zeros() as usize;
-        (free != 0).then(|| (bit / shape.slots, bit % shape.slots))
+        (free != 0).then(|| shape.place(bit))
     }
 
     /// Every taken slot as (position of the subnode, slot).
     pub fn items(&self, shape: Shape) -> impl Iterator<Item = (usize, usize)> + use<> {
-        bits(self.bitmap).map(move |bit| (bit / shape.slots, bit % shape.slots))
+        bits(self.bitmap).map(move |bit| shape.place(bit))
     }
 }
 
@@ -80,72 +136,118 @@ pub fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-impl Leaf {
+impl std::ops::Deref for Leaf<'_> {
+    type Target = Header;
+
+    fn deref(&self) -> &Header {
+        self.header
+    }
+}
+
+impl<'a> Leaf<'a> {
     /// The leaf as it stands; garbage unless the version is validated or the lock held.
     #[inline(always)]
-    pub fn view(&self) -> View {
-        let head = self.head.load(Relaxed);
-        let count = (head & COUNT_MASK) as usize;
-        let mut subnodes = [head & !COUNT_MASK; SUBNODES_MAX];
-        for (subnode, overflow) in subnodes[1..].iter_mut().zip(&self.overflow) {
-            *subnode = overflow.load(Relaxed);
-        }
-        View { subnodes, count, bitmap: self.bitmap.load(Relaxed) }
+    pub fn view(self) -> View {
+        let mut subnodes = self.header.subnodes.each_ref().map(|subnode| subnode.load(Relaxed));
+        let count = (subnodes[0] & COUNT_MASK) as usize;
+        subnodes[0] &= !COUNT_MASK;
+        View { subnodes, count, bitmap: self.bitmap() }
+    }
+
+    #[inline(always)]
+    pub fn bitmap(self) -> u64 {
+        self.header.bitmap.load(Relaxed)
+    }
+
+    /// Offset of the subnode at a position.
+    #[inline(always)]
+    pub fn subnode(self, at: usize) -> u64 {
+        self.header.subnodes[at % SUBNODES_MAX].load(Relaxed) & !COUNT_MASK
     }
 
     /// Takes over a view. The caller holds the lock, or is the only one who knows the leaf.
-    pub fn set_view(&self, view: &View) {
-        self.head.store(view.subnodes[0] | view.count as u64, Relaxed);
-        for (overflow, &subnode) in self.overflow.iter().zip(&view.subnodes[1..]) {
-            overflow.store(subnode, Relaxed);
+    pub fn set_view(self, view: &View) {
+        for (cell, &subnode) in self.header.subnodes.iter().zip(&view.subnodes) {
+            cell.store(subnode, Relaxed);
         }
-        self.bitmap.store(view.bitmap, Relaxed);
+        self.header.subnodes[0].store(view.subnodes[0] | view.count as u64, Relaxed);
+        self.set_bitmap(view.bitmap);
     }
 
-    pub fn set_bitmap(&self, bitmap: u64) {
-        self.bitmap.store(bitmap, Relaxed);
+    pub fn set_bitmap(self, bitmap: u64) {
+        self.header.bitmap.store(bitmap, Relaxed);
     }
 
-    /// Slots of the head whose fingerprint is `tag`, taken or not.
+    /// Slots whose fingerprint is `tag`, taken or not: as bits of the leaf's bitmap.
     #[inline(always)]
-    pub fn probe(&self, tag: u8) -> u64 {
-        fingerprint::probe(self.fingerprints(), tag)
+    pub fn probe(self, tag: u8) -> u64 {
+        fingerprint::probe_cells(self.tags, tag)
     }
 
-    pub fn fingerprints(&self) -> [u64; FINGERPRINT_WORDS] {
-        std::array::from_fn(|i| self.fingerprints[i].load(Relaxed))
+    /// All fingerprints that stand here.
+    pub fn tags(self) -> Tags {
+        let mut tags = Tags::default();
+        for (bytes, word) in tags.0.chunks_exact_mut(8).zip(self.tags) {
+            bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());
+        }
+        tags
     }
 
-    pub fn set_fingerprints(&self, words: [u64; FINGERPRINT_WORDS]) {
-        for (cell, word) in self.fingerprints.iter().zip(words) {
-            cell.store(word, Relaxed);
+    /// Replaces all fingerprints that stand here.
+    pub fn set_tags(self, tags: &Tags) {
+        for (word, bytes) in self.tags.iter().zip(tags.0.as_chunks().0) {
+            word.store(u64::from_le_bytes(*bytes), Relaxed);
         }
     }
 
-    /// Sets the fingerprint of one slot of the head.
-    pub fn set_fingerprint(&self, slot: usize, tag: u8) {
-        let mut words = self.fingerprints();
-        put_byte(&mut words, slot, tag);
-        self.set_fingerprints(words);
+    /// Sets the fingerprint of the slot at a bit of the bitmap.
+    pub fn set_tag(self, bit: usize, tag: u8) {
+        let (word, shift) = (&self.tags[bit / 8], bit % 8 * 8);
+        word.store(word.load(Relaxed) & !(0xff << shift) | u64::from(tag) << shift, Relaxed);
     }
 
     /// Locks the leaf if it is still the one that was read at `version`.
     #[inline(always)]
-    pub fn lock_at(&self, version: Version) -> Option<Locked<'_>> {
+    pub fn lock_at(self, version: Version) -> Option<Locked<'a>> {
         // Lazily: a guard that is made is a guard that unlocks.
-        self.lock.upgrade(version).then(|| Locked { leaf: self, obsolete: false })
+        self.header.lock.upgrade(version).then(|| Locked { leaf: self, obsolete: false })
     }
 }
 
-/// Sets byte `index` of a little-endian group of words.
-pub fn put_byte(words: &mut [u64; FINGERPRINT_WORDS], index: usize, byte: u8) {
-    let shift = index % 8 * 8;
-    words[index / 8] = words[index / 8] & !(0xff << shift) | u64::from(byte) << shift;
+/// The fingerprints of a leaf, one byte for each bit of its bitmap.
+#[derive(Clone, Copy)]
+pub struct Tags([u8; 64]);
+
+impl Default for Tags {
+    fn default() -> Self {
+        Self([0; 64])
+    }
+}
+
+impl Tags {
+    pub fn set(&mut self, bit: usize, tag: u8) {
+        self.0[bit] = tag;
+    }
+
+    /// As they are once the leaf has a new head with one item.
+    pub fn expanded(mut self, shape: Shape, tag: u8) -> Self {
+        self.0.copy_within(..64 - shape.slots, shape.slots);
+        self.0[0] = tag;
+        self
+    }
+
+    /// Those of one subnode, as its predecessor holds them on the medium.
+    pub fn of_subnode(&self, shape: Shape, at: usize) -> [u64; FINGERPRINT_WORDS] {
+        let mut bytes = [0; 8 * FINGERPRINT_WORDS];
+        bytes[..shape.slots].copy_from_slice(&self.0[at * shape.slots..][..shape.slots]);
+        let (words, _) = bytes.as_chunks();
+        std::array::from_fn(|at| u64::from_le_bytes(words[at]))
+    }
 }
 
 /// A leaf held by the only writer it may have; given back when dropped, also on errors.
 pub struct Locked<'a> {
-    leaf: &'a Leaf,
+    leaf: Leaf<'a>,
     obsolete: bool,
 }
 
@@ -156,11 +258,11 @@ impl Locked<'_> {
     }
 }
 
-impl std::ops::Deref for Locked<'_> {
-    type Target = Leaf;
+impl<'a> std::ops::Deref for Locked<'a> {
+    type Target = Leaf<'a>;
 
-    fn deref(&self) -> &Leaf {
-        self.leaf
+    fn deref(&self) -> &Leaf<'a> {
+        &self.leaf
     }
 }
 
@@ -180,7 +282,8 @@ mod tests {
 
     #[test]
     fn a_view_survives_the_descriptor() {
-        let leaf = Leaf::default();
+        let leaves = Leaves::new(Shape::new(256, 3, true));
+        let leaf = leaves.get(leaves.alloc());
         let view = View { subnodes: [256, 512, 1 << 40, 0], count: 3, bitmap: 0b1011 };
         leaf.set_view(&view);
         let back = leaf.view();
@@ -188,8 +291,27 @@ mod tests {
     }
 
     #[test]
+    fn fingerprints_move_with_their_subnodes() {
+        for (bytes, resident) in [(128, true), (192, true), (256, true), (128, false), (256, false)] {
+            let shape = Shape::new(bytes, 4, resident);
+            let leaves = Leaves::new(shape);
+            let (_, leaf) = (leaves.alloc(), leaves.get(leaves.alloc()));
+            let tagged = shape.slots * shape.tagged_subnodes();
+            (0..tagged).for_each(|bit| leaf.set_tag(bit, bit as u8 + 1));
+            (0..tagged).for_each(|bit| assert_eq!(leaf.probe(bit as u8 + 1), 1 << bit));
+            let head = leaf.tags().of_subnode(shape, 0);
+            (0..shape.slots)
+                .for_each(|slot| assert_eq!(head[slot / 8].to_le_bytes()[slot % 8], slot as u8 + 1));
+            leaf.set_tags(&leaf.tags().expanded(shape, 0xee));
+            assert_eq!(leaf.probe(0xee), 1);
+            let moved = |bit: usize| (bit - shape.slots) as u8 + 1;
+            (shape.slots..tagged).for_each(|bit| assert_eq!(leaf.probe(moved(bit)) & 1 << bit, 1 << bit));
+        }
+    }
+
+    #[test]
     fn first_free_is_nearest_to_the_head() {
-        let shape = Shape::new(128, 3);
+        let shape = Shape::new(128, 3, true);
         let mut view = View { subnodes: [0; 4], count: 2, bitmap: 0b111111 };
         assert_eq!(view.first_free(shape), Some((1, 0)));
         view.bitmap = 0b011111_111111;

@@ -45,7 +45,28 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     #[inline(always)]
     pub(super) fn locate(
         &self,
-        leaf: &Leaf,
+        leaf: Leaf<'_>,
+        key: K::Ref<'_>,
+        tag: u8,
+        guard: &K::Guard,
+        still: impl Fn() -> bool,
+    ) -> Result<Option<Found>, Stale> {
+        if !self.shape.resident {
+            return self.locate_delegated(leaf, key, tag, guard, still);
+        }
+        for bit in bits(leaf.probe(tag) & leaf.bitmap()) {
+            let place = self.shape.place(bit);
+            if let Some(found) = self.compare(leaf.subnode(place.0), place, key, guard, &still)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// As `locate`, where the fingerprints of a subnode stand in its predecessor.
+    fn locate_delegated(
+        &self,
+        leaf: Leaf<'_>,
         key: K::Ref<'_>,
         tag: u8,
         guard: &K::Guard,
@@ -58,26 +79,39 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
             prefetch(self.header(view.subnodes[0]));
             prefetch(self.header(view.subnodes[1]));
         }
-        let mut at = 0;
-        loop {
+        for at in 0..view.count.min(view.subnodes.len()) {
+            if at > 0 {
+                let delegated = self.header(view.subnodes[at - 1]).fingerprints.load(self.medium());
+                hits = fingerprint::probe(delegated, tag) & view.taken(self.shape, at);
+            }
             for slot in bits(hits) {
-                let item = self.slot(view.subnodes[at], slot);
-                let word = item.key.load(self.medium());
-                if !K::INLINE && !still() {
-                    return Err(Stale);
-                }
-                if K::read(&self.keys, word, guard) == K::shorten(key) {
-                    let value = item.value.load(self.medium());
-                    return Ok(Some(Found { at, slot, key: word, value }));
+                if let Some(found) = self.compare(view.subnodes[at], (at, slot), key, guard, &still)? {
+                    return Ok(Some(found));
                 }
             }
-            at += 1;
-            if at >= view.count.min(view.subnodes.len()) {
-                return Ok(None);
-            }
-            let delegated = self.header(view.subnodes[at - 1]).fingerprints.load(self.medium());
-            hits = fingerprint::probe(delegated, tag) & view.taken(self.shape, at);
         }
+        Ok(None)
+    }
+
+    /// The item at a place, if it is that of `key`.
+    #[inline(always)]
+    fn compare(
+        &self,
+        subnode: u64,
+        (at, slot): (usize, usize),
+        key: K::Ref<'_>,
+        guard: &K::Guard,
+        still: impl Fn() -> bool,
+    ) -> Result<Option<Found>, Stale> {
+        let item = self.slot(subnode, slot);
+        let word = item.key.load(self.medium());
+        if !K::INLINE && !still() {
+            return Err(Stale);
+        }
+        Ok((K::read(&self.keys, word, guard) == K::shorten(key)).then(|| {
+            let value = item.value.load(self.medium());
+            Found { at, slot, key: word, value }
+        }))
     }
 
     #[inline(always)]

@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use bristlecone_pm::{ChunkRange, Durable, Error, Medium, Persist, Result};
 
 use super::SsTree;
-use super::layout::{END, FINGERPRINT_WORDS, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, Shape};
-use super::leaf::{View, put_byte};
+use super::layout::{END, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, Shape};
+use super::leaf::{Tags, View};
 use crate::shared::form::{KeyForm, ValueForm};
 
 /// A leaf found on the medium, with the smallest and the largest of its keys.
@@ -212,7 +212,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     fn recover_items(&self, id: u32, view: &View) -> Result<Survivor<K>> {
         let medium = self.medium();
         let guard = K::pin();
-        let mut tags = [[0; FINGERPRINT_WORDS]; SUBNODES_MAX];
+        let mut tags = Tags::default();
         let mut range: Option<(K::Ref<'_>, K::Ref<'_>)> = None;
         for (at, slot) in view.items(self.shape) {
             let item = self.slot(view.subnodes[at], slot);
@@ -220,14 +220,17 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
             K::mark_live(&self.keys, word)?;
             V::mark_live(&self.values, item.value.load(medium))?;
             let key = K::read(&self.keys, word, &guard);
-            put_byte(&mut tags[at], slot, K::fingerprint(key));
+            tags.set(at * self.shape.slots + slot, K::fingerprint(key));
             range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
         }
-        self.leaves.get(id).set_fingerprints(tags[0]);
-        for (&subnode, &successor) in view.subnodes[..view.count - 1].iter().zip(&tags[1..]) {
-            let delegated = &self.header(subnode).fingerprints;
-            if delegated.load(medium) != successor {
-                delegated.store(medium, successor);
+        self.leaves.get(id).set_tags(&tags);
+        if !self.shape.resident {
+            for at in 1..view.count {
+                let delegated = &self.header(view.subnodes[at - 1]).fingerprints;
+                let tags = tags.of_subnode(self.shape, at);
+                if delegated.load(medium) != tags {
+                    delegated.store(medium, tags);
+                }
             }
         }
         let Some((low, high)) = range else {

@@ -47,7 +47,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
             };
             for places in 1..=AHEAD {
                 if let Some(ahead) = self.inner.ahead(cursor, places) {
-                    prefetch(self.leaves.get(ahead));
+                    self.leaves.prefetch(ahead);
                 }
             }
             let next = self.inner.ahead(cursor, 1);
@@ -110,7 +110,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     /// their way. `None`: the leaf changed meanwhile.
     fn collect(
         &self,
-        leaf: &Leaf,
+        leaf: Leaf<'_>,
         version: Version,
         (from, to): (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
         next: Option<u32>,
@@ -142,7 +142,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         Some(Outside { below: start > 0, above: end < len })
     }
     /// Reads the words of a leaf, unsorted; how many. `None`: it changed meanwhile.
-    fn snapshot(&self, leaf: &Leaf, version: Version, words: &mut [(u64, u64)]) -> Option<usize> {
+    fn snapshot(&self, leaf: Leaf<'_>, version: Version, words: &mut [(u64, u64)]) -> Option<usize> {
         let view = leaf.view();
         if !leaf.lock.validate(version) {
             return None;
@@ -159,7 +159,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     }
 
     /// Asks for the lines of a leaf that is read soon.
-    fn prefetch_leaf(&self, leaf: &Leaf) {
+    fn prefetch_leaf(&self, leaf: Leaf<'_>) {
         let view = leaf.view();
         for &subnode in view.subnodes.iter().take(view.count) {
             for line in (0..self.shape.subnode_bytes).step_by(LINE_BYTES) {

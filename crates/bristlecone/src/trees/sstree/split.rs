@@ -4,7 +4,7 @@ use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 
 use super::SsTree;
 use super::layout::{END, FINGERPRINT_WORDS, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, beside_header};
-use super::leaf::{Leaf, Locked, View, bits, put_byte};
+use super::leaf::{Leaf, Locked, Tags, View, bits};
 use crate::shared::form::{KeyForm, ValueForm};
 
 /// One item's way from (position of the subnode, slot) to another.
@@ -26,7 +26,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     /// Moves items within a leaf; the first one takes the value `value` if there is one.
     pub(super) fn relocate(
         &self,
-        leaf: &Leaf,
+        leaf: Leaf<'_>,
         view: &View,
         moves: &[Move],
         mut value: Option<u64>,
@@ -54,7 +54,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     /// Splits a full leaf. The upper half of its items goes to a new leaf; if `key` lies above
     /// them all nothing moves and the new leaf begins empty, so that ascending loads leave full
     /// leaves behind.
-    pub(super) fn split(&self, left: &Leaf, key: K::Ref<'_>, guard: &K::Guard) -> Result<()> {
+    pub(super) fn split(&self, left: Leaf<'_>, key: K::Ref<'_>, guard: &K::Guard) -> Result<()> {
         let key = K::shorten(key);
         let view = left.view();
         let mut parts = [Part { key, words: (0, 0), bit: 0 }; LEAF_SLOTS_MAX];
@@ -105,7 +105,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         let in_head = parts.len() - (count - 1) * self.shape.slots;
         let tail_bits = (1..count).fold(0, |sum, at| sum | self.shape.bits(at));
         let bitmap = tail_bits | ((1 << in_head) - 1);
-        let mut tags = [0; FINGERPRINT_WORDS];
+        let mut tags = Tags::default();
         let mut flushed = Flushed::none();
         let mut rest = parts;
         for at in (0..count).rev() {
@@ -114,9 +114,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
             rest = others;
             let next = if at + 1 < count { subnodes[at + 1] } else { END };
             let word = if at == 0 { bitmap } else { 0 };
-            let under_way = self.write_subnode(subnodes[at], own, tags, word, (at > 0).then_some(next));
+            for (slot, part) in own.iter().enumerate() {
+                tags.set(at * self.shape.slots + slot, K::fingerprint(part.key));
+            }
+            let has_delegates = !self.shape.resident && at + 1 < count;
+            let delegated = has_delegates.then(|| tags.of_subnode(self.shape, at + 1));
+            let under_way = self.write_subnode(subnodes[at], own, delegated, word, (at > 0).then_some(next));
             flushed = flushed.and(under_way);
-            tags = tags_of::<K>(own);
         }
         let medium = self.medium();
         let head = self.header(subnodes[0]);
@@ -129,7 +133,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
 
         let id = self.leaves.alloc();
         let leaf = self.leaves.get(id);
-        leaf.set_fingerprints(tags);
+        leaf.set_tags(&tags);
         leaf.set_view(&View { subnodes, count, bitmap });
         leaf.lock.renew();
         Ok((id, durable))
@@ -141,7 +145,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         &self,
         subnode: u64,
         parts: &[Part<K::Ref<'_>>],
-        successor: [u64; FINGERPRINT_WORDS],
+        delegated: Option<[u64; FINGERPRINT_WORDS]>,
         bitmap: u64,
         next: Option<u64>,
     ) -> Flushed {
@@ -157,7 +161,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
                 flushed = flushed.and(medium.flush(cell, "sstree split.1"));
             }
         }
-        header.fingerprints.store(medium, successor);
+        if let Some(successor) = delegated {
+            header.fingerprints.store(medium, successor);
+        }
         header.bitmap.store(medium, bitmap);
         if let Some(next) = next {
             // A crash may leave this subnode linked and alone: it then counts as an empty leaf,
@@ -171,7 +177,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
 
     /// Draws the items of the tail into the subnodes before it while they have room, so that a
     /// leaf occupies no more subnodes than its items need.
-    fn compact(&self, leaf: &Leaf) {
+    fn compact(&self, leaf: Leaf<'_>) {
         loop {
             let view = leaf.view();
             let live = view.bitmap.count_ones() as usize;
@@ -204,13 +210,4 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         self.leaves.free(id);
         self.subnodes.free(view.subnodes[0]);
     }
-}
-
-/// The fingerprints of items that stand in slots 0, 1, 2, ….
-fn tags_of<K: KeyForm>(parts: &[Part<K::Ref<'_>>]) -> [u64; FINGERPRINT_WORDS] {
-    let mut tags = [0; FINGERPRINT_WORDS];
-    for (slot, part) in parts.iter().enumerate() {
-        put_byte(&mut tags, slot, K::fingerprint(part.key));
-    }
-    tags
 }

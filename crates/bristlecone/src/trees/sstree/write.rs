@@ -4,7 +4,7 @@ use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 
 use super::SsTree;
 use super::layout::{END, FREE, beside_header};
-use super::leaf::{Leaf, Locked, View, bits, put_byte};
+use super::leaf::{Leaf, Locked, View, bits};
 use super::read::Found;
 use super::split::Move;
 use crate::shared::form::{KeyForm, ValueForm};
@@ -60,19 +60,19 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     fn with_leaf<R>(
         &self,
         key: K::Ref<'_>,
-        mut change: impl FnMut(&Leaf, Option<Found>, &(K::Guard, V::Guard)) -> Result<Option<R>>,
+        mut change: impl FnMut(Leaf<'_>, Option<Found>, &(K::Guard, V::Guard)) -> Result<Option<R>>,
     ) -> Result<R> {
         let guards = (K::pin(), V::pin());
         let tag = K::fingerprint(key);
         loop {
             let leaf = self.lock_leaf(key, &guards.0).1;
-            let Ok(found) = self.locate(&leaf, key, tag, &guards.0, || true) else { continue };
-            if let Some(done) = change(&leaf, found, &guards)? {
+            let Ok(found) = self.locate(*leaf, key, tag, &guards.0, || true) else { continue };
+            if let Some(done) = change(*leaf, found, &guards)? {
                 drop(leaf);
                 self.pool.health()?;
                 return Ok(done);
             }
-            self.split(&leaf, key, &guards.0)?;
+            self.split(*leaf, key, &guards.0)?;
         }
     }
 
@@ -93,7 +93,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     }
 
     /// Adds an item that the leaf does not hold; `false` if it has no room.
-    fn add(&self, leaf: &Leaf, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool> {
+    fn add(&self, leaf: Leaf<'_>, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool> {
         let view = leaf.view();
         let place = view.first_free(self.shape);
         if place.is_none() && view.count == self.shape.subnodes_max {
@@ -139,7 +139,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    fn fill(&self, leaf: &Leaf, view: View, (at, slot): (usize, usize), item: &Item, flushed: Flushed) {
+    fn fill(&self, leaf: Leaf<'_>, view: View, (at, slot): (usize, usize), item: &Item, flushed: Flushed) {
         let medium = self.medium();
         let head = self.header(view.subnodes[0]);
         let cell = self.slot(view.subnodes[at], slot);
@@ -164,14 +164,16 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     }
 
     /// Expansion: the fresh subnode becomes the head, and its first line says everything.
-    fn expand(&self, leaf: &Leaf, view: &View, fresh: u64, item: &Item, flushed: Flushed) {
+    fn expand(&self, leaf: Leaf<'_>, view: &View, fresh: u64, item: &Item, flushed: Flushed) {
         let medium = self.medium();
         self.settle(flushed);
         let (header, cell) = (self.header(fresh), self.slot(fresh, 0));
         let bitmap = view.bitmap << self.shape.slots | 1;
         cell.key.store(medium, item.key);
         cell.value.store(medium, item.value);
-        header.fingerprints.store(medium, leaf.fingerprints());
+        if !self.shape.resident {
+            header.fingerprints.store(medium, leaf.tags().of_subnode(self.shape, 0));
+        }
         header.bitmap.store(medium, bitmap);
         // Expand 2: replaces the free tag; relies on line order.
         let ordered = medium.ordered_within_line();
@@ -181,17 +183,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         let mut grown = View { count: view.count + 1, bitmap, ..*view };
         grown.subnodes.copy_within(..view.count, 1);
         grown.subnodes[0] = fresh;
-        let mut tags = [0; _];
-        put_byte(&mut tags, 0, item.tag);
-        leaf.set_fingerprints(tags);
+        leaf.set_tags(&leaf.tags().expanded(self.shape, item.tag));
         leaf.set_view(&grown);
     }
 
-    /// Sets the fingerprint of a slot where readers look for it: in the descriptor for the head,
-    /// in the predecessor for the others. No flush: recovery derives fingerprints from the keys.
-    pub(super) fn note_fingerprint(&self, leaf: &Leaf, view: &View, (at, slot): (usize, usize), tag: u8) {
-        if at == 0 {
-            leaf.set_fingerprint(slot, tag);
+    /// Sets the fingerprint of a slot where readers look for it: in the descriptor, or in the
+    /// predecessor. No flush: recovery derives fingerprints from the keys.
+    pub(super) fn note_fingerprint(&self, leaf: Leaf<'_>, view: &View, (at, slot): (usize, usize), tag: u8) {
+        if self.shape.resident || at == 0 {
+            leaf.set_tag(at * self.shape.slots + slot, tag);
         } else {
             let predecessor = self.header(view.subnodes[at - 1]);
             predecessor.fingerprints.store_byte(self.medium(), slot, tag);
@@ -199,7 +199,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     }
 
     /// Gives the item a new value: in place, or by moving it into the head.
-    fn replace(&self, leaf: &Leaf, found: Found, value: V::Ref<'_>, guard: &V::Guard) -> Result<()> {
+    fn replace(&self, leaf: Leaf<'_>, found: Found, value: V::Ref<'_>, guard: &V::Guard) -> Result<()> {
         let medium = self.medium();
         let view = leaf.view();
         let (word, flushed) = V::write(&self.values, value, "sstree update.1")?;
@@ -220,7 +220,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     }
 
     /// Moves the updated item, and while there is room its line mates, into the head.
-    fn move_to_head(&self, leaf: &Leaf, view: &View, found: Found, value: u64, flushed: Flushed) {
+    fn move_to_head(&self, leaf: Leaf<'_>, view: &View, found: Found, value: u64, flushed: Flushed) {
         let mates = self.shape.line_mates(found.slot) & view.taken(self.shape, found.at) & !(1 << found.slot);
         let sources = std::iter::once(found.slot).chain(bits(mates));
         let mut moves = [Move::default(); super::layout::SUBNODE_SLOTS_MAX];
@@ -237,11 +237,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         let tag = K::fingerprint(key);
         loop {
             let (id, leaf) = self.lock_leaf(key, &guards.0);
-            let Ok(found) = self.locate(&leaf, key, tag, &guards.0, || true) else { continue };
+            let Ok(found) = self.locate(*leaf, key, tag, &guards.0, || true) else { continue };
             let Some(found) = found else { return Ok(None) };
             let old = self.value_of(found, &guards.1);
             let cleared = 1 << (found.at * self.shape.slots + found.slot);
-            self.commit(&leaf, &leaf.view(), 0, cleared, Flushed::none());
+            self.commit(*leaf, &leaf.view(), 0, cleared, Flushed::none());
             K::retire(&self.keys, found.key, &guards.0);
             V::retire(&self.values, found.value, &guards.1);
             self.len.add(-1);
@@ -253,7 +253,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
 
     /// Publishes one bitmap word that sets some bits and clears others, after `flushed` is
     /// durable; a tail that this empties is reclaimed on the way (reclaim 1-3).
-    pub(super) fn commit(&self, leaf: &Leaf, view: &View, set: u64, clear: u64, flushed: Flushed) {
+    pub(super) fn commit(&self, leaf: Leaf<'_>, view: &View, set: u64, clear: u64, flushed: Flushed) {
         let medium = self.medium();
         let head = self.header(view.subnodes[0]);
         let mut next = View { bitmap: view.bitmap & !clear | set, ..*view };
@@ -303,7 +303,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     }
 
     /// Subnodes that had become empty in the middle are tails now: they go too.
-    fn reclaim_tails(&self, leaf: &Leaf, mut view: View) {
+    fn reclaim_tails(&self, leaf: Leaf<'_>, mut view: View) {
         while view.count > 1 && view.taken(self.shape, view.count - 1) == 0 {
             let tag = &self.header(view.tail()).next;
             tag.store(self.medium(), FREE);
