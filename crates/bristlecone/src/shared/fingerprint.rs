@@ -2,19 +2,21 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::search::Level;
+
 /// Words of fingerprints that are compared at once.
 pub const GROUP: usize = 2;
 
 /// The positions at which up to eight `words`, read as bytes, hold `tag`: bit `i` for byte `i`.
-/// The words are whole groups; they may change meanwhile.
+/// The words are whole groups; they may change meanwhile. `level` is what [`Level::detect`] said.
 #[inline(always)]
-pub fn probe_cells(words: &[AtomicU64], tag: u8) -> u64 {
-    debug_assert!(words.len() <= 8 && words.len().is_multiple_of(GROUP));
+pub fn probe_cells(level: Level, words: &[AtomicU64], tag: u8) -> u64 {
+    debug_assert!((1..=8).contains(&words.len()) && words.len().is_multiple_of(GROUP));
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx512bw") {
-        // SAFETY: the feature was detected.
-        return unsafe { probe_avx512(words, tag) };
+    if level == Level::Avx512 {
+        return probe_avx512(words, tag);
     }
+    let _ = level;
     let groups = words.chunks_exact(GROUP).enumerate();
     groups.fold(0, |mask, (at, group)| {
         let words = [group[0].load(Relaxed), group[1].load(Relaxed)];
@@ -22,25 +24,24 @@ pub fn probe_cells(words: &[AtomicU64], tag: u8) -> u64 {
     })
 }
 
-/// All at once. The load is assembly, because other threads may store to the words: each byte is
-/// one of those that stood there, as of a relaxed atomic load.
+/// All at once, in assembly for the same reasons as the search of keys.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512bw")]
+#[inline(always)]
 fn probe_avx512(words: &[AtomicU64], tag: u8) -> u64 {
-    let tags = std::arch::x86_64::_mm512_set1_epi8(tag as i8);
     let mask: u64;
     // SAFETY: the load is masked: it reads the bytes of the words only.
     unsafe {
         std::arch::asm!(
-            "kmovq {inside}, {bytes}",
-            "vpcmpeqb {equal}{{{inside}}}, {tags}, [{start}]",
-            "kmovq {mask}, {equal}",
-            inside = out(kreg) _,
-            equal = out(kreg) _,
-            bytes = in(reg) u64::MAX >> (64 - 8 * words.len().clamp(1, 8)),
-            tags = in(zmm_reg) tags,
+            "kmovq k1, {bytes}",
+            "vpbroadcastb zmm16, {tag:e}",
+            "vpcmpeqb k1{{k1}}, zmm16, [{start}]",
+            "kmovq {mask}, k1",
+            bytes = in(reg) u64::MAX >> (64 - 8 * words.len()),
+            tag = in(reg) u32::from(tag),
             start = in(reg) words.as_ptr(),
             mask = lateout(reg) mask,
+            out("xmm16") _,
+            out("k1") _,
             options(readonly, nostack, preserves_flags, pure),
         );
     }
@@ -126,7 +127,9 @@ mod tests {
                 let twin = cells.chunks(GROUP).rev().fold(0, |mask, group| {
                     mask << 16 | naive([group[0].load(Relaxed), group[1].load(Relaxed)], tag)
                 });
-                assert_eq!(probe_cells(cells, tag), twin, "{words:x?} {tag:#x}");
+                for level in [Level::Portable, Level::detect()] {
+                    assert_eq!(probe_cells(level, cells, tag), twin, "{words:x?} {tag:#x}");
+                }
             }
         }
     }

@@ -5,66 +5,128 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Keys are compared in groups of so many: a line of them.
 pub const GROUP: usize = 8;
 
+/// What the processor can compare at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Lines of keys, and their fingerprints: AVX-512 F and BW.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    /// Half lines.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// What every processor of its kind can.
+    Portable,
+}
+
+impl Level {
+    /// The best level of this machine.
+    #[inline(always)]
+    pub fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx512bw") && std::arch::is_x86_feature_detected!("popcnt") {
+            return Self::Avx512;
+        } else if std::arch::is_x86_feature_detected!("avx2") {
+            return Self::Avx2;
+        }
+        Self::Portable
+    }
+}
+
 /// How many of the ascending `keys` are at most `key` (less than it, if `strictly`). All keys are
 /// compared, wherever the answer lies, so that no branch has to be guessed; a caller with fewer
 /// fills up with `u64::MAX`, and takes no more than it has for the answer. Keys may change
 /// meanwhile; then the answer is any number up to their count, and the caller's validation fails.
+///
+/// `level` is what [`Level::detect`] said.
 #[inline(always)]
-pub fn count_le(keys: &[AtomicU64], key: u64, strictly: bool) -> usize {
+pub fn count_le(level: Level, keys: &[AtomicU64], key: u64, strictly: bool) -> usize {
     debug_assert!(keys.len().is_multiple_of(GROUP));
     // Less than is at most the predecessor, but for zero, which nothing is less than.
+    if strictly && key == 0 {
+        return 0;
+    }
     let bound = key.wrapping_sub(u64::from(strictly));
-    if strictly && key == 0 { 0 } else { count(keys, bound) }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn count(keys: &[AtomicU64], bound: u64) -> usize {
-    if std::arch::is_x86_feature_detected!("avx512f") {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => {
+            let (lines, _) = keys.as_chunks::<GROUP>();
+            if let Ok(five) = lines.try_into() {
+                return avx512::count_five(five, bound);
+            }
+            lines.iter().map(|line| avx512::count(line, bound)).sum()
+        }
+        #[cfg(target_arch = "x86_64")]
         // SAFETY: the feature was detected.
-        unsafe { count_avx512(keys, bound) }
-    } else if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the feature was detected.
-        unsafe { count_avx2(keys, bound) }
-    } else {
-        count_portable(keys, bound)
+        Level::Avx2 => unsafe { count_avx2(keys, bound) },
+        Level::Portable => count_portable(keys, bound),
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-#[inline(always)]
-fn count(keys: &[AtomicU64], bound: u64) -> usize {
-    count_portable(keys, bound)
-}
-
-/// Eight keys at a time. The loads are assembly, because other threads may store to the keys:
-/// each lane is one of the values that stood there, as of a relaxed atomic load.
+/// Wholly in assembly, so that it becomes part of its caller, and because other threads may store
+/// to the keys: each lane is one of the values that stood there, as of a relaxed atomic load. Only
+/// for processors with AVX-512. Registers above 15 leave no upper halves to be cleared.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,popcnt")]
-fn count_avx512(keys: &[AtomicU64], bound: u64) -> usize {
-    let bounds = std::arch::x86_64::_mm512_set1_epi64(bound as i64);
-    let mut sum = 0;
-    for group in keys.chunks_exact(GROUP) {
-        let mask: u32;
-        // SAFETY: the load reads the group's own 64 bytes.
+mod avx512 {
+    use super::{AtomicU64, GROUP};
+
+    type Line = [AtomicU64; GROUP];
+
+    /// Keys of a line that are at most `bound`.
+    #[inline(always)]
+    pub fn count(line: &Line, bound: u64) -> usize {
+        let count: usize;
+        // SAFETY: the load reads the line only.
         unsafe {
             std::arch::asm!(
-                // Unsigned, not less than.
-                "vpcmpuq {k}, {bounds}, [{start}], 5",
-                "kmovw {mask:e}, {k}",
-                k = out(kreg) _,
-                bounds = in(zmm_reg) bounds,
-                start = in(reg) group.as_ptr(),
-                mask = lateout(reg) mask,
-                options(readonly, nostack, preserves_flags, pure),
+                "vpbroadcastq zmm16, {bound}",
+                "vpcmpuq k1, zmm16, [{line}], 5", // not less than
+                "kmovw {count:e}, k1",
+                "popcnt {count:e}, {count:e}",
+                bound = in(reg) bound,
+                line = in(reg) line,
+                count = out(reg) count,
+                out("xmm16") _,
+                out("k1") _,
+                options(readonly, nostack, pure),
             );
         }
-        sum += mask.count_ones();
+        count
     }
-    sum as usize
+
+    /// Keys of five lines, which is a node of 512 bytes.
+    #[inline(always)]
+    pub fn count_five(lines: &[Line; 5], bound: u64) -> usize {
+        let (count, last): (usize, usize);
+        // SAFETY: the loads read the lines only.
+        unsafe {
+            std::arch::asm!(
+                "vpbroadcastq zmm16, {bound}",
+                "vpcmpuq k1, zmm16, [{a}], 5",
+                "vpcmpuq k2, zmm16, [{a} + 64], 5",
+                "vpcmpuq k3, zmm16, [{a} + 128], 5",
+                "vpcmpuq k4, zmm16, [{a} + 192], 5",
+                "vpcmpuq k5, zmm16, [{a} + 256], 5",
+                "kunpckbw k1, k1, k2",
+                "kunpckbw k3, k3, k4",
+                "kunpckwd k1, k1, k3",
+                "kmovd {count:e}, k1",
+                "kmovw {last:e}, k5",
+                "popcnt {count:e}, {count:e}",
+                "popcnt {last:e}, {last:e}",
+                bound = in(reg) bound,
+                a = in(reg) lines,
+                count = out(reg) count,
+                last = out(reg) last,
+                out("xmm16") _,
+                out("k1") _, out("k2") _, out("k3") _, out("k4") _, out("k5") _,
+                options(readonly, nostack, pure),
+            );
+        }
+        count + last
+    }
 }
 
-/// Four keys at a time; see `count_avx512`.
+/// Four keys at a time; loads are assembly as above.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,popcnt")]
 fn count_avx2(keys: &[AtomicU64], bound: u64) -> usize {
@@ -175,6 +237,18 @@ mod tests {
         }
     }
 
+    /// The levels of this machine.
+    fn levels() -> Vec<Level> {
+        let best = Level::detect();
+        #[cfg(target_arch = "x86_64")]
+        match best {
+            Level::Avx512 => return vec![best, Level::Avx2, Level::Portable],
+            Level::Avx2 => return vec![best, Level::Portable],
+            Level::Portable => {}
+        }
+        vec![best]
+    }
+
     #[test]
     fn every_arm_agrees_with_the_naive_twin() {
         for len in (0..90_u64).step_by(GROUP) {
@@ -184,15 +258,11 @@ mod tests {
             let near = values.iter().flat_map(|&value| [value.wrapping_sub(1), value, value + 1]);
             for bound in near.chain([0, 1, u64::MAX - 1, u64::MAX, 1 << 63]) {
                 let naive = values.iter().filter(|&&value| value <= bound).count();
-                assert_eq!(count_le(&keys, bound, false), naive);
-                assert_eq!(count_portable(&keys, bound), naive);
-                #[cfg(target_arch = "x86_64")]
-                if std::arch::is_x86_feature_detected!("avx2") {
-                    // SAFETY: the feature was detected.
-                    assert_eq!(unsafe { count_avx2(&keys, bound) }, naive);
-                }
                 let less = values.iter().filter(|&&value| value < bound).count();
-                assert_eq!(count_le(&keys, bound, true), less);
+                for level in levels() {
+                    assert_eq!(count_le(level, &keys, bound, false), naive, "{level:?}");
+                    assert_eq!(count_le(level, &keys, bound, true), less, "{level:?}");
+                }
             }
         }
     }

@@ -31,7 +31,7 @@ impl<K: KeyForm> Inner<K> {
             if full {
                 let id = nodes.alloc(level, above.is_empty());
                 if let Some(&(_, left)) = above.last() {
-                    nodes.get(left).set_right(id, K::copy_separator(key, &guard));
+                    nodes.get(left).set_right(Some((id, K::copy_separator(key, &guard))));
                 }
                 above.push((K::copy_separator(key, &guard), id));
             }

@@ -25,6 +25,7 @@ use super::version_lock::{Version, pause};
 pub struct Inner<K: KeyForm> {
     nodes: Nodes,
     root: AtomicU32,
+    level: search::Level,
     /// Held while the tree grows or a node leaves it.
     structure: Mutex<()>,
     keys: PhantomData<fn() -> K>,
@@ -52,7 +53,13 @@ impl<K: KeyForm> Inner<K> {
     }
 
     fn assemble(nodes: Nodes, root: u32) -> Self {
-        Self { nodes, root: AtomicU32::new(root), structure: Mutex::new(()), keys: PhantomData }
+        Self {
+            nodes,
+            root: AtomicU32::new(root),
+            level: search::Level::detect(),
+            structure: Mutex::new(()),
+            keys: PhantomData,
+        }
     }
 
     /// Bytes of DRAM.
@@ -129,6 +136,11 @@ impl<K: KeyForm> Inner<K> {
         side: Side,
         guard: &K::Guard,
     ) -> Result<Option<u32>, Stale> {
+        if let Some(word) = key.and_then(K::as_word)
+            && word < node.high()
+        {
+            return Ok(None);
+        }
         let Some((next, high)) = node.right() else { return Ok(None) };
         let Some(key) = key else { return Ok(Some(next)) };
         let high = self.separator(node, seen, high, guard)?;
@@ -166,7 +178,7 @@ impl<K: KeyForm> Inner<K> {
         let Some(key) = key else { return Ok(count.saturating_sub(1)) };
         if let Some(word) = K::as_word(key) {
             // The first key is the low fence, which the descent took care of.
-            let behind = search::count_le(node.keys(), word, side == Side::Before).min(count);
+            let behind = search::count_le(self.level, node.keys(), word, side == Side::Before).min(count);
             return Ok(behind.saturating_sub(1));
         }
         let (mut low, mut high) = (1, count);
@@ -240,12 +252,10 @@ impl<K: KeyForm> Inner<K> {
         for from in middle..node.count() {
             right.insert(from - middle, node.key(from), node.child(from));
         }
-        if let Some((next, high)) = node.right() {
-            right.set_right(next, high);
-        }
+        right.set_right(node.right());
         node.truncate(middle);
         let promoted = K::copy_separator(right.key(0), guard);
-        node.set_right(right_id, K::copy_separator(right.key(0), guard));
+        node.set_right(Some((right_id, K::copy_separator(right.key(0), guard))));
         if at <= middle && K::shorten(key) < K::separator_at(promoted, guard) {
             node.insert(at, separator, child);
         } else {

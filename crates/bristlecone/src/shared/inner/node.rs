@@ -41,6 +41,7 @@ const _: () = assert!(size_of::<Node>() == HEADER_BYTES);
 pub struct Nodes {
     arena: Arena<Node>,
     capacity: usize,
+    keys_at: usize,
 }
 
 /// A node with its arrays.
@@ -49,6 +50,7 @@ pub struct NodeRef<'a> {
     pub id: u32,
     node: &'a Node,
     capacity: usize,
+    keys_at: usize,
     arena: PhantomData<&'a Nodes>,
 }
 
@@ -56,7 +58,7 @@ impl Nodes {
     pub fn new(node_bytes: usize) -> Self {
         let fits = |capacity: &usize| keys_at(*capacity) + 8 * capacity <= node_bytes;
         let capacity = (GROUP..).step_by(GROUP).take_while(fits).last().expect("nodes have room for a group");
-        Self { arena: Arena::new(node_bytes), capacity }
+        Self { arena: Arena::new(node_bytes), capacity, keys_at: keys_at(capacity) }
     }
 
     pub fn capacity(&self) -> usize {
@@ -65,16 +67,17 @@ impl Nodes {
 
     #[inline(always)]
     pub fn get(&self, id: u32) -> NodeRef<'_> {
-        NodeRef { id, node: self.arena.get(id), capacity: self.capacity, arena: PhantomData }
+        let (capacity, keys_at) = (self.capacity, self.keys_at);
+        NodeRef { id, node: self.arena.get(id), capacity, keys_at, arena: PhantomData }
     }
 
-    /// Fetches every line of a node.
+    /// Fetches the children of a node of the default size, which are asked for only once all keys
+    /// were compared.
     #[inline(always)]
     pub fn prefetch(&self, id: u32) {
         let start = std::ptr::from_ref(self.arena.get(id)).cast::<u8>();
-        for line in (0..keys_at(self.capacity) + 8 * self.capacity).step_by(LINE_BYTES) {
-            prefetch(start.wrapping_add(line));
-        }
+        prefetch(start.wrapping_add(LINE_BYTES));
+        prefetch(start.wrapping_add(2 * LINE_BYTES));
     }
 
     /// A node that nobody else knows, unlocked and without entries.
@@ -85,7 +88,7 @@ impl Nodes {
         node.node.leftmost.store(leftmost.into(), Relaxed);
         node.keys().iter().for_each(|key| key.store(u64::MAX, Relaxed));
         node.node.count.store(0, Relaxed);
-        node.set_right(NONE, 0);
+        node.set_right(None);
         node.lock.renew();
         id
     }
@@ -117,10 +120,10 @@ impl<'a> NodeRef<'a> {
     /// Every key word that entries may occupy, `u64::MAX` where none is.
     #[inline(always)]
     pub fn keys(self) -> &'a [AtomicU64] {
-        // SAFETY: the arena keeps `keys_at(capacity) + 8 * capacity` bytes per node, and any bytes
+        // SAFETY: the arena keeps `keys_at + 8 * capacity` bytes per node, and any bytes
         // are values of atomics.
         unsafe {
-            let start = std::ptr::from_ref(self.node).cast::<u8>().add(keys_at(self.capacity));
+            let start = std::ptr::from_ref(self.node).cast::<u8>().add(self.keys_at);
             std::slice::from_raw_parts(start.cast(), self.capacity)
         }
     }
@@ -164,7 +167,14 @@ impl<'a> NodeRef<'a> {
         (next != NONE).then(|| (next, self.node.high.load(Relaxed)))
     }
 
-    pub fn set_right(self, next: u32, high: u64) {
+    /// The high key, as a word: `u64::MAX` for the rightmost node.
+    #[inline(always)]
+    pub fn high(self) -> u64 {
+        self.node.high.load(Relaxed)
+    }
+
+    pub fn set_right(self, right: Option<(u32, u64)>) {
+        let (next, high) = right.unwrap_or((NONE, u64::MAX));
         self.node.next.store(next, Relaxed);
         self.node.high.store(high, Relaxed);
     }

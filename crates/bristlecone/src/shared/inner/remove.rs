@@ -4,7 +4,6 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Acquire;
 
 use super::{Inner, KeyForm, NodeRef, Side};
-use crate::shared::inner::node::NONE;
 use crate::shared::version_lock::pause;
 
 impl<K: KeyForm> Inner<K> {
@@ -127,10 +126,7 @@ impl<K: KeyForm> Inner<K> {
         for (&(id, node), &(_, left)) in chain.iter().zip(&left.0) {
             let (_, high) = left.right().expect("a left neighbour has a right one");
             K::retire_separator(high, guard);
-            match node.right() {
-                Some((next, high)) => left.set_right(next, high),
-                None => left.set_right(NONE, 0),
-            }
+            left.set_right(node.right());
             K::retire_separator(node.key(0), guard);
             node.lock.unlock_obsolete();
             dead.push(id);
@@ -155,10 +151,7 @@ impl<K: KeyForm> Inner<K> {
             for at in 1..right.count() {
                 node.insert(at, right.key(at), right.child(at));
             }
-            match right.right() {
-                Some((next, high)) => node.set_right(next, high),
-                None => node.set_right(NONE, 0),
-            }
+            node.set_right(right.right());
             K::retire_separator(right.key(0), guard);
             right.lock.unlock_obsolete();
             dead.push(id);

@@ -58,7 +58,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
             let guard = K::pin();
             let tag = K::fingerprint(K::read(&self.keys, word, &guard));
             let found = if at == 0 || self.shape.resident {
-                leaf.probe(tag) >> (at * self.shape.slots + slot) & 1
+                leaf.probe(self.leaves.level, tag) >> (at * self.shape.slots + slot) & 1
             } else {
                 fingerprint::probe(header(at - 1).fingerprints.load(self.medium()), tag) >> slot & 1
             };

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::layout::{FINGERPRINT_WORDS, SUBNODES_MAX, Shape};
 use crate::shared::arena::{Arena, Zeroed};
+use crate::shared::search::Level;
 use crate::shared::version_lock::{Version, VersionLock};
 use crate::shared::{fingerprint, prefetch};
 
@@ -34,6 +35,7 @@ const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
 pub struct Leaves {
     arena: Arena<Header>,
     tag_words: usize,
+    pub level: Level,
 }
 
 /// The descriptor of a leaf.
@@ -47,7 +49,7 @@ pub struct Leaf<'a> {
 impl Leaves {
     pub fn new(shape: Shape) -> Self {
         let tags = (shape.tagged_subnodes() * shape.slots).next_multiple_of(8 * fingerprint::GROUP);
-        Self { arena: Arena::new(HEADER_BYTES + tags), tag_words: tags / 8 }
+        Self { arena: Arena::new(HEADER_BYTES + tags), tag_words: tags / 8, level: Level::detect() }
     }
 
     #[inline(always)]
@@ -180,8 +182,8 @@ impl<'a> Leaf<'a> {
 
     /// Slots whose fingerprint is `tag`, taken or not: as bits of the leaf's bitmap.
     #[inline(always)]
-    pub fn probe(self, tag: u8) -> u64 {
-        fingerprint::probe_cells(self.tags, tag)
+    pub fn probe(self, level: Level, tag: u8) -> u64 {
+        fingerprint::probe_cells(level, self.tags, tag)
     }
 
     /// All fingerprints that stand here.
@@ -298,14 +300,15 @@ mod tests {
             let (_, leaf) = (leaves.alloc(), leaves.get(leaves.alloc()));
             let tagged = shape.slots * shape.tagged_subnodes();
             (0..tagged).for_each(|bit| leaf.set_tag(bit, bit as u8 + 1));
-            (0..tagged).for_each(|bit| assert_eq!(leaf.probe(bit as u8 + 1), 1 << bit));
+            (0..tagged).for_each(|bit| assert_eq!(leaf.probe(leaves.level, bit as u8 + 1), 1 << bit));
             let head = leaf.tags().of_subnode(shape, 0);
             (0..shape.slots)
                 .for_each(|slot| assert_eq!(head[slot / 8].to_le_bytes()[slot % 8], slot as u8 + 1));
             leaf.set_tags(&leaf.tags().expanded(shape, 0xee));
-            assert_eq!(leaf.probe(0xee), 1);
+            assert_eq!(leaf.probe(leaves.level, 0xee), 1);
             let moved = |bit: usize| (bit - shape.slots) as u8 + 1;
-            (shape.slots..tagged).for_each(|bit| assert_eq!(leaf.probe(moved(bit)) & 1 << bit, 1 << bit));
+            (shape.slots..tagged)
+                .for_each(|bit| assert_eq!(leaf.probe(leaves.level, moved(bit)) & 1 << bit, 1 << bit));
         }
     }
 

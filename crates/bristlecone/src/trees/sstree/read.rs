@@ -54,7 +54,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         if !self.shape.resident {
             return self.locate_delegated(leaf, key, tag, guard, still);
         }
-        for bit in bits(leaf.probe(tag) & leaf.bitmap()) {
+        for bit in bits(leaf.probe(self.leaves.level, tag) & leaf.bitmap()) {
             let place = self.shape.place(bit);
             if let Some(found) = self.compare(leaf.subnode(place.0), place, key, guard, &still)? {
                 return Ok(Some(found));
@@ -73,7 +73,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         still: impl Fn() -> bool,
     ) -> Result<Option<Found>, Stale> {
         let view = leaf.view();
-        let mut hits = leaf.probe(tag) & view.taken(self.shape, 0);
+        let mut hits = leaf.probe(self.leaves.level, tag) & view.taken(self.shape, 0);
         if hits == 0 && view.count > 1 {
             // Not in the head but for a full scan of its successors: fetch both headers at once.
             prefetch(self.header(view.subnodes[0]));
