@@ -3,7 +3,7 @@
 use bristlecone_pm::{Finding, Medium};
 
 use super::SsTree;
-use super::layout::{END, Header};
+use super::layout::{END, Header, unstage};
 use super::leaf::{Leaf, View};
 use crate::shared::fingerprint;
 use crate::shared::form::{KeyForm, ValueForm};
@@ -41,7 +41,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
             findings.push(Finding::new(format!("leaf at {:#x}", view.subnodes[0]), what.to_owned()));
         };
         let header = |at: usize| -> &Header { self.header(view.subnodes[at]) };
-        if header(0).bitmap.load(self.medium()) != view.bitmap {
+        if unstage(header(0).bitmap.load(self.medium())).0 != view.bitmap {
             report("bitmap differs from its copy");
         }
         for at in 0..view.count {
@@ -60,7 +60,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
             let found = if at == 0 || self.shape.resident {
                 leaf.probe(self.leaves.level, tag) >> (at * self.shape.slots + slot) & 1
             } else {
-                fingerprint::probe(header(at - 1).fingerprints.load(self.medium()), tag) >> slot & 1
+                fingerprint::probe(header(at - 1).annex.load(self.medium()), tag) >> slot & 1
             };
             if found == 0 {
                 report("fingerprint differs from its key");

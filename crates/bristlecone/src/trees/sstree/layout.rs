@@ -3,8 +3,10 @@
 //! ```text
 //! subnode (256 B, 14 slots; 128 B: 6; 192 B: 10)
 //!   0  next          FREE, END, or the offset of the successor
-//!   8  bitmap        valid in the head only: which slots of the whole leaf are taken
-//!  16  fingerprints  of the SUCCESSOR's slots, one byte each (delegated)
+//!   8  bitmap        valid in the head only: which slots of the whole leaf are taken (56 bits);
+//!                    the top byte is one more than the slot of the staged item, or 0
+//!  16  annex         the staged item, key word and value word (head only);
+//!                    or, delegated, the fingerprints of the SUCCESSOR's slots, one byte each
 //!  32  slots         key word, value word; the first two share the header's line
 //! ```
 
@@ -25,12 +27,26 @@ pub const LEAF_SLOTS_MAX: usize = SUBNODES_MAX * SUBNODE_SLOTS_MAX;
 /// Most slots that one subnode can have.
 pub const SUBNODE_SLOTS_MAX: usize = 14;
 
+/// Where the bits of slots end.
+const STAGE_SHIFT: u32 = 56;
+
+/// What a bitmap word carries besides: the slot whose item also stands in the annex.
+pub fn stage(slot: usize) -> u64 {
+    (slot as u64 + 1) << STAGE_SHIFT
+}
+
+/// A bitmap word's bits of slots, and the slot of the staged item.
+pub fn unstage(word: u64) -> (u64, Option<usize>) {
+    let slot = (word >> STAGE_SHIFT).checked_sub(1).map(|slot| slot as usize);
+    (word & ((1 << STAGE_SHIFT) - 1), slot)
+}
+
 /// The head of a subnode.
 #[repr(C)]
 pub struct Header {
     pub next: Word,
     pub bitmap: Word,
-    pub fingerprints: Group<FINGERPRINT_WORDS>,
+    pub annex: Group<FINGERPRINT_WORDS>,
 }
 
 /// One item.
@@ -53,12 +69,12 @@ const _: () = {
     assert!(size_of::<Slot>() == SLOT_BYTES);
     assert!(std::mem::offset_of!(Header, next) == 0);
     assert!(std::mem::offset_of!(Header, bitmap) == 8);
-    assert!(std::mem::offset_of!(Header, fingerprints) == 16);
+    assert!(std::mem::offset_of!(Header, annex) == 16);
     assert!(std::mem::offset_of!(Slot, value) == 8);
     // A slot never straddles two lines, and a header lies in one.
     assert!(LINE_BYTES.is_multiple_of(SLOT_BYTES) && HEADER_BYTES.is_multiple_of(SLOT_BYTES));
     assert!(HEADER_BYTES < LINE_BYTES);
-    assert!(LEAF_SLOTS_MAX <= 63);
+    assert!(LEAF_SLOTS_MAX <= STAGE_SHIFT as usize);
 };
 
 /// The sizes that a tree was created with.

@@ -81,7 +81,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         }
         for at in 0..view.count.min(view.subnodes.len()) {
             if at > 0 {
-                let delegated = self.header(view.subnodes[at - 1]).fingerprints.load(self.medium());
+                let delegated = self.header(view.subnodes[at - 1]).annex.load(self.medium());
                 hits = fingerprint::probe(delegated, tag) & view.taken(self.shape, at);
             }
             for slot in bits(hits) {

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use bristlecone_pm::{ChunkRange, Durable, Error, Medium, Persist, Result};
 
 use super::SsTree;
-use super::layout::{END, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, Shape};
+use super::layout::{END, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, Shape, unstage};
 use super::leaf::{Tags, View};
 use crate::shared::form::{KeyForm, ValueForm};
 
@@ -162,7 +162,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     /// items (its only mark is the free tag) and finished when it holds none.
     fn recover_chain(&self, head: u64, census: &Census) -> Result<View> {
         let medium = self.medium();
-        let bitmap = self.header(head).bitmap.load(medium);
+        let (bitmap, staged) = unstage(self.header(head).bitmap.load(medium));
         let mut view = View { subnodes: [head; SUBNODES_MAX], count: 1, bitmap };
         census.reached.fetch_add(1, Relaxed);
         loop {
@@ -193,7 +193,22 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         if view.bitmap >> (view.count * self.shape.slots) != 0 {
             return Err(Error::corrupted("items beyond the chain of a leaf", format!("subnode {head:#x}")));
         }
+        if let Some(bit) = staged.filter(|bit| view.bitmap >> bit & 1 != 0) {
+            self.unstage(&view, bit);
+        }
         Ok(view)
+    }
+
+    /// An item whose bit is set while its slot still holds another key is taken from the annex.
+    fn unstage(&self, view: &View, bit: usize) {
+        let medium = self.medium();
+        let (at, slot) = self.shape.place(bit);
+        let cell = self.slot(view.subnodes[at], slot);
+        let [key, value] = self.header(view.subnodes[0]).annex.load(medium);
+        if cell.key.load(medium) != key {
+            let flushed = self.write_whole(cell, (key, value), "sstree recover.5");
+            let Durable { .. } = medium.fence(flushed, "sstree recover.5");
+        }
     }
 
     /// Takes the empty tail off a chain that nobody else knows yet.
@@ -226,7 +241,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         self.leaves.get(id).set_tags(&tags);
         if !self.shape.resident {
             for at in 1..view.count {
-                let delegated = &self.header(view.subnodes[at - 1]).fingerprints;
+                let delegated = &self.header(view.subnodes[at - 1]).annex;
                 let tags = tags.of_subnode(self.shape, at);
                 if delegated.load(medium) != tags {
                     delegated.store(medium, tags);

@@ -1,9 +1,9 @@
 //! Insert, update and remove within one leaf. Step numbers are those of the story in `mod.rs`.
 
-use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
+use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result, Step};
 
 use super::SsTree;
-use super::layout::{END, FREE, beside_header};
+use super::layout::{END, FREE, Slot, beside_header, stage};
 use super::leaf::{Leaf, Locked, View, bits};
 use super::read::Found;
 use super::split::Move;
@@ -63,10 +63,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         mut change: impl FnMut(Leaf<'_>, Option<Found>, &(K::Guard, V::Guard)) -> Result<Option<R>>,
     ) -> Result<R> {
         let guards = (K::pin(), V::pin());
-        let tag = K::fingerprint(key);
         loop {
-            let leaf = self.lock_leaf(key, &guards.0).1;
-            let Ok(found) = self.locate(*leaf, key, tag, &guards.0, || true) else { continue };
+            let (_, leaf, found) = self.lock_leaf(key, &guards.0);
             if let Some(done) = change(*leaf, found, &guards)? {
                 drop(leaf);
                 self.pool.health()?;
@@ -76,14 +74,22 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    /// The locked leaf whose range holds `key`.
-    fn lock_leaf(&self, key: K::Ref<'_>, guard: &K::Guard) -> (u32, Locked<'_>) {
+    /// The locked leaf whose range holds `key`, and the key's item if there is one. The item is
+    /// looked for before the leaf is locked, so that its line is under way while the lock waits
+    /// for earlier stores to leave the processor.
+    #[inline(always)]
+    fn lock_leaf(&self, key: K::Ref<'_>, guard: &K::Guard) -> (u32, Locked<'_>, Option<Found>) {
+        let tag = K::fingerprint(key);
         loop {
             let (id, version) = self.inner.find(key, guard, |leaf| self.version_of(leaf));
-            // The head's first line is read by most searches and written by most changes.
-            prefetch(self.header(self.leaves.get(id).view().subnodes[0]));
-            if let Some(leaf) = self.leaves.get(id).lock_at(version) {
-                return (id, leaf);
+            let leaf = self.leaves.get(id);
+            // The head's first line is written by most changes.
+            prefetch(self.header(leaf.subnode(0)));
+            let still = || leaf.lock.validate(version);
+            if let Ok(found) = self.locate(leaf, key, tag, guard, still)
+                && let Some(leaf) = leaf.lock_at(version)
+            {
+                return (id, leaf, found);
             }
         }
     }
@@ -143,8 +149,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         let medium = self.medium();
         let head = self.header(view.subnodes[0]);
         let cell = self.slot(view.subnodes[at], slot);
+        let bit = at * self.shape.slots + slot;
+        let bitmap = view.bitmap | 1 << bit;
         self.note_fingerprint(leaf, &view, (at, slot), item.tag);
-        let bitmap = view.bitmap | 1 << (at * self.shape.slots + slot);
+        // A slot that held the same key could not be told from one that was not written yet.
+        let staged = self.shape.resident && cell.key.load(medium) != item.key;
         if at == 0 && beside_header(slot) {
             self.settle(flushed);
             cell.key.store(medium, item.key);
@@ -152,15 +161,33 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
             // Insert 3: relies on line order, so that one flush serves both.
             let ordered = medium.ordered_within_line();
             head.bitmap.publish(medium, bitmap, &ordered, "sstree insert.3");
+            let Durable { .. } = medium.persist(&head.bitmap, "sstree insert.3");
+        } else if staged {
+            self.settle(flushed);
+            let flushed = self.write_whole(cell, (item.key, item.value), "sstree insert.2 staged");
+            head.annex.store(medium, [item.key, item.value]);
+            // Insert 3: relies on line order, so that one fence serves both lines.
+            let ordered = medium.ordered_within_line();
+            head.bitmap.publish(medium, bitmap | stage(bit), &ordered, "sstree insert.3 staged");
+            let flushed = flushed.and(medium.flush(&head.bitmap, "sstree insert.3 staged"));
+            let Durable { .. } = medium.fence(flushed, "sstree insert.3 staged");
         } else {
             cell.key.store(medium, item.key);
             cell.value.store(medium, item.value);
             let flushed = flushed.and(medium.flush(cell, "sstree insert.2"));
             let durable = medium.fence(flushed, "sstree insert.2");
-            head.bitmap.publish(medium, bitmap, &durable, "sstree insert.3");
+            head.bitmap.publish(medium, bitmap, &durable, "sstree insert.3 apart");
+            let Durable { .. } = medium.persist(&head.bitmap, "sstree insert.3 apart");
         }
-        let Durable { .. } = medium.persist(&head.bitmap, "sstree insert.3");
         leaf.set_bitmap(bitmap);
+    }
+
+    /// Writes a slot such that it holds the whole item once it holds its key.
+    pub(super) fn write_whole(&self, cell: &Slot, (key, value): (u64, u64), step: Step) -> Flushed {
+        let medium = self.medium();
+        cell.value.store(medium, value);
+        cell.key.publish(medium, key, &medium.ordered_within_line(), step);
+        medium.flush(cell, step)
     }
 
     /// Expansion: the fresh subnode becomes the head, and its first line says everything.
@@ -172,7 +199,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         cell.key.store(medium, item.key);
         cell.value.store(medium, item.value);
         if !self.shape.resident {
-            header.fingerprints.store(medium, leaf.tags().of_subnode(self.shape, 0));
+            header.annex.store(medium, leaf.tags().of_subnode(self.shape, 0));
         }
         header.bitmap.store(medium, bitmap);
         // Expand 2: replaces the free tag; relies on line order.
@@ -194,7 +221,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
             leaf.set_tag(at * self.shape.slots + slot, tag);
         } else {
             let predecessor = self.header(view.subnodes[at - 1]);
-            predecessor.fingerprints.store_byte(self.medium(), slot, tag);
+            predecessor.annex.store_byte(self.medium(), slot, tag);
         }
     }
 
@@ -234,21 +261,17 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
 
     pub(super) fn delete(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         let guards = (K::pin(), V::pin());
-        let tag = K::fingerprint(key);
-        loop {
-            let (id, leaf) = self.lock_leaf(key, &guards.0);
-            let Ok(found) = self.locate(*leaf, key, tag, &guards.0, || true) else { continue };
-            let Some(found) = found else { return Ok(None) };
-            let old = self.value_of(found, &guards.1);
-            let cleared = 1 << (found.at * self.shape.slots + found.slot);
-            self.commit(*leaf, &leaf.view(), 0, cleared, Flushed::none());
-            K::retire(&self.keys, found.key, &guards.0);
-            V::retire(&self.values, found.value, &guards.1);
-            self.len.add(-1);
-            self.free_if_empty(id, leaf, key, &guards.0);
-            self.pool.health()?;
-            return Ok(Some(old));
-        }
+        let (id, leaf, found) = self.lock_leaf(key, &guards.0);
+        let Some(found) = found else { return Ok(None) };
+        let old = self.value_of(found, &guards.1);
+        let cleared = 1 << (found.at * self.shape.slots + found.slot);
+        self.commit(*leaf, &leaf.view(), 0, cleared, Flushed::none());
+        K::retire(&self.keys, found.key, &guards.0);
+        V::retire(&self.values, found.value, &guards.1);
+        self.len.add(-1);
+        self.free_if_empty(id, leaf, key, &guards.0);
+        self.pool.health()?;
+        Ok(Some(old))
     }
 
     /// Publishes one bitmap word that sets some bits and clears others, after `flushed` is
