@@ -76,6 +76,14 @@ impl<const WORDS: usize> Group<WORDS> {
         }
     }
 
+    /// Stores every word, none before what the proof is about.
+    #[inline(always)]
+    pub fn publish<M: Medium>(&self, medium: &M, words: [u64; WORDS], proof: &impl Witness, step: Step) {
+        for (cell, word) in self.0.iter().zip(words) {
+            cell.publish(medium, word, proof, step);
+        }
+    }
+
     /// Stores one byte. The caller is the only writer of the group.
     #[inline(always)]
     pub fn store_byte<M: Medium>(&self, medium: &M, index: usize, byte: u8) {

@@ -165,8 +165,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         } else if staged {
             self.settle(flushed);
             let flushed = self.write_whole(cell, (item.key, item.value), "sstree insert.2 staged");
-            head.annex.store(medium, [item.key, item.value]);
-            // Insert 3: relies on line order, so that one fence serves both lines.
+            // What is staged still was durable in its slot before this operation. All in one line:
+            // insert 3 relies on its order, so that one fence serves both lines.
+            head.bitmap.store(medium, view.bitmap);
+            let ordered = medium.ordered_within_line();
+            head.annex.publish(medium, [item.key, item.value], &ordered, "sstree insert.3 stage");
             let ordered = medium.ordered_within_line();
             head.bitmap.publish(medium, bitmap | stage(bit), &ordered, "sstree insert.3 staged");
             let flushed = flushed.and(medium.flush(&head.bitmap, "sstree insert.3 staged"));
