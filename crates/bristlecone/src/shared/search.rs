@@ -160,55 +160,73 @@ fn count_portable(keys: &[AtomicU64], bound: u64) -> usize {
     keys.iter().map(|key| usize::from(key.load(Relaxed) <= bound)).sum()
 }
 
-/// Sorts up to 64 items by their first word.
+/// Most keys that are put in order at once.
+pub const ORDER_MAX: usize = 64;
+
+/// Puts the first `len` keys in ascending order: `order[i]` becomes the index of the `i`-th one.
+/// What the other keys are does not matter. `level` is what [`Level::detect`] said.
 ///
 /// # Panics
 ///
-/// If there are more.
-pub fn sort_words(items: &mut [(u64, u64)]) {
-    assert!(items.len() <= 64);
+/// If `len` is more than [`ORDER_MAX`].
+pub fn order_keys(level: Level, keys: &[u64; ORDER_MAX], len: usize, order: &mut [u8; ORDER_MAX]) {
+    assert!(len <= ORDER_MAX);
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx512f") {
-        let mut keys = [0; 64];
-        let mut ranks = [0; 64];
-        for (key, item) in keys.iter_mut().zip(items.iter()) {
-            *key = item.0;
-        }
+    if level == Level::Avx512 {
+        let mut ranks = [0; ORDER_MAX];
         // SAFETY: the feature was detected.
-        unsafe { rank_avx512(&keys, items.len(), &mut ranks) };
-        let mut sorted = [(0, 0); 64];
+        unsafe {
+            match len.div_ceil(GROUP) {
+                0 => return,
+                1 => rank::<1>(keys, len, &mut ranks),
+                2 => rank::<2>(keys, len, &mut ranks),
+                3 => rank::<3>(keys, len, &mut ranks),
+                4 => rank::<4>(keys, len, &mut ranks),
+                5 => rank::<5>(keys, len, &mut ranks),
+                6 => rank::<6>(keys, len, &mut ranks),
+                _ => rank::<8>(keys, len, &mut ranks),
+            }
+        }
         let mut places = 0_u64;
-        for (item, &rank) in items.iter().zip(&ranks) {
-            sorted[rank] = *item;
+        for (at, &rank) in ranks[..len].iter().enumerate() {
+            order[rank as usize % ORDER_MAX] = at as u8;
             places |= 1 << rank;
         }
         // Distinct keys have distinct ranks; only a damaged pool brings others.
-        if places.count_ones() as usize == items.len() {
-            items.copy_from_slice(&sorted[..items.len()]);
+        if places.count_ones() as usize == len {
             return;
         }
     }
-    items.sort_unstable_by_key(|item| item.0);
+    let _ = level;
+    for (at, index) in order[..len].iter_mut().enumerate() {
+        *index = at as u8;
+    }
+    order[..len].sort_unstable_by_key(|&index| keys[index as usize]);
 }
 
-/// For each of the first `len` keys, how many of them are less: no branch depends on the keys.
+/// For each of the first `len` keys, which stand in so many groups, how many of them are less: no
+/// branch depends on the keys.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-fn rank_avx512(keys: &[u64; 64], len: usize, ranks: &mut [usize; 64]) {
-    use std::arch::x86_64::{_mm512_loadu_epi64, _mm512_mask_cmplt_epu64_mask, _mm512_set1_epi64};
-    let mut lanes = [0_u8; 8];
-    for (group, lanes) in lanes.iter_mut().enumerate() {
-        let inside = len.saturating_sub(group * 8).min(8);
-        *lanes = ((1_u32 << inside) - 1) as u8;
-    }
-    for (rank, &key) in ranks.iter_mut().zip(&keys[..len]) {
+fn rank<const GROUPS: usize>(keys: &[u64; ORDER_MAX], len: usize, ranks: &mut [u64; ORDER_MAX]) {
+    use std::arch::x86_64::{
+        _mm512_cmplt_epu64_mask, _mm512_loadu_epi64, _mm512_mask_add_epi64, _mm512_set1_epi64,
+        _mm512_setzero_si512, _mm512_storeu_epi64,
+    };
+    let one = _mm512_set1_epi64(1);
+    // SAFETY: there are eight groups of eight, and GROUPS is at most eight.
+    let groups: [_; GROUPS] =
+        std::array::from_fn(|at| unsafe { _mm512_loadu_epi64(keys.as_ptr().add(at * GROUP).cast()) });
+    let mut sums = [_mm512_setzero_si512(); GROUPS];
+    for &key in &keys[..len] {
         let key = _mm512_set1_epi64(key as i64);
-        *rank = 0;
-        for (values, &lanes) in keys.chunks_exact(8).zip(&lanes).take(len.div_ceil(8)) {
-            // SAFETY: the group has eight keys.
-            let values = unsafe { _mm512_loadu_epi64(values.as_ptr().cast()) };
-            *rank += _mm512_mask_cmplt_epu64_mask(lanes, values, key).count_ones() as usize;
+        for (sum, group) in sums.iter_mut().zip(groups) {
+            *sum = _mm512_mask_add_epi64(*sum, _mm512_cmplt_epu64_mask(key, group), *sum, one);
         }
+    }
+    for (at, sum) in sums.into_iter().enumerate() {
+        // SAFETY: as above.
+        unsafe { _mm512_storeu_epi64(ranks.as_mut_ptr().add(at * GROUP).cast(), sum) };
     }
 }
 
@@ -217,23 +235,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_sorted_like_by_the_standard_library() {
+    fn keys_are_ordered_like_by_the_standard_library() {
         let mut noise = 3_u64;
         for round in 0..5000_usize {
-            let mut items: Vec<(u64, u64)> = (0..round % 65)
-                .map(|at| {
-                    noise = noise.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-                    // Every fourth round has equal keys.
-                    (if round % 4 == 0 { noise >> 60 } else { noise.rotate_left(at as u32) }, noise)
-                })
-                .collect();
-            let mut twin = items.clone();
-            sort_words(&mut items);
-            twin.sort_unstable_by_key(|item| item.0);
-            assert!(items.iter().map(|item| item.0).eq(twin.iter().map(|item| item.0)));
-            items.sort_unstable();
+            let len = round % (ORDER_MAX + 1);
+            let keys: [u64; ORDER_MAX] = std::array::from_fn(|at| {
+                noise = noise.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                // Every fourth round has equal keys.
+                if round % 4 == 0 { noise >> 60 } else { noise.rotate_left(at as u32) }
+            });
+            let mut twin = keys[..len].to_vec();
             twin.sort_unstable();
-            assert_eq!(items, twin, "an item was lost or doubled");
+            for level in levels() {
+                let mut order = [0; ORDER_MAX];
+                order_keys(level, &keys, len, &mut order);
+                assert!(order[..len].iter().map(|&at| keys[at as usize]).eq(twin.iter().copied()));
+                order[..len].sort_unstable();
+                assert!(order[..len].iter().enumerate().all(|(at, &index)| at == index as usize));
+            }
         }
     }
 

@@ -5,17 +5,16 @@ use std::ops::Bound;
 use bristlecone_pm::{LINE_BYTES, Medium, Word};
 
 use super::SsTree;
-use super::layout::LEAF_SLOTS_MAX;
 use super::leaf::{Leaf, bits};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Step;
 use crate::shared::prefetch;
-use crate::shared::search::sort_words;
+use crate::shared::search::{ORDER_MAX, order_keys};
 use crate::shared::version_lock::Version;
 use crate::trees::Batch;
 
 /// How many leaves a scan asks for before it needs them.
-const AHEAD: usize = 2;
+const AHEAD: usize = 3;
 
 /// Whether a leaf has items on either side of the bounds within which it was collected.
 struct Outside {
@@ -51,10 +50,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
                 }
             }
             let next = self.inner.ahead(cursor, 1);
-            let collected = self.collect(self.leaves.get(leaf), version, bounds, next, into);
+            let collected = self.collect::<true>(self.leaves.get(leaf), version, bounds, next, into);
             let Some(outside) = collected else { continue };
             into.ended = outside.above;
-            into.entries.reverse();
             into.cursor = Some(cursor);
             if !into.entries.is_empty() {
                 return true;
@@ -93,7 +91,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
                 (_, Bound::Unbounded) => self.inner.find_before(None, &guard, |leaf| self.version_of(leaf)),
             };
             let bounds = if inclusive { (to, to) } else { (from, to) };
-            let collected = self.collect(self.leaves.get(leaf), version, bounds, None, into);
+            let collected = self.collect::<false>(self.leaves.get(leaf), version, bounds, None, into);
             let Some(outside) = collected else {
                 into.fence = fence;
                 continue;
@@ -106,9 +104,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    /// Collects what is wanted of a leaf, ascending, while the lines of the `next` one are on
-    /// their way. `None`: the leaf changed meanwhile.
-    fn collect(
+    /// Collects what is wanted of a leaf, in `DESCENDING` order or ascending, while the lines of
+    /// the `next` one are on their way. `None`: the leaf changed meanwhile.
+    fn collect<const DESCENDING: bool>(
         &self,
         leaf: Leaf<'_>,
         version: Version,
@@ -117,56 +115,78 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         into: &mut Batch<K, V>,
     ) -> Option<Outside> {
         let guards = (K::pin(), V::pin());
-        let mut words = [(0, 0); LEAF_SLOTS_MAX];
         self.prefetch_leaf(leaf);
-        let len = self.snapshot(leaf, version, &mut words)?;
         if let Some(next) = next {
             self.prefetch_leaf(self.leaves.get(next));
         }
-        let words = &mut words[..len];
-        let key_of = |words: &(u64, u64)| K::read(&self.keys, words.0, &guards.0);
+        let mut words = Words { keys: [0; ORDER_MAX], values: [0; ORDER_MAX], len: 0 };
+        self.snapshot(leaf, version, &mut words)?;
+        let Words { keys, values, len } = words;
+        let key_of = |at: u8| K::read(&self.keys, keys[at as usize % ORDER_MAX], &guards.0);
+        let mut order = [0; ORDER_MAX];
         if K::INLINE {
             // Words order as their keys do.
-            sort_words(words);
+            order_keys(self.leaves.level, &keys, len, &mut order);
         } else {
-            words.sort_unstable_by(|a, b| key_of(a).cmp(&key_of(b)));
+            (0..len).for_each(|at| order[at] = at as u8);
+            order[..len].sort_unstable_by(|&a, &b| key_of(a).cmp(&key_of(b)));
         }
-        let start = words.partition_point(|words| precedes::<K>(key_of(words), from));
-        let end = words.partition_point(|words| !succeeds::<K>(key_of(words), to));
+        let (mut start, mut end) = (0, len);
+        if len > 0 && precedes::<K>(key_of(order[0]), from) {
+            start = order[..len].partition_point(|&at| precedes::<K>(key_of(at), from));
+        }
+        if len > 0 && succeeds::<K>(key_of(order[len - 1]), to) {
+            end = order[..len].partition_point(|&at| !succeeds::<K>(key_of(at), to)).max(start);
+        }
+        let entry = |&at: &u8| {
+            let value = V::read(&self.values, values[at as usize % ORDER_MAX], &guards.1);
+            (K::owned(key_of(at)), V::owned(value))
+        };
         into.entries.clear();
-        into.entries.extend(
-            words[start..end.max(start)]
-                .iter()
-                .map(|words| (K::owned(key_of(words)), V::owned(V::read(&self.values, words.1, &guards.1)))),
-        );
+        if DESCENDING {
+            into.entries.extend(order[start..end].iter().rev().map(entry));
+        } else {
+            into.entries.extend(order[start..end].iter().map(entry));
+        }
         Some(Outside { below: start > 0, above: end < len })
     }
-    /// Reads the words of a leaf, unsorted; how many. `None`: it changed meanwhile.
-    fn snapshot(&self, leaf: Leaf<'_>, version: Version, words: &mut [(u64, u64)]) -> Option<usize> {
+
+    /// Reads the words of a leaf, unsorted. `None`: it changed meanwhile.
+    #[inline(always)]
+    fn snapshot(&self, leaf: Leaf<'_>, version: Version, words: &mut Words) -> Option<()> {
         let view = leaf.view();
         if !leaf.lock.validate(version) {
             return None;
         }
-        let mut len = 0;
-        for at in 0..view.count {
+        for (at, &subnode) in view.subnodes.iter().enumerate().take(view.count) {
             for slot in bits(view.taken(self.shape, at)) {
-                let item = self.slot(view.subnodes[at], slot);
-                words[len] = (item.key.load(self.medium()), item.value.load(self.medium()));
-                len += 1;
+                let item = self.slot(subnode, slot);
+                let to = words.len % ORDER_MAX;
+                words.keys[to] = item.key.load(self.medium());
+                words.values[to] = item.value.load(self.medium());
+                words.len += 1;
             }
         }
-        leaf.lock.validate(version).then_some(len)
+        leaf.lock.validate(version).then_some(())
     }
 
     /// Asks for the lines of a leaf that is read soon.
+    #[inline(always)]
     fn prefetch_leaf(&self, leaf: Leaf<'_>) {
         let view = leaf.view();
         for &subnode in view.subnodes.iter().take(view.count) {
-            for line in (0..self.shape.subnode_bytes).step_by(LINE_BYTES) {
-                prefetch(self.pool.at::<Word>(subnode + line as u64));
+            for line in (0..self.shape.subnode_bytes as u64).step_by(LINE_BYTES) {
+                prefetch(self.pool.at::<Word>(subnode + line));
             }
         }
     }
+}
+
+/// The items of a leaf as they stand in it.
+struct Words {
+    keys: [u64; ORDER_MAX],
+    values: [u64; ORDER_MAX],
+    len: usize,
 }
 
 fn shorten<'long: 'short, 'short, K: KeyForm>(bound: Bound<K::Ref<'long>>) -> Bound<K::Ref<'short>> {
