@@ -53,6 +53,13 @@ fn words_in_leaves_of_four_larger_subnodes() {
 }
 
 #[test]
+fn words_with_delegated_fingerprints() {
+    let mut forest = forest::<Words>(128, 3);
+    forest.options.push(("delegate_fingerprints", 1));
+    survives(&forest, &[Mode::Subset], Budget::quick());
+}
+
+#[test]
 fn texts() {
     survives(
         &forest::<Texts>(128, 3),

@@ -5,12 +5,12 @@
 //! *subnode* in front instead, and items quietly move towards the head so that it stays compact.
 //!
 //! ```text
-//! DRAM   inner index --> descriptor (64 B): version lock | head, count | bitmap | fingerprints | overflow offsets
+//! DRAM   inner index --> descriptor: version lock | bitmap | offsets of the subnodes | fingerprints of all slots
 //!                                              |
 //! PM     head subnode            overflow      v              tail
 //!        next  ------------------> next ------------------------> next = END
 //!        bitmap of the WHOLE leaf  (stale word)                  (stale word)
-//!        fingerprints of overflow  fingerprints of tail          -
+//!        annex: the staged item    -                             -
 //!        slots 0..14               slots 14..28                  slots 28..42
 //! ```
 //!
@@ -19,17 +19,30 @@
 //! until what they did is durable; readers look without a lock and validate its version, so they
 //! are never shown what a crash can take back.
 //!
+//! The paper keeps the fingerprints of overflow subnodes on the medium, each in its predecessor's
+//! annex, and flushes an item before the bitmap that names it. With the fingerprints in DRAM, most
+//! lookups read one line of the medium, and the annex is free for the item that is being
+//! inserted: it commits together with the bitmap in one line, so one fence is enough. The option
+//! `delegate_fingerprints` gives the paper's tree.
+//!
 //! # Insert
-//! 1. Keys and values that do not fit a word are written out of line and flushed. *A crash here:
-//!    nobody refers to the records; recovery finds their slots free.*
-//! 2. The item goes into the free slot nearest to the head; flush, fence. In the header's line
-//!    neither is needed, since the line keeps the order of its stores. *Its bit is clear: nothing
-//!    happened.*
-//! 3. The bit is set; flush, fence. *The item is there, or it is not.*
+//! 1. Keys and values that do not fit a word are written out of line, flushed and fenced. *A crash
+//!    here: nobody refers to the records; recovery finds their slots free.*
+//! 2. The item goes into the free slot nearest to the head, its key last, and is flushed. In the
+//!    header's line this is not needed, since the line keeps the order of its stores. *Its bit is
+//!    clear: nothing happened.*
+//! 3. In the head's line: what was staged before is let go of, the item goes into the annex, the
+//!    bit is set and the slot named as staged. Flush, and one fence for both lines. *The item is
+//!    there, or it is not; if the slot has not got the staged key, recovery copies the item from
+//!    the annex (recover 5).*
+//!
+//! If the slot happens to hold the same key from an earlier life, what it holds could not be told
+//! from what it should: step 2 then has a fence of its own, and nothing is staged. So it is with
+//! delegated fingerprints, always.
 //!
 //! # Expand (no free slot, fewer subnodes than allowed)
-//! 1. In the first line of a free subnode: the item, the fingerprints of the head, the bitmap
-//!    shifted up by one subnode. *It still carries the free tag: nothing happened.*
+//! 1. In the first line of a free subnode: the item, the bitmap shifted up by one subnode (and,
+//!    delegated, the fingerprints of the old head). *It still carries the free tag: nothing happened.*
 //! 2. Its `next` replaces the free tag; one flush, one fence. *The leaf has a new head, or not.*
 //!
 //! # Update
@@ -74,7 +87,8 @@
 //! Every subnode of the tree's chunks is looked at, chunk by chunk, on several threads. Tagged
 //! ones are free; those that no `next` names are heads. (1) An untimely tag is taken off; (2) a
 //! link to a tagged tail without items is cut; (3) empty tails and leaves are freed; (4) leaves
-//! are sorted by smallest key, and overlaps are split for good. Fingerprints and the index are
+//! are sorted by smallest key, and overlaps are split for good; (5) a staged item that did not
+//! reach its slot is copied there. Fingerprints and the index are
 //! built from the items, so fingerprints never need a flush of their own.
 
 mod check;
