@@ -56,6 +56,16 @@ pub struct PoolArgs {
     pub domain: DomainArg,
 }
 
+/// Which pool, for commands that only read.
+#[derive(Args, Debug)]
+pub struct ReadArgs {
+    #[command(flatten)]
+    pub pool: PoolArgs,
+    /// Leave the file as it is, also after a crash; done anyway where it cannot be written.
+    #[arg(long)]
+    pub read_only: bool,
+}
+
 /// How far a store must travel before it counts as durable.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct DomainArg {

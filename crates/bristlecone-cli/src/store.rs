@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bristlecone::{Design, Error, Finding, Key, Pool, PoolInfo, Tree, TreeSpec, Value};
 
-use crate::args::PoolArgs;
+use crate::args::{PoolArgs, ReadArgs};
 use crate::datum::{Datum, Kind};
 use crate::failure::{Exit, Failure, Outcome};
 
@@ -16,6 +16,17 @@ pub fn open(args: &PoolArgs) -> Outcome<Pool> {
         options = options.domain(domain);
     }
     Ok(options.open(&args.path)?)
+}
+
+/// Opens a pool that exists, to read: without writing if asked to, or if the file cannot be written.
+pub fn open_to_read(args: &ReadArgs) -> Outcome<Pool> {
+    let path = &args.pool.path;
+    let writable = rustix::fs::access(path, rustix::fs::Access::WRITE_OK);
+    let refused = [rustix::io::Errno::ACCESS, rustix::io::Errno::PERM, rustix::io::Errno::ROFS];
+    if args.read_only || writable.is_err_and(|error| refused.contains(&error)) {
+        return Ok(Pool::options().read_only(true).open(path)?);
+    }
+    open(&args.pool)
 }
 
 /// What survives in this pool, in words.

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use bristlecone::Pool;
-use common::Bench;
+use common::{Bench, Ran};
 use serde_json::{Value, json};
 
 #[test]
@@ -316,6 +316,59 @@ fn a_place_that_cannot_hold_a_pool_is_told() {
     bench.run("create /sys/bristlecone.pool").refused(1, "/sys/bristlecone.pool");
     bench.run("create @no/such/directory/p").refused(4, "no/such/directory");
     assert_ne!(bench.run("create /dev/full").code, 0);
+}
+
+#[test]
+fn a_pool_that_cannot_be_written_can_be_read() {
+    use std::os::unix::{fs::PermissionsExt, process::CommandExt};
+    let bench = Bench::new();
+    bench.run("create @p --tree t").ok();
+    bench.run("put @p t pine 1").ok();
+    // Root may write anything: the tool runs as somebody else then.
+    let set = |name: &str, mode| {
+        std::fs::set_permissions(bench.path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    std::fs::copy(env!("CARGO_BIN_EXE_bristlecone"), bench.path("tool")).unwrap();
+    set("", 0o755);
+    set("tool", 0o755);
+    set("p", 0o444);
+    let before = std::fs::read(bench.path("p")).unwrap();
+    let run = |arguments: &str| {
+        let mut command = bench.command_of(&bench.path("tool"), arguments);
+        if rustix::process::geteuid().is_root() {
+            command.uid(65534).gid(65534);
+        }
+        Ran::of(command, b"")
+    };
+    assert_eq!(run("get @p t pine").ok(), "1\n");
+    assert_eq!(run("scan @p t --count").ok(), "1\n");
+    assert_eq!(run("info @p --json").json()["read_only"], true);
+    assert_eq!(run("check @p --json").json()["ok"], true);
+    assert!(run("trees @p").ok().contains("1 entry"));
+    assert_eq!(run("dump @p t").ok(), "pine\t1\n");
+    for command in ["put @p t fir 2", "del @p t pine", "drop @p t", "load @p t -", "create @p --tree u"] {
+        run(command).refused(1, "Permission denied");
+    }
+    assert!(std::fs::read(bench.path("p")).unwrap() == before, "reading changed the file");
+}
+
+#[test]
+fn a_pool_is_left_as_it_is_when_asked_to() {
+    let bench = Bench::new();
+    let pool = Pool::options().max_bytes(64 << 20).create(true).open(bench.path("p")).unwrap();
+    pool.tree::<&str, &str>("t").unwrap().insert("pine", "1").unwrap();
+    pool.simulate_crash();
+    let before = std::fs::read(bench.path("p")).unwrap();
+    for command in ["get @p t pine", "check @p", "dump @p t", "scan @p t", "trees @p", "info @p"] {
+        bench.run(&format!("{command} --read-only")).ok();
+    }
+    assert!(bench.run("info @p --read-only").ok().contains("closed     no"));
+    assert!(std::fs::read(bench.path("p")).unwrap() == before, "reading changed the file");
+    let reader = Pool::options().read_only(true).open(bench.path("p")).unwrap();
+    assert_eq!(bench.run("get @p t pine --read-only").ok(), "1\n");
+    bench.run("get @p t pine").refused(3, "in use by process");
+    drop(reader);
+    bench.run("put @p t pine 1 --read-only").refused(2, "--help");
 }
 
 #[test]

@@ -40,7 +40,9 @@ pub enum Error {
         needs: String,
     },
     /// The pool contradicts itself.
-    #[error("the pool is corrupted: {what} at {location}; see `bristlecone check`")]
+    #[error(
+        "the pool is corrupted: {what} at {location}; `bristlecone check --repair` saves what can be read"
+    )]
     Corrupted {
         /// What is wrong.
         what: String,
@@ -115,8 +117,8 @@ pub enum Error {
     /// stands; nothing since may be trusted. Reopen the pool.
     #[error("the medium refused to make data durable: reopen the pool")]
     DurabilityLost,
-    /// The pool is open read-only, or lies on a read-only file system.
-    #[error("the pool is read-only")]
+    /// The pool is open for reading only, or lies on a read-only file system.
+    #[error("the pool cannot be written: it is open for reading only, or its file system is read-only")]
     ReadOnly,
 }
 

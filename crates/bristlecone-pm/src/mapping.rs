@@ -31,6 +31,8 @@ pub struct Region {
     owner: Option<Arc<dyn Any + Send + Sync>>,
     len: AtomicU64,
     file: Option<File>,
+    /// Whether stores reach the file.
+    shared: bool,
     in_memory: bool,
     dax: bool,
     /// Tells where, should a byte of the file not be there when it is touched.
@@ -53,20 +55,21 @@ impl Region {
             owner: None,
             len: AtomicU64::new(bytes),
             file: None,
+            shared: false,
             in_memory: true,
             dax: false,
             watch: None,
         };
-        // SAFETY: the range lies in the reservation made above, which nobody else uses.
-        unsafe {
-            rustix::mm::mprotect(
-                base.cast(),
-                bytes as usize,
-                rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE,
-            )
-        }
-        .map_err(|error| Error::io("reserving memory", error))?;
+        region.allow(bytes)?;
         Ok(region)
+    }
+
+    /// Lets the first `bytes` of the reservation be used.
+    fn allow(&self, bytes: u64) -> Result<()> {
+        let prot = rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE;
+        // SAFETY: the range lies in the reservation, and takes no right away.
+        let allowed = unsafe { rustix::mm::mprotect(self.base.cast(), bytes as usize, prot) };
+        allowed.map_err(|error| Error::io("reserving memory", error))
     }
 
     /// Memory that `owner` looks after, such as a simulator's.
@@ -77,8 +80,8 @@ impl Region {
     /// as `owner` does and are reached through atomics only.
     pub unsafe fn owned_by(owner: Arc<dyn Any + Send + Sync>, base: *mut u8, bytes: u64) -> Self {
         let (whole, len, owner) = ((std::ptr::null_mut(), 0), AtomicU64::new(bytes), Some(owner));
-        let (file, in_memory, dax, watch) = (None, true, false, None);
-        Self { base, reserved: bytes, whole, owner, len, file, in_memory, dax, watch }
+        let (file, shared, in_memory, dax, watch) = (None, false, true, false, None);
+        Self { base, reserved: bytes, whole, owner, len, file, shared, in_memory, dax, watch }
     }
 
     /// Maps `file`, found at `path`, of which `len` bytes exist and `reserved` may come to exist.
@@ -98,7 +101,33 @@ impl Region {
         let len = AtomicU64::new(len);
         let watch = Some(Watch::new(base, reserved, path));
         let (owner, file) = (None, Some(file));
-        let region = Self { base, reserved, whole, owner, len, file, in_memory, dax, watch };
+        let shared = true;
+        let region = Self { base, reserved, whole, owner, len, file, shared, in_memory, dax, watch };
+        mapped.map_err(|error| Error::io("mapping the pool", error))?;
+        Ok(region)
+    }
+
+    /// Maps the `len` bytes of `file`, found at `path`, for reading: stores, and what the region
+    /// grows by, stay in this process.
+    pub(crate) fn private(file: File, path: &Path, len: u64, reserved: u64) -> Result<Self> {
+        let (whole, base) = reserve(reserved)?;
+        let private = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let mapped = fault::check("mmap").and_then(|()| {
+            // SAFETY: replaces part of the reservation made above, which nobody else uses.
+            unsafe { rustix::mm::mmap(base.cast(), len as usize, prot, private, &file, 0) }
+        });
+        let sync = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
+        // SAFETY: a new mapping at an address of the kernel's choice. It is asked for to see
+        // whether it can be had, and goes again.
+        let dax = unsafe {
+            let asked = rustix::mm::mmap(std::ptr::null_mut(), 4096, ProtFlags::READ, sync, &file, 0);
+            asked.is_ok_and(|page| rustix::mm::munmap(page, 4096).is_ok())
+        };
+        let in_memory = is_memory(&file);
+        let watch = Some(Watch::new(base, len, path));
+        let (owner, file, len, shared) = (None, Some(file), AtomicU64::new(len), false);
+        let region = Self { base, reserved, whole, owner, len, file, shared, in_memory, dax, watch };
         mapped.map_err(|error| Error::io("mapping the pool", error))?;
         Ok(region)
     }
@@ -130,14 +159,21 @@ impl Region {
         self.file.as_ref()
     }
 
+    /// The file, if stores reach it.
+    fn shared_file(&self) -> Option<&File> {
+        self.file.as_ref().filter(|_| self.shared)
+    }
+
     /// Makes the first `len` bytes exist. The caller lets nobody else grow the region meanwhile.
     pub(crate) fn grow(&self, len: u64) -> Result<()> {
         if len <= self.len() {
             return Ok(());
         }
-        if let Some(file) = &self.file {
+        if let Some(file) = self.shared_file() {
             let grown = fault::check("ftruncate").and_then(|()| rustix::fs::ftruncate(file.as_fd(), len));
             grown.map_err(|error| full_or(error, len))?;
+        } else if self.file.is_some() {
+            self.allow(len)?;
         }
         // Pairs with `len`: whoever sees the length may touch the bytes.
         self.len.store(len, Ordering::Release);
@@ -147,7 +183,7 @@ impl Region {
     /// Backs a range with memory or blocks, in huge pages where the system has them, so that
     /// touching it cannot fail later.
     pub(crate) fn populate(&self, offset: u64, bytes: u64) -> Result<()> {
-        let Some(file) = &self.file else { return Ok(()) };
+        let Some(file) = self.shared_file() else { return Ok(()) };
         if !self.in_memory {
             let reserved = fault::check("fallocate").and_then(|()| {
                 rustix::fs::fallocate(file.as_fd(), rustix::fs::FallocateFlags::empty(), offset, bytes)
@@ -206,7 +242,7 @@ impl Region {
 
     /// Writes everything back to the file.
     pub(crate) fn sync(&self) -> Result<()> {
-        let Some(file) = &self.file else { return Ok(()) };
+        let Some(file) = self.shared_file() else { return Ok(()) };
         fault::check("fsync")
             .and_then(|()| rustix::fs::fsync(file.as_fd()))
             .map_err(|error| Error::io("syncing the pool", error))
@@ -223,6 +259,11 @@ impl Drop for Region {
         // SAFETY: this is the whole reservation, and nobody can reach it any more. A failure
         // would leave address space behind, which is no reason to stop.
         let _ = unsafe { rustix::mm::munmap(self.whole.0.cast(), self.whole.1) };
+        if let Some(file) = &self.file {
+            // A child that was forked meanwhile holds the file, and with it the lock, until it
+            // runs another program: closing it here would not be enough.
+            let _ = rustix::fs::flock(file, rustix::fs::FlockOperation::Unlock);
+        }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -23,6 +22,7 @@ pub struct PoolOptions {
     domain: Option<Domain>,
     create: bool,
     create_new: bool,
+    read_only: bool,
     recovery_threads: Option<usize>,
 }
 
@@ -51,6 +51,14 @@ impl PoolOptions {
         self
     }
 
+    /// Opens the pool for reading only: its file is not changed, not even by recovery after a
+    /// crash, whose stores stay in this process. Any number of processes may read a pool at the
+    /// same time, while nobody has it open for writing. Writes give [`Error::ReadOnly`].
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
     /// Threads that recover a tree (default: all of the machine's).
     pub fn recovery_threads(mut self, threads: usize) -> Self {
         self.recovery_threads = Some(threads);
@@ -72,10 +80,15 @@ impl PoolOptions {
     }
 
     fn open_on<M: Medium>(&self, path: &Path, medium: impl FnOnce(Domain) -> M) -> Result<Pool<M>> {
+        if self.read_only && (self.create || self.create_new) {
+            return Err(Error::invalid("a pool cannot be created read-only: leave one of both out"));
+        }
         let missing = self.create && matches!(path.try_exists(), Ok(false));
         let file = if self.create_new || missing {
             let max_bytes = self.max_bytes.unwrap_or(1 << 30);
             PoolFile::create(path, &CreateOptions { max_bytes, domain: self.domain }, medium)
+        } else if self.read_only {
+            PoolFile::open_read_only(path, medium)
         } else {
             PoolFile::open(path, self.domain, medium)
         }?;
@@ -134,7 +147,7 @@ impl<M: Medium> Pool<M> {
     pub fn tree<K: Key, V: Value>(&self, name: &str) -> Result<Tree<K, V, M>> {
         let options = self.tree_options(name);
         match options.open() {
-            Err(Error::NoSuchTree { .. }) => options.create(),
+            Err(Error::NoSuchTree { .. }) if !self.0.file.is_read_only() => options.create(),
             opened => opened,
         }
     }
@@ -251,13 +264,13 @@ impl<M: Medium> TreeOptions<M> {
         if let Some(tree) = open.get(&entry.id).and_then(Weak::upgrade)
             && let Ok(tree) = tree.downcast::<AnyTree<K::Form, V::Form, M>>()
         {
-            return Ok(Tree { tree, _pool: self.pool.clone(), types: PhantomData });
+            return Ok(Tree::new(tree, self.pool.clone()));
         }
         let threads = self.pool.0.recovery_threads;
         let tree = Arc::new(AnyTree::<K::Form, V::Form, M>::open(&self.pool.0.file, &entry, threads)?);
         let any: Arc<dyn Any + Send + Sync> = tree.clone();
         open.insert(entry.id, Arc::downgrade(&any));
-        Ok(Tree { tree, _pool: self.pool.clone(), types: PhantomData })
+        Ok(Tree::new(tree, self.pool.clone()))
     }
 
     fn verify<K: Key, V: Value>(&self, entry: &TreeEntry) -> Result<()> {

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use bristlecone_pm::{Finding, Medium, Native, Result};
+use bristlecone_pm::{Error, Finding, Medium, Native, Result};
 
 use crate::iter::Range;
 use crate::shared::form::{KeyForm, ValueForm};
@@ -20,14 +20,16 @@ use crate::{Key, Pool, Value, key, value};
 /// linearizable; an iterator sees each leaf as it was at one moment, keys in strict order, and
 /// every key that was there all the while.
 pub struct Tree<K: Key, V: Value, M: Medium = Native> {
-    pub(crate) tree: Arc<AnyTree<K::Form, V::Form, M>>,
-    pub(crate) _pool: Pool<M>,
-    pub(crate) types: PhantomData<fn() -> (K, V)>,
+    tree: Arc<AnyTree<K::Form, V::Form, M>>,
+    pool: Pool<M>,
+    /// Of the pool; here because every write asks.
+    read_only: bool,
+    types: PhantomData<fn() -> (K, V)>,
 }
 
 impl<K: Key, V: Value, M: Medium> Clone for Tree<K, V, M> {
     fn clone(&self) -> Self {
-        Self { tree: Arc::clone(&self.tree), _pool: self._pool.clone(), types: PhantomData }
+        Self::new(Arc::clone(&self.tree), self.pool.clone())
     }
 }
 
@@ -38,6 +40,16 @@ impl<K: Key, V: Value, M: Medium> std::fmt::Debug for Tree<K, V, M> {
 }
 
 impl<K: Key, V: Value, M: Medium> Tree<K, V, M> {
+    pub(crate) fn new(tree: Arc<AnyTree<K::Form, V::Form, M>>, pool: Pool<M>) -> Self {
+        let read_only = pool.0.file.is_read_only();
+        Self { tree, pool, read_only, types: PhantomData }
+    }
+
+    #[inline(always)]
+    fn writable(&self) -> Result<()> {
+        if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
     /// The value of a key.
     #[inline]
     pub fn get(&self, key: K::Ref<'_>) -> Option<V::Owned> {
@@ -72,6 +84,7 @@ impl<K: Key, V: Value, M: Medium> Tree<K, V, M> {
 
     #[inline]
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
+        self.writable()?;
         let value = V::encode(&value);
         value::check_len(V::bytes(value))?;
         K::with(key, |key| {
@@ -83,6 +96,7 @@ impl<K: Key, V: Value, M: Medium> Tree<K, V, M> {
 
     /// Removes a key; gives its value.
     pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.writable()?;
         let old = K::with(key, |key| self.tree.remove(key))?;
         Ok(old.map(|old| V::decode(V::Form::borrow(&old))))
     }
@@ -95,6 +109,7 @@ impl<K: Key, V: Value, M: Medium> Tree<K, V, M> {
         expected: V::Ref<'_>,
         new: V::Ref<'_>,
     ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+        self.writable()?;
         let (expected, new) = (V::encode(&expected), V::encode(&new));
         value::check_len(V::bytes(new))?;
         let swapped = K::with(key, |key| self.tree.compare_and_swap(key, expected, new))?;

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::json;
 
-use crate::args::PoolArgs;
+use crate::args::ReadArgs;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output::{Output, counted};
 use crate::{interrupt, store};
@@ -12,14 +12,14 @@ use crate::{interrupt, store};
 #[derive(Args, Debug)]
 pub struct Check {
     #[command(flatten)]
-    pool: PoolArgs,
+    pool: ReadArgs,
     /// Check only this tree.
     tree: Option<String>,
 }
 
 impl Check {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        let pool = store::open(&self.pool)?;
+        let pool = store::open_to_read(&self.pool)?;
         let mut trees = store::trees(&pool)?;
         if let Some(name) = &self.tree {
             trees = vec![store::find(&pool, name)?];

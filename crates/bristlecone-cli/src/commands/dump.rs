@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use crate::args::PoolArgs;
+use crate::args::ReadArgs;
 use crate::datum::{Datum, Form};
 use crate::failure::{Failure, Outcome};
 use crate::output::{Output, counted};
@@ -18,7 +18,7 @@ use crate::{interrupt, store};
 #[derive(Args, Debug)]
 pub struct Dump {
     #[command(flatten)]
-    pool: PoolArgs,
+    pool: ReadArgs,
     /// The tree.
     tree: String,
     /// How entries are written; with --json they are JSON objects, one per line.
@@ -40,7 +40,7 @@ enum DumpFormat {
 
 impl Dump {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        let pool = store::open(&self.pool)?;
+        let pool = store::open_to_read(&self.pool)?;
         let tree = store::tree(&pool, &self.tree)?;
         let mut file = self.output.as_deref().map(create).transpose()?;
         let bar = output.progress("dumping", self.output.as_ref().map(|_| tree.len()));

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::Args;
 use serde_json::json;
 
-use crate::args::PoolArgs;
+use crate::args::ReadArgs;
 use crate::datum::{Datum, Form};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output::{Output, counted};
@@ -15,7 +15,7 @@ use crate::store;
 #[derive(Args, Debug)]
 pub struct Get {
     #[command(flatten)]
-    pool: PoolArgs,
+    pool: ReadArgs,
     /// The tree.
     tree: String,
     /// The keys; in a tree of kind bytes with \xNN for what cannot be typed.
@@ -25,7 +25,7 @@ pub struct Get {
 
 impl Get {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        let pool = store::open(&self.pool)?;
+        let pool = store::open_to_read(&self.pool)?;
         let tree = store::tree(&pool, &self.tree)?;
         let mut absent = Vec::new();
         let mut text = Vec::new();

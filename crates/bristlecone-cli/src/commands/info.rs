@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::json;
 
-use crate::args::PoolArgs;
+use crate::args::ReadArgs;
 use crate::failure::Outcome;
 use crate::output::{Output, grouped};
 use crate::{size, store};
@@ -12,17 +12,18 @@ use crate::{size, store};
 #[derive(Args, Debug)]
 pub struct Info {
     #[command(flatten)]
-    pool: PoolArgs,
+    pool: ReadArgs,
 }
 
 impl Info {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        let pool = store::open(&self.pool)?;
+        let pool = store::open_to_read(&self.pool)?;
         let (info, trees) = (pool.info(), pool.trees()?);
-        let medium = store::medium(&self.pool.path);
+        let path = &self.pool.pool.path;
+        let medium = store::medium(path);
         if output.json() {
             output.value(&json!({
-                "pool": self.pool.path,
+                "pool": path,
                 "uuid": info.uuid,
                 "format_version": info.version,
                 "medium": medium,
@@ -31,6 +32,7 @@ impl Info {
                 "survives": info.domain.survives(),
                 "caveat": info.domain.caveat(info.detected),
                 "closed_cleanly": info.was_clean,
+                "read_only": info.read_only,
                 "file_bytes": info.file_bytes,
                 "max_bytes": info.max_bytes,
                 "chunk_bytes": info.chunk_bytes,
@@ -40,11 +42,15 @@ impl Info {
                 "trees": trees.len(),
             }))?;
         } else {
-            output.line(format_args!("pool       {}", self.pool.path.display()))?;
+            output.line(format_args!("pool       {}", path.display()))?;
             output.line(format_args!("uuid       {}, format {}", info.uuid, info.version))?;
             output.line(format_args!("medium     {medium}"))?;
             output.line(store::promise(&info).replacen("domain ", "domain     ", 1))?;
-            let closed = if info.was_clean { "yes" } else { "no: what was acknowledged has been recovered" };
+            let closed = match (info.was_clean, info.read_only) {
+                (true, _) => "yes",
+                (false, false) => "no: what was acknowledged has been recovered",
+                (false, true) => "no: what was acknowledged is recovered in memory at each open",
+            };
             output.line(format_args!("closed     {closed}"))?;
             let (bytes, max) = (size::show(info.file_bytes), size::show(info.max_bytes));
             output.line(format_args!("size       {bytes} of up to {max}"))?;
@@ -52,6 +58,9 @@ impl Info {
             output.line(format_args!("chunks     {chunks} of {each}, {} free", grouped(info.chunks_free)))?;
             output.line(format_args!("pages      {}", store::pages(&info)))?;
             output.line(format_args!("trees      {}", trees.len()))?;
+            if info.read_only {
+                output.line("opened     for reading only")?;
+            }
         }
         Ok(pool.close()?)
     }

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use clap::Args;
 use serde_json::json;
 
-use crate::args::PoolArgs;
+use crate::args::ReadArgs;
 use crate::datum::{Datum, Form, Kind};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
@@ -16,7 +16,7 @@ use crate::{interrupt, store};
 #[derive(Args, Debug)]
 pub struct Scan {
     #[command(flatten)]
-    pool: PoolArgs,
+    pool: ReadArgs,
     /// The tree.
     tree: String,
     /// Begin at this key, inclusive.
@@ -44,7 +44,7 @@ pub struct Scan {
 
 impl Scan {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        let pool = store::open(&self.pool)?;
+        let pool = store::open_to_read(&self.pool)?;
         let tree = store::tree(&pool, &self.tree)?;
         let kind = tree.key_kind();
         let (mut from, mut to) = (Vec::new(), Vec::new());

@@ -3,21 +3,21 @@
 use clap::Args;
 use serde_json::json;
 
-use crate::args::PoolArgs;
+use crate::args::ReadArgs;
 use crate::failure::Outcome;
-use crate::output::{Output, grouped};
+use crate::output::{Output, counted};
 use crate::store;
 
 /// List the trees of a pool
 #[derive(Args, Debug)]
 pub struct Trees {
     #[command(flatten)]
-    pool: PoolArgs,
+    pool: ReadArgs,
 }
 
 impl Trees {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        let pool = store::open(&self.pool)?;
+        let pool = store::open_to_read(&self.pool)?;
         let trees = store::trees(&pool)?;
         if trees.is_empty() && !output.json() {
             output.line("no trees")?;
@@ -43,9 +43,10 @@ impl Trees {
                     "options": options,
                 }))?;
             } else {
-                let entries = entries.map_or_else(|| "?".to_owned(), grouped);
+                let counted = |entries| counted(entries, "entry", "entries");
+                let entries = entries.map_or_else(|| "? entries".to_owned(), counted);
                 output.line(format_args!(
-                    "{:width$}  {} {} -> {}  {entries} entries  {}",
+                    "{:width$}  {} {} -> {}  {entries}  {}",
                     info.name,
                     info.design,
                     info.key_kind,

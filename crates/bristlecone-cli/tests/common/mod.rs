@@ -38,7 +38,12 @@ impl Bench {
 
     /// The tool with these arguments, of which `@name` is a path in the directory.
     pub fn command(&self, arguments: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_bristlecone"));
+        self.command_of(Path::new(env!("CARGO_BIN_EXE_bristlecone")), arguments)
+    }
+
+    /// The same with a tool that stands elsewhere.
+    pub fn command_of(&self, tool: &Path, arguments: &str) -> Command {
+        let mut command = Command::new(tool);
         for argument in arguments.split_whitespace() {
             match argument.strip_prefix('@') {
                 Some(name) => command.arg(self.path(name)),
@@ -55,7 +60,15 @@ impl Bench {
     /// The same with standard input, and with arguments that hold spaces.
     pub fn run_on(&self, arguments: &str, input: &[u8], more: &[&str]) -> Ran {
         let mut command = self.command(arguments);
-        command.args(more).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(more);
+        Ran::of(command, input)
+    }
+}
+
+impl Ran {
+    /// Runs it to its end.
+    pub fn of(mut command: Command, input: &[u8]) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut pipe = child.stdin.take().unwrap();
         let output = std::thread::scope(|scope| {
@@ -63,15 +76,13 @@ impl Bench {
             scope.spawn(move || drop(pipe.write_all(input)));
             child.wait_with_output().unwrap()
         });
-        Ran {
+        Self {
             code: output.status.code().unwrap_or(-1),
             stdout: String::from_utf8(output.stdout).unwrap(),
             stderr: String::from_utf8(output.stderr).unwrap(),
         }
     }
-}
 
-impl Ran {
     /// It did what it was asked, without a word of complaint; its output.
     #[track_caller]
     pub fn ok(self) -> String {

@@ -110,6 +110,7 @@ impl<M: Medium> PoolFile<M> {
 
     /// Makes room for `bytes` of chunks ahead of time, so that later growth costs no page faults.
     pub fn prefault(&self, bytes: u64) -> Result<()> {
+        self.writable()?;
         let mut taken = Vec::new();
         let mut result = Ok(());
         for _ in 0..bytes.div_ceil(self.geometry.chunk_bytes) {

@@ -55,6 +55,7 @@ impl<M: Medium> PoolFile<M> {
     /// Creates a tree. `Ok`: it exists and survives. `Err`, or a crash before `Ok`: it exists
     /// wholly or not at all.
     pub fn create_tree(&self, spec: &TreeSpec) -> Result<TreeEntry> {
+        self.writable()?;
         let lengths = [
             ("tree name", spec.name.len(), NAME_BYTES_MAX),
             ("key type", spec.key_kind.len(), KIND_BYTES_MAX),
@@ -142,6 +143,7 @@ impl<M: Medium> PoolFile<M> {
     /// Drops a tree and frees its chunks. `Ok`: it is gone. A crash before `Ok`: it exists
     /// wholly, or opening the pool finishes the drop. Nobody may have the tree open.
     pub fn drop_tree(&self, id: TreeId) -> Result<()> {
+        self.writable()?;
         let _only = self.lock_directory();
         let (entry, medium) = (self.entry(id), self.medium());
         if entry.state.load(medium) != ENTRY_LIVE {

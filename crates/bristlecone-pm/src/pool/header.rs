@@ -5,17 +5,18 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use super::Access;
 use super::layout::{MAGIC, SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS};
 use super::superblock::Contents;
 use crate::{Error, Result, fault};
 
 /// Reads the header of a file of `len` bytes: the superblock's contents, and everything else to
 /// see that it can be read.
-pub(super) fn probe(file: &File, path: &Path, len: u64) -> Result<Contents> {
+pub(super) fn probe(file: &File, path: &Path, len: u64, access: Access) -> Result<Contents> {
     let mut superblocks = vec![0; 2 * SUPERBLOCK_STRIDE as usize];
     read(file, path, &mut superblocks, 0)?;
     let copies = [0, SUPERBLOCK_STRIDE as usize].map(|start| words(&superblocks[start..]));
-    let contents = match Contents::of(copies) {
+    let contents = match Contents::of(copies, access) {
         Err(_) if copies.iter().all(|copy| copy[0] != MAGIC) => {
             return Err(Error::NotAPool { path: path.to_owned() });
         }

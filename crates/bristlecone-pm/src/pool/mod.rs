@@ -35,6 +35,15 @@ pub struct CreateOptions {
     pub domain: Option<Domain>,
 }
 
+/// What is done with a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    /// Everything, by one process.
+    Write,
+    /// The file is not changed; any number of processes may look at it.
+    Read,
+}
+
 /// Something that `check` found wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -66,6 +75,8 @@ pub struct PoolInfo {
     pub detected: Domain,
     /// Whether the last user closed the pool.
     pub was_clean: bool,
+    /// Whether it is open for reading only.
+    pub read_only: bool,
     /// Bytes that the file has.
     pub file_bytes: u64,
     /// Bytes that it may grow to.
@@ -89,6 +100,7 @@ pub struct PoolFile<M> {
     geometry: Geometry,
     contents: Mutex<Contents>,
     was_clean: bool,
+    access: Access,
     detected: Domain,
     path: Option<PathBuf>,
     directory: Mutex<()>,
@@ -131,7 +143,7 @@ impl<M: Medium> PoolFile<M> {
         domain: Option<Domain>,
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
-        lock(&file)?;
+        lock(&file, Access::Write)?;
         let region = Region::file(file, path, 0, geometry.max_bytes())?;
         region.grow(geometry.header_bytes())?;
         region.populate(0, geometry.descriptors_offset().next_multiple_of(4096))?;
@@ -175,7 +187,7 @@ impl<M: Medium> PoolFile<M> {
         contents.write(&region, &medium);
         contents.sequence = 1;
         contents.write(&region, &medium);
-        Self::assemble(region, medium, contents, true, detected, path)
+        Self::assemble(region, medium, contents, true, detected, path, Access::Write)
     }
 
     fn assemble(
@@ -185,6 +197,7 @@ impl<M: Medium> PoolFile<M> {
         was_clean: bool,
         detected: Domain,
         path: Option<&Path>,
+        access: Access,
     ) -> Arc<Self> {
         Arc::new(Self {
             region,
@@ -192,6 +205,7 @@ impl<M: Medium> PoolFile<M> {
             geometry: contents.geometry,
             contents: Mutex::new(contents),
             was_clean,
+            access,
             detected,
             path: path.map(Path::to_owned),
             directory: Mutex::new(()),
@@ -206,29 +220,49 @@ impl<M: Medium> PoolFile<M> {
         domain: Option<Domain>,
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
-        let file =
-            FileOptions::new().read(true).write(true).open(path).map_err(|error| open_error(path, error))?;
+        let access = Access::Write;
+        let (file, len, contents) = Self::begin(path, access)?;
+        let max_bytes = contents.geometry.max_bytes();
+        let region = Region::file(file, path, len.min(max_bytes), max_bytes)?;
+        let detected = detect(&region);
+        let domain = domain.unwrap_or(detected);
+        Self::open_on(region, domain, detected, make_medium(domain), Some(path), access)
+    }
+
+    /// Opens a pool file without ever writing to it. Recovery is done as always, on a copy of the
+    /// pages that it changes: they stay in this process. Other readers may have the pool open at
+    /// the same time, a writer may not.
+    pub fn open_read_only(path: &Path, make_medium: impl FnOnce(Domain) -> M) -> Result<Arc<Self>> {
+        let access = Access::Read;
+        let (file, len, contents) = Self::begin(path, access)?;
+        let max_bytes = contents.geometry.max_bytes();
+        let region = Region::private(file, path, len.min(max_bytes), max_bytes)?;
+        let detected = detect(&region);
+        Self::open_on(region, contents.domain, detected, make_medium(Domain::Process), Some(path), access)
+    }
+
+    /// Opens and locks the file, and reads its header: (file, its length, superblock).
+    fn begin(path: &Path, access: Access) -> Result<(File, u64, Contents)> {
+        let options = FileOptions::new().read(true).write(access == Access::Write).clone();
+        let file = options.open(path).map_err(|error| open_error(path, error))?;
         let not_a_pool = || Error::NotAPool { path: path.to_owned() };
         let failed = |error| Error::io(path.display().to_string(), error);
         if !file.metadata().map_err(failed)?.is_file() {
             return Err(not_a_pool());
         }
-        lock(&file)?;
+        lock(&file, access)?;
         // Only now: whoever had the pool before may have grown it.
         let len = file.metadata().map_err(failed)?.len();
         if len < DIRECTORY_OFFSET {
             return Err(not_a_pool());
         }
-        let geometry = header::probe(&file, path, len)?.geometry;
-        let region = Region::file(file, path, len.min(geometry.max_bytes()), geometry.max_bytes())?;
-        let detected = detect(&region);
-        let domain = domain.unwrap_or(detected);
-        Self::open_on(region, domain, detected, make_medium(domain), Some(path))
+        let contents = header::probe(&file, path, len, access)?;
+        Ok((file, len, contents))
     }
 
     /// Opens a pool in anonymous memory, exactly as [`open`](Self::open) opens a file.
     pub fn open_in(region: Region, domain: Domain, medium: M) -> Result<Arc<Self>> {
-        Self::open_on(region, domain, domain, medium, None)
+        Self::open_on(region, domain, domain, medium, None, Access::Write)
     }
 
     fn open_on(
@@ -237,12 +271,13 @@ impl<M: Medium> PoolFile<M> {
         detected: Domain,
         medium: M,
         path: Option<&Path>,
+        access: Access,
     ) -> Result<Arc<Self>> {
-        let contents = Contents::read(&region, &medium)?;
+        let contents = Contents::read(&region, &medium, access)?;
         if contents.geometry.header_bytes() > region.len() {
             return Err(Error::corrupted("the pool ends within its header: truncated", "superblock"));
         }
-        let pool = Self::assemble(region, medium, contents, contents.clean, detected, path);
+        let pool = Self::assemble(region, medium, contents, contents.clean, detected, path, access);
         pool.recover_chunks()?;
         pool.recover_directory()?;
         if let Some(stray) = pool.stray_chunks()?.first() {
@@ -289,6 +324,16 @@ impl<M: Medium> PoolFile<M> {
         self.was_clean
     }
 
+    /// Whether the pool was opened for reading only.
+    pub fn is_read_only(&self) -> bool {
+        self.access == Access::Read
+    }
+
+    /// `Err` if the pool was opened for reading only.
+    pub fn writable(&self) -> Result<()> {
+        if self.is_read_only() { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
     /// `Err` once the medium refused to make something durable.
     #[inline(always)]
     pub fn health(&self) -> Result<()> {
@@ -333,6 +378,7 @@ impl<M: Medium> PoolFile<M> {
             domain: contents.domain,
             detected: self.detected,
             was_clean: self.was_clean,
+            read_only: self.is_read_only(),
             file_bytes: self.region.len(),
             max_bytes: self.geometry.max_bytes(),
             chunk_bytes: self.geometry.chunk_bytes,
@@ -348,7 +394,7 @@ impl<M: Medium> PoolFile<M> {
         let mut note = |location: &str, result: Result<()>| {
             findings.extend(result.err().map(|error| Finding::new(location, error.to_string())));
         };
-        note("superblock", Contents::read(&self.region, &self.medium).map(drop));
+        note("superblock", Contents::read(&self.region, &self.medium, self.access).map(drop));
         note("directory", self.trees().map(drop));
         match self.stray_chunks() {
             Ok(stray) => findings
@@ -385,14 +431,16 @@ fn open_error(path: &Path, error: std::io::Error) -> Error {
     }
 }
 
-/// Takes the pool for this handle alone.
-fn lock(file: &File) -> Result<()> {
-    fault::check("flock").and_then(|()| flock(file, FlockOperation::NonBlockingLockExclusive)).map_err(
-        |error| match error {
-            rustix::io::Errno::WOULDBLOCK => Error::InUse { pid: holder(file) },
-            error => Error::io("locking the pool", error),
-        },
-    )
+/// Takes the pool for this handle alone, or for it and other readers.
+fn lock(file: &File, access: Access) -> Result<()> {
+    let operation = match access {
+        Access::Write => FlockOperation::NonBlockingLockExclusive,
+        Access::Read => FlockOperation::NonBlockingLockShared,
+    };
+    fault::check("flock").and_then(|()| flock(file, operation)).map_err(|error| match error {
+        rustix::io::Errno::WOULDBLOCK => Error::InUse { pid: holder(file) },
+        error => Error::io("locking the pool", error),
+    })
 }
 
 /// Who holds the lock, from the kernel's table of locks.

@@ -1,5 +1,6 @@
 //! The superblock: written in turn to two copies, so that a torn update leaves the other one.
 
+use super::Access;
 use super::layout::{
     Geometry, INCOMPAT_KNOWN, MAGIC, RO_COMPAT_KNOWN, SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS, Superblock,
     VERSION,
@@ -51,13 +52,14 @@ impl Contents {
     }
 
     /// Reads whichever copy is valid and newer.
-    pub fn read<M: Medium>(region: &Region, medium: &M) -> Result<Self> {
-        Self::of([0, 1].map(|turn| copy(region, turn).each_ref().map(|cell| cell.load(medium))))
+    pub fn read<M: Medium>(region: &Region, medium: &M, access: Access) -> Result<Self> {
+        let copies = [0, 1].map(|turn| copy(region, turn).each_ref().map(|cell| cell.load(medium)));
+        Self::of(copies, access)
     }
 
     /// What two copies say together.
-    pub fn of(copies: [[u64; SUPERBLOCK_WORDS]; 2]) -> Result<Self> {
-        match copies.map(parse) {
+    pub fn of(copies: [[u64; SUPERBLOCK_WORDS]; 2], access: Access) -> Result<Self> {
+        match copies.map(|words| parse(words, access)) {
             [Ok(a), Ok(b)] => Ok(if a.sequence > b.sequence { a } else { b }),
             // The last superblock of a newer version is its word on what this one may do.
             [Err(newer @ Error::Newer { .. }), _] | [_, Err(newer @ Error::Newer { .. })] => Err(newer),
@@ -74,7 +76,7 @@ fn copy(region: &Region, turn: u64) -> &[Word; SUPERBLOCK_WORDS] {
     unsafe { &*start.cast() }
 }
 
-fn parse(words: [u64; SUPERBLOCK_WORDS]) -> Result<Contents> {
+fn parse(words: [u64; SUPERBLOCK_WORDS], access: Access) -> Result<Contents> {
     let broken = |what: &str| Err(Error::corrupted(what, "superblock"));
     if words[0] != MAGIC {
         return broken("no magic number");
@@ -85,7 +87,8 @@ fn parse(words: [u64; SUPERBLOCK_WORDS]) -> Result<Contents> {
     if words[1] != VERSION {
         return Err(Error::Newer { needs: format!("format version {}", words[1]) });
     }
-    let unknown = (words[3] & !INCOMPAT_KNOWN, words[4] & !RO_COMPAT_KNOWN);
+    let ro_compat_known = if access == Access::Read { u64::MAX } else { RO_COMPAT_KNOWN };
+    let unknown = (words[3] & !INCOMPAT_KNOWN, words[4] & !ro_compat_known);
     if unknown != (0, 0) {
         return Err(Error::Newer { needs: format!("features {:#x}/{:#x}", unknown.0, unknown.1) });
     }

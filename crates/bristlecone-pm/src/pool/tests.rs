@@ -214,3 +214,14 @@ fn a_header_that_cannot_be_read_is_an_error() {
     }
     scratch.open().unwrap();
 }
+
+#[test]
+fn a_pool_is_free_once_it_is_closed_whoever_inherited_the_file() {
+    let scratch = Scratch::new("inherited");
+    let pool = scratch.create();
+    let inherited = pool.region.as_file().unwrap().try_clone().unwrap();
+    assert!(matches!(scratch.open(), Err(Error::InUse { .. })));
+    drop(pool);
+    scratch.open().unwrap();
+    drop(inherited);
+}

@@ -1,0 +1,139 @@
+//! Pools that are only read: the file stays as it is, byte for byte, whatever state it is in.
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+
+use bristlecone::{Error, Pool, Tree};
+use common::{Noise, Scratch};
+
+const KEYS: u64 = 20_000;
+
+fn fill(pool: &Pool) -> (Tree<u64, u64>, Tree<&'static str, &'static [u8]>) {
+    let words = pool.tree::<u64, u64>("words").unwrap();
+    let texts = pool.tree::<&str, &[u8]>("texts").unwrap();
+    let mut noise = Noise(29);
+    for i in 0..KEYS {
+        words.insert(noise.next(), i).unwrap();
+        texts.insert(&format!("key {i:05}"), &vec![i as u8; i as usize % 40]).unwrap();
+    }
+    (words, texts)
+}
+
+fn read_only(scratch: &Scratch) -> Pool {
+    Pool::options().read_only(true).open(&scratch.0).unwrap()
+}
+
+/// Reads and checks everything; every kind of write is refused.
+fn visit(pool: &Pool) {
+    assert_eq!(pool.check(), []);
+    let words = pool.tree::<u64, u64>("words").unwrap();
+    let texts = pool.tree::<&str, &[u8]>("texts").unwrap();
+    assert_eq!((words.len(), words.check()), (KEYS, vec![]));
+    assert_eq!((texts.len(), texts.check()), (KEYS, vec![]));
+    assert_eq!(words.iter().count() as u64, KEYS);
+    assert_eq!(texts.get("key 00039"), Some(vec![39; 39]));
+    let refused = [
+        words.insert(1, 1).map(drop),
+        words.insert_new(1, 1).map(drop),
+        words.update(1, 1).map(drop),
+        words.remove(1).map(drop),
+        words.compare_and_swap(1, 1, 2).map(drop),
+        texts.insert("x", b"y").map(drop),
+        texts.remove("key 00039").map(drop),
+        pool.prefault(1 << 20),
+        pool.tree_options("new").create::<u64, u64>().map(drop),
+    ];
+    assert!(refused.iter().all(|answer| matches!(answer, Err(Error::ReadOnly))), "{refused:?}");
+    assert!(matches!(pool.tree::<u64, u64>("new"), Err(Error::NoSuchTree { .. })));
+    assert_eq!((words.len(), texts.len()), (KEYS, KEYS));
+    drop((words, texts));
+    assert!(matches!(pool.drop_tree("words"), Err(Error::ReadOnly)));
+}
+
+#[test]
+fn after_a_clean_close_and_after_a_crash_the_file_is_left_as_it_is() {
+    for crash in [false, true] {
+        let scratch = Scratch::new();
+        let pool = scratch.open();
+        drop(fill(&pool));
+        if crash {
+            pool.simulate_crash()
+        } else {
+            pool.close().unwrap()
+        }
+        std::fs::set_permissions(&scratch.0, std::fs::Permissions::from_mode(0o400)).unwrap();
+        let before = std::fs::read(&scratch.0).unwrap();
+        for _ in 0..2 {
+            let pool = read_only(&scratch);
+            assert_eq!((pool.info().was_clean, pool.info().read_only), (!crash, true));
+            visit(&pool);
+            pool.close().unwrap();
+        }
+        assert!(std::fs::read(&scratch.0).unwrap() == before, "reading changed the file");
+    }
+}
+
+#[test]
+fn recovery_that_changes_much_stays_in_memory() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let (words, _) = fill(&pool);
+    let empty = pool.tree::<u64, u64>("empty").unwrap();
+    drop((words, empty));
+    pool.simulate_crash();
+    // Every leaf of "words" looks as if a crash had caught it while its tail was reclaimed, and
+    // the superblock as if its last update had been torn.
+    let mut bytes = std::fs::read(&scratch.0).unwrap();
+    bytes[0..8].fill(0);
+    let mut tags = 0;
+    for at in (2 << 20..bytes.len()).step_by(256) {
+        let next = u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+        if (2 << 20..bytes.len()).contains(&next)
+            && next.is_multiple_of(256)
+            && bytes[next..next + 8] == [0xff; 8]
+        {
+            bytes[next..next + 8].fill(0);
+            tags += 1;
+        }
+    }
+    assert!(tags > 100, "{tags} leaves have a tail");
+    std::fs::write(&scratch.0, &bytes).unwrap();
+    let pool = read_only(&scratch);
+    visit(&pool);
+    assert!(pool.tree::<u64, u64>("empty").unwrap().is_empty());
+    drop(pool);
+    assert!(std::fs::read(&scratch.0).unwrap() == bytes, "recovery changed the file");
+    visit_writable(&scratch);
+}
+
+fn visit_writable(scratch: &Scratch) {
+    let pool = scratch.open();
+    let words = pool.tree::<u64, u64>("words").unwrap();
+    assert_eq!((words.len(), words.check()), (KEYS, vec![]));
+    words.insert(1, 1).unwrap();
+}
+
+#[test]
+fn readers_share_a_pool_and_exclude_writers() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    drop(fill(&pool));
+    let refused = Pool::options().read_only(true).open(&scratch.0);
+    assert!(matches!(refused, Err(Error::InUse { pid: Some(pid) }) if pid == std::process::id()));
+    pool.close().unwrap();
+    let readers = [read_only(&scratch), read_only(&scratch), read_only(&scratch)];
+    std::thread::scope(|scope| readers.iter().for_each(|pool| drop(scope.spawn(|| visit(pool)))));
+    assert!(matches!(scratch.try_open(), Err(Error::InUse { .. })));
+    drop(readers);
+    scratch.open();
+}
+
+#[test]
+fn a_pool_cannot_be_created_read_only() {
+    let scratch = Scratch::new();
+    let asked = Pool::options().read_only(true).create(true).open(&scratch.0);
+    assert!(matches!(asked, Err(Error::Invalid { .. })));
+    assert!(!scratch.0.exists());
+    assert!(matches!(Pool::options().read_only(true).open(&scratch.0), Err(Error::NotFound { .. })));
+}
