@@ -23,8 +23,8 @@ pub use mapping::Region;
 pub use medium::{Durable, Flushed, LINE_BYTES, Medium, Ordered, Persist, Step, Witness};
 pub use native::{Delayed, Native};
 pub use pool::{
-    CHUNK_BYTES, Chunk, CreateOptions, Finding, Geometry, PoolFile, PoolInfo, SlotKind, TreeEntry, TreeId,
-    TreeSpec,
+    CHUNK_BYTES, Chunk, CreateOptions, Finding, Geometry, Part, PoolFile, PoolInfo, SlotKind, TreeEntry,
+    TreeId, TreeSpec, part_of_descriptor,
 };
 pub use record::{KEY_BYTES_MAX, Records, VALUE_BYTES_MAX};
 pub use thread::thread_index;

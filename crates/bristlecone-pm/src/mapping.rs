@@ -132,7 +132,8 @@ impl Region {
         Ok(region)
     }
 
-    pub(crate) fn base(&self) -> *mut u8 {
+    /// Where the bytes begin in this process.
+    pub fn base(&self) -> *mut u8 {
         self.base
     }
 

@@ -18,9 +18,12 @@
 //! What is explored is a [`System`]: something that lives on a [`Memory`], with a model of what
 //! it must contain. [`mutate`] removes one flush or fence after the other and expects the
 //! explorer to notice.
+//!
+//! The other question, what operations cost a device, is [`device`]'s.
 
 mod cache;
 mod describe;
+pub mod device;
 mod explore;
 mod image;
 mod judge;

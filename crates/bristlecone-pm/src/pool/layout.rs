@@ -95,6 +95,27 @@ pub enum SlotKind {
     ValueRecord = 3,
 }
 
+/// What the bytes of a chunk are for, as writes are told apart in reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Nodes of a tree.
+    Leaf,
+    /// A design's log.
+    Log,
+    /// Everything else: items out of line, the pool's own structures.
+    Other,
+}
+
+impl SlotKind {
+    /// What slots of this kind are for.
+    pub fn part(self) -> Part {
+        match self {
+            Self::Subnode => Part::Leaf,
+            Self::KeyRecord | Self::ValueRecord => Part::Other,
+        }
+    }
+}
+
 /// A chunk descriptor, one word: state (bits 0-7), kind (8-15), owner (16-39), slot bytes / 8
 /// (40-63).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +162,14 @@ impl Descriptor {
     }
 }
 
+/// What the chunk of this descriptor is for, whoever reads it.
+pub fn part_of_descriptor(word: u64) -> Part {
+    match Descriptor::decode(word) {
+        Some(Descriptor::Owned { kind, .. }) => kind.part(),
+        _ => Part::Other,
+    }
+}
+
 /// The sizes of a pool, fixed when it is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -161,7 +190,8 @@ impl Geometry {
             && self.chunk_bytes * self.chunks_max <= 1 << 48
     }
 
-    pub(crate) fn descriptors_offset(&self) -> u64 {
+    /// Where the chunks' descriptors stand, a word each.
+    pub fn descriptors_offset(&self) -> u64 {
         DIRECTORY_OFFSET + self.trees_max * ENTRY_BYTES
     }
 

@@ -18,7 +18,7 @@ pub use self::chunks::Chunk;
 use self::chunks::FreeChunks;
 pub use self::directory::{TreeEntry, TreeId, TreeSpec};
 use self::layout::{DIRECTORY_OFFSET, VERSION};
-pub use self::layout::{Geometry, SlotKind};
+pub use self::layout::{Geometry, Part, SlotKind, part_of_descriptor};
 use self::superblock::Contents;
 use crate::{Domain, Error, Medium, Persistent, Region, Result, Word, fault};
 

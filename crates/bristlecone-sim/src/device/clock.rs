@@ -1,0 +1,154 @@
+//! A virtual clock: how long operations would take if many threads did them at the same time.
+//!
+//! Threads take operations from one queue. Each goes through its operation's accesses; those of
+//! all threads happen in the order of their times. Threads meet at the modules: the media serve
+//! one access after the other, and writes that a module has taken may only pile up so far. Locks
+//! are not simulated, so a curve shows what the device allows.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::profile::{Processor, Profile};
+
+/// Something in an operation that takes time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// The processor's cache has the line.
+    Hit,
+    /// The device is read; whether the media is.
+    Read { module: u16, media: bool },
+    /// A line goes to the device; whether that makes the media write.
+    Write { module: u16, media: bool },
+    /// A line is asked to be written back.
+    Flush,
+    /// A wait; whether there is anything to wait for.
+    Fence { flushed: bool },
+}
+
+/// Picoseconds: whole numbers, so that sums have no order.
+type Time = u64;
+
+fn picoseconds(nanoseconds: f64) -> Time {
+    (nanoseconds * 1000.0) as Time
+}
+
+/// One number of threads.
+pub(super) struct Clock {
+    costs: Costs,
+    threads: Vec<Thread>,
+    /// Threads by their times.
+    next: BinaryHeap<Reverse<(Time, usize)>>,
+    /// When each module will have done what it has taken.
+    busy_until: Vec<Time>,
+}
+
+#[derive(Default)]
+struct Thread {
+    events: Vec<Event>,
+    done: usize,
+}
+
+struct Costs {
+    operation: Time,
+    hit: Time,
+    read: Time,
+    buffered_read: Time,
+    flush: Time,
+    fence: Time,
+    media_read: Time,
+    media_write: Time,
+    queue: Time,
+}
+
+impl Clock {
+    pub fn new(threads: usize, profile: &Profile, processor: &Processor) -> Self {
+        let costs = Costs {
+            operation: picoseconds(processor.operation_ns),
+            hit: picoseconds(processor.hit_ns),
+            read: picoseconds(profile.read_ns),
+            buffered_read: picoseconds(profile.buffered_read_ns),
+            flush: picoseconds(profile.flush_ns),
+            fence: picoseconds(profile.fence_ns),
+            media_read: picoseconds(profile.media_read_ns),
+            media_write: picoseconds(profile.media_write_ns),
+            queue: picoseconds(profile.queue_ns),
+        };
+        Self {
+            costs,
+            threads: (0..threads).map(|_| Thread::default()).collect(),
+            next: (0..threads).map(|thread| Reverse((0, thread))).collect(),
+            busy_until: vec![0; profile.modules],
+        }
+    }
+
+    pub fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Gives an operation to the thread that is the first to be free.
+    pub fn feed(&mut self, operation: &[Event]) {
+        while let Some(Reverse((mut time, number))) = self.next.pop() {
+            let limit = self.next.peek().map_or(Time::MAX, |Reverse((time, _))| *time);
+            let thread = &mut self.threads[number];
+            while time <= limit {
+                let Some(event) = thread.events.get(thread.done) else {
+                    thread.events.clear();
+                    thread.events.extend_from_slice(operation);
+                    thread.done = 0;
+                    self.next.push(Reverse((time + self.costs.operation, number)));
+                    return;
+                };
+                thread.done += 1;
+                time = self.costs.after(time, *event, &mut self.busy_until);
+            }
+            self.next.push(Reverse((time, number)));
+        }
+    }
+
+    /// Lets all threads finish and starts again at 0; seconds until the last was done.
+    pub fn finish(&mut self) -> f64 {
+        let mut last = 0;
+        while let Some(Reverse((time, number))) = self.next.pop() {
+            let thread = &mut self.threads[number];
+            match thread.events.get(thread.done) {
+                Some(event) => {
+                    thread.done += 1;
+                    self.next.push(Reverse((self.costs.after(time, *event, &mut self.busy_until), number)));
+                }
+                None => last = last.max(time),
+            }
+        }
+        self.threads.iter_mut().for_each(|thread| *thread = Thread::default());
+        self.next = (0..self.threads.len()).map(|thread| Reverse((0, thread))).collect();
+        // What the modules have taken must reach the media, too.
+        let last = self.busy_until.iter().copied().fold(last, Time::max);
+        self.busy_until.fill(0);
+        last as f64 / 1e12
+    }
+}
+
+impl Costs {
+    /// When a thread that comes to an event at `time` has it behind itself.
+    fn after(&self, time: Time, event: Event, busy_until: &mut [Time]) -> Time {
+        match event {
+            Event::Hit => time + self.hit,
+            Event::Read { media: false, .. } => time + self.buffered_read,
+            Event::Read { module, media: true } => {
+                let busy = &mut busy_until[usize::from(module)];
+                let begins = time.max(*busy);
+                *busy = begins + self.media_read;
+                begins + self.read
+            }
+            Event::Write { module, media } => {
+                let busy = &mut busy_until[usize::from(module)];
+                let accepted = time.max(busy.saturating_sub(self.queue));
+                if media {
+                    *busy = accepted.max(*busy) + self.media_write;
+                }
+                accepted
+            }
+            Event::Flush => time + self.flush,
+            Event::Fence { flushed } => time + if flushed { self.fence } else { 0 },
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What is counted, by the kind of operation and by what the bytes are for.
+
+use std::ops::{AddAssign, Index};
+
+use bristlecone_pm::Part;
+
+/// Kinds of operations that a device tells apart; 0 is [`OUTSIDE`].
+pub const KINDS: usize = 16;
+/// Not part of any operation: setting up, and whatever threads do in the background.
+pub const OUTSIDE: u8 = 0;
+
+const PARTS: [Part; 3] = [Part::Leaf, Part::Log, Part::Other];
+
+/// Whom a write belongs to: the kind of its operation, and what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Writer(pub u8);
+
+impl Writer {
+    pub fn new(kind: u8, part: Part) -> Self {
+        Self(kind << 2 | part as u8)
+    }
+
+    fn kind(self) -> usize {
+        usize::from(self.0 >> 2)
+    }
+
+    fn part(self) -> usize {
+        usize::from(self.0 & 3)
+    }
+}
+
+/// Lines and bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Lines that were asked to be written back.
+    pub flushes: u64,
+    /// Different lines that an operation stored to, summed over operations.
+    pub lines_written: u64,
+    /// Different lines that an operation loaded from, summed over operations.
+    pub lines_read: u64,
+    /// Bytes that reached the device, in lines of the processor.
+    pub device_bytes_written: u64,
+    /// Bytes that the media wrote.
+    pub media_bytes_written: u64,
+    /// Bytes that the media read, for loads and for writing a part of a media line.
+    pub media_bytes_read: u64,
+}
+
+impl AddAssign for Traffic {
+    fn add_assign(&mut self, other: Self) {
+        self.flushes += other.flushes;
+        self.lines_written += other.lines_written;
+        self.lines_read += other.lines_read;
+        self.device_bytes_written += other.device_bytes_written;
+        self.media_bytes_written += other.media_bytes_written;
+        self.media_bytes_read += other.media_bytes_read;
+    }
+}
+
+/// What operations of one kind did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// How many there were.
+    pub operations: u64,
+    /// Bytes that the user asked to write.
+    pub user_bytes: u64,
+    /// Waits for flushes.
+    pub fences: u64,
+    parts: [Traffic; PARTS.len()],
+}
+
+impl Tally {
+    /// Everything.
+    pub fn total(&self) -> Traffic {
+        let mut total = Traffic::default();
+        self.parts.iter().for_each(|part| total += *part);
+        total
+    }
+
+    /// What concerns chunks of one sort.
+    pub fn part(&self, part: Part) -> Traffic {
+        self.parts[part as usize]
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.operations += other.operations;
+        self.user_bytes += other.user_bytes;
+        self.fences += other.fences;
+        for (part, other) in self.parts.iter_mut().zip(other.parts) {
+            *part += other;
+        }
+    }
+}
+
+/// The tallies of all kinds.
+#[derive(Clone, Debug, Default)]
+pub struct Tallies([Tally; KINDS]);
+
+impl Tallies {
+    pub(super) fn of(&mut self, kind: u8) -> &mut Tally {
+        &mut self.0[usize::from(kind)]
+    }
+
+    pub(super) fn traffic(&mut self, of: Writer) -> &mut Traffic {
+        &mut self.0[of.kind()].parts[of.part()]
+    }
+
+    /// All kinds together.
+    pub fn sum(&self) -> Tally {
+        let mut sum = Tally::default();
+        self.0.iter().for_each(|tally| sum += *tally);
+        sum
+    }
+}
+
+impl AddAssign<&Tallies> for Tallies {
+    fn add_assign(&mut self, other: &Self) {
+        for (tally, other) in self.0.iter_mut().zip(&other.0) {
+            *tally += *other;
+        }
+    }
+}
+
+impl Index<u8> for Tallies {
+    type Output = Tally;
+
+    fn index(&self, kind: u8) -> &Tally {
+        &self.0[usize::from(kind)]
+    }
+}
+
+impl Writer {
+    /// Whether it belongs to an operation, whose time counts.
+    pub fn is_timed(self) -> bool {
+        self.kind() != usize::from(OUTSIDE)
+    }
+}

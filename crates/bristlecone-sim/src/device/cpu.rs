@@ -1,0 +1,125 @@
+//! The processor's cache: set-associative, least recently used, written back.
+
+use bristlecone_pm::LINE_BYTES;
+
+use super::counts::Writer;
+use super::profile::Processor;
+
+/// A line as the cache holds it: its number, who dirtied it, and whether it is dirty.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Way(u64);
+
+const EMPTY: Way = Way(u64::MAX);
+const DIRTY: u64 = 1 << 8;
+
+impl Way {
+    fn clean(line: usize) -> Self {
+        Self((line as u64) << 16)
+    }
+
+    fn holds(self, line: usize) -> bool {
+        self.0 >> 16 == line as u64
+    }
+
+    fn dirtied(self, by: Writer) -> Self {
+        Self(self.0 & !0xffff | DIRTY | u64::from(by.0))
+    }
+
+    fn writer(self) -> Option<Writer> {
+        (self != EMPTY && self.0 & DIRTY != 0).then_some(Writer(self.0 as u8))
+    }
+}
+
+/// The lines of the device that the processor has.
+pub(super) struct Cache {
+    ways: usize,
+    sets: Vec<Way>,
+}
+
+/// What became of an access.
+pub(super) struct Touched {
+    pub hit: bool,
+    /// A dirty line that had to make room.
+    pub evicted: Option<(usize, Writer)>,
+}
+
+impl Cache {
+    pub fn new(processor: &Processor) -> Self {
+        let ways = processor.ways.max(1);
+        let sets = (processor.cache_bytes / LINE_BYTES / ways).max(1);
+        Self { ways, sets: vec![EMPTY; sets * ways] }
+    }
+
+    fn set(&mut self, line: usize) -> &mut [Way] {
+        let sets = (self.sets.len() / self.ways) as u64;
+        // As processors do, spread by a hash: strides would crowd a few sets otherwise.
+        let hash = (line as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let set = ((u128::from(hash) * u128::from(sets)) >> 64) as usize;
+        &mut self.sets[set * self.ways..][..self.ways]
+    }
+
+    /// Loads a line, or stores to it.
+    pub fn touch(&mut self, line: usize, store: Option<Writer>) -> Touched {
+        let set = self.set(line);
+        let found = set.iter().position(|way| way.holds(line));
+        let evicted = if found.is_none() { set[set.len() - 1] } else { EMPTY };
+        let way = found.map_or(Way::clean(line), |at| set[at]);
+        set.copy_within(..found.unwrap_or(set.len() - 1), 1);
+        set[0] = store.map_or(way, |by| way.dirtied(by));
+        Touched { hit: found.is_some(), evicted: evicted.writer().map(|by| ((evicted.0 >> 16) as usize, by)) }
+    }
+
+    /// Cleans a line; who dirtied it, if it was dirty. The line stays in the cache.
+    pub fn clean(&mut self, line: usize) -> Option<Writer> {
+        let way = self.set(line).iter_mut().find(|way| way.holds(line))?;
+        let writer = way.writer();
+        *way = Way::clean(line);
+        writer
+    }
+
+    /// Cleans every line.
+    pub fn clean_all(&mut self, mut each: impl FnMut(usize, Writer)) {
+        for way in &mut self.sets {
+            if let Some(by) = way.writer() {
+                let line = (way.0 >> 16) as usize;
+                *way = Way::clean(line);
+                each(line, by);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BY: Writer = Writer(5);
+
+    fn cache(lines: usize) -> Cache {
+        let processor = Processor { cache_bytes: lines * LINE_BYTES, ways: lines, ..Processor::default() };
+        Cache::new(&processor)
+    }
+
+    #[test]
+    fn the_least_recently_used_line_leaves_and_only_dirty_ones_are_written() {
+        let mut cache = cache(3);
+        assert!(!cache.touch(1, Some(BY)).hit && !cache.touch(2, None).hit && !cache.touch(3, Some(BY)).hit);
+        assert!(cache.touch(1, None).hit, "a load leaves a dirty line dirty");
+        let touched = cache.touch(4, None);
+        assert!(!touched.hit && touched.evicted.is_none(), "2 was clean");
+        assert_eq!(cache.touch(5, None).evicted, Some((3, BY)));
+        assert_eq!(cache.touch(6, None).evicted, Some((1, BY)));
+    }
+
+    #[test]
+    fn a_line_is_cleaned_once_and_stays() {
+        let mut cache = cache(4);
+        cache.touch(0, Some(BY));
+        assert_eq!((cache.clean(0), cache.clean(0), cache.clean(9)), (Some(BY), None, None));
+        assert!(cache.touch(0, None).hit);
+        cache.touch(0, Some(BY));
+        let mut cleaned = Vec::new();
+        cache.clean_all(|line, by| cleaned.push((line, by)));
+        assert_eq!((cleaned, cache.clean(0)), (vec![(0, BY)], None));
+    }
+}

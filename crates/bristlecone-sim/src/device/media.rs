@@ -1,0 +1,149 @@
+//! The device: modules with buffers in front of media that read and write more than a line.
+
+use std::num::NonZeroUsize;
+
+use lru::LruCache;
+
+use super::counts::Writer;
+use super::profile::Profile;
+
+/// A media line in a write buffer.
+struct Unit {
+    /// Which of its lines were written, a bit each.
+    written: u64,
+    /// Whether the device knows the others, so that it need not read them from the media.
+    known: bool,
+    /// Who wrote the first one.
+    by: Writer,
+}
+
+/// A media line on its way to the media.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct MediaWrite {
+    pub by: Writer,
+    /// It was written in part: the rest was read before.
+    pub read_first: bool,
+}
+
+struct Module {
+    writes: Option<LruCache<usize, Unit>>,
+    reads: Option<LruCache<usize, ()>>,
+}
+
+/// All modules.
+pub(super) struct Media {
+    profile: Profile,
+    modules: Vec<Module>,
+}
+
+impl Media {
+    pub fn new(profile: Profile) -> Self {
+        let module = || Module {
+            writes: NonZeroUsize::new(profile.write_buffer_lines).map(LruCache::new),
+            reads: NonZeroUsize::new(profile.read_buffer_lines).map(LruCache::new),
+        };
+        Self { profile, modules: (0..profile.modules).map(|_| module()).collect() }
+    }
+
+    fn find(&mut self, line: usize) -> (&mut Module, usize, u64) {
+        let lines = self.profile.lines_per_unit();
+        (&mut self.modules[self.profile.module_of(line)], line / lines, 1 << (line % lines))
+    }
+
+    /// A line arrives; what this sends to the media.
+    pub fn write(&mut self, line: usize, by: Writer) -> Option<MediaWrite> {
+        let every = self.every();
+        let (module, unit, bit) = self.find(line);
+        let Some(writes) = &mut module.writes else {
+            return Some(MediaWrite { by, read_first: bit != every });
+        };
+        if let Some(unit) = writes.get_mut(&unit) {
+            unit.written |= bit;
+            return None;
+        }
+        let known = module.reads.as_ref().is_some_and(|reads| reads.contains(&unit));
+        let (_, evicted) = writes.push(unit, Unit { written: bit, known, by })?;
+        Some(evicted.to_media(every))
+    }
+
+    /// A line is asked for; whether the media must be.
+    pub fn read(&mut self, line: usize) -> bool {
+        let (module, unit, bit) = self.find(line);
+        if let Some(unit) = module.writes.as_mut().and_then(|writes| writes.peek_mut(&unit)) {
+            let asked = !unit.known && unit.written & bit == 0;
+            // What was written in part is whole once its rest was read.
+            unit.known |= asked;
+            return asked;
+        }
+        match &mut module.reads {
+            Some(reads) => reads.put(unit, ()).is_none(),
+            None => true,
+        }
+    }
+
+    /// Empties the write buffers.
+    pub fn drain(&mut self, mut each: impl FnMut(MediaWrite)) {
+        let every = self.every();
+        for writes in self.modules.iter_mut().filter_map(|module| module.writes.as_mut()) {
+            while let Some((_, unit)) = writes.pop_lru() {
+                each(unit.to_media(every));
+            }
+        }
+    }
+
+    /// The bits of all lines of a media line.
+    fn every(&self) -> u64 {
+        u64::MAX >> (64 - self.profile.lines_per_unit())
+    }
+}
+
+impl Unit {
+    fn to_media(&self, every: u64) -> MediaWrite {
+        MediaWrite { by: self.by, read_first: !self.known && self.written != every }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BY: Writer = Writer(1);
+
+    /// What `lines` send to the media of one module with room for two media lines of four.
+    fn sent(write: &[usize]) -> Vec<bool> {
+        let small = Profile { modules: 1, write_buffer_lines: 2, read_buffer_lines: 1, ..Profile::OPTANE };
+        let mut media = Media::new(small);
+        let mut sent: Vec<_> = write.iter().filter_map(|line| media.write(*line, BY)).collect();
+        media.drain(|write| sent.push(write));
+        sent.into_iter().map(|write| write.read_first).collect()
+    }
+
+    #[test]
+    fn lines_of_one_media_line_are_written_once() {
+        assert_eq!(sent(&[0]), [true], "a part of it is read, modified and written");
+        assert_eq!(sent(&[0, 1, 2, 3]), [false], "a whole one is written");
+        assert_eq!(sent(&[0, 0, 0, 0]), [true]);
+        assert_eq!(sent(&[0, 4, 8]), [true; 3]);
+        assert_eq!(sent(&[0, 4, 0, 8, 0]), [true; 3], "4 leaves, 0 was used after it");
+    }
+
+    #[test]
+    fn what_was_read_needs_no_reading_before_it_is_written() {
+        let mut media = Media::new(Profile { modules: 1, ..Profile::OPTANE });
+        assert!(media.read(0) && !media.read(1), "the whole media line is read");
+        media.write(2, BY);
+        assert!(!media.read(0) && !media.read(3));
+        media.write(4, BY);
+        assert!(!media.read(4) && media.read(5) && !media.read(6));
+        media.drain(|write| assert!(!write.read_first));
+    }
+
+    #[test]
+    fn without_buffers_every_line_goes_through() {
+        let mut media = Media::new(Profile::NVDIMM);
+        for _ in 0..2 {
+            assert_eq!(media.write(3, BY), Some(MediaWrite { by: BY, read_first: false }));
+            assert!(media.read(3));
+        }
+    }
+}
