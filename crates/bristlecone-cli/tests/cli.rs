@@ -311,6 +311,38 @@ fn what_is_no_pool_is_told_apart() {
 }
 
 #[test]
+fn a_damaged_pool_is_saved_into_a_new_one() {
+    let bench = Bench::new();
+    bench.run("create @p --tree t --key u64 --value str").ok();
+    let input: String = (0..2000).map(|key| format!("{key}\tvalue of {key}\n")).collect();
+    bench.run_on("load @p t -", input.as_bytes(), &[]).ok();
+    assert_eq!(bench.run("check @p --repair @whole --json").json()["kept"], 2000);
+    assert_eq!(bench.run("dump @whole t").ok(), bench.run("dump @p t").ok());
+    bench.run("check @p --repair @whole").refused(2, "exists already");
+    bench.run("check @p t --repair @q").refused(2, "--help");
+    bench.run("check @absent --repair @q").refused(4, "create it first");
+    let mut bytes = std::fs::read(bench.path("p")).unwrap();
+    let broken = bytes.windows(13).position(|window| window == b"value of 1234").unwrap();
+    bytes[broken] = b'V';
+    bench.file("p", &bytes);
+    assert_eq!(bench.run("check @p").code, 1);
+    let saved = bench.run("check @p --repair @q");
+    assert_eq!((saved.code, saved.stderr.as_str()), (1, ""), "{saved:?}");
+    assert!(saved.stdout.contains("t: 1,999 entries saved, 1 lost"), "{saved:?}");
+    bench.run("get @q t 1234").refused(4, "no value");
+    assert!(bench.run("check @q").ok().contains("everything is as it must be"));
+    // The directory entry: the tree is lost, and nothing else is to be had.
+    bytes[8192 + 100] ^= 1;
+    bench.file("p", &bytes);
+    bench.run("check @p").refused(5, "check --repair");
+    let saved: Value = serde_json::from_str(&bench.run("check @p --repair @r --json").stdout).unwrap();
+    assert_eq!((&saved["ok"], &saved["kept"]), (&json!(false), &json!(0)));
+    bench.file("text", "x".repeat(100_000));
+    bench.run("check @text --repair @s").refused(5, "not a Bristlecone pool");
+    assert!(!bench.path("s").exists());
+}
+
+#[test]
 fn a_place_that_cannot_hold_a_pool_is_told() {
     let bench = Bench::new();
     bench.run("create /sys/bristlecone.pool").refused(1, "/sys/bristlecone.pool");

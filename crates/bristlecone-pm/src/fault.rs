@@ -5,13 +5,20 @@ use std::cell::Cell;
 use rustix::io::{Errno, Result};
 
 thread_local! {
-    static REFUSE: Cell<Option<(usize, Errno)>> = const { Cell::new(None) };
+    /// Calls to let through, calls to refuse after them, and how.
+    static REFUSE: Cell<Option<(usize, usize, Errno)>> = const { Cell::new(None) };
 }
 
 /// Lets `after` further system calls of this thread through and refuses the next one.
 #[cfg(test)]
 pub(crate) fn refuse(after: usize, with: Errno) {
-    REFUSE.set(Some((after, with)));
+    refuse_many(after, 1, with);
+}
+
+/// Lets `after` further system calls of this thread through and refuses the next `times`.
+#[cfg(test)]
+pub(crate) fn refuse_many(after: usize, times: usize, with: Errno) {
+    REFUSE.set(Some((after, times, with)));
 }
 
 /// Whether a call that was to be refused has not come yet.
@@ -24,12 +31,12 @@ pub(crate) fn cease() -> bool {
 pub(crate) fn check(_call: &'static str) -> Result<()> {
     match REFUSE.get() {
         None => Ok(()),
-        Some((0, with)) => {
-            REFUSE.set(None);
+        Some((0, times, with)) => {
+            REFUSE.set((times > 1).then_some((0, times - 1, with)));
             Err(with)
         }
-        Some((after, with)) => {
-            REFUSE.set(Some((after - 1, with)));
+        Some((after, times, with)) => {
+            REFUSE.set(Some((after - 1, times, with)));
             Ok(())
         }
     }

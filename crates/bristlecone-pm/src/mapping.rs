@@ -132,6 +132,16 @@ impl Region {
         Ok(region)
     }
 
+    /// Puts zeros in the place of a page that the file does not give back.
+    pub(crate) fn blank(&self, page: u64) -> Result<()> {
+        assert!(!self.shared && page + 4096 <= self.len().next_multiple_of(4096), "a page of the region");
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        let (start, prot) = (self.base.wrapping_add(page as usize), ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: replaces a page of a private mapping, of which nobody holds a reference yet.
+        let blank = unsafe { rustix::mm::mmap_anonymous(start.cast(), 4096, prot, flags) };
+        blank.map(drop).map_err(|error| Error::io("mapping the pool", error))
+    }
+
     /// Where the bytes begin in this process.
     pub fn base(&self) -> *mut u8 {
         self.base

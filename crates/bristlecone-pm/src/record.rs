@@ -155,13 +155,15 @@ impl<M: Medium> Records<M> {
     /// The class of the record at an offset, its header believed only if it fits its chunk.
     fn class_at(&self, offset: u64) -> Result<usize> {
         let broken = || Error::corrupted("a reference to no record", format!("{:?} {offset:#x}", self.kind));
-        let info = self.pool.chunk_counts().1 * self.pool.chunk_bytes();
-        let first = self.pool.chunk_offset(0);
-        if !offset.is_multiple_of(8) || offset < first || offset >= first + info {
+        let (first, chunk_bytes) = (self.pool.chunk_offset(0), self.pool.chunk_bytes());
+        let end = first + self.pool.chunk_counts().1 * chunk_bytes;
+        if !offset.is_multiple_of(8) || !(first..end).contains(&offset) {
             return Err(broken());
         }
         let len = self.pool.words(offset, 1)[0].load(self.pool.medium()) as u32 as usize;
-        if len > VALUE_BYTES_MAX || self.heaps[class_of(len)].get().is_none() {
+        // No record reaches beyond its chunk, nor then beyond the pool.
+        let within = (offset - first) % chunk_bytes + (HEADER_BYTES + len) as u64 <= chunk_bytes;
+        if len > VALUE_BYTES_MAX || !within || self.heaps[class_of(len)].get().is_none() {
             return Err(broken());
         }
         Ok(class_of(len))
@@ -195,6 +197,11 @@ impl<M: Medium> Records<M> {
             .map(Heap::stats)
             .fold((0, 0), |sum, stats| (sum.0 + stats.live_slots, sum.1 + stats.chunks * stats.chunk_bytes))
     }
+}
+
+/// Whether records stand in slots of this size.
+pub(crate) fn is_record_class(slot_bytes: u32) -> bool {
+    CLASSES.contains(&slot_bytes)
 }
 
 /// The smallest class that holds a record of `len` bytes.

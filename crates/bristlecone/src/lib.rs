@@ -25,6 +25,7 @@
 mod iter;
 mod key;
 mod pool;
+mod salvage;
 #[doc(hidden)]
 pub mod shared;
 mod tree;
@@ -38,6 +39,7 @@ pub use bristlecone_pm::{
 pub use iter::Range;
 pub use key::{Element, Key};
 pub use pool::{Pool, PoolOptions, TreeOptions};
+pub use salvage::{Salvage, SalvagedTree};
 pub use tree::Tree;
 pub use trees::{Design, TreeStats};
 pub use value::Value;

@@ -79,6 +79,10 @@ impl PoolOptions {
         self.open_on(path.as_ref(), |domain| Delayed::new(domain, per_line))
     }
 
+    pub(crate) fn asked_bytes(&self) -> Option<u64> {
+        self.max_bytes
+    }
+
     fn open_on<M: Medium>(&self, path: &Path, medium: impl FnOnce(Domain) -> M) -> Result<Pool<M>> {
         if self.read_only && (self.create || self.create_new) {
             return Err(Error::invalid("a pool cannot be created read-only: leave one of both out"));

@@ -29,7 +29,7 @@ pub(super) struct FreeChunks {
 }
 
 impl<M: Medium> PoolFile<M> {
-    fn descriptor(&self, id: u32) -> &Word {
+    pub(super) fn descriptor(&self, id: u32) -> &Word {
         self.at(self.geometry.descriptors_offset() + u64::from(id) * 8)
     }
 
@@ -143,11 +143,15 @@ impl<M: Medium> PoolFile<M> {
         (chunks.free.len() as u64, chunks.begun.into(), self.geometry.chunks_max)
     }
 
+    /// Chunks that lie within the file.
+    pub(super) fn chunks_present(&self) -> u32 {
+        let bytes = self.region.len().saturating_sub(self.geometry.header_bytes());
+        (bytes / self.geometry.chunk_bytes).min(self.geometry.chunks_max) as u32
+    }
+
     /// Validates every descriptor after opening and finds what is free.
     pub(super) fn recover_chunks(&self) -> Result<()> {
-        let present = (self.region.len().saturating_sub(self.geometry.header_bytes())
-            / self.geometry.chunk_bytes)
-            .min(self.geometry.chunks_max) as u32;
+        let present = self.chunks_present();
         let mut free = Vec::new();
         for id in 0..self.geometry.chunks_max as u32 {
             let word = self.descriptor(id).load(self.medium());

@@ -36,7 +36,7 @@ pub struct TreeEntry {
 }
 
 impl<M: Medium> PoolFile<M> {
-    fn entry(&self, id: TreeId) -> &Entry {
+    pub(super) fn entry(&self, id: TreeId) -> &Entry {
         self.at(DIRECTORY_OFFSET + u64::from(id.0) * ENTRY_BYTES)
     }
 
@@ -101,7 +101,7 @@ impl<M: Medium> PoolFile<M> {
         let Durable { .. } = medium.persist(&entry.state, "pool create_tree.2");
     }
 
-    fn read_entry(&self, id: TreeId) -> Result<TreeSpec> {
+    pub(super) fn read_entry(&self, id: TreeId) -> Result<TreeSpec> {
         let (entry, medium) = (self.entry(id), self.medium());
         let broken = |what: &str| Error::corrupted(what, format!("directory entry {}", id.0));
         let design = entry.design.load(medium);

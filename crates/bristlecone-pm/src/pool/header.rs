@@ -10,18 +10,23 @@ use super::layout::{MAGIC, SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS};
 use super::superblock::Contents;
 use crate::{Error, Result, fault};
 
+/// Reads the superblock of a file.
+pub(super) fn superblock(file: &File, path: &Path, access: Access) -> Result<Contents> {
+    let mut bytes = vec![0; 2 * SUPERBLOCK_STRIDE as usize];
+    read(file, path, &mut bytes, 0)?;
+    let copies = [0, SUPERBLOCK_STRIDE as usize].map(|start| words(&bytes[start..]));
+    match Contents::of(copies, access) {
+        Err(_) if copies.iter().all(|copy| copy[0] != MAGIC) => {
+            Err(Error::NotAPool { path: path.to_owned() })
+        }
+        contents => contents,
+    }
+}
+
 /// Reads the header of a file of `len` bytes: the superblock's contents, and everything else to
 /// see that it can be read.
 pub(super) fn probe(file: &File, path: &Path, len: u64, access: Access) -> Result<Contents> {
-    let mut superblocks = vec![0; 2 * SUPERBLOCK_STRIDE as usize];
-    read(file, path, &mut superblocks, 0)?;
-    let copies = [0, SUPERBLOCK_STRIDE as usize].map(|start| words(&superblocks[start..]));
-    let contents = match Contents::of(copies, access) {
-        Err(_) if copies.iter().all(|copy| copy[0] != MAGIC) => {
-            return Err(Error::NotAPool { path: path.to_owned() });
-        }
-        contents => contents?,
-    };
+    let contents = superblock(file, path, access)?;
     if len < contents.geometry.header_bytes() {
         let what = "the file ends within its header: truncated";
         return Err(Error::corrupted(what, path.display().to_string()));
@@ -38,8 +43,12 @@ pub(super) fn probe(file: &File, path: &Path, len: u64, access: Access) -> Resul
 
 fn read(file: &File, path: &Path, buffer: &mut [u8], offset: u64) -> Result<()> {
     let doing = || format!("reading the header of {} at byte {offset:#x}", path.display());
-    let allowed = fault::check("pread").map_err(std::io::Error::from);
-    allowed.and_then(|()| file.read_exact_at(buffer, offset)).map_err(|error| Error::io(doing(), error))
+    allowed().and_then(|()| file.read_exact_at(buffer, offset)).map_err(|error| Error::io(doing(), error))
+}
+
+/// Asked before each read of the file.
+pub(super) fn allowed() -> std::io::Result<()> {
+    fault::check("pread").map_err(std::io::Error::from)
 }
 
 fn words(bytes: &[u8]) -> [u64; SUPERBLOCK_WORDS] {

@@ -4,6 +4,7 @@ mod chunks;
 mod directory;
 mod header;
 mod layout;
+mod salvage;
 mod superblock;
 
 use std::fs::{File, OpenOptions as FileOptions};
@@ -221,7 +222,8 @@ impl<M: Medium> PoolFile<M> {
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
         let access = Access::Write;
-        let (file, len, contents) = Self::begin(path, access)?;
+        let (file, len) = Self::begin(path, access)?;
+        let contents = header::probe(&file, path, len, access)?;
         let max_bytes = contents.geometry.max_bytes();
         let region = Region::file(file, path, len.min(max_bytes), max_bytes)?;
         let detected = detect(&region);
@@ -234,15 +236,16 @@ impl<M: Medium> PoolFile<M> {
     /// the same time, a writer may not.
     pub fn open_read_only(path: &Path, make_medium: impl FnOnce(Domain) -> M) -> Result<Arc<Self>> {
         let access = Access::Read;
-        let (file, len, contents) = Self::begin(path, access)?;
+        let (file, len) = Self::begin(path, access)?;
+        let contents = header::probe(&file, path, len, access)?;
         let max_bytes = contents.geometry.max_bytes();
         let region = Region::private(file, path, len.min(max_bytes), max_bytes)?;
         let detected = detect(&region);
         Self::open_on(region, contents.domain, detected, make_medium(Domain::Process), Some(path), access)
     }
 
-    /// Opens and locks the file, and reads its header: (file, its length, superblock).
-    fn begin(path: &Path, access: Access) -> Result<(File, u64, Contents)> {
+    /// Opens and locks the file, which may be a pool: it, and its length.
+    fn begin(path: &Path, access: Access) -> Result<(File, u64)> {
         let options = FileOptions::new().read(true).write(access == Access::Write).clone();
         let file = options.open(path).map_err(|error| open_error(path, error))?;
         let not_a_pool = || Error::NotAPool { path: path.to_owned() };
@@ -256,8 +259,7 @@ impl<M: Medium> PoolFile<M> {
         if len < DIRECTORY_OFFSET {
             return Err(not_a_pool());
         }
-        let contents = header::probe(&file, path, len, access)?;
-        Ok((file, len, contents))
+        Ok((file, len))
     }
 
     /// Opens a pool in anonymous memory, exactly as [`open`](Self::open) opens a file.

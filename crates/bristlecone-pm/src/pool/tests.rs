@@ -225,3 +225,23 @@ fn a_pool_is_free_once_it_is_closed_whoever_inherited_the_file() {
     scratch.open().unwrap();
     drop(inherited);
 }
+
+#[test]
+fn pages_that_cannot_be_read_are_told_and_passed_over() {
+    let scratch = Scratch::new("pages");
+    let pool = scratch.create();
+    let tree = pool.create_tree(&spec("a")).unwrap();
+    let chunk = pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, true).unwrap();
+    pool.at::<Word>(chunk.offset + 8192).store(pool.medium(), 77);
+    pool.at::<Word>(chunk.offset + 12288).store(pool.medium(), 88);
+    pool.close().unwrap();
+    drop(pool);
+    // Of the system calls, the fourth reads the chunk, and if that fails its pages one by one.
+    fault::refuse_many(3, 4, rustix::io::Errno::IO);
+    let (pool, findings) = PoolFile::open_damaged(&scratch.0, Native::new).unwrap();
+    assert!(!fault::cease());
+    let pages: Vec<_> = (0..3).map(|page| format!("byte {:#x}", chunk.offset + page * 4096)).collect();
+    assert_eq!(findings.iter().map(|finding| finding.location.clone()).collect::<Vec<_>>(), pages);
+    assert_eq!(pool.at::<Word>(chunk.offset + 8192).load(pool.medium()), 0);
+    assert_eq!(pool.at::<Word>(chunk.offset + 12288).load(pool.medium()), 88);
+}

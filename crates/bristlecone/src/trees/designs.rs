@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bristlecone_pm::{Error, Finding, Medium, PoolFile, Result, TreeEntry, TreeSpec};
 
 use super::parameters::{PARAMS, Parameters};
-use super::{Batch, Index, TreeStats, WriteMode, sstree};
+use super::{Batch, Index, Rescue, TreeStats, WriteMode, sstree};
 use crate::shared::form::{KeyForm, ValueForm};
 
 macro_rules! designs {
@@ -57,6 +57,20 @@ macro_rules! designs {
                     $(Design::$design => {
                         let options = $module::$options::from_words(entry.spec.params)?;
                         Ok(Self::$design($module::$tree::open(pool, entry, options, threads)?))
+                    })+
+                }
+            }
+
+            /// Hands over what can be read of the tree of an entry.
+            pub fn salvage(
+                pool: &Arc<PoolFile<M>>,
+                entry: &TreeEntry,
+                rescue: &mut Rescue<'_, K, V>,
+            ) -> Result<()> {
+                match Design::of(&entry.spec)? {
+                    $(Design::$design => {
+                        let options = $module::$options::from_words(entry.spec.params)?;
+                        $module::$tree::<K, V, M>::salvage(pool, entry, options, rescue)
                     })+
                 }
             }

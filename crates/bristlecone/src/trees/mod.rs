@@ -2,6 +2,7 @@
 
 mod designs;
 mod parameters;
+mod rescue;
 pub mod sstree;
 
 use std::ops::Bound;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use bristlecone_pm::{Finding, Medium, PoolFile, Result, TreeEntry};
 
 pub use self::designs::{AnyTree, Design};
+pub use self::rescue::Rescue;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Cursor;
 
@@ -26,6 +28,25 @@ pub trait Index<K: KeyForm, V: ValueForm, M: Medium>: Send + Sync + Sized {
         options: Self::Options,
         threads: usize,
     ) -> Result<Self>;
+
+    /// Hands over every item that can still be read, whatever is damaged. The pool is a private
+    /// copy. A design that can do no better opens the tree, which is all or nothing.
+    fn salvage(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: Self::Options,
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Result<()> {
+        let tree = Self::open(pool, entry, options, 1)?;
+        rescue.findings.extend(tree.check());
+        let mut batch = Batch::default();
+        while tree.scan_forward((Bound::Unbounded, Bound::Unbounded), &mut batch) {
+            for (key, value) in batch.entries.drain(..).rev() {
+                rescue.keep(K::borrow(&key), V::borrow(&value))?;
+            }
+        }
+        Ok(())
+    }
 
     /// Looks a key up and shows its value.
     fn get<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R>;

@@ -96,6 +96,7 @@ mod layout;
 mod leaf;
 mod read;
 mod recover;
+mod salvage;
 mod scan;
 mod split;
 mod write;
@@ -108,8 +109,9 @@ use bristlecone_pm::{Finding, Heap, Medium, PoolFile, Records, Result, SlotKind,
 
 use self::layout::Shape;
 use self::leaf::Leaves;
+use self::salvage::Wreck;
 use super::parameters::{Parameters, broken_rule};
-use super::{Batch, Index, TreeStats, WriteMode};
+use super::{Batch, Index, Rescue, TreeStats, WriteMode};
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
@@ -172,6 +174,12 @@ impl Parameters for SsTreeOptions {
     }
 }
 
+impl SsTreeOptions {
+    fn shape(self) -> Shape {
+        Shape::new(self.subnode_bytes as usize, self.max_subnodes as usize, self.delegate_fingerprints == 0)
+    }
+}
+
 /// The tree. See the module's story.
 pub struct SsTree<K: KeyForm, V: ValueForm, M: Medium> {
     pool: Arc<PoolFile<M>>,
@@ -195,11 +203,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for SsTree<K, V, M> {
         options: SsTreeOptions,
         threads: usize,
     ) -> Result<Self> {
-        let shape = Shape::new(
-            options.subnode_bytes as usize,
-            options.max_subnodes as usize,
-            options.delegate_fingerprints == 0,
-        );
+        let shape = options.shape();
         let inner_bytes = options.inner_bytes as usize;
         let subnode_bytes = options.subnode_bytes as u32;
         let mut tree = Self {
@@ -231,6 +235,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for SsTree<K, V, M> {
             Inner::build(inner_bytes, fences)
         };
         Ok(tree)
+    }
+
+    fn salvage(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: SsTreeOptions,
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Result<()> {
+        Wreck::new(pool, entry, options.shape())?.save(rescue)
     }
 
     #[inline(always)]

@@ -21,8 +21,8 @@ pub(super) struct Survivor<K: KeyForm> {
 }
 
 /// Every subnode slot of the tree, and which of them a `next` names.
-struct Census {
-    ranges: Vec<ChunkRange>,
+pub(super) struct Census {
+    pub ranges: Vec<ChunkRange>,
     subnode_bytes: u64,
     named: Vec<Box<[AtomicU64]>>,
     occupied: AtomicUsize,
@@ -30,7 +30,7 @@ struct Census {
 }
 
 impl Census {
-    fn new(mut ranges: Vec<ChunkRange>, shape: Shape) -> Self {
+    pub fn new(mut ranges: Vec<ChunkRange>, shape: Shape) -> Self {
         ranges.sort_unstable_by_key(|range| range.offset);
         let words = |range: &ChunkRange| (0..range.slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         let named = ranges.iter().map(words).collect();
@@ -38,14 +38,14 @@ impl Census {
         Self { ranges, subnode_bytes, named, occupied: AtomicUsize::new(0), reached: AtomicUsize::new(0) }
     }
 
-    fn offsets(&self, chunk: usize) -> impl Iterator<Item = u64> + use<> {
+    pub fn offsets(&self, chunk: usize) -> impl Iterator<Item = u64> + use<> {
         let ChunkRange { offset, slots, .. } = self.ranges[chunk];
         let subnode_bytes = self.subnode_bytes;
         (0..slots as u64).map(move |slot| offset + slot * subnode_bytes)
     }
 
     /// The word and the bit of the subnode at `offset`, if one can stand there.
-    fn bit(&self, offset: u64) -> Option<(&AtomicU64, u64)> {
+    pub fn bit(&self, offset: u64) -> Option<(&AtomicU64, u64)> {
         let chunk = self.ranges.partition_point(|range| range.offset <= offset).checked_sub(1)?;
         let within = offset - self.ranges[chunk].offset;
         let slot = (within / self.subnode_bytes) as usize;
@@ -53,7 +53,7 @@ impl Census {
         fits.then(|| (&self.named[chunk][slot / 64], 1 << (slot % 64)))
     }
 
-    fn name(&self, offset: u64, by: u64) -> Result<()> {
+    pub fn name(&self, offset: u64, by: u64) -> Result<()> {
         let (word, bit) = self.bit(offset).ok_or_else(|| {
             Error::corrupted(format!("next {offset:#x} is no subnode"), format!("subnode {by:#x}"))
         })?;
@@ -64,7 +64,7 @@ impl Census {
         Ok(())
     }
 
-    fn is_named(&self, offset: u64) -> bool {
+    pub fn is_named(&self, offset: u64) -> bool {
         self.bit(offset).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
     }
 

@@ -1,0 +1,107 @@
+//! Saving what can be read of a damaged pool into a new one.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bristlecone_pm::{Finding, Native, PoolFile, Result, TreeEntry};
+
+use crate::shared::form::{Inline, KeyForm, OutOfLine, ValueForm};
+use crate::trees::{AnyTree, Rescue};
+use crate::{Pool, PoolOptions};
+
+/// What was saved of a pool, and what was not.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Salvage {
+    /// The trees of the new pool.
+    pub trees: Vec<SalvagedTree>,
+    /// What is wrong with the old pool beside its trees. A tree whose directory entry cannot be
+    /// read is told here.
+    pub findings: Vec<Finding>,
+}
+
+/// What was saved of a tree.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SalvagedTree {
+    /// Its name.
+    pub name: String,
+    /// Items that are in the new pool.
+    pub kept: u64,
+    /// Items that were there and cannot be read, at most. What stood in chunks that are lost is not
+    /// counted, since nothing tells how much it was.
+    pub lost: u64,
+    /// What is wrong with it.
+    pub findings: Vec<Finding>,
+}
+
+impl Salvage {
+    /// Whether the old pool was without fault, and so the new one has everything.
+    pub fn is_whole(&self) -> bool {
+        self.findings.is_empty() && self.trees.iter().all(|tree| tree.lost == 0 && tree.findings.is_empty())
+    }
+
+    /// Items kept, and items known to be lost.
+    pub fn items(&self) -> (u64, u64) {
+        self.trees.iter().fold((0, 0), |sum, tree| (sum.0 + tree.kept, sum.1 + tree.lost))
+    }
+}
+
+impl PoolOptions {
+    /// Saves what can be read of the pool at `from` into a new pool at `to`, with trees of the
+    /// same names, designs and types. `from` is not changed. The new pool takes its domain from
+    /// these options, and its maximum unless the old one's is larger.
+    ///
+    /// Items are kept if their records' checksums are right and their keys lie where their leaf
+    /// does. Keys and values of one word have no checksum, nor have leaves: a value that was damaged
+    /// is kept as it is, and an item whose mark of being there was flipped may be missing, or come
+    /// back after it was removed, without anybody being told.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open), of either pool. Damage is not an error, unless nothing at all can
+    /// be read. After an error there is no new pool.
+    pub fn salvage(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvage> {
+        let (old, findings) = PoolFile::open_damaged(from.as_ref(), Native::new)?;
+        let max_bytes = old.info().max_bytes.max(self.asked_bytes().unwrap_or(0));
+        let pool = self.clone().max_bytes(max_bytes).read_only(false).create_new(true).open(&to)?;
+        let trees = old.trees()?.iter().map(|entry| save_tree(&old, entry, &pool)).collect::<Result<_>>();
+        let saved = trees.and_then(|trees| pool.close().map(|()| trees));
+        if saved.is_err() {
+            // Half of what can be saved would pass for all of it.
+            let _ = std::fs::remove_file(to);
+        }
+        Ok(Salvage { trees: saved?, findings })
+    }
+}
+
+fn save_tree(old: &Arc<PoolFile<Native>>, entry: &TreeEntry, pool: &Pool) -> Result<SalvagedTree> {
+    // What a tree stores depends on the form of its types only.
+    let inline = |kind: &str| matches!(kind, "u64" | "u32" | "i64");
+    match (inline(&entry.spec.key_kind), inline(&entry.spec.value_kind)) {
+        (true, true) => save::<Inline, Inline>(old, entry, pool),
+        (true, false) => save::<Inline, OutOfLine>(old, entry, pool),
+        (false, true) => save::<OutOfLine, Inline>(old, entry, pool),
+        (false, false) => save::<OutOfLine, OutOfLine>(old, entry, pool),
+    }
+}
+
+fn save<K: KeyForm, V: ValueForm>(
+    old: &Arc<PoolFile<Native>>,
+    entry: &TreeEntry,
+    pool: &Pool,
+) -> Result<SalvagedTree> {
+    let file = &pool.0.file;
+    let created = file.create_tree(&entry.spec)?;
+    let to = AnyTree::<K, V, Native>::open(file, &created, 1)?;
+    let mut rescue = Rescue::new(&to);
+    match AnyTree::<K, V, Native>::salvage(old, entry, &mut rescue) {
+        Ok(()) => {}
+        Err(error @ bristlecone_pm::Error::Corrupted { .. }) => {
+            rescue.find("tree".to_owned(), format!("{error}"));
+        }
+        Err(error) => return Err(error),
+    }
+    let Rescue { kept, lost, findings, .. } = rescue;
+    Ok(SalvagedTree { name: entry.spec.name.clone(), kept, lost, findings })
+}

@@ -1,0 +1,270 @@
+//! Damaged pools: what can be read is saved into a new one, what cannot is counted.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use bristlecone::{Error, Pool, Salvage};
+use common::{Noise, Scratch};
+
+const KEYS: u64 = 5000;
+const CHUNKS: usize = 2 << 20;
+
+fn key(i: u64) -> u64 {
+    i.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn text(i: u64) -> (String, Vec<u8>) {
+    (format!("key {i:05}"), vec![i as u8; i as usize % 60])
+}
+
+/// A pool with two trees, and its bytes.
+fn healthy(scratch: &Scratch) -> Vec<u8> {
+    let pool = scratch.options().max_bytes(64 << 20).open(&scratch.0).unwrap();
+    let words = pool.tree::<u64, u64>("words").unwrap();
+    let texts = pool.tree::<(&str, u64), &[u8]>("texts").unwrap();
+    for i in 0..KEYS {
+        words.insert(key(i), i).unwrap();
+        let (name, value) = text(i);
+        texts.insert((&name, i), &value).unwrap();
+    }
+    for i in (0..KEYS).step_by(5) {
+        words.remove(key(i)).unwrap();
+        texts.remove((&text(i).0, i)).unwrap();
+    }
+    assert_eq!((words.check(), texts.check()), (vec![], vec![]));
+    drop((words, texts));
+    pool.close().unwrap();
+    std::fs::read(&scratch.0).unwrap()
+}
+
+/// What became of the trees of words and of texts.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Saved {
+    words: u64,
+    texts: u64,
+    /// Items that were removed before the damage, and are there again.
+    back: u64,
+    /// Items that never were.
+    strange: u64,
+}
+
+const ALL: Saved = Saved { words: KEYS / 5 * 4, texts: KEYS / 5 * 4, back: 0, strange: 0 };
+
+fn salvage(bytes: &[u8]) -> (Salvage, Saved) {
+    let (from, to) = (Scratch::new(), Scratch::new());
+    std::fs::write(&from.0, bytes).unwrap();
+    let salvage = Pool::options().salvage(&from.0, &to.0).unwrap();
+    assert!(std::fs::read(&from.0).unwrap() == bytes, "the damaged pool was changed");
+    let pool = to.options().create(false).open(&to.0).unwrap();
+    assert!(pool.info().was_clean);
+    let mut saved = Saved::default();
+    for tree in &salvage.trees {
+        if tree.name == "words" {
+            let tree = pool.tree_options("words").open::<u64, u64>().unwrap();
+            assert_eq!(tree.check(), []);
+            for (found, i) in tree.iter() {
+                match i % 5 {
+                    _ if i >= KEYS || found != key(i) => saved.strange += 1,
+                    0 => saved.back += 1,
+                    _ => saved.words += 1,
+                }
+            }
+        } else {
+            let tree = pool.tree_options("texts").open::<(&str, u64), &[u8]>().unwrap();
+            assert_eq!(tree.check(), []);
+            // Checksums keep out what never was.
+            for ((name, i), value) in tree.iter() {
+                assert_eq!((name, value), text(i));
+                *if i % 5 == 0 { &mut saved.back } else { &mut saved.texts } += 1;
+            }
+        }
+    }
+    assert_eq!(salvage.items().0, saved.words + saved.texts + saved.back + saved.strange);
+    (salvage, saved)
+}
+
+#[test]
+fn a_pool_without_fault_is_copied() {
+    let (salvage, saved) = salvage(&healthy(&Scratch::new()));
+    assert!(salvage.is_whole(), "{salvage:?}");
+    assert_eq!(saved, ALL);
+}
+
+#[test]
+fn one_superblock_is_enough_and_none_is_survived() {
+    let whole = healthy(&Scratch::new());
+    for copies in [&[0][..], &[4096], &[0, 4096]] {
+        let mut bytes = whole.clone();
+        copies.iter().for_each(|&copy| bytes[copy + 56] ^= 0x40);
+        let (salvage, saved) = salvage(&bytes);
+        assert_eq!(saved, ALL);
+        assert_eq!(salvage.is_whole(), copies.len() == 1, "{salvage:?}");
+    }
+    let mut bytes = whole.clone();
+    bytes[..8192].fill(0);
+    assert_eq!(salvage(&bytes).1, ALL);
+}
+
+/// Where the words of the pool are that hold this one.
+fn places(bytes: &[u8], word: u64) -> Vec<usize> {
+    let range = (CHUNKS..bytes.len()).step_by(8);
+    range.filter(|&at| bytes[at..at + 8] == word.to_le_bytes()).collect()
+}
+
+#[test]
+fn a_broken_record_costs_its_item() {
+    let whole = healthy(&Scratch::new());
+    let mut noise = Noise(41);
+    for _ in 0..10 {
+        let mut bytes = whole.clone();
+        let mut broken = std::collections::BTreeSet::new();
+        for _ in 0..5 {
+            let i = noise.below(KEYS);
+            let name = text(i).0;
+            // In the middle of the key: the first copy may be left of a removed item.
+            for at in (CHUNKS..bytes.len() - 16).step_by(8) {
+                if bytes[at..].starts_with(name.as_bytes()) {
+                    bytes[at + 5] ^= 1 << noise.below(8);
+                    broken.insert(i);
+                }
+            }
+        }
+        let lost = broken.iter().filter(|&i| i % 5 != 0).count() as u64;
+        let (salvage, saved) = salvage(&bytes);
+        assert_eq!(saved, Saved { texts: ALL.texts - lost, ..ALL }, "{salvage:?}");
+        let tree = salvage.trees.iter().find(|tree| tree.name == "texts").unwrap();
+        assert_eq!((tree.lost, tree.findings.len() as u64), (lost, lost));
+    }
+}
+
+#[test]
+fn a_key_out_of_its_leafs_range_is_not_believed() {
+    let whole = healthy(&Scratch::new());
+    let mut bytes = whole.clone();
+    let broken = places(&whole, key(77)).len();
+    for at in places(&whole, key(77)) {
+        bytes[at + 7] ^= 0x80;
+    }
+    assert!(broken > 0);
+    let (salvage, saved) = salvage(&bytes);
+    assert_eq!(saved, Saved { words: ALL.words - 1, ..ALL }, "{salvage:?}");
+    assert_eq!(salvage.items().1, 1, "{salvage:?}");
+}
+
+/// The subnodes of the tree of words: places of their `next`.
+fn subnodes(bytes: &[u8]) -> Vec<usize> {
+    let chunk = places(bytes, key(77))[0] / CHUNKS * CHUNKS;
+    let all = (chunk..chunk + CHUNKS).step_by(256);
+    all.filter(|&at| bytes[at..at + 8] != [0; 8]).collect()
+}
+
+#[test]
+fn a_broken_leaf_costs_little_more_than_itself() {
+    let whole = healthy(&Scratch::new());
+    let subnodes = subnodes(&whole);
+    let mut noise = Noise(43);
+    let mut sum = [0; 3];
+    for round in 0..60_u64 {
+        let mut bytes = whole.clone();
+        let at = subnodes[noise.below(subnodes.len() as u64) as usize];
+        match round % 6 {
+            0 => bytes[at] ^= 1 << noise.below(8),
+            1 => bytes[at..at + 8].copy_from_slice(&noise.next().to_le_bytes()),
+            2 => bytes[at + 8 + noise.below(8) as usize] ^= 1 << noise.below(8),
+            3 => bytes[at..at + 64].fill(0xff),
+            4 => bytes[at..at + 256].fill_with(|| noise.next() as u8),
+            _ => {
+                // Its chain leads to another leaf's subnode.
+                let other = subnodes[noise.below(subnodes.len() as u64) as usize] as u64;
+                bytes[at..at + 8].copy_from_slice(&other.to_le_bytes());
+            }
+        }
+        let (salvage, saved) = salvage(&bytes);
+        let lost = ALL.words - saved.words;
+        // A bit of a bitmap that went off looks like a removal, one word that went wrong like a word.
+        let told = !salvage.is_whole() || lost <= u64::from([2, 3].contains(&(round % 6)));
+        assert!(saved.texts == ALL.texts && lost <= 42 && told, "round {round}: {saved:?} {salvage:?}");
+        // Keys and values of one word have no checksum: noise may pass for an item.
+        let noise = [3, 4].contains(&(round % 6));
+        assert!(saved.back <= 14 && saved.strange <= if noise { 14 } else { 1 }, "round {round}: {saved:?}");
+        sum = [sum[0] + lost, sum[1] + saved.back, sum[2] + saved.strange];
+    }
+    println!("60 broken leaves: {} items lost, {} came back, {} are made up", sum[0], sum[1], sum[2]);
+}
+
+#[test]
+fn a_broken_directory_entry_costs_its_tree_only() {
+    let whole = healthy(&Scratch::new());
+    let entry = |i: usize| 8192 + 256 * i;
+    let mut bytes = whole.clone();
+    bytes[entry(0) + 90] ^= 1;
+    let (report, saved) = salvage(&bytes);
+    assert_eq!(saved, Saved { words: 0, ..ALL });
+    assert!(report.findings.iter().any(|finding| finding.location == "directory entry 0"), "{report:?}");
+    assert!(report.findings.iter().any(|finding| finding.location.starts_with("chunk")), "{report:?}");
+    for state in [0, 7, 0xff] {
+        let mut bytes = whole.clone();
+        bytes[entry(1)] = state;
+        let (report, saved) = salvage(&bytes);
+        assert_eq!(saved, ALL, "state {state}: {report:?}");
+        assert_eq!(report.findings.len(), 1);
+    }
+}
+
+#[test]
+fn a_lost_chunk_and_a_file_cut_short_leave_the_rest() {
+    let whole = healthy(&Scratch::new());
+    let mut bytes = whole.clone();
+    bytes[8192 + 256 * 256] ^= 0x70;
+    let (report, saved) = salvage(&bytes);
+    assert!(saved.words + saved.texts > 0 && !report.is_whole());
+    let mut seen = BTreeMap::new();
+    for chunks in 1..whole.len() / CHUNKS {
+        let (report, saved) = salvage(&whole[..chunks * CHUNKS + 5000]);
+        assert!(!report.is_whole());
+        seen.insert(chunks, saved.words + saved.texts);
+    }
+    assert!(seen.values().is_sorted() && *seen.values().max().unwrap() > KEYS / 2, "{seen:?}");
+}
+
+#[test]
+fn any_damage_is_survived() {
+    let whole = healthy(&Scratch::new());
+    let occupied: Vec<usize> =
+        (0..whole.len()).step_by(8).filter(|&at| whole[at..at + 8] != [0; 8]).collect();
+    let mut noise = Noise(47);
+    for round in 0..100 {
+        let mut bytes = whole.clone();
+        for _ in 0..=noise.below(20) {
+            let at = occupied[noise.below(occupied.len() as u64) as usize];
+            match round % 4 {
+                0 => bytes[at] ^= 1 << noise.below(8),
+                1 => bytes[at..at + 8].copy_from_slice(&noise.next().to_le_bytes()),
+                2 => bytes[at..at + 8].fill(0xff),
+                _ => bytes[at / 4096 * 4096..][..4096].fill_with(|| noise.next() as u8),
+            }
+        }
+        let (from, to) = (Scratch::new(), Scratch::new());
+        std::fs::write(&from.0, &bytes).unwrap();
+        match Pool::options().salvage(&from.0, &to.0) {
+            Ok(_) => drop(to.options().create(false).open(&to.0).unwrap()),
+            Err(Error::NotAPool { .. } | Error::Newer { .. }) => assert!(!to.0.exists()),
+            Err(error) => panic!("round {round}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_no_pool_or_in_use_is_refused() {
+    let (from, to) = (Scratch::new(), Scratch::new());
+    std::fs::write(&from.0, vec![b'x'; 1 << 20]).unwrap();
+    assert!(matches!(Pool::options().salvage(&from.0, &to.0), Err(Error::NotAPool { .. })));
+    std::fs::remove_file(&from.0).unwrap();
+    let pool = from.open();
+    assert!(matches!(Pool::options().salvage(&from.0, &to.0), Err(Error::InUse { .. })));
+    drop(pool);
+    std::fs::write(&to.0, b"mine").unwrap();
+    assert!(matches!(Pool::options().salvage(&from.0, &to.0), Err(Error::Exists { .. })));
+    assert_eq!(std::fs::read(&to.0).unwrap(), b"mine");
+}
