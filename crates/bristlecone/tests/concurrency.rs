@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use bristlecone::{Key, Tree, Value};
-use common::{Noise, Scratch};
+use common::{Noise, SHAPES, Scratch, Shape, defaults, small};
 
 const THREADS: u64 = 4;
 
@@ -16,7 +16,7 @@ const THREADS: u64 = 4;
 fn owners<K: Key, V: Value>(
     keys: u64,
     rounds: u64,
-    options: &[(&str, u64)],
+    shape: Shape,
     key: fn(u64) -> K::Owned,
     value: fn(u64) -> V::Owned,
     key_ref: for<'a> fn(&'a K::Owned) -> K::Ref<'a>,
@@ -27,12 +27,7 @@ fn owners<K: Key, V: Value>(
 {
     let scratch = Scratch::new();
     let pool = scratch.open();
-    let mut tree_options = pool.tree_options("t");
-    for &(name, value) in options {
-        tree_options = tree_options.option(name, value);
-    }
-    let tree: Tree<K, V> = tree_options.create().unwrap();
-    drop(tree_options);
+    let tree: Tree<K, V> = shape.tree(&pool, "t").create().unwrap();
     let work = |thread: u64| {
         let mut noise = Noise(thread + 1);
         let mut mine: BTreeMap<K::Owned, V::Owned> = BTreeMap::new();
@@ -78,9 +73,9 @@ fn owners<K: Key, V: Value>(
 
 #[test]
 fn owners_of_words() {
-    for options in [&[][..], &[("subnode_bytes", 128), ("max_subnodes", 2), ("inner_bytes", 256)]] {
-        owners::<u64, u64>(20_000, 150_000, options, |n| n, |n| n, |k| *k, |v| *v);
-        owners::<u64, u64>(200, 100_000, options, |n| n, |n| n, |k| *k, |v| *v);
+    for &shape in SHAPES {
+        owners::<u64, u64>(20_000, 80_000, shape, |n| n, |n| n, |k| *k, |v| *v);
+        owners::<u64, u64>(200, 50_000, shape, |n| n, |n| n, |k| *k, |v| *v);
     }
 }
 
@@ -88,19 +83,24 @@ fn owners_of_words() {
 fn owners_of_strings() {
     let key = |n: u64| format!("shared/prefix/{n:06}");
     let value = |n: u64| vec![n as u8; n as usize % 90];
-    let options = &[("subnode_bytes", 128), ("inner_bytes", 256)];
-    owners::<&str, &[u8]>(8000, 40_000, options, key, value, |k| k, |v| v);
+    for shape in defaults().chain(small()) {
+        owners::<&str, &[u8]>(8000, 30_000, shape, key, value, |k| k, |v| v);
+    }
 }
 
 /// A counter per key that only compare-and-swap moves: no step may be lost or seen twice, and no
 /// reader may see one go back.
 #[test]
 fn swaps_are_linearizable() {
+    defaults().chain(small()).for_each(swaps);
+}
+
+fn swaps(shape: Shape) {
     const KEYS: u64 = 64;
     const STEPS: u64 = 20_000;
     let scratch = Scratch::new();
     let pool = scratch.open();
-    let tree = pool.tree::<u64, u64>("t").unwrap();
+    let tree: Tree<u64, u64> = shape.tree(&pool, "t").create().unwrap();
     for key in 0..KEYS {
         tree.insert_new(key, 0).unwrap();
     }
@@ -141,10 +141,13 @@ fn swaps_are_linearizable() {
 /// Keys that are there throughout are in every scan, whatever comes and goes around them.
 #[test]
 fn scans_miss_nothing_that_stays() {
+    small().for_each(scans);
+}
+
+fn scans(shape: Shape) {
     let scratch = Scratch::new();
     let pool = scratch.open();
-    let tree = pool.tree_options("t").option("subnode_bytes", 128);
-    let tree = tree.option("inner_bytes", 256).create::<u64, u64>().unwrap();
+    let tree: Tree<u64, u64> = shape.tree(&pool, "t").create().unwrap();
     let stay = 2000;
     for i in 0..stay {
         tree.insert(i * 10, i).unwrap();

@@ -1,5 +1,7 @@
 //! Chunks: whom each belongs to, in one word apiece.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::PoolFile;
 use super::directory::TreeId;
 use super::layout::{Descriptor, SlotKind};
@@ -66,7 +68,7 @@ impl<M: Medium> PoolFile<M> {
         let id = self.take_chunk()?;
         let offset = self.chunk_offset(id);
         if let Err(error) = self.region.populate(offset, self.geometry.chunk_bytes) {
-            self.lock_chunks().free.push(id);
+            self.put_chunks(std::iter::once(id));
             return Err(error);
         }
         let (descriptor, medium) = (self.descriptor(id), self.medium());
@@ -89,6 +91,7 @@ impl<M: Medium> PoolFile<M> {
     fn take_chunk(&self) -> Result<u32> {
         let mut chunks = self.lock_chunks();
         if let Some(id) = chunks.free.pop() {
+            self.chunks_taken.fetch_add(1, Relaxed);
             return Ok(id);
         }
         if u64::from(chunks.begun) == self.geometry.chunks_max {
@@ -97,7 +100,14 @@ impl<M: Medium> PoolFile<M> {
         let id = chunks.begun;
         self.region.grow(self.chunk_offset(id) + self.geometry.chunk_bytes)?;
         chunks.begun += 1;
+        self.chunks_taken.fetch_add(1, Relaxed);
         Ok(id)
+    }
+
+    /// Takes back what `take_chunk` gave.
+    fn put_chunks(&self, ids: impl ExactSizeIterator<Item = u32>) {
+        self.chunks_taken.fetch_sub(ids.len() as u64, Relaxed);
+        self.lock_chunks().free.extend(ids);
     }
 
     /// Takes a chunk from its owner, durably, before anybody else can get it.
@@ -105,7 +115,7 @@ impl<M: Medium> PoolFile<M> {
         let (descriptor, medium) = (self.descriptor(id), self.medium());
         descriptor.store(medium, Descriptor::Free.encode());
         let Durable { .. } = medium.persist(descriptor, "pool chunk_free");
-        self.lock_chunks().free.push(id);
+        self.put_chunks(std::iter::once(id));
     }
 
     /// Makes room for `bytes` of chunks ahead of time, so that later growth costs no page faults.
@@ -133,8 +143,13 @@ impl<M: Medium> PoolFile<M> {
             let workers: Vec<_> = taken.chunks(share).map(|ids| scope.spawn(move || populate(ids))).collect();
             workers.into_iter().try_for_each(|worker| worker.join().unwrap_or(Ok(())))
         });
-        self.lock_chunks().free.extend(taken.into_iter().rev());
+        self.put_chunks(taken.into_iter().rev());
         result.and(populated)
+    }
+
+    /// Chunks that could still be handed out, if the file can grow. Asked often: takes no lock.
+    pub fn chunks_available(&self) -> u64 {
+        self.geometry.chunks_max.saturating_sub(self.chunks_taken.load(Relaxed))
     }
 
     /// Chunks (free, that the file holds by now, that it may come to hold).
@@ -172,6 +187,7 @@ impl<M: Medium> PoolFile<M> {
             }
         }
         free.reverse();
+        self.chunks_taken.store(u64::from(present) - free.len() as u64, Relaxed);
         *self.lock_chunks() = FreeChunks { free, begun: present };
         Ok(())
     }

@@ -52,6 +52,11 @@ impl<M: Medium> PoolFile<M> {
         Ok(self.trees()?.into_iter().find(|tree| tree.spec.name == name))
     }
 
+    /// The word of the directory that a design may keep its root in; zero in a tree just created.
+    pub fn anchor(&self, id: TreeId) -> &Word {
+        &self.entry(id).root
+    }
+
     /// Creates a tree. `Ok`: it exists and survives. `Err`, or a crash before `Ok`: it exists
     /// wholly or not at all.
     pub fn create_tree(&self, spec: &TreeSpec) -> Result<TreeEntry> {

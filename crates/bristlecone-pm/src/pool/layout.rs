@@ -93,6 +93,10 @@ pub enum SlotKind {
     KeyRecord = 2,
     /// Values out of line.
     ValueRecord = 3,
+    /// Leaves of a CCL-BTree.
+    CclLeaf = 8,
+    /// Entries of a write-ahead log.
+    Log = 9,
 }
 
 /// What the bytes of a chunk are for, as writes are told apart in reports.
@@ -151,6 +155,8 @@ impl Descriptor {
                     1 => SlotKind::Subnode,
                     2 => SlotKind::KeyRecord,
                     3 => SlotKind::ValueRecord,
+                    8 => SlotKind::CclLeaf,
+                    9 => SlotKind::Log,
                     _ => return None,
                 };
                 let owner = (word >> 16 & 0xff_ffff) as u32;
@@ -220,7 +226,7 @@ mod tests {
         for descriptor in [Descriptor::Fresh, Descriptor::Free, owned] {
             assert_eq!(Descriptor::decode(descriptor.encode()), Some(descriptor));
         }
-        for bad in [3, 256, 1 | 1 << 40, 2, 2 | 9 << 8 | 1 << 40] {
+        for bad in [3, 256, 1 | 1 << 40, 2, 2 | 255 << 8 | 1 << 40] {
             assert_eq!(Descriptor::decode(bad), None, "{bad:#x}");
         }
     }

@@ -11,6 +11,7 @@ use std::fs::{File, OpenOptions as FileOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FlockOperation, flock};
@@ -106,6 +107,8 @@ pub struct PoolFile<M> {
     path: Option<PathBuf>,
     directory: Mutex<()>,
     chunks: Mutex<FreeChunks>,
+    /// Chunks that are neither free nor yet to come.
+    chunks_taken: AtomicU64,
 }
 
 impl<M: Medium> PoolFile<M> {
@@ -211,6 +214,7 @@ impl<M: Medium> PoolFile<M> {
             path: path.map(Path::to_owned),
             directory: Mutex::new(()),
             chunks: Mutex::default(),
+            chunks_taken: AtomicU64::new(0),
         })
     }
 

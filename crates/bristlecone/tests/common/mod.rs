@@ -4,7 +4,54 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bristlecone::{Pool, PoolOptions, Result};
+use bristlecone::{Design, Pool, PoolOptions, Result, TreeOptions};
+
+/// A design with options: small ones, so that every structure change comes often.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub design: Design,
+    pub options: &'static [(&'static str, u64)],
+}
+
+const fn shape(design: Design, options: &'static [(&'static str, u64)]) -> Shape {
+    Shape { design, options }
+}
+
+/// Shapes of every design; the first of a design is its default.
+pub const SHAPES: &[Shape] = &[
+    shape(Design::SsTree, &[]),
+    shape(Design::SsTree, &[("subnode_bytes", 128), ("max_subnodes", 1), ("inner_bytes", 256)]),
+    shape(Design::SsTree, &[("subnode_bytes", 128), ("max_subnodes", 2)]),
+    shape(Design::SsTree, &[("subnode_bytes", 128), ("max_subnodes", 4), ("inner_bytes", 256)]),
+    shape(Design::SsTree, &[("subnode_bytes", 192), ("max_subnodes", 3), ("move_items", 0)]),
+    shape(Design::SsTree, &[("max_subnodes", 4)]),
+    shape(Design::WoTree, &[]),
+    shape(Design::WoTree, &[("node_lines", 2)]),
+    shape(Design::WoTree, &[("node_lines", 4)]),
+    shape(Design::WoTree, &[("node_lines", 8)]),
+    shape(Design::WoTree, &[("node_lines", 32)]),
+];
+
+/// Every design with its default options.
+pub fn defaults() -> impl Iterator<Item = Shape> {
+    Design::ALL.iter().map(|&design| shape(design, &[]))
+}
+
+/// Every design with the smallest of its leaves.
+pub fn small() -> impl Iterator<Item = Shape> {
+    Design::ALL.iter().map(|&design| {
+        let found = SHAPES.iter().filter(|shape| shape.design == design).nth(1);
+        *found.expect("every design has a small shape")
+    })
+}
+
+impl Shape {
+    /// Begins to create or open a tree of this shape.
+    pub fn tree(&self, pool: &Pool, name: &str) -> TreeOptions {
+        let options = pool.tree_options(name).design(self.design);
+        self.options.iter().fold(options, |options, &(name, value)| options.option(name, value))
+    }
+}
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 

@@ -1,0 +1,366 @@
+//! A write-ahead log in chunks of the pool: each thread appends to a chunk of its own.
+//!
+//! ```text
+//! chunk   generation | spare         slot 0, 24 B
+//!         stamp, key, value          slot 1: the first entry
+//!         stamp, key, value          …
+//! stamp   bit 0 removed | bits 1-8 generation | bits 9-63 sequence
+//! ```
+//!
+//! **The word that commits** is the stamp. An entry counts while its stamp carries the generation
+//! of its chunk, and the entries of a chunk end with the first one that does not.
+//!
+//! # Append
+//! 1. Key and value. If they share the stamp's line, the line keeps the order of its stores;
+//!    otherwise they are flushed and fenced first. *The stamp is of an older generation, or zero:
+//!    the entry is not there. A torn entry looks the same.*
+//! 2. The stamp; flush, fence. *The entry is there, or it is not.*
+//!
+//! # Recycle (nothing needs the entries of some chunks any more)
+//! 1. A chunk whose generations are used up gets zeros for all its stamps; flush, fence. *Some
+//!    of its entries are gone, which nobody needed.*
+//! 2. The next generation is stored; flush, one fence for all chunks. *The chunk is empty, or
+//!    still full of entries that nobody needed.* Only now may the chunk be used again.
+//!
+//! What an entry means, and which of two for one key is newer, is the tree's business: sequences
+//! need an order only among entries that the tree compares.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crossbeam_utils::CachePadded;
+
+use crate::{
+    Durable, Flushed, LINE_BYTES, Medium, Persist, Persistent, PoolFile, Result, SlotKind, TreeId, Word,
+    thread_index,
+};
+
+/// Threads that append without sharing.
+const APPENDERS: usize = 64;
+/// Bytes of an entry, and of the header that stands in the place of the first one.
+pub const LOG_ENTRY_BYTES: usize = 24;
+/// Generations of a chunk: 1 to this. Zero is what a fresh chunk holds everywhere.
+const GENERATIONS: u64 = 255;
+const GENERATION_SHIFT: u32 = 1;
+const SEQUENCE_SHIFT: u32 = 9;
+
+/// An entry on the medium.
+#[repr(C)]
+struct Cell {
+    stamp: Word,
+    item: Item,
+}
+
+/// What an entry says.
+#[repr(C)]
+struct Item {
+    key: Word,
+    value: Word,
+}
+
+// SAFETY: repr(C), words only, no padding (sizes asserted below).
+unsafe impl Persistent for Cell {}
+
+const _: () = {
+    assert!(size_of::<Cell>() == LOG_ENTRY_BYTES);
+    // Chunks are initialized by the first word of each slot: that has to be the stamp.
+    assert!(std::mem::offset_of!(Cell, stamp) == 0);
+};
+
+/// An entry of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    /// Orders entries as their tree wants it: below 2^55.
+    pub sequence: u64,
+    /// Whether the key was removed.
+    pub removed: bool,
+    /// The key's word.
+    pub key: u64,
+    /// The value's word.
+    pub value: u64,
+}
+
+impl LogEntry {
+    fn stamp(&self, generation: u64) -> u64 {
+        u64::from(self.removed) | generation << GENERATION_SHIFT | self.sequence << SEQUENCE_SHIFT
+    }
+}
+
+/// A chunk of a log. Not to be copied: who holds it decides when it is recycled.
+#[derive(Debug)]
+pub struct LogChunk {
+    id: u32,
+    offset: u64,
+    generation: u64,
+}
+
+/// Where one thread appends.
+#[derive(Debug, Default)]
+struct Appender {
+    chunk: Option<LogChunk>,
+    /// Slot of the next entry.
+    next: usize,
+    epoch: u64,
+    began: bool,
+}
+
+#[derive(Debug, Default)]
+struct Chunks {
+    /// Chunks that take no more entries, since the last turn.
+    sealed: Vec<LogChunk>,
+    /// Chunks without entries.
+    free: Vec<LogChunk>,
+}
+
+/// The log of one tree. See the module.
+#[derive(Debug)]
+pub struct Log<M: Medium> {
+    pool: Arc<PoolFile<M>>,
+    owner: TreeId,
+    /// Slots of a chunk that are used, the header's included.
+    slots: usize,
+    /// One for each thread, and the last one for copies.
+    appenders: Box<[CachePadded<Mutex<Appender>>]>,
+    chunks: Mutex<Chunks>,
+    /// Chunks that are not free.
+    in_use: AtomicUsize,
+    /// Appenders that ever appended.
+    active: AtomicUsize,
+}
+
+/// Room for one entry, which nobody else gets.
+pub struct LogSpot<'a, M: Medium> {
+    log: &'a Log<M>,
+    appender: MutexGuard<'a, Appender>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<M: Medium> Log<M> {
+    /// Takes over the chunks of a tree's log. What stands in them is read with
+    /// [`entries`](Self::entries); chunks that are needed go back by [`seal`](Self::seal). A chunk
+    /// takes `entries_max` entries, or as many as it has room for.
+    pub fn open(pool: &Arc<PoolFile<M>>, owner: TreeId, entries_max: Option<usize>) -> (Self, Vec<LogChunk>) {
+        let room = pool.chunk_bytes() as usize / LOG_ENTRY_BYTES;
+        let slots = entries_max.map_or(room, |entries| (entries + 1).min(room));
+        let owned = pool.chunks_of(owner).into_iter().filter(|chunk| chunk.kind == SlotKind::Log);
+        let chunks: Vec<_> = owned
+            .map(|chunk| {
+                let generation = pool.at::<Word>(chunk.offset).load(pool.medium());
+                LogChunk { id: chunk.id, offset: chunk.offset, generation }
+            })
+            .collect();
+        let log = Self {
+            pool: Arc::clone(pool),
+            owner,
+            slots,
+            appenders: (0..=APPENDERS).map(|_| CachePadded::default()).collect(),
+            chunks: Mutex::default(),
+            in_use: AtomicUsize::new(chunks.len()),
+            active: AtomicUsize::new(0),
+        };
+        (log, chunks)
+    }
+
+    /// Keeps chunks that still hold entries which somebody needs, until the next turn.
+    pub fn seal(&self, chunks: Vec<LogChunk>) {
+        lock(&self.chunks).sealed.extend(chunks);
+    }
+
+    fn cell(&self, chunk: &LogChunk, slot: usize) -> &Cell {
+        self.pool.at(chunk.offset + (slot * LOG_ENTRY_BYTES) as u64)
+    }
+
+    /// Entries that a chunk has room for.
+    pub fn chunk_entries(&self) -> usize {
+        self.slots - 1
+    }
+
+    /// Threads that have a chunk of their own.
+    pub fn appenders(&self) -> usize {
+        self.active.load(Relaxed)
+    }
+
+    /// Chunks that take no more entries, since the last turn.
+    pub fn chunks_sealed(&self) -> usize {
+        lock(&self.chunks).sealed.len()
+    }
+
+    /// Chunks that hold entries, or are about to.
+    pub fn chunks_in_use(&self) -> usize {
+        self.in_use.load(Relaxed)
+    }
+
+    /// Chunks of the pool that the log owns.
+    pub fn chunks_owned(&self) -> usize {
+        self.chunks_in_use() + lock(&self.chunks).free.len()
+    }
+
+    /// Whether the log can go on without another chunk of the pool.
+    pub fn has_free(&self) -> bool {
+        !lock(&self.chunks).free.is_empty()
+    }
+
+    /// Gives back chunks without entries; how many: for those who want the space for something else.
+    pub fn release_free(&self) -> usize {
+        let free = std::mem::take(&mut lock(&self.chunks).free);
+        free.iter().for_each(|chunk| self.pool.chunk_free(chunk.id));
+        free.len()
+    }
+
+    /// The entries of a chunk, oldest first.
+    pub fn entries(&self, chunk: &LogChunk) -> impl Iterator<Item = LogEntry> {
+        let medium = self.pool.medium();
+        (1..self.slots).map_while(move |slot| {
+            let cell = self.cell(chunk, slot);
+            let stamp = cell.stamp.load(medium);
+            let current =
+                chunk.generation != 0 && stamp >> GENERATION_SHIFT & GENERATIONS == chunk.generation;
+            current.then(|| LogEntry {
+                sequence: stamp >> SEQUENCE_SHIFT,
+                removed: stamp & 1 != 0,
+                key: cell.item.key.load(medium),
+                value: cell.item.value.load(medium),
+            })
+        })
+    }
+
+    /// Room for an entry in this thread's chunk. `None`: there is none, and `may_grow` does not let
+    /// the log take another one, or the pool is full.
+    pub fn reserve(&self, may_grow: impl FnOnce() -> bool) -> Option<LogSpot<'_, M>> {
+        self.reserve_at(thread_index() % APPENDERS, may_grow)
+    }
+
+    /// The same for the one who copies entries. Its chunk is its own, so that nobody's entry stands
+    /// behind one that is not fenced yet.
+    pub fn reserve_copy(&self) -> Option<LogSpot<'_, M>> {
+        self.reserve_at(APPENDERS, || true)
+    }
+
+    fn reserve_at(&self, index: usize, may_grow: impl FnOnce() -> bool) -> Option<LogSpot<'_, M>> {
+        let mut appender = lock(&self.appenders[index]);
+        if appender.chunk.is_none() || appender.next == self.slots {
+            if !std::mem::replace(&mut appender.began, true) {
+                self.active.fetch_add(1, Relaxed);
+            }
+            if !may_grow() {
+                return None;
+            }
+            let fresh = self.take_chunk().ok()?;
+            self.in_use.fetch_add(1, Relaxed);
+            let full = appender.chunk.replace(fresh);
+            appender.next = 1;
+            lock(&self.chunks).sealed.extend(full);
+        }
+        Some(LogSpot { log: self, appender })
+    }
+
+    fn take_chunk(&self) -> Result<LogChunk> {
+        if let Some(chunk) = lock(&self.chunks).free.pop() {
+            return Ok(chunk);
+        }
+        let chunk = self.pool.chunk_alloc(self.owner, SlotKind::Log, LOG_ENTRY_BYTES as u32, true)?;
+        let fresh = LogChunk { id: chunk.id, offset: chunk.offset, generation: 1 };
+        // Before the first entry is acknowledged its chunk must say that it counts.
+        let generation = &self.cell(&fresh, 0).stamp;
+        generation.store(self.pool.medium(), fresh.generation);
+        let Durable { .. } = self.pool.medium().persist(generation, "log chunk");
+        Ok(fresh)
+    }
+
+    /// Turns to new chunks: every entry so far is in a chunk of those returned, every later one
+    /// will not be, and is told the new `epoch`.
+    pub fn turn(&self, epoch: u64) -> Vec<LogChunk> {
+        let mut old = std::mem::take(&mut lock(&self.chunks).sealed);
+        for appender in &self.appenders {
+            let mut appender = lock(appender);
+            appender.epoch = epoch;
+            old.extend(appender.chunk.take());
+        }
+        old
+    }
+
+    /// Empties chunks whose entries nobody needs, durably, for use again. The log keeps as many
+    /// as it uses; the pool gets the rest.
+    pub fn recycle(&self, old: Vec<LogChunk>) {
+        let medium = self.pool.medium();
+        let count = old.len();
+        let mut flushed = Flushed::none();
+        let mut emptied = Vec::with_capacity(count);
+        for mut chunk in old {
+            if chunk.generation >= GENERATIONS {
+                self.erase(&chunk);
+                chunk.generation = 0;
+            }
+            chunk.generation += 1;
+            let generation = &self.cell(&chunk, 0).stamp;
+            generation.store(medium, chunk.generation);
+            flushed = flushed.and(medium.flush(generation, "log recycle.2"));
+            emptied.push(chunk);
+        }
+        let Durable { .. } = medium.fence(flushed, "log recycle.2");
+        self.in_use.fetch_sub(count, Relaxed);
+        let keep = self.chunks_in_use() + 1;
+        let surplus = {
+            let mut chunks = lock(&self.chunks);
+            chunks.free.append(&mut emptied);
+            let keep = keep.min(chunks.free.len());
+            chunks.free.split_off(keep)
+        };
+        surplus.iter().for_each(|chunk| self.pool.chunk_free(chunk.id));
+    }
+
+    /// Zeros for the stamps of a chunk, so that its generations can begin again.
+    fn erase(&self, chunk: &LogChunk) {
+        let medium = self.pool.medium();
+        let mut flushed = Flushed::none();
+        for slot in 1..self.slots {
+            let stamp = &self.cell(chunk, slot).stamp;
+            stamp.store(medium, 0);
+            flushed = flushed.and(medium.flush(stamp, "log recycle.1"));
+        }
+        let Durable { .. } = medium.fence(flushed, "log recycle.1");
+    }
+}
+
+impl<M: Medium> LogSpot<'_, M> {
+    /// Appends the entry; it is durable when this returns. `records` is what must be durable
+    /// before it, if anything. Gives the epoch that it belongs to: see [`Log::turn`].
+    pub fn append(self, entry: &LogEntry, records: Option<Flushed>) -> u64 {
+        let medium = self.log.pool.medium();
+        let (epoch, flushed) = self.append_unfenced(entry, records);
+        let Durable { .. } = medium.fence(flushed, "log append.2");
+        epoch
+    }
+
+    /// The same for copies: who makes them fences later.
+    pub fn append_unfenced(mut self, entry: &LogEntry, records: Option<Flushed>) -> (u64, Flushed) {
+        let medium = self.log.pool.medium();
+        let chunk = self.appender.chunk.as_ref().expect("a spot stands in a chunk");
+        let cell = self.log.cell(chunk, self.appender.next);
+        let stamp = entry.stamp(chunk.generation);
+        cell.item.key.store(medium, entry.key);
+        cell.item.value.store(medium, entry.value);
+        let line = |word: &Word| std::ptr::from_ref(word).addr() / LINE_BYTES;
+        let torn = line(&cell.stamp) != line(&cell.item.value);
+        if torn || records.is_some() {
+            let mut flushed = records.unwrap_or_else(Flushed::none);
+            if torn {
+                flushed = flushed.and(medium.flush(&cell.item, "log append.1"));
+            }
+            let durable = medium.fence(flushed, "log append.1");
+            // Within the stamp's line its order still has to be kept.
+            let _ordered = medium.ordered_within_line();
+            cell.stamp.publish(medium, stamp, &durable, "log append.2");
+        } else {
+            // Relies on line order.
+            let ordered = medium.ordered_within_line();
+            cell.stamp.publish(medium, stamp, &ordered, "log append.2");
+        }
+        let flushed = medium.flush(cell, "log append.2");
+        self.appender.next += 1;
+        (self.appender.epoch, flushed)
+    }
+}
