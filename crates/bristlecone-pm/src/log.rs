@@ -227,25 +227,25 @@ impl<M: Medium> Log<M> {
         })
     }
 
-    /// Room for an entry in this thread's chunk. `None`: there is none, and `may_grow` does not let
-    /// the log take another one, or the pool is full.
-    pub fn reserve(&self, may_grow: impl FnOnce() -> bool) -> Option<LogSpot<'_, M>> {
+    /// Room for an entry in this thread's chunk. `None`: there is none, and `may_grow`, which is told
+    /// how many chunks are full by now, does not let the log take another one, or the pool is full.
+    pub fn reserve(&self, may_grow: impl FnOnce(usize) -> bool) -> Option<LogSpot<'_, M>> {
         self.reserve_at(thread_index() % APPENDERS, may_grow)
     }
 
     /// The same for the one who copies entries. Its chunk is its own, so that nobody's entry stands
     /// behind one that is not fenced yet.
     pub fn reserve_copy(&self) -> Option<LogSpot<'_, M>> {
-        self.reserve_at(APPENDERS, || true)
+        self.reserve_at(APPENDERS, |_| true)
     }
 
-    fn reserve_at(&self, index: usize, may_grow: impl FnOnce() -> bool) -> Option<LogSpot<'_, M>> {
+    fn reserve_at(&self, index: usize, may_grow: impl FnOnce(usize) -> bool) -> Option<LogSpot<'_, M>> {
         let mut appender = lock(&self.appenders[index]);
         if appender.chunk.is_none() || appender.next == self.slots {
             if !std::mem::replace(&mut appender.began, true) {
                 self.active.fetch_add(1, Relaxed);
             }
-            if !may_grow() {
+            if !may_grow(self.chunks_sealed() + usize::from(appender.chunk.is_some())) {
                 return None;
             }
             let fresh = self.take_chunk().ok()?;

@@ -227,7 +227,7 @@ fn ascending_and_descending_loads() {
         if !descending {
             // Whole chunks, and one of them for a log if the design has one.
             let per_key = (tree.stats().pm_bytes - (2 << 20)) as f64 / keys as f64;
-            assert!(per_key < 64.0, "{per_key} bytes a key of {}", shape.design);
+            assert!(per_key < 64.0, "{per_key} bytes a key of {}: {:?}", shape.design, tree.stats());
         }
     }
 }

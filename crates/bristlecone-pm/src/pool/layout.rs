@@ -114,7 +114,8 @@ impl SlotKind {
     /// What slots of this kind are for.
     pub fn part(self) -> Part {
         match self {
-            Self::Subnode => Part::Leaf,
+            Self::Subnode | Self::CclLeaf => Part::Leaf,
+            Self::Log => Part::Log,
             Self::KeyRecord | Self::ValueRecord => Part::Other,
         }
     }

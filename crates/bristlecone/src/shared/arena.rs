@@ -148,6 +148,11 @@ impl<T: Zeroed> Arena<T> {
         self.state().begun as u64 * self.bytes_each as u64
     }
 
+    /// Values that were ever handed out have an index below this.
+    pub fn begun(&self) -> u32 {
+        self.state().begun
+    }
+
     /// Values handed out and not given back.
     pub fn live(&self) -> usize {
         let state = self.state();

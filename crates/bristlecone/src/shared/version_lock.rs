@@ -82,6 +82,17 @@ impl VersionLock {
         self.0.store((word & !LOCKED) + ONE, Release);
     }
 
+    /// How often it was unlocked so far; whoever holds it may take this for a sequence.
+    #[inline(always)]
+    pub fn count(&self) -> u64 {
+        self.0.load(Relaxed) / ONE
+    }
+
+    /// Unlocks with a count above `count`.
+    pub fn unlock_above(&self, count: u64) {
+        self.0.store(self.count().max(count) * ONE + ONE, Release);
+    }
+
     /// Unlocks for the last time: readers and writers are sent away.
     pub fn unlock_obsolete(&self) {
         let word = self.0.load(Relaxed);
@@ -90,8 +101,12 @@ impl VersionLock {
 
     /// Makes an obsolete lock guard something new. The caller owns its memory.
     pub fn renew(&self) {
-        let word = self.0.load(Relaxed);
-        self.0.store((word & !(LOCKED | OBSOLETE)) + ONE, Release);
+        self.renew_above(0);
+    }
+
+    /// The same with a count above `count`.
+    pub fn renew_above(&self, count: u64) {
+        self.0.store(self.count().max(count) * ONE + ONE, Release);
     }
 }
 
@@ -121,6 +136,11 @@ mod tests {
         assert!(lock.read().is_none() && !lock.lock());
         lock.renew();
         assert_ne!(lock.read().unwrap(), seen);
+        assert!(lock.lock());
+        lock.unlock_above(100);
+        assert!(lock.count() == 101 && lock.read().is_some());
+        lock.renew_above(7);
+        assert!(lock.count() == 102 && lock.read().is_some());
     }
 
     #[test]

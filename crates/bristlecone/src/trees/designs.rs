@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bristlecone_pm::{Error, Finding, Medium, PoolFile, Result, TreeEntry, TreeSpec};
 
 use super::parameters::{PARAMS, Parameters};
-use super::{Batch, Index, Rescue, TreeStats, WriteMode, sstree};
+use super::{Batch, Index, Rescue, TreeStats, WriteMode, cclbtree, sstree};
 use crate::shared::form::{KeyForm, ValueForm};
 
 macro_rules! designs {
@@ -46,6 +46,7 @@ macro_rules! designs {
         }
 
         /// A tree of any design. One tree is of one design, so the branch is always predicted.
+        #[allow(clippy::large_enum_variant, reason = "an open tree is one of them, on the heap")]
         pub enum AnyTree<K: KeyForm, V: ValueForm, M: Medium> {
             $($design($module::$tree<K, V, M>),)+
         }
@@ -139,10 +140,12 @@ designs! {
     /// SSTree: leaves that grow by subnodes.
     #[default]
     SsTree = 1, sstree: SsTree, SsTreeOptions;
+    /// CCL-BTree: buffers at the leaves, a log in sequence.
+    CclBTree = 3, cclbtree: CclBTree, CclBTreeOptions;
 }
 
 /// Names of designs that are yet to come.
-const PLANNED: [&str; 4] = ["nbtree", "cclbtree", "lodgetree", "wotree"];
+const PLANNED: [&str; 3] = ["nbtree", "lodgetree", "wotree"];
 
 impl Design {
     /// The design of a tree, as the directory has it.

@@ -1,8 +1,10 @@
 //! The designs, and the face that they share.
 
+pub mod cclbtree;
 mod designs;
 mod parameters;
 mod rescue;
+mod scan;
 pub mod sstree;
 
 use std::ops::Bound;

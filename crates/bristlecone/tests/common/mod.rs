@@ -25,11 +25,16 @@ pub const SHAPES: &[Shape] = &[
     shape(Design::SsTree, &[("subnode_bytes", 128), ("max_subnodes", 4), ("inner_bytes", 256)]),
     shape(Design::SsTree, &[("subnode_bytes", 192), ("max_subnodes", 3), ("move_items", 0)]),
     shape(Design::SsTree, &[("max_subnodes", 4)]),
-    shape(Design::WoTree, &[]),
-    shape(Design::WoTree, &[("node_lines", 2)]),
-    shape(Design::WoTree, &[("node_lines", 4)]),
-    shape(Design::WoTree, &[("node_lines", 8)]),
-    shape(Design::WoTree, &[("node_lines", 32)]),
+    shape(Design::CclBTree, &[]),
+    shape(Design::CclBTree, &[("leaf_slots", 4), ("inner_bytes", 256), ("log_entries", 40)]),
+    shape(Design::CclBTree, &[("batch", 5), ("log_entries", 300), ("collector_threads", 0)]),
+    shape(
+        Design::CclBTree,
+        &[("batch", 8), ("leaf_slots", 10), ("log_entries", 20), ("collector_threads", 0)],
+    ),
+    shape(Design::CclBTree, &[("batch", 0), ("leaf_slots", 8)]),
+    shape(Design::CclBTree, &[("batch", 1), ("log_all", 1), ("leaf_slots", 5), ("log_entries", 25)]),
+    shape(Design::CclBTree, &[("naive_collection", 1), ("leaf_slots", 7), ("log_entries", 30)]),
 ];
 
 /// Every design with its default options.

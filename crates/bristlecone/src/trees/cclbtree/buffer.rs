@@ -1,0 +1,268 @@
+//! The volatile half of a leaf: its lock, and the items that have not reached it yet.
+//!
+//! Slots `0..pending` hold the newest items, which stand in the log and not in the leaf. Slots
+//! `pending..used` hold items that have reached the leaf and are kept for readers. Whoever looks
+//! for a key from slot 0 on finds the newest first.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::shared::arena::{Arena, Zeroed};
+use crate::shared::version_lock::{Version, VersionLock};
+
+/// Most items that a buffer can hold.
+pub const BATCH_MAX: usize = 8;
+
+/// The first words of a buffer; its slots follow in the arena. Changes only under the lock;
+/// readers validate, hence relaxed accesses.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Buffer {
+    pub lock: VersionLock,
+    state: AtomicU64,
+}
+
+// SAFETY: atomics only, for which zero is a value.
+unsafe impl Zeroed for Buffer {}
+
+const _: () = assert!(size_of::<Buffer>() == 16);
+
+/// What a buffer's second word says: bits 0-39 the leaf, 40-43 pending, 44-47 used, 48-55 which
+/// slots are removals, 56-63 which pending ones belong to an odd epoch of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// Offset of the leaf.
+    pub leaf: u64,
+    /// Slots that have not reached the leaf.
+    pub pending: usize,
+    /// Slots that hold anything.
+    pub used: usize,
+    /// Slots that remove their key.
+    pub removed: u8,
+    /// Epochs of the pending slots, modulo 2.
+    pub epochs: u8,
+}
+
+impl State {
+    #[inline(always)]
+    fn unpack(word: u64) -> Self {
+        Self {
+            leaf: (word & 0xff_ffff_ffff) << 8,
+            pending: (word >> 40 & 0xf) as usize,
+            used: (word >> 44 & 0xf) as usize,
+            removed: (word >> 48) as u8,
+            epochs: (word >> 56) as u8,
+        }
+    }
+
+    #[inline(always)]
+    fn pack(self) -> u64 {
+        self.leaf >> 8
+            | (self.pending as u64) << 40
+            | (self.used as u64) << 44
+            | u64::from(self.removed) << 48
+            | u64::from(self.epochs) << 56
+    }
+
+    #[inline(always)]
+    pub fn is_removed(&self, at: usize) -> bool {
+        self.removed >> at & 1 != 0
+    }
+
+    pub fn set_removed(&mut self, at: usize, removed: bool) {
+        self.removed = self.removed & !(1 << at) | u8::from(removed) << at;
+    }
+
+    pub fn set_epoch(&mut self, at: usize, epoch: u64) {
+        self.epochs = self.epochs & !(1 << at) | ((epoch & 1) as u8) << at;
+    }
+
+    /// Pending slots that do not belong to `epoch`.
+    pub fn older_than(&self, epoch: u64) -> u8 {
+        let current = if epoch & 1 == 0 { self.epochs } else { !self.epochs };
+        current & ((1_u16 << self.pending) - 1) as u8
+    }
+}
+
+/// The buffers of one tree.
+#[derive(Debug)]
+pub struct Buffers {
+    arena: Arena<Buffer>,
+    batch: usize,
+}
+
+/// A buffer with its slots.
+#[derive(Clone, Copy)]
+pub struct BufferRef<'a> {
+    pub id: u32,
+    buffer: &'a Buffer,
+    batch: usize,
+}
+
+impl Buffers {
+    pub fn new(batch: usize) -> Self {
+        Self { arena: Arena::new(size_of::<Buffer>() + 16 * batch), batch }
+    }
+
+    /// Items that a buffer holds.
+    #[inline(always)]
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
+    #[inline(always)]
+    pub fn get(&self, id: u32) -> BufferRef<'_> {
+        BufferRef { id, buffer: self.arena.get(id), batch: self.batch }
+    }
+
+    /// A buffer for a leaf, unlocked, with a count above `count`.
+    pub fn alloc(&self, leaf: u64, count: u64) -> u32 {
+        let id = self.arena.alloc();
+        let buffer = self.get(id);
+        buffer.set_state(State { leaf, ..State::default() });
+        buffer.lock.renew_above(count);
+        id
+    }
+
+    /// Gives back a buffer that is obsolete.
+    pub fn free(&self, id: u32) {
+        self.arena.free(id);
+    }
+
+    /// Buffers that were ever handed out have a number below this.
+    pub fn end(&self) -> u32 {
+        self.arena.begun()
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.arena.bytes()
+    }
+
+    pub fn live(&self) -> usize {
+        self.arena.live()
+    }
+}
+
+impl<'a> BufferRef<'a> {
+    #[inline(always)]
+    pub fn state(self) -> State {
+        State::unpack(self.buffer.state.load(Relaxed))
+    }
+
+    #[inline(always)]
+    pub fn set_state(self, state: State) {
+        self.buffer.state.store(state.pack(), Relaxed);
+    }
+
+    #[inline(always)]
+    fn slots(self) -> &'a [[AtomicU64; 2]] {
+        // SAFETY: the arena keeps 16 bytes per slot behind each buffer, and any bytes are values of
+        // atomics.
+        unsafe {
+            let start = std::ptr::from_ref(self.buffer).cast::<u8>().add(size_of::<Buffer>());
+            std::slice::from_raw_parts(start.cast(), self.batch)
+        }
+    }
+
+    /// Key and value words of a slot.
+    #[inline(always)]
+    pub fn slot(self, at: usize) -> (u64, u64) {
+        let [key, value] = &self.slots()[at];
+        (key.load(Relaxed), value.load(Relaxed))
+    }
+
+    /// The key words, with their places, of the slots that `state` says are used.
+    #[inline(always)]
+    pub fn keys(self, state: State) -> impl Iterator<Item = (usize, u64)> {
+        self.slots().iter().take(state.used).map(|[key, _]| key.load(Relaxed)).enumerate()
+    }
+
+    pub fn set_slot(self, at: usize, key: u64, value: u64) {
+        let [key_cell, value_cell] = &self.slots()[at];
+        key_cell.store(key, Relaxed);
+        value_cell.store(value, Relaxed);
+    }
+
+    /// Locks the buffer if it is still the one that was read at `version`.
+    #[inline(always)]
+    pub fn lock_at(self, version: Version) -> Option<Locked<'a>> {
+        // Lazily: a guard that is made is a guard that unlocks.
+        self.lock.upgrade(version).then(|| Locked { buffer: self, above: 0, obsolete: false })
+    }
+}
+
+impl std::ops::Deref for BufferRef<'_> {
+    type Target = Buffer;
+
+    fn deref(&self) -> &Buffer {
+        self.buffer
+    }
+}
+
+/// A buffer, and its leaf, held by the only writer they may have; given back when dropped, also
+/// on errors.
+pub struct Locked<'a> {
+    buffer: BufferRef<'a>,
+    above: u64,
+    obsolete: bool,
+}
+
+impl Locked<'_> {
+    /// What is done under the lock has this sequence.
+    #[inline(always)]
+    pub fn sequence(&self) -> u64 {
+        self.lock.count().max(self.above) + 1
+    }
+
+    /// Sequences are above `count` from here on.
+    pub fn raise(&mut self, count: u64) {
+        self.above = self.above.max(count);
+    }
+
+    /// The leaf has left the tree: whoever comes to it later starts again from the root.
+    pub fn retire(mut self) {
+        self.obsolete = true;
+    }
+}
+
+impl<'a> std::ops::Deref for Locked<'a> {
+    type Target = BufferRef<'a>;
+
+    fn deref(&self) -> &BufferRef<'a> {
+        &self.buffer
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if self.obsolete {
+            self.buffer.set_state(State::default());
+            self.lock.unlock_obsolete();
+        } else {
+            self.lock.unlock_above(self.above);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_survives_its_word() {
+        let state = State { leaf: (1 << 48) - 256, pending: 8, used: 8, removed: 0xa5, epochs: 0x5a };
+        assert_eq!(State::unpack(state.pack()), state);
+    }
+
+    #[test]
+    fn older_epochs_are_told_apart() {
+        let mut state = State { pending: 3, used: 4, ..State::default() };
+        state.set_epoch(1, 7);
+        assert_eq!((state.older_than(7), state.older_than(8)), (0b101, 0b010));
+        state.set_epoch(0, 7);
+        state.set_epoch(2, 7);
+        assert_eq!(state.older_than(7), 0);
+        state.pending = 8;
+        state.epochs = 0xff;
+        assert_eq!((state.older_than(2), state.older_than(3)), (0xff, 0));
+    }
+}

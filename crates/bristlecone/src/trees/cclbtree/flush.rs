@@ -1,0 +1,282 @@
+//! From the buffer into the leaf: everything pending at once, in one media line.
+
+use bristlecone_pm::{Durable, Flushed, LINE_BYTES, Medium, Persist, Result};
+
+use super::Core;
+use super::buffer::{BATCH_MAX, Locked, State};
+use super::layout::{Leaf, LeafWord, bits, line_of};
+use super::write::Change;
+use crate::shared::form::{KeyForm, ValueForm};
+
+/// A change of one key, as words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Item {
+    pub key: u64,
+    pub value: u64,
+    pub removed: bool,
+}
+
+/// Most items that reach a leaf together: a full buffer, and the one that overflows it.
+pub(super) const ITEMS_MAX: usize = BATCH_MAX + 1;
+
+/// Items on their way into a leaf, and the slots that the leaf has for their keys.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Items {
+    items: [(Item, Option<usize>); ITEMS_MAX],
+    len: usize,
+}
+
+impl Items {
+    pub fn push(&mut self, item: Item, slot: Option<usize>) {
+        self.items[self.len] = (item, slot);
+        self.len += 1;
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (Item, Option<usize>)> {
+        self.items.iter().copied().take(self.len)
+    }
+
+    /// Items for which the leaf has no slot yet.
+    pub fn added(&self) -> impl Iterator<Item = Item> {
+        self.iter().filter(|(item, slot)| !item.removed && slot.is_none()).map(|(item, _)| item)
+    }
+
+    /// Slots whose items go.
+    pub fn dropped(&self) -> u64 {
+        let removals = self.iter().filter(|(item, _)| item.removed);
+        removals.filter_map(|(_, slot)| slot).fold(0, |bits, slot| bits | 1 << slot)
+    }
+}
+
+/// Words that the tree lets go of once a change of a leaf is durable.
+#[derive(Default)]
+pub(super) struct Leftovers {
+    values: [Option<u64>; ITEMS_MAX],
+    keys: [Option<u64>; ITEMS_MAX],
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
+    /// Writes everything pending, and `change`, to the leaf. `replaced` is the pending slot that
+    /// the change is instead of. `Err`: there is no room; nothing changed.
+    pub(super) fn flush(
+        &self,
+        leaf: &mut Locked<'_>,
+        change: Option<&mut Change>,
+        replaced: Option<usize>,
+        guards: &(K::Guard, V::Guard),
+    ) -> Result<()> {
+        let state = leaf.state();
+        let mut items = Items::default();
+        let cells = self.leaf(state.leaf);
+        let slot_of = |word| {
+            let key = K::read(&self.keys, word, &guards.0);
+            self.locate_in_leaf(cells, key, &guards.0, &|| true).ok().flatten().map(|(slot, ..)| slot)
+        };
+        for at in (0..state.pending).filter(|at| Some(*at) != replaced) {
+            let (key, value) = leaf.slot(at);
+            items.push(Item { key, value, removed: state.is_removed(at) }, slot_of(key));
+        }
+        let mut records = None;
+        let mut last = None;
+        if let Some(change) = change {
+            items.push(change.item, slot_of(change.item.key));
+            (records, last) = (change.take_records(), Some(change.item));
+        }
+        let logged = state.pending > 0 || self.options.log_all != 0;
+        let superseded = replaced.filter(|at| !state.is_removed(*at)).map(|at| leaf.slot(at).1);
+        let room = self.room_for(state.leaf, &items);
+        if room.is_none() {
+            self.split(leaf, &items, records, guards)?;
+        } else {
+            let leftovers = self.leftovers(cells, &items);
+            if room == Some(Room::OnceDropped) {
+                self.drop_removed(cells, &items);
+            }
+            self.write_items(leaf, &items, records, logged);
+            self.let_go(state.leaf, &leftovers, guards);
+            self.settle(leaf, replaced.zip(last));
+        }
+        superseded.into_iter().for_each(|value| V::retire(&self.values, value, &guards.1));
+        Ok(())
+    }
+
+    /// What was pending is in the leaf. Readers may still find it in the buffer.
+    fn settle(&self, leaf: &Locked<'_>, replaced: Option<(usize, Item)>) {
+        let mut state = leaf.state();
+        if let Some((at, item)) = replaced {
+            leaf.set_slot(at, item.key, item.value);
+            state.set_removed(at, item.removed);
+        }
+        // Older items behind them could come to light when the first ones are overwritten.
+        leaf.set_state(State { used: state.pending, pending: 0, ..state });
+    }
+
+    /// Slots that new items may take. Slot 0 keeps the leaf's low fence and takes no other key.
+    pub(super) fn free_slots(&self, offset: u64, bitmap: u64) -> u64 {
+        let fence = u64::from(offset != self.first);
+        !bitmap & self.slots_mask() & !fence
+    }
+
+    /// Whether the leaf has room for the new items, if only once removals have made some.
+    pub(super) fn room_for(&self, offset: u64, items: &Items) -> Option<Room> {
+        let cells = self.leaf(offset);
+        let bitmap = LeafWord::unpack(cells.header.word.load(self.medium())).bitmap;
+        let added = items.added().filter(|item| !self.fits_fence(offset, bitmap, item.key)).count();
+        if added <= self.free_slots(offset, bitmap).count_ones() as usize {
+            return Some(Room::Now);
+        }
+        let bitmap = bitmap & !items.dropped();
+        let added = items.added().filter(|item| !self.fits_fence(offset, bitmap, item.key)).count();
+        (added <= self.free_slots(offset, bitmap).count_ones() as usize).then_some(Room::OnceDropped)
+    }
+
+    /// Whether a new item can take slot 0 because its key is the fence.
+    fn fits_fence(&self, offset: u64, bitmap: u64, key: u64) -> bool {
+        let fence = || self.leaf(offset).slots[0].key.load(self.medium());
+        K::INLINE && offset != self.first && bitmap & 1 == 0 && fence() == key
+    }
+
+    /// Items that the leaf will hold once everything pending has reached it.
+    pub(super) fn live_items(&self, leaf: &Locked<'_>) -> usize {
+        let items = self.pending_items(leaf, &K::pin());
+        let word = LeafWord::unpack(self.leaf(leaf.state().leaf).header.word.load(self.medium()));
+        (word.bitmap & !items.dropped()).count_ones() as usize + items.added().count()
+    }
+
+    /// Flush 1: removals that make room for new items go first. Each of them is in the log, or is
+    /// the change itself.
+    fn drop_removed(&self, cells: &Leaf, items: &Items) {
+        let medium = self.medium();
+        let word = LeafWord::unpack(cells.header.word.load(medium));
+        let word = LeafWord { bitmap: word.bitmap & !items.dropped(), ..word };
+        cells.header.word.publish(medium, word.pack(), &medium.ordered_within_line(), "cclbtree flush.1");
+        let Durable { .. } = medium.persist(&cells.header.word, "cclbtree flush.1");
+    }
+
+    /// Flush 2 to 4: the leaf has room for the items. With `logged`, log entries up to now are
+    /// void.
+    pub(super) fn write_items(
+        &self,
+        leaf: &Locked<'_>,
+        items: &Items,
+        records: Option<Flushed>,
+        logged: bool,
+    ) {
+        let medium = self.medium();
+        let offset = leaf.state().leaf;
+        let cells = self.leaf(offset);
+        if let Some(records) = records {
+            let Durable { .. } = medium.fence(records, "cclbtree flush.2 records");
+        }
+        let word = LeafWord::unpack(cells.header.word.load(medium));
+        let (mut bitmap, mut lines) = (word.bitmap & !items.dropped(), 0_usize);
+        let mut free = self.free_slots(offset, word.bitmap);
+        for (item, slot) in items.iter().filter(|(item, _)| !item.removed) {
+            let slot = match slot {
+                Some(slot) => slot,
+                None if self.fits_fence(offset, word.bitmap, item.key) => 0,
+                None => {
+                    let slot = free.trailing_zeros() as usize;
+                    free &= free - 1;
+                    slot
+                }
+            };
+            if bitmap >> slot & 1 == 0 {
+                cells.slots[slot].key.store(medium, item.key);
+                self.note_fingerprint(cells, slot, item.key);
+            }
+            cells.slots[slot].value.store(medium, item.value);
+            bitmap |= 1 << slot;
+            lines |= 1 << line_of(slot);
+        }
+        let published = (bitmap != word.bitmap).then_some(LeafWord { bitmap, ..word });
+        if published.is_none() && !logged {
+            // Base: values in place, and nothing else.
+            let flushed = self.flush_lines(offset, lines, "cclbtree flush.2");
+            let Durable { .. } = medium.fence(flushed, "cclbtree flush.2");
+            return;
+        }
+        let stamp = logged.then(|| leaf.sequence());
+        if lines & !1 == 0 {
+            // All in the header's line, which keeps the order of its stores.
+            let _ordered = medium.ordered_within_line();
+        } else {
+            let flushed = self.flush_lines(offset, lines & !1, "cclbtree flush.2");
+            let Durable { .. } = medium.fence(flushed, "cclbtree flush.2");
+            let _ordered = medium.ordered_within_line();
+        }
+        self.commit(cells, published, stamp);
+    }
+
+    /// Flush 3 and 4: the word, and only then the stamp that voids the log entries.
+    pub(super) fn commit(&self, cells: &Leaf, word: Option<LeafWord>, stamp: Option<u64>) {
+        let medium = self.medium();
+        if let Some(word) = word {
+            let ordered = medium.ordered_within_line();
+            cells.header.word.publish(medium, word.pack(), &ordered, "cclbtree flush.3");
+        }
+        if let Some(stamp) = stamp {
+            let ordered = medium.ordered_within_line();
+            cells.header.stamp.publish(medium, stamp, &ordered, "cclbtree flush.4");
+        }
+        let Durable { .. } = medium.persist(&cells.header, "cclbtree flush.4");
+    }
+
+    /// Starts writing back lines of a leaf, given as bits.
+    pub(super) fn flush_lines(&self, offset: u64, lines: usize, step: bristlecone_pm::Step) -> Flushed {
+        bits(lines as u64).fold(Flushed::none(), |flushed, line| {
+            let words = self.pool.words(offset + (line * LINE_BYTES) as u64, LINE_BYTES / 8);
+            flushed.and(self.medium().flush(words, step))
+        })
+    }
+
+    /// No flush of its own: recovery derives fingerprints from the keys.
+    pub(super) fn note_fingerprint(&self, cells: &Leaf, slot: usize, key: u64) {
+        let guard = K::pin();
+        let tag = K::fingerprint(K::read(&self.keys, key, &guard));
+        cells.header.fingerprints.store_byte(self.medium(), slot, tag);
+    }
+
+    /// What the items replace or remove.
+    pub(super) fn leftovers(&self, cells: &Leaf, items: &Items) -> Leftovers {
+        let medium = self.medium();
+        let mut leftovers = Leftovers::default();
+        if K::INLINE && V::INLINE {
+            return leftovers;
+        }
+        for (at, (item, slot)) in items.iter().enumerate() {
+            let old = slot.map(|slot| cells.slots[slot].value.load(medium));
+            // After a crash an item may pend that has reached the leaf already.
+            leftovers.values[at] = old.filter(|old| item.removed || *old != item.value);
+            leftovers.keys[at] = item.removed.then_some(item.key);
+        }
+        leftovers
+    }
+
+    /// Frees what no leaf and no buffer holds any more.
+    pub(super) fn let_go(&self, offset: u64, leftovers: &Leftovers, guards: &(K::Guard, V::Guard)) {
+        if K::INLINE && V::INLINE {
+            return;
+        }
+        for value in leftovers.values.iter().flatten() {
+            V::retire(&self.values, *value, &guards.1);
+        }
+        leftovers.keys.iter().flatten().for_each(|key| self.retire_key(offset, *key));
+    }
+
+    /// A leaf no longer holds the key. It stays if it is the leaf's fence, and otherwise until no
+    /// log entry that counts names it any more.
+    pub(super) fn retire_key(&self, offset: u64, key: u64) {
+        let fence = offset != self.first && self.leaf(offset).slots[0].key.load(self.medium()) == key;
+        if !K::INLINE && !fence {
+            self.collection.put_aside(key);
+        }
+    }
+}
+
+/// When a leaf has room for new items.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    Now,
+    OnceDropped,
+}

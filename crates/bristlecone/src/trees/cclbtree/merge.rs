@@ -1,0 +1,146 @@
+//! A leaf that is hardly used gives its items to its left sibling and goes. Step numbers are
+//! those of the story in `mod.rs`.
+
+use bristlecone_pm::{Durable, Medium, Persist};
+
+use super::Core;
+use super::buffer::Locked;
+use super::flush::{Item, Items};
+use super::layout::{LeafWord, bits};
+use crate::shared::form::{KeyForm, ValueForm};
+
+impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
+    /// Merges a leaf into its left sibling if it is less than half full and that has room; and
+    /// then that one into its own, and so on. Locks are taken from the right to the left.
+    pub(super) fn merge_left<'a>(&'a self, mut right: Locked<'a>, guard: &K::Guard) {
+        loop {
+            let state = right.state();
+            // Only now and then: when everything pending has just been flushed.
+            if state.leaf == self.first || state.pending > 0 {
+                return;
+            }
+            let live = self.live_items(&right);
+            if live * 2 >= self.slots {
+                return;
+            }
+            let fence = K::read(&self.keys, self.leaf(state.leaf).slots[0].key.load(self.medium()), guard);
+            let Some(mut left) = self.lock_before(fence, guard) else { return };
+            if !self.make_room(&mut left, &right, live) {
+                return;
+            }
+            if !self.inner.remove_into(fence, right.id, left.id, guard) {
+                return;
+            }
+            self.absorb(&mut left, &right, guard);
+            let id = right.id;
+            right.retire();
+            self.buffers.free(id);
+            self.leaves.free(state.leaf);
+            right = left;
+        }
+    }
+
+    /// The locked leaf to the left of the one that begins with `fence`.
+    fn lock_before(&self, fence: K::Ref<'_>, guard: &K::Guard) -> Option<Locked<'_>> {
+        loop {
+            let (id, version, _) = self.inner.find_before(Some(fence), guard, |leaf| self.version_of(leaf));
+            if let Some(left) = self.buffers.get(id).lock_at(version) {
+                return Some(left);
+            }
+        }
+    }
+
+    /// Merge 1: whether the left leaf has room for what the right one holds, nothing pending.
+    fn make_room(&self, left: &mut Locked<'_>, right: &Locked<'_>, live: usize) -> bool {
+        let state = left.state();
+        let word = LeafWord::unpack(self.leaf(state.leaf).header.word.load(self.medium()));
+        if word.next != right.state().leaf || self.live_items(left) + live > self.slots {
+            return false;
+        }
+        let guards = (K::pin(), V::pin());
+        if state.pending > 0 && self.flush(left, None, None, &guards).is_err() {
+            return false;
+        }
+        let word = LeafWord::unpack(self.leaf(state.leaf).header.word.load(self.medium()));
+        // A split, if there was one, has put another leaf in between.
+        word.next == right.state().leaf
+            && self.free_slots(state.leaf, word.bitmap).count_ones() as usize >= live
+    }
+
+    /// Merge 2 and 3: the left leaf takes what the right one and its buffer hold. Readers who look
+    /// for it wait at the left leaf already.
+    fn absorb(&self, left: &mut Locked<'_>, right: &Locked<'_>, guard: &K::Guard) {
+        let medium = self.medium();
+        let (from, to) = (right.state().leaf, left.state().leaf);
+        let (source, target) = (self.leaf(from), self.leaf(to));
+        left.raise(right.sequence());
+        let word = LeafWord::unpack(target.header.word.load(medium));
+        let next = LeafWord::unpack(source.header.word.load(medium)).next;
+        let (mut bitmap, mut lines) = (word.bitmap, 0_usize);
+        let mut free = bits(self.free_slots(to, bitmap));
+        let (pending, held) = self.contents(right, guard);
+        for item in held.iter().flatten().copied().chain(pending.added()) {
+            let slot = free.next().expect("room was made");
+            target.slots[slot].key.store(medium, item.key);
+            target.slots[slot].value.store(medium, item.value);
+            self.note_fingerprint(target, slot, item.key);
+            bitmap |= 1 << slot;
+            lines |= 1 << super::layout::line_of(slot);
+        }
+        let flushed = self.flush_lines(to, lines & !1, "cclbtree merge.2");
+        if lines & !1 != 0 {
+            let Durable { .. } = medium.fence(flushed, "cclbtree merge.2");
+        }
+        // Merge 3: entries of the right leaf must be void before its range is the left one's.
+        let ordered = medium.ordered_within_line();
+        target.header.stamp.publish(medium, left.sequence(), &ordered, "cclbtree merge.3 stamp");
+        let ordered = medium.ordered_within_line();
+        let merged = LeafWord { bitmap, next };
+        target.header.word.publish(medium, merged.pack(), &ordered, "cclbtree merge.3");
+        let Durable { .. } = medium.persist(&target.header, "cclbtree merge.3");
+        self.let_go_of_leaf(right, &pending);
+    }
+
+    /// What pends for a leaf, and what else it holds.
+    fn contents(
+        &self,
+        leaf: &Locked<'_>,
+        guard: &K::Guard,
+    ) -> (Items, [Option<Item>; super::layout::SLOTS_MAX]) {
+        let medium = self.medium();
+        let cells = self.leaf(leaf.state().leaf);
+        let pending = self.pending_items(leaf, guard);
+        let mut held = [None; super::layout::SLOTS_MAX];
+        let taken = LeafWord::unpack(cells.header.word.load(medium)).bitmap & self.slots_mask();
+        for slot in bits(taken) {
+            let cell = &cells.slots[slot];
+            held[slot] =
+                Some(Item { key: cell.key.load(medium), value: cell.value.load(medium), removed: false });
+        }
+        for (item, slot) in pending.iter() {
+            if let Some(slot) = slot {
+                let key = cells.slots[slot].key.load(medium);
+                held[slot] = (!item.removed).then_some(Item { key, ..item });
+            }
+        }
+        (pending, held)
+    }
+
+    /// The right leaf is gone: so is what its buffer replaced or removed, and its fence, unless
+    /// an item carries it on.
+    fn let_go_of_leaf(&self, right: &Locked<'_>, pending: &Items) {
+        if K::INLINE && V::INLINE {
+            return;
+        }
+        let medium = self.medium();
+        let offset = right.state().leaf;
+        let cells = self.leaf(offset);
+        let guards = (K::pin(), V::pin());
+        let leftovers = self.leftovers(cells, pending);
+        self.let_go(offset, &leftovers, &guards);
+        let taken = LeafWord::unpack(cells.header.word.load(medium)).bitmap & !pending.dropped();
+        if taken & 1 == 0 && !K::INLINE {
+            self.collection.put_aside(cells.slots[0].key.load(medium));
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! CCL-BTree: buffers at the leaves, a log in sequence.
+//!
+//! Li et al., *CCL-BTree: A Crash-Consistent Locality-Aware B+-Tree for Reducing XPBuffer-Induced
+//! Write Amplification in Persistent Memory*. Media write 256 bytes at a time, so those are what
+//! counts: a small *buffer* in DRAM before every leaf gathers items and writes them together,
+//! with the one that overflows it, in one media line. A log, written in sequence, keeps what is
+//! buffered durable.
+//!
+//! ```text
+//! DRAM   inner index --> buffer: version lock | leaf, pending, used, removed, epochs | items
+//!                                               |
+//! PM     leaf (256 B)                           v            leaf
+//!        bitmap and next in ONE word  ---------------------> bitmap, next -->
+//!        stamp: entries up to here have arrived              stamp
+//!        fingerprints                                        fingerprints
+//!        slots 0..14; the key in slot 0 is the low fence     slots
+//!
+//!        log, a chunk per thread: stamp | key | value    (24 B an entry)
+//! ```
+//!
+//! **The word that commits** is the stamp of a log entry for what is buffered, and the word of a
+//! leaf for everything else: which slots hold items, and which leaf comes next. Writers hold the
+//! leaf's lock until what they did is durable; readers look without a lock and validate its
+//! version.
+//!
+//! **Sequences.** What is done under a leaf's lock has the count of that lock as its sequence, in
+//! log entries as in the leaf's stamp. So no clock is asked, and no line is shared. Sequences of
+//! two leaves are not compared: entries must be given to the leaf they were meant for. That is why
+//! a leaf's low fence stands in slot 0 for good, whether its item is there or not. (With fences
+//! that recovery guesses from the smallest keys, as in the paper, an entry between the largest key
+//! of one leaf and the smallest of the next may be judged by the wrong leaf, and be lost.)
+//!
+//! # Write (the buffer has room, or has the key already)
+//! 1. What does not fit a word is written out of line and flushed. *A crash here: nobody refers to
+//!    the records; recovery finds their slots free.*
+//! 2. The entry is appended to this thread's log (see [`Log`]). *The change is there, or not.*
+//! 3. The item goes into the buffer, over an older pending one of its key.
+//!
+//! # Flush (no room in the buffer: everything pending and the new item, which is not logged)
+//! 1. If new items need the slots of removed ones, the word lets those go first; flush, fence. *A
+//!    removal that pends is in the log; the new one is not acknowledged.*
+//! 2. New items go into free slots, new values over old ones; flush, fence. *Values over old ones
+//!    are in the log, or the one unacknowledged change. New items' bits are clear.*
+//! 3. The word is stored. *All new items are there, or none. What pended is in the log still.*
+//! 4. The stamp voids the log entries; one flush with the word, one fence. The line keeps their
+//!    order: the stamp must never be there without the word, or what pended would be lost. (The
+//!    paper stores the timestamp first.)
+//!
+//! Flushed items stay in the buffer for readers, until they are overwritten.
+//!
+//! # Split (the leaf has no room for what its buffer gathered)
+//! 1. The upper half of all items is written to a new leaf; flush, fence. *Nobody leads to it.*
+//! 2. One store of the old leaf's word drops what moved and leads on to the new leaf; flush,
+//!    fence. *Split or not. What pends for the lower half is in the log still; for the upper half
+//!    the new leaf's stamp has voided it.*
+//! 3. The old leaf takes the new items of the lower half: flush 2 to 4.
+//!
+//! Items above all others of the leaf leave it full, for ascending loads.
+//!
+//! # Merge (a flush leaves less than half, and the left leaf has room)
+//! 1. What pends for the left leaf is flushed, because its stamp is about to rise.
+//! 2. The right leaf's items, those of its buffer included, go into free slots of the left one;
+//!    flush, fence. *Their bits are clear.*
+//! 3. The stamp rises above both; then the word takes the items in and leads past the right leaf;
+//!    one flush, one fence. The line keeps their order: entries of the right leaf must be void
+//!    before its range is the left one's. *Merged or not.*
+//!
+//! A removal that takes a leaf's last item is flushed at once, so that the leaf can go.
+//!
+//! # Collect (the log has TH_log percent of the leaves' bytes)
+//! 1. Every thread turns to a new chunk. What pends says by its epoch which log it is in.
+//! 2. Buffer after buffer, what pends and is in the old log is copied to the new one, while
+//!    writers go on. Leaves are not written.
+//! 3. The copies are fenced.
+//! 4. The old chunks are emptied (see [`Log::recycle`]). *Before: both logs hold what pends, with
+//!    the copies newer. After: the new one does.* Only now may the records of removed keys be used
+//!    again, because entries of the old log name them.
+//!
+//! A thread of the tree does this in the background. Where there is none, writers do a few
+//! buffers each. If collection lags, the log does not grow beyond twice its measure: writes flush
+//! their buffers instead, as they do when the pool has no room for a log. So nobody ever waits.
+//!
+//! # Recover
+//! (1) The chain of leaves is followed from the first one, which the directory names. (2) Their
+//! items and fences are read. (3) Log entries above their leaf's stamp pend again. The log stays
+//! as it is. Nothing is written, so a crash during recovery is nothing new.
+
+mod buffer;
+mod check;
+mod collect;
+mod flush;
+mod layout;
+mod merge;
+mod read;
+mod recover;
+mod room;
+mod scan;
+mod split;
+mod write;
+
+use std::marker::PhantomData;
+use std::ops::{Bound, Deref};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use bristlecone_pm::{Finding, Heap, Log, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+
+use self::buffer::Buffers;
+use self::collect::{Collector, Thread};
+use self::layout::{LEAF_BYTES, Leaf, SLOTS_MAX};
+use super::parameters::{Parameters, broken_rule};
+use super::scan::Leafwise;
+use super::{Batch, Index, TreeStats, WriteMode};
+use crate::shared::counter::Counter;
+use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::inner::Inner;
+use crate::shared::search::Level;
+use crate::shared::version_lock::Version;
+
+/// Parameters of a CCL-BTree, fixed when it is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CclBTreeOptions {
+    /// Items that a leaf's buffer gathers, the paper's N_batch: 0 to 8 (default 2). With 0 there
+    /// are no buffers and no log: the paper's `Base`.
+    pub batch: u64,
+    /// Slots of a leaf: 4 to 14 (default).
+    pub leaf_slots: u64,
+    /// Bytes of an inner node: 256 to 4096, a multiple of 64 (default 512).
+    pub inner_bytes: u64,
+    /// The log is collected when it has this many percent of the leaves' bytes, the paper's
+    /// TH_log: 1 to 1000 (default 20).
+    pub log_percent: u64,
+    /// Entries of a log chunk: 1 or more; 0 (default): as many as it has room for.
+    pub log_entries: u64,
+    /// Whether writes that flush their buffer are logged, too, the paper's `+BNode`: 0 (default)
+    /// or 1.
+    pub log_all: u64,
+    /// How the log is collected: 0 (default) copies what is still needed to a new log; 1 stops
+    /// all writers and flushes every buffer, as the paper's naive policy does.
+    pub naive_collection: u64,
+    /// Threads that collect the log in the background: 0 or 1 (default). Without one, and
+    /// whenever it lags, writers see to it that the log stays bounded.
+    pub collector_threads: u64,
+}
+
+impl Default for CclBTreeOptions {
+    fn default() -> Self {
+        Self {
+            batch: 2,
+            leaf_slots: 14,
+            inner_bytes: 512,
+            log_percent: 20,
+            log_entries: 0,
+            log_all: 0,
+            naive_collection: 0,
+            collector_threads: 1,
+        }
+    }
+}
+
+impl Parameters for CclBTreeOptions {
+    const DESIGN: &'static str = "cclbtree";
+
+    fn fields(&mut self) -> Vec<(&'static str, &mut u64)> {
+        vec![
+            ("batch", &mut self.batch),
+            ("leaf_slots", &mut self.leaf_slots),
+            ("inner_bytes", &mut self.inner_bytes),
+            ("log_percent", &mut self.log_percent),
+            ("log_entries", &mut self.log_entries),
+            ("log_all", &mut self.log_all),
+            ("naive_collection", &mut self.naive_collection),
+            ("collector_threads", &mut self.collector_threads),
+        ]
+    }
+
+    fn flaw(&self) -> Option<String> {
+        broken_rule(&[
+            (self.batch <= buffer::BATCH_MAX as u64, "batch must be 0 to 8"),
+            ((4..=SLOTS_MAX as u64).contains(&self.leaf_slots), "leaf_slots must be 4 to 14"),
+            // Two leaves must hold what one and its buffer gathered, if a slot is the fence's alone.
+            (self.batch + 2 <= self.leaf_slots, "batch must be at most leaf_slots - 2"),
+            (
+                (256..=4096).contains(&self.inner_bytes) && self.inner_bytes.is_multiple_of(64),
+                "inner_bytes must be 256 to 4096, a multiple of 64",
+            ),
+            ((1..=1000).contains(&self.log_percent), "log_percent must be 1 to 1000"),
+            (self.log_entries <= 1 << 32, "log_entries must be 0 to 2^32"),
+            (self.log_all < 2, "log_all must be 0 or 1"),
+            (self.naive_collection < 2, "naive_collection must be 0 or 1"),
+            (self.collector_threads < 2, "collector_threads must be 0 or 1"),
+        ])
+    }
+}
+
+/// The tree. See the module's story.
+pub struct CclBTree<K: KeyForm, V: ValueForm, M: Medium> {
+    core: Arc<Core<K, V, M>>,
+    collector: Thread,
+}
+
+/// What the threads of a tree share with its collector.
+pub struct Core<K: KeyForm, V: ValueForm, M: Medium> {
+    pool: Arc<PoolFile<M>>,
+    options: CclBTreeOptions,
+    leaves: Heap<M>,
+    keys: Records<M>,
+    values: Records<M>,
+    log: Log<M>,
+    inner: Inner<K>,
+    buffers: Buffers,
+    /// Offset of the first leaf, which never goes.
+    first: u64,
+    slots: usize,
+    level: Level,
+    len: Counter,
+    collection: Collector,
+    /// Leaves whose buffers take another leaf to be flushed.
+    overflowing: AtomicU64,
+    forms: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> Deref for CclBTree<K, V, M> {
+    type Target = Core<K, V, M>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Core<K, V, M> {
+        &self.core
+    }
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for CclBTree<K, V, M> {
+    type Options = CclBTreeOptions;
+
+    fn open(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: CclBTreeOptions,
+        threads: usize,
+    ) -> Result<Self> {
+        let entries = (options.log_entries > 0).then_some(options.log_entries as usize);
+        let (log, logged) = Log::open(pool, entry.id, entries);
+        let mut core = Core {
+            pool: Arc::clone(pool),
+            options,
+            leaves: Heap::open(pool, entry.id, SlotKind::CclLeaf, LEAF_BYTES as u32, false)?,
+            keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
+            values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
+            log,
+            inner: Inner::new(options.inner_bytes as usize, 0),
+            buffers: Buffers::new(options.batch as usize),
+            first: 0,
+            slots: options.leaf_slots as usize,
+            level: Level::detect(),
+            len: Counter::default(),
+            collection: Collector::default(),
+            overflowing: AtomicU64::new(0),
+            forms: PhantomData,
+        };
+        core.recover(entry.id, logged, threads)?;
+        Ok(Self { core: Arc::new(core), collector: Thread::default() })
+    }
+
+    #[inline(always)]
+    fn get<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+        self.read(key, show)
+    }
+
+    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
+        let old = self.put(key, value, mode);
+        self.after_write();
+        old
+    }
+
+    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        let old = self.delete(key);
+        self.after_write();
+        old
+    }
+
+    fn compare_and_swap(
+        &self,
+        key: K::Ref<'_>,
+        expected: V::Ref<'_>,
+        new: V::Ref<'_>,
+    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+        let swapped = self.swap(key, expected, new);
+        self.after_write();
+        swapped
+    }
+
+    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        self.ascend(bounds, into)
+    }
+
+    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        self.descend(bounds, into)
+    }
+
+    fn len(&self) -> u64 {
+        self.len.sum()
+    }
+
+    fn stats(&self) -> TreeStats {
+        let leaves = self.leaves.stats();
+        let records = self.keys.stats().1 + self.values.stats().1;
+        let log = self.log.chunks_owned() as u64 * leaves.chunk_bytes;
+        TreeStats {
+            items: self.len(),
+            leaves: self.buffers.live() as u64,
+            pm_bytes: leaves.chunks * leaves.chunk_bytes + records + log,
+            dram_bytes: self.inner.dram_bytes() + self.buffers.bytes(),
+        }
+    }
+
+    fn check(&self) -> Vec<Finding> {
+        self.verify()
+    }
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
+    #[inline(always)]
+    fn medium(&self) -> &M {
+        self.pool.medium()
+    }
+
+    #[inline(always)]
+    fn version_of(&self, leaf: u32) -> Option<Version> {
+        self.buffers.get(leaf).lock.read()
+    }
+
+    #[inline(always)]
+    fn leaf(&self, offset: u64) -> &Leaf {
+        self.pool.at(offset)
+    }
+}

@@ -1,0 +1,131 @@
+//! Reading a key's item. Readers take no lock; they look and validate.
+
+use bristlecone_pm::{LINE_BYTES, Medium};
+
+use super::Core;
+use super::buffer::{BufferRef, State};
+use super::layout::{LEAF_BYTES, Leaf, LeafWord, bits};
+use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::{fingerprint, prefetch};
+
+/// The leaf changed while it was being read.
+pub(super) struct Stale;
+
+/// What a leaf and its buffer say about a key.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Found {
+    /// The pending slot that holds the key, if one does.
+    pub pending: Option<usize>,
+    /// The key's word, if the tree has one for it.
+    pub key: Option<u64>,
+    /// The value's word, if the key is there.
+    pub value: Option<u64>,
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
+    /// Looks `key` up. `f` sees the value before anybody can reuse it.
+    #[inline(always)]
+    pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+        let (key_guard, value_guard) = (K::pin(), V::pin());
+        loop {
+            let (id, version) = self.inner.find(key, &key_guard, |leaf| self.version_of(leaf));
+            let buffer = self.buffers.get(id);
+            let still = || buffer.lock.validate(version);
+            match self.locate(buffer, key, &key_guard, still) {
+                Ok(found) if still() => {
+                    // The value word was read while the leaf stood; pinned, its record stays.
+                    return found.value.map(|value| f(V::read(&self.values, value, &value_guard)));
+                }
+                _ => std::hint::spin_loop(),
+            }
+        }
+    }
+
+    /// Asks for the lines of a leaf.
+    #[inline(always)]
+    pub(super) fn prefetch_leaf(&self, offset: u64) {
+        let words = self.pool.words(offset, LEAF_BYTES as usize / 8);
+        words.chunks_exact(LINE_BYTES / 8).for_each(|line| prefetch(line.as_ptr()));
+    }
+
+    /// Finds out what a leaf says about `key`. `still` says whether what was read so far can be
+    /// trusted: it is asked before anything out of line is looked at.
+    #[inline(always)]
+    pub(super) fn locate(
+        &self,
+        buffer: BufferRef<'_>,
+        key: K::Ref<'_>,
+        guard: &K::Guard,
+        still: impl Fn() -> bool,
+    ) -> Result<Found, Stale> {
+        let state = buffer.state();
+        self.prefetch_leaf(state.leaf);
+        if let Some(found) = self.locate_buffered(buffer, state, key, guard, &still)? {
+            return Ok(found);
+        }
+        let leaf = self.leaf(state.leaf);
+        let slot = self.locate_in_leaf(leaf, key, guard, &still)?;
+        let found = |(_, word, value)| Found { pending: None, key: Some(word), value: Some(value) };
+        Ok(slot.map_or_else(Found::default, found))
+    }
+
+    #[inline(always)]
+    fn locate_buffered(
+        &self,
+        buffer: BufferRef<'_>,
+        state: State,
+        key: K::Ref<'_>,
+        guard: &K::Guard,
+        still: &impl Fn() -> bool,
+    ) -> Result<Option<Found>, Stale> {
+        for (at, word) in buffer.keys(state) {
+            let pending = (at < state.pending).then_some(at);
+            let removed = state.is_removed(at);
+            // The key of a removal that has reached the leaf is gone.
+            if removed && pending.is_none() && !K::INLINE {
+                continue;
+            }
+            if !K::INLINE && !still() {
+                return Err(Stale);
+            }
+            if K::read(&self.keys, word, guard) == K::shorten(key) {
+                let value = (!removed).then(|| buffer.slot(at).1);
+                let key = (!removed || pending.is_some()).then_some(word);
+                return Ok(Some(Found { pending, key, value }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The slot of `key` in a leaf, with its words.
+    #[inline(always)]
+    pub(super) fn locate_in_leaf(
+        &self,
+        leaf: &Leaf,
+        key: K::Ref<'_>,
+        guard: &K::Guard,
+        still: &impl Fn() -> bool,
+    ) -> Result<Option<(usize, u64, u64)>, Stale> {
+        let medium = self.medium();
+        let tags = leaf.header.fingerprints.load(medium);
+        let taken = LeafWord::unpack(leaf.header.word.load(medium)).bitmap;
+        let hits = fingerprint::probe(tags, K::fingerprint(key)) & taken & self.slots_mask();
+        for slot in bits(hits) {
+            let item = &leaf.slots[slot];
+            let word = item.key.load(medium);
+            if !K::INLINE && !still() {
+                return Err(Stale);
+            }
+            if K::read(&self.keys, word, guard) == K::shorten(key) {
+                return Ok(Some((slot, word, item.value.load(medium))));
+            }
+        }
+        Ok(None)
+    }
+
+    /// One bit for every slot of a leaf.
+    #[inline(always)]
+    pub(super) fn slots_mask(&self) -> u64 {
+        (1 << self.slots) - 1
+    }
+}

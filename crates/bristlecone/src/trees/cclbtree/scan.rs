@@ -1,0 +1,95 @@
+//! What a scan sees of a leaf: its items, and in their place what its buffer knows better.
+
+use bristlecone_pm::Medium;
+
+use super::Core;
+use super::buffer::BATCH_MAX;
+use super::layout::{LeafWord, bits};
+use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::inner::Inner;
+use crate::shared::prefetch;
+use crate::shared::search::Level;
+use crate::shared::version_lock::Version;
+use crate::trees::scan::{Leafwise, Words};
+
+impl<K: KeyForm, V: ValueForm, M: Medium> Leafwise<K, V> for Core<K, V, M> {
+    #[inline(always)]
+    fn inner(&self) -> &Inner<K> {
+        &self.inner
+    }
+
+    #[inline(always)]
+    fn level(&self) -> Level {
+        self.level
+    }
+
+    #[inline(always)]
+    fn version(&self, leaf: u32) -> Option<Version> {
+        self.version_of(leaf)
+    }
+
+    #[inline(always)]
+    fn prefetch_descriptor(&self, leaf: u32) {
+        prefetch(std::ptr::from_ref(&*self.buffers.get(leaf)));
+    }
+
+    #[inline(always)]
+    fn prefetch_items(&self, leaf: u32) {
+        self.prefetch_leaf(self.buffers.get(leaf).state().leaf);
+    }
+
+    #[inline(always)]
+    fn snapshot(&self, leaf: u32, version: Version, words: &mut Words) -> Option<()> {
+        let buffer = self.buffers.get(leaf);
+        let state = buffer.state();
+        let cells = self.leaf(state.leaf);
+        let taken = LeafWord::unpack(cells.header.word.load(self.medium())).bitmap & self.slots_mask();
+        for slot in bits(taken) {
+            let item = &cells.slots[slot];
+            words.push(item.key.load(self.medium()), item.value.load(self.medium()));
+        }
+        let mut pending = [(0, 0); BATCH_MAX];
+        for (at, item) in pending.iter_mut().enumerate().take(state.pending.min(self.buffers.batch())) {
+            *item = buffer.slot(at);
+        }
+        buffer.lock.validate(version).then_some(())?;
+        for (at, &(key, value)) in pending.iter().enumerate().take(state.pending) {
+            self.overlay(words, key, (!state.is_removed(at)).then_some(value));
+        }
+        Some(())
+    }
+
+    #[inline(always)]
+    fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard) -> K::Ref<'a> {
+        K::read(&self.keys, word, guard)
+    }
+
+    #[inline(always)]
+    fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard) -> V::Ref<'a> {
+        V::read(&self.values, word, guard)
+    }
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
+    /// Puts a pending item in the place of what the leaf holds for its key.
+    #[inline(always)]
+    fn overlay(&self, words: &mut Words, key: u64, value: Option<u64>) {
+        let held = &words.keys[..words.len];
+        let held = if K::INLINE {
+            held.iter().position(|held| *held == key)
+        } else {
+            let guard = K::pin();
+            let key = K::read(&self.keys, key, &guard);
+            held.iter().position(|held| K::read(&self.keys, *held, &guard) == key)
+        };
+        match (held, value) {
+            (Some(at), Some(value)) => words.values[at] = value,
+            (Some(at), None) => {
+                words.len -= 1;
+                (words.keys[at], words.values[at]) = (words.keys[words.len], words.values[words.len]);
+            }
+            (None, Some(value)) => words.push(key, value),
+            (None, None) => {}
+        }
+    }
+}

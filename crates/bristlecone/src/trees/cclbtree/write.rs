@@ -1,0 +1,287 @@
+//! Insert, update and remove: into the buffer, or through it into the leaf. Step numbers are
+//! those of the story in `mod.rs`.
+
+use bristlecone_pm::{Durable, Error, Flushed, LogEntry, Medium, Persist, Result};
+
+use super::Core;
+use super::buffer::{Locked, State};
+use super::flush::Item;
+use super::layout::LeafWord;
+use super::read::Found;
+use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::version_lock::Version;
+use crate::trees::WriteMode;
+
+/// A change of one key on its way: its words, and what of it is not durable yet.
+pub(super) struct Change {
+    pub item: Item,
+    /// Records that the item names and that were written for it.
+    records: Option<Flushed>,
+    new_key: bool,
+}
+
+impl Change {
+    pub fn take_records(&mut self) -> Option<Flushed> {
+        self.records.take()
+    }
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
+    pub(super) fn put(
+        &self,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+        mode: WriteMode,
+    ) -> Result<Option<V::Owned>> {
+        self.with_leaf(key, |leaf, found, guards| {
+            let old = found.value.map(|word| V::owned(V::read(&self.values, word, &guards.1)));
+            if old.is_some() && mode == WriteMode::New || old.is_none() && mode == WriteMode::Update {
+                return Ok(old);
+            }
+            self.apply(leaf, found, key, Some(value), guards)?;
+            Ok(old)
+        })
+    }
+
+    /// Replaces the value of `key` by `new` if it is `expected`; gives what was there.
+    pub(super) fn swap(
+        &self,
+        key: K::Ref<'_>,
+        expected: V::Ref<'_>,
+        new: V::Ref<'_>,
+    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+        self.with_leaf(key, |leaf, found, guards| {
+            let Some(word) = found.value else { return Ok(Err(None)) };
+            let old = V::read(&self.values, word, &guards.1);
+            if old != V::shorten(expected) {
+                return Ok(Err(Some(V::owned(old))));
+            }
+            self.apply(leaf, found, key, Some(new), guards)?;
+            Ok(Ok(()))
+        })
+    }
+
+    pub(super) fn delete(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.with_leaf(key, |leaf, found, guards| {
+            let Some(word) = found.value else { return Ok(None) };
+            let old = V::owned(V::read(&self.values, word, &guards.1));
+            self.apply(leaf, found, key, None, guards)?;
+            Ok(Some(old))
+        })
+    }
+
+    /// Runs `change` on the locked leaf of `key`, with what that says about the key; once more if
+    /// the pool is full and the log has room to give.
+    fn with_leaf<R>(
+        &self,
+        key: K::Ref<'_>,
+        mut change: impl FnMut(Locked<'_>, &Found, &(K::Guard, V::Guard)) -> Result<R>,
+    ) -> Result<R> {
+        let mut tried = false;
+        loop {
+            let done = {
+                let _passed = self.pass_collection();
+                let guards = (K::pin(), V::pin());
+                let leaf = self.lock_leaf(key, &guards.0);
+                let Ok(found) = self.locate(*leaf, key, &guards.0, || true) else { continue };
+                change(leaf, &found, &guards)
+            };
+            match done {
+                Err(Error::PoolFull { .. } | Error::MediumFull { .. }) if !tried && self.squeeze_log() => {
+                    tried = true;
+                }
+                done => return done.and_then(|done| self.pool.health().map(|()| done)),
+            }
+        }
+    }
+
+    fn lock_leaf(&self, key: K::Ref<'_>, guard: &K::Guard) -> Locked<'_> {
+        loop {
+            let (id, version): (u32, Version) = self.inner.find(key, guard, |leaf| self.version_of(leaf));
+            let buffer = self.buffers.get(id);
+            self.prefetch_leaf(buffer.state().leaf);
+            if let Some(leaf) = buffer.lock_at(version) {
+                return leaf;
+            }
+        }
+    }
+
+    /// Gives the key a value, or removes it: it is known to change something.
+    fn apply(
+        &self,
+        mut leaf: Locked<'_>,
+        found: &Found,
+        key: K::Ref<'_>,
+        value: Option<V::Ref<'_>>,
+        guards: &(K::Guard, V::Guard),
+    ) -> Result<()> {
+        let state = leaf.state();
+        let overflowed = self.overflows(&leaf);
+        let spot = if self.belongs_in_buffer(&leaf, state, found, value.is_some()) {
+            self.reserve_entry()
+        } else {
+            None
+        };
+        let mut change = self.write_records(found, key, value)?;
+        if let Some(spot) = spot {
+            // Write 2: the log.
+            let entry = self.entry_of(&leaf, change.item);
+            let epoch = spot.append(&entry, change.take_records());
+            self.put_in_buffer(&leaf, state, found, change.item, epoch, &guards.1);
+        } else if let Err(error) = self.write_through(&mut leaf, found, &mut change, guards) {
+            self.discard(&change);
+            return Err(error);
+        }
+        self.count_overflow(overflowed, self.overflows(&leaf));
+        match (found.value.is_some(), value.is_some()) {
+            (false, true) => self.len.add(1),
+            (true, false) => {
+                self.len.add(-1);
+                self.merge_left(leaf, &guards.0);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn entry_of(&self, leaf: &Locked<'_>, item: Item) -> LogEntry {
+        LogEntry { sequence: leaf.sequence(), removed: item.removed, key: item.key, value: item.value }
+    }
+
+    /// Whether a change waits in the buffer. It does not if there is no room, if it takes the
+    /// leaf's last item, which lets the leaf go, and if the leaf would hold more than it has room
+    /// for while there may be no room for another one.
+    fn belongs_in_buffer(&self, leaf: &Locked<'_>, state: State, found: &Found, present: bool) -> bool {
+        if found.pending.is_none() && state.pending == self.buffers.batch() {
+            return false;
+        }
+        let word = LeafWord::unpack(self.leaf(state.leaf).header.word.load(self.medium()));
+        let taken = word.bitmap.count_ones() as usize;
+        if !present {
+            // Every pending slot may be a removal of what the leaf holds.
+            return taken > state.pending + 1 || self.live_items(leaf) > 1 || state.leaf == self.first;
+        }
+        // One slot may be the fence's alone.
+        found.value.is_some() || taken + state.pending + 2 <= self.slots || self.may_overflow(leaf)
+    }
+
+    /// Write 1: what stands out of line is written first.
+    fn write_records(&self, found: &Found, key: K::Ref<'_>, value: Option<V::Ref<'_>>) -> Result<Change> {
+        let mut flushed = Flushed::none();
+        let key_word = match found.key {
+            Some(word) => word,
+            None => {
+                let (word, under_way) = K::write(&self.keys, key, "cclbtree write.1 key")?;
+                flushed = flushed.and(under_way);
+                word
+            }
+        };
+        let new_key = found.key.is_none();
+        let value_word = match value.map(|value| V::write(&self.values, value, "cclbtree write.1 value")) {
+            None => 0,
+            Some(Ok((word, under_way))) => {
+                flushed = flushed.and(under_way);
+                word
+            }
+            Some(Err(error)) => {
+                if new_key {
+                    K::free(&self.keys, key_word);
+                }
+                return Err(error);
+            }
+        };
+        let item = Item { key: key_word, value: value_word, removed: value.is_none() };
+        let written = !K::INLINE && new_key || !V::INLINE && value.is_some();
+        Ok(Change { item, records: written.then_some(flushed), new_key })
+    }
+
+    /// The change did not happen: its records are nobody's.
+    fn discard(&self, change: &Change) {
+        if change.new_key {
+            K::free(&self.keys, change.item.key);
+        }
+        if !change.item.removed {
+            V::free(&self.values, change.item.value);
+        }
+    }
+
+    /// Write 3: the item is in the log; readers find it in the buffer.
+    fn put_in_buffer(
+        &self,
+        leaf: &Locked<'_>,
+        mut state: State,
+        found: &Found,
+        item: Item,
+        epoch: u64,
+        guard: &V::Guard,
+    ) {
+        let at = found.pending.unwrap_or(state.pending);
+        if let (Some(_), Some(superseded)) = (found.pending, found.value) {
+            V::retire(&self.values, superseded, guard);
+        }
+        leaf.set_slot(at, item.key, item.value);
+        state.pending = state.pending.max(at + 1);
+        state.used = state.used.max(state.pending);
+        state.set_removed(at, item.removed);
+        state.set_epoch(at, epoch);
+        leaf.set_state(state);
+    }
+
+    /// Writes the change and everything pending to the leaf, without logging it.
+    fn write_through(
+        &self,
+        leaf: &mut Locked<'_>,
+        found: &Found,
+        change: &mut Change,
+        guards: &(K::Guard, V::Guard),
+    ) -> Result<()> {
+        if self.options.log_all != 0
+            && self.buffers.batch() > 0
+            && let Some(spot) = self.reserve_entry()
+        {
+            spot.append(&self.entry_of(leaf, change.item), change.take_records());
+        }
+        match self.flush(leaf, Some(change), found.pending, guards) {
+            Err(Error::PoolFull { .. } | Error::MediumFull { .. })
+                if found.pending.is_none() && found.value.is_some() =>
+            {
+                // What pends has no room, but the item is in the leaf, and nothing about it pends.
+                self.change_in_place(leaf, change, guards)
+            }
+            done => done,
+        }
+    }
+
+    /// Changes an item that the leaf holds and that is not pending.
+    fn change_in_place(
+        &self,
+        leaf: &Locked<'_>,
+        change: &mut Change,
+        guards: &(K::Guard, V::Guard),
+    ) -> Result<()> {
+        let medium = self.medium();
+        let state = leaf.state();
+        let cells = self.leaf(state.leaf);
+        let key = K::read(&self.keys, change.item.key, &guards.0);
+        let Ok(Some((slot, key, value))) = self.locate_in_leaf(cells, key, &guards.0, &|| true) else {
+            unreachable!("an item that does not pend is in the leaf");
+        };
+        if change.item.removed {
+            let word = LeafWord::unpack(cells.header.word.load(medium));
+            let word = LeafWord { bitmap: word.bitmap & !(1 << slot), ..word };
+            cells.header.word.publish(medium, word.pack(), &medium.ordered_within_line(), "cclbtree place.1");
+            let Durable { .. } = medium.persist(&cells.header.word, "cclbtree place.1");
+            self.retire_key(state.leaf, key);
+        } else {
+            let cell = &cells.slots[slot].value;
+            let records = change.take_records().unwrap_or_else(Flushed::none);
+            let durable = medium.fence(records, "cclbtree place.2 fence");
+            cell.publish(medium, change.item.value, &durable, "cclbtree place.2");
+            let Durable { .. } = medium.persist(cell, "cclbtree place.2");
+        }
+        V::retire(&self.values, value, &guards.1);
+        // What the buffer kept of it for readers no longer holds.
+        leaf.set_state(State { used: state.pending, ..state });
+        Ok(())
+    }
+}

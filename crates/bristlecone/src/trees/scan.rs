@@ -1,0 +1,205 @@
+//! Scanning from leaf to leaf, for every design whose leaves are the index's. Not a snapshot of
+//! the tree, but of each leaf.
+
+use std::ops::Bound;
+
+use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::inner::{Inner, Step};
+use crate::shared::search::{Level, ORDER_MAX, order_keys};
+use crate::shared::version_lock::Version;
+use crate::trees::Batch;
+
+/// How many leaves a scan asks for before it needs them.
+const AHEAD: usize = 3;
+
+/// The items of a leaf, as words and in no order: at most [`ORDER_MAX`].
+pub struct Words {
+    /// Key words.
+    pub keys: [u64; ORDER_MAX],
+    /// Value words.
+    pub values: [u64; ORDER_MAX],
+    /// How many there are.
+    pub len: usize,
+}
+
+impl Words {
+    /// Adds an item. What readers see too late may be more than there is room for.
+    #[inline(always)]
+    pub fn push(&mut self, key: u64, value: u64) {
+        let to = self.len % ORDER_MAX;
+        (self.keys[to], self.values[to]) = (key, value);
+        self.len = to + 1;
+    }
+}
+
+/// Whether a leaf has items on either side of the bounds within which it was collected.
+#[doc(hidden)]
+pub struct Outside {
+    below: bool,
+    above: bool,
+}
+
+/// A range of keys.
+type Bounds<'a, 'b, K> = (Bound<<K as KeyForm>::Ref<'a>>, Bound<<K as KeyForm>::Ref<'b>>);
+
+/// What a design says about its leaves.
+pub trait Leafwise<K: KeyForm, V: ValueForm> {
+    /// The index over the leaves.
+    fn inner(&self) -> &Inner<K>;
+    /// What [`Level::detect`] said.
+    fn level(&self) -> Level;
+    /// The version of a leaf, once nobody writes it. `None`: it is no longer in the tree.
+    fn version(&self, leaf: u32) -> Option<Version>;
+    /// Asks for the volatile part of a leaf.
+    fn prefetch_descriptor(&self, leaf: u32);
+    /// Asks for the persistent part, whose whereabouts are known from the volatile one.
+    fn prefetch_items(&self, leaf: u32);
+    /// Reads a leaf's items into `words`, which are empty. `None`: it changed since `version`.
+    fn snapshot(&self, leaf: u32, version: Version, words: &mut Words) -> Option<()>;
+    /// The key of a word that was validated.
+    fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard) -> K::Ref<'a>;
+    /// The value of a word that was validated.
+    fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard) -> V::Ref<'a>;
+
+    /// See [`Index::scan_forward`](crate::trees::Index::scan_forward).
+    fn ascend(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
+        let guard = K::pin();
+        let version_of = |leaf| self.version(leaf);
+        while !into.ended {
+            let step = into.cursor.take().map_or(Step::Lost, |at| self.inner().next(at, version_of));
+            let (leaf, version, cursor) = match step {
+                Step::Leaf(leaf, version, cursor) => (leaf, version, cursor),
+                Step::End => return false,
+                Step::Lost => {
+                    let key = match bounds.0 {
+                        Bound::Included(key) | Bound::Excluded(key) => Some(key),
+                        Bound::Unbounded => None,
+                    };
+                    self.inner().seek(key, &guard, version_of)
+                }
+            };
+            for places in 1..=AHEAD {
+                if let Some(ahead) = self.inner().ahead(cursor, places) {
+                    self.prefetch_descriptor(ahead);
+                }
+            }
+            let next = self.inner().ahead(cursor, 1);
+            let Some(outside) = self.collect::<true>(leaf, version, bounds, next, into) else { continue };
+            into.ended = outside.above;
+            into.cursor = Some(cursor);
+            if !into.entries.is_empty() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// See [`Index::scan_backward`](crate::trees::Index::scan_backward).
+    fn descend(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
+        let guard = K::pin();
+        let version_of = |leaf| self.version(leaf);
+        let (from, to) = (shorten::<K>(bounds.0), shorten::<K>(bounds.1));
+        // The leaf of an included bound may begin with it; every other leaf begins before.
+        let mut inclusive = matches!(to, Bound::Included(_)) && into.fence.is_none();
+        loop {
+            let fence = into.fence.take();
+            if matches!(fence, Some(None)) {
+                return false;
+            }
+            let (leaf, version, low) = match (&fence, to) {
+                (Some(Some(fence)), _) => {
+                    self.inner().find_before(Some(K::borrow(fence)), &guard, version_of)
+                }
+                (_, Bound::Included(key)) if inclusive => {
+                    let (leaf, version) = self.inner().find(key, &guard, version_of);
+                    // What lies before the key is looked for from the key on.
+                    (leaf, version, Some(K::owned(key)))
+                }
+                (_, Bound::Included(key) | Bound::Excluded(key)) => {
+                    self.inner().find_before(Some(key), &guard, version_of)
+                }
+                (_, Bound::Unbounded) => self.inner().find_before(None, &guard, version_of),
+            };
+            let bounds = if inclusive { (to, to) } else { (from, to) };
+            let Some(outside) = self.collect::<false>(leaf, version, bounds, None, into) else {
+                into.fence = fence;
+                continue;
+            };
+            into.fence = Some(low.filter(|_| inclusive || !outside.below));
+            inclusive = false;
+            if !into.entries.is_empty() {
+                return true;
+            }
+        }
+    }
+
+    /// Collects what is wanted of a leaf, in `DESCENDING` order or ascending, while the lines of
+    /// the `next` one are on their way. `None`: the leaf changed meanwhile.
+    #[doc(hidden)]
+    fn collect<const DESCENDING: bool>(
+        &self,
+        leaf: u32,
+        version: Version,
+        (from, to): Bounds<'_, '_, K>,
+        next: Option<u32>,
+        into: &mut Batch<K, V>,
+    ) -> Option<Outside> {
+        let guards = (K::pin(), V::pin());
+        self.prefetch_items(leaf);
+        if let Some(next) = next {
+            self.prefetch_items(next);
+        }
+        let mut words = Words { keys: [0; ORDER_MAX], values: [0; ORDER_MAX], len: 0 };
+        self.snapshot(leaf, version, &mut words)?;
+        let Words { keys, values, len } = words;
+        let key_of = |at: u8| self.key_at(keys[at as usize % ORDER_MAX], &guards.0);
+        let mut order = [0; ORDER_MAX];
+        if K::INLINE {
+            // Words order as their keys do.
+            order_keys(self.level(), &keys, len, &mut order);
+        } else {
+            (0..len).for_each(|at| order[at] = at as u8);
+            order[..len].sort_unstable_by(|&a, &b| key_of(a).cmp(&key_of(b)));
+        }
+        let (mut start, mut end) = (0, len);
+        if len > 0 && precedes::<K>(key_of(order[0]), from) {
+            start = order[..len].partition_point(|&at| precedes::<K>(key_of(at), from));
+        }
+        if len > 0 && succeeds::<K>(key_of(order[len - 1]), to) {
+            end = order[..len].partition_point(|&at| !succeeds::<K>(key_of(at), to)).max(start);
+        }
+        let entry = |&at: &u8| {
+            let value = self.value_at(values[at as usize % ORDER_MAX], &guards.1);
+            (K::owned(key_of(at)), V::owned(value))
+        };
+        into.entries.clear();
+        if DESCENDING {
+            into.entries.extend(order[start..end].iter().rev().map(entry));
+        } else {
+            into.entries.extend(order[start..end].iter().map(entry));
+        }
+        Some(Outside { below: start > 0, above: end < len })
+    }
+}
+
+fn shorten<'long: 'short, 'short, K: KeyForm>(bound: Bound<K::Ref<'long>>) -> Bound<K::Ref<'short>> {
+    bound.map(K::shorten)
+}
+
+/// Whether a key lies before everything that a lower bound lets in.
+fn precedes<K: KeyForm>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
+    match from {
+        Bound::Included(bound) => K::shorten(key) < K::shorten(bound),
+        Bound::Excluded(bound) => K::shorten(key) <= K::shorten(bound),
+        Bound::Unbounded => false,
+    }
+}
+
+/// Whether a key lies behind everything that an upper bound lets in.
+fn succeeds<K: KeyForm>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
+    match to {
+        Bound::Included(bound) => K::shorten(key) > K::shorten(bound),
+        Bound::Excluded(bound) => K::shorten(key) >= K::shorten(bound),
+        Bound::Unbounded => false,
+    }
+}
