@@ -6,7 +6,7 @@ use bristlecone::{Design, Domain, Pool};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, check, completions, create, del, demo, drop, dump, get, info, load, put, scan, trees,
+    bench, check, completions, count, create, del, demo, drop, dump, get, info, load, put, scan, trees,
 };
 use crate::datum::Kind;
 use crate::failure::{self, Failure, Outcome};
@@ -41,6 +41,7 @@ pub enum Command {
     Dump(dump::Dump),
     Drop(drop::Drop),
     Bench(bench::Bench),
+    Count(count::Count),
     Completions(completions::Completions),
     #[command(hide = true)]
     DemoWriter(demo::DemoWriter),

@@ -3,6 +3,7 @@
 mod args;
 mod bench;
 mod commands;
+mod count;
 mod datum;
 mod failure;
 mod input;

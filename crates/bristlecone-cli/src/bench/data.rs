@@ -93,8 +93,18 @@ impl Buffer {
     #[inline]
     fn make(&mut self, id: u64) -> &[u8] {
         self.bytes[..8].copy_from_slice(&id.to_be_bytes());
-        let length = self.min + (((id & 0xffff_ffff) * self.lengths) >> 32) as usize;
+        let length = self.length(id);
         &self.bytes[..length]
+    }
+
+    #[inline]
+    fn length(&self, id: u64) -> usize {
+        self.min + (((id & 0xffff_ffff) * self.lengths) >> 32) as usize
+    }
+
+    /// Bytes of the datum of an identity.
+    pub fn bytes_of(&self, id: u64) -> u64 {
+        if self.bytes.is_empty() { 8 } else { self.length(id) as u64 }
     }
 }
 

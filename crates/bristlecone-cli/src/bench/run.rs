@@ -9,7 +9,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::data::{BenchKey, BenchValue, Buffer, Shape};
 use super::latency::{Clock, Latency, SAMPLED_ONE_IN, ticks};
 use super::stream::Stream;
-use super::subject::Subject;
+use super::subject::{Subject, operate};
 use super::workload::{Op, Phase};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt;
@@ -119,19 +119,7 @@ impl<S> Worker<'_, S> {
             }
             Some(Op::Upsert | Op::ReadModifyWrite) | None => drive(stream, samples, |at, id| {
                 let op = stream.ops.get(at).copied().or(self.phase.mix.single()).unwrap_or(Op::Get);
-                let (key, written) = (K::make(id, key), at as u64);
-                match op {
-                    Op::Insert => subject.insert(key, V::make(id, value)),
-                    Op::InsertNew => subject.insert_new(key, V::make(id, value)),
-                    Op::Get => Ok(subject.get(key)),
-                    Op::Update => subject.update(key, V::make(written, value)),
-                    Op::Upsert => subject.insert(key, V::make(written, value)).map(|_| true),
-                    Op::Remove => subject.remove(key),
-                    Op::Scan => Ok(subject.scan(key, scan.of(id)) > 0),
-                    Op::ReadModifyWrite => {
-                        Ok(subject.get(key) & subject.update(key, V::make(written, value))?)
-                    }
-                }
+                operate(subject, op, (id, at as u64), scan, (&mut *key, &mut *value))
             }),
         }?;
         let ended = Instant::now();

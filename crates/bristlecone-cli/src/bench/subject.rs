@@ -3,9 +3,10 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use bristlecone::{Design, Domain, Error, Pool, PoolInfo, Tree, TreeStats};
+use bristlecone::{Design, Domain, Error, Medium, Native, Pool, PoolInfo, Tree, TreeStats};
 
-use super::data::{BenchKey, BenchValue};
+use super::data::{BenchKey, BenchValue, Buffer};
+use super::workload::{Op, ScanLength};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::scratch::Scratch;
 
@@ -25,6 +26,29 @@ pub trait Subject<K: BenchKey, V: BenchValue>: Sync {
     fn scan(&self, from: K::Ref<'_>, length: usize) -> usize;
 }
 
+/// Does one operation on the key of this identity; values are made from `id` where the key is
+/// new, from `written` where it is not.
+#[inline(always)]
+pub fn operate<K: BenchKey, V: BenchValue>(
+    subject: &impl Subject<K, V>,
+    op: Op,
+    (id, written): (u64, u64),
+    scan: ScanLength,
+    (key, value): (&mut Buffer, &mut Buffer),
+) -> Result<bool, Error> {
+    let key = K::make(id, key);
+    match op {
+        Op::Insert => subject.insert(key, V::make(id, value)),
+        Op::InsertNew => subject.insert_new(key, V::make(id, value)),
+        Op::Get => Ok(subject.get(key)),
+        Op::Update => subject.update(key, V::make(written, value)),
+        Op::Upsert => subject.insert(key, V::make(written, value)).map(|_| true),
+        Op::Remove => subject.remove(key),
+        Op::Scan => Ok(subject.scan(key, scan.of(id)) > 0),
+        Op::ReadModifyWrite => Ok(subject.get(key) & subject.update(key, V::make(written, value))?),
+    }
+}
+
 /// What the tree under measurement is.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -37,9 +61,9 @@ pub struct Setup {
 }
 
 /// A tree of this library in a pool of its own.
-pub struct Ours<K: BenchKey, V: BenchValue> {
-    tree: Tree<K, V>,
-    pool: Pool,
+pub struct Ours<K: BenchKey, V: BenchValue, M: Medium = Native> {
+    tree: Tree<K, V, M>,
+    pool: Pool<M>,
 }
 
 const TREE: &str = "bench";
@@ -56,21 +80,7 @@ impl<K: BenchKey, V: BenchValue> Ours<K, V> {
         if let Some(bytes) = setup.prefault {
             pool.prefault(bytes)?;
         }
-        let mut options = pool.tree_options(TREE).design(setup.design);
-        for (name, value) in &setup.options {
-            options = options.option(name, *value);
-        }
-        Ok(Self { tree: options.create()?, pool })
-    }
-
-    /// What the tree occupies.
-    pub fn stats(&self) -> TreeStats {
-        self.tree.stats()
-    }
-
-    /// What the pool is.
-    pub fn info(&self) -> PoolInfo {
-        self.pool.info()
+        Self::within(pool, setup.design, &setup.options)
     }
 
     /// Lets go of everything as a crash would and opens it again; how long that took. Every key
@@ -93,7 +103,28 @@ impl<K: BenchKey, V: BenchValue> Ours<K, V> {
     }
 }
 
-impl<K: BenchKey, V: BenchValue> Subject<K, V> for Ours<K, V> {
+impl<K: BenchKey, V: BenchValue, M: Medium> Ours<K, V, M> {
+    /// Creates the tree in a pool of whatever medium.
+    pub fn within(pool: Pool<M>, design: Design, options: &[(String, u64)]) -> Outcome<Self> {
+        let mut tree = pool.tree_options(TREE).design(design);
+        for (name, value) in options {
+            tree = tree.option(name, *value);
+        }
+        Ok(Self { tree: tree.create()?, pool })
+    }
+
+    /// What the tree occupies.
+    pub fn stats(&self) -> TreeStats {
+        self.tree.stats()
+    }
+
+    /// What the pool is.
+    pub fn info(&self) -> PoolInfo {
+        self.pool.info()
+    }
+}
+
+impl<K: BenchKey, V: BenchValue, M: Medium> Subject<K, V> for Ours<K, V, M> {
     #[inline]
     fn insert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error> {
         Ok(self.tree.insert(key, value)?.is_none())

@@ -38,6 +38,11 @@ const OPS: [(&str, Op); 8] = [
 ];
 
 impl Op {
+    /// Every operation.
+    pub fn all() -> impl Iterator<Item = Self> {
+        OPS.into_iter().map(|(_, op)| op)
+    }
+
     /// Whether it adds a key.
     pub fn adds(self) -> bool {
         matches!(self, Self::Insert | Self::InsertNew)

@@ -2,18 +2,16 @@
 
 use std::path::PathBuf;
 
-use bristlecone::Design;
 use clap::Args;
-use serde_json::json;
 
-use crate::args::{DomainArg, option};
+use super::workload::{OPERATIONS_HELP, Workload};
+use crate::args::DomainArg;
 use crate::bench::contest::{self, Plan};
-use crate::bench::data::Shape;
 use crate::bench::peers::Peer;
 use crate::bench::subject::Setup;
-use crate::bench::workload::{self, Distribution, Mix, Op, Preset};
+use crate::bench::workload::Phase;
 use crate::bench::{report, run};
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::output::{Output, grouped};
 use crate::scratch::Scratch;
 use crate::size;
@@ -25,42 +23,13 @@ use crate::size;
 /// the pool is dropped as a crash would drop it and opened again, timed. The pool is a new file,
 /// and removed afterwards.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Operations of --mix: insert and insert_new add keys, get, update, upsert, scan (of 100) and
-read_modify_write use keys that are there, remove takes whatever key the distribution gives.
-The scan phase of micro has a tenth of the operations.")]
+#[command(after_help = OPERATIONS_HELP)]
 pub struct Bench {
-    /// Design: sstree, nbtree, cclbtree, lodgetree or wotree.
-    #[arg(long, default_value = "sstree")]
-    design: Design,
-    /// Parameter of the design; may be given several times.
-    #[arg(long = "option", value_name = "NAME=NUMBER", value_parser = option)]
-    options: Vec<(String, u64)>,
-    /// Keys that are loaded, such as 10M.
-    #[arg(long, value_name = "N", default_value = "1M", value_parser = size::parse_count)]
-    records: u64,
-    /// Operations of each phase after the load [default: as many as records]
-    #[arg(long, value_name = "M", value_parser = size::parse_count)]
-    operations: Option<u64>,
+    #[command(flatten)]
+    workload: Workload,
     /// Threads, each pinned to a processor [default: one per processor]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// One phase of these operations in these proportions, such as get=90,insert=10.
-    #[arg(long, value_name = "OP=SHARE,...", conflicts_with = "preset")]
-    mix: Option<Mix>,
-    /// A known sequence of phases.
-    #[arg(long, value_enum, default_value = "micro")]
-    preset: Preset,
-    /// Which keys are asked for: uniform, sequential, zipf:THETA, selfsimilar:SKEW,
-    /// hotspot:KEYS:OPS or latest:THETA [default: uniform, or what the preset says]
-    #[arg(long, value_name = "KIND")]
-    distribution: Option<Distribution>,
-    /// What keys are: u64 or bytes:MIN-MAX.
-    #[arg(long, value_name = "SHAPE", default_value = "u64", value_parser = Shape::of_keys)]
-    key: Shape,
-    /// What values are: u64 or bytes:MIN-MAX.
-    #[arg(long, value_name = "SHAPE", default_value = "u64", value_parser = Shape::of_values)]
-    value: Shape,
     #[command(flatten)]
     domain: DomainArg,
     /// Where the pool is created; there must be nothing yet [default: a file in /dev/shm]
@@ -72,9 +41,6 @@ pub struct Bench {
     /// Threads that recover after the crash [default: as --threads]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u16).range(1..=1024))]
     recovery_threads: Option<u16>,
-    /// What the keys and operations are drawn from: the same seed, the same operations.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
     /// Repeat everything so often and report medians.
     #[arg(long, value_name = "R", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
@@ -85,46 +51,26 @@ pub struct Bench {
 
 impl Bench {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        let operations = self.operations.unwrap_or(self.records);
-        if self.records == 0 || operations == 0 {
-            return Err(Failure::usage("--records and --operations must be 1 or more"));
-        }
-        let plan = self.plan(operations);
+        let plan = self.plan(self.workload.phases()?);
         let scratch = Scratch::new(self.pool.as_deref(), "bench", false);
         let results = contest::run(&plan, &scratch, output)?;
         if output.json() {
-            let preset =
-                clap::ValueEnum::to_possible_value(&self.preset).map(|value| value.get_name().to_owned());
-            let workload = json!({
-                "records": self.records,
-                "operations": operations,
-                "preset": preset.filter(|_| self.mix.is_none()),
-                "mix": self.mix.as_ref().map(Mix::to_string),
-                "distribution": self.distribution.map(|distribution| distribution.to_string()),
-            });
-            return output.value(&report::json(&plan, &results, &workload));
+            return output.value(&report::json(&plan, &results, &self.workload.json()));
         }
         let distribution =
-            self.distribution.map_or_else(String::new, |distribution| format!(", {distribution}"));
-        report::show(output, &plan, &results, &format!("{} records{distribution}", grouped(self.records)))
+            self.workload.distribution.map_or_else(String::new, |distribution| format!(", {distribution}"));
+        let workload = format!("{} records{distribution}", grouped(self.workload.records));
+        report::show(output, &plan, &results, &workload)
     }
 
-    fn plan(&self, operations: u64) -> Plan {
-        let phases =
-            workload::phases(self.preset, self.mix.as_ref(), self.distribution, self.records, operations);
+    fn plan(&self, phases: Vec<Phase>) -> Plan {
         let threads = self.threads.map_or_else(|| run::processors().len().max(1), usize::from);
-        let added: u64 = phases
-            .iter()
-            .filter(|phase| phase.mix.has(Op::Insert) || phase.mix.has(Op::InsertNew))
-            .map(|phase| phase.operations)
-            .sum();
-        // The file grows as it is filled; the maximum only has to be large enough.
-        let bytes_each = 64 + 4 * (self.key.mean_bytes() + self.value.mean_bytes());
+        let workload = &self.workload;
         let setup = Setup {
-            design: self.design,
-            options: self.options.clone(),
+            design: workload.design,
+            options: workload.options.clone(),
             domain: self.domain.domain,
-            max_bytes: (1 << 30) + added * bytes_each + self.prefault.unwrap_or(0),
+            max_bytes: workload.max_bytes(&phases) + self.prefault.unwrap_or(0),
             prefault: self.prefault,
             recovery_threads: self.recovery_threads.map_or(threads, usize::from),
         };
@@ -133,10 +79,10 @@ impl Bench {
             phases,
             threads,
             rounds: usize::from(self.rounds),
-            seed: self.seed,
-            sequential: self.distribution == Some(Distribution::Sequential),
-            key: self.key,
-            value: self.value,
+            seed: workload.seed,
+            sequential: workload.is_sequential(),
+            key: workload.key,
+            value: workload.value,
             against: self.against.clone(),
         }
     }

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod check;
 pub mod completions;
+pub mod count;
 pub mod create;
 pub mod del;
 pub mod demo;
@@ -14,6 +15,7 @@ pub mod load;
 pub mod put;
 pub mod scan;
 pub mod trees;
+pub mod workload;
 
 use crate::args::Command;
 use crate::failure::Outcome;
@@ -35,6 +37,7 @@ pub fn run(command: &Command, output: &mut Output) -> Outcome {
         Command::Dump(args) => args.run(output),
         Command::Drop(args) => args.run(output),
         Command::Bench(args) => args.run(output),
+        Command::Count(args) => args.run(output),
         Command::Completions(args) => args.run(output),
         Command::DemoWriter(args) => args.run(),
     }

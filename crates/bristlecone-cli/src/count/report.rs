@@ -1,0 +1,254 @@
+//! What was counted, as tables for people and as JSON for programs.
+
+use bristlecone::TreeStats;
+use bristlecone_pm::Part;
+use bristlecone_sim::device::{OUTSIDE, Tallies, Tally, Traffic};
+use serde_json::{Map, Value, json};
+
+use super::{PhaseCount, Plan, kind};
+use crate::bench::workload::Op;
+use crate::failure::Outcome;
+use crate::output::{Output, grouped};
+use crate::size;
+
+const PARTS: [(&str, Part); 3] = [("leaf", Part::Leaf), ("log", Part::Log), ("other", Part::Other)];
+
+/// What several phases came to.
+struct Total {
+    tallies: Tallies,
+    operations: u64,
+    /// Numbers of threads, and seconds.
+    seconds: Vec<(usize, f64)>,
+}
+
+impl Total {
+    fn of(phases: &[PhaseCount]) -> Self {
+        let mut tallies = Tallies::default();
+        let mut seconds: Vec<(usize, f64)> = Vec::new();
+        for phase in phases {
+            tallies += &phase.counted.tallies;
+            for (at, (threads, more)) in phase.counted.seconds.iter().enumerate() {
+                match seconds.get_mut(at) {
+                    Some((_, sum)) => *sum += more,
+                    None => seconds.push((*threads, *more)),
+                }
+            }
+        }
+        let operations = tallies.sum().operations;
+        Self { tallies, operations, seconds }
+    }
+
+    fn mops(&self) -> impl Iterator<Item = (usize, f64)> {
+        self.seconds.iter().map(|(threads, seconds)| (*threads, self.operations as f64 / seconds / 1e6))
+    }
+
+    /// The operations that there were.
+    fn kinds(&self) -> impl Iterator<Item = (Op, Tally)> {
+        Op::all().map(|op| (op, self.tallies[kind(op)])).filter(|(_, tally)| tally.operations > 0)
+    }
+
+    /// Times as many bytes as the user wrote: in lines to the device, and by the media.
+    fn amplifications(&self, part: Option<Part>) -> Option<(f64, f64)> {
+        let sum = self.tallies.sum();
+        let traffic = part.map_or(sum.total(), |part| sum.part(part));
+        let times = |bytes: u64| bytes as f64 / sum.user_bytes as f64;
+        (sum.user_bytes > 0)
+            .then(|| (times(traffic.device_bytes_written), times(traffic.media_bytes_written)))
+    }
+
+    fn json(&self) -> Map<String, Value> {
+        let per_operation: Map<String, Value> =
+            self.kinds().map(|(op, tally)| (op.to_string(), per_operation(&tally))).collect();
+        let amplification = |part| {
+            let (cli, xbi) = self.amplifications(part).unzip();
+            [("cli_amplification".to_owned(), json!(cli)), ("xbi_amplification".to_owned(), json!(xbi))]
+        };
+        let written: Map<String, Value> = PARTS
+            .map(|(name, part)| {
+                (name.to_owned(), Value::Object(amplification(Some(part)).into_iter().collect()))
+            })
+            .into_iter()
+            .collect();
+        let throughput: Vec<Value> =
+            self.mops().map(|(threads, mops)| json!({ "threads": threads, "mops": mops })).collect();
+        let mut json = Map::new();
+        json.insert("per_operation".to_owned(), Value::Object(per_operation));
+        json.extend(amplification(None));
+        json.insert("written".to_owned(), Value::Object(written));
+        json.insert("background".to_owned(), background(&self.tallies));
+        json.insert("throughput".to_owned(), Value::Array(throughput));
+        json
+    }
+}
+
+/// A traffic's figures by name.
+fn figures(traffic: &Traffic) -> [(&'static str, u64); 6] {
+    [
+        ("flushes", traffic.flushes),
+        ("lines_written", traffic.lines_written),
+        ("lines_read", traffic.lines_read),
+        ("device_bytes_written", traffic.device_bytes_written),
+        ("media_bytes_written", traffic.media_bytes_written),
+        ("media_bytes_read", traffic.media_bytes_read),
+    ]
+}
+
+fn per_operation(tally: &Tally) -> Value {
+    let each = |number: u64| json!(number as f64 / tally.operations as f64);
+    let averages = |traffic: Traffic| -> Map<String, Value> {
+        figures(&traffic).into_iter().map(|(name, number)| (name.to_owned(), each(number))).collect()
+    };
+    let mut json = Map::new();
+    json.insert("operations".to_owned(), json!(tally.operations));
+    json.insert("fences".to_owned(), each(tally.fences));
+    json.extend(averages(tally.total()));
+    for (name, part) in PARTS {
+        json.insert(name.to_owned(), Value::Object(averages(tally.part(part))));
+    }
+    Value::Object(json)
+}
+
+/// Totals, since there are no operations to divide by.
+fn background(tallies: &Tallies) -> Value {
+    let tally = tallies[OUTSIDE];
+    let mut json: Map<String, Value> = figures(&tally.total())
+        .into_iter()
+        .filter(|(name, _)| !matches!(*name, "lines_written" | "lines_read"))
+        .map(|(name, number)| (name.to_owned(), json!(number)))
+        .collect();
+    json.insert("fences".to_owned(), json!(tally.fences));
+    Value::Object(json)
+}
+
+fn space(stats: &TreeStats) -> Value {
+    let per_key = |bytes: u64| (stats.items > 0).then(|| bytes as f64 / stats.items as f64);
+    json!({
+        "keys": stats.items,
+        "pm_bytes": stats.pm_bytes,
+        "dram_bytes": stats.dram_bytes,
+        "pm_bytes_per_key": per_key(stats.pm_bytes),
+        "dram_bytes_per_key": per_key(stats.dram_bytes),
+    })
+}
+
+/// The phases that the run is about: those after the load, if there are any.
+fn measured(phases: &[PhaseCount]) -> &[PhaseCount] {
+    match phases {
+        [_, rest @ ..] if !rest.is_empty() => rest,
+        all => all,
+    }
+}
+
+/// The whole run as one JSON value.
+pub fn json(plan: &Plan, phases: &[PhaseCount], workload: &Value) -> Value {
+    let (profile, processor) = (&plan.profile, &plan.processor);
+    let mut json = json!({
+        "design": plan.design.to_string(),
+        "options": plan.options.iter().map(|(name, value)| (name.clone(), json!(value))).collect::<Map<_, _>>(),
+        "profile": profile.name,
+        "domain": plan.domain.to_string(),
+        "key": plan.key.to_string(),
+        "value": plan.value.to_string(),
+        "seed": plan.seed,
+    });
+    let Some(object) = json.as_object_mut() else { return json };
+    object.extend(workload.as_object().cloned().unwrap_or_default());
+    object.extend(Total::of(measured(phases)).json());
+    object.insert("space".to_owned(), phases.first().map_or(Value::Null, |load| space(&load.space)));
+    let each = plan.phases.iter().zip(phases).map(|(phase, count)| {
+        let mut json = Map::new();
+        json.insert("name".to_owned(), json!(phase.name));
+        json.insert("operations".to_owned(), json!(phase.operations));
+        json.insert("found".to_owned(), json!(count.found));
+        json.extend(Total::of(std::slice::from_ref(count)).json());
+        json.insert("space".to_owned(), space(&count.space));
+        Value::Object(json)
+    });
+    object.insert("phases".to_owned(), each.collect());
+    object.insert(
+        "parameters".to_owned(),
+        json!({
+            "media_line_bytes": profile.media_line_bytes,
+            "modules": profile.modules,
+            "interleave_bytes": profile.interleave_bytes,
+            "write_buffer_lines": profile.write_buffer_lines,
+            "read_buffer_lines": profile.read_buffer_lines,
+            "read_ns": profile.read_ns,
+            "buffered_read_ns": profile.buffered_read_ns,
+            "flush_ns": profile.flush_ns,
+            "fence_ns": profile.fence_ns,
+            "media_read_ns": profile.media_read_ns,
+            "media_write_ns": profile.media_write_ns,
+            "queue_ns": profile.queue_ns,
+            "cache_bytes": processor.cache_bytes,
+            "cache_ways": processor.ways,
+            "cache_hit_ns": processor.hit_ns,
+            "operation_ns": processor.operation_ns,
+        }),
+    );
+    json
+}
+
+/// The whole run as tables.
+pub fn show(output: &mut Output, plan: &Plan, phases: &[PhaseCount], workload: &str) -> Outcome {
+    let (profile, cache) = (&plan.profile, size::show(plan.processor.cache_bytes as u64));
+    output.line(format_args!(
+        "{} on a model of {profile}, domain {}: media lines of {} B, processor cache of {cache}",
+        plan.design, plan.domain, profile.media_line_bytes
+    ))?;
+    output.line(format_args!("{workload}, keys {}, values {}, seed {}", plan.key, plan.value, plan.seed))?;
+    output.line("")?;
+    output.line("each operation, on average     flushes  fences   lines   lines  media B  media B")?;
+    output.line("phase     operation                            written    read  written     read")?;
+    let each = |phase: &PhaseCount| Total::of(std::slice::from_ref(phase));
+    for (phase, count) in plan.phases.iter().zip(phases) {
+        for (op, tally) in each(count).kinds() {
+            let total = tally.total();
+            let per = |number: u64| number as f64 / tally.operations as f64;
+            output.line(format_args!(
+                "{:<9} {op:<18} {:>9.3}{:>8.3}{:>8.3}{:>8.3}{:>9.1}{:>9.1}",
+                phase.name,
+                per(total.flushes),
+                per(tally.fences),
+                per(total.lines_written),
+                per(total.lines_read),
+                per(total.media_bytes_written),
+                per(total.media_bytes_read),
+            ))?;
+        }
+    }
+    output.line("")?;
+    output
+        .line("bytes written / bytes the user wrote:  lines to the device (CLI)        by the media (XBI)")?;
+    output.line("phase                       all    leaf     log   other     all    leaf     log   other")?;
+    for (phase, count) in plan.phases.iter().zip(phases) {
+        let total = each(count);
+        let parts = [None, Some(Part::Leaf), Some(Part::Log), Some(Part::Other)];
+        let found: Vec<_> = parts.iter().filter_map(|part| total.amplifications(*part)).collect();
+        if !found.is_empty() {
+            let cli: String = found.iter().map(|(cli, _)| format!("{cli:>8.2}")).collect();
+            let xbi: String = found.iter().map(|(_, xbi)| format!("{xbi:>8.2}")).collect();
+            output.line(format_args!("{:<22}{cli}{xbi}", phase.name))?;
+        }
+    }
+    output.line("")?;
+    let threads: String = plan.threads.iter().map(|threads| format!("{threads:>9}")).collect();
+    output.line(format_args!("Mop/s on the virtual clock, by threads\nphase       {threads}"))?;
+    for (phase, count) in plan.phases.iter().zip(phases) {
+        let mops: String = each(count).mops().map(|(_, mops)| format!("{mops:>9.3}")).collect();
+        output.line(format_args!("{:<12}{mops}", phase.name))?;
+    }
+    output.line("")?;
+    for (phase, count) in plan.phases.iter().zip(phases).filter(|(_, count)| count.space.items > 0) {
+        let TreeStats { items, pm_bytes, dram_bytes, .. } = count.space;
+        let per_key = |bytes: u64| bytes as f64 / items as f64;
+        output.line(format_args!(
+            "after {:<8} {:>11} keys, {:.2} B/key persistent, {:.2} B/key in DRAM",
+            phase.name,
+            grouped(items),
+            per_key(pm_bytes),
+            per_key(dram_bytes)
+        ))?;
+    }
+    Ok(())
+}
