@@ -1,0 +1,155 @@
+//! `count`: what it reports, that it repeats, and what it refuses.
+
+#[allow(dead_code, reason = "these tests need no files")]
+mod common;
+
+use common::Bench;
+use serde_json::Value;
+
+#[track_caller]
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+const FIGURES: [&str; 6] = [
+    "flushes",
+    "lines_written",
+    "lines_read",
+    "device_bytes_written",
+    "media_bytes_written",
+    "media_bytes_read",
+];
+
+#[test]
+fn everything_is_counted_by_operation_and_by_part() {
+    let bench = Bench::new();
+    let report = bench.run("count --records 20k --mix insert=1,update=1,remove=1,get=1 --json").json();
+    let kinds: Vec<&str> = report["per_operation"].as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(kinds, ["insert", "get", "update", "remove"]);
+    for kind in kinds {
+        let operation = &report["per_operation"][kind];
+        assert!((4000.0..6000.0).contains(&number(&operation["operations"])), "{operation}");
+        for figure in FIGURES {
+            let parts = ["leaf", "log", "other"].map(|part| number(&operation[part][figure]));
+            let sum: f64 = parts.iter().sum();
+            assert!((sum - number(&operation[figure])).abs() < 1e-9, "{kind}.{figure}: {parts:?}");
+        }
+        let writes = kind != "get";
+        for figure in ["flushes", "fences", "lines_written", "media_bytes_written"] {
+            assert_eq!(number(&operation[figure]) > 0.0, writes, "{kind}.{figure}");
+        }
+        assert!(number(&operation["lines_read"]) > 0.0, "{kind}");
+    }
+    let (cli, xbi) = (number(&report["cli_amplification"]), number(&report["xbi_amplification"]));
+    assert!(cli > 1.0 && xbi > cli, "lines of 64 B, media lines of 256 B: {cli}, {xbi}");
+    for (name, all) in [("cli_amplification", cli), ("xbi_amplification", xbi)] {
+        let parts = ["leaf", "log", "other"].map(|part| number(&report["written"][part][name]));
+        assert!((parts.iter().sum::<f64>() - all).abs() < 1e-9, "{name}: {parts:?}");
+    }
+    let phases = report["phases"].as_array().unwrap();
+    let names: Vec<&str> = phases.iter().map(|phase| phase["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["load", "mix"]);
+    assert_eq!(
+        (&phases[1]["per_operation"], &phases[0]["found"]),
+        (&report["per_operation"], &20_000.into())
+    );
+    assert!(number(&report["space"]["pm_bytes_per_key"]) > 16.0);
+    assert!(number(&report["space"]["dram_bytes_per_key"]) > 0.0);
+    assert_eq!((&report["profile"], &report["domain"]), (&"optane".into(), &"adr".into()));
+    assert_eq!(report["parameters"]["media_line_bytes"], 256);
+    assert_eq!(report["background"]["flushes"], 0);
+}
+
+#[test]
+fn the_same_seed_counts_the_same() {
+    let bench = Bench::new();
+    let run = |seed: u64| {
+        bench.run(&format!("count --records 5k --preset ycsb-a --threads 1,4 --seed {seed} --json")).ok()
+    };
+    assert_eq!(run(7), run(7));
+    assert_ne!(run(7), run(8));
+}
+
+#[test]
+fn what_the_profile_and_the_domain_change() {
+    let bench = Bench::new();
+    let run = |arguments: &str| bench.run(&format!("count --mix update=1 --json {arguments}")).json();
+    let written = |report: &Value| number(&report["per_operation"]["update"]["media_bytes_written"]);
+    let lines = |report: &Value| number(&report["per_operation"]["update"]["lines_written"]);
+    // More than the buffers of each device hold.
+    let runs = ["nvdimm --records 50k", "optane --records 50k", "cxl-ssd --records 600k"]
+        .map(|profile| run(&format!("--profile {profile}")));
+    assert!(runs.iter().map(written).is_sorted(), "{:?}", runs.each_ref().map(written));
+    assert_eq!(lines(&runs[0]), lines(&runs[1]), "the tree does the same");
+    let eadr = run("--domain eadr --records 50k");
+    let update = &eadr["per_operation"]["update"];
+    assert_eq!((number(&update["flushes"]), number(&update["fences"]) > 0.0), (0.0, true));
+    assert!(number(&eadr["cli_amplification"]) < number(&runs[1]["cli_amplification"]));
+    // A cache too small to hold anything for long writes what eADR leaves in it, and reads more.
+    let small = run("--domain eadr --cache 64K --records 50k");
+    assert!(number(&small["cli_amplification"]) > number(&eadr["cli_amplification"]));
+    let read = |report: &Value| number(&report["per_operation"]["update"]["media_bytes_read"]);
+    assert!(read(&small) > read(&eadr));
+}
+
+#[test]
+fn the_clock_knows_every_number_of_threads() {
+    let bench = Bench::new();
+    let report = bench.run("count --records 20k --mix insert=1 --threads 1,3,48 --json").json();
+    let curve = report["throughput"].as_array().unwrap();
+    let threads: Vec<u64> = curve.iter().map(|point| point["threads"].as_u64().unwrap()).collect();
+    let mops: Vec<f64> = curve.iter().map(|point| number(&point["mops"])).collect();
+    assert_eq!(threads, [1, 3, 48]);
+    assert!(mops[1] > 2.5 * mops[0] && mops[2] > mops[1] && mops[2] < 48.0 * mops[0], "{mops:?}");
+}
+
+#[test]
+fn people_get_tables() {
+    let bench = Bench::new();
+    let said = bench.run("count --records 2k --threads 1,4").ok();
+    for part in
+        ["sstree on a model of optane, domain adr", "load      insert", "scan", "(XBI)", "Mop/s", "B/key"]
+    {
+        assert!(said.contains(part), "{part:?} is not in {said}");
+    }
+    assert!(said.lines().all(|line| line.chars().count() <= 110), "{said}");
+}
+
+#[test]
+fn every_preset_and_shape_is_counted() {
+    let bench = Bench::new();
+    for arguments in [
+        "--preset load",
+        "--preset ycsb-b --distribution hotspot:0.2:0.8",
+        "--preset ycsb-d --operations 3k",
+        "--preset ycsb-e --key bytes:8-40",
+        "--preset ycsb-f --value bytes:0-100 --distribution sequential",
+        "--mix insert_new=1,upsert=1,scan=1 --key bytes:16 --value bytes:200 --option max_subnodes=4",
+    ] {
+        let report = bench.run(&format!("count --records 2k --threads 2 --json {arguments}")).json();
+        assert!(!report["per_operation"].as_object().unwrap().is_empty(), "{arguments}");
+    }
+    let report = bench.run("count --records 2k --preset ycsb-c --json").json();
+    assert_eq!(report["xbi_amplification"], Value::Null, "nothing was written");
+}
+
+#[test]
+fn a_count_that_cannot_be_is_refused() {
+    let bench = Bench::new();
+    for wrong in [
+        "--design oak",
+        "--profile dram",
+        "--domain process",
+        "--threads 0",
+        "--threads 1,x",
+        "--cache none",
+        "--mix get=1 --preset micro",
+        "--pool p",
+    ] {
+        bench.run(&format!("count {wrong}")).refused(2, "--help");
+    }
+    bench.run("count --records 0").refused(2, "1 or more");
+    bench.run("count --records 10 --option max_subnodes=7").refused(2, "max_subnodes");
+    bench.run("count --records 10 --option height=7").refused(2, "height");
+    bench.run("count --records 900T").refused(2, "--help");
+}
