@@ -365,11 +365,17 @@ impl<M: Medium> PoolFile<M> {
     /// Words from an offset on. Panics as [`at`](Self::at) does.
     #[inline(always)]
     pub fn words(&self, offset: u64, words: usize) -> &[Word] {
-        let fits = (words as u64 * 8) <= self.region.reserved()
-            && offset <= self.region.reserved() - words as u64 * 8;
-        assert!(fits && offset.is_multiple_of(8), "an offset outside the pool");
+        self.slice(offset, words)
+    }
+
+    /// So many structures one behind the other. Panics as [`at`](Self::at) does.
+    #[inline(always)]
+    pub fn slice<T: Persistent>(&self, offset: u64, len: usize) -> &[T] {
+        let bytes = (len * size_of::<T>()) as u64;
+        let fits = bytes <= self.region.reserved() && offset <= self.region.reserved() - bytes;
+        assert!(fits && offset.is_multiple_of(align_of::<T>() as u64), "an offset outside the pool");
         // SAFETY: as in `at`.
-        unsafe { std::slice::from_raw_parts(self.region.base().wrapping_add(offset as usize).cast(), words) }
+        unsafe { std::slice::from_raw_parts(self.region.base().wrapping_add(offset as usize).cast(), len) }
     }
 
     /// What is known about the pool.

@@ -5,6 +5,7 @@ use std::ops::Bound;
 use bristlecone_pm::{LINE_BYTES, Medium, Word};
 
 use super::SsTree;
+use super::layout::{Slot, slot_offset};
 use super::leaf::{Leaf, bits};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Step;
@@ -119,9 +120,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         if let Some(next) = next {
             self.prefetch_leaf(self.leaves.get(next));
         }
-        let mut words = Words { keys: [0; ORDER_MAX], values: [0; ORDER_MAX], len: 0 };
-        self.snapshot(leaf, version, &mut words)?;
-        let Words { keys, values, len } = words;
+        let (mut keys, mut values) = ([0; ORDER_MAX], [0; ORDER_MAX]);
+        let len = self.snapshot(leaf, version, &mut keys, &mut values)?;
         let key_of = |at: u8| K::read(&self.keys, keys[at as usize % ORDER_MAX], &guards.0);
         let mut order = [0; ORDER_MAX];
         if K::INLINE {
@@ -151,23 +151,30 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         Some(Outside { below: start > 0, above: end < len })
     }
 
-    /// Reads the words of a leaf, unsorted. `None`: it changed meanwhile.
+    /// Reads the words of a leaf, unsorted: how many. `None`: it changed meanwhile.
     #[inline(always)]
-    fn snapshot(&self, leaf: Leaf<'_>, version: Version, words: &mut Words) -> Option<()> {
+    fn snapshot(
+        &self,
+        leaf: Leaf<'_>,
+        version: Version,
+        keys: &mut [u64; ORDER_MAX],
+        values: &mut [u64; ORDER_MAX],
+    ) -> Option<usize> {
         let view = leaf.view();
         if !leaf.lock.validate(version) {
             return None;
         }
+        let mut len = 0;
         for (at, &subnode) in view.subnodes.iter().enumerate().take(view.count) {
+            let slots: &[Slot] = self.pool.slice(slot_offset(subnode, 0), self.shape.slots);
             for slot in bits(view.taken(self.shape, at)) {
-                let item = self.slot(subnode, slot);
-                let to = words.len % ORDER_MAX;
-                words.keys[to] = item.key.load(self.medium());
-                words.values[to] = item.value.load(self.medium());
-                words.len += 1;
+                let item = &slots[slot];
+                keys[len % ORDER_MAX] = item.key.load(self.medium());
+                values[len % ORDER_MAX] = item.value.load(self.medium());
+                len += 1;
             }
         }
-        leaf.lock.validate(version).then_some(())
+        leaf.lock.validate(version).then_some(len)
     }
 
     /// Asks for the lines of a leaf that is read soon.
@@ -175,18 +182,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     fn prefetch_leaf(&self, leaf: Leaf<'_>) {
         let view = leaf.view();
         for &subnode in view.subnodes.iter().take(view.count) {
-            for line in (0..self.shape.subnode_bytes as u64).step_by(LINE_BYTES) {
-                prefetch(self.pool.at::<Word>(subnode + line));
+            let words: &[Word] = self.pool.words(subnode, self.shape.subnode_bytes / 8);
+            for line in words.chunks_exact(LINE_BYTES / 8) {
+                prefetch(line.as_ptr());
             }
         }
     }
-}
-
-/// The items of a leaf as they stand in it.
-struct Words {
-    keys: [u64; ORDER_MAX],
-    values: [u64; ORDER_MAX],
-    len: usize,
 }
 
 fn shorten<'long: 'short, 'short, K: KeyForm>(bound: Bound<K::Ref<'long>>) -> Bound<K::Ref<'short>> {
