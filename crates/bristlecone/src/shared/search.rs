@@ -161,72 +161,80 @@ fn count_portable(keys: &[AtomicU64], bound: u64) -> usize {
 }
 
 /// Most keys that are put in order at once.
-pub const ORDER_MAX: usize = 64;
+pub const RANKS: usize = 64;
 
-/// Puts the first `len` keys in ascending order: `order[i]` becomes the index of the `i`-th one.
-/// What the other keys are does not matter. `level` is what [`Level::detect`] said.
+/// For each of the first `len` keys, how many of them come before it: `ranks[i]` is where the key
+/// at `i` belongs in ascending order. The first `len` ranks are a permutation, also where keys are
+/// equal; what stands behind them does not matter. `level` is what [`Level::detect`] said.
 ///
 /// # Panics
 ///
-/// If `len` is more than [`ORDER_MAX`].
-pub fn order_keys(level: Level, keys: &[u64; ORDER_MAX], len: usize, order: &mut [u8; ORDER_MAX]) {
-    assert!(len <= ORDER_MAX);
+/// If `len` is more than [`RANKS`].
+pub fn rank_keys(level: Level, keys: &[u64; RANKS], len: usize, ranks: &mut [u32; RANKS]) {
+    assert!(len <= RANKS);
     #[cfg(target_arch = "x86_64")]
     if level == Level::Avx512 {
-        let mut ranks = [0; ORDER_MAX];
         // SAFETY: the feature was detected.
-        unsafe {
-            match len.div_ceil(GROUP) {
-                0 => return,
-                1 => rank::<1>(keys, len, &mut ranks),
-                2 => rank::<2>(keys, len, &mut ranks),
-                3 => rank::<3>(keys, len, &mut ranks),
-                4 => rank::<4>(keys, len, &mut ranks),
-                5 => rank::<5>(keys, len, &mut ranks),
-                6 => rank::<6>(keys, len, &mut ranks),
-                _ => rank::<8>(keys, len, &mut ranks),
-            }
-        }
-        let mut places = 0_u64;
-        for (at, &rank) in ranks[..len].iter().enumerate() {
-            order[rank as usize % ORDER_MAX] = at as u8;
-            places |= 1 << rank;
-        }
-        // Distinct keys have distinct ranks; only a damaged pool brings others.
-        if places.count_ones() as usize == len {
+        unsafe { rank_avx512(keys, len, ranks) };
+        let places = ranks[..len].iter().fold(0_u64, |places, rank| places | 1 << rank);
+        // Keys that look alike have the same rank.
+        if places == u64::MAX.checked_shr(64 - len as u32).unwrap_or(0) {
             return;
         }
     }
     let _ = level;
-    for (at, index) in order[..len].iter_mut().enumerate() {
-        *index = at as u8;
+    let mut order: [u8; RANKS] = std::array::from_fn(|at| at as u8);
+    order[..len].sort_unstable_by_key(|&at| keys[at as usize]);
+    for (rank, &at) in order[..len].iter().enumerate() {
+        ranks[at as usize] = rank as u32;
     }
-    order[..len].sort_unstable_by_key(|&index| keys[index as usize]);
 }
 
-/// For each of the first `len` keys, which stand in so many groups, how many of them are less: no
-/// branch depends on the keys.
+/// Ranks keys by 32 bits of theirs, from the highest in which they differ: each key is compared
+/// with all others, sixteen at a time, and no branch depends on what they are.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-fn rank<const GROUPS: usize>(keys: &[u64; ORDER_MAX], len: usize, ranks: &mut [u64; ORDER_MAX]) {
+fn rank_avx512(keys: &[u64; RANKS], len: usize, ranks: &mut [u32; RANKS]) {
+    let (mut least, mut most) = (u64::MAX, 0);
+    for &key in &keys[..len] {
+        (least, most) = (least.min(key), most.max(key));
+    }
+    let excess = 32_u32.saturating_sub(most.wrapping_sub(least).leading_zeros());
+    let mut short = [0_u32; RANKS];
+    for (short, key) in short.iter_mut().zip(keys).take(len) {
+        *short = (key.wrapping_sub(least) >> excess) as u32;
+    }
+    match len.div_ceil(16) {
+        0 => {}
+        1 => rank_short::<1>(&short, len, ranks),
+        2 => rank_short::<2>(&short, len, ranks),
+        3 => rank_short::<3>(&short, len, ranks),
+        _ => rank_short::<4>(&short, len, ranks),
+    }
+}
+
+/// The same for keys of 32 bits in so many groups of sixteen.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn rank_short<const GROUPS: usize>(keys: &[u32; RANKS], len: usize, ranks: &mut [u32; RANKS]) {
     use std::arch::x86_64::{
-        _mm512_cmplt_epu64_mask, _mm512_loadu_epi64, _mm512_mask_add_epi64, _mm512_set1_epi64,
-        _mm512_setzero_si512, _mm512_storeu_epi64,
+        _mm512_cmplt_epu32_mask, _mm512_loadu_epi32, _mm512_mask_add_epi32, _mm512_set1_epi32,
+        _mm512_setzero_si512, _mm512_storeu_epi32,
     };
-    let one = _mm512_set1_epi64(1);
-    // SAFETY: there are eight groups of eight, and GROUPS is at most eight.
+    let one = _mm512_set1_epi32(1);
+    // SAFETY: there are four groups of sixteen, and GROUPS is at most four.
     let groups: [_; GROUPS] =
-        std::array::from_fn(|at| unsafe { _mm512_loadu_epi64(keys.as_ptr().add(at * GROUP).cast()) });
+        std::array::from_fn(|at| unsafe { _mm512_loadu_epi32(keys.as_ptr().add(at * 16).cast()) });
     let mut sums = [_mm512_setzero_si512(); GROUPS];
     for &key in &keys[..len] {
-        let key = _mm512_set1_epi64(key as i64);
+        let key = _mm512_set1_epi32(key as i32);
         for (sum, group) in sums.iter_mut().zip(groups) {
-            *sum = _mm512_mask_add_epi64(*sum, _mm512_cmplt_epu64_mask(key, group), *sum, one);
+            *sum = _mm512_mask_add_epi32(*sum, _mm512_cmplt_epu32_mask(key, group), *sum, one);
         }
     }
     for (at, sum) in sums.into_iter().enumerate() {
         // SAFETY: as above.
-        unsafe { _mm512_storeu_epi64(ranks.as_mut_ptr().add(at * GROUP).cast(), sum) };
+        unsafe { _mm512_storeu_epi32(ranks.as_mut_ptr().add(at * 16).cast(), sum) };
     }
 }
 
@@ -235,23 +243,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_ordered_like_by_the_standard_library() {
+    fn ranks_are_those_of_the_sorted_keys() {
         let mut noise = 3_u64;
-        for round in 0..5000_usize {
-            let len = round % (ORDER_MAX + 1);
-            let keys: [u64; ORDER_MAX] = std::array::from_fn(|at| {
+        for round in 0..8000_usize {
+            let len = round % (RANKS + 1);
+            let keys: [u64; RANKS] = std::array::from_fn(|at| {
                 noise = noise.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-                // Every fourth round has equal keys.
-                if round % 4 == 0 { noise >> 60 } else { noise.rotate_left(at as u32) }
+                // Far apart, equal, close together, or in two clusters that look alike.
+                match round % 4 {
+                    0 => noise.rotate_left(at as u32),
+                    1 => noise >> 60,
+                    2 => u64::MAX - (noise >> 50),
+                    _ => noise & (1 << 63 | 0xff),
+                }
             });
-            let mut twin = keys[..len].to_vec();
-            twin.sort_unstable();
+            let mut sorted = keys[..len].to_vec();
+            sorted.sort_unstable();
             for level in levels() {
-                let mut order = [0; ORDER_MAX];
-                order_keys(level, &keys, len, &mut order);
-                assert!(order[..len].iter().map(|&at| keys[at as usize]).eq(twin.iter().copied()));
-                order[..len].sort_unstable();
-                assert!(order[..len].iter().enumerate().all(|(at, &index)| at == index as usize));
+                let mut ranks = [0; RANKS];
+                rank_keys(level, &keys, len, &mut ranks);
+                assert!(ranks[..len].iter().zip(keys).all(|(&rank, key)| sorted[rank as usize] == key));
+                ranks[..len].sort_unstable();
+                assert!(ranks[..len].iter().enumerate().all(|(at, &rank)| at == rank as usize));
             }
         }
     }

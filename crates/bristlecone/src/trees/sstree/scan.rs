@@ -10,7 +10,7 @@ use super::leaf::{Leaf, bits};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Step;
 use crate::shared::prefetch;
-use crate::shared::search::{ORDER_MAX, order_keys};
+use crate::shared::search::{RANKS, rank_keys};
 use crate::shared::version_lock::Version;
 use crate::trees::Batch;
 
@@ -34,15 +34,18 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         let version_of = |leaf| self.version_of(leaf);
         while !into.ended {
             let step = into.cursor.take().map_or(Step::Lost, |at| self.inner.next(at, version_of));
-            let (leaf, version, cursor) = match step {
-                Step::Leaf(leaf, version, cursor) => (leaf, version, cursor),
+            // A leaf that comes after the last one has nothing before it.
+            let (leaf, version, cursor, from) = match step {
+                Step::Leaf(leaf, version, cursor) => (leaf, version, cursor, Bound::Unbounded),
                 Step::End => return false,
                 Step::Lost => {
                     let key = match bounds.0 {
                         Bound::Included(key) | Bound::Excluded(key) => Some(key),
                         Bound::Unbounded => None,
                     };
-                    self.inner.seek(key, &guard, version_of)
+                    let (leaf, version, cursor) = self.inner.seek(key, &guard, version_of);
+                    self.prefetch_leaf(self.leaves.get(leaf));
+                    (leaf, version, cursor, bounds.0)
                 }
             };
             for places in 1..=AHEAD {
@@ -51,7 +54,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
                 }
             }
             let next = self.inner.ahead(cursor, 1);
-            let collected = self.collect::<true>(self.leaves.get(leaf), version, bounds, next, into);
+            let collected =
+                self.collect::<true>(self.leaves.get(leaf), version, (from, bounds.1), next, into);
             let Some(outside) = collected else { continue };
             into.ended = outside.above;
             into.cursor = Some(cursor);
@@ -92,6 +96,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
                 (_, Bound::Unbounded) => self.inner.find_before(None, &guard, |leaf| self.version_of(leaf)),
             };
             let bounds = if inclusive { (to, to) } else { (from, to) };
+            self.prefetch_leaf(self.leaves.get(leaf));
             let collected = self.collect::<false>(self.leaves.get(leaf), version, bounds, None, into);
             let Some(outside) = collected else {
                 into.fence = fence;
@@ -116,39 +121,47 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         into: &mut Batch<K, V>,
     ) -> Option<Outside> {
         let guards = (K::pin(), V::pin());
-        self.prefetch_leaf(leaf);
         if let Some(next) = next {
             self.prefetch_leaf(self.leaves.get(next));
         }
-        let (mut keys, mut values) = ([0; ORDER_MAX], [0; ORDER_MAX]);
-        let len = self.snapshot(leaf, version, &mut keys, &mut values)?;
-        let key_of = |at: u8| K::read(&self.keys, keys[at as usize % ORDER_MAX], &guards.0);
-        let mut order = [0; ORDER_MAX];
+        let (mut keys, mut values) = ([0; RANKS], [0; RANKS]);
+        let mut len = self.snapshot(leaf, version, &mut keys, &mut values)?;
+        let key_of = |word: u64| K::read(&self.keys, word, &guards.0);
+
+        let mut outside = Outside { below: false, above: false };
+        if !matches!((from, to), (Bound::Unbounded, Bound::Unbounded)) {
+            let mut kept = 0;
+            for at in 0..len {
+                let (below, above) =
+                    (precedes::<K>(key_of(keys[at]), from), succeeds::<K>(key_of(keys[at]), to));
+                (keys[kept], values[kept]) = (keys[at], values[at]);
+                kept += usize::from(!below & !above);
+                outside.below |= below;
+                outside.above |= above;
+            }
+            len = kept;
+        }
+        let mut ranks = [0; RANKS];
         if K::INLINE {
             // Words order as their keys do.
-            order_keys(self.leaves.level, &keys, len, &mut order);
+            rank_keys(self.leaves.level, &keys, len, &mut ranks);
         } else {
-            (0..len).for_each(|at| order[at] = at as u8);
-            order[..len].sort_unstable_by(|&a, &b| key_of(a).cmp(&key_of(b)));
+            let mut order: [u8; RANKS] = std::array::from_fn(|at| at as u8);
+            order[..len].sort_unstable_by(|&a, &b| key_of(keys[a as usize]).cmp(&key_of(keys[b as usize])));
+            (0..len).for_each(|rank| ranks[order[rank] as usize] = rank as u32);
         }
-        let (mut start, mut end) = (0, len);
-        if len > 0 && precedes::<K>(key_of(order[0]), from) {
-            start = order[..len].partition_point(|&at| precedes::<K>(key_of(at), from));
-        }
-        if len > 0 && succeeds::<K>(key_of(order[len - 1]), to) {
-            end = order[..len].partition_point(|&at| !succeeds::<K>(key_of(at), to)).max(start);
-        }
-        let entry = |&at: &u8| {
-            let value = V::read(&self.values, values[at as usize % ORDER_MAX], &guards.1);
-            (K::owned(key_of(at)), V::owned(value))
-        };
         into.entries.clear();
-        if DESCENDING {
-            into.entries.extend(order[start..end].iter().rev().map(entry));
-        } else {
-            into.entries.extend(order[start..end].iter().map(entry));
+        into.entries.reserve(RANKS);
+        let spare = &mut into.entries.spare_capacity_mut()[..len];
+        for at in 0..len {
+            let rank = ranks[at] as usize;
+            let value = V::read(&self.values, values[at], &guards.1);
+            let place = if DESCENDING { len - 1 - rank } else { rank };
+            spare[place].write((K::owned(key_of(keys[at])), V::owned(value)));
         }
-        Some(Outside { below: start > 0, above: end < len })
+        // SAFETY: ranks are a permutation, so each of the first `len` entries was written.
+        unsafe { into.entries.set_len(len) };
+        Some(outside)
     }
 
     /// Reads the words of a leaf, unsorted: how many. `None`: it changed meanwhile.
@@ -157,8 +170,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         &self,
         leaf: Leaf<'_>,
         version: Version,
-        keys: &mut [u64; ORDER_MAX],
-        values: &mut [u64; ORDER_MAX],
+        keys: &mut [u64; RANKS],
+        values: &mut [u64; RANKS],
     ) -> Option<usize> {
         let view = leaf.view();
         if !leaf.lock.validate(version) {
@@ -169,8 +182,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
             let slots: &[Slot] = self.pool.slice(slot_offset(subnode, 0), self.shape.slots);
             for slot in bits(view.taken(self.shape, at)) {
                 let item = &slots[slot];
-                keys[len % ORDER_MAX] = item.key.load(self.medium());
-                values[len % ORDER_MAX] = item.value.load(self.medium());
+                keys[len % RANKS] = item.key.load(self.medium());
+                values[len % RANKS] = item.value.load(self.medium());
                 len += 1;
             }
         }
