@@ -54,6 +54,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     /// Splits a full leaf. The upper half of its items goes to a new leaf; if `key` lies above
     /// them all nothing moves and the new leaf begins empty, so that ascending loads leave full
     /// leaves behind.
+    #[inline(never)]
     pub(super) fn split(&self, left: Leaf<'_>, key: K::Ref<'_>, guard: &K::Guard) -> Result<()> {
         let key = K::shorten(key);
         let view = left.view();

@@ -25,16 +25,27 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         value: V::Ref<'_>,
         mode: WriteMode,
     ) -> Result<Option<V::Owned>> {
-        self.with_leaf(key, |leaf, found, guards| match (found, mode) {
-            (Some(found), WriteMode::New) => Ok(Some(Some(self.value_of(found, &guards.1)))),
-            (Some(found), _) => {
+        let guards = (K::pin(), V::pin());
+        loop {
+            let (_, leaf, found) = self.lock_leaf(key, &guards.0);
+            if let Some(found) = found {
                 let old = self.value_of(found, &guards.1);
-                self.replace(leaf, found, value, &guards.1)?;
-                Ok(Some(Some(old)))
+                if mode != WriteMode::New {
+                    self.replace(*leaf, found, value, &guards.1)?;
+                }
+                drop(leaf);
+                return self.pool.health().map(|()| Some(old));
             }
-            (None, WriteMode::Update) => Ok(Some(None)),
-            (None, _) => Ok(self.add(leaf, key, value)?.then_some(None)),
-        })
+            if mode == WriteMode::Update {
+                return Ok(None);
+            }
+            if self.add(*leaf, key, value)? {
+                drop(leaf);
+                return self.pool.health().map(|()| None);
+            }
+            // Looked up again: the key may belong to the new leaf.
+            self.split(*leaf, key, &guards.0)?;
+        }
     }
 
     /// Replaces the value of `key` by `new` if it is `expected`; gives what was there.
@@ -44,34 +55,16 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         expected: V::Ref<'_>,
         new: V::Ref<'_>,
     ) -> Result<std::result::Result<(), Option<V::Owned>>> {
-        self.with_leaf(key, |leaf, found, guards| {
-            let Some(found) = found else { return Ok(Some(Err(None))) };
-            let old = self.value_of(found, &guards.1);
-            if V::borrow(&old) != V::shorten(expected) {
-                return Ok(Some(Err(Some(old))));
-            }
-            self.replace(leaf, found, new, &guards.1)?;
-            Ok(Some(Ok(())))
-        })
-    }
-
-    /// Runs `change` on the locked leaf of `key`, with the key's item if there is one. `None`
-    /// from it says that the leaf is full: it is split, and the leaf looked up again.
-    fn with_leaf<R>(
-        &self,
-        key: K::Ref<'_>,
-        mut change: impl FnMut(Leaf<'_>, Option<Found>, &(K::Guard, V::Guard)) -> Result<Option<R>>,
-    ) -> Result<R> {
         let guards = (K::pin(), V::pin());
-        loop {
-            let (_, leaf, found) = self.lock_leaf(key, &guards.0);
-            if let Some(done) = change(*leaf, found, &guards)? {
-                drop(leaf);
-                self.pool.health()?;
-                return Ok(done);
-            }
-            self.split(*leaf, key, &guards.0)?;
+        let (_, leaf, found) = self.lock_leaf(key, &guards.0);
+        let Some(found) = found else { return Ok(Err(None)) };
+        let old = self.value_of(found, &guards.1);
+        if V::borrow(&old) != V::shorten(expected) {
+            return Ok(Err(Some(old)));
         }
+        self.replace(*leaf, found, new, &guards.1)?;
+        drop(leaf);
+        self.pool.health().map(Ok)
     }
 
     /// The locked leaf whose range holds `key`, and the key's item if there is one. The item is
@@ -229,14 +222,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     }
 
     /// Gives the item a new value: in place, or by moving it into the head.
+    #[inline(always)]
     fn replace(&self, leaf: Leaf<'_>, found: Found, value: V::Ref<'_>, guard: &V::Guard) -> Result<()> {
         let medium = self.medium();
-        let view = leaf.view();
         let (word, flushed) = V::write(&self.values, value, "sstree update.1")?;
-        if found.at > 0 && self.moving && view.free(self.shape, 0) != 0 {
-            self.move_to_head(leaf, &view, found, word, flushed);
+        if found.at > 0 && self.moving && !leaf.bitmap() & self.shape.head_bits() != 0 {
+            self.move_to_head(leaf, found, word, flushed);
         } else {
-            let cell = &self.slot(view.subnodes[found.at], found.slot).value;
+            let cell = &self.slot(leaf.subnode(found.at), found.slot).value;
             if V::INLINE {
                 cell.store(medium, word);
             } else {
@@ -250,7 +243,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     }
 
     /// Moves the updated item, and while there is room its line mates, into the head.
-    fn move_to_head(&self, leaf: Leaf<'_>, view: &View, found: Found, value: u64, flushed: Flushed) {
+    #[inline(never)]
+    fn move_to_head(&self, leaf: Leaf<'_>, found: Found, value: u64, flushed: Flushed) {
+        let view = leaf.view();
         let mates = self.shape.line_mates(found.slot) & view.taken(self.shape, found.at) & !(1 << found.slot);
         let sources = std::iter::once(found.slot).chain(bits(mates));
         let mut moves = [Move::default(); super::layout::SUBNODE_SLOTS_MAX];
@@ -259,7 +254,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
             moves[len] = Move { from: (found.at, from), to: (0, to) };
             len += 1;
         }
-        self.relocate(leaf, view, &moves[..len], Some(value), flushed);
+        self.relocate(leaf, &view, &moves[..len], Some(value), flushed);
     }
 
     pub(super) fn delete(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
