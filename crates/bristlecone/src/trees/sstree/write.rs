@@ -27,7 +27,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     ) -> Result<Option<V::Owned>> {
         let guards = (K::pin(), V::pin());
         loop {
-            let (_, leaf, found) = self.lock_leaf(key, &guards.0);
+            let inserts = |found: Option<Found>| found.is_none();
+            let (_, leaf, found) = self.lock_leaf(key, &guards.0, inserts);
             if let Some(found) = found {
                 let old = self.value_of(found, &guards.1);
                 if mode != WriteMode::New {
@@ -56,7 +57,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         new: V::Ref<'_>,
     ) -> Result<std::result::Result<(), Option<V::Owned>>> {
         let guards = (K::pin(), V::pin());
-        let (_, leaf, found) = self.lock_leaf(key, &guards.0);
+        let (_, leaf, found) = self.lock_leaf(key, &guards.0, |_| false);
         let Some(found) = found else { return Ok(Err(None)) };
         let old = self.value_of(found, &guards.1);
         if V::borrow(&old) != V::shorten(expected) {
@@ -71,17 +72,23 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     /// looked for before the leaf is locked, so that its line is under way while the lock waits
     /// for earlier stores to leave the processor.
     #[inline(always)]
-    fn lock_leaf(&self, key: K::Ref<'_>, guard: &K::Guard) -> (u32, Locked<'_>, Option<Found>) {
+    fn lock_leaf(
+        &self,
+        key: K::Ref<'_>,
+        guard: &K::Guard,
+        writes_head: impl Fn(Option<Found>) -> bool,
+    ) -> (u32, Locked<'_>, Option<Found>) {
         let tag = K::fingerprint(key);
         loop {
             let (id, version) = self.inner.find(key, guard, |leaf| self.version_of(leaf));
             let leaf = self.leaves.get(id);
-            // The head's first line is written by most changes.
-            prefetch(self.header(leaf.subnode(0)));
-            let still = || leaf.lock.validate(version);
-            if let Ok(found) = self.locate(leaf, key, tag, guard, still)
-                && let Some(leaf) = leaf.lock_at(version)
-            {
+            let Ok(found) = self.locate(leaf, key, tag, guard, || leaf.lock.validate(version)) else {
+                continue;
+            };
+            if writes_head(found) {
+                prefetch(self.header(leaf.subnode(0)));
+            }
+            if let Some(leaf) = leaf.lock_at(version) {
                 return (id, leaf, found);
             }
         }
@@ -259,7 +266,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
 
     pub(super) fn delete(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         let guards = (K::pin(), V::pin());
-        let (id, leaf, found) = self.lock_leaf(key, &guards.0);
+        let (id, leaf, found) = self.lock_leaf(key, &guards.0, |found| found.is_some());
         let Some(found) = found else { return Ok(None) };
         let old = self.value_of(found, &guards.1);
         let cleared = 1 << (found.at * self.shape.slots + found.slot);
