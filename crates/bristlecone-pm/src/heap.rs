@@ -280,6 +280,19 @@ impl<M: Medium> Heap<M> {
         Ok(fresh)
     }
 
+    /// Recovery: of 64 slots of a chunk, from slot `64 * word` on, the tree refers to those whose bits
+    /// are set. None of them was marked before.
+    ///
+    /// # Panics
+    ///
+    /// If `chunk` is not one of [`chunks`](Self::chunks), or has no such slots.
+    pub fn mark_live_word(&self, chunk: ChunkRange, word: usize, bits: u64) {
+        let (slots, _) = self.chunk_of(chunk.offset).expect("a chunk of this heap");
+        let before = slots.bitmap[word].fetch_or(bits, AcqRel);
+        assert_eq!(before & bits, 0, "slots that the chunk has not got, or marked before");
+        slots.taken.fetch_add(bits.count_ones() as usize, AcqRel);
+    }
+
     /// Recovery is over: chunks without live slots go back to the pool.
     pub fn finish_recovery(&self) {
         let chunks: Vec<_> = {
@@ -402,12 +415,14 @@ mod tests {
         assert!(!again.mark_live(slots[3]).unwrap());
         assert!(again.mark_live(slots[3] + 8).is_err());
         assert!(again.mark_live(0).is_err());
+        again.mark_live_word(again.chunks()[0], 1, 0b101);
+        assert!(!again.mark_live(again.chunks()[0].offset + 66 * 256).unwrap());
         again.finish_recovery();
         assert_eq!(
             again.stats(),
-            HeapStats { chunks: 1, chunk_bytes: 64 << 10, live_slots: 1, slot_bytes: 256 }
+            HeapStats { chunks: 1, chunk_bytes: 64 << 10, live_slots: 3, slot_bytes: 256 }
         );
-        let fresh: BTreeSet<u64> = (0..255).map(|_| again.alloc().unwrap()).collect();
+        let fresh: BTreeSet<u64> = (0..253).map(|_| again.alloc().unwrap()).collect();
         assert!(!fresh.contains(&slots[3]));
     }
 }

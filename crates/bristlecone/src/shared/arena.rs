@@ -108,10 +108,24 @@ impl<T: Zeroed> Arena<T> {
     /// If the machine is out of memory.
     pub fn alloc(&self) -> u32 {
         let mut state = self.state();
-        if let Some(index) = state.free.pop() {
-            return index;
+        match state.free.pop() {
+            Some(index) => index,
+            None => self.begin(&mut state, 1),
         }
-        let end = (state.begun as usize + 1) * self.bytes_each;
+    }
+
+    /// As `alloc`, so many in a row that nobody ever had.
+    ///
+    /// # Panics
+    ///
+    /// If the machine is out of memory.
+    pub fn alloc_fresh(&self, count: u32) -> std::ops::Range<u32> {
+        let first = self.begin(&mut self.state(), count);
+        first..first + count
+    }
+
+    fn begin(&self, state: &mut State, count: u32) -> u32 {
+        let end = (state.begun + count) as usize * self.bytes_each;
         if end > state.usable {
             let bytes = end.next_multiple_of(STEP_BYTES) - state.usable;
             assert!(state.usable + bytes <= self.reserved, "the index outgrew its address space");
@@ -125,8 +139,8 @@ impl<T: Zeroed> Arena<T> {
             }
             state.usable += bytes;
         }
-        state.begun += 1;
-        state.begun - 1
+        state.begun += count;
+        state.begun - count
     }
 
     /// Gives a value back, for `alloc` to hand out again. Readers may still look at it.
@@ -203,5 +217,6 @@ mod tests {
         arena.free(17);
         assert_eq!((arena.live(), arena.alloc(), arena.live()), (99_999, 17, 100_000));
         assert_eq!(arena.bytes(), 6_400_000);
+        assert_eq!(arena.alloc_fresh(3), 100_000..100_003);
     }
 }

@@ -76,6 +76,10 @@ impl Leaves {
         self.arena.alloc()
     }
 
+    pub fn alloc_fresh(&self, count: u32) -> std::ops::Range<u32> {
+        self.arena.alloc_fresh(count)
+    }
+
     pub fn free(&self, id: u32) {
         self.arena.free(id);
     }

@@ -8,9 +8,12 @@ use std::sync::{Mutex, PoisonError};
 use bristlecone_pm::{ChunkRange, Durable, Error, Medium, Persist, Result};
 
 use super::SsTree;
-use super::layout::{END, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, Shape, unstage};
-use super::leaf::{Tags, View};
+use super::layout::{END, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, Shape, Slot, slot_offset, unstage};
+use super::leaf::{Tags, View, bits};
 use crate::shared::form::{KeyForm, ValueForm};
+
+/// Descriptors that a thread takes at once.
+const IDS_AT_ONCE: u32 = 64;
 
 /// A leaf found on the medium, with the smallest and the largest of its keys.
 pub(super) struct Survivor<K: KeyForm> {
@@ -98,32 +101,14 @@ impl Census {
 }
 
 impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
-    /// Finds every leaf, in key order, repaired (recover 1-4).
+    /// Finds every leaf, in key order, repaired (recover 1-5).
     pub(super) fn survivors(&self, threads: usize) -> Result<Vec<Survivor<K>>> {
         let census = Census::new(self.subnodes.chunks(), self.shape);
-        census.each_chunk(threads, |chunk| {
-            let mut occupied = 0;
-            for subnode in census.offsets(chunk) {
-                match self.header(subnode).next.load(self.medium()) {
-                    FREE => continue,
-                    END => {}
-                    next => census.name(next, subnode)?,
-                }
-                occupied += 1;
-            }
-            census.occupied.fetch_add(occupied, Relaxed);
-            Ok(())
-        })?;
-
+        census.each_chunk(threads, |chunk| self.take_census(&census, chunk))?;
         let found = Mutex::new(Vec::new());
         census.each_chunk(threads, |chunk| {
-            let mut own = Vec::new();
-            for subnode in census.offsets(chunk) {
-                let free = self.header(subnode).next.load(self.medium()) == FREE;
-                if !free && !census.is_named(subnode) {
-                    own.extend(self.recover_leaf(subnode, &census)?);
-                }
-            }
+            let mut own = self.recover_chunk(&census, chunk)?;
+            own.sort_unstable_by(|a, b| a.low.cmp(&b.low));
             found.lock().unwrap_or_else(PoisonError::into_inner).append(&mut own);
             Ok(())
         })?;
@@ -131,40 +116,80 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
             return Err(Error::corrupted("subnodes that no head leads to", "chain of a leaf"));
         }
         let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-        found.sort_unstable_by(|a, b| a.low.cmp(&b.low));
+        // Stable, because such a sort merges what is sorted already.
+        found.sort_by(|a, b| a.low.cmp(&b.low));
         self.finish_splits(&mut found)?;
         Ok(found)
     }
 
-    /// Rebuilds the leaf whose chain begins at `head`; an empty one is given back.
-    fn recover_leaf(&self, head: u64, census: &Census) -> Result<Option<Survivor<K>>> {
-        let mut view = self.recover_chain(head, census)?;
+    /// Which subnodes of a chunk are in use, and which ones they name.
+    fn take_census(&self, census: &Census, chunk: usize) -> Result<()> {
+        let mut occupied = 0;
+        let mut offsets = census.offsets(chunk);
+        for word in 0..census.ranges[chunk].slots.div_ceil(64) {
+            let mut live = 0;
+            for (bit, subnode) in offsets.by_ref().take(64).enumerate() {
+                match self.header(subnode).next.load(self.medium()) {
+                    FREE => continue,
+                    END => {}
+                    next => census.name(next, subnode)?,
+                }
+                live |= 1 << bit;
+            }
+            self.subnodes.mark_live_word(census.ranges[chunk], word, live);
+            occupied += live.count_ones() as usize;
+        }
+        census.occupied.fetch_add(occupied, Relaxed);
+        Ok(())
+    }
+
+    /// The leaves whose heads stand in a chunk.
+    fn recover_chunk(&self, census: &Census, chunk: usize) -> Result<Vec<Survivor<K>>> {
+        let mut found = Vec::new();
+        let mut ids = 0..0;
+        let mut reached = 0;
+        for subnode in census.offsets(chunk) {
+            if self.header(subnode).next.load(self.medium()) == FREE || census.is_named(subnode) {
+                continue;
+            }
+            if let Some(view) = self.recover_leaf(subnode, &mut reached)? {
+                let id = ids.next().unwrap_or_else(|| {
+                    ids = self.leaves.alloc_fresh(IDS_AT_ONCE);
+                    ids.next().expect("ids were just handed out")
+                });
+                found.push(self.recover_items(id, &view)?);
+            }
+        }
+        ids.for_each(|id| self.leaves.free(id));
+        census.reached.fetch_add(reached, Relaxed);
+        Ok(found)
+    }
+
+    /// Repairs the leaf whose chain begins at `head`; an empty one is given back.
+    fn recover_leaf(&self, head: u64, reached: &mut usize) -> Result<Option<View>> {
+        let mut view = self.recover_chain(head, reached)?;
         while view.count > 1 && view.taken(self.shape, view.count - 1) == 0 {
+            let tail = view.tail();
             self.untail(&mut view);
+            self.subnodes.free(tail);
         }
         if view.bitmap == 0 {
             let tag = &self.header(head).next;
             tag.store(self.medium(), FREE);
             let Durable { .. } = self.medium().persist(tag, "sstree recover.3");
+            self.subnodes.free(head);
             return Ok(None);
         }
-        for &subnode in &view.subnodes[..view.count] {
-            self.subnodes.mark_live(subnode)?;
-        }
-        let id = self.leaves.alloc();
-        let leaf = self.leaves.get(id);
-        leaf.lock.renew();
-        leaf.set_view(&view);
-        self.recover_items(id, &view).map(Some)
+        Ok(Some(view))
     }
 
     /// Walks a chain; an interrupted reclamation of its tail is undone while the tail still holds
     /// items (its only mark is the free tag) and finished when it holds none.
-    fn recover_chain(&self, head: u64, census: &Census) -> Result<View> {
+    fn recover_chain(&self, head: u64, reached: &mut usize) -> Result<View> {
         let medium = self.medium();
         let (bitmap, staged) = unstage(self.header(head).bitmap.load(medium));
         let mut view = View { subnodes: [head; SUBNODES_MAX], count: 1, bitmap };
-        census.reached.fetch_add(1, Relaxed);
+        *reached += 1;
         loop {
             let last = &self.header(view.tail()).next;
             let next = last.load(medium);
@@ -184,8 +209,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
                 // Recover 1. No flush: the next recovery would do the same, and until then the tail
                 // is reached through its predecessor only.
                 tag.store(medium, END);
+                self.subnodes.mark_live(next)?;
             } else {
-                census.reached.fetch_add(1, Relaxed);
+                *reached += 1;
             }
             view.subnodes[view.count] = next;
             view.count += 1;
@@ -229,16 +255,21 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         let guard = K::pin();
         let mut tags = Tags::default();
         let mut range: Option<(K::Ref<'_>, K::Ref<'_>)> = None;
-        for (at, slot) in view.items(self.shape) {
-            let item = self.slot(view.subnodes[at], slot);
-            let word = item.key.load(medium);
-            K::mark_live(&self.keys, word)?;
-            V::mark_live(&self.values, item.value.load(medium))?;
-            let key = K::read(&self.keys, word, &guard);
-            tags.set(at * self.shape.slots + slot, K::fingerprint(key));
-            range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
+        for at in 0..view.count {
+            let slots: &[Slot] = self.pool.slice(slot_offset(view.subnodes[at], 0), self.shape.slots);
+            for slot in bits(view.taken(self.shape, at)) {
+                let word = slots[slot].key.load(medium);
+                K::mark_live(&self.keys, word)?;
+                V::mark_live(&self.values, slots[slot].value.load(medium))?;
+                let key = K::read(&self.keys, word, &guard);
+                tags.set(at * self.shape.slots + slot, K::fingerprint(key));
+                range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
+            }
         }
-        self.leaves.get(id).set_tags(&tags);
+        let leaf = self.leaves.get(id);
+        leaf.lock.renew();
+        leaf.set_view(view);
+        leaf.set_tags(&tags);
         if !self.shape.resident {
             for at in 1..view.count {
                 let delegated = &self.header(view.subnodes[at - 1]).annex;
