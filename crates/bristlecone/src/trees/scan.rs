@@ -5,19 +5,19 @@ use std::ops::Bound;
 
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::{Inner, Step};
-use crate::shared::search::{Level, ORDER_MAX, order_keys};
+use crate::shared::search::{Level, RANKS, rank_keys};
 use crate::shared::version_lock::Version;
 use crate::trees::Batch;
 
 /// How many leaves a scan asks for before it needs them.
 const AHEAD: usize = 3;
 
-/// The items of a leaf, as words and in no order: at most [`ORDER_MAX`].
+/// The items of a leaf, as words and in no order: at most [`RANKS`].
 pub struct Words {
     /// Key words.
-    pub keys: [u64; ORDER_MAX],
+    pub keys: [u64; RANKS],
     /// Value words.
-    pub values: [u64; ORDER_MAX],
+    pub values: [u64; RANKS],
     /// How many there are.
     pub len: usize,
 }
@@ -26,7 +26,7 @@ impl Words {
     /// Adds an item. What readers see too late may be more than there is room for.
     #[inline(always)]
     pub fn push(&mut self, key: u64, value: u64) {
-        let to = self.len % ORDER_MAX;
+        let to = self.len % RANKS;
         (self.keys[to], self.values[to]) = (key, value);
         self.len = to + 1;
     }
@@ -67,15 +67,18 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
         let version_of = |leaf| self.version(leaf);
         while !into.ended {
             let step = into.cursor.take().map_or(Step::Lost, |at| self.inner().next(at, version_of));
-            let (leaf, version, cursor) = match step {
-                Step::Leaf(leaf, version, cursor) => (leaf, version, cursor),
+            // A leaf that comes after the last one has nothing before it.
+            let (leaf, version, cursor, from) = match step {
+                Step::Leaf(leaf, version, cursor) => (leaf, version, cursor, Bound::Unbounded),
                 Step::End => return false,
                 Step::Lost => {
                     let key = match bounds.0 {
                         Bound::Included(key) | Bound::Excluded(key) => Some(key),
                         Bound::Unbounded => None,
                     };
-                    self.inner().seek(key, &guard, version_of)
+                    let (leaf, version, cursor) = self.inner().seek(key, &guard, version_of);
+                    self.prefetch_items(leaf);
+                    (leaf, version, cursor, bounds.0)
                 }
             };
             for places in 1..=AHEAD {
@@ -84,7 +87,8 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
                 }
             }
             let next = self.inner().ahead(cursor, 1);
-            let Some(outside) = self.collect::<true>(leaf, version, bounds, next, into) else { continue };
+            let collected = self.collect::<true>(leaf, version, (from, bounds.1), next, into);
+            let Some(outside) = collected else { continue };
             into.ended = outside.above;
             into.cursor = Some(cursor);
             if !into.entries.is_empty() {
@@ -121,6 +125,7 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
                 (_, Bound::Unbounded) => self.inner().find_before(None, &guard, version_of),
             };
             let bounds = if inclusive { (to, to) } else { (from, to) };
+            self.prefetch_items(leaf);
             let Some(outside) = self.collect::<false>(leaf, version, bounds, None, into) else {
                 into.fence = fence;
                 continue;
@@ -145,40 +150,48 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
         into: &mut Batch<K, V>,
     ) -> Option<Outside> {
         let guards = (K::pin(), V::pin());
-        self.prefetch_items(leaf);
         if let Some(next) = next {
             self.prefetch_items(next);
         }
-        let mut words = Words { keys: [0; ORDER_MAX], values: [0; ORDER_MAX], len: 0 };
+        let mut words = Words { keys: [0; RANKS], values: [0; RANKS], len: 0 };
         self.snapshot(leaf, version, &mut words)?;
+        let key_of = |word| self.key_at(word, &guards.0);
+
+        let mut outside = Outside { below: false, above: false };
+        if !matches!((from, to), (Bound::Unbounded, Bound::Unbounded)) {
+            let mut kept = 0;
+            for at in 0..words.len {
+                let key = key_of(words.keys[at]);
+                let (below, above) = (precedes::<K>(key, from), succeeds::<K>(key, to));
+                (words.keys[kept], words.values[kept]) = (words.keys[at], words.values[at]);
+                kept += usize::from(!below & !above);
+                outside.below |= below;
+                outside.above |= above;
+            }
+            words.len = kept;
+        }
         let Words { keys, values, len } = words;
-        let key_of = |at: u8| self.key_at(keys[at as usize % ORDER_MAX], &guards.0);
-        let mut order = [0; ORDER_MAX];
+        let mut ranks = [0; RANKS];
         if K::INLINE {
             // Words order as their keys do.
-            order_keys(self.level(), &keys, len, &mut order);
+            rank_keys(self.level(), &keys, len, &mut ranks);
         } else {
-            (0..len).for_each(|at| order[at] = at as u8);
-            order[..len].sort_unstable_by(|&a, &b| key_of(a).cmp(&key_of(b)));
+            let mut order: [u8; RANKS] = std::array::from_fn(|at| at as u8);
+            order[..len].sort_unstable_by(|&a, &b| key_of(keys[a as usize]).cmp(&key_of(keys[b as usize])));
+            (0..len).for_each(|rank| ranks[order[rank] as usize] = rank as u32);
         }
-        let (mut start, mut end) = (0, len);
-        if len > 0 && precedes::<K>(key_of(order[0]), from) {
-            start = order[..len].partition_point(|&at| precedes::<K>(key_of(at), from));
-        }
-        if len > 0 && succeeds::<K>(key_of(order[len - 1]), to) {
-            end = order[..len].partition_point(|&at| !succeeds::<K>(key_of(at), to)).max(start);
-        }
-        let entry = |&at: &u8| {
-            let value = self.value_at(values[at as usize % ORDER_MAX], &guards.1);
-            (K::owned(key_of(at)), V::owned(value))
-        };
         into.entries.clear();
-        if DESCENDING {
-            into.entries.extend(order[start..end].iter().rev().map(entry));
-        } else {
-            into.entries.extend(order[start..end].iter().map(entry));
+        into.entries.reserve(RANKS);
+        let spare = &mut into.entries.spare_capacity_mut()[..len];
+        for at in 0..len {
+            let rank = ranks[at] as usize;
+            let value = self.value_at(values[at], &guards.1);
+            let place = if DESCENDING { len - 1 - rank } else { rank };
+            spare[place].write((K::owned(key_of(keys[at])), V::owned(value)));
         }
-        Some(Outside { below: start > 0, above: end < len })
+        // SAFETY: ranks are a permutation, so each of the first `len` entries was written.
+        unsafe { into.entries.set_len(len) };
+        Some(outside)
     }
 }
 

@@ -111,6 +111,7 @@ use self::layout::Shape;
 use self::leaf::Leaves;
 use self::salvage::Wreck;
 use super::parameters::{Parameters, broken_rule};
+use super::scan::Leafwise;
 use super::{Batch, Index, Rescue, TreeStats, WriteMode};
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
