@@ -6,7 +6,7 @@ use bristlecone::{Design, Domain, Pool};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, check, completions, count, create, del, demo, drop, dump, get, info, load, put, scan, trees,
+    bench, check, completions, count, crash, create, del, demo, drop, dump, get, info, load, put, scan, trees,
 };
 use crate::datum::Kind;
 use crate::failure::{self, Failure, Outcome};
@@ -42,6 +42,7 @@ pub enum Command {
     Drop(drop::Drop),
     Bench(bench::Bench),
     Count(count::Count),
+    Crash(crash::Crash),
     Completions(completions::Completions),
     #[command(hide = true)]
     DemoWriter(demo::DemoWriter),

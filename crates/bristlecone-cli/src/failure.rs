@@ -9,8 +9,8 @@ use bristlecone::Error;
 pub const HELP: &str = "\
 Exit codes:
   0    done
-  1    failed: acknowledged data is missing, `check` found something, `--repair` could not
-       save everything, or the system refused
+  1    failed: acknowledged data is missing, `check` or `crash` found something, `--repair` could
+       not save everything, or the system refused
   2    wrong usage: an argument or a value is not possible
   3    the pool is in use by another process
   4    no such pool, tree or key

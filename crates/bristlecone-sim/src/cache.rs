@@ -23,6 +23,20 @@ pub enum Mode {
     Eadr,
 }
 
+impl Mode {
+    /// Every mode.
+    pub const ALL: [Self; 3] = [Self::Prefix, Self::Subset, Self::Eadr];
+}
+
+impl std::str::FromStr for Mode {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|mode| mode.to_string() == name);
+        found.ok_or_else(|| format!("unknown mode {name:?}: there is prefix, subset, eadr"))
+    }
+}
+
 impl std::fmt::Display for Mode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

@@ -4,7 +4,7 @@ use bristlecone_pm::LINE_BYTES;
 
 use crate::image::{Kept, Possible};
 use crate::memory::{LINE_WORDS, Line};
-use crate::report::Crash;
+use crate::report::{Choice, Crash};
 use crate::trace::{Event, Mark};
 
 /// Lines of an image that are told.
@@ -29,7 +29,9 @@ pub(crate) fn describe(
     };
     let kept = possible.lines.iter().zip(choice).take(LINES_MAX);
     let kept = kept.map(|(kept, chosen)| describe_line(kept, *chosen)).collect();
-    Crash { during, event: at, next, kept }
+    let chosen = possible.lines.iter().zip(choice).filter(|(_, contents)| **contents != 0);
+    let choices = chosen.map(|(kept, contents)| Choice { line: kept.line, contents: *contents }).collect();
+    Crash { during, event: at, next, kept, choices }
 }
 
 fn describe_line(kept: &Kept, chosen: usize) -> String {

@@ -6,6 +6,7 @@ use crate::cache::{Cache, Mode};
 use crate::lines::Lines;
 use crate::met::Met;
 use crate::points::{Allowed, walk};
+use crate::progress::Progress;
 use crate::report::{Crash, Failure, Report};
 use crate::run::Run;
 use crate::sim::{Mutation, Sim};
@@ -27,6 +28,11 @@ pub struct Budget {
     pub depth: u32,
     /// One in so many lives after a recovery crashes inside its last operation, too.
     pub life_crashes: u32,
+    /// Images and lives that are remembered, so that none is explored twice. When there is no more
+    /// room for them, crash points are sampled.
+    pub remembered: usize,
+    /// What samples and lives are drawn from.
+    pub seed: u64,
     /// Workers.
     pub threads: usize,
 }
@@ -34,54 +40,54 @@ pub struct Budget {
 impl Budget {
     /// What a test run on few cores can afford.
     pub fn quick() -> Self {
-        Self { exhaustive: 4096, sampled: 1024, nested: (256, 64), depth: 2, life_crashes: 8, threads: 2 }
+        Self { depth: 2, threads: 2, ..Self::of(4096) }
+    }
+
+    /// A budget in proportion to the runs that one crash point may take.
+    pub fn of(runs: u64) -> Self {
+        let root = runs.isqrt().max(1);
+        Self {
+            exhaustive: runs,
+            sampled: (runs / 8).max(1),
+            nested: (4 * root, root),
+            depth: 2,
+            life_crashes: if runs < 100_000 { 8 } else { 1 },
+            remembered: 8 << 20,
+            seed: 0,
+            threads: 1,
+        }
     }
 }
 
 /// Explores every crash of a scenario.
 pub fn explore<S: System>(system: &S, scenario: &Scenario<S::Op>, mode: Mode, budget: Budget) -> Report {
-    explore_with(system, scenario, mode, budget, None)
+    explore_with(system, scenario, mode, budget, None, &Progress::default())
 }
 
-/// [`explore`], with the code under test behaving as if it were changed.
+/// [`explore`], with the code under test behaving as if it were changed, and under the eyes of
+/// somebody who may not want to wait for the end.
 pub fn explore_with<S: System>(
     system: &S,
     scenario: &Scenario<S::Op>,
     mode: Mode,
     budget: Budget,
     mutation: Option<Mutation>,
+    progress: &Progress,
 ) -> Report {
     let mut report = Report { scenario: format!("{} ({mode})", scenario.name), ..Report::default() };
-    let memory = system.memory();
-    let start = Cache::new(mode, &memory);
-    let sim = Sim::mutated(&memory, mutation);
     let mut run = Run::new(system, scenario);
-    let ran = guarded(|| run.perform(&sim));
-    run.trace = sim.take_trace();
-    report.sites.extend(run.trace.iter().filter_map(Event::site));
-    report.mutated |= sim.was_mutated();
-    if let Err(what) = ran {
-        let name = scenario.name.to_owned();
-        report.failures.push(Failure { scenario: name, mode, crashes: Vec::new(), what });
+    let performed = Explorer::perform(&mut run, mode, mutation, &mut report);
+    let Ok(start) = performed else {
         return report;
-    }
-    let explorer = Explorer {
-        run: &run,
-        start,
-        mode,
-        budget,
-        mutation,
-        next_point: AtomicUsize::new(0),
-        stop: AtomicBool::new(false),
-        images: Met::default(),
-        lives: Met::default(),
     };
+    let explorer = Explorer::new(&run, start, mode, budget, mutation, progress);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..budget.threads.max(1)).map(|_| scope.spawn(|| explorer.work())).collect();
         for worker in workers {
             report.merge(worker.join().expect("a worker of the explorer panicked"));
         }
     });
+    report.interrupted = progress.is_stopped();
     report
 }
 
@@ -91,8 +97,10 @@ pub(crate) struct Explorer<'a, S: System> {
     pub(crate) mode: Mode,
     pub(crate) budget: Budget,
     pub(crate) mutation: Option<Mutation>,
+    pub(crate) progress: &'a Progress,
     next_point: AtomicUsize,
-    pub(crate) stop: AtomicBool,
+    /// Somebody found a failure.
+    failed: AtomicBool,
     pub(crate) images: Met<Allowed>,
     pub(crate) lives: Met<()>,
 }
@@ -106,28 +114,75 @@ pub(crate) struct Worker {
     pub(crate) reads: Lines,
 }
 
-impl<S: System> Explorer<'_, S> {
-    fn work(&self) -> Report {
-        let mut cache = self.start.clone();
-        let mut events = self.run.trace.iter().enumerate().peekable();
-        while let Some((_, event)) = events.next_if(|(_, event)| !matches!(event, Event::Mark(_))) {
-            cache.feed(event);
+impl<'a, S: System> Explorer<'a, S> {
+    pub(crate) fn new(
+        run: &'a Run<'a, S>,
+        start: Cache,
+        mode: Mode,
+        budget: Budget,
+        mutation: Option<Mutation>,
+        progress: &'a Progress,
+    ) -> Self {
+        Self {
+            run,
+            start,
+            mode,
+            budget,
+            mutation,
+            progress,
+            next_point: AtomicUsize::new(0),
+            failed: AtomicBool::new(false),
+            images: Met::up_to(budget.remembered),
+            lives: Met::up_to(budget.remembered),
         }
+    }
+
+    /// Does the run that all crashes are derived from, and gives what the medium held before it.
+    pub(crate) fn perform(
+        run: &mut Run<'_, S>,
+        mode: Mode,
+        mutation: Option<Mutation>,
+        report: &mut Report,
+    ) -> Result<Cache, ()> {
+        let memory = run.system.memory();
+        let start = Cache::new(mode, &memory);
+        let sim = Sim::mutated(&memory, mutation);
+        let ran = guarded(|| run.perform(&sim));
+        run.trace = sim.take_trace();
+        report.sites.extend(run.trace.iter().filter_map(Event::site));
+        report.mutated |= sim.was_mutated();
+        ran.map(|()| start).map_err(|what| {
+            let scenario = run.scenario.name.to_owned();
+            report.failures.push(Failure { scenario, mode, crashes: Vec::new(), what });
+        })
+    }
+
+    /// Whether there is no reason to go on.
+    pub(crate) fn is_over(&self) -> bool {
+        self.failed.load(Relaxed) || self.progress.is_stopped()
+    }
+
+    /// A worker before the first crash point: its cache, and the number of the first event.
+    pub(crate) fn begin(&self) -> (Worker, Cache, usize) {
+        let mut cache = self.start.clone();
+        let trace = &self.run.trace;
+        let first = trace.iter().position(|event| matches!(event, Event::Mark(_))).unwrap_or(trace.len());
+        trace[..first].iter().for_each(|event| cache.feed(event));
         cache.rebase();
         let memory = self.run.system.memory();
         let reads = Lines::none(&memory);
         let stage = Stage::new(memory, cache.base());
-        let mut worker = Worker { stage, report: Report::default(), crashes: Vec::new(), reads };
-        let first = events.peek().map_or(self.run.trace.len(), |(at, _)| *at);
+        (Worker { stage, report: Report::default(), crashes: Vec::new(), reads }, cache, first)
+    }
+
+    fn work(&self) -> Report {
+        let (mut worker, mut cache, first) = self.begin();
         let mut mine = self.next_point.fetch_add(1, Relaxed);
         let mut point = 0;
         let allowed = Allowed { from: 0, to: 0 };
         let walked =
             walk(self.mode, &mut cache, first, &self.run.trace, allowed, &mut |cache, at, allowed| {
-                if self.stop.load(Relaxed) {
-                    return Ok(());
-                }
-                if point == mine {
+                if point == mine && !self.is_over() {
                     mine = self.next_point.fetch_add(1, Relaxed);
                     worker.report.crash_points += 1;
                     self.crash(&mut worker, cache, (&self.run.trace, at), allowed, 1)?;
@@ -135,8 +190,13 @@ impl<S: System> Explorer<'_, S> {
                 point += 1;
                 Ok(())
             });
-        if let Err(what) = walked {
-            self.stop.store(true, Relaxed);
+        self.conclude(worker, walked)
+    }
+
+    /// The report of a worker that came to its end, or to a failure.
+    pub(crate) fn conclude(&self, mut worker: Worker, outcome: Result<(), String>) -> Report {
+        if let Err(what) = outcome {
+            self.failed.store(true, Relaxed);
             let (scenario, crashes) = (self.run.scenario.name.to_owned(), worker.crashes);
             let failure = Failure { scenario, mode: self.mode, crashes, what };
             worker.report.failures.push(failure);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::cache::{Mode, Unpromised};
 use crate::lines::Lines;
-use crate::memory::Line;
+use crate::memory::{Line, Memory};
 
 /// Contents of one line that are considered before choices are sampled.
 const LINE_CONTENTS_MAX: usize = 4096;
@@ -128,13 +128,13 @@ impl Possible {
     }
 
     /// Calls `visit` with choices (an index into the contents of each line) until they stand for
-    /// all images: `visit` tells which lines mattered, and only on those it branches. After
-    /// `runs_max` visits it goes on with the extremes instead (nothing, everything, each line
-    /// alone, each line alone missing) and `sampled` arbitrary choices; then the answer is
-    /// `true`. Stops when `visit` fails.
+    /// all images: `visit` tells which lines mattered, and only on those it branches. When
+    /// `affordable`, asked with the number of visits so far, says no, it goes on with the extremes
+    /// instead (nothing, everything, each line alone, each line alone missing) and `sampled`
+    /// arbitrary choices; then the answer is `true`. Stops when `visit` fails.
     pub(crate) fn visit(
         &self,
-        runs_max: u64,
+        affordable: impl Fn(u64) -> bool,
         sampled: u64,
         seed: u64,
         mut visit: impl FnMut(&[usize]) -> Result<Mattered, String>,
@@ -142,7 +142,7 @@ impl Possible {
         let mut open = vec![(vec![0; self.lines.len()], vec![false; self.lines.len()])];
         let mut runs = 0;
         while let Some((choice, fixed)) = open.pop() {
-            if runs == runs_max {
+            if !affordable(runs) {
                 self.sample(sampled, seed, &mut visit)?;
                 return Ok(true);
             }
@@ -202,6 +202,11 @@ pub(crate) enum Mattered {
 }
 
 impl Mattered {
+    /// None at all.
+    pub(crate) fn nothing(memory: &Memory) -> Self {
+        Self::These(Arc::new(Lines::none(memory)))
+    }
+
     fn includes(&self, line: u32) -> bool {
         match self {
             Self::Unknown => true,

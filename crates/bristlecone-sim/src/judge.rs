@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use crate::cache::Cache;
 use crate::describe::describe;
 use crate::explore::{Explorer, Worker};
-use crate::image::{Mattered, line_hash};
+use crate::image::{Mattered, line_hash, mix};
 use crate::lines::Lines;
 use crate::memory::Line;
 use crate::met::Standing;
@@ -25,7 +24,7 @@ pub(crate) struct Case<'c> {
     pub(crate) image: &'c Image,
     pub(crate) allowed: Allowed,
     /// How many crashes led to it.
-    depth: u32,
+    pub(crate) depth: u32,
 }
 
 /// What became of an image.
@@ -33,10 +32,18 @@ pub(crate) struct Recovered<S: System> {
     pub(crate) live: S::Live,
     pub(crate) state: S::State,
     /// Which of the run's states this is.
-    index: usize,
+    pub(crate) index: usize,
     /// What recovery and reading did.
     pub(crate) trace: Vec<Event>,
     pub(crate) sim: Sim,
+}
+
+impl<S: System> Recovered<S> {
+    /// What recovery alone did.
+    pub(crate) fn recovery(&self) -> &[Event] {
+        let opened = self.trace.iter().position(|event| matches!(event, Event::Mark(Mark::Opened)));
+        &self.trace[..opened.map_or(0, |at| at + 1)]
+    }
 }
 
 impl<S: System> Explorer<'_, S> {
@@ -66,13 +73,14 @@ impl<S: System> Explorer<'_, S> {
         };
         let hashes: Vec<_> = possible.lines.iter().map(of_line).collect();
         worker.report.covered = worker.report.covered.saturating_add(possible.images);
-        let truncated = possible.visit(exhaustive, sampled, at as u64, |choice| {
+        let affordable = |runs| runs < exhaustive && !self.images.is_full();
+        let seed = mix(budget.seed) ^ at as u64;
+        let truncated = possible.visit(affordable, sampled, seed, |choice| {
+            if self.is_over() {
+                return Ok(Mattered::nothing(worker.stage.memory()));
+            }
             let images = [&mut worker.report.images, &mut worker.report.nested_images];
             *images[usize::from(depth > 1)] += 1;
-            if self.stop.load(Relaxed) {
-                let nothing = Lines::none(worker.stage.memory());
-                return Ok(Mattered::These(Arc::new(nothing)));
-            }
             let of_lines = hashes.iter().zip(choice).map(|(of_line, at)| of_line[*at]);
             let hash = of_lines.fold(settled, u64::wrapping_add);
             match self.images.meet(hash, allowed, depth) {
@@ -94,33 +102,33 @@ impl<S: System> Explorer<'_, S> {
                 worker.crashes.insert(0, crash);
             })?;
             outer.add_all(&worker.reads);
-            let reads = Arc::new(std::mem::replace(&mut worker.reads, outer));
-            self.images.finish(hash, allowed, &reads);
-            Ok(Mattered::These(reads))
+            let reads = std::mem::replace(&mut worker.reads, outer);
+            Ok(Mattered::These(self.images.finish(hash, allowed, reads)))
         })?;
         worker.report.truncated_points += u64::from(truncated);
+        worker.report.forgetful_points += u64::from(truncated && self.images.is_full());
         Ok(())
     }
 
     /// All four checks of one image.
-    fn judge(&self, worker: &mut Worker, case: &Case<'_>) -> Result<(), String> {
+    pub(crate) fn judge(&self, worker: &mut Worker, case: &Case<'_>) -> Result<(), String> {
         worker.report.opened += 1;
+        self.progress.opened_one();
         let Some(recovered) = self.recover(worker, case)? else {
             return Ok(());
         };
-        let (index, mut trace) = (recovered.index, recovered.trace.clone());
+        let (index, recovery) = (recovered.index, recovered.recovery().to_vec());
         self.go_on(worker, case, recovered)?;
-        if case.depth < self.budget.depth {
-            let opened = trace.iter().position(|event| matches!(event, Event::Mark(Mark::Opened)));
-            trace.truncate(opened.map_or(0, |at| at + 1));
-            self.crash_again(worker, case, &trace, index)?;
-        }
-        Ok(())
+        if case.depth < self.budget.depth { self.crash_again(worker, case, &recovery, index) } else { Ok(()) }
     }
 
     /// Checks 1 and 2: the image opens, is sound, and holds one of the states allowed. `None` if
     /// there is rightly nothing yet.
-    fn recover(&self, worker: &mut Worker, case: &Case<'_>) -> Result<Option<Recovered<S>>, String> {
+    pub(crate) fn recover(
+        &self,
+        worker: &mut Worker,
+        case: &Case<'_>,
+    ) -> Result<Option<Recovered<S>>, String> {
         let system = self.run.system;
         worker.stage.load(case.image);
         let sim = Sim::mutated(worker.stage.memory(), self.mutation);
@@ -171,12 +179,24 @@ impl<S: System> Explorer<'_, S> {
         if trace.iter().all(|event| event.stored().is_none()) {
             return Ok(());
         }
+        self.walk_recovery(case, trace, index, &mut |cache, at, allowed| {
+            self.crash(worker, cache, (trace, at), allowed, case.depth + 1)
+        })
+    }
+
+    /// Stops at each moment of a recovery that is worth a crash.
+    pub(crate) fn walk_recovery(
+        &self,
+        case: &Case<'_>,
+        trace: &[Event],
+        index: usize,
+        visit: &mut impl FnMut(&Cache, usize, Allowed) -> Result<(), String>,
+    ) -> Result<(), String> {
         let mut cache = Cache::over(self.mode, Arc::clone(case.base), case.image.clone());
         walk(self.mode, &mut cache, 0, trace, case.allowed, &mut |cache, at, allowed| {
             let seen = matches!(trace[at], Event::Mark(Mark::Opened));
             // What was seen after opening must stay.
-            let allowed = if seen { Allowed::only(index) } else { allowed };
-            self.crash(worker, cache, (trace, at), allowed, case.depth + 1)
+            visit(cache, at, if seen { Allowed::only(index) } else { allowed })
         })
     }
 }

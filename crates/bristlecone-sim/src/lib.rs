@@ -22,6 +22,8 @@
 //! The other question, what operations cost a device, is [`device`]'s.
 
 mod cache;
+mod campaign;
+mod case;
 mod describe;
 pub mod device;
 mod explore;
@@ -33,19 +35,27 @@ mod memory;
 mod met;
 mod mutate;
 mod points;
+mod progress;
+mod replay;
 mod report;
 mod run;
 mod sim;
 mod stage;
+mod subject;
 mod system;
 pub mod systems;
 mod trace;
 
 pub use cache::{Cache, Mode};
+pub use campaign::{Round, explore_rounds, rounds};
+pub use case::{Case, CrashAt};
 pub use explore::{Budget, explore, explore_with};
 pub use memory::{LINE_WORDS, Line, Memory};
-pub use mutate::{Table, mutate};
-pub use report::{Crash, Failure, Report};
+pub use mutate::{Table, mutate, mutations_of};
+pub use progress::Progress;
+pub use replay::replay;
+pub use report::{Choice, Crash, Failure, Report};
 pub use sim::{Mutation, Sim};
+pub use subject::{Prepared, Subject, unknown_scenario};
 pub use system::{Scenario, System};
 pub use trace::{Event, Mark, Site, SiteKind};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::cache::Cache;
 use crate::explore::{Explorer, Worker};
-use crate::image::{Dice, Mattered};
+use crate::image::{Dice, Mattered, mix};
 use crate::judge::{Case, Image, Recovered};
 use crate::lines::Lines;
 use crate::met::Standing;
@@ -39,14 +39,14 @@ impl<S: System> Explorer<'_, S> {
         }
         let outer = std::mem::replace(&mut worker.reads, Lines::none(worker.stage.memory()));
         worker.report.lives += 1;
-        let mut dice = Dice(hash);
+        let mut dice = Dice(hash ^ mix(self.budget.seed));
         let then = self.plan(&mut dice);
         let inside = dice.roll(self.budget.life_crashes as usize) == 0;
         self.live(worker, case, recovered, &then, inside)
             .map_err(|what| format!("life after recovery, {then:?}: {what}"))?;
         outer.add_all(&worker.reads);
-        let reads = Arc::new(std::mem::replace(&mut worker.reads, outer));
-        self.lives.finish(hash, (), &reads);
+        let reads = std::mem::replace(&mut worker.reads, outer);
+        self.lives.finish(hash, (), reads);
         Ok(())
     }
 
@@ -127,18 +127,24 @@ impl<S: System> Explorer<'_, S> {
     ) -> Result<(), String> {
         let possible = cache.possible();
         let mut image = cache.durable().clone();
-        let visited = possible.visit(IMAGES.0, IMAGES.1, at as u64, |choice| {
-            for (kept, at) in possible.lines.iter().zip(choice) {
-                image.insert(kept.line, kept.contents[*at]);
-            }
-            self.reopen(worker, &image, due).map(|reads| Mattered::These(Arc::new(reads)))
-        });
+        let visited = possible.visit(
+            |runs| runs < IMAGES.0,
+            IMAGES.1,
+            at as u64,
+            |choice| {
+                for (kept, at) in possible.lines.iter().zip(choice) {
+                    image.insert(kept.line, kept.contents[*at]);
+                }
+                self.reopen(worker, &image, due).map(|reads| Mattered::These(Arc::new(reads)))
+            },
+        );
         visited.map(drop).map_err(|what| format!("then a crash in the last operation: {what}"))
     }
 
     /// Opens an image, which must hold one of the states that are due.
     fn reopen(&self, worker: &mut Worker, image: &Image, due: &[&S::State]) -> Result<Lines, String> {
         worker.stage.load(image);
+        worker.report.reopened += 1;
         let system = self.run.system;
         let sim = Sim::mutated(worker.stage.memory(), self.mutation);
         let seen = guarded(|| {

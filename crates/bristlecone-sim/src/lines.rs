@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::image::mix;
 use crate::memory::Memory;
 
 /// Which lines of a memory: a bit each, set from any thread.
@@ -25,6 +26,11 @@ impl Lines {
         for (word, more) in self.0.iter().zip(&other.0) {
             word.fetch_or(more.load(Relaxed), Relaxed);
         }
+    }
+
+    /// A hash of the set.
+    pub(crate) fn hash(&self) -> u64 {
+        self.0.iter().fold(0, |hash, word| mix(hash.rotate_left(17) ^ mix(word.load(Relaxed))))
     }
 
     pub(crate) fn contains(&self, line: u32) -> bool {

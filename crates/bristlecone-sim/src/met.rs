@@ -1,7 +1,9 @@
 //! What was explored already.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::lines::Lines;
 
@@ -24,32 +26,59 @@ pub(crate) enum Standing {
     Done(Arc<Lines>),
 }
 
-/// Everything that was met, by hash.
-pub(crate) struct Met<K>([Mutex<HashMap<(u64, K), Known>>; 16]);
+type Shard<K> = Mutex<HashMap<(u64, K), Known>>;
 
-impl<K> Default for Met<K> {
-    fn default() -> Self {
-        Self(std::array::from_fn(|_| Mutex::default()))
-    }
+/// Everything that was met, by hash, up to a bound: beyond it nothing more is remembered.
+pub(crate) struct Met<K> {
+    shards: [Shard<K>; 16],
+    /// Few different sets are read by many images: each stands here once.
+    sets: Mutex<HashMap<u64, Arc<Lines>>>,
+    room: AtomicUsize,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("nothing panics while it is locked")
 }
 
 impl<K: Eq + std::hash::Hash> Met<K> {
+    /// Remembers at most `bound`.
+    pub(crate) fn up_to(bound: usize) -> Self {
+        let shards = std::array::from_fn(|_| Mutex::default());
+        Self { shards, sets: Mutex::default(), room: AtomicUsize::new(bound) }
+    }
+
+    /// Whether nothing more can be remembered.
+    pub(crate) fn is_full(&self) -> bool {
+        self.room.load(Relaxed) == 0
+    }
+
+    fn shard(&self, hash: u64) -> &Shard<K> {
+        &self.shards[hash as usize % 16]
+    }
+
     /// Meets something; if it is new the caller explores it.
     pub(crate) fn meet(&self, hash: u64, key: K, depth: u32) -> Standing {
-        let mut shard = self.0[hash as usize % 16].lock().expect("nothing panics here");
-        let known = shard.entry((hash, key)).or_insert(Known { depth: u32::MAX, reads: None });
-        if depth < known.depth {
-            *known = Known { depth, reads: None };
-            return Standing::New;
+        let mut shard = locked(self.shard(hash));
+        match shard.entry((hash, key)) {
+            Entry::Occupied(known) if known.get().depth <= depth => {
+                return known.get().reads.clone().map_or(Standing::UnderWay, Standing::Done);
+            }
+            Entry::Occupied(mut known) => *known.get_mut() = Known { depth, reads: None },
+            Entry::Vacant(place) => {
+                if self.room.fetch_update(Relaxed, Relaxed, |room| room.checked_sub(1)).is_ok() {
+                    place.insert(Known { depth, reads: None });
+                }
+            }
         }
-        known.reads.clone().map_or(Standing::UnderWay, Standing::Done)
+        Standing::New
     }
 
     /// Its exploration is over.
-    pub(crate) fn finish(&self, hash: u64, key: K, reads: &Arc<Lines>) {
-        let mut shard = self.0[hash as usize % 16].lock().expect("nothing panics here");
-        if let Some(known) = shard.get_mut(&(hash, key)) {
-            known.reads = Some(Arc::clone(reads));
+    pub(crate) fn finish(&self, hash: u64, key: K, reads: Lines) -> Arc<Lines> {
+        let reads = Arc::clone(locked(&self.sets).entry(reads.hash()).or_insert_with(|| Arc::new(reads)));
+        if let Some(known) = locked(self.shard(hash)).get_mut(&(hash, key)) {
+            known.reads = Some(Arc::clone(&reads));
         }
+        reads
     }
 }

@@ -1,26 +1,42 @@
 //! Mutations: does anybody notice when a flush, a fence or an order is missing?
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::cache::Mode;
-use crate::explore::{Budget, explore, explore_with};
+use crate::campaign::{Round, in_parallel};
+use crate::explore::Budget;
+use crate::progress::Progress;
 use crate::report::Report;
 use crate::sim::Mutation;
-use crate::system::{Scenario, System};
-use crate::trace::SiteKind;
+use crate::trace::{Site, SiteKind};
 
-/// Which mutations were noticed, and by which scenario.
+/// Which mutations were noticed, and by whom.
 #[derive(Debug, Default)]
 pub struct Table {
-    /// The scenario that failed under a mutation, or `None` for a survivor.
+    /// Sites that were mutated.
+    pub sites: BTreeSet<Site>,
+    /// The round that failed under a mutation, or `None` for a survivor.
     pub rows: BTreeMap<String, Option<String>>,
+    /// Whether somebody stopped it before its end.
+    pub interrupted: bool,
 }
 
 impl Table {
     /// The mutations that nothing noticed.
     pub fn survivors(&self) -> Vec<&str> {
         self.rows.iter().filter(|(_, by)| by.is_none()).map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Adds what was found elsewhere.
+    pub fn merge(&mut self, other: Table) {
+        self.sites.extend(other.sites);
+        self.rows.extend(other.rows);
+        self.interrupted |= other.interrupted;
+    }
+
+    /// How many mutations were noticed.
+    pub fn killed(&self) -> usize {
+        self.rows.values().flatten().count()
     }
 }
 
@@ -30,63 +46,61 @@ impl fmt::Display for Table {
         for (name, by) in &self.rows {
             writeln!(f, "{name:width$}  {}", by.as_deref().unwrap_or("SURVIVED"))?;
         }
-        let killed = self.rows.len() - self.survivors().len();
-        write!(f, "{killed} of {} mutations killed", self.rows.len())
+        write!(f, "{} of {} mutations killed", self.killed(), self.rows.len())
     }
 }
 
-/// Explores the scenarios with one site after the other removed, shifted or swapped: those sites
-/// whose names begin with `sites`.
-///
-/// # Panics
-///
-/// If a scenario fails without any mutation.
-pub fn mutate<S: System>(
-    system: &S,
-    scenarios: &[(Scenario<S::Op>, Mode)],
+impl fmt::Display for Mutation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mutation::Remove(site) => write!(f, "remove {site}"),
+            Mutation::Shift(step) => write!(f, "shift flush \"{step}\""),
+            Mutation::Swap(step) => write!(f, "swap publish \"{step}\""),
+        }
+    }
+}
+
+/// Every change that is tried at a site.
+pub fn mutations_of(site: Site) -> Vec<Mutation> {
+    match site.kind {
+        SiteKind::Flush => vec![Mutation::Remove(site), Mutation::Shift(site.step)],
+        SiteKind::Fence => vec![Mutation::Remove(site)],
+        SiteKind::Publish => vec![Mutation::Swap(site.step)],
+    }
+}
+
+/// Changes one site after the other, of those whose names begin with `sites`, and explores the
+/// rounds that pass it until one of them fails. Rounds come with the report of the code unchanged,
+/// which has the sites that they pass. `each` hears of every mutation that was decided.
+pub fn mutate(
+    rounds: &[(Round<'_>, Report)],
     budget: Budget,
     sites: &str,
+    progress: &Progress,
+    each: &(dyn Fn(Mutation) + Sync),
 ) -> Table {
-    let mut passes = Vec::new();
-    for (scenario, mode) in scenarios {
-        let report = explore(system, scenario, *mode, budget);
-        report.assert_clean();
-        passes.push(report);
-    }
-    let mut table = Table::default();
-    for site in passes.iter().flat_map(|report: &Report| report.sites.clone()) {
-        if !site.step.starts_with(sites) {
-            continue;
-        }
-        let mutations = match site.kind {
-            SiteKind::Flush => vec![Mutation::Remove(site), Mutation::Shift(site.step)],
-            SiteKind::Fence => vec![Mutation::Remove(site)],
-            SiteKind::Publish => vec![Mutation::Swap(site.step)],
-        };
-        for mutation in mutations {
-            let name = match mutation {
-                Mutation::Remove(site) => format!("remove {site}"),
-                Mutation::Shift(_) => format!("shift {site}"),
-                Mutation::Swap(_) => format!("swap {site}"),
-            };
-            if table.rows.contains_key(&name) {
-                continue;
+    let passed = rounds.iter().flat_map(|(_, report)| &report.sites).copied();
+    let sites: BTreeSet<_> = passed.filter(|site| site.step.starts_with(sites)).collect();
+    let mutations: Vec<_> = sites
+        .iter()
+        .flat_map(|site| mutations_of(*site).into_iter().map(move |mutation| (*site, mutation)))
+        .collect();
+    let alone = Budget { threads: 1, ..budget };
+    let rows = in_parallel(&mutations, budget.threads, |(site, mutation)| {
+        let mut mutated = false;
+        let killer = rounds.iter().find(|(round, report)| {
+            report.sites.contains(site) && !progress.is_stopped() && {
+                let Round { subject, scenario, mode } = *round;
+                let report = subject.explore(scenario, mode, alone, Some(*mutation), progress);
+                mutated |= report.mutated;
+                !report.failures.is_empty()
             }
-            let mut mutated = false;
-            let killer = scenarios.iter().zip(&passes).find(|((scenario, mode), pass)| {
-                pass.sites.contains(&site) && {
-                    let report = explore_with(system, scenario, *mode, budget, Some(mutation));
-                    mutated |= report.mutated;
-                    !report.failures.is_empty()
-                }
-            });
-            // A publish that is the first store of its operation has nothing to swap with.
-            if mutated || killer.is_some() {
-                let by =
-                    |((scenario, mode), _): (&(Scenario<_>, Mode), _)| format!("{} ({mode})", scenario.name);
-                table.rows.insert(name, killer.map(by));
-            }
-        }
-    }
-    table
+        });
+        each(*mutation);
+        let killer = killer.map(|(round, _)| round.to_string());
+        // A publish that is the first store of its operation has nothing to swap with.
+        let counts = killer.is_some() || mutated && !progress.is_stopped();
+        counts.then(|| (mutation.to_string(), killer))
+    });
+    Table { sites, rows: rows.into_iter().flatten().collect(), interrupted: progress.is_stopped() }
 }

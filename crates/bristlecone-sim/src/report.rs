@@ -23,12 +23,18 @@ pub struct Report {
     pub nested_images: u64,
     /// Recovered structures on which life went on and crashed again.
     pub lives: u64,
+    /// Images that these crashes left, opened.
+    pub reopened: u64,
     /// Crash points whose images were sampled, not exhausted.
     pub truncated_points: u64,
+    /// Those among them that were because too many images were remembered already.
+    pub forgetful_points: u64,
     /// The named sites that the trace and its recoveries passed.
     pub sites: BTreeSet<Site>,
     /// Whether the mutation asked for changed anything.
     pub mutated: bool,
+    /// Whether somebody stopped it before its end.
+    pub interrupted: bool,
     /// What went wrong, at most one finding per worker.
     pub failures: Vec<Failure>,
 }
@@ -55,8 +61,19 @@ pub struct Crash {
     pub event: usize,
     /// The event that did not happen any more.
     pub next: String,
-    /// What each dirty line kept.
+    /// What each dirty line kept, in words.
     pub kept: Vec<String>,
+    /// The same in numbers, of lines that kept anything.
+    pub choices: Vec<Choice>,
+}
+
+/// What one line kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// The line.
+    pub line: u32,
+    /// Which of the contents that it may have.
+    pub contents: usize,
 }
 
 impl Report {
@@ -68,6 +85,9 @@ impl Report {
         self.opened += other.opened;
         self.nested_images += other.nested_images;
         self.lives += other.lives;
+        self.reopened += other.reopened;
+        self.forgetful_points += other.forgetful_points;
+        self.interrupted |= other.interrupted;
         self.truncated_points += other.truncated_points;
         self.sites.extend(other.sites);
         self.mutated |= other.mutated;
@@ -88,7 +108,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}: {} crash points, {:.2e} possible images, {} visited ({} in recovery, {} opened), {} lives, {} points sampled",
+            "{}: {} crash points, {:.2e} possible images, {} visited ({} in recovery, {} opened), {} lives ({} opened), {} points sampled",
             self.scenario,
             self.crash_points,
             self.covered as f64,
@@ -96,6 +116,7 @@ impl fmt::Display for Report {
             self.nested_images,
             self.opened,
             self.lives,
+            self.reopened,
             self.truncated_points
         )?;
         self.failures.iter().try_for_each(|failure| write!(f, "\n{failure}"))

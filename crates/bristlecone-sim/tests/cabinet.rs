@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 
 use bristlecone_pm::{Durable, Flushed, Persist, Word};
-use bristlecone_sim::{Budget, LINE_WORDS, Memory, Mode, Report, Scenario, Sim, System, explore, mutate};
+use bristlecone_sim::{
+    Budget, Case, LINE_WORDS, Memory, Mode, Prepared, Progress, Report, Round, Scenario, Sim, System,
+    explore, mutate, replay,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bug {
@@ -352,6 +355,24 @@ fn every_seed_bug_is_caught() {
 }
 
 #[test]
+fn a_case_leads_to_the_same_failure() {
+    for (bug, crashes) in [(Bug::CommitBeforeData, 1), (Bug::RecoveryUnfenced, 2), (Bug::LockSurvives, 1)] {
+        let report = explored(bug, Mode::Subset);
+        let failure = &report.failures[0];
+        let case = Case::of(failure, "cabinet", 0, Budget::quick().life_crashes);
+        assert_eq!(case.crashes.len(), crashes, "{case}");
+        let case: Case = case.to_string().parse().unwrap();
+        let again = replay(&Cabinet(bug), &scenario(), &case).unwrap();
+        assert_eq!(again.failures[0].to_string(), failure.to_string());
+        assert_eq!(again.opened, 1, "nothing but the case");
+        match replay(&Cabinet(Bug::None), &scenario(), &case) {
+            Ok(right) => right.assert_clean(),
+            Err(what) => assert!(what.contains("does not fit"), "{what}"),
+        }
+    }
+}
+
+#[test]
 fn an_assumed_line_order_is_caught_where_there_is_none() {
     assert!(explored(Bug::LineOrderAssumed, Mode::Prefix).failures.is_empty());
     assert!(!explored(Bug::LineOrderAssumed, Mode::Subset).failures.is_empty());
@@ -369,8 +390,11 @@ fn what_needs_no_flush_is_still_wrong_where_caches_survive() {
 
 #[test]
 fn every_mutation_is_killed() {
-    let scenarios = [(scenario(), Mode::Subset)];
-    let table = mutate(&Cabinet(Bug::None), &scenarios, Budget::quick(), "");
+    let (name, system) = ("cabinet".to_owned(), Cabinet(Bug::None));
+    let cabinet = Prepared { name, system, scenarios: vec![scenario()] };
+    let round = Round { subject: &cabinet, scenario: 0, mode: Mode::Subset };
+    let rounds = [(round, explored(Bug::None, Mode::Subset))];
+    let table = mutate(&rounds, Budget::quick(), "", &Progress::default(), &|_| {});
     println!("{table}");
     assert!(table.survivors().is_empty(), "{table}");
 }

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod check;
 pub mod completions;
 pub mod count;
+pub mod crash;
 pub mod create;
 pub mod del;
 pub mod demo;
@@ -38,6 +39,7 @@ pub fn run(command: &Command, output: &mut Output) -> Outcome {
         Command::Drop(args) => args.run(output),
         Command::Bench(args) => args.run(output),
         Command::Count(args) => args.run(output),
+        Command::Crash(args) => args.run(output),
         Command::Completions(args) => args.run(output),
         Command::DemoWriter(args) => args.run(),
     }

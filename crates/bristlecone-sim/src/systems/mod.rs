@@ -3,9 +3,13 @@
 mod forest;
 mod items;
 mod pool;
+mod pool_scenarios;
 mod scenarios;
+mod shapes;
 
 pub use forest::{Forest, TreeOp};
 pub use items::{Items, Texts, Words};
 pub use pool::{BagOp, Bags};
+pub use pool_scenarios::pool_scenarios;
 pub use scenarios::{life, tree_scenarios};
+pub use shapes::{POOL, all_subjects, pool_subject, subjects_of};

@@ -58,8 +58,8 @@ fn growth() -> Vec<Scenario<TreeOp>> {
         scenario("insert", vec![], inserts(shuffled(8))),
         scenario("expand", inserts(shuffled(20).take(5)), inserts(shuffled(20).skip(5).take(9))),
         scenario("split", inserts(shuffled(20).take(16)), inserts(shuffled(20).skip(16).chain(20..28))),
-        scenario("split ascending", inserts(0..14), inserts(14..34)),
-        scenario("split descending", inserts((20..40).rev()), inserts((8..20).rev())),
+        scenario("split-ascending", inserts(0..14), inserts(14..34)),
+        scenario("split-descending", inserts((20..40).rev()), inserts((8..20).rev())),
     ]
 }
 
@@ -92,8 +92,8 @@ fn changes() -> Vec<Scenario<TreeOp>> {
 fn shrinking() -> Vec<Scenario<TreeOp>> {
     vec![
         scenario("delete", inserts(shuffled(20)), removes(shuffled(20))),
-        scenario("delete ascending", inserts(0..40), removes(0..40)),
-        scenario("delete descending", inserts(shuffled(20).chain(20..40)), removes((0..40).rev())),
+        scenario("delete-ascending", inserts(0..40), removes(0..40)),
+        scenario("delete-descending", inserts(shuffled(20).chain(20..40)), removes((0..40).rev())),
         scenario(
             "drop",
             inserts(0..30),
@@ -134,7 +134,7 @@ fn reuse() -> Vec<Scenario<TreeOp>> {
     let scenarios = [
         (
             scenario(
-                "reuse of a tail",
+                "reuse-of-a-tail",
                 with(full_chunk(), removes(even(36..46))),
                 vec![Remove(TREE, 46), Insert(TREE, 384, 1), Remove(TREE, 48)],
             ),
@@ -142,7 +142,7 @@ fn reuse() -> Vec<Scenario<TreeOp>> {
         ),
         (
             scenario(
-                "reuse after recovery",
+                "reuse-after-recovery",
                 with(full_chunk(), removes(even(36..46).chain(even(72..96)).chain(even(108..132)))),
                 vec![Remove(TREE, 46)],
             ),
@@ -150,7 +150,7 @@ fn reuse() -> Vec<Scenario<TreeOp>> {
         ),
         (
             scenario(
-                "reuse of a head",
+                "reuse-of-a-head",
                 with(with(two_tails_free(), inserts(even(384..408))), removes(even(60..70))),
                 vec![Remove(TREE, 70), Insert(TREE, 408, 1), Remove(TREE, 408)],
             ),
@@ -158,7 +158,7 @@ fn reuse() -> Vec<Scenario<TreeOp>> {
         ),
         (
             scenario(
-                "reuse in a split",
+                "reuse-in-a-split",
                 two_tails_free(),
                 vec![Insert(TREE, 101, 1), Insert(TREE, 103, 1), Remove(TREE, 101)],
             ),

@@ -1,0 +1,256 @@
+//! `bristlecone crash`: every crash that a design must survive, explored.
+
+mod outcome;
+
+use std::time::Instant;
+
+use bristlecone::Design;
+use bristlecone_sim::systems::{POOL, all_subjects, pool_subject, subjects_of};
+use bristlecone_sim::{
+    Budget, Case, Mode, Progress, Round, Subject, Table, explore_rounds, mutate, rounds, unknown_scenario,
+};
+use clap::Args;
+
+use self::outcome::{Explored, Outcome as Explorations};
+use crate::bench::run::processors;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::output::{Output, grouped};
+use crate::{interrupt, size};
+
+/// Explore every crash of a design in the simulator
+///
+/// Each scenario runs once on a simulated medium. At every point where a crash differs from one at
+/// another point, every image that the crash could leave is opened with the real recovery, checked,
+/// compared with what was acknowledged, lived in, and crashed again. No pool is touched.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Subjects are `pool` and the shapes of each design, such as sstree-words-3: subnodes, leaves and nodes
+so small that every change of structure comes at once.
+Modes: prefix is x86, subset is ARM and page write-back, eadr is caches that survive.
+A failing case is printed as a name that --replay takes. The exit code is 1 if anything failed or a
+mutation survived, and 130 after Ctrl-C, which reports what was done by then.
+10^8 images overnight: bristlecone crash --budget 1M --depth 3")]
+pub struct Crash {
+    /// What is explored: pool, sstree, nbtree, cclbtree, lodgetree or wotree [default: everything]
+    #[arg(long, value_parser = subject)]
+    design: Option<String>,
+    /// Only this scenario.
+    #[arg(long, value_name = "NAME")]
+    scenario: Option<String>,
+    /// Only this crash model: prefix, subset or eadr [default: all; mutations: subset]
+    #[arg(long)]
+    mode: Option<Mode>,
+    /// How many crashes in a row: 2 is a crash, and a crash in the recovery from it.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=9))]
+    depth: u32,
+    /// Images of one crash point that are opened at most; points with more are sampled.
+    #[arg(long, value_name = "IMAGES", default_value = "4096", value_parser = size::parse_count)]
+    budget: u64,
+    /// Then remove, shift or swap each flush, fence and publish, and expect that to be noticed.
+    #[arg(long)]
+    mutations: bool,
+    /// Go through one failing case again, by the name that its report gave.
+    #[arg(long, value_name = "CASE", conflicts_with_all = ["design", "scenario", "mode", "mutations", "from"])]
+    replay: Option<Case>,
+    /// What samples and lives are drawn from: the same seed, the same images.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Begin with this round, as an interrupted run names it.
+    #[arg(long, value_name = "SUBJECT/SCENARIO/MODE")]
+    from: Option<String>,
+    /// Workers [default: one per processor]
+    #[arg(long, value_name = "T", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Memory for remembering images, so that none is opened twice; without room for more, crash
+    /// points are sampled [default: half of what is available]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    memory: Option<u64>,
+}
+
+/// Reads a subject's name.
+fn subject(name: &str) -> Result<String, String> {
+    if name != POOL {
+        name.parse::<Design>().map_err(|error| format!("{error}, and pool"))?;
+    }
+    Ok(name.to_owned())
+}
+
+/// Bytes that one remembered image or life takes, with what the table around it wastes.
+const BYTES_REMEMBERED: u64 = 160;
+
+impl Crash {
+    pub fn run(&self, output: &mut Output) -> Outcome {
+        if let Some(case) = &self.replay {
+            return replay(case, output);
+        }
+        let subjects = self.subjects()?;
+        let rounds = self.rounds(&subjects)?;
+        let budget = self.budget()?;
+        let started = Instant::now();
+        let mut outcome = Explorations::new(self.seed, budget);
+        let progress = Progress::default();
+        std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| watch(&progress));
+            self.explore(&rounds, budget, &progress, output, &mut outcome);
+            if self.mutations && outcome.is_clean() && !progress.is_stopped() {
+                outcome.mutations = Some(self.mutate(&outcome.explored, budget, &progress, output));
+            }
+            outcome.interrupted = progress.is_stopped();
+            progress.stop();
+            watcher.join().expect("the watcher only waits");
+        });
+        outcome.seconds = started.elapsed().as_secs_f64();
+        outcome.show(output)?;
+        match &outcome {
+            outcome if outcome.interrupted => Err(Failure::Shown(Exit::Interrupted)),
+            outcome if outcome.is_clean() => Ok(()),
+            _ => Err(Failure::Shown(Exit::Failed)),
+        }
+    }
+
+    fn subjects(&self) -> Outcome<Vec<Box<dyn Subject>>> {
+        let Some(name) = &self.design else {
+            return Ok(all_subjects());
+        };
+        if name == POOL {
+            return Ok(vec![pool_subject()]);
+        }
+        let subjects = subjects_of(name.parse()?);
+        if subjects.is_empty() {
+            return Err(Failure::usage(format!("{name} has no shapes to explore yet")));
+        }
+        Ok(subjects)
+    }
+
+    fn rounds<'a>(&self, subjects: &'a [Box<dyn Subject>]) -> Outcome<Vec<Round<'a>>> {
+        let modes = self.mode.map_or(Mode::ALL.to_vec(), |mode| vec![mode]);
+        let mut rounds = rounds(subjects.iter().map(Box::as_ref), &modes);
+        if let Some(name) = &self.scenario {
+            rounds.retain(|round| round.scenario() == name);
+            if rounds.is_empty() {
+                let subjects = subjects.iter().map(Box::as_ref);
+                return Err(Failure::usage(unknown_scenario(name, subjects)));
+            }
+        }
+        if let Some(name) = &self.from {
+            let first = rounds.iter().position(|round| round.to_string() == *name);
+            let first = first.ok_or_else(|| {
+                Failure::usage(format!(
+                    "no round {name:?} among those asked for: they are like {}",
+                    rounds[0]
+                ))
+            })?;
+            rounds.drain(..first);
+        }
+        Ok(rounds)
+    }
+
+    fn budget(&self) -> Outcome<Budget> {
+        if self.budget == 0 {
+            return Err(Failure::usage("--budget must be 1 or more: with 0 images nothing is explored"));
+        }
+        let threads = self.threads.map_or_else(|| processors().len().max(1), usize::from);
+        let memory = self.memory.unwrap_or_else(|| available_memory() / 2);
+        // Every worker remembers images and lives.
+        let remembered = (memory / BYTES_REMEMBERED / 2 / threads as u64).max(1) as usize;
+        Ok(Budget { depth: self.depth, seed: self.seed, remembered, threads, ..Budget::of(self.budget) })
+    }
+
+    fn explore<'a>(
+        &self,
+        rounds: &[Round<'a>],
+        budget: Budget,
+        progress: &Progress,
+        output: &Output,
+        outcome: &mut Explorations<'a>,
+    ) {
+        let bar = output.progress("exploring", Some(rounds.len() as u64));
+        let reports = explore_rounds(rounds, budget, progress, &|round, _| {
+            bar.set_message(format!("{round}, {} images", grouped(progress.opened())));
+            bar.inc(1);
+        });
+        bar.finish_and_clear();
+        for (round, report) in rounds.iter().zip(reports) {
+            match report {
+                Some(report) => outcome.explored.push(Explored { round: *round, report }),
+                None => _ = outcome.next.get_or_insert(*round),
+            }
+        }
+        let unfinished = outcome.explored.iter().find(|explored| explored.report.interrupted);
+        outcome.next = unfinished.map(|explored| explored.round).or(outcome.next);
+    }
+
+    /// Mutates what was explored without a failure, in the mode that has most images.
+    fn mutate(
+        &self,
+        explored: &[Explored<'_>],
+        budget: Budget,
+        progress: &Progress,
+        output: &Output,
+    ) -> Table {
+        // Most mutations are noticed at once: a small budget and frequent crashes find them soonest.
+        let Budget { remembered, threads, seed, .. } = budget;
+        let runs = self.budget.min(256);
+        let budget = Budget { remembered, threads, seed, life_crashes: 1, ..Budget::of(runs) };
+        let mode = self.mode.unwrap_or(Mode::Subset);
+        let mut table = Table::default();
+        for design in designs_of(explored) {
+            let rounds: Vec<_> = explored
+                .iter()
+                .filter(|Explored { round, .. }| round.mode == mode && design_of(round) == design)
+                .map(|Explored { round, report }| (*round, report.clone()))
+                .collect();
+            let bar = output.progress("mutating", None);
+            let each = |mutation| {
+                bar.set_message(format!("{mutation}"));
+                bar.inc(1);
+            };
+            // The pool's sites are mutated where the pool is alone.
+            let sites = if design == POOL { "" } else { design };
+            table.merge(mutate(&rounds, budget, sites, progress, &each));
+            bar.finish_and_clear();
+        }
+        table
+    }
+}
+
+fn design_of<'a>(round: &Round<'a>) -> &'a str {
+    let name = round.subject.name();
+    name.split_once('-').map_or(name, |(design, _)| design)
+}
+
+fn designs_of<'a>(explored: &[Explored<'a>]) -> Vec<&'a str> {
+    let mut designs: Vec<_> = explored.iter().map(|explored| design_of(&explored.round)).collect();
+    designs.dedup();
+    designs
+}
+
+/// Hands the user's wish to stop on to the explorer, until that is told to stop anyway.
+fn watch(progress: &Progress) {
+    while !progress.is_stopped() {
+        if interrupt::asked() {
+            progress.stop();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+fn replay(case: &Case, output: &mut Output) -> Outcome {
+    let subjects = all_subjects();
+    let known = || subjects.iter().map(|subject| subject.name()).collect::<Vec<_>>().join(", ");
+    let subject = subjects
+        .iter()
+        .find(|subject| subject.name() == case.subject)
+        .ok_or_else(|| Failure::usage(format!("unknown subject {:?}: there is {}", case.subject, known())))?;
+    let report = subject.replay(case).map_err(Failure::usage)?;
+    outcome::show_replay(case, &report, output)?;
+    if report.failures.is_empty() { Ok(()) } else { Err(Failure::Shown(Exit::Failed)) }
+}
+
+/// Bytes of memory that could be had, as the system estimates; 1 GiB where it does not say.
+fn available_memory() -> u64 {
+    let said = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = said.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kibibytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kibibytes.map_or(1 << 30, |kibibytes| kibibytes << 10)
+}

@@ -1,0 +1,212 @@
+//! What explorations gave, as JSON and as tables.
+
+use bristlecone_sim::{Budget, Case, Report, Round, Table};
+use serde_json::{Value, json};
+
+use crate::failure::Outcome as Done;
+use crate::output::{Output, counted, grouped};
+
+/// One round and its report.
+pub struct Explored<'a> {
+    pub round: Round<'a>,
+    pub report: Report,
+}
+
+/// Everything that a run of the command found.
+pub struct Outcome<'a> {
+    seed: u64,
+    budget: Budget,
+    pub explored: Vec<Explored<'a>>,
+    pub mutations: Option<Table>,
+    pub interrupted: bool,
+    /// Where an interrupted run goes on.
+    pub next: Option<Round<'a>>,
+    pub seconds: f64,
+}
+
+impl<'a> Outcome<'a> {
+    pub fn new(seed: u64, budget: Budget) -> Self {
+        let (explored, mutations) = (Vec::new(), None);
+        Self { seed, budget, explored, mutations, interrupted: false, next: None, seconds: 0.0 }
+    }
+
+    /// Whether nothing failed and no mutation survived.
+    pub fn is_clean(&self) -> bool {
+        self.explored.iter().all(|explored| explored.report.failures.is_empty())
+            && self.mutations.as_ref().is_none_or(|table| table.survivors().is_empty())
+    }
+
+    fn total(&self) -> Report {
+        let mut total = Report::default();
+        self.explored.iter().for_each(|explored| total.merge(explored.report.clone()));
+        total
+    }
+
+    fn cases(&self) -> impl Iterator<Item = (Case, &bristlecone_sim::Failure)> {
+        self.explored.iter().flat_map(|Explored { round, report }| {
+            let of = |failure| Case::of(failure, round.subject.name(), self.seed, self.budget.life_crashes);
+            report.failures.iter().map(move |failure| (of(failure), failure))
+        })
+    }
+
+    pub fn show(&self, output: &mut Output) -> Done {
+        if output.json() { output.value(&self.json()) } else { self.text(output) }
+    }
+
+    fn json(&self) -> Value {
+        let total = self.total();
+        let failures: Vec<_> = self
+            .cases()
+            .map(|(case, failure)| {
+                let crashes: Vec<_> = failure
+                    .crashes
+                    .iter()
+                    .map(|crash| {
+                        json!({
+                            "during": crash.during, "event": crash.event, "before": crash.next, "kept": crash.kept,
+                        })
+                    })
+                    .collect();
+                json!({ "case": case.to_string(), "what": failure.what, "crashes": crashes })
+            })
+            .collect();
+        let by_scenario: Vec<_> = self
+            .explored
+            .iter()
+            .map(|Explored { round, report }| {
+                let mut row = json!({
+                    "subject": round.subject.name(),
+                    "scenario": round.scenario(),
+                    "mode": round.mode.to_string(),
+                });
+                add_counts(&mut row, report);
+                row
+            })
+            .collect();
+        let mutations = self.mutations.as_ref().map(|table| {
+            let rows: Vec<_> = table
+                .rows
+                .iter()
+                .map(|(mutation, by)| json!({ "mutation": mutation, "killed_by": by }))
+                .collect();
+            json!({
+                "sites": table.sites.len(),
+                "mutations": table.rows.len(),
+                "killed": table.killed(),
+                "survivors": table.survivors(),
+                "table": rows,
+            })
+        });
+        let mut value = json!({ "scenarios": self.explored.len() });
+        add_counts(&mut value, &total);
+        let more = json!({
+            "failures": failures,
+            "mutations": mutations,
+            "seed": self.seed,
+            "seconds": self.seconds,
+            "threads": self.budget.threads,
+            "interrupted": self.interrupted,
+            "next": self.next.map(|round| round.to_string()),
+            "by_scenario": by_scenario,
+        });
+        extend(&mut value, more);
+        value
+    }
+
+    fn text(&self, output: &mut Output) -> Done {
+        let total = self.total();
+        let names = self.explored.iter().map(|explored| explored.round.to_string());
+        let names: Vec<_> = names.collect();
+        let width = names.iter().map(String::len).max().unwrap_or(0);
+        output.line(format_args!(
+            "{:width$} {:>7} {:>12} {:>12} {:>12} {:>9} {:>8}",
+            "subject/scenario/mode", "points", "images", "in recovery", "opened", "lives", "sampled"
+        ))?;
+        for (name, Explored { report, .. }) in names.iter().zip(&self.explored) {
+            let failed = if report.failures.is_empty() { "" } else { "  FAILED" };
+            output.line(format_args!("{name:width$} {}{failed}", row(report)))?;
+        }
+        output.line(format_args!("{:width$} {}", "all", row(&total)))?;
+        if total.forgetful_points > 0 {
+            output.line(format_args!(
+                "{} sampled for want of memory: see --memory",
+                counted(total.forgetful_points, "crash point was", "crash points were")
+            ))?;
+        }
+        for (case, failure) in self.cases() {
+            output.line(format_args!("\n{failure}  again: bristlecone crash --replay {case}"))?;
+        }
+        if let Some(table) = &self.mutations {
+            output
+                .line(format_args!("\n{table}, at {}", counted(table.sites.len() as u64, "site", "sites")))?;
+        }
+        let opened = total.opened + total.reopened;
+        let failures = self.cases().count() as u64;
+        let verdict = if failures == 0 {
+            "every crash survived".to_owned()
+        } else {
+            counted(failures, "failure", "failures")
+        };
+        output.line(format_args!(
+            "{} images opened in {:.1} s on {}: {verdict}",
+            grouped(opened),
+            self.seconds,
+            counted(self.budget.threads as u64, "thread", "threads"),
+        ))?;
+        if let Some(next) = self.next.filter(|_| self.interrupted) {
+            let seed = self.seed;
+            output.line(format_args!("interrupted: the same with --seed {seed} --from {next} goes on"))?;
+        } else if self.interrupted {
+            output.line("interrupted: mutations are not finished")?;
+        }
+        Ok(())
+    }
+}
+
+fn row(report: &Report) -> String {
+    format!(
+        "{:>7} {:>12} {:>12} {:>12} {:>9} {:>8}",
+        grouped(report.crash_points),
+        grouped(report.images),
+        grouped(report.nested_images),
+        grouped(report.opened + report.reopened),
+        grouped(report.lives),
+        grouped(report.truncated_points),
+    )
+}
+
+fn add_counts(value: &mut Value, report: &Report) {
+    let counts = json!({
+        "crash_points": report.crash_points,
+        "images": report.images,
+        "nested_images": report.nested_images,
+        "possible_images": report.covered,
+        "opened": report.opened + report.reopened,
+        "lives": report.lives,
+        "truncated_points": report.truncated_points,
+        "truncated_for_memory": report.forgetful_points,
+    });
+    extend(value, counts);
+}
+
+fn extend(value: &mut Value, more: Value) {
+    if let (Value::Object(value), Value::Object(more)) = (value, more) {
+        value.extend(more);
+    }
+}
+
+/// The outcome of one case.
+pub fn show_replay(case: &Case, report: &Report, output: &mut Output) -> Done {
+    let failure = report.failures.first();
+    if output.json() {
+        return output.value(&json!({
+            "case": case.to_string(),
+            "failed": failure.is_some(),
+            "what": failure.map(|failure| &failure.what),
+        }));
+    }
+    match failure {
+        Some(failure) => output.line(failure),
+        None => output.line(format_args!("{case}: survived")),
+    }
+}

@@ -1,0 +1,82 @@
+//! `crash`: what it reports, and what it refuses.
+
+mod common;
+
+use common::Bench;
+
+#[test]
+fn an_exploration_reports_its_counts() {
+    let report = Bench::new().run("crash --design pool --scenario chunks --json").json();
+    let names: Vec<&str> = report.as_object().unwrap().keys().map(String::as_str).collect();
+    for name in
+        ["scenarios", "crash_points", "images", "nested_images", "truncated_points", "failures", "mutations"]
+    {
+        assert!(names.contains(&name), "{name} is not in {names:?}");
+    }
+    assert_eq!(report["scenarios"], 3);
+    assert!(report["images"].as_u64().unwrap() > 100 && report["nested_images"].as_u64().unwrap() > 100);
+    assert_eq!(report["failures"].as_array().unwrap().len(), 0);
+    let modes: Vec<_> =
+        report["by_scenario"].as_array().unwrap().iter().map(|row| row["mode"].as_str().unwrap()).collect();
+    assert_eq!(modes, ["prefix", "subset", "eadr"]);
+}
+
+#[test]
+fn the_number_of_workers_changes_nothing_and_the_seed_does() {
+    let bench = Bench::new();
+    let counts = |arguments: &str| {
+        let report = bench.run(&format!("crash --design pool --mode subset --json {arguments}")).json();
+        (report["images"].clone(), report["nested_images"].clone(), report["opened"].clone())
+    };
+    let alone = counts("--threads 1 --budget 200 --seed 5");
+    assert_eq!(counts("--threads 4 --budget 200 --seed 5"), alone);
+    assert_ne!(counts("--threads 4 --budget 200 --seed 6"), alone);
+}
+
+#[test]
+fn a_table_of_scenarios_and_one_of_mutations() {
+    let said = Bench::new().run("crash --design pool --mode subset --budget 64 --mutations").ok();
+    assert!(said.contains("pool/creation/subset") && said.contains("every crash survived"), "{said}");
+    let killed = said.lines().find(|line| line.contains("mutations killed")).unwrap();
+    assert!(killed.starts_with("33 of 33 "), "{killed}");
+    let row = said.lines().find(|line| line.starts_with("remove fence \"pool chunk_alloc.1\"")).unwrap();
+    assert!(row.contains("pool/"), "{row}");
+}
+
+#[test]
+fn a_mutation_that_nobody_notices_fails_the_run() {
+    // One scenario alone closes no pool after a drop.
+    let ran = Bench::new().run("crash --design pool --mode prefix --scenario two-threads --mutations");
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.stdout.contains("SURVIVED"), "{ran:?}");
+}
+
+#[test]
+fn without_memory_points_are_sampled_and_it_says_so() {
+    let bench = Bench::new();
+    let said = bench.run("crash --design pool --scenario creation --mode subset --memory 100k").ok();
+    assert!(said.contains("sampled for want of memory"), "{said}");
+    let said = bench.run("crash --design pool --scenario creation --mode prefix").ok();
+    assert!(!said.contains("memory"), "{said}");
+}
+
+#[test]
+fn a_run_goes_on_where_it_was_told_to() {
+    let report = Bench::new().run("crash --design pool --from pool/drop/subset --json").json();
+    assert_eq!(report["scenarios"], 2);
+}
+
+#[test]
+fn what_cannot_be_explored_is_refused_in_one_line() {
+    let bench = Bench::new();
+    bench.run("crash --budget 0").refused(2, "--budget must be 1 or more");
+    bench.run("crash --design pool --scenario fly").refused(2, "there is chunks, creation,");
+    bench.run("crash --mode never").refused(2, "there is prefix, subset, eadr");
+    bench.run("crash --design oak").refused(2, "unknown design");
+    bench.run("crash --replay v0/pool/drop/prefix/0.8/1").refused(2, "of version v0");
+    bench.run("crash --replay nonsense").refused(2, "is not a case");
+    bench.run("crash --replay v1/oak/drop/prefix/0.8/1").refused(2, "unknown subject");
+    bench.run("crash --replay v1/pool/fly/prefix/0.8/1").refused(2, "unknown scenario");
+    bench.run("crash --replay v1/pool/drop/prefix/0.8/1").refused(2, "no crash point at event 1");
+    bench.run("crash --from pool/drop").refused(2, "no round");
+}

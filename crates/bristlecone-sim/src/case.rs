@@ -1,0 +1,151 @@
+//! The name of one failing case: everything that is needed to see it again.
+//!
+//! ```text
+//! v1/sstree-words-3/split/subset/0.8/412:198.1,200.3/25:192.3
+//!  |        |         |      |    | |  |   |   |      the next crash, inside the recovery
+//!  |        |         |      |    | |  |   line 198 kept the first of the contents it may have
+//!  |        |         |      |    | |  before event 412 of the run
+//!  |        |         |      |    | one in 8 lives crashes in its last operation
+//!  |        subject   |      mode seed
+//!  version            scenario
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::cache::Mode;
+use crate::report::{Choice, Failure};
+
+/// Changes whenever an older case would mean something else.
+const VERSION: &str = "v1";
+
+/// One crash of a case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CrashAt {
+    /// The event that did not happen any more.
+    pub event: usize,
+    /// What lines kept; others kept nothing that was not promised.
+    pub choices: Vec<Choice>,
+}
+
+/// A failing case by name. See the module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Case {
+    /// What was explored.
+    pub subject: String,
+    /// The scenario.
+    pub scenario: String,
+    /// The crash model.
+    pub mode: Mode,
+    /// As in the budget of the exploration.
+    pub seed: u64,
+    /// As in the budget of the exploration.
+    pub life_crashes: u32,
+    /// The crashes, one inside the recovery from the other.
+    pub crashes: Vec<CrashAt>,
+}
+
+impl Case {
+    /// The name of a failure.
+    pub fn of(failure: &Failure, subject: &str, seed: u64, life_crashes: u32) -> Self {
+        let crash = |crash: &crate::Crash| CrashAt { event: crash.event, choices: crash.choices.clone() };
+        Self {
+            subject: subject.to_owned(),
+            scenario: failure.scenario.clone(),
+            mode: failure.mode,
+            seed,
+            life_crashes,
+            crashes: failure.crashes.iter().map(crash).collect(),
+        }
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { subject, scenario, mode, seed, life_crashes, crashes } = self;
+        write!(f, "{VERSION}/{subject}/{scenario}/{mode}/{seed}.{life_crashes}")?;
+        for crash in crashes {
+            write!(f, "/{}", crash.event)?;
+            for (at, Choice { line, contents }) in crash.choices.iter().enumerate() {
+                write!(f, "{}{line}.{contents}", if at == 0 { ':' } else { ',' })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Case {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let said = || {
+            format!(
+                "{text:?} is not a case: it looks like {VERSION}/sstree-words-3/split/subset/0.8/412:198.1"
+            )
+        };
+        let mut parts = text.split('/');
+        let version = parts.next().unwrap_or_default();
+        if version != VERSION {
+            let is_version = version.strip_prefix('v').is_some_and(|number| number.parse::<u32>().is_ok());
+            return Err(if is_version {
+                format!(
+                    "the case is of version {version}, this tool replays {VERSION}: find it again with this tool"
+                )
+            } else {
+                said()
+            });
+        }
+        let mut next = || parts.next().filter(|part| !part.is_empty()).ok_or_else(said);
+        let (subject, scenario) = (next()?.to_owned(), next()?.to_owned());
+        let mode = next()?.parse()?;
+        let (seed, life_crashes) = pair(next()?).ok_or_else(said)?;
+        if life_crashes == 0 {
+            return Err(said());
+        }
+        let crashes = parts.map(|part| crash(part).ok_or_else(said)).collect::<Result<_, _>>()?;
+        Ok(Self { subject, scenario, mode, seed, life_crashes, crashes })
+    }
+}
+
+fn pair<A: FromStr, B: FromStr>(text: &str) -> Option<(A, B)> {
+    let (a, b) = text.split_once('.')?;
+    Some((a.parse().ok()?, b.parse().ok()?))
+}
+
+fn crash(text: &str) -> Option<CrashAt> {
+    let (event, choices) = text.split_once(':').map_or((text, None), |(event, rest)| (event, Some(rest)));
+    let choice = |text| pair(text).map(|(line, contents)| Choice { line, contents });
+    let choices = choices.map_or(Some(Vec::new()), |choices| choices.split(',').map(choice).collect())?;
+    Some(CrashAt { event: event.parse().ok()?, choices })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_reads_as_it_is_written() {
+        for text in [
+            "v1/sstree-words-3/split/subset/7.8/412:198.1,200.3/25:192.3/4",
+            "v1/pool/drop/eadr/0.1/9",
+            "v1/pool/drop/prefix/0.1",
+        ] {
+            assert_eq!(text.parse::<Case>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_case_is_told_in_one_line() {
+        let said = |text: &str| match text.parse::<Case>() {
+            Ok(case) => panic!("{case:?}"),
+            Err(what) => what,
+        };
+        assert!(said("v2/pool/drop/eadr/0.1/9").contains("of version v2"));
+        assert!(said("v1/pool/drop/never/0.1/9").contains("unknown mode"));
+        for text in
+            ["", "v1", "v1/pool/drop/eadr/0", "v1/pool/drop/eadr/0.0", "v1/pool/drop/eadr/0.1/x", "hello"]
+        {
+            assert!(said(text).contains("is not a case") && said(text).lines().count() == 1, "{text}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What can be explored by name, whatever its operations are.
+
+use std::collections::BTreeSet;
+
+use crate::cache::Mode;
+use crate::case::Case;
+use crate::explore::{Budget, explore_with};
+use crate::progress::Progress;
+use crate::replay::replay;
+use crate::report::Report;
+use crate::sim::Mutation;
+use crate::system::{Scenario, System};
+
+/// A system with its scenarios.
+pub trait Subject: Sync {
+    /// Its name in cases and reports.
+    fn name(&self) -> &str;
+
+    /// The names of its scenarios.
+    fn scenarios(&self) -> Vec<&'static str>;
+
+    /// Explores the scenario of this number.
+    fn explore(
+        &self,
+        scenario: usize,
+        mode: Mode,
+        budget: Budget,
+        mutation: Option<Mutation>,
+        progress: &Progress,
+    ) -> Report;
+
+    /// Goes through one case again.
+    fn replay(&self, case: &Case) -> Result<Report, String>;
+}
+
+/// A [`Subject`] made of its parts.
+#[derive(Debug, Clone)]
+pub struct Prepared<S: System> {
+    /// The name.
+    pub name: String,
+    /// What is explored.
+    pub system: S,
+    /// How.
+    pub scenarios: Vec<Scenario<S::Op>>,
+}
+
+impl<S: System> Subject for Prepared<S> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn scenarios(&self) -> Vec<&'static str> {
+        self.scenarios.iter().map(|scenario| scenario.name).collect()
+    }
+
+    fn explore(
+        &self,
+        scenario: usize,
+        mode: Mode,
+        budget: Budget,
+        mutation: Option<Mutation>,
+        progress: &Progress,
+    ) -> Report {
+        explore_with(&self.system, &self.scenarios[scenario], mode, budget, mutation, progress)
+    }
+
+    fn replay(&self, case: &Case) -> Result<Report, String> {
+        let scenario = self.scenarios.iter().find(|scenario| scenario.name == case.scenario);
+        replay(&self.system, scenario.ok_or_else(|| unknown_scenario(&case.scenario, [self]))?, case)
+    }
+}
+
+/// What is said of a scenario that none of the subjects has.
+pub fn unknown_scenario<'a, T: Subject + ?Sized + 'a>(
+    name: &str,
+    subjects: impl IntoIterator<Item = &'a T>,
+) -> String {
+    let known: BTreeSet<_> = subjects.into_iter().flat_map(Subject::scenarios).collect();
+    let known: Vec<_> = known.into_iter().collect();
+    format!("unknown scenario {name:?}: there is {}", known.join(", "))
+}

@@ -1,0 +1,104 @@
+//! What can be explored by name: the pool, and every design in shapes so small that each change of
+//! structure comes at once. A new design is one entry of [`SHAPES`].
+
+use std::marker::PhantomData;
+
+use bristlecone::Design;
+use bristlecone_pm::Geometry;
+
+use super::{Bags, Forest, Items, Texts, Words, pool_scenarios, tree_scenarios};
+use crate::subject::{Prepared, Subject};
+
+/// The name of the pool without trees.
+pub const POOL: &str = "pool";
+
+/// What keys and values of a shape are.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Words,
+    Texts,
+}
+
+struct Shape {
+    design: Design,
+    /// What follows the design's name in the subject's.
+    name: &'static str,
+    kind: Kind,
+    options: &'static [(&'static str, u64)],
+}
+
+const fn shape(
+    design: Design,
+    name: &'static str,
+    kind: Kind,
+    options: &'static [(&'static str, u64)],
+) -> Shape {
+    Shape { design, name, kind, options }
+}
+
+const ONE: &[(&str, u64)] = &[("subnode_bytes", 128), ("max_subnodes", 1), ("inner_bytes", 256)];
+const TWO: &[(&str, u64)] = &[("subnode_bytes", 128), ("max_subnodes", 2), ("inner_bytes", 256)];
+const THREE: &[(&str, u64)] = &[("subnode_bytes", 128), ("max_subnodes", 3), ("inner_bytes", 256)];
+const DELEGATED: &[(&str, u64)] =
+    &[("subnode_bytes", 128), ("max_subnodes", 3), ("inner_bytes", 256), ("delegate_fingerprints", 1)];
+const FOUR: &[(&str, u64)] = &[("subnode_bytes", 192), ("max_subnodes", 4), ("inner_bytes", 256)];
+
+/// Every design, the shape first that has the most kinds of structure changes.
+const SHAPES: &[Shape] = &[
+    shape(Design::SsTree, "words-3", Kind::Words, THREE),
+    shape(Design::SsTree, "words-2", Kind::Words, TWO),
+    shape(Design::SsTree, "words-1", Kind::Words, ONE),
+    shape(Design::SsTree, "words-4", Kind::Words, FOUR),
+    shape(Design::SsTree, "words-delegated", Kind::Words, DELEGATED),
+    shape(Design::SsTree, "texts-3", Kind::Texts, THREE),
+];
+
+impl Shape {
+    fn forest<I: Items>(&self) -> Forest<I> {
+        Forest {
+            geometry: Geometry { chunk_bytes: 4096, chunks_max: 24, trees_max: 3 },
+            design: self.design,
+            options: self.options.to_vec(),
+            items: PhantomData,
+        }
+    }
+
+    fn prepare<I: Items>(&self) -> Box<dyn Subject> {
+        let name = format!("{}-{}", self.design, self.name);
+        Box::new(Prepared { name, system: self.forest::<I>(), scenarios: tree_scenarios() })
+    }
+}
+
+/// The shapes of a design.
+pub fn subjects_of(design: Design) -> Vec<Box<dyn Subject>> {
+    let shapes = SHAPES.iter().filter(|shape| shape.design == design);
+    let prepare = |shape: &Shape| match shape.kind {
+        Kind::Words => shape.prepare::<Words>(),
+        Kind::Texts => shape.prepare::<Texts>(),
+    };
+    shapes.map(prepare).collect()
+}
+
+/// The pool without trees.
+pub fn pool_subject() -> Box<dyn Subject> {
+    let system = Bags { geometry: Geometry { chunk_bytes: 4096, chunks_max: 10, trees_max: 4 } };
+    Box::new(Prepared { name: POOL.to_owned(), system, scenarios: pool_scenarios() })
+}
+
+/// Everything that can be explored.
+pub fn all_subjects() -> Vec<Box<dyn Subject>> {
+    let trees = Design::ALL.iter().flat_map(|design| subjects_of(*design));
+    std::iter::once(pool_subject()).chain(trees).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_design_has_a_shape() {
+        for design in Design::ALL {
+            assert!(!subjects_of(*design).is_empty(), "{design} is not explored: it needs shapes");
+        }
+    }
+}
