@@ -1,5 +1,6 @@
 //! `crash`: what it reports, and what it refuses.
 
+#[expect(dead_code, reason = "explorations need no files")]
 mod common;
 
 use common::Bench;

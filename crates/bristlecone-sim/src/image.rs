@@ -10,8 +10,14 @@ use crate::memory::{Line, Memory};
 /// Contents of one line that are considered before choices are sampled.
 const LINE_CONTENTS_MAX: usize = 4096;
 
-/// Of each line, contents that are tried alone when choices are sampled.
-const EXTREMES_PER_LINE_MAX: usize = 64;
+/// How many images stand for all of a crash point.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sample {
+    /// Of each line, contents that are tried alone.
+    pub(crate) extremes: usize,
+    /// Arbitrary choices.
+    pub(crate) drawn: u64,
+}
 
 /// A reproducible sequence of arbitrary numbers (splitmix64).
 pub(crate) struct Dice(pub(crate) u64);
@@ -130,12 +136,12 @@ impl Possible {
     /// Calls `visit` with choices (an index into the contents of each line) until they stand for
     /// all images: `visit` tells which lines mattered, and only on those it branches. When
     /// `affordable`, asked with the number of visits so far, says no, it goes on with the extremes
-    /// instead (nothing, everything, each line alone, each line alone missing) and `sampled`
-    /// arbitrary choices; then the answer is `true`. Stops when `visit` fails.
+    /// instead (nothing, everything, each line alone, each line alone missing) and arbitrary
+    /// choices; then the answer is `true`. Stops when `visit` fails.
     pub(crate) fn visit(
         &self,
         affordable: impl Fn(u64) -> bool,
-        sampled: u64,
+        sample: Sample,
         seed: u64,
         mut visit: impl FnMut(&[usize]) -> Result<Mattered, String>,
     ) -> Result<bool, String> {
@@ -143,7 +149,7 @@ impl Possible {
         let mut runs = 0;
         while let Some((choice, fixed)) = open.pop() {
             if !affordable(runs) {
-                self.sample(sampled, seed, &mut visit)?;
+                self.sample(sample, seed, &mut visit)?;
                 return Ok(true);
             }
             runs += 1;
@@ -167,7 +173,7 @@ impl Possible {
 
     fn sample(
         &self,
-        sampled: u64,
+        sample: Sample,
         seed: u64,
         visit: &mut impl FnMut(&[usize]) -> Result<Mattered, String>,
     ) -> Result<(), String> {
@@ -177,7 +183,7 @@ impl Possible {
         visit(&everything)?;
         for (at, kept) in self.lines.iter().enumerate() {
             for extreme in [&nothing, &everything] {
-                for contents in 0..kept.contents.len().min(EXTREMES_PER_LINE_MAX) {
+                for contents in 0..kept.contents.len().min(sample.extremes) {
                     let mut choice = extreme.clone();
                     choice[at] = contents;
                     visit(&choice)?;
@@ -185,7 +191,7 @@ impl Possible {
             }
         }
         let mut dice = Dice(seed);
-        for _ in 0..sampled {
+        for _ in 0..sample.drawn {
             let choice: Vec<_> = self.lines.iter().map(|kept| dice.roll(kept.contents.len())).collect();
             visit(&choice)?;
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::cache::Cache;
 use crate::describe::describe;
 use crate::explore::{Explorer, Worker};
-use crate::image::{Mattered, line_hash, mix};
+use crate::image::{Mattered, Sample, line_hash, mix};
 use crate::lines::Lines;
 use crate::memory::Line;
 use crate::met::Standing;
@@ -75,7 +75,13 @@ impl<S: System> Explorer<'_, S> {
         worker.report.covered = worker.report.covered.saturating_add(possible.images);
         let affordable = |runs| runs < exhaustive && !self.images.is_full();
         let seed = mix(budget.seed) ^ at as u64;
-        let truncated = possible.visit(affordable, sampled, seed, |choice| {
+        // What cannot be remembered is explored again and again: then only few.
+        let sample = match self.images.is_full() {
+            false => Sample { extremes: 64, drawn: sampled },
+            true if depth == 1 => Sample { extremes: 1, drawn: sampled.min(16) },
+            true => Sample { extremes: 0, drawn: 1 },
+        };
+        let truncated = possible.visit(affordable, sample, seed, |choice| {
             if self.is_over() {
                 return Ok(Mattered::nothing(worker.stage.memory()));
             }

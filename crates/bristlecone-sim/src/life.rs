@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::cache::Cache;
 use crate::explore::{Explorer, Worker};
-use crate::image::{Dice, Mattered, mix};
+use crate::image::{Dice, Mattered, Sample, mix};
 use crate::judge::{Case, Image, Recovered};
 use crate::lines::Lines;
 use crate::met::Standing;
@@ -14,7 +14,7 @@ use crate::system::{System, guarded};
 use crate::trace::{Event, Mark};
 
 /// Images of a crash inside the last operation of a life: visited, and drawn beyond that.
-const IMAGES: (u64, u64) = (32, 8);
+const IMAGES: (u64, Sample) = (32, Sample { extremes: 64, drawn: 8 });
 
 impl<S: System> Explorer<'_, S> {
     /// More operations on what was recovered, and a crash in the last of them.
