@@ -26,12 +26,13 @@ fn an_exploration_reports_its_counts() {
 fn the_number_of_workers_changes_nothing_and_the_seed_does() {
     let bench = Bench::new();
     let counts = |arguments: &str| {
-        let report = bench.run(&format!("crash --design pool --mode subset --json {arguments}")).json();
+        let report = bench.run(&format!("crash --design pool --scenario drop --json {arguments}")).json();
         (report["images"].clone(), report["nested_images"].clone(), report["opened"].clone())
     };
-    let alone = counts("--threads 1 --budget 200 --seed 5");
-    assert_eq!(counts("--threads 4 --budget 200 --seed 5"), alone);
-    assert_ne!(counts("--threads 4 --budget 200 --seed 6"), alone);
+    // Three rounds, so no two workers share one.
+    let alone = counts("--threads 1 --budget 64 --seed 5");
+    assert_eq!(counts("--threads 3 --budget 64 --seed 5"), alone);
+    assert_ne!(counts("--threads 3 --budget 64 --seed 6"), alone);
 }
 
 #[test]

@@ -50,8 +50,8 @@ pub fn rounds<'a>(subjects: impl IntoIterator<Item = &'a dyn Subject>, modes: &[
     rounds
 }
 
-/// Explores all rounds on as many workers as the budget has, a round each: results do not depend on
-/// their number. `each` hears of every round that ended. Rounds that were never begun because
+/// Explores all rounds on as many workers as the budget has, a round each, or several to a round
+/// where rounds are few. `each` hears of every round that ended. Rounds that were never begun because
 /// somebody stopped it have no report.
 pub fn explore_rounds(
     rounds: &[Round<'_>],

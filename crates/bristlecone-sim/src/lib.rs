@@ -51,7 +51,7 @@ pub use campaign::{Round, explore_rounds, rounds};
 pub use case::{Case, CrashAt};
 pub use explore::{Budget, explore, explore_with};
 pub use memory::{LINE_WORDS, Line, Memory};
-pub use mutate::{Table, mutate, mutations_of};
+pub use mutate::{Table, mutate, mutate_rounds, mutations_of};
 pub use progress::Progress;
 pub use replay::replay;
 pub use report::{Choice, Crash, Failure, Report};

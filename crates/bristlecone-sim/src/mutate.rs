@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::campaign::{Round, in_parallel};
+use crate::cache::Mode;
+use crate::campaign::{Round, explore_rounds, in_parallel};
 use crate::explore::Budget;
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::sim::Mutation;
+use crate::subject::Lone;
+use crate::system::{Scenario, System};
 use crate::trace::{Site, SiteKind};
 
 /// Which mutations were noticed, and by whom.
@@ -69,18 +72,41 @@ pub fn mutations_of(site: Site) -> Vec<Mutation> {
     }
 }
 
-/// Changes one site after the other, of those whose names begin with `sites`, and explores the
-/// rounds that pass it until one of them fails. Rounds come with the report of the code unchanged,
-/// which has the sites that they pass. `each` hears of every mutation that was decided.
-pub fn mutate(
-    rounds: &[(Round<'_>, Report)],
+/// Explores the scenarios with one site after the other removed, shifted or swapped: those sites
+/// whose names begin with `sites`.
+///
+/// # Panics
+///
+/// If a scenario fails without any mutation.
+pub fn mutate<S: System>(
+    system: &S,
+    scenarios: &[(Scenario<S::Op>, Mode)],
     budget: Budget,
     sites: &str,
+) -> Table {
+    let lone = scenarios.iter().map(|(scenario, mode)| (Lone { system, scenario }, *mode));
+    let lone: Vec<_> = lone.collect();
+    let rounds = lone.iter().map(|(subject, mode)| Round { subject, scenario: 0, mode: *mode });
+    let rounds: Vec<_> = rounds.collect();
+    let progress = Progress::default();
+    let reports = explore_rounds(&rounds, budget, &progress, &|_, _| {});
+    reports.iter().flatten().for_each(Report::assert_clean);
+    let rounds: Vec<_> = rounds.into_iter().zip(reports.into_iter().flatten()).collect();
+    mutate_rounds(&rounds, budget, &|site| site.step.starts_with(sites), &progress, &|_| {})
+}
+
+/// Changes one site after the other, of those that are `wanted`, and explores the rounds that pass
+/// it until one of them fails. Rounds come with the report of the code unchanged, which has the
+/// sites that they pass. `each` hears of every mutation that was decided.
+pub fn mutate_rounds(
+    rounds: &[(Round<'_>, Report)],
+    budget: Budget,
+    wanted: &dyn Fn(&Site) -> bool,
     progress: &Progress,
     each: &(dyn Fn(Mutation) + Sync),
 ) -> Table {
     let passed = rounds.iter().flat_map(|(_, report)| &report.sites).copied();
-    let sites: BTreeSet<_> = passed.filter(|site| site.step.starts_with(sites)).collect();
+    let sites: BTreeSet<_> = passed.filter(wanted).collect();
     let mutations: Vec<_> = sites
         .iter()
         .flat_map(|site| mutations_of(*site).into_iter().map(move |mutation| (*site, mutation)))

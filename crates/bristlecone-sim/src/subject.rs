@@ -70,6 +70,37 @@ impl<S: System> Subject for Prepared<S> {
     }
 }
 
+/// One scenario of a system, without names.
+pub(crate) struct Lone<'a, S: System> {
+    pub(crate) system: &'a S,
+    pub(crate) scenario: &'a Scenario<S::Op>,
+}
+
+impl<S: System> Subject for Lone<'_, S> {
+    fn name(&self) -> &str {
+        "alone"
+    }
+
+    fn scenarios(&self) -> Vec<&'static str> {
+        vec![self.scenario.name]
+    }
+
+    fn explore(
+        &self,
+        _: usize,
+        mode: Mode,
+        budget: Budget,
+        mutation: Option<Mutation>,
+        progress: &Progress,
+    ) -> Report {
+        explore_with(self.system, self.scenario, mode, budget, mutation, progress)
+    }
+
+    fn replay(&self, case: &Case) -> Result<Report, String> {
+        replay(self.system, self.scenario, case)
+    }
+}
+
 /// What is said of a scenario that none of the subjects has.
 pub fn unknown_scenario<'a, T: Subject + ?Sized + 'a>(
     name: &str,

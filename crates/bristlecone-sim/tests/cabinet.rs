@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use bristlecone_pm::{Durable, Flushed, Persist, Word};
 use bristlecone_sim::{
-    Budget, Case, LINE_WORDS, Memory, Mode, Prepared, Progress, Report, Round, Scenario, Sim, System,
-    explore, mutate, replay,
+    Budget, Case, LINE_WORDS, Memory, Mode, Report, Scenario, Sim, System, explore, mutate, replay,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -390,11 +389,8 @@ fn what_needs_no_flush_is_still_wrong_where_caches_survive() {
 
 #[test]
 fn every_mutation_is_killed() {
-    let (name, system) = ("cabinet".to_owned(), Cabinet(Bug::None));
-    let cabinet = Prepared { name, system, scenarios: vec![scenario()] };
-    let round = Round { subject: &cabinet, scenario: 0, mode: Mode::Subset };
-    let rounds = [(round, explored(Bug::None, Mode::Subset))];
-    let table = mutate(&rounds, Budget::quick(), "", &Progress::default(), &|_| {});
+    let scenarios = [(scenario(), Mode::Subset)];
+    let table = mutate(&Cabinet(Bug::None), &scenarios, Budget::quick(), "");
     println!("{table}");
     assert!(table.survivors().is_empty(), "{table}");
 }

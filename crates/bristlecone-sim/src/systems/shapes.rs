@@ -43,6 +43,11 @@ const DELEGATED: &[(&str, u64)] =
     &[("subnode_bytes", 128), ("max_subnodes", 3), ("inner_bytes", 256), ("delegate_fingerprints", 1)];
 const FOUR: &[(&str, u64)] = &[("subnode_bytes", 192), ("max_subnodes", 4), ("inner_bytes", 256)];
 
+const BUFFERED: &[(&str, u64)] =
+    &[("leaf_slots", 4), ("log_entries", 5), ("inner_bytes", 256), ("collector_threads", 0)];
+const BATCHED: &[(&str, u64)] =
+    &[("leaf_slots", 6), ("batch", 4), ("log_entries", 7), ("inner_bytes", 256), ("collector_threads", 0)];
+
 /// Every design, the shape first that has the most kinds of structure changes.
 const SHAPES: &[Shape] = &[
     shape(Design::SsTree, "words-3", Kind::Words, THREE),
@@ -51,6 +56,9 @@ const SHAPES: &[Shape] = &[
     shape(Design::SsTree, "words-4", Kind::Words, FOUR),
     shape(Design::SsTree, "words-delegated", Kind::Words, DELEGATED),
     shape(Design::SsTree, "texts-3", Kind::Texts, THREE),
+    shape(Design::CclBTree, "words-4", Kind::Words, BUFFERED),
+    shape(Design::CclBTree, "words-6", Kind::Words, BATCHED),
+    shape(Design::CclBTree, "texts-4", Kind::Texts, BUFFERED),
 ];
 
 impl Shape {

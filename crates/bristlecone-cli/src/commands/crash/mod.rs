@@ -7,7 +7,8 @@ use std::time::Instant;
 use bristlecone::Design;
 use bristlecone_sim::systems::{POOL, all_subjects, pool_subject, subjects_of};
 use bristlecone_sim::{
-    Budget, Case, Mode, Progress, Round, Subject, Table, explore_rounds, mutate, rounds, unknown_scenario,
+    Budget, Case, Mode, Progress, Round, Site, Subject, Table, explore_rounds, mutate_rounds, rounds,
+    unknown_scenario,
 };
 use clap::Args;
 
@@ -206,8 +207,8 @@ impl Crash {
                 bar.inc(1);
             };
             // The pool's sites are mutated where the pool is alone.
-            let sites = if design == POOL { "" } else { design };
-            table.merge(mutate(&rounds, budget, sites, progress, &each));
+            let wanted = |site: &Site| design == POOL || !site.step.starts_with(POOL);
+            table.merge(mutate_rounds(&rounds, budget, &wanted, progress, &each));
             bar.finish_and_clear();
         }
         table
