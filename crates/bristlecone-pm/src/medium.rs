@@ -64,6 +64,13 @@ pub trait Medium: Send + Sync + 'static {
         let _ = (start, bytes);
     }
 
+    /// An algorithm without locks is between two steps. Only tests need to know: they stop a thread
+    /// here, and expect all others to go on.
+    #[inline(always)]
+    fn reached(&self, step: Step) {
+        let _ = step;
+    }
+
     /// Whether durability was ever refused by the system (a failed `msync`): nothing written
     /// since may be acknowledged.
     fn failed(&self) -> bool {

@@ -93,6 +93,8 @@ pub enum SlotKind {
     KeyRecord = 2,
     /// Values out of line.
     ValueRecord = 3,
+    /// Blocks of an NBTree.
+    NbBlock = 4,
     /// Leaves of a CCL-BTree.
     CclLeaf = 8,
     /// Entries of a write-ahead log.
@@ -114,7 +116,7 @@ impl SlotKind {
     /// What slots of this kind are for.
     pub fn part(self) -> Part {
         match self {
-            Self::Subnode | Self::CclLeaf => Part::Leaf,
+            Self::Subnode | Self::NbBlock | Self::CclLeaf => Part::Leaf,
             Self::Log => Part::Log,
             Self::KeyRecord | Self::ValueRecord => Part::Other,
         }
@@ -156,6 +158,7 @@ impl Descriptor {
                     1 => SlotKind::Subnode,
                     2 => SlotKind::KeyRecord,
                     3 => SlotKind::ValueRecord,
+                    4 => SlotKind::NbBlock,
                     8 => SlotKind::CclLeaf,
                     9 => SlotKind::Log,
                     _ => return None,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bristlecone_pm::{Error, Finding, Medium, PoolFile, Result, TreeEntry, TreeSpec};
 
 use super::parameters::{PARAMS, Parameters};
-use super::{Batch, Index, Rescue, TreeStats, WriteMode, cclbtree, sstree};
+use super::{Batch, Index, Rescue, TreeStats, WriteMode, cclbtree, nbtree, sstree};
 use crate::shared::form::{KeyForm, ValueForm};
 
 macro_rules! designs {
@@ -47,6 +47,7 @@ macro_rules! designs {
 
         /// A tree of any design. One tree is of one design, so the branch is always predicted.
         #[allow(clippy::large_enum_variant, reason = "an open tree is one of them, on the heap")]
+        #[allow(clippy::enum_variant_names, reason = "these are the designs' names")]
         pub enum AnyTree<K: KeyForm, V: ValueForm, M: Medium> {
             $($design($module::$tree<K, V, M>),)+
         }
@@ -140,12 +141,14 @@ designs! {
     /// SSTree: leaves that grow by subnodes.
     #[default]
     SsTree = 1, sstree: SsTree, SsTreeOptions;
+    /// NBTree: lock-free leaves, one line per operation.
+    NbTree = 2, nbtree: NbTree, NbTreeOptions;
     /// CCL-BTree: buffers at the leaves, a log in sequence.
     CclBTree = 3, cclbtree: CclBTree, CclBTreeOptions;
 }
 
 /// Names of designs that are yet to come.
-const PLANNED: [&str; 3] = ["nbtree", "lodgetree", "wotree"];
+const PLANNED: [&str; 2] = ["lodgetree", "wotree"];
 
 impl Design {
     /// The design of a tree, as the directory has it.

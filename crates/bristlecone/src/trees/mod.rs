@@ -2,6 +2,7 @@
 
 pub mod cclbtree;
 mod designs;
+pub mod nbtree;
 mod parameters;
 mod rescue;
 mod scan;

@@ -32,15 +32,23 @@ impl Words {
     }
 }
 
+impl Default for Words {
+    fn default() -> Self {
+        Self { keys: [0; RANKS], values: [0; RANKS], len: 0 }
+    }
+}
+
 /// Whether a leaf has items on either side of the bounds within which it was collected.
-#[doc(hidden)]
+#[derive(Clone, Copy, Default)]
 pub struct Outside {
-    below: bool,
-    above: bool,
+    /// Items before them.
+    pub below: bool,
+    /// Items behind them.
+    pub above: bool,
 }
 
 /// A range of keys.
-type Bounds<'a, 'b, K> = (Bound<<K as KeyForm>::Ref<'a>>, Bound<<K as KeyForm>::Ref<'b>>);
+pub type Bounds<'a, 'b, K> = (Bound<<K as KeyForm>::Ref<'a>>, Bound<<K as KeyForm>::Ref<'b>>);
 
 /// What a design says about its leaves.
 pub trait Leafwise<K: KeyForm, V: ValueForm> {
@@ -140,12 +148,12 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
 
     /// Collects what is wanted of a leaf, in `DESCENDING` order or ascending, while the lines of
     /// the `next` one are on their way. `None`: the leaf changed meanwhile.
-    #[doc(hidden)]
+    #[inline(always)]
     fn collect<const DESCENDING: bool>(
         &self,
         leaf: u32,
         version: Version,
-        (from, to): Bounds<'_, '_, K>,
+        bounds: Bounds<'_, '_, K>,
         next: Option<u32>,
         into: &mut Batch<K, V>,
     ) -> Option<Outside> {
@@ -153,11 +161,24 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
         if let Some(next) = next {
             self.prefetch_items(next);
         }
-        let mut words = Words { keys: [0; RANKS], values: [0; RANKS], len: 0 };
+        let mut words = Words::default();
         self.snapshot(leaf, version, &mut words)?;
+        into.entries.clear();
+        Some(self.append::<DESCENDING>(words, bounds, into, &guards))
+    }
+
+    /// Appends those of a leaf's items that are wanted, in `DESCENDING` order or ascending.
+    #[inline(always)]
+    fn append<const DESCENDING: bool>(
+        &self,
+        mut words: Words,
+        (from, to): Bounds<'_, '_, K>,
+        into: &mut Batch<K, V>,
+        guards: &(K::Guard, V::Guard),
+    ) -> Outside {
         let key_of = |word| self.key_at(word, &guards.0);
 
-        let mut outside = Outside { below: false, above: false };
+        let mut outside = Outside::default();
         if !matches!((from, to), (Bound::Unbounded, Bound::Unbounded)) {
             let mut kept = 0;
             for at in 0..words.len {
@@ -180,8 +201,8 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
             order[..len].sort_unstable_by(|&a, &b| key_of(keys[a as usize]).cmp(&key_of(keys[b as usize])));
             (0..len).for_each(|rank| ranks[order[rank] as usize] = rank as u32);
         }
-        into.entries.clear();
         into.entries.reserve(RANKS);
+        let before = into.entries.len();
         let spare = &mut into.entries.spare_capacity_mut()[..len];
         for at in 0..len {
             let rank = ranks[at] as usize;
@@ -189,18 +210,19 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
             let place = if DESCENDING { len - 1 - rank } else { rank };
             spare[place].write((K::owned(key_of(keys[at])), V::owned(value)));
         }
-        // SAFETY: ranks are a permutation, so each of the first `len` entries was written.
-        unsafe { into.entries.set_len(len) };
-        Some(outside)
+        // SAFETY: ranks are a permutation, so each of the next `len` entries was written.
+        unsafe { into.entries.set_len(before + len) };
+        outside
     }
 }
 
-fn shorten<'long: 'short, 'short, K: KeyForm>(bound: Bound<K::Ref<'long>>) -> Bound<K::Ref<'short>> {
+/// The same bound for a shorter time.
+pub fn shorten<'long: 'short, 'short, K: KeyForm>(bound: Bound<K::Ref<'long>>) -> Bound<K::Ref<'short>> {
     bound.map(K::shorten)
 }
 
 /// Whether a key lies before everything that a lower bound lets in.
-fn precedes<K: KeyForm>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
+pub fn precedes<K: KeyForm>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
     match from {
         Bound::Included(bound) => K::shorten(key) < K::shorten(bound),
         Bound::Excluded(bound) => K::shorten(key) <= K::shorten(bound),
@@ -209,7 +231,7 @@ fn precedes<K: KeyForm>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
 }
 
 /// Whether a key lies behind everything that an upper bound lets in.
-fn succeeds<K: KeyForm>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
+pub fn succeeds<K: KeyForm>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
     match to {
         Bound::Included(bound) => K::shorten(key) > K::shorten(bound),
         Bound::Excluded(bound) => K::shorten(key) >= K::shorten(bound),

@@ -9,6 +9,7 @@
 mod build;
 mod node;
 mod remove;
+mod replace;
 mod walk;
 
 use std::marker::PhantomData;
@@ -198,9 +199,12 @@ impl<K: KeyForm> Inner<K> {
     /// Adds a leaf that begins at `separator`, split off the leaf that held it so far. The caller
     /// holds that leaf's lock.
     pub fn insert(&self, separator: K::Ref<'_>, leaf: u32, guard: &K::Guard) {
-        let mut separator = K::make_separator(separator);
-        let mut child = leaf;
-        for level in 1.. {
+        self.insert_above(1, K::make_separator(separator), leaf, guard);
+    }
+
+    /// Inserts an entry on a level, and what that brings on the levels above.
+    fn insert_above(&self, level: u32, mut separator: u64, mut child: u32, guard: &K::Guard) {
+        for level in level.. {
             match self.insert_at(level, separator, child, guard) {
                 None => return,
                 Some((word, node)) => (separator, child) = (word, node),

@@ -8,37 +8,34 @@ use crate::shared::version_lock::pause;
 
 impl<K: KeyForm> Inner<K> {
     /// Removes a leaf whose range holds `key`; its range goes to a neighbour. `false`: it is the
-    /// only leaf, and stays. The caller holds the leaf's lock.
-    pub fn remove(&self, key: K::Ref<'_>, leaf: u32, guard: &K::Guard) -> bool {
-        self.take_out(key, leaf, None, guard)
-    }
-
-    /// The same, but only if the range can go to the leaf `heir` on the left; `false`: it cannot,
-    /// because they are too far apart in the index, and nothing changed. The caller holds both
-    /// leaves' locks.
-    pub fn remove_into(&self, key: K::Ref<'_>, leaf: u32, heir: u32, guard: &K::Guard) -> bool {
-        self.take_out(key, leaf, Some(heir), guard)
-    }
-
-    fn take_out(&self, key: K::Ref<'_>, leaf: u32, heir: Option<u32>, guard: &K::Guard) -> bool {
+    /// only leaf, and stays; or it is not there any more; or `agreed` said no. That is asked at
+    /// most once, with the index locked and everything else certain, and told which leaf precedes
+    /// in the index and takes the range over, if one does.
+    pub fn remove(
+        &self,
+        key: K::Ref<'_>,
+        leaf: u32,
+        guard: &K::Guard,
+        mut agreed: impl FnMut(Option<u32>) -> bool,
+    ) -> bool {
         for round in 0_u32.. {
             if let Ok((node, seen)) = self.descend(Some(key), Side::From, 1, guard)
                 && node.lock.upgrade(seen)
             {
+                let at = node.position(leaf);
                 let many = node.count() > 1;
-                let mut allowed = true;
-                if many {
-                    let at = node.position(leaf).expect("a locked leaf is in the index");
-                    allowed = heir.is_none_or(|heir| at > 0 && node.child(at - 1) == heir);
-                    if allowed {
+                let removed = at.is_some_and(|at| {
+                    let removed = many && agreed(at.checked_sub(1).map(|left| node.child(left)));
+                    if removed {
                         self.drop_entry(node, at, guard);
                     }
-                }
+                    removed
+                });
                 node.lock.unlock();
-                if many {
-                    return allowed;
+                if many || at.is_none() {
+                    return removed;
                 }
-                if let Some(removed) = self.remove_chain(key, leaf, heir, guard) {
+                if let Some(removed) = self.remove_chain(key, leaf, guard, &mut agreed) {
                     return removed;
                 }
             }
@@ -60,7 +57,13 @@ impl<K: KeyForm> Inner<K> {
 
     /// Removes a leaf that is alone in its node, with that node and all that become empty above.
     /// `None`: something changed meanwhile.
-    fn remove_chain(&self, key: K::Ref<'_>, leaf: u32, heir: Option<u32>, guard: &K::Guard) -> Option<bool> {
+    fn remove_chain(
+        &self,
+        key: K::Ref<'_>,
+        leaf: u32,
+        guard: &K::Guard,
+        agreed: &mut impl FnMut(Option<u32>) -> bool,
+    ) -> Option<bool> {
         let _only = self.structure.lock().unwrap_or_else(PoisonError::into_inner);
         let mut locked = Locked(Vec::new());
         // From the root down, keep locked the last node with several entries and all below it.
@@ -97,12 +100,9 @@ impl<K: KeyForm> Inner<K> {
         }
         let chain: Vec<(u32, NodeRef<'_>)> = locked.0[1..].to_vec();
         let at = ancestor.position(chain[0].0)?;
-        if heir.is_some() && at == 0 {
-            return Some(false);
-        }
         let neighbours = self.lock_neighbours(ancestor, at, &chain)?;
-        let last = neighbours.0.last().map(|(_, node)| node.child(node.count() - 1));
-        if heir.is_some() && heir != last {
+        let left = neighbours.0.last().map(|(_, node)| node.child(node.count() - 1));
+        if !agreed(left.filter(|_| at > 0)) {
             return Some(false);
         }
         let dead = if at > 0 {

@@ -33,7 +33,7 @@ fn follows_a_model_of_fences() {
         } else if !growing {
             let (&fence, &leaf) = model.range(..=key).next_back().unwrap();
             let single = model.len() == 1;
-            assert_eq!(inner.remove(key, leaf, &()), !single);
+            assert_eq!(inner.remove(key, leaf, &(), |_| true), !single);
             if !single {
                 // The range goes to the neighbour that the index now names.
                 model.remove(&fence);
@@ -69,7 +69,7 @@ fn removing_all_but_one_leaves_one() {
     (1..5000).for_each(|i| inner.insert(key(i).as_bytes(), i, &guard));
     for i in 0..5000 {
         let (leaf, _) = inner.find(key(i).as_bytes(), &guard, |_| version);
-        assert_eq!(inner.remove(key(i).as_bytes(), leaf, &guard), i < 4999);
+        assert_eq!(inner.remove(key(i).as_bytes(), leaf, &guard, |_| true), i < 4999);
     }
     let mut left = 0;
     inner.for_each_leaf(|_, _| left += 1);
@@ -119,7 +119,7 @@ fn finding_while_others_split_and_remove() {
                         inner.insert(key.as_bytes(), fixed + k, &guard);
                         let (leaf, _) = inner.find(key.as_bytes(), &guard, |_| version);
                         assert_eq!(leaf, fixed + k);
-                        assert!(inner.remove(key.as_bytes(), fixed + k, &guard));
+                        assert!(inner.remove(key.as_bytes(), fixed + k, &guard, |_| true));
                     }
                 }
                 running.fetch_sub(1, Relaxed);

@@ -28,7 +28,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
             if !self.make_room(&mut left, &right, live) {
                 return;
             }
-            if !self.inner.remove_into(fence, right.id, left.id, guard) {
+            // False: they are too far apart in the index, and nothing changed.
+            if !self.inner.remove(fence, right.id, guard, |heir| heir == Some(left.id)) {
                 return;
             }
             self.absorb(&mut left, &right, guard);

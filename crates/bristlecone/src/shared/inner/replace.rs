@@ -1,0 +1,44 @@
+//! Leaves take another leaf's place: for trees whose leaves forward whoever comes too late, so
+//! that the index may lag behind them.
+
+use super::{Inner, KeyForm, NodeRef, Side};
+use crate::shared::version_lock::Version;
+
+impl<K: KeyForm> Inner<K> {
+    /// Puts `left`, and from a separator on `right`, in the place of the leaf `old`, in whose
+    /// range `key` lies. `false`: somebody else did, or the node is being changed just now; ask
+    /// again later. Only one caller is ever told `true` for a leaf.
+    pub fn replace(
+        &self,
+        key: K::Ref<'_>,
+        old: u32,
+        left: u32,
+        right: Option<(K::Ref<'_>, u32)>,
+        guard: &K::Guard,
+    ) -> bool {
+        let Some((node, at)) = self.lock_entry(key, old, guard) else { return false };
+        node.set_child(at, left);
+        let promoted = right.and_then(|(separator, right)| {
+            let word = K::make_separator(separator);
+            self.add_entry(node, K::separator_at(word, guard), word, right, guard)
+        });
+        node.lock.unlock();
+        if let Some((separator, node)) = promoted {
+            self.insert_above(2, separator, node, guard);
+        }
+        true
+    }
+
+    /// Locks the node in which `leaf` stands as the entry whose range holds `key`.
+    fn lock_entry(&self, key: K::Ref<'_>, leaf: u32, guard: &K::Guard) -> Option<(NodeRef<'_>, usize)> {
+        let (node, seen): (NodeRef<'_>, Version) = self.descend(Some(key), Side::From, 1, guard).ok()?;
+        let at = self.choose(node, seen, Some(key), Side::From, guard).ok()?;
+        (node.child(at) == leaf && node.lock.upgrade(seen)).then_some((node, at))
+    }
+
+    /// Whether the index has one leaf only. A guess while others change it.
+    pub fn is_single(&self) -> bool {
+        let root = self.nodes.get(self.root.load(std::sync::atomic::Ordering::Acquire));
+        root.level() == 1 && root.count() == 1
+    }
+}

@@ -1,0 +1,110 @@
+//! Invariants of a tree at rest, for tests, the tool and the crash explorer.
+
+use bristlecone_pm::{Finding, Medium};
+
+use super::NbTree;
+use super::layout::{EMPTY, Header, State, Stored};
+use super::leaf::{Leaf, bits};
+use super::meta::tag_of;
+use crate::shared::form::{KeyForm, ValueForm};
+
+impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+    /// Verifies every leaf against the medium, the index and the allocator. The counts are exact
+    /// only while nobody writes.
+    pub(super) fn verify(&self) -> Vec<Finding> {
+        let mut findings = self.inner.check();
+        let outstanding = self.outstanding();
+        let mut previous: Option<K::Owned> = None;
+        let (mut items, mut blocks) = (0, outstanding);
+        self.inner.for_each_leaf(|fence, id| {
+            // A leaf may forward to others that are not in the index yet.
+            let mut stack = vec![id];
+            while let Some(id) = stack.pop() {
+                blocks += 1;
+                let leaf = self.leaves.get(id);
+                let succession = leaf.succession();
+                if succession.is_open() && !succession.is_removed() {
+                    stack.extend(succession.right().into_iter().chain([succession.left()]));
+                } else {
+                    items += self.verify_leaf(id, leaf, fence, &mut previous, &mut findings);
+                }
+            }
+        });
+        if items != self.len.sum() {
+            findings.push(Finding::new("tree", format!("{items} items, but a count of {}", self.len.sum())));
+        }
+        let live = self.blocks.stats().live_slots;
+        if live != blocks {
+            findings.push(Finding::new("heap", format!("{live} blocks allocated, {blocks} in leaves")));
+        }
+        findings.extend(K::check_records(&self.keys, items));
+        if !V::INLINE {
+            findings.extend(V::check_records(&self.values, items));
+        }
+        findings
+    }
+
+    /// One leaf: how many items it has.
+    fn verify_leaf(
+        &self,
+        id: u32,
+        leaf: &Leaf,
+        fence: Option<K::Ref<'_>>,
+        previous: &mut Option<K::Owned>,
+        findings: &mut Vec<Finding>,
+    ) -> u64 {
+        let mut report = |what: &str| {
+            findings.push(Finding::new(format!("leaf {id} at {:#x}", leaf.block()), what.to_owned()));
+        };
+        let guard = K::pin();
+        let state = self.pool.at::<Header>(leaf.block()).state.load(self.medium());
+        if !matches!(State::decode(state), Some(State::Live { .. })) {
+            report("its block is no leaf's");
+        }
+        let taken = self.bitmap(leaf) & self.shape.all();
+        let mut keys = Vec::new();
+        for slot in 0..self.shape.slots {
+            let item = self.slot(leaf, slot);
+            let value = self.reveal(item.value.load(self.medium()));
+            if value == EMPTY {
+                continue;
+            }
+            if taken >> slot & 1 == 0 {
+                report("an item in a slot that is not taken");
+                continue;
+            }
+            let word = item.key.load(self.medium());
+            let sound = K::verify(&self.keys, word).and(match Stored::decode(value) {
+                Stored::Record(record) => self.values.verify(record),
+                _ => Ok(()),
+            });
+            if let Err(error) = sound {
+                report(&error.to_string());
+                continue;
+            }
+            let key = K::read(&self.keys, word, &guard);
+            if self.probe(leaf, tag_of::<K>(key)) >> slot & 1 == 0 {
+                report("fingerprint differs from its key");
+            }
+            keys.push(key);
+        }
+        if leaf.items() != keys.len() as i64 {
+            report("a wrong number of items");
+        }
+        if leaf.is_flushing_anywhere() {
+            report("a flush under way");
+        }
+        keys.sort_unstable();
+        let first = keys.first().copied();
+        let below = first.is_some_and(|first| fence.is_some_and(|fence| first < K::shorten(fence)));
+        let behind =
+            first.zip(previous.as_ref()).is_some_and(|(first, previous)| K::owned(first) <= *previous);
+        if below || behind || keys.windows(2).any(|pair| pair[0] >= pair[1]) {
+            report("keys out of order or range");
+        }
+        *previous = keys.last().map(|last| K::owned(*last)).or(previous.take());
+        bits(taken)
+            .filter(|&slot| self.reveal(self.slot(leaf, slot).value.load(self.medium())) != EMPTY)
+            .count() as u64
+    }
+}

@@ -1,0 +1,244 @@
+//! What an NBTree leaf is on the medium: one block of slots, in no order.
+//!
+//! ```text
+//! block (1 KiB, 63 slots; with one layer 58)
+//!   0  state   FREE, LIVE | offset of the block that this one replaces, or REPLACED | stamp
+//!   8  birth   stamp of the replacement that made the block
+//!  16  slots   key word, value word; with one layer from 96 on, after
+//!  16  bitmap, and from 32 on the fingerprints (one layer only)
+//! ```
+//!
+//! A value word says by itself what it is:
+//!
+//! ```text
+//! 0                   empty: the slot holds no item
+//! below 2^48, even    offset of a record that holds the value
+//! below 2^48, odd     sealed: the value stands in another block's cell; 1 is sealed and empty
+//! anything else       the value itself, each bit of MASK flipped
+//! ```
+//!
+//! Values of a word that would collide with the first three are boxed in a record, so that every
+//! key and every value can be stored.
+
+use bristlecone_pm::{LINE_BYTES, Persistent, Word};
+
+/// `state` of a block that belongs to no leaf: that of a chunk fresh from the file.
+pub const FREE: u64 = 0;
+const LIVE: u64 = 1;
+const REPLACED: u64 = 2;
+const KIND_BITS: u32 = 2;
+
+/// Most slots of a block: with the mark of a replacement their bits share one word.
+pub const SLOTS_MAX: usize = 63;
+
+/// The head of a block.
+#[repr(C)]
+pub struct Header {
+    pub state: Word,
+    pub birth: Word,
+}
+
+/// One item.
+#[repr(C)]
+pub struct Slot {
+    pub key: Word,
+    pub value: Word,
+}
+
+// SAFETY: repr(C), words only, no padding (sizes asserted below).
+unsafe impl Persistent for Header {}
+// SAFETY: as above.
+unsafe impl Persistent for Slot {}
+
+pub const HEADER_BYTES: usize = 16;
+pub const SLOT_BYTES: usize = 16;
+/// Where the metadata of a single layer begins, and its end: the bitmap and one more word, then
+/// the fingerprints.
+const META_BYTES: usize = 16;
+const SINGLE_LAYER_BYTES: usize = 96;
+
+const _: () = {
+    assert!(size_of::<Header>() == HEADER_BYTES);
+    assert!(size_of::<Slot>() == SLOT_BYTES);
+    assert!(std::mem::offset_of!(Header, birth) == 8);
+    assert!(std::mem::offset_of!(Slot, value) == 8);
+    // A slot never straddles two lines.
+    assert!(LINE_BYTES.is_multiple_of(SLOT_BYTES) && SINGLE_LAYER_BYTES.is_multiple_of(SLOT_BYTES));
+};
+
+/// What a block's `state` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// No leaf's.
+    Free,
+    /// A leaf's, once the block at `origin` (if any) has been replaced by it.
+    Live { origin: u64 },
+    /// No leaf's any more: the blocks born with this stamp took its place.
+    Replaced { by: u64 },
+}
+
+impl State {
+    pub fn encode(self) -> u64 {
+        match self {
+            Self::Free => FREE,
+            Self::Live { origin } => origin | LIVE,
+            Self::Replaced { by } => by << KIND_BITS | REPLACED,
+        }
+    }
+
+    pub fn decode(word: u64) -> Option<Self> {
+        match word & ((1 << KIND_BITS) - 1) {
+            FREE if word == FREE => Some(Self::Free),
+            LIVE => Some(Self::Live { origin: word & !LIVE }),
+            REPLACED => Some(Self::Replaced { by: word >> KIND_BITS }),
+            _ => None,
+        }
+    }
+}
+
+/// Stamps lie below this: they share a word with the kind of a state.
+pub const STAMP_END: u64 = 1 << (64 - KIND_BITS);
+
+/// The value word of a slot without an item.
+pub const EMPTY: u64 = 0;
+/// That of a sealed slot without an item.
+pub const SEALED_EMPTY: u64 = 1;
+/// Flips plain values, so that the small ones, which are common, do not look like offsets. As an
+/// address it is none, as a number it is no round one.
+const MASK: u64 = 0xa5c3_96e1_5b2d_7f84;
+/// Offsets lie below this.
+const OFFSETS_END: u64 = 1 << 48;
+
+/// What a value word says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// No item.
+    Empty,
+    /// A value of a word.
+    Plain(u64),
+    /// A value in the record at this offset.
+    Record(u64),
+    /// What stands in the cell at this offset; zero for no item.
+    Sealed(u64),
+}
+
+impl Stored {
+    #[inline(always)]
+    pub fn decode(word: u64) -> Self {
+        if word >= OFFSETS_END {
+            Self::Plain(word ^ MASK)
+        } else if word & 1 != 0 {
+            Self::Sealed(word & !1)
+        } else if word == EMPTY {
+            Self::Empty
+        } else {
+            Self::Record(word)
+        }
+    }
+
+    /// The word that holds `value` itself, if one can.
+    #[inline(always)]
+    pub fn plain(value: u64) -> Option<u64> {
+        Some(value ^ MASK).filter(|&word| word >= OFFSETS_END)
+    }
+
+    /// The word that says that the value stands in the cell at this offset.
+    pub fn sealed(cell: u64) -> u64 {
+        cell | 1
+    }
+
+    #[inline(always)]
+    pub fn is_sealed(word: u64) -> bool {
+        word < OFFSETS_END && word & 1 != 0
+    }
+}
+
+/// The sizes that a tree was created with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of a block.
+    pub block_bytes: usize,
+    /// Bytes before the slots.
+    head_bytes: usize,
+    /// Slots of a block.
+    pub slots: usize,
+}
+
+impl Shape {
+    pub fn new(block_bytes: usize, layers: u64) -> Self {
+        let head_bytes = if layers == 1 { SINGLE_LAYER_BYTES } else { HEADER_BYTES };
+        let slots = (block_bytes - head_bytes) / SLOT_BYTES;
+        assert!((1..=SLOTS_MAX).contains(&slots));
+        Self { block_bytes, head_bytes, slots }
+    }
+
+    /// A bit for every slot.
+    #[inline(always)]
+    pub fn all(self) -> u64 {
+        (1 << self.slots) - 1
+    }
+
+    /// Offset of slot `slot` of the block at `block`.
+    #[inline(always)]
+    pub fn slot(self, block: u64, slot: usize) -> u64 {
+        block + (self.head_bytes + slot * SLOT_BYTES) as u64
+    }
+
+    /// Offset of the cell of slot `slot` that holds its value.
+    pub fn cell(self, block: u64, slot: usize) -> u64 {
+        self.slot(block, slot) + 8
+    }
+
+    /// The line of its block in which a slot lies.
+    #[inline(always)]
+    pub fn line(self, slot: usize) -> usize {
+        (self.head_bytes + slot * SLOT_BYTES) / LINE_BYTES
+    }
+
+    /// Offsets of the bitmap and of the fingerprints, in a single layer.
+    pub fn meta(self, block: u64) -> (u64, u64) {
+        (block + META_BYTES as u64, block + 2 * META_BYTES as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_fill_their_bytes() {
+        for (bytes, two, one) in [(128, 7, 2), (256, 15, 10), (512, 31, 26), (1024, 63, 58)] {
+            assert_eq!((Shape::new(bytes, 2).slots, Shape::new(bytes, 1).slots), (two, one));
+        }
+        let shape = Shape::new(1024, 2);
+        assert_eq!((shape.line(2), shape.line(3), shape.line(62)), (0, 1, 15));
+        assert_eq!(shape.slot(4096, 62), 4096 + 1008);
+    }
+
+    #[test]
+    fn states_come_back() {
+        for state in [
+            State::Free,
+            State::Live { origin: 0 },
+            State::Live { origin: 1 << 40 },
+            State::Replaced { by: STAMP_END - 1 },
+        ] {
+            assert_eq!(State::decode(state.encode()), Some(state));
+        }
+        assert_eq!((State::decode(3), State::decode(4)), (None, None));
+    }
+
+    #[test]
+    fn every_value_is_plain_or_boxed() {
+        for value in [0, 1, u64::MAX, 1 << 63, MASK, MASK ^ 1, MASK ^ (OFFSETS_END - 1), !MASK, 1 << 48] {
+            match Stored::plain(value) {
+                Some(word) => assert_eq!(Stored::decode(word), Stored::Plain(value)),
+                None => assert!(value ^ MASK < OFFSETS_END),
+            }
+        }
+        assert_eq!(Stored::decode(EMPTY), Stored::Empty);
+        assert_eq!(Stored::decode(SEALED_EMPTY), Stored::Sealed(0));
+        assert_eq!(Stored::decode(Stored::sealed(4096)), Stored::Sealed(4096));
+        assert_eq!(Stored::decode(4096), Stored::Record(4096));
+    }
+}

@@ -1,0 +1,223 @@
+//! The volatile half of a leaf: two lines of DRAM that answer most questions about it.
+
+use std::sync::atomic::{
+    AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
+};
+
+use super::layout::Shape;
+use crate::shared::arena::Zeroed;
+use crate::shared::version_lock::VersionLock;
+
+/// Words of a leaf's fingerprints.
+pub const TAG_WORDS: usize = 8;
+
+/// Bit of the bitmap: the leaf is being replaced, and no slot joins it any more.
+pub const FROZEN: u64 = 1 << 63;
+
+/// Descriptor of a leaf. The first line tells where keys may be, the second one everything else.
+#[repr(C, align(128))]
+#[derive(Debug, Default)]
+pub struct Leaf {
+    /// A byte for each slot: zero until the slot is claimed, then the fingerprint of its key.
+    pub tags: [AtomicU64; TAG_WORDS],
+    /// Renewed when the descriptor is used for another leaf, for those who read unpinned. Nobody
+    /// ever holds it for long.
+    pub incarnation: VersionLock,
+    /// A bit for each slot that belongs to its key for good, and [`FROZEN`].
+    pub bitmap: AtomicU64,
+    /// Offset of the block.
+    block: AtomicU64,
+    /// What took the leaf's place.
+    succession: AtomicU64,
+    /// Number of items (bits 48-63), and of flushes under way in the lines 0, 3, 6, …, in the
+    /// lines 1, 4, 7, … and in the others (16 bits each).
+    counts: AtomicU64,
+    /// Where the leaf begins, as a separator, if it was born as the right one of two.
+    low: AtomicU64,
+    /// Held by writers when they are made to lock (the ablations).
+    pub lock: VersionLock,
+}
+
+// SAFETY: atomics only, for which zero is a value.
+unsafe impl Zeroed for Leaf {}
+
+const _: () = assert!(size_of::<Leaf>() == 128 && std::mem::offset_of!(Leaf, incarnation) == 64);
+
+/// What took a leaf's place, in one word: the left heir and one more (bits 0-30), the right one
+/// (bits 31-61), whether there is none (bit 62), and whether the change is durable (bit 63).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Succession(u64);
+
+const HEIR_BITS: u32 = 31;
+const HEIR_MASK: u64 = (1 << HEIR_BITS) - 1;
+const REMOVED: u64 = 1 << 62;
+const OPEN: u64 = 1 << 63;
+
+impl Succession {
+    /// One or two leaves take the place.
+    pub fn heirs(left: u32, right: Option<u32>) -> Self {
+        let number = |id: u32| {
+            assert!(u64::from(id) < HEIR_MASK, "more than 2^31 leaves");
+            u64::from(id) + 1
+        };
+        Self(number(left) | right.map_or(0, number) << HEIR_BITS)
+    }
+
+    /// Nobody takes the place: the leaf was empty and left the index.
+    pub fn removed() -> Self {
+        Self(REMOVED | OPEN)
+    }
+
+    /// Whether anything took the leaf's place yet, be it durable or not.
+    pub fn is_decided(self) -> bool {
+        self.0 != 0
+    }
+
+    /// Whether the leaf no longer counts.
+    #[inline(always)]
+    pub fn is_open(self) -> bool {
+        self.0 & OPEN != 0
+    }
+
+    pub fn is_removed(self) -> bool {
+        self.0 & REMOVED != 0
+    }
+
+    /// The heirs of a leaf that was replaced.
+    pub fn left(self) -> u32 {
+        ((self.0 & HEIR_MASK) - 1) as u32
+    }
+
+    pub fn right(self) -> Option<u32> {
+        (self.0 >> HEIR_BITS & HEIR_MASK).checked_sub(1).map(|id| id as u32)
+    }
+}
+
+impl Leaf {
+    /// Offset of the leaf's block.
+    #[inline(always)]
+    pub fn block(&self) -> u64 {
+        self.block.load(Relaxed)
+    }
+
+    #[inline(always)]
+    pub fn succession(&self) -> Succession {
+        // Pairs with `decide` and `open`: the heirs are complete.
+        Succession(self.succession.load(Acquire))
+    }
+
+    /// Decides what takes the leaf's place, once and for all.
+    pub fn decide(&self, succession: Succession) -> bool {
+        self.succession.compare_exchange(0, succession.0, AcqRel, Acquire).is_ok()
+    }
+
+    /// The decision is durable: from here on the heirs count.
+    pub fn open(&self) {
+        self.succession.fetch_or(OPEN, AcqRel);
+    }
+
+    /// Makes the descriptor one of a new leaf, which nobody else knows yet.
+    pub fn begin(&self, block: u64, items: usize, low: Option<u64>) {
+        self.block.store(block, Relaxed);
+        self.succession.store(0, Relaxed);
+        self.counts.store((items as u64) << 48, Relaxed);
+        self.low.store(low.unwrap_or(0), Relaxed);
+        self.incarnation.renew();
+        self.lock.renew();
+    }
+
+    /// The separator word at which the leaf begins, if it is a right one.
+    pub fn low(&self) -> u64 {
+        self.low.load(Relaxed)
+    }
+
+    /// A flush in the line of `slot` is to come: whoever reads there meanwhile flushes, too.
+    #[inline(always)]
+    pub fn enter(&self, shape: Shape, slot: usize) {
+        // Before the store that the flush is for: both are locked instructions.
+        self.counts.fetch_add(flush_unit(shape, slot), SeqCst);
+    }
+
+    /// The flush is done, and the leaf has `items` more items; gives how many it has now.
+    #[inline(always)]
+    pub fn leave(&self, shape: Shape, slot: usize, items: i64) -> i64 {
+        let by = ((items as u64) << 48).wrapping_sub(flush_unit(shape, slot));
+        items_of(self.counts.fetch_add(by, Release).wrapping_add(by))
+    }
+
+    /// The same where nothing needs a flush.
+    #[inline(always)]
+    pub fn count(&self, items: i64) -> i64 {
+        let by = (items as u64) << 48;
+        items_of(self.counts.fetch_add(by, Relaxed).wrapping_add(by))
+    }
+
+    /// Items, up to what is just being done.
+    pub fn items(&self) -> i64 {
+        items_of(self.counts.load(Relaxed))
+    }
+
+    /// Whether a flush in the line of `slot` may be under way. What was read there comes first.
+    #[inline(always)]
+    pub fn is_flushing(&self, shape: Shape, slot: usize) -> bool {
+        self.counts.load(Acquire) & (flush_unit(shape, slot) * 0xffff) != 0
+    }
+
+    /// Whether a flush in any line may be under way.
+    pub fn is_flushing_anywhere(&self) -> bool {
+        self.counts.load(Acquire) << 16 != 0
+    }
+}
+
+/// Signed: an item may be seen to go before it is seen to come.
+fn items_of(counts: u64) -> i64 {
+    counts as i64 >> 48
+}
+
+#[inline(always)]
+fn flush_unit(shape: Shape, slot: usize) -> u64 {
+    1 << (16 * (shape.line(slot) % 3))
+}
+
+/// The set bits of `word`, lowest first.
+pub fn bits(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = word.trailing_zeros() as usize;
+        (word != 0).then(|| {
+            word &= word - 1;
+            bit
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_do_not_disturb_each_other() {
+        let (leaf, shape) = (Leaf::default(), Shape::new(1024, 2));
+        leaf.begin(4096, 5, None);
+        leaf.enter(shape, 0);
+        leaf.enter(shape, 3);
+        assert!(leaf.is_flushing(shape, 1) && leaf.is_flushing(shape, 6) && !leaf.is_flushing(shape, 7));
+        assert_eq!(leaf.leave(shape, 0, -1), 4);
+        assert!(!leaf.is_flushing(shape, 1) && leaf.is_flushing_anywhere());
+        assert_eq!(leaf.leave(shape, 3, 0), 4);
+        assert!(!leaf.is_flushing_anywhere());
+        assert_eq!((leaf.count(-5), leaf.count(2), leaf.items()), (-1, 1, 1));
+        assert!(!leaf.is_flushing_anywhere());
+    }
+
+    #[test]
+    fn a_succession_is_decided_once() {
+        let leaf = Leaf::default();
+        assert!(!leaf.succession().is_decided());
+        assert!(leaf.decide(Succession::heirs(0, Some(7))) && !leaf.decide(Succession::removed()));
+        let found = leaf.succession();
+        assert_eq!((found.left(), found.right(), found.is_open()), (0, Some(7), false));
+        leaf.open();
+        assert!(leaf.succession().is_open() && !leaf.succession().is_removed());
+        assert_eq!(Succession::heirs(9, None).right(), None);
+    }
+}

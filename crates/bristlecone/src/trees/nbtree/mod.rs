@@ -1,0 +1,310 @@
+//! NBTree: lock-free leaves, one line per operation.
+//!
+//! Zhang et al., *NBTree: a Lock-free PM-friendly Persistent B+-Tree for eADR-enabled PM Systems*.
+//! A leaf has two layers: metadata in DRAM, items on the medium. Keys join a leaf by appending;
+//! their values change in place, one word by compare-and-swap; and a leaf without room is replaced
+//! while everybody goes on working with it. No operation on leaves ever waits for another one.
+//!
+//! ```text
+//! DRAM   inner index --> descriptor (128 B)                          ,-- heirs (once replaced) --> descriptors
+//!                        fingerprints (a line) | bitmap, block, counts, succession
+//!                                                       |
+//! PM                                     block (1 KiB)  v
+//!                                        state | birth | slot 0: key, value | slot 1 | ... | slot 62
+//! ```
+//!
+//! **The word that commits** is the value word of a slot: an item exists while it is not EMPTY. A
+//! key joins its leaf without a value: its slot becomes its own by one compare-and-swap of the
+//! bitmap, for as long as the leaf lasts, so that no key ever stands in two slots. From then on
+//! everything about the item is the value word: insert, update, remove and swap are each one
+//! compare-and-swap of it. A replacement commits by the `state` of the old block.
+//!
+//! # Insert
+//! 1. Keys and values that do not fit a word are written out of line; flush, fence. *A crash here:
+//!    nobody refers to the records; recovery finds their slots free.*
+//! 2. A slot is claimed by setting its fingerprint; the key word is stored. *Without a value the
+//!    slot is empty: nothing happened.*
+//! 3. The bitmap takes the slot in. If it changed meanwhile, the newcomers are searched for the
+//!    same key; who finds it goes on with that slot.
+//! 4. The value word goes from EMPTY to the value, in the line of the key, which the line's order
+//!    keeps ahead of it; flush, fence. *The item is there, or not.*
+//!
+//! # Update
+//! 1. As insert 1.
+//! 2. A counter in the descriptor says that a flush is to come; then the value word is replaced.
+//! 3. Flush, fence; the counter goes back. *Old or new value.*
+//!
+//! # Delete
+//! 1. The value word becomes EMPTY, as in update 2 and 3. The slot remains the key's own; a leaf
+//!    full of such slots is rewritten instead of growing.
+//!
+//! # Read
+//! 1. Fingerprints, bitmap, the item. Where no leaf is being replaced nothing is written.
+//! 2. *What is read may not be durable yet:* if the counter of update 2 says so, the reader flushes
+//!    the line itself before it answers. It never waits for the writer. Where visible stores are
+//!    durable (`Process`, `Eadr`) there is neither counter nor flush.
+//!
+//! # Replace (no slot left): copy, sync, link
+//! *Copy.*
+//! 1. The bitmap is frozen: no key joins any more. Values go on changing.
+//! 2. The items are written to a draft: fresh blocks, one or two of them, with the old block as
+//!    their origin and a new stamp; flush, fence. *The old block is no replaced one: recovery
+//!    frees the draft (recover 2).*
+//!
+//! *Sync.*
+//! 1. Slot by slot, the value word is replaced by a *seal*, the offset of the cell in the draft
+//!    that holds the same value. The compare-and-swap fails if the value changed since; then
+//! 2. the draft takes the new value over; flush, fence; and again. *Seals name durable cells of
+//!    drafts that are still there: recovery puts the values back (recover 1).*
+//!
+//! A sealed slot never changes again. Readers look its value up; writers help to finish and go on
+//! in the new leaf. So every change is made in one place only, before or after the seal.
+//!
+//! *Link.*
+//! 1. One compare-and-swap in the old descriptor decides whose draft is taken. Other drafts are
+//!    discarded once 2 is done.
+//! 2. The old block's state becomes REPLACED with the draft's stamp; flush, fence. *The new leaves
+//!    are there instead of the old one, or not.* Then the descriptor forwards everybody to them.
+//! 3. The index learns of them. Until it does, the old leaf forwards. Then nobody finds the old leaf
+//!    any more, and its block is used again once everybody who did is gone (epochs).
+//!
+//! The paper sets two bits of each value and carries what it finds changed over afterwards; a
+//! change may then be made in both leaves, or in neither, when values repeat. Sealing needs no bit
+//! of the value, and decides.
+//!
+//! # Free (a leaf whose last item went, unless it is the only one)
+//! 1. The bitmap is frozen and every slot sealed as empty; who finds an item replaces the leaf
+//!    instead.
+//! 2. With the lowest node of the index locked the leaf's fate is decided as in link 1: nobody takes
+//!    its place. Its range goes to a neighbour; its block becomes REPLACED, by nobody. *An empty
+//!    leaf is freed by recovery (recover 3).* This is the one place where an operation on a leaf
+//!    waits: an insert into that range between the decision and the unlocking.
+//!
+//! # Recover
+//! Every block of the tree's chunks is looked at, on several threads. One that is LIVE is a leaf's,
+//! unless it is of a replacement that was not linked: its origin is LIVE and older, or was replaced
+//! by blocks of another stamp. (1) Seals are replaced by the values that they name; (2) drafts are
+//! freed; (3) empty leaves are freed. Metadata and the index are built from the items.
+//!
+//! # Ablations
+//! `locking` makes writers, or writers and readers, lock the leaf (the paper's NBTree-W and
+//! NBTree-WR). `layers = 1` keeps the metadata in the block (NBTree-SL).
+
+mod check;
+mod layout;
+mod leaf;
+mod link;
+mod meta;
+mod read;
+mod recover;
+mod scan;
+mod split;
+mod write;
+
+use std::marker::PhantomData;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+use bristlecone_pm::{Domain, Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+use crossbeam_queue::SegQueue;
+
+use self::layout::Shape;
+use self::leaf::Leaf;
+use super::parameters::{Parameters, broken_rule};
+use super::scan::Leafwise;
+use super::{Batch, Index, TreeStats, WriteMode};
+use crate::shared::arena::Arena;
+use crate::shared::counter::Counter;
+use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::inner::Inner;
+use crate::shared::search::Level;
+use crate::shared::version_lock::Version;
+
+/// Parameters of an NBTree, fixed when it is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NbTreeOptions {
+    /// Bytes of a leaf's block: 128, 256, 512 or 1024 (default, as in the paper).
+    pub block_bytes: u64,
+    /// Bytes of an inner node: 256 to 4096, a multiple of 64 (default 512).
+    pub inner_bytes: u64,
+    /// Who locks a leaf: nobody (0, default), writers (1), or writers and readers (2).
+    pub locking: u64,
+    /// Layers of a leaf: 2 (default), or 1 with its metadata on the medium.
+    pub layers: u64,
+}
+
+/// Writers lock.
+const LOCK_WRITES: u64 = 1;
+/// Writers lock, and readers notice.
+const LOCK_ALL: u64 = 2;
+
+impl Default for NbTreeOptions {
+    fn default() -> Self {
+        Self { block_bytes: 1024, inner_bytes: 512, locking: 0, layers: 2 }
+    }
+}
+
+impl Parameters for NbTreeOptions {
+    const DESIGN: &'static str = "nbtree";
+
+    fn fields(&mut self) -> Vec<(&'static str, &mut u64)> {
+        vec![
+            ("block_bytes", &mut self.block_bytes),
+            ("inner_bytes", &mut self.inner_bytes),
+            ("locking", &mut self.locking),
+            ("layers", &mut self.layers),
+        ]
+    }
+
+    fn flaw(&self) -> Option<String> {
+        broken_rule(&[
+            ([128, 256, 512, 1024].contains(&self.block_bytes), "block_bytes must be 128, 256, 512 or 1024"),
+            (
+                (256..=4096).contains(&self.inner_bytes) && self.inner_bytes.is_multiple_of(64),
+                "inner_bytes must be 256 to 4096, a multiple of 64",
+            ),
+            (self.locking <= LOCK_ALL, "locking must be 0, 1 or 2"),
+            ([1, 2].contains(&self.layers), "layers must be 1 or 2"),
+        ])
+    }
+}
+
+/// The tree. See the module's story.
+pub struct NbTree<K: KeyForm, V: ValueForm, M: Medium> {
+    pool: Arc<PoolFile<M>>,
+    blocks: Heap<M>,
+    keys: Records<M>,
+    values: Records<M>,
+    shape: Shape,
+    locking: u64,
+    single_layer: bool,
+    /// Whether a store that others see survives whatever the domain's stores survive.
+    visible_is_durable: bool,
+    level: Level,
+    inner: Inner<K>,
+    leaves: Arena<Leaf>,
+    /// The stamp of the next replacement.
+    stamps: AtomicU64,
+    /// Leaves whose epoch is over. Readers' last words are run by any thread, at any time, even
+    /// after the tree is gone: so they own this queue and nothing more.
+    retired: Arc<SegQueue<u32>>,
+    /// Leaves that were retired and are not free yet.
+    outstanding: AtomicUsize,
+    len: Counter,
+    forms: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for NbTree<K, V, M> {
+    type Options = NbTreeOptions;
+
+    fn open(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: NbTreeOptions,
+        threads: usize,
+    ) -> Result<Self> {
+        let shape = Shape::new(options.block_bytes as usize, options.layers);
+        let inner_bytes = options.inner_bytes as usize;
+        let block_bytes = options.block_bytes as u32;
+        let mut tree = Self {
+            pool: Arc::clone(pool),
+            blocks: Heap::open(pool, entry.id, SlotKind::NbBlock, block_bytes, true)?,
+            keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
+            values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
+            shape,
+            locking: options.locking,
+            single_layer: options.layers == 1,
+            visible_is_durable: matches!(pool.domain(), Domain::Process | Domain::Eadr),
+            level: Level::detect(),
+            inner: Inner::new(inner_bytes, 0),
+            leaves: Arena::new(size_of::<Leaf>()),
+            stamps: AtomicU64::new(1),
+            retired: Arc::default(),
+            outstanding: AtomicUsize::new(0),
+            len: Counter::default(),
+            forms: PhantomData,
+        };
+        let survivors = tree.survivors(threads)?;
+        tree.blocks.finish_recovery();
+        tree.keys.finish_recovery();
+        tree.values.finish_recovery();
+        tree.inner = if survivors.is_empty() {
+            Inner::new(inner_bytes, tree.first_leaf()?)
+        } else {
+            tree.len.add(survivors.iter().map(|leaf| leaf.items as i64).sum());
+            let before = std::iter::once(None).chain(survivors.iter().map(Some));
+            let fences = before.zip(&survivors).map(|(before, leaf)| {
+                let low = K::borrow(&leaf.low);
+                let fence = before.map_or(low, |left| K::separator(K::borrow(&left.high), low));
+                (K::owned(fence), leaf.leaf)
+            });
+            Inner::build(inner_bytes, fences)
+        };
+        Ok(tree)
+    }
+
+    #[inline(always)]
+    fn get<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+        self.read(key, show)
+    }
+
+    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
+        self.put(key, value, mode)
+    }
+
+    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.delete(key)
+    }
+
+    fn compare_and_swap(
+        &self,
+        key: K::Ref<'_>,
+        expected: V::Ref<'_>,
+        new: V::Ref<'_>,
+    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+        self.swap(key, expected, new)
+    }
+
+    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        let _pinned = crossbeam_epoch::pin();
+        self.ascend(bounds, into)
+    }
+
+    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        let _pinned = crossbeam_epoch::pin();
+        self.descend(bounds, into)
+    }
+
+    fn len(&self) -> u64 {
+        self.len.sum()
+    }
+
+    fn stats(&self) -> TreeStats {
+        let outstanding = self.outstanding();
+        let blocks = self.blocks.stats();
+        let records = self.keys.stats().1 + self.values.stats().1;
+        TreeStats {
+            items: self.len(),
+            leaves: (self.leaves.live() as u64).saturating_sub(outstanding),
+            pm_bytes: blocks.chunks * blocks.chunk_bytes + records,
+            dram_bytes: self.inner.dram_bytes() + self.leaves.bytes(),
+        }
+    }
+
+    fn check(&self) -> Vec<Finding> {
+        self.verify()
+    }
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+    #[inline(always)]
+    fn medium(&self) -> &M {
+        self.pool.medium()
+    }
+
+    #[inline(always)]
+    fn version_of(&self, leaf: u32) -> Option<Version> {
+        self.leaves.get(leaf).incarnation.read()
+    }
+}

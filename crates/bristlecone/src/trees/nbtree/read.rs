@@ -1,0 +1,229 @@
+//! Reading a key's item. Nobody waits for anybody: a reader looks, and where a value may not be
+//! durable yet it sees to that itself.
+
+use bristlecone_pm::{Durable, LINE_BYTES, Medium, Persist, Word};
+use crossbeam_epoch::Guard;
+
+use super::NbTree;
+use super::layout::{Slot, Stored};
+use super::leaf::{FROZEN, Leaf};
+use super::meta::tag_of;
+use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::prefetch;
+use crate::shared::version_lock::{Version, pause};
+
+/// What keeps leaves, blocks, keys and values alive while they are looked at.
+pub(super) struct Pins<K: KeyForm, V: ValueForm> {
+    pub epoch: Guard,
+    pub key: K::Guard,
+    pub value: V::Guard,
+}
+
+impl<K: KeyForm, V: ValueForm> Pins<K, V> {
+    pub fn new() -> Self {
+        Self { epoch: crossbeam_epoch::pin(), key: K::pin(), value: V::pin() }
+    }
+}
+
+/// What a reader who is not pinned found out about a key.
+enum Glance {
+    /// A value word, or that there is no item.
+    Found(u64),
+    /// The leaf is being replaced, or the value is not to be had at a glance.
+    Unclear,
+    /// The descriptor became another leaf's.
+    Stale,
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+    /// Looks `key` up. `show` sees the value before anybody can reuse it.
+    #[inline(always)]
+    pub(super) fn read<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+        let guards = (K::pin(), V::pin());
+        let tag = tag_of::<K>(key);
+        if self.locking == super::LOCK_ALL {
+            return self.read_carefully(key, tag, show);
+        }
+        loop {
+            let (id, version) = self.inner.find(key, &guards.0, |leaf| self.version_of(leaf));
+            match self.glance(self.leaves.get(id), version, key, tag, &guards.0) {
+                Glance::Found(word) => match Stored::decode(word) {
+                    Stored::Empty => return None,
+                    Stored::Plain(value) if V::INLINE => {
+                        return Some(show(V::read(&self.values, value, &guards.1)));
+                    }
+                    Stored::Record(record) if !V::INLINE => {
+                        return Some(show(V::read(&self.values, record, &guards.1)));
+                    }
+                    _ => return self.read_carefully(key, tag, show),
+                },
+                Glance::Unclear => return self.read_carefully(key, tag, show),
+                Glance::Stale => {}
+            }
+        }
+    }
+
+    /// Looks into a leaf that may go and come back as another one meanwhile, and then says so.
+    #[inline(always)]
+    fn glance(&self, leaf: &Leaf, version: Version, key: K::Ref<'_>, tag: u8, guard: &K::Guard) -> Glance {
+        let still = || leaf.incarnation.validate(version);
+        let seen = self.bitmap(leaf);
+        if seen & FROZEN != 0 {
+            return Glance::Unclear;
+        }
+        let mut hits = self.probe(leaf, tag) & seen;
+        let block = leaf.block();
+        while hits != 0 {
+            let slot = hits.trailing_zeros() as usize;
+            hits &= hits - 1;
+            let item: &Slot = self.pool.at(self.shape.slot(block, slot));
+            let word = item.key.load(self.medium());
+            if !K::INLINE && !still() {
+                return Glance::Stale;
+            }
+            if K::read(&self.keys, word, guard) == K::shorten(key) {
+                let value = item.value.load(self.medium());
+                let unclear = !self.visible_is_durable && leaf.is_flushing(self.shape, slot);
+                return match still() {
+                    false => Glance::Stale,
+                    true if unclear => Glance::Unclear,
+                    true => Glance::Found(value),
+                };
+            }
+        }
+        if still() { Glance::Found(super::layout::EMPTY) } else { Glance::Stale }
+    }
+
+    /// The same, pinned: nothing goes away, forwarding leaves are followed, sealed and boxed
+    /// values looked up, and flushes under way are helped.
+    #[cold]
+    fn read_carefully<R>(&self, key: K::Ref<'_>, tag: u8, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+        let pins = Pins::<K, V>::new();
+        loop {
+            let (_, leaf) = self.reach(key, &pins);
+            let lock = if self.locking == super::LOCK_ALL { leaf.lock.read() } else { None };
+            let seen = self.bitmap(leaf);
+            let slot = self.locate(leaf, seen, key, tag, &pins);
+            let word = slot.map(|slot| {
+                let word = self.slot(leaf, slot).value.load(self.medium());
+                self.settle(leaf, slot);
+                self.reveal(word)
+            });
+            self.medium().reached("nbtree read.1");
+            if leaf.succession().is_open() {
+                // The cell that a seal named may be one of the new leaf by now, and have changed.
+                continue;
+            }
+            if self.locking == super::LOCK_ALL && !lock.is_some_and(|seen| leaf.lock.validate(seen)) {
+                continue;
+            }
+            return word.and_then(|word| self.with_value(word, &pins, show));
+        }
+    }
+
+    /// The leaf in charge of `key`, past those that were replaced and are still in the index.
+    pub(super) fn reach(&self, key: K::Ref<'_>, pins: &Pins<K, V>) -> (u32, &Leaf) {
+        for round in 0_u32.. {
+            let (mut id, _) = self.inner.find(key, &pins.key, |leaf| self.version_of(leaf));
+            let mut leaf = self.leaves.get(id);
+            if !leaf.succession().is_open() {
+                return (id, leaf);
+            }
+            self.install(id, key, pins);
+            while leaf.succession().is_open() && !leaf.succession().is_removed() {
+                id = self.heir(leaf, key, pins);
+                leaf = self.leaves.get(id);
+            }
+            if !leaf.succession().is_open() {
+                return (id, leaf);
+            }
+            // Removed: whoever did it holds the node of the index, and will give its range away.
+            pause(round);
+        }
+        unreachable!("rounds are not counted out")
+    }
+
+    /// Finds the slot of `key` among the slots `seen`.
+    #[inline(always)]
+    pub(super) fn locate(
+        &self,
+        leaf: &Leaf,
+        seen: u64,
+        key: K::Ref<'_>,
+        tag: u8,
+        pins: &Pins<K, V>,
+    ) -> Option<usize> {
+        let mut hits = self.probe(leaf, tag) & seen & self.shape.all();
+        while hits != 0 {
+            let slot = hits.trailing_zeros() as usize;
+            let word = self.slot(leaf, slot).key.load(self.medium());
+            if K::read(&self.keys, word, &pins.key) == K::shorten(key) {
+                return Some(slot);
+            }
+            hits &= hits - 1;
+        }
+        None
+    }
+
+    /// What was just read in a slot is durable when this returns: a reader must not show what a
+    /// crash can take back. Whoever wrote it may be far from its flush, so nobody waits for it.
+    pub(super) fn settle(&self, leaf: &Leaf, slot: usize) {
+        if !self.visible_is_durable && leaf.is_flushing(self.shape, slot) {
+            let Durable { .. } = self.medium().persist(self.slot(leaf, slot), "nbtree read.2");
+        }
+    }
+
+    /// The same for everything read in the leaf.
+    pub(super) fn settle_all(&self, leaf: &Leaf) {
+        if !self.visible_is_durable && leaf.is_flushing_anywhere() {
+            let words = self.pool.words(leaf.block(), self.shape.block_bytes / 8);
+            let Durable { .. } = self.medium().persist(words, "nbtree read.2");
+        }
+    }
+
+    /// A value word without its seal: what was sealed, as long as the leaf's heirs do not count.
+    #[inline(always)]
+    pub(super) fn reveal(&self, word: u64) -> u64 {
+        match Stored::decode(word) {
+            Stored::Sealed(0) => super::layout::EMPTY,
+            Stored::Sealed(cell) => self.pool.at::<Word>(cell).load(self.medium()),
+            _ => word,
+        }
+    }
+
+    /// Shows what a word that is not sealed stands for.
+    pub(super) fn with_value<R>(
+        &self,
+        word: u64,
+        pins: &Pins<K, V>,
+        show: impl FnOnce(V::Ref<'_>) -> R,
+    ) -> Option<R> {
+        let word = match Stored::decode(word) {
+            Stored::Empty | Stored::Sealed(_) => return None,
+            Stored::Plain(value) => value,
+            Stored::Record(record) if V::INLINE => self.boxed(record),
+            Stored::Record(record) => record,
+        };
+        Some(show(V::read(&self.values, word, &pins.value)))
+    }
+
+    /// A value of a word that stands in a record.
+    pub(super) fn boxed(&self, record: u64) -> u64 {
+        let guard = crossbeam_epoch::pin();
+        let bytes = self.values.read(record, &guard);
+        bytes.try_into().map_or(0, u64::from_le_bytes)
+    }
+
+    #[inline(always)]
+    pub(super) fn slot(&self, leaf: &Leaf, slot: usize) -> &Slot {
+        self.pool.at(self.shape.slot(leaf.block(), slot))
+    }
+
+    /// Asks for the lines of a leaf that is read soon.
+    pub(super) fn prefetch_leaf(&self, leaf: &Leaf) {
+        let block = leaf.block();
+        for line in (0..self.shape.block_bytes as u64).step_by(LINE_BYTES) {
+            prefetch(self.pool.at::<Word>(block + line));
+        }
+    }
+}

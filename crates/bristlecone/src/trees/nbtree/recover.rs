@@ -1,0 +1,241 @@
+//! Opening a tree after anything: the leaves are found by looking at every block, replacements
+//! that a crash interrupted are undone, and the volatile half is built anew. Every step leaves a
+//! state that recovery understands, so a crash in here is one more crash.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use bristlecone_pm::{ChunkRange, Durable, Error, Flushed, Medium, Persist, Result};
+
+use super::NbTree;
+use super::layout::{EMPTY, FREE, Header, SLOTS_MAX, STAMP_END, State, Stored};
+use super::leaf::TAG_WORDS;
+use super::meta::tag_of;
+use crate::shared::form::{KeyForm, ValueForm};
+
+/// A leaf found on the medium, with the smallest and the largest of its keys.
+pub(super) struct Survivor<K: KeyForm> {
+    pub low: K::Owned,
+    pub high: K::Owned,
+    pub leaf: u32,
+    pub items: usize,
+}
+
+/// What was found in some chunks.
+struct Found<K: KeyForm> {
+    leaves: Vec<Survivor<K>>,
+    /// Blocks of replacements that did not come to pass.
+    drafts: Vec<u64>,
+    /// Leaves without items.
+    empty: Vec<u64>,
+    stamp: u64,
+}
+
+impl<K: KeyForm> Default for Found<K> {
+    fn default() -> Self {
+        Self { leaves: Vec::new(), drafts: Vec::new(), empty: Vec::new(), stamp: 0 }
+    }
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+    /// Finds every leaf, in key order, repaired (recover 1-3).
+    pub(super) fn survivors(&self, threads: usize) -> Result<Vec<Survivor<K>>> {
+        let mut ranges = self.blocks.chunks();
+        ranges.sort_unstable_by_key(|range| range.offset);
+        let mut found = self.census(&ranges, threads)?;
+        // Drafts go only when no seal needs them any more, and empty leaves only when no draft is
+        // left whose origin they are.
+        self.clear(&found.drafts, "nbtree recover.2");
+        self.clear(&found.empty, "nbtree recover.3");
+        self.stamps.store(found.stamp + 1, Relaxed);
+        found.leaves.sort_unstable_by(|a, b| a.low.cmp(&b.low));
+        for pair in found.leaves.windows(2) {
+            if pair[0].high >= pair[1].low {
+                let block = self.leaves.get(pair[1].leaf).block();
+                return Err(Error::corrupted("two leaves overlap", format!("block {block:#x}")));
+            }
+        }
+        Ok(found.leaves)
+    }
+
+    /// Looks at every block, chunk by chunk, on up to `threads` threads; the first error wins.
+    fn census(&self, ranges: &[ChunkRange], threads: usize) -> Result<Found<K>> {
+        let next = AtomicUsize::new(0);
+        let all = Mutex::new(Ok(Found::default()));
+        let worker = || {
+            let mut own = Found::default();
+            while let Some(range) = ranges.get(next.fetch_add(1, Relaxed)) {
+                let looked = (0..range.slots as u64)
+                    .map(|slot| range.offset + slot * self.shape.block_bytes as u64)
+                    .try_for_each(|block| self.look(block, ranges, &mut own));
+                if let Err(error) = looked {
+                    next.store(ranges.len(), Relaxed);
+                    *all.lock().unwrap_or_else(PoisonError::into_inner) = Err(error);
+                    return;
+                }
+            }
+            if let Ok(all) = all.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+                all.leaves.append(&mut own.leaves);
+                all.drafts.append(&mut own.drafts);
+                all.empty.append(&mut own.empty);
+                all.stamp = all.stamp.max(own.stamp);
+            }
+        };
+        match threads.min(ranges.len()) {
+            0 | 1 => worker(),
+            threads => std::thread::scope(|scope| {
+                for _ in 1..threads {
+                    scope.spawn(worker);
+                }
+                worker();
+            }),
+        }
+        all.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a block's header says: its state and its stamp.
+    fn header_of(&self, block: u64) -> Result<(State, u64)> {
+        let header: &Header = self.pool.at(block);
+        let word = header.state.load(self.medium());
+        let state = State::decode(word).ok_or_else(|| {
+            Error::corrupted(format!("unknown state {word:#x}"), format!("block {block:#x}"))
+        })?;
+        let birth = if state == State::Free { 0 } else { header.birth.load(self.medium()) };
+        let by = if let State::Replaced { by } = state { by } else { 0 };
+        if birth.max(by) >= STAMP_END - 1 {
+            return Err(Error::corrupted("a stamp that cannot be", format!("block {block:#x}")));
+        }
+        Ok((state, birth))
+    }
+
+    /// Sorts one block in.
+    fn look(&self, block: u64, ranges: &[ChunkRange], found: &mut Found<K>) -> Result<()> {
+        let (state, birth) = self.header_of(block)?;
+        match state {
+            State::Free => return Ok(()),
+            State::Replaced { by } => found.stamp = found.stamp.max(birth).max(by),
+            State::Live { origin } => {
+                found.stamp = found.stamp.max(birth);
+                if !self.came_to_pass(origin, birth, ranges)? {
+                    found.drafts.push(block);
+                } else if let Some(survivor) = self.recover_leaf(block, ranges)? {
+                    found.leaves.push(survivor);
+                } else {
+                    found.empty.push(block);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the replacement that a block was made for was linked. The block that it replaced may
+    /// be anything by now, but then it is younger.
+    fn came_to_pass(&self, origin: u64, birth: u64, ranges: &[ChunkRange]) -> Result<bool> {
+        if origin == 0 || !self.is_block(origin, ranges) {
+            return Ok(true);
+        }
+        let (state, origin_birth) = self.header_of(origin)?;
+        Ok(match state {
+            State::Free => true,
+            State::Live { .. } => origin_birth > birth,
+            State::Replaced { by } => origin_birth > birth || by == birth,
+        })
+    }
+
+    /// Whether a block of this tree begins at an offset.
+    fn is_block(&self, offset: u64, ranges: &[ChunkRange]) -> bool {
+        let before = ranges.partition_point(|range| range.offset <= offset);
+        let range = before.checked_sub(1).map(|at| ranges[at]);
+        range.is_some_and(|range| {
+            let within = offset - range.offset;
+            let block_bytes = self.shape.block_bytes as u64;
+            within.is_multiple_of(block_bytes) && within / block_bytes < range.slots as u64
+        })
+    }
+
+    /// Rebuilds a leaf: its values take the place of their seals (recover 1), what it refers to is
+    /// live, fingerprints follow from the keys. `None`: it has no items.
+    fn recover_leaf(&self, block: u64, ranges: &[ChunkRange]) -> Result<Option<Survivor<K>>> {
+        let medium = self.medium();
+        let guard = K::pin();
+        let mut tags = [0_u64; TAG_WORDS];
+        let mut bitmap = 0_u64;
+        let mut range: Option<(K::Ref<'_>, K::Ref<'_>)> = None;
+        let mut unsealed = Flushed::none();
+        let mut sealed = false;
+        for at in 0..self.shape.slots {
+            let slot: &super::layout::Slot = self.pool.at(self.shape.slot(block, at));
+            let mut value = slot.value.load(medium);
+            if value == EMPTY {
+                continue;
+            }
+            if Stored::is_sealed(value) {
+                let cell = value & !1;
+                let within = cell % self.shape.block_bytes as u64;
+                if cell != 0 && !self.is_block(cell - within, ranges) {
+                    let what = format!("a seal that names no cell: {cell:#x}");
+                    return Err(Error::corrupted(what, format!("block {block:#x}")));
+                }
+                value = self.reveal(value);
+                slot.value.store(medium, value);
+                unsealed = unsealed.and(medium.flush(slot, "nbtree recover.1"));
+                sealed = true;
+                if value == EMPTY {
+                    continue;
+                }
+            }
+            let word = slot.key.load(medium);
+            K::mark_live(&self.keys, word)?;
+            if let Stored::Record(record) = Stored::decode(value) {
+                self.values.mark_live(record)?;
+            }
+            let key = K::read(&self.keys, word, &guard);
+            tags[at / 8] |= u64::from(tag_of::<K>(key)) << (at % 8 * 8);
+            bitmap |= 1 << at;
+            range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
+        }
+        if sealed {
+            let Durable { .. } = medium.fence(unsealed, "nbtree recover.1");
+        }
+        let Some((low, high)) = range else { return Ok(None) };
+        self.blocks.mark_live(block)?;
+        let items = bitmap.count_ones() as usize;
+        let id = self.leaves.alloc();
+        let leaf = self.leaves.get(id);
+        self.set_meta(leaf, block, bitmap, tags);
+        leaf.begin(block, items, None);
+        Ok(Some(Survivor { low: K::owned(low), high: K::owned(high), leaf: id, items }))
+    }
+
+    /// Frees blocks that nobody uses, durably.
+    fn clear(&self, blocks: &[u64], step: bristlecone_pm::Step) {
+        let medium = self.medium();
+        let mut flushed = Flushed::none();
+        for &block in blocks {
+            let state = &self.pool.at::<Header>(block).state;
+            state.store(medium, FREE);
+            flushed = flushed.and(medium.flush(state, step));
+        }
+        if !blocks.is_empty() {
+            let Durable { .. } = medium.fence(flushed, step);
+        }
+    }
+
+    /// The leaf of a tree without items.
+    pub(super) fn first_leaf(&self) -> Result<u32> {
+        let block = self.blocks.alloc()?;
+        let medium = self.medium();
+        let cleared = self.fill(block, std::iter::empty(), State::Free, self.stamp(), "nbtree create.1");
+        let durable = medium.fence(cleared, "nbtree create.1");
+        let state = &self.pool.at::<Header>(block).state;
+        state.publish(medium, State::Live { origin: 0 }.encode(), &durable, "nbtree create.2");
+        let Durable { .. } = medium.persist(state, "nbtree create.2");
+        let id = self.leaves.alloc();
+        let leaf = self.leaves.get(id);
+        self.set_meta(leaf, block, 0, [0; TAG_WORDS]);
+        leaf.begin(block, 0, None);
+        Ok(id)
+    }
+}
+
+const _: () = assert!(SLOTS_MAX <= TAG_WORDS * 8);

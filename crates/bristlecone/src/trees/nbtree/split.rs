@@ -1,0 +1,347 @@
+//! A leaf without room is replaced by one or two leaves with what it holds, while everybody goes
+//! on working with it: copy, sync, link. Any number of threads may replace the same leaf; each
+//! makes its own draft of the new leaves, and one draft is taken.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result, Step, Word};
+
+use super::NbTree;
+use super::layout::{EMPTY, FREE, Header, SEALED_EMPTY, SLOTS_MAX, Slot, State, Stored};
+use super::leaf::{Leaf, Succession, TAG_WORDS, bits};
+use super::meta::tag_of;
+use super::read::Pins;
+use crate::shared::form::{KeyForm, ValueForm};
+
+/// Where nothing of a slot was drafted.
+const NOWHERE: u8 = u8::MAX;
+/// Bit of a place in a draft: it lies in the right half.
+const RIGHT: u8 = 0x80;
+
+/// An item on its way to a new leaf.
+#[derive(Clone, Copy)]
+struct Part<R> {
+    key: R,
+    key_word: u64,
+    value: u64,
+    /// Its slot in the old leaf.
+    slot: usize,
+}
+
+/// One new leaf in the making, which nobody else writes to.
+#[derive(Clone, Copy)]
+struct Half {
+    block: u64,
+    tags: [u64; TAG_WORDS],
+    /// Slots in use from the first one on; those that lost their item meanwhile stay empty.
+    used: usize,
+    items: u64,
+}
+
+/// What one thread would put in a leaf's place.
+struct Draft<R> {
+    halves: [Half; 2],
+    /// Where the right half begins, if there is one.
+    separator: Option<R>,
+    /// Where the item of each slot of the old leaf went.
+    places: [u8; SLOTS_MAX],
+    flushed: Flushed,
+}
+
+impl Half {
+    fn new(block: u64) -> Self {
+        Self { block, tags: [0; TAG_WORDS], used: 0, items: 0 }
+    }
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+    /// Replaces a leaf. `Ok`: it is replaced, durably, by whomever. `key` is what the caller came
+    /// for: if it lies above everything in a full leaf, the new right leaf begins empty.
+    #[cold]
+    pub(super) fn replace(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
+        self.reclaim();
+        let leaf = self.leaves.get(id);
+        if !leaf.succession().is_decided() {
+            // Room comes first: a full pool leaves the leaf as it is.
+            let blocks = self.blocks_for(leaf)?;
+            let seen = self.freeze(leaf);
+            self.medium().reached("nbtree copy.1");
+            let mut draft = self.copy(leaf, seen, blocks, K::shorten(key), pins);
+            self.sync(leaf, seen, &mut draft, pins);
+            self.decide(leaf, &draft);
+        }
+        self.open(leaf);
+        self.medium().reached("nbtree link.3");
+        self.install(id, key, pins);
+        Ok(())
+    }
+
+    /// One block where the items are few, two where they are many. The second is zero where a
+    /// full pool has only one and one is enough.
+    fn blocks_for(&self, leaf: &Leaf) -> Result<[u64; 2]> {
+        let first = self.blocks.alloc()?;
+        if leaf.items() <= self.shape.slots as i64 / 2 {
+            return Ok([first, 0]);
+        }
+        match self.blocks.alloc() {
+            Ok(second) => Ok([first, second]),
+            Err(_) if leaf.items() < self.shape.slots as i64 => Ok([first, 0]),
+            Err(error) => {
+                self.blocks.free(first);
+                Err(error)
+            }
+        }
+    }
+
+    /// Copy: writes what the leaf holds into fresh blocks. Values may change meanwhile.
+    fn copy<'k>(
+        &'k self,
+        leaf: &Leaf,
+        seen: u64,
+        blocks: [u64; 2],
+        key: K::Ref<'k>,
+        pins: &'k Pins<K, V>,
+    ) -> Draft<K::Ref<'k>> {
+        let medium = self.medium();
+        let mut parts = [Part { key, key_word: 0, value: 0, slot: 0 }; SLOTS_MAX];
+        let mut len = 0;
+        for slot in bits(seen) {
+            let item = self.slot(leaf, slot);
+            let value = self.reveal(item.value.load(medium));
+            if value != EMPTY {
+                let key_word = item.key.load(medium);
+                parts[len] = Part { key: K::read(&self.keys, key_word, &pins.key), key_word, value, slot };
+                len += 1;
+            }
+        }
+        let parts = &mut parts[..len];
+        parts.sort_unstable_by_key(|part| part.key);
+
+        let mut halves = blocks.map(Half::new);
+        let (mut kept, mut separator) = (len, None);
+        if blocks[1] != 0 && len > 1 {
+            let ascending = parts[len - 1].key < key;
+            kept = if ascending { len } else { len.div_ceil(2) };
+            let first = parts.get(kept).map_or(key, |part| part.key);
+            separator = Some(K::separator(parts[kept - 1].key, first));
+        } else if blocks[1] != 0 {
+            self.blocks.free(blocks[1]);
+            halves[1].block = 0;
+        }
+        let birth = self.stamp();
+        let mut places = [NOWHERE; SLOTS_MAX];
+        let mut flushed = Flushed::none();
+        let (lower, upper) = parts.split_at(kept);
+        for ((half, parts), side) in halves.iter_mut().zip([lower, upper]).zip([0, RIGHT]) {
+            if half.block == 0 {
+                continue;
+            }
+            for (at, part) in parts.iter().enumerate() {
+                places[part.slot] = side | at as u8;
+                let tag = tag_of::<K>(part.key);
+                half.tags[at / 8] |= u64::from(tag) << (at % 8 * 8);
+            }
+            (half.used, half.items) = (parts.len(), (1 << parts.len()) - 1);
+            let words = parts.iter().map(|part| (part.key_word, part.value));
+            let origin = leaf.block();
+            flushed =
+                flushed.and(self.fill(half.block, words, State::Live { origin }, birth, "nbtree copy.2"));
+        }
+        Draft { halves, separator, places, flushed }
+    }
+
+    /// Writes a block: items in its first slots, and no item in the others.
+    pub(super) fn fill(
+        &self,
+        block: u64,
+        mut items: impl Iterator<Item = (u64, u64)>,
+        state: State,
+        birth: u64,
+        step: Step,
+    ) -> Flushed {
+        let medium = self.medium();
+        let mut flushed = Flushed::none();
+        let mut touched = false;
+        for at in 0..self.shape.slots {
+            let slot: &Slot = self.pool.at(self.shape.slot(block, at));
+            if let Some((key, value)) = items.next() {
+                slot.key.store(medium, key);
+                slot.value.store(medium, value);
+                touched = true;
+            } else if slot.value.load(medium) != EMPTY {
+                slot.value.store(medium, EMPTY);
+                touched = true;
+            }
+            let line_ends = at + 1 == self.shape.slots || self.shape.line(at) != self.shape.line(at + 1);
+            // The header's line is flushed below.
+            if line_ends && touched && self.shape.line(at) > 0 {
+                flushed = flushed.and(medium.flush(slot, step));
+            }
+            touched &= !line_ends;
+        }
+        let header: &Header = self.pool.at(block);
+        header.birth.store(medium, birth);
+        // An older state with the new stamp is still the older state; the new state with an older
+        // stamp would not be the new one: relies on line order.
+        let ordered = medium.ordered_within_line();
+        header.state.publish(medium, state.encode(), &ordered, step);
+        flushed.and(medium.flush(header, step))
+    }
+
+    /// Sync: seals slot after slot of the old leaf, each by one compare-and-swap that fails if the
+    /// value is not what the draft says, durably. A sealed slot never changes again.
+    fn sync(&self, leaf: &Leaf, seen: u64, draft: &mut Draft<K::Ref<'_>>, pins: &Pins<K, V>) {
+        let medium = self.medium();
+        let flushed = std::mem::replace(&mut draft.flushed, Flushed::none());
+        let mut durable = medium.fence(flushed, "nbtree copy.2");
+        let mut late = false;
+        for slot in bits(seen) {
+            medium.reached("nbtree sync.1");
+            let cell = &self.slot(leaf, slot).value;
+            loop {
+                let word = cell.load(medium);
+                let sealed = Stored::is_sealed(word);
+                let value = self.reveal(word);
+                let drafted = self.drafted(draft, slot);
+                if value != drafted {
+                    self.redraft(leaf, slot, value, draft, pins);
+                    late = true;
+                    if !sealed && value != EMPTY {
+                        // What a seal names is durable before.
+                        let flushed = std::mem::replace(&mut draft.flushed, Flushed::none());
+                        durable = medium.fence(flushed, "nbtree sync.2");
+                        late = false;
+                    }
+                }
+                if sealed {
+                    break;
+                }
+                let seal = match draft.places[slot] {
+                    _ if value == EMPTY => SEALED_EMPTY,
+                    place => Stored::sealed(self.shape.cell(draft.half(place).block, at(place))),
+                };
+                if cell.publish_if(medium, word, seal, &durable).is_ok() {
+                    break;
+                }
+            }
+        }
+        if late {
+            let flushed = std::mem::replace(&mut draft.flushed, Flushed::none());
+            let Durable { .. } = medium.fence(flushed, "nbtree sync.2");
+        }
+    }
+
+    /// The value that a draft has for a slot of the old leaf.
+    fn drafted(&self, draft: &Draft<K::Ref<'_>>, slot: usize) -> u64 {
+        match draft.places[slot] {
+            NOWHERE => EMPTY,
+            place => self.draft_slot(draft, place).value.load(self.medium()),
+        }
+    }
+
+    fn draft_slot(&self, draft: &Draft<K::Ref<'_>>, place: u8) -> &Slot {
+        self.pool.at(self.shape.slot(draft.half(place).block, at(place)))
+    }
+
+    /// Carries over what changed since the copy; on its way to the medium.
+    fn redraft(
+        &self,
+        leaf: &Leaf,
+        slot: usize,
+        value: u64,
+        draft: &mut Draft<K::Ref<'_>>,
+        pins: &Pins<K, V>,
+    ) {
+        let medium = self.medium();
+        if draft.places[slot] == NOWHERE {
+            let word = self.slot(leaf, slot).key.load(medium);
+            let key = K::read(&self.keys, word, &pins.key);
+            let right = draft.separator.is_some_and(|separator| K::shorten(separator) <= K::shorten(key));
+            let half = &mut draft.halves[usize::from(right)];
+            // The old leaf has as many slots as each of the halves, so there is room.
+            let place = half.used;
+            half.used += 1;
+            half.tags[place / 8] |= u64::from(tag_of::<K>(key)) << (place % 8 * 8);
+            draft.places[slot] = place as u8 | if right { RIGHT } else { 0 };
+            self.draft_slot(draft, draft.places[slot]).key.store(medium, word);
+        }
+        let place = draft.places[slot];
+        let half = &mut draft.halves[usize::from(place & RIGHT != 0)];
+        half.items = half.items & !(1 << at(place)) | u64::from(value != EMPTY) << at(place);
+        let target = self.draft_slot(draft, place);
+        target.value.store(medium, value);
+        let flushed = medium.flush(target, "nbtree sync.2");
+        draft.flushed = std::mem::replace(&mut draft.flushed, Flushed::none()).and(flushed);
+    }
+
+    /// Link 1: the draft is taken, or another one was.
+    fn decide(&self, leaf: &Leaf, draft: &Draft<K::Ref<'_>>) {
+        let make = |half: &Half, low: Option<u64>| {
+            let id = self.leaves.alloc();
+            let new = self.leaves.get(id);
+            self.set_meta(new, half.block, half.items, half.tags);
+            new.begin(half.block, half.items.count_ones() as usize, low);
+            id
+        };
+        let left = make(&draft.halves[0], None);
+        let low = draft.separator.map(K::make_separator);
+        let right = low.map(|low| make(&draft.halves[1], Some(low)));
+        self.medium().reached("nbtree link.1");
+        if leaf.decide(Succession::heirs(left, right)) {
+            return;
+        }
+        // Seals of the old leaf may name cells of this draft: until what was decided is durable,
+        // and nobody reads the old leaf, they stay.
+        self.open(leaf);
+        for id in [Some(left), right].into_iter().flatten() {
+            self.discard(self.leaves.get(id).block());
+            self.retire(id);
+        }
+    }
+
+    /// Link 2: what was decided becomes durable, and then counts.
+    fn open(&self, leaf: &Leaf) {
+        let succession = leaf.succession();
+        if succession.is_open() {
+            return;
+        }
+        self.medium().reached("nbtree link.2");
+        let heir: &Header = self.pool.at(self.leaves.get(succession.left()).block());
+        self.mark_replaced(leaf, heir.birth.load(self.medium()), "nbtree link.2");
+        leaf.open();
+    }
+
+    /// The leaf's block is no leaf's any more, but for those born with a stamp, which are durable.
+    pub(super) fn mark_replaced(&self, leaf: &Leaf, by: u64, step: Step) {
+        let medium = self.medium();
+        let header: &Header = self.pool.at(leaf.block());
+        let ordered = medium.ordered_within_line();
+        header.state.publish(medium, State::Replaced { by }.encode(), &ordered, step);
+        let Durable { .. } = medium.persist(header, step);
+    }
+
+    /// A stamp that is greater than all before.
+    pub(super) fn stamp(&self) -> u64 {
+        self.stamps.fetch_add(1, Relaxed)
+    }
+
+    /// A draft that was not taken says so, durably, before the old leaf's block is used again.
+    fn discard(&self, block: u64) {
+        let state = &self.pool.at::<Header>(block).state;
+        state.store(self.medium(), FREE);
+        let Durable { .. } = self.medium().persist(state, "nbtree link.1 discard");
+    }
+}
+
+impl<R> Draft<R> {
+    fn half(&self, place: u8) -> &Half {
+        &self.halves[usize::from(place & RIGHT != 0)]
+    }
+}
+
+/// The slot of a place in a draft.
+fn at(place: u8) -> usize {
+    usize::from(place & !RIGHT)
+}
+
+const _: () = assert!(SLOTS_MAX < RIGHT as usize && size_of::<Word>() == 8);

@@ -1,0 +1,262 @@
+//! Insert, update and remove within one leaf. Step numbers are those of the story in `mod.rs`.
+
+use bristlecone_pm::{Durable, Medium, Persist, Result};
+
+use super::layout::{EMPTY, Stored};
+use super::leaf::{FROZEN, Leaf};
+use super::meta::tag_of;
+use super::read::Pins;
+use super::{LOCK_WRITES, NbTree};
+use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::version_lock::VersionLock;
+use crate::trees::WriteMode;
+
+/// What became of a change: the value word that was there, and whether it was replaced.
+struct Outcome {
+    old: u64,
+    changed: bool,
+}
+
+/// What became of a key that its leaf did not hold.
+enum Joined {
+    /// The slot is the key's from now on.
+    Slot(usize),
+    /// The leaf has no slot left, or is being replaced.
+    Full,
+}
+
+/// A leaf's lock, in the ablations.
+struct LeafLock<'a>(&'a VersionLock);
+
+impl<'a> LeafLock<'a> {
+    fn take(lock: &'a VersionLock) -> Self {
+        lock.lock();
+        Self(lock)
+    }
+}
+
+impl Drop for LeafLock<'_> {
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}
+
+/// A value on its way into the tree, written once however often the change is tried.
+struct Fresh<'a, V: ValueForm> {
+    value: V::Ref<'a>,
+    word: Option<u64>,
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+    pub(super) fn put(
+        &self,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+        mode: WriteMode,
+    ) -> Result<Option<V::Owned>> {
+        let pins = Pins::new();
+        let mut fresh = Fresh { value, word: None };
+        let outcome = self.alter(key, &pins, |old| match mode {
+            WriteMode::New if old != EMPTY => Ok(None),
+            WriteMode::Update if old == EMPTY => Ok(None),
+            _ => self.fresh_word(&mut fresh).map(Some),
+        });
+        self.conclude(fresh.word, outcome, &pins)
+    }
+
+    /// Replaces the value of `key` by `new` if it is `expected`; gives what was there.
+    pub(super) fn swap(
+        &self,
+        key: K::Ref<'_>,
+        expected: V::Ref<'_>,
+        new: V::Ref<'_>,
+    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+        let pins = Pins::new();
+        let mut fresh = Fresh { value: new, word: None };
+        let mut swapped = false;
+        let outcome = self.alter(key, &pins, |old| {
+            let equal =
+                self.with_value(old, &pins, |old| V::shorten(old) == V::shorten(expected)).unwrap_or(false);
+            swapped = equal;
+            if equal { self.fresh_word(&mut fresh).map(Some) } else { Ok(None) }
+        });
+        let old = self.conclude(fresh.word, outcome, &pins)?;
+        Ok(if swapped { Ok(()) } else { Err(old) })
+    }
+
+    pub(super) fn delete(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        let pins = Pins::new();
+        let outcome = self.alter(key, &pins, |old| Ok((old != EMPTY).then_some(EMPTY)));
+        self.conclude(None, outcome, &pins)
+    }
+
+    /// Takes the old value over and lets go of what nobody refers to.
+    fn conclude(
+        &self,
+        fresh: Option<u64>,
+        outcome: Result<Outcome>,
+        pins: &Pins<K, V>,
+    ) -> Result<Option<V::Owned>> {
+        let unused = fresh.filter(|_| !matches!(outcome, Ok(Outcome { changed: true, .. })));
+        if let Some(Stored::Record(record)) = unused.map(Stored::decode) {
+            self.values.free(record);
+        }
+        let Outcome { old, changed } = outcome?;
+        let value = self.with_value(old, pins, V::owned);
+        if let (true, Stored::Record(record)) = (changed, Stored::decode(old)) {
+            self.values.retire(record, &pins.epoch);
+        }
+        self.pool.health()?;
+        Ok(value)
+    }
+
+    /// Insert 1, update 1: the word for a new value. What stands out of line is durable.
+    fn fresh_word(&self, fresh: &mut Fresh<'_, V>) -> Result<u64> {
+        if let Some(word) = fresh.word {
+            return Ok(word);
+        }
+        let (mut word, mut flushed) = V::write(&self.values, fresh.value, "nbtree update.1")?;
+        if V::INLINE {
+            match Stored::plain(word) {
+                Some(plain) => {
+                    fresh.word = Some(plain);
+                    return Ok(plain);
+                }
+                None => (word, flushed) = self.values.write(&word.to_le_bytes(), "nbtree update.1 box")?,
+            }
+        }
+        let Durable { .. } = self.medium().fence(flushed, "nbtree update.1 fence");
+        fresh.word = Some(word);
+        Ok(word)
+    }
+
+    /// Replaces the value word of `key` by what `decide` makes of it, if anything.
+    fn alter(
+        &self,
+        key: K::Ref<'_>,
+        pins: &Pins<K, V>,
+        mut decide: impl FnMut(u64) -> Result<Option<u64>>,
+    ) -> Result<Outcome> {
+        let tag = tag_of::<K>(key);
+        loop {
+            let (id, leaf) = self.reach(key, pins);
+            let _lock = (self.locking >= LOCK_WRITES).then(|| LeafLock::take(&leaf.lock));
+            if self.locking >= LOCK_WRITES && leaf.succession().is_open() {
+                continue;
+            }
+            let seen = self.bitmap(leaf);
+            let slot = match self.locate(leaf, seen, key, tag, pins) {
+                Some(slot) => slot,
+                None if decide(EMPTY)?.is_none() => return Ok(Outcome { old: EMPTY, changed: false }),
+                None => match self.join(leaf, seen, key, tag, pins)? {
+                    Joined::Slot(slot) => slot,
+                    Joined::Full => {
+                        self.replace(id, key, pins)?;
+                        continue;
+                    }
+                },
+            };
+            match self.alter_slot(leaf, slot, &mut decide)? {
+                Some((outcome, items)) => {
+                    if items <= 0 && outcome.changed {
+                        self.shed(id, key, pins);
+                    }
+                    return Ok(outcome);
+                }
+                // Sealed: the value is changed where it is carried to.
+                None => self.replace(id, key, pins)?,
+            }
+        }
+    }
+
+    /// Insert 2 and 3: makes a slot the key's own, as yet without a value.
+    fn join(
+        &self,
+        leaf: &Leaf,
+        mut seen: u64,
+        key: K::Ref<'_>,
+        tag: u8,
+        pins: &Pins<K, V>,
+    ) -> Result<Joined> {
+        if seen & FROZEN != 0 {
+            return Ok(Joined::Full);
+        }
+        let medium = self.medium();
+        let (word, flushed) = K::write(&self.keys, key, "nbtree insert.1")?;
+        if !K::INLINE {
+            let Durable { .. } = medium.fence(flushed, "nbtree insert.1 fence");
+        }
+        let Some(slot) = self.claim(leaf, tag) else {
+            K::free(&self.keys, word);
+            return Ok(Joined::Full);
+        };
+        medium.reached("nbtree insert.2");
+        self.slot(leaf, slot).key.store(medium, word);
+        medium.reached("nbtree insert.3");
+        loop {
+            match self.swap_bitmap(leaf, seen, seen | 1 << slot) {
+                Ok(_) => return Ok(Joined::Slot(slot)),
+                Err(found) => {
+                    // Another thread may have brought the same key meanwhile.
+                    let twin = self.locate(leaf, found & !seen, key, tag, pins);
+                    seen = found;
+                    if twin.is_none() && found & FROZEN == 0 {
+                        continue;
+                    }
+                    K::free(&self.keys, word);
+                    return Ok(twin.map_or(Joined::Full, Joined::Slot));
+                }
+            }
+        }
+    }
+
+    /// Insert 4, update 2, delete 1: one word, by compare-and-swap; and one flush. `None`: the slot
+    /// is sealed. With the outcome comes how many items the leaf has, if that changed.
+    #[inline(always)]
+    fn alter_slot(
+        &self,
+        leaf: &Leaf,
+        slot: usize,
+        decide: &mut impl FnMut(u64) -> Result<Option<u64>>,
+    ) -> Result<Option<(Outcome, i64)>> {
+        let medium = self.medium();
+        let cell = self.slot(leaf, slot);
+        loop {
+            let old = cell.value.load(medium);
+            if Stored::is_sealed(old) {
+                return Ok(None);
+            }
+            let Some(new) = decide(old)? else {
+                self.settle(leaf, slot);
+                return Ok(Some((Outcome { old, changed: false }, i64::MAX)));
+            };
+            if !self.visible_is_durable {
+                leaf.enter(self.shape, slot);
+            }
+            medium.reached("nbtree update.2");
+            // The key precedes the value within the line: relies on line order.
+            let ordered = medium.ordered_within_line();
+            let changed = cell.value.publish_if(medium, old, new, &ordered).is_ok();
+            medium.reached("nbtree update.3");
+            let by = i64::from(old == EMPTY) - i64::from(new == EMPTY);
+            let by = if changed { by } else { 0 };
+            if changed && !self.visible_is_durable {
+                let Durable { .. } = medium.persist(cell, "nbtree update.3");
+            }
+            let items = if !self.visible_is_durable {
+                leaf.leave(self.shape, slot, by)
+            } else if by != 0 {
+                leaf.count(by)
+            } else {
+                i64::MAX
+            };
+            if changed {
+                if by != 0 {
+                    self.len.add(by);
+                }
+                let items = if by < 0 { items } else { i64::MAX };
+                return Ok(Some((Outcome { old, changed }, items)));
+            }
+        }
+    }
+}
