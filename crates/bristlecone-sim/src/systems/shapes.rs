@@ -43,6 +43,10 @@ const DELEGATED: &[(&str, u64)] =
     &[("subnode_bytes", 128), ("max_subnodes", 3), ("inner_bytes", 256), ("delegate_fingerprints", 1)];
 const FOUR: &[(&str, u64)] = &[("subnode_bytes", 192), ("max_subnodes", 4), ("inner_bytes", 256)];
 
+const SEVEN: &[(&str, u64)] = &[("block_bytes", 128), ("inner_bytes", 256)];
+const FIFTEEN: &[(&str, u64)] = &[("block_bytes", 256), ("inner_bytes", 256)];
+const SINGLE_LAYER: &[(&str, u64)] = &[("block_bytes", 256), ("layers", 1), ("inner_bytes", 256)];
+
 const BUFFERED: &[(&str, u64)] =
     &[("leaf_slots", 4), ("log_entries", 5), ("inner_bytes", 256), ("collector_threads", 0)];
 const BATCHED: &[(&str, u64)] =
@@ -56,6 +60,10 @@ const SHAPES: &[Shape] = &[
     shape(Design::SsTree, "words-4", Kind::Words, FOUR),
     shape(Design::SsTree, "words-delegated", Kind::Words, DELEGATED),
     shape(Design::SsTree, "texts-3", Kind::Texts, THREE),
+    shape(Design::NbTree, "words-7", Kind::Words, SEVEN),
+    shape(Design::NbTree, "words-15", Kind::Words, FIFTEEN),
+    shape(Design::NbTree, "words-single-layer", Kind::Words, SINGLE_LAYER),
+    shape(Design::NbTree, "texts-7", Kind::Texts, SEVEN),
     shape(Design::CclBTree, "words-4", Kind::Words, BUFFERED),
     shape(Design::CclBTree, "words-6", Kind::Words, BATCHED),
     shape(Design::CclBTree, "texts-4", Kind::Texts, BUFFERED),
