@@ -99,6 +99,13 @@ impl VersionLock {
         self.0.store(((word & !LOCKED) + ONE) | OBSOLETE, Release);
     }
 
+    /// Makes it obsolete without ever locking it: for what nobody locks.
+    pub fn expire(&self) {
+        self.0.fetch_or(OBSOLETE, Release);
+        // Keeps what is done to the memory from now on behind it, for readers that validate.
+        fence(Release);
+    }
+
     /// Makes an obsolete lock guard something new. The caller owns its memory.
     pub fn renew(&self) {
         self.renew_above(0);

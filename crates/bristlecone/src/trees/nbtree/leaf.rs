@@ -21,7 +21,7 @@ pub struct Leaf {
     /// A byte for each slot: zero until the slot is claimed, then the fingerprint of its key.
     pub tags: [AtomicU64; TAG_WORDS],
     /// Renewed when the descriptor is used for another leaf, for those who read unpinned. Nobody
-    /// ever holds it for long.
+    /// ever locks it.
     pub incarnation: VersionLock,
     /// A bit for each slot that belongs to its key for good, and [`FROZEN`].
     pub bitmap: AtomicU64,

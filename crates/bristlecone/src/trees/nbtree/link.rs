@@ -101,9 +101,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             let leaf = self.leaves.get(id);
             let block = leaf.block();
             // Those who read unpinned notice before anything is used again.
-            if leaf.incarnation.lock() {
-                leaf.incarnation.unlock_obsolete();
-            }
+            leaf.incarnation.expire();
             let low = leaf.low();
             if low != 0 {
                 K::retire_separator(low, &K::pin());
