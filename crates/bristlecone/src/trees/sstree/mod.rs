@@ -47,8 +47,9 @@
 //!
 //! # Update
 //! 1. A value out of line is written; flush, fence.
-//! 2. The value word is stored in place; flush, fence. *Old or new value.* An item behind the
-//!    head *moves* instead while the head has room:
+//! 2. The value word is stored in place; flush, fence. *Old or new value.* An item of the tail
+//!    *moves* instead while the subnodes before it have room (delegated, as in the paper: any item
+//!    behind the head while the head has room):
 //!
 //! # Move (also after a split, to empty the tail)
 //! 1. The new item, and its line mates while there is room, go into free slots; flush, fence.
@@ -98,6 +99,8 @@ mod read;
 mod recover;
 mod salvage;
 mod scan;
+#[cfg(test)]
+mod space;
 mod split;
 mod write;
 
@@ -128,7 +131,7 @@ pub struct SsTreeOptions {
     pub max_subnodes: u64,
     /// Bytes of an inner node: 256 to 4096, a multiple of 64 (default 512).
     pub inner_bytes: u64,
-    /// Whether updates move items into the head (Table II of the paper): 0 or 1 (default).
+    /// Whether updates move items towards the head (Table II of the paper): 0 or 1 (default).
     pub move_items: u64,
     /// Whether only the head's fingerprints stand in DRAM, and those of every other subnode in
     /// its predecessor, as in the paper: 0 (default) or 1. Saves about a byte of DRAM per key and

@@ -228,13 +228,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    /// Gives the item a new value: in place, or by moving it into the head.
+    /// Gives the item a new value: in place, or by moving it.
     #[inline(always)]
     fn replace(&self, leaf: Leaf<'_>, found: Found, value: V::Ref<'_>, guard: &V::Guard) -> Result<()> {
         let medium = self.medium();
         let (word, flushed) = V::write(&self.values, value, "sstree update.1")?;
-        if found.at > 0 && self.moving && !leaf.bitmap() & self.shape.head_bits() != 0 {
-            self.move_to_head(leaf, found, word, flushed);
+        let room = self.room_to_move(leaf.bitmap(), found.at);
+        if room != 0 {
+            self.move_forward(leaf, found, room, word, flushed);
         } else {
             let cell = &self.slot(leaf.subnode(found.at), found.slot).value;
             if V::INLINE {
@@ -249,16 +250,32 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         Ok(())
     }
 
-    /// Moves the updated item, and while there is room its line mates, into the head.
+    /// Free slots that an updated item of the subnode at `at` moves to. With all fingerprints in
+    /// DRAM no subnode is better than another, but the tail's items move, so that it can go.
+    #[inline(always)]
+    fn room_to_move(&self, bitmap: u64, at: usize) -> u64 {
+        if at == 0 || !self.moving {
+            return 0;
+        }
+        let slots = self.shape.slots;
+        let targets = match self.shape.resident {
+            true if bitmap >> ((at + 1) * slots) == 0 => (1 << (at * slots)) - 1,
+            true => 0,
+            false => self.shape.head_bits(),
+        };
+        targets & !bitmap
+    }
+
+    /// Moves the updated item, and while there is room its line mates, towards the head.
     #[inline(never)]
-    fn move_to_head(&self, leaf: Leaf<'_>, found: Found, value: u64, flushed: Flushed) {
+    fn move_forward(&self, leaf: Leaf<'_>, found: Found, room: u64, value: u64, flushed: Flushed) {
         let view = leaf.view();
         let mates = self.shape.line_mates(found.slot) & view.taken(self.shape, found.at) & !(1 << found.slot);
         let sources = std::iter::once(found.slot).chain(bits(mates));
         let mut moves = [Move::default(); super::layout::SUBNODE_SLOTS_MAX];
         let mut len = 0;
-        for (from, to) in sources.zip(bits(view.free(self.shape, 0))) {
-            moves[len] = Move { from: (found.at, from), to: (0, to) };
+        for (from, to) in sources.zip(bits(room)) {
+            moves[len] = Move { from: (found.at, from), to: self.shape.place(to) };
             len += 1;
         }
         self.relocate(leaf, &view, &moves[..len], Some(value), flushed);
