@@ -5,8 +5,8 @@
 //! is a bit in DRAM; threads take 64 of them at a time, a whole bitmap word.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 
 use crossbeam_utils::CachePadded;
 
@@ -43,6 +43,9 @@ struct Slots {
     offset: u64,
     bitmap: Box<[AtomicU64]>,
     taken: AtomicUsize,
+    /// Once no more are taken than this, it is time to see whether any of them is not just cached.
+    /// Never fewer than are cached.
+    look_at: AtomicUsize,
 }
 
 impl Slots {
@@ -52,27 +55,29 @@ impl Slots {
             // Bits beyond the last slot are taken for ever, and not counted.
             bitmap[slots / 64].store(u64::MAX << (slots % 64), std::sync::atomic::Ordering::Relaxed);
         }
-        Self { id, offset, bitmap, taken: AtomicUsize::new(0) }
+        Self { id, offset, bitmap, taken: AtomicUsize::new(0), look_at: AtomicUsize::new(0) }
     }
 
-    /// Takes every free slot of one word: (word, its free bits).
+    /// Takes every free slot of one word for a cache: (word, its free bits). Not to be called for
+    /// slots that others know without the lock on the chunks.
     fn take_word(&self) -> Option<(usize, u64)> {
         self.bitmap.iter().enumerate().find_map(|(word, bits)| {
             if bits.load(Acquire) == u64::MAX {
                 return None;
             }
             let free = !bits.fetch_or(u64::MAX, AcqRel);
+            self.look_at.fetch_add(free.count_ones() as usize, AcqRel);
             self.taken.fetch_add(free.count_ones() as usize, AcqRel);
             (free != 0).then_some((word, free))
         })
     }
 
-    /// Gives slots back; says whether none is taken any more.
+    /// Gives slots back; says whether it is time to look.
     fn give(&self, word: usize, bits: u64) -> bool {
         let before = self.bitmap[word].fetch_and(!bits, AcqRel);
         assert_eq!(before & bits, bits, "a slot was freed twice");
         let count = bits.count_ones() as usize;
-        self.taken.fetch_sub(count, AcqRel) == count
+        self.taken.fetch_sub(count, AcqRel) - count <= self.look_at.load(Acquire)
     }
 }
 
@@ -140,6 +145,10 @@ impl<M: Medium> Heap<M> {
         (self.pool.chunk_bytes() / u64::from(self.slot_bytes)) as usize
     }
 
+    fn lock_chunks(&self) -> RwLockWriteGuard<'_, Chunks> {
+        self.chunks.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn cache(&self, index: usize) -> MutexGuard<'_, Cache> {
         self.caches[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -151,21 +160,23 @@ impl<M: Medium> Heap<M> {
         if let Some(slot) = self.cache(index).take(self.slot_bytes) {
             return Ok(slot);
         }
-        let mut filled = self.refill()?;
+        let (chunks, mut filled) = self.refill()?;
         let slot = filled.take(self.slot_bytes).expect("a refill brings slots");
+        // Those who lock both begin with the chunks. With both locked, nobody finds slots that are
+        // neither live nor cached.
         let spare = std::mem::replace(&mut *self.cache(index), filled);
-        // Another thread of this cache may have filled it meanwhile. No cache is locked while the
-        // chunks are: those who lock both begin with the chunks.
+        drop(chunks);
+        // Another thread of this cache may have filled it meanwhile.
         self.put_back(spare);
         Ok(slot)
     }
 
     /// Finds a word with room: in the heap's chunks, in a new one, or in others' caches.
-    fn refill(&self) -> Result<Cache> {
-        let mut chunks = self.chunks.write().unwrap_or_else(PoisonError::into_inner);
-        while let Some(slots) = chunks.roomy.last() {
+    fn refill(&self) -> Result<(RwLockWriteGuard<'_, Chunks>, Cache)> {
+        let mut chunks = self.lock_chunks();
+        while let Some(slots) = chunks.roomy.last().cloned() {
             if let Some((word, free)) = slots.take_word() {
-                return Ok(Cache { slots: Some(Arc::clone(slots)), word, free });
+                return Ok((chunks, Cache { slots: Some(slots), word, free }));
             }
             chunks.roomy.pop();
         }
@@ -183,24 +194,27 @@ impl<M: Medium> Heap<M> {
         {
             let cache = Cache { slots: Some(Arc::clone(slots)), word, free };
             chunks.roomy = roomy.iter().filter(enough).cloned().collect();
-            return Ok(cache);
+            return Ok((chunks, cache));
         }
         drop(chunks);
         match self.pool.chunk_alloc(self.owner, self.kind, self.slot_bytes, self.tagged) {
             Ok(chunk) => {
                 let slots = Arc::new(Slots::new(chunk.id, chunk.offset, self.slots_per_chunk()));
                 let (word, free) = slots.take_word().expect("a new chunk has room");
-                let mut chunks = self.chunks.write().unwrap_or_else(PoisonError::into_inner);
+                let mut chunks = self.lock_chunks();
                 chunks.all.insert(chunk.offset, Arc::clone(&slots));
                 chunks.roomy.push(Arc::clone(&slots));
-                Ok(Cache { slots: Some(slots), word, free })
+                Ok((chunks, Cache { slots: Some(slots), word, free }))
             }
-            Err(error) => roomy
-                .iter()
-                .find_map(|slots| slots.take_word().map(|(word, free)| (slots, word, free)))
-                .map(|(slots, word, free)| Cache { slots: Some(Arc::clone(slots)), word, free })
-                .or_else(|| self.steal())
-                .ok_or(error),
+            Err(error) => {
+                let chunks = self.lock_chunks();
+                let left = chunks.all.values().find_map(|slots| {
+                    let (word, free) = slots.take_word()?;
+                    Some(Cache { slots: Some(Arc::clone(slots)), word, free })
+                });
+                let cache = left.or_else(|| self.steal()).ok_or(error)?;
+                Ok((chunks, cache))
+            }
         }
     }
 
@@ -236,8 +250,7 @@ impl<M: Medium> Heap<M> {
     /// If the slot is not this heap's, or is free.
     pub fn free(&self, offset: u64) {
         let (slots, slot) = self.chunk_of(offset).expect("a slot of this heap");
-        slots.give(slot / 64, 1 << (slot % 64));
-        if slots.taken.load(Acquire) <= 64 {
+        if slots.give(slot / 64, 1 << (slot % 64)) {
             self.release(&slots);
         }
     }
@@ -245,21 +258,27 @@ impl<M: Medium> Heap<M> {
     /// Gives a chunk back to the pool if no slot of it is in use; slots that sit in caches are
     /// not. The heap's last chunk stays.
     fn release(&self, slots: &Arc<Slots>) {
-        let mut chunks = self.chunks.write().unwrap_or_else(PoisonError::into_inner);
-        if slots.taken.load(Acquire) > 64 * 4 || chunks.all.len() < 2 {
+        let mut chunks = self.lock_chunks();
+        let caches = || {
+            let all = (0..CACHES).map(|index| self.cache(index));
+            all.filter(|cache| cache.slots.as_ref().is_some_and(|cached| Arc::ptr_eq(cached, slots)))
+        };
+        // Caches are filled under the lock on the chunks, so they can only get fewer.
+        let cached: usize = caches().map(|cache| cache.free.count_ones() as usize).sum();
+        let live = slots.taken.load(Acquire).saturating_sub(cached);
+        if live > 0 || chunks.all.len() < 2 {
+            // Half of them go before anybody looks again, so that looking costs little in all. Who
+            // frees the last one now still sees the old measure, or this one, and neither is too low.
+            slots.look_at.store(cached + live / 2, Release);
             return;
         }
-        for index in 0..CACHES {
-            let mut cache = self.cache(index);
-            if cache.slots.as_ref().is_some_and(|cached| Arc::ptr_eq(cached, slots)) {
-                let cache = std::mem::take(&mut *cache);
-                if cache.free != 0 {
-                    slots.give(cache.word, cache.free);
-                }
+        for mut cache in caches() {
+            let Cache { word, free, .. } = std::mem::take(&mut *cache);
+            if free != 0 {
+                slots.give(word, free);
             }
         }
-        // Caches are filled under the write lock, so nobody takes a slot between here and there;
-        // one who took a word before and has not stored it yet still counts as taken.
+        // An owner may have taken a slot from its cache since it was counted.
         if slots.taken.load(Acquire) == 0 && chunks.all.remove(&slots.offset).is_some() {
             chunks.roomy.retain(|roomy| !Arc::ptr_eq(roomy, slots));
             drop(chunks);

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bristlecone::{Design, Pool, PoolOptions, Result, TreeOptions};
+use bristlecone::{Design, Medium, Pool, PoolOptions, Result, TreeOptions};
 
 /// A design with options: small ones, so that every structure change comes often.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ pub fn small() -> impl Iterator<Item = Shape> {
 
 impl Shape {
     /// Begins to create or open a tree of this shape.
-    pub fn tree(&self, pool: &Pool, name: &str) -> TreeOptions {
+    pub fn tree<M: Medium>(&self, pool: &Pool<M>, name: &str) -> TreeOptions<M> {
         let options = pool.tree_options(name).design(self.design);
         self.options.iter().fold(options, |options, &(name, value)| options.option(name, value))
     }

@@ -1,0 +1,294 @@
+//! Work that is cut short at every store in turn: first an operation, then the recovery from it,
+//! then the recovery from that. The process lives on, its medium just takes nothing any more; what
+//! stood in the file by then is what the next open finds, as after a kill.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use bristlecone::{Design, Error, Key, Medium, Native, Pool, Result, Tree, Value};
+use bristlecone_pm::{CreateOptions, PoolFile, Step};
+use common::{Noise, SHAPES, Scratch, Shape};
+
+/// A medium that takes so many stores and then no more: it unwinds, as if the process ended there.
+struct Ending {
+    native: Native,
+    end: End,
+    left: Arc<AtomicU64>,
+    ended: AtomicBool,
+    /// Every step that was ever flushed, but for that of opening.
+    steps: Arc<Mutex<BTreeSet<Step>>>,
+}
+
+/// When a medium ends: after so many stores, and if a step was flushed, so many stores later.
+#[derive(Clone, Copy)]
+struct End {
+    stores: u64,
+    step: Option<(Step, u64)>,
+}
+
+impl End {
+    const NEVER: Self = Self { stores: u64::MAX, step: None };
+}
+
+/// What is thrown; it goes past the panic hook.
+struct Ended;
+
+impl Ending {
+    fn store_or_end(&self) -> bool {
+        if self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
+            return true;
+        }
+        // Only once: what runs while unwinding writes into the void.
+        if !self.ended.swap(true, Relaxed) {
+            resume_unwind(Box::new(Ended));
+        }
+        false
+    }
+}
+
+impl Medium for Ending {
+    fn load(&self, cell: &AtomicU64, order: Ordering) -> u64 {
+        self.native.load(cell, order)
+    }
+
+    fn store(&self, cell: &AtomicU64, value: u64, order: Ordering) {
+        if self.store_or_end() {
+            self.native.store(cell, value, order);
+        }
+    }
+
+    fn compare_exchange(&self, cell: &AtomicU64, current: u64, new: u64) -> std::result::Result<u64, u64> {
+        if self.store_or_end() { self.native.compare_exchange(cell, current, new) } else { Err(current) }
+    }
+
+    fn flush_lines(&self, start: *const u8, bytes: usize, step: Step) {
+        if step != "pool superblock" {
+            self.steps.lock().unwrap().insert(step);
+        }
+        if let Some((_, stores)) = self.end.step.filter(|(wanted, _)| *wanted == step) {
+            self.left.fetch_min(stores, Relaxed);
+        }
+        self.native.flush_lines(start, bytes, step);
+    }
+
+    fn drain(&self, step: Step) {
+        self.native.drain(step);
+    }
+
+    fn order_line(&self) {
+        self.native.order_line();
+    }
+}
+
+type Words = Tree<u64, u64, Ending>;
+type Texts = Tree<&'static str, &'static [u8], Ending>;
+
+/// A pool with two trees of one shape, to be opened on a medium that ends.
+struct Site {
+    scratch: Scratch,
+    shape: Shape,
+    /// Stores that the last medium would still have taken.
+    left: Arc<AtomicU64>,
+    steps: Arc<Mutex<BTreeSet<Step>>>,
+}
+
+impl Site {
+    fn new(shape: Shape) -> Self {
+        let site = Self { scratch: Scratch::new(), shape, left: Arc::default(), steps: Arc::default() };
+        drop(site.open(End::NEVER).unwrap());
+        site
+    }
+
+    fn open(&self, end: End) -> Result<(Pool<Ending>, Words, Texts)> {
+        self.left.store(end.stores, Relaxed);
+        let medium = |domain| Ending {
+            native: Native::new(domain),
+            end,
+            left: Arc::clone(&self.left),
+            ended: AtomicBool::new(false),
+            steps: Arc::clone(&self.steps),
+        };
+        let path = &self.scratch.0;
+        let file = if path.exists() {
+            PoolFile::open(path, None, medium)?
+        } else {
+            PoolFile::create(path, &CreateOptions { max_bytes: 64 << 20, domain: None }, medium)?
+        };
+        let pool = Pool::on(file, 1);
+        let (words, texts) = (self.tree(&pool, "words")?, self.tree(&pool, "texts")?);
+        Ok((pool, words, texts))
+    }
+
+    fn tree<K: Key, V: Value>(&self, pool: &Pool<Ending>, name: &str) -> Result<Tree<K, V, Ending>> {
+        let options = self.shape.tree(pool, name);
+        match options.open() {
+            Err(Error::NoSuchTree { .. }) => options.create(),
+            opened => opened,
+        }
+    }
+}
+
+/// The smallest shape of every design that leaves all work to its caller: what unwinds in another
+/// thread ends nothing.
+fn sites() -> impl Iterator<Item = Site> {
+    Design::ALL.iter().map(|&design| {
+        let shapes = || SHAPES.iter().filter(|shape| shape.design == design);
+        let alone = shapes().find(|shape| shape.options.contains(&("collector_threads", 0)));
+        Site::new(*alone.or_else(|| shapes().nth(1)).expect("every design has a small shape"))
+    })
+}
+
+/// Everything that was acknowledged, and what may have happened besides.
+#[derive(Default)]
+struct Model {
+    words: BTreeMap<u64, u64>,
+    texts: BTreeMap<String, Vec<u8>>,
+    pending: Option<Operation>,
+}
+
+#[derive(Clone)]
+enum Operation {
+    Word(u64, Option<u64>),
+    Text(String, Option<Vec<u8>>),
+}
+
+impl Model {
+    fn apply(&mut self, operation: Operation) {
+        match operation {
+            Operation::Word(key, Some(value)) => drop(self.words.insert(key, value)),
+            Operation::Word(key, None) => drop(self.words.remove(&key)),
+            Operation::Text(key, Some(value)) => drop(self.texts.insert(key, value)),
+            Operation::Text(key, None) => drop(self.texts.remove(&key)),
+        }
+    }
+
+    /// Works until the medium ends.
+    fn work(&mut self, words: &Words, texts: &Texts, filling: bool, noise: &mut Noise) {
+        loop {
+            let (key, value) = (noise.below(1000), noise.next());
+            let kept = (noise.below(10) != 0) == filling;
+            let operation = match noise.below(3) {
+                0 => {
+                    let value = kept.then(|| vec![value as u8; value as usize % 90]);
+                    Operation::Text(format!("some key {key:04}"), value)
+                }
+                _ => Operation::Word(key, kept.then_some(value)),
+            };
+            self.pending = Some(operation.clone());
+            match &operation {
+                Operation::Word(key, Some(value)) => drop(words.insert(*key, *value).unwrap()),
+                Operation::Word(key, None) => drop(words.remove(*key).unwrap()),
+                Operation::Text(key, Some(value)) => drop(texts.insert(key, value).unwrap()),
+                Operation::Text(key, None) => drop(texts.remove(key).unwrap()),
+            }
+            self.pending = None;
+            self.apply(operation);
+        }
+    }
+
+    /// The trees hold what was acknowledged, and the interrupted operation wholly or not at all.
+    fn compare(&mut self, words: &Words, texts: &Texts) {
+        assert_eq!((words.check(), texts.check()), (vec![], vec![]));
+        let same = |model: &Self| {
+            words.iter().eq(model.words.iter().map(|(key, value)| (*key, *value)))
+                && texts.iter().eq(model.texts.clone())
+        };
+        if !same(self) {
+            let pending = self.pending.take().expect("an operation was interrupted, or all is there");
+            self.apply(pending);
+            assert!(same(self), "something else was changed");
+        }
+        self.pending = None;
+    }
+}
+
+const ROUNDS: usize = 400;
+/// Stores that mark a pool as in use, which every opening makes.
+const OPENING: u64 = 13;
+
+/// Runs until the medium ends; `None` if it did.
+fn until_the_end<T>(work: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|thrown| assert!(thrown.is::<Ended>(), "a panic")).ok()
+}
+
+#[test]
+fn recovery_is_cut_short_at_every_store() {
+    for site in sites() {
+        let (mut model, mut noise) = (Model::default(), Noise(53));
+        let (mut cuts, mut changed) = (0, 0);
+        for round in 0..ROUNDS {
+            // Steps in turn, the rare ones as often as the others.
+            let steps: Vec<Step> = site.steps.lock().unwrap().iter().copied().collect();
+            let step = steps.get(round % steps.len()).map(|step| (*step, noise.below(6)));
+            let worked = until_the_end(|| {
+                let (_pool, words, texts) = site.open(End { stores: 6000, step }).unwrap();
+                model.work(&words, &texts, round % 6 < 3, &mut noise);
+            });
+            assert!(worked.is_none());
+            // Each time a store further, until recovery comes to its end.
+            for stores in 0.. {
+                let opened = until_the_end(|| {
+                    let opened = site.open(End { stores, step: None });
+                    let (pool, ..) = opened
+                        .unwrap_or_else(|error| panic!("round {round}, after {stores} stores: {error}"));
+                    pool.simulate_crash();
+                });
+                if opened.is_some() {
+                    changed += u64::from(stores > OPENING);
+                    break;
+                }
+                cuts += 1;
+            }
+            let (_pool, words, texts) = site.open(End::NEVER).unwrap();
+            model.compare(&words, &texts);
+        }
+        println!("{:?}: {cuts} recoveries cut short, {changed} had something to do", site.shape);
+        assert!(cuts >= ROUNDS * OPENING as usize, "{cuts} recoveries were cut short");
+        // Designs whose recovery only reads have nothing to do.
+        assert!(changed > 3 || site.shape.design != Design::SsTree, "{changed} had something to do");
+    }
+}
+
+#[test]
+fn creating_and_dropping_a_tree_is_all_or_nothing() {
+    for site in sites() {
+        let life = |stores| {
+            until_the_end(|| {
+                let (pool, ..) = site.open(End { stores, step: None }).unwrap();
+                let tree = site.tree::<u64, u64>(&pool, "new").unwrap();
+                (0..20).for_each(|key| assert_eq!(tree.insert(key, key).unwrap(), None));
+                drop(tree);
+                pool.drop_tree("new").unwrap();
+                stores - site.left.load(Relaxed)
+            })
+        };
+        // The chunks are used ones from here on: making them ready is most of the stores.
+        life(u64::MAX).unwrap();
+        let stores = life(u64::MAX).unwrap();
+        let (mut there, mut gone) = (0, 0);
+        for stores in (0..stores).filter(|at| *at < 150 || stores - at < 150 || at % 499 == 0) {
+            assert!(life(stores).is_none());
+            let (pool, ..) = site.open(End::NEVER).unwrap();
+            assert_eq!(pool.check(), []);
+            match site.shape.tree(&pool, "new").open::<u64, u64>() {
+                Ok(tree) => {
+                    assert_eq!(tree.check(), []);
+                    assert!(tree.iter().eq((0..tree.len()).map(|key| (key, key))));
+                    there += 1;
+                    drop(tree);
+                    pool.drop_tree("new").unwrap();
+                }
+                Err(error) => {
+                    assert!(matches!(error, Error::NoSuchTree { .. }), "{error}");
+                    gone += 1;
+                }
+            }
+        }
+        println!("{:?}: {there} times there, {gone} times not", site.shape);
+        assert!(there > 100 && gone > 20, "{there} times there, {gone} times not");
+    }
+}
