@@ -1,8 +1,10 @@
 //! The cells that persistent structures consist of. Every access names the medium, so one that
 //! bypasses it does not compile.
 
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::copy;
 use crate::medium::{Medium, Step, Witness};
 
 /// A type that may be laid over persistent bytes.
@@ -92,6 +94,19 @@ impl<const WORDS: usize> Group<WORDS> {
         let word = cell.load(medium) & !(0xff << shift) | u64::from(byte) << shift;
         cell.store(medium, word);
     }
+}
+
+/// Copies words out, each by itself as [`Word::load`] would, in any order.
+///
+/// # Panics
+///
+/// If `to` is not as long as `from`.
+#[inline(always)]
+pub fn read_words<M: Medium>(medium: &M, from: &[Word], to: &mut [MaybeUninit<u64>]) {
+    assert!(from.len() == to.len(), "a copy of another length");
+    medium.about_to_read(from.as_ptr().cast(), size_of_val(from));
+    // SAFETY: both are valid for so many words, and `to` is nobody else's.
+    unsafe { copy::words(from.as_ptr().cast(), to.as_mut_ptr().cast(), from.len()) };
 }
 
 /// Copies bytes into words, the last one padded with zeros. The copy is not atomic: publish what

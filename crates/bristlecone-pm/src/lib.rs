@@ -4,6 +4,7 @@
 mod arch;
 mod bus;
 mod cell;
+mod copy;
 mod domain;
 mod error;
 mod fault;
@@ -16,7 +17,7 @@ mod pool;
 mod record;
 mod thread;
 
-pub use cell::{Group, Persistent, Word, read_bytes, write_bytes};
+pub use cell::{Group, Persistent, Word, read_bytes, read_words, write_bytes};
 pub use domain::Domain;
 pub use error::{Error, Result};
 pub use heap::{ChunkRange, Heap, HeapStats};

@@ -70,11 +70,10 @@ impl<'t, K: Key, V: Value, M: Medium> Range<'t, K, V, M> {
     }
 }
 
-impl<K: Key, V: Value, M: Medium> Iterator for Range<'_, K, V, M> {
-    type Item = (K::Owned, V::Owned);
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
+impl<K: Key, V: Value, M: Medium> Range<'_, K, V, M> {
+    /// The next item, whatever it takes.
+    #[inline(never)]
+    fn look_forward(&mut self) -> Option<(K::Owned, V::Owned)> {
         while !self.done {
             if let Some(entry) = self.front.entries.pop() {
                 if !self.begun.1 || self.before_back(&entry.0) {
@@ -92,11 +91,10 @@ impl<K: Key, V: Value, M: Medium> Iterator for Range<'_, K, V, M> {
         }
         None
     }
-}
 
-impl<K: Key, V: Value, M: Medium> DoubleEndedIterator for Range<'_, K, V, M> {
-    #[inline]
-    fn next_back(&mut self) -> Option<Self::Item> {
+    /// The last item left, whatever it takes.
+    #[inline(never)]
+    fn look_backward(&mut self) -> Option<(K::Owned, V::Owned)> {
         while !self.done {
             if let Some(entry) = self.back.entries.pop() {
                 if !self.begun.0 || self.after_front(&entry.0) {
@@ -113,6 +111,35 @@ impl<K: Key, V: Value, M: Medium> DoubleEndedIterator for Range<'_, K, V, M> {
             }
         }
         None
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> Iterator for Range<'_, K, V, M> {
+    type Item = (K::Owned, V::Owned);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        // What is in hand, while more than that is and nobody comes towards it.
+        if self.front.entries.len() > 1
+            && !self.begun.1
+            && let Some(entry) = self.front.entries.pop()
+        {
+            return Some(Self::give(entry));
+        }
+        self.look_forward()
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> DoubleEndedIterator for Range<'_, K, V, M> {
+    #[inline(always)]
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if self.back.entries.len() > 1
+            && !self.begun.0
+            && let Some(entry) = self.back.entries.pop()
+        {
+            return Some(Self::give(entry));
+        }
+        self.look_backward()
     }
 }
 

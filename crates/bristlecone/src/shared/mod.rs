@@ -8,5 +8,6 @@ pub mod inner;
 mod prefetch;
 pub mod search;
 pub mod version_lock;
+pub mod words;
 
 pub use prefetch::prefetch;

@@ -1,4 +1,4 @@
-//! Searching and sorting words without branches that depend on them.
+//! Searching words without branches that depend on them.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -8,7 +8,7 @@ pub const GROUP: usize = 8;
 /// What the processor can compare at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Lines of keys, and their fingerprints: AVX-512 F and BW.
+    /// Lines of keys, and their fingerprints: AVX-512 F and BW (and BMI2, which is older).
     #[cfg(target_arch = "x86_64")]
     Avx512,
     /// Half lines.
@@ -23,7 +23,10 @@ impl Level {
     #[inline(always)]
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
-        if std::arch::is_x86_feature_detected!("avx512bw") && std::arch::is_x86_feature_detected!("popcnt") {
+        if std::arch::is_x86_feature_detected!("avx512bw")
+            && std::arch::is_x86_feature_detected!("bmi2")
+            && std::arch::is_x86_feature_detected!("popcnt")
+        {
             return Self::Avx512;
         } else if std::arch::is_x86_feature_detected!("avx2") {
             return Self::Avx2;
@@ -160,117 +163,12 @@ fn count_portable(keys: &[AtomicU64], bound: u64) -> usize {
     keys.iter().map(|key| usize::from(key.load(Relaxed) <= bound)).sum()
 }
 
-/// Most keys that are put in order at once.
-pub const RANKS: usize = 64;
-
-/// For each of the first `len` keys, how many of them come before it: `ranks[i]` is where the key
-/// at `i` belongs in ascending order. The first `len` ranks are a permutation, also where keys are
-/// equal; what stands behind them does not matter. `level` is what [`Level::detect`] said.
-///
-/// # Panics
-///
-/// If `len` is more than [`RANKS`].
-pub fn rank_keys(level: Level, keys: &[u64; RANKS], len: usize, ranks: &mut [u32; RANKS]) {
-    assert!(len <= RANKS);
-    #[cfg(target_arch = "x86_64")]
-    if level == Level::Avx512 {
-        // SAFETY: the feature was detected.
-        unsafe { rank_avx512(keys, len, ranks) };
-        let places = ranks[..len].iter().fold(0_u64, |places, rank| places | 1 << rank);
-        // Keys that look alike have the same rank.
-        if places == u64::MAX.checked_shr(64 - len as u32).unwrap_or(0) {
-            return;
-        }
-    }
-    let _ = level;
-    let mut order: [u8; RANKS] = std::array::from_fn(|at| at as u8);
-    order[..len].sort_unstable_by_key(|&at| keys[at as usize]);
-    for (rank, &at) in order[..len].iter().enumerate() {
-        ranks[at as usize] = rank as u32;
-    }
-}
-
-/// Ranks keys by 32 bits of theirs, from the highest in which they differ: each key is compared
-/// with all others, sixteen at a time, and no branch depends on what they are.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-fn rank_avx512(keys: &[u64; RANKS], len: usize, ranks: &mut [u32; RANKS]) {
-    let (mut least, mut most) = (u64::MAX, 0);
-    for &key in &keys[..len] {
-        (least, most) = (least.min(key), most.max(key));
-    }
-    let excess = 32_u32.saturating_sub(most.wrapping_sub(least).leading_zeros());
-    let mut short = [0_u32; RANKS];
-    for (short, key) in short.iter_mut().zip(keys).take(len) {
-        *short = (key.wrapping_sub(least) >> excess) as u32;
-    }
-    match len.div_ceil(16) {
-        0 => {}
-        1 => rank_short::<1>(&short, len, ranks),
-        2 => rank_short::<2>(&short, len, ranks),
-        3 => rank_short::<3>(&short, len, ranks),
-        _ => rank_short::<4>(&short, len, ranks),
-    }
-}
-
-/// The same for keys of 32 bits in so many groups of sixteen.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-fn rank_short<const GROUPS: usize>(keys: &[u32; RANKS], len: usize, ranks: &mut [u32; RANKS]) {
-    use std::arch::x86_64::{
-        _mm512_cmplt_epu32_mask, _mm512_loadu_epi32, _mm512_mask_add_epi32, _mm512_set1_epi32,
-        _mm512_setzero_si512, _mm512_storeu_epi32,
-    };
-    let one = _mm512_set1_epi32(1);
-    // SAFETY: there are four groups of sixteen, and GROUPS is at most four.
-    let groups: [_; GROUPS] =
-        std::array::from_fn(|at| unsafe { _mm512_loadu_epi32(keys.as_ptr().add(at * 16).cast()) });
-    let mut sums = [_mm512_setzero_si512(); GROUPS];
-    for &key in &keys[..len] {
-        let key = _mm512_set1_epi32(key as i32);
-        for (sum, group) in sums.iter_mut().zip(groups) {
-            *sum = _mm512_mask_add_epi32(*sum, _mm512_cmplt_epu32_mask(key, group), *sum, one);
-        }
-    }
-    for (at, sum) in sums.into_iter().enumerate() {
-        // SAFETY: as above.
-        unsafe { _mm512_storeu_epi32(ranks.as_mut_ptr().add(at * 16).cast(), sum) };
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
-    #[test]
-    fn ranks_are_those_of_the_sorted_keys() {
-        let mut noise = 3_u64;
-        for round in 0..8000_usize {
-            let len = round % (RANKS + 1);
-            let keys: [u64; RANKS] = std::array::from_fn(|at| {
-                noise = noise.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-                // Far apart, equal, close together, or in two clusters that look alike.
-                match round % 4 {
-                    0 => noise.rotate_left(at as u32),
-                    1 => noise >> 60,
-                    2 => u64::MAX - (noise >> 50),
-                    _ => noise & (1 << 63 | 0xff),
-                }
-            });
-            let mut sorted = keys[..len].to_vec();
-            sorted.sort_unstable();
-            for level in levels() {
-                let mut ranks = [0; RANKS];
-                rank_keys(level, &keys, len, &mut ranks);
-                assert!(ranks[..len].iter().zip(keys).all(|(&rank, key)| sorted[rank as usize] == key));
-                ranks[..len].sort_unstable();
-                assert!(ranks[..len].iter().enumerate().all(|(at, &rank)| at == rank as usize));
-            }
-        }
-    }
-
     /// The levels of this machine.
-    fn levels() -> Vec<Level> {
+    pub fn levels() -> Vec<Level> {
         let best = Level::detect();
         #[cfg(target_arch = "x86_64")]
         match best {

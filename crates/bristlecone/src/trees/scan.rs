@@ -5,38 +5,13 @@ use std::ops::Bound;
 
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::{Inner, Step};
-use crate::shared::search::{Level, RANKS, rank_keys};
+use crate::shared::search::Level;
 use crate::shared::version_lock::Version;
+use crate::shared::words::{WORDS_MAX, Words};
 use crate::trees::Batch;
 
 /// How many leaves a scan asks for before it needs them.
 const AHEAD: usize = 3;
-
-/// The items of a leaf, as words and in no order: at most [`RANKS`].
-pub struct Words {
-    /// Key words.
-    pub keys: [u64; RANKS],
-    /// Value words.
-    pub values: [u64; RANKS],
-    /// How many there are.
-    pub len: usize,
-}
-
-impl Words {
-    /// Adds an item. What readers see too late may be more than there is room for.
-    #[inline(always)]
-    pub fn push(&mut self, key: u64, value: u64) {
-        let to = self.len % RANKS;
-        (self.keys[to], self.values[to]) = (key, value);
-        self.len = to + 1;
-    }
-}
-
-impl Default for Words {
-    fn default() -> Self {
-        Self { keys: [0; RANKS], values: [0; RANKS], len: 0 }
-    }
-}
 
 /// Whether a leaf has items on either side of the bounds within which it was collected.
 #[derive(Clone, Copy, Default)]
@@ -164,14 +139,14 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
         let mut words = Words::default();
         self.snapshot(leaf, version, &mut words)?;
         into.entries.clear();
-        Some(self.append::<DESCENDING>(words, bounds, into, &guards))
+        Some(self.append::<DESCENDING>(&mut words, bounds, into, &guards))
     }
 
     /// Appends those of a leaf's items that are wanted, in `DESCENDING` order or ascending.
     #[inline(always)]
     fn append<const DESCENDING: bool>(
         &self,
-        mut words: Words,
+        words: &mut Words,
         (from, to): Bounds<'_, '_, K>,
         into: &mut Batch<K, V>,
         guards: &(K::Guard, V::Guard),
@@ -180,35 +155,27 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
 
         let mut outside = Outside::default();
         if !matches!((from, to), (Bound::Unbounded, Bound::Unbounded)) {
-            let mut kept = 0;
-            for at in 0..words.len {
-                let key = key_of(words.keys[at]);
-                let (below, above) = (precedes::<K>(key, from), succeeds::<K>(key, to));
-                (words.keys[kept], words.values[kept]) = (words.keys[at], words.values[at]);
-                kept += usize::from(!below & !above);
+            words.retain(|key| {
+                let (below, above) = (precedes::<K>(key_of(key), from), succeeds::<K>(key_of(key), to));
                 outside.below |= below;
                 outside.above |= above;
-            }
-            words.len = kept;
+                !below & !above
+            });
         }
-        let Words { keys, values, len } = words;
-        let mut ranks = [0; RANKS];
+        let mut ranks = [0; WORDS_MAX];
         if K::INLINE {
             // Words order as their keys do.
-            rank_keys(self.level(), &keys, len, &mut ranks);
+            words.rank(self.level(), &mut ranks);
         } else {
-            let mut order: [u8; RANKS] = std::array::from_fn(|at| at as u8);
-            order[..len].sort_unstable_by(|&a, &b| key_of(keys[a as usize]).cmp(&key_of(keys[b as usize])));
-            (0..len).for_each(|rank| ranks[order[rank] as usize] = rank as u32);
+            words.rank_by(&mut ranks, |&a, &b| key_of(a).cmp(&key_of(b)));
         }
-        into.entries.reserve(RANKS);
-        let before = into.entries.len();
+        into.entries.reserve(WORDS_MAX);
+        let (before, len) = (into.entries.len(), words.count());
         let spare = &mut into.entries.spare_capacity_mut()[..len];
-        for at in 0..len {
-            let rank = ranks[at] as usize;
-            let value = self.value_at(values[at], &guards.1);
+        for ((_, [key, value]), &rank) in words.iter().zip(&ranks) {
+            let rank = usize::from(rank);
             let place = if DESCENDING { len - 1 - rank } else { rank };
-            spare[place].write((K::owned(key_of(keys[at])), V::owned(value)));
+            spare[place].write((K::owned(key_of(key)), V::owned(self.value_at(value, &guards.1))));
         }
         // SAFETY: ranks are a permutation, so each of the next `len` entries was written.
         unsafe { into.entries.set_len(before + len) };

@@ -10,7 +10,8 @@ use crate::shared::inner::Inner;
 use crate::shared::prefetch;
 use crate::shared::search::Level;
 use crate::shared::version_lock::Version;
-use crate::trees::scan::{Leafwise, Words};
+use crate::shared::words::Words;
+use crate::trees::scan::Leafwise;
 
 impl<K: KeyForm, V: ValueForm, M: Medium> Leafwise<K, V> for Core<K, V, M> {
     #[inline(always)]
@@ -74,20 +75,18 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     /// Puts a pending item in the place of what the leaf holds for its key.
     #[inline(always)]
     fn overlay(&self, words: &mut Words, key: u64, value: Option<u64>) {
-        let held = &words.keys[..words.len];
-        let held = if K::INLINE {
-            held.iter().position(|held| *held == key)
-        } else {
-            let guard = K::pin();
-            let key = K::read(&self.keys, key, &guard);
-            held.iter().position(|held| K::read(&self.keys, *held, &guard) == key)
-        };
-        match (held, value) {
-            (Some(at), Some(value)) => words.values[at] = value,
-            (Some(at), None) => {
-                words.len -= 1;
-                (words.keys[at], words.values[at]) = (words.keys[words.len], words.values[words.len]);
+        let guard = K::pin();
+        let same = |held: u64| {
+            if K::INLINE {
+                held == key
+            } else {
+                K::read(&self.keys, held, &guard) == K::read(&self.keys, key, &guard)
             }
+        };
+        let held = words.iter().find(|&(_, [held, _])| same(held));
+        match (held, value) {
+            (Some((at, [held, _])), Some(value)) => words.set_value(at, held, value),
+            (Some((at, _)), None) => words.remove(at),
             (None, Some(value)) => words.push(key, value),
             (None, None) => {}
         }

@@ -12,8 +12,9 @@ use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 use crate::shared::search::Level;
 use crate::shared::version_lock::Version;
+use crate::shared::words::Words;
 use crate::trees::Batch;
-use crate::trees::scan::{Bounds, Leafwise, Outside, Words, precedes, shorten, succeeds};
+use crate::trees::scan::{Bounds, Leafwise, Outside, precedes, shorten, succeeds};
 
 /// Whoever scans is pinned: leaves are there as long as anybody looks at them.
 impl<K: KeyForm, V: ValueForm, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
@@ -106,7 +107,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     ) {
         let mut words = Words::default();
         if self.snapshot(id, version, &mut words).is_some() {
-            let own = self.append::<DESCENDING>(words, bounds, into, guards);
+            let own = self.append::<DESCENDING>(&mut words, bounds, into, guards);
             outside.below |= own.below;
             outside.above |= own.above;
             return;

@@ -3,14 +3,18 @@
 use bristlecone_pm::{LINE_BYTES, Medium, Word};
 
 use super::SsTree;
-use super::layout::{Slot, slot_offset};
-use super::leaf::bits;
+use super::layout::{SUBNODES_MAX, Slot, slot_offset};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 use crate::shared::prefetch;
 use crate::shared::search::Level;
 use crate::shared::version_lock::Version;
-use crate::trees::scan::{Leafwise, Words};
+use crate::shared::words::{WORDS_MAX, Words};
+use crate::trees::scan::Leafwise;
+
+const SLOT_WORDS: usize = size_of::<Slot>() / size_of::<Word>();
+/// Places that a subnode has among a leaf's items: a power of two, so that copies lie aligned.
+const SUBNODE_SLOTS: usize = WORDS_MAX / SUBNODES_MAX;
 
 impl<K: KeyForm, V: ValueForm, M: Medium> Leafwise<K, V> for SsTree<K, V, M> {
     #[inline(always)]
@@ -36,9 +40,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Leafwise<K, V> for SsTree<K, V, M> {
     #[inline(always)]
     fn prefetch_items(&self, leaf: u32) {
         let view = self.leaves.get(leaf).view();
-        for &subnode in view.subnodes.iter().take(view.count) {
+        for (at, &subnode) in view.subnodes.iter().enumerate().take(view.count) {
+            // Behind the last slot that is taken nothing is read.
+            let slots = u64::BITS - view.taken(self.shape, at).leading_zeros();
+            let end = slot_offset(0, slots as usize) as usize;
             let words: &[Word] = self.pool.words(subnode, self.shape.subnode_bytes / 8);
-            for line in words.chunks_exact(LINE_BYTES / 8) {
+            for line in words.chunks_exact(LINE_BYTES / 8).take(end.div_ceil(LINE_BYTES)) {
                 prefetch(line.as_ptr());
             }
         }
@@ -50,11 +57,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Leafwise<K, V> for SsTree<K, V, M> {
         let view = leaf.view();
         leaf.lock.validate(version).then_some(())?;
         for (at, &subnode) in view.subnodes.iter().enumerate().take(view.count) {
-            let slots: &[Slot] = self.pool.slice(slot_offset(subnode, 0), self.shape.slots);
-            for slot in bits(view.taken(self.shape, at)) {
-                let item = &slots[slot];
-                words.push(item.key.load(self.medium()), item.value.load(self.medium()));
-            }
+            let slots = self.pool.words(slot_offset(subnode, 0), self.shape.slots * SLOT_WORDS);
+            words.copy(self.medium(), at * SUBNODE_SLOTS, slots, view.taken(self.shape, at));
         }
         leaf.lock.validate(version).then_some(())
     }
