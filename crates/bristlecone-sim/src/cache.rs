@@ -1,8 +1,8 @@
 //! The crash model: what the medium holds for certain, and what it may hold.
 //!
 //! Every store goes to one global order. A flush promises the stores to its line that precede it,
-//! once the *same thread* fences or succeeds in a locked instruction. What is promised is in every
-//! image; of the rest, each line keeps its own choice, independently.
+//! once the *same thread* fences or, on x86, succeeds in a locked instruction. What is promised is
+//! in every image; of the rest, each line keeps its own choice, independently.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -116,7 +116,10 @@ impl Cache {
             }
             Event::Fence { thread, .. } => self.promise(thread),
             Event::Locked { word, value, thread } => {
-                self.promise(thread);
+                // Neither ARM's nor the writing back of pages is known to wait for anything.
+                if self.mode != Mode::Subset {
+                    self.promise(thread);
+                }
                 self.store(word, value);
             }
             Event::Order => self.group += 1,
@@ -258,16 +261,16 @@ mod tests {
     }
 
     #[test]
-    fn a_locked_instruction_is_a_fence_only_if_it_succeeds() {
+    fn a_locked_instruction_is_a_fence_only_on_x86_and_if_it_succeeds() {
         for (current, images) in [(0, vec![[1, 0]]), (7, vec![[0, 0], [1, 0]])] {
-            let [prefix, _] = both(|sim, memory| {
+            let [prefix, subset] = both(|sim, memory| {
                 put(sim, memory, 0, 1);
                 let _ = sim.flush(&memory.words(0, 1)[0], "here");
                 let other = &memory.words(8, 1)[0];
                 let proof = sim.ordered_within_line();
                 assert_eq!(other.publish_if(sim, current, 1, &proof).is_ok(), current == 0);
             });
-            assert_eq!(prefix, images.into_iter().collect());
+            assert_eq!((prefix, subset), (images.into_iter().collect(), [[0, 0], [1, 0]].into()));
         }
     }
 
