@@ -22,8 +22,13 @@ pub trait KeyForm: Send + Sync + 'static {
     fn least<'a>() -> Self::Ref<'a>;
     /// The key as a word that orders like it, for keys that have one.
     fn as_word(key: Self::Ref<'_>) -> Option<u64>;
-    /// One byte of a hash of the key.
-    fn fingerprint(key: Self::Ref<'_>) -> u8;
+    /// A hash of the key, of which the top bits are the best ones.
+    fn hash(key: Self::Ref<'_>) -> u64;
+    /// One byte of it.
+    #[inline(always)]
+    fn fingerprint(key: Self::Ref<'_>) -> u8 {
+        (Self::hash(key) >> 56) as u8
+    }
     /// A key above `left` and not above `right`, as short as possible.
     fn separator<'a>(left: Self::Ref<'a>, right: Self::Ref<'a>) -> Self::Ref<'a>;
 
@@ -193,9 +198,9 @@ impl KeyForm for Inline {
         Some(key)
     }
     #[inline(always)]
-    fn fingerprint(key: u64) -> u8 {
+    fn hash(key: u64) -> u64 {
         // Fibonacci hashing: the top bits depend on all others.
-        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+        key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
     fn separator<'a>(_left: Self::Ref<'a>, right: Self::Ref<'a>) -> Self::Ref<'a> {
         right
@@ -224,8 +229,8 @@ impl KeyForm for OutOfLine {
     fn as_word(_: &[u8]) -> Option<u64> {
         None
     }
-    fn fingerprint(key: &[u8]) -> u8 {
-        (twox_hash::XxHash3_64::oneshot(key) >> 56) as u8
+    fn hash(key: &[u8]) -> u64 {
+        twox_hash::XxHash3_64::oneshot(key)
     }
     fn separator<'a>(left: Self::Ref<'a>, right: Self::Ref<'a>) -> Self::Ref<'a> {
         let common = left.iter().zip(right).take_while(|(a, b)| a == b).count();

@@ -5,7 +5,7 @@ use bristlecone_pm::{Finding, Medium};
 use super::NbTree;
 use super::layout::{EMPTY, Header, State, Stored};
 use super::leaf::{Leaf, bits};
-use super::meta::tag_of;
+use super::meta::Tag;
 use crate::shared::form::{KeyForm, ValueForm};
 
 impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
@@ -83,7 +83,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
                 continue;
             }
             let key = K::read(&self.keys, word, &guard);
-            if self.probe(leaf, tag_of::<K>(key)) >> slot & 1 == 0 {
+            if self.probe(leaf, Tag::of::<K>(key)) >> slot & 1 == 0 {
                 report("fingerprint differs from its key");
             }
             keys.push(key);

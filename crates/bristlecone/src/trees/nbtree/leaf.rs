@@ -6,10 +6,13 @@ use std::sync::atomic::{
 
 use super::layout::Shape;
 use crate::shared::arena::Zeroed;
-use crate::shared::version_lock::VersionLock;
+use crate::shared::version_lock::{VersionLock, pause};
 
 /// Words of a leaf's fingerprints.
 pub const TAG_WORDS: usize = 8;
+
+/// Bits of a fingerprint beyond its byte.
+pub const EXTRA_BITS: usize = 2;
 
 /// Bit of the bitmap: the leaf is being replaced, and no slot joins it any more.
 pub const FROZEN: u64 = 1 << 63;
@@ -18,14 +21,16 @@ pub const FROZEN: u64 = 1 << 63;
 #[repr(C, align(128))]
 #[derive(Debug, Default)]
 pub struct Leaf {
-    /// A byte for each slot: zero until the slot is claimed, then the fingerprint of its key.
+    /// A byte for each slot: zero until the slot is claimed, then of the fingerprint of its key.
     pub tags: [AtomicU64; TAG_WORDS],
     /// Renewed when the descriptor is used for another leaf, for those who read unpinned. Nobody
     /// ever locks it.
     pub incarnation: VersionLock,
     /// A bit for each slot that belongs to its key for good, and [`FROZEN`].
     pub bitmap: AtomicU64,
-    /// Offset of the block.
+    /// Two more bits of each fingerprint, by their order and slot.
+    pub extras: [AtomicU64; EXTRA_BITS],
+    /// Offset of the block, and [`LOCKED`].
     block: AtomicU64,
     /// What took the leaf's place.
     succession: AtomicU64,
@@ -34,9 +39,10 @@ pub struct Leaf {
     counts: AtomicU64,
     /// Where the leaf begins, as a separator, if it was born as the right one of two.
     low: AtomicU64,
-    /// Held by writers when they are made to lock (the ablations).
-    pub lock: VersionLock,
 }
+
+/// Bit of the block's word: somebody is made to lock the leaf (the ablations).
+const LOCKED: u64 = 1 << 63;
 
 // SAFETY: atomics only, for which zero is a value.
 unsafe impl Zeroed for Leaf {}
@@ -97,7 +103,20 @@ impl Leaf {
     /// Offset of the leaf's block.
     #[inline(always)]
     pub fn block(&self) -> u64 {
-        self.block.load(Relaxed)
+        self.block.load(Relaxed) & !LOCKED
+    }
+
+    /// Locks the leaf, in the ablations.
+    pub fn lock(&self) -> impl Drop {
+        for round in 0_u32.. {
+            if self.block.fetch_or(LOCKED, Acquire) & LOCKED == 0 {
+                break;
+            }
+            while self.block.load(Relaxed) & LOCKED != 0 {
+                pause(round.saturating_mul(8));
+            }
+        }
+        LeafLock(self)
     }
 
     #[inline(always)]
@@ -123,7 +142,6 @@ impl Leaf {
         self.counts.store((items as u64) << 48, Relaxed);
         self.low.store(low.unwrap_or(0), Relaxed);
         self.incarnation.renew();
-        self.lock.renew();
     }
 
     /// The separator word at which the leaf begins, if it is a right one.
@@ -166,6 +184,14 @@ impl Leaf {
     /// Whether a flush in any line may be under way.
     pub fn is_flushing_anywhere(&self) -> bool {
         self.counts.load(Acquire) << 16 != 0
+    }
+}
+
+struct LeafLock<'a>(&'a Leaf);
+
+impl Drop for LeafLock<'_> {
+    fn drop(&mut self) {
+        self.0.block.fetch_and(!LOCKED, Release);
     }
 }
 

@@ -7,14 +7,44 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use bristlecone_pm::{Medium, Persist, Word};
 
 use super::NbTree;
-use super::leaf::{FROZEN, Leaf, TAG_WORDS};
+use super::leaf::{EXTRA_BITS, FROZEN, Leaf, TAG_WORDS};
 use crate::shared::fingerprint::{GROUP, probe, probe_cells};
 use crate::shared::form::{KeyForm, ValueForm};
 
-/// The fingerprint of a key. Zero is left to slots that nobody claimed.
-#[inline(always)]
-pub fn tag_of<K: KeyForm>(key: K::Ref<'_>) -> u8 {
-    K::fingerprint(key).max(1)
+/// The fingerprint of a key: ten bits, so that one get in fifty looks at a slot in vain, instead of
+/// one in twelve.
+#[derive(Clone, Copy, Debug)]
+pub struct Tag {
+    /// Zero is left to slots that nobody claimed.
+    byte: u8,
+    /// All bits set or none, for each bit beyond the byte.
+    extras: [u64; EXTRA_BITS],
+}
+
+impl Tag {
+    #[inline(always)]
+    pub fn of<K: KeyForm>(key: K::Ref<'_>) -> Self {
+        let hash = K::hash(key);
+        let extras = std::array::from_fn(|bit| ((hash << (8 + bit)) as i64 >> 63) as u64);
+        Self { byte: ((hash >> 56) as u8).max(1), extras }
+    }
+}
+
+/// The fingerprints of a leaf that is being made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tags {
+    bytes: [u64; TAG_WORDS],
+    extras: [u64; EXTRA_BITS],
+}
+
+impl Tags {
+    /// Notes that of a slot that had none.
+    pub fn set(&mut self, slot: usize, tag: Tag) {
+        self.bytes[slot / 8] |= u64::from(tag.byte) << (slot % 8 * 8);
+        for (bits, extra) in self.extras.iter_mut().zip(tag.extras) {
+            *bits |= extra & 1 << slot;
+        }
+    }
 }
 
 impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
@@ -56,9 +86,22 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         seen & !FROZEN
     }
 
-    /// Slots whose fingerprint is `tag`, whether they belong to a key by now or not.
+    /// Slots whose fingerprint is `tag`, among those that belong to keys.
     #[inline(always)]
-    pub(super) fn probe(&self, leaf: &Leaf, tag: u8) -> u64 {
+    pub(super) fn probe(&self, leaf: &Leaf, tag: Tag) -> u64 {
+        let hits = self.probe_bytes(leaf, tag.byte);
+        if self.single_layer {
+            return hits;
+        }
+        leaf.extras
+            .iter()
+            .zip(tag.extras)
+            .fold(hits, |hits, (bits, extra)| hits & !(bits.load(Relaxed) ^ extra))
+    }
+
+    /// Slots with this byte, be it that of a key or of one that is about to join.
+    #[inline(always)]
+    fn probe_bytes(&self, leaf: &Leaf, tag: u8) -> u64 {
         if self.single_layer {
             let words = self.tag_cells(leaf).chunks_exact(GROUP).enumerate();
             return words.fold(0, |mask, (at, pair)| {
@@ -70,15 +113,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     }
 
     /// Claims a slot that nobody has, by setting its fingerprint.
-    pub(super) fn claim(&self, leaf: &Leaf, tag: u8) -> Option<usize> {
+    pub(super) fn claim(&self, leaf: &Leaf, tag: Tag) -> Option<usize> {
         loop {
-            let free = self.probe(leaf, 0) & self.shape.all();
+            let free = self.probe_bytes(leaf, 0) & self.shape.all();
             if free == 0 {
                 return None;
             }
             let slot = free.trailing_zeros() as usize;
             let (at, shift) = (slot / 8, slot % 8 * 8);
-            let mine = |word: u64| (word >> shift & 0xff == 0).then_some(word | u64::from(tag) << shift);
+            let mine = |word: u64| (word >> shift & 0xff == 0).then_some(word | u64::from(tag.byte) << shift);
             let claimed = if self.single_layer {
                 let cell = &self.tag_cells(leaf)[at];
                 let seen = cell.load(self.medium());
@@ -90,22 +133,28 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
                     .is_some_and(|new| leaf.tags[at].compare_exchange(seen, new, AcqRel, Relaxed).is_ok())
             };
             if claimed {
+                for (bits, extra) in leaf.extras.iter().zip(tag.extras) {
+                    if extra != 0 {
+                        // The bitmap, which readers look at first, takes the slot in later.
+                        bits.fetch_or(1 << slot, Relaxed);
+                    }
+                }
                 return Some(slot);
             }
         }
     }
 
     /// Writes the metadata of a leaf that nobody else knows yet.
-    pub(super) fn set_meta(&self, leaf: &Leaf, block: u64, bitmap: u64, tags: [u64; TAG_WORDS]) {
+    pub(super) fn set_meta(&self, leaf: &Leaf, block: u64, bitmap: u64, tags: &Tags) {
         if self.single_layer {
             let (at, tags_at) = self.shape.meta(block);
-            for (cell, word) in self.pool.words(tags_at, TAG_WORDS).iter().zip(tags) {
+            for (cell, word) in self.pool.words(tags_at, TAG_WORDS).iter().zip(tags.bytes) {
                 cell.store(self.medium(), word);
             }
             self.pool.at::<Word>(at).store(self.medium(), bitmap);
             return;
         }
-        for (cell, word) in leaf.tags.iter().zip(tags) {
+        for (cell, word) in leaf.tags.iter().zip(tags.bytes).chain(leaf.extras.iter().zip(tags.extras)) {
             cell.store(word, Relaxed);
         }
         leaf.bitmap.store(bitmap, Release);

@@ -7,7 +7,7 @@ use crossbeam_epoch::Guard;
 use super::NbTree;
 use super::layout::{Slot, Stored};
 use super::leaf::{FROZEN, Leaf};
-use super::meta::tag_of;
+use super::meta::Tag;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::prefetch;
 use crate::shared::version_lock::{Version, pause};
@@ -40,7 +40,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     #[inline(always)]
     pub(super) fn read<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let guards = (K::pin(), V::pin());
-        let tag = tag_of::<K>(key);
+        let tag = Tag::of::<K>(key);
         if self.locking == super::LOCK_ALL {
             return self.read_carefully(key, tag, show);
         }
@@ -65,7 +65,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
 
     /// Looks into a leaf that may go and come back as another one meanwhile, and then says so.
     #[inline(always)]
-    fn glance(&self, leaf: &Leaf, version: Version, key: K::Ref<'_>, tag: u8, guard: &K::Guard) -> Glance {
+    fn glance(&self, leaf: &Leaf, version: Version, key: K::Ref<'_>, tag: Tag, guard: &K::Guard) -> Glance {
         let still = || leaf.incarnation.validate(version);
         let seen = self.bitmap(leaf);
         if seen & FROZEN != 0 {
@@ -97,11 +97,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     /// The same, pinned: nothing goes away, forwarding leaves are followed, sealed and boxed
     /// values looked up, and flushes under way are helped.
     #[cold]
-    fn read_carefully<R>(&self, key: K::Ref<'_>, tag: u8, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+    fn read_carefully<R>(&self, key: K::Ref<'_>, tag: Tag, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let pins = Pins::<K, V>::new();
         loop {
             let (_, leaf) = self.reach(key, &pins);
-            let lock = if self.locking == super::LOCK_ALL { leaf.lock.read() } else { None };
+            let _lock = (self.locking == super::LOCK_ALL).then(|| leaf.lock());
             let seen = self.bitmap(leaf);
             let slot = self.locate(leaf, seen, key, tag, &pins);
             let word = slot.map(|slot| {
@@ -112,9 +112,6 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             self.medium().reached("nbtree read.1");
             if leaf.succession().is_open() {
                 // The cell that a seal named may be one of the new leaf by now, and have changed.
-                continue;
-            }
-            if self.locking == super::LOCK_ALL && !lock.is_some_and(|seen| leaf.lock.validate(seen)) {
                 continue;
             }
             return word.and_then(|word| self.with_value(word, &pins, show));
@@ -150,7 +147,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         leaf: &Leaf,
         seen: u64,
         key: K::Ref<'_>,
-        tag: u8,
+        tag: Tag,
         pins: &Pins<K, V>,
     ) -> Option<usize> {
         let mut hits = self.probe(leaf, tag) & seen & self.shape.all();

@@ -10,7 +10,7 @@ use bristlecone_pm::{ChunkRange, Durable, Error, Flushed, Medium, Persist, Resul
 use super::NbTree;
 use super::layout::{EMPTY, FREE, Header, SLOTS_MAX, STAMP_END, State, Stored};
 use super::leaf::TAG_WORDS;
-use super::meta::tag_of;
+use super::meta::{Tag, Tags};
 use crate::shared::form::{KeyForm, ValueForm};
 
 /// A leaf found on the medium, with the smallest and the largest of its keys.
@@ -158,7 +158,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     fn recover_leaf(&self, block: u64, ranges: &[ChunkRange]) -> Result<Option<Survivor<K>>> {
         let medium = self.medium();
         let guard = K::pin();
-        let mut tags = [0_u64; TAG_WORDS];
+        let mut tags = Tags::default();
         let mut bitmap = 0_u64;
         let mut range: Option<(K::Ref<'_>, K::Ref<'_>)> = None;
         let mut unsealed = Flushed::none();
@@ -190,7 +190,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
                 self.values.mark_live(record)?;
             }
             let key = K::read(&self.keys, word, &guard);
-            tags[at / 8] |= u64::from(tag_of::<K>(key)) << (at % 8 * 8);
+            tags.set(at, Tag::of::<K>(key));
             bitmap |= 1 << at;
             range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
         }
@@ -202,7 +202,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         let items = bitmap.count_ones() as usize;
         let id = self.leaves.alloc();
         let leaf = self.leaves.get(id);
-        self.set_meta(leaf, block, bitmap, tags);
+        self.set_meta(leaf, block, bitmap, &tags);
         leaf.begin(block, items, None);
         Ok(Some(Survivor { low: K::owned(low), high: K::owned(high), leaf: id, items }))
     }
@@ -232,7 +232,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         let Durable { .. } = medium.persist(state, "nbtree create.2");
         let id = self.leaves.alloc();
         let leaf = self.leaves.get(id);
-        self.set_meta(leaf, block, 0, [0; TAG_WORDS]);
+        self.set_meta(leaf, block, 0, &Tags::default());
         leaf.begin(block, 0, None);
         Ok(id)
     }

@@ -8,8 +8,8 @@ use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result, Step, Word};
 
 use super::NbTree;
 use super::layout::{EMPTY, FREE, Header, SEALED_EMPTY, SLOTS_MAX, Slot, State, Stored};
-use super::leaf::{Leaf, Succession, TAG_WORDS, bits};
-use super::meta::tag_of;
+use super::leaf::{Leaf, Succession, bits};
+use super::meta::{Tag, Tags};
 use super::read::Pins;
 use crate::shared::form::{KeyForm, ValueForm};
 
@@ -32,7 +32,7 @@ struct Part<R> {
 #[derive(Clone, Copy)]
 struct Half {
     block: u64,
-    tags: [u64; TAG_WORDS],
+    tags: Tags,
     /// Slots in use from the first one on; those that lost their item meanwhile stay empty.
     used: usize,
     items: u64,
@@ -50,7 +50,7 @@ struct Draft<R> {
 
 impl Half {
     fn new(block: u64) -> Self {
-        Self { block, tags: [0; TAG_WORDS], used: 0, items: 0 }
+        Self { block, tags: Tags::default(), used: 0, items: 0 }
     }
 }
 
@@ -138,8 +138,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             }
             for (at, part) in parts.iter().enumerate() {
                 places[part.slot] = side | at as u8;
-                let tag = tag_of::<K>(part.key);
-                half.tags[at / 8] |= u64::from(tag) << (at % 8 * 8);
+                half.tags.set(at, Tag::of::<K>(part.key));
             }
             (half.used, half.items) = (parts.len(), (1 << parts.len()) - 1);
             let words = parts.iter().map(|part| (part.key_word, part.value));
@@ -261,7 +260,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             // The old leaf has as many slots as each of the halves, so there is room.
             let place = half.used;
             half.used += 1;
-            half.tags[place / 8] |= u64::from(tag_of::<K>(key)) << (place % 8 * 8);
+            half.tags.set(place, Tag::of::<K>(key));
             draft.places[slot] = place as u8 | if right { RIGHT } else { 0 };
             self.draft_slot(draft, draft.places[slot]).key.store(medium, word);
         }
@@ -279,7 +278,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         let make = |half: &Half, low: Option<u64>| {
             let id = self.leaves.alloc();
             let new = self.leaves.get(id);
-            self.set_meta(new, half.block, half.items, half.tags);
+            self.set_meta(new, half.block, half.items, &half.tags);
             new.begin(half.block, half.items.count_ones() as usize, low);
             id
         };

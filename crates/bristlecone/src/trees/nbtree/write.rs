@@ -4,11 +4,10 @@ use bristlecone_pm::{Durable, Medium, Persist, Result};
 
 use super::layout::{EMPTY, Stored};
 use super::leaf::{FROZEN, Leaf};
-use super::meta::tag_of;
+use super::meta::Tag;
 use super::read::Pins;
 use super::{LOCK_WRITES, NbTree};
 use crate::shared::form::{KeyForm, ValueForm};
-use crate::shared::version_lock::VersionLock;
 use crate::trees::WriteMode;
 
 /// What became of a change: the value word that was there, and whether it was replaced.
@@ -23,22 +22,6 @@ enum Joined {
     Slot(usize),
     /// The leaf has no slot left, or is being replaced.
     Full,
-}
-
-/// A leaf's lock, in the ablations.
-struct LeafLock<'a>(&'a VersionLock);
-
-impl<'a> LeafLock<'a> {
-    fn take(lock: &'a VersionLock) -> Self {
-        lock.lock();
-        Self(lock)
-    }
-}
-
-impl Drop for LeafLock<'_> {
-    fn drop(&mut self) {
-        self.0.unlock();
-    }
 }
 
 /// A value on its way into the tree, written once however often the change is tried.
@@ -137,10 +120,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         pins: &Pins<K, V>,
         mut decide: impl FnMut(u64) -> Result<Option<u64>>,
     ) -> Result<Outcome> {
-        let tag = tag_of::<K>(key);
+        let tag = Tag::of::<K>(key);
         loop {
             let (id, leaf) = self.reach(key, pins);
-            let _lock = (self.locking >= LOCK_WRITES).then(|| LeafLock::take(&leaf.lock));
+            let _lock = (self.locking >= LOCK_WRITES).then(|| leaf.lock());
             if self.locking >= LOCK_WRITES && leaf.succession().is_open() {
                 continue;
             }
@@ -175,7 +158,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         leaf: &Leaf,
         mut seen: u64,
         key: K::Ref<'_>,
-        tag: u8,
+        tag: Tag,
         pins: &Pins<K, V>,
     ) -> Result<Joined> {
         if seen & FROZEN != 0 {
