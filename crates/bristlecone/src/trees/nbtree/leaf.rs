@@ -109,12 +109,11 @@ impl Leaf {
     /// Locks the leaf, in the ablations.
     pub fn lock(&self) -> impl Drop {
         for round in 0_u32.. {
-            if self.block.fetch_or(LOCKED, Acquire) & LOCKED == 0 {
+            let free = self.block.load(Relaxed) & LOCKED == 0;
+            if free && self.block.fetch_or(LOCKED, Acquire) & LOCKED == 0 {
                 break;
             }
-            while self.block.load(Relaxed) & LOCKED != 0 {
-                pause(round.saturating_mul(8));
-            }
+            pause(round);
         }
         LeafLock(self)
     }

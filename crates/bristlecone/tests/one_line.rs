@@ -1,0 +1,153 @@
+//! NBTree, operation by operation: one line written, one flushed, one read; none flushed where
+//! caches survive; and what a key takes.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bristlecone::{Design, Domain, Error, Medium, Native, Pool, Tree};
+use bristlecone_pm::{CHUNK_BYTES, Geometry, LINE_BYTES, PoolFile, Region, Step};
+
+const KEYS: u64 = 200_000;
+
+/// A bijection of 64-bit numbers that looks like noise.
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
+}
+
+/// What one operation did to the medium.
+#[derive(Default, Debug)]
+struct Done {
+    read: BTreeSet<usize>,
+    written: BTreeSet<usize>,
+    flushed: usize,
+    fences: usize,
+    /// It replaced or freed a leaf.
+    replaced: bool,
+}
+
+#[derive(Clone)]
+struct Watching(Arc<Native>, Arc<Mutex<Done>>);
+
+impl Watching {
+    fn done(&self) -> std::sync::MutexGuard<'_, Done> {
+        self.1.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn line(cell: &AtomicU64) -> usize {
+    std::ptr::from_ref(cell).addr() / LINE_BYTES
+}
+
+impl Medium for Watching {
+    fn load(&self, cell: &AtomicU64, order: Ordering) -> u64 {
+        self.done().read.insert(line(cell));
+        self.0.load(cell, order)
+    }
+
+    fn store(&self, cell: &AtomicU64, value: u64, order: Ordering) {
+        self.done().written.insert(line(cell));
+        self.0.store(cell, value, order);
+    }
+
+    fn compare_exchange(&self, cell: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
+        let mut done = self.done();
+        done.read.insert(line(cell));
+        done.written.insert(line(cell));
+        self.0.compare_exchange(cell, current, new)
+    }
+
+    fn flush_lines(&self, start: *const u8, bytes: usize, step: Step) {
+        self.done().flushed += (start.addr() % LINE_BYTES + bytes).div_ceil(LINE_BYTES);
+        self.0.flush_lines(start, bytes, step);
+    }
+
+    fn drain(&self, step: Step) {
+        self.done().fences += 1;
+        self.0.drain(step);
+    }
+
+    fn order_line(&self) {
+        self.0.order_line();
+    }
+
+    fn reached(&self, step: Step) {
+        self.done().replaced |= matches!(step, "nbtree copy.1" | "nbtree free.1");
+    }
+}
+
+struct Bench {
+    medium: Watching,
+    tree: Tree<u64, u64, Watching>,
+}
+
+impl Bench {
+    fn new(domain: Domain) -> Self {
+        let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max: 16, trees_max: 1 };
+        let medium = Watching(Arc::new(Native::new(domain)), Arc::default());
+        let region = Region::memory(geometry.max_bytes()).unwrap();
+        let pool = Pool::on(PoolFile::create_in(region, geometry, domain, medium.clone()).unwrap(), 1);
+        let tree = pool.tree_options("t").design(Design::NbTree).create().unwrap();
+        Self { medium, tree }
+    }
+
+    /// Does the same to every key. But for those that replaced a leaf, every operation flushed and
+    /// fenced `flushes` times and wrote `written` lines, exactly, and 95 % read one line at most.
+    fn each(
+        &self,
+        name: &str,
+        (flushes, written): (usize, usize),
+        run: impl Fn(&Tree<u64, u64, Watching>, u64, u64) -> Result<bool, Error>,
+    ) {
+        let (mut alone, mut replaced) = (0_u64, 0_u64);
+        for i in (1..=KEYS).map(|i| 1 + i * 7919 % KEYS) {
+            *self.medium.done() = Done::default();
+            assert!(run(&self.tree, mix(i), i).unwrap());
+            let done = std::mem::take(&mut *self.medium.done());
+            if done.replaced {
+                replaced += 1;
+                continue;
+            }
+            alone += u64::from(done.read.len() <= 1);
+            let exactly = (done.flushed, done.fences, done.written.len());
+            assert_eq!(exactly, (flushes, flushes, written), "{name}: {done:?}");
+        }
+        let share = alone as f64 / (KEYS - replaced) as f64;
+        println!("{name}: {share:.4} read one line at most, {replaced} replaced or freed a leaf");
+        assert!(share >= 0.95, "{name}: {share} read one line at most");
+        assert!(replaced * 20 < KEYS, "{name}: {replaced} replaced a leaf");
+    }
+
+    fn all(&self, flushes: usize) {
+        self.each("insert", (flushes, 1), |tree, key, value| Ok(tree.insert(key, value)?.is_none()));
+        self.each("get", (0, 0), |tree, key, value| Ok(tree.get(key) == Some(value)));
+        self.each("get nothing", (0, 0), |tree, key, _| Ok(tree.get(key ^ 1).is_none()));
+        self.each("update", (flushes, 1), |tree, key, value| Ok(tree.update(key, value + 1)?.is_some()));
+        self.each("upsert", (flushes, 1), |tree, key, value| Ok(tree.insert(key, value + 2)?.is_some()));
+        self.each("swap", (flushes, 1), |tree, key, value| {
+            Ok(tree.compare_and_swap(key, value + 2, value)?.is_ok())
+        });
+    }
+}
+
+#[test]
+fn one_line_and_one_flush() {
+    let bench = Bench::new(Domain::Adr);
+    bench.all(1);
+    let stats = bench.tree.stats();
+    let blocks = stats.leaves * 1024;
+    let ratio = blocks as f64 / stats.dram_bytes as f64;
+    println!("PM : DRAM = {ratio:.2} : 1, {:.1} B of DRAM a key", stats.dram_bytes as f64 / KEYS as f64);
+    assert!(ratio >= 6.0, "PM : DRAM = {ratio}");
+    bench.each("remove nothing", (0, 0), |tree, key, _| Ok(tree.remove(key ^ 1)?.is_none()));
+    bench.each("remove", (1, 1), |tree, key, value| Ok(tree.remove(key)? == Some(value)));
+}
+
+#[test]
+fn no_flush_where_caches_survive() {
+    Bench::new(Domain::Eadr).all(0);
+}
