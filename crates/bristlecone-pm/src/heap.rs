@@ -115,6 +115,8 @@ pub struct Heap<M: Medium> {
     slot_bytes: u32,
     tagged: bool,
     chunks: RwLock<Chunks>,
+    /// Held while a chunk is taken from the pool.
+    growing: Mutex<()>,
     caches: Box<[CachePadded<Mutex<Cache>>]>,
 }
 
@@ -138,7 +140,16 @@ impl<M: Medium> Heap<M> {
         }
         let caches = (0..CACHES).map(|_| CachePadded::default()).collect();
         let pool = Arc::clone(pool);
-        Ok(Self { pool, owner, kind, slot_bytes, tagged, chunks: RwLock::new(chunks), caches })
+        Ok(Self {
+            pool,
+            owner,
+            kind,
+            slot_bytes,
+            tagged,
+            chunks: RwLock::new(chunks),
+            growing: Mutex::default(),
+            caches,
+        })
     }
 
     fn slots_per_chunk(&self) -> usize {
@@ -173,30 +184,16 @@ impl<M: Medium> Heap<M> {
 
     /// Finds a word with room: in the heap's chunks, in a new one, or in others' caches.
     fn refill(&self) -> Result<(RwLockWriteGuard<'_, Chunks>, Cache)> {
-        let mut chunks = self.lock_chunks();
-        while let Some(slots) = chunks.roomy.last().cloned() {
-            if let Some((word, free)) = slots.take_word() {
-                return Ok((chunks, Cache { slots: Some(slots), word, free }));
-            }
-            chunks.roomy.pop();
-        }
-        // `roomy` is not told of every free, lest frees contend: look everywhere before growing.
-        let roomy: Vec<_> = chunks
-            .all
-            .values()
-            .filter(|slots| slots.taken.load(Acquire) < self.slots_per_chunk())
-            .cloned()
-            .collect();
         // A chunk is worth taking up again once it has enough room; otherwise the heap grows.
-        let enough = |slots: &&Arc<Slots>| slots.taken.load(Acquire) * 8 <= self.slots_per_chunk() * 7;
-        if let Some(slots) = roomy.iter().find(enough)
-            && let Some((word, free)) = slots.take_word()
-        {
-            let cache = Cache { slots: Some(Arc::clone(slots)), word, free };
-            chunks.roomy = roomy.iter().filter(enough).cloned().collect();
-            return Ok((chunks, cache));
+        let enough = self.slots_per_chunk() / 8 * 7;
+        if let Some(filled) = self.take_room(enough) {
+            return Ok(filled);
         }
-        drop(chunks);
+        // Whoever grew the heap meanwhile did it for all.
+        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(filled) = self.take_room(enough) {
+            return Ok(filled);
+        }
         match self.pool.chunk_alloc(self.owner, self.kind, self.slot_bytes, self.tagged) {
             Ok(chunk) => {
                 let slots = Arc::new(Slots::new(chunk.id, chunk.offset, self.slots_per_chunk()));
@@ -207,15 +204,34 @@ impl<M: Medium> Heap<M> {
                 Ok((chunks, Cache { slots: Some(slots), word, free }))
             }
             Err(error) => {
+                if let Some(filled) = self.take_room(self.slots_per_chunk()) {
+                    return Ok(filled);
+                }
                 let chunks = self.lock_chunks();
-                let left = chunks.all.values().find_map(|slots| {
-                    let (word, free) = slots.take_word()?;
-                    Some(Cache { slots: Some(Arc::clone(slots)), word, free })
-                });
-                let cache = left.or_else(|| self.steal()).ok_or(error)?;
+                let cache = self.steal().ok_or(error)?;
                 Ok((chunks, cache))
             }
         }
+    }
+
+    /// Takes a word with room, of chunks that are known to have some, or else of those that have
+    /// at most `taken_max` slots taken.
+    fn take_room(&self, taken_max: usize) -> Option<(RwLockWriteGuard<'_, Chunks>, Cache)> {
+        let mut chunks = self.lock_chunks();
+        let take = |slots: &Arc<Slots>| {
+            slots.take_word().map(|(word, free)| Cache { slots: Some(Arc::clone(slots)), word, free })
+        };
+        while let Some(slots) = chunks.roomy.last() {
+            if let Some(cache) = take(slots) {
+                return Some((chunks, cache));
+            }
+            chunks.roomy.pop();
+        }
+        // `roomy` is not told of every free, lest frees contend: look everywhere before growing.
+        let roomy = |slots: &&Arc<Slots>| slots.taken.load(Acquire) <= taken_max;
+        chunks.roomy = chunks.all.values().filter(roomy).cloned().collect();
+        let cache = chunks.roomy.iter().rev().find_map(take)?;
+        Some((chunks, cache))
     }
 
     /// Takes what another thread's cache holds idle.

@@ -31,8 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crossbeam_utils::CachePadded;
 
 use crate::{
-    Durable, Flushed, LINE_BYTES, Medium, Persist, Persistent, PoolFile, Result, SlotKind, TreeId, Word,
-    thread_index,
+    Durable, Flushed, LINE_BYTES, Medium, Persist, Persistent, PoolFile, SlotKind, TreeId, Word, thread_index,
 };
 
 /// Threads that append without sharing.
@@ -110,6 +109,8 @@ struct Chunks {
     sealed: Vec<LogChunk>,
     /// Chunks without entries.
     free: Vec<LogChunk>,
+    /// One more without entries, so that even in a full pool there is a place for copies.
+    spare: Option<LogChunk>,
 }
 
 /// The log of one tree. See the module.
@@ -184,8 +185,13 @@ impl<M: Medium> Log<M> {
     }
 
     /// Chunks that take no more entries, since the last turn.
-    pub fn chunks_sealed(&self) -> usize {
+    fn chunks_sealed(&self) -> usize {
         lock(&self.chunks).sealed.len()
+    }
+
+    /// Whether a turn would find chunks with other entries than copies.
+    pub fn has_garbage(&self) -> bool {
+        self.chunks_sealed() > 0 || self.appenders[..APPENDERS].iter().any(|each| lock(each).chunk.is_some())
     }
 
     /// Chunks that hold entries, or are about to.
@@ -195,15 +201,17 @@ impl<M: Medium> Log<M> {
 
     /// Chunks of the pool that the log owns.
     pub fn chunks_owned(&self) -> usize {
-        self.chunks_in_use() + lock(&self.chunks).free.len()
+        let chunks = lock(&self.chunks);
+        self.chunks_in_use() + chunks.free.len() + usize::from(chunks.spare.is_some())
     }
 
-    /// Whether the log can go on without another chunk of the pool.
-    pub fn has_free(&self) -> bool {
-        !lock(&self.chunks).free.is_empty()
+    /// Chunks without entries that are not the spare one.
+    pub fn chunks_free(&self) -> usize {
+        lock(&self.chunks).free.len()
     }
 
-    /// Gives back chunks without entries; how many: for those who want the space for something else.
+    /// Gives back chunks without entries, but for the spare one; how many: for those who want the
+    /// space for something else.
     pub fn release_free(&self) -> usize {
         let free = std::mem::take(&mut lock(&self.chunks).free);
         free.iter().for_each(|chunk| self.pool.chunk_free(chunk.id));
@@ -230,25 +238,42 @@ impl<M: Medium> Log<M> {
     /// Room for an entry in this thread's chunk. `None`: there is none, and `may_grow`, which is told
     /// how many chunks are full by now, does not let the log take another one, or the pool is full.
     pub fn reserve(&self, may_grow: impl FnOnce(usize) -> bool) -> Option<LogSpot<'_, M>> {
-        self.reserve_at(thread_index() % APPENDERS, may_grow)
+        self.reserve_at(thread_index() % APPENDERS, |full| {
+            if !may_grow(full) {
+                return None;
+            }
+            // Nothing is logged that could not be copied later.
+            if lock(&self.chunks).spare.is_none() {
+                let spare = self.take_chunk()?;
+                let other = lock(&self.chunks).spare.replace(spare);
+                lock(&self.chunks).free.extend(other);
+            }
+            self.take_chunk()
+        })
     }
 
     /// The same for the one who copies entries. Its chunk is its own, so that nobody's entry stands
     /// behind one that is not fenced yet.
-    pub fn reserve_copy(&self) -> Option<LogSpot<'_, M>> {
-        self.reserve_at(APPENDERS, |_| true)
+    pub fn reserve_copy(&self, may_grow: impl FnOnce(usize) -> bool) -> Option<LogSpot<'_, M>> {
+        self.reserve_at(APPENDERS, |full| may_grow(full).then(|| self.take_chunk()).flatten())
     }
 
-    fn reserve_at(&self, index: usize, may_grow: impl FnOnce(usize) -> bool) -> Option<LogSpot<'_, M>> {
+    /// The same out of what the log has set aside for copies that have no other place.
+    pub fn reserve_spare(&self) -> Option<LogSpot<'_, M>> {
+        self.reserve_at(APPENDERS, |_| lock(&self.chunks).spare.take())
+    }
+
+    fn reserve_at(
+        &self,
+        index: usize,
+        more: impl FnOnce(usize) -> Option<LogChunk>,
+    ) -> Option<LogSpot<'_, M>> {
         let mut appender = lock(&self.appenders[index]);
         if appender.chunk.is_none() || appender.next == self.slots {
             if !std::mem::replace(&mut appender.began, true) {
                 self.active.fetch_add(1, Relaxed);
             }
-            if !may_grow(self.chunks_sealed() + usize::from(appender.chunk.is_some())) {
-                return None;
-            }
-            let fresh = self.take_chunk().ok()?;
+            let fresh = more(self.chunks_sealed() + usize::from(appender.chunk.is_some()))?;
             self.in_use.fetch_add(1, Relaxed);
             let full = appender.chunk.replace(fresh);
             appender.next = 1;
@@ -257,17 +282,18 @@ impl<M: Medium> Log<M> {
         Some(LogSpot { log: self, appender })
     }
 
-    fn take_chunk(&self) -> Result<LogChunk> {
+    /// A chunk without entries. `None`: the pool is full.
+    fn take_chunk(&self) -> Option<LogChunk> {
         if let Some(chunk) = lock(&self.chunks).free.pop() {
-            return Ok(chunk);
+            return Some(chunk);
         }
-        let chunk = self.pool.chunk_alloc(self.owner, SlotKind::Log, LOG_ENTRY_BYTES as u32, true)?;
+        let chunk = self.pool.chunk_alloc(self.owner, SlotKind::Log, LOG_ENTRY_BYTES as u32, true).ok()?;
         let fresh = LogChunk { id: chunk.id, offset: chunk.offset, generation: 1 };
         // Before the first entry is acknowledged its chunk must say that it counts.
         let generation = &self.cell(&fresh, 0).stamp;
         generation.store(self.pool.medium(), fresh.generation);
         let Durable { .. } = self.pool.medium().persist(generation, "log chunk");
-        Ok(fresh)
+        Some(fresh)
     }
 
     /// Turns to new chunks: every entry so far is in a chunk of those returned, every later one
@@ -305,6 +331,9 @@ impl<M: Medium> Log<M> {
         let keep = self.chunks_in_use() + 1;
         let surplus = {
             let mut chunks = lock(&self.chunks);
+            if chunks.spare.is_none() {
+                chunks.spare = emptied.pop();
+            }
             chunks.free.append(&mut emptied);
             let keep = keep.min(chunks.free.len());
             chunks.free.split_off(keep)

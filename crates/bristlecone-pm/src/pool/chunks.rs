@@ -152,6 +152,11 @@ impl<M: Medium> PoolFile<M> {
         self.geometry.chunks_max.saturating_sub(self.chunks_taken.load(Relaxed))
     }
 
+    /// Chunks that the pool can have.
+    pub fn chunks_max(&self) -> u64 {
+        self.geometry.chunks_max
+    }
+
     /// Chunks (free, that the file holds by now, that it may come to hold).
     pub fn chunk_counts(&self) -> (u64, u64, u64) {
         let chunks = self.lock_chunks();

@@ -1,19 +1,23 @@
 //! Collecting the log: what is still needed of it is copied to a new one, and the old one is
 //! used again. Leaves are not written. Step numbers are those of the story in `mod.rs`.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::thread::JoinHandle;
 
 use bristlecone_pm::{Durable, Flushed, LOG_ENTRY_BYTES, LogChunk, LogEntry, LogSpot, Medium, Persist};
 
-use super::buffer::Locked;
 use super::layout::LEAF_BYTES;
+use super::room::Promise;
 use super::{CclBTree, Core};
 use crate::shared::form::{KeyForm, ValueForm};
 
-/// Leaves that the collector looks at between two fences.
+/// Leaves that are looked at between two fences.
 const STRIDE: u32 = 256;
+/// Chunks of the pool that the log leaves to others.
+const SPARED_CHUNKS: u64 = 2;
 
 /// What is known about a collection, whoever runs it.
 #[derive(Debug, Default)]
@@ -22,11 +26,15 @@ pub(super) struct Collector {
     wanted: AtomicBool,
     /// A collection is under way.
     running: AtomicBool,
+    /// The log grows although it should be collected: writers help.
+    lagging: AtomicBool,
     round: Mutex<Round>,
     /// Keys that log entries name, but nothing else.
     aside: Mutex<Vec<u64>>,
     /// Keys put aside, those of the round included.
     aside_count: AtomicUsize,
+    /// How often the log gave something back that the pool was short of.
+    gifts: AtomicU64,
     /// Held for reading by writers, where collection stops them.
     pub stop: RwLock<()>,
 }
@@ -42,15 +50,32 @@ struct Round {
     old: Vec<LogChunk>,
     /// Keys that the old log may name, but not the new one.
     aside: Vec<u64>,
-    /// A leaf has something pending of the old log that could go nowhere.
-    stuck: bool,
 }
+
+/// What pends for a leaf and is in the old log has nowhere to go: the pool is full, and so is the
+/// chunk that was spared for this. The collection goes on with this leaf another time.
+struct Stuck;
 
 impl Collector {
     /// Keeps the record of a key until no log entry that counts names it.
     pub fn put_aside(&self, key: u64) {
         self.aside_count.fetch_add(1, Relaxed);
         lock(&self.aside).push(key);
+    }
+
+    /// Changes whenever there may be room in a pool that was full.
+    pub fn gifts(&self) -> u64 {
+        self.gifts.load(Acquire)
+    }
+
+    /// As if a collector slept amid its work.
+    #[cfg(test)]
+    pub fn hold(&self) -> impl Drop {
+        lock(&self.round)
+    }
+
+    fn is_due(&self) -> bool {
+        self.wanted.load(Relaxed) || self.running.load(Relaxed)
     }
 }
 
@@ -60,109 +85,166 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     /// Chunks that the log may fill before it is collected: TH_log, or twice what must be in it
-    /// anyway if that is more.
-    fn log_chunks_wanted(&self) -> usize {
+    /// anyway if that is more; at most a quarter of the pool.
+    pub(super) fn log_chunks_wanted(&self) -> usize {
         let leaves = self.buffers.live() as u64;
         let threshold = leaves * LEAF_BYTES * self.options.log_percent / 100;
         let needed = leaves * self.options.batch * LOG_ENTRY_BYTES as u64;
         let chunk_bytes = ((self.log.chunk_entries() + 1) * LOG_ENTRY_BYTES) as u64;
-        (threshold.max(needed) / chunk_bytes).max(1) as usize
+        (threshold.max(needed) / chunk_bytes).min(self.pool.chunks_max() / 4).max(1) as usize
     }
 
     /// Room for a log entry, if there may be another one.
     pub(super) fn reserve_entry(&self) -> Option<LogSpot<'_, M>> {
+        let mut promise = None;
         let spot = self.log.reserve(|full| {
             let wanted = self.log_chunks_wanted();
             if full >= wanted {
                 self.collection.wanted.store(true, Release);
             }
+            if full > wanted + wanted / 4 {
+                self.collection.lagging.store(true, Release);
+            }
             // While collection lags, writes go to the leaves instead.
-            let bounded = self.log.chunks_in_use() < 2 * wanted + 2 * self.log.appenders();
-            bounded && (self.log.has_free() || self.has_room_for_leaves(self.leaves_per_chunk()))
+            let bounded = self.log.chunks_in_use() <= wanted + wanted / 2 + 2 * self.log.appenders();
+            bounded && self.log_may_grow(SPARED_CHUNKS, &mut promise)
         });
         if spot.is_none() {
             self.collection.wanted.store(true, Release);
+            self.collection.lagging.store(true, Release);
         }
         spot
     }
 
+    /// Whether there is a chunk for the log, which nobody needs for a leaf.
+    fn log_may_grow<'a>(&'a self, spared: u64, promise: &mut Option<Promise<'a>>) -> bool {
+        let free = self.log.chunks_free() as u64;
+        if self.pool.chunks_available() + free <= spared {
+            return false;
+        }
+        // Before the first entry the log takes two.
+        *promise = self.promise(2 * self.leaves_per_chunk());
+        free > 1 || promise.is_some()
+    }
+
     /// Looks at up to `leaves` leaves; begins and ends collections as need be. Whoever comes
-    /// second goes away.
-    fn collect_some(&self, leaves: u32) {
-        let Ok(mut round) = self.collection.round.try_lock() else { return };
+    /// second goes away. Whether there is more to do.
+    fn collect_some(&self, leaves: u32) -> bool {
+        let _stopped = self.stop_writers();
+        let Ok(mut round) = self.collection.round.try_lock() else { return false };
         if !self.collection.running.load(Acquire) {
             if !self.collection.wanted.swap(false, Acquire) {
-                return;
+                return false;
             }
             self.begin(&mut round);
         }
-        let stride = leaves.min(round.end - round.next);
-        let mut flushed = Flushed::none();
-        for id in round.next..round.next + stride {
-            flushed = flushed.and(self.carry_over(id, &mut round));
+        let leaves = if self.is_naive() { u32::MAX } else { leaves };
+        self.look(&mut round, leaves).is_ok() && self.collection.is_due()
+    }
+
+    /// Ends the collection that is under way, if there is one, and makes another one, unless the
+    /// log has given something back meanwhile. Waits for whoever collects.
+    fn collect_whole(&self, gifts: u64) {
+        let _stopped = self.stop_writers();
+        let mut round = lock(&self.collection.round);
+        while self.collection.gifts() == gifts {
+            if !self.collection.running.load(Acquire) {
+                if !self.log.has_garbage() && self.collection.aside_count.load(Relaxed) == 0 {
+                    return;
+                }
+                self.begin(&mut round);
+            }
+            if self.look(&mut round, u32::MAX).is_err() {
+                return;
+            }
         }
-        // Collect 3: the copies.
-        let Durable { .. } = self.medium().fence(flushed, "cclbtree collect.3");
-        round.next += stride;
-        if round.next == round.end {
-            self.finish(&mut round);
-        }
+    }
+
+    /// The naive policy: nobody writes meanwhile.
+    fn stop_writers(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+        self.is_naive().then(|| self.collection.stop.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn is_naive(&self) -> bool {
+        self.options.naive_collection != 0
     }
 
     /// Collect 1: a new log begins. Every entry that pends and is of the old one says so.
     fn begin(&self, round: &mut Round) {
+        self.collection.wanted.store(false, Release);
         round.epoch += 1;
         round.aside = std::mem::take(&mut lock(&self.collection.aside));
         round.old = self.log.turn(round.epoch);
         // Later buffers begin with the new log.
-        (round.next, round.end, round.stuck) = (0, self.buffers.end(), false);
+        (round.next, round.end) = (0, self.buffers.end());
         self.collection.running.store(true, Release);
     }
 
-    /// Collect 2: what pends for a leaf and is in the old log goes to the new one.
-    fn carry_over(&self, id: u32, round: &mut Round) -> Flushed {
+    /// Collect 2 and 3 for up to `leaves` leaves; and 4 after the last one.
+    fn look(&self, round: &mut Round, leaves: u32) -> Result<(), Stuck> {
+        let end = round.next.saturating_add(leaves).min(round.end);
+        while round.next < end {
+            let mut flushed = Flushed::none();
+            let stride = end.min(round.next + STRIDE);
+            let mut stuck = None;
+            while round.next < stride && stuck.is_none() {
+                match self.carry_over(round.next, round.epoch, &mut flushed) {
+                    Ok(()) => round.next += 1,
+                    Err(why) => stuck = Some(why),
+                }
+            }
+            // Collect 3: the copies.
+            let Durable { .. } = self.medium().fence(flushed, "cclbtree collect.3");
+            stuck.map_or(Ok(()), Err)?;
+        }
+        if round.next == round.end {
+            self.finish(round);
+        }
+        Ok(())
+    }
+
+    /// Collect 2: what pends for a leaf and is in the old log goes to the new one; or to the leaf,
+    /// if that is the policy, or if the new one is long already.
+    fn carry_over(&self, id: u32, epoch: u64, flushed: &mut Flushed) -> Result<(), Stuck> {
         let buffer = self.buffers.get(id);
-        let mut flushed = Flushed::none();
         let mut leaf = loop {
             // Waits for writers, who may have appended to the old log; later ones cannot.
-            let Some(version) = buffer.lock.read() else { return flushed };
-            if buffer.state().older_than(round.epoch) == 0 {
-                return flushed;
+            let Some(version) = buffer.lock.read() else { return Ok(()) };
+            if buffer.state().older_than(epoch) == 0 {
+                return Ok(());
             }
             if let Some(leaf) = buffer.lock_at(version) {
                 break leaf;
             }
         };
         let mut state = leaf.state();
-        let older = state.older_than(round.epoch);
+        let older = state.older_than(epoch);
         for at in (0..state.pending).filter(|at| older >> at & 1 != 0) {
-            let Some(spot) = self.log.reserve_copy() else {
-                let guards = (K::pin(), V::pin());
-                round.stuck |= self.flush(&mut leaf, None, None, &guards).is_err();
-                return flushed;
+            let mut promise = None;
+            let more = |full| full < self.log_chunks_wanted() && self.log_may_grow(0, &mut promise);
+            let spot = match (!self.is_naive()).then(|| self.log.reserve_copy(more)).flatten() {
+                Some(spot) => spot,
+                None if self.flush_pending(&mut leaf).is_ok() => return Ok(()),
+                None => self.log.reserve_spare().ok_or(Stuck)?,
             };
             let (key, value) = leaf.slot(at);
             let removed = state.is_removed(at);
             let entry = LogEntry { sequence: leaf.sequence(), removed, key, value };
             let (epoch, under_way) = spot.append_unfenced(&entry, None);
-            flushed = flushed.and(under_way);
+            *flushed = std::mem::replace(flushed, Flushed::none()).and(under_way);
             state.set_epoch(at, epoch);
             leaf.set_state(state);
         }
-        flushed
+        Ok(())
     }
 
     /// Collect 4: nobody needs the old log.
     fn finish(&self, round: &mut Round) {
-        let old = std::mem::take(&mut round.old);
-        if round.stuck {
-            self.log.seal(old);
-            lock(&self.collection.aside).append(&mut round.aside);
-        } else {
-            self.log.recycle(old);
-            self.free_keys(&mut round.aside);
-        }
+        self.log.recycle(std::mem::take(&mut round.old));
+        self.free_keys(&mut round.aside);
+        self.collection.lagging.store(false, Release);
         self.collection.running.store(false, Release);
+        self.collection.gifts.fetch_add(1, Release);
     }
 
     fn free_keys(&self, keys: &mut Vec<u64>) {
@@ -171,48 +253,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         keys.drain(..).for_each(|key| K::retire(&self.keys, key, &guard));
     }
 
-    /// The naive policy: writers stop, every buffer is flushed, and the log is empty.
-    fn collect_all(&self) {
-        let _stopped = self.collection.stop.write().unwrap_or_else(PoisonError::into_inner);
-        let mut round = lock(&self.collection.round);
-        if !self.collection.wanted.swap(false, Acquire) {
-            return;
+    /// The pool is full. Whether the log has given something back since it had given `gifts`:
+    /// chunks, or keys that it names.
+    pub(super) fn squeeze_log(&self, gifts: u64) -> bool {
+        if self.log.release_free() > 0 {
+            self.collection.gifts.fetch_add(1, Release);
         }
-        self.begin(&mut round);
-        for id in 0..round.end {
-            let buffer = self.buffers.get(id);
-            let locked = buffer.lock.read().and_then(|version| buffer.lock_at(version));
-            if let Some(mut leaf) = locked.filter(|leaf| leaf.state().pending > 0) {
-                round.stuck |= self.flush_pending(&mut leaf);
-            }
-        }
-        round.next = round.end;
-        self.finish(&mut round);
-    }
-
-    fn flush_pending(&self, leaf: &mut Locked<'_>) -> bool {
-        self.flush(leaf, None, None, &(K::pin(), V::pin())).is_err()
-    }
-
-    /// The pool is full. Whether the log had anything to give: chunks, or keys that it names.
-    pub(super) fn squeeze_log(&self) -> bool {
-        let mut gained = self.log.release_free() > 0;
-        let worth = self.log.chunks_sealed() > 0 || self.collection.aside_count.load(Relaxed) > 0;
-        if worth {
-            let before = self.collection.aside_count.load(Relaxed);
-            self.collection.wanted.store(true, Release);
-            self.collect_now(u32::MAX);
-            gained |= self.log.release_free() > 0 || self.collection.aside_count.load(Relaxed) < before;
-        }
-        gained
-    }
-
-    fn collect_now(&self, leaves: u32) {
-        if self.options.naive_collection != 0 { self.collect_all() } else { self.collect_some(leaves) }
-    }
-
-    fn is_due(&self) -> bool {
-        self.collection.wanted.load(Relaxed) || self.collection.running.load(Relaxed)
+        self.collect_whole(gifts);
+        self.log.release_free();
+        self.collection.gifts() != gifts
     }
 }
 
@@ -221,7 +270,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
 #[derive(Debug, Default)]
 pub(super) struct Thread {
     shared: Arc<Signal>,
-    handle: OnceLock<Option<JoinHandle<()>>>,
+    pub(super) handle: OnceLock<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug, Default)]
@@ -251,7 +300,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> CclBTree<K, V, M> {
     /// What a writer does for the log when its own work is done.
     #[inline(always)]
     pub(super) fn after_write(&self) {
-        if self.is_due() {
+        if self.collection.is_due() {
             self.see_to_the_log();
         }
     }
@@ -259,16 +308,17 @@ impl<K: KeyForm, V: ValueForm, M: Medium> CclBTree<K, V, M> {
     #[cold]
     fn see_to_the_log(&self) {
         let in_background = self.options.collector_threads != 0 && self.in_background();
-        if !in_background {
-            // So many that a collection is over before half of a chunk is full.
-            let pace = 2 * u64::from(self.buffers.end()) / self.log.chunk_entries() as u64 + 2;
-            self.collect_now(pace as u32);
-        } else if self.collection.wanted.load(Relaxed) {
+        if in_background && self.collection.wanted.load(Relaxed) {
             let mut asked = lock(&self.collector.shared.asked);
             if !asked.collect {
                 asked.collect = true;
                 self.collector.shared.bell.notify_all();
             }
+        }
+        if !in_background || self.collection.lagging.load(Relaxed) {
+            // So many that a collection is over before half of a chunk is full.
+            let pace = 2 * u64::from(self.buffers.end()) / self.log.chunk_entries() as u64 + 2;
+            self.collect_some(pace as u32);
         }
     }
 
@@ -300,10 +350,9 @@ fn run<K: KeyForm, V: ValueForm, M: Medium>(core: &Weak<Core<K, V, M>>, signal: 
         }
         loop {
             let Some(core) = core.upgrade() else { return };
-            if !core.is_due() || lock(&signal.asked).end {
+            if lock(&signal.asked).end || !core.collect_some(STRIDE) {
                 break;
             }
-            core.collect_now(STRIDE);
         }
     }
 }

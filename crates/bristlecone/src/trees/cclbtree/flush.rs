@@ -100,6 +100,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         Ok(())
     }
 
+    /// Writes everything pending to the leaf.
+    pub(super) fn flush_pending(&self, leaf: &mut Locked<'_>) -> Result<()> {
+        let overflowed = self.overflows(leaf);
+        self.flush(leaf, None, None, &(K::pin(), V::pin()))?;
+        self.count_overflow(overflowed, false);
+        Ok(())
+    }
+
     /// What was pending is in the leaf. Readers may still find it in the buffer.
     fn settle(&self, leaf: &Locked<'_>, replaced: Option<(usize, Item)>) {
         let mut state = leaf.state();

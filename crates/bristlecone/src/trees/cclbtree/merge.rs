@@ -58,8 +58,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         if word.next != right.state().leaf || self.live_items(left) + live > self.slots {
             return false;
         }
-        let guards = (K::pin(), V::pin());
-        if state.pending > 0 && self.flush(left, None, None, &guards).is_err() {
+        if state.pending > 0 && self.flush_pending(left).is_err() {
             return false;
         }
         let word = LeafWord::unpack(self.leaf(state.leaf).header.word.load(self.medium()));

@@ -76,9 +76,11 @@
 //!    the copies newer. After: the new one does.* Only now may the records of removed keys be used
 //!    again, because entries of the old log name them.
 //!
-//! A thread of the tree does this in the background. Where there is none, writers do a few
-//! buffers each. If collection lags, the log does not grow beyond twice its measure: writes flush
-//! their buffers instead, as they do when the pool has no room for a log. So nobody ever waits.
+//! A thread of the tree does this in the background. Where there is none, or where it lags by a
+//! quarter, writers do a few buffers each. If that does not help either, the log still does not
+//! grow beyond one and a half of its measure: writes flush their buffers instead, as they do when
+//! the pool has no room for a log. So nobody waits, and the log is bounded. Only a write that
+//! finds the pool full collects everything itself before it gives up.
 //!
 //! # Recover
 //! (1) The chain of leaves is followed from the first one, which the directory names. (2) Their
@@ -96,6 +98,8 @@ mod recover;
 mod room;
 mod scan;
 mod split;
+#[cfg(test)]
+mod tests;
 mod write;
 
 use std::marker::PhantomData;
@@ -215,8 +219,8 @@ pub struct Core<K: KeyForm, V: ValueForm, M: Medium> {
     level: Level,
     len: Counter,
     collection: Collector,
-    /// Leaves whose buffers take another leaf to be flushed.
-    overflowing: AtomicU64,
+    /// Leaves that are promised room: see [`room`].
+    promised: AtomicU64,
     forms: PhantomData<fn() -> (K, V)>,
 }
 
@@ -254,7 +258,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for CclBTree<K, V, M> {
             level: Level::detect(),
             len: Counter::default(),
             collection: Collector::default(),
-            overflowing: AtomicU64::new(0),
+            promised: AtomicU64::new(0),
             forms: PhantomData,
         };
         core.recover(entry.id, logged, threads)?;

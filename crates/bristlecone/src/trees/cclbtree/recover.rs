@@ -8,7 +8,9 @@ use std::sync::{Mutex, PoisonError};
 use bristlecone_pm::{ChunkRange, Durable, Error, LogChunk, LogEntry, Medium, Persist, Result, TreeId};
 
 use super::Core;
+use super::flush::Item;
 use super::layout::{LEAF_BYTES, LeafWord, bits};
+use super::write::Change;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 
@@ -86,14 +88,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         self.first = anchor;
         let chain = self.chain(threads)?;
         let survivors = self.survivors(&chain, threads)?;
-        self.replay(&survivors, &logged, threads)?;
+        let beyond = self.replay(&survivors, &logged, threads)?;
         self.log.seal(logged);
         self.leaves.finish_recovery();
         self.keys.finish_recovery();
         self.values.finish_recovery();
         let fences = survivors.into_iter().map(|leaf| (leaf.fence, leaf.id));
         self.inner = Inner::build(self.options.inner_bytes as usize, fences);
-        Ok(())
+        beyond.into_iter().try_for_each(|(id, item)| self.flush_again(id, item))
     }
 
     /// Create 1 and 2: the first leaf, then the word of the directory that leads to it.
@@ -193,8 +195,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     }
 
     /// Recover 3: entries that have not reached their leaves pend again; of those for one key, the
-    /// last one.
-    fn replay(&self, survivors: &[Survivor<K>], logged: &[LogChunk], threads: usize) -> Result<()> {
+    /// last one. Gives items that no buffer has room for: flushes that were logged and interrupted.
+    fn replay(
+        &self,
+        survivors: &[Survivor<K>],
+        logged: &[LogChunk],
+        threads: usize,
+    ) -> Result<Vec<(u32, Item)>> {
         let parts = Mutex::new(Vec::new());
         each(logged.len(), threads, |chunk| {
             let guard = K::pin();
@@ -212,8 +219,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         })?;
         let mut entries: Vec<(usize, LogEntry)> = in_order(parts);
         entries.sort_unstable_by_key(|(at, entry)| (*at, std::cmp::Reverse(entry.sequence)));
+        let mut beyond = Vec::new();
         for of_leaf in entries.chunk_by(|a, b| a.0 == b.0) {
-            self.pend_again(survivors[of_leaf[0].0].id, of_leaf)?;
+            let id = survivors[of_leaf[0].0].id;
+            beyond.extend(self.pend_again(id, of_leaf)?.map(|item| (id, item)));
         }
         if !K::INLINE {
             // Keys that only entries name which do not count any more.
@@ -223,41 +232,60 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
                 }
             }
         }
-        Ok(())
+        Ok(beyond)
     }
 
-    /// Puts what the entries of one leaf, newest first, say into its buffer.
-    fn pend_again(&self, id: u32, entries: &[(usize, LogEntry)]) -> Result<()> {
+    /// Puts what the entries of one leaf, newest first, say into its buffer. Gives the newest item
+    /// if there is one too many for it.
+    fn pend_again(&self, id: u32, entries: &[(usize, LogEntry)]) -> Result<Option<Item>> {
         let guards = (K::pin(), V::pin());
         let buffer = self.buffers.get(id);
         let newest = entries[0].1.sequence;
         let version = buffer.lock.read().expect("nobody else knows the leaf");
         let mut leaf = buffer.lock_at(version).expect("nobody else knows the leaf");
         leaf.raise(newest);
-        let mut keys: Vec<K::Ref<'_>> = Vec::new();
-        let mut state = leaf.state();
-        let before = self.live_items(&leaf);
+        let mut last: Vec<(K::Ref<'_>, Item)> = Vec::new();
         for (_, entry) in entries {
             let key = K::read(&self.keys, entry.key, &guards.0);
-            if keys.contains(&key) {
-                continue;
+            if last.iter().all(|(other, _)| *other != key) {
+                K::mark_live(&self.keys, entry.key)?;
+                if !entry.removed {
+                    V::mark_live(&self.values, entry.value)?;
+                }
+                last.push((key, Item { key: entry.key, value: entry.value, removed: entry.removed }));
             }
-            keys.push(key);
-            if state.pending == self.buffers.batch() {
-                return Err(Error::corrupted("more entries pend than a buffer holds", format!("leaf {id}")));
-            }
-            K::mark_live(&self.keys, entry.key)?;
-            if !entry.removed {
-                V::mark_live(&self.values, entry.value)?;
-            }
-            leaf.set_slot(state.pending, entry.key, entry.value);
-            state.set_removed(state.pending, entry.removed);
+        }
+        let logged = usize::from(self.options.log_all != 0);
+        if last.len() > self.buffers.batch() + logged {
+            return Err(Error::corrupted("more entries pend than a buffer holds", format!("leaf {id}")));
+        }
+        let beyond = (last.len() > self.buffers.batch()).then(|| last.remove(0).1);
+        let mut state = leaf.state();
+        let before = self.live_items(&leaf);
+        for (_, item) in last {
+            leaf.set_slot(state.pending, item.key, item.value);
+            state.set_removed(state.pending, item.removed);
             state.pending += 1;
             state.used = state.pending;
         }
         leaf.set_state(state);
         self.len.add(self.live_items(&leaf) as i64 - before as i64);
         self.count_overflow(false, self.overflows(&leaf));
+        Ok(beyond)
+    }
+
+    /// Finishes a flush that was logged and interrupted.
+    fn flush_again(&self, id: u32, item: Item) -> Result<()> {
+        let guards = (K::pin(), V::pin());
+        let buffer = self.buffers.get(id);
+        let version = buffer.lock.read().expect("nobody else writes");
+        let mut leaf = buffer.lock_at(version).expect("nobody else writes");
+        let overflowed = self.overflows(&leaf);
+        let key = K::read(&self.keys, item.key, &guards.0);
+        let was = self.locate(*leaf, key, &guards.0, || true).is_ok_and(|found| found.value.is_some());
+        self.flush(&mut leaf, Some(&mut Change::again(item)), None, &guards)?;
+        self.count_overflow(overflowed, false);
+        self.len.add(i64::from(!item.removed) - i64::from(was));
         Ok(())
     }
 }

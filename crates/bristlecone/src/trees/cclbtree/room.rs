@@ -2,9 +2,8 @@
 //! with its buffer than it has slots *overflows*, and there are always as many free slots in the
 //! pool as leaves that overflow.
 
-use std::sync::PoisonError;
-use std::sync::RwLockReadGuard;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{PoisonError, RwLockReadGuard};
 
 use bristlecone_pm::{Error, Medium, Result};
 
@@ -13,6 +12,18 @@ use super::buffer::Locked;
 use super::flush::{Item, Items};
 use super::layout::{LEAF_BYTES, LeafWord};
 use crate::shared::form::{KeyForm, ValueForm};
+
+/// Room for leaves that nobody else gets while this lives.
+pub(super) struct Promise<'a> {
+    promised: &'a AtomicU64,
+    leaves: u64,
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        self.promised.fetch_sub(self.leaves, Relaxed);
+    }
+}
 
 impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     pub(super) fn leaves_per_chunk(&self) -> u64 {
@@ -48,42 +59,40 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         items
     }
 
+    /// A leaf that overflows has a slot promised.
     pub(super) fn count_overflow(&self, before: bool, after: bool) {
         match (before, after) {
-            (false, true) => _ = self.overflowing.fetch_add(1, Relaxed),
-            (true, false) => _ = self.overflowing.fetch_sub(1, Relaxed),
+            (false, true) => _ = self.promised.fetch_add(1, Relaxed),
+            (true, false) => _ = self.promised.fetch_sub(1, Relaxed),
             _ => {}
         }
     }
 
-    /// Whether a leaf may come to overflow, or does so already.
-    pub(super) fn may_overflow(&self, leaf: &Locked<'_>) -> bool {
-        self.overflows(leaf) || self.has_room_for_leaves(1)
-    }
-
-    /// Whether there is room for so many leaves beside those that were promised.
-    pub(super) fn has_room_for_leaves(&self, leaves: u64) -> bool {
-        let needed = self.overflowing.load(Relaxed) + leaves;
-        let in_pool = self.pool.chunks_available() * self.leaves_per_chunk();
-        if in_pool >= needed {
-            return true;
-        }
-        let stats = self.leaves.stats();
-        in_pool + stats.chunks * self.leaves_per_chunk() - stats.live_slots >= needed
+    /// Promises room for so many leaves beside those that were promised, if there is any.
+    pub(super) fn promise(&self, leaves: u64) -> Option<Promise<'_>> {
+        let needed = self.promised.fetch_add(leaves, Relaxed) + leaves;
+        let promise = Promise { promised: &self.promised, leaves };
+        let in_pool = || self.pool.chunks_available() * self.leaves_per_chunk();
+        let in_heap = || {
+            let stats = self.leaves.stats();
+            stats.chunks * self.leaves_per_chunk() - stats.live_slots
+        };
+        (in_pool() >= needed || in_heap() + in_pool() >= needed).then_some(promise)
     }
 
     /// A slot for a new leaf that takes over part of `split`.
     pub(super) fn alloc_leaf(&self, split: &Locked<'_>) -> Result<u64> {
-        if !self.overflows(split) && !self.has_room_for_leaves(1) {
-            return Err(Error::PoolFull { max_bytes: self.pool.info().max_bytes });
+        if self.overflows(split) {
+            return self.leaves.alloc();
         }
+        let full = || Error::PoolFull { max_bytes: self.pool.info().max_bytes };
+        let _promise = self.promise(1).ok_or_else(full)?;
         self.leaves.alloc()
     }
 
     /// Held by every writer where collection stops them.
     #[inline(always)]
     pub(super) fn pass_collection(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        let naive = self.options.naive_collection != 0;
-        naive.then(|| self.collection.stop.read().unwrap_or_else(PoisonError::into_inner))
+        self.is_naive().then(|| self.collection.stop.read().unwrap_or_else(PoisonError::into_inner))
     }
 }

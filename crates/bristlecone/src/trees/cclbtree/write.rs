@@ -8,9 +8,14 @@ use super::buffer::{Locked, State};
 use super::flush::Item;
 use super::layout::LeafWord;
 use super::read::Found;
+use super::room::Promise;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::version_lock::Version;
 use crate::trees::WriteMode;
+
+/// How often a write that found the pool full tries again with what the log gave back: others may
+/// take it first.
+const ATTEMPTS: usize = 16;
 
 /// A change of one key on its way: its words, and what of it is not durable yet.
 pub(super) struct Change {
@@ -21,6 +26,11 @@ pub(super) struct Change {
 }
 
 impl Change {
+    /// A change that is durable but for the leaf.
+    pub fn again(item: Item) -> Self {
+        Self { item, records: None, new_key: false }
+    }
+
     pub fn take_records(&mut self) -> Option<Flushed> {
         self.records.take()
     }
@@ -70,15 +80,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         })
     }
 
-    /// Runs `change` on the locked leaf of `key`, with what that says about the key; once more if
-    /// the pool is full and the log has room to give.
+    /// Runs `change` on the locked leaf of `key`, with what that says about the key; again if the
+    /// pool is full and the log has room to give.
     fn with_leaf<R>(
         &self,
         key: K::Ref<'_>,
         mut change: impl FnMut(Locked<'_>, &Found, &(K::Guard, V::Guard)) -> Result<R>,
     ) -> Result<R> {
-        let mut tried = false;
-        loop {
+        for attempt in 0.. {
+            let gifts = self.collection.gifts();
             let done = {
                 let _passed = self.pass_collection();
                 let guards = (K::pin(), V::pin());
@@ -87,12 +97,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
                 change(leaf, &found, &guards)
             };
             match done {
-                Err(Error::PoolFull { .. } | Error::MediumFull { .. }) if !tried && self.squeeze_log() => {
-                    tried = true;
-                }
+                Err(Error::PoolFull { .. } | Error::MediumFull { .. })
+                    if attempt < ATTEMPTS && self.squeeze_log(gifts) => {}
                 done => return done.and_then(|done| self.pool.health().map(|()| done)),
             }
         }
+        unreachable!("attempts come to an end")
     }
 
     fn lock_leaf(&self, key: K::Ref<'_>, guard: &K::Guard) -> Locked<'_> {
@@ -117,7 +127,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     ) -> Result<()> {
         let state = leaf.state();
         let overflowed = self.overflows(&leaf);
-        let spot = if self.belongs_in_buffer(&leaf, state, found, value.is_some()) {
+        let mut promise = None;
+        let spot = if self.belongs_in_buffer(&leaf, state, found, value.is_some(), &mut promise) {
             self.reserve_entry()
         } else {
             None
@@ -133,6 +144,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
             return Err(error);
         }
         self.count_overflow(overflowed, self.overflows(&leaf));
+        drop(promise);
         match (found.value.is_some(), value.is_some()) {
             (false, true) => self.len.add(1),
             (true, false) => {
@@ -151,7 +163,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     /// Whether a change waits in the buffer. It does not if there is no room, if it takes the
     /// leaf's last item, which lets the leaf go, and if the leaf would hold more than it has room
     /// for while there may be no room for another one.
-    fn belongs_in_buffer(&self, leaf: &Locked<'_>, state: State, found: &Found, present: bool) -> bool {
+    fn belongs_in_buffer<'a>(
+        &'a self,
+        leaf: &Locked<'_>,
+        state: State,
+        found: &Found,
+        present: bool,
+        promise: &mut Option<Promise<'a>>,
+    ) -> bool {
         if found.pending.is_none() && state.pending == self.buffers.batch() {
             return false;
         }
@@ -162,7 +181,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
             return taken > state.pending + 1 || self.live_items(leaf) > 1 || state.leaf == self.first;
         }
         // One slot may be the fence's alone.
-        found.value.is_some() || taken + state.pending + 2 <= self.slots || self.may_overflow(leaf)
+        if found.value.is_some() || taken + state.pending + 2 <= self.slots || self.overflows(leaf) {
+            return true;
+        }
+        *promise = self.promise(1);
+        promise.is_some()
     }
 
     /// Write 1: what stands out of line is written first.

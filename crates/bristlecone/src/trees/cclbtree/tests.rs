@@ -1,0 +1,107 @@
+//! The log stays bounded, whatever becomes of the thread that should collect it.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use bristlecone_pm::{CreateOptions, Native, TreeSpec};
+
+use super::*;
+use crate::shared::form::Inline;
+
+type Tree = CclBTree<Inline, Inline, Native>;
+
+const THREADS: u64 = 4;
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = PathBuf::from(format!("/dev/shm/bristlecone-ccl-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        Self(path)
+    }
+
+    fn tree(&self, max_bytes: u64, options: CclBTreeOptions) -> Tree {
+        let pool =
+            PoolFile::create(&self.0, &CreateOptions { max_bytes, domain: None }, Native::new).unwrap();
+        let spec = TreeSpec {
+            name: "t".into(),
+            design: 3,
+            key_kind: "u64".into(),
+            value_kind: "u64".into(),
+            params: options.to_words(),
+        };
+        Tree::open(&pool, &pool.create_tree(&spec).unwrap(), options, 1).unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A tree whose collector is thought to run, and never does.
+fn with_idle_collector(tree: Tree) -> Tree {
+    assert!(tree.collector.handle.set(Some(std::thread::spawn(|| {}))).is_ok());
+    tree
+}
+
+fn key(n: u64) -> u64 {
+    n.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Writes every key `rounds` times on all threads; the most chunks that the log ever had beyond
+/// what it may have.
+fn excess(tree: &Tree, keys: u64, rounds: u64) -> usize {
+    let most = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let most = &most;
+            scope.spawn(move || {
+                for n in (0..rounds).flat_map(|_| (thread..keys).step_by(THREADS as usize)) {
+                    tree.write(key(n), n, WriteMode::Upsert).unwrap();
+                    let wanted = tree.log_chunks_wanted();
+                    // One and a half before collection, one of copies, and for each thread two, and one
+                    // that it takes while others do.
+                    let bound = 2 * wanted + wanted / 2 + 3 * THREADS as usize + 2;
+                    most.fetch_max(tree.log.chunks_owned().saturating_sub(bound), Relaxed);
+                }
+            });
+        }
+    });
+    for n in 0..keys {
+        assert_eq!(tree.get(key(n), |value| value), Some(n));
+    }
+    assert_eq!(tree.verify(), []);
+    most.into_inner()
+}
+
+#[test]
+fn the_log_is_bounded_if_the_collector_never_runs() {
+    let scratch = Scratch::new("idle");
+    let options = CclBTreeOptions { log_entries: 200, ..CclBTreeOptions::default() };
+    let tree = with_idle_collector(scratch.tree(256 << 20, options));
+    assert_eq!(excess(&tree, 60_000, 3), 0);
+}
+
+#[test]
+fn the_log_is_bounded_if_the_collector_sleeps_amid_its_work() {
+    let scratch = Scratch::new("asleep");
+    let options = CclBTreeOptions { log_entries: 200, ..CclBTreeOptions::default() };
+    let tree = with_idle_collector(scratch.tree(256 << 20, options));
+    let asleep = tree.collection.hold();
+    assert_eq!(excess(&tree, 60_000, 3), 0);
+    drop(asleep);
+}
+
+/// Log chunks of a few entries are mostly waste: the pool is full all the time, and what the log
+/// holds of it is given back in time.
+#[test]
+fn a_pool_is_not_full_while_the_log_holds_garbage() {
+    let scratch = Scratch::new("full");
+    let options = CclBTreeOptions { log_entries: 40, leaf_slots: 4, ..CclBTreeOptions::default() };
+    let tree = with_idle_collector(scratch.tree(16 << 20, options));
+    // Leaves fill 5 of 8 chunks.
+    assert_eq!(excess(&tree, 90_000, 3), 0);
+}
