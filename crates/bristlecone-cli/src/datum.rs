@@ -61,7 +61,7 @@ impl<'a> Datum<'a> {
         match kind {
             Kind::U64 => {
                 let number = std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok());
-                let said = || format!("{:?} is not a number of 0 to 2^64 - 1", String::from_utf8_lossy(text));
+                let said = || format!("{} is not a number of 0 to 2^64 - 1", quoted(text));
                 number.map(Datum::U64).ok_or_else(said)
             }
             Kind::Str => {
@@ -112,6 +112,17 @@ impl Serialize for Datum<'_> {
             Self::Bytes(_) => serializer.collect_str(self),
         }
     }
+}
+
+/// What was given, for an error of one line: the beginning of it, if it is long.
+fn quoted(text: &[u8]) -> String {
+    const SHOWN: usize = 40;
+    let mut shown = text[..text.len().min(SHOWN)].escape_ascii().to_string();
+    if let Ok(text) = std::str::from_utf8(text) {
+        shown = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    }
+    let rest = if text.len() > SHOWN { format!("… ({} bytes)", text.len()) } else { String::new() };
+    format!("\"{shown}\"{rest}")
 }
 
 /// Writes bytes as printable text. What is valid UTF-8 and printable stands as it is.

@@ -63,7 +63,9 @@ impl Failure {
     pub fn io(doing: impl fmt::Display, error: &std::io::Error) -> Self {
         match error.kind() {
             ErrorKind::BrokenPipe => Self::BrokenPipe,
-            ErrorKind::StorageFull => Self::new(Exit::Full, format!("{doing}: {error}")),
+            ErrorKind::StorageFull | ErrorKind::FileTooLarge | ErrorKind::QuotaExceeded => {
+                Self::new(Exit::Full, format!("{doing}: {error}"))
+            }
             ErrorKind::NotFound => Self::new(Exit::Absent, format!("{doing}: {error}")),
             _ => Self::new(Exit::Failed, format!("{doing}: {error}")),
         }

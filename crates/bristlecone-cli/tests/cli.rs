@@ -189,6 +189,8 @@ fn a_bad_line_stops_a_load_or_is_skipped() {
     );
     let load = bench.run_on("load @p t - --skip-bad --json", input, &[]);
     assert_eq!(load.code, 0);
+    let said = bench.run_on("load @p t - --skip-bad", b"x\t1\n", &[]).stdout;
+    assert_eq!(said, "0 entries: 0 added, 1 bad line skipped\n");
     let lines: Vec<&str> = load.stderr.lines().collect();
     assert!(
         lines.len() == 3 && lines[1].contains("line 4: ") && lines[2].contains("line 5: it has 3 columns")
@@ -210,6 +212,10 @@ fn keys_that_no_tree_can_hold_are_bad_lines() {
     assert!(load.code == 0 && load.stderr.contains("line 3: it is longer than"), "{}", load.stderr);
     assert_eq!(bench.run("scan @p t").ok(), "a\t1\nb\t4\n");
     bench.run_on("load @p t -", b"bad\xff\t1\n", &[]).refused(7, "not UTF-8");
+    let garbage = [b"\x1b\xff".repeat(5000), b"\t1\n".to_vec()].concat();
+    let load = bench.run_on("load @p n - --key u64", &garbage, &[]);
+    assert!(load.stderr.len() < 500, "what is wrong is shown in part: {load:?}");
+    load.refused(7, "\\xff\"… (10000 bytes) is not a number");
     bench
         .run_on("load @p t - --format csv", b"a,\"1\nb,2\n", &[])
         .refused(7, "line 1: a quoted field without an end");
@@ -488,8 +494,9 @@ fn help_and_completions() {
     }
     assert!(!help.contains("demo-writer"));
     assert!(bench.run("--version").ok().contains(env!("CARGO_PKG_VERSION")));
-    for shell in ["bash", "zsh", "fish"] {
-        assert!(bench.run(&format!("completions {shell}")).ok().contains("bristlecone"));
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = bench.run(&format!("completions {shell}")).ok();
+        assert!(script.contains("bristlecone") && script.contains("skip-bad"), "{shell}");
     }
     bench.run("completions cobol").refused(2, "--help");
 }

@@ -181,7 +181,11 @@ impl Region {
             return Ok(());
         }
         if let Some(file) = self.shared_file() {
-            let grown = fault::check("ftruncate").and_then(|()| rustix::fs::ftruncate(file.as_fd(), len));
+            // Beyond the limit the kernel would answer with a signal that ends the process.
+            let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+            let allowed = if limit.is_some_and(|limit| len > limit) { Err(Errno::FBIG) } else { Ok(()) };
+            let grown = allowed.and_then(|()| fault::check("ftruncate"));
+            let grown = grown.and_then(|()| rustix::fs::ftruncate(file.as_fd(), len));
             grown.map_err(|error| full_or(error, len))?;
         } else if self.file.is_some() {
             self.allow(len)?;
@@ -292,8 +296,8 @@ fn reserve(bytes: u64) -> Result<((*mut u8, usize), *mut u8)> {
             )
         }
     });
-    let start =
-        reserved.map_err(|error| Error::io(format!("reserving {bytes} bytes of address space"), error))?;
+    let doing = || format!("reserving {bytes} bytes of address space, which `ulimit -v` may forbid");
+    let start = reserved.map_err(|error| Error::io(doing(), error))?;
     let start = start.cast::<u8>();
     Ok(((start, whole), start.map_addr(|addr| addr.next_multiple_of(HUGE_BYTES as usize))))
 }

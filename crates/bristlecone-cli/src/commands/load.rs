@@ -76,12 +76,13 @@ impl Load {
         loaded?;
         pool.close()?;
         let mut text = format!("{}: {} added", counted(tally.loaded(), "entry", "entries"), tally.added);
-        for (number, what) in
-            [(tally.replaced, "replaced"), (tally.unchanged, "unchanged"), (tally.bad, "bad lines skipped")]
-        {
+        for (number, what) in [(tally.replaced, "replaced"), (tally.unchanged, "unchanged")] {
             if number > 0 {
                 text += &format!(", {number} {what}");
             }
+        }
+        if tally.bad > 0 {
+            text += &format!(", {} skipped", counted(tally.bad, "bad line", "bad lines"));
         }
         output.either(&tally, text)
     }

@@ -1,0 +1,86 @@
+//! Places that run out of room, or allow none: an error that says so, and nothing acknowledged lost.
+
+mod common;
+
+use std::process::Command;
+
+use common::{Bench, Ran};
+
+/// Twenty megabytes of entries.
+fn input(bench: &Bench) {
+    let value = "v".repeat(1000);
+    let lines: String = (0..20_000).map(|key| format!("{key}\t{value}\n")).collect();
+    bench.file("in.tsv", lines);
+}
+
+/// A shell that runs `script` with `bristlecone` as the tool, in the directory, behind `around`.
+fn shell(bench: &Bench, around: &[&str], script: &str) -> Ran {
+    let tool = env!("CARGO_BIN_EXE_bristlecone");
+    let script = format!("bristlecone() {{ '{tool}' \"$@\"; }}\ncd \"$0\"\n{script}");
+    let mut words = around.iter().copied().chain(["sh", "-c", &script]);
+    let mut command = Command::new(words.next().expect("at least the shell"));
+    command.args(words).arg(bench.path(""));
+    Ran::of(command, b"")
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_is_an_error() {
+    let bench = Bench::new();
+    input(&bench);
+    bench.run("create @p --tree t --key u64 --value bytes").ok();
+    // Blocks of 512 bytes.
+    let ran = shell(&bench, &[], "ulimit -f 16384; bristlecone load p t in.tsv");
+    ran.refused(6, "File too large");
+    let entries = bench.run("check @p --json").json()["entries"].as_u64().unwrap();
+    assert!(entries > 1000, "{entries}");
+    assert_eq!(bench.run("load @p t @in.tsv --json").json()["unchanged"], entries);
+}
+
+#[test]
+fn a_limit_on_memory_is_an_error() {
+    let bench = Bench::new();
+    bench.run("create @p --size 64G").ok();
+    shell(&bench, &[], "ulimit -v 8000000; bristlecone info p").refused(1, "ulimit -v");
+    shell(&bench, &[], "ulimit -v 8000000; bristlecone create q --size 64G").refused(1, "ulimit -v");
+    assert!(!bench.path("q").exists());
+}
+
+#[test]
+fn a_file_system_can_be_full_and_read_only() {
+    let bench = Bench::new();
+    input(&bench);
+    std::fs::create_dir(bench.path("small")).unwrap();
+    let script = "
+        mount -t tmpfs -o size=8M none small || exit 77
+        bristlecone create small/p --tree t --key u64 --value bytes > said
+        bristlecone load small/p t in.tsv 2> full && exit 1
+        echo $?
+        bristlecone scan small/p t --count
+        bristlecone check small/p
+        bristlecone del small/p t 0 1 2
+        bristlecone load small/p t - < /dev/null
+        bristlecone dump small/p t --output small/dump 2> dump && exit 1
+        echo $?
+        mount -o remount,ro small
+        bristlecone get small/p t 9 | wc -c
+        bristlecone put small/p t 9 1 2> ro && exit 1
+        echo $?
+        bristlecone create small/q 2> ro && exit 1
+        echo $?";
+    let ran = shell(&bench, &["unshare", "--mount", "--map-root-user"], script);
+    if ran.stderr.contains("unshare") || ran.code == 77 {
+        println!("no file system can be mounted here: {}", ran.stderr);
+        return;
+    }
+    let said = ran.ok();
+    let lines: Vec<&str> = said.lines().collect();
+    let entries: u64 = lines[1].parse().unwrap();
+    assert!(entries > 1000, "{said}");
+    assert_eq!(lines[0], "6");
+    assert!(lines[2].contains("everything is as it must be"), "{said}");
+    assert_eq!(lines[3..], ["removed 3 entries", "0 entries: 0 added", "6", "1001", "1", "1"]);
+    let text = |name: &str| std::fs::read_to_string(bench.path(name)).unwrap();
+    assert!(text("full").contains("the file system is full"), "{}", text("full"));
+    assert!(text("dump").contains("No space left"), "{}", text("dump"));
+    assert!(text("ro").contains("read-only"), "{}", text("ro"));
+}
