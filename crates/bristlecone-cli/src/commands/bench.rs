@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgAction, Args};
 
 use super::workload::{OPERATIONS_HELP, Workload};
 use crate::args::DomainArg;
@@ -11,7 +11,7 @@ use crate::bench::peers::Peer;
 use crate::bench::subject::Setup;
 use crate::bench::workload::Phase;
 use crate::bench::{report, run};
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::output::{Output, grouped};
 use crate::scratch::Scratch;
 use crate::size;
@@ -38,6 +38,9 @@ pub struct Bench {
     /// Make room for so much before the load, so that it takes no page faults.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     prefault: Option<u64>,
+    /// Whether the pool and the index may use 2 MiB pages; what is in force is printed.
+    #[arg(long, value_name = "ON|OFF", default_value = "on", value_parser = switch, action = ArgAction::Set)]
+    huge_pages: bool,
     /// Threads that recover after the crash [default: as --threads]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u16).range(1..=1024))]
     recovery_threads: Option<u16>,
@@ -52,6 +55,10 @@ pub struct Bench {
 impl Bench {
     pub fn run(&self, output: &mut Output) -> Outcome {
         let plan = self.plan(self.workload.phases()?);
+        if !self.huge_pages {
+            rustix::thread::disable_transparent_huge_pages(true)
+                .map_err(|error| Failure::io("turning huge pages off", &error.into()))?;
+        }
         let scratch = Scratch::new(self.pool.as_deref(), "bench", false);
         let results = contest::run(&plan, &scratch, output)?;
         if output.json() {
@@ -85,5 +92,13 @@ impl Bench {
             value: workload.value,
             against: self.against.clone(),
         }
+    }
+}
+
+fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("{text:?} is neither on nor off")),
     }
 }
