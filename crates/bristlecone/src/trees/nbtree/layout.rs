@@ -195,6 +195,30 @@ impl Shape {
         (self.head_bytes + slot * SLOT_BYTES) / LINE_BYTES
     }
 
+    /// The line in which a key with this hash stands, unless others have taken its slots. Lines are
+    /// as many as a power of two.
+    #[inline(always)]
+    pub fn home(self, hash: u64) -> usize {
+        // Other bits than those of fingerprints.
+        (hash >> 48) as usize & (self.block_bytes / LINE_BYTES - 1)
+    }
+
+    /// Which of the slots `free`, of which there is one, a key with this hash gets.
+    #[inline(always)]
+    pub fn pick(self, free: u64, hash: u64) -> usize {
+        let at_home = free & self.slots_of_line(self.home(hash));
+        (if at_home != 0 { at_home } else { free }).trailing_zeros() as usize
+    }
+
+    /// The slots that begin in a line.
+    #[inline(always)]
+    pub fn slots_of_line(self, line: usize) -> u64 {
+        let each = LINE_BYTES / SLOT_BYTES;
+        // As bits of all the places for slots, of which the head takes the first ones.
+        let places = u128::from((1_u64 << each) - 1) << (each * line);
+        (places >> (self.head_bytes / SLOT_BYTES)) as u64 & self.all()
+    }
+
     /// Offsets of the bitmap and of the fingerprints, in a single layer.
     pub fn meta(self, block: u64) -> (u64, u64) {
         (block + META_BYTES as u64, block + 2 * META_BYTES as u64)
@@ -213,6 +237,14 @@ mod tests {
         let shape = Shape::new(1024, 2);
         assert_eq!((shape.line(2), shape.line(3), shape.line(62)), (0, 1, 15));
         assert_eq!(shape.slot(4096, 62), 4096 + 1008);
+        for (bytes, layers) in [(128, 1), (128, 2), (256, 1), (512, 2), (1024, 1), (1024, 2)] {
+            let shape = Shape::new(bytes, layers);
+            for line in 0..bytes / LINE_BYTES {
+                let slots = (0..shape.slots).filter(|&slot| shape.line(slot) == line);
+                assert_eq!(shape.slots_of_line(line), slots.fold(0, |mask, slot| mask | 1 << slot));
+            }
+            assert!(shape.home(u64::MAX) < bytes / LINE_BYTES);
+        }
     }
 
     #[test]

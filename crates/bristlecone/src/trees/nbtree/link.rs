@@ -107,7 +107,6 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
                 K::retire_separator(low, &K::pin());
             }
             self.blocks.free(block);
-            self.leaves.free(id);
             self.outstanding.fetch_sub(1, Relaxed);
         }
     }

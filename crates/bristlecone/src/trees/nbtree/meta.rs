@@ -19,6 +19,8 @@ pub struct Tag {
     byte: u8,
     /// All bits set or none, for each bit beyond the byte.
     extras: [u64; EXTRA_BITS],
+    /// The hash of the key.
+    pub hash: u64,
 }
 
 impl Tag {
@@ -26,7 +28,7 @@ impl Tag {
     pub fn of<K: KeyForm>(key: K::Ref<'_>) -> Self {
         let hash = K::hash(key);
         let extras = std::array::from_fn(|bit| ((hash << (8 + bit)) as i64 >> 63) as u64);
-        Self { byte: ((hash >> 56) as u8).max(1), extras }
+        Self { byte: ((hash >> 56) as u8).max(1), extras, hash }
     }
 }
 
@@ -112,14 +114,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         probe_cells(self.level, &leaf.tags, tag)
     }
 
-    /// Claims a slot that nobody has, by setting its fingerprint.
+    /// Claims a slot that nobody has, in its key's home line if there is one, by setting its fingerprint.
     pub(super) fn claim(&self, leaf: &Leaf, tag: Tag) -> Option<usize> {
         loop {
             let free = self.probe_bytes(leaf, 0) & self.shape.all();
             if free == 0 {
                 return None;
             }
-            let slot = free.trailing_zeros() as usize;
+            let slot = self.shape.pick(free, tag.hash);
             let (at, shift) = (slot / 8, slot % 8 * 8);
             let mine = |word: u64| (word >> shift & 0xff == 0).then_some(word | u64::from(tag.byte) << shift);
             let claimed = if self.single_layer {

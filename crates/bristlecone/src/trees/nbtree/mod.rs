@@ -93,6 +93,7 @@
 mod check;
 mod layout;
 mod leaf;
+mod leaves;
 mod link;
 mod meta;
 mod read;
@@ -110,11 +111,10 @@ use bristlecone_pm::{Domain, Finding, Heap, Medium, PoolFile, Records, Result, S
 use crossbeam_queue::SegQueue;
 
 use self::layout::Shape;
-use self::leaf::Leaf;
+use self::leaves::Leaves;
 use super::parameters::{Parameters, broken_rule};
 use super::scan::Leafwise;
 use super::{Batch, Index, TreeStats, WriteMode};
-use crate::shared::arena::Arena;
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
@@ -183,7 +183,7 @@ pub struct NbTree<K: KeyForm, V: ValueForm, M: Medium> {
     visible_is_durable: bool,
     level: Level,
     inner: Inner<K>,
-    leaves: Arena<Leaf>,
+    leaves: Leaves,
     /// The stamp of the next replacement.
     stamps: AtomicU64,
     /// Leaves whose epoch is over. Readers' last words are run by any thread, at any time, even
@@ -218,7 +218,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for NbTree<K, V, M> {
             visible_is_durable: matches!(pool.domain(), Domain::Process | Domain::Eadr),
             level: Level::detect(),
             inner: Inner::new(inner_bytes, 0),
-            leaves: Arena::new(size_of::<Leaf>()),
+            leaves: Leaves::new(pool, shape),
             stamps: AtomicU64::new(1),
             retired: Arc::default(),
             outstanding: AtomicUsize::new(0),
@@ -286,7 +286,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for NbTree<K, V, M> {
         let records = self.keys.stats().1 + self.values.stats().1;
         TreeStats {
             items: self.len(),
-            leaves: (self.leaves.live() as u64).saturating_sub(outstanding),
+            leaves: blocks.live_slots.saturating_sub(outstanding),
             pm_bytes: blocks.chunks * blocks.chunk_bytes + records,
             dram_bytes: self.inner.dram_bytes() + self.leaves.bytes(),
         }

@@ -45,7 +45,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             return self.read_carefully(key, tag, show);
         }
         loop {
-            let (id, version) = self.inner.find(key, &guards.0, |leaf| self.version_of(leaf));
+            let (id, version) = self.inner.find(key, &guards.0, |leaf| self.version_ahead(leaf, tag));
             match self.glance(self.leaves.get(id), version, key, tag, &guards.0) {
                 Glance::Found(word) => match Stored::decode(word) {
                     Stored::Empty => return None,
@@ -100,7 +100,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     fn read_carefully<R>(&self, key: K::Ref<'_>, tag: Tag, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let pins = Pins::<K, V>::new();
         loop {
-            let (_, leaf) = self.reach(key, &pins);
+            let (_, leaf) = self.reach(key, tag, &pins);
             let _lock = (self.locking == super::LOCK_ALL).then(|| leaf.lock());
             let seen = self.bitmap(leaf);
             let slot = self.locate(leaf, seen, key, tag, &pins);
@@ -118,10 +118,19 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         }
     }
 
+    /// The version of a leaf in which a key is looked for. Its item most likely stands in its home
+    /// line, which is asked for while the descriptor is on its way.
+    #[inline(always)]
+    fn version_ahead(&self, leaf: u32, tag: Tag) -> Option<Version> {
+        let line = self.leaves.block(leaf) + (self.shape.home(tag.hash) * LINE_BYTES) as u64;
+        prefetch(self.pool.at::<Word>(line));
+        self.version_of(leaf)
+    }
+
     /// The leaf in charge of `key`, past those that were replaced and are still in the index.
-    pub(super) fn reach(&self, key: K::Ref<'_>, pins: &Pins<K, V>) -> (u32, &Leaf) {
+    pub(super) fn reach(&self, key: K::Ref<'_>, tag: Tag, pins: &Pins<K, V>) -> (u32, &Leaf) {
         for round in 0_u32.. {
-            let (mut id, _) = self.inner.find(key, &pins.key, |leaf| self.version_of(leaf));
+            let (mut id, _) = self.inner.find(key, &pins.key, |leaf| self.version_ahead(leaf, tag));
             let mut leaf = self.leaves.get(id);
             if !leaf.succession().is_open() {
                 return (id, leaf);

@@ -200,7 +200,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         let Some((low, high)) = range else { return Ok(None) };
         self.blocks.mark_live(block)?;
         let items = bitmap.count_ones() as usize;
-        let id = self.leaves.alloc();
+        let id = self.leaves.of(block);
         let leaf = self.leaves.get(id);
         self.set_meta(leaf, block, bitmap, &tags);
         leaf.begin(block, items, None);
@@ -225,12 +225,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     pub(super) fn first_leaf(&self) -> Result<u32> {
         let block = self.blocks.alloc()?;
         let medium = self.medium();
-        let cleared = self.fill(block, std::iter::empty(), State::Free, self.stamp(), "nbtree create.1");
+        let cleared =
+            self.fill(block, &[(0, EMPTY); SLOTS_MAX], State::Free, self.stamp(), "nbtree create.1");
         let durable = medium.fence(cleared, "nbtree create.1");
         let state = &self.pool.at::<Header>(block).state;
         state.publish(medium, State::Live { origin: 0 }.encode(), &durable, "nbtree create.2");
         let Durable { .. } = medium.persist(state, "nbtree create.2");
-        let id = self.leaves.alloc();
+        let id = self.leaves.of(block);
         let leaf = self.leaves.get(id);
         self.set_meta(leaf, block, 0, &Tags::default());
         leaf.begin(block, 0, None);

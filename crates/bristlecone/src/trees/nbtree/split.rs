@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result, Step, Word};
 
 use super::NbTree;
-use super::layout::{EMPTY, FREE, Header, SEALED_EMPTY, SLOTS_MAX, Slot, State, Stored};
+use super::layout::{EMPTY, FREE, Header, SEALED_EMPTY, SLOTS_MAX, Shape, Slot, State, Stored};
 use super::leaf::{Leaf, Succession, bits};
 use super::meta::{Tag, Tags};
 use super::read::Pins;
@@ -33,8 +33,9 @@ struct Part<R> {
 struct Half {
     block: u64,
     tags: Tags,
-    /// Slots in use from the first one on; those that lost their item meanwhile stay empty.
-    used: usize,
+    /// Slots that keys were given; those that lost their item meanwhile stay empty.
+    taken: u64,
+    /// Slots with items.
     items: u64,
 }
 
@@ -50,7 +51,15 @@ struct Draft<R> {
 
 impl Half {
     fn new(block: u64) -> Self {
-        Self { block, tags: Tags::default(), used: 0, items: 0 }
+        Self { block, tags: Tags::default(), taken: 0, items: 0 }
+    }
+
+    /// Gives a key a slot.
+    fn place(&mut self, shape: Shape, tag: Tag) -> usize {
+        let slot = shape.pick(!self.taken & shape.all(), tag.hash);
+        self.taken |= 1 << slot;
+        self.tags.set(slot, tag);
+        slot
     }
 }
 
@@ -115,15 +124,16 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             }
         }
         let parts = &mut parts[..len];
-        parts.sort_unstable_by_key(|part| part.key);
 
         let mut halves = blocks.map(Half::new);
         let (mut kept, mut separator) = (len, None);
         if blocks[1] != 0 && len > 1 {
-            let ascending = parts[len - 1].key < key;
-            kept = if ascending { len } else { len.div_ceil(2) };
-            let first = parts.get(kept).map_or(key, |part| part.key);
-            separator = Some(K::separator(parts[kept - 1].key, first));
+            let greatest = parts.iter().map(|part| part.key).max();
+            let ascending = greatest.is_some_and(|greatest| greatest < key);
+            let last = if ascending { len } else { len.div_ceil(2) } - 1;
+            let (_, left, above) = parts.select_nth_unstable_by_key(last, |part| part.key);
+            let first = above.iter().map(|part| part.key).min().unwrap_or(key);
+            (kept, separator) = (last + 1, Some(K::separator(left.key, first)));
         } else if blocks[1] != 0 {
             self.blocks.free(blocks[1]);
             halves[1].block = 0;
@@ -136,24 +146,24 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             if half.block == 0 {
                 continue;
             }
-            for (at, part) in parts.iter().enumerate() {
+            let mut items = [(0, EMPTY); SLOTS_MAX];
+            for part in parts {
+                let at = half.place(self.shape, Tag::of::<K>(part.key));
                 places[part.slot] = side | at as u8;
-                half.tags.set(at, Tag::of::<K>(part.key));
+                items[at] = (part.key_word, part.value);
             }
-            (half.used, half.items) = (parts.len(), (1 << parts.len()) - 1);
-            let words = parts.iter().map(|part| (part.key_word, part.value));
-            let origin = leaf.block();
-            flushed =
-                flushed.and(self.fill(half.block, words, State::Live { origin }, birth, "nbtree copy.2"));
+            half.items = half.taken;
+            let state = State::Live { origin: leaf.block() };
+            flushed = flushed.and(self.fill(half.block, &items, state, birth, "nbtree copy.2"));
         }
         Draft { halves, separator, places, flushed }
     }
 
-    /// Writes a block: items in its first slots, and no item in the others.
+    /// Writes a block: every slot as it is given, [`EMPTY`] where there is no item.
     pub(super) fn fill(
         &self,
         block: u64,
-        mut items: impl Iterator<Item = (u64, u64)>,
+        items: &[(u64, u64); SLOTS_MAX],
         state: State,
         birth: u64,
         step: Step,
@@ -161,9 +171,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         let medium = self.medium();
         let mut flushed = Flushed::none();
         let mut touched = false;
-        for at in 0..self.shape.slots {
+        for (at, &(key, value)) in items.iter().enumerate().take(self.shape.slots) {
             let slot: &Slot = self.pool.at(self.shape.slot(block, at));
-            if let Some((key, value)) = items.next() {
+            if value != EMPTY {
                 slot.key.store(medium, key);
                 slot.value.store(medium, value);
                 touched = true;
@@ -258,9 +268,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             let right = draft.separator.is_some_and(|separator| K::shorten(separator) <= K::shorten(key));
             let half = &mut draft.halves[usize::from(right)];
             // The old leaf has as many slots as each of the halves, so there is room.
-            let place = half.used;
-            half.used += 1;
-            half.tags.set(place, Tag::of::<K>(key));
+            let place = half.place(self.shape, Tag::of::<K>(key));
             draft.places[slot] = place as u8 | if right { RIGHT } else { 0 };
             self.draft_slot(draft, draft.places[slot]).key.store(medium, word);
         }
@@ -276,7 +284,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     /// Link 1: the draft is taken, or another one was.
     fn decide(&self, leaf: &Leaf, draft: &Draft<K::Ref<'_>>) {
         let make = |half: &Half, low: Option<u64>| {
-            let id = self.leaves.alloc();
+            let id = self.leaves.of(half.block);
             let new = self.leaves.get(id);
             self.set_meta(new, half.block, half.items, &half.tags);
             new.begin(half.block, half.items.count_ones() as usize, low);

@@ -122,7 +122,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     ) -> Result<Outcome> {
         let tag = Tag::of::<K>(key);
         loop {
-            let (id, leaf) = self.reach(key, pins);
+            let (id, leaf) = self.reach(key, tag, pins);
             let _lock = (self.locking >= LOCK_WRITES).then(|| leaf.lock());
             if self.locking >= LOCK_WRITES && leaf.succession().is_open() {
                 continue;
