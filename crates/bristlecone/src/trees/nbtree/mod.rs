@@ -19,6 +19,10 @@
 //! everything about the item is the value word: insert, update, remove and swap are each one
 //! compare-and-swap of it. A replacement commits by the `state` of the old block.
 //!
+//! Descriptors stand in the order of their blocks, and a key has a *home line* in every block, given
+//! by its hash: it stands there unless others have taken the slots. So the item's line is asked for
+//! together with the descriptor. In a leaf two thirds full one key in twelve stands elsewhere.
+//!
 //! # Insert
 //! 1. Keys and values that do not fit a word are written out of line; flush, fence. *A crash here:
 //!    nobody refers to the records; recovery finds their slots free.*
