@@ -20,8 +20,9 @@ pub trait KeyForm: Send + Sync + 'static {
     fn shorten<'long: 'short, 'short>(key: Self::Ref<'long>) -> Self::Ref<'short>;
     /// The smallest key.
     fn least<'a>() -> Self::Ref<'a>;
-    /// The key as a word that orders like it, for keys that have one.
-    fn as_word(key: Self::Ref<'_>) -> Option<u64>;
+    /// A word that orders like the key, but for different keys of the same rank; an inline key is
+    /// its own rank.
+    fn rank(key: Self::Ref<'_>) -> u64;
     /// A hash of the key, of which the top bits are the best ones.
     fn hash(key: Self::Ref<'_>) -> u64;
     /// One byte of it.
@@ -194,8 +195,8 @@ impl KeyForm for Inline {
         0
     }
     #[inline(always)]
-    fn as_word(key: u64) -> Option<u64> {
-        Some(key)
+    fn rank(key: u64) -> u64 {
+        key
     }
     #[inline(always)]
     fn hash(key: u64) -> u64 {
@@ -226,8 +227,13 @@ impl KeyForm for OutOfLine {
         &[]
     }
     #[inline(always)]
-    fn as_word(_: &[u8]) -> Option<u64> {
-        None
+    fn rank(key: &[u8]) -> u64 {
+        if let Some(first) = key.first_chunk() {
+            return u64::from_be_bytes(*first);
+        }
+        let mut first = [0; 8];
+        first[..key.len()].copy_from_slice(key);
+        u64::from_be_bytes(first)
     }
     fn hash(key: &[u8]) -> u64 {
         twox_hash::XxHash3_64::oneshot(key)
@@ -237,8 +243,9 @@ impl KeyForm for OutOfLine {
         &right[..right.len().min(common + 1)]
     }
     fn make_separator(key: &[u8]) -> u64 {
-        let separator: Box<Box<[u8]>> = Box::new(key.into());
-        Box::into_raw(separator).expose_provenance() as u64
+        // Its length stands before it: one address, and one miss to look at it.
+        let separator: Box<[u8]> = [&(key.len() as u32).to_ne_bytes(), key].concat().into();
+        Box::into_raw(separator).cast::<u8>().expose_provenance() as u64
     }
     fn separator_at(word: u64, _: &Guard) -> &[u8] {
         if word == 0 {
@@ -246,16 +253,30 @@ impl KeyForm for OutOfLine {
         }
         // SAFETY: the word comes from `make_separator`; whoever retired it did so after the guard
         // was pinned, so the box is still there, and nobody ever changes it.
-        unsafe { &*std::ptr::with_exposed_provenance::<Box<[u8]>>(word as usize) }
+        unsafe { &(&*separator_box(word))[LEN_BYTES..] }
     }
     fn retire_separator(word: u64, guard: &Guard) {
         if word != 0 {
-            let separator = std::ptr::with_exposed_provenance_mut::<Box<[u8]>>(word as usize);
             // SAFETY: the index no longer holds the word, and readers that saw it are pinned; it
             // came from a box, which is made again once they are gone.
-            unsafe { guard.defer_unchecked(move || drop(Box::from_raw(separator))) };
+            unsafe { guard.defer_unchecked(move || drop(Box::from_raw(separator_box(word)))) };
         }
     }
+}
+
+/// Bytes before a separator's own.
+const LEN_BYTES: usize = size_of::<u32>();
+
+/// The box of a separator.
+///
+/// # Safety
+///
+/// `OutOfLine::make_separator` made the word, and the box was not dropped since.
+unsafe fn separator_box(word: u64) -> *mut [u8] {
+    let start = std::ptr::with_exposed_provenance_mut::<u8>(word as usize);
+    // SAFETY: the box begins with the length of what follows.
+    let len = unsafe { start.cast::<[u8; LEN_BYTES]>().read() };
+    std::ptr::slice_from_raw_parts_mut(start, LEN_BYTES + u32::from_ne_bytes(len) as usize)
 }
 
 impl ValueForm for OutOfLine {

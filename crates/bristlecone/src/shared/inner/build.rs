@@ -1,12 +1,13 @@
 //! Building the index in one pass over leaves that are in order already.
 
-use super::{Inner, KeyForm, Nodes};
+use super::node::{Nodes, Separator};
+use super::{Inner, KeyForm};
 
 impl<K: KeyForm> Inner<K> {
     /// An index over leaves and the keys at which they begin, ascending and at least one; the
     /// first one begins at minus infinity whatever its key. Nodes are filled to three quarters.
     pub fn build(node_bytes: usize, leaves: impl IntoIterator<Item = (K::Owned, u32)>) -> Self {
-        let nodes = Nodes::new(node_bytes);
+        let nodes = Nodes::new(node_bytes, K::INLINE);
         let leaves = leaves.into_iter().enumerate();
         let entries = leaves.map(|(at, (fence, leaf))| {
             (if at == 0 { 0 } else { K::make_separator(K::borrow(&fence)) }, leaf)
@@ -27,13 +28,14 @@ impl<K: KeyForm> Inner<K> {
         let fill = nodes.capacity() * 3 / 4;
         let mut above: Vec<(u64, u32)> = Vec::new();
         for (key, child) in entries {
+            let key = Separator::of::<K>(key, &guard);
             let full = above.last().is_none_or(|&(_, id)| nodes.get(id).count() == fill);
             if full {
                 let id = nodes.alloc(level, above.is_empty());
                 if let Some(&(_, left)) = above.last() {
-                    nodes.get(left).set_right(Some((id, K::copy_separator(key, &guard))));
+                    nodes.get(left).set_right(Some((id, key.copy::<K>(&guard))));
                 }
-                above.push((K::copy_separator(key, &guard), id));
+                above.push((key.copy::<K>(&guard).word, id));
             }
             let node = nodes.get(above[above.len() - 1].1);
             node.insert(node.count(), key, child);

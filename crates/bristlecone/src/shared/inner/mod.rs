@@ -16,7 +16,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 use std::sync::{Mutex, PoisonError};
 
-use self::node::{NodeRef, Nodes};
+use self::node::{NodeRef, Nodes, Separator};
 pub use self::walk::{Cursor, Step};
 use super::form::KeyForm;
 use super::search;
@@ -47,9 +47,9 @@ struct Stale;
 impl<K: KeyForm> Inner<K> {
     /// An index of one leaf that holds every key.
     pub fn new(node_bytes: usize, leaf: u32) -> Self {
-        let nodes = Nodes::new(node_bytes);
+        let nodes = Nodes::new(node_bytes, K::INLINE);
         let root = nodes.alloc(1, true);
-        nodes.get(root).insert(0, 0, leaf);
+        nodes.get(root).insert(0, Separator::LEAST, leaf);
         Self::assemble(nodes, root)
     }
 
@@ -137,14 +137,12 @@ impl<K: KeyForm> Inner<K> {
         side: Side,
         guard: &K::Guard,
     ) -> Result<Option<u32>, Stale> {
-        if let Some(word) = key.and_then(K::as_word)
-            && word < node.high()
-        {
+        if key.is_some_and(|key| K::rank(key) < node.high_rank(K::INLINE)) {
             return Ok(None);
         }
         let Some((next, high)) = node.right() else { return Ok(None) };
         let Some(key) = key else { return Ok(Some(next)) };
-        let high = self.separator(node, seen, high, guard)?;
+        let high = self.separator(node, seen, high.word, guard)?;
         let key = K::shorten(key);
         let beyond = if side == Side::From { high <= key } else { high < key };
         Ok(beyond.then_some(next))
@@ -177,12 +175,13 @@ impl<K: KeyForm> Inner<K> {
     ) -> Result<usize, Stale> {
         let count = node.count();
         let Some(key) = key else { return Ok(count.saturating_sub(1)) };
-        if let Some(word) = K::as_word(key) {
-            // The first key is the low fence, which the descent took care of.
-            let behind = search::count_le(self.level, node.keys(), word, side == Side::Before).min(count);
-            return Ok(behind.saturating_sub(1));
+        // The first key is the low fence, which the descent took care of.
+        let behind = |strictly| search::count_le(self.level, node.ranks(), K::rank(key), strictly).min(count);
+        if K::INLINE {
+            return Ok(behind(side == Side::Before).saturating_sub(1));
         }
-        let (mut low, mut high) = (1, count);
+        // Only keys of the same rank are looked at.
+        let (mut low, mut high) = (behind(true).max(1), behind(false));
         while low < high {
             let middle = low.midpoint(high);
             let separator = self.separator(node, seen, node.key(middle), guard)?;
@@ -218,7 +217,7 @@ impl<K: KeyForm> Inner<K> {
             // The word is the caller's own, so it can be read.
             let key = K::separator_at(separator, guard);
             if self.nodes.get(self.root.load(Acquire)).level() < level {
-                if self.grow(level, separator, child) {
+                if self.grow(level, separator, child, guard) {
                     return None;
                 }
                 continue;
@@ -244,6 +243,7 @@ impl<K: KeyForm> Inner<K> {
         guard: &K::Guard,
     ) -> Option<(u64, u32)> {
         let at = self.position(node, key, guard);
+        let separator = Separator { rank: K::rank(K::shorten(key)), word: separator };
         if node.count() < self.nodes.capacity() {
             node.insert(at, separator, child);
             return None;
@@ -254,12 +254,12 @@ impl<K: KeyForm> Inner<K> {
         let right_id = self.nodes.alloc(node.level(), false);
         let right = self.nodes.get(right_id);
         for from in middle..node.count() {
-            right.insert(from - middle, node.key(from), node.child(from));
+            right.insert(from - middle, node.separator(from), node.child(from));
         }
         right.set_right(node.right());
         node.truncate(middle);
         let promoted = K::copy_separator(right.key(0), guard);
-        node.set_right(Some((right_id, K::copy_separator(right.key(0), guard))));
+        node.set_right(Some((right_id, right.separator(0).copy::<K>(guard))));
         if at <= middle && K::shorten(key) < K::separator_at(promoted, guard) {
             node.insert(at, separator, child);
         } else {
@@ -276,7 +276,7 @@ impl<K: KeyForm> Inner<K> {
     }
 
     /// Puts a root over the present one if that is still too low for `level`.
-    fn grow(&self, level: u32, separator: u64, child: u32) -> bool {
+    fn grow(&self, level: u32, separator: u64, child: u32, guard: &K::Guard) -> bool {
         let _only = self.structure.lock().unwrap_or_else(PoisonError::into_inner);
         let root = self.root.load(Acquire);
         if self.nodes.get(root).level() >= level {
@@ -284,8 +284,8 @@ impl<K: KeyForm> Inner<K> {
         }
         let id = self.nodes.alloc(level, true);
         let node = self.nodes.get(id);
-        node.insert(0, 0, root);
-        node.insert(1, separator, child);
+        node.insert(0, Separator::LEAST, root);
+        node.insert(1, Separator::of::<K>(separator, guard), child);
         // Pairs with the acquire in `descend`: whoever sees the root sees its entries.
         self.root.store(id, Release);
         true

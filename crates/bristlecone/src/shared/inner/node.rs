@@ -2,8 +2,13 @@
 //! last one up to the high key.
 //!
 //! ```text
-//! lock, high key, next, count, level, leftmost (32 B) | children (4 B each) | keys (8 B each), line by line
+//! lock, high key, next, count, level, leftmost (32 B) | children (4 B each) | ranks (8 B each), line by line
+//!                                                               for byte strings | keys (8 B each)
 //! ```
+//!
+//! Ranks are what is compared first, many at once. A key that fits a word is its own rank, and stands
+//! there only. A byte string's rank is its first eight bytes, and its word says where the rest is; the
+//! last rank is then the high key's, so that a node needs no look at any string unless ranks are equal.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -11,6 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use bristlecone_pm::LINE_BYTES;
 
 use crate::shared::arena::{Arena, Zeroed};
+use crate::shared::form::KeyForm;
 use crate::shared::prefetch;
 use crate::shared::search::GROUP;
 use crate::shared::version_lock::VersionLock;
@@ -37,11 +43,44 @@ unsafe impl Zeroed for Node {}
 
 const _: () = assert!(size_of::<Node>() == HEADER_BYTES);
 
+/// The key where a range begins.
+#[derive(Clone, Copy)]
+pub struct Separator {
+    /// Orders like the key, but for keys of the same rank.
+    pub rank: u64,
+    /// What [`KeyForm::make_separator`] made of it.
+    pub word: u64,
+}
+
+impl Separator {
+    /// Before every key.
+    pub const LEAST: Self = Self { rank: 0, word: 0 };
+
+    /// The separator of a word that is known to be good.
+    pub fn of<K: KeyForm>(word: u64, guard: &K::Guard) -> Self {
+        Self { rank: K::rank(K::separator_at(word, guard)), word }
+    }
+
+    /// Another one for the same key.
+    pub fn copy<K: KeyForm>(self, guard: &K::Guard) -> Self {
+        Self { rank: self.rank, word: K::copy_separator(self.word, guard) }
+    }
+}
+
 /// The nodes of one index.
 pub struct Nodes {
     arena: Arena<Node>,
-    capacity: usize,
-    keys_at: usize,
+    shape: Shape,
+}
+
+/// Where the arrays of a node are.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// Length of each array.
+    slots: usize,
+    ranks_at: usize,
+    /// Where the ranks are, if they are the keys.
+    words_at: usize,
 }
 
 /// A node with its arrays.
@@ -49,26 +88,27 @@ pub struct Nodes {
 pub struct NodeRef<'a> {
     pub id: u32,
     node: &'a Node,
-    capacity: usize,
-    keys_at: usize,
+    shape: Shape,
     arena: PhantomData<&'a Nodes>,
 }
 
 impl Nodes {
-    pub fn new(node_bytes: usize) -> Self {
-        let fits = |capacity: &usize| keys_at(*capacity) + 8 * capacity <= node_bytes;
-        let capacity = (GROUP..).step_by(GROUP).take_while(fits).last().expect("nodes have room for a group");
-        Self { arena: Arena::new(node_bytes), capacity, keys_at: keys_at(capacity) }
+    /// Nodes of so many bytes; `inline`: ranks are keys.
+    pub fn new(node_bytes: usize, inline: bool) -> Self {
+        let shapes = (GROUP..).step_by(GROUP).map(|slots| Shape::new(slots, inline));
+        let fits = |shape: &Shape| shape.words_at + 8 * shape.slots <= node_bytes;
+        let shape = shapes.take_while(fits).last().expect("nodes have room for a group");
+        Self { arena: Arena::new(node_bytes), shape }
     }
 
+    /// Entries of a node.
     pub fn capacity(&self) -> usize {
-        self.capacity
+        self.shape.slots - usize::from(!self.shape.is_inline())
     }
 
     #[inline(always)]
     pub fn get(&self, id: u32) -> NodeRef<'_> {
-        let (capacity, keys_at) = (self.capacity, self.keys_at);
-        NodeRef { id, node: self.arena.get(id), capacity, keys_at, arena: PhantomData }
+        NodeRef { id, node: self.arena.get(id), shape: self.shape, arena: PhantomData }
     }
 
     /// Fetches the children of a node of the default size, which are asked for only once all keys
@@ -86,7 +126,7 @@ impl Nodes {
         let node = self.get(id);
         node.node.level.store(level, Relaxed);
         node.node.leftmost.store(leftmost.into(), Relaxed);
-        node.keys().iter().for_each(|key| key.store(u64::MAX, Relaxed));
+        node.ranks().iter().for_each(|rank| rank.store(u64::MAX, Relaxed));
         node.node.count.store(0, Relaxed);
         node.set_right(None);
         node.lock.renew();
@@ -102,10 +142,17 @@ impl Nodes {
     }
 }
 
-/// Where the keys begin: at a line of their own.
-#[inline(always)]
-const fn keys_at(capacity: usize) -> usize {
-    (HEADER_BYTES + 4 * capacity).next_multiple_of(LINE_BYTES)
+impl Shape {
+    fn new(slots: usize, inline: bool) -> Self {
+        // At a line of their own.
+        let ranks_at = (HEADER_BYTES + 4 * slots).next_multiple_of(LINE_BYTES);
+        Self { slots, ranks_at, words_at: ranks_at + if inline { 0 } else { 8 * slots } }
+    }
+
+    #[inline(always)]
+    fn is_inline(self) -> bool {
+        self.ranks_at == self.words_at
+    }
 }
 
 impl std::ops::Deref for NodeRef<'_> {
@@ -117,35 +164,46 @@ impl std::ops::Deref for NodeRef<'_> {
 }
 
 impl<'a> NodeRef<'a> {
-    /// Every key word that entries may occupy, `u64::MAX` where none is.
+    /// Every rank that entries may have, `u64::MAX` where none is.
     #[inline(always)]
-    pub fn keys(self) -> &'a [AtomicU64] {
-        // SAFETY: the arena keeps `keys_at + 8 * capacity` bytes per node, and any bytes
-        // are values of atomics.
+    pub fn ranks(self) -> &'a [AtomicU64] {
+        self.words_from(self.shape.ranks_at)
+    }
+
+    /// The words of the keys.
+    #[inline(always)]
+    fn words(self) -> &'a [AtomicU64] {
+        self.words_from(self.shape.words_at)
+    }
+
+    #[inline(always)]
+    fn words_from(self, at: usize) -> &'a [AtomicU64] {
+        // SAFETY: `at` is one of the shape's places; the arena keeps `words_at + 8 * slots` bytes
+        // per node, and any bytes are values of atomics.
         unsafe {
-            let start = std::ptr::from_ref(self.node).cast::<u8>().add(self.keys_at);
-            std::slice::from_raw_parts(start.cast(), self.capacity)
+            let start = std::ptr::from_ref(self.node).cast::<u8>().add(at);
+            std::slice::from_raw_parts(start.cast(), self.shape.slots)
         }
     }
 
     #[inline(always)]
     fn children(self) -> &'a [AtomicU32] {
-        // SAFETY: as in `keys`, before them.
+        // SAFETY: as in `words_from`, before them.
         unsafe {
             let start = std::ptr::from_ref(self.node).cast::<u8>().add(HEADER_BYTES);
-            std::slice::from_raw_parts(start.cast(), self.capacity)
+            std::slice::from_raw_parts(start.cast(), self.shape.slots)
         }
     }
 
     /// Number of entries, never more than there is room for.
     #[inline(always)]
     pub fn count(self) -> usize {
-        (self.node.count.load(Relaxed) as usize).min(self.capacity)
+        (self.node.count.load(Relaxed) as usize).min(self.shape.slots)
     }
 
     /// Keeps the first `count` entries only.
     pub fn truncate(self, count: usize) {
-        self.keys()[count..self.count()].iter().for_each(|key| key.store(u64::MAX, Relaxed));
+        self.ranks()[count..self.count()].iter().for_each(|rank| rank.store(u64::MAX, Relaxed));
         self.node.count.store(count as u32, Relaxed);
     }
 
@@ -162,26 +220,38 @@ impl<'a> NodeRef<'a> {
 
     /// The right sibling and the high key; the rightmost node has neither.
     #[inline(always)]
-    pub fn right(self) -> Option<(u32, u64)> {
+    pub fn right(self) -> Option<(u32, Separator)> {
         let next = self.node.next.load(Relaxed);
-        (next != NONE).then(|| (next, self.node.high.load(Relaxed)))
+        (next != NONE).then(|| {
+            let word = self.node.high.load(Relaxed);
+            (next, Separator { rank: self.high_rank(self.shape.is_inline()), word })
+        })
     }
 
-    /// The high key, as a word: `u64::MAX` for the rightmost node.
+    /// The high key's rank: `u64::MAX` for the rightmost node. `inline` is what the node is.
     #[inline(always)]
-    pub fn high(self) -> u64 {
-        self.node.high.load(Relaxed)
+    pub fn high_rank(self, inline: bool) -> u64 {
+        if inline { self.node.high.load(Relaxed) } else { self.ranks()[self.shape.slots - 1].load(Relaxed) }
     }
 
-    pub fn set_right(self, right: Option<(u32, u64)>) {
-        let (next, high) = right.unwrap_or((NONE, u64::MAX));
+    pub fn set_right(self, right: Option<(u32, Separator)>) {
+        let (next, high) = right.unwrap_or((NONE, Separator { rank: u64::MAX, word: u64::MAX }));
         self.node.next.store(next, Relaxed);
-        self.node.high.store(high, Relaxed);
+        self.node.high.store(high.word, Relaxed);
+        if !self.shape.is_inline() {
+            self.ranks()[self.shape.slots - 1].store(high.rank, Relaxed);
+        }
     }
 
+    /// The word of a key.
     #[inline(always)]
     pub fn key(self, at: usize) -> u64 {
-        self.keys()[at].load(Relaxed)
+        self.words()[at].load(Relaxed)
+    }
+
+    /// A key with its rank.
+    pub fn separator(self, at: usize) -> Separator {
+        Separator { rank: self.ranks()[at].load(Relaxed), word: self.key(at) }
     }
 
     #[inline(always)]
@@ -189,8 +259,9 @@ impl<'a> NodeRef<'a> {
         self.children()[at].load(Relaxed)
     }
 
-    pub fn set(self, at: usize, key: u64, child: u32) {
-        self.keys()[at].store(key, Relaxed);
+    fn set(self, at: usize, key: Separator, child: u32) {
+        self.ranks()[at].store(key.rank, Relaxed);
+        self.words()[at].store(key.word, Relaxed);
         self.children()[at].store(child, Relaxed);
     }
 
@@ -199,10 +270,10 @@ impl<'a> NodeRef<'a> {
     }
 
     /// Makes room at `at` and puts an entry there. The node is not full.
-    pub fn insert(self, at: usize, key: u64, child: u32) {
+    pub fn insert(self, at: usize, key: Separator, child: u32) {
         let count = self.count();
         for from in (at..count).rev() {
-            self.set(from + 1, self.key(from), self.child(from));
+            self.set(from + 1, self.separator(from), self.child(from));
         }
         self.set(at, key, child);
         self.node.count.store(count as u32 + 1, Relaxed);
@@ -212,7 +283,7 @@ impl<'a> NodeRef<'a> {
     pub fn remove(self, at: usize) {
         let count = self.count();
         for from in at + 1..count {
-            self.set(from - 1, self.key(from), self.child(from));
+            self.set(from - 1, self.separator(from), self.child(from));
         }
         self.truncate(count - 1);
     }

@@ -79,7 +79,7 @@ impl<K: KeyForm> Inner<K> {
             locked.0.push((id, node));
             // A key beyond the node: a split has not reached the parent yet.
             if let Some((_, high)) = node.right()
-                && K::separator_at(high, guard) <= K::shorten(key)
+                && K::separator_at(high.word, guard) <= K::shorten(key)
             {
                 return None;
             }
@@ -147,7 +147,7 @@ impl<K: KeyForm> Inner<K> {
         let mut dead = Vec::new();
         for (&(id, node), &(_, left)) in chain.iter().zip(&left.0) {
             let (_, high) = left.right().expect("a left neighbour has a right one");
-            K::retire_separator(high, guard);
+            K::retire_separator(high.word, guard);
             left.set_right(node.right());
             K::retire_separator(node.key(0), guard);
             node.lock.unlock_obsolete();
@@ -166,12 +166,12 @@ impl<K: KeyForm> Inner<K> {
         let mut dead = Vec::new();
         for (&(_, node), &(id, right)) in chain.iter().zip(&right.0) {
             let (_, high) = node.right().expect("a right neighbour was found by it");
-            K::retire_separator(high, guard);
+            K::retire_separator(high.word, guard);
             if node.level() == 1 {
                 node.set_child(0, right.child(0));
             }
             for at in 1..right.count() {
-                node.insert(at, right.key(at), right.child(at));
+                node.insert(at, right.separator(at), right.child(at));
             }
             node.set_right(right.right());
             K::retire_separator(right.key(0), guard);

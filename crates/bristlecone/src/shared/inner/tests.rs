@@ -5,8 +5,9 @@ use super::*;
 use crate::shared::form::{Inline, OutOfLine};
 use crate::shared::version_lock::VersionLock;
 
-/// Small enough that nodes split all the time: 7 entries.
+/// Small enough that nodes split all the time: 8 entries, and 7 of byte strings.
 const SMALL: usize = 128;
+const SMALL_BYTES: usize = 192;
 
 fn noise(state: &mut u64) -> u64 {
     *state ^= *state << 13;
@@ -63,7 +64,7 @@ fn follows_a_model_of_fences() {
 #[test]
 fn removing_all_but_one_leaves_one() {
     let version = VersionLock::default().read();
-    let inner = Inner::<OutOfLine>::new(SMALL, 0);
+    let inner = Inner::<OutOfLine>::new(SMALL_BYTES, 0);
     let guard = OutOfLine::pin();
     let key = |i: u32| format!("a/common/prefix/{:05}", i * 7919 % 5000);
     (1..5000).for_each(|i| inner.insert(key(i).as_bytes(), i, &guard));
@@ -100,7 +101,7 @@ fn bulk_building_equals_inserting() {
 #[test]
 fn finding_while_others_split_and_remove() {
     let version = VersionLock::default().read();
-    let inner = Inner::<OutOfLine>::new(SMALL, 0);
+    let inner = Inner::<OutOfLine>::new(SMALL_BYTES, 0);
     let running = AtomicUsize::new(3);
     // Fence k * 4 + 1 belongs to thread k % 3; fences k * 4 are there throughout.
     let fixed = 800_u32;
@@ -136,4 +137,44 @@ fn finding_while_others_split_and_remove() {
         }
     });
     assert!(inner.check().is_empty());
+}
+
+#[test]
+fn byte_strings_whose_first_bytes_are_equal_are_told_apart() {
+    let version = VersionLock::default().read();
+    // Short and long ones, zeros at the end, and all ones where a node has no more keys.
+    let mut keys: Vec<Vec<u8>> = vec![vec![]];
+    for len in 0..6 {
+        for number in 0..3_usize.pow(len) {
+            let tail = (0..len).map(|at| [0, b'a', 255][number / 3_usize.pow(at) % 3]);
+            keys.extend(
+                [&b""[..], b"aaaaaa", &[255; 8]]
+                    .map(|head| [head, &tail.clone().collect::<Vec<u8>>()].concat()),
+            );
+        }
+    }
+    keys.sort();
+    keys.dedup();
+    let inner = Inner::<OutOfLine>::new(SMALL_BYTES, 0);
+    let guard = OutOfLine::pin();
+    let count = keys.len();
+    // A prime that does not divide the count: every key once, scattered.
+    assert!(!count.is_multiple_of(7919));
+    for at in (0..count).map(|i| i * 7919 % count).filter(|&at| at > 0) {
+        inner.insert(&keys[at], at as u32, &guard);
+    }
+    assert!(inner.check().is_empty(), "{:?}", inner.check());
+    for probe in
+        keys.iter().flat_map(|key| [key.clone(), [key, &[0][..]].concat(), [key, &[255][..]].concat()])
+    {
+        let want = keys.partition_point(|key| *key <= probe) - 1;
+        assert_eq!(inner.find(&probe, &guard, |_| version).0, want as u32, "{probe:?}");
+        let want = keys.partition_point(|key| *key < probe).max(1) - 1;
+        let before = inner.find_before(Some(&probe), &guard, |_| version);
+        assert_eq!(
+            (before.0, before.2.as_deref().unwrap_or_default()),
+            (want as u32, &*keys[want]),
+            "{probe:?}"
+        );
+    }
 }

@@ -164,10 +164,13 @@ impl<K: KeyForm> Inner<K> {
             }
             for at in usize::from(node.is_leftmost())..node.count() {
                 let key = K::owned(K::separator_at(node.key(at), &guard));
+                if node.separator(at).rank != K::rank(K::borrow(&key)) {
+                    report("a rank that is not the separator's");
+                }
                 if last.as_ref().is_some_and(|(level, last)| *level == node.level() && *last >= key) {
                     report("separators out of order");
                 }
-                if node.right().is_some_and(|(_, high)| K::owned(K::separator_at(high, &guard)) <= key) {
+                if node.right().is_some_and(|(_, high)| K::owned(K::separator_at(high.word, &guard)) <= key) {
                     report("a separator beyond the high key");
                 }
                 last = Some((node.level(), key));
@@ -182,7 +185,7 @@ impl<K: KeyForm> Inner<K> {
         self.each_node(|node| {
             (0..node.count()).for_each(|at| K::retire_separator(node.key(at), &guard));
             if let Some((_, high)) = node.right() {
-                K::retire_separator(high, &guard);
+                K::retire_separator(high.word, &guard);
             }
         });
     }
