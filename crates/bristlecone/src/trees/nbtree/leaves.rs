@@ -10,15 +10,22 @@ use bristlecone_pm::{Medium, PoolFile};
 
 use super::layout::Shape;
 use super::leaf::Leaf;
-use crate::shared::arena::Arena;
+use crate::shared::arena::{Arena, Zeroed};
+
+/// Offset of a range's chunk.
+#[derive(Debug)]
+struct Chunk(AtomicU64);
+
+// SAFETY: an atomic, for which zero is a value.
+unsafe impl Zeroed for Chunk {}
 
 /// Descriptors by number. Those of a chunk's blocks are in a row, a *range*; a chunk keeps its
 /// range also when it leaves the tree and comes back.
 #[derive(Debug)]
 pub struct Leaves {
     arena: Arena<Leaf>,
-    /// Offset of each range's chunk.
-    chunks: Box<[AtomicU64]>,
+    /// By the number of the range.
+    chunks: Arena<Chunk>,
     /// Range of each chunk, by offset.
     ranges: Mutex<HashMap<u64, u32>>,
     chunk_bytes: u64,
@@ -31,7 +38,7 @@ impl Leaves {
         let (chunk_bytes, block_bytes) = (pool.chunk_bytes(), shape.block_bytes as u64);
         Self {
             arena: Arena::new(size_of::<Leaf>()),
-            chunks: (0..pool.chunks_max()).map(|_| AtomicU64::new(0)).collect(),
+            chunks: Arena::new(size_of::<Chunk>()),
             ranges: Mutex::default(),
             chunk_bytes,
             block_shift: block_bytes.ilog2(),
@@ -49,7 +56,8 @@ impl Leaves {
     pub fn block(&self, id: u32) -> u64 {
         let within = id & ((1 << self.range_shift) - 1);
         // Whoever has the number has it from somebody who saw the chunk.
-        self.chunks[(id >> self.range_shift) as usize].load(Relaxed) + (u64::from(within) << self.block_shift)
+        let chunk = self.chunks.get(id >> self.range_shift).0.load(Relaxed);
+        chunk + (u64::from(within) << self.block_shift)
     }
 
     /// The number of the leaf of a block.
@@ -57,8 +65,11 @@ impl Leaves {
         let chunk = block & !(self.chunk_bytes - 1);
         let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
         let range = *ranges.entry(chunk).or_insert_with(|| {
-            let range = self.arena.alloc_fresh(1 << self.range_shift).start >> self.range_shift;
-            self.chunks[range as usize].store(chunk, Relaxed);
+            // Ranges are counted alike in both arenas, since neither gets anything back.
+            let range = self.chunks.alloc();
+            let leaves = self.arena.alloc_fresh(1 << self.range_shift);
+            assert_eq!(leaves.start, range << self.range_shift);
+            self.chunks.get(range).0.store(chunk, Relaxed);
             range
         });
         range << self.range_shift | ((block - chunk) >> self.block_shift) as u32
@@ -66,6 +77,6 @@ impl Leaves {
 
     /// Bytes of DRAM, those of blocks not in use included.
     pub fn bytes(&self) -> u64 {
-        self.arena.bytes() + size_of_val(&*self.chunks) as u64
+        self.arena.bytes() + self.chunks.bytes()
     }
 }
