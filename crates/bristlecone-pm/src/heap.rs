@@ -3,6 +3,10 @@
 //! Nothing about slots is persistent: which are live is what the tree can reach, told at recovery
 //! by [`Heap::mark_live`]. So allocation costs the medium nothing, and nothing can leak. A slot
 //! is a bit in DRAM; threads take 64 of them at a time, a whole bitmap word.
+//!
+//! A heap that is opened [unsettled](Heap::open_unsettled) is told nothing at recovery. Each slot
+//! of its chunks counts as taken until a *judge* was asked whether the tree refers to it, a few
+//! words of slots at a time, by those who need room ([`Heap::prepare`]). Opening it takes no time.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
@@ -46,6 +50,8 @@ struct Slots {
     /// Once no more are taken than this, it is time to see whether any of them is not just cached.
     /// Never fewer than are cached.
     look_at: AtomicUsize,
+    /// Slots that count as taken because nobody asked yet; empty if all are known.
+    unknown: Box<[AtomicU64]>,
 }
 
 impl Slots {
@@ -55,7 +61,21 @@ impl Slots {
             // Bits beyond the last slot are taken for ever, and not counted.
             bitmap[slots / 64].store(u64::MAX << (slots % 64), std::sync::atomic::Ordering::Relaxed);
         }
-        Self { id, offset, bitmap, taken: AtomicUsize::new(0), look_at: AtomicUsize::new(0) }
+        let (taken, look_at) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { id, offset, bitmap, taken, look_at, unknown: Box::default() }
+    }
+
+    fn unsettled(id: u32, offset: u64, slots: usize) -> Self {
+        let fresh = Self::new(id, offset, slots);
+        let unknown = fresh.bitmap.iter().map(|bits| AtomicU64::new(!bits.swap(u64::MAX, AcqRel))).collect();
+        fresh.taken.store(slots, Release);
+        Self { unknown, ..fresh }
+    }
+
+    /// Ends that a slot is unknown; whether it was.
+    fn know(&self, slot: usize) -> bool {
+        let bit = 1 << (slot % 64);
+        self.unknown.get(slot / 64).is_some_and(|bits| bits.fetch_and(!bit, AcqRel) & bit != 0)
     }
 
     /// Takes every free slot of one word for a cache: (word, its free bits). Not to be called for
@@ -118,7 +138,15 @@ pub struct Heap<M: Medium> {
     /// Held while a chunk is taken from the pool.
     growing: Mutex<()>,
     caches: Box<[CachePadded<Mutex<Cache>>]>,
+    /// Chunks with words of slots that nobody has judged yet: how many words are left.
+    unsettled: Mutex<Vec<(Arc<Slots>, usize)>>,
 }
+
+/// Whether the tree refers to the slot at an offset.
+pub type Judge<'a> = &'a dyn Fn(u64) -> bool;
+
+/// Words of slots that are settled by one who needs room, before the heap grows.
+const SETTLED_AT_ONCE: usize = 4;
 
 impl<M: Medium> Heap<M> {
     /// Takes over the chunks of one tree, kind and slot size. Every slot counts as free until it
@@ -131,25 +159,50 @@ impl<M: Medium> Heap<M> {
         slot_bytes: u32,
         tagged: bool,
     ) -> Result<Self> {
-        let slots = (pool.chunk_bytes() / u64::from(slot_bytes)) as usize;
-        let mut chunks = Chunks::default();
-        for chunk in pool.chunks_of(owner) {
-            if (chunk.kind, chunk.slot_bytes) == (kind, slot_bytes) {
-                chunks.all.insert(chunk.offset, Arc::new(Slots::new(chunk.id, chunk.offset, slots)));
-            }
-        }
-        let caches = (0..CACHES).map(|_| CachePadded::default()).collect();
-        let pool = Arc::clone(pool);
-        Ok(Self {
-            pool,
+        let mut heap = Self::empty(pool, owner, kind, slot_bytes, tagged);
+        heap.adopt(Slots::new);
+        Ok(heap)
+    }
+
+    /// Takes over the chunks of one tree, kind and slot size. Which of their slots are free is
+    /// found out when room is needed: see [`prepare`](Self::prepare).
+    pub fn open_unsettled(
+        pool: &Arc<PoolFile<M>>,
+        owner: TreeId,
+        kind: SlotKind,
+        slot_bytes: u32,
+        tagged: bool,
+    ) -> Self {
+        let mut heap = Self::empty(pool, owner, kind, slot_bytes, tagged);
+        heap.adopt(Slots::unsettled);
+        let chunks = heap.chunks.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let unsettled = chunks.all.values().map(|slots| (Arc::clone(slots), slots.unknown.len()));
+        heap.unsettled = Mutex::new(unsettled.collect());
+        heap
+    }
+
+    fn empty(pool: &Arc<PoolFile<M>>, owner: TreeId, kind: SlotKind, slot_bytes: u32, tagged: bool) -> Self {
+        Self {
+            pool: Arc::clone(pool),
             owner,
             kind,
             slot_bytes,
             tagged,
-            chunks: RwLock::new(chunks),
+            chunks: RwLock::default(),
             growing: Mutex::default(),
-            caches,
-        })
+            caches: (0..CACHES).map(|_| CachePadded::default()).collect(),
+            unsettled: Mutex::default(),
+        }
+    }
+
+    fn adopt(&mut self, make: fn(u32, u64, usize) -> Slots) {
+        let slots = self.slots_per_chunk();
+        let chunks = self.chunks.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for chunk in self.pool.chunks_of(self.owner) {
+            if (chunk.kind, chunk.slot_bytes) == (self.kind, self.slot_bytes) {
+                chunks.all.insert(chunk.offset, Arc::new(make(chunk.id, chunk.offset, slots)));
+            }
+        }
     }
 
     fn slots_per_chunk(&self) -> usize {
@@ -171,7 +224,7 @@ impl<M: Medium> Heap<M> {
         if let Some(slot) = self.cache(index).take(self.slot_bytes) {
             return Ok(slot);
         }
-        let (chunks, mut filled) = self.refill()?;
+        let (chunks, mut filled) = self.refill(None)?;
         let slot = filled.take(self.slot_bytes).expect("a refill brings slots");
         // Those who lock both begin with the chunks. With both locked, nobody finds slots that are
         // neither live nor cached.
@@ -182,36 +235,122 @@ impl<M: Medium> Heap<M> {
         Ok(slot)
     }
 
-    /// Finds a word with room: in the heap's chunks, in a new one, or in others' caches.
-    fn refill(&self) -> Result<(RwLockWriteGuard<'_, Chunks>, Cache)> {
+    /// Sees to it that this thread's next slot is at hand. Unsettled slots are judged on the way,
+    /// a few at a time as long as the pool can grow, all of them when it cannot. The judge may
+    /// take its time, wait for locks, and use this heap; `Err` as of [`alloc`](Self::alloc).
+    pub fn prepare(&self, judge: Judge<'_>) -> Result<()> {
+        let index = thread_index() % CACHES;
+        if self.cache(index).free != 0 {
+            return Ok(());
+        }
+        let (chunks, filled) = self.refill(Some(judge))?;
+        let spare = std::mem::replace(&mut *self.cache(index), filled);
+        drop(chunks);
+        self.put_back(spare);
+        Ok(())
+    }
+
+    /// Has up to `words` words of unsettled slots judged; whether any slot turned out to be free.
+    fn settle(&self, words: usize, judge: Judge<'_>) -> bool {
+        let mut found = false;
+        for _ in 0..words {
+            let Some((slots, word)) = self.next_unsettled() else { return found };
+            let mut bits = slots.unknown[word].load(Acquire);
+            let mut look = false;
+            while bits != 0 {
+                let slot = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                let live = judge(slots.offset + slot as u64 * u64::from(self.slot_bytes));
+                // Whoever frees a slot made it known before it left the tree: then the judgement,
+                // which may have come later, does not count.
+                if slots.know(slot) && !live {
+                    look = slots.give(word, 1 << (slot % 64));
+                    found = true;
+                }
+            }
+            if look {
+                self.release(&slots);
+            }
+            self.say_roomy(slots, word);
+        }
+        found
+    }
+
+    /// A word of a chunk may have room, unless the pool has the chunk by now.
+    fn say_roomy(&self, slots: Arc<Slots>, word: usize) {
+        let mut chunks = self.lock_chunks();
+        let ours = chunks.all.get(&slots.offset).is_some_and(|ours| Arc::ptr_eq(ours, &slots));
+        let known = chunks.roomy.iter().any(|roomy| Arc::ptr_eq(roomy, &slots));
+        if ours && !known && slots.bitmap[word].load(Acquire) != u64::MAX {
+            chunks.roomy.push(slots);
+        }
+    }
+
+    fn next_unsettled(&self) -> Option<(Arc<Slots>, usize)> {
+        let mut unsettled = self.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
+        let (slots, left) = unsettled.last_mut()?;
+        *left -= 1;
+        let next = (Arc::clone(slots), *left);
+        if *left == 0 {
+            unsettled.pop();
+        }
+        Some(next)
+    }
+
+    /// Has every unsettled slot judged, so that [`stats`](Self::stats) are exact.
+    pub fn settle_all(&self, judge: Judge<'_>) {
+        self.settle(usize::MAX, judge);
+    }
+
+    /// The slot is live and about to leave the tree: it is taken until [`free`](Self::free),
+    /// whatever a judge says who comes too late to find it.
+    pub fn keep(&self, offset: u64) {
+        if let Some((slots, slot)) = self.chunk_of(offset) {
+            slots.know(slot);
+        }
+    }
+
+    /// Finds a word with room: in the heap's chunks, after judging if there is a judge, in a new
+    /// chunk, or in others' caches.
+    fn refill(&self, judge: Option<Judge<'_>>) -> Result<(RwLockWriteGuard<'_, Chunks>, Cache)> {
         // A chunk is worth taking up again once it has enough room; otherwise the heap grows.
         let enough = self.slots_per_chunk() / 8 * 7;
         if let Some(filled) = self.take_room(enough) {
             return Ok(filled);
         }
+        if judge.is_some_and(|judge| self.settle(SETTLED_AT_ONCE, judge))
+            && let Some(filled) = self.take_room(enough)
+        {
+            return Ok(filled);
+        }
+        let error = match self.grow(enough) {
+            Ok(filled) => return Ok(filled),
+            Err(error) => error,
+        };
+        if let Some(judge) = judge {
+            self.settle_all(judge);
+        }
+        if let Some(filled) = self.take_room(self.slots_per_chunk()) {
+            return Ok(filled);
+        }
+        let chunks = self.lock_chunks();
+        let cache = self.steal().ok_or(error)?;
+        Ok((chunks, cache))
+    }
+
+    fn grow(&self, enough: usize) -> Result<(RwLockWriteGuard<'_, Chunks>, Cache)> {
         // Whoever grew the heap meanwhile did it for all.
         let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(filled) = self.take_room(enough) {
             return Ok(filled);
         }
-        match self.pool.chunk_alloc(self.owner, self.kind, self.slot_bytes, self.tagged) {
-            Ok(chunk) => {
-                let slots = Arc::new(Slots::new(chunk.id, chunk.offset, self.slots_per_chunk()));
-                let (word, free) = slots.take_word().expect("a new chunk has room");
-                let mut chunks = self.lock_chunks();
-                chunks.all.insert(chunk.offset, Arc::clone(&slots));
-                chunks.roomy.push(Arc::clone(&slots));
-                Ok((chunks, Cache { slots: Some(slots), word, free }))
-            }
-            Err(error) => {
-                if let Some(filled) = self.take_room(self.slots_per_chunk()) {
-                    return Ok(filled);
-                }
-                let chunks = self.lock_chunks();
-                let cache = self.steal().ok_or(error)?;
-                Ok((chunks, cache))
-            }
-        }
+        let chunk = self.pool.chunk_alloc(self.owner, self.kind, self.slot_bytes, self.tagged)?;
+        let slots = Arc::new(Slots::new(chunk.id, chunk.offset, self.slots_per_chunk()));
+        let (word, free) = slots.take_word().expect("a new chunk has room");
+        let mut chunks = self.lock_chunks();
+        chunks.all.insert(chunk.offset, Arc::clone(&slots));
+        chunks.roomy.push(Arc::clone(&slots));
+        Ok((chunks, Cache { slots: Some(slots), word, free }))
     }
 
     /// Takes a word with room, of chunks that are known to have some, or else of those that have

@@ -3,14 +3,20 @@
 //! A record is a header word (length in bits 0-31, CRC-32C in bits 32-63) and its bytes. It is
 //! written and made durable before anything refers to it, and immutable until its slot is used
 //! again, which waits until no reader can hold it.
+//!
+//! A design whose recovery does not look at its items opens its records
+//! [unsettled](Records::open_unsettled). Behind the bytes of an *owned* record stands one more
+//! word, from which a judge can tell whether the tree refers to the record.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_epoch::Guard;
 use crossbeam_queue::SegQueue;
 
 use crate::{
-    Error, Flushed, Heap, Medium, Persist, PoolFile, Result, SlotKind, Step, TreeId, read_bytes, write_bytes,
+    Error, Flushed, Heap, Judge, Medium, Persist, PoolFile, Result, SlotKind, Step, TreeId, Word, read_bytes,
+    write_bytes,
 };
 
 /// Longest key in bytes.
@@ -58,21 +64,50 @@ pub struct Records<M: Medium> {
     pool: Arc<PoolFile<M>>,
     owner: TreeId,
     kind: SlotKind,
+    owned: bool,
+    unsettled: bool,
     heaps: [OnceLock<Heap<M>>; CLASSES.len()],
     /// Slots whose epoch is over. Readers' last words are run by any thread, at any time, even
     /// after the pool was closed: so they own this queue and nothing more.
     retired: Arc<SegQueue<(u32, u64)>>,
+    /// Records that were retired and not freed yet.
+    limbo: AtomicU64,
 }
 
 impl<M: Medium> Records<M> {
     /// Takes over the records of a tree; none counts as live until it is marked.
     pub fn open(pool: &Arc<PoolFile<M>>, owner: TreeId, kind: SlotKind) -> Result<Self> {
+        Self::open_as(pool, owner, kind, false, false)
+    }
+
+    /// Takes over the records of a tree; which are live is found out when room is needed. With
+    /// `owned`, every record has a word of its owner. The header of a separator's slot that never
+    /// held one is zero.
+    pub fn open_unsettled(
+        pool: &Arc<PoolFile<M>>,
+        owner: TreeId,
+        kind: SlotKind,
+        owned: bool,
+    ) -> Result<Self> {
+        Self::open_as(pool, owner, kind, owned, true)
+    }
+
+    fn open_as(
+        pool: &Arc<PoolFile<M>>,
+        owner: TreeId,
+        kind: SlotKind,
+        owned: bool,
+        unsettled: bool,
+    ) -> Result<Self> {
         let records = Self {
             pool: Arc::clone(pool),
             owner,
             kind,
+            owned,
+            unsettled,
             heaps: [const { OnceLock::new() }; CLASSES.len()],
             retired: Arc::default(),
+            limbo: AtomicU64::new(0),
         };
         for chunk in pool.chunks_of(owner).iter().filter(|chunk| chunk.kind == kind) {
             let class = CLASSES.iter().position(|&bytes| bytes == chunk.slot_bytes);
@@ -89,29 +124,117 @@ impl<M: Medium> Records<M> {
         if let Some(heap) = self.heaps[class].get() {
             return Ok(heap);
         }
+        if self.unsettled {
+            // Two heaps over one chunk would each judge it: only one of them may begin.
+            return Ok(self.heaps[class].get_or_init(|| {
+                let tagged = self.kind == SlotKind::SeparatorRecord;
+                Heap::open_unsettled(&self.pool, self.owner, self.kind, CLASSES[class], tagged)
+            }));
+        }
         let heap = Heap::open(&self.pool, self.owner, self.kind, CLASSES[class], false)?;
         Ok(self.heaps[class].get_or_init(|| heap))
+    }
+
+    /// The class that a record of `len` bytes, and its owner if it has one, is kept in.
+    fn class_of(&self, len: usize) -> usize {
+        class_of(len + if self.owned { HEADER_BYTES } else { 0 })
+    }
+
+    /// Sees to it that a record of `len` bytes can be written soon without a judge.
+    pub fn prepare(&self, len: usize, judge: Judge<'_>) -> Result<()> {
+        self.drain_retired();
+        self.heap(self.class_of(len))?.prepare(judge)
+    }
+
+    /// Has every unsettled slot judged.
+    pub fn settle_all(&self, judge: Judge<'_>) {
+        self.heaps.iter().filter_map(OnceLock::get).for_each(|heap| heap.settle_all(judge));
+    }
+
+    /// The record is live and about to leave the tree: see [`Heap::keep`].
+    pub fn keep(&self, offset: u64) {
+        let len = self.len_at(offset);
+        if let Some(heap) = self.heaps.get(self.class_of(len)).and_then(OnceLock::get) {
+            heap.keep(offset);
+        }
+    }
+
+    /// Writes an owned record and its owner: as [`write`](Self::write).
+    pub fn write_owned(&self, bytes: &[u8], owner: u64, step: Step) -> Result<(u64, Flushed)> {
+        self.write_record(bytes, Some(owner), step)
+    }
+
+    fn owner_cell(&self, offset: u64, len: usize) -> &Word {
+        self.pool.at(offset + (HEADER_BYTES + len.next_multiple_of(8)) as u64)
+    }
+
+    /// The owner of the record at an offset of an unsettled slot; `None` if none can stand there.
+    pub fn owner_at(&self, offset: u64) -> Option<u64> {
+        self.plausible(offset).map(|len| self.owner_cell(offset, len).load(self.pool.medium()))
+    }
+
+    /// Gives a live record another owner; durable after the fence.
+    pub fn set_owner(&self, offset: u64, owner: u64, step: Step) -> Flushed {
+        let cell = self.owner_cell(offset, self.len_at(offset));
+        cell.store(self.pool.medium(), owner);
+        self.pool.medium().flush(cell, step)
+    }
+
+    /// The length of a record that may stand at an offset.
+    fn plausible(&self, offset: u64) -> Option<usize> {
+        let class = self.class_at(offset).ok()?;
+        self.pool.holds(offset, u64::from(CLASSES[class])).then(|| self.len_at(offset))
+    }
+
+    /// Whether the record at an offset has no bytes, or there never was one.
+    pub fn is_empty_at(&self, offset: u64) -> bool {
+        self.len_at(offset) == 0
+    }
+
+    /// Whether a record may stand at an offset.
+    pub fn is_plausible(&self, offset: u64) -> bool {
+        self.plausible(offset).is_some()
+    }
+
+    /// The length that a header claims, or zero if that cannot be.
+    fn len_at(&self, offset: u64) -> usize {
+        if !self.pool.holds(offset, HEADER_BYTES as u64) {
+            return 0;
+        }
+        let len = self.pool.words(offset, 1)[0].load(self.pool.medium()) as u32 as usize;
+        let fits = len <= VALUE_BYTES_MAX && self.pool.holds(offset, (HEADER_BYTES + len) as u64);
+        if fits { len } else { 0 }
     }
 
     /// Writes a record: its offset, on its way to the medium. Nobody may refer to it before the
     /// fence.
     pub fn write(&self, bytes: &[u8], step: Step) -> Result<(u64, Flushed)> {
+        self.write_record(bytes, None, step)
+    }
+
+    fn write_record(&self, bytes: &[u8], owner: Option<u64>, step: Step) -> Result<(u64, Flushed)> {
         self.drain_retired();
-        let class = class_of(bytes.len());
-        let offset = self.heap(class)?.alloc()?;
+        let offset = self.heap(self.class_of(bytes.len()))?.alloc()?;
         let medium = self.pool.medium();
-        let cells = self.pool.words(offset, 1 + bytes.len().div_ceil(8));
+        let words = 1 + bytes.len().div_ceil(8);
+        let cells = self.pool.words(offset, words + usize::from(owner.is_some()));
         cells[0].store(medium, bytes.len() as u64 | u64::from(crc32c::crc32c(bytes)) << 32);
-        write_bytes(medium, &cells[1..], bytes);
+        write_bytes(medium, &cells[1..words], bytes);
+        if let Some(owner) = owner {
+            cells[words].store(medium, owner);
+        }
         Ok((offset, medium.flush(cells, step)))
     }
 
     /// The bytes of a record that was reached while pinned. A reader who was too late for its
-    /// tree's validation never gets here.
+    /// tree's validation never gets here. In a damaged pool an offset may be that of no record:
+    /// then there are no bytes.
     pub fn read<'g>(&'g self, offset: u64, _pinned: &'g Guard) -> &'g [u8] {
         let medium = self.pool.medium();
-        let header = &self.pool.words(offset, 1)[0];
-        let len = header.load(medium) as u32 as usize;
+        let len = self.len_at(offset);
+        if len == 0 {
+            return &[];
+        }
         let cells = self.pool.words(offset + HEADER_BYTES as u64, len.div_ceil(8));
         medium.about_to_read(cells.as_ptr().cast(), len);
         // SAFETY: the words lie in the mapping. A record is published after its last store and not
@@ -122,17 +245,16 @@ impl<M: Medium> Records<M> {
 
     /// Frees a record once no reader can hold it. Its unlink is durable already.
     pub fn retire(&self, offset: u64, guard: &Guard) {
-        let len = self.pool.words(offset, 1)[0].load(self.pool.medium()) as u32 as usize;
-        let class = class_of(len) as u32;
+        let class = self.class_of(self.len_at(offset)) as u32;
         let queue = Arc::clone(&self.retired);
+        self.limbo.fetch_add(1, Relaxed);
         // SAFETY: the closure owns what it uses, and may run on any thread.
         unsafe { guard.defer_unchecked(move || queue.push((class, offset))) };
     }
 
     /// Frees a record that was never published.
     pub fn free(&self, offset: u64) {
-        let len = self.pool.words(offset, 1)[0].load(self.pool.medium()) as u32 as usize;
-        if let Some(heap) = self.heaps[class_of(len)].get() {
+        if let Some(heap) = self.heaps[self.class_of(self.len_at(offset))].get() {
             heap.free(offset);
         }
     }
@@ -140,6 +262,7 @@ impl<M: Medium> Records<M> {
     /// Frees what readers have let go of.
     fn drain_retired(&self) {
         while let Some((class, offset)) = self.retired.pop() {
+            self.limbo.fetch_sub(1, Relaxed);
             if let Some(heap) = self.heaps[class as usize].get() {
                 heap.free(offset);
             }
@@ -163,10 +286,10 @@ impl<M: Medium> Records<M> {
         let len = self.pool.words(offset, 1)[0].load(self.pool.medium()) as u32 as usize;
         // No record reaches beyond its chunk, nor then beyond the pool.
         let within = (offset - first) % chunk_bytes + (HEADER_BYTES + len) as u64 <= chunk_bytes;
-        if len > VALUE_BYTES_MAX || !within || self.heaps[class_of(len)].get().is_none() {
+        if len > VALUE_BYTES_MAX || !within || self.heaps[self.class_of(len)].get().is_none() {
             return Err(broken());
         }
-        Ok(class_of(len))
+        Ok(self.class_of(len))
     }
 
     /// Compares a record's bytes with its checksum.
@@ -186,6 +309,11 @@ impl<M: Medium> Records<M> {
     /// Recovery is over: chunks without live records go back to the pool.
     pub fn finish_recovery(&self) {
         self.heaps.iter().filter_map(OnceLock::get).for_each(Heap::finish_recovery);
+    }
+
+    /// Records that the tree refers to no longer, but that readers may still hold.
+    pub fn limbo(&self) -> u64 {
+        self.limbo.load(Relaxed)
     }
 
     /// (records live, bytes of chunks owned). Exact while nobody writes and no reader is pinned.
@@ -212,7 +340,7 @@ fn class_of(len: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CHUNK_BYTES, Domain, Geometry, Native, Region, TreeSpec, Word};
+    use crate::{CHUNK_BYTES, Domain, Geometry, Native, Region, TreeSpec};
 
     fn records() -> (Arc<PoolFile<Native>>, Records<Native>) {
         let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max: 64, trees_max: 2 };

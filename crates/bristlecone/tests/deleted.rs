@@ -45,8 +45,13 @@ fn everything<K: Key, V: Value>(
         each(keys, |i| insert(&tree, i));
         assert_eq!(tree.len(), keys);
         let (_, filled) = chunks(&pool);
-        // A log keeps the chunks of its threads, and of the collection it was sized for.
-        let logs = if shape.design == Design::CclBTree { 5 * THREADS } else { 0 };
+        let logs = match shape.design {
+            // A log keeps the chunks of its threads, and of the collection it was sized for.
+            Design::CclBTree => 5 * THREADS,
+            // A log of one chunk, and separators of several sizes.
+            Design::WoTree => 4,
+            _ => 0,
+        };
         each(keys, |i| remove(&tree, i));
         assert!(tree.is_empty());
         // Space goes once no reader can hold it, which writers see to.

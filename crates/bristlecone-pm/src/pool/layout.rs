@@ -99,6 +99,12 @@ pub enum SlotKind {
     CclLeaf = 8,
     /// Entries of a write-ahead log.
     Log = 9,
+    /// Nodes of a WO-tree.
+    WoNode = 16,
+    /// Log lanes of a WO-tree.
+    WoLog = 17,
+    /// Separators out of line.
+    SeparatorRecord = 18,
 }
 
 /// What the bytes of a chunk are for, as writes are told apart in reports.
@@ -116,9 +122,9 @@ impl SlotKind {
     /// What slots of this kind are for.
     pub fn part(self) -> Part {
         match self {
-            Self::Subnode | Self::NbBlock | Self::CclLeaf => Part::Leaf,
-            Self::Log => Part::Log,
-            Self::KeyRecord | Self::ValueRecord => Part::Other,
+            Self::Subnode | Self::NbBlock | Self::CclLeaf | Self::WoNode => Part::Leaf,
+            Self::Log | Self::WoLog => Part::Log,
+            Self::KeyRecord | Self::ValueRecord | Self::SeparatorRecord => Part::Other,
         }
     }
 }
@@ -161,6 +167,9 @@ impl Descriptor {
                     4 => SlotKind::NbBlock,
                     8 => SlotKind::CclLeaf,
                     9 => SlotKind::Log,
+                    16 => SlotKind::WoNode,
+                    17 => SlotKind::WoLog,
+                    18 => SlotKind::SeparatorRecord,
                     _ => return None,
                 };
                 let owner = (word >> 16 & 0xff_ffff) as u32;

@@ -362,6 +362,21 @@ impl<M: Medium> PoolFile<M> {
         unsafe { &*self.region.base().wrapping_add(offset as usize).cast::<T>() }
     }
 
+    /// Bytes that the pool may grow to.
+    pub fn max_bytes(&self) -> u64 {
+        self.geometry.max_bytes()
+    }
+
+    /// Whether the file has these bytes, and words begin there: for offsets that the medium holds.
+    #[inline]
+    pub fn holds(&self, offset: u64, bytes: u64) -> bool {
+        let len = self.region.len();
+        offset.is_multiple_of(8)
+            && offset >= self.geometry.header_bytes()
+            && bytes <= len
+            && offset <= len - bytes
+    }
+
     /// Words from an offset on. Panics as [`at`](Self::at) does.
     #[inline(always)]
     pub fn words(&self, offset: u64, words: usize) -> &[Word] {

@@ -52,6 +52,10 @@ const BUFFERED: &[(&str, u64)] =
 const BATCHED: &[(&str, u64)] =
     &[("leaf_slots", 6), ("batch", 4), ("log_entries", 7), ("inner_bytes", 256), ("collector_threads", 0)];
 
+const TWO_LINES: &[(&str, u64)] = &[("node_lines", 2)];
+const FOUR_LINES: &[(&str, u64)] = &[("node_lines", 4)];
+const LONG: &[(&str, u64)] = &[("node_lines", 32)];
+
 /// Every design, the shape first that has the most kinds of structure changes.
 const SHAPES: &[Shape] = &[
     shape(Design::SsTree, "words-3", Kind::Words, THREE),
@@ -67,6 +71,10 @@ const SHAPES: &[Shape] = &[
     shape(Design::CclBTree, "words-4", Kind::Words, BUFFERED),
     shape(Design::CclBTree, "words-6", Kind::Words, BATCHED),
     shape(Design::CclBTree, "texts-4", Kind::Texts, BUFFERED),
+    shape(Design::WoTree, "words-2", Kind::Words, TWO_LINES),
+    shape(Design::WoTree, "words-4", Kind::Words, FOUR_LINES),
+    shape(Design::WoTree, "words-32", Kind::Words, LONG),
+    shape(Design::WoTree, "texts-2", Kind::Texts, TWO_LINES),
 ];
 
 impl Shape {

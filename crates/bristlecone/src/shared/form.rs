@@ -1,6 +1,6 @@
 //! How keys and values stand in the words of a slot: as they are, or as the offset of a record.
 
-use bristlecone_pm::{Finding, Flushed, Medium, Records, Result, Step};
+use bristlecone_pm::{Finding, Flushed, Judge, Medium, Records, Result, Step};
 use crossbeam_epoch::Guard;
 
 /// A form of keys.
@@ -47,6 +47,17 @@ pub trait KeyForm: Send + Sync + 'static {
 
     /// Writes a key out of line if need be: its word.
     fn write<M: Medium>(records: &Records<M>, key: Self::Ref<'_>, step: Step) -> Result<(u64, Flushed)>;
+    /// The same with a word from which a judge can tell whether the record is live.
+    fn write_owned<M: Medium>(
+        records: &Records<M>,
+        key: Self::Ref<'_>,
+        owner: u64,
+        step: Step,
+    ) -> Result<(u64, Flushed)>;
+    /// Makes room for a key that is written soon: see [`Records::prepare`].
+    fn prepare<M: Medium>(records: &Records<M>, key: Self::Ref<'_>, judge: Judge<'_>) -> Result<()>;
+    /// The word is about to leave the tree: see [`Records::keep`].
+    fn keep<M: Medium>(records: &Records<M>, word: u64);
     /// The key that a word stands for.
     fn read<'a, M: Medium>(records: &'a Records<M>, word: u64, guard: &'a Self::Guard) -> Self::Ref<'a>;
     /// The tree no longer refers to this word.
@@ -77,6 +88,14 @@ pub trait ValueForm: Send + Sync + 'static {
     fn borrow(value: &Self::Owned) -> Self::Ref<'_>;
     fn shorten<'long: 'short, 'short>(value: Self::Ref<'long>) -> Self::Ref<'short>;
     fn write<M: Medium>(records: &Records<M>, value: Self::Ref<'_>, step: Step) -> Result<(u64, Flushed)>;
+    fn write_owned<M: Medium>(
+        records: &Records<M>,
+        value: Self::Ref<'_>,
+        owner: u64,
+        step: Step,
+    ) -> Result<(u64, Flushed)>;
+    fn prepare<M: Medium>(records: &Records<M>, value: Self::Ref<'_>, judge: Judge<'_>) -> Result<()>;
+    fn keep<M: Medium>(records: &Records<M>, word: u64);
     fn read<'a, M: Medium>(records: &'a Records<M>, word: u64, guard: &'a Self::Guard) -> Self::Ref<'a>;
     fn retire<M: Medium>(records: &Records<M>, word: u64, guard: &Self::Guard);
     fn free<M: Medium>(records: &Records<M>, word: u64);
@@ -120,6 +139,16 @@ macro_rules! inline_form {
             Ok((word, Flushed::none()))
         }
         #[inline(always)]
+        fn write_owned<M: Medium>(_: &Records<M>, word: u64, _: u64, _: Step) -> Result<(u64, Flushed)> {
+            Ok((word, Flushed::none()))
+        }
+        #[inline(always)]
+        fn prepare<M: Medium>(_: &Records<M>, _: u64, _: Judge<'_>) -> Result<()> {
+            Ok(())
+        }
+        #[inline(always)]
+        fn keep<M: Medium>(_: &Records<M>, _: u64) {}
+        #[inline(always)]
         fn read<'a, M: Medium>(_: &'a Records<M>, word: u64, (): &'a ()) -> u64 {
             word
         }
@@ -162,6 +191,20 @@ macro_rules! out_of_line_form {
         }
         fn write<M: Medium>(records: &Records<M>, bytes: &[u8], step: Step) -> Result<(u64, Flushed)> {
             records.write(bytes, step)
+        }
+        fn write_owned<M: Medium>(
+            records: &Records<M>,
+            bytes: &[u8],
+            owner: u64,
+            step: Step,
+        ) -> Result<(u64, Flushed)> {
+            records.write_owned(bytes, owner, step)
+        }
+        fn prepare<M: Medium>(records: &Records<M>, bytes: &[u8], judge: Judge<'_>) -> Result<()> {
+            records.prepare(bytes.len(), judge)
+        }
+        fn keep<M: Medium>(records: &Records<M>, word: u64) {
+            records.keep(word);
         }
         fn read<'a, M: Medium>(records: &'a Records<M>, word: u64, guard: &'a Guard) -> &'a [u8] {
             records.read(word, guard)

@@ -11,6 +11,17 @@ const ONE: u64 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version(u64);
 
+/// What [`VersionLock::try_read`] saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Glance {
+    /// No writer.
+    Free(Version),
+    /// A writer is at work.
+    Locked,
+    /// What the lock guards has left its structure.
+    Obsolete,
+}
+
 /// Bit 0: locked. Bit 1: what it guards has left its structure. The rest counts changes, and
 /// never goes back, so the memory behind it may be used again.
 #[derive(Debug, Default)]
@@ -22,6 +33,17 @@ impl VersionLock {
     pub fn read(&self) -> Option<Version> {
         let word = self.0.load(Acquire);
         if word & (LOCKED | OBSOLETE) == 0 { Some(Version(word)) } else { self.read_slow() }
+    }
+
+    /// The version, if nobody holds the lock; waits for nobody.
+    #[inline(always)]
+    pub fn try_read(&self) -> Glance {
+        let word = self.0.load(Acquire);
+        match word & (LOCKED | OBSOLETE) {
+            0 => Glance::Free(Version(word)),
+            LOCKED => Glance::Locked,
+            _ => Glance::Obsolete,
+        }
     }
 
     #[cold]

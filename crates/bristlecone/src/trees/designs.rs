@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bristlecone_pm::{Error, Finding, Medium, PoolFile, Result, TreeEntry, TreeSpec};
 
 use super::parameters::{PARAMS, Parameters};
-use super::{Batch, Index, Rescue, TreeStats, WriteMode, cclbtree, nbtree, sstree};
+use super::{Batch, Index, Rescue, TreeStats, WriteMode, cclbtree, nbtree, sstree, wotree};
 use crate::shared::form::{KeyForm, ValueForm};
 
 macro_rules! designs {
@@ -145,10 +145,12 @@ designs! {
     NbTree = 2, nbtree: NbTree, NbTreeOptions;
     /// CCL-BTree: buffers at the leaves, a log in sequence.
     CclBTree = 3, cclbtree: CclBTree, CclBTreeOptions;
+    /// WO-tree: everything in persistent memory, few flushes.
+    WoTree = 5, wotree: WoTree, WoTreeOptions;
 }
 
 /// Names of designs that are yet to come.
-const PLANNED: [&str; 2] = ["lodgetree", "wotree"];
+const PLANNED: [&str; 1] = ["lodgetree"];
 
 impl Design {
     /// The design of a tree, as the directory has it.

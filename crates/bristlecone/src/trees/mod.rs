@@ -7,6 +7,7 @@ mod parameters;
 mod rescue;
 mod scan;
 pub mod sstree;
+pub mod wotree;
 
 use std::ops::Bound;
 use std::sync::Arc;

@@ -40,6 +40,11 @@ pub const SHAPES: &[Shape] = &[
     shape(Design::CclBTree, &[("batch", 0), ("leaf_slots", 8)]),
     shape(Design::CclBTree, &[("batch", 1), ("log_all", 1), ("leaf_slots", 5), ("log_entries", 25)]),
     shape(Design::CclBTree, &[("naive_collection", 1), ("leaf_slots", 7), ("log_entries", 30)]),
+    shape(Design::WoTree, &[]),
+    shape(Design::WoTree, &[("node_lines", 2)]),
+    shape(Design::WoTree, &[("node_lines", 4)]),
+    shape(Design::WoTree, &[("node_lines", 8)]),
+    shape(Design::WoTree, &[("node_lines", 32)]),
 ];
 
 /// Every design with its default options.

@@ -1,0 +1,210 @@
+//! Invariants of a tree at rest, for tests, the tool and the crash explorer.
+
+use std::collections::BTreeSet;
+
+use bristlecone_pm::{Finding, Medium, Result};
+
+use super::WoTree;
+use super::layout::State;
+use super::leaf::View;
+use crate::shared::form::{KeyForm, ValueForm};
+
+/// What a walk over the tree came across.
+#[derive(Default)]
+struct Census {
+    findings: Vec<Finding>,
+    nodes: u64,
+    leaves: u64,
+    items: u64,
+    separators: u64,
+}
+
+impl Census {
+    fn note(&mut self, node: u64, what: impl Into<String>) {
+        self.findings.push(Finding::new(format!("node {node:#x}"), what));
+    }
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+    /// Verifies every level from left to right, each against the one above, and the allocators
+    /// against what was found. Exact only while nobody writes.
+    pub(super) fn verify(&self) -> Vec<Finding> {
+        let mut census = Census::default();
+        if let Err(error) = self.walk(&mut census) {
+            census.findings.push(Finding::new("tree", error.to_string()));
+            return census.findings;
+        }
+        let mut counts = vec![
+            ("items", self.len_now(), census.items),
+            ("nodes", self.nodes.stats(true).live_slots, census.nodes),
+            ("leaves", self.leaves_now(), census.leaves),
+        ];
+        if !K::INLINE {
+            self.keys.settle_all(&|offset| self.refers_to_key(offset));
+            self.separators.settle_all(&|offset| self.is_separator(offset));
+            counts.push(("key records", self.keys.stats().0 - self.keys.limbo(), census.items));
+            let separators = self.separators.stats().0 - self.separators.limbo();
+            counts.push(("separators", separators, census.separators));
+        }
+        if !V::INLINE {
+            self.values.settle_all(&|offset| self.refers_to_value(offset));
+            counts.push(("value records", self.values.stats().0 - self.values.limbo(), census.items));
+        }
+        let wrong = counts.into_iter().filter(|(_, said, found)| said != found);
+        let wrong =
+            wrong.map(|(what, said, found)| Finding::new("tree", format!("{found} {what}, not {said}")));
+        census.findings.extend(wrong);
+        census.findings
+    }
+
+    fn walk(&self, census: &mut Census) -> Result<()> {
+        let mut first = self.root();
+        let mut level = match self.nodes.state(first) {
+            Some(State::Leaf { .. }) => 0,
+            Some(State::Inner { level }) => level,
+            _ => return Err(self.damaged("a root that is no node", first)),
+        };
+        // The entries of the level above, as (least key's word, node); the root has none.
+        let mut above: Vec<(Option<u64>, u64)> = vec![(None, first)];
+        loop {
+            let nodes = self.level(first, level)?;
+            census.nodes += nodes.len() as u64;
+            if nodes.iter().ne(above.iter().map(|(_, node)| node)) {
+                census.note(first, format!("level {level} differs from the entries of the level above"));
+            }
+            let mut low = None;
+            for (&node, &(entry, _)) in nodes.iter().zip(&above) {
+                let link = self.nodes.link(node, level);
+                if !self.same_separator(low, entry) {
+                    census.note(node, "its range does not begin where its entry says");
+                }
+                let high = (link.next.load(self.medium()) != 0).then(|| link.high.load(self.medium()));
+                self.verify_range(node, low, high, census);
+                low = high;
+            }
+            if level == 0 {
+                census.leaves = nodes.len() as u64;
+                census.separators = nodes.len() as u64 - 1;
+                let mut low = None;
+                for &leaf in &nodes {
+                    self.verify_leaf(leaf, low, census);
+                    low = Some(self.nodes.leaf_link(leaf).high.load(self.medium()));
+                }
+                return Ok(());
+            }
+            let entries = self.entries_of(&nodes, level, census);
+            (first, level) = (self.nodes.entry(first, 0).word.load(self.medium()), level - 1);
+            above = entries;
+        }
+    }
+
+    /// The nodes of a level from the left end on.
+    pub(super) fn level(&self, mut node: u64, level: u8) -> Result<Vec<u64>> {
+        let most = self.pool.max_bytes() / self.shape.node_bytes;
+        let mut nodes = Vec::new();
+        while node != 0 {
+            self.nodes.lock(node)?;
+            nodes.push(node);
+            if nodes.len() as u64 > most {
+                return Err(self.damaged("nodes that lead in a circle", node));
+            }
+            node = self.nodes.link(node, level).next.load(self.medium());
+        }
+        Ok(nodes)
+    }
+
+    fn same_separator(&self, one: Option<u64>, other: Option<u64>) -> bool {
+        let guard = K::pin();
+        let key = |word: Option<u64>| word.map(|word| K::owned(self.separator(word, &guard)));
+        key(one) == key(other)
+    }
+
+    fn verify_range(&self, node: u64, low: Option<u64>, high: Option<u64>, census: &mut Census) {
+        let guard = K::pin();
+        let Some(high) = high else { return };
+        if let Err(error) = K::verify(&self.separators, high) {
+            census.note(node, error.to_string());
+        } else if low.is_some_and(|low| self.separator(low, &guard) >= self.separator(high, &guard)) {
+            census.note(node, "a range that ends before it begins");
+        }
+    }
+
+    /// The entries of a level, each node's first one with the range that it inherits.
+    fn entries_of(&self, nodes: &[u64], level: u8, census: &mut Census) -> Vec<(Option<u64>, u64)> {
+        let (medium, guard) = (self.medium(), K::pin());
+        let mut entries = Vec::new();
+        let mut low = None;
+        for &node in nodes {
+            if self.nodes.state(node) != Some(State::Inner { level }) {
+                census.note(node, format!("no inner node of level {level}"));
+            }
+            let high = self.nodes.link(node, level).high.load(medium);
+            let end = self.nodes.link(node, level).next.load(medium) != 0;
+            let mut previous = low;
+            for at in 0..self.count(node) {
+                let entry = self.nodes.entry(node, at);
+                let (key, child) = (entry.key.load(medium), entry.word.load(medium));
+                if at == 0 {
+                    entries.push((low, child));
+                    continue;
+                }
+                let key_of = |word| self.separator(word, &guard);
+                let below = previous.is_some_and(|previous| key_of(previous) >= key_of(key));
+                if below || end && key_of(key) >= key_of(high) {
+                    census.note(node, "entries out of order or range");
+                }
+                if entries.last().is_some_and(|&(_, left)| left == child) {
+                    // A twin, which the next change of the node takes out.
+                    continue;
+                }
+                entries.push((Some(key), child));
+                previous = Some(key);
+            }
+            low = Some(high);
+        }
+        entries
+    }
+
+    /// Items lie within the leaf's range, in strict order; the slot array says what the bitmap says.
+    fn verify_leaf(&self, leaf: u64, low: Option<u64>, census: &mut Census) {
+        let (medium, guard) = (self.medium(), K::pin());
+        let Some((bitmap, valid)) = self.bitmap(leaf) else {
+            return census.note(leaf, "a reference to no leaf");
+        };
+        let Ok(View { order, .. }) = self.view(leaf, &guard, || true) else {
+            return census.note(leaf, "a leaf that cannot be read");
+        };
+        census.items += u64::from(bitmap.count_ones());
+        let distinct: BTreeSet<u8> = order.slots().iter().copied().collect();
+        if valid && (order.bitmap() != bitmap || distinct.len() != order.slots().len()) {
+            census.note(leaf, "slot array differs from the bitmap");
+        }
+        let mut keys = Vec::new();
+        for &slot in order.slots() {
+            let item = self.nodes.item(leaf, slot.into());
+            let (key, value) = (item.key.load(medium), item.word.load(medium));
+            if let Err(error) = K::verify(&self.keys, key).and(V::verify(&self.values, value)) {
+                return census.note(leaf, error.to_string());
+            }
+            keys.push(K::read(&self.keys, key, &guard));
+        }
+        let link = self.nodes.leaf_link(leaf);
+        let high = (link.next.load(medium) != 0).then(|| link.high.load(medium));
+        let below = low.zip(keys.first()).is_some_and(|(low, first)| *first < self.separator(low, &guard));
+        let above = high.zip(keys.last()).is_some_and(|(high, last)| *last >= self.separator(high, &guard));
+        if below || above || !keys.is_sorted_by(|a, b| a < b) {
+            census.note(leaf, "keys out of order or range");
+        }
+    }
+
+    /// (items, leaves), counted.
+    pub(super) fn count_all(&self) -> (u64, u64) {
+        let mut path = super::read::Path::default();
+        let pins = self.pin();
+        let first = super::inner::Aim::At(K::least());
+        let Ok(at) = self.descend(first, &pins.keys, &mut path) else { return (0, 0) };
+        let Ok(leaves) = self.level(at.leaf, 0) else { return (0, 0) };
+        let bits = |leaf: &u64| self.bitmap(*leaf).map_or(0, |(bitmap, _)| u64::from(bitmap.count_ones()));
+        (leaves.iter().map(bits).sum(), leaves.len() as u64)
+    }
+}

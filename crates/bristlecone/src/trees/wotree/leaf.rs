@@ -1,0 +1,265 @@
+//! One leaf: its bitmap, its slot array, and how both change at once.
+
+use bristlecone_pm::{Durable, Error, Medium, Persist, Result, Witness};
+
+use super::WoTree;
+use super::layout::{SLOT_WORDS_MAX, STATE_SLOTS, State};
+use super::log::{Lane, Record};
+use crate::shared::form::{KeyForm, ValueForm};
+
+/// The node changed while it was being read.
+#[derive(Debug)]
+pub(super) struct Stale;
+
+/// What a reader makes of a leaf.
+pub(super) type Read<T> = std::result::Result<T, Stale>;
+
+/// The slots of a leaf's items in the order of their keys.
+#[derive(Clone, Copy)]
+pub(super) struct Order {
+    slots: [u8; SLOT_WORDS_MAX * 8],
+    len: usize,
+}
+
+impl Order {
+    fn empty() -> Self {
+        Self { slots: [0; SLOT_WORDS_MAX * 8], len: 0 }
+    }
+
+    pub fn first(len: usize) -> Self {
+        let mut order = Self::empty();
+        (0..len).for_each(|slot| order.insert(slot, slot));
+        order
+    }
+
+    #[inline(always)]
+    pub fn slots(&self) -> &[u8] {
+        &self.slots[..self.len]
+    }
+
+    pub fn insert(&mut self, at: usize, slot: usize) {
+        self.slots.copy_within(at..self.len, at + 1);
+        self.slots[at] = slot as u8;
+        self.len += 1;
+    }
+
+    pub fn remove(&mut self, at: usize) -> usize {
+        let slot = self.slots[at];
+        self.slots.copy_within(at + 1..self.len, at);
+        self.len -= 1;
+        slot.into()
+    }
+
+    pub fn truncate(&mut self, len: usize) {
+        self.len = len;
+    }
+
+    /// The bits of the slots.
+    pub fn bitmap(&self) -> u128 {
+        self.slots().iter().fold(0, |bits, &slot| bits | 1 << slot)
+    }
+
+    /// A word of the slot array: the count, then the slots.
+    fn word(&self, at: usize) -> u64 {
+        let mut bytes = [0; 8];
+        for (byte, place) in bytes.iter_mut().zip(at * 8..) {
+            *byte = match place.checked_sub(1) {
+                None => self.len as u8,
+                Some(place) => *self.slots().get(place).unwrap_or(&0),
+            };
+        }
+        u64::from_le_bytes(bytes)
+    }
+}
+
+/// A leaf as it was read: which slots hold items, and in what order.
+#[derive(Clone, Copy)]
+pub(super) struct View {
+    pub bitmap: u128,
+    pub order: Order,
+}
+
+impl View {
+    pub fn empty() -> Self {
+        Self { bitmap: 0, order: Order::empty() }
+    }
+
+    pub fn of(order: Order) -> Self {
+        Self { bitmap: order.bitmap(), order }
+    }
+
+    /// A slot without an item.
+    pub fn first_free(&self, slots: usize) -> Option<usize> {
+        let slot = self.bitmap.trailing_ones() as usize;
+        (slot < slots).then_some(slot)
+    }
+}
+
+/// Where a key's item stands, or would.
+#[derive(Clone, Copy)]
+pub(super) struct Found {
+    pub place: usize,
+    pub slot: usize,
+    pub key: u64,
+    pub value: u64,
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+    /// Which slots hold items, and whether the slot array is right. `None`: it is no leaf.
+    #[inline(always)]
+    pub(super) fn bitmap(&self, leaf: u64) -> Option<(u128, bool)> {
+        let State::Leaf { bitmap, valid } = self.nodes.state(leaf)? else { return None };
+        let mut bitmap = u128::from(bitmap);
+        if !self.shape.one_line() {
+            bitmap |= u128::from(self.nodes.bitmap_word(leaf).load(self.medium())) << STATE_SLOTS;
+        }
+        Some((bitmap & ((1 << self.shape.slots) - 1), valid))
+    }
+
+    /// Reads bitmap and slot array. `still` as in [`locate`](Self::locate).
+    #[inline(always)]
+    pub(super) fn view(&self, leaf: u64, guard: &K::Guard, still: impl Fn() -> bool) -> Read<View> {
+        let (bitmap, valid) = self.bitmap(leaf).ok_or(Stale)?;
+        if !valid {
+            let order = self.rebuild(leaf, bitmap, guard, still)?;
+            return Ok(View { bitmap, order });
+        }
+        let mut bytes = [0; SLOT_WORDS_MAX * 8];
+        for (bytes, cell) in bytes.chunks_exact_mut(8).zip(self.nodes.slot_words(leaf)) {
+            bytes.copy_from_slice(&cell.load(self.medium()).to_le_bytes());
+        }
+        let mut slots = [0; SLOT_WORDS_MAX * 8];
+        slots[..SLOT_WORDS_MAX * 8 - 1].copy_from_slice(&bytes[1..]);
+        Ok(View { bitmap, order: Order { slots, len: usize::from(bytes[0]).min(self.shape.slots) } })
+    }
+
+    /// The order of the items, from their keys: the slot array follows from the bitmap, never the
+    /// other way round.
+    #[cold]
+    fn rebuild(&self, leaf: u64, bitmap: u128, guard: &K::Guard, still: impl Fn() -> bool) -> Read<Order> {
+        let words: Vec<(usize, u64)> = (0..self.shape.slots)
+            .filter(|slot| bitmap >> slot & 1 != 0)
+            .map(|slot| (slot, self.nodes.item(leaf, slot).key.load(self.medium())))
+            .collect();
+        if !still() {
+            return Err(Stale);
+        }
+        let mut items: Vec<_> =
+            words.into_iter().map(|(slot, word)| (K::read(&self.keys, word, guard), slot)).collect();
+        items.sort_unstable();
+        let mut order = Order::empty();
+        items.iter().enumerate().for_each(|(at, &(_, slot))| order.insert(at, slot));
+        Ok(order)
+    }
+
+    /// Finds the item of `key` in a leaf: `Err` within `Ok` is its place among the others.
+    /// `still` says whether what was read so far can be trusted: it is asked before anything out
+    /// of line is looked at.
+    #[inline(always)]
+    pub(super) fn locate(
+        &self,
+        leaf: u64,
+        order: &Order,
+        key: K::Ref<'_>,
+        guard: &K::Guard,
+        still: impl Fn() -> bool,
+    ) -> Read<std::result::Result<Found, usize>> {
+        let slots = order.slots();
+        let (mut low, mut high) = (0, slots.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            let slot = usize::from(slots[middle]);
+            let item = self.nodes.item(leaf, slot);
+            let word = item.key.load(self.medium());
+            if !K::INLINE && !still() {
+                return Err(Stale);
+            }
+            let there = K::read(&self.keys, word, guard);
+            if there < K::shorten(key) {
+                low = middle + 1;
+            } else if there == K::shorten(key) {
+                let value = item.word.load(self.medium());
+                return Ok(Ok(Found { place: middle, slot, key: word, value }));
+            } else {
+                high = middle;
+            }
+        }
+        Ok(Err(low))
+    }
+
+    /// The view of a leaf that the caller has locked, or that nobody else knows.
+    pub(super) fn own_view(&self, leaf: u64, guard: &K::Guard) -> Result<View> {
+        let view = self.view(leaf, guard, || true);
+        view.map_err(|Stale| Error::corrupted("a reference to no leaf", format!("node {leaf:#x}")))
+    }
+
+    /// Makes the bitmap and the slot array of a locked leaf those of `view`, durably: both or
+    /// neither. `proof` says that the items behind its new bits are durable.
+    pub(super) fn commit(&self, leaf: u64, view: &View, proof: &impl Witness) {
+        let medium = self.medium();
+        let state = self.nodes.state_word(leaf);
+        let next = State::Leaf { bitmap: view.bitmap as u64, valid: true }.encode();
+        if self.shape.one_line() {
+            // Commit 1: relies on line order, so that one flush serves all.
+            state.store(medium, State::invalid(state.load(medium)));
+            let _ordered = medium.ordered_within_line();
+            let _ = self.store_order(leaf, &view.order);
+            let _ordered = medium.ordered_within_line();
+            state.publish(medium, next, proof, "wotree commit.2");
+            let Durable { .. } = medium.persist(state, "wotree commit.2");
+            return;
+        }
+        // The log names the leaf: recovery makes the slot array anew from whatever bitmap it finds.
+        // At most one of the two words of the bitmap changes, but for a split, which is logged.
+        let second = self.nodes.bitmap_word(leaf);
+        state.publish(medium, next, proof, "wotree commit.2 long");
+        second.publish(medium, (view.bitmap >> STATE_SLOTS) as u64, proof, "wotree commit.2 long");
+        let changed = self.store_order(leaf, &view.order);
+        let mut flushed = medium.flush(state, "wotree commit.2 long");
+        if let Some((first, last)) = changed.filter(|(_, last)| *last >= SLOT_WORDS_BESIDE) {
+            let beyond = &self.nodes.slot_words(leaf)[first.max(SLOT_WORDS_BESIDE)..=last];
+            flushed = flushed.and(medium.flush(beyond, "wotree commit.2 slots"));
+        }
+        let Durable { .. } = medium.fence(flushed, "wotree commit.2 long");
+    }
+
+    /// Stores bitmap and slot array of a leaf that nobody knows; no flush.
+    pub(super) fn write_view(&self, leaf: u64, view: &View) {
+        let medium = self.medium();
+        for (at, cell) in self.nodes.slot_words(leaf).iter().enumerate() {
+            cell.store(medium, view.order.word(at));
+        }
+        if !self.shape.one_line() {
+            self.nodes.bitmap_word(leaf).store(medium, (view.bitmap >> STATE_SLOTS) as u64);
+        }
+        let state = State::Leaf { bitmap: view.bitmap as u64, valid: true };
+        self.nodes.state_word(leaf).store(medium, state.encode());
+    }
+
+    /// Stores the words of the slot array that change: the first and the last of them.
+    fn store_order(&self, leaf: u64, order: &Order) -> Option<(usize, usize)> {
+        let medium = self.medium();
+        let mut changed: Option<(usize, usize)> = None;
+        for (at, cell) in self.nodes.slot_words(leaf).iter().enumerate() {
+            let word = order.word(at);
+            if cell.load(medium) != word {
+                cell.store(medium, word);
+                changed = Some((changed.map_or(at, |(first, _)| first), at));
+            }
+        }
+        changed
+    }
+
+    /// Log 1 of a change of a leaf whose bitmap and slot array do not lie in one line. The lane
+    /// is to be held until the change is durable.
+    pub(super) fn note_rebuild(&self, leaf: u64) -> Option<Lane<'_, M>> {
+        (!self.shape.one_line()).then(|| {
+            let lane = self.log.own_lane();
+            lane.write(&Record::Rebuild { leaf });
+            lane
+        })
+    }
+}
+
+/// Words of the slot array that share the bitmap's line in leaves of 32 lines.
+const SLOT_WORDS_BESIDE: usize = 6;

@@ -1,0 +1,340 @@
+//! WO-tree: everything in persistent memory, few flushes.
+//!
+//! Ma et al., *Write-Optimized B+ Tree Index Technology for Persistent Memory*. Inner nodes and
+//! leaves stand on the medium, so a tree is back at once after a crash, however large it is.
+//!
+//! ```text
+//! PM     root (the tree's anchor)
+//!          |
+//!        inner   [ - |k1 |k2 |...]  next, high  ------------->  inner   next = 0
+//!                  |   |   |                                       |
+//!        leaf    bitmap, slot array   next, high  -->  leaf  -->  leaf   next = 0
+//!                items, in no order
+//!        log     a lane for each operation under way
+//! DRAM   a version lock for each node; nothing else
+//! ```
+//!
+//! A leaf's items lie where there was room; its slot array gives their order. Inner entries are
+//! sorted. A node holds the keys below its `high`; at or above it one goes right, at every level,
+//! so an entry that is missing in a parent costs a step and loses nothing.
+//!
+//! **The word that commits** is the leaf's state: the bitmap, and the bit that says that the slot
+//! array is right. Up to 16 lines it shares its line with the slot array: *invalid*, slot array,
+//! state go out in this order with one flush, and a crash in between finds an invalid slot array
+//! and makes it anew from the bitmap and the keys. Nodes of 32 lines have a log record instead,
+//! which is what the paper does for every write.
+//!
+//! Writers hold their leaf's lock until what they did is durable; readers of a leaf look without
+//! it and validate its version. Inner nodes are searched without locks and without waiting: the
+//! order of the stores alone keeps a search from going too far right (see `inner.rs`).
+//!
+//! # Insert
+//! 1. Keys and values that do not fit a word are written out of line and flushed.
+//! 2. The item goes into a free slot and is flushed; one fence for both. *Its bit is clear:
+//!    nothing happened.*
+//!
+//! # Commit (of an insert, a delete or a split)
+//! 1. The state loses its valid bit, and the slot array is written. Within the line this needs no
+//!    flush. *The bitmap is the old one, and the slot array follows from it.*
+//! 2. The new state; flush, fence. *Before or after.* Nodes of 32 lines: log 1, then state, second
+//!    bitmap word and slot array, flushed in any order, and one fence. One bit changes at a time,
+//!    so one of the two words changes. *The log names the leaf: its slot array is made anew.*
+//!
+//! # Update
+//! 1. A value out of line is written; flush, fence.
+//! 2. The value word is stored in place; flush, fence. *Old or new value.*
+//!
+//! # Delete
+//! A commit without the item's bit. Nothing has to be durable before.
+//!
+//! # Log (what does not fit one line)
+//! 1. The record, its kind last; flush, fence. *It counts, or it does not.*
+//! 2. When all is done and durable the kind becomes zero; flush, fence. *What is done is done
+//!    again, which changes nothing.* Rebuilds stay: they hold for any leaf at any time.
+//!
+//! # Split (no free slot)
+//! 1. Log: left node, right node, separator. *The right node is not linked: it is freed (recover 1).*
+//! 2. The right node is written whole, every line flushed once; fence. *As before.*
+//! 3. In one line of the left node: `next`, then `high`; flush, fence. *Linked: the split is
+//!    finished from here (recover 2).*
+//! 4. The left node drops what moved: a leaf by a commit, an inner node entry by entry; flush,
+//!    fence.
+//! 5. The parent gets an entry (enter), for which it may have to split first; then log 2. A root
+//!    that splits gets a new one above it (grow).
+//!
+//! A key above all others of the leaf moves nothing: the new leaf begins empty, and an ascending
+//! load leaves full leaves behind.
+//!
+//! # Enter (an entry into an inner node with room)
+//! 1. Entries shift right from the end, child before key, so that one that is there twice is a
+//!    twin of its left neighbour, which every reader passes over. A line is flushed and fenced
+//!    before the shift leaves it. *A twin, or nothing: the next writer takes it out.*
+//! 2. The place becomes a twin of its left neighbour, then gets the new key.
+//! 3. Its child; flush, fence. *The entry is there, or it is a twin.*
+//!
+//! # Compact (twins leave an inner node)
+//! 1. Entries shift left, key before child, a line at a time. Searches under way are told by a
+//!    count of turns, and look again.
+//!
+//! # Grow (the root was split)
+//! 1. Log: the new root. *It is not the root: it is freed (recover 3).*
+//! 2. The new root is written with both halves; flush, fence.
+//! 3. The anchor names it; flush, fence. Then log 2.
+//!
+//! # Shrink (a free left the root with one child)
+//! 1. Log: the old root. *It is the root: nothing happened.*
+//! 2. The anchor names the child; flush, fence. *The old root is freed (recover 3).*
+//! 3. The old root's state becomes zero; flush, fence; log 2.
+//!
+//! # Free (a leaf without items, unless it is the first; one at a time, and no splits meanwhile)
+//! 1. Log, in a lane of its own: the leaf, the inner nodes that have no other child, the left
+//!    neighbour of each, and the separator that goes. *Done again from here.*
+//! 2. In the lowest inner node that stays the entry becomes a twin of the neighbour that inherits
+//!    the range, and is compacted away.
+//! 3. The left neighbours' `high`, if they inherit, and `next`; flushes, one fence.
+//! 4. The nodes' states and the separator's owner become zero: free; flushes, one fence; log 2.
+//!    Readers may still be in the nodes, which are used again when those have left.
+//!
+//! # Create
+//! 1. The log's lanes become empty. 2. An empty leaf. 3. The anchor names it. *Without a root the
+//!    tree is made anew.*
+//!
+//! # Recover
+//! The log is read, and nothing else: what opening costs does not depend on the number of keys.
+//! (1) Splits that nobody could see are undone; (2) the others are finished from step 3 on, upper
+//! levels first; (3) a node that is not the root, though named as one, is freed; frees are finished; slot arrays named
+//! by rebuilds are made anew. Which slots of the tree's chunks are free is found out when room is
+//! needed, a few at a time: of a node its state tells, of a record whether the item of its owner
+//! refers to it. The number of items is counted when somebody asks.
+//!
+//! The paper leaves the locks of nodes on the medium's side, has no bound to its nodes (`high`),
+//! and logs each write of a leaf; here locks are in DRAM and a line commits by itself.
+
+mod check;
+mod free;
+mod inner;
+mod layout;
+mod leaf;
+mod log;
+mod nodes;
+mod read;
+mod recover;
+mod scan;
+mod split;
+mod write;
+
+use std::marker::PhantomData;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+
+use bristlecone_pm::{Finding, Medium, PoolFile, Records, Result, SlotKind, TreeEntry, TreeId, Word};
+
+use self::layout::Shape;
+use self::log::Log;
+use self::nodes::Nodes;
+use super::parameters::{Parameters, broken_rule};
+use super::{Batch, Index, TreeStats, WriteMode};
+use crate::shared::counter::Counter;
+use crate::shared::form::{KeyForm, ValueForm};
+
+/// Parameters of a WO-tree, fixed when it is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WoTreeOptions {
+    /// Lines of a node: 4, 8, 16 (default, as in the paper) or 32; 2 for tests.
+    pub node_lines: u64,
+}
+
+impl Default for WoTreeOptions {
+    fn default() -> Self {
+        Self { node_lines: 16 }
+    }
+}
+
+impl Parameters for WoTreeOptions {
+    const DESIGN: &'static str = "wotree";
+
+    fn fields(&mut self) -> Vec<(&'static str, &mut u64)> {
+        vec![("node_lines", &mut self.node_lines)]
+    }
+
+    fn flaw(&self) -> Option<String> {
+        broken_rule(&[([2, 4, 8, 16, 32].contains(&self.node_lines), "node_lines must be 2, 4, 8, 16 or 32")])
+    }
+}
+
+/// The tree. See the module's story.
+pub struct WoTree<K: KeyForm, V: ValueForm, M: Medium> {
+    pool: Arc<PoolFile<M>>,
+    id: TreeId,
+    nodes: Nodes<M>,
+    keys: Records<M>,
+    values: Records<M>,
+    separators: Records<M>,
+    log: Log<M>,
+    shape: Shape,
+    /// Copy of the directory's root.
+    root: AtomicU64,
+    root_lock: Mutex<()>,
+    /// Splits share it; whoever takes nodes out of the tree has it alone.
+    shape_lock: RwLock<()>,
+    /// (items, leaves) at a moment from which `added` and the others count on.
+    base: OnceLock<(u64, u64)>,
+    added: Counter,
+    removed: Counter,
+    /// Leaves.
+    grown: Counter,
+    freed: Counter,
+    forms: PhantomData<fn() -> (K, V)>,
+}
+
+/// What keeps everything alive that an operation reads.
+struct Pins<K: KeyForm, V: ValueForm> {
+    nodes: crossbeam_epoch::Guard,
+    keys: K::Guard,
+    values: V::Guard,
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for WoTree<K, V, M> {
+    type Options = WoTreeOptions;
+
+    fn open(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: WoTreeOptions,
+        _threads: usize,
+    ) -> Result<Self> {
+        let shape = Shape::new(options.node_lines);
+        let root = pool.anchor(entry.id).load(pool.medium());
+        let tree = Self {
+            pool: Arc::clone(pool),
+            id: entry.id,
+            nodes: Nodes::open(pool, entry.id, shape, root == 0)?,
+            keys: Records::open_unsettled(pool, entry.id, SlotKind::KeyRecord, false)?,
+            values: Records::open_unsettled(pool, entry.id, SlotKind::ValueRecord, true)?,
+            separators: Records::open_unsettled(pool, entry.id, SlotKind::SeparatorRecord, true)?,
+            log: Log::open(pool, entry.id, root == 0)?,
+            shape,
+            root: AtomicU64::new(root),
+            root_lock: Mutex::default(),
+            shape_lock: RwLock::default(),
+            base: OnceLock::new(),
+            added: Counter::default(),
+            removed: Counter::default(),
+            grown: Counter::default(),
+            freed: Counter::default(),
+            forms: PhantomData,
+        };
+        if root == 0 {
+            tree.create()?;
+            // Nobody counts before this.
+            let _ = tree.base.set((0, 1));
+        } else {
+            tree.replay()?;
+        }
+        Ok(tree)
+    }
+
+    #[inline(always)]
+    fn get<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+        self.read(key, show)
+    }
+
+    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
+        self.put(key, value, mode)
+    }
+
+    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.delete(key)
+    }
+
+    fn compare_and_swap(
+        &self,
+        key: K::Ref<'_>,
+        expected: V::Ref<'_>,
+        new: V::Ref<'_>,
+    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+        self.swap(key, expected, new)
+    }
+
+    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        self.ascend(bounds, into)
+    }
+
+    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        self.descend_scan(bounds, into)
+    }
+
+    fn len(&self) -> u64 {
+        self.len_now()
+    }
+
+    fn stats(&self) -> TreeStats {
+        let nodes = self.nodes.stats(false);
+        let records = self.keys.stats().1 + self.values.stats().1 + self.separators.stats().1;
+        TreeStats {
+            items: self.len_now(),
+            leaves: self.leaves_now(),
+            pm_bytes: nodes.chunks * nodes.chunk_bytes + self.log.bytes() + records,
+            dram_bytes: self.nodes.dram_bytes(),
+        }
+    }
+
+    fn check(&self) -> Vec<Finding> {
+        self.verify()
+    }
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+    #[inline(always)]
+    fn medium(&self) -> &M {
+        self.pool.medium()
+    }
+
+    #[inline(always)]
+    fn pin(&self) -> Pins<K, V> {
+        Pins { nodes: crossbeam_epoch::pin(), keys: K::pin(), values: V::pin() }
+    }
+
+    fn anchor(&self) -> &Word {
+        self.pool.anchor(self.id)
+    }
+
+    #[inline(always)]
+    fn root(&self) -> u64 {
+        // Pairs with `set_root`.
+        self.root.load(Acquire)
+    }
+
+    fn set_root(&self, root: u64) {
+        self.root.store(root, Release);
+    }
+
+    fn len_now(&self) -> u64 {
+        let (items, _) = self.counted();
+        items
+    }
+
+    fn leaves_now(&self) -> u64 {
+        self.counted().1
+    }
+
+    /// (items, leaves). Recovery does not count; who asks first after it does, and what he finds
+    /// is kept if nobody changed anything meanwhile.
+    fn counted(&self) -> (u64, u64) {
+        let changes = || [&self.added, &self.grown, &self.removed, &self.freed].map(Counter::sum);
+        if let Some(&(items, leaves)) = self.base.get() {
+            let [added, grown, removed, freed] = changes();
+            return ((items + added).saturating_sub(removed), (leaves + grown).saturating_sub(freed));
+        }
+        let before = changes();
+        let found = self.count_all();
+        if changes() == before {
+            let [added, grown, removed, freed] = before;
+            let base = ((found.0 + removed).saturating_sub(added), (found.1 + freed).saturating_sub(grown));
+            // Who comes second found the same.
+            let _ = self.base.set(base);
+        }
+        found
+    }
+}

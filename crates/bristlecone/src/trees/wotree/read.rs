@@ -1,0 +1,174 @@
+//! From the root to a leaf, and looking a key up there.
+
+use bristlecone_pm::{Medium, Result};
+use smallvec::SmallVec;
+
+use super::WoTree;
+use super::inner::{Aim, Step};
+use super::layout::State;
+use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::prefetch;
+use crate::shared::version_lock::{Version, VersionLock};
+
+/// Nodes that a descent may pass before something must be wrong.
+const STEPS_MAX: u32 = 1 << 22;
+
+/// How a descent came where it is.
+#[derive(Default)]
+pub(super) struct Path {
+    /// The inner nodes that it went down from, the root's level first.
+    pub inner: SmallVec<[u64; 12]>,
+    /// The word of the least key of the range that was reached, unless it is the first one.
+    pub low: Option<u64>,
+    /// Whether it went right where a parent should have led there: an entry is missing.
+    pub detour: bool,
+}
+
+impl Path {
+    /// The node of a level (1: the leaves' parents) that was passed.
+    pub fn at_level(&self, level: u8) -> Option<u64> {
+        self.inner.len().checked_sub(usize::from(level)).map(|at| self.inner[at])
+    }
+}
+
+/// A leaf as a descent found it.
+pub(super) struct At<'t> {
+    pub leaf: u64,
+    pub lock: &'t VersionLock,
+    pub version: Version,
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+    /// Goes to the leaf of an aim. Holds for nodes that were read while pinned.
+    #[inline(always)]
+    pub(super) fn descend(&self, aim: Aim<'_, K>, guard: &K::Guard, path: &mut Path) -> Result<At<'_>> {
+        let mut steps = 0;
+        'root: loop {
+            path.inner.clear();
+            (path.low, path.detour) = (None, false);
+            let mut node = self.root();
+            let Some(mut level) = self.level_of(node)? else { continue };
+            while level > 0 {
+                steps += 1;
+                let lock = self.nodes.lock(node)?;
+                match self.step(node, level, lock, aim, guard) {
+                    Step::Down(child, low) => {
+                        path.inner.push(node);
+                        path.low = low.or(path.low);
+                        node = child;
+                        level -= 1;
+                    }
+                    Step::Right(next, high) => (node, path.low) = (next, Some(high)),
+                    Step::Lost => continue 'root,
+                }
+                self.still_going(steps, node)?;
+            }
+            loop {
+                steps += 1;
+                let lock = self.nodes.lock(node)?;
+                prefetch(self.nodes.leaf_link(node));
+                let Some(version) = lock.read() else { continue 'root };
+                let link = self.nodes.leaf_link(node);
+                let next = link.next.load(self.medium());
+                if next == 0 {
+                    return Ok(At { leaf: node, lock, version });
+                }
+                let high = link.high.load(self.medium());
+                if !K::INLINE && !lock.validate(version) {
+                    continue 'root;
+                }
+                if !aim.is_at_or_after(self.separator(high, guard)) {
+                    return Ok(At { leaf: node, lock, version });
+                }
+                if !lock.validate(version) {
+                    continue 'root;
+                }
+                (node, path.low, path.detour) = (next, Some(high), true);
+                self.still_going(steps, node)?;
+            }
+        }
+    }
+
+    /// Goes to the inner node of a level that covers an aim, not locked. `None`: the root stands
+    /// below that level.
+    pub(super) fn descend_inner(&self, aim: Aim<'_, K>, level: u8, guard: &K::Guard) -> Result<Option<u64>> {
+        let mut steps = 0;
+        'root: loop {
+            let mut node = self.root();
+            let Some(mut at) = self.level_of(node)? else { continue };
+            if at < level {
+                return Ok(None);
+            }
+            loop {
+                steps += 1;
+                let lock = self.nodes.lock(node)?;
+                match self.step(node, at, lock, aim, guard) {
+                    Step::Down(..) if at == level => return Ok(Some(node)),
+                    Step::Down(child, _) => (node, at) = (child, at - 1),
+                    Step::Right(next, _) => node = next,
+                    Step::Lost => continue 'root,
+                }
+                self.still_going(steps, node)?;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn still_going(&self, steps: u32, node: u64) -> Result<()> {
+        if steps < STEPS_MAX { Ok(()) } else { Err(self.damaged("nodes that lead in a circle", node)) }
+    }
+
+    /// The level of the root. `None`: it is not the root any more.
+    #[inline(always)]
+    fn level_of(&self, root: u64) -> Result<Option<u8>> {
+        match self.nodes.state(root) {
+            Some(State::Leaf { .. }) => Ok(Some(0)),
+            Some(State::Inner { level }) => Ok(Some(level)),
+            _ if self.root() != root => Ok(None),
+            _ => Err(self.damaged("a root that is no node", root)),
+        }
+    }
+
+    /// Looks `key` up. `show` sees the value before anybody can reuse it. A damaged tree shows
+    /// what it can; `check` and every write say what is wrong.
+    pub(super) fn read<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+        let pins = self.pin();
+        let mut path = Path::default();
+        for round in 0.. {
+            let At { leaf, lock, version } = self.descend(Aim::At(key), &pins.keys, &mut path).ok()?;
+            let still = || lock.validate(version);
+            let found = self
+                .view(leaf, &pins.keys, still)
+                .and_then(|view| self.locate(leaf, &view.order, key, &pins.keys, still));
+            match found {
+                Ok(found) if still() => {
+                    // The value word was read while the leaf stood; pinned, its record stays.
+                    return found.ok().map(|found| show(V::read(&self.values, found.value, &pins.values)));
+                }
+                // What is no leaf although nobody changes it never was one.
+                Err(_) if still() => return None,
+                _ => crate::shared::version_lock::pause(round),
+            }
+        }
+        unreachable!("rounds do not end")
+    }
+
+    /// The words of the item of a key, for those who judge records.
+    pub(super) fn words_of(&self, key: K::Ref<'_>) -> Option<(u64, u64)> {
+        let pins = self.pin();
+        let mut path = Path::default();
+        for round in 0.. {
+            let At { leaf, lock, version } = self.descend(Aim::At(key), &pins.keys, &mut path).ok()?;
+            let still = || lock.validate(version);
+            let found = self
+                .view(leaf, &pins.keys, still)
+                .and_then(|view| self.locate(leaf, &view.order, key, &pins.keys, still));
+            match found {
+                Ok(found) if still() => return found.ok().map(|found| (found.key, found.value)),
+                Err(_) if still() => return None,
+                _ => crate::shared::version_lock::pause(round),
+            }
+        }
+        unreachable!("rounds do not end")
+    }
+}

@@ -1,0 +1,170 @@
+//! Opening a tree: the log is replayed, and nothing else is looked at. How long that takes does
+//! not depend on how much the tree holds.
+
+use bristlecone_pm::{Durable, Error, Flushed, Medium, Persist, Result};
+
+use super::WoTree;
+use super::free::Removal;
+use super::inner::Aim;
+use super::layout::State;
+use super::leaf::View;
+use super::log::Record;
+use super::read::Path;
+use super::split::{LIVE, Reserve};
+use crate::shared::form::{KeyForm, ValueForm};
+
+impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+    /// Makes the first leaf. A crash before `create.3`: the tree has no root, and is made anew.
+    pub(super) fn create(&self) -> Result<()> {
+        let medium = self.medium();
+        // A creation that was cut short wrote to the same slot, the first of all, and to no other.
+        let leaf = self.nodes.alloc()?;
+        let flushed = self.write_leaf(leaf, &[], 0, 0);
+        let durable = medium.fence(flushed, "wotree create.2");
+        self.anchor().publish(medium, leaf, &durable, "wotree create.3");
+        // The fence is for those who write to the tree from other threads: theirs do not count here.
+        let Durable { .. } = medium.persist(self.anchor(), "wotree create.3");
+        self.set_root(leaf);
+        self.pool.health()
+    }
+
+    /// Finishes or undoes what the log says was under way.
+    pub(super) fn replay(&self) -> Result<()> {
+        self.nodes.lock(self.root())?;
+        let mut records = Vec::new();
+        for lane in self.log.all() {
+            let record =
+                lane.read().map_err(|kind| Error::corrupted(format!("unknown record {kind}"), "log"))?;
+            records.extend(record.map(|record| (lane, record)));
+        }
+        // What is undone is free before anything else asks for room. Splits are finished last, since
+        // they take lanes, and from the top, since the lower levels go through the upper ones.
+        records.sort_by_key(|(_, record)| match record {
+            Record::Split { level, .. } => u8::MAX - level,
+            _ => 0,
+        });
+        for (_, record) in &records {
+            self.undo(record)?;
+        }
+        for (lane, record) in records {
+            self.redo(record)?;
+            lane.wipe();
+        }
+        Ok(())
+    }
+
+    /// New nodes that nobody came to know are free.
+    fn undo(&self, record: &Record) -> Result<()> {
+        match *record {
+            Record::Root { node } if self.root() != node => self.undo_node(node),
+            Record::Split { left, right, separator, level } if !self.is_linked(left, right, level)? => {
+                if !K::INLINE && level == 0 && self.is_separator(separator) {
+                    let flushed = self.separators.set_owner(separator, 0, "wotree recover.1 separator");
+                    let Durable { .. } = self.medium().fence(flushed, "wotree recover.1 separator");
+                }
+                self.undo_node(right)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_linked(&self, left: u64, right: u64, level: u8) -> Result<bool> {
+        self.nodes.lock(left).and(self.nodes.lock(right))?;
+        Ok(self.nodes.link(left, level).next.load(self.medium()) == right)
+    }
+
+    fn redo(&self, record: Record) -> Result<()> {
+        match record {
+            Record::Rebuild { leaf } => self.redo_rebuild(leaf),
+            Record::Split { left, right, separator, level } if self.is_linked(left, right, level)? => {
+                self.redo_split(left, right, separator, level)
+            }
+            Record::Split { .. } | Record::Root { .. } => Ok(()),
+            Record::Free { parent, separator, to_right, nodes } => {
+                let mut all = nodes.iter().flat_map(|freed| [freed.node, freed.left]).chain([parent]);
+                all.try_for_each(|node| self.nodes.lock(node).map(drop))?;
+                let removal = Removal { parent, separator, to_right, nodes };
+                let flushed = self.unlink(&removal);
+                self.erase(&removal, flushed);
+                Ok(())
+            }
+        }
+    }
+
+    /// The slot array follows from the bitmap. What is no leaf any more needs none.
+    fn redo_rebuild(&self, leaf: u64) -> Result<()> {
+        if self.nodes.lock(leaf).is_err() {
+            return Ok(());
+        }
+        if let Some((bitmap, _)) = self.bitmap(leaf) {
+            let state = State::Leaf { bitmap: bitmap as u64, valid: false };
+            self.nodes.state_word(leaf).store(self.medium(), state.encode());
+            let view = self.own_view(leaf, &K::pin())?;
+            self.commit(leaf, &view, &self.medium().ordered_within_line());
+        }
+        Ok(())
+    }
+
+    /// Finishes a split from step 3 on.
+    fn redo_split(&self, left: u64, right: u64, separator: u64, level: u8) -> Result<()> {
+        let (medium, guard) = (self.medium(), K::pin());
+        let link = self.nodes.link(left, level);
+        link.high.store(medium, separator);
+        // The fences below wait for it.
+        let _: Flushed = medium.flush(link, "wotree recover.2");
+        let aim = self.separator(separator, &guard);
+        if level > 0 {
+            let kept = (1..self.count(left))
+                .take_while(|&at| {
+                    let key = self.nodes.entry(left, at).key.load(medium);
+                    self.separator(key, &guard) < aim
+                })
+                .count();
+            let _: Flushed = self.cut(left, kept + 1);
+        } else {
+            let mut view = self.own_view(left, &guard)?;
+            let kept = view.order.slots().partition_point(|&slot| {
+                let word = self.nodes.item(left, slot.into()).key.load(medium);
+                K::read(&self.keys, word, &guard) < aim
+            });
+            view.order.truncate(kept);
+            // Nothing has to be durable before bits are cleared.
+            self.commit(left, &View::of(view.order), &medium.ordered_within_line());
+        }
+        let mut path = Path::default();
+        self.descend(Aim::At(aim), &guard, &mut path)?;
+        let mut reserve = Reserve::empty(self);
+        // The nodes that the split had at hand are free again. It says itself if they are too few.
+        let _ = reserve.fill((path.inner.len() + 1).saturating_sub(level.into()));
+        self.tell_parent(level + 1, left, separator, right, &path, &mut reserve, &guard)
+    }
+
+    /// A node that nobody reached is free.
+    fn undo_node(&self, node: u64) -> Result<()> {
+        self.nodes.lock(node)?;
+        let state = self.nodes.state_word(node);
+        state.store(self.medium(), State::Free.encode());
+        let Durable { .. } = self.medium().persist(state, "wotree recover.3");
+        Ok(())
+    }
+
+    /// Judge of key records: whether an item's key stands there.
+    pub(super) fn refers_to_key(&self, offset: u64) -> bool {
+        let guard = K::pin();
+        self.keys.is_plausible(offset)
+            && self.words_of(K::read(&self.keys, offset, &guard)).is_some_and(|words| words.0 == offset)
+    }
+
+    /// Judge of value records: whether the item of its owner, a key word, has its value there.
+    pub(super) fn refers_to_value(&self, offset: u64) -> bool {
+        let guard = K::pin();
+        let Some(owner) = self.values.owner_at(offset) else { return false };
+        (K::INLINE || self.keys.is_plausible(owner))
+            && self.words_of(K::read(&self.keys, owner, &guard)).is_some_and(|words| words.1 == offset)
+    }
+
+    /// Judge of separators, which are never empty.
+    pub(super) fn is_separator(&self, offset: u64) -> bool {
+        !self.separators.is_empty_at(offset) && self.separators.owner_at(offset) == Some(LIVE)
+    }
+}

@@ -1,0 +1,303 @@
+//! A full node becomes two, and its parent hears of it. Step numbers are those of the story.
+
+use std::sync::PoisonError;
+
+use bristlecone_pm::{Durable, Flushed, LINE_BYTES, Medium, Persist, Result};
+use smallvec::SmallVec;
+
+use super::inner::Aim;
+use super::layout::{LEVEL_MAX, NO_KEY, State};
+use super::leaf::{Order, View};
+use super::log::Record;
+use super::read::Path;
+use super::write::Leaf;
+use super::{Pins, WoTree};
+use crate::shared::form::{KeyForm, ValueForm};
+
+/// A separator's owner: it is live. Zero, or no record: it is not.
+pub(super) const LIVE: u64 = 1;
+
+/// How often a split looks for a parent that others are making before something must be wrong.
+const ROUNDS_MAX: u32 = 1 << 20;
+
+/// Nodes taken ahead of a split, so that a pool that becomes full fails before anything changes.
+pub(super) struct Reserve<'t, K: KeyForm, V: ValueForm, M: Medium> {
+    tree: &'t WoTree<K, V, M>,
+    nodes: SmallVec<[u64; 4]>,
+}
+
+impl<'t, K: KeyForm, V: ValueForm, M: Medium> Reserve<'t, K, V, M> {
+    pub fn empty(tree: &'t WoTree<K, V, M>) -> Self {
+        Self { tree, nodes: SmallVec::new() }
+    }
+
+    /// Sees to it that so many nodes are at hand. May judge slots.
+    pub fn fill(&mut self, nodes: usize) -> Result<()> {
+        while self.nodes.len() < nodes {
+            self.tree.nodes.prepare()?;
+            self.nodes.push(self.tree.nodes.alloc()?);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self) -> Result<u64> {
+        self.nodes.pop().map_or_else(|| self.tree.nodes.alloc(), Ok)
+    }
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> Drop for Reserve<'_, K, V, M> {
+    fn drop(&mut self) {
+        self.nodes.drain(..).for_each(|node| self.tree.nodes.unalloc(node));
+    }
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+    /// Splits the leaf of `key` if it is full. The upper half of its items goes to a new leaf; if
+    /// `key` lies above them all nothing moves and the new leaf begins empty, so that ascending
+    /// loads leave full leaves behind.
+    pub(super) fn split(&self, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
+        let mut path = Path::default();
+        self.descend(Aim::At(key), &pins.keys, &mut path)?;
+        let mut reserve = self.reserve(&path)?;
+        let _ = K::prepare(&self.separators, key, &|offset| self.is_separator(offset));
+        // Frees stay away until the parent knows the new leaf.
+        let _shape = self.shape_lock.read().unwrap_or_else(PoisonError::into_inner);
+        let at = self.descend(Aim::At(key), &pins.keys, &mut path)?;
+        if !at.lock.upgrade(at.version) {
+            return Ok(());
+        }
+        let left = Leaf { node: at.leaf, lock: at.lock };
+        let view = self.own_view(left.node, &pins.keys)?;
+        if view.first_free(self.shape.slots).is_some() {
+            return Ok(());
+        }
+        self.split_leaf(&left, &view, key, &path, &mut reserve, pins)
+    }
+
+    /// As many nodes as the split of a leaf and of its full ancestors will take.
+    fn reserve(&self, path: &Path) -> Result<Reserve<'_, K, V, M>> {
+        let full = |node: &&u64| self.count(**node) == self.shape.entries;
+        let ancestors = path.inner.iter().rev().take_while(full).count();
+        let root = usize::from(ancestors == path.inner.len());
+        let mut reserve = Reserve::empty(self);
+        reserve.fill(1 + ancestors + root)?;
+        Ok(reserve)
+    }
+
+    fn split_leaf(
+        &self,
+        left: &Leaf<'_>,
+        view: &View,
+        key: K::Ref<'_>,
+        path: &Path,
+        reserve: &mut Reserve<'_, K, V, M>,
+        pins: &Pins<K, V>,
+    ) -> Result<()> {
+        let medium = self.medium();
+        let slots = view.order.slots();
+        let key_of = |at: usize| {
+            let word = self.nodes.item(left.node, slots[at].into()).key.load(medium);
+            K::read(&self.keys, word, &pins.keys)
+        };
+        let last = key_of(slots.len() - 1);
+        let ascending = last < K::shorten(key);
+        let kept = if ascending { slots.len() } else { slots.len().div_ceil(2) };
+        let first = if ascending { K::shorten(key) } else { key_of(kept) };
+        let separator = K::separator(key_of(kept - 1), first);
+        let right = reserve.take()?;
+        let written = K::write_owned(&self.separators, separator, 0, "wotree split.1 separator");
+        let (separator, flushed) = match written {
+            Ok(written) => written,
+            Err(error) => {
+                reserve.nodes.push(right);
+                return Err(error);
+            }
+        };
+        let lane = self.log.next_lane(0);
+        // Split 1.
+        lane.write(&Record::Split { left: left.node, right, separator, level: 0 });
+        // Split 2. The separator is live from here on, since the log knows of it.
+        let flushed = if K::INLINE {
+            flushed
+        } else {
+            flushed.and(self.separators.set_owner(separator, LIVE, "wotree split.2 separator"))
+        };
+        let moved: SmallVec<[(u64, u64); 64]> = slots[kept..]
+            .iter()
+            .map(|&slot| {
+                let item = self.nodes.item(left.node, slot.into());
+                (item.key.load(medium), item.word.load(medium))
+            })
+            .collect();
+        let link = self.nodes.leaf_link(left.node);
+        let flushed =
+            flushed.and(self.write_leaf(right, &moved, link.next.load(medium), link.high.load(medium)));
+        let durable = medium.fence(flushed, "wotree split.2");
+        // Split 3: relies on line order.
+        link.next.publish(medium, right, &durable, "wotree split.3");
+        let ordered = medium.ordered_within_line();
+        link.high.publish(medium, separator, &ordered, "wotree split.3 high");
+        let durable = medium.persist(link, "wotree split.3");
+        // Split 4.
+        if !ascending {
+            let mut order = view.order;
+            order.truncate(kept);
+            self.commit(left.node, &View::of(order), &durable);
+        }
+        self.grown.add(1);
+        // Split 5.
+        self.tell_parent(1, left.node, separator, right, path, reserve, &pins.keys)?;
+        lane.wipe();
+        Ok(())
+    }
+
+    /// Fills a node that nobody knows: the items stand in key order. Every line once.
+    pub(super) fn write_leaf(&self, leaf: u64, items: &[(u64, u64)], next: u64, high: u64) -> Flushed {
+        let medium = self.medium();
+        for (slot, words) in items.iter().enumerate() {
+            let item = self.nodes.item(leaf, slot);
+            item.key.store(medium, words.0);
+            item.word.store(medium, words.1);
+        }
+        let link = self.nodes.leaf_link(leaf);
+        link.next.store(medium, next);
+        link.high.store(medium, high);
+        let view = View::of(Order::first(items.len()));
+        self.write_view(leaf, &view);
+        medium.flush(self.nodes.words(leaf, self.shape.leaf_bytes(items.len())), "wotree split.2")
+    }
+
+    /// Fills a new inner node.
+    fn write_inner(&self, node: u64, level: u8, entries: &[(u64, u64)], next: u64, high: u64) -> Flushed {
+        let medium = self.medium();
+        self.nodes.state_word(node).store(medium, State::Inner { level }.encode());
+        let link = self.nodes.link(node, level);
+        link.next.store(medium, next);
+        link.high.store(medium, high);
+        for at in 0..self.shape.entries {
+            let (key, word) = entries.get(at).copied().unwrap_or((NO_KEY, 0));
+            let entry = self.nodes.entry(node, at);
+            entry.key.store(medium, key);
+            entry.word.store(medium, word);
+        }
+        medium.flush(self.nodes.words(node, self.shape.node_bytes), "wotree split.2 inner")
+    }
+
+    /// Sees to it that the level above has an entry for `right`, which begins at `separator` and
+    /// follows `left` (split 5). The caller has locked `left`, or nobody else is at work.
+    #[expect(clippy::too_many_arguments, reason = "what a split knows")]
+    pub(super) fn tell_parent(
+        &self,
+        level: u8,
+        left: u64,
+        separator: u64,
+        right: u64,
+        path: &Path,
+        reserve: &mut Reserve<'_, K, V, M>,
+        guard: &K::Guard,
+    ) -> Result<()> {
+        for _ in 0..ROUNDS_MAX {
+            let aim = Aim::At(self.separator(separator, guard));
+            let Some((parent, lock)) = self.lock_inner(aim, level, path.at_level(level), guard)? else {
+                if self.grow(level, left, separator, right, reserve)? {
+                    return Ok(());
+                }
+                continue;
+            };
+            let parent = Leaf { node: parent, lock };
+            self.compact(parent.node);
+            if self.place_of(parent.node, right).is_some() {
+                return Ok(());
+            }
+            if self.count(parent.node) < self.shape.entries {
+                self.enter(parent.node, separator, right, guard);
+                return Ok(());
+            }
+            self.split_inner(&parent, level, path, reserve, guard)?;
+        }
+        Err(self.damaged("a level without its root", left))
+    }
+
+    /// Splits a full inner node: its upper half moves, and its middle key goes up.
+    fn split_inner(
+        &self,
+        left: &Leaf<'_>,
+        level: u8,
+        path: &Path,
+        reserve: &mut Reserve<'_, K, V, M>,
+        guard: &K::Guard,
+    ) -> Result<()> {
+        let medium = self.medium();
+        let entries: SmallVec<[(u64, u64); 64]> = (0..self.shape.entries)
+            .map(|at| {
+                let entry = self.nodes.entry(left.node, at);
+                (entry.key.load(medium), entry.word.load(medium))
+            })
+            .collect();
+        let kept = entries.len().div_ceil(2);
+        let separator = entries[kept].0;
+        let right = reserve.take()?;
+        let lane = self.log.next_lane(level);
+        lane.write(&Record::Split { left: left.node, right, separator, level });
+        let link = self.nodes.link(left.node, level);
+        let (next, high) = (link.next.load(medium), link.high.load(medium));
+        let flushed = self.write_inner(right, level, &entries[kept..], next, high);
+        let durable = medium.fence(flushed, "wotree split.2 inner");
+        link.next.publish(medium, right, &durable, "wotree split.3 inner");
+        let ordered = medium.ordered_within_line();
+        link.high.publish(medium, separator, &ordered, "wotree split.3 inner high");
+        let Durable { .. } = medium.persist(link, "wotree split.3 inner");
+        // The fences of split 5 and of the wiping wait for it.
+        let _: Flushed = self.cut(left.node, kept);
+        self.tell_parent(level + 1, left.node, separator, right, path, reserve, guard)?;
+        lane.wipe();
+        Ok(())
+    }
+
+    /// Takes the entries from `kept` on out of an inner node (split 4). They lie beyond its high
+    /// key, so nobody follows them: durable before the log forgets the split is soon enough.
+    pub(super) fn cut(&self, node: u64, kept: usize) -> Flushed {
+        let medium = self.medium();
+        for at in (kept..self.shape.entries).rev() {
+            let entry = self.nodes.entry(node, at);
+            entry.word.store(medium, 0);
+            // An entry that is there has its key, also when the cut is done again.
+            let _ordered = medium.ordered_within_line();
+            entry.key.store(medium, NO_KEY);
+        }
+        let line = self.shape.entry(node, kept) / LINE_BYTES as u64 * LINE_BYTES as u64;
+        let cells = &self.nodes.words(node, self.shape.node_bytes)[(line - node) as usize / 8..];
+        medium.flush(cells, "wotree split.4 inner")
+    }
+
+    /// Puts a root above `left` and `right`. `false`: somebody else did.
+    fn grow(
+        &self,
+        level: u8,
+        left: u64,
+        separator: u64,
+        right: u64,
+        reserve: &mut Reserve<'_, K, V, M>,
+    ) -> Result<bool> {
+        let medium = self.medium();
+        let _only = self.root_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if u64::from(level) > LEVEL_MAX {
+            return Err(self.damaged("a tree that is too high", left));
+        }
+        if self.root() != left {
+            std::thread::yield_now();
+            return Ok(false);
+        }
+        let above = reserve.take()?;
+        let lane = self.log.root_lane();
+        // Grow 1, 2, 3.
+        lane.write(&Record::Root { node: above });
+        let flushed = self.write_inner(above, level, &[(0, left), (separator, right)], 0, 0);
+        let durable = medium.fence(flushed, "wotree grow.2");
+        self.anchor().publish(medium, above, &durable, "wotree grow.3");
+        let Durable { .. } = medium.persist(self.anchor(), "wotree grow.3");
+        self.set_root(above);
+        lane.wipe();
+        Ok(true)
+    }
+}
