@@ -31,6 +31,11 @@ impl Domain {
         }
     }
 
+    /// Whether a store survives as soon as other threads can see it, before any fence.
+    pub fn visible_is_durable(self) -> bool {
+        matches!(self, Self::Process | Self::Eadr)
+    }
+
     /// Finds the domain of an open pool file: what `MAP_SYNC` and the file system say.
     pub fn detect(file: &File, dax: bool) -> Self {
         if dax {

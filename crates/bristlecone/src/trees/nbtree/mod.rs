@@ -111,7 +111,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-use bristlecone_pm::{Domain, Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::{Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
 use crossbeam_queue::SegQueue;
 
 use self::layout::Shape;
@@ -219,7 +219,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for NbTree<K, V, M> {
             shape,
             locking: options.locking,
             single_layer: options.layers == 1,
-            visible_is_durable: matches!(pool.domain(), Domain::Process | Domain::Eadr),
+            visible_is_durable: pool.domain().visible_is_durable(),
             level: Level::detect(),
             inner: Inner::new(inner_bytes, 0),
             leaves: Leaves::new(pool, shape),

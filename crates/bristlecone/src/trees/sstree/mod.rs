@@ -192,6 +192,8 @@ pub struct SsTree<K: KeyForm, V: ValueForm, M: Medium> {
     values: Records<M>,
     shape: Shape,
     moving: bool,
+    /// Whether an insert saves a fence by staging its item in the head's line.
+    staging: bool,
     inner: Inner<K>,
     leaves: Leaves,
     len: Counter,
@@ -217,6 +219,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for SsTree<K, V, M> {
             values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
             shape,
             moving: options.move_items != 0,
+            staging: shape.resident && !pool.domain().visible_is_durable(),
             inner: Inner::new(inner_bytes, 0),
             leaves: Leaves::new(shape),
             len: Counter::default(),

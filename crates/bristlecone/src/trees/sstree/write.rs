@@ -87,6 +87,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
             };
             if writes_head(found) {
                 prefetch(self.header(leaf.subnode(0)));
+                if found.is_none() {
+                    let view = leaf.view();
+                    let (at, slot) = view.first_free(self.shape).unwrap_or_default();
+                    prefetch(self.slot(view.subnodes[at], slot));
+                }
             }
             if let Some(leaf) = leaf.lock_at(version) {
                 return (id, leaf, found);
@@ -153,7 +158,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         let bitmap = view.bitmap | 1 << bit;
         self.note_fingerprint(leaf, &view, (at, slot), item.tag);
         // A slot that held the same key could not be told from one that was not written yet.
-        let staged = self.shape.resident && cell.key.load(medium) != item.key;
+        let staged = self.staging && cell.key.load(medium) != item.key;
         if at == 0 && beside_header(slot) {
             self.settle(flushed);
             cell.key.store(medium, item.key);
