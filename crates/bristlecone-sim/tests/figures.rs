@@ -91,6 +91,21 @@ fn sstree() {
 }
 
 #[test]
+fn wotree() {
+    let bench = Bench::new("wotree", Domain::Adr);
+    let insert = bench.each(|tree, key, value| Ok(tree.insert(key, value)?.is_none()));
+    let get = bench.each(|tree, key, value| Ok(tree.get(key) == Some(value)));
+    let update = bench.each(|tree, key, value| Ok(tree.update(key, value + 1)?.is_some()));
+    let delete = bench.each(|tree, key, _| Ok(tree.remove(key)?.is_some()));
+    println!("insert {insert:.3?}\nget {get:.3?}\nupdate {update:.3?}\ndelete {delete:.3?}");
+    // The item, and the line with the bitmap and the slot array; splits and frees come on top.
+    assert!(insert.flushes <= 2.55 && insert.fences <= 2.35, "{insert:?}");
+    assert!(update.flushes <= 1.01 && update.fences <= 1.01, "{update:?}");
+    assert!(delete.flushes <= 1.25 && delete.fences <= 1.25, "{delete:?}");
+    assert_eq!((get.flushes, get.fences, get.lines_written), (0.0, 0.0, 0.0));
+}
+
+#[test]
 fn caches_that_survive_need_no_flush() {
     let bench = Bench::new("sstree", Domain::Eadr);
     let insert = bench.each(|tree, key, value| Ok(tree.insert(key, value)?.is_none()));
