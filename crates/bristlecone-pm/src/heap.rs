@@ -10,11 +10,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 
 use crossbeam_utils::CachePadded;
 
-use crate::{Error, Medium, PoolFile, Result, SlotKind, TreeId, thread_index};
+use crate::{Error, Medium, PoolFile, Result, SlotKind, TreeId, thread_index, wait};
 
 const CACHES: usize = 64;
 
@@ -210,11 +210,11 @@ impl<M: Medium> Heap<M> {
     }
 
     fn lock_chunks(&self) -> RwLockWriteGuard<'_, Chunks> {
-        self.chunks.write().unwrap_or_else(PoisonError::into_inner)
+        wait::write(&self.chunks)
     }
 
     fn cache(&self, index: usize) -> MutexGuard<'_, Cache> {
-        self.caches[index].lock().unwrap_or_else(PoisonError::into_inner)
+        wait::lock(&self.caches[index])
     }
 
     /// Hands out a slot: its offset. `Err`: the pool or the medium is full; nothing changed.
@@ -340,7 +340,7 @@ impl<M: Medium> Heap<M> {
 
     fn grow(&self, enough: usize) -> Result<(RwLockWriteGuard<'_, Chunks>, Cache)> {
         // Whoever grew the heap meanwhile did it for all.
-        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _growing = wait::lock(&self.growing);
         if let Some(filled) = self.take_room(enough) {
             return Ok(filled);
         }
@@ -390,7 +390,7 @@ impl<M: Medium> Heap<M> {
     }
 
     fn chunk_of(&self, offset: u64) -> Option<(Arc<Slots>, usize)> {
-        let chunks = self.chunks.read().unwrap_or_else(PoisonError::into_inner);
+        let chunks = wait::read(&self.chunks);
         let slots = chunks.all.range(..=offset).next_back()?.1;
         let within = offset - slots.offset;
         let slot = (within / u64::from(self.slot_bytes)) as usize;
@@ -470,7 +470,7 @@ impl<M: Medium> Heap<M> {
     /// Recovery is over: chunks without live slots go back to the pool.
     pub fn finish_recovery(&self) {
         let chunks: Vec<_> = {
-            let chunks = self.chunks.read().unwrap_or_else(PoisonError::into_inner);
+            let chunks = wait::read(&self.chunks);
             chunks.all.values().cloned().collect()
         };
         for slots in chunks.iter().filter(|slots| slots.taken.load(Acquire) == 0) {
@@ -480,7 +480,7 @@ impl<M: Medium> Heap<M> {
 
     /// Every chunk of the heap, for recovery to look at.
     pub fn chunks(&self) -> Vec<ChunkRange> {
-        let chunks = self.chunks.read().unwrap_or_else(PoisonError::into_inner);
+        let chunks = wait::read(&self.chunks);
         let slots = self.slots_per_chunk();
         chunks.all.keys().map(|&offset| ChunkRange { offset, slots }).collect()
     }
@@ -488,7 +488,7 @@ impl<M: Medium> Heap<M> {
     /// What the heap occupies; exact while nobody allocates or frees.
     pub fn stats(&self) -> HeapStats {
         let cached: u64 = (0..CACHES).map(|index| u64::from(self.cache(index).free.count_ones())).sum();
-        let chunks = self.chunks.read().unwrap_or_else(PoisonError::into_inner);
+        let chunks = wait::read(&self.chunks);
         let taken: usize = chunks.all.values().map(|slots| slots.taken.load(Acquire)).sum();
         HeapStats {
             chunks: chunks.all.len() as u64,

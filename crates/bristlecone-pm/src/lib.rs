@@ -16,6 +16,7 @@ mod native;
 mod pool;
 mod record;
 mod thread;
+pub mod wait;
 
 pub use cell::{Group, Persistent, Word, read_bytes, read_words, write_bytes};
 pub use domain::Domain;
@@ -30,4 +31,4 @@ pub use pool::{
     TreeId, TreeSpec, part_of_descriptor,
 };
 pub use record::{KEY_BYTES_MAX, Records, VALUE_BYTES_MAX};
-pub use thread::thread_index;
+pub use thread::{assume_thread_index, thread_index};

@@ -26,10 +26,11 @@
 //! need an order only among entries that the tree compares.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crossbeam_utils::CachePadded;
 
+use crate::wait::lock;
 use crate::{
     Durable, Flushed, LINE_BYTES, Medium, Persist, Persistent, PoolFile, SlotKind, TreeId, Word, thread_index,
 };
@@ -133,10 +134,6 @@ pub struct Log<M: Medium> {
 pub struct LogSpot<'a, M: Medium> {
     log: &'a Log<M>,
     appender: MutexGuard<'a, Appender>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<M: Medium> Log<M> {

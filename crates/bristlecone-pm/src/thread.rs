@@ -1,8 +1,11 @@
 //! A small dense number for every running thread, to divide shared state by.
 
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use crate::wait;
 
 #[derive(Default)]
 struct Registry {
@@ -12,24 +15,29 @@ struct Registry {
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry { returned: BinaryHeap::new(), next: 0 });
 
-struct Index(usize);
+struct Index {
+    own: usize,
+    /// What the thread goes by.
+    current: Cell<usize>,
+}
 
 impl Index {
     fn take() -> Self {
-        let mut registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
-        Self(registry.returned.pop().map_or_else(
+        let mut registry = wait::lock(&REGISTRY);
+        let own = registry.returned.pop().map_or_else(
             || {
                 registry.next += 1;
                 registry.next - 1
             },
             |Reverse(index)| index,
-        ))
+        );
+        Self { own, current: Cell::new(own) }
     }
 }
 
 impl Drop for Index {
     fn drop(&mut self) {
-        REGISTRY.lock().unwrap_or_else(PoisonError::into_inner).returned.push(Reverse(self.0));
+        wait::lock(&REGISTRY).returned.push(Reverse(self.own));
     }
 }
 
@@ -41,7 +49,12 @@ thread_local! {
 pub fn thread_index() -> usize {
     // While a thread's locals are being destroyed it shares number 0; nobody relies on the number
     // being its own.
-    INDEX.try_with(|index| index.0).unwrap_or(0)
+    INDEX.try_with(|index| index.current.get()).unwrap_or(0)
+}
+
+/// From now on the calling thread stands for a simulated one of this number; with `None`, for itself.
+pub fn assume_thread_index(number: Option<usize>) {
+    let _ = INDEX.try_with(|index| index.current.set(number.unwrap_or(index.own)));
 }
 
 #[cfg(test)]

@@ -175,8 +175,7 @@ impl<M: Medium> PoolFile<M> {
     pub(super) fn recover_directory(&self) -> Result<()> {
         for id in (0..self.geometry.trees_max as u32).map(TreeId) {
             match self.entry(id).state.load(self.medium()) {
-                ENTRY_FREE => {}
-                ENTRY_LIVE => drop(self.read_entry(id)?),
+                ENTRY_FREE | ENTRY_LIVE => {}
                 ENTRY_DROPPING => self.finish_drop(id),
                 _ => return Err(Error::corrupted("unknown state", format!("directory entry {}", id.0))),
             }

@@ -12,7 +12,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -22,7 +22,7 @@ pub use self::directory::{TreeEntry, TreeId, TreeSpec};
 use self::layout::{DIRECTORY_OFFSET, VERSION};
 pub use self::layout::{Geometry, Part, SlotKind, part_of_descriptor};
 use self::superblock::Contents;
-use crate::{Domain, Error, Medium, Persistent, Region, Result, Word, fault};
+use crate::{Domain, Error, Medium, Persistent, Region, Result, Word, fault, wait};
 
 /// Bytes of a chunk unless a pool is created otherwise: a huge page.
 pub const CHUNK_BYTES: u64 = 2 << 20;
@@ -432,15 +432,15 @@ impl<M: Medium> PoolFile<M> {
     }
 
     fn lock_contents(&self) -> MutexGuard<'_, Contents> {
-        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+        wait::lock(&self.contents)
     }
 
     fn lock_directory(&self) -> MutexGuard<'_, ()> {
-        self.directory.lock().unwrap_or_else(PoisonError::into_inner)
+        wait::lock(&self.directory)
     }
 
     fn lock_chunks(&self) -> MutexGuard<'_, FreeChunks> {
-        self.chunks.lock().unwrap_or_else(PoisonError::into_inner)
+        wait::lock(&self.chunks)
     }
 }
 

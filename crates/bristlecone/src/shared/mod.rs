@@ -7,6 +7,7 @@ pub mod form;
 pub mod inner;
 mod prefetch;
 pub mod search;
+mod sync;
 pub mod version_lock;
 pub mod words;
 

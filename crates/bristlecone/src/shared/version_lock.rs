@@ -1,7 +1,9 @@
 //! A lock that readers do not take: they note the version, look, and ask whether it still holds.
 
-use std::hint::spin_loop;
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
+use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+pub use super::sync::pause;
+use super::sync::{AtomicU64, fence, spin_loop};
 
 const LOCKED: u64 = 1;
 const OBSOLETE: u64 = 2;
@@ -136,15 +138,6 @@ impl VersionLock {
     /// The same with a count above `count`.
     pub fn renew_above(&self, count: u64) {
         self.0.store(self.count().max(count) * ONE + ONE, Release);
-    }
-}
-
-/// Waits a little, and lets a descheduled writer run when it takes longer.
-pub fn pause(round: u32) {
-    if round < 64 {
-        spin_loop();
-    } else {
-        std::thread::yield_now();
     }
 }
 

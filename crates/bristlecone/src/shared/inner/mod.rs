@@ -13,8 +13,10 @@ mod replace;
 mod walk;
 
 use std::marker::PhantomData;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
-use std::sync::{Mutex, PoisonError};
+
+use bristlecone_pm::wait::lock;
 
 use self::node::{NodeRef, Nodes, Separator};
 pub use self::walk::{Cursor, Step};
@@ -277,7 +279,7 @@ impl<K: KeyForm> Inner<K> {
 
     /// Puts a root over the present one if that is still too low for `level`.
     fn grow(&self, level: u32, separator: u64, child: u32, guard: &K::Guard) -> bool {
-        let _only = self.structure.lock().unwrap_or_else(PoisonError::into_inner);
+        let _only = lock(&self.structure);
         let root = self.root.load(Acquire);
         if self.nodes.get(root).level() >= level {
             return false;

@@ -1,7 +1,8 @@
 //! A leaf leaves the index. Its range goes to a neighbour; nodes left without entries go too.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Acquire;
+
+use bristlecone_pm::wait::lock;
 
 use super::{Inner, KeyForm, NodeRef, Side};
 use crate::shared::version_lock::pause;
@@ -64,7 +65,7 @@ impl<K: KeyForm> Inner<K> {
         guard: &K::Guard,
         agreed: &mut impl FnMut(Option<u32>) -> bool,
     ) -> Option<bool> {
-        let _only = self.structure.lock().unwrap_or_else(PoisonError::into_inner);
+        let _only = lock(&self.structure);
         let mut locked = Locked(Vec::new());
         // From the root down, keep locked the last node with several entries and all below it.
         let mut id = self.root.load(Acquire);

@@ -4,9 +4,10 @@
 use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::thread::JoinHandle;
 
+use bristlecone_pm::wait::{self, lock};
 use bristlecone_pm::{Durable, Flushed, LOG_ENTRY_BYTES, LogChunk, LogEntry, LogSpot, Medium, Persist};
 
 use super::layout::LEAF_BYTES;
@@ -77,10 +78,6 @@ impl Collector {
     fn is_due(&self) -> bool {
         self.wanted.load(Relaxed) || self.running.load(Relaxed)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
@@ -162,7 +159,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
 
     /// The naive policy: nobody writes meanwhile.
     fn stop_writers(&self) -> Option<RwLockWriteGuard<'_, ()>> {
-        self.is_naive().then(|| self.collection.stop.write().unwrap_or_else(PoisonError::into_inner))
+        self.is_naive().then(|| wait::write(&self.collection.stop))
     }
 
     pub(super) fn is_naive(&self) -> bool {

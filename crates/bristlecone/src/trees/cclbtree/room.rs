@@ -2,10 +2,10 @@
 //! with its buffer than it has slots *overflows*, and there are always as many free slots in the
 //! pool as leaves that overflow.
 
+use std::sync::RwLockReadGuard;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{PoisonError, RwLockReadGuard};
 
-use bristlecone_pm::{Error, Medium, Result};
+use bristlecone_pm::{Error, Medium, Result, wait};
 
 use super::Core;
 use super::buffer::Locked;
@@ -93,6 +93,6 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     /// Held by every writer where collection stops them.
     #[inline(always)]
     pub(super) fn pass_collection(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        self.is_naive().then(|| self.collection.stop.read().unwrap_or_else(PoisonError::into_inner))
+        self.is_naive().then(|| wait::read(&self.collection.stop))
     }
 }
