@@ -9,9 +9,16 @@ use common::Bench;
 fn an_exploration_reports_its_counts() {
     let report = Bench::new().run("crash --design pool --scenario chunks --json").json();
     let names: Vec<&str> = report.as_object().unwrap().keys().map(String::as_str).collect();
-    for name in
-        ["scenarios", "crash_points", "images", "nested_images", "truncated_points", "failures", "mutations"]
-    {
+    for name in [
+        "scenarios",
+        "crash_points",
+        "images",
+        "nested_images",
+        "truncated_points",
+        "failures",
+        "mutations",
+        "schedules",
+    ] {
         assert!(names.contains(&name), "{name} is not in {names:?}");
     }
     assert_eq!(report["scenarios"], 3);
@@ -54,6 +61,19 @@ fn a_mutation_that_nobody_notices_fails_the_run() {
 }
 
 #[test]
+fn schedules_of_several_threads_are_counted() {
+    let crash = "crash --design sstree --scenario creation --mode prefix --budget 1 --depth 1 --schedules";
+    let report = Bench::new().run(&format!("{crash} 40 --json")).json();
+    let shapes = report["scenarios"].as_u64().unwrap();
+    assert_eq!(report["schedules"].as_u64().unwrap(), 40 * shapes);
+    let said = Bench::new().run(&format!("{crash} 40")).ok();
+    assert!(said.contains("sstree-words-3/schedules") && said.contains("40 schedules"), "{said}");
+    let survived = "crash --replay v1/sstree-words-3/schedules/subset/5.1/33";
+    let said = Bench::new().run(survived).ok();
+    assert!(said.contains("survived"), "{said}");
+}
+
+#[test]
 fn without_memory_points_are_sampled_and_it_says_so() {
     let bench = Bench::new();
     let said = bench.run("crash --design pool --scenario creation --mode subset --memory 100k").ok();
@@ -80,5 +100,7 @@ fn what_cannot_be_explored_is_refused_in_one_line() {
     bench.run("crash --replay v1/oak/drop/prefix/0.8/1").refused(2, "unknown subject");
     bench.run("crash --replay v1/pool/fly/prefix/0.8/1").refused(2, "unknown scenario");
     bench.run("crash --replay v1/pool/drop/prefix/0.8/1").refused(2, "no crash point at event 1");
+    bench.run("crash --replay v1/pool/schedules/prefix/0.1/1").refused(2, "no threads share pool");
+    bench.run("crash --replay v1/sstree-words-3/schedules/prefix/0.1/1/2").refused(2, "has one number");
     bench.run("crash --from pool/drop").refused(2, "no round");
 }

@@ -8,6 +8,8 @@
 //!  |        |         |      |    | one in 8 lives crashes in its last operation
 //!  |        subject   |      mode seed
 //!  version            scenario
+//!
+//! v1/sstree-words-3/schedules/subset/0.1/77    schedule 77 of seed 0, with the crashes drawn for it
 //! ```
 
 use std::fmt;
@@ -55,7 +57,11 @@ impl Case {
             mode: failure.mode,
             seed,
             life_crashes,
-            crashes: failure.crashes.iter().map(crash).collect(),
+            crashes: match failure.schedule {
+                // Everything else is drawn from the seed and the number.
+                Some(number) => vec![CrashAt { event: number as usize, choices: Vec::new() }],
+                None => failure.crashes.iter().map(crash).collect(),
+            },
         }
     }
 }

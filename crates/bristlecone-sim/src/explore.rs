@@ -51,7 +51,7 @@ impl Budget {
             sampled: (runs / 8).max(1),
             nested: (4 * root, root),
             depth: 2,
-            life_crashes: if runs < 100_000 { 8 } else { 1 },
+            life_crashes: if runs < 100_000 { 32 } else { 1 },
             remembered: 8 << 20,
             seed: 0,
             threads: 1,
@@ -153,7 +153,7 @@ impl<'a, S: System> Explorer<'a, S> {
         report.mutated |= sim.was_mutated();
         ran.map(|()| start).map_err(|what| {
             let scenario = run.scenario.name.to_owned();
-            report.failures.push(Failure { scenario, mode, crashes: Vec::new(), what });
+            report.failures.push(Failure { scenario, mode, crashes: Vec::new(), what, schedule: None });
         })
     }
 
@@ -198,7 +198,7 @@ impl<'a, S: System> Explorer<'a, S> {
         if let Err(what) = outcome {
             self.failed.store(true, Relaxed);
             let (scenario, crashes) = (self.run.scenario.name.to_owned(), worker.crashes);
-            let failure = Failure { scenario, mode: self.mode, crashes, what };
+            let failure = Failure { scenario, mode: self.mode, crashes, what, schedule: None };
             worker.report.failures.push(failure);
         }
         worker.report

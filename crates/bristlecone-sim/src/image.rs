@@ -20,12 +20,17 @@ pub(crate) struct Sample {
 }
 
 /// A reproducible sequence of arbitrary numbers (splitmix64).
+#[derive(Debug)]
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    pub(crate) fn roll(&mut self, below: usize) -> usize {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        (mix(self.0) % below as u64) as usize
+        mix(self.0)
+    }
+
+    pub(crate) fn roll(&mut self, below: usize) -> usize {
+        (self.next() % below as u64) as usize
     }
 }
 
@@ -169,6 +174,16 @@ impl Possible {
             }
         }
         Ok(self.truncated)
+    }
+
+    /// Makes as many lines as can be keep nothing, where that still `fails`.
+    pub(crate) fn shrink(&self, choice: &mut [usize], mut fails: impl FnMut(&[usize]) -> bool) {
+        for at in 0..choice.len() {
+            let chosen = std::mem::take(&mut choice[at]);
+            if chosen != 0 && !fails(choice) {
+                choice[at] = chosen;
+            }
+        }
     }
 
     fn sample(

@@ -108,7 +108,8 @@ impl<S: System> Explorer<'_, S> {
     /// Opens the image that keeps nothing unpromised, and the one that keeps everything.
     fn extremes(&self, worker: &mut Worker, cache: &Cache, due: &[&S::State]) -> Result<(), String> {
         let possible = cache.possible();
-        for everything in [false, true] {
+        let all = if possible.lines.is_empty() { &[true][..] } else { &[false, true] };
+        for &everything in all {
             let mut image = cache.durable().clone();
             for kept in &possible.lines {
                 image.insert(kept.line, kept.contents[if everything { kept.all } else { 0 }]);

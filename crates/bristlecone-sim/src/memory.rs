@@ -68,6 +68,11 @@ impl Memory {
         }
     }
 
+    /// Its address.
+    pub(crate) fn base(&self) -> usize {
+        self.0.as_ptr() as usize
+    }
+
     /// The number of the word at an address inside this memory.
     pub(crate) fn word_at(&self, address: usize) -> Option<usize> {
         let word = address.checked_sub(self.0.as_ptr() as usize)? / 8;

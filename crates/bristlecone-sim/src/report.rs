@@ -29,6 +29,8 @@ pub struct Report {
     pub truncated_points: u64,
     /// Those among them that were because too many images were remembered already.
     pub forgetful_points: u64,
+    /// Schedules of several threads that were run.
+    pub schedules: u64,
     /// The named sites that the trace and its recoveries passed.
     pub sites: BTreeSet<Site>,
     /// Whether the mutation asked for changed anything.
@@ -50,6 +52,8 @@ pub struct Failure {
     pub crashes: Vec<Crash>,
     /// What was wrong.
     pub what: String,
+    /// The number of the schedule, if several threads were at it.
+    pub schedule: Option<u64>,
 }
 
 /// One crash on the way to a failure.
@@ -86,6 +90,7 @@ impl Report {
         self.nested_images += other.nested_images;
         self.lives += other.lives;
         self.reopened += other.reopened;
+        self.schedules += other.schedules;
         self.forgetful_points += other.forgetful_points;
         self.interrupted |= other.interrupted;
         self.truncated_points += other.truncated_points;
@@ -119,6 +124,9 @@ impl fmt::Display for Report {
             self.reopened,
             self.truncated_points
         )?;
+        if self.schedules > 0 {
+            write!(f, ", {} schedules", self.schedules)?;
+        }
         self.failures.iter().try_for_each(|failure| write!(f, "\n{failure}"))
     }
 }
@@ -126,6 +134,9 @@ impl fmt::Display for Report {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "FAILED {} ({}): {}", self.scenario, self.mode, self.what)?;
+        if let Some(number) = self.schedule {
+            writeln!(f, "  in schedule {number}")?;
+        }
         for crash in &self.crashes {
             writeln!(f, "  crash in {} at event {}, before {}", crash.during, crash.event, crash.next)?;
             for line in &crash.kept {

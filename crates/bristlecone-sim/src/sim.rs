@@ -1,5 +1,6 @@
 //! The recording medium.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -7,6 +8,7 @@ use bristlecone_pm::{LINE_BYTES, Medium, Step};
 
 use crate::lines::Lines;
 use crate::memory::{LINE_WORDS, Memory};
+use crate::schedule::offer;
 use crate::trace::{Event, Mark, Site, SiteKind};
 
 /// A change of the code under test at one named site.
@@ -27,8 +29,13 @@ pub struct Sim(Arc<Inner>);
 
 struct Inner {
     memory: Memory,
+    /// The address of the memory and how many words it has, at hand.
+    base: usize,
+    words: usize,
     mutation: Option<Mutation>,
     mutated: AtomicBool,
+    /// Whether every access offers the next turn to any simulated thread.
+    takes_turns: AtomicBool,
     /// Accesses left before the run counts as hung.
     fuel: AtomicU64,
     trace: Mutex<Vec<Event>>,
@@ -44,10 +51,22 @@ impl std::fmt::Debug for Sim {
     }
 }
 
-fn thread() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    thread_local!(static MINE: u32 = NEXT.fetch_add(1, Ordering::Relaxed));
-    MINE.with(|mine| *mine)
+thread_local! {
+    static OWN: u32 = {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    };
+    static SIMULATED: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// The number of the calling thread in traces.
+pub(crate) fn thread() -> u32 {
+    SIMULATED.get().unwrap_or_else(|| OWN.with(|own| *own))
+}
+
+/// The calling thread stands for a simulated one of this number, or for itself.
+pub(crate) fn assume_thread(number: Option<u32>) {
+    SIMULATED.set(number);
 }
 
 impl Sim {
@@ -58,10 +77,23 @@ impl Sim {
 
     /// A medium under which the code behaves as if it were changed.
     pub fn mutated(memory: &Memory, mutation: Option<Mutation>) -> Self {
-        let (mutated, fuel) = (AtomicBool::new(false), AtomicU64::new(FUEL));
+        let (mutated, takes_turns) = (AtomicBool::new(false), AtomicBool::new(false));
+        let fuel = AtomicU64::new(FUEL);
         let (memory, trace) = (memory.clone(), Mutex::default());
+        let (base, words) = (memory.base(), memory.lines() * LINE_WORDS);
         let reads = Lines::none(&memory);
-        Self(Arc::new(Inner { memory, mutation, mutated, fuel, trace, reads }))
+        Self(Arc::new(Inner { memory, base, words, mutation, mutated, takes_turns, fuel, trace, reads }))
+    }
+
+    /// From now on every access is a turn of the schedule, or no longer.
+    pub(crate) fn take_turns(&self, whether: bool) {
+        self.0.takes_turns.store(whether, Ordering::Relaxed);
+    }
+
+    fn turn(&self) {
+        if self.0.takes_turns.load(Ordering::Relaxed) {
+            offer();
+        }
     }
 
     /// Whether the mutation changed anything so far.
@@ -112,10 +144,13 @@ impl Sim {
     }
 
     fn word(&self, cell: &AtomicU64) -> u32 {
-        let fuel = self.0.fuel.fetch_sub(1, Ordering::Relaxed);
-        assert!(fuel > 0 && fuel <= FUEL, "the run does not end: {FUEL} accesses so far");
+        // Threads may forget each other's accesses: it is a bound, not a count.
+        let fuel = self.0.fuel.load(Ordering::Relaxed);
+        assert!(fuel > 0, "the run does not end: {FUEL} accesses so far");
+        self.0.fuel.store(fuel - 1, Ordering::Relaxed);
         let address = std::ptr::from_ref(cell) as usize;
-        let word = self.0.memory.word_at(address).expect("an access outside the memory");
+        let word = address.wrapping_sub(self.0.base) / 8;
+        assert!(word < self.0.words, "an access outside the memory");
         word as u32
     }
 
@@ -128,6 +163,7 @@ impl Sim {
 
     /// Stores and records in one critical section, so that the trace has the order of the memory.
     fn put(&self, cell: &AtomicU64, value: u64, order: Ordering, publish: Option<Step>) {
+        self.turn();
         let event = Event::Store { word: self.word(cell), value, thread: thread(), publish };
         let mut trace = self.trace();
         cell.store(value, order);
@@ -156,6 +192,7 @@ fn last_store(trace: &[Event], by: u32) -> Option<usize> {
 
 impl Medium for Sim {
     fn load(&self, cell: &AtomicU64, order: Ordering) -> u64 {
+        self.turn();
         self.0.reads.add(self.word(cell) / LINE_WORDS as u32);
         cell.load(order)
     }
@@ -169,6 +206,7 @@ impl Medium for Sim {
     }
 
     fn compare_exchange(&self, cell: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
+        self.turn();
         let event = Event::Locked { word: self.word(cell), value: new, thread: thread() };
         self.0.reads.add(self.word(cell) / LINE_WORDS as u32);
         let mut trace = self.trace();
@@ -180,6 +218,7 @@ impl Medium for Sim {
     }
 
     fn flush_lines(&self, start: *const u8, bytes: usize, step: Step) {
+        self.turn();
         if bytes == 0 || self.removed(SiteKind::Flush, step) {
             return;
         }
@@ -195,12 +234,14 @@ impl Medium for Sim {
     }
 
     fn drain(&self, step: Step) {
+        self.turn();
         if !self.removed(SiteKind::Fence, step) {
             self.record(Event::Fence { thread: thread(), step });
         }
     }
 
     fn about_to_read(&self, start: *const u8, bytes: usize) {
+        self.turn();
         if bytes > 0 {
             let (first, last) = self.lines_of(start, bytes);
             (first..=last).for_each(|line| self.0.reads.add(line as u32));

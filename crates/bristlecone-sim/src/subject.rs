@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use crate::cache::Mode;
-use crate::case::Case;
+use crate::case::{Case, CrashAt};
 use crate::explore::{Budget, explore_with};
 use crate::progress::Progress;
 use crate::replay::replay;
 use crate::report::Report;
+use crate::schedule::{SCHEDULES, Schedules};
 use crate::sim::Mutation;
 use crate::system::{Scenario, System};
 
@@ -31,6 +32,9 @@ pub trait Subject: Sync {
 
     /// Goes through one case again.
     fn replay(&self, case: &Case) -> Result<Report, String>;
+
+    /// Runs schedules of several threads; `None` where no threads share the subject.
+    fn schedules(&self, wanted: &Schedules, progress: &Progress) -> Option<Report>;
 }
 
 /// A [`Subject`] made of its parts.
@@ -64,7 +68,14 @@ impl<S: System> Subject for Prepared<S> {
         explore_with(&self.system, &self.scenarios[scenario], mode, budget, mutation, progress)
     }
 
+    fn schedules(&self, wanted: &Schedules, progress: &Progress) -> Option<Report> {
+        self.system.schedules(wanted, progress)
+    }
+
     fn replay(&self, case: &Case) -> Result<Report, String> {
+        if case.scenario == SCHEDULES {
+            return replay_schedule(&self.system, case);
+        }
         let scenario = self.scenarios.iter().find(|scenario| scenario.name == case.scenario);
         replay(&self.system, scenario.ok_or_else(|| unknown_scenario(&case.scenario, [self]))?, case)
     }
@@ -96,9 +107,24 @@ impl<S: System> Subject for Lone<'_, S> {
         explore_with(self.system, self.scenario, mode, budget, mutation, progress)
     }
 
+    fn schedules(&self, wanted: &Schedules, progress: &Progress) -> Option<Report> {
+        self.system.schedules(wanted, progress)
+    }
+
     fn replay(&self, case: &Case) -> Result<Report, String> {
         replay(self.system, self.scenario, case)
     }
+}
+
+/// Runs the one schedule that a case names.
+fn replay_schedule<S: System>(system: &S, case: &Case) -> Result<Report, String> {
+    let [CrashAt { event, .. }] = case.crashes[..] else {
+        return Err("a case of schedules has one number: find it again".to_owned());
+    };
+    let Case { seed, mode, .. } = *case;
+    let wanted = Schedules { seed, first: event as u64, count: 1, modes: vec![mode], threads: 1 };
+    let report = system.schedules(&wanted, &Progress::default());
+    report.ok_or_else(|| format!("no threads share {}: it has no schedules", case.subject))
 }
 
 /// What is said of a scenario that none of the subjects has.

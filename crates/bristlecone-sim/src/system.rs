@@ -3,6 +3,9 @@
 use std::fmt::Debug;
 
 use crate::memory::Memory;
+use crate::progress::Progress;
+use crate::report::Report;
+use crate::schedule::Schedules;
 use crate::sim::Sim;
 
 /// A structure that lives on persistent memory, together with the model of what it must hold.
@@ -38,6 +41,12 @@ pub trait System: Sync {
 
     /// Checks every invariant and reads everything, in every way there is.
     fn observe(&self, live: &Self::Live) -> Result<Self::State, String>;
+
+    /// Runs schedules of several threads, where the structure is one that threads share.
+    fn schedules(&self, wanted: &Schedules, progress: &Progress) -> Option<Report> {
+        let _ = (wanted, progress);
+        None
+    }
 }
 
 /// What is done to a [`System`] while crashes are explored.

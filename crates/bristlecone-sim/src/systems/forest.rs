@@ -7,9 +7,13 @@ use std::sync::Arc;
 use bristlecone::{Design, Pool, Tree};
 use bristlecone_pm::{Domain, Error, Geometry, PoolFile};
 
+use super::access::{Access, Seen};
 use super::items::Items;
 use super::pool::{check_pool, open_pool};
 use crate::memory::Memory;
+use crate::progress::Progress;
+use crate::report::Report;
+use crate::schedule::{Answer, Deed, Registers, Schedules, explore_schedules};
 use crate::sim::Sim;
 use crate::system::System;
 
@@ -106,36 +110,21 @@ impl<I: Items> Drop for Live<I> {
     }
 }
 
-/// Does an operation on one tree.
-fn work<I: Items>(tree: &Tree<I::K, I::V, Sim>, op: &TreeOp) -> Result<String, String> {
-    let numbers = |old: Option<_>| old.as_ref().map(I::value_number).transpose();
-    match *op {
-        TreeOp::Insert(_, key, value) | TreeOp::InsertNew(_, key, value) | TreeOp::Update(_, key, value) => {
-            let old = I::with_key(key, |key| {
-                I::with_value(value, |value| match op {
-                    TreeOp::Insert(..) => tree.insert(key, value),
-                    TreeOp::InsertNew(..) => tree.insert_new(key, value),
-                    _ => tree.update(key, value),
-                })
-            });
-            Ok(format!("{:?}", numbers(old.map_err(text)?)?))
-        }
-        TreeOp::Swap(_, key, expected, new) => {
-            let swapped = I::with_key(key, |key| {
-                I::with_value(expected, |expected| {
-                    I::with_value(new, |new| tree.compare_and_swap(key, expected, new))
-                })
-            });
-            match swapped.map_err(text)? {
-                Ok(()) => Ok("swapped".to_owned()),
-                Err(found) => Ok(format!("{:?}", numbers(found)?)),
-            }
-        }
-        TreeOp::Remove(_, key) => {
-            let old = I::with_key(key, |key| tree.remove(key)).map_err(text)?;
-            Ok(format!("{:?}", numbers(old)?))
-        }
-        TreeOp::Create(_) | TreeOp::Drop(_) | TreeOp::Close => Ok(String::new()),
+/// Does an operation on one key.
+fn act<I: Items>(tree: &Tree<I::K, I::V, Sim>, key: u64, access: Access) -> Result<Seen, String> {
+    let held = I::with_key(key, |key| match access {
+        Access::Get => Ok(Some(tree.get(key))),
+        Access::Insert(value) => I::with_value(value, |value| tree.insert(key, value)).map(Some),
+        Access::InsertNew(value) => I::with_value(value, |value| tree.insert_new(key, value)).map(Some),
+        Access::Update(value) => I::with_value(value, |value| tree.update(key, value)).map(Some),
+        Access::Remove => tree.remove(key).map(Some),
+        Access::Swap(expected, new) => I::with_value(expected, |expected| {
+            I::with_value(new, |new| tree.compare_and_swap(key, expected, new)).map(Result::err)
+        }),
+    });
+    match held.map_err(text)? {
+        None => Ok(Seen::Swapped),
+        Some(held) => Ok(Seen::Value(held.as_ref().map(I::value_number).transpose()?)),
     }
 }
 
@@ -197,28 +186,14 @@ impl<I: Items> System for Forest<I> {
             TreeOp::Drop(name) => _ = state.remove(*name),
             _ => {}
         }
-        let Some(tree) = op.tree().and_then(|name| state.get_mut(name)) else { return String::new() };
-        match *op {
-            TreeOp::Insert(_, key, value) => format!("{:?}", tree.insert(key, value)),
-            TreeOp::InsertNew(_, key, value) => {
-                let old = tree.get(&key).copied();
-                tree.entry(key).or_insert(value);
-                format!("{old:?}")
-            }
-            TreeOp::Update(_, key, value) => {
-                let old = tree.get_mut(&key).map(|old| std::mem::replace(old, value));
-                format!("{old:?}")
-            }
-            TreeOp::Swap(_, key, expected, new) => match tree.get_mut(&key) {
-                Some(value) if *value == expected => {
-                    *value = new;
-                    "swapped".to_owned()
-                }
-                other => format!("{:?}", other.copied()),
-            },
-            TreeOp::Remove(_, key) => format!("{:?}", tree.remove(&key)),
-            TreeOp::Create(_) | TreeOp::Drop(_) | TreeOp::Close => String::new(),
+        let Some((name, key, access)) = op.access() else { return String::new() };
+        let Some(tree) = state.get_mut(name) else { return String::new() };
+        let (after, seen) = access.on(tree.get(&key).copied());
+        match after {
+            Some(value) => _ = tree.insert(key, value),
+            None => _ = tree.remove(&key),
         }
+        format!("{seen:?}")
     }
 
     fn apply(&self, live: &mut Live<I>, op: &TreeOp) -> Result<String, String> {
@@ -231,11 +206,16 @@ impl<I: Items> System for Forest<I> {
             }
             TreeOp::Close => self.reopen(live)?,
             _ => {
-                let tree = op.tree().and_then(|name| live.trees.get(name));
-                return tree.map_or(Ok(String::new()), |tree| work::<I>(tree, op));
+                let Some((name, key, access)) = op.access() else { return Ok(String::new()) };
+                let Some(tree) = live.trees.get(name) else { return Ok(String::new()) };
+                return act::<I>(tree, key, access).map(|seen| format!("{seen:?}"));
             }
         }
         Ok(String::new())
+    }
+
+    fn schedules(&self, wanted: &Schedules, progress: &Progress) -> Option<Report> {
+        Some(explore_schedules(self, wanted, progress))
     }
 
     fn observe(&self, live: &Live<I>) -> Result<Contents, String> {
@@ -245,15 +225,51 @@ impl<I: Items> System for Forest<I> {
 }
 
 impl TreeOp {
-    /// The tree that items of are read or written.
-    fn tree(&self) -> Option<&'static str> {
-        match self {
-            Self::Insert(tree, ..)
-            | Self::InsertNew(tree, ..)
-            | Self::Update(tree, ..)
-            | Self::Swap(tree, ..)
-            | Self::Remove(tree, ..) => Some(tree),
-            Self::Create(_) | Self::Drop(_) | Self::Close => None,
+    /// The tree, the key, and what is done to it.
+    fn access(&self) -> Option<(&'static str, u64, Access)> {
+        Some(match *self {
+            Self::Insert(tree, key, value) => (tree, key, Access::Insert(value)),
+            Self::InsertNew(tree, key, value) => (tree, key, Access::InsertNew(value)),
+            Self::Update(tree, key, value) => (tree, key, Access::Update(value)),
+            Self::Swap(tree, key, expected, new) => (tree, key, Access::Swap(expected, new)),
+            Self::Remove(tree, key) => (tree, key, Access::Remove),
+            Self::Create(_) | Self::Drop(_) | Self::Close => return None,
+        })
+    }
+}
+
+/// The tree that threads share.
+const SHARED: &str = "t";
+
+impl<I: Items> Registers for Forest<I> {
+    type Live = Live<I>;
+
+    fn memory(&self) -> Memory {
+        System::memory(self)
+    }
+
+    fn create(&self, sim: &Sim) -> Result<Live<I>, String> {
+        let mut live = System::create(self, sim)?;
+        self.plant(&mut live, SHARED)?;
+        Ok(live)
+    }
+
+    fn open(&self, sim: &Sim) -> Result<Live<I>, String> {
+        System::open(self, sim)?.ok_or_else(|| "nothing is there any more".to_owned())
+    }
+
+    fn act(&self, live: &Live<I>, deed: &Deed) -> Result<Answer, String> {
+        let tree = &live.trees[SHARED];
+        match deed {
+            Deed::Of(key, access) => Ok(Answer::Of(act::<I>(tree, *key, *access)?)),
+            Deed::Scan => {
+                let number = |(key, value): (_, _)| Ok((I::key_number(&key)?, I::value_number(&value)?));
+                Ok(Answer::All(tree.iter().map(number).collect::<Result<_, String>>()?))
+            }
         }
+    }
+
+    fn contents(&self, live: &Live<I>) -> Result<BTreeMap<u64, u64>, String> {
+        self.observe(live)?.remove(SHARED).ok_or_else(|| "the tree is gone".to_owned())
     }
 }

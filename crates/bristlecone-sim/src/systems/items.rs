@@ -3,7 +3,7 @@
 use bristlecone::{Key, Value};
 
 /// How numbers become keys and values, and back. The order of keys is that of the numbers.
-pub trait Items: Sync + Send + 'static {
+pub trait Items: Copy + Sync + Send + 'static {
     /// The type of keys.
     type K: Key;
     /// The type of values.

@@ -1,5 +1,6 @@
 //! What Bristlecone itself is explored as, and the scenarios that every tree goes through.
 
+mod access;
 mod forest;
 mod items;
 mod pool;
@@ -7,6 +8,7 @@ mod pool_scenarios;
 mod scenarios;
 mod shapes;
 
+pub use access::{Access, Seen};
 pub use forest::{Forest, TreeOp};
 pub use items::{Items, Texts, Words};
 pub use pool::{BagOp, Bags};

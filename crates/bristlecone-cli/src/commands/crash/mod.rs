@@ -7,8 +7,8 @@ use std::time::Instant;
 use bristlecone::Design;
 use bristlecone_sim::systems::{POOL, all_subjects, pool_subject, subjects_of};
 use bristlecone_sim::{
-    Budget, Case, Mode, Progress, Round, Site, Subject, Table, explore_rounds, mutate_rounds, rounds,
-    unknown_scenario,
+    Budget, Case, Mode, Progress, Round, Schedules, Site, Subject, Table, explore_rounds, mutate_rounds,
+    rounds, unknown_scenario,
 };
 use clap::Args;
 
@@ -30,7 +30,8 @@ so small that every change of structure comes at once.
 Modes: prefix is x86, subset is ARM and page write-back, eadr is caches that survive.
 A failing case is printed as a name that --replay takes. The exit code is 1 if anything failed or a
 mutation survived, and 130 after Ctrl-C, which reports what was done by then.
-10^8 images overnight: bristlecone crash --budget 1M --depth 3")]
+10^8 images and 10^6 schedules a design overnight:
+  bristlecone crash --budget 1M --depth 3 --schedules 1M")]
 pub struct Crash {
     /// What is explored: pool, sstree, nbtree, cclbtree, lodgetree or wotree [default: everything]
     #[arg(long, value_parser = subject)]
@@ -50,8 +51,12 @@ pub struct Crash {
     /// Then remove, shift or swap each flush, fence and publish, and expect that to be noticed.
     #[arg(long)]
     mutations: bool,
+    /// Then run so many schedules of two or three threads on every shape of a design, by turns drawn from
+    /// the seed, with crashes at arbitrary moments.
+    #[arg(long, value_name = "N", default_value = "0", value_parser = size::parse_count)]
+    schedules: u64,
     /// Go through one failing case again, by the name that its report gave.
-    #[arg(long, value_name = "CASE", conflicts_with_all = ["design", "scenario", "mode", "mutations", "from"])]
+    #[arg(long, value_name = "CASE", conflicts_with_all = ["design", "scenario", "mode", "mutations", "schedules", "from"])]
     replay: Option<Case>,
     /// What samples and lives are drawn from: the same seed, the same images.
     #[arg(long, default_value_t = 0)]
@@ -93,6 +98,9 @@ impl Crash {
         std::thread::scope(|scope| {
             let watcher = scope.spawn(|| watch(&progress));
             self.explore(&rounds, budget, &progress, output, &mut outcome);
+            if self.schedules > 0 && outcome.is_clean() && !progress.is_stopped() {
+                self.interleave(&subjects, budget, &progress, output, &mut outcome);
+            }
             if self.mutations && outcome.is_clean() && !progress.is_stopped() {
                 outcome.mutations = Some(self.mutate(&outcome.explored, budget, &progress, output));
             }
@@ -179,6 +187,28 @@ impl Crash {
         }
         let unfinished = outcome.explored.iter().find(|explored| explored.report.interrupted);
         outcome.next = unfinished.map(|explored| explored.round).or(outcome.next);
+    }
+
+    /// Runs schedules of everything that threads share.
+    fn interleave(
+        &self,
+        subjects: &[Box<dyn Subject>],
+        budget: Budget,
+        progress: &Progress,
+        output: &Output,
+        outcome: &mut Explorations<'_>,
+    ) {
+        let bar = output.progress("interleaving", None);
+        let modes = self.mode.map_or(Mode::ALL.to_vec(), |mode| vec![mode]);
+        for subject in subjects {
+            bar.set_message(format!("{}, {} images", subject.name(), grouped(progress.opened())));
+            let Budget { seed, threads, .. } = budget;
+            let wanted = Schedules { seed, first: 0, count: self.schedules, modes: modes.clone(), threads };
+            let report = subject.schedules(&wanted, progress);
+            outcome.interleaved.extend(report.map(|report| (subject.name().to_owned(), report)));
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
     }
 
     /// Mutates what was explored without a failure, in the mode that has most images.

@@ -17,6 +17,8 @@ pub struct Outcome<'a> {
     seed: u64,
     budget: Budget,
     pub explored: Vec<Explored<'a>>,
+    /// What schedules of each subject found.
+    pub interleaved: Vec<(String, Report)>,
     pub mutations: Option<Table>,
     pub interrupted: bool,
     /// Where an interrupted run goes on.
@@ -26,25 +28,31 @@ pub struct Outcome<'a> {
 
 impl<'a> Outcome<'a> {
     pub fn new(seed: u64, budget: Budget) -> Self {
-        let (explored, mutations) = (Vec::new(), None);
-        Self { seed, budget, explored, mutations, interrupted: false, next: None, seconds: 0.0 }
+        let (explored, interleaved, mutations) = (Vec::new(), Vec::new(), None);
+        Self { seed, budget, explored, interleaved, mutations, interrupted: false, next: None, seconds: 0.0 }
     }
 
     /// Whether nothing failed and no mutation survived.
     pub fn is_clean(&self) -> bool {
-        self.explored.iter().all(|explored| explored.report.failures.is_empty())
+        self.reports().all(|(_, report)| report.failures.is_empty())
             && self.mutations.as_ref().is_none_or(|table| table.survivors().is_empty())
+    }
+
+    /// All reports, with the names of their subjects.
+    fn reports(&self) -> impl Iterator<Item = (&str, &Report)> {
+        let explored = self.explored.iter().map(|explored| (explored.round.subject.name(), &explored.report));
+        explored.chain(self.interleaved.iter().map(|(subject, report)| (subject.as_str(), report)))
     }
 
     fn total(&self) -> Report {
         let mut total = Report::default();
-        self.explored.iter().for_each(|explored| total.merge(explored.report.clone()));
+        self.reports().for_each(|(_, report)| total.merge(report.clone()));
         total
     }
 
     fn cases(&self) -> impl Iterator<Item = (Case, &bristlecone_sim::Failure)> {
-        self.explored.iter().flat_map(|Explored { round, report }| {
-            let of = |failure| Case::of(failure, round.subject.name(), self.seed, self.budget.life_crashes);
+        self.reports().flat_map(move |(subject, report)| {
+            let of = move |failure| Case::of(failure, subject, self.seed, self.budget.life_crashes);
             report.failures.iter().map(move |failure| (of(failure), failure))
         })
     }
@@ -101,6 +109,7 @@ impl<'a> Outcome<'a> {
         add_counts(&mut value, &total);
         let more = json!({
             "failures": failures,
+            "schedules": total.schedules,
             "mutations": mutations,
             "seed": self.seed,
             "seconds": self.seconds,
@@ -125,6 +134,12 @@ impl<'a> Outcome<'a> {
         for (name, Explored { report, .. }) in names.iter().zip(&self.explored) {
             let failed = if report.failures.is_empty() { "" } else { "  FAILED" };
             output.line(format_args!("{name:width$} {}{failed}", row(report)))?;
+        }
+        for (subject, report) in &self.interleaved {
+            let name = format!("{subject}/schedules");
+            let schedules = counted(report.schedules, "schedule", "schedules");
+            let failed = if report.failures.is_empty() { "" } else { "  FAILED" };
+            output.line(format_args!("{name:width$} {}  {schedules}{failed}", row(report)))?;
         }
         output.line(format_args!("{:width$} {}", "all", row(&total)))?;
         if total.forgetful_points > 0 {

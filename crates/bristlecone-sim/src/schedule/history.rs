@@ -1,0 +1,168 @@
+//! Durable linearizability: there is an order of all operations, each at a moment between its call
+//! and its return, in which every answer was right and after which a crash leaves what was found.
+//!
+//! Keys are independent of each other, so each is judged by itself.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use crate::systems::{Access, Seen};
+
+/// What a thread did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Deed {
+    /// An operation on one key.
+    Of(u64, Access),
+    /// A look at all items.
+    Scan,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// Of an operation on one key.
+    Of(Seen),
+    /// Of a scan.
+    All(BTreeMap<u64, u64>),
+}
+
+/// A deed with its place in time.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) thread: usize,
+    pub(super) deed: Deed,
+    pub(super) answer: Answer,
+    /// Calls and returns in the order in which they happened.
+    pub(super) called: u64,
+    pub(super) returned: u64,
+    /// How many events the trace had at the call and at the return.
+    pub(super) began: usize,
+    pub(super) ended: usize,
+}
+
+/// One key's part of an entry.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    access: Access,
+    /// `None`: it had not returned when the crash came.
+    seen: Option<Seen>,
+    called: u64,
+    returned: u64,
+}
+
+/// Judges what was found after a crash before event `at`. `before` is what was there at first.
+pub(super) fn judge(
+    history: &[Entry],
+    at: usize,
+    before: &BTreeMap<u64, u64>,
+    found: &BTreeMap<u64, u64>,
+) -> Result<(), String> {
+    let of_history = history.iter().flat_map(|entry| match &entry.deed {
+        Deed::Of(key, _) => vec![*key],
+        Deed::Scan => Vec::new(),
+    });
+    let keys: BTreeSet<u64> = of_history.chain(before.keys().copied()).chain(found.keys().copied()).collect();
+    for key in keys {
+        let steps = steps_of(history, at, key);
+        let (first, last) = (before.get(&key).copied(), found.get(&key).copied());
+        if !explains(&steps, first, last) {
+            let told: Vec<_> = steps.iter().map(|step| tell(step)).collect();
+            return Err(format!(
+                "key {key} held {first:?} at first and {last:?} after the crash, which no order explains of: {}",
+                told.join("; ")
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn tell(step: &Step) -> String {
+    let Step { access, seen, called, returned } = step;
+    match seen {
+        Some(seen) => format!("{access:?} from {called} to {returned} saw {seen:?}"),
+        None => format!("{access:?} from {called} on did not return"),
+    }
+}
+
+fn steps_of(history: &[Entry], at: usize, key: u64) -> Vec<Step> {
+    let begun = history.iter().filter(|entry| entry.began < at || entry.ended <= at);
+    let step = |entry: &Entry| {
+        let (access, seen) = match (&entry.deed, &entry.answer) {
+            (Deed::Of(of, access), Answer::Of(seen)) if *of == key => (*access, *seen),
+            (Deed::Scan, Answer::All(items)) => (Access::Get, Seen::Value(items.get(&key).copied())),
+            _ => return None,
+        };
+        let ended = entry.ended <= at;
+        let returned = if ended { entry.returned } else { u64::MAX };
+        Some(Step { access, seen: ended.then_some(seen), called: entry.called, returned })
+    };
+    begun.filter_map(step).collect()
+}
+
+/// Whether some order of the steps leads from `first` to `last`.
+fn explains(steps: &[Step], first: Option<u64>, last: Option<u64>) -> bool {
+    assert!(steps.len() <= 32, "more operations on one key than a word has bits");
+    let mut seen = HashSet::new();
+    let mut open = vec![(0_u32, first)];
+    while let Some((done, held)) = open.pop() {
+        if !seen.insert((done, held)) {
+            continue;
+        }
+        let left = || (0..steps.len()).filter(|step| done >> step & 1 == 0);
+        // Those that did not return may have done nothing.
+        if held == last && left().all(|step| steps[step].seen.is_none()) {
+            return true;
+        }
+        let earliest_return = left().map(|step| steps[step].returned).min().unwrap_or(u64::MAX);
+        for next in left().filter(|step| steps[*step].called <= earliest_return) {
+            let (after, due) = steps[next].access.on(held);
+            if steps[next].seen.is_none_or(|seen| seen == due) {
+                open.push((done | 1 << next, after));
+            }
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(access: Access, seen: Option<Seen>, called: u64, returned: u64) -> Step {
+        Step { access, seen, called, returned }
+    }
+
+    const NOTHING: Option<Seen> = Some(Seen::Value(None));
+
+    #[test]
+    fn what_returned_stays_and_what_did_not_may() {
+        let done = [step(Access::Insert(1), NOTHING, 0, 1)];
+        assert!(explains(&done, None, Some(1)) && !explains(&done, None, None));
+        let pending = [step(Access::Insert(1), None, 0, u64::MAX)];
+        assert!(explains(&pending, None, Some(1)) && explains(&pending, None, None));
+        assert!(!explains(&pending, None, Some(2)));
+    }
+
+    #[test]
+    fn what_a_reader_was_shown_stays() {
+        let read = step(Access::Get, Some(Seen::Value(Some(1))), 1, 2);
+        let steps = [step(Access::Insert(1), None, 0, u64::MAX), read];
+        assert!(explains(&steps, None, Some(1)) && !explains(&steps, None, None));
+    }
+
+    #[test]
+    fn nothing_takes_effect_before_its_call_or_after_its_return() {
+        let steps = [step(Access::Insert(1), NOTHING, 0, 1), step(Access::Get, NOTHING, 2, 3)];
+        assert!(!explains(&steps, None, Some(1)));
+        let steps = [step(Access::Insert(1), NOTHING, 0, 2), step(Access::Get, NOTHING, 1, 3)];
+        assert!(explains(&steps, None, Some(1)));
+    }
+
+    #[test]
+    fn of_two_swaps_one_succeeds() {
+        let swap = |new, seen, called| step(Access::Swap(0, new), Some(seen), called, 10);
+        let one = [swap(1, Seen::Swapped, 0), swap(2, Seen::Value(Some(1)), 1)];
+        assert!(explains(&one, Some(0), Some(1)) && !explains(&one, Some(0), Some(2)));
+        let both = [swap(1, Seen::Swapped, 0), swap(2, Seen::Swapped, 1)];
+        assert!(!explains(&both, Some(0), Some(1)) && !explains(&both, Some(0), Some(2)));
+    }
+}

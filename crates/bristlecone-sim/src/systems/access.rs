@@ -1,0 +1,43 @@
+//! What is done to one key, and what must come of it.
+
+/// One operation on one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Looks it up.
+    Get,
+    /// Writes this value.
+    Insert(u64),
+    /// Writes this value if the key is absent.
+    InsertNew(u64),
+    /// Writes this value if the key is there.
+    Update(u64),
+    /// Replaces the first value by the second.
+    Swap(u64, u64),
+    /// Removes it.
+    Remove,
+}
+
+/// What an operation answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    /// The value that was there.
+    Value(Option<u64>),
+    /// The value was what it was expected to be, and was replaced.
+    Swapped,
+}
+
+impl Access {
+    /// What a key that holds `held` holds afterwards, and the answer that is due.
+    pub fn on(self, held: Option<u64>) -> (Option<u64>, Seen) {
+        let after = match self {
+            Self::Get => held,
+            Self::Insert(value) => Some(value),
+            Self::InsertNew(value) => held.or(Some(value)),
+            Self::Update(value) => held.and(Some(value)),
+            Self::Swap(expected, new) if held == Some(expected) => return (Some(new), Seen::Swapped),
+            Self::Swap(..) => held,
+            Self::Remove => None,
+        };
+        (after, Seen::Value(held))
+    }
+}

@@ -1,0 +1,84 @@
+//! Crashes of every design, in the shapes of [`subjects_of`]: a design is one line here.
+
+use bristlecone::Design;
+use bristlecone_sim::systems::{POOL, subjects_of};
+use bristlecone_sim::{
+    Budget, Mode, Progress, Report, Schedules, Site, explore_rounds, mutate_rounds, rounds,
+};
+
+/// Runs of one crash point where every mutation is tried: most are noticed at once.
+const MUTATED_RUNS: u64 = 128;
+
+fn progress() -> Progress {
+    Progress::default()
+}
+
+/// Explores every shape, the first one in every mode. Then changes each flush, fence and publish that
+/// is not the pool's, and expects that to be noticed.
+fn explored(design: Design, runs: u64) {
+    let subjects = subjects_of(design);
+    let (first, others) = subjects.split_first().expect("a design has shapes");
+    let mut rounds_of_all = rounds([first.as_ref()], &Mode::ALL);
+    rounds_of_all.extend(rounds(others.iter().map(Box::as_ref), &[Mode::Subset]));
+    let budget = Budget { threads: 2, ..Budget::of(runs) };
+    let reports = explore_rounds(&rounds_of_all, budget, &progress(), &|_, report| println!("{report}"));
+    let mut total = Report { scenario: design.to_string(), ..Report::default() };
+    reports.iter().flatten().for_each(|report| total.merge(report.clone()));
+    println!("{total}");
+    total.assert_clean();
+
+    let budget = Budget { threads: 2, life_crashes: 1, ..Budget::of(MUTATED_RUNS) };
+    let rounds: Vec<_> = rounds_of_all.into_iter().zip(reports.into_iter().flatten()).collect();
+    let rounds: Vec<_> = rounds.into_iter().filter(|(round, _)| round.mode == Mode::Subset).collect();
+    let wanted = |site: &Site| !site.step.starts_with(POOL);
+    let table = mutate_rounds(&rounds, budget, &wanted, &progress(), &|_| {});
+    println!("{table}");
+    assert!(table.survivors().is_empty(), "{table}");
+}
+
+/// Schedules of a design, over all its shapes.
+const SCHEDULES: u64 = 10_000;
+
+fn interleaved(design: Design) {
+    let subjects = subjects_of(design);
+    let count = SCHEDULES.div_ceil(subjects.len() as u64);
+    for subject in &subjects {
+        let wanted = Schedules { seed: 0, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
+        let report = subject.schedules(&wanted, &progress()).expect("threads share trees");
+        println!("{}: {report}", subject.name());
+        report.assert_clean();
+        assert_eq!(report.schedules, count);
+    }
+}
+
+macro_rules! designs {
+    ($($name:ident: $design:ident, $runs:literal;)+) => {
+        $(
+            mod $name {
+                use super::*;
+
+                #[test]
+                fn survives_every_crash_and_needs_every_flush() {
+                    explored(Design::$design, $runs);
+                }
+
+                #[test]
+                fn threads_may_crash_anywhere() {
+                    interleaved(Design::$design);
+                }
+            }
+        )+
+
+        #[test]
+        fn every_design_is_here() {
+            assert_eq!(Design::ALL, [$(Design::$design),+]);
+        }
+    };
+}
+
+// Runs that one crash point may take before its images are sampled.
+designs! {
+    sstree: SsTree, 1024;
+    nbtree: NbTree, 1024;
+    cclbtree: CclBTree, 1024;
+}
