@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::cache::Cache;
 use crate::describe::describe;
 use crate::explore::{Explorer, Worker};
-use crate::image::{Mattered, Sample, line_hash, mix};
+use crate::image::{Mattered, Possible, Sample, line_hash, mix};
 use crate::lines::Lines;
 use crate::memory::Line;
 use crate::met::Standing;
@@ -18,7 +18,14 @@ use crate::trace::{Event, Mark};
 /// An image: the common base but for these lines.
 pub(crate) type Image = HashMap<u32, Line>;
 
+/// The image in which dirty lines keep what was chosen.
+pub(crate) fn keep(possible: &Possible, choice: &[usize], mut image: Image) -> Image {
+    image.extend(possible.lines.iter().zip(choice).map(|(kept, at)| (kept.line, kept.contents[*at])));
+    image
+}
+
 /// An image and what it may hold.
+#[derive(Clone, Copy)]
 pub(crate) struct Case<'c> {
     pub(crate) base: &'c Arc<[Line]>,
     pub(crate) image: &'c Image,
@@ -97,16 +104,18 @@ impl<S: System> Explorer<'_, S> {
                     return Ok(Mattered::These(reads));
                 }
             }
-            for (kept, at) in possible.lines.iter().zip(choice) {
-                image.insert(kept.line, kept.contents[*at]);
-            }
+            image = keep(&possible, choice, std::mem::take(&mut image));
             let case = Case { base, image: &image, allowed, depth };
             let fresh = Lines::none(worker.stage.memory());
             let outer = std::mem::replace(&mut worker.reads, fresh);
-            self.judge(worker, &case).inspect_err(|_| {
-                let crash = describe(&self.run.ops, &possible, choice, (trace, at), depth);
-                worker.crashes.insert(0, crash);
-            })?;
+            if let Err(what) = self.judge(worker, &case) {
+                let (choice, what) = match worker.crashes[..] {
+                    [] => self.shrink(worker, &case, &possible, choice.to_vec(), what),
+                    _ => (choice.to_vec(), what),
+                };
+                worker.crashes.insert(0, describe(&self.run.ops, &possible, &choice, (trace, at), depth));
+                return Err(what);
+            }
             outer.add_all(&worker.reads);
             let reads = std::mem::replace(&mut worker.reads, outer);
             Ok(Mattered::These(self.images.finish(hash, allowed, reads)))
@@ -114,6 +123,29 @@ impl<S: System> Explorer<'_, S> {
         worker.report.truncated_points += u64::from(truncated);
         worker.report.forgetful_points += u64::from(truncated && self.images.is_full());
         Ok(())
+    }
+
+    /// Looks for a smaller choice that fails as well, and what is said of it.
+    fn shrink(
+        &self,
+        worker: &mut Worker,
+        case: &Case<'_>,
+        possible: &Possible,
+        mut choice: Vec<usize>,
+        mut what: String,
+    ) -> (Vec<usize>, String) {
+        possible.shrink(&mut choice, |choice| {
+            let image = keep(possible, choice, case.image.clone());
+            let again = self.judge(worker, &Case { image: &image, ..*case });
+            // A failure of a crash further on is another one.
+            let same = std::mem::take(&mut worker.crashes).is_empty();
+            match again {
+                Err(again) if same => what = again,
+                _ => return false,
+            }
+            true
+        });
+        (choice, what)
     }
 
     /// All four checks of one image.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::cache::Cache;
 use crate::explore::{Explorer, Worker};
 use crate::image::{Dice, Mattered, Sample, mix};
-use crate::judge::{Case, Image, Recovered};
+use crate::judge::{Case, Image, Recovered, keep};
 use crate::lines::Lines;
 use crate::met::Standing;
 use crate::points::walk;
@@ -110,10 +110,8 @@ impl<S: System> Explorer<'_, S> {
         let possible = cache.possible();
         let all = if possible.lines.is_empty() { &[true][..] } else { &[false, true] };
         for &everything in all {
-            let mut image = cache.durable().clone();
-            for kept in &possible.lines {
-                image.insert(kept.line, kept.contents[if everything { kept.all } else { 0 }]);
-            }
+            let choice = possible.lines.iter().map(|kept| if everything { kept.all } else { 0 });
+            let image = keep(&possible, &choice.collect::<Vec<_>>(), cache.durable().clone());
             self.reopen(worker, &image, due).map_err(|what| format!("then a crash: {what}"))?;
         }
         Ok(())
@@ -133,9 +131,7 @@ impl<S: System> Explorer<'_, S> {
             IMAGES.1,
             at as u64,
             |choice| {
-                for (kept, at) in possible.lines.iter().zip(choice) {
-                    image.insert(kept.line, kept.contents[*at]);
-                }
+                image = keep(&possible, choice, std::mem::take(&mut image));
                 self.reopen(worker, &image, due).map(|reads| Mattered::These(Arc::new(reads)))
             },
         );

@@ -5,7 +5,7 @@ use crate::case::{Case, CrashAt};
 use crate::describe::describe;
 use crate::explore::{Budget, Explorer, Worker};
 use crate::image::Possible;
-use crate::judge::{self, Image};
+use crate::judge::{self, keep};
 use crate::points::{Allowed, walk};
 use crate::progress::Progress;
 use crate::report::Report;
@@ -87,10 +87,7 @@ impl<S: System> Explorer<'_, S> {
     ) -> Result<Result<(), String>, String> {
         let possible = moment.cache.possible();
         let choice = chosen(&possible, crash)?;
-        let mut image: Image = moment.cache.durable().clone();
-        for (kept, at) in possible.lines.iter().zip(&choice) {
-            image.insert(kept.line, kept.contents[*at]);
-        }
+        let image = keep(&possible, &choice, moment.cache.durable().clone());
         worker.crashes.push(describe(&self.run.ops, &possible, &choice, (trace, crash.event), depth));
         let case = judge::Case { base: moment.cache.base(), image: &image, allowed: moment.allowed, depth };
         let Some((next, rest)) = rest.split_first() else {

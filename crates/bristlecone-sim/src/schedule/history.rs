@@ -65,7 +65,7 @@ pub(super) fn judge(
         let steps = steps_of(history, at, key);
         let (first, last) = (before.get(&key).copied(), found.get(&key).copied());
         if !explains(&steps, first, last) {
-            let told: Vec<_> = steps.iter().map(|step| tell(step)).collect();
+            let told: Vec<_> = steps.iter().map(tell).collect();
             return Err(format!(
                 "key {key} held {first:?} at first and {last:?} after the crash, which no order explains of: {}",
                 told.join("; ")
