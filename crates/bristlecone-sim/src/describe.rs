@@ -23,9 +23,10 @@ pub(crate) fn describe(
         _ => None,
     });
     let during = if depth > 1 { "recovery".to_owned() } else { op.unwrap_or_default() };
-    let next = match trace[at].site() {
-        Some(site) => site.to_string(),
-        None => format!("{:?}", trace[at]),
+    let next = match trace.get(at).map(|event| (event, event.site())) {
+        Some((_, Some(site))) => site.to_string(),
+        Some((event, None)) => format!("{event:?}"),
+        None => "nothing more".to_owned(),
     };
     let kept = possible.lines.iter().zip(choice).take(LINES_MAX);
     let kept = kept.map(|(kept, chosen)| describe_line(kept, *chosen)).collect();

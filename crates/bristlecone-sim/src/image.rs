@@ -13,7 +13,7 @@ const LINE_CONTENTS_MAX: usize = 4096;
 /// How many images stand for all of a crash point.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
-    /// Of each line, contents that are tried alone.
+    /// Of each line, contents that are tried alone, beside nothing and everything; 0: not even these.
     pub(crate) extremes: usize,
     /// Arbitrary choices.
     pub(crate) drawn: u64,
@@ -198,7 +198,10 @@ impl Possible {
         visit(&everything)?;
         for (at, kept) in self.lines.iter().enumerate() {
             for extreme in [&nothing, &everything] {
-                for contents in 0..kept.contents.len().min(sample.extremes) {
+                let tried = |contents: &usize| {
+                    *contents < sample.extremes || sample.extremes > 0 && [0, kept.all].contains(contents)
+                };
+                for contents in (0..kept.contents.len()).filter(tried) {
                     let mut choice = extreme.clone();
                     choice[at] = contents;
                     visit(&choice)?;

@@ -84,7 +84,10 @@ impl<S: System> Explorer<'_, S> {
         let seed = mix(budget.seed) ^ at as u64;
         // What cannot be remembered is explored again and again: then only few.
         let sample = match self.images.is_full() {
-            false => Sample { extremes: 64, drawn: sampled },
+            false => {
+                let each = sampled as usize / possible.lines.len().max(1);
+                Sample { extremes: each.clamp(1, 64), drawn: sampled }
+            }
             true if depth == 1 => Sample { extremes: 1, drawn: sampled.min(16) },
             true => Sample { extremes: 0, drawn: 1 },
         };

@@ -35,6 +35,8 @@ pub struct Forest<I> {
 pub enum TreeOp {
     /// Creates a tree, unless it is there.
     Create(&'static str),
+    /// The same on a thread of its own, whose fences are nobody else's.
+    CreateElsewhere(&'static str),
     /// Drops a tree.
     Drop(&'static str),
     /// Writes a key.
@@ -182,7 +184,9 @@ impl<I: Items> System for Forest<I> {
 
     fn predict(&self, state: &mut Contents, op: &TreeOp) -> String {
         match op {
-            TreeOp::Create(name) => _ = state.entry((*name).to_owned()).or_default(),
+            TreeOp::Create(name) | TreeOp::CreateElsewhere(name) => {
+                _ = state.entry((*name).to_owned()).or_default()
+            }
             TreeOp::Drop(name) => _ = state.remove(*name),
             _ => {}
         }
@@ -199,6 +203,10 @@ impl<I: Items> System for Forest<I> {
     fn apply(&self, live: &mut Live<I>, op: &TreeOp) -> Result<String, String> {
         match op {
             TreeOp::Create(name) => self.plant(live, name)?,
+            TreeOp::CreateElsewhere(name) => {
+                let planted = std::thread::scope(|scope| scope.spawn(|| self.plant(live, name)).join());
+                planted.map_err(|_| "a panic elsewhere")??;
+            }
             TreeOp::Drop(name) => {
                 if live.trees.remove(*name).is_some() {
                     live.pool.drop_tree(name).map_err(text)?;
@@ -233,7 +241,7 @@ impl TreeOp {
             Self::Update(tree, key, value) => (tree, key, Access::Update(value)),
             Self::Swap(tree, key, expected, new) => (tree, key, Access::Swap(expected, new)),
             Self::Remove(tree, key) => (tree, key, Access::Remove),
-            Self::Create(_) | Self::Drop(_) | Self::Close => return None,
+            Self::Create(_) | Self::CreateElsewhere(_) | Self::Drop(_) | Self::Close => return None,
         })
     }
 }

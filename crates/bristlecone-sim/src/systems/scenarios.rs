@@ -1,6 +1,8 @@
 //! What every tree goes through, in small leaves: each kind of operation and of structure change.
 
-use super::forest::TreeOp::{self, Close, Create, Drop, Insert, InsertNew, Remove, Swap, Update};
+use super::forest::TreeOp::{
+    self, Close, Create, CreateElsewhere, Drop, Insert, InsertNew, Remove, Swap, Update,
+};
 use crate::system::Scenario;
 
 const TREE: &str = "t";
@@ -43,7 +45,14 @@ pub fn tree_scenarios() -> Vec<Scenario<TreeOp>> {
         name: "creation",
         creation: true,
         setup: vec![Create(TREE)],
-        ops: vec![Insert(TREE, 1, 1), Close, Create("u"), Insert("u", 5, 5), Drop(TREE), Create(TREE)],
+        ops: vec![
+            Insert(TREE, 1, 1),
+            Close,
+            CreateElsewhere("u"),
+            Insert("u", 5, 5),
+            Drop(TREE),
+            Create(TREE),
+        ],
         then: life(),
     }];
     all.extend(growth());
@@ -74,6 +83,17 @@ fn changes() -> Vec<Scenario<TreeOp>> {
                 .map(|key| Update(TREE, key, 50 + key))
                 .chain([Swap(TREE, 7, 0, 1), Swap(TREE, 7, 57, 1), Insert(TREE, 3, 4)])
                 .chain([InsertNew(TREE, 7, 2), InsertNew(TREE, 63, 2), Update(TREE, 62, 1)])
+                .collect(),
+        ),
+        // Changes of few keys again and again: logs fill, wrap, and are collected.
+        scenario(
+            "churn",
+            inserts(0..5),
+            (0..24)
+                .map(|at| match at % 6 {
+                    5 => Remove(TREE, at % 5),
+                    _ => Insert(TREE, at * 3 % 5, 100 + at),
+                })
                 .collect(),
         ),
         scenario(
