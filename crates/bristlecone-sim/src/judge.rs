@@ -86,7 +86,8 @@ impl<S: System> Explorer<'_, S> {
         let sample = match self.images.is_full() {
             false => {
                 let each = sampled as usize / possible.lines.len().max(1);
-                Sample { extremes: each.clamp(1, 64), drawn: sampled }
+                let extremes = if depth == 1 { 64 } else { each.clamp(8, 64) };
+                Sample { extremes, drawn: sampled }
             }
             true if depth == 1 => Sample { extremes: 1, drawn: sampled.min(16) },
             true => Sample { extremes: 0, drawn: 1 },
