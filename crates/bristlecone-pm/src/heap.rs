@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 
 use crossbeam_utils::CachePadded;
 
@@ -287,7 +287,7 @@ impl<M: Medium> Heap<M> {
     }
 
     fn next_unsettled(&self) -> Option<(Arc<Slots>, usize)> {
-        let mut unsettled = self.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unsettled = wait::lock(&self.unsettled);
         let (slots, left) = unsettled.last_mut()?;
         *left -= 1;
         let next = (Arc::clone(slots), *left);

@@ -1,7 +1,5 @@
 //! Empty nodes leave the tree. One at a time, and not while anybody splits.
 
-use std::sync::PoisonError;
-
 use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 
 use super::inner::Aim;
@@ -28,7 +26,7 @@ pub(super) struct Removal {
 impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     /// Frees the leaf of `key` if it is empty and not the first one.
     pub(super) fn free_if_empty(&self, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
-        let _shape = self.shape_lock.write().unwrap_or_else(PoisonError::into_inner);
+        let _shape = bristlecone_pm::wait::write(&self.shape_lock);
         let mut path = Path::default();
         let leaf = self.descend(Aim::At(key), &pins.keys, &mut path)?.leaf;
         let Some(removal) = self.plan(leaf, &path, &pins.keys)? else { return Ok(()) };

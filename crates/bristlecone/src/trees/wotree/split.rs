@@ -1,7 +1,5 @@
 //! A full node becomes two, and its parent hears of it. Step numbers are those of the story.
 
-use std::sync::PoisonError;
-
 use bristlecone_pm::{Durable, Flushed, LINE_BYTES, Medium, Persist, Result};
 use smallvec::SmallVec;
 
@@ -61,7 +59,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         let mut reserve = self.reserve(&path)?;
         let _ = K::prepare(&self.separators, key, &|offset| self.is_separator(offset));
         // Frees stay away until the parent knows the new leaf.
-        let _shape = self.shape_lock.read().unwrap_or_else(PoisonError::into_inner);
+        let _shape = bristlecone_pm::wait::read(&self.shape_lock);
         let at = self.descend(Aim::At(key), &pins.keys, &mut path)?;
         if !at.lock.upgrade(at.version) {
             return Ok(());
@@ -280,12 +278,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         reserve: &mut Reserve<'_, K, V, M>,
     ) -> Result<bool> {
         let medium = self.medium();
-        let _only = self.root_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _only = bristlecone_pm::wait::lock(&self.root_lock);
         if u64::from(level) > LEVEL_MAX {
             return Err(self.damaged("a tree that is too high", left));
         }
         if self.root() != left {
-            std::thread::yield_now();
+            bristlecone_pm::wait::pause(u32::MAX);
             return Ok(false);
         }
         let above = reserve.take()?;
