@@ -94,6 +94,13 @@ pub struct LogChunk {
     generation: u64,
 }
 
+impl LogChunk {
+    /// The chunk's number in the pool.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+}
+
 /// Where one thread appends.
 #[derive(Debug, Default)]
 struct Appender {
@@ -165,6 +172,11 @@ impl<M: Medium> Log<M> {
     /// Keeps chunks that still hold entries which somebody needs, until the next turn.
     pub fn seal(&self, chunks: Vec<LogChunk>) {
         lock(&self.chunks).sealed.extend(chunks);
+    }
+
+    /// Takes those of the chunks that take no more entries which `wanted` names by their numbers.
+    pub fn take_sealed(&self, mut wanted: impl FnMut(u32) -> bool) -> Vec<LogChunk> {
+        lock(&self.chunks).sealed.extract_if(.., |chunk| wanted(chunk.id)).collect()
     }
 
     fn cell(&self, chunk: &LogChunk, slot: usize) -> &Cell {
@@ -352,6 +364,11 @@ impl<M: Medium> Log<M> {
 }
 
 impl<M: Medium> LogSpot<'_, M> {
+    /// The number of the chunk that the entry will be in.
+    pub fn chunk(&self) -> u32 {
+        self.appender.chunk.as_ref().expect("a spot stands in a chunk").id
+    }
+
     /// Appends the entry; it is durable when this returns. `records` is what must be durable
     /// before it, if anything. Gives the epoch that it belongs to: see [`Log::turn`].
     pub fn append(self, entry: &LogEntry, records: Option<Flushed>) -> u64 {

@@ -47,7 +47,7 @@ fn everything<K: Key, V: Value>(
         let (_, filled) = chunks(&pool);
         let logs = match shape.design {
             // A log keeps the chunks of its threads, and of the collection it was sized for.
-            Design::CclBTree => 5 * THREADS,
+            Design::CclBTree | Design::LodgeTree => 5 * THREADS,
             // A log of one chunk, and separators of several sizes.
             Design::WoTree => 4,
             _ => 0,

@@ -217,7 +217,7 @@ fn ascending_and_descending_loads() {
         let scratch = Scratch::new();
         let pool = scratch.open();
         let tree = shape.tree(&pool, "t").create::<u64, u64>().unwrap();
-        let keys = 100_000_u64;
+        let keys = 200_000_u64;
         for i in 0..keys {
             let key = if descending { keys - i } else { i };
             assert_eq!(tree.insert(key, i).unwrap(), None);
@@ -225,7 +225,7 @@ fn ascending_and_descending_loads() {
         assert_eq!(tree.check(), []);
         assert_eq!(tree.iter().count() as u64, keys);
         if !descending {
-            // Whole chunks, and two of them for a log if the design has one.
+            // Whole chunks, and three of them for a log if the design has one.
             let per_key = tree.stats().pm_bytes as f64 / keys as f64;
             assert!(per_key < 64.0, "{per_key} bytes a key of {}: {:?}", shape.design, tree.stats());
         }

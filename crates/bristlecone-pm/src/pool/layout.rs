@@ -99,6 +99,8 @@ pub enum SlotKind {
     CclLeaf = 8,
     /// Entries of a write-ahead log.
     Log = 9,
+    /// Leaves of a LodgeTree.
+    LodgeLeaf = 10,
     /// Nodes of a WO-tree.
     WoNode = 16,
     /// Log lanes of a WO-tree.
@@ -122,7 +124,7 @@ impl SlotKind {
     /// What slots of this kind are for.
     pub fn part(self) -> Part {
         match self {
-            Self::Subnode | Self::NbBlock | Self::CclLeaf | Self::WoNode => Part::Leaf,
+            Self::Subnode | Self::NbBlock | Self::CclLeaf | Self::LodgeLeaf | Self::WoNode => Part::Leaf,
             Self::Log | Self::WoLog => Part::Log,
             Self::KeyRecord | Self::ValueRecord | Self::SeparatorRecord => Part::Other,
         }
@@ -167,6 +169,7 @@ impl Descriptor {
                     4 => SlotKind::NbBlock,
                     8 => SlotKind::CclLeaf,
                     9 => SlotKind::Log,
+                    10 => SlotKind::LodgeLeaf,
                     16 => SlotKind::WoNode,
                     17 => SlotKind::WoLog,
                     18 => SlotKind::SeparatorRecord,

@@ -55,6 +55,10 @@ const BATCHED: &[(&str, u64)] =
 const TWO_LINES: &[(&str, u64)] = &[("node_lines", 2)];
 const FOUR_LINES: &[(&str, u64)] = &[("node_lines", 4)];
 const LONG: &[(&str, u64)] = &[("node_lines", 32)];
+const LODGED: &[(&str, u64)] =
+    &[("node_slots", 6), ("leaf_slots", 3), ("log_entries", 5), ("inner_bytes", 256), ("split_nodes", 3)];
+const LODGED_WIDE: &[(&str, u64)] =
+    &[("node_slots", 9), ("leaf_slots", 7), ("split_items", 6), ("log_entries", 7), ("inner_bytes", 256)];
 
 /// Every design, the shape first that has the most kinds of structure changes.
 const SHAPES: &[Shape] = &[
@@ -75,6 +79,9 @@ const SHAPES: &[Shape] = &[
     shape(Design::WoTree, "words-4", Kind::Words, FOUR_LINES),
     shape(Design::WoTree, "words-32", Kind::Words, LONG),
     shape(Design::WoTree, "texts-2", Kind::Texts, TWO_LINES),
+    shape(Design::LodgeTree, "words-3", Kind::Words, LODGED),
+    shape(Design::LodgeTree, "words-7", Kind::Words, LODGED_WIDE),
+    shape(Design::LodgeTree, "texts-3", Kind::Texts, LODGED),
 ];
 
 impl Shape {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bristlecone_pm::{Error, Finding, Medium, PoolFile, Result, TreeEntry, TreeSpec};
 
 use super::parameters::{PARAMS, Parameters};
-use super::{Batch, Index, Rescue, TreeStats, WriteMode, cclbtree, nbtree, sstree, wotree};
+use super::{Batch, Index, Rescue, TreeStats, WriteMode, cclbtree, lodgetree, nbtree, sstree, wotree};
 use crate::shared::form::{KeyForm, ValueForm};
 
 macro_rules! designs {
@@ -145,12 +145,11 @@ designs! {
     NbTree = 2, nbtree: NbTree, NbTreeOptions;
     /// CCL-BTree: buffers at the leaves, a log in sequence.
     CclBTree = 3, cclbtree: CclBTree, CclBTreeOptions;
+    /// LodgeTree: the buffer lodges in the last-level inner nodes.
+    LodgeTree = 4, lodgetree: LodgeTree, LodgeTreeOptions;
     /// WO-tree: everything in persistent memory, few flushes.
     WoTree = 5, wotree: WoTree, WoTreeOptions;
 }
-
-/// Names of designs that are yet to come.
-const PLANNED: [&str; 1] = ["lodgetree"];
 
 impl Design {
     /// The design of a tree, as the directory has it.
@@ -174,11 +173,7 @@ impl FromStr for Design {
         found.copied().ok_or_else(|| {
             let known: Vec<_> = Self::ALL.iter().map(|design| design.name()).collect();
             let known = known.join(", ");
-            Error::invalid(if PLANNED.contains(&name) {
-                format!("{name} is not built yet: so far there is {known}")
-            } else {
-                format!("unknown design {name:?}: there is {known}")
-            })
+            Error::invalid(format!("unknown design {name:?}: there is {known}"))
         })
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod cclbtree;
 mod designs;
+pub mod lodgetree;
 pub mod nbtree;
 mod parameters;
 mod rescue;
@@ -118,7 +119,8 @@ pub struct Batch<K: KeyForm, V: ValueForm> {
     cursor: Option<Cursor>,
     /// Forward: nothing within the bounds lies behind this leaf.
     ended: bool,
-    /// Backward: where this leaf begins (`Some(None)`: at the very beginning).
+    /// Backward: where this leaf begins (`Some(None)`: at the very beginning). Forward, for designs
+    /// without cursors: where the next leaf begins.
     fence: Option<Option<K::Owned>>,
 }
 

@@ -147,40 +147,52 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
     fn append<const DESCENDING: bool>(
         &self,
         words: &mut Words,
-        (from, to): Bounds<'_, '_, K>,
+        bounds: Bounds<'_, '_, K>,
         into: &mut Batch<K, V>,
         guards: &(K::Guard, V::Guard),
     ) -> Outside {
-        let key_of = |word| self.key_at(word, &guards.0);
-
-        let mut outside = Outside::default();
-        if !matches!((from, to), (Bound::Unbounded, Bound::Unbounded)) {
-            words.retain(|key| {
-                let (below, above) = (precedes::<K>(key_of(key), from), succeeds::<K>(key_of(key), to));
-                outside.below |= below;
-                outside.above |= above;
-                !below & !above
-            });
-        }
-        let mut ranks = [0; WORDS_MAX];
-        if K::INLINE {
-            // Words order as their keys do.
-            words.rank(self.level(), &mut ranks);
-        } else {
-            words.rank_by(&mut ranks, |&a, &b| key_of(a).cmp(&key_of(b)));
-        }
-        into.entries.reserve(WORDS_MAX);
-        let (before, len) = (into.entries.len(), words.count());
-        let spare = &mut into.entries.spare_capacity_mut()[..len];
-        for ((_, [key, value]), &rank) in words.iter().zip(&ranks) {
-            let rank = usize::from(rank);
-            let place = if DESCENDING { len - 1 - rank } else { rank };
-            spare[place].write((K::owned(key_of(key)), V::owned(self.value_at(value, &guards.1))));
-        }
-        // SAFETY: ranks are a permutation, so each of the next `len` entries was written.
-        unsafe { into.entries.set_len(before + len) };
-        outside
+        let read = (|word| self.key_at(word, &guards.0), |word| self.value_at(word, &guards.1));
+        append::<K, V, DESCENDING>(self.level(), words, bounds, into, read)
     }
+}
+
+/// Appends those items that are wanted, in `DESCENDING` order or ascending. Their words are read by
+/// a function for keys and one for values.
+#[inline(always)]
+pub fn append<'g, K: KeyForm, V: ValueForm, const DESCENDING: bool>(
+    level: Level,
+    words: &mut Words,
+    (from, to): Bounds<'_, '_, K>,
+    into: &mut Batch<K, V>,
+    (key_of, value_of): (impl Fn(u64) -> K::Ref<'g>, impl Fn(u64) -> V::Ref<'g>),
+) -> Outside {
+    let mut outside = Outside::default();
+    if !matches!((from, to), (Bound::Unbounded, Bound::Unbounded)) {
+        words.retain(|key| {
+            let (below, above) = (precedes::<K>(key_of(key), from), succeeds::<K>(key_of(key), to));
+            outside.below |= below;
+            outside.above |= above;
+            !below & !above
+        });
+    }
+    let mut ranks = [0; WORDS_MAX];
+    if K::INLINE {
+        // Words order as their keys do.
+        words.rank(level, &mut ranks);
+    } else {
+        words.rank_by(&mut ranks, |&a, &b| key_of(a).cmp(&key_of(b)));
+    }
+    into.entries.reserve(WORDS_MAX);
+    let (before, len) = (into.entries.len(), words.count());
+    let spare = &mut into.entries.spare_capacity_mut()[..len];
+    for ((_, [key, value]), &rank) in words.iter().zip(&ranks) {
+        let rank = usize::from(rank);
+        let place = if DESCENDING { len - 1 - rank } else { rank };
+        spare[place].write((K::owned(key_of(key)), V::owned(value_of(value))));
+    }
+    // SAFETY: ranks are a permutation, so each of the next `len` entries was written.
+    unsafe { into.entries.set_len(before + len) };
+    outside
 }
 
 /// The same bound for a shorter time.

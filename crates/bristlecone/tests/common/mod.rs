@@ -45,6 +45,29 @@ pub const SHAPES: &[Shape] = &[
     shape(Design::WoTree, &[("node_lines", 4)]),
     shape(Design::WoTree, &[("node_lines", 8)]),
     shape(Design::WoTree, &[("node_lines", 32)]),
+    shape(Design::LodgeTree, &[]),
+    shape(
+        Design::LodgeTree,
+        &[
+            ("node_slots", 6),
+            ("leaf_slots", 3),
+            ("inner_bytes", 256),
+            ("log_entries", 40),
+            ("split_nodes", 3),
+        ],
+    ),
+    shape(
+        Design::LodgeTree,
+        &[("node_slots", 10), ("leaf_slots", 7), ("flush_leaves", 1), ("log_entries", 500)],
+    ),
+    shape(
+        Design::LodgeTree,
+        &[("node_slots", 36), ("leaf_slots", 4), ("flush_leaves", 8), ("split_nodes", 8)],
+    ),
+    shape(
+        Design::LodgeTree,
+        &[("node_slots", 12), ("split_items", 10), ("log_entries", 2000), ("split_nodes", 2)],
+    ),
 ];
 
 /// Every design with its default options.

@@ -96,6 +96,21 @@ impl<K: KeyForm> Inner<K> {
         unreachable!("rounds are not counted out")
     }
 
+    /// How many leaves may be added where `key` is before a node of the index has to split: as
+    /// things stand.
+    pub fn room_above(&self, key: K::Ref<'_>, guard: &K::Guard) -> usize {
+        for round in 0_u32.. {
+            if let Ok((node, seen)) = self.descend(Some(key), Side::From, 1, guard)
+                && let room = self.nodes.capacity() - node.count()
+                && node.lock.validate(seen)
+            {
+                return room;
+            }
+            pause(round);
+        }
+        unreachable!("rounds are not counted out")
+    }
+
     /// The node of `level` whose range holds `key` (the last node for `None`).
     #[inline(always)]
     fn descend(

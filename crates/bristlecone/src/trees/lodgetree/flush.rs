@@ -1,0 +1,313 @@
+//! From the buffer into leaves: a few leaves at a time. Step numbers are those of the story in
+//! `mod.rs`.
+
+use bristlecone_pm::{Durable, Flushed, LINE_BYTES, Medium, Persist, Result, Step};
+use smallvec::SmallVec;
+
+use super::LodgeTree;
+use super::layout::{LeafWord, bits, home, line_of};
+use super::node::{Buffered, Entry, Locked};
+use super::read::{Found, Hope};
+use super::write::{Change, Guards, is_full};
+use crate::shared::form::{KeyForm, ValueForm};
+
+/// A change of one key, as words, and the slot that the leaf has for the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pending {
+    pub key: u64,
+    pub value: u64,
+    pub removed: bool,
+    pub slot: Option<usize>,
+}
+
+impl Pending {
+    /// As it stands in a buffer. Which log it is in is not known yet.
+    pub fn buffered(self, owner: usize, tag: u8) -> Buffered {
+        let Self { key, value, removed, slot } = self;
+        Buffered { key, value, log: 0, owner, in_leaf: slot.is_some(), removed, tag }
+    }
+}
+
+/// Everything on its way to one leaf.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    /// Place of the leaf in the index part.
+    pub at: usize,
+    pub items: SmallVec<[Pending; 8]>,
+    /// Whether the log has some of it.
+    pub logged: bool,
+}
+
+impl Group {
+    /// Items for which the leaf has no slot yet.
+    pub fn added(&self) -> impl Iterator<Item = Pending> {
+        self.items.iter().copied().filter(|item| !item.removed && item.slot.is_none())
+    }
+
+    /// Slots whose items go.
+    pub fn dropped(&self) -> u32 {
+        let removals = self.items.iter().filter(|item| item.removed);
+        removals.filter_map(|item| item.slot).fold(0, |bits, slot| bits | 1 << slot)
+    }
+}
+
+/// A leaf takes the items of a flush only as a whole.
+type Groups = SmallVec<[Group; 2]>;
+
+/// Words that the tree lets go of once a change of a leaf is durable.
+#[derive(Default)]
+pub(super) struct Leftovers {
+    values: SmallVec<[u64; 8]>,
+    keys: SmallVec<[u64; 8]>,
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+    /// Makes room in a node for an item of the leaf at `wanted`: the leaf-count based flush. The
+    /// buffer is gone through from its oldest item until `flush_leaves` leaves are found; a leaf
+    /// that would split ends the search, or is flushed alone if it is the first. `Err`: nothing
+    /// that is buffered has room.
+    pub(super) fn flush_some(&self, node: &Locked<'_>, wanted: usize, guards: &Guards<K, V>) -> Result<()> {
+        if node.buffered_for(wanted) + 1 >= self.slots {
+            // More would not fit into two leaves.
+            return self.flush_alone(node, self.group(node, wanted, None, &guards.0), None, guards);
+        }
+        let (mut groups, mut tried, mut refusal) = (Groups::new(), 0_u64, Ok(()));
+        for item in node.all_buffered() {
+            if tried >> item.owner & 1 != 0 {
+                continue;
+            }
+            tried |= 1 << item.owner;
+            let splits = node.live_items(item.owner) > self.split_items;
+            if splits && !groups.is_empty() {
+                break;
+            }
+            let group = self.group(node, item.owner, None, &guards.0);
+            if !splits {
+                groups.push(group);
+                if groups.len() == self.flush_leaves {
+                    break;
+                }
+                continue;
+            }
+            match self.flush_alone(node, group, None, guards) {
+                Err(error) if is_full(&error) => refusal = Err(error),
+                done => return done,
+            }
+        }
+        if groups.is_empty() {
+            return refusal;
+        }
+        self.write_groups(node, &groups, None, guards);
+        Ok(())
+    }
+
+    /// Writes a change, and everything buffered for its leaf, without logging it.
+    pub(super) fn flush_with(
+        &self,
+        node: &Locked<'_>,
+        found: &Found,
+        change: &mut Change,
+        guards: &Guards<K, V>,
+    ) -> Result<()> {
+        let mut group = self.group(node, found.at, found.item, &guards.0);
+        let replaced = found.item.map(|item| node.buffered(item));
+        let mut item = change.item;
+        if let Some(replaced) = replaced
+            && replaced.in_leaf
+        {
+            item.slot = self.slot_of(node.entry(found.at), replaced.key, replaced.tag, &guards.0);
+        }
+        group.items.push(item);
+        group.logged |= replaced.is_some();
+        self.flush_alone(node, group, Some(change), guards)?;
+        if let Some(replaced) = replaced.filter(|replaced| !replaced.removed) {
+            V::retire(&self.values, replaced.value, &guards.1);
+        }
+        Ok(())
+    }
+
+    /// Writes one group, and splits its leaf if that would hold too much.
+    fn flush_alone(
+        &self,
+        node: &Locked<'_>,
+        group: Group,
+        change: Option<&mut Change>,
+        guards: &Guards<K, V>,
+    ) -> Result<()> {
+        let held = node.entry(group.at).bitmap & !group.dropped();
+        let live = held.count_ones() as usize + group.added().count();
+        let mut records = change.and_then(Change::take_records);
+        if live > self.split_items {
+            match self.split_leaf(node, &group, &mut records, guards) {
+                // The threshold leaves some slots for when there is no other leaf.
+                Err(error) if is_full(&error) && live <= self.slots => {}
+                done => return done,
+            }
+        }
+        self.write_groups(node, &[group], records, guards);
+        Ok(())
+    }
+
+    /// What is buffered for a leaf, but for the item `except`.
+    pub(super) fn group(
+        &self,
+        node: &Locked<'_>,
+        at: usize,
+        except: Option<usize>,
+        guard: &K::Guard,
+    ) -> Group {
+        let entry = node.entry(at);
+        let mut group = Group { at, items: SmallVec::new(), logged: false };
+        for (number, item) in node.all_buffered().enumerate() {
+            if item.owner == at && Some(number) != except {
+                let slot = if item.in_leaf { self.slot_of(entry, item.key, item.tag, guard) } else { None };
+                group.items.push(Pending { key: item.key, value: item.value, removed: item.removed, slot });
+                group.logged = true;
+            }
+        }
+        group
+    }
+
+    /// The slot that a leaf has for a key. Its node is locked.
+    pub(super) fn slot_of(&self, entry: Entry, key: u64, tag: u8, guard: &K::Guard) -> Option<usize> {
+        let key = K::read(&self.keys, key, guard);
+        let found = self.locate_in_leaf(entry, key, tag, Hope::Present, guard, &|| true);
+        found.ok().flatten().map(|(slot, ..)| slot)
+    }
+
+    /// Flush 1 to 4: the leaves have room for their groups, and share the fences.
+    pub(super) fn write_groups(
+        &self,
+        node: &Locked<'_>,
+        groups: &[Group],
+        records: Option<Flushed>,
+        guards: &Guards<K, V>,
+    ) {
+        let leftovers = self.leftovers(node, groups);
+        self.write_items(node, groups, records);
+        self.forget_buffered(node, groups);
+        self.let_go(leftovers, guards);
+    }
+
+    /// The same, but for what is volatile.
+    pub(super) fn write_items(&self, node: &Locked<'_>, groups: &[Group], records: Option<Flushed>) {
+        let medium = self.medium();
+        let mut flushed = records.unwrap_or_else(Flushed::none);
+        let mut bitmaps = SmallVec::<[u32; 2]>::new();
+        for group in groups {
+            let entry = node.entry(group.at);
+            let (bitmap, under_way) = self.fill(entry, group, "lodgetree flush.2");
+            flushed = flushed.and(under_way);
+            bitmaps.push(bitmap);
+        }
+        let durable = medium.fence(flushed, "lodgetree flush.2");
+        let mut flushed = Flushed::none();
+        for (group, bitmap) in groups.iter().zip(bitmaps) {
+            let entry = node.entry(group.at);
+            let header = self.header(entry.leaf);
+            let word = LeafWord::unpack(header.word.load(medium));
+            if word.bitmap != bitmap {
+                // Fingerprints stand in the same line, and before it.
+                let _ordered = medium.ordered_within_line();
+                let word = LeafWord { bitmap, ..word };
+                header.word.publish(medium, word.pack(), &durable, "lodgetree flush.3");
+            } else if !group.logged {
+                // A value in its place, and nothing else.
+                continue;
+            }
+            if group.logged {
+                let ordered = medium.ordered_within_line();
+                header.stamp.publish(medium, node.sequence(), &ordered, "lodgetree flush.4");
+            }
+            flushed = flushed.and(medium.flush(&header.word, "lodgetree flush.4"));
+            node.set_bitmap(group.at, bitmap);
+        }
+        let Durable { .. } = medium.fence(flushed, "lodgetree flush.4");
+    }
+
+    /// Flush 1 and 2: the items of a group go into slots; the bitmap that will say so.
+    pub(super) fn fill(&self, entry: Entry, group: &Group, step: Step) -> (u32, Flushed) {
+        let medium = self.medium();
+        let header = self.header(entry.leaf);
+        let mut bitmap = entry.bitmap & !group.dropped();
+        let mut free = !entry.bitmap & self.slots_mask();
+        if group.added().count() > free.count_ones() as usize {
+            // Removals make room. Each of them is in the log, or is not acknowledged.
+            let word = LeafWord { bitmap, ..LeafWord::unpack(header.word.load(medium)) };
+            header.word.publish(medium, word.pack(), &medium.ordered_within_line(), "lodgetree flush.1");
+            let Durable { .. } = medium.persist(&header.word, "lodgetree flush.1");
+            free = !bitmap & self.slots_mask();
+        }
+        let (guard, mut lines) = (K::pin(), 0_u32);
+        for item in group.items.iter().filter(|item| !item.removed) {
+            let slot = item.slot.unwrap_or_else(|| {
+                let tag = K::fingerprint(K::read(&self.keys, item.key, &guard));
+                let slot = self.pick(free, tag, lines);
+                self.slot(entry.leaf, slot).key.store(medium, item.key);
+                header.fingerprints.store_byte(medium, slot, tag);
+                free &= !(1 << slot);
+                slot
+            });
+            self.slot(entry.leaf, slot).value.store(medium, item.value);
+            bitmap |= 1 << slot;
+            lines |= 1 << line_of(slot);
+        }
+        (bitmap, self.flush_lines(entry.leaf, lines, step))
+    }
+
+    /// A free slot: in the item's home line if that has one, or else in a line that is written
+    /// anyway.
+    pub(super) fn pick(&self, free: u32, tag: u8, lines: u32) -> usize {
+        let at_home = free & home(tag, self.slots);
+        if at_home != 0 {
+            return at_home.trailing_zeros() as usize;
+        }
+        let beside = bits(free).find(|slot| lines >> line_of(*slot) & 1 != 0);
+        beside.unwrap_or(free.trailing_zeros() as usize)
+    }
+
+    /// Starts writing back lines of a leaf, given as bits.
+    pub(super) fn flush_lines(&self, leaf: u64, lines: u32, step: Step) -> Flushed {
+        bits(lines).fold(Flushed::none(), |flushed, line| {
+            let words = self.pool.words(leaf + (line * LINE_BYTES) as u64, LINE_BYTES / 8);
+            flushed.and(self.medium().flush(words, step))
+        })
+    }
+
+    /// What was buffered for these leaves is in them.
+    pub(super) fn forget_buffered(&self, node: &Locked<'_>, groups: &[Group]) {
+        let mut logs = SmallVec::<[u32; 8]>::new();
+        node.retain_buffered(|item| {
+            let wanted = groups.iter().all(|group| group.at != item.owner);
+            if !wanted {
+                logs.push(item.log);
+            }
+            wanted
+        });
+        logs.into_iter().for_each(|log| self.versions.release(log));
+    }
+
+    /// What the items of some groups replace or remove.
+    pub(super) fn leftovers(&self, node: &Locked<'_>, groups: &[Group]) -> Leftovers {
+        let mut leftovers = Leftovers::default();
+        if K::INLINE && V::INLINE {
+            return leftovers;
+        }
+        for group in groups {
+            let leaf = node.entry(group.at).leaf;
+            for item in &group.items {
+                let old = item.slot.map(|slot| self.slot(leaf, slot).value.load(self.medium()));
+                // After a crash an item may be buffered that has reached the leaf already.
+                leftovers.values.extend(old.filter(|old| item.removed || *old != item.value));
+                leftovers.keys.extend(item.removed.then_some(item.key));
+            }
+        }
+        leftovers
+    }
+
+    /// Frees what no leaf and no buffer holds any more.
+    pub(super) fn let_go(&self, leftovers: Leftovers, guards: &Guards<K, V>) {
+        leftovers.values.iter().for_each(|value| V::retire(&self.values, *value, &guards.1));
+        leftovers.keys.iter().for_each(|key| self.retire_key(*key));
+    }
+}

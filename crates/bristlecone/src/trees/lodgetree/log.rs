@@ -1,0 +1,306 @@
+//! The partitioned version log: every thread appends to a log of its own, each log counts the
+//! entries that are still needed, and one that nobody needs is used again.
+//!
+//! A log is a chunk, and its number is the version that a buffered item remembers. A few items
+//! that nobody flushes would keep their logs for ever: when there are too many logs, writers walk
+//! over the nodes, a few at a time, and append what is still buffered of the old logs again. Step
+//! numbers are those of the story in `mod.rs`.
+
+use std::sync::atomic::Ordering::Release;
+use std::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
+};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bristlecone_pm::{Finding, Flushed, Log, LogChunk, LogEntry, LogSpot, Medium, PoolFile, TreeId};
+
+use super::LodgeTree;
+use super::node::{Buffered, NodeRef};
+use crate::shared::form::{KeyForm, ValueForm};
+
+/// A log whose entries are appended again elsewhere, as they are found.
+const OLD: u32 = 1 << 31;
+/// Keys that are put aside before that is worth a walk over the nodes.
+const ASIDE_MIN: usize = 1024;
+
+/// The logs of a tree.
+#[derive(Debug)]
+pub(super) struct VersionLog<M: Medium> {
+    log: Log<M>,
+    /// For every chunk of the pool, the entries of it that are needed.
+    needed: Box<[AtomicU32]>,
+    /// There are too many logs.
+    wanted: AtomicBool,
+    /// A walk is under way.
+    walking: AtomicBool,
+    walk: Mutex<Walk>,
+    /// Keys that log entries name, but nothing else.
+    aside: Mutex<Vec<u64>>,
+    /// Keys put aside, those of the walk included.
+    aside_count: AtomicUsize,
+}
+
+/// One walk over all nodes.
+#[derive(Debug, Default)]
+struct Walk {
+    /// Nodes `next..end` have not been looked at.
+    next: u32,
+    end: u32,
+    old: Vec<LogChunk>,
+    /// Keys that only the old logs name.
+    aside: Vec<u64>,
+}
+
+/// Room for one entry, which counts as needed.
+pub(super) struct Spot<'a, M: Medium> {
+    versions: &'a VersionLog<M>,
+    spot: LogSpot<'a, M>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<M: Medium> Spot<'_, M> {
+    /// Appends the entry, durably; the log that it is in.
+    pub fn append(self, entry: &LogEntry, records: Option<Flushed>) -> u32 {
+        let version = self.spot.chunk();
+        // Counted before the log can be full.
+        self.versions.need(version);
+        self.spot.append(entry, records);
+        version
+    }
+}
+
+impl<M: Medium> VersionLog<M> {
+    /// Takes over a tree's logs; what stands in them is read with [`entries`](Self::entries).
+    pub fn open(pool: &Arc<PoolFile<M>>, owner: TreeId, entries_max: Option<usize>) -> (Self, Vec<LogChunk>) {
+        let (log, logged) = Log::open(pool, owner, entries_max);
+        let chunks = (pool.info().max_bytes / pool.chunk_bytes()) as usize + 1;
+        let needed = std::iter::repeat_with(AtomicU32::default).take(chunks).collect();
+        let log = Self {
+            log,
+            needed,
+            wanted: AtomicBool::default(),
+            walking: AtomicBool::default(),
+            walk: Mutex::default(),
+            aside: Mutex::default(),
+            aside_count: AtomicUsize::default(),
+        };
+        (log, logged)
+    }
+
+    /// The entries of a log, oldest first.
+    pub fn entries(&self, chunk: &LogChunk) -> impl Iterator<Item = LogEntry> {
+        self.log.entries(chunk)
+    }
+
+    /// Another entry of this log is needed.
+    pub fn need(&self, version: u32) {
+        self.needed[version as usize].fetch_add(1, Relaxed);
+    }
+
+    /// After recovery: logs that are needed stay as they are, the others are emptied.
+    pub fn keep(&self, chunks: Vec<LogChunk>) {
+        self.log.seal(chunks);
+        self.reuse();
+    }
+
+    /// An entry of this log is no longer needed: what it says is durable elsewhere.
+    pub fn release(&self, version: u32) {
+        // Pairs with the other releases: whoever takes the last one sees all of them.
+        if self.needed[version as usize].fetch_sub(1, AcqRel) == 1 {
+            let unneeded = self.log.take_sealed(|id| id == version && self.is_unneeded(id));
+            if !unneeded.is_empty() {
+                self.log.recycle(unneeded);
+            }
+        }
+    }
+
+    fn is_unneeded(&self, version: u32) -> bool {
+        self.needed[version as usize].load(Acquire) == 0
+    }
+
+    /// Empties all full logs that nobody needs.
+    fn reuse(&self) {
+        let unneeded = self.log.take_sealed(|id| self.is_unneeded(id));
+        if !unneeded.is_empty() {
+            self.log.recycle(unneeded);
+        }
+    }
+
+    fn is_old(&self, version: u32) -> bool {
+        self.needed[version as usize].load(Relaxed) & OLD != 0
+    }
+
+    /// Chunks of the pool.
+    pub fn chunks_owned(&self) -> u64 {
+        self.log.chunks_owned() as u64
+    }
+
+    /// Keeps the record of a key until no log entry that counts names it.
+    pub fn put_aside(&self, key: u64) {
+        self.aside_count.fetch_add(1, Relaxed);
+        lock(&self.aside).push(key);
+    }
+
+    /// Every log counts as many entries as are buffered.
+    pub fn verify<'a>(&self, nodes: impl Iterator<Item = NodeRef<'a>>) -> Option<Finding> {
+        let mut buffered = std::collections::BTreeMap::<u32, u32>::new();
+        nodes.flat_map(NodeRef::all_buffered).for_each(|item| *buffered.entry(item.log).or_default() += 1);
+        let count = |(log, needed): (usize, &AtomicU32)| {
+            let (needed, buffered) = (needed.load(Acquire) & !OLD, buffered.get(&(log as u32)).copied());
+            (needed != buffered.unwrap_or(0)).then_some((log, needed, buffered))
+        };
+        let (log, needed, buffered) = self.needed.iter().enumerate().find_map(count)?;
+        Some(Finding::new(format!("log {log}"), format!("{needed} entries needed, {buffered:?} buffered")))
+    }
+
+    /// Whether writers have a walk to begin or to go on with.
+    #[inline(always)]
+    pub fn is_due(&self) -> bool {
+        self.wanted.load(Relaxed) || self.walking.load(Relaxed)
+    }
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+    /// Logs that may be in use before writers look for stragglers: twice what all buffers can
+    /// hold, and one for each thread.
+    fn logs_wanted(&self) -> usize {
+        let items = self.nodes.live() * self.node_slots / 2;
+        2 * (items / self.versions.log.chunk_entries() + 1) + self.versions.log.appenders()
+    }
+
+    /// Room for a log entry, if there may be another one.
+    pub(super) fn reserve_entry(&self) -> Option<Spot<'_, M>> {
+        let versions = &self.versions;
+        let spot = versions.log.reserve(|_| {
+            versions.reuse();
+            let (used, wanted) = (versions.log.chunks_in_use(), self.logs_wanted());
+            if used >= wanted {
+                versions.wanted.store(true, Release);
+            }
+            // While stragglers keep too many logs, writes go to the leaves instead.
+            used < 2 * wanted
+        });
+        spot.map(|spot| Spot { versions, spot })
+    }
+
+    /// What a writer does for the log when its own work is done.
+    #[cold]
+    pub(super) fn see_to_the_log(&self) {
+        // So many that a walk is over before half of a log is full.
+        let pace = 2 * u64::from(self.nodes.end()) / self.versions.log.chunk_entries() as u64 + 2;
+        self.walk(pace as u32);
+    }
+
+    /// Looks at up to `nodes` nodes; begins and ends walks as need be. Whoever comes second goes
+    /// away.
+    fn walk(&self, nodes: u32) {
+        let versions = &self.versions;
+        let Ok(mut walk) = versions.walk.try_lock() else { return };
+        if !versions.walking.load(Acquire) {
+            if !versions.wanted.swap(false, Acquire) {
+                return;
+            }
+            // Walk 1: what is logged from here on is in other logs.
+            walk.aside = std::mem::take(&mut lock(&versions.aside));
+            walk.old = versions.log.turn(0);
+            for chunk in &walk.old {
+                versions.needed[chunk.id() as usize].fetch_or(OLD, AcqRel);
+            }
+            (walk.next, walk.end) = (0, self.nodes.end());
+            versions.walking.store(true, Release);
+        }
+        let stride = nodes.min(walk.end - walk.next);
+        (walk.next..walk.next + stride).for_each(|id| self.log_again(id));
+        walk.next += stride;
+        if walk.next == walk.end {
+            self.finish(&mut walk);
+        }
+    }
+
+    /// Walk 2: what is buffered in a node and stands in an old log is appended again.
+    fn log_again(&self, id: u32) {
+        let node = self.nodes.get(id);
+        let node = loop {
+            // Waits for writers, who may have appended to old logs; later ones cannot.
+            let Some(version) = node.lock.read() else { return };
+            if !node.all_buffered().any(|item| self.versions.is_old(item.log)) && node.lock.validate(version)
+            {
+                return;
+            }
+            if let Some(locked) = node.lock_at(version) {
+                break locked;
+            }
+        };
+        for item in 0..node.counts().buffered {
+            let buffered = node.buffered(item);
+            if self.versions.is_old(buffered.log) {
+                // What is buffered is bounded, and the old logs are about to go.
+                let log = &self.versions.log;
+                let Some(spot) = log.reserve(|_| true).or_else(|| log.reserve_spare()) else { return };
+                let spot = Spot { versions: &self.versions, spot };
+                let log = spot.append(&self.entry_of(node.sequence(), &buffered), None);
+                node.set_buffered(item, Buffered { log, ..buffered });
+                self.versions.release(buffered.log);
+            }
+        }
+    }
+
+    /// Walk 3: old logs that nobody needs are emptied. Where there was no room for copies, they
+    /// stay as they are.
+    fn finish(&self, walk: &mut Walk) {
+        let versions = &self.versions;
+        for chunk in &walk.old {
+            versions.needed[chunk.id() as usize].fetch_and(!OLD, AcqRel);
+        }
+        let old = std::mem::take(&mut walk.old);
+        let (empty, needed): (Vec<_>, Vec<_>) =
+            old.into_iter().partition(|old| versions.is_unneeded(old.id()));
+        let stuck = !needed.is_empty();
+        versions.log.seal(needed);
+        if !empty.is_empty() {
+            versions.log.recycle(empty);
+        }
+        if stuck {
+            // One of them may have lost its last entry meanwhile.
+            versions.reuse();
+            lock(&versions.aside).append(&mut walk.aside);
+        } else {
+            let guard = K::pin();
+            versions.aside_count.fetch_sub(walk.aside.len(), Relaxed);
+            walk.aside.drain(..).for_each(|key| K::retire(&self.keys, key, &guard));
+        }
+        versions.walking.store(false, Release);
+    }
+
+    /// A removed key has left its leaf. Its record stays until no log entry that counts names it.
+    pub(super) fn retire_key(&self, key: u64) {
+        if K::INLINE {
+            return;
+        }
+        self.versions.put_aside(key);
+        let count = self.versions.aside_count.load(Relaxed);
+        if count >= ASIDE_MIN.max(self.nodes.live()) {
+            self.versions.wanted.store(true, Release);
+        }
+    }
+
+    /// The pool is full. Whether the log had anything to give: chunks, or keys that it names.
+    pub(super) fn squeeze_log(&self) -> bool {
+        let versions = &self.versions;
+        let free = versions.log.release_free();
+        let before = (self.versions.log.chunks_in_use(), versions.aside_count.load(Relaxed));
+        versions.wanted.store(true, Release);
+        self.walk(u32::MAX);
+        let freed = versions.log.release_free();
+        let after = (self.versions.log.chunks_in_use(), versions.aside_count.load(Relaxed));
+        free + freed > 0 || after.0 < before.0 || after.1 < before.1
+    }
+
+    /// A log entry that says what a buffered item does.
+    pub(super) fn entry_of(&self, sequence: u64, item: &Buffered) -> LogEntry {
+        LogEntry { sequence, removed: item.removed, key: item.key, value: item.value }
+    }
+}

@@ -1,0 +1,313 @@
+//! LodgeTree: the buffer lodges in the last-level inner nodes.
+//!
+//! *LodgeTree: a last-level distributed and surrogate buffer tree for non-volatile memory.* A
+//! quarter to a half of the last-level inner nodes is empty. Items are buffered there, and written
+//! to a few leaves at a time; a log, one partition for each thread, keeps what is buffered durable.
+//!
+//! ```text
+//! DRAM   inner index --> node: one lock for the node and its leaves
+//!                        separators and leaves -->  ...  <-- buffered items
+//!                              |                             each knows its leaf and its log
+//! PM     leaf (512 B)          v                  leaf
+//!        word: bitmap | which sibling counts      word
+//!        siblings ------------------------------> siblings -->
+//!        stamp: entries up to here have arrived   stamp
+//!        fingerprints | low fence | 27 slots
+//!
+//!        logs, one for each thread at a time: stamp | key | value   (24 B an entry)
+//! ```
+//!
+//! **The word that commits** is the stamp of a log entry for what is buffered, and the word of a
+//! leaf for everything else. Writers hold the node's lock until what they did is durable; readers
+//! look without a lock and validate its version. So they are never shown what a crash can take
+//! back, wait at most for a flush of `flush_leaves` leaves, and cannot starve a writer.
+//!
+//! **Sequences.** What is done under a node's lock has the count of that lock as its sequence, in
+//! log entries as in the leaves' stamps. So writes to one key are ordered as the lock ordered them,
+//! whichever partition they are in. An entry counts only above its leaf's stamp: an old value in a
+//! log that some other entry keeps alive is void once anything newer has reached the leaf. (The
+//! paper replays every log that is left, which sets such a key back.)
+//!
+//! # Write
+//! 1. What does not fit a word is written out of line and flushed. *A crash here: nobody refers to
+//!    the records; recovery finds their slots free.*
+//! 2. The entry is appended to this thread's log (see [`Log`](bristlecone_pm::Log)). *The change is
+//!    there, or not.*
+//! 3. The item goes into the node's buffer, over an older one of its key, whose entry is no longer
+//!    needed.
+//!
+//! # Flush (the node is full)
+//! The buffer is gone through from its oldest item until `flush_leaves` leaves are found; a leaf
+//! that would split ends the search, or is flushed alone if it is the first. All that is buffered
+//! for these leaves is written:
+//! 1. If new items need the slots of removed ones, the word lets those go first; flush, fence.
+//! 2. New items go into free slots, new values over old ones; flush, one fence for all leaves.
+//!    *Values over old ones are in the log. New items' bits are clear.*
+//! 3. The words are stored. *All new items of a leaf are there, or none. The log has them still.*
+//! 4. The stamps void the log entries; one flush with the word, one fence for all leaves. The line
+//!    keeps their order: the stamp must never be there without the word. Only then do the items
+//!    leave the buffer. A full log that has no needed entry left is emptied, and used again.
+//!
+//! # Split of a leaf (it would hold more than `split_items`)
+//! 1. The upper half of all items is written to a new leaf; flush, fence. *Nobody leads to it.*
+//! 2. The sibling pointer that does not count is led to the new leaf; then one store of the word
+//!    drops what moved, and switches to that pointer. Flush, fence. *Split or not. What is buffered
+//!    for the lower half is in the log still; for the upper half the new stamp has voided it.*
+//! 3. The old leaf takes what is new of the lower half: flush 2 to 4.
+//!
+//! Items above all others of the leaf leave it full, for ascending loads.
+//!
+//! # Split of a node (its index part leaves less than a quarter to the buffer)
+//! Volatile. Into as many nodes as the last time; one more in a burst, one fewer when it has
+//! cooled; but no more than the parent has room for.
+//!
+//! # Merge (a removal leaves a leaf less than a third)
+//! 1. What is buffered for it and its neighbour in the node is flushed.
+//! 2. The right leaf's items go into free slots of the left one; flush, fence. *Their bits are clear.*
+//! 3. The stamp rises above both; then the pointer that does not count is led past the right leaf,
+//!    and the word takes the items in and switches. One flush, one fence. *Merged or not.*
+//!
+//! Small nodes merge with a neighbour, which is volatile; so leaves of two nodes can merge, too.
+//!
+//! # Walk (there are more logs than what is buffered needs)
+//! 1. Every thread turns to a new log.
+//! 2. Node after node, a few with every write, what is buffered and stands in an old log is appended
+//!    again. *Both say the same; the newer one counts.*
+//! 3. The old logs are emptied. Only now may the records of removed keys be used again, because
+//!    entries of old logs name them.
+//!
+//! So a straggler cannot keep a log for ever. While the walk lags, the logs do not grow beyond
+//! twice their measure: writes go through to their leaves instead, as they do when the pool has no
+//! room for a log. Nobody waits.
+//!
+//! # Recover
+//! (1) The chain of leaves is followed from the first one, which the directory names. (2) Their
+//! items and fences are read. (3) Log entries above their leaf's stamp are buffered again, log by
+//! log on several threads. (4) Nodes are built over the leaves, with room for what is buffered.
+
+mod check;
+mod flush;
+mod layout;
+mod log;
+mod merge;
+mod node;
+mod read;
+mod recover;
+mod scan;
+mod split;
+mod write;
+
+use std::marker::PhantomData;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bristlecone_pm::{Error, Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+
+use self::layout::{SLOTS_MAX, leaf_bytes};
+use self::log::VersionLog;
+use self::node::{NODE_SLOTS_MAX, Nodes};
+use super::parameters::{Parameters, broken_rule};
+use super::{Batch, Index, TreeStats, WriteMode};
+use crate::shared::counter::Counter;
+use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::inner::Inner;
+use crate::shared::version_lock::Version;
+
+/// Parameters of a LodgeTree, fixed when it is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LodgeTreeOptions {
+    /// Slots of a last-level inner node, for leaves and buffered items: 6 to 36 (default 29).
+    pub node_slots: u64,
+    /// Slots of a leaf: 3 to 27 (default).
+    pub leaf_slots: u64,
+    /// Bytes of a node above the last level: 256 to 4096, a multiple of 64 (default 512).
+    pub inner_bytes: u64,
+    /// Leaves that a flush writes, the paper's t_node: 1 to 8 (default 2).
+    pub flush_leaves: u64,
+    /// Items above which a leaf splits, the paper's t_split: 2 or more (default 26; no more than
+    /// `leaf_slots` counts).
+    pub split_items: u64,
+    /// How much shorter or longer the time since a node's last split must be than the time before
+    /// it to be a burst or a cooling, the paper's t: 1 to 1000 (default 2).
+    pub burst_ratio: u64,
+    /// Nodes that a node splits into, at most: 2 to 8 (default 4). With 2 the split is the double
+    /// split that the paper compares with.
+    pub split_nodes: u64,
+    /// Entries of a log: 1 or more; 0 (default): as many as a chunk has room for.
+    pub log_entries: u64,
+}
+
+impl Default for LodgeTreeOptions {
+    fn default() -> Self {
+        Self {
+            node_slots: 29,
+            leaf_slots: 27,
+            inner_bytes: 512,
+            flush_leaves: 2,
+            split_items: 26,
+            burst_ratio: 2,
+            split_nodes: 4,
+            log_entries: 0,
+        }
+    }
+}
+
+impl Parameters for LodgeTreeOptions {
+    const DESIGN: &'static str = "lodgetree";
+
+    fn fields(&mut self) -> Vec<(&'static str, &mut u64)> {
+        vec![
+            ("node_slots", &mut self.node_slots),
+            ("leaf_slots", &mut self.leaf_slots),
+            ("inner_bytes", &mut self.inner_bytes),
+            ("flush_leaves", &mut self.flush_leaves),
+            ("split_items", &mut self.split_items),
+            ("burst_ratio", &mut self.burst_ratio),
+            ("split_nodes", &mut self.split_nodes),
+            ("log_entries", &mut self.log_entries),
+        ]
+    }
+
+    fn flaw(&self) -> Option<String> {
+        broken_rule(&[
+            ((6..=NODE_SLOTS_MAX as u64).contains(&self.node_slots), "node_slots must be 6 to 36"),
+            ((3..=SLOTS_MAX as u64).contains(&self.leaf_slots), "leaf_slots must be 3 to 27"),
+            (
+                (256..=4096).contains(&self.inner_bytes) && self.inner_bytes.is_multiple_of(64),
+                "inner_bytes must be 256 to 4096, a multiple of 64",
+            ),
+            ((1..=8).contains(&self.flush_leaves), "flush_leaves must be 1 to 8"),
+            (self.split_items >= 2, "split_items must be 2 or more"),
+            ((1..=1000).contains(&self.burst_ratio), "burst_ratio must be 1 to 1000"),
+            ((2..=8).contains(&self.split_nodes), "split_nodes must be 2 to 8"),
+            (self.log_entries <= 1 << 32, "log_entries must be 0 to 2^32"),
+        ])
+    }
+}
+
+/// The tree. See the module's story.
+pub struct LodgeTree<K: KeyForm, V: ValueForm, M: Medium> {
+    pool: Arc<PoolFile<M>>,
+    options: LodgeTreeOptions,
+    leaves: Heap<M>,
+    keys: Records<M>,
+    values: Records<M>,
+    versions: VersionLog<M>,
+    inner: Inner<K>,
+    nodes: Nodes,
+    /// Offset of the first leaf, which never goes.
+    first: u64,
+    /// Slots of a leaf.
+    slots: usize,
+    node_slots: usize,
+    /// Leaves above which a node splits.
+    index_max: usize,
+    split_items: usize,
+    flush_leaves: usize,
+    len: Counter,
+    /// Leaf splits so far: the time that hotness is measured in.
+    clock: Counter,
+    forms: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for LodgeTree<K, V, M> {
+    type Options = LodgeTreeOptions;
+
+    fn open(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: LodgeTreeOptions,
+        threads: usize,
+    ) -> Result<Self> {
+        let entries = (options.log_entries > 0).then_some(options.log_entries as usize);
+        let (versions, logged) = VersionLog::open(pool, entry.id, entries);
+        let (slots, node_slots) = (options.leaf_slots as usize, options.node_slots as usize);
+        let mut tree = Self {
+            pool: Arc::clone(pool),
+            options,
+            leaves: Heap::open(pool, entry.id, SlotKind::LodgeLeaf, leaf_bytes(slots) as u32, false)?,
+            keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
+            values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
+            versions,
+            inner: Inner::new(options.inner_bytes as usize, 0),
+            nodes: Nodes::new(node_slots),
+            first: 0,
+            slots,
+            node_slots,
+            index_max: node_slots - (node_slots / 4).max(2),
+            split_items: slots.min(options.split_items as usize),
+            flush_leaves: options.flush_leaves as usize,
+            len: Counter::default(),
+            clock: Counter::default(),
+            forms: PhantomData,
+        };
+        tree.recover(entry.id, logged, threads)?;
+        Ok(tree)
+    }
+
+    #[inline(always)]
+    fn get<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+        self.read(key, show)
+    }
+
+    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
+        self.put(key, value, mode)
+    }
+
+    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.delete(key)
+    }
+
+    fn compare_and_swap(
+        &self,
+        key: K::Ref<'_>,
+        expected: V::Ref<'_>,
+        new: V::Ref<'_>,
+    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+        self.swap(key, expected, new)
+    }
+
+    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        self.ascend(bounds, into)
+    }
+
+    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        self.descend(bounds, into)
+    }
+
+    fn len(&self) -> u64 {
+        self.len.sum()
+    }
+
+    fn stats(&self) -> TreeStats {
+        let leaves = self.leaves.stats();
+        let records = self.keys.stats().1 + self.values.stats().1;
+        let log = self.versions.chunks_owned() * leaves.chunk_bytes;
+        TreeStats {
+            items: self.len(),
+            leaves: leaves.live_slots,
+            pm_bytes: leaves.chunks * leaves.chunk_bytes + records + log,
+            dram_bytes: self.inner.dram_bytes() + self.nodes.bytes(),
+        }
+    }
+
+    fn check(&self) -> Vec<Finding> {
+        self.verify()
+    }
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+    #[inline(always)]
+    fn medium(&self) -> &M {
+        self.pool.medium()
+    }
+
+    #[inline(always)]
+    fn version_of(&self, node: u32) -> Option<Version> {
+        self.nodes.get(node).lock.read()
+    }
+
+    fn pool_full(&self) -> Error {
+        Error::PoolFull { max_bytes: self.pool.info().max_bytes }
+    }
+}

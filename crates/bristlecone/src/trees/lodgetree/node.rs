@@ -1,0 +1,530 @@
+//! A last-level inner node: separators and leaves from the left, buffered items from the right,
+//! in the same slots, under one lock that also covers the leaves.
+//!
+//! ```text
+//! lock | counts | splits | owners, 1 B a slot | fingerprints, 1 B | metas, 4 B | keys, 8 B | values, 8 B
+//!
+//! slot         0 .. index                       .. slots - buffered .. slots
+//! key          low fence of the leaf                                key word
+//! value        offset of the leaf                                   value word
+//! meta         the leaf's bitmap                                    log that the item is in
+//! owner                                                             its leaf; in that leaf? removed?
+//! ```
+//!
+//! A bitmap says more than the paper's count of items, and takes the same place. Buffered items
+//! are numbered from the right, the oldest first.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crate::shared::arena::{Arena, Zeroed};
+use crate::shared::fingerprint;
+use crate::shared::search::Level;
+use crate::shared::version_lock::{Version, VersionLock};
+
+/// Most slots of a node.
+pub const NODE_SLOTS_MAX: usize = 36;
+const REMOVED: u8 = 0x80;
+const IN_LEAF: u8 = 0x40;
+const OWNER: u8 = 0x3f;
+const _: () = assert!(NODE_SLOTS_MAX <= OWNER as usize);
+
+/// The first words of a node. Changes only under the lock; readers validate, hence relaxed
+/// accesses.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Header {
+    pub lock: VersionLock,
+    counts: AtomicU64,
+    splits: AtomicU64,
+}
+
+// SAFETY: atomics only, for which zero is a value.
+unsafe impl Zeroed for Header {}
+
+const HEADER_BYTES: usize = 24;
+const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
+
+/// Where the arrays of a node are.
+#[derive(Clone, Copy, Debug)]
+struct Places {
+    slots: usize,
+    tag_words: usize,
+    tags: usize,
+    metas: usize,
+    keys: usize,
+    values: usize,
+}
+
+/// The last-level inner nodes of a tree.
+#[derive(Debug)]
+pub struct Nodes {
+    arena: Arena<Header>,
+    places: Places,
+    pub level: Level,
+}
+
+/// A node with its arrays.
+#[derive(Clone, Copy)]
+pub struct NodeRef<'a> {
+    pub id: u32,
+    node: &'a Header,
+    places: Places,
+}
+
+/// How many slots each part of a node has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Leaves.
+    pub index: usize,
+    /// Buffered items.
+    pub buffered: usize,
+}
+
+/// A leaf as its node knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// Key word of the low fence.
+    pub fence: u64,
+    /// Offset.
+    pub leaf: u64,
+    /// Slots taken.
+    pub bitmap: u32,
+}
+
+/// A buffered item.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Buffered {
+    pub key: u64,
+    pub value: u64,
+    /// The log that holds it.
+    pub log: u32,
+    /// Place of its leaf in the index part.
+    pub owner: usize,
+    /// Whether the leaf has a slot for its key.
+    pub in_leaf: bool,
+    /// Whether the key goes.
+    pub removed: bool,
+    pub tag: u8,
+}
+
+/// When a node was split, on the clock of leaf splits, and into how many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Splits {
+    pub last: u32,
+    /// Time between the last split and the one before.
+    pub interval: u32,
+    pub parts: usize,
+}
+
+impl Nodes {
+    pub fn new(slots: usize) -> Self {
+        let owners = HEADER_BYTES;
+        let tags = owners + slots.next_multiple_of(8);
+        let tag_words = slots.next_multiple_of(8 * fingerprint::GROUP) / 8;
+        let metas = tags + 8 * tag_words;
+        let keys = metas + (4 * slots).next_multiple_of(8);
+        let values = keys + 8 * slots;
+        let bytes = (values + 8 * slots).next_multiple_of(64);
+        let places = Places { slots, tag_words, tags, metas, keys, values };
+        Self { arena: Arena::new(bytes), places, level: Level::detect() }
+    }
+
+    #[inline(always)]
+    pub fn get(&self, id: u32) -> NodeRef<'_> {
+        NodeRef { id, node: self.arena.get(id), places: self.places }
+    }
+
+    /// A node that nobody else knows, without entries, unlocked, with a count above `count`.
+    pub fn alloc(&self, count: u64) -> u32 {
+        let id = self.arena.alloc();
+        let node = self.get(id);
+        node.set_counts(Counts { index: 0, buffered: 0 });
+        node.set_splits(Splits::default());
+        node.lock.renew_above(count);
+        id
+    }
+
+    pub fn free(&self, id: u32) {
+        self.arena.free(id);
+    }
+
+    /// Nodes that were ever handed out have an id below this.
+    pub fn end(&self) -> u32 {
+        self.arena.begun()
+    }
+
+    pub fn live(&self) -> usize {
+        self.arena.live()
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.arena.bytes()
+    }
+}
+
+impl std::ops::Deref for NodeRef<'_> {
+    type Target = Header;
+
+    fn deref(&self) -> &Header {
+        self.node
+    }
+}
+
+impl<'a> NodeRef<'a> {
+    /// The array of `count` atomics that begins `at` bytes into the node.
+    ///
+    /// # Safety
+    ///
+    /// The arena keeps so many bytes per node, `at` is aligned for `T`, and `T` is an atomic.
+    #[inline(always)]
+    unsafe fn array<T>(self, at: usize, count: usize) -> &'a [T] {
+        // SAFETY: the caller's promise; any bytes are values of atomics.
+        unsafe {
+            let start = std::ptr::from_ref(self.node).cast::<u8>().add(at);
+            std::slice::from_raw_parts(start.cast(), count)
+        }
+    }
+
+    #[inline(always)]
+    fn owners(self) -> &'a [AtomicU8] {
+        // SAFETY: where `Nodes::new` put them.
+        unsafe { self.array(HEADER_BYTES, self.places.slots) }
+    }
+
+    #[inline(always)]
+    fn tags(self) -> &'a [AtomicU64] {
+        // SAFETY: where `Nodes::new` put them; everything before them comes in words.
+        unsafe { self.array(self.places.tags, self.places.tag_words) }
+    }
+
+    #[inline(always)]
+    fn metas(self) -> &'a [AtomicU32] {
+        // SAFETY: as above.
+        unsafe { self.array(self.places.metas, self.places.slots) }
+    }
+
+    #[inline(always)]
+    fn keys(self) -> &'a [AtomicU64] {
+        // SAFETY: as above.
+        unsafe { self.array(self.places.keys, self.places.slots) }
+    }
+
+    #[inline(always)]
+    fn values(self) -> &'a [AtomicU64] {
+        // SAFETY: as above.
+        unsafe { self.array(self.places.values, self.places.slots) }
+    }
+
+    /// How the slots are shared out; never more than there are.
+    #[inline(always)]
+    pub fn counts(self) -> Counts {
+        let word = self.node.counts.load(Relaxed);
+        let index = (word as u32 as usize).min(self.places.slots);
+        Counts { index, buffered: ((word >> 32) as usize).min(self.places.slots - index) }
+    }
+
+    #[inline(always)]
+    fn set_counts(self, counts: Counts) {
+        self.node.counts.store(counts.index as u64 | (counts.buffered as u64) << 32, Relaxed);
+    }
+
+    pub fn splits(self) -> Splits {
+        let word = self.node.splits.load(Relaxed);
+        let (last, interval) = (word as u32, (word >> 32) as u32 & 0x0fff_ffff);
+        Splits { last, interval, parts: (word >> 60) as usize }
+    }
+
+    pub fn set_splits(self, splits: Splits) {
+        let interval = splits.interval.min(0x0fff_ffff);
+        let word = u64::from(splits.last) | u64::from(interval) << 32 | (splits.parts as u64) << 60;
+        self.node.splits.store(word, Relaxed);
+    }
+
+    /// Slots that are free.
+    #[inline(always)]
+    pub fn room(self) -> usize {
+        let Counts { index, buffered } = self.counts();
+        self.places.slots - index - buffered
+    }
+
+    /// The key word of a leaf's low fence.
+    #[inline(always)]
+    pub fn fence(self, at: usize) -> u64 {
+        self.keys()[at].load(Relaxed)
+    }
+
+    #[inline(always)]
+    pub fn entry(self, at: usize) -> Entry {
+        Entry {
+            fence: self.fence(at),
+            leaf: self.values()[at].load(Relaxed),
+            bitmap: self.metas()[at].load(Relaxed),
+        }
+    }
+
+    pub fn set_bitmap(self, at: usize, bitmap: u32) {
+        self.metas()[at].store(bitmap, Relaxed);
+    }
+
+    fn set_entry(self, at: usize, entry: Entry) {
+        self.keys()[at].store(entry.fence, Relaxed);
+        self.values()[at].store(entry.leaf, Relaxed);
+        self.metas()[at].store(entry.bitmap, Relaxed);
+    }
+
+    /// Puts a leaf at a place of the index part. There is room.
+    pub fn insert_entry(self, at: usize, entry: Entry) {
+        let counts = self.counts();
+        assert!(self.room() > 0, "an entry in a full node");
+        (at..counts.index).rev().for_each(|from| self.set_entry(from + 1, self.entry(from)));
+        self.set_entry(at, entry);
+        self.set_counts(Counts { index: counts.index + 1, ..counts });
+        self.renumber(|owner| if owner >= at { owner + 1 } else { owner });
+    }
+
+    /// Takes a leaf out. Nothing is buffered for it.
+    pub fn remove_entry(self, at: usize) {
+        let counts = self.counts();
+        (at + 1..counts.index).for_each(|from| self.set_entry(from - 1, self.entry(from)));
+        self.set_counts(Counts { index: counts.index - 1, ..counts });
+        self.renumber(|owner| if owner > at { owner - 1 } else { owner });
+    }
+
+    fn renumber(self, new: impl Fn(usize) -> usize) {
+        for item in 0..self.counts().buffered {
+            let owner = &self.owners()[self.slot_of(item)];
+            let old = owner.load(Relaxed);
+            owner.store(old & !OWNER | new((old & OWNER).into()) as u8, Relaxed);
+        }
+    }
+
+    /// Keeps the first `count` leaves.
+    pub fn truncate(self, count: usize) {
+        self.set_counts(Counts { index: count, ..self.counts() });
+    }
+
+    /// The slot of a buffered item.
+    #[inline(always)]
+    fn slot_of(self, item: usize) -> usize {
+        self.places.slots - 1 - item
+    }
+
+    #[inline(always)]
+    pub fn buffered(self, item: usize) -> Buffered {
+        let slot = self.slot_of(item);
+        let owner = self.owners()[slot].load(Relaxed);
+        Buffered {
+            key: self.keys()[slot].load(Relaxed),
+            value: self.values()[slot].load(Relaxed),
+            log: self.metas()[slot].load(Relaxed),
+            owner: (owner & OWNER).into(),
+            in_leaf: owner & IN_LEAF != 0,
+            removed: owner & REMOVED != 0,
+            tag: (self.tags()[slot / 8].load(Relaxed) >> (slot % 8 * 8)) as u8,
+        }
+    }
+
+    pub fn set_buffered(self, item: usize, buffered: Buffered) {
+        let slot = self.slot_of(item);
+        self.keys()[slot].store(buffered.key, Relaxed);
+        self.values()[slot].store(buffered.value, Relaxed);
+        self.metas()[slot].store(buffered.log, Relaxed);
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        let flags = flag(buffered.in_leaf, IN_LEAF) | flag(buffered.removed, REMOVED);
+        self.owners()[slot].store(buffered.owner as u8 | flags, Relaxed);
+        let (word, shift) = (&self.tags()[slot / 8], slot % 8 * 8);
+        word.store(word.load(Relaxed) & !(0xff << shift) | u64::from(buffered.tag) << shift, Relaxed);
+    }
+
+    /// Adds a buffered item, the newest. There is room.
+    pub fn push_buffered(self, buffered: Buffered) {
+        assert!(self.room() > 0, "an item in a full node");
+        let counts = self.counts();
+        self.set_buffered(counts.buffered, buffered);
+        self.set_counts(Counts { buffered: counts.buffered + 1, ..counts });
+    }
+
+    /// Every buffered item, the oldest first.
+    #[inline(always)]
+    pub fn all_buffered(self) -> impl Iterator<Item = Buffered> + use<'a> {
+        (0..self.counts().buffered).map(move |item| self.buffered(item))
+    }
+
+    /// Keeps the buffered items that are wanted, in their order.
+    pub fn retain_buffered(self, mut wanted: impl FnMut(&Buffered) -> bool) {
+        let counts = self.counts();
+        let mut kept = 0;
+        for item in 0..counts.buffered {
+            let buffered = self.buffered(item);
+            if wanted(&buffered) {
+                if kept != item {
+                    self.set_buffered(kept, buffered);
+                }
+                kept += 1;
+            }
+        }
+        self.set_counts(Counts { buffered: kept, ..counts });
+    }
+
+    /// Buffered items whose fingerprint is `tag`.
+    #[inline(always)]
+    pub fn probe(self, level: Level, tag: u8) -> impl Iterator<Item = usize> + use<'a> {
+        let slots = self.places.slots;
+        let buffered = self.counts().buffered;
+        let part = ((1_u64 << buffered) - 1) << (slots - buffered);
+        let mut hits = fingerprint::probe_cells(level, self.tags(), tag) & part;
+        std::iter::from_fn(move || {
+            let slot = hits.trailing_zeros() as usize;
+            (hits != 0).then(|| {
+                hits &= hits - 1;
+                slots - 1 - slot
+            })
+        })
+    }
+
+    /// Items of a leaf once everything buffered for it has reached it.
+    pub fn live_items(self, at: usize) -> usize {
+        let held = self.entry(at).bitmap.count_ones() as usize;
+        let own = || self.all_buffered().filter(|item| item.owner == at);
+        let added = own().filter(|item| !item.removed && !item.in_leaf).count();
+        held + added - own().filter(|item| item.removed && item.in_leaf).count()
+    }
+
+    /// Items buffered for a leaf.
+    #[inline(always)]
+    pub fn buffered_for(self, at: usize) -> usize {
+        let owner_of = |item| usize::from(self.owners()[self.slot_of(item)].load(Relaxed) & OWNER);
+        (0..self.counts().buffered).filter(|item| owner_of(*item) == at).count()
+    }
+
+    /// Locks the node if it is still the one that was read at `version`.
+    #[inline(always)]
+    pub fn lock_at(self, version: Version) -> Option<Locked<'a>> {
+        // Lazily: a guard that is made is a guard that unlocks.
+        self.node.lock.upgrade(version).then(|| Locked {
+            node: self,
+            seen: version,
+            above: 0,
+            obsolete: false,
+        })
+    }
+}
+
+/// A node, and its leaves, held by the only writer they may have; given back when dropped, also
+/// on errors.
+pub struct Locked<'a> {
+    node: NodeRef<'a>,
+    /// What it was locked at.
+    pub seen: Version,
+    above: u64,
+    obsolete: bool,
+}
+
+impl Locked<'_> {
+    /// What is done under the lock has this sequence.
+    #[inline(always)]
+    pub fn sequence(&self) -> u64 {
+        self.lock.count().max(self.above) + 1
+    }
+
+    /// Sequences are above `count` from here on.
+    pub fn raise(&mut self, count: u64) {
+        self.above = self.above.max(count);
+    }
+
+    /// The node has left the tree: whoever comes to it later starts again from the root.
+    pub fn retire(mut self) {
+        self.obsolete = true;
+    }
+}
+
+impl<'a> std::ops::Deref for Locked<'a> {
+    type Target = NodeRef<'a>;
+
+    fn deref(&self) -> &NodeRef<'a> {
+        &self.node
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if self.obsolete {
+            self.node.set_counts(Counts { index: 0, buffered: 0 });
+            self.lock.unlock_obsolete();
+        } else {
+            self.lock.unlock_above(self.above);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(key: u64, owner: usize) -> Buffered {
+        Buffered {
+            key,
+            value: key + 1,
+            log: 7,
+            owner,
+            in_leaf: key.is_multiple_of(2),
+            removed: key.is_multiple_of(3),
+            tag: key as u8,
+        }
+    }
+
+    fn entry(number: u64) -> Entry {
+        Entry { fence: 10 * number, leaf: 512 * number, bitmap: number as u32 }
+    }
+
+    #[test]
+    fn both_parts_share_the_slots() {
+        for slots in [6, 29, NODE_SLOTS_MAX] {
+            let nodes = Nodes::new(slots);
+            let node = nodes.get(nodes.alloc(5));
+            assert_eq!((node.lock.count(), node.room()), (6, slots));
+            node.insert_entry(0, entry(1));
+            node.insert_entry(1, entry(3));
+            (0..slots as u64 - 3).for_each(|key| node.push_buffered(item(key, (key % 2) as usize)));
+            node.insert_entry(1, entry(2));
+            assert_eq!(
+                (node.room(), node.entry(0), node.entry(1), node.entry(2)),
+                (0, entry(1), entry(2), entry(3))
+            );
+            // What belonged to the second leaf belongs to the third.
+            let want: Vec<_> = (0..slots as u64 - 3).map(|key| item(key, (key % 2 * 2) as usize)).collect();
+            assert!(node.all_buffered().eq(want.iter().copied()));
+            for buffered in &want {
+                let hits: Vec<_> = node.probe(nodes.level, buffered.tag).collect();
+                assert_eq!(hits, [buffered.key as usize]);
+            }
+            node.retain_buffered(|item| item.owner == 2);
+            assert!(node.all_buffered().eq(want.iter().copied().filter(|item| item.owner == 2)));
+            node.remove_entry(1);
+            assert_eq!((node.buffered_for(1), node.counts().index), (node.counts().buffered, 2));
+            assert_eq!(node.probe(nodes.level, 0).count(), 0, "what left the buffer is not found");
+        }
+    }
+
+    #[test]
+    fn splits_are_remembered() {
+        let nodes = Nodes::new(29);
+        let node = nodes.get(nodes.alloc(0));
+        let splits = Splits { last: u32::MAX, interval: 77, parts: 5 };
+        node.set_splits(splits);
+        assert_eq!(node.splits(), splits);
+    }
+
+    #[test]
+    fn live_items_count_what_is_on_its_way() {
+        let nodes = Nodes::new(8);
+        let node = nodes.get(nodes.alloc(0));
+        node.insert_entry(0, Entry { bitmap: 0b111, ..entry(1) });
+        for (in_leaf, removed, live) in
+            [(false, false, 4), (true, false, 4), (true, true, 3), (false, true, 3)]
+        {
+            node.push_buffered(Buffered { in_leaf, removed, ..Buffered::default() });
+            assert_eq!(node.live_items(0), live);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Reading a key's item. Readers take no lock; they look and validate.
+
+use bristlecone_pm::Medium;
+
+use super::LodgeTree;
+use super::layout::{Header, Slot, bits, home, slot_offset};
+use super::node::{Entry, NodeRef};
+use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::{fingerprint, prefetch};
+
+/// The node changed while it was being read.
+#[derive(Debug)]
+pub(super) struct Stale;
+
+/// What a node and its leaves say about a key.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Found {
+    /// Place of the leaf in the index part.
+    pub at: usize,
+    /// The buffered item of the key, if there is one.
+    pub item: Option<usize>,
+    /// The leaf's slot for the key, if that was looked for: not if an item is buffered.
+    pub slot: Option<usize>,
+    /// The key's word, if the tree has one for it.
+    pub key: Option<u64>,
+    /// The value's word, if the key is there.
+    pub value: Option<u64>,
+}
+
+/// What a reader expects, which decides where it looks first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hope {
+    Present,
+    Absent,
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+    /// Looks `key` up. `f` sees the value before anybody can reuse it.
+    #[inline(always)]
+    pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+        let (key_guard, value_guard) = (K::pin(), V::pin());
+        let tag = K::fingerprint(key);
+        loop {
+            let (id, version) = self.inner.find(key, &key_guard, |node| self.version_of(node));
+            let node = self.nodes.get(id);
+            let still = || node.lock.validate(version);
+            match self.locate(node, key, tag, Hope::Present, &key_guard, still) {
+                Ok(found) if still() => {
+                    // The value word was read while the node stood; pinned, its record stays.
+                    return found.value.map(|value| f(V::read(&self.values, value, &value_guard)));
+                }
+                _ => std::hint::spin_loop(),
+            }
+        }
+    }
+
+    /// Finds out what a node says about `key`. `still` says whether what was read so far can be
+    /// trusted: it is asked before anything out of line is looked at.
+    #[inline(always)]
+    pub(super) fn locate(
+        &self,
+        node: NodeRef<'_>,
+        key: K::Ref<'_>,
+        tag: u8,
+        hope: Hope,
+        guard: &K::Guard,
+        still: impl Fn() -> bool,
+    ) -> Result<Found, Stale> {
+        let at = self.place(node, key, guard, &still)?;
+        let entry = node.entry(at);
+        if !still() {
+            // The leaf may be none any more.
+            return Err(Stale);
+        }
+        if hope == Hope::Absent || !K::INLINE {
+            prefetch(self.header(entry.leaf));
+        } else {
+            prefetch(self.slot(entry.leaf, home(tag, self.slots).trailing_zeros() as usize));
+        }
+        for item in node.probe(self.nodes.level, tag) {
+            let buffered = node.buffered(item);
+            if !K::INLINE && !still() {
+                return Err(Stale);
+            }
+            if K::read(&self.keys, buffered.key, guard) == K::shorten(key) {
+                let value = (!buffered.removed).then_some(buffered.value);
+                return Ok(Found { at, item: Some(item), slot: None, key: Some(buffered.key), value });
+            }
+        }
+        let slot = self.locate_in_leaf(entry, key, tag, hope, guard, &still)?;
+        let found = |(slot, word, value)| Found {
+            at,
+            item: None,
+            slot: Some(slot),
+            key: Some(word),
+            value: Some(value),
+        };
+        Ok(slot.map_or(Found { at, ..Found::default() }, found))
+    }
+
+    /// The leaf whose range holds `key`, among those of one node.
+    #[inline(always)]
+    pub(super) fn place(
+        &self,
+        node: NodeRef<'_>,
+        key: K::Ref<'_>,
+        guard: &K::Guard,
+        still: &impl Fn() -> bool,
+    ) -> Result<usize, Stale> {
+        let index = node.counts().index;
+        if K::INLINE {
+            // Fences are words that order as the keys do.
+            let word = K::rank(key);
+            return Ok((1..index).map(|at| usize::from(node.fence(at) <= word)).sum());
+        }
+        let (mut low, mut high) = (1, index.max(1));
+        while low < high {
+            let middle = low.midpoint(high);
+            let fence = node.fence(middle);
+            if !still() {
+                return Err(Stale);
+            }
+            if K::read(&self.keys, fence, guard) <= K::shorten(key) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low - 1)
+    }
+
+    /// The slot of `key` in a leaf, with its words. Most items stand in the line that their
+    /// fingerprint names; where a key should be, that is looked at first. Otherwise, and for keys
+    /// out of line, all fingerprints come first. The entry was validated.
+    #[inline(always)]
+    pub(super) fn locate_in_leaf(
+        &self,
+        entry: Entry,
+        key: K::Ref<'_>,
+        tag: u8,
+        hope: Hope,
+        guard: &K::Guard,
+        still: &impl Fn() -> bool,
+    ) -> Result<Option<(usize, u64, u64)>, Stale> {
+        let medium = self.medium();
+        let compare = |slot: usize| {
+            let cell = self.slot(entry.leaf, slot);
+            let word = cell.key.load(medium);
+            if !K::INLINE && !still() {
+                return Err(Stale);
+            }
+            let equal = K::read(&self.keys, word, guard) == K::shorten(key);
+            Ok(equal.then(|| (slot, word, cell.value.load(medium))))
+        };
+        let taken = entry.bitmap & self.slots_mask();
+        let mut looked = 0;
+        if K::INLINE && hope == Hope::Present {
+            looked = home(tag, self.slots);
+            for slot in bits(taken & looked) {
+                if let Some(found) = compare(slot)? {
+                    return Ok(Some(found));
+                }
+            }
+        }
+        let tags = self.header(entry.leaf).fingerprints.load(medium);
+        let hits =
+            fingerprint::probe([tags[0], tags[1]], tag) | fingerprint::probe([tags[2], tags[3]], tag) << 16;
+        for slot in bits(hits as u32 & taken & !looked) {
+            if let Some(found) = compare(slot)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    #[inline(always)]
+    pub(super) fn header(&self, leaf: u64) -> &Header {
+        self.pool.at(leaf)
+    }
+
+    #[inline(always)]
+    pub(super) fn slot(&self, leaf: u64, slot: usize) -> &Slot {
+        self.pool.at(slot_offset(leaf, slot))
+    }
+
+    /// One bit for every slot of a leaf.
+    #[inline(always)]
+    pub(super) fn slots_mask(&self) -> u32 {
+        (1 << self.slots) - 1
+    }
+}

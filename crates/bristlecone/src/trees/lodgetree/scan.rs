@@ -1,0 +1,227 @@
+//! Scanning: one leaf at a time, in order, with what is buffered for it. Not a snapshot of the
+//! tree, but of each leaf.
+
+use std::ops::Bound;
+
+use bristlecone_pm::{LINE_BYTES, Medium, Word};
+
+use super::LodgeTree;
+use super::layout::{leaf_bytes, slot_offset};
+use super::node::{Entry, NODE_SLOTS_MAX, NodeRef};
+use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::inner::{Cursor, Step};
+use crate::shared::prefetch;
+use crate::shared::version_lock::Version;
+use crate::shared::words::Words;
+use crate::trees::Batch;
+use crate::trees::scan::{Bounds, append, shorten};
+
+/// A leaf as a scan found it, and where the scan goes on.
+struct Sight<K: KeyForm> {
+    words: Words,
+    /// Where the leaf begins, or where the next one does. `None`: there is none before or after.
+    further: Option<K::Owned>,
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+    /// See [`Index::scan_forward`](crate::trees::Index::scan_forward). Between two leaves the batch
+    /// keeps where the next one begins.
+    pub(super) fn ascend(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
+        let guards = (K::pin(), V::pin());
+        while !into.ended {
+            let fence = into.fence.take().flatten();
+            let from = match &fence {
+                Some(fence) => Bound::Included(K::borrow(fence)),
+                None => shorten::<K>(bounds.0),
+            };
+            let key = match from {
+                Bound::Included(key) | Bound::Excluded(key) => K::shorten(key),
+                Bound::Unbounded => K::least(),
+            };
+            let mut sight = loop {
+                let (id, version, cursor) =
+                    self.inner.seek(Some(key), &guards.0, |node| self.version_of(node));
+                if let Some(sight) = self.look_ahead(id, version, cursor, key, &guards.0) {
+                    break sight;
+                }
+            };
+            into.entries.clear();
+            let read =
+                (|word| K::read(&self.keys, word, &guards.0), |word| V::read(&self.values, word, &guards.1));
+            let outside = append::<K, V, true>(
+                self.nodes.level,
+                &mut sight.words,
+                (from, shorten::<K>(bounds.1)),
+                into,
+                read,
+            );
+            into.ended = outside.above || sight.further.is_none();
+            into.fence = Some(sight.further);
+            if !into.entries.is_empty() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// See [`Index::scan_backward`](crate::trees::Index::scan_backward). Between two leaves the batch
+    /// keeps where the last one begins.
+    pub(super) fn descend(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
+        let guards = (K::pin(), V::pin());
+        while !into.ended {
+            let fence = into.fence.take().flatten();
+            let to = match &fence {
+                Some(fence) => Bound::Excluded(K::borrow(fence)),
+                None => shorten::<K>(bounds.1),
+            };
+            let mut sight = loop {
+                let version_of = |node| self.version_of(node);
+                let (id, version) = match to {
+                    Bound::Included(key) => self.inner.find(key, &guards.0, version_of),
+                    Bound::Excluded(key) => {
+                        let (id, version, _) = self.inner.find_before(Some(key), &guards.0, version_of);
+                        (id, version)
+                    }
+                    Bound::Unbounded => {
+                        let (id, version, _) = self.inner.find_before(None, &guards.0, version_of);
+                        (id, version)
+                    }
+                };
+                if let Some(sight) = self.look_back(id, version, to, &guards.0) {
+                    break sight;
+                }
+            };
+            into.entries.clear();
+            let read =
+                (|word| K::read(&self.keys, word, &guards.0), |word| V::read(&self.values, word, &guards.1));
+            let outside = append::<K, V, false>(
+                self.nodes.level,
+                &mut sight.words,
+                (shorten::<K>(bounds.0), to),
+                into,
+                read,
+            );
+            into.ended = outside.below || sight.further.is_none();
+            into.fence = Some(sight.further);
+            if !into.entries.is_empty() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The leaf that holds `key`, and where the next one begins. `None`: something changed.
+    fn look_ahead(
+        &self,
+        id: u32,
+        version: Version,
+        cursor: Cursor,
+        key: K::Ref<'_>,
+        guard: &K::Guard,
+    ) -> Option<Sight<K>> {
+        let node = self.nodes.get(id);
+        let still = || node.lock.validate(version);
+        let at = self.place(node, key, guard, &still).ok()?;
+        let index = node.counts().index;
+        let (entry, next) = (node.entry(at), (at + 1 < index).then(|| node.entry(at + 1)));
+        still().then_some(())?;
+        self.prefetch_leaf(entry);
+        next.into_iter().for_each(|next| self.prefetch_leaf(next));
+        let words = self.snapshot(node, version, at)?;
+        let further = if at + 1 < index {
+            let fence = node.fence(at + 1);
+            still().then(|| Some(K::owned(K::read(&self.keys, fence, guard))))?
+        } else {
+            match self.inner.next(cursor, |node| self.version_of(node)) {
+                Step::Leaf(next, seen, _) => {
+                    let next = self.nodes.get(next);
+                    let fence = next.fence(0);
+                    next.lock.validate(seen).then(|| Some(K::owned(K::read(&self.keys, fence, guard))))?
+                }
+                Step::End => None,
+                Step::Lost => return None,
+            }
+        };
+        // What was seen of both nodes was so at the moment when the second one was looked at.
+        still().then_some(Sight { words, further })
+    }
+
+    /// The last leaf with keys up to a bound, and where it begins. `None`: something changed.
+    fn look_back(
+        &self,
+        id: u32,
+        version: Version,
+        to: Bound<K::Ref<'_>>,
+        guard: &K::Guard,
+    ) -> Option<Sight<K>> {
+        let node = self.nodes.get(id);
+        let still = || node.lock.validate(version);
+        let at = match to {
+            Bound::Unbounded => node.counts().index.checked_sub(1)?,
+            Bound::Included(key) => self.place(node, key, guard, &still).ok()?,
+            Bound::Excluded(key) => {
+                let at = self.place(node, key, guard, &still).ok()?;
+                let fence = node.fence(at);
+                still().then_some(())?;
+                // A leaf that begins with the key has nothing before it.
+                let begins = at > 0 && K::read(&self.keys, fence, guard) == K::shorten(key);
+                at - usize::from(begins)
+            }
+        };
+        let entry = node.entry(at);
+        still().then_some(())?;
+        self.prefetch_leaf(entry);
+        let words = self.snapshot(node, version, at)?;
+        let first = entry.leaf == self.first;
+        let further = (!first).then(|| K::owned(K::read(&self.keys, entry.fence, guard)));
+        Some(Sight { words, further })
+    }
+
+    /// The items of a leaf, and in their place what is buffered. `None`: the node changed.
+    fn snapshot(&self, node: NodeRef<'_>, version: Version, at: usize) -> Option<Words> {
+        let entry = node.entry(at);
+        node.lock.validate(version).then_some(())?;
+        let mut words = Words::default();
+        let slots = self.pool.words(slot_offset(entry.leaf, 0), 2 * self.slots);
+        words.copy(self.medium(), 0, slots, u64::from(entry.bitmap & self.slots_mask()));
+        let mut buffered = [(0, 0, false); NODE_SLOTS_MAX];
+        let mut count = 0;
+        for item in node.all_buffered().filter(|item| item.owner == at) {
+            buffered[count] = (item.key, item.value, item.removed);
+            count += 1;
+        }
+        node.lock.validate(version).then_some(())?;
+        for &(key, value, removed) in &buffered[..count] {
+            self.overlay(&mut words, key, (!removed).then_some(value));
+        }
+        Some(words)
+    }
+
+    /// Puts a buffered item in the place of what the leaf holds for its key.
+    #[inline(always)]
+    fn overlay(&self, words: &mut Words, key: u64, value: Option<u64>) {
+        let guard = K::pin();
+        let same = |held: u64| {
+            if K::INLINE {
+                held == key
+            } else {
+                K::read(&self.keys, held, &guard) == K::read(&self.keys, key, &guard)
+            }
+        };
+        let held = words.iter().find(|&(_, [held, _])| same(held));
+        match (held, value) {
+            (Some((at, [held, _])), Some(value)) => words.set_value(at, held, value),
+            (Some((at, _)), None) => words.remove(at),
+            (None, Some(value)) => words.push(key, value),
+            (None, None) => {}
+        }
+    }
+
+    /// Asks for the lines of a leaf.
+    #[inline(always)]
+    fn prefetch_leaf(&self, entry: Entry) {
+        for line in (0..leaf_bytes(self.slots) as u64).step_by(LINE_BYTES) {
+            prefetch(self.pool.at::<Word>(entry.leaf + line));
+        }
+    }
+}

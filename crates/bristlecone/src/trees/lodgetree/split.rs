@@ -1,0 +1,193 @@
+//! A leaf becomes two, and a node up to M. Step numbers are those of the story in `mod.rs`.
+
+use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
+use smallvec::SmallVec;
+
+use super::LodgeTree;
+use super::flush::{Group, Pending};
+use super::layout::{LeafWord, TAG_WORDS, bits, line_of};
+use super::node::{Counts, Entry, Locked, Splits};
+use super::write::Guards;
+use crate::shared::form::{KeyForm, ValueForm};
+
+/// An item of a leaf that is being split.
+#[derive(Clone, Copy)]
+struct Part<R> {
+    key: R,
+    item: Pending,
+    /// Whether the leaf does not hold it yet, or with another value.
+    changed: bool,
+}
+
+/// The items of a leaf, with the keys that they are sorted by.
+type Parts<R> = SmallVec<[Part<R>; 32]>;
+
+impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+    /// Splits a leaf that has no room for a group, and writes that. `Err`: there is no room for
+    /// another leaf; nothing changed, and the records are still to be fenced.
+    pub(super) fn split_leaf(
+        &self,
+        node: &Locked<'_>,
+        group: &Group,
+        records: &mut Option<Flushed>,
+        guards: &Guards<K, V>,
+    ) -> Result<()> {
+        let medium = self.medium();
+        let entry = node.entry(group.at);
+        if node.room() == 0 && node.buffered_for(group.at) == 0 {
+            // The new leaf would have no place in the node.
+            return Err(self.pool_full());
+        }
+        let mut parts = self.gather(entry, group, &guards.0);
+        parts.sort_unstable_by_key(|part| part.key);
+        // New items above all others: an ascending load leaves full leaves behind.
+        let held = parts.len() - group.added().count();
+        let ascending =
+            held < parts.len() && parts[held..].iter().all(|part| part.changed && part.item.slot.is_none());
+        let kept = if ascending { (parts.len() - 1).min(self.slots) } else { parts.len() / 2 };
+        let (lower, upper) = parts.split_at(kept);
+
+        let separator = K::separator(lower[kept - 1].key, upper[0].key);
+        let (fence, fence_flushed) = K::write(&self.keys, separator, "lodgetree split.1 fence")?;
+        let leaf = match self.leaves.alloc() {
+            Ok(leaf) => leaf,
+            Err(error) => {
+                K::free(&self.keys, fence);
+                return Err(error);
+            }
+        };
+        let leftovers = self.leftovers(node, std::slice::from_ref(group));
+        // Split 1: the new leaf, which leads where the old one did.
+        let header = self.header(entry.leaf);
+        let word = LeafWord::unpack(header.word.load(medium));
+        let next = header.siblings[word.selector].load(medium);
+        let items = upper.iter().map(|part| (part.key, part.item));
+        let (bitmap, flushed) = self.write_leaf(leaf, fence, items, next, node.sequence());
+        let flushed = flushed.and(fence_flushed).and(records.take().unwrap_or_else(Flushed::none));
+        let durable = medium.fence(flushed, "lodgetree split.1");
+        // Split 2: the old leaf drops what moved, and leads on to it.
+        let moved = upper.iter().filter_map(|part| part.item.slot);
+        let gone = moved.fold(group.dropped(), |bits, slot| bits | 1 << slot);
+        let shrunk = LeafWord { bitmap: word.bitmap & !gone, ..word }.switched();
+        header.siblings[shrunk.selector].store(medium, leaf);
+        let _ordered = medium.ordered_within_line();
+        header.word.publish(medium, shrunk.pack(), &durable, "lodgetree split.2");
+        let Durable { .. } = medium.persist(&header.word, "lodgetree split.2");
+        node.set_bitmap(group.at, shrunk.bitmap);
+        // Split 3: the old leaf takes what is new of the lower half; now it has the room.
+        let items = lower.iter().filter(|part| part.changed).map(|part| part.item).collect();
+        let rest = Group { at: group.at, items, logged: group.logged };
+        self.write_items(node, std::slice::from_ref(&rest), None);
+
+        self.forget_buffered(node, std::slice::from_ref(group));
+        node.insert_entry(group.at + 1, Entry { fence, leaf, bitmap });
+        self.clock.add(1);
+        self.let_go(leftovers, guards);
+        Ok(())
+    }
+
+    /// The items that a leaf holds once a group has reached it: first those that it has slots for.
+    fn gather<'g>(&'g self, entry: Entry, group: &Group, guard: &'g K::Guard) -> Parts<K::Ref<'g>> {
+        let medium = self.medium();
+        let mut parts = Parts::new();
+        for slot in bits(entry.bitmap & !group.dropped()) {
+            let cell = self.slot(entry.leaf, slot);
+            let newer = group.items.iter().find(|item| item.slot == Some(slot));
+            let (key, value) = (cell.key.load(medium), cell.value.load(medium));
+            let value = newer.map_or(value, |newer| newer.value);
+            let item = Pending { key, value, removed: false, slot: Some(slot) };
+            parts.push(Part { key: K::read(&self.keys, key, guard), item, changed: newer.is_some() });
+        }
+        for item in group.added() {
+            parts.push(Part { key: K::read(&self.keys, item.key, guard), item, changed: true });
+        }
+        parts
+    }
+
+    /// Fills a fresh leaf; its bitmap, and what is under way.
+    pub(super) fn write_leaf<'a>(
+        &self,
+        leaf: u64,
+        fence: u64,
+        items: impl Iterator<Item = (K::Ref<'a>, Pending)>,
+        next: u64,
+        stamp: u64,
+    ) -> (u32, Flushed) {
+        let medium = self.medium();
+        let header = self.header(leaf);
+        // The header and the fence.
+        let (mut bitmap, mut lines) = (0_u32, 0b11);
+        let mut tags = [0; TAG_WORDS];
+        for (key, item) in items {
+            let tag = K::fingerprint(key);
+            let slot = self.pick(!bitmap & self.slots_mask(), tag, lines);
+            let cell = self.slot(leaf, slot);
+            cell.key.store(medium, item.key);
+            cell.value.store(medium, item.value);
+            tags[slot / 8] |= u64::from(tag) << (slot % 8 * 8);
+            bitmap |= 1 << slot;
+            lines |= 1 << line_of(slot);
+        }
+        header.word.store(medium, LeafWord { bitmap, selector: 0 }.pack());
+        header.siblings[0].store(medium, next);
+        header.stamp.store(medium, stamp);
+        header.fingerprints.store(medium, tags);
+        header.fence.store(medium, fence);
+        (bitmap, self.flush_lines(leaf, lines, "lodgetree split.1"))
+    }
+
+    /// The hotness-aware multiple split of a node whose index part has grown too large. Nothing
+    /// on the medium changes.
+    pub(super) fn split_node(&self, node: &Locked<'_>, guard: &K::Guard) {
+        let Counts { index, .. } = node.counts();
+        let fence_at = |at: usize| K::read(&self.keys, node.fence(at), guard);
+        let now = self.clock.sum() as u32;
+        let before = node.splits();
+        let interval = now.wrapping_sub(before.last);
+        let wanted = self.parts_wanted(before, interval);
+        // Formula 1: the parent should not have to split, too.
+        let parts = match self.inner.room_above(fence_at(index / 2), guard) {
+            0 | 1 => 2,
+            room => wanted.min(room),
+        }
+        .min(index);
+        let splits = Splits { last: now, interval, parts };
+        node.set_splits(splits);
+        // From the right, so that at any moment each key has one node: this one, which is locked,
+        // or one that is complete.
+        let mut end = index;
+        for part in (1..parts).rev() {
+            let start = index * part / parts;
+            let id = self.nodes.alloc(node.sequence());
+            let right = self.nodes.get(id);
+            (start..end).for_each(|at| right.insert_entry(at - start, node.entry(at)));
+            for item in node.all_buffered().filter(|item| item.owner >= start) {
+                right.push_buffered(super::node::Buffered { owner: item.owner - start, ..item });
+            }
+            right.set_splits(splits);
+            let separator = fence_at(start);
+            node.retain_buffered(|item| item.owner < start);
+            node.truncate(start);
+            self.inner.insert(separator, id, guard);
+            end = start;
+        }
+    }
+
+    /// Into how many nodes: more than the last time in a burst, fewer when the node has cooled.
+    fn parts_wanted(&self, before: Splits, interval: u32) -> usize {
+        let (last, since) = (u64::from(before.interval), u64::from(interval));
+        let ratio = self.options.burst_ratio;
+        let parts = before.parts.max(2);
+        let parts = if before.interval == 0 {
+            // Never split before: nothing to compare with.
+            parts
+        } else if last > ratio * since {
+            parts + 1
+        } else if last * ratio < since {
+            parts - 1
+        } else {
+            parts
+        };
+        parts.clamp(2, self.options.split_nodes as usize)
+    }
+}

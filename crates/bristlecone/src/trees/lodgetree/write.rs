@@ -1,0 +1,273 @@
+//! Insert, update and remove: into the log and the buffer, or through to the leaf. Step numbers
+//! are those of the story in `mod.rs`.
+
+use bristlecone_pm::{Durable, Error, Flushed, Medium, Persist, Result};
+
+use super::LodgeTree;
+use super::flush::Pending;
+use super::layout::LeafWord;
+use super::node::{Buffered, Locked};
+use super::read::{Found, Hope};
+use crate::shared::form::{KeyForm, ValueForm};
+use crate::trees::WriteMode;
+
+/// A change of one key on its way: its words, and what of it is not durable yet.
+pub(super) struct Change {
+    pub item: Pending,
+    /// Records that the item names and that were written for it.
+    records: Option<Flushed>,
+    new_key: bool,
+}
+
+impl Change {
+    pub fn take_records(&mut self) -> Option<Flushed> {
+        self.records.take()
+    }
+}
+
+/// The guards of keys and values.
+pub(super) type Guards<K, V> = (<K as KeyForm>::Guard, <V as ValueForm>::Guard);
+
+/// What became of a change.
+enum Outcome {
+    Done,
+    /// The node had to change first: look the key up again.
+    Again,
+}
+
+/// Whether the pool, or what it is in, has no room.
+pub(super) fn is_full(error: &Error) -> bool {
+    matches!(error, Error::PoolFull { .. } | Error::MediumFull { .. })
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+    pub(super) fn put(
+        &self,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+        mode: WriteMode,
+    ) -> Result<Option<V::Owned>> {
+        let hope = if mode == WriteMode::Update { Hope::Present } else { Hope::Absent };
+        self.with_node(key, hope, |node, found, guards| {
+            let old = found.value.map(|word| V::owned(V::read(&self.values, word, &guards.1)));
+            if old.is_some() && mode == WriteMode::New || old.is_none() && mode == WriteMode::Update {
+                return Ok(Some(old));
+            }
+            let done = self.apply(node, found, key, Some(value), guards)?;
+            Ok(matches!(done, Outcome::Done).then_some(old))
+        })
+    }
+
+    /// Replaces the value of `key` by `new` if it is `expected`; gives what was there.
+    pub(super) fn swap(
+        &self,
+        key: K::Ref<'_>,
+        expected: V::Ref<'_>,
+        new: V::Ref<'_>,
+    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+        self.with_node(key, Hope::Present, |node, found, guards| {
+            let Some(word) = found.value else { return Ok(Some(Err(None))) };
+            let old = V::read(&self.values, word, &guards.1);
+            if old != V::shorten(expected) {
+                return Ok(Some(Err(Some(V::owned(old)))));
+            }
+            let done = self.apply(node, found, key, Some(new), guards)?;
+            Ok(matches!(done, Outcome::Done).then_some(Ok(())))
+        })
+    }
+
+    pub(super) fn delete(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.with_node(key, Hope::Present, |node, found, guards| {
+            let Some(word) = found.value else { return Ok(Some(None)) };
+            let old = V::owned(V::read(&self.values, word, &guards.1));
+            let done = self.apply(node, found, key, None, guards)?;
+            Ok(matches!(done, Outcome::Done).then_some(Some(old)))
+        })
+    }
+
+    /// Runs `change` on the locked node of `key`, with what that says about the key, until it
+    /// gives a result; once more if the pool is full and the log has room to give.
+    #[inline(always)]
+    fn with_node<R>(
+        &self,
+        key: K::Ref<'_>,
+        hope: Hope,
+        mut change: impl FnMut(Locked<'_>, &Found, &Guards<K, V>) -> Result<Option<R>>,
+    ) -> Result<R> {
+        let mut squeezed = false;
+        let done = loop {
+            let done = {
+                let guards = (K::pin(), V::pin());
+                let (node, found) = self.lock_node(key, hope, &guards.0);
+                change(node, &found, &guards)
+            };
+            match done {
+                Ok(None) => {}
+                Ok(Some(done)) => break done,
+                Err(error) if is_full(&error) && !squeezed && self.squeeze_log() => squeezed = true,
+                Err(error) => return Err(error),
+            }
+        };
+        if self.versions.is_due() {
+            self.see_to_the_log();
+        }
+        self.pool.health().map(|()| done)
+    }
+
+    /// The locked node whose range holds `key`, and what it says about the key. That is found out
+    /// before the node is locked.
+    #[inline(always)]
+    fn lock_node(&self, key: K::Ref<'_>, hope: Hope, guard: &K::Guard) -> (Locked<'_>, Found) {
+        let tag = K::fingerprint(key);
+        loop {
+            let (id, version) = self.inner.find(key, guard, |node| self.version_of(node));
+            let node = self.nodes.get(id);
+            let still = || node.lock.validate(version);
+            if let Ok(found) = self.locate(node, key, tag, hope, guard, still)
+                && let Some(locked) = node.lock_at(version)
+            {
+                return (locked, found);
+            }
+        }
+    }
+
+    /// Gives the key a value, or removes it: it is known to change something.
+    fn apply(
+        &self,
+        node: Locked<'_>,
+        found: &Found,
+        key: K::Ref<'_>,
+        value: Option<V::Ref<'_>>,
+        guards: &Guards<K, V>,
+    ) -> Result<Outcome> {
+        if node.counts().index > self.index_max {
+            self.split_node(&node, &guards.0);
+            return Ok(Outcome::Again);
+        }
+        let mut through = false;
+        if found.item.is_none() && (node.room() == 0 || node.buffered_for(found.at) + 1 >= self.slots) {
+            match self.flush_some(&node, found.at, guards) {
+                Ok(()) => return Ok(Outcome::Again),
+                // Nothing that is buffered has room; the change may have.
+                Err(error) if is_full(&error) => through = true,
+                Err(error) => return Err(error),
+            }
+        }
+        let spot = if through { None } else { self.reserve_entry() };
+        let mut change = self.write_records(found, key, value)?;
+        if let Some(spot) = spot {
+            // Write 2: the log.
+            let mut item = change.item.buffered(found.at, K::fingerprint(key));
+            item.log = spot.append(&self.entry_of(node.sequence(), &item), change.take_records());
+            self.put_in_buffer(&node, found, item, &guards.1);
+        } else if let Err(error) = self.write_through(&node, found, &mut change, guards) {
+            self.discard(&change);
+            return Err(error);
+        }
+        match (found.value.is_some(), value.is_some()) {
+            (false, true) => self.len.add(1),
+            (true, false) => {
+                self.len.add(-1);
+                self.shrink(node, found.at, guards);
+            }
+            _ => {}
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Write 1: what stands out of line is written first.
+    fn write_records(&self, found: &Found, key: K::Ref<'_>, value: Option<V::Ref<'_>>) -> Result<Change> {
+        let mut flushed = Flushed::none();
+        let key_word = match found.key {
+            Some(word) => word,
+            None => {
+                let (word, under_way) = K::write(&self.keys, key, "lodgetree write.1 key")?;
+                flushed = flushed.and(under_way);
+                word
+            }
+        };
+        let new_key = found.key.is_none();
+        let value_word = match value.map(|value| V::write(&self.values, value, "lodgetree write.1 value")) {
+            None => 0,
+            Some(Ok((word, under_way))) => {
+                flushed = flushed.and(under_way);
+                word
+            }
+            Some(Err(error)) => {
+                if new_key {
+                    K::free(&self.keys, key_word);
+                }
+                return Err(error);
+            }
+        };
+        let item = Pending { key: key_word, value: value_word, removed: value.is_none(), slot: found.slot };
+        let written = !K::INLINE && new_key || !V::INLINE && value.is_some();
+        Ok(Change { item, records: written.then_some(flushed), new_key })
+    }
+
+    /// The change did not happen: its records are nobody's.
+    fn discard(&self, change: &Change) {
+        if change.new_key {
+            K::free(&self.keys, change.item.key);
+        }
+        if !change.item.removed {
+            V::free(&self.values, change.item.value);
+        }
+    }
+
+    /// Write 3: the item is in the log; readers find it in the buffer.
+    fn put_in_buffer(&self, node: &Locked<'_>, found: &Found, item: Buffered, guard: &V::Guard) {
+        let Some(at) = found.item else { return node.push_buffered(item) };
+        let old = node.buffered(at);
+        node.set_buffered(at, Buffered { in_leaf: old.in_leaf, ..item });
+        self.versions.release(old.log);
+        if !old.removed {
+            V::retire(&self.values, old.value, guard);
+        }
+    }
+
+    /// Writes the change, and everything buffered for its leaf, to the leaf, without logging it.
+    fn write_through(
+        &self,
+        node: &Locked<'_>,
+        found: &Found,
+        change: &mut Change,
+        guards: &Guards<K, V>,
+    ) -> Result<()> {
+        match self.flush_with(node, found, change, guards) {
+            Err(error) if is_full(&error) && found.slot.is_some() => {
+                // What is buffered has no room, but the item is in the leaf, and nothing about it
+                // is buffered.
+                self.change_in_place(node, found, change, guards);
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// Changes an item that the leaf holds and about which nothing is buffered.
+    fn change_in_place(&self, node: &Locked<'_>, found: &Found, change: &mut Change, guards: &Guards<K, V>) {
+        let medium = self.medium();
+        let entry = node.entry(found.at);
+        let (Some(slot), Some(key), Some(value)) = (found.slot, found.key, found.value) else {
+            unreachable!("an item about which nothing is buffered is in the leaf");
+        };
+        if change.item.removed {
+            let word = &self.header(entry.leaf).word;
+            let old = LeafWord::unpack(word.load(medium));
+            let bitmap = old.bitmap & !(1 << slot);
+            let new = LeafWord { bitmap, ..old };
+            word.publish(medium, new.pack(), &medium.ordered_within_line(), "lodgetree place.1");
+            let Durable { .. } = medium.persist(word, "lodgetree place.1");
+            node.set_bitmap(found.at, bitmap);
+            self.retire_key(key);
+        } else {
+            let cell = &self.slot(entry.leaf, slot).value;
+            let records = change.take_records().unwrap_or_else(Flushed::none);
+            let durable = medium.fence(records, "lodgetree place.2 fence");
+            cell.publish(medium, change.item.value, &durable, "lodgetree place.2");
+            let Durable { .. } = medium.persist(cell, "lodgetree place.2");
+        }
+        V::retire(&self.values, value, &guards.1);
+    }
+}
