@@ -83,7 +83,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
             (records, last) = (change.take_records(), Some(change.item));
         }
         let logged = state.pending > 0 || self.options.log_all != 0;
+        let held = last.and(items.iter().last()).and_then(|(_, slot)| slot);
+        let held = held.map(|slot| cells.slots[slot].value.load(self.medium()));
         let superseded = replaced.filter(|at| !state.is_removed(*at)).map(|at| leaf.slot(at).1);
+        // After a crash the leaf may hold what pends: then it lets go of it.
+        let superseded = superseded.filter(|value| held != Some(*value));
         let room = self.room_for(state.leaf, &items);
         if room.is_none() {
             self.split(leaf, &items, records, guards)?;

@@ -5,8 +5,7 @@ use bristlecone_pm::{Durable, Medium, Persist};
 
 use super::Core;
 use super::buffer::Locked;
-use super::flush::{Item, Items};
-use super::layout::{LeafWord, bits};
+use super::layout::{Leaf, LeafWord, bits, line_of};
 use crate::shared::form::{KeyForm, ValueForm};
 
 impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
@@ -32,7 +31,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
             if !self.inner.remove(fence, right.id, guard, |heir| heir == Some(left.id)) {
                 return;
             }
-            self.absorb(&mut left, &right, guard);
+            self.absorb(&mut left, &right);
             let id = right.id;
             right.retire();
             self.buffers.free(id);
@@ -67,9 +66,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
             && self.free_slots(state.leaf, word.bitmap).count_ones() as usize >= live
     }
 
-    /// Merge 2 and 3: the left leaf takes what the right one and its buffer hold. Readers who look
-    /// for it wait at the left leaf already.
-    fn absorb(&self, left: &mut Locked<'_>, right: &Locked<'_>, guard: &K::Guard) {
+    /// Merge 2 and 3: the left leaf takes what the right one holds, for which nothing pends. Readers
+    /// who look for it wait at the left leaf already.
+    fn absorb(&self, left: &mut Locked<'_>, right: &Locked<'_>) {
         let medium = self.medium();
         let (from, to) = (right.state().leaf, left.state().leaf);
         let (source, target) = (self.leaf(from), self.leaf(to));
@@ -78,14 +77,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         let next = LeafWord::unpack(source.header.word.load(medium)).next;
         let (mut bitmap, mut lines) = (word.bitmap, 0_usize);
         let mut free = bits(self.free_slots(to, bitmap));
-        let (pending, held) = self.contents(right, guard);
-        for item in held.iter().flatten().copied().chain(pending.added()) {
+        for from in bits(self.taken(source)) {
+            let item = &source.slots[from];
+            let key = item.key.load(medium);
             let slot = free.next().expect("room was made");
-            target.slots[slot].key.store(medium, item.key);
-            target.slots[slot].value.store(medium, item.value);
-            self.note_fingerprint(target, slot, item.key);
+            target.slots[slot].key.store(medium, key);
+            target.slots[slot].value.store(medium, item.value.load(medium));
+            self.note_fingerprint(target, slot, key);
             bitmap |= 1 << slot;
-            lines |= 1 << super::layout::line_of(slot);
+            lines |= 1 << line_of(slot);
         }
         let flushed = self.flush_lines(to, lines & !1, "cclbtree merge.2");
         if lines & !1 != 0 {
@@ -98,49 +98,23 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         let merged = LeafWord { bitmap, next };
         target.header.word.publish(medium, merged.pack(), &ordered, "cclbtree merge.3");
         let Durable { .. } = medium.persist(&target.header, "cclbtree merge.3");
-        self.let_go_of_leaf(right, &pending);
+        self.let_go_of_fence(source);
     }
 
-    /// What pends for a leaf, and what else it holds.
-    fn contents(
-        &self,
-        leaf: &Locked<'_>,
-        guard: &K::Guard,
-    ) -> (Items, [Option<Item>; super::layout::SLOTS_MAX]) {
-        let medium = self.medium();
-        let cells = self.leaf(leaf.state().leaf);
-        let pending = self.pending_items(leaf, guard);
-        let mut held = [None; super::layout::SLOTS_MAX];
-        let taken = LeafWord::unpack(cells.header.word.load(medium)).bitmap & self.slots_mask();
-        for slot in bits(taken) {
-            let cell = &cells.slots[slot];
-            held[slot] =
-                Some(Item { key: cell.key.load(medium), value: cell.value.load(medium), removed: false });
-        }
-        for (item, slot) in pending.iter() {
-            if let Some(slot) = slot {
-                let key = cells.slots[slot].key.load(medium);
-                held[slot] = (!item.removed).then_some(Item { key, ..item });
-            }
-        }
-        (pending, held)
+    /// The slots of a leaf that are taken.
+    fn taken(&self, cells: &Leaf) -> u64 {
+        LeafWord::unpack(cells.header.word.load(self.medium())).bitmap & self.slots_mask()
     }
 
-    /// The right leaf is gone: so is what its buffer replaced or removed, and its fence, unless
-    /// an item carries it on.
-    fn let_go_of_leaf(&self, right: &Locked<'_>, pending: &Items) {
-        if K::INLINE && V::INLINE {
+    /// A leaf is gone, and so is its fence, unless an item carries its record on: in slot 0, or in
+    /// another one, if the fence's item went and came back.
+    fn let_go_of_fence(&self, cells: &Leaf) {
+        if K::INLINE {
             return;
         }
-        let medium = self.medium();
-        let offset = right.state().leaf;
-        let cells = self.leaf(offset);
-        let guards = (K::pin(), V::pin());
-        let leftovers = self.leftovers(cells, pending);
-        self.let_go(offset, &leftovers, &guards);
-        let taken = LeafWord::unpack(cells.header.word.load(medium)).bitmap & !pending.dropped();
-        if taken & 1 == 0 && !K::INLINE {
-            self.collection.put_aside(cells.slots[0].key.load(medium));
+        let key = |slot: usize| cells.slots[slot].key.load(self.medium());
+        if bits(self.taken(cells)).all(|slot| key(slot) != key(0)) {
+            self.collection.put_aside(key(0));
         }
     }
 }

@@ -59,8 +59,8 @@
 //!
 //! # Merge (a flush leaves less than half, and the left leaf has room)
 //! 1. What pends for the left leaf is flushed, because its stamp is about to rise.
-//! 2. The right leaf's items, those of its buffer included, go into free slots of the left one;
-//!    flush, fence. *Their bits are clear.*
+//! 2. The right leaf's items, for which nothing pends, go into free slots of the left one; flush,
+//!    fence. *Their bits are clear.*
 //! 3. The stamp rises above both; then the word takes the items in and leads past the right leaf;
 //!    one flush, one fence. The line keeps their order: entries of the right leaf must be void
 //!    before its range is the left one's. *Merged or not.*

@@ -138,7 +138,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
             // Write 2: the log.
             let entry = self.entry_of(&leaf, change.item);
             let epoch = spot.append(&entry, change.take_records());
-            self.put_in_buffer(&leaf, state, found, change.item, epoch, &guards.1);
+            self.put_in_buffer(&leaf, state, found, change.item, epoch, guards);
         } else if let Err(error) = self.write_through(&mut leaf, found, &mut change, guards) {
             self.discard(&change);
             return Err(error);
@@ -236,11 +236,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         found: &Found,
         item: Item,
         epoch: u64,
-        guard: &V::Guard,
+        guards: &(K::Guard, V::Guard),
     ) {
         let at = found.pending.unwrap_or(state.pending);
-        if let (Some(_), Some(superseded)) = (found.pending, found.value) {
-            V::retire(&self.values, superseded, guard);
+        if let (Some(_), Some(superseded)) = (found.pending, found.value)
+            && self.value_in_leaf(leaf, item.key, &guards.0) != Some(superseded)
+        {
+            V::retire(&self.values, superseded, &guards.1);
         }
         leaf.set_slot(at, item.key, item.value);
         state.pending = state.pending.max(at + 1);
@@ -248,6 +250,17 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         state.set_removed(at, item.removed);
         state.set_epoch(at, epoch);
         leaf.set_state(state);
+    }
+
+    /// What the leaf itself holds for a key, if its value stands out of line: after a crash this may
+    /// be what pends.
+    fn value_in_leaf(&self, leaf: &Locked<'_>, key: u64, guard: &K::Guard) -> Option<u64> {
+        if V::INLINE {
+            return None;
+        }
+        let key = K::read(&self.keys, key, guard);
+        let slot = self.locate_in_leaf(self.leaf(leaf.state().leaf), key, guard, &|| true);
+        slot.ok().flatten().map(|(.., value)| value)
     }
 
     /// Writes the change and everything pending to the leaf, without logging it.
