@@ -250,7 +250,6 @@ fn wrong_usage_is_told_apart() {
     }
     bench.run("create @p --size 4096T").refused(2, "possible");
     bench.run("create @p --tree t --design oak").refused(2, "--help");
-    bench.run("create @p --tree t --design wotree").refused(2, "--help");
     bench.run("create @p --tree t --key i128").refused(2, "--help");
     bench.run("create @p --tree t --option max_subnodes").refused(2, "--help");
     bench.run("create @p --tree t --option height=3").refused(2, "no option \"height\"");

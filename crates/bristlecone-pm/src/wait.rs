@@ -97,6 +97,8 @@ mod tests {
             });
             assert!(panicking.join().is_err());
         });
-        assert_eq!((*lock(&mutex), *read(&rw), *write(&rw)), (1, 2, 2));
+        assert_eq!(*lock(&mutex), 1);
+        assert_eq!(*read(&rw), 2);
+        assert_eq!(*write(&rw), 2);
     }
 }
