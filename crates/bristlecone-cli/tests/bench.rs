@@ -37,7 +37,7 @@ fn a_demo_needs_something_to_index() {
     bench.run(&format!("demo {}", bench.file("file", "").display())).refused(2, "is not a directory");
     std::fs::create_dir(bench.path("empty")).unwrap();
     bench.run("demo @empty").refused(2, "too little");
-    bench.run("demo @empty --design wotree").refused(2, "--help");
+    bench.run("demo @empty --design oak").refused(2, "--help");
 }
 
 #[track_caller]

@@ -25,6 +25,7 @@ fn owners<K: Key, V: Value>(
     K::Owned: Ord,
     V::Owned: PartialEq,
 {
+    println!("{shape:?}");
     let scratch = Scratch::new();
     let pool = scratch.open();
     let tree: Tree<K, V> = shape.tree(&pool, "t").create().unwrap();

@@ -50,9 +50,8 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
         let version_of = |leaf| self.version(leaf);
         while !into.ended {
             let step = into.cursor.take().map_or(Step::Lost, |at| self.inner().next(at, version_of));
-            // A leaf that comes after the last one has nothing before it.
-            let (leaf, version, cursor, from) = match step {
-                Step::Leaf(leaf, version, cursor) => (leaf, version, cursor, Bound::Unbounded),
+            let (leaf, version, cursor) = match step {
+                Step::Leaf(leaf, version, cursor) => (leaf, version, cursor),
                 Step::End => return false,
                 Step::Lost => {
                     let key = match bounds.0 {
@@ -61,7 +60,7 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
                     };
                     let (leaf, version, cursor) = self.inner().seek(key, &guard, version_of);
                     self.prefetch_items(leaf);
-                    (leaf, version, cursor, bounds.0)
+                    (leaf, version, cursor)
                 }
             };
             for places in 1..=AHEAD {
@@ -70,7 +69,7 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
                 }
             }
             let next = self.inner().ahead(cursor, 1);
-            let collected = self.collect::<true>(leaf, version, (from, bounds.1), next, into);
+            let collected = self.collect::<true>(leaf, version, bounds, next, into);
             let Some(outside) = collected else { continue };
             into.ended = outside.above;
             into.cursor = Some(cursor);
