@@ -1,9 +1,7 @@
 //! Opening again: the same tree with any number of threads, however often opening is cut short.
 
-mod common;
-
 use bristlecone::Tree;
-use common::{Noise, Scratch};
+use crate::common::{Noise, Scratch};
 
 #[test]
 fn any_number_of_threads_finds_the_same_tree() {

@@ -1,11 +1,9 @@
 //! Damaged pools: what can be read is saved into a new one, what cannot is counted.
 
-mod common;
-
 use std::collections::BTreeMap;
 
 use bristlecone::{Error, Pool, Salvage};
-use common::{Noise, Scratch};
+use crate::common::{Noise, Scratch};
 
 const KEYS: u64 = 5000;
 const CHUNKS: usize = 2 << 20;

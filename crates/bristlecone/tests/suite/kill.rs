@@ -3,9 +3,7 @@
 //!
 //! This tests recovery, not flushes: caches survive a kill. Flushes are the simulator's business.
 //!
-//! `BRISTLECONE_KILL_ROUNDS=10000 cargo test --release -p bristlecone --test kill` runs longer.
-
-mod common;
+//! `BRISTLECONE_KILL_ROUNDS=10000 cargo test --release -p bristlecone --test suite kill::` runs longer.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -14,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use bristlecone::{Pool, Tree};
-use common::{Noise, Scratch};
+use crate::common::{Noise, Scratch};
 
 const WRITERS: u64 = 3;
 const KEYS: u64 = 3000;
@@ -85,7 +83,7 @@ fn everything_acknowledged_is_found() {
 /// acknowledged before it was killed.
 fn kill_one(scratch: &Scratch, round: u64, life: Duration) -> [usize; WRITERS as usize] {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "everything_acknowledged_is_found", "--nocapture", "--test-threads=1"])
+        .args(["--exact", "kill::everything_acknowledged_is_found", "--nocapture", "--test-threads=1"])
         .env(CHILD, round.to_string())
         .env("BRISTLECONE_KILL_POOL", &scratch.0)
         .stdout(Stdio::null())

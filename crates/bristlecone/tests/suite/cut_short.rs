@@ -2,8 +2,6 @@
 //! then the recovery from that. The process lives on, its medium just takes nothing any more; what
 //! stood in the file by then is what the next open finds, as after a kill.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, Ordering::Relaxed};
@@ -11,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use bristlecone::{Design, Error, Key, Medium, Native, Pool, Result, Tree, Value};
 use bristlecone_pm::{CreateOptions, PoolFile, Step};
-use common::{Noise, SHAPES, Scratch, Shape};
+use crate::common::{Noise, SHAPES, Scratch, Shape};
 
 /// A medium that takes so many stores and then no more: it unwinds, as if the process ended there.
 struct Ending {

@@ -1,8 +1,6 @@
 //! NBTree, operation by operation: one line written, one flushed, one read; none flushed where
 //! caches survive; and what a key takes.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

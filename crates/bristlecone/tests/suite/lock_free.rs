@@ -2,8 +2,6 @@
 //! the medium and at every step that it names, one run each; meanwhile another thread completes
 //! every kind of operation on the same leaf, over and over its splits. Then the first one goes on.
 
-mod common;
-
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};

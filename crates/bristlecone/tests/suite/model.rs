@@ -1,13 +1,11 @@
 //! Every operation against `BTreeMap`, over every kind of key and value, with the pool closed or
 //! dropped without closing in between.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use bristlecone::{Error, KEY_BYTES_MAX, Key, Tree, VALUE_BYTES_MAX, Value};
-use common::{Noise, SHAPES, Scratch, Shape, defaults, small};
+use crate::common::{Noise, SHAPES, Scratch, Shape, defaults, small};
 
 /// A tree against a model: `key` and `value` make arguments from numbers.
 struct Twin<K: Key, V: Value> {

@@ -1,8 +1,6 @@
 //! The space that SSTree takes. Lines are counted in `bristlecone-sim/tests/figures.rs`.
 
-mod common;
-
-use common::Scratch;
+use crate::common::Scratch;
 
 const KEYS: u64 = 1_000_000;
 

@@ -1,9 +1,7 @@
 //! A pool that is full: an error, and nothing else changes; removals make room again.
 
-mod common;
-
 use bristlecone::{Error, Pool, Tree};
-use common::{Noise, Scratch};
+use crate::common::{Noise, Scratch};
 
 const POOL_BYTES: u64 = 12 << 20;
 

@@ -1,11 +1,9 @@
 //! Pools that are only read: the file stays as it is, byte for byte, whatever state it is in.
 
-mod common;
-
 use std::os::unix::fs::PermissionsExt;
 
 use bristlecone::{Error, Pool, Tree};
-use common::{Noise, Scratch};
+use crate::common::{Noise, Scratch};
 
 const KEYS: u64 = 20_000;
 

@@ -1,13 +1,11 @@
 //! Many threads on one tree: every value written is unique, so what a thread reads tells whose
 //! write it saw, and histories can be checked key by key.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use bristlecone::{Key, Tree, Value};
-use common::{Noise, SHAPES, Scratch, Shape, defaults, small};
+use crate::common::{Noise, SHAPES, Scratch, Shape, defaults, small};
 
 const THREADS: u64 = 4;
 
