@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-use bristlecone::{Key, Tree, Value};
 use crate::common::{Noise, SHAPES, Scratch, Shape, defaults, small};
+use bristlecone::{Key, Tree, Value};
 
 const THREADS: u64 = 4;
 

@@ -1,8 +1,8 @@
 //! Damaged pools: opening and reading answer with an error or with data, in bounded time, and
 //! never panic.
 
-use bristlecone::{Error, Pool, Result};
 use crate::common::{Noise, Scratch};
+use bristlecone::{Error, Pool, Result};
 
 /// A pool with two trees; its bytes up to the end of its last chunk.
 fn healthy(scratch: &Scratch) -> Vec<u8> {

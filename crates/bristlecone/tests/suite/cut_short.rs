@@ -7,9 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
+use crate::common::{Noise, SHAPES, Scratch, Shape};
 use bristlecone::{Design, Error, Key, Medium, Native, Pool, Result, Tree, Value};
 use bristlecone_pm::{CreateOptions, PoolFile, Step};
-use crate::common::{Noise, SHAPES, Scratch, Shape};
 
 /// A medium that takes so many stores and then no more: it unwinds, as if the process ended there.
 struct Ending {

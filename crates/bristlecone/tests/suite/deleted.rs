@@ -1,8 +1,8 @@
 //! After everything is deleted the space is free again, at once and after a reopen, and what is
 //! put in then needs no more than before.
 
-use bristlecone::{Design, Key, Pool, Tree, Value};
 use crate::common::{Scratch, defaults};
+use bristlecone::{Design, Key, Pool, Tree, Value};
 
 /// A bijection of 64-bit numbers that looks like noise.
 fn mix(mut x: u64) -> u64 {

@@ -1,7 +1,7 @@
 //! A pool that is full: an error, and nothing else changes; removals make room again.
 
-use bristlecone::{Error, Pool, Tree};
 use crate::common::{Noise, Scratch};
+use bristlecone::{Error, Pool, Tree};
 
 const POOL_BYTES: u64 = 12 << 20;
 

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use bristlecone::{Pool, Tree};
 use crate::common::{Noise, Scratch};
+use bristlecone::{Pool, Tree};
 
 const WRITERS: u64 = 3;
 const KEYS: u64 = 3000;

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use bristlecone::{Error, KEY_BYTES_MAX, Key, Tree, VALUE_BYTES_MAX, Value};
 use crate::common::{Noise, SHAPES, Scratch, Shape, defaults, small};
+use bristlecone::{Error, KEY_BYTES_MAX, Key, Tree, VALUE_BYTES_MAX, Value};
 
 /// A tree against a model: `key` and `value` make arguments from numbers.
 struct Twin<K: Key, V: Value> {

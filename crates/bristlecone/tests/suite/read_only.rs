@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use bristlecone::{Error, Pool, Tree};
 use crate::common::{Noise, Scratch};
+use bristlecone::{Error, Pool, Tree};
 
 const KEYS: u64 = 20_000;
 

@@ -1,7 +1,7 @@
 //! Opening again: the same tree with any number of threads, however often opening is cut short.
 
-use bristlecone::Tree;
 use crate::common::{Noise, Scratch};
+use bristlecone::Tree;
 
 #[test]
 fn any_number_of_threads_finds_the_same_tree() {

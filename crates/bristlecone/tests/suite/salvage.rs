@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use bristlecone::{Error, Pool, Salvage};
 use crate::common::{Noise, Scratch};
+use bristlecone::{Error, Pool, Salvage};
 
 const KEYS: u64 = 5000;
 const CHUNKS: usize = 2 << 20;
