@@ -106,6 +106,32 @@ fn wotree() {
 }
 
 #[test]
+fn lodgetree() {
+    let bench = Bench::new("lodgetree", Domain::Adr);
+    let insert = bench.each(|tree, key, value| Ok(tree.insert(key, value)?.is_none()));
+    let space = bench.tree.stats();
+    let get = bench.each(|tree, key, value| Ok(tree.get(key) == Some(value)));
+    let absent = bench.each(|tree, key, _| Ok(tree.get(key ^ 1).is_none()));
+    let update = bench.each(|tree, key, value| Ok(tree.update(key, value + 1)?.is_some()));
+    // What was just written is buffered.
+    let mut hits = Vec::new();
+    for i in 1..=1000 {
+        bench.tree.update(mix(i), 7).unwrap();
+        bench.device.operation(2, || (assert_eq!(bench.tree.get(mix(i)), Some(7)), 0));
+        hits.push(bench.device.take().tallies[2].total().lines_read);
+    }
+    let delete = bench.each(|tree, key, _| Ok(tree.remove(key)?.is_some()));
+    println!("insert {insert:.3?}\nget {get:.3?}\nabsent {absent:.3?}\nupdate {update:.3?}");
+    println!("delete {delete:.3?}\n{:.2} B of DRAM a key", space.dram_bytes as f64 / space.items as f64);
+    assert_eq!(hits.iter().max(), Some(&0), "a get that hits the buffer reads nothing");
+    // The home line; for what does not stand there, the fingerprints and another line.
+    assert!(get.lines_read <= 1.3 && absent.lines_read <= 2.0, "{get:?} {absent:?}");
+    for (name, cost) in [("get", get), ("absent", absent)] {
+        assert_eq!((cost.flushes, cost.fences, cost.lines_written), (0.0, 0.0, 0.0), "{name}");
+    }
+}
+
+#[test]
 fn caches_that_survive_need_no_flush() {
     let bench = Bench::new("sstree", Domain::Eadr);
     let insert = bench.each(|tree, key, value| Ok(tree.insert(key, value)?.is_none()));

@@ -5,6 +5,7 @@ mod cabinet;
 mod cclbtree;
 mod device;
 mod figures;
+mod lodgetree;
 mod media;
 mod pool;
 mod schedules;

@@ -82,4 +82,5 @@ designs! {
     sstree: SsTree, 128, "", true;
     nbtree: NbTree, 16, "words-7", false;
     cclbtree: CclBTree, 64, "words", false;
+    lodgetree: LodgeTree, 16, "words", false;
 }

@@ -13,6 +13,14 @@ const ONE: u64 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version(u64);
 
+impl Version {
+    /// What holds while the lock is held that was upgraded from this version.
+    #[inline(always)]
+    pub fn locked(self) -> Self {
+        Self(self.0 | LOCKED)
+    }
+}
+
 /// What [`VersionLock::try_read`] saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Glance {
@@ -151,6 +159,7 @@ mod tests {
         let seen = lock.read().unwrap();
         assert!(lock.validate(seen));
         assert!(lock.upgrade(seen) && !lock.validate(seen) && !lock.upgrade(seen));
+        assert!(lock.validate(seen.locked()));
         lock.unlock();
         assert!(!lock.validate(seen));
         assert!(lock.lock());

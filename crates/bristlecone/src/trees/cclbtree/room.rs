@@ -85,7 +85,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         if self.overflows(split) {
             return self.leaves.alloc();
         }
-        let full = || Error::PoolFull { max_bytes: self.pool.info().max_bytes };
+        let full = || Error::PoolFull { max_bytes: self.pool.max_bytes() };
         let _promise = self.promise(1).ok_or_else(full)?;
         self.leaves.alloc()
     }

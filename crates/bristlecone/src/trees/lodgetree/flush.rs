@@ -64,20 +64,25 @@ pub(super) struct Leftovers {
 impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     /// Makes room in a node for an item of the leaf at `wanted`: the leaf-count based flush. The
     /// buffer is gone through from its oldest item until `flush_leaves` leaves are found; a leaf
-    /// that would split ends the search, or is flushed alone if it is the first. `Err`: nothing
-    /// that is buffered has room.
+    /// that would split ends the search, or is flushed alone if it is the first. A leaf that would
+    /// split for one item waits while there are others. `Err`: nothing that is buffered has room.
     pub(super) fn flush_some(&self, node: &Locked<'_>, wanted: usize, guards: &Guards<K, V>) -> Result<()> {
         if node.buffered_for(wanted) + 1 >= self.slots {
             // More would not fit into two leaves.
             return self.flush_alone(node, self.group(node, wanted, None, &guards.0), None, guards);
         }
         let (mut groups, mut tried, mut refusal) = (Groups::new(), 0_u64, Ok(()));
-        for item in node.all_buffered() {
+        // A split takes a slot of the node: for one item it makes no room, so such leaves come last.
+        let alone = |item: &Buffered| node.buffered_for(item.owner) == 1;
+        let splits = |item: &Buffered| node.live_items(item.owner) > self.split_items;
+        let futile = |item: &Buffered| splits(item) && alone(item);
+        let useful = node.all_buffered().filter(|item| !futile(item));
+        for item in useful.chain(node.all_buffered().filter(futile)) {
             if tried >> item.owner & 1 != 0 {
                 continue;
             }
             tried |= 1 << item.owner;
-            let splits = node.live_items(item.owner) > self.split_items;
+            let splits = splits(&item);
             if splits && !groups.is_empty() {
                 break;
             }

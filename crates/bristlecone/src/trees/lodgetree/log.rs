@@ -26,7 +26,7 @@ const ASIDE_MIN: usize = 1024;
 /// The logs of a tree.
 #[derive(Debug)]
 pub(super) struct VersionLog<M: Medium> {
-    log: Log<M>,
+    pub log: Log<M>,
     /// For every chunk of the pool, the entries of it that are needed.
     needed: Box<[AtomicU32]>,
     /// There are too many logs.
@@ -76,7 +76,7 @@ impl<M: Medium> VersionLog<M> {
     /// Takes over a tree's logs; what stands in them is read with [`entries`](Self::entries).
     pub fn open(pool: &Arc<PoolFile<M>>, owner: TreeId, entries_max: Option<usize>) -> (Self, Vec<LogChunk>) {
         let (log, logged) = Log::open(pool, owner, entries_max);
-        let chunks = (pool.info().max_bytes / pool.chunk_bytes()) as usize + 1;
+        let chunks = pool.chunks_max() as usize;
         let needed = std::iter::repeat_with(AtomicU32::default).take(chunks).collect();
         let log = Self {
             log,
@@ -166,7 +166,7 @@ impl<M: Medium> VersionLog<M> {
 impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     /// Logs that may be in use before writers look for stragglers: twice what all buffers can
     /// hold, and one for each thread.
-    fn logs_wanted(&self) -> usize {
+    pub(super) fn logs_wanted(&self) -> usize {
         let items = self.nodes.live() * self.node_slots / 2;
         2 * (items / self.versions.log.chunk_entries() + 1) + self.versions.log.appenders()
     }

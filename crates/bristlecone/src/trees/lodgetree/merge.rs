@@ -12,7 +12,6 @@ use super::node::{Buffered, Counts, Locked};
 use super::write::Guards;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Step;
-use crate::shared::version_lock::{Glance, Version};
 
 impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     /// After a removal from the leaf at `at`: leaves and nodes that have become too small merge.
@@ -153,12 +152,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     /// The locked node behind the one that begins with `low`, if there is one and it is free.
     fn lock_behind(&self, low: K::Ref<'_>, node: &Locked<'_>, guard: &K::Guard) -> Option<Locked<'_>> {
         // The node's own lock is held, so its version would be waited for without end.
-        let free = |id: u32| match self.nodes.get(id).lock.try_read() {
-            Glance::Free(version) => Some(version),
-            Glance::Locked | Glance::Obsolete => None,
-        };
-        let version_of =
-            |id: u32| -> Option<Version> { if id == node.id { Some(node.seen) } else { free(id) } };
+        let version_of = |id| if id == node.id { Some(node.seen) } else { self.version_if_free(id) };
         let (_, _, cursor) = self.inner.seek(Some(low), guard, version_of);
         let Step::Leaf(id, version, _) = self.inner.next(cursor, version_of) else { return None };
         self.nodes.get(id).lock_at(version)

@@ -20,7 +20,8 @@
 //! **The word that commits** is the stamp of a log entry for what is buffered, and the word of a
 //! leaf for everything else. Writers hold the node's lock until what they did is durable; readers
 //! look without a lock and validate its version. So they are never shown what a crash can take
-//! back, wait at most for a flush of `flush_leaves` leaves, and cannot starve a writer.
+//! back, and wait at most for a flush of `flush_leaves` leaves. Who was disturbed a few times in a
+//! row locks the node, so that nobody starves.
 //!
 //! **Sequences.** What is done under a node's lock has the count of that lock as its sequence, in
 //! log entries as in the leaves' stamps. So writes to one key are ordered as the lock ordered them,
@@ -38,8 +39,9 @@
 //!
 //! # Flush (the node is full)
 //! The buffer is gone through from its oldest item until `flush_leaves` leaves are found; a leaf
-//! that would split ends the search, or is flushed alone if it is the first. All that is buffered
-//! for these leaves is written:
+//! that would split ends the search, or is flushed alone if it is the first; one that would split
+//! for a single item waits, because its new leaf takes the slot that it leaves. All that is
+//! buffered for these leaves is written:
 //! 1. If new items need the slots of removed ones, the word lets those go first; flush, fence.
 //! 2. New items go into free slots, new values over old ones; flush, one fence for all leaves.
 //!    *Values over old ones are in the log. New items' bits are clear.*
@@ -95,6 +97,8 @@ mod read;
 mod recover;
 mod scan;
 mod split;
+#[cfg(test)]
+mod tests;
 mod write;
 
 use std::marker::PhantomData;
@@ -111,7 +115,7 @@ use super::{Batch, Index, TreeStats, WriteMode};
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
-use crate::shared::version_lock::Version;
+use crate::shared::version_lock::{Glance, Version};
 
 /// Parameters of a LodgeTree, fixed when it is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -307,7 +311,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         self.nodes.get(node).lock.read()
     }
 
+    /// The same for those who hold a lock, and must not wait for another one.
+    fn version_if_free(&self, node: u32) -> Option<Version> {
+        match self.nodes.get(node).lock.try_read() {
+            Glance::Free(version) => Some(version),
+            Glance::Locked | Glance::Obsolete => None,
+        }
+    }
+
     fn pool_full(&self) -> Error {
-        Error::PoolFull { max_bytes: self.pool.info().max_bytes }
+        Error::PoolFull { max_bytes: self.pool.max_bytes() }
     }
 }

@@ -23,6 +23,8 @@ use crate::shared::version_lock::{Version, VersionLock};
 
 /// Most slots of a node.
 pub const NODE_SLOTS_MAX: usize = 36;
+/// Times that a reader looks before it locks.
+const PATIENCE: u32 = 8;
 const REMOVED: u8 = 0x80;
 const IN_LEAF: u8 = 0x40;
 const OWNER: u8 = 0x3f;
@@ -395,6 +397,17 @@ impl<'a> NodeRef<'a> {
     pub fn buffered_for(self, at: usize) -> usize {
         let owner_of = |item| usize::from(self.owners()[self.slot_of(item)].load(Relaxed) & OWNER);
         (0..self.counts().buffered).filter(|item| owner_of(*item) == at).count()
+    }
+
+    /// What a reader of this node validates who tried `tries` times so far: the version it saw, or,
+    /// out of patience, one that cannot change. `None`: somebody was faster.
+    #[inline(always)]
+    pub fn hold(self, version: Version, tries: u32) -> Option<(Option<Locked<'a>>, Version)> {
+        if tries < PATIENCE {
+            return Some((None, version));
+        }
+        let locked = self.lock_at(version)?;
+        Some((Some(locked), version.locked()))
     }
 
     /// Locks the node if it is still the one that was read at `version`.

@@ -1,4 +1,5 @@
-//! Reading a key's item. Readers take no lock; they look and validate.
+//! Reading a key's item. Readers take no lock; they look and validate. Only who was disturbed again
+//! and again locks the node, as a writer does, so that nobody starves.
 
 use bristlecone_pm::Medium;
 
@@ -40,9 +41,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let (key_guard, value_guard) = (K::pin(), V::pin());
         let tag = K::fingerprint(key);
-        loop {
+        for tries in 0_u32.. {
             let (id, version) = self.inner.find(key, &key_guard, |node| self.version_of(node));
             let node = self.nodes.get(id);
+            let Some((_locked, version)) = node.hold(version, tries) else { continue };
             let still = || node.lock.validate(version);
             match self.locate(node, key, tag, Hope::Present, &key_guard, still) {
                 Ok(found) if still() => {
@@ -52,6 +54,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
                 _ => std::hint::spin_loop(),
             }
         }
+        unreachable!("a reader who locks is a reader who finds out")
     }
 
     /// Finds out what a node says about `key`. `still` says whether what was read so far can be
@@ -72,12 +75,16 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             // The leaf may be none any more.
             return Err(Stale);
         }
-        if hope == Hope::Absent || !K::INLINE {
-            prefetch(self.header(entry.leaf));
-        } else {
-            prefetch(self.slot(entry.leaf, home(tag, self.slots).trailing_zeros() as usize));
+        let mut items = node.probe(self.nodes.level, tag).peekable();
+        // What is buffered needs nothing of the leaf.
+        if items.peek().is_none() {
+            if hope == Hope::Absent || !K::INLINE {
+                prefetch(self.header(entry.leaf));
+            } else {
+                prefetch(self.slot(entry.leaf, home(tag, self.slots).trailing_zeros() as usize));
+            }
         }
-        for item in node.probe(self.nodes.level, tag) {
+        for item in items {
             let buffered = node.buffered(item);
             if !K::INLINE && !still() {
                 return Err(Stale);

@@ -23,6 +23,11 @@ struct Sight<K: KeyForm> {
     further: Option<K::Owned>,
 }
 
+/// Looks, told how often it did, until it saw something.
+fn until_seen<T>(look: impl Fn(u32) -> Option<T>) -> T {
+    (0..u32::MAX).find_map(look).expect("a reader who locks is a reader who sees")
+}
+
 impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     /// See [`Index::scan_forward`](crate::trees::Index::scan_forward). Between two leaves the batch
     /// keeps where the next one begins.
@@ -38,13 +43,18 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
                 Bound::Included(key) | Bound::Excluded(key) => K::shorten(key),
                 Bound::Unbounded => K::least(),
             };
-            let mut sight = loop {
+            let look = |tries| {
                 let (id, version, cursor) =
                     self.inner.seek(Some(key), &guards.0, |node| self.version_of(node));
-                if let Some(sight) = self.look_ahead(id, version, cursor, key, &guards.0) {
-                    break sight;
-                }
+                let (locked, version) = self.nodes.get(id).hold(version, tries)?;
+                // Who holds a lock waits for nobody to the right.
+                let next_version = |node| match locked {
+                    None => self.version_of(node),
+                    Some(_) => self.version_if_free(node),
+                };
+                self.look_ahead(id, version, cursor, key, &guards.0, next_version)
             };
+            let mut sight = until_seen(look);
             into.entries.clear();
             let read =
                 (|word| K::read(&self.keys, word, &guards.0), |word| V::read(&self.values, word, &guards.1));
@@ -74,7 +84,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
                 Some(fence) => Bound::Excluded(K::borrow(fence)),
                 None => shorten::<K>(bounds.1),
             };
-            let mut sight = loop {
+            let look = |tries| {
                 let version_of = |node| self.version_of(node);
                 let (id, version) = match to {
                     Bound::Included(key) => self.inner.find(key, &guards.0, version_of),
@@ -87,10 +97,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
                         (id, version)
                     }
                 };
-                if let Some(sight) = self.look_back(id, version, to, &guards.0) {
-                    break sight;
-                }
+                let (_locked, version) = self.nodes.get(id).hold(version, tries)?;
+                self.look_back(id, version, to, &guards.0)
             };
+            let mut sight = until_seen(look);
             into.entries.clear();
             let read =
                 (|word| K::read(&self.keys, word, &guards.0), |word| V::read(&self.values, word, &guards.1));
@@ -118,6 +128,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         cursor: Cursor,
         key: K::Ref<'_>,
         guard: &K::Guard,
+        next_version: impl Fn(u32) -> Option<Version>,
     ) -> Option<Sight<K>> {
         let node = self.nodes.get(id);
         let still = || node.lock.validate(version);
@@ -132,7 +143,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             let fence = node.fence(at + 1);
             still().then(|| Some(K::owned(K::read(&self.keys, fence, guard))))?
         } else {
-            match self.inner.next(cursor, |node| self.version_of(node)) {
+            match self.inner.next(cursor, next_version) {
                 Step::Leaf(next, seen, _) => {
                     let next = self.nodes.get(next);
                     let fence = next.fence(0);

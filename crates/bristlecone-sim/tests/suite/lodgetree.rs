@@ -1,0 +1,136 @@
+//! LodgeTree: logs that one straggler keeps alive, and what a flush may write.
+
+use std::collections::BTreeSet;
+use std::marker::PhantomData;
+
+use bristlecone::{Design, Domain, Pool};
+use bristlecone_pm::{Geometry, LINE_BYTES, PoolFile};
+use bristlecone_sim::systems::TreeOp::{self, Close, Create, Insert, Remove};
+use bristlecone_sim::systems::{Forest, Items, Texts, Words};
+use bristlecone_sim::{Budget, Event, Memory, Mode, Report, Scenario, Sim, explore};
+
+const MODES: [Mode; 3] = [Mode::Prefix, Mode::Subset, Mode::Eadr];
+
+fn forest<I: Items>() -> Forest<I> {
+    Forest {
+        geometry: Geometry { chunk_bytes: 4096, chunks_max: 24, trees_max: 3 },
+        design: Design::LodgeTree,
+        options: vec![("node_slots", 6), ("leaf_slots", 3), ("log_entries", 4), ("inner_bytes", 256)],
+        items: PhantomData,
+    }
+}
+
+/// Key 1 is written beside a straggler, the last key, whose node nobody else writes to. Then key 1 is
+/// written or removed again and again, and flushed, and its logs are used again: all but the
+/// straggler's, which has the oldest value.
+fn straggler(name: &'static str, rounds: u64, removed: bool) -> Scenario<TreeOp> {
+    let write = |key, value| Insert("t", key, value);
+    let mut setup = vec![Create("t")];
+    setup.extend((0..24).map(|key| write(key * 7 % 24, key)));
+    setup.extend([write(1, 10), write(40, 10)]);
+    let round = |round: u64| {
+        let last = if removed { Remove("t", 1) } else { write(1, 60 + round) };
+        let others = (2..6).map(move |key| write(key, 20 + round));
+        [write(1, 20 + round), last].into_iter().chain(others)
+    };
+    Scenario {
+        name,
+        creation: false,
+        setup,
+        ops: (0..rounds).flat_map(round).collect(),
+        then: vec![Insert("t", 50, 1), Close, Remove("t", 2), Insert("t", 1, 2), Close],
+    }
+}
+
+fn survives<I: Items>(budget: Budget) -> Report {
+    let mut total = Report { scenario: "all".to_owned(), ..Report::default() };
+    // The longer one lasts until the straggler is logged again.
+    for scenario in [straggler("straggler", 6, false), straggler("straggler-removed", 3, true)] {
+        for mode in MODES {
+            let report = explore(&forest::<I>(), &scenario, mode, budget);
+            println!("{report}");
+            total.merge(report);
+        }
+    }
+    total.assert_clean();
+    total
+}
+
+#[test]
+fn an_old_value_in_a_straggling_log_stays_dead() {
+    let budget = Budget { exhaustive: 64, sampled: 32, nested: (16, 8), ..Budget::quick() };
+    let words = survives::<Words>(budget);
+    assert!(words.sites.iter().any(|site| site.step == "log recycle.2"), "no log was used again");
+    survives::<Texts>(Budget { exhaustive: 16, sampled: 8, depth: 1, ..budget });
+}
+
+/// What one flush did.
+#[derive(Clone, Debug, Default)]
+struct Flush {
+    leaves: BTreeSet<usize>,
+    splits: usize,
+}
+
+/// Does writes; the flushes of each.
+fn written(options: &[(&str, u64)], writes: impl Iterator<Item = u64>) -> Vec<Vec<Flush>> {
+    const LEAF_BYTES: usize = 512;
+    let geometry = Geometry { chunk_bytes: 1 << 16, chunks_max: 120, trees_max: 1 };
+    let memory = Memory::new(geometry.max_bytes() as usize);
+    let sim = Sim::new(&memory);
+    let file = PoolFile::create_in(memory.region(), geometry, Domain::Adr, sim.clone()).unwrap();
+    let pool = Pool::on(file, 1);
+    let tree = pool.tree_options("t").design(Design::LodgeTree);
+    let tree = options.iter().fold(tree, |tree, (name, value)| tree.option(name, *value));
+    let tree = tree.create::<u64, u64>().unwrap();
+    let mut all = Vec::new();
+    for key in writes {
+        sim.take_trace();
+        tree.insert(key, key).unwrap();
+        let (mut flushes, mut flush) = (Vec::new(), Flush::default());
+        for event in sim.take_trace() {
+            match event {
+                Event::Flush { line, step, .. } if step.starts_with("lodgetree") => {
+                    flush.leaves.insert(line as usize * LINE_BYTES / LEAF_BYTES);
+                }
+                Event::Store { publish: Some("lodgetree split.2"), .. } => flush.splits += 1,
+                // Every flush ends with it.
+                Event::Fence { step: "lodgetree flush.4", .. } => flushes.push(std::mem::take(&mut flush)),
+                _ => {}
+            }
+        }
+        assert!(flush.leaves.is_empty(), "leaves are written by flushes only");
+        all.push(flushes);
+    }
+    pool.simulate_crash();
+    all
+}
+
+/// A flush writes `flush_leaves` leaves, or it splits one leaf and writes that and the new one. A
+/// write needs one at most.
+#[test]
+fn a_flush_writes_few_leaves_and_splits_one_at_most() {
+    const WRITES: u64 = 20_000;
+    let noise = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    for flush_leaves in [1, 2, 4] {
+        for (name, order) in [
+            ("uniform", Box::new(noise) as Box<dyn Fn(u64) -> u64>),
+            ("skewed", Box::new(move |n| if n % 5 < 4 { noise(n % 700) >> 3 } else { noise(n) })),
+            ("ascending", Box::new(|n| n)),
+        ] {
+            let writes = written(&[("flush_leaves", flush_leaves)], (0..WRITES).map(order));
+            let all: Vec<_> = writes.iter().flatten().collect();
+            let splits: usize = all.iter().map(|flush| flush.splits).sum();
+            let several = writes.iter().filter(|flushes| flushes.len() > 1).count();
+            println!(
+                "{name}, {flush_leaves} leaves: {} flushes, {splits} splits, {several} writes flushed again",
+                all.len()
+            );
+            assert!(splits > 100, "{name}: {splits} splits");
+            for Flush { leaves, splits } in all {
+                let most = if *splits == 0 { flush_leaves as usize } else { 2 };
+                assert!(*splits <= 1 && leaves.len() <= most, "{splits} splits, leaves {leaves:?}");
+            }
+            assert_eq!(several, 0, "{name}: a write that flushed more than once");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What a LodgeTree takes up beside its items: the log, and DRAM; and how long its readers wait.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use bristlecone_pm::{CreateOptions, Native, TreeSpec};
+
+use super::*;
+use crate::shared::form::Inline;
+
+type Tree = LodgeTree<Inline, Inline, Native>;
+
+const THREADS: u64 = 4;
+const KEYS: u64 = 60_000;
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = PathBuf::from(format!("/dev/shm/bristlecone-lodge-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        Self(path)
+    }
+
+    fn tree(&self, options: LodgeTreeOptions) -> Tree {
+        let options_of_pool = CreateOptions { max_bytes: 1 << 30, domain: None };
+        let pool = PoolFile::create(&self.0, &options_of_pool, Native::new).unwrap();
+        let spec = TreeSpec {
+            name: "t".into(),
+            design: 4,
+            key_kind: "u64".into(),
+            value_kind: "u64".into(),
+            params: options.to_words(),
+        };
+        Tree::open(&pool, &pool.create_tree(&spec).unwrap(), options, 1).unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Logs of so few entries that hundreds are in use.
+fn short_logs() -> LodgeTreeOptions {
+    LodgeTreeOptions { log_entries: 100, ..LodgeTreeOptions::default() }
+}
+
+fn key(n: u64) -> u64 {
+    n.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// What the log held at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    logs: usize,
+    /// Logs that the items in all buffers would just fill.
+    full: usize,
+    /// How many logs there may be.
+    most: usize,
+}
+
+fn sample(tree: &Tree) -> Sample {
+    let mut items = 0;
+    tree.inner.for_each_leaf(|_, id| items += tree.nodes.get(id).counts().buffered);
+    let full = items.div_ceil(tree.versions.log.chunk_entries());
+    Sample { logs: tree.versions.log.chunks_in_use(), full, most: most_logs(tree) }
+}
+
+fn most_logs(tree: &Tree) -> usize {
+    // Threads that found room at the same moment take a log each.
+    2 * tree.logs_wanted() + THREADS as usize
+}
+
+/// Writes keys that `draw` makes of the number of a write, in as many rounds on all threads; what
+/// the log holds after each.
+fn over_time(tree: &Tree, rounds: u64, draw: impl Fn(u64) -> u64 + Sync) -> Vec<Sample> {
+    let run = |round: u64| {
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let draw = &draw;
+                scope.spawn(move || {
+                    for n in (round * KEYS + thread..(round + 1) * KEYS).step_by(THREADS as usize) {
+                        tree.write(draw(n), n, WriteMode::Upsert).unwrap();
+                        if n % 16 < THREADS {
+                            assert!(tree.versions.log.chunks_in_use() <= most_logs(tree));
+                        }
+                    }
+                });
+            }
+        });
+        sample(tree)
+    };
+    let samples: Vec<_> = (0..rounds).map(run).collect();
+    assert_eq!(tree.verify(), []);
+    samples
+}
+
+/// However long it goes on, the bound is that of what the buffers hold.
+fn follows(name: &str, samples: &[Sample]) {
+    for sample in samples {
+        println!("{name}: {sample:?}");
+        assert!(sample.logs <= sample.most && sample.most <= 8 * sample.full, "{name}: {sample:?}");
+    }
+}
+
+#[test]
+fn the_log_follows_what_is_buffered() {
+    let scratch = Scratch::new("log");
+    let tree = scratch.tree(short_logs());
+    // The first round fills the tree.
+    follows("uniform", &over_time(&tree, 8, |n| key(n * 7919 % KEYS)));
+    // 80 % of the writes go to 20 % of the keys.
+    follows(
+        "skewed",
+        &over_time(&tree, 8, |n| key(if n % 5 < 4 { n * 7919 % (KEYS / 5) } else { n * 31 % KEYS })),
+    );
+    // A thousand keys for a while, then others.
+    follows("bursty", &over_time(&tree, 8, |n| key((n / 20_000 * 1000 + n % 1000) % KEYS)));
+}
+
+/// Each log has one item that goes to a node of its own, where nobody flushes it.
+#[test]
+fn stragglers_do_not_pin_the_log() {
+    let scratch = Scratch::new("straggler");
+    let tree = scratch.tree(short_logs());
+    over_time(&tree, 1, key);
+    let (mut stragglers, wanted) = (Vec::new(), tree.logs_wanted());
+    tree.inner.for_each_leaf(|fence, _| stragglers.extend(fence.filter(|fence| *fence < 3 << 62)));
+    assert!(stragglers.len() > 2 * wanted, "{} stragglers for {wanted} logs", stragglers.len());
+    for (n, straggler) in (0..).zip(&stragglers) {
+        tree.write(*straggler, n, WriteMode::Upsert).unwrap();
+        for n in 0..100 {
+            tree.write(key(n) | 3 << 62, n, WriteMode::Upsert).unwrap();
+        }
+        assert!(tree.versions.log.chunks_in_use() <= most_logs(&tree));
+    }
+    assert_eq!(tree.verify(), []);
+    let (mut logs, mut left) = (std::collections::BTreeSet::new(), 0);
+    for straggler in &stragglers {
+        let id = tree.inner.find(*straggler, &(), |node| tree.version_of(node)).0;
+        let item = tree.nodes.get(id).all_buffered().find(|item| item.key == *straggler);
+        left += usize::from(item.is_some());
+        logs.extend(item.map(|item| item.log));
+    }
+    println!("{left} of {} stragglers are buffered, in {} logs", stragglers.len(), logs.len());
+    assert!(left * 2 > stragglers.len() && logs.len() * 2 < left, "{left} stragglers, {} logs", logs.len());
+}
+
+/// The paper: 25 to 58 % of the last-level inner nodes is empty, and serves as buffer. Every split
+/// of a node leaves room; nodes that a load in order leaves behind stay as the split made them.
+#[test]
+fn a_quarter_to_more_than_half_of_the_nodes_is_buffer() {
+    for name in ["uniform", "ascending", "descending"] {
+        let order = |n| match name {
+            "uniform" => key(n),
+            "ascending" => n,
+            _ => u64::MAX - n,
+        };
+        let scratch = Scratch::new(name);
+        let tree = scratch.tree(LodgeTreeOptions::default());
+        for n in 0..5 * KEYS {
+            tree.write(order(n), n, WriteMode::Upsert).unwrap();
+        }
+        let (mut slots, mut index, mut buffered) = (0, 0, 0);
+        tree.inner.for_each_leaf(|_, id| {
+            let counts = tree.nodes.get(id).counts();
+            slots += tree.node_slots;
+            index += counts.index;
+            buffered += counts.buffered;
+        });
+        let share = |part: usize| part as f64 / slots as f64;
+        let (buffer, full) = (1.0 - share(index), share(buffered));
+        println!("{name}: {:.1} % are buffer, {:.1} % hold items", 100.0 * buffer, 100.0 * full);
+        let most = if name == "uniform" { 0.58 } else { 0.65 };
+        assert!((0.25..=most).contains(&buffer), "{name}: {buffer}");
+    }
+}
+
+/// Three threads write to one node without pause, and flush it all the time.
+#[test]
+fn readers_get_through_to_a_node_that_is_written_all_the_time() {
+    let scratch = Scratch::new("readers");
+    let tree = scratch.tree(LodgeTreeOptions::default());
+    let keys = 64;
+    for n in 0..keys {
+        tree.write(n, n, WriteMode::Upsert).unwrap();
+    }
+    let done = AtomicBool::new(false);
+    let mut waits = std::thread::scope(|scope| {
+        for thread in 1..THREADS {
+            let (tree, done) = (&tree, &done);
+            scope.spawn(move || {
+                for n in (0..).take_while(|_| !done.load(Relaxed)) {
+                    tree.write((n * thread) % keys, n, WriteMode::Upsert).unwrap();
+                }
+            });
+        }
+        let read = |n: u64| {
+            let began = std::time::Instant::now();
+            assert!(tree.get(n % keys, |value| value).is_some());
+            began.elapsed().as_nanos()
+        };
+        let waits: Vec<_> = (0..200_000).map(read).collect();
+        done.store(true, Relaxed);
+        waits
+    });
+    waits.sort_unstable();
+    let part = |per_mille: usize| waits[(waits.len() - 1) * per_mille / 1000];
+    println!("a get took {} ns, p99 {}, p99.9 {}, at most {}", part(500), part(990), part(999), part(1000));
+}
