@@ -31,4 +31,4 @@ pub use pool::{
     TreeId, TreeSpec, part_of_descriptor,
 };
 pub use record::{KEY_BYTES_MAX, Records, VALUE_BYTES_MAX};
-pub use thread::{assume_thread_index, thread_index};
+pub use thread::{assume_thread_index, own_thread_index, thread_index};

@@ -46,10 +46,14 @@ thread_local! {
 }
 
 /// The calling thread's number: the smallest that no running thread had when it first asked.
+/// While a thread's locals are being destroyed it shares number 0.
 pub fn thread_index() -> usize {
-    // While a thread's locals are being destroyed it shares number 0; nobody relies on the number
-    // being its own.
-    INDEX.try_with(|index| index.current.get()).unwrap_or(0)
+    own_thread_index().unwrap_or(0)
+}
+
+/// The same, but none where the number might be another thread's too.
+pub fn own_thread_index() -> Option<usize> {
+    INDEX.try_with(|index| index.current.get()).ok()
 }
 
 /// From now on the calling thread stands for a simulated one of this number; with `None`, for itself.
