@@ -166,7 +166,7 @@ pub fn append<'g, K: KeyForm, V: ValueForm, const DESCENDING: bool>(
     (key_of, value_of): (impl Fn(u64) -> K::Ref<'g>, impl Fn(u64) -> V::Ref<'g>),
 ) -> Outside {
     let mut outside = Outside::default();
-    if !matches!((from, to), (Bound::Unbounded, Bound::Unbounded)) {
+    if !K::INLINE {
         words.retain(|key| {
             let (below, above) = (precedes::<K>(key_of(key), from), succeeds::<K>(key_of(key), to));
             outside.below |= below;
@@ -191,7 +191,45 @@ pub fn append<'g, K: KeyForm, V: ValueForm, const DESCENDING: bool>(
     }
     // SAFETY: ranks are a permutation, so each of the next `len` entries was written.
     unsafe { into.entries.set_len(before + len) };
+    if K::INLINE {
+        outside = trim::<K, V, DESCENDING>((from, to), &mut into.entries, before);
+    }
     outside
+}
+
+/// Removes those of the entries in order that stand from `begin` on and are not wanted: they are at
+/// the ends, and of most leaves there are none.
+#[inline(always)]
+fn trim<K: KeyForm, V: ValueForm, const DESCENDING: bool>(
+    (from, to): Bounds<'_, '_, K>,
+    entries: &mut Vec<(K::Owned, V::Owned)>,
+    begin: usize,
+) -> Outside {
+    let below = |(key, _): &(K::Owned, V::Owned)| precedes::<K>(K::borrow(key), from);
+    let above = |(key, _): &(K::Owned, V::Owned)| succeeds::<K>(K::borrow(key), to);
+    let ends = if DESCENDING {
+        trim_ends(entries, begin, above, below)
+    } else {
+        trim_ends(entries, begin, below, above)
+    };
+    let (below, above) = if DESCENDING { (ends.1, ends.0) } else { ends };
+    Outside { below, above }
+}
+
+/// Removes what is unwanted at the front and at the back; whether there was any.
+#[inline(always)]
+fn trim_ends<T>(
+    entries: &mut Vec<T>,
+    begin: usize,
+    front: impl Fn(&T) -> bool,
+    back: impl Fn(&T) -> bool,
+) -> (bool, bool) {
+    let end = entries[begin..].iter().rposition(|entry| !back(entry)).map_or(begin, |last| begin + last + 1);
+    let trimmed_back = end < entries.len();
+    entries.truncate(end);
+    let unwanted = entries[begin..].iter().take_while(|entry| front(entry)).count();
+    entries.drain(begin..begin + unwanted);
+    (unwanted > 0, trimmed_back)
 }
 
 /// The same bound for a shorter time.
