@@ -24,6 +24,8 @@
 
 mod iter;
 mod key;
+#[doc(hidden)]
+pub mod lab;
 mod pool;
 mod salvage;
 #[doc(hidden)]

@@ -212,6 +212,27 @@ impl<M: Medium> Pool<M> {
         self.0.crashed.store(true, Relaxed);
     }
 
+    /// The tree of a name, recovered by `recover` if it is not open yet.
+    pub(crate) fn open_tree<K: Key, V: Value>(
+        &self,
+        name: &str,
+        verify: impl FnOnce(&TreeEntry) -> Result<()>,
+        recover: impl FnOnce(&Arc<PoolFile<M>>, &TreeEntry, usize) -> Result<AnyTree<K::Form, V::Form, M>>,
+    ) -> Result<Tree<K, V, M>> {
+        let mut open = self.lock_open();
+        let entry = self.0.file.find_tree(name)?.ok_or_else(|| no_such_tree(name))?;
+        verify(&entry)?;
+        if let Some(tree) = open.get(&entry.id).and_then(Weak::upgrade)
+            && let Ok(tree) = tree.downcast::<AnyTree<K::Form, V::Form, M>>()
+        {
+            return Ok(Tree::new(tree, self.clone()));
+        }
+        let tree = Arc::new(recover(&self.0.file, &entry, self.0.recovery_threads)?);
+        let any: Arc<dyn Any + Send + Sync> = tree.clone();
+        open.insert(entry.id, Arc::downgrade(&any));
+        Ok(Tree::new(tree, self.clone()))
+    }
+
     fn lock_open(&self) -> MutexGuard<'_, HashMap<TreeId, Weak<dyn Any + Send + Sync>>> {
         self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -262,19 +283,8 @@ impl<M: Medium> TreeOptions<M> {
     /// Opens the tree, recovering it if it is not open yet. `K` and `V` must be the types it was
     /// created with, and options that were set must be its own.
     pub fn open<K: Key, V: Value>(&self) -> Result<Tree<K, V, M>> {
-        let mut open = self.pool.lock_open();
-        let entry = self.pool.0.file.find_tree(&self.name)?.ok_or_else(|| no_such_tree(&self.name))?;
-        self.verify::<K, V>(&entry)?;
-        if let Some(tree) = open.get(&entry.id).and_then(Weak::upgrade)
-            && let Ok(tree) = tree.downcast::<AnyTree<K::Form, V::Form, M>>()
-        {
-            return Ok(Tree::new(tree, self.pool.clone()));
-        }
-        let threads = self.pool.0.recovery_threads;
-        let tree = Arc::new(AnyTree::<K::Form, V::Form, M>::open(&self.pool.0.file, &entry, threads)?);
-        let any: Arc<dyn Any + Send + Sync> = tree.clone();
-        open.insert(entry.id, Arc::downgrade(&any));
-        Ok(Tree::new(tree, self.pool.clone()))
+        let open = |file: &_, entry: &_, threads| AnyTree::open(file, entry, threads);
+        self.pool.open_tree(&self.name, |entry| self.verify::<K, V>(entry), open)
     }
 
     fn verify<K: Key, V: Value>(&self, entry: &TreeEntry) -> Result<()> {

@@ -3,13 +3,14 @@
 
 use std::marker::PhantomData;
 
-use bristlecone::PoolInfo;
+use bristlecone::{Delayed, Native, PoolInfo};
 
 use super::data::{BenchKey, BenchValue, Shape};
 use super::peers::{Art, Ferntree, Peer, Scc, Skiplist};
+use super::rivals::Rival;
 use super::run::{self, Measured};
 use super::stream::{self, Keys, Stream};
-use super::subject::{Ours, Setup, Subject};
+use super::subject::{Bed, Ours, Setup, Subject};
 use super::workload::Phase;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::interrupt;
@@ -27,7 +28,7 @@ pub struct Plan {
     pub sequential: bool,
     pub key: Shape,
     pub value: Shape,
-    pub against: Vec<Peer>,
+    pub against: Vec<Rival>,
 }
 
 /// What one store did in one phase, round by round.
@@ -36,10 +37,10 @@ pub struct PhaseResult {
     pub rounds: Vec<Measured>,
 }
 
-/// What one peer did.
+/// What one rival did.
 #[derive(Debug)]
 pub struct PeerResult {
-    pub peer: Peer,
+    pub rival: Rival,
     /// Phase by phase; empty if it took no part.
     pub phases: Vec<PhaseResult>,
     /// What it cannot do, and why.
@@ -63,45 +64,70 @@ pub struct Results {
 
 /// Runs the plan.
 pub fn run(plan: &Plan, scratch: &Scratch, output: &Output) -> Outcome<Results> {
+    if plan.setup.delay.is_some() {
+        return match (plan.key, plan.value) {
+            (Shape::U64, Shape::U64) => rounds::<u64, u64, Delayed>(plan, scratch, output, Some(congee)),
+            _ => Err(Failure::usage("--delay is for keys and values of u64")),
+        };
+    }
     match (plan.key, plan.value) {
-        (Shape::U64, Shape::U64) => rounds::<u64, u64>(plan, scratch, output, Some(congee)),
-        (Shape::U64, Shape::Bytes { .. }) => rounds::<u64, &'static [u8]>(plan, scratch, output, None),
-        (Shape::Bytes { .. }, Shape::U64) => rounds::<&'static [u8], u64>(plan, scratch, output, None),
+        (Shape::U64, Shape::U64) => rounds::<u64, u64, Native>(plan, scratch, output, Some(congee)),
+        (Shape::U64, Shape::Bytes { .. }) => {
+            rounds::<u64, &'static [u8], Native>(plan, scratch, output, None)
+        }
+        (Shape::Bytes { .. }, Shape::U64) => {
+            rounds::<&'static [u8], u64, Native>(plan, scratch, output, None)
+        }
         (Shape::Bytes { .. }, Shape::Bytes { .. }) => {
-            rounds::<&'static [u8], &'static [u8]>(plan, scratch, output, None)
+            rounds::<&'static [u8], &'static [u8], Native>(plan, scratch, output, None)
         }
     }
 }
 
-/// A peer, whatever its type.
-trait Contender {
+/// A rival, whatever its type.
+trait Runner {
     fn run(&self, phase: &Phase, streams: &[Stream], shapes: (Shape, Shape)) -> Outcome<Measured>;
 }
 
 struct Entrant<S, K, V>(S, PhantomData<(K, V)>);
 
-impl<S: Subject<K, V>, K: BenchKey, V: BenchValue> Contender for Entrant<S, K, V> {
+impl<S: Subject<K, V>, K: BenchKey, V: BenchValue> Runner for Entrant<S, K, V> {
     fn run(&self, phase: &Phase, streams: &[Stream], shapes: (Shape, Shape)) -> Outcome<Measured> {
         run::phase::<K, V>(&self.0, phase, streams, shapes)
     }
 }
 
-type Congee = fn() -> Box<dyn Contender>;
+type Congee = fn() -> Box<dyn Runner>;
 
-fn congee() -> Box<dyn Contender> {
+fn congee() -> Box<dyn Runner> {
     Box::new(Entrant::<_, u64, u64>(Art::default(), PhantomData))
 }
 
-fn contender<K: BenchKey, V: BenchValue>(peer: Peer, congee: Option<Congee>) -> Option<Box<dyn Contender>> {
-    Some(match peer {
-        Peer::Ferntree => Box::new(Entrant(Ferntree::<K, V>::default(), PhantomData)),
-        Peer::Scc => Box::new(Entrant(Scc::<K, V>::default(), PhantomData)),
-        Peer::Skiplist => Box::new(Entrant(Skiplist::<K, V>::default(), PhantomData)),
-        Peer::Congee => congee?(),
-    })
+/// `None`: it takes no part.
+fn runner<K: BenchKey, V: BenchValue, M: Bed>(
+    rival: Rival,
+    setup: &Setup,
+    scratch: &Scratch,
+    congee: Option<Congee>,
+) -> Outcome<Option<Box<dyn Runner>>> {
+    Ok(Some(match rival {
+        Rival::Map(Peer::Ferntree) => Box::new(Entrant(Ferntree::<K, V>::default(), PhantomData)),
+        Rival::Map(Peer::Scc) => Box::new(Entrant(Scc::<K, V>::default(), PhantomData)),
+        Rival::Map(Peer::Skiplist) => Box::new(Entrant(Skiplist::<K, V>::default(), PhantomData)),
+        Rival::Map(Peer::Congee) => match congee {
+            Some(congee) => congee(),
+            None => return Ok(None),
+        },
+        Rival::Tree(design) => {
+            // Baselines are like the design that they are compared with; others are as they come.
+            let options = if design.is_baseline() { setup.options.clone() } else { Vec::new() };
+            let setup = Setup { design, options, ..setup.clone() };
+            Box::new(Entrant(Ours::<K, V, M>::beside(&setup, scratch)?, PhantomData))
+        }
+    }))
 }
 
-fn rounds<K: BenchKey, V: BenchValue>(
+fn rounds<K: BenchKey, V: BenchValue, M: Bed>(
     plan: &Plan,
     scratch: &Scratch,
     output: &Output,
@@ -110,14 +136,17 @@ fn rounds<K: BenchKey, V: BenchValue>(
     let mut peers: Vec<PeerResult> = plan
         .against
         .iter()
-        .map(|peer| PeerResult {
-            peer: *peer,
+        .map(|rival| PeerResult {
+            rival: *rival,
             phases: vec![PhaseResult::default(); plan.phases.len()],
-            skipped: vec![("recovery", "it is volatile")],
+            skipped: match rival {
+                Rival::Map(_) => vec![("recovery", "it is volatile")],
+                Rival::Tree(_) => Vec::new(),
+            },
         })
         .collect();
     for peer in &mut peers {
-        if peer.peer == Peer::Congee && congee.is_none() {
+        if peer.rival == Rival::Map(Peer::Congee) && congee.is_none() {
             peer.phases.clear();
             peer.skipped = vec![("everything", "its keys and values are words")];
         }
@@ -128,8 +157,9 @@ fn rounds<K: BenchKey, V: BenchValue>(
     let mut last = None;
     let mut recovery = Vec::new();
     for round in 0..plan.rounds {
-        let ours = Ours::<K, V>::create(&plan.setup, scratch)?;
-        let contenders: Vec<_> = plan.against.iter().map(|peer| contender::<K, V>(*peer, congee)).collect();
+        let ours = Ours::<K, V, M>::create(&plan.setup, scratch)?;
+        let runner = |rival: &Rival| runner::<K, V, M>(*rival, &plan.setup, scratch, congee);
+        let rivals = plan.against.iter().map(runner).collect::<Outcome<Vec<_>>>()?;
         let mut keys = Keys { seed: plan.seed, sequential: plan.sequential, count: 0 };
         let mut loaded = None;
         for (number, phase) in plan.phases.iter().enumerate() {
@@ -152,9 +182,9 @@ fn rounds<K: BenchKey, V: BenchValue>(
             if round % 2 == 0 {
                 run_ours(&mut phases)?;
             }
-            for (contender, peer) in contenders.iter().zip(&mut peers) {
-                let Some(contender) = contender else { continue };
-                peer.phases[number].rounds.push(contender.run(phase, &streams, shapes)?);
+            for (rival, peer) in rivals.iter().zip(&mut peers) {
+                let Some(rival) = rival else { continue };
+                peer.phases[number].rounds.push(rival.run(phase, &streams, shapes)?);
                 bar.inc(1);
             }
             if round % 2 != 0 {
@@ -163,7 +193,7 @@ fn rounds<K: BenchKey, V: BenchValue>(
             keys.count += added;
             loaded.get_or_insert_with(|| (ours.info(), ours.stats()));
         }
-        drop(contenders);
+        drop(rivals);
         bar.set_message("recovery");
         let (ours, took) = ours.recover(&plan.setup, scratch)?;
         bar.inc(1);

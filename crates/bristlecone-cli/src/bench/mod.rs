@@ -8,6 +8,7 @@
 //! - [`latency`]: sampled times of single operations.
 //! - [`subject`]: a store under measurement; this library's trees.
 //! - [`peers`]: volatile concurrent maps, through their crates.
+//! - [`rivals`]: these maps, and trees of other designs, by name.
 //! - [`contest`]: all of them through the same phases, in turns.
 //! - [`report`]: medians, tables, JSON.
 
@@ -16,6 +17,7 @@ pub mod data;
 pub mod latency;
 pub mod peers;
 pub mod report;
+pub mod rivals;
 pub mod run;
 pub mod stream;
 pub mod subject;

@@ -57,6 +57,8 @@ pub fn json(plan: &Plan, results: &Results, workload: &Value) -> Value {
     let seconds = median(results.recovery.clone());
     let mut value = json!({
         "design": plan.setup.design.to_string(),
+        "baseline": plan.setup.design.is_baseline(),
+        "delay_ns": plan.setup.delay.map(|delay| delay.as_nanos() as u64),
         "options": plan.setup.options.iter().map(|(name, value)| (name.clone(), json!(value))).collect::<serde_json::Map<_, _>>(),
         "domain": results.info.domain.to_string(),
         "detected_domain": results.info.detected.to_string(),
@@ -102,7 +104,8 @@ fn against(plan: &Plan, results: &Results, peer: &PeerResult) -> Value {
     let skipped: Vec<Value> =
         peer.skipped.iter().map(|(what, why)| json!({ "phase": what, "why": why })).collect();
     json!({
-        "name": peer.peer.name(),
+        "name": peer.rival.name(),
+        "baseline": peer.rival.is_baseline(),
         "phases": phases,
         "skipped": skipped,
     })
@@ -131,9 +134,12 @@ pub fn show(output: &mut Output, plan: &Plan, results: &Results, workload: &str)
     let machine = machine();
     let (cpu, processors) = (machine["cpu"].as_str().unwrap_or_default(), &machine["processors"]);
     let threads = if plan.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", plan.threads) };
-    output.line(format_args!("{} on {medium}, {}", plan.setup.design, store::promise(info)))?;
+    output.line(format_args!("{} on {medium}, {}", plan.setup.design.title(), store::promise(info)))?;
     output.line(format_args!("pages {}; {threads}, {processors} processors, {cpu}", store::pages(info)))?;
     output.line(format_args!("{workload}, keys {}, values {}, seed {}", plan.key, plan.value, plan.seed))?;
+    if let Some(delay) = plan.setup.delay {
+        output.line(format_args!("every flushed line takes {} ns longer", delay.as_nanos()))?;
+    }
     if plan.rounds > 1 {
         output.line(format_args!("medians of {} rounds", plan.rounds))?;
     }
@@ -170,7 +176,7 @@ fn show_peers(output: &mut Output, plan: &Plan, results: &Results) -> Outcome {
         return Ok(());
     }
     output.line("")?;
-    let names: String = peers.iter().map(|peer| format!("{:>18}", peer.peer.name())).collect();
+    let names: String = peers.iter().map(|peer| format!("{:>20}", peer.rival.title())).collect();
     output.line(format_args!(
         "{:<8}{:>9}{names}    Mop/s; in brackets: times as fast",
         "phase", plan.setup.design
@@ -181,14 +187,14 @@ fn show_peers(output: &mut Output, plan: &Plan, results: &Results) -> Outcome {
             .iter()
             .map(|peer| {
                 let theirs = &peer.phases[number];
-                format!("{:>18}", format!("{:.3} ({:.2})", theirs.mops(), ours.ratio(theirs)))
+                format!("{:>20}", format!("{:.3} ({:.2})", theirs.mops(), ours.ratio(theirs)))
             })
             .collect();
         output.line(format_args!("{:<8}{:>9.3}{columns}", phase.name, ours.mops()))?;
     }
     for peer in &results.peers {
         for (what, why) in &peer.skipped {
-            output.line(format_args!("{} skips {what}: {why}", peer.peer.name()))?;
+            output.line(format_args!("{} skips {what}: {why}", peer.rival.name()))?;
         }
     }
     Ok(())

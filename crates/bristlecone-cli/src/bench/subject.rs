@@ -1,9 +1,11 @@
 //! A store under measurement, and the subject itself: a tree of this library.
 
 use std::hint::black_box;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bristlecone::{Design, Domain, Error, Medium, Native, Pool, PoolInfo, Tree, TreeStats};
+use bristlecone::{Delayed, Domain, Error, Medium, Native, Pool, PoolInfo, PoolOptions, Tree, TreeStats};
+use bristlecone_baselines::Contender;
 
 use super::data::{BenchKey, BenchValue, Buffer};
 use super::workload::{Op, ScanLength};
@@ -52,12 +54,34 @@ pub fn operate<K: BenchKey, V: BenchValue>(
 /// What the tree under measurement is.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    pub design: Design,
+    pub design: Contender,
     pub options: Vec<(String, u64)>,
     pub domain: Option<Domain>,
+    /// What every flushed line takes longer.
+    pub delay: Option<Duration>,
     pub max_bytes: u64,
     pub prefault: Option<u64>,
     pub recovery_threads: usize,
+}
+
+/// A medium that a bench can run on.
+pub trait Bed: Medium {
+    /// Opens or creates a pool on it.
+    fn open(options: &PoolOptions, path: &Path, delay: Duration) -> Result<Pool<Self>, Error>
+    where
+        Self: Sized;
+}
+
+impl Bed for Native {
+    fn open(options: &PoolOptions, path: &Path, _: Duration) -> Result<Pool, Error> {
+        options.open(path)
+    }
+}
+
+impl Bed for Delayed {
+    fn open(options: &PoolOptions, path: &Path, delay: Duration) -> Result<Pool<Self>, Error> {
+        options.open_delayed(path, delay)
+    }
 }
 
 /// A tree of this library in a pool of its own.
@@ -68,15 +92,31 @@ pub struct Ours<K: BenchKey, V: BenchValue, M: Medium = Native> {
 
 const TREE: &str = "bench";
 
-impl<K: BenchKey, V: BenchValue> Ours<K, V> {
+impl<K: BenchKey, V: BenchValue, M: Bed> Ours<K, V, M> {
     /// Creates the pool and the tree.
     pub fn create(setup: &Setup, scratch: &Scratch) -> Outcome<Self> {
+        let pool = Self::pool(setup, scratch.path())?;
+        scratch.created();
+        Self::planted(pool, setup)
+    }
+
+    /// The same of another design, in a file without a name.
+    pub fn beside(setup: &Setup, scratch: &Scratch) -> Outcome<Self> {
+        let path = scratch.path().with_extension(format!("{}.pool", setup.design));
+        let pool = Self::pool(setup, &path)?;
+        std::fs::remove_file(&path).map_err(|error| Failure::io(&path.display().to_string(), &error))?;
+        Self::planted(pool, setup)
+    }
+
+    fn pool(setup: &Setup, path: &Path) -> Outcome<Pool<M>> {
         let mut options = Pool::options().max_bytes(setup.max_bytes).create_new(true);
         if let Some(domain) = setup.domain {
             options = options.domain(domain);
         }
-        let pool = options.open(scratch.path())?;
-        scratch.created();
+        Ok(M::open(&options, path, setup.delay.unwrap_or_default())?)
+    }
+
+    fn planted(pool: Pool<M>, setup: &Setup) -> Outcome<Self> {
         if let Some(bytes) = setup.prefault {
             pool.prefault(bytes)?;
         }
@@ -92,8 +132,8 @@ impl<K: BenchKey, V: BenchValue> Ours<K, V> {
         pool.simulate_crash();
         let started = Instant::now();
         let options = Pool::options().domain(domain).recovery_threads(setup.recovery_threads);
-        let pool = options.open(scratch.path())?;
-        let tree: Tree<K, V> = pool.tree_options(TREE).open()?;
+        let pool = M::open(&options, scratch.path(), setup.delay.unwrap_or_default())?;
+        let tree = setup.design.open(&pool, TREE)?;
         let took = started.elapsed();
         if tree.len() != items {
             let said = format!("recovery found {} of {items} entries: see `bristlecone check`", tree.len());
@@ -105,12 +145,8 @@ impl<K: BenchKey, V: BenchValue> Ours<K, V> {
 
 impl<K: BenchKey, V: BenchValue, M: Medium> Ours<K, V, M> {
     /// Creates the tree in a pool of whatever medium.
-    pub fn within(pool: Pool<M>, design: Design, options: &[(String, u64)]) -> Outcome<Self> {
-        let mut tree = pool.tree_options(TREE).design(design);
-        for (name, value) in options {
-            tree = tree.option(name, *value);
-        }
-        Ok(Self { tree: tree.create()?, pool })
+    pub fn within(pool: Pool<M>, design: Contender, options: &[(String, u64)]) -> Outcome<Self> {
+        Ok(Self { tree: design.create(&pool, TREE, options)?, pool })
     }
 
     /// What the tree occupies.

@@ -1,13 +1,14 @@
 //! `bristlecone bench`: how fast, in which space, and beside what.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
 use super::workload::{OPERATIONS_HELP, Workload};
 use crate::args::DomainArg;
 use crate::bench::contest::{self, Plan};
-use crate::bench::peers::Peer;
+use crate::bench::rivals::Rival;
 use crate::bench::subject::Setup;
 use crate::bench::workload::Phase;
 use crate::bench::{report, run};
@@ -16,7 +17,7 @@ use crate::output::{Output, grouped};
 use crate::scratch::Scratch;
 use crate::size;
 
-/// Measure a design, alone or against volatile maps
+/// Measure a design, alone or against others and volatile maps
 ///
 /// Keys are loaded, then the phases of the preset or the mix run on pinned threads; the operations
 /// of a phase are drawn before its clock starts. One operation in 64 is timed by itself. At the end
@@ -47,9 +48,13 @@ pub struct Bench {
     /// Repeat everything so often and report medians.
     #[arg(long, value_name = "R", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Run these volatile maps through the same phases, in turns, and print ratios.
-    #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',')]
-    against: Vec<Peer>,
+    /// Let every flushed line take so much longer, as slower memory would; u64 only.
+    #[arg(long, value_name = "NANOSECONDS", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    delay: Option<u64>,
+    /// Run these through the same phases, in turns, and print ratios: the volatile maps ferntree,
+    /// congee (u64 only), scc and skiplist, and designs. Baselines are given the same --option.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    against: Vec<Rival>,
 }
 
 impl Bench {
@@ -77,6 +82,7 @@ impl Bench {
             design: workload.design,
             options: workload.options.clone(),
             domain: self.domain.domain,
+            delay: self.delay.map(Duration::from_nanos),
             max_bytes: workload.max_bytes(&phases) + self.prefault.unwrap_or(0),
             prefault: self.prefault,
             recovery_threads: self.recovery_threads.map_or(threads, usize::from),

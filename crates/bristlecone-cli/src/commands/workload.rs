@@ -1,6 +1,6 @@
 //! What is asked of a design: the arguments that `bench` and `count` share.
 
-use bristlecone::Design;
+use bristlecone_baselines::Contender;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -18,9 +18,10 @@ The scan phase of micro has a tenth of the operations.";
 
 #[derive(Args, Debug)]
 pub struct Workload {
-    /// Design: sstree, nbtree, cclbtree, lodgetree or wotree.
+    /// Design: sstree, nbtree, cclbtree, lodgetree or wotree; or, to compare with, one of the baselines
+    /// native, wbtree and fastfair.
     #[arg(long, default_value = "sstree")]
-    pub design: Design,
+    pub design: Contender,
     /// Parameter of the design; may be given several times.
     #[arg(long = "option", value_name = "NAME=NUMBER", value_parser = option)]
     pub options: Vec<(String, u64)>,

@@ -6,7 +6,8 @@
 
 pub mod report;
 
-use bristlecone::{Design, Domain, Pool, TreeStats};
+use bristlecone::{Domain, Pool, TreeStats};
+use bristlecone_baselines::Contender;
 use bristlecone_pm::{CHUNK_BYTES, Geometry, PoolFile, Region};
 use bristlecone_sim::device::{Counted, Device, Processor, Profile};
 
@@ -21,7 +22,7 @@ use crate::output::Output;
 /// Everything that makes a run what it is.
 #[derive(Debug)]
 pub struct Plan {
-    pub design: Design,
+    pub design: Contender,
     pub options: Vec<(String, u64)>,
     pub profile: Profile,
     pub processor: Processor,

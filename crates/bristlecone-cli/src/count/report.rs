@@ -144,6 +144,7 @@ pub fn json(plan: &Plan, phases: &[PhaseCount], workload: &Value) -> Value {
     let (profile, processor) = (&plan.profile, &plan.processor);
     let mut json = json!({
         "design": plan.design.to_string(),
+        "baseline": plan.design.is_baseline(),
         "options": plan.options.iter().map(|(name, value)| (name.clone(), json!(value))).collect::<Map<_, _>>(),
         "profile": profile.name,
         "domain": plan.domain.to_string(),
@@ -194,7 +195,9 @@ pub fn show(output: &mut Output, plan: &Plan, phases: &[PhaseCount], workload: &
     let (profile, cache) = (&plan.profile, size::show(plan.processor.cache_bytes as u64));
     output.line(format_args!(
         "{} on a model of {profile}, domain {}: media lines of {} B, processor cache of {cache}",
-        plan.design, plan.domain, profile.media_line_bytes
+        plan.design.title(),
+        plan.domain,
+        profile.media_line_bytes
     ))?;
     output.line(format_args!("{workload}, keys {}, values {}, seed {}", plan.key, plan.value, plan.seed))?;
     output.line("")?;

@@ -107,6 +107,10 @@ pub enum SlotKind {
     WoLog = 17,
     /// Separators out of line.
     SeparatorRecord = 18,
+    /// Nodes of a design that is there to be compared with.
+    BaselineNode = 32,
+    /// The log of such a design.
+    BaselineLog = 33,
 }
 
 /// What the bytes of a chunk are for, as writes are told apart in reports.
@@ -124,8 +128,13 @@ impl SlotKind {
     /// What slots of this kind are for.
     pub fn part(self) -> Part {
         match self {
-            Self::Subnode | Self::NbBlock | Self::CclLeaf | Self::LodgeLeaf | Self::WoNode => Part::Leaf,
-            Self::Log | Self::WoLog => Part::Log,
+            Self::Subnode
+            | Self::NbBlock
+            | Self::CclLeaf
+            | Self::LodgeLeaf
+            | Self::WoNode
+            | Self::BaselineNode => Part::Leaf,
+            Self::Log | Self::WoLog | Self::BaselineLog => Part::Log,
             Self::KeyRecord | Self::ValueRecord | Self::SeparatorRecord => Part::Other,
         }
     }
@@ -173,6 +182,8 @@ impl Descriptor {
                     16 => SlotKind::WoNode,
                     17 => SlotKind::WoLog,
                     18 => SlotKind::SeparatorRecord,
+                    32 => SlotKind::BaselineNode,
+                    33 => SlotKind::BaselineLog,
                     _ => return None,
                 };
                 let owner = (word >> 16 & 0xff_ffff) as u32;

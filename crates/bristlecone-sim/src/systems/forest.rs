@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use bristlecone::{Design, Pool, Tree};
+use bristlecone::{Pool, Tree};
+use bristlecone_baselines::Contender;
 use bristlecone_pm::{Domain, Error, Geometry, PoolFile};
 
 use super::access::{Access, Seen};
@@ -23,7 +24,7 @@ pub struct Forest<I> {
     /// The sizes of the pool.
     pub geometry: Geometry,
     /// The design of the trees.
-    pub design: Design,
+    pub design: Contender,
     /// Its options, by name.
     pub options: Vec<(&'static str, u64)>,
     /// What keys and values are.
@@ -73,7 +74,7 @@ impl<I: Items> Forest<I> {
         let pool = Pool::on(Arc::clone(&file), 1);
         let mut live = Live { sim: sim.clone(), file, pool, trees: BTreeMap::new() };
         for entry in live.pool.trees().map_err(text)? {
-            let tree = live.pool.tree_options(&entry.spec.name).open().map_err(text)?;
+            let tree = self.design.open(&live.pool, &entry.spec.name).map_err(text)?;
             live.trees.insert(entry.spec.name, tree);
         }
         Ok(live)
@@ -83,11 +84,8 @@ impl<I: Items> Forest<I> {
         if live.trees.contains_key(name) {
             return Ok(());
         }
-        let mut options = live.pool.tree_options(name).design(self.design);
-        for (option, value) in &self.options {
-            options = options.option(option, *value);
-        }
-        let tree = options.create().map_err(text)?;
+        let options: Vec<_> = self.options.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        let tree = self.design.create(&live.pool, name, &options).map_err(text)?;
         live.trees.insert(name.to_owned(), tree);
         Ok(())
     }

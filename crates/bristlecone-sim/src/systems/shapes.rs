@@ -4,6 +4,7 @@
 use std::marker::PhantomData;
 
 use bristlecone::Design;
+use bristlecone_baselines::{Baseline, Contender};
 use bristlecone_pm::Geometry;
 
 use super::{Bags, Forest, Items, Texts, Words, pool_scenarios, tree_scenarios};
@@ -20,7 +21,7 @@ enum Kind {
 }
 
 struct Shape {
-    design: Design,
+    design: Contender,
     /// What follows the design's name in the subject's.
     name: &'static str,
     kind: Kind,
@@ -33,7 +34,11 @@ const fn shape(
     kind: Kind,
     options: &'static [(&'static str, u64)],
 ) -> Shape {
-    Shape { design, name, kind, options }
+    Shape { design: Contender::Ours(design), name, kind, options }
+}
+
+const fn baseline(design: Baseline, name: &'static str, options: &'static [(&'static str, u64)]) -> Shape {
+    Shape { design: Contender::Baseline(design), name, kind: Kind::Words, options }
 }
 
 const ONE: &[(&str, u64)] = &[("subnode_bytes", 128), ("max_subnodes", 1), ("inner_bytes", 256)];
@@ -82,6 +87,12 @@ const SHAPES: &[Shape] = &[
     shape(Design::LodgeTree, "words-3", Kind::Words, LODGED),
     shape(Design::LodgeTree, "words-7", Kind::Words, LODGED_WIDE),
     shape(Design::LodgeTree, "texts-3", Kind::Texts, LODGED),
+    baseline(Baseline::Native, "words-2", TWO_LINES),
+    baseline(Baseline::Native, "words-4", FOUR_LINES),
+    baseline(Baseline::WbTree, "words-2", TWO_LINES),
+    baseline(Baseline::WbTree, "words-4", FOUR_LINES),
+    baseline(Baseline::FastFair, "words-2", TWO_LINES),
+    baseline(Baseline::FastFair, "words-4", FOUR_LINES),
 ];
 
 impl Shape {
@@ -101,7 +112,8 @@ impl Shape {
 }
 
 /// The shapes of a design.
-pub fn subjects_of(design: Design) -> Vec<Box<dyn Subject>> {
+pub fn subjects_of(design: impl Into<Contender>) -> Vec<Box<dyn Subject>> {
+    let design = design.into();
     let shapes = SHAPES.iter().filter(|shape| shape.design == design);
     let prepare = |shape: &Shape| match shape.kind {
         Kind::Words => shape.prepare::<Words>(),
@@ -118,7 +130,7 @@ pub fn pool_subject() -> Box<dyn Subject> {
 
 /// Everything that can be explored.
 pub fn all_subjects() -> Vec<Box<dyn Subject>> {
-    let trees = Design::ALL.iter().flat_map(|design| subjects_of(*design));
+    let trees = Contender::all().flat_map(subjects_of);
     std::iter::once(pool_subject()).chain(trees).collect()
 }
 
@@ -128,8 +140,8 @@ mod tests {
 
     #[test]
     fn every_design_has_a_shape() {
-        for design in Design::ALL {
-            assert!(!subjects_of(*design).is_empty(), "{design} is not explored: it needs shapes");
+        for design in Contender::all() {
+            assert!(!subjects_of(design).is_empty(), "{design} is not explored: it needs shapes");
         }
     }
 }

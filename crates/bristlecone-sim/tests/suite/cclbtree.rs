@@ -15,7 +15,7 @@ fn forest<I: Items>(options: &[(&'static str, u64)]) -> Forest<I> {
     all.extend(options);
     Forest {
         geometry: Geometry { chunk_bytes: 4096, chunks_max: 24, trees_max: 3 },
-        design: Design::CclBTree,
+        design: Design::CclBTree.into(),
         options: all,
         items: PhantomData,
     }

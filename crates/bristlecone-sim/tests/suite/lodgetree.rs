@@ -14,7 +14,7 @@ const MODES: [Mode; 3] = [Mode::Prefix, Mode::Subset, Mode::Eadr];
 fn forest<I: Items>() -> Forest<I> {
     Forest {
         geometry: Geometry { chunk_bytes: 4096, chunks_max: 24, trees_max: 3 },
-        design: Design::LodgeTree,
+        design: Design::LodgeTree.into(),
         options: vec![("node_slots", 6), ("leaf_slots", 3), ("log_entries", 4), ("inner_bytes", 256)],
         items: PhantomData,
     }

@@ -1,6 +1,7 @@
 //! Crashes of every design, in the shapes of [`subjects_of`]: a design is one line here.
 
 use bristlecone::Design;
+use bristlecone_baselines::{Baseline, Contender};
 use bristlecone_sim::systems::{POOL, subjects_of};
 use bristlecone_sim::{
     Budget, Mode, Progress, Report, Schedules, Site, explore_rounds, mutate_rounds, rounds,
@@ -15,7 +16,8 @@ fn progress() -> Progress {
 
 /// Explores the shapes, the first one in every mode. Then, if `mutated`, changes each flush, fence and
 /// publish that is not the pool's, and expects that to be noticed.
-fn explored(design: Design, runs: u64, shapes: &str, mutated: bool) {
+fn explored(design: impl Into<Contender>, runs: u64, shapes: &str, mutated: bool) {
+    let design = design.into();
     let mut subjects = subjects_of(design);
     subjects.retain(|subject| subject.name().contains(shapes));
     let (first, others) = subjects.split_first().expect("a design has shapes");
@@ -43,7 +45,7 @@ fn explored(design: Design, runs: u64, shapes: &str, mutated: bool) {
 /// Schedules of a design, over all its shapes.
 const SCHEDULES: u64 = 10_000;
 
-fn interleaved(design: Design) {
+fn interleaved(design: impl Into<Contender>) {
     let subjects = subjects_of(design);
     let count = SCHEDULES.div_ceil(subjects.len() as u64);
     for subject in &subjects {
@@ -56,19 +58,19 @@ fn interleaved(design: Design) {
 }
 
 macro_rules! designs {
-    ($($name:ident: $design:ident, $runs:literal, $shapes:literal, $mutated:literal;)+) => {
+    ($($name:ident: $design:expr, $runs:literal, $shapes:literal, $mutated:literal;)+) => {
         $(
             mod $name {
                 use super::*;
 
                 #[test]
                 fn survives_every_crash_and_needs_every_flush() {
-                    explored(Design::$design, $runs, $shapes, $mutated);
+                    explored($design, $runs, $shapes, $mutated);
                 }
 
                 #[test]
                 fn threads_may_crash_anywhere() {
-                    interleaved(Design::$design);
+                    interleaved($design);
                 }
             }
         )+
@@ -79,8 +81,11 @@ macro_rules! designs {
 // common that are explored, and whether mutations are tried here: elsewhere `bristlecone crash
 // --mutations` tries them.
 designs! {
-    sstree: SsTree, 128, "", true;
-    nbtree: NbTree, 16, "words-7", false;
-    cclbtree: CclBTree, 64, "words", false;
-    lodgetree: LodgeTree, 16, "words", false;
+    sstree: Design::SsTree, 128, "", true;
+    nbtree: Design::NbTree, 16, "words-7", false;
+    cclbtree: Design::CclBTree, 64, "words", false;
+    lodgetree: Design::LodgeTree, 16, "words", false;
+    native: Baseline::Native, 16, "words-2", false;
+    wbtree: Baseline::WbTree, 16, "words-2", false;
+    fastfair: Baseline::FastFair, 16, "words-2", false;
 }

@@ -17,7 +17,7 @@ fn budget() -> Budget {
 fn forest<I: Items>(node_lines: u64) -> Forest<I> {
     Forest {
         geometry: Geometry { chunk_bytes: 4096, chunks_max: 32, trees_max: 3 },
-        design: Design::WoTree,
+        design: Design::WoTree.into(),
         options: vec![("node_lines", node_lines)],
         items: PhantomData,
     }

@@ -5,6 +5,7 @@ pub mod counter;
 pub mod fingerprint;
 pub mod form;
 pub mod inner;
+pub mod lock_table;
 mod prefetch;
 pub mod search;
 mod sync;

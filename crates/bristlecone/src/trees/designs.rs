@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bristlecone_pm::{Error, Finding, Medium, PoolFile, Result, TreeEntry, TreeSpec};
 
 use super::parameters::{PARAMS, Parameters};
-use super::{Batch, Index, Rescue, TreeStats, WriteMode, cclbtree, lodgetree, nbtree, sstree, wotree};
+use super::{Batch, Guest, Index, Rescue, TreeStats, WriteMode, cclbtree, lodgetree, nbtree, sstree, wotree};
 use crate::shared::form::{KeyForm, ValueForm};
 
 macro_rules! designs {
@@ -50,6 +50,8 @@ macro_rules! designs {
         #[allow(clippy::enum_variant_names, reason = "these are the designs' names")]
         pub enum AnyTree<K: KeyForm, V: ValueForm, M: Medium> {
             $($design($module::$tree<K, V, M>),)+
+            /// From outside: see [`crate::lab`].
+            Guest(Guest<K, V, M>),
         }
 
         impl<K: KeyForm, V: ValueForm, M: Medium> AnyTree<K, V, M> {
@@ -79,7 +81,7 @@ macro_rules! designs {
 
             #[inline(always)]
             pub fn get<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
-                match self { $(Self::$design(tree) => tree.get(key, show),)+ }
+                match self { $(Self::$design(tree) => tree.get(key, show),)+ Self::Guest(tree) => tree.get(key, show) }
             }
 
             #[inline(always)]
@@ -89,12 +91,12 @@ macro_rules! designs {
                 value: V::Ref<'_>,
                 mode: WriteMode,
             ) -> Result<Option<V::Owned>> {
-                match self { $(Self::$design(tree) => tree.write(key, value, mode),)+ }
+                match self { $(Self::$design(tree) => tree.write(key, value, mode),)+ Self::Guest(tree) => tree.write(key, value, mode) }
             }
 
             #[inline(always)]
             pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-                match self { $(Self::$design(tree) => tree.remove(key),)+ }
+                match self { $(Self::$design(tree) => tree.remove(key),)+ Self::Guest(tree) => tree.remove(key) }
             }
 
             pub fn compare_and_swap(
@@ -103,7 +105,7 @@ macro_rules! designs {
                 expected: V::Ref<'_>,
                 new: V::Ref<'_>,
             ) -> Result<std::result::Result<(), Option<V::Owned>>> {
-                match self { $(Self::$design(tree) => tree.compare_and_swap(key, expected, new),)+ }
+                match self { $(Self::$design(tree) => tree.compare_and_swap(key, expected, new),)+ Self::Guest(tree) => tree.compare_and_swap(key, expected, new) }
             }
 
             pub fn scan_forward(
@@ -111,7 +113,7 @@ macro_rules! designs {
                 bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
                 into: &mut Batch<K, V>,
             ) -> bool {
-                match self { $(Self::$design(tree) => tree.scan_forward(bounds, into),)+ }
+                match self { $(Self::$design(tree) => tree.scan_forward(bounds, into),)+ Self::Guest(tree) => tree.scan_forward(bounds, into) }
             }
 
             pub fn scan_backward(
@@ -119,19 +121,19 @@ macro_rules! designs {
                 bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
                 into: &mut Batch<K, V>,
             ) -> bool {
-                match self { $(Self::$design(tree) => tree.scan_backward(bounds, into),)+ }
+                match self { $(Self::$design(tree) => tree.scan_backward(bounds, into),)+ Self::Guest(tree) => tree.scan_backward(bounds, into) }
             }
 
             pub fn len(&self) -> u64 {
-                match self { $(Self::$design(tree) => tree.len(),)+ }
+                match self { $(Self::$design(tree) => tree.len(),)+ Self::Guest(tree) => tree.len() }
             }
 
             pub fn stats(&self) -> TreeStats {
-                match self { $(Self::$design(tree) => tree.stats(),)+ }
+                match self { $(Self::$design(tree) => tree.stats(),)+ Self::Guest(tree) => tree.stats() }
             }
 
             pub fn check(&self) -> Vec<Finding> {
-                match self { $(Self::$design(tree) => tree.check(),)+ }
+                match self { $(Self::$design(tree) => tree.check(),)+ Self::Guest(tree) => tree.check() }
             }
         }
     };

@@ -2,9 +2,10 @@
 
 pub mod cclbtree;
 mod designs;
+mod guest;
 pub mod lodgetree;
 pub mod nbtree;
-mod parameters;
+pub mod parameters;
 mod rescue;
 mod scan;
 pub mod sstree;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use bristlecone_pm::{Finding, Medium, PoolFile, Result, TreeEntry};
 
 pub use self::designs::{AnyTree, Design};
+pub use self::guest::Guest;
 pub use self::rescue::Rescue;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Cursor;
@@ -121,7 +123,7 @@ pub struct Batch<K: KeyForm, V: ValueForm> {
     ended: bool,
     /// Backward: where this leaf begins (`Some(None)`: at the very beginning). Forward, for designs
     /// without cursors: where the next leaf begins.
-    fence: Option<Option<K::Owned>>,
+    pub fence: Option<Option<K::Owned>>,
 }
 
 impl<K: KeyForm, V: ValueForm> Default for Batch<K, V> {

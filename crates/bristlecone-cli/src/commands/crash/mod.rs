@@ -5,6 +5,7 @@ mod outcome;
 use std::time::Instant;
 
 use bristlecone::Design;
+use bristlecone_baselines::Contender;
 use bristlecone_sim::systems::{POOL, all_subjects, pool_subject, subjects_of};
 use bristlecone_sim::{
     Budget, Case, Mode, Progress, Round, Schedules, Site, Subject, Table, explore_rounds, mutate_rounds,
@@ -33,7 +34,8 @@ mutation survived, and 130 after Ctrl-C, which reports what was done by then.
 10^8 images and 10^6 schedules a design overnight:
   bristlecone crash --budget 1M --depth 3 --schedules 1M")]
 pub struct Crash {
-    /// What is explored: pool, sstree, nbtree, cclbtree, lodgetree or wotree [default: everything]
+    /// What is explored: pool, sstree, nbtree, cclbtree, lodgetree or wotree [default: all of these]; or
+    /// one of the baselines native, wbtree and fastfair.
     #[arg(long, value_parser = subject)]
     design: Option<String>,
     /// Only this scenario.
@@ -76,7 +78,7 @@ pub struct Crash {
 /// Reads a subject's name.
 fn subject(name: &str) -> Result<String, String> {
     if name != POOL {
-        name.parse::<Design>().map_err(|error| format!("{error}, and pool"))?;
+        name.parse::<Contender>().map_err(|error| format!("{error}, and pool"))?;
     }
     Ok(name.to_owned())
 }
@@ -119,12 +121,13 @@ impl Crash {
 
     fn subjects(&self) -> Outcome<Vec<Box<dyn Subject>>> {
         let Some(name) = &self.design else {
-            return Ok(all_subjects());
+            let ours = Design::ALL.iter().flat_map(|design| subjects_of(*design));
+            return Ok(std::iter::once(pool_subject()).chain(ours).collect());
         };
         if name == POOL {
             return Ok(vec![pool_subject()]);
         }
-        let subjects = subjects_of(name.parse()?);
+        let subjects = subjects_of(name.parse::<Contender>()?);
         if subjects.is_empty() {
             return Err(Failure::usage(format!("{name} has no shapes to explore yet")));
         }

@@ -5,15 +5,14 @@
 //! pinned may follow any reference that he ever read.
 
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicPtr, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
-};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use bristlecone_pm::{Error, Heap, HeapStats, Medium, PoolFile, Result, SlotKind, TreeId, Word};
 use crossbeam_epoch::Guard;
 use crossbeam_queue::SegQueue;
 
 use super::layout::{Link, Pair, Shape, State};
+use crate::shared::lock_table::LockTable;
 use crate::shared::version_lock::VersionLock;
 
 /// Counters of turns; see [`Nodes::turns`].
@@ -192,100 +191,5 @@ impl<M: Medium> Nodes<M> {
     /// All the words of a node, up to `bytes`.
     pub fn words(&self, node: u64, bytes: u64) -> &[Word] {
         self.pool.words(node, bytes as usize / 8)
-    }
-}
-
-/// A chunk of the tree without locks so far.
-const UNTOUCHED: *mut VersionLock = std::ptr::dangling_mut();
-
-/// A lock for every slot of the tree's chunks, found by offset.
-struct LockTable {
-    /// By chunk: null if it is not the tree's, `UNTOUCHED` if no lock of it was asked for yet.
-    chunks: Box<[AtomicPtr<VersionLock>]>,
-    made: AtomicUsize,
-    chunk_shift: u32,
-    node_shift: u32,
-}
-
-impl LockTable {
-    fn new(pool_bytes: u64, chunk_bytes: u64, node_bytes: u64) -> Self {
-        let chunks = (0..pool_bytes / chunk_bytes).map(|_| AtomicPtr::default());
-        Self {
-            chunks: chunks.collect(),
-            made: AtomicUsize::new(0),
-            chunk_shift: chunk_bytes.trailing_zeros(),
-            node_shift: node_bytes.trailing_zeros(),
-        }
-    }
-
-    fn slots(&self) -> usize {
-        1 << (self.chunk_shift - self.node_shift)
-    }
-
-    /// The chunk of a node is the tree's. Stays so for good: locks outlive their chunks.
-    #[inline]
-    fn admit(&self, node: u64) {
-        let cell = &self.chunks[(node >> self.chunk_shift) as usize];
-        if cell.load(Acquire).is_null() {
-            // Who comes second finds what the first one left.
-            let _ = cell.compare_exchange(std::ptr::null_mut(), UNTOUCHED, AcqRel, Acquire);
-        }
-    }
-
-    /// The locks of a chunk, made now if it is the tree's.
-    #[cold]
-    fn make(&self, cell: &AtomicPtr<VersionLock>) -> Option<*mut VersionLock> {
-        if cell.load(Acquire).is_null() {
-            return None;
-        }
-        let locks: Box<[VersionLock]> = (0..self.slots()).map(|_| VersionLock::default()).collect();
-        let locks = Box::into_raw(locks).cast::<VersionLock>();
-        // Pairs with the loads: who sees the pointer sees zeroed locks.
-        match cell.compare_exchange(UNTOUCHED, locks, AcqRel, Acquire) {
-            Ok(_) => {
-                self.made.fetch_add(1, Relaxed);
-                Some(locks)
-            }
-            Err(theirs) => {
-                self.unmake(locks);
-                Some(theirs)
-            }
-        }
-    }
-
-    fn unmake(&self, locks: *mut VersionLock) {
-        // SAFETY: made by `make` from a box of this many locks, and not shared or no longer.
-        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(locks, self.slots())) });
-    }
-
-    #[inline(always)]
-    fn get(&self, node: u64) -> Option<&VersionLock> {
-        let cell = self.chunks.get((node >> self.chunk_shift) as usize)?;
-        let mut locks = cell.load(Acquire);
-        if locks.addr() <= UNTOUCHED.addr() {
-            locks = self.make(cell)?;
-        }
-        if node & ((1 << self.node_shift) - 1) != 0 {
-            return None;
-        }
-        let slot = (node & ((1 << self.chunk_shift) - 1)) >> self.node_shift;
-        // SAFETY: the chunk's locks, of which there is one for each slot, live as long as `self`.
-        Some(unsafe { &*locks.add(slot as usize) })
-    }
-
-    fn bytes(&self) -> u64 {
-        let made = self.made.load(Relaxed) * self.slots() * size_of::<VersionLock>();
-        (made + self.chunks.len() * size_of::<AtomicPtr<VersionLock>>()) as u64
-    }
-}
-
-impl Drop for LockTable {
-    fn drop(&mut self) {
-        for cell in &self.chunks {
-            let locks = cell.load(Acquire);
-            if locks.addr() > UNTOUCHED.addr() {
-                self.unmake(locks);
-            }
-        }
     }
 }

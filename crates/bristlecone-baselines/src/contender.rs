@@ -1,0 +1,202 @@
+//! The baselines by name, and what stands beside them in a comparison.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use bristlecone::lab::{
+    self, Guest, GuestDesign, Index, KeyForm, PARAMS, Parameters, ValueForm, broken_rule,
+};
+use bristlecone::{Design, Error, Key, Medium, Pool, Result, Tree, Value};
+use bristlecone_pm::{PoolFile, TreeEntry};
+
+use crate::coupled::Coupled;
+use crate::fastfair::FastFair;
+use crate::index::Face;
+use crate::native::Native;
+use crate::wbtree::WbTree;
+
+/// A design that is there to be compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Baseline {
+    /// A B+-tree with sorted leaves that shift, and full write-ahead logging.
+    Native,
+    /// wB+-Tree: bitmaps and slot arrays with a valid bit.
+    WbTree,
+    /// FAST & FAIR: shifts that tolerate entries twice, splits in place, siblings.
+    FastFair,
+}
+
+impl Baseline {
+    /// Every baseline.
+    pub const ALL: &[Self] = &[Self::Native, Self::WbTree, Self::FastFair];
+
+    /// The name, as in arguments and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::WbTree => "wbtree",
+            Self::FastFair => "fastfair",
+        }
+    }
+}
+
+/// Parameters of every baseline.
+struct Options {
+    node_lines: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { node_lines: 16 }
+    }
+}
+
+impl Parameters for Options {
+    const DESIGN: &'static str = "a baseline";
+
+    fn fields(&mut self) -> Vec<(&'static str, &mut u64)> {
+        vec![("node_lines", &mut self.node_lines)]
+    }
+
+    fn flaw(&self) -> Option<String> {
+        broken_rule(&[([2, 4, 8, 16, 32].contains(&self.node_lines), "node_lines must be 2, 4, 8, 16 or 32")])
+    }
+}
+
+impl GuestDesign for Baseline {
+    fn code(self) -> u32 {
+        match self {
+            Self::Native => 0x101,
+            Self::WbTree => 0x102,
+            Self::FastFair => 0x103,
+        }
+    }
+
+    fn admit<K: KeyForm, V: ValueForm>(self) -> Result<()> {
+        if K::INLINE && V::INLINE {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("{self} is a baseline, which keeps 8-byte keys and values only")))
+    }
+
+    fn parse(self, given: &[(String, u64)]) -> Result<[u64; PARAMS]> {
+        Ok(Options::parse(given)?.to_words())
+    }
+
+    fn open<K: KeyForm, V: ValueForm, M: Medium>(
+        self,
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+    ) -> Result<Guest<K, V, M>> {
+        if entry.spec.design != self.code() {
+            return Err(Error::invalid(format!("the tree is not of design {self}")));
+        }
+        let lines = Options::from_words(entry.spec.params)?.node_lines;
+        let guest = match self {
+            Self::Native => Guest::new(Face::<Coupled<Native, M>, M>::open(pool, entry, lines, 1)?),
+            Self::WbTree => Guest::new(Face::<Coupled<WbTree, M>, M>::open(pool, entry, lines, 1)?),
+            Self::FastFair => Guest::new(Face::<FastFair<M>, M>::open(pool, entry, lines, 1)?),
+        };
+        guest.with_forms().ok_or_else(|| Error::invalid(format!("{self} keeps words only")))
+    }
+}
+
+impl fmt::Display for Baseline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A design of the product, or a baseline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Contender {
+    /// Of the product.
+    Ours(Design),
+    /// To compare with.
+    Baseline(Baseline),
+}
+
+impl Contender {
+    /// Every one, the product's first.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let ours = Design::ALL.iter().map(|design| Self::Ours(*design));
+        ours.chain(Baseline::ALL.iter().map(|baseline| Self::Baseline(*baseline)))
+    }
+
+    /// The name, as in arguments.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ours(design) => design.name(),
+            Self::Baseline(baseline) => baseline.name(),
+        }
+    }
+
+    /// Whether it is there to be compared with only.
+    pub fn is_baseline(self) -> bool {
+        matches!(self, Self::Baseline(_))
+    }
+
+    /// The name, with what it is, for reports.
+    pub fn title(self) -> String {
+        let mark = if self.is_baseline() { " (baseline)" } else { "" };
+        format!("{}{mark}", self.name())
+    }
+
+    /// Creates a tree of this design.
+    pub fn create<K: Key, V: Value, M: Medium>(
+        self,
+        pool: &Pool<M>,
+        name: &str,
+        options: &[(String, u64)],
+    ) -> Result<Tree<K, V, M>> {
+        match self {
+            Self::Ours(design) => {
+                let tree = pool.tree_options(name).design(design);
+                options.iter().fold(tree, |tree, (name, value)| tree.option(name, *value)).create()
+            }
+            Self::Baseline(baseline) => lab::create(pool, name, baseline, options),
+        }
+    }
+
+    /// Opens a tree of this design.
+    pub fn open<K: Key, V: Value, M: Medium>(self, pool: &Pool<M>, name: &str) -> Result<Tree<K, V, M>> {
+        match self {
+            Self::Ours(design) => pool.tree_options(name).design(design).open(),
+            Self::Baseline(baseline) => lab::open(pool, name, baseline),
+        }
+    }
+}
+
+impl From<Design> for Contender {
+    fn from(design: Design) -> Self {
+        Self::Ours(design)
+    }
+}
+
+impl From<Baseline> for Contender {
+    fn from(baseline: Baseline) -> Self {
+        Self::Baseline(baseline)
+    }
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Contender {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Self::all().find(|contender| contender.name() == name).ok_or_else(|| {
+            let named = |baselines: bool| {
+                let of = Self::all().filter(|contender| contender.is_baseline() == baselines);
+                of.map(Self::name).collect::<Vec<_>>().join(", ")
+            };
+            let (ours, baselines) = (named(false), named(true));
+            Error::invalid(format!("unknown design {name:?}: there is {ours}, and as baselines {baselines}"))
+        })
+    }
+}

@@ -1,0 +1,197 @@
+//! What a baseline has to bring, and the face that all of them get in return.
+
+use std::marker::PhantomData;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bristlecone::lab::{Batch, Index, Inline, WriteMode};
+use bristlecone::shared::counter::Counter;
+use bristlecone::{Finding, Medium, Result, TreeStats};
+use bristlecone_pm::{PoolFile, TreeEntry};
+
+use crate::store::Store;
+
+/// What a search looks for: the leaf whose range holds a key, the one before it, or the last one.
+#[derive(Clone, Copy)]
+pub enum Aim {
+    At(u64),
+    Before(u64),
+    End,
+}
+
+impl Aim {
+    /// Whether the aim lies in a range that begins at `low`.
+    #[inline(always)]
+    pub fn is_at_or_after(self, low: u64) -> bool {
+        match self {
+            Self::At(key) => low <= key,
+            Self::Before(key) => low < key,
+            Self::End => true,
+        }
+    }
+}
+
+/// The keys that a leaf covers: from the first on, below the second. `None`: no bound.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Span {
+    pub low: Option<u64>,
+    pub high: Option<u64>,
+}
+
+/// What is to become of a key, whose value was looked at under its leaf's lock.
+#[derive(Clone, Copy)]
+pub enum Fate {
+    Stays,
+    Gets(u64),
+    Goes,
+}
+
+/// Items and leaves, counted in DRAM.
+#[derive(Default)]
+pub struct Census {
+    pub items: Counter,
+    pub leaves: Counter,
+}
+
+/// A baseline.
+pub trait Core<M: Medium>: Sized + Send + Sync + 'static {
+    /// Opens the tree of an entry, recovering whatever a crash left.
+    fn open(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, node_lines: u64) -> Result<Self>;
+
+    fn store(&self) -> &Store<M>;
+
+    fn census(&self) -> &Census;
+
+    /// Bytes of the pool besides nodes.
+    fn log_bytes(&self) -> u64 {
+        0
+    }
+
+    fn get(&self, key: u64) -> Option<u64>;
+
+    /// Decides about a key by its value, and does it; gives the value.
+    fn change(&self, key: u64, decide: impl Fn(Option<u64>) -> Fate) -> Result<Option<u64>>;
+
+    /// The items of a leaf, ascending, and what it covers.
+    fn leaf(&self, aim: Aim, into: &mut Vec<(u64, u64)>) -> Result<Span>;
+
+    /// What is wrong with the tree. Exact only while nobody writes.
+    fn check(&self) -> Vec<Finding>;
+}
+
+/// A baseline as an index.
+pub struct Face<C, M> {
+    core: C,
+    medium: PhantomData<fn() -> M>,
+}
+
+type Bounds = (Bound<u64>, Bound<u64>);
+
+fn within((from, to): Bounds, key: u64) -> bool {
+    let above = match from {
+        Bound::Included(from) => key >= from,
+        Bound::Excluded(from) => key > from,
+        Bound::Unbounded => true,
+    };
+    above
+        && match to {
+            Bound::Included(to) => key <= to,
+            Bound::Excluded(to) => key < to,
+            Bound::Unbounded => true,
+        }
+}
+
+impl<M: Medium, C: Core<M>> Index<Inline, Inline, M> for Face<C, M> {
+    /// Lines of a node.
+    type Options = u64;
+
+    fn open(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, node_lines: u64, _threads: usize) -> Result<Self> {
+        Ok(Self { core: C::open(pool, entry, node_lines)?, medium: PhantomData })
+    }
+
+    #[inline]
+    fn get<R>(&self, key: u64, show: impl FnOnce(u64) -> R) -> Option<R> {
+        self.core.get(key).map(show)
+    }
+
+    fn write(&self, key: u64, value: u64, mode: WriteMode) -> Result<Option<u64>> {
+        self.core.change(key, |old| match (old, mode) {
+            (Some(_), WriteMode::New) | (None, WriteMode::Update) => Fate::Stays,
+            _ => Fate::Gets(value),
+        })
+    }
+
+    fn remove(&self, key: u64) -> Result<Option<u64>> {
+        self.core.change(key, |old| if old.is_some() { Fate::Goes } else { Fate::Stays })
+    }
+
+    fn compare_and_swap(
+        &self,
+        key: u64,
+        expected: u64,
+        new: u64,
+    ) -> Result<std::result::Result<(), Option<u64>>> {
+        let as_expected = |old| old == Some(expected);
+        let fate = |old| if as_expected(old) { Fate::Gets(new) } else { Fate::Stays };
+        let old = self.core.change(key, fate)?;
+        Ok(if as_expected(old) { Ok(()) } else { Err(old) })
+    }
+
+    fn scan_forward(&self, bounds: Bounds, into: &mut Batch<Inline, Inline>) -> bool {
+        let mut items = Vec::new();
+        loop {
+            let from = match (into.fence.take(), bounds.0) {
+                (Some(None), _) => return false,
+                (Some(Some(fence)), _) => fence,
+                (None, Bound::Included(key) | Bound::Excluded(key)) => key,
+                (None, Bound::Unbounded) => 0,
+            };
+            let Ok(span) = self.core.leaf(Aim::At(from), &mut items) else { return false };
+            into.fence = Some(span.high.filter(|high| within((Bound::Unbounded, bounds.1), *high)));
+            into.entries.clear();
+            into.entries.extend(items.drain(..).rev().filter(|(key, _)| within(bounds, *key)));
+            if !into.entries.is_empty() {
+                return true;
+            }
+        }
+    }
+
+    fn scan_backward(&self, bounds: Bounds, into: &mut Batch<Inline, Inline>) -> bool {
+        let mut items = Vec::new();
+        loop {
+            let aim = match (into.fence.take(), bounds.1) {
+                (Some(None), _) => return false,
+                (Some(Some(fence)), _) => Aim::Before(fence),
+                (None, Bound::Included(key)) => Aim::At(key),
+                (None, Bound::Excluded(key)) => Aim::Before(key),
+                (None, Bound::Unbounded) => Aim::End,
+            };
+            let Ok(span) = self.core.leaf(aim, &mut items) else { return false };
+            into.fence = Some(span.low);
+            into.entries.clear();
+            into.entries.extend(items.drain(..).filter(|(key, _)| within(bounds, *key)));
+            if !into.entries.is_empty() {
+                return true;
+            }
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.core.census().items.sum()
+    }
+
+    fn stats(&self) -> TreeStats {
+        let store = self.core.store();
+        let nodes = store.stats();
+        TreeStats {
+            items: Index::len(self),
+            leaves: self.core.census().leaves.sum(),
+            pm_bytes: nodes.chunks * nodes.chunk_bytes + self.core.log_bytes(),
+            dram_bytes: store.dram_bytes(),
+        }
+    }
+
+    fn check(&self) -> Vec<Finding> {
+        self.core.check()
+    }
+}

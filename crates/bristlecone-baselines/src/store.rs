@@ -1,0 +1,116 @@
+//! The nodes of a baseline: where they come from, their locks in DRAM, and their words.
+
+use std::sync::Arc;
+
+use bristlecone::Medium;
+use bristlecone::shared::lock_table::LockTable;
+use bristlecone::shared::version_lock::VersionLock;
+use bristlecone_pm::{Error, Heap, HeapStats, LINE_BYTES, PoolFile, Result, SlotKind, TreeId, Word};
+
+/// Words of a line.
+pub const LINE_WORDS: usize = LINE_BYTES / 8;
+
+pub struct Store<M: Medium> {
+    pub pool: Arc<PoolFile<M>>,
+    pub id: TreeId,
+    pub node_bytes: u64,
+    heap: Heap<M>,
+    locks: LockTable,
+}
+
+impl<M: Medium> Store<M> {
+    pub fn open(pool: &Arc<PoolFile<M>>, id: TreeId, node_lines: u64) -> Result<Self> {
+        let node_bytes = node_lines * LINE_BYTES as u64;
+        let heap = Heap::open(pool, id, SlotKind::BaselineNode, node_bytes as u32, false)?;
+        let locks = LockTable::new(pool.max_bytes(), pool.chunk_bytes(), node_bytes);
+        heap.chunks().iter().for_each(|chunk| locks.admit(chunk.offset));
+        Ok(Self { pool: Arc::clone(pool), id, node_bytes, heap, locks })
+    }
+
+    #[inline(always)]
+    pub fn medium(&self) -> &M {
+        self.pool.medium()
+    }
+
+    /// Words of a node.
+    pub fn node_words(&self) -> usize {
+        self.node_bytes as usize / 8
+    }
+
+    pub fn alloc(&self) -> Result<u64> {
+        let node = self.heap.alloc()?;
+        self.locks.admit(node);
+        Ok(node)
+    }
+
+    /// Takes back a node that nobody saw.
+    pub fn unalloc(&self, node: u64) {
+        self.heap.free(node);
+    }
+
+    /// Recovery: the tree refers to a node.
+    pub fn mark_live(&self, node: u64) -> Result<()> {
+        if self.heap.mark_live(node)? { Ok(()) } else { Err(damaged("a node with two parents", node)) }
+    }
+
+    pub fn finish_recovery(&self) {
+        self.heap.finish_recovery();
+    }
+
+    pub fn stats(&self) -> HeapStats {
+        self.heap.stats()
+    }
+
+    pub fn dram_bytes(&self) -> u64 {
+        self.locks.bytes()
+    }
+
+    /// The lock of a node; an error if no node can stand there.
+    #[inline(always)]
+    pub fn lock(&self, node: u64) -> Result<&VersionLock> {
+        self.locks.get(node).ok_or_else(|| damaged("a reference to no node", node))
+    }
+
+    #[inline(always)]
+    pub fn word(&self, node: u64, at: usize) -> &Word {
+        self.pool.at(node + (at * 8) as u64)
+    }
+
+    #[inline(always)]
+    pub fn load(&self, node: u64, at: usize) -> u64 {
+        self.word(node, at).load(self.medium())
+    }
+
+    /// Consecutive words of a node.
+    pub fn words(&self, node: u64, at: usize, words: usize) -> &[Word] {
+        self.pool.words(node + (at * 8) as u64, words)
+    }
+}
+
+#[cold]
+pub fn damaged(what: &str, node: u64) -> Error {
+    Error::corrupted(what.to_owned(), format!("node {node:#x}"))
+}
+
+/// A locked node; unlocked when dropped.
+pub struct Locked<'s>(&'s VersionLock);
+
+impl<'s> Locked<'s> {
+    /// Of a lock that the caller holds.
+    pub fn held(lock: &'s VersionLock) -> Self {
+        Self(lock)
+    }
+
+    /// Waits for the lock. Nodes of baselines never go.
+    pub fn wait(lock: &'s VersionLock) -> Self {
+        let held = lock.lock();
+        debug_assert!(held, "no node is obsolete");
+        Self(lock)
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}
