@@ -3,7 +3,7 @@
 //! without a lock, finds at worst an entry twice; nodes that split in place, with siblings; no log.
 //!
 //! ```text
-//! word 0  level + 1      1  right sibling      2  high key      3  leftmost child
+//! word 0  level + 1      1  right sibling      2  low key      3  leftmost child
 //!      4  entries in order: key, value + 1 or child; a zero ends them
 //! ```
 //!
@@ -15,9 +15,9 @@
 //! - Two entries of a leaf with equal values look like one entry that moves. Leaves tell entries that
 //!   are there twice by their keys: of two equal ones the right one counts, so inserts end with the
 //!   key. A zero value would end the leaf: values are kept plus one, and the largest is refused.
-//! - Without a high key, a search that a parent does not lead to a new sibling compares with the
-//!   sibling's first key, which changes when that is deleted: keys get lost after a crash, or when
-//!   an insert races a split. A high key, stored with the link in one line, tells for good.
+//! - A search that no parent leads to a new sibling compares with the sibling's first key, which
+//!   changes when that is deleted: keys get lost after a crash, or when an insert races a split. Here
+//!   a node keeps the key that it began with, which never changes.
 //! - Readers without locks see values that a crash takes back. Leaves are read under versions, as
 //!   the paper's own variant with leaf locks; inner nodes are searched without locks.
 //! - Leftovers of a crash are put right by recovery, which goes through the nodes anyway, not by the
@@ -35,7 +35,8 @@ use crate::index::{Aim, Census, Core, Fate, Span};
 use crate::store::{LINE_WORDS, Locked, Store, damaged};
 
 const NEXT: usize = 1;
-const HIGH: usize = 2;
+/// The least key that a node may hold; 0 in the first of a level, as separators are above some key.
+const LOW: usize = 2;
 const LEFTMOST: usize = 3;
 const HEADER: usize = 4;
 const LEVELS_MAX: u64 = 24;
@@ -54,7 +55,8 @@ struct Found<'t> {
     leaf: u64,
     lock: &'t VersionLock,
     version: Version,
-    span: Span,
+    /// The first place whose key the aim does not lie at or after.
+    place: usize,
 }
 
 impl<M: Medium> FastFair<M> {
@@ -100,46 +102,46 @@ impl<M: Medium> FastFair<M> {
         (0..self.count(node)).map(|at| (self.key(node, at), self.word(node, at))).collect()
     }
 
-    /// The right sibling and where it begins, if the aim lies there.
+    /// The right sibling, if the aim lies there.
     #[inline(always)]
-    fn right_of(&self, node: u64, aim: Aim) -> Option<(u64, u64)> {
-        if self.store.load(node, NEXT) == 0 {
-            return None;
-        }
-        // A split stores `next` first and `high` second: the other way round they never say to pass
-        // over the new node.
-        let high = self.store.load(node, HIGH);
+    fn right_of(&self, node: u64, aim: Aim) -> Result<Option<u64>> {
         let next = self.store.load(node, NEXT);
-        aim.is_at_or_after(high).then_some((next, high))
+        if next == 0 {
+            return Ok(None);
+        }
+        self.store.lock(next)?;
+        Ok(aim.is_at_or_after(self.store.load(next, LOW)).then_some(next))
     }
 
     /// Goes to the node of an aim on a level, without locks. `None`: the root stands below it.
-    fn descend_inner(&self, aim: Aim, level: u64) -> Result<Option<(u64, Span)>> {
+    fn descend_inner(&self, aim: Aim, level: u64) -> Result<Option<u64>> {
         // Pairs with the store when the root was split.
         let mut node = self.root.load(Acquire);
         self.store.lock(node)?;
-        let mut span = Span::default();
         let mut at = self.level(node)?;
         if at < level {
             return Ok(None);
         }
-        loop {
-            while let Some((next, high)) = self.right_of(node, aim) {
-                self.store.lock(next)?;
-                (node, span.low) = (next, Some(high));
-            }
-            if at == level {
-                return Ok(Some((node, span)));
-            }
+        while at > level {
             let mut child = self.store.load(node, LEFTMOST);
+            let mut at_end = true;
             for place in 0..self.capacity {
                 // Entries shift to the right only, child before key: what is read in between leads
                 // to the left of the aim, from where siblings lead on.
                 let (key, word) = (self.key(node, place), self.word(node, place));
-                if word == 0 || !aim.is_at_or_after(key) {
+                if word == 0 {
                     break;
                 }
-                (child, span.low) = (word, Some(key));
+                if !aim.is_at_or_after(key) {
+                    at_end = false;
+                    break;
+                }
+                child = word;
+            }
+            // Only behind the last entry can the aim be the sibling's.
+            if at_end && let Some(next) = self.right_of(node, aim)? {
+                node = next;
+                continue;
             }
             self.store.lock(child)?;
             at -= 1;
@@ -148,6 +150,7 @@ impl<M: Medium> FastFair<M> {
             }
             node = child;
         }
+        Ok(Some(node))
     }
 
     fn level(&self, node: u64) -> Result<u64> {
@@ -157,37 +160,32 @@ impl<M: Medium> FastFair<M> {
         }
     }
 
+    #[inline(always)]
     fn descend(&self, aim: Aim) -> Result<Found<'_>> {
-        let (mut leaf, mut span) = self.descend_inner(aim, 0)?.expect("every tree has leaves");
+        let mut leaf = self.descend_inner(aim, 0)?.expect("every tree has leaves");
         loop {
             let lock = self.store.lock(leaf)?;
             let Some(version) = lock.read() else { return Err(damaged("an obsolete node", leaf)) };
-            let right = self.right_of(leaf, aim);
-            span.high = (self.store.load(leaf, NEXT) != 0).then(|| self.store.load(leaf, HIGH));
-            if !lock.validate(version) {
-                continue;
-            }
+            // From entry to entry, as published.
+            let ends = |at: &usize| self.word(leaf, *at) == 0 || !aim.is_at_or_after(self.key(leaf, *at));
+            let place = (0..self.capacity).find(ends).unwrap_or(self.capacity);
+            let at_end = place == self.capacity || self.word(leaf, place) == 0;
+            let right = if at_end { self.right_of(leaf, aim)? } else { None };
             match right {
-                None => return Ok(Found { leaf, lock, version, span }),
-                Some((next, high)) => (leaf, span.low) = (next, Some(high)),
+                _ if !lock.validate(version) => {}
+                Some(next) => leaf = next,
+                None => return Ok(Found { leaf, lock, version, place }),
             }
         }
     }
 
-    /// The item of a key in a leaf, or its place. The search goes from entry to entry, as published.
+    /// The item of a key, or its place, where a descent ended.
     #[inline(always)]
-    fn find(&self, leaf: u64, key: u64) -> std::result::Result<(usize, u64), usize> {
-        for at in 0..self.capacity {
-            let word = self.word(leaf, at);
-            if word == 0 {
-                return Err(at);
-            }
-            let there = self.key(leaf, at);
-            if there >= key {
-                return if there == key { Ok((at, word - 1)) } else { Err(at) };
-            }
+    fn find(&self, leaf: u64, place: usize, key: u64) -> std::result::Result<(usize, u64), usize> {
+        match place.checked_sub(1) {
+            Some(at) if self.key(leaf, at) == key => Ok((at, self.word(leaf, at).wrapping_sub(1))),
+            _ => Err(place),
         }
-        Err(self.capacity)
     }
 
     /// FAST: adds an entry to a locked node with room, durably.
@@ -264,11 +262,9 @@ impl<M: Medium> FastFair<M> {
         let (separator, middle) = entries[kept];
         let moved = if level == 0 { &entries[kept..] } else { &entries[kept + 1..] };
         let leftmost = if level == 0 { 0 } else { middle };
-        let header = [level + 1, self.store.load(node, NEXT), self.store.load(node, HIGH), leftmost];
+        let header = [level + 1, self.store.load(node, NEXT), separator, leftmost];
         let durable = medium.fence(self.fill(right, header, moved), "fastfair split.1");
         self.store.word(node, NEXT).publish(medium, right, &durable, "fastfair split.2");
-        let ordered = medium.ordered_within_line();
-        self.store.word(node, HIGH).publish(medium, separator, &ordered, "fastfair split.2 high");
         let Durable { .. } = medium.persist(self.store.word(node, NEXT), "fastfair split.2");
         self.set_word(node, kept, 0);
         self.persist(node, kept, "fastfair split.3");
@@ -282,7 +278,7 @@ impl<M: Medium> FastFair<M> {
     /// A level hears of a new node below it.
     fn tell(&self, level: u64, separator: u64, child: u64) -> Result<()> {
         loop {
-            let Some((mut node, _)) = self.descend_inner(Aim::At(separator), level)? else {
+            let Some(mut node) = self.descend_inner(Aim::At(separator), level)? else {
                 if self.grow(level, separator, child)? {
                     return Ok(());
                 }
@@ -290,8 +286,8 @@ impl<M: Medium> FastFair<M> {
             };
             let held = loop {
                 let held = Locked::wait(self.store.lock(node)?);
-                match self.right_of(node, Aim::At(separator)) {
-                    Some((next, _)) => node = next,
+                match self.right_of(node, Aim::At(separator))? {
+                    Some(next) => node = next,
                     None => break held,
                 }
             };
@@ -325,11 +321,16 @@ impl<M: Medium> FastFair<M> {
         self.root.store(root, Release);
     }
 
+    /// Where the right sibling begins.
+    fn high(&self, node: u64) -> Option<u64> {
+        let next = self.store.load(node, NEXT);
+        self.store.lock(next).ok().filter(|_| next != 0).map(|_| self.store.load(next, LOW))
+    }
+
     /// Puts right what a crash left of a node: entries that moved to the right sibling, and one that
     /// is there twice.
     fn mend(&self, node: u64, level: u64) {
-        if self.store.load(node, NEXT) != 0 {
-            let high = self.store.load(node, HIGH);
+        if let Some(high) = self.high(node) {
             let kept = self.entries(node).partition_point(|(key, _)| *key < high);
             if kept < self.count(node) {
                 self.set_word(node, kept, 0);
@@ -357,7 +358,7 @@ impl<M: Medium> FastFair<M> {
         let (mut items, mut leaves, mut strays) = (0, 0, Vec::new());
         let mut expected: HashMap<u64, u64> = HashMap::new();
         loop {
-            let (mut node, mut low) = (first, None);
+            let (mut node, mut below) = (first, 0);
             let mut children = HashMap::new();
             while node != 0 {
                 self.store.lock(node)?;
@@ -365,17 +366,17 @@ impl<M: Medium> FastFair<M> {
                 if self.level(node)? != level {
                     return Err(damaged("a node of another level", node));
                 }
-                match (low, expected.remove(&node)) {
-                    (Some(low), None) => strays.push([level + 1, low, node]),
-                    (low, told) if told.is_some() && told != low => {
-                        return Err(damaged("a child in the wrong place", node));
-                    }
+                let low = self.store.load(node, LOW);
+                if (node == first) != (low == 0) || low < below {
+                    return Err(damaged("siblings out of order", node));
+                }
+                match expected.remove(&node) {
+                    None if node != first => strays.push([level + 1, low, node]),
+                    Some(told) if told != low => return Err(damaged("a child in the wrong place", node)),
                     _ => {}
                 }
-                let (entries, next) = (self.entries(node), self.store.load(node, NEXT));
-                let high = (next != 0).then(|| self.store.load(node, HIGH));
-                let inside =
-                    |key: u64| low.is_none_or(|low| low <= key) && high.is_none_or(|high| key < high);
+                let (entries, high) = (self.entries(node), self.high(node));
+                let inside = |key: u64| low <= key && high.is_none_or(|high| key < high);
                 if !entries.is_sorted_by(|left, right| left.0 < right.0)
                     || !entries.iter().all(|entry| inside(entry.0))
                 {
@@ -384,11 +385,11 @@ impl<M: Medium> FastFair<M> {
                 if level == 0 {
                     (items, leaves) = (items + entries.len() as u64, leaves + 1);
                 }
-                if let Some(low) = low.filter(|_| level > 0) {
+                if level > 0 && node != first {
                     children.insert(self.store.load(node, LEFTMOST), low);
                 }
                 children.extend(entries.into_iter().map(|(key, child)| (child, key)));
-                (node, low) = (next, high);
+                (node, below) = (self.store.load(node, NEXT), low);
             }
             if let Some(stray) = expected.keys().next() {
                 return Err(damaged("a child beside its level", *stray));
@@ -449,8 +450,8 @@ impl<M: Medium> Core<M> for FastFair<M> {
     #[inline]
     fn get(&self, key: u64) -> Option<u64> {
         loop {
-            let Found { leaf, lock, version, .. } = self.descend(Aim::At(key)).ok()?;
-            let found = self.find(leaf, key);
+            let Found { leaf, lock, version, place } = self.descend(Aim::At(key)).ok()?;
+            let found = self.find(leaf, place, key);
             if lock.validate(version) {
                 return found.ok().map(|(_, value)| value);
             }
@@ -459,12 +460,12 @@ impl<M: Medium> Core<M> for FastFair<M> {
 
     fn change(&self, key: u64, decide: impl Fn(Option<u64>) -> Fate) -> Result<Option<u64>> {
         loop {
-            let Found { leaf, lock, version, .. } = self.descend(Aim::At(key))?;
+            let Found { leaf, lock, version, place } = self.descend(Aim::At(key))?;
             if !lock.upgrade(version) {
                 continue;
             }
             let held = Locked::held(lock);
-            let found = self.find(leaf, key);
+            let found = self.find(leaf, place, key);
             let old = found.ok().map(|(_, value)| value);
             match (decide(old), found) {
                 (Fate::Gets(u64::MAX), _) => {
@@ -496,9 +497,11 @@ impl<M: Medium> Core<M> for FastFair<M> {
 
     fn leaf(&self, aim: Aim, into: &mut Vec<(u64, u64)>) -> Result<Span> {
         loop {
-            let Found { leaf, lock, version, span } = self.descend(aim)?;
+            let Found { leaf, lock, version, .. } = self.descend(aim)?;
             into.clear();
-            into.extend(self.entries(leaf).into_iter().map(|(key, word)| (key, word - 1)));
+            into.extend(self.entries(leaf).into_iter().map(|(key, word)| (key, word.wrapping_sub(1))));
+            let low = self.store.load(leaf, LOW);
+            let span = Span { low: (low != 0).then_some(low), high: self.high(leaf) };
             if lock.validate(version) {
                 return Ok(span);
             }

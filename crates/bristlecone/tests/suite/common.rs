@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bristlecone::{Design, Medium, Pool, PoolOptions, Result, TreeOptions};
+use bristlecone::{Design, Key, Medium, Pool, PoolOptions, Result, Tree, TreeOptions, Value};
+use bristlecone_baselines::{Baseline, Contender};
 
 /// A design with options: small ones, so that every structure change comes often.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +82,46 @@ pub fn small() -> impl Iterator<Item = Shape> {
         let found = SHAPES.iter().filter(|shape| shape.design == design).nth(1);
         *found.expect("every design has a small shape")
     })
+}
+
+/// A baseline with nodes of a size; it keeps words only.
+#[derive(Clone, Copy, Debug)]
+pub struct Beside {
+    baseline: Baseline,
+    node_lines: u64,
+}
+
+/// Baselines in the sizes that their papers use, the smallest first, and in one that splits at once.
+pub fn baselines() -> impl Iterator<Item = Beside> {
+    let sizes = |&baseline| [2, 4, 16, 32].map(|node_lines| Beside { baseline, node_lines });
+    Baseline::ALL.iter().flat_map(sizes)
+}
+
+/// What trees can be made of.
+pub trait Plant: Copy + std::fmt::Debug + Send + Sync {
+    fn create<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>>;
+    fn open<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>>;
+}
+
+impl Plant for Shape {
+    fn create<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
+        self.tree(pool, name).create()
+    }
+
+    fn open<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
+        self.tree(pool, name).open()
+    }
+}
+
+impl Plant for Beside {
+    fn create<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
+        let options = [("node_lines".to_owned(), self.node_lines)];
+        Contender::Baseline(self.baseline).create(pool, name, &options)
+    }
+
+    fn open<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
+        Contender::Baseline(self.baseline).open(pool, name)
+    }
 }
 
 impl Shape {

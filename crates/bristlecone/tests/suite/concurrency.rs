@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-use crate::common::{Noise, SHAPES, Scratch, Shape, defaults, small};
+use crate::common::{Noise, Plant, SHAPES, Scratch, Shape, baselines, defaults, small};
 use bristlecone::{Key, Tree, Value};
 
 const THREADS: u64 = 4;
@@ -14,7 +14,7 @@ const THREADS: u64 = 4;
 fn owners<K: Key, V: Value>(
     keys: u64,
     rounds: u64,
-    shape: Shape,
+    shape: impl Plant,
     key: fn(u64) -> K::Owned,
     value: fn(u64) -> V::Owned,
     key_ref: for<'a> fn(&'a K::Owned) -> K::Ref<'a>,
@@ -26,7 +26,7 @@ fn owners<K: Key, V: Value>(
     println!("{shape:?}");
     let scratch = Scratch::new();
     let pool = scratch.open();
-    let tree: Tree<K, V> = shape.tree(&pool, "t").create().unwrap();
+    let tree: Tree<K, V> = shape.create(&pool, "t").unwrap();
     let work = |thread: u64| {
         let mut noise = Noise(thread + 1);
         let mut mine: BTreeMap<K::Owned, V::Owned> = BTreeMap::new();
@@ -65,7 +65,7 @@ fn owners<K: Key, V: Value>(
     drop(tree);
     pool.simulate_crash();
     let pool = scratch.open();
-    let tree: Tree<K, V> = pool.tree("t").unwrap();
+    let tree: Tree<K, V> = shape.open(&pool, "t").unwrap();
     assert_eq!(tree.check(), []);
     assert!(tree.iter().eq(contents));
 }
@@ -76,6 +76,16 @@ fn owners_of_words() {
         owners::<u64, u64>(20_000, 80_000, shape, |n| n, |n| n, |k| *k, |v| *v);
         owners::<u64, u64>(200, 50_000, shape, |n| n, |n| n, |k| *k, |v| *v);
     }
+}
+
+#[test]
+fn baselines_keep_their_promises() {
+    for shape in baselines() {
+        owners::<u64, u64>(20_000, 40_000, shape, |n| n, |n| n, |k| *k, |v| *v);
+        owners::<u64, u64>(200, 20_000, shape, |n| n, |n| n, |k| *k, |v| *v);
+        swaps(shape);
+    }
+    baselines().step_by(4).for_each(scans);
 }
 
 #[test]
@@ -94,12 +104,12 @@ fn swaps_are_linearizable() {
     defaults().chain(small()).for_each(swaps);
 }
 
-fn swaps(shape: Shape) {
+fn swaps(shape: impl Plant) {
     const KEYS: u64 = 64;
     const STEPS: u64 = 20_000;
     let scratch = Scratch::new();
     let pool = scratch.open();
-    let tree: Tree<u64, u64> = shape.tree(&pool, "t").create().unwrap();
+    let tree: Tree<u64, u64> = shape.create(&pool, "t").unwrap();
     for key in 0..KEYS {
         tree.insert_new(key, 0).unwrap();
     }
@@ -143,10 +153,10 @@ fn scans_miss_nothing_that_stays() {
     small().for_each(scans);
 }
 
-fn scans(shape: Shape) {
+fn scans(shape: impl Plant) {
     let scratch = Scratch::new();
     let pool = scratch.open();
-    let tree: Tree<u64, u64> = shape.tree(&pool, "t").create().unwrap();
+    let tree: Tree<u64, u64> = shape.create(&pool, "t").unwrap();
     let stay = 2000;
     for i in 0..stay {
         tree.insert(i * 10, i).unwrap();

@@ -4,19 +4,19 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use crate::common::{Noise, SHAPES, Scratch, Shape, defaults, small};
-use bristlecone::{Error, KEY_BYTES_MAX, Key, Tree, VALUE_BYTES_MAX, Value};
+use crate::common::{Noise, Plant, SHAPES, Scratch, Shape, baselines, defaults, small};
+use bristlecone::{Error, KEY_BYTES_MAX, Key, Result, Tree, VALUE_BYTES_MAX, Value};
 
 /// A tree against a model: `key` and `value` make arguments from numbers.
-struct Twin<K: Key, V: Value> {
+struct Twin<K: Key, V: Value, S = Shape> {
     key: fn(u64) -> K::Owned,
     value: fn(u64) -> V::Owned,
     key_ref: for<'a> fn(&'a K::Owned) -> K::Ref<'a>,
     value_ref: for<'a> fn(&'a V::Owned) -> V::Ref<'a>,
-    shape: Shape,
+    shape: S,
 }
 
-impl<K: Key, V: Value> Twin<K, V>
+impl<K: Key, V: Value, S: Plant> Twin<K, V, S>
 where
     K::Owned: Ord + Debug,
     V::Owned: PartialEq + Debug,
@@ -27,9 +27,9 @@ where
         let mut model = BTreeMap::new();
         for epoch in 0..8 {
             let pool = scratch.open();
-            let options = self.shape.tree(&pool, "twin");
-            let tree: Tree<K, V> =
-                if epoch == 0 { options.create().unwrap() } else { options.open().unwrap() };
+            let tree: Result<Tree<K, V>> =
+                if epoch == 0 { self.shape.create(&pool, "twin") } else { self.shape.open(&pool, "twin") };
+            let tree = tree.unwrap();
             self.compare(&tree, &model);
             for round in 0..rounds {
                 // Epochs fill, churn and empty the tree by turns.
@@ -40,7 +40,7 @@ where
             if epoch % 2 == 0 { pool.close().unwrap() } else { pool.simulate_crash() }
         }
         let pool = scratch.open();
-        let tree: Tree<K, V> = pool.tree("twin").unwrap();
+        let tree: Tree<K, V> = self.shape.open(&pool, "twin").unwrap();
         for (key, value) in std::mem::take(&mut model) {
             assert_eq!(tree.remove((self.key_ref)(&key)).unwrap(), Some(value));
         }
@@ -145,6 +145,34 @@ fn words_to_words_in_every_shape() {
     for (seed, &shape) in SHAPES.iter().enumerate() {
         let twin = Twin::<u64, u64> { key: word, value: word, key_ref: |k| *k, value_ref: |v| *v, shape };
         twin.run(6000, 12_000, 0x1234_5678 + seed as u64);
+    }
+}
+
+#[test]
+fn baselines_keep_words_too() {
+    for (seed, shape) in baselines().enumerate() {
+        let twin = Twin::<u64, u64, _> { key: word, value: word, key_ref: |k| *k, value_ref: |v| *v, shape };
+        twin.run(6000, 12_000, 0x8765_4321 + seed as u64);
+    }
+}
+
+#[test]
+fn baselines_refuse_what_they_cannot_keep() {
+    for shape in baselines() {
+        let scratch = Scratch::new();
+        let pool = scratch.open();
+        assert!(matches!(shape.create::<&str, u64>(&pool, "t"), Err(Error::Invalid { .. })));
+        assert!(matches!(shape.create::<u64, &[u8]>(&pool, "t"), Err(Error::Invalid { .. })));
+        assert_eq!(pool.trees().unwrap(), []);
+        let tree = shape.create::<u64, u64>(&pool, "t").unwrap();
+        // The largest value is the one that FAST & FAIR has no room for.
+        match tree.insert(1, u64::MAX) {
+            Ok(None) => assert_eq!(tree.get(1), Some(u64::MAX)),
+            refused => assert!(matches!(refused, Err(Error::Invalid { .. })) && tree.is_empty()),
+        }
+        tree.insert(u64::MAX, 0).unwrap();
+        tree.insert(0, u64::MAX - 1).unwrap();
+        assert_eq!((tree.get(u64::MAX), tree.get(0)), (Some(0), Some(u64::MAX - 1)));
     }
 }
 
