@@ -104,7 +104,7 @@ impl<K: BenchKey, V: BenchValue, M: Bed> Ours<K, V, M> {
     pub fn beside(setup: &Setup, scratch: &Scratch) -> Outcome<Self> {
         let path = scratch.path().with_extension(format!("{}.pool", setup.design));
         let pool = Self::pool(setup, &path)?;
-        std::fs::remove_file(&path).map_err(|error| Failure::io(&path.display().to_string(), &error))?;
+        std::fs::remove_file(&path).map_err(|error| Failure::io(path.display(), &error))?;
         Self::planted(pool, setup)
     }
 

@@ -23,6 +23,7 @@ use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Cursor;
 
 /// What every design does. What holds after `Ok`, `Err` and a crash stands at [`crate::Tree`].
+#[allow(clippy::len_without_is_empty, reason = "the public face has it")]
 pub trait Index<K: KeyForm, V: ValueForm, M: Medium>: Send + Sync + Sized {
     /// What its trees are created with.
     type Options;

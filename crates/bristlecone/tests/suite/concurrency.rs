@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-use crate::common::{Noise, Plant, SHAPES, Scratch, Shape, baselines, defaults, small};
+use crate::common::{Noise, Plant, SHAPES, Scratch, baselines, defaults, small};
 use bristlecone::{Key, Tree, Value};
 
 const THREADS: u64 = 4;
