@@ -42,9 +42,13 @@ fn small(design: Contender) -> Vec<(String, u64)> {
         "cclbtree" => {
             &[("leaf_slots", 4), ("log_entries", 5), ("inner_bytes", 256), ("collector_threads", 0)]
         }
-        "lodgetree" => {
-            &[("node_slots", 6), ("leaf_slots", 3), ("log_entries", 5), ("inner_bytes", 256), ("split_nodes", 3)]
-        }
+        "lodgetree" => &[
+            ("node_slots", 6),
+            ("leaf_slots", 3),
+            ("log_entries", 5),
+            ("inner_bytes", 256),
+            ("split_nodes", 3),
+        ],
         _ => &[("node_lines", 2)],
     };
     options.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
@@ -85,7 +89,11 @@ where
     fn reopen(&mut self, crash: bool) {
         let (pool, tree) = self.open.take().expect("it is open");
         drop(tree);
-        if crash { pool.simulate_crash() } else { pool.close().expect("nothing is in use") }
+        if crash {
+            pool.simulate_crash()
+        } else {
+            pool.close().expect("nothing is in use")
+        }
         let pool = Pool::options().open(&self.path).expect("the pool is sound");
         let tree = self.design.open(&pool, "t").expect("the tree is sound");
         self.open = Some((pool, tree));
@@ -117,18 +125,28 @@ where
         match *step {
             Step::Insert(key, value) => self.insert(key.into(), value.into()),
             Step::Remove(key) => self.remove(key.into()),
-            Step::InsertMany(from, count) => (0..u64::from(count)).for_each(|at| self.insert(u64::from(from) + at, at)),
-            Step::RemoveMany(from, count) => (0..u64::from(count)).for_each(|at| self.remove(u64::from(from) + at)),
+            Step::InsertMany(from, count) => {
+                (0..u64::from(count)).for_each(|at| self.insert(u64::from(from) + at, at))
+            }
+            Step::RemoveMany(from, count) => {
+                (0..u64::from(count)).for_each(|at| self.remove(u64::from(from) + at))
+            }
             Step::InsertNew(key, value) => {
                 let (own, new) = ((self.key)(key.into()), (self.value)(value.into()));
                 let there = self.tree().insert_new((self.key_ref)(&own), (self.value_ref)(&new));
-                assert_eq!(there.expect("there is room"), self.model.get(&key.into()).map(|old| (self.value)(*old)));
+                assert_eq!(
+                    there.expect("there is room"),
+                    self.model.get(&key.into()).map(|old| (self.value)(*old))
+                );
                 self.model.entry(key.into()).or_insert(value.into());
             }
             Step::Update(key, value) => {
                 let (own, new) = ((self.key)(key.into()), (self.value)(value.into()));
                 let old = self.tree().update((self.key_ref)(&own), (self.value_ref)(&new));
-                assert_eq!(old.expect("there is room"), self.model.get(&key.into()).map(|old| (self.value)(*old)));
+                assert_eq!(
+                    old.expect("there is room"),
+                    self.model.get(&key.into()).map(|old| (self.value)(*old))
+                );
                 self.model.entry(key.into()).and_modify(|old| *old = value.into());
             }
             Step::Swap(key, expected, value) => {
@@ -138,7 +156,8 @@ where
                 let expected = held.filter(|_| value % 2 == 0).unwrap_or(expected.into());
                 let asked = (self.value)(expected);
                 let value_ref = self.value_ref;
-                let swapped = self.tree().compare_and_swap((self.key_ref)(&own), value_ref(&asked), value_ref(&new));
+                let swapped =
+                    self.tree().compare_and_swap((self.key_ref)(&own), value_ref(&asked), value_ref(&new));
                 if held == Some(expected) {
                     assert_eq!(swapped.expect("there is room"), Ok(()));
                     self.model.insert(key.into(), value.into());
@@ -150,7 +169,9 @@ where
                 let (from, to) = (u64::from(from.min(to)), u64::from(from.max(to)));
                 let (first, end) = ((self.key)(from), (self.key)(to));
                 let range = || self.tree().range((self.key_ref)(&first)..(self.key_ref)(&end));
-                let pairs = || self.model.range(from..to).map(|(key, value)| ((self.key)(*key), (self.value)(*value)));
+                let pairs = || {
+                    self.model.range(from..to).map(|(key, value)| ((self.key)(*key), (self.value)(*value)))
+                };
                 assert!(range().eq(pairs()) && range().rev().eq(pairs().rev()));
             }
             Step::Crash => self.reopen(true),
@@ -171,15 +192,26 @@ fuzz_target!(|run: Run| {
     let design = all[usize::from(run.design) % all.len()];
     let path = PathBuf::from(format!("/dev/shm/bristlecone-fuzz-{}.pool", std::process::id()));
     let _ = std::fs::remove_file(&path);
-    let (open, model) = (None, BTreeMap::new());
+    let model = BTreeMap::new();
     if run.strings && !design.is_baseline() {
         let key = |number| format!("{number:05}");
         let value = |number: u64| vec![number as u8; number as usize % 300];
-        let (key_ref, value_ref) = (String::as_str as fn(&String) -> &str, Vec::as_slice as fn(&Vec<u8>) -> &[u8]);
-        Twin::<&str, &[u8]> { design, path, open, model, key, value, key_ref, value_ref }.run(&run.steps);
+        let (key_ref, value_ref) =
+            (String::as_str as fn(&String) -> &str, Vec::as_slice as fn(&Vec<u8>) -> &[u8]);
+        Twin::<&str, &[u8]> { design, path, open: None, model, key, value, key_ref, value_ref }
+            .run(&run.steps);
     } else {
         let word = |number| number;
-        Twin::<u64, u64> { design, path, open, model, key: word, value: word, key_ref: |k| *k, value_ref: |v| *v }
-            .run(&run.steps);
+        Twin::<u64, u64> {
+            design,
+            path,
+            open: None,
+            model,
+            key: word,
+            value: word,
+            key_ref: |k| *k,
+            value_ref: |v| *v,
+        }
+        .run(&run.steps);
     }
 });
