@@ -2,6 +2,7 @@
 //! meets all of them and ratios are fair.
 
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use bristlecone::{Delayed, Native, PoolInfo};
 
@@ -29,6 +30,8 @@ pub struct Plan {
     pub key: Shape,
     pub value: Shape,
     pub against: Vec<Rival>,
+    /// Throughput is reported over time, in slices of so long.
+    pub timeline: Option<Duration>,
 }
 
 /// What one store did in one phase, round by round.

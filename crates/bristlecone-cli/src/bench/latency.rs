@@ -43,6 +43,11 @@ impl Clock {
         self.started
     }
 
+    /// The same in ticks.
+    pub fn started_ticks(&self) -> u64 {
+        self.ticks
+    }
+
     /// Nanoseconds of a tick, measured over the span since the start; the longer, the better.
     pub fn nanoseconds_per_tick(&self) -> f64 {
         let ticks = ticks().wrapping_sub(self.ticks).max(1);

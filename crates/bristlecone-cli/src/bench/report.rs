@@ -1,9 +1,11 @@
 //! What came out: medians over rounds, as a table for people and as JSON for programs.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::contest::{PeerResult, PhaseResult, Plan, Results};
-use super::latency::Latency;
+use super::latency::{Latency, SAMPLED_ONE_IN};
 use super::run::Measured;
 use crate::failure::Outcome;
 use crate::output::{Output, grouped};
@@ -19,6 +21,19 @@ impl Measured {
     fn mops(&self) -> f64 {
         self.operations as f64 / self.seconds / 1e6
     }
+
+    /// Throughput slice after slice, in Mop/s, up to the last whole one.
+    fn timeline(&self, slice: Duration) -> Vec<f64> {
+        let seconds = slice.as_secs_f64();
+        let mut series = vec![0.0; (self.seconds / seconds) as usize];
+        let each = SAMPLED_ONE_IN as f64 / seconds / 1e6;
+        for batch in &self.batches {
+            if let Some(mops) = series.get_mut((*batch as f64 / 1e9 / seconds) as usize) {
+                *mops += each;
+            }
+        }
+        series
+    }
 }
 
 impl PhaseResult {
@@ -30,16 +45,21 @@ impl PhaseResult {
         Latency::median(&self.rounds.iter().map(|round| round.latency).collect::<Vec<_>>())
     }
 
-    fn json(&self, name: &str) -> Value {
+    fn json(&self, name: &str, timeline: Option<Duration>) -> Value {
         let one = self.rounds.first();
-        json!({
+        let mut value = json!({
             "name": name,
             "operations": one.map_or(0, |round| round.operations),
             "found": one.map_or(0, |round| round.found),
             "seconds": median(self.rounds.iter().map(|round| round.seconds).collect()),
             "mops": self.mops(),
             "latency_ns": self.latency(),
-        })
+        });
+        if let Some(slice) = timeline {
+            let rounds: Vec<_> = self.rounds.iter().map(|round| round.timeline(slice)).collect();
+            value["timeline"] = json!({ "slice_seconds": slice.as_secs_f64(), "mops": rounds });
+        }
+        value
     }
 
     /// How many times faster this is than `peer`: the median of what each round says.
@@ -53,7 +73,8 @@ impl PhaseResult {
 /// The whole run as one JSON value.
 pub fn json(plan: &Plan, results: &Results, workload: &Value) -> Value {
     let names = plan.phases.iter().map(|phase| phase.name.as_str());
-    let phases: Vec<Value> = names.zip(&results.phases).map(|(name, phase)| phase.json(name)).collect();
+    let phases: Vec<Value> =
+        names.zip(&results.phases).map(|(name, phase)| phase.json(name, plan.timeline)).collect();
     let seconds = median(results.recovery.clone());
     let mut value = json!({
         "design": plan.setup.design.to_string(),
@@ -96,7 +117,7 @@ pub fn json(plan: &Plan, results: &Results, workload: &Value) -> Value {
 fn against(plan: &Plan, results: &Results, peer: &PeerResult) -> Value {
     let phases: Vec<Value> = (plan.phases.iter().zip(&results.phases).zip(&peer.phases))
         .map(|((phase, ours), theirs)| {
-            let mut value = theirs.json(&phase.name);
+            let mut value = theirs.json(&phase.name, plan.timeline);
             value["ratio"] = json!(ours.ratio(theirs));
             value
         })
@@ -218,6 +239,7 @@ mod tests {
             found: 1_000_000,
             seconds: *seconds,
             latency: Latency::default(),
+            batches: Vec::new(),
         };
         PhaseResult { rounds: seconds.iter().map(round).collect() }
     }
@@ -227,5 +249,13 @@ mod tests {
         let (ours, theirs) = (result(&[1.0, 2.0, 4.0]), result(&[2.0, 2.0, 12.0]));
         assert!((ours.ratio(&theirs) - 2.0).abs() < 1e-9);
         assert!((ours.mops() - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_timeline_has_what_began_in_each_slice() {
+        let mut round = result(&[3.5]).rounds.remove(0);
+        round.batches = vec![0, 900_000_000, 1_000_000_000, 2_500_000_000, 3_400_000_000];
+        let each = SAMPLED_ONE_IN as f64 / 1e6;
+        assert_eq!(round.timeline(Duration::from_secs(1)), [2.0 * each, each, each]);
     }
 }

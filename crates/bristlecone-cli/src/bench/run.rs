@@ -15,13 +15,31 @@ use crate::failure::{Failure, Outcome};
 use crate::interrupt;
 
 /// What a phase came to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Measured {
     pub operations: u64,
     /// Operations that found what they asked for.
     pub found: u64,
     pub seconds: f64,
     pub latency: Latency,
+    /// When each [`SAMPLED_ONE_IN`] operations began, in nanoseconds since the phase did.
+    pub batches: Vec<u64>,
+}
+
+/// What a thread takes down while it works.
+#[derive(Debug, Default)]
+struct Samples {
+    /// Ticks that one operation of a batch took.
+    took: Vec<u64>,
+    /// Ticks when the batch began.
+    began: Vec<u64>,
+}
+
+impl Samples {
+    fn with_room_for(operations: usize) -> Self {
+        let batches = operations / SAMPLED_ONE_IN + 1;
+        Self { took: Vec::with_capacity(batches), began: Vec::with_capacity(batches) }
+    }
 }
 
 /// Runs a phase: every stream on a thread of its own, pinned to a processor of its own as far as
@@ -44,7 +62,7 @@ pub fn phase<K: BenchKey, V: BenchValue>(
                 scope.spawn(move || {
                     pin(processor);
                     let worker = Worker { subject, phase, stream, key: key.buffer(), value: value.buffer() };
-                    let mut samples = Vec::with_capacity(stream.ids.len() / SAMPLED_ONE_IN + 1);
+                    let mut samples = Samples::with_room_for(stream.ids.len());
                     barrier.wait();
                     worker.run(&mut samples)
                 })
@@ -65,23 +83,35 @@ struct Part {
     operations: u64,
     found: u64,
     started: Instant,
+    started_ticks: u64,
     ended: Instant,
-    samples: Vec<u64>,
+    samples: Samples,
     nanoseconds_per_tick: f64,
+}
+
+impl Part {
+    fn nanoseconds(&self, ticks: u64) -> u64 {
+        (ticks as f64 * self.nanoseconds_per_tick) as u64
+    }
 }
 
 fn together(parts: &[Part]) -> Measured {
     let started = parts.iter().map(|part| part.started).min();
     let ended = parts.iter().map(|part| part.ended).max();
     let took = started.zip(ended).map_or(Duration::ZERO, |(started, ended)| ended - started);
-    let samples = parts
-        .iter()
-        .flat_map(|part| part.samples.iter().map(|ticks| (*ticks as f64 * part.nanoseconds_per_tick) as u64));
+    let samples =
+        parts.iter().flat_map(|part| part.samples.took.iter().map(|ticks| part.nanoseconds(*ticks)));
+    let batches = parts.iter().flat_map(|part| {
+        let late = started.map_or(0, |started| (part.started - started).as_nanos() as u64);
+        let since = move |ticks: &u64| late + part.nanoseconds(ticks.wrapping_sub(part.started_ticks));
+        part.samples.began.iter().map(since)
+    });
     Measured {
         operations: parts.iter().map(|part| part.operations).sum(),
         found: parts.iter().map(|part| part.found).sum(),
         seconds: took.as_secs_f64().max(1e-9),
         latency: Latency::of(samples),
+        batches: batches.collect(),
     }
 }
 
@@ -94,7 +124,7 @@ struct Worker<'a, S> {
 }
 
 impl<S> Worker<'_, S> {
-    fn run<K: BenchKey, V: BenchValue>(mut self, samples: &mut Vec<u64>) -> Result<Part, Failure>
+    fn run<K: BenchKey, V: BenchValue>(mut self, samples: &mut Samples) -> Result<Part, Failure>
     where
         S: Subject<K, V>,
     {
@@ -127,6 +157,7 @@ impl<S> Worker<'_, S> {
             operations: stream.ids.len() as u64,
             found,
             started: clock.started(),
+            started_ticks: clock.started_ticks(),
             ended,
             samples: std::mem::take(samples),
             nanoseconds_per_tick: clock.nanoseconds_per_tick(),
@@ -138,7 +169,7 @@ impl<S> Worker<'_, S> {
 #[inline(always)]
 fn drive(
     stream: &Stream,
-    samples: &mut Vec<u64>,
+    samples: &mut Samples,
     mut operation: impl FnMut(usize, u64) -> Result<bool, Error>,
 ) -> Result<u64, Error> {
     let mut found = 0;
@@ -146,7 +177,8 @@ fn drive(
         let at = batch * SAMPLED_ONE_IN;
         let before = ticks();
         found += u64::from(operation(at, ids[0])?);
-        samples.push(ticks().wrapping_sub(before));
+        samples.took.push(ticks().wrapping_sub(before));
+        samples.began.push(before);
         for (more, id) in ids.iter().enumerate().skip(1) {
             found += u64::from(operation(at + more, *id)?);
         }

@@ -55,6 +55,9 @@ pub struct Bench {
     /// congee (u64 only), scc and skiplist, and designs. Baselines are given the same --option.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     against: Vec<Rival>,
+    /// Report throughput over time, too, in slices of so many milliseconds; needs --json.
+    #[arg(long, value_name = "MS", requires = "json", value_parser = clap::value_parser!(u32).range(1..=600_000))]
+    timeline: Option<u32>,
 }
 
 impl Bench {
@@ -97,6 +100,7 @@ impl Bench {
             key: workload.key,
             value: workload.value,
             against: self.against.clone(),
+            timeline: self.timeline.map(|slice| Duration::from_millis(slice.into())),
         }
     }
 }
