@@ -85,6 +85,7 @@ designs! {
     nbtree: Design::NbTree, 16, "words-7", false;
     cclbtree: Design::CclBTree, 64, "words", false;
     lodgetree: Design::LodgeTree, 16, "words", false;
+    wotree: Design::WoTree, 16, "words-2", false;
     native: Baseline::Native, 16, "words-2", false;
     wbtree: Baseline::WbTree, 16, "words-2", false;
     fastfair: Baseline::FastFair, 16, "words-2", false;

@@ -1,4 +1,4 @@
-//! Crashes of WO-tree, in small nodes.
+//! Crashes of WO-tree in nodes of more than two lines, which `trees.rs` has, and of byte strings.
 
 use std::marker::PhantomData;
 
@@ -6,8 +6,6 @@ use bristlecone::Design;
 use bristlecone_pm::Geometry;
 use bristlecone_sim::systems::{Forest, Items, Texts, Words, tree_scenarios};
 use bristlecone_sim::{Budget, Mode, Report, explore};
-
-const MODES: [Mode; 3] = [Mode::Prefix, Mode::Subset, Mode::Eadr];
 
 /// What is affordable at every change; `bristlecone crash` goes further.
 fn budget() -> Budget {
@@ -35,11 +33,6 @@ fn survives<I: Items>(forest: &Forest<I>, modes: &[Mode], budget: Budget) {
     }
     println!("{total}");
     total.assert_clean();
-}
-
-#[test]
-fn words_in_nodes_of_two_lines() {
-    survives(&forest::<Words>(2), &MODES, budget());
 }
 
 #[test]

@@ -87,19 +87,22 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     /// The last of the first `count` entries that an aim lies at or after.
     #[inline(always)]
     fn place(&self, node: u64, count: usize, aim: Aim<'_, K>, guard: &K::Guard) -> usize {
-        let (mut low, mut high) = (1, count);
-        while low < high {
-            let middle = (low + high) / 2;
-            let entry = self.nodes.entry(node, middle);
+        // Without branches on keys, of which every other one would be guessed wrong.
+        let (mut first, mut rest) = (0, count);
+        while rest > 1 {
+            let half = rest / 2;
+            let entry = self.nodes.entry(node, first + half);
             let key = entry.key.load(self.medium());
             let there = entry.word.load(self.medium()) != 0;
-            if there && aim.is_at_or_after(self.separator(key, guard)) {
-                low = middle + 1;
+            let below = if K::INLINE {
+                there & aim.is_at_or_after(self.separator(key, guard))
             } else {
-                high = middle;
-            }
+                there && aim.is_at_or_after(self.separator(key, guard))
+            };
+            first = std::hint::select_unpredictable(below, first + half, first);
+            rest -= half;
         }
-        low - 1
+        first
     }
 
     fn step_right(&self, node: u64, level: u8, aim: Aim<'_, K>, guard: &K::Guard) -> Option<Step> {

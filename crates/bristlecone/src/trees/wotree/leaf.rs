@@ -14,16 +14,18 @@ pub(super) struct Stale;
 /// What a reader makes of a leaf.
 pub(super) type Read<T> = std::result::Result<T, Stale>;
 
-/// The slots of a leaf's items in the order of their keys.
+/// The slots of a leaf's items in the order of their keys, as on the medium: the count, the slots,
+/// zeros.
 #[derive(Clone, Copy)]
-pub(super) struct Order {
-    slots: [u8; SLOT_WORDS_MAX * 8],
-    len: usize,
-}
+pub(super) struct Order([u8; SLOT_WORDS_MAX * 8]);
 
 impl Order {
     fn empty() -> Self {
-        Self { slots: [0; SLOT_WORDS_MAX * 8], len: 0 }
+        Self([0; SLOT_WORDS_MAX * 8])
+    }
+
+    fn len(&self) -> usize {
+        self.0[0].into()
     }
 
     pub fn first(len: usize) -> Self {
@@ -34,24 +36,26 @@ impl Order {
 
     #[inline(always)]
     pub fn slots(&self) -> &[u8] {
-        &self.slots[..self.len]
+        &self.0[1..=self.len()]
     }
 
     pub fn insert(&mut self, at: usize, slot: usize) {
-        self.slots.copy_within(at..self.len, at + 1);
-        self.slots[at] = slot as u8;
-        self.len += 1;
+        let len = self.len();
+        self.0.copy_within(1 + at..=len, 2 + at);
+        self.0[1 + at] = slot as u8;
+        self.0[0] += 1;
     }
 
-    pub fn remove(&mut self, at: usize) -> usize {
-        let slot = self.slots[at];
-        self.slots.copy_within(at + 1..self.len, at);
-        self.len -= 1;
-        slot.into()
+    pub fn remove(&mut self, at: usize) {
+        let len = self.len();
+        self.0.copy_within(2 + at..=len, 1 + at);
+        self.0[len] = 0;
+        self.0[0] -= 1;
     }
 
     pub fn truncate(&mut self, len: usize) {
-        self.len = len;
+        self.0[1 + len..].fill(0);
+        self.0[0] = len as u8;
     }
 
     /// The bits of the slots.
@@ -59,16 +63,10 @@ impl Order {
         self.slots().iter().fold(0, |bits, &slot| bits | 1 << slot)
     }
 
-    /// A word of the slot array: the count, then the slots.
+    /// A word of the slot array.
+    #[inline(always)]
     fn word(&self, at: usize) -> u64 {
-        let mut bytes = [0; 8];
-        for (byte, place) in bytes.iter_mut().zip(at * 8..) {
-            *byte = match place.checked_sub(1) {
-                None => self.len as u8,
-                Some(place) => *self.slots().get(place).unwrap_or(&0),
-            };
-        }
-        u64::from_le_bytes(bytes)
+        u64::from_le_bytes(std::array::from_fn(|byte| self.0[at * 8 + byte]))
     }
 }
 
@@ -124,13 +122,55 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             let order = self.rebuild(leaf, bitmap, guard, still)?;
             return Ok(View { bitmap, order });
         }
-        let mut bytes = [0; SLOT_WORDS_MAX * 8];
-        for (bytes, cell) in bytes.chunks_exact_mut(8).zip(self.nodes.slot_words(leaf)) {
+        let mut order = Order::empty();
+        for (bytes, cell) in order.0.chunks_exact_mut(8).zip(self.nodes.slot_words(leaf)) {
             bytes.copy_from_slice(&cell.load(self.medium()).to_le_bytes());
         }
-        let mut slots = [0; SLOT_WORDS_MAX * 8];
-        slots[..SLOT_WORDS_MAX * 8 - 1].copy_from_slice(&bytes[1..]);
-        Ok(View { bitmap, order: Order { slots, len: usize::from(bytes[0]).min(self.shape.slots) } })
+        order.0[0] = order.0[0].min(self.shape.slots as u8);
+        Ok(View { bitmap, order })
+    }
+
+    /// The value word of a key, looked up in the slot array where it stands. `still` as in
+    /// [`locate`](Self::locate).
+    #[inline(always)]
+    pub(super) fn look(
+        &self,
+        leaf: u64,
+        key: K::Ref<'_>,
+        guard: &K::Guard,
+        still: impl Fn() -> bool,
+    ) -> Read<Option<u64>> {
+        let medium = self.medium();
+        let valid = matches!(self.nodes.state(leaf), Some(State::Leaf { valid: true, .. }));
+        if !valid {
+            let view = self.view(leaf, guard, &still)?;
+            return Ok(self.locate(leaf, &view.order, key, guard, still)?.ok().map(|found| found.value));
+        }
+        let order = self.nodes.slot_words(leaf);
+        let byte = |at: usize| (order[at / 8].load(medium) >> (at % 8 * 8) & 0xff) as usize;
+        let mut rest = byte(0).min(self.shape.slots);
+        if rest == 0 {
+            return Ok(None);
+        }
+        // Without branches on keys, of which every other one would be guessed wrong.
+        let mut first = 1;
+        while rest > 1 {
+            let half = rest / 2;
+            let word = self.nodes.item(leaf, byte(first + half)).key.load(medium);
+            if !K::INLINE && !still() {
+                return Err(Stale);
+            }
+            let below = K::read(&self.keys, word, guard) <= K::shorten(key);
+            first = std::hint::select_unpredictable(below, first + half, first);
+            rest -= half;
+        }
+        let item = self.nodes.item(leaf, byte(first));
+        let word = item.key.load(medium);
+        if !K::INLINE && !still() {
+            return Err(Stale);
+        }
+        let found = K::read(&self.keys, word, guard) == K::shorten(key);
+        Ok(found.then(|| item.word.load(medium)))
     }
 
     /// The order of the items, from their keys: the slot array follows from the bitmap, never the

@@ -13,6 +13,7 @@ use crossbeam_queue::SegQueue;
 
 use super::layout::{Link, Pair, Shape, State};
 use crate::shared::lock_table::LockTable;
+use crate::shared::prefetch;
 use crate::shared::version_lock::VersionLock;
 
 /// Counters of turns; see [`Nodes::turns`].
@@ -149,6 +150,12 @@ impl<M: Medium> Nodes<M> {
     #[inline(always)]
     pub fn state_word(&self, node: u64) -> &Word {
         self.pool.at(node)
+    }
+
+    /// Asks for a line of a node.
+    #[inline(always)]
+    pub fn fetch(&self, line: u64) {
+        prefetch(self.pool.at::<Word>(line));
     }
 
     #[inline(always)]

@@ -1,13 +1,12 @@
 //! From the root to a leaf, and looking a key up there.
 
-use bristlecone_pm::{Medium, Result};
+use bristlecone_pm::{LINE_BYTES, Medium, Result};
 use smallvec::SmallVec;
 
 use super::WoTree;
 use super::inner::{Aim, Step};
 use super::layout::State;
 use crate::shared::form::{KeyForm, ValueForm};
-use crate::shared::prefetch;
 use crate::shared::version_lock::{Version, VersionLock};
 
 /// Nodes that a descent may pass before something must be wrong.
@@ -22,6 +21,48 @@ pub(super) struct Path {
     pub low: Option<u64>,
     /// Whether it went right where a parent should have led there: an entry is missing.
     pub detour: bool,
+}
+
+/// Who wants to know how a descent came where it is.
+pub(super) trait Trail {
+    /// From the root on.
+    fn begin(&mut self);
+    /// Down from a node to a range that begins at a word, if the node knows it.
+    fn down(&mut self, node: u64, low: Option<u64>);
+    /// Right to a range that begins at a word; `detour` as of [`Path`].
+    fn right(&mut self, low: u64, detour: bool);
+}
+
+/// Who does not.
+pub(super) struct NoTrail;
+
+impl Trail for NoTrail {
+    #[inline(always)]
+    fn begin(&mut self) {}
+    #[inline(always)]
+    fn down(&mut self, _: u64, _: Option<u64>) {}
+    #[inline(always)]
+    fn right(&mut self, _: u64, _: bool) {}
+}
+
+impl Trail for Path {
+    #[inline(always)]
+    fn begin(&mut self) {
+        self.inner.clear();
+        (self.low, self.detour) = (None, false);
+    }
+
+    #[inline(always)]
+    fn down(&mut self, node: u64, low: Option<u64>) {
+        self.inner.push(node);
+        self.low = low.or(self.low);
+    }
+
+    #[inline(always)]
+    fn right(&mut self, low: u64, detour: bool) {
+        self.low = Some(low);
+        self.detour |= detour;
+    }
 }
 
 impl Path {
@@ -41,11 +82,10 @@ pub(super) struct At<'t> {
 impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     /// Goes to the leaf of an aim. Holds for nodes that were read while pinned.
     #[inline(always)]
-    pub(super) fn descend(&self, aim: Aim<'_, K>, guard: &K::Guard, path: &mut Path) -> Result<At<'_>> {
+    pub(super) fn descend(&self, aim: Aim<'_, K>, guard: &K::Guard, path: &mut impl Trail) -> Result<At<'_>> {
         let mut steps = 0;
         'root: loop {
-            path.inner.clear();
-            (path.low, path.detour) = (None, false);
+            path.begin();
             let mut node = self.root();
             let Some(mut level) = self.level_of(node)? else { continue };
             while level > 0 {
@@ -53,12 +93,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
                 let lock = self.nodes.lock(node)?;
                 match self.step(node, level, lock, aim, guard) {
                     Step::Down(child, low) => {
-                        path.inner.push(node);
-                        path.low = low.or(path.low);
+                        path.down(node, low);
                         node = child;
                         level -= 1;
                     }
-                    Step::Right(next, high) => (node, path.low) = (next, Some(high)),
+                    Step::Right(next, high) => {
+                        path.right(high, false);
+                        node = next;
+                    }
                     Step::Lost => continue 'root,
                 }
                 self.still_going(steps, node)?;
@@ -66,7 +108,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             loop {
                 steps += 1;
                 let lock = self.nodes.lock(node)?;
-                prefetch(self.nodes.leaf_link(node));
+                self.fetch(node);
                 let Some(version) = lock.read() else { continue 'root };
                 let link = self.nodes.leaf_link(node);
                 let next = link.next.load(self.medium());
@@ -83,9 +125,19 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
                 if !lock.validate(version) {
                     continue 'root;
                 }
-                (node, path.low, path.detour) = (next, Some(high), true);
+                path.right(high, true);
+                node = next;
                 self.still_going(steps, node)?;
             }
+        }
+    }
+
+    /// Asks for all lines of a leaf: which of them a search needs it learns from each other, one
+    /// after the other.
+    #[inline(always)]
+    fn fetch(&self, leaf: u64) {
+        for line in (0..self.shape.node_bytes).step_by(LINE_BYTES) {
+            self.nodes.fetch(leaf + line);
         }
     }
 
@@ -133,17 +185,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     /// what it can; `check` and every write say what is wrong.
     pub(super) fn read<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let pins = self.pin();
-        let mut path = Path::default();
         for round in 0.. {
-            let At { leaf, lock, version } = self.descend(Aim::At(key), &pins.keys, &mut path).ok()?;
+            let At { leaf, lock, version } = self.descend(Aim::At(key), &pins.keys, &mut NoTrail).ok()?;
             let still = || lock.validate(version);
-            let found = self
-                .view(leaf, &pins.keys, still)
-                .and_then(|view| self.locate(leaf, &view.order, key, &pins.keys, still));
-            match found {
+            match self.look(leaf, key, &pins.keys, still) {
                 Ok(found) if still() => {
                     // The value word was read while the leaf stood; pinned, its record stays.
-                    return found.ok().map(|found| show(V::read(&self.values, found.value, &pins.values)));
+                    return found.map(|value| show(V::read(&self.values, value, &pins.values)));
                 }
                 // What is no leaf although nobody changes it never was one.
                 Err(_) if still() => return None,

@@ -4,7 +4,7 @@ use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 
 use super::inner::Aim;
 use super::leaf::{Found, View};
-use super::read::{At, Path};
+use super::read::{At, NoTrail};
 use super::{Pins, WoTree};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::version_lock::VersionLock;
@@ -109,9 +109,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         pins: &Pins<K, V>,
         mut change: impl FnMut(&Leaf<'_>, &View, std::result::Result<Found, usize>) -> Result<Change<R>>,
     ) -> Result<R> {
-        let mut path = Path::default();
         loop {
-            let At { leaf, lock, version } = self.descend(Aim::At(key), &pins.keys, &mut path)?;
+            let At { leaf, lock, version } = self.descend(Aim::At(key), &pins.keys, &mut NoTrail)?;
             if !lock.upgrade(version) {
                 continue;
             }
