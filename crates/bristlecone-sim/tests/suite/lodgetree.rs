@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 use bristlecone::{Design, Domain, Pool};
 use bristlecone_pm::{Geometry, LINE_BYTES, PoolFile};
 use bristlecone_sim::systems::TreeOp::{self, Close, Create, Insert, Remove};
-use bristlecone_sim::systems::{Forest, Items, Texts, Words};
-use bristlecone_sim::{Budget, Event, Memory, Mode, Report, Scenario, Sim, explore};
+use bristlecone_sim::systems::{Forest, Items, Texts, Words, tree_scenarios};
+use bristlecone_sim::{Budget, Event, Memory, Mode, Report, Scenario, Sim, Table, explore, mutate};
 
 const MODES: [Mode; 3] = [Mode::Prefix, Mode::Subset, Mode::Eadr];
 
@@ -133,4 +133,78 @@ fn a_flush_writes_few_leaves_and_splits_one_at_most() {
             assert_eq!(several, 0, "{name}: a write that flushed more than once");
         }
     }
+}
+
+/// Without room for a log or a leaf, what is in a leaf is changed in its place.
+#[test]
+fn a_full_pool_changes_items_in_place() {
+    let full =
+        Forest { geometry: Geometry { chunks_max: 6, ..forest::<Words>().geometry }, ..forest::<Words>() };
+    // Leaf after leaf, but for the last ones; then two more items for each, until nothing can be
+    // logged any more.
+    let leaves = accepted(&full, (0..1000).map(|n| n * 10)).len() as u64 - 30;
+    let more = (0..leaves / 3).flat_map(|leaf| [leaf * 30 + 1, leaf * 30 + 2]);
+    let keys = accepted(&full, (0..leaves).map(|n| n * 10).chain(more));
+    let more = &keys[leaves as usize..];
+    println!("{leaves} keys and {more:?} fill the pool");
+    let setup = [Create("t")].into_iter().chain(keys.iter().map(|key| Insert("t", *key, *key))).collect();
+    let ops = more.iter().rev().step_by(2).take(6).flat_map(|key| {
+        let first = key - key % 10;
+        [Insert("t", first, 1000), Insert("t", first + 10, 1000), Remove("t", first + 10)]
+    });
+    let scenario = Scenario {
+        name: "full",
+        creation: false,
+        setup,
+        ops: ops.collect(),
+        then: vec![Insert("t", 0, 5), Remove("t", 300), Remove("t", 330)],
+    };
+    let budget = Budget { depth: 1, ..Budget::of(32) };
+    for mode in MODES {
+        explore(&full, &scenario, mode, budget).assert_clean();
+    }
+    let table = mutate(&full, &[(scenario, Mode::Subset)], budget, "lodgetree place");
+    println!("{table}");
+    assert!(!table.sites.is_empty() && table.survivors().is_empty(), "{table}");
+}
+
+/// Those of some keys that a pool has room for, one after the other.
+fn accepted(forest: &Forest<Words>, keys: impl Iterator<Item = u64>) -> Vec<u64> {
+    let memory = Memory::new(forest.geometry.max_bytes() as usize);
+    let file = PoolFile::create_in(memory.region(), forest.geometry, Domain::Adr, Sim::new(&memory)).unwrap();
+    let pool = Pool::on(file, 1);
+    let tree = pool.tree_options("t").design(Design::LodgeTree);
+    let tree = forest.options.iter().fold(tree, |tree, (name, value)| tree.option(name, *value));
+    let tree = tree.create::<u64, u64>().unwrap();
+    let keys = keys.filter(|key| tree.insert(*key, *key).is_ok()).collect();
+    pool.simulate_crash();
+    keys
+}
+
+/// Not here: `place`, which has a test of its own, and `flush.1` and `merge.3`.
+#[test]
+fn every_flush_fence_and_order_is_needed() {
+    let budget = Budget { life_crashes: 1, threads: 2, ..Budget::of(32) };
+    let scenarios = |names: &[&str]| -> Vec<_> {
+        let all = tree_scenarios().into_iter().filter(|scenario| names.contains(&scenario.name));
+        all.map(|scenario| (scenario, Mode::Subset)).collect()
+    };
+    let mut table = Table::default();
+    for (sites, names) in [
+        ("lodgetree create", &["creation"][..]),
+        ("lodgetree flush.2", &["insert"]),
+        ("lodgetree flush.3", &["insert"]),
+        ("lodgetree flush.4", &["insert"]),
+        ("lodgetree split", &["insert", "creation"]),
+        ("lodgetree merge.2", &["delete"]),
+    ] {
+        table.merge(mutate(&forest::<Words>(), &scenarios(names), budget, sites));
+    }
+    for sites in ["lodgetree write", "lodgetree split.1 fence"] {
+        table.merge(mutate(&forest::<Texts>(), &scenarios(&["insert"]), budget, sites));
+    }
+    println!("{table}");
+    assert!(table.survivors().is_empty(), "{table}");
+    let steps: BTreeSet<_> = table.sites.iter().map(|site| site.step).collect();
+    assert_eq!(steps.len(), 11, "{steps:?}");
 }

@@ -48,7 +48,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             let header = self.header(entry.leaf);
             let word = LeafWord::unpack(header.word.load(self.medium()));
             next = header.siblings[word.selector].load(self.medium());
-            if word.bitmap != entry.bitmap || word.bitmap & !self.slots_mask() != 0 {
+            if word.bitmap != entry.slots.bitmap || word.bitmap & !self.slots_mask() != 0 {
                 report("other slots than the node knows");
                 continue;
             }
@@ -87,8 +87,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let guards = (K::pin(), V::pin());
         let header = self.header(entry.leaf);
         let tags = header.fingerprints.load(self.medium());
+        if self.slots_of(header, entry.slots.bitmap).strays & !entry.slots.strays != 0 {
+            report("an item away from home that the node does not know of");
+        }
         let mut keys = Vec::new();
-        for slot in bits(entry.bitmap) {
+        for slot in bits(entry.slots.bitmap) {
             let cell = self.slot(entry.leaf, slot);
             let (key, value) = (cell.key.load(self.medium()), cell.value.load(self.medium()));
             if let Err(error) = K::verify(&self.keys, key).and(V::verify(&self.values, value)) {

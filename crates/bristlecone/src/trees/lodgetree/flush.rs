@@ -5,7 +5,7 @@ use bristlecone_pm::{Durable, Flushed, LINE_BYTES, Medium, Persist, Result, Step
 use smallvec::SmallVec;
 
 use super::LodgeTree;
-use super::layout::{LeafWord, bits, home, line_of};
+use super::layout::{LeafWord, Slots, bits, home, line_of};
 use super::node::{Buffered, Entry, Locked};
 use super::read::{Found, Hope};
 use super::write::{Change, Guards, is_full};
@@ -139,7 +139,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         change: Option<&mut Change>,
         guards: &Guards<K, V>,
     ) -> Result<()> {
-        let held = node.entry(group.at).bitmap & !group.dropped();
+        let held = node.entry(group.at).slots.bitmap & !group.dropped();
         let live = held.count_ones() as usize + group.added().count();
         let mut records = change.and_then(Change::take_records);
         if live > self.split_items {
@@ -198,23 +198,23 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     pub(super) fn write_items(&self, node: &Locked<'_>, groups: &[Group], records: Option<Flushed>) {
         let medium = self.medium();
         let mut flushed = records.unwrap_or_else(Flushed::none);
-        let mut bitmaps = SmallVec::<[u32; 2]>::new();
+        let mut filled = SmallVec::<[Slots; 2]>::new();
         for group in groups {
             let entry = node.entry(group.at);
-            let (bitmap, under_way) = self.fill(entry, group, "lodgetree flush.2");
+            let (slots, under_way) = self.fill(entry, group, "lodgetree flush.2");
             flushed = flushed.and(under_way);
-            bitmaps.push(bitmap);
+            filled.push(slots);
         }
         let durable = medium.fence(flushed, "lodgetree flush.2");
         let mut flushed = Flushed::none();
-        for (group, bitmap) in groups.iter().zip(bitmaps) {
+        for (group, slots) in groups.iter().zip(filled) {
             let entry = node.entry(group.at);
             let header = self.header(entry.leaf);
             let word = LeafWord::unpack(header.word.load(medium));
-            if word.bitmap != bitmap {
+            if word.bitmap != slots.bitmap {
                 // Fingerprints stand in the same line, and before it.
                 let _ordered = medium.ordered_within_line();
-                let word = LeafWord { bitmap, ..word };
+                let word = LeafWord { bitmap: slots.bitmap, ..word };
                 header.word.publish(medium, word.pack(), &durable, "lodgetree flush.3");
             } else if !group.logged {
                 // A value in its place, and nothing else.
@@ -225,23 +225,23 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
                 header.stamp.publish(medium, node.sequence(), &ordered, "lodgetree flush.4");
             }
             flushed = flushed.and(medium.flush(&header.word, "lodgetree flush.4"));
-            node.set_bitmap(group.at, bitmap);
+            node.set_slots(group.at, slots);
         }
         let Durable { .. } = medium.fence(flushed, "lodgetree flush.4");
     }
 
-    /// Flush 1 and 2: the items of a group go into slots; the bitmap that will say so.
-    pub(super) fn fill(&self, entry: Entry, group: &Group, step: Step) -> (u32, Flushed) {
+    /// Flush 1 and 2: the items of a group go into slots; which are taken then.
+    pub(super) fn fill(&self, entry: Entry, group: &Group, step: Step) -> (Slots, Flushed) {
         let medium = self.medium();
         let header = self.header(entry.leaf);
-        let mut bitmap = entry.bitmap & !group.dropped();
-        let mut free = !entry.bitmap & self.slots_mask();
+        let mut slots = entry.slots.without(group.dropped());
+        let mut free = !entry.slots.bitmap & self.slots_mask();
         if group.added().count() > free.count_ones() as usize {
             // Removals make room. Each of them is in the log, or is not acknowledged.
-            let word = LeafWord { bitmap, ..LeafWord::unpack(header.word.load(medium)) };
+            let word = LeafWord { bitmap: slots.bitmap, ..LeafWord::unpack(header.word.load(medium)) };
             header.word.publish(medium, word.pack(), &medium.ordered_within_line(), "lodgetree flush.1");
             let Durable { .. } = medium.persist(&header.word, "lodgetree flush.1");
-            free = !bitmap & self.slots_mask();
+            free = !slots.bitmap & self.slots_mask();
         }
         let (guard, mut lines) = (K::pin(), 0_u32);
         for item in group.items.iter().filter(|item| !item.removed) {
@@ -251,13 +251,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
                 self.slot(entry.leaf, slot).key.store(medium, item.key);
                 header.fingerprints.store_byte(medium, slot, tag);
                 free &= !(1 << slot);
+                slots.take(slot, tag, self.slots);
                 slot
             });
             self.slot(entry.leaf, slot).value.store(medium, item.value);
-            bitmap |= 1 << slot;
             lines |= 1 << line_of(slot);
         }
-        (bitmap, self.flush_lines(entry.leaf, lines, step))
+        (slots, self.flush_lines(entry.leaf, lines, step))
     }
 
     /// A free slot: in the item's home line if that has one, or else in a line that is written

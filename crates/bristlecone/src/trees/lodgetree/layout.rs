@@ -113,6 +113,53 @@ pub fn home(tag: u8, slots: usize) -> u32 {
     mask & ((1 << slots) - 1)
 }
 
+/// What is known about a leaf's slots without looking at the leaf.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slots {
+    /// Which are taken.
+    pub bitmap: u32,
+    /// Homes some of whose items stand elsewhere, at least: several homes share a bit.
+    pub strays: u32,
+}
+
+impl Slots {
+    /// Bits that homes share.
+    const HOMES: usize = 32 - SLOTS_MAX;
+
+    /// An item goes into slot `slot` of a leaf of `slots`.
+    pub fn take(&mut self, slot: usize, tag: u8, slots: usize) {
+        self.bitmap |= 1 << slot;
+        if home(tag, slots) >> slot & 1 == 0 {
+            self.strays |= Self::bit(tag, slots);
+        }
+    }
+
+    /// Whether an item may stand elsewhere than at home.
+    #[inline(always)]
+    pub fn may_stray(self, tag: u8, slots: usize) -> bool {
+        self.strays & Self::bit(tag, slots) != 0
+    }
+
+    /// The same slots but for `gone`.
+    pub fn without(self, gone: u32) -> Self {
+        Self { bitmap: self.bitmap & !gone, ..self }
+    }
+
+    #[inline(always)]
+    fn bit(tag: u8, slots: usize) -> u32 {
+        1 << (line_of(home(tag, slots).trailing_zeros() as usize) % Self::HOMES)
+    }
+
+    pub fn pack(self) -> u32 {
+        self.bitmap | self.strays << SLOTS_MAX
+    }
+
+    #[inline(always)]
+    pub fn unpack(word: u32) -> Self {
+        Self { bitmap: word & ((1 << SLOTS_MAX) - 1), strays: word >> SLOTS_MAX }
+    }
+}
+
 /// The set bits of `word`, lowest first.
 #[inline(always)]
 pub fn bits(mut word: u32) -> impl Iterator<Item = usize> {
@@ -134,6 +181,19 @@ mod tests {
         let word = LeafWord { bitmap: 0x07ff_ffff, selector: 1 };
         assert_eq!(LeafWord::unpack(word.pack()), word);
         assert_eq!(word.switched().pack(), 0x07ff_ffff);
+    }
+
+    #[test]
+    fn items_away_from_home_are_remembered() {
+        let mut slots = Slots::default();
+        let tag = 0xff;
+        let at_home = home(tag, SLOTS_MAX).trailing_zeros() as usize;
+        slots.take(at_home, tag, SLOTS_MAX);
+        assert!(!slots.may_stray(tag, SLOTS_MAX));
+        slots.take(0, tag, SLOTS_MAX);
+        assert!(slots.may_stray(tag, SLOTS_MAX) && !slots.may_stray(0, SLOTS_MAX));
+        assert_eq!(Slots::unpack(slots.pack()), slots);
+        assert_eq!(slots.without(1).bitmap, 1 << at_home);
     }
 
     #[test]

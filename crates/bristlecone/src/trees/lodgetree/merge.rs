@@ -67,24 +67,23 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let (target, source) = (self.header(to.leaf), self.header(from.leaf));
         // Merge 2: the items of the right leaf, in free slots of the left one.
         let mut moved = Group { at: left, items: SmallVec::new(), logged: false };
-        for slot in bits(from.bitmap) {
+        for slot in bits(from.slots.bitmap) {
             let cell = self.slot(from.leaf, slot);
             let (key, value) = (cell.key.load(medium), cell.value.load(medium));
             moved.items.push(Pending { key, value, removed: false, slot: None });
         }
-        let (bitmap, flushed) = self.fill(to, &moved, "lodgetree merge.2");
+        let (slots, flushed) = self.fill(to, &moved, "lodgetree merge.2");
         let durable = medium.fence(flushed, "lodgetree merge.2");
         // Merge 3: entries of the right leaf must be void before its range is the left one's.
-        let ordered = medium.ordered_within_line();
-        target.stamp.publish(medium, node.sequence(), &ordered, "lodgetree merge.3 stamp");
+        target.stamp.store(medium, node.sequence());
         let from_word = LeafWord::unpack(source.word.load(medium));
         let next = source.siblings[from_word.selector].load(medium);
-        let word = LeafWord { bitmap, ..LeafWord::unpack(target.word.load(medium)) }.switched();
+        let word = LeafWord { bitmap: slots.bitmap, ..LeafWord::unpack(target.word.load(medium)) }.switched();
         target.siblings[word.selector].store(medium, next);
         let _ordered = medium.ordered_within_line();
         target.word.publish(medium, word.pack(), &durable, "lodgetree merge.3");
         let Durable { .. } = medium.persist(&target.word, "lodgetree merge.3");
-        node.set_bitmap(left, bitmap);
+        node.set_slots(left, slots);
         node.remove_entry(right);
         self.leaves.free(from.leaf);
         K::retire(&self.keys, from.fence, &guards.0);

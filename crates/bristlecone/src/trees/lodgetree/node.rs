@@ -7,15 +7,17 @@
 //! slot         0 .. index                       .. slots - buffered .. slots
 //! key          low fence of the leaf                                key word
 //! value        offset of the leaf                                   value word
-//! meta         the leaf's bitmap                                    log that the item is in
+//! meta         the leaf's slots                                     log that the item is in
 //! owner                                                             its leaf; in that leaf? removed?
 //! ```
 //!
-//! A bitmap says more than the paper's count of items, and takes the same place. Buffered items
+//! A bitmap says more than the paper's count of items, and tells readers which items of a leaf do not
+//! stand where they are looked for first. Buffered items
 //! are numbered from the right, the oldest first.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use super::layout::Slots;
 use crate::shared::arena::{Arena, Zeroed};
 use crate::shared::fingerprint;
 use crate::shared::search::Level;
@@ -89,8 +91,7 @@ pub struct Entry {
     pub fence: u64,
     /// Offset.
     pub leaf: u64,
-    /// Slots taken.
-    pub bitmap: u32,
+    pub slots: Slots,
 }
 
 /// A buffered item.
@@ -260,18 +261,18 @@ impl<'a> NodeRef<'a> {
         Entry {
             fence: self.fence(at),
             leaf: self.values()[at].load(Relaxed),
-            bitmap: self.metas()[at].load(Relaxed),
+            slots: Slots::unpack(self.metas()[at].load(Relaxed)),
         }
     }
 
-    pub fn set_bitmap(self, at: usize, bitmap: u32) {
-        self.metas()[at].store(bitmap, Relaxed);
+    pub fn set_slots(self, at: usize, slots: Slots) {
+        self.metas()[at].store(slots.pack(), Relaxed);
     }
 
     fn set_entry(self, at: usize, entry: Entry) {
         self.keys()[at].store(entry.fence, Relaxed);
         self.values()[at].store(entry.leaf, Relaxed);
-        self.metas()[at].store(entry.bitmap, Relaxed);
+        self.set_slots(at, entry.slots);
     }
 
     /// Puts a leaf at a place of the index part. There is room.
@@ -386,7 +387,7 @@ impl<'a> NodeRef<'a> {
 
     /// Items of a leaf once everything buffered for it has reached it.
     pub fn live_items(self, at: usize) -> usize {
-        let held = self.entry(at).bitmap.count_ones() as usize;
+        let held = self.entry(at).slots.bitmap.count_ones() as usize;
         let own = || self.all_buffered().filter(|item| item.owner == at);
         let added = own().filter(|item| !item.removed && !item.in_leaf).count();
         held + added - own().filter(|item| item.removed && item.in_leaf).count()
@@ -487,7 +488,7 @@ mod tests {
     }
 
     fn entry(number: u64) -> Entry {
-        Entry { fence: 10 * number, leaf: 512 * number, bitmap: number as u32 }
+        Entry { fence: 10 * number, leaf: 512 * number, slots: Slots { bitmap: number as u32, strays: 3 } }
     }
 
     #[test]
@@ -532,7 +533,7 @@ mod tests {
     fn live_items_count_what_is_on_its_way() {
         let nodes = Nodes::new(8);
         let node = nodes.get(nodes.alloc(0));
-        node.insert_entry(0, Entry { bitmap: 0b111, ..entry(1) });
+        node.insert_entry(0, Entry { slots: Slots { bitmap: 0b111, strays: 0 }, ..entry(1) });
         for (in_leaf, removed, live) in
             [(false, false, 4), (true, false, 4), (true, true, 3), (false, true, 3)]
         {

@@ -4,7 +4,7 @@
 use bristlecone_pm::Medium;
 
 use super::LodgeTree;
-use super::layout::{Header, Slot, bits, home, slot_offset};
+use super::layout::{Header, Slot, Slots, bits, home, slot_offset};
 use super::node::{Entry, NodeRef};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::{fingerprint, prefetch};
@@ -137,8 +137,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// The slot of `key` in a leaf, with its words. Most items stand in the line that their
-    /// fingerprint names; where a key should be, that is looked at first. Otherwise, and for keys
-    /// out of line, all fingerprints come first. The entry was validated.
+    /// fingerprint names; where a key should be, that is looked at first, and only that if no item of
+    /// that home stands elsewhere. Otherwise, and for keys out of line, all fingerprints come first.
+    /// The entry was validated.
     #[inline(always)]
     pub(super) fn locate_in_leaf(
         &self,
@@ -159,7 +160,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             let equal = K::read(&self.keys, word, guard) == K::shorten(key);
             Ok(equal.then(|| (slot, word, cell.value.load(medium))))
         };
-        let taken = entry.bitmap & self.slots_mask();
+        let taken = entry.slots.bitmap & self.slots_mask();
         let mut looked = 0;
         if K::INLINE && hope == Hope::Present {
             looked = home(tag, self.slots);
@@ -167,6 +168,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
                 if let Some(found) = compare(slot)? {
                     return Ok(Some(found));
                 }
+            }
+            if !entry.slots.may_stray(tag, self.slots) {
+                return Ok(None);
             }
         }
         let tags = self.header(entry.leaf).fingerprints.load(medium);
@@ -178,6 +182,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             }
         }
         Ok(None)
+    }
+
+    /// What a node has to know of a leaf with these slots taken, by their fingerprints.
+    pub(super) fn slots_of(&self, header: &Header, bitmap: u32) -> Slots {
+        let tags = header.fingerprints.load(self.medium());
+        bits(bitmap).fold(Slots::default(), |mut slots, slot| {
+            slots.take(slot, (tags[slot / 8] >> (slot % 8 * 8)) as u8, self.slots);
+            slots
+        })
     }
 
     #[inline(always)]

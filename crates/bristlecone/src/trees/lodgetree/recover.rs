@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use bristlecone_pm::{ChunkRange, Durable, Error, LogChunk, LogEntry, Medium, Persist, Result, TreeId};
 
 use super::LodgeTree;
-use super::layout::{LeafWord, bits, leaf_bytes};
+use super::layout::{LeafWord, Slots, bits, leaf_bytes};
 use super::node::{Buffered, Entry};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
@@ -107,7 +107,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         anchor.publish(self.medium(), leaf, &durable, "lodgetree create.2");
         let Durable { .. } = self.medium().persist(anchor, "lodgetree create.2");
         let id = self.nodes.alloc(0);
-        self.nodes.get(id).insert_entry(0, Entry { fence: 0, leaf, bitmap: 0 });
+        self.nodes.get(id).insert_entry(0, Entry { fence: 0, leaf, slots: Slots::default() });
         self.inner = Inner::new(self.options.inner_bytes as usize, id);
         self.versions.keep(logged);
         Ok(())
@@ -192,7 +192,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             return Err(Error::corrupted("a stamp beyond all sequences", format!("leaf at {leaf:#x}")));
         }
         self.len.add(i64::from(bitmap.count_ones()));
-        Ok(Survivor { low, entry: Entry { fence, leaf, bitmap }, stamp, buffered: Vec::new() })
+        let entry = Entry { fence, leaf, slots: self.slots_of(header, bitmap) };
+        Ok(Survivor { low, entry, stamp, buffered: Vec::new() })
     }
 
     /// Recover 3: entries above their leaf's stamp are buffered again; of those for one key, the

@@ -194,7 +194,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         node.lock.validate(version).then_some(())?;
         let mut words = Words::default();
         let slots = self.pool.words(slot_offset(entry.leaf, 0), 2 * self.slots);
-        words.copy(self.medium(), 0, slots, u64::from(entry.bitmap & self.slots_mask()));
+        words.copy(self.medium(), 0, slots, u64::from(entry.slots.bitmap & self.slots_mask()));
         let mut buffered = [(0, 0, false); NODE_SLOTS_MAX];
         let mut count = 0;
         for item in node.all_buffered().filter(|item| item.owner == at) {

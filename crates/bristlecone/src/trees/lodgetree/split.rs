@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::LodgeTree;
 use super::flush::{Group, Pending};
-use super::layout::{LeafWord, TAG_WORDS, bits, line_of};
+use super::layout::{LeafWord, Slots, TAG_WORDS, bits, line_of};
 use super::node::{Counts, Entry, Locked, Splits};
 use super::write::Guards;
 use crate::shared::form::{KeyForm, ValueForm};
@@ -62,7 +62,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let word = LeafWord::unpack(header.word.load(medium));
         let next = header.siblings[word.selector].load(medium);
         let items = upper.iter().map(|part| (part.key, part.item));
-        let (bitmap, flushed) = self.write_leaf(leaf, fence, items, next, node.sequence());
+        let (slots, flushed) = self.write_leaf(leaf, fence, items, next, node.sequence());
         let flushed = flushed.and(fence_flushed).and(records.take().unwrap_or_else(Flushed::none));
         let durable = medium.fence(flushed, "lodgetree split.1");
         // Split 2: the old leaf drops what moved, and leads on to it.
@@ -73,14 +73,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let _ordered = medium.ordered_within_line();
         header.word.publish(medium, shrunk.pack(), &durable, "lodgetree split.2");
         let Durable { .. } = medium.persist(&header.word, "lodgetree split.2");
-        node.set_bitmap(group.at, shrunk.bitmap);
+        node.set_slots(group.at, self.slots_of(header, shrunk.bitmap));
         // Split 3: the old leaf takes what is new of the lower half; now it has the room.
         let items = lower.iter().filter(|part| part.changed).map(|part| part.item).collect();
         let rest = Group { at: group.at, items, logged: group.logged };
         self.write_items(node, std::slice::from_ref(&rest), None);
 
         self.forget_buffered(node, std::slice::from_ref(group));
-        node.insert_entry(group.at + 1, Entry { fence, leaf, bitmap });
+        node.insert_entry(group.at + 1, Entry { fence, leaf, slots });
         self.clock.add(1);
         self.let_go(leftovers, guards);
         Ok(())
@@ -90,7 +90,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     fn gather<'g>(&'g self, entry: Entry, group: &Group, guard: &'g K::Guard) -> Parts<K::Ref<'g>> {
         let medium = self.medium();
         let mut parts = Parts::new();
-        for slot in bits(entry.bitmap & !group.dropped()) {
+        for slot in bits(entry.slots.bitmap & !group.dropped()) {
             let cell = self.slot(entry.leaf, slot);
             let newer = group.items.iter().find(|item| item.slot == Some(slot));
             let (key, value) = (cell.key.load(medium), cell.value.load(medium));
@@ -104,7 +104,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         parts
     }
 
-    /// Fills a fresh leaf; its bitmap, and what is under way.
+    /// Fills a fresh leaf; its slots, and what is under way.
     pub(super) fn write_leaf<'a>(
         &self,
         leaf: u64,
@@ -112,28 +112,28 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         items: impl Iterator<Item = (K::Ref<'a>, Pending)>,
         next: u64,
         stamp: u64,
-    ) -> (u32, Flushed) {
+    ) -> (Slots, Flushed) {
         let medium = self.medium();
         let header = self.header(leaf);
         // The header and the fence.
-        let (mut bitmap, mut lines) = (0_u32, 0b11);
+        let (mut slots, mut lines) = (Slots::default(), 0b11);
         let mut tags = [0; TAG_WORDS];
         for (key, item) in items {
             let tag = K::fingerprint(key);
-            let slot = self.pick(!bitmap & self.slots_mask(), tag, lines);
+            let slot = self.pick(!slots.bitmap & self.slots_mask(), tag, lines);
             let cell = self.slot(leaf, slot);
             cell.key.store(medium, item.key);
             cell.value.store(medium, item.value);
             tags[slot / 8] |= u64::from(tag) << (slot % 8 * 8);
-            bitmap |= 1 << slot;
+            slots.take(slot, tag, self.slots);
             lines |= 1 << line_of(slot);
         }
-        header.word.store(medium, LeafWord { bitmap, selector: 0 }.pack());
+        header.word.store(medium, LeafWord { bitmap: slots.bitmap, selector: 0 }.pack());
         header.siblings[0].store(medium, next);
         header.stamp.store(medium, stamp);
         header.fingerprints.store(medium, tags);
         header.fence.store(medium, fence);
-        (bitmap, self.flush_lines(leaf, lines, "lodgetree split.1"))
+        (slots, self.flush_lines(leaf, lines, "lodgetree split.1"))
     }
 
     /// The hotness-aware multiple split of a node whose index part has grown too large. Nothing

@@ -255,17 +255,20 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         if change.item.removed {
             let word = &self.header(entry.leaf).word;
             let old = LeafWord::unpack(word.load(medium));
-            let bitmap = old.bitmap & !(1 << slot);
-            let new = LeafWord { bitmap, ..old };
+            let slots = entry.slots.without(1 << slot);
+            let new = LeafWord { bitmap: slots.bitmap, ..old };
             word.publish(medium, new.pack(), &medium.ordered_within_line(), "lodgetree place.1");
             let Durable { .. } = medium.persist(word, "lodgetree place.1");
-            node.set_bitmap(found.at, bitmap);
+            node.set_slots(found.at, slots);
             self.retire_key(key);
         } else {
             let cell = &self.slot(entry.leaf, slot).value;
-            let records = change.take_records().unwrap_or_else(Flushed::none);
-            let durable = medium.fence(records, "lodgetree place.2 fence");
-            cell.publish(medium, change.item.value, &durable, "lodgetree place.2");
+            if let Some(records) = change.take_records() {
+                let durable = medium.fence(records, "lodgetree place.2 fence");
+                cell.publish(medium, change.item.value, &durable, "lodgetree place.2");
+            } else {
+                cell.store(medium, change.item.value);
+            }
             let Durable { .. } = medium.persist(cell, "lodgetree place.2");
         }
         V::retire(&self.values, value, &guards.1);
