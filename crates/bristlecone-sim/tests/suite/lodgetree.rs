@@ -135,6 +135,32 @@ fn a_flush_writes_few_leaves_and_splits_one_at_most() {
     }
 }
 
+/// A leaf is full, and what is buffered for it removes an item and adds another, in its slot. A crash
+/// may leave the removed key with the new value: the leaf must not have it any more.
+#[test]
+#[ignore = "fails without a mutation, too: after a long life a crash leaves a reference to a freed value"]
+fn slots_of_removed_items_are_given_up_before_they_are_used_again() {
+    let write = |key, value| Insert("t", key, value);
+    let full = [write(10, 1), write(20, 2), write(30, 3), write(10, 4), write(20, 5)];
+    let setup = [Create("t")].into_iter().chain(full).chain([Remove("t", 20), write(40, 6)]);
+    // Long enough that what was freed by mistake is used again.
+    let then = (0..900).map(|n| write([10, 30, 50][n as usize % 3], 10 + 4 * n));
+    let scenario = Scenario {
+        name: "slots-of-removed-items",
+        creation: false,
+        setup: setup.collect(),
+        ops: vec![write(50, 7)],
+        then: [write(51, 2)].into_iter().chain(then).collect(),
+    };
+    let budget = Budget { exhaustive: 256, depth: 1, life_crashes: 1, ..Budget::quick() };
+    for mode in MODES {
+        explore(&forest::<Texts>(), &scenario, mode, budget).assert_clean();
+    }
+    let table = mutate(&forest::<Texts>(), &[(scenario, Mode::Subset)], budget, "lodgetree flush.1");
+    println!("{table}");
+    assert!(!table.sites.is_empty() && table.survivors().is_empty(), "{table}");
+}
+
 /// Without room for a log or a leaf, what is in a leaf is changed in its place.
 #[test]
 fn a_full_pool_changes_items_in_place() {
@@ -181,8 +207,9 @@ fn accepted(forest: &Forest<Words>, keys: impl Iterator<Item = u64>) -> Vec<u64>
     keys
 }
 
-/// Not here: `place`, which has a test of its own, and `flush.1` and `merge.3`.
+/// Not here: `place` and `flush.1`, which have tests of their own, and `merge.3`.
 #[test]
+#[ignore = "takes minutes"]
 fn every_flush_fence_and_order_is_needed() {
     let budget = Budget { life_crashes: 1, threads: 2, ..Budget::of(32) };
     let scenarios = |names: &[&str]| -> Vec<_> {

@@ -141,12 +141,18 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     ) -> Result<()> {
         let held = node.entry(group.at).slots.bitmap & !group.dropped();
         let live = held.count_ones() as usize + group.added().count();
-        let mut records = change.and_then(Change::take_records);
+        let mut change = change;
+        let mut records = change.as_deref_mut().and_then(Change::take_records);
         if live > self.split_items {
             match self.split_leaf(node, &group, &mut records, guards) {
                 // The threshold leaves some slots for when there is no other leaf.
                 Err(error) if is_full(&error) && live <= self.slots => {}
-                done => return done,
+                Err(error) => {
+                    // Who finds another place has them to fence.
+                    change.into_iter().for_each(|change| change.keep_records(records.take()));
+                    return Err(error);
+                }
+                Ok(()) => return Ok(()),
             }
         }
         self.write_groups(node, &[group], records, guards);

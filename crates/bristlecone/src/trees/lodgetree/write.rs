@@ -23,6 +23,10 @@ impl Change {
     pub fn take_records(&mut self) -> Option<Flushed> {
         self.records.take()
     }
+
+    pub fn keep_records(&mut self, records: Option<Flushed>) {
+        self.records = records;
+    }
 }
 
 /// The guards of keys and values.
