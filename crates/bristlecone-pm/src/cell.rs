@@ -109,6 +109,24 @@ pub fn read_words<M: Medium>(medium: &M, from: &[Word], to: &mut [MaybeUninit<u6
     unsafe { copy::words(from.as_ptr().cast(), to.as_mut_ptr().cast(), from.len()) };
 }
 
+/// The values of an array of words: see [`read_words`].
+pub(crate) fn load_words<M: Medium, const N: usize>(medium: &M, from: &[Word; N]) -> [u64; N] {
+    let mut to = [MaybeUninit::uninit(); N];
+    read_words(medium, from, &mut to);
+    // SAFETY: every one of them was written.
+    to.map(|word| unsafe { word.assume_init() })
+}
+
+/// Words as they stand on the medium.
+pub(crate) fn le_bytes<const WORDS: usize, const BYTES: usize>(words: &[u64; WORDS]) -> [u8; BYTES] {
+    const { assert!(BYTES <= WORDS * 8) };
+    let mut bytes = [0; BYTES];
+    for (piece, word) in bytes.chunks_mut(8).zip(words) {
+        piece.copy_from_slice(&word.to_le_bytes()[..piece.len()]);
+    }
+    bytes
+}
+
 /// Copies bytes into words, the last one padded with zeros. The copy is not atomic: publish what
 /// points to it only once it is durable.
 ///

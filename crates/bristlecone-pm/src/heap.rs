@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 
 use crossbeam_utils::CachePadded;
 
@@ -137,7 +137,8 @@ pub struct Heap<M: Medium> {
     chunks: RwLock<Chunks>,
     /// Held while a chunk is taken from the pool.
     growing: Mutex<()>,
-    caches: Box<[CachePadded<Mutex<Cache>>]>,
+    /// Made with the first slot: a heap that is only looked at has none.
+    caches: OnceLock<Box<[CachePadded<Mutex<Cache>>]>>,
     /// Chunks with words of slots that nobody has judged yet: how many words are left.
     unsettled: Mutex<Vec<(Arc<Slots>, usize)>>,
 }
@@ -190,7 +191,7 @@ impl<M: Medium> Heap<M> {
             tagged,
             chunks: RwLock::default(),
             growing: Mutex::default(),
-            caches: (0..CACHES).map(|_| CachePadded::default()).collect(),
+            caches: OnceLock::new(),
             unsettled: Mutex::default(),
         }
     }
@@ -214,7 +215,13 @@ impl<M: Medium> Heap<M> {
     }
 
     fn cache(&self, index: usize) -> MutexGuard<'_, Cache> {
-        wait::lock(&self.caches[index])
+        let caches = self.caches.get_or_init(|| (0..CACHES).map(|_| CachePadded::default()).collect());
+        wait::lock(&caches[index])
+    }
+
+    /// The caches of all threads, one after the other locked.
+    fn each_cache(&self) -> impl Iterator<Item = MutexGuard<'_, Cache>> {
+        self.caches.get().into_iter().flatten().map(|cache| wait::lock(cache))
     }
 
     /// Hands out a slot: its offset. `Err`: the pool or the medium is full; nothing changed.
@@ -375,10 +382,7 @@ impl<M: Medium> Heap<M> {
 
     /// Takes what another thread's cache holds idle.
     fn steal(&self) -> Option<Cache> {
-        (0..CACHES).find_map(|index| {
-            let mut cache = self.cache(index);
-            (cache.free != 0).then(|| std::mem::take(&mut *cache))
-        })
+        self.each_cache().find_map(|mut cache| (cache.free != 0).then(|| std::mem::take(&mut *cache)))
     }
 
     fn put_back(&self, cache: Cache) {
@@ -415,8 +419,7 @@ impl<M: Medium> Heap<M> {
     fn release(&self, slots: &Arc<Slots>) {
         let mut chunks = self.lock_chunks();
         let caches = || {
-            let all = (0..CACHES).map(|index| self.cache(index));
-            all.filter(|cache| cache.slots.as_ref().is_some_and(|cached| Arc::ptr_eq(cached, slots)))
+            self.each_cache().filter(|cache| cache.slots.as_ref().is_some_and(|cached| Arc::ptr_eq(cached, slots)))
         };
         // Caches are filled under the lock on the chunks, so they can only get fewer.
         let cached: usize = caches().map(|cache| cache.free.count_ones() as usize).sum();
@@ -487,7 +490,7 @@ impl<M: Medium> Heap<M> {
 
     /// What the heap occupies; exact while nobody allocates or frees.
     pub fn stats(&self) -> HeapStats {
-        let cached: u64 = (0..CACHES).map(|index| u64::from(self.cache(index).free.count_ones())).sum();
+        let cached: u64 = self.each_cache().map(|cache| u64::from(cache.free.count_ones())).sum();
         let chunks = wait::read(&self.chunks);
         let taken: usize = chunks.all.values().map(|slots| slots.taken.load(Acquire)).sum();
         HeapStats {

@@ -66,7 +66,8 @@ pub struct Records<M: Medium> {
     kind: SlotKind,
     owned: bool,
     unsettled: bool,
-    heaps: [OnceLock<Heap<M>>; CLASSES.len()],
+    /// Few classes are in use; the others cost a word.
+    heaps: [OnceLock<Box<Heap<M>>>; CLASSES.len()],
     /// Slots whose epoch is over. Readers' last words are run by any thread, at any time, even
     /// after the pool was closed: so they own this queue and nothing more.
     retired: Arc<SegQueue<(u32, u64)>>,
@@ -128,11 +129,11 @@ impl<M: Medium> Records<M> {
             // Two heaps over one chunk would each judge it: only one of them may begin.
             return Ok(self.heaps[class].get_or_init(|| {
                 let tagged = self.kind == SlotKind::SeparatorRecord;
-                Heap::open_unsettled(&self.pool, self.owner, self.kind, CLASSES[class], tagged)
+                Box::new(Heap::open_unsettled(&self.pool, self.owner, self.kind, CLASSES[class], tagged))
             }));
         }
         let heap = Heap::open(&self.pool, self.owner, self.kind, CLASSES[class], false)?;
-        Ok(self.heaps[class].get_or_init(|| heap))
+        Ok(self.heaps[class].get_or_init(|| Box::new(heap)))
     }
 
     /// The class that a record of `len` bytes, and its owner if it has one, is kept in.
@@ -308,7 +309,7 @@ impl<M: Medium> Records<M> {
 
     /// Recovery is over: chunks without live records go back to the pool.
     pub fn finish_recovery(&self) {
-        self.heaps.iter().filter_map(OnceLock::get).for_each(Heap::finish_recovery);
+        self.heaps.iter().filter_map(OnceLock::get).for_each(|heap| heap.finish_recovery());
     }
 
     /// Records that the tree refers to no longer, but that readers may still hold.
@@ -322,7 +323,7 @@ impl<M: Medium> Records<M> {
         self.heaps
             .iter()
             .filter_map(OnceLock::get)
-            .map(Heap::stats)
+            .map(|heap| heap.stats())
             .fold((0, 0), |sum, stats| (sum.0 + stats.live_slots, sum.1 + stats.chunks * stats.chunk_bytes))
     }
 }

@@ -4,10 +4,10 @@
 //! once the *same thread* fences or, on x86, succeeds in a locked instruction. What is promised is
 //! in every image; of the rest, each line keeps its own choice, independently.
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::image::{Kept, Possible};
+use crate::lines::LineMap;
 use crate::memory::{LINE_WORDS, Line, Memory};
 use crate::trace::Event;
 
@@ -63,9 +63,10 @@ pub struct Cache {
     mode: Mode,
     base: Arc<[Line]>,
     /// Durable lines that differ from the base.
-    durable: HashMap<u32, Line>,
-    dirty: BTreeMap<u32, Vec<Unpromised>>,
-    underway: HashMap<u32, Vec<(u32, u64)>>,
+    durable: LineMap<Line>,
+    /// Stores not promised yet; lines that were dirty once stay, with none.
+    dirty: LineMap<Vec<Unpromised>>,
+    underway: LineMap<Vec<(u32, u64)>>,
     stores: u64,
     group: u64,
 }
@@ -74,11 +75,11 @@ impl Cache {
     /// Everything in `memory` is durable.
     pub fn new(mode: Mode, memory: &Memory) -> Self {
         let base = (0..memory.lines() as u32).map(|line| memory.line(line)).collect();
-        Self::over(mode, base, HashMap::new())
+        Self::over(mode, base, LineMap::default())
     }
 
-    pub(crate) fn over(mode: Mode, base: Arc<[Line]>, durable: HashMap<u32, Line>) -> Self {
-        Self { mode, base, durable, dirty: BTreeMap::new(), underway: HashMap::new(), stores: 0, group: 0 }
+    pub(crate) fn over(mode: Mode, base: Arc<[Line]>, durable: LineMap<Line>) -> Self {
+        Self { mode, base, durable, dirty: LineMap::default(), underway: LineMap::default(), stores: 0, group: 0 }
     }
 
     /// Makes what is durable now the base that images are kept relative to.
@@ -94,7 +95,7 @@ impl Cache {
         &self.base
     }
 
-    pub(crate) fn durable(&self) -> &HashMap<u32, Line> {
+    pub(crate) fn durable(&self) -> &LineMap<Line> {
         &self.durable
     }
 
@@ -131,9 +132,7 @@ impl Cache {
         let (line, word) = (word / LINE_WORDS as u32, word as usize % LINE_WORDS);
         self.stores += 1;
         if self.mode == Mode::Eadr {
-            let mut contents = self.durable_line(line);
-            contents[word] = value;
-            self.durable.insert(line, contents);
+            self.durable.entry(line).or_insert_with(|| self.base[line as usize])[word] = value;
         } else {
             let (number, group) = (self.stores, self.group);
             self.dirty.entry(line).or_default().push(Unpromised { word, value, number, group });
@@ -141,19 +140,19 @@ impl Cache {
     }
 
     fn promise(&mut self, thread: u32) {
-        for (line, upto) in self.underway.remove(&thread).unwrap_or_default() {
+        let Some(underway) = self.underway.get_mut(&thread) else { return };
+        for (line, upto) in underway.drain(..) {
             let Some(stores) = self.dirty.get_mut(&line) else {
                 continue;
             };
             let promised = stores.iter().take_while(|store| store.number <= upto).count();
-            let mut contents = *self.durable.get(&line).unwrap_or(&self.base[line as usize]);
+            if promised == 0 {
+                continue;
+            }
+            let contents = self.durable.entry(line).or_insert_with(|| self.base[line as usize]);
             for store in stores.drain(..promised) {
                 contents[store.word] = store.value;
             }
-            if stores.is_empty() {
-                self.dirty.remove(&line);
-            }
-            self.durable.insert(line, contents);
         }
     }
 
@@ -162,7 +161,9 @@ impl Cache {
         let kept = |(line, stores): (&u32, &Vec<Unpromised>)| {
             Kept::new(*line, self.durable_line(*line), stores, self.mode)
         };
-        Possible::new(self.dirty.iter().map(kept).collect())
+        let mut lines: Vec<_> = self.dirty.iter().filter(|(_, stores)| !stores.is_empty()).map(kept).collect();
+        lines.sort_unstable_by_key(|kept| kept.line);
+        Possible::new(lines)
     }
 }
 

@@ -1,13 +1,12 @@
 //! What is done to every image: opened, compared, lived in, crashed again.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::cache::Cache;
 use crate::describe::describe;
 use crate::explore::{Explorer, Worker};
 use crate::image::{Mattered, Possible, Sample, line_hash, mix};
-use crate::lines::Lines;
+use crate::lines::{LineMap, Lines};
 use crate::memory::Line;
 use crate::met::Standing;
 use crate::points::{Allowed, walk};
@@ -16,7 +15,7 @@ use crate::system::{System, guarded};
 use crate::trace::{Event, Mark};
 
 /// An image: the common base but for these lines.
-pub(crate) type Image = HashMap<u32, Line>;
+pub(crate) type Image = LineMap<Line>;
 
 /// The image in which dirty lines keep what was chosen.
 pub(crate) fn keep(possible: &Possible, choice: &[usize], mut image: Image) -> Image {

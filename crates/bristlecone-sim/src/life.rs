@@ -13,6 +13,8 @@ use crate::sim::Sim;
 use crate::system::{System, guarded};
 use crate::trace::{Event, Mark};
 
+/// Operations of most lives, at most.
+const SHORT: usize = 12;
 /// Images of a crash inside the last operation of a life: visited, and drawn beyond that.
 const IMAGES: (u64, Sample) = (32, Sample { extremes: 64, drawn: 8 });
 
@@ -50,14 +52,14 @@ impl<S: System> Explorer<'_, S> {
         Ok(())
     }
 
-    /// What is done to a recovered structure: every fourth goes through everything, the others
+    /// What is done to a recovered structure: every eighth goes through everything, the others
     /// begin and end anywhere, so that each operation comes first, and last before a crash.
     fn plan(&self, dice: &mut Dice) -> Vec<S::Op> {
         let then = &self.run.scenario.then;
-        if dice.roll(4) == 0 {
+        if dice.roll(8) == 0 {
             return then.clone();
         }
-        let (first, count) = (dice.roll(then.len()), 1 + dice.roll(then.len()));
+        let (first, count) = (dice.roll(then.len()), 1 + dice.roll(then.len().min(SHORT)));
         then.iter().cycle().skip(first).take(count).cloned().collect()
     }
 

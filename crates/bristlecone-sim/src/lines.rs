@@ -1,5 +1,7 @@
-//! Sets of lines.
+//! Sets and maps of lines.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::image::mix;
@@ -35,5 +37,26 @@ impl Lines {
 
     pub(crate) fn contains(&self, line: u32) -> bool {
         self.0[line as usize / 64].load(Relaxed) >> (line % 64) & 1 == 1
+    }
+}
+
+/// Something of some lines.
+pub(crate) type LineMap<T> = HashMap<u32, T, BuildHasherDefault<LineHasher>>;
+
+/// Numbers of lines are nobody's choice: they need no hash that withstands an attack.
+#[derive(Debug, Default)]
+pub(crate) struct LineHasher(u64);
+
+impl Hasher for LineHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u32((*byte).into()));
+    }
+
+    fn write_u32(&mut self, line: u32) {
+        self.0 = (self.0 ^ u64::from(line)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
     }
 }

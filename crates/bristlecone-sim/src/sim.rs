@@ -42,6 +42,8 @@ struct Inner {
     reads: Lines,
 }
 
+/// Events that a record has room for at first: few recoveries have more.
+const EVENTS: usize = 256;
 /// Accesses that a run may do: far more than any scenario needs.
 const FUEL: u64 = 50_000_000;
 
@@ -79,7 +81,7 @@ impl Sim {
     pub fn mutated(memory: &Memory, mutation: Option<Mutation>) -> Self {
         let (mutated, takes_turns) = (AtomicBool::new(false), AtomicBool::new(false));
         let fuel = AtomicU64::new(FUEL);
-        let (memory, trace) = (memory.clone(), Mutex::default());
+        let (memory, trace) = (memory.clone(), Mutex::new(Vec::with_capacity(EVENTS)));
         let (base, words) = (memory.base(), memory.lines() * LINE_WORDS);
         let reads = Lines::none(&memory);
         Self(Arc::new(Inner { memory, base, words, mutation, mutated, takes_turns, fuel, trace, reads }))
@@ -121,7 +123,7 @@ impl Sim {
 
     /// What was recorded since the start or the last call.
     pub fn take_trace(&self) -> Vec<Event> {
-        std::mem::take(&mut *self.trace())
+        std::mem::replace(&mut *self.trace(), Vec::with_capacity(EVENTS))
     }
 
     /// The lines that were read so far.

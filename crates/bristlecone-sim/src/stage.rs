@@ -1,9 +1,9 @@
 //! The memory that one worker loads images into, one after the other.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::image::line_hash;
+use crate::lines::LineMap;
 use crate::memory::{Line, Memory};
 use crate::trace::Event;
 
@@ -32,7 +32,7 @@ impl Stage {
     }
 
     /// Makes the memory hold an image: the base but for `lines`.
-    pub(crate) fn load(&mut self, lines: &HashMap<u32, Line>) {
+    pub(crate) fn load(&mut self, lines: &LineMap<Line>) {
         for line in self.touched.drain(..) {
             self.memory.set_line(line, &self.base[line as usize]);
             self.is_touched[line as usize] = false;

@@ -198,13 +198,13 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Chunks whose owner is no tree.
-    pub(super) fn stray_chunks(&self) -> Result<Vec<u32>> {
-        let live: Vec<u32> = self.trees()?.iter().map(|tree| tree.id.0).collect();
+    pub(super) fn stray_chunks(&self) -> Vec<u32> {
+        let live: Vec<u32> = self.live_trees().map(|id| id.0).collect();
         let begun = self.lock_chunks().begun;
         let stray = |id: &u32| {
             let word = self.descriptor(*id).load(self.medium());
             matches!(Descriptor::decode(word), Some(Descriptor::Owned { owner, .. }) if !live.contains(&owner))
         };
-        Ok((0..begun).filter(stray).collect())
+        (0..begun).filter(stray).collect()
     }
 }

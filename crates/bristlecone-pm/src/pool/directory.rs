@@ -1,11 +1,14 @@
 //! The tree directory: names, designs and types of the trees in a pool.
 
+use std::mem::offset_of;
+
 use super::PoolFile;
 use super::layout::{
     DIRECTORY_OFFSET, ENTRY_BYTES, ENTRY_DROPPING, ENTRY_FREE, ENTRY_LIVE, Entry, KIND_BYTES_MAX,
     NAME_BYTES_MAX, PARAMS,
 };
-use crate::{Durable, Error, Medium, Persist, Result, Word, read_bytes, write_bytes};
+use crate::cell::{le_bytes, load_words};
+use crate::{Durable, Error, Medium, Persist, Result, Word, write_bytes};
 
 /// A tree's place in the directory, which its chunks name as their owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,9 +45,13 @@ impl<M: Medium> PoolFile<M> {
 
     /// Every tree, in the order of the directory.
     pub fn trees(&self) -> Result<Vec<TreeEntry>> {
+        self.live_trees().map(|id| Ok(TreeEntry { id, spec: self.read_entry(id)? })).collect()
+    }
+
+    /// The places of the directory that have a tree.
+    pub fn live_trees(&self) -> impl Iterator<Item = TreeId> {
         let ids = (0..self.geometry.trees_max as u32).map(TreeId);
-        let live = ids.filter(|&id| self.entry(id).state.load(self.medium()) == ENTRY_LIVE);
-        live.map(|id| Ok(TreeEntry { id, spec: self.read_entry(id)? })).collect()
+        ids.filter(|&id| self.entry(id).state.load(self.medium()) == ENTRY_LIVE)
     }
 
     /// The tree of a name.
@@ -100,49 +107,38 @@ impl<M: Medium> PoolFile<M> {
         entry.root.store(medium, 0);
         entry
             .design
-            .store(medium, u64::from(spec.design) | u64::from(self.checksum(entry, spec.design)) << 32);
+            .store(medium, u64::from(spec.design) | u64::from(checksum(&self.entry_bytes(entry), spec.design)) << 32);
         let durable = medium.persist(entry, "pool create_tree.1");
         entry.state.publish(medium, ENTRY_LIVE, &durable, "pool create_tree.2");
         let Durable { .. } = medium.persist(&entry.state, "pool create_tree.2");
     }
 
     pub(super) fn read_entry(&self, id: TreeId) -> Result<TreeSpec> {
-        let (entry, medium) = (self.entry(id), self.medium());
+        let bytes = self.entry_bytes(self.entry(id));
         let broken = |what: &str| Error::corrupted(what, format!("directory entry {}", id.0));
-        let design = entry.design.load(medium);
-        if (design >> 32) as u32 != self.checksum(entry, design as u32) {
+        let design = word(&bytes, offset_of!(Entry, design));
+        if (design >> 32) as u32 != checksum(&bytes, design as u32) {
             return Err(broken("checksum differs"));
         }
-        let lengths = entry.lengths.load(medium);
-        let text = |cells: &[Word], len: u64| {
-            let len = len as usize & 0xff;
-            if len > cells.len() * 8 {
-                return Err(broken("a name longer than its field"));
-            }
-            let mut bytes = Vec::new();
-            read_bytes(medium, cells, len, &mut bytes);
-            String::from_utf8(bytes).map_err(|_| broken("a name that is no UTF-8"))
+        let lengths = word(&bytes, offset_of!(Entry, lengths)).to_le_bytes();
+        let text = |at: usize, len: u8, max: usize| {
+            let text = bytes[at..at + max].get(..len.into());
+            let text = text.ok_or_else(|| broken("a name longer than its field"))?;
+            str::from_utf8(text).map(str::to_owned).map_err(|_| broken("a name that is no UTF-8"))
         };
         Ok(TreeSpec {
-            name: text(&entry.name, lengths)?,
+            name: text(offset_of!(Entry, name), lengths[0], NAME_BYTES_MAX)?,
             design: design as u32,
-            key_kind: text(&entry.key_kind, lengths >> 8)?,
-            value_kind: text(&entry.value_kind, lengths >> 16)?,
-            params: entry.params.each_ref().map(|cell| cell.load(medium)),
+            key_kind: text(offset_of!(Entry, key_kind), lengths[1], KIND_BYTES_MAX)?,
+            value_kind: text(offset_of!(Entry, value_kind), lengths[2], KIND_BYTES_MAX)?,
+            params: std::array::from_fn(|at| word(&bytes, offset_of!(Entry, params) + 8 * at)),
         })
     }
 
-    fn checksum(&self, entry: &Entry, design: u32) -> u32 {
-        let cells = entry
-            .params
-            .iter()
-            .chain(std::iter::once(&entry.lengths))
-            .chain(&entry.name)
-            .chain(&entry.key_kind)
-            .chain(&entry.value_kind);
-        cells.fold(crc32c::crc32c(&design.to_le_bytes()), |crc, cell| {
-            crc32c::crc32c_append(crc, &cell.load(self.medium()).to_le_bytes())
-        })
+    fn entry_bytes(&self, entry: &Entry) -> [u8; size_of::<Entry>()] {
+        // SAFETY: an entry consists of words and nothing else.
+        let cells = unsafe { &*std::ptr::from_ref(entry).cast::<[Word; size_of::<Entry>() / 8]>() };
+        le_bytes(&load_words(self.medium(), cells))
     }
 
     /// Drops a tree and frees its chunks. `Ok`: it is gone. A crash before `Ok`: it exists
@@ -187,6 +183,16 @@ impl<M: Medium> PoolFile<M> {
             None => Ok(()),
         }
     }
+}
+
+/// Covers the design and everything from the parameters up to the root.
+fn checksum(bytes: &[u8; size_of::<Entry>()], design: u32) -> u32 {
+    let named = &bytes[offset_of!(Entry, params)..offset_of!(Entry, root)];
+    crc32c::crc32c_append(crc32c::crc32c(&design.to_le_bytes()), named)
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]))
 }
 
 fn write_padded<M: Medium>(medium: &M, cells: &[Word], text: &str) {

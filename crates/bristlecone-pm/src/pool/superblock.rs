@@ -5,6 +5,7 @@ use super::layout::{
     Geometry, INCOMPAT_KNOWN, MAGIC, RO_COMPAT_KNOWN, SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS, Superblock,
     VERSION,
 };
+use crate::cell::{le_bytes, load_words};
 use crate::{Domain, Durable, Error, Medium, Persist, Region, Result, Word};
 
 /// The superblock's contents, in words up to the checksum.
@@ -53,7 +54,7 @@ impl Contents {
 
     /// Reads whichever copy is valid and newer.
     pub fn read<M: Medium>(region: &Region, medium: &M, access: Access) -> Result<Self> {
-        let copies = [0, 1].map(|turn| copy(region, turn).each_ref().map(|cell| cell.load(medium)));
+        let copies = [0, 1].map(|turn| load_words(medium, copy(region, turn)));
         Self::of(copies, access)
     }
 
@@ -102,10 +103,7 @@ fn parse(words: [u64; SUPERBLOCK_WORDS], access: Access) -> Result<Contents> {
 }
 
 fn checksum(words: &[u64; SUPERBLOCK_WORDS]) -> u64 {
-    words[..SUPERBLOCK_WORDS - 1]
-        .iter()
-        .fold(0, |crc, word| crc32c::crc32c_append(crc, &word.to_le_bytes()))
-        .into()
+    crc32c::crc32c(&le_bytes::<SUPERBLOCK_WORDS, { (SUPERBLOCK_WORDS - 1) * 8 }>(words)).into()
 }
 
 fn domain_code(domain: Domain) -> u64 {

@@ -14,7 +14,7 @@ mod history;
 mod plan;
 mod turn;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -30,6 +30,7 @@ use crate::cache::{Cache, Mode};
 use crate::campaign::in_parallel;
 use crate::describe::describe;
 use crate::image::{Dice, Possible, mix};
+use crate::lines::LineMap;
 use crate::memory::{Line, Memory};
 use crate::progress::Progress;
 use crate::report::{Crash, Failure, Report};
@@ -182,7 +183,7 @@ impl Stage {
         for _ in 0..CRASHES {
             report.crash_points += 1;
             let at = ran.start + dice.roll(ran.trace.len() - ran.start + 1);
-            let mut cache = Cache::over(mode, Arc::clone(&self.base), HashMap::new());
+            let mut cache = Cache::over(mode, Arc::clone(&self.base), LineMap::default());
             ran.trace[..at].iter().for_each(|event| cache.feed(event));
             let possible = cache.possible();
             let mut choice = draw(&possible, &mut dice);

@@ -75,8 +75,7 @@ pub(super) fn check_pool(pool: &PoolFile<Sim>) -> Result<(), String> {
         return Err(format!("{findings:?}"));
     }
     let (free, begun, _) = pool.chunk_counts();
-    let trees = pool.trees().map_err(text)?;
-    let owned: usize = trees.iter().map(|tree| pool.chunks_of(tree.id).len()).sum();
+    let owned: usize = pool.live_trees().map(|tree| pool.chunks_of(tree).len()).sum();
     if owned as u64 + free != begun {
         return Err(format!("{begun} chunks, but {owned} owned and {free} free"));
     }
