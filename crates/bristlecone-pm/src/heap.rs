@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockWri
 
 use crossbeam_utils::CachePadded;
 
-use crate::{Error, Medium, PoolFile, Result, SlotKind, TreeId, thread_index, wait};
+use crate::{Chunk, Error, Medium, PoolFile, Result, SlotKind, TreeId, thread_index, wait};
 
 const CACHES: usize = 64;
 
@@ -160,9 +160,21 @@ impl<M: Medium> Heap<M> {
         slot_bytes: u32,
         tagged: bool,
     ) -> Result<Self> {
+        Ok(Self::of(&pool.chunks_of(owner), pool, owner, kind, slot_bytes, tagged))
+    }
+
+    /// The same, of a tree whose chunks are known.
+    pub(crate) fn of(
+        chunks: &[Chunk],
+        pool: &Arc<PoolFile<M>>,
+        owner: TreeId,
+        kind: SlotKind,
+        slot_bytes: u32,
+        tagged: bool,
+    ) -> Self {
         let mut heap = Self::empty(pool, owner, kind, slot_bytes, tagged);
-        heap.adopt(Slots::new);
-        Ok(heap)
+        heap.adopt(chunks, Slots::new);
+        heap
     }
 
     /// Takes over the chunks of one tree, kind and slot size. Which of their slots are free is
@@ -174,8 +186,19 @@ impl<M: Medium> Heap<M> {
         slot_bytes: u32,
         tagged: bool,
     ) -> Self {
+        Self::unsettled_of(&pool.chunks_of(owner), pool, owner, kind, slot_bytes, tagged)
+    }
+
+    pub(crate) fn unsettled_of(
+        chunks: &[Chunk],
+        pool: &Arc<PoolFile<M>>,
+        owner: TreeId,
+        kind: SlotKind,
+        slot_bytes: u32,
+        tagged: bool,
+    ) -> Self {
         let mut heap = Self::empty(pool, owner, kind, slot_bytes, tagged);
-        heap.adopt(Slots::unsettled);
+        heap.adopt(chunks, Slots::unsettled);
         let chunks = heap.chunks.get_mut().unwrap_or_else(PoisonError::into_inner);
         let unsettled = chunks.all.values().map(|slots| (Arc::clone(slots), slots.unknown.len()));
         heap.unsettled = Mutex::new(unsettled.collect());
@@ -196,10 +219,10 @@ impl<M: Medium> Heap<M> {
         }
     }
 
-    fn adopt(&mut self, make: fn(u32, u64, usize) -> Slots) {
+    fn adopt(&mut self, owned: &[Chunk], make: fn(u32, u64, usize) -> Slots) {
         let slots = self.slots_per_chunk();
         let chunks = self.chunks.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for chunk in self.pool.chunks_of(self.owner) {
+        for chunk in owned {
             if (chunk.kind, chunk.slot_bytes) == (self.kind, self.slot_bytes) {
                 chunks.all.insert(chunk.offset, Arc::new(make(chunk.id, chunk.offset, slots)));
             }
@@ -419,7 +442,8 @@ impl<M: Medium> Heap<M> {
     fn release(&self, slots: &Arc<Slots>) {
         let mut chunks = self.lock_chunks();
         let caches = || {
-            self.each_cache().filter(|cache| cache.slots.as_ref().is_some_and(|cached| Arc::ptr_eq(cached, slots)))
+            self.each_cache()
+                .filter(|cache| cache.slots.as_ref().is_some_and(|cached| Arc::ptr_eq(cached, slots)))
         };
         // Caches are filled under the lock on the chunks, so they can only get fewer.
         let cached: usize = caches().map(|cache| cache.free.count_ones() as usize).sum();

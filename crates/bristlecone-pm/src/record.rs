@@ -15,8 +15,8 @@ use crossbeam_epoch::Guard;
 use crossbeam_queue::SegQueue;
 
 use crate::{
-    Error, Flushed, Heap, Judge, Medium, Persist, PoolFile, Result, SlotKind, Step, TreeId, Word, read_bytes,
-    write_bytes,
+    Chunk, Error, Flushed, Heap, Judge, Medium, Persist, PoolFile, Result, SlotKind, Step, TreeId, Word,
+    read_bytes, write_bytes,
 };
 
 /// Longest key in bytes.
@@ -110,30 +110,30 @@ impl<M: Medium> Records<M> {
             retired: Arc::default(),
             limbo: AtomicU64::new(0),
         };
-        for chunk in pool.chunks_of(owner).iter().filter(|chunk| chunk.kind == kind) {
+        let chunks = pool.chunks_of(owner);
+        for chunk in chunks.iter().filter(|chunk| chunk.kind == kind) {
             let class = CLASSES.iter().position(|&bytes| bytes == chunk.slot_bytes);
             let class = class.ok_or_else(|| {
                 let what = format!("no record has slots of {} bytes", chunk.slot_bytes);
                 Error::corrupted(what, format!("descriptor of chunk {}", chunk.id))
             })?;
-            records.heap(class)?;
+            records.heap_of(&chunks, class);
         }
         Ok(records)
     }
 
-    fn heap(&self, class: usize) -> Result<&Heap<M>> {
-        if let Some(heap) = self.heaps[class].get() {
-            return Ok(heap);
-        }
-        if self.unsettled {
-            // Two heaps over one chunk would each judge it: only one of them may begin.
-            return Ok(self.heaps[class].get_or_init(|| {
-                let tagged = self.kind == SlotKind::SeparatorRecord;
-                Box::new(Heap::open_unsettled(&self.pool, self.owner, self.kind, CLASSES[class], tagged))
-            }));
-        }
-        let heap = Heap::open(&self.pool, self.owner, self.kind, CLASSES[class], false)?;
-        Ok(self.heaps[class].get_or_init(|| Box::new(heap)))
+    /// The heap of a class; one that opening did not find has no chunks yet.
+    fn heap(&self, class: usize) -> &Heap<M> {
+        self.heap_of(&[], class)
+    }
+
+    fn heap_of(&self, chunks: &[Chunk], class: usize) -> &Heap<M> {
+        // Two heaps over one unsettled chunk would each judge it: only one of them may begin.
+        self.heaps[class].get_or_init(|| {
+            let (pool, tagged) = (&self.pool, self.unsettled && self.kind == SlotKind::SeparatorRecord);
+            let make = if self.unsettled { Heap::unsettled_of } else { Heap::of };
+            Box::new(make(chunks, pool, self.owner, self.kind, CLASSES[class], tagged))
+        })
     }
 
     /// The class that a record of `len` bytes, and its owner if it has one, is kept in.
@@ -144,7 +144,7 @@ impl<M: Medium> Records<M> {
     /// Sees to it that a record of `len` bytes can be written soon without a judge.
     pub fn prepare(&self, len: usize, judge: Judge<'_>) -> Result<()> {
         self.drain_retired();
-        self.heap(self.class_of(len))?.prepare(judge)
+        self.heap(self.class_of(len)).prepare(judge)
     }
 
     /// Has every unsettled slot judged.
@@ -215,7 +215,7 @@ impl<M: Medium> Records<M> {
 
     fn write_record(&self, bytes: &[u8], owner: Option<u64>, step: Step) -> Result<(u64, Flushed)> {
         self.drain_retired();
-        let offset = self.heap(self.class_of(bytes.len()))?.alloc()?;
+        let offset = self.heap(self.class_of(bytes.len())).alloc()?;
         let medium = self.pool.medium();
         let words = 1 + bytes.len().div_ceil(8);
         let cells = self.pool.words(offset, words + usize::from(owner.is_some()));

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use crate::image::{Kept, Possible};
-use crate::lines::LineMap;
+use crate::image::{Kept, Possible, difference};
+use crate::lines::{LineMap, WordSet};
 use crate::memory::{LINE_WORDS, Line, Memory};
 use crate::trace::Event;
 
@@ -64,6 +64,8 @@ pub struct Cache {
     base: Arc<[Line]>,
     /// Durable lines that differ from the base.
     durable: LineMap<Line>,
+    /// Words whose durable value was stored since, a bit each.
+    overwritten: LineMap<u8>,
     /// Stores not promised yet; lines that were dirty once stay, with none.
     dirty: LineMap<Vec<Unpromised>>,
     underway: LineMap<Vec<(u32, u64)>>,
@@ -79,7 +81,8 @@ impl Cache {
     }
 
     pub(crate) fn over(mode: Mode, base: Arc<[Line]>, durable: LineMap<Line>) -> Self {
-        Self { mode, base, durable, dirty: LineMap::default(), underway: LineMap::default(), stores: 0, group: 0 }
+        let (overwritten, dirty) = (LineMap::default(), LineMap::default());
+        Self { mode, base, durable, overwritten, dirty, underway: LineMap::default(), stores: 0, group: 0 }
     }
 
     /// Makes what is durable now the base that images are kept relative to.
@@ -97,6 +100,27 @@ impl Cache {
 
     pub(crate) fn durable(&self) -> &LineMap<Line> {
         &self.durable
+    }
+
+    /// A hash of what is durable.
+    pub(crate) fn durable_hash(&self) -> u64 {
+        let hash = |(line, contents): (&u32, &Line)| difference(&self.base, *line, contents);
+        self.durable.iter().map(hash).fold(0, u64::wrapping_add)
+    }
+
+    /// Words that hold, in every image, what was stored since the cache began.
+    pub(crate) fn overwritten(&self, memory: &Memory) -> WordSet {
+        let words = WordSet::none(memory);
+        // A line that is dirty may keep these words, or newer ones: both were stored since.
+        self.overwritten.iter().for_each(|(line, bits)| words.add_of_line(*line, *bits));
+        words
+    }
+
+    /// The same; from now on only later stores count.
+    pub(crate) fn take_overwritten(&mut self, memory: &Memory) -> WordSet {
+        let words = self.overwritten(memory);
+        self.overwritten.clear();
+        words
     }
 
     /// How many stores were fed so far.
@@ -133,6 +157,7 @@ impl Cache {
         self.stores += 1;
         if self.mode == Mode::Eadr {
             self.durable.entry(line).or_insert_with(|| self.base[line as usize])[word] = value;
+            *self.overwritten.entry(line).or_default() |= 1 << word;
         } else {
             let (number, group) = (self.stores, self.group);
             self.dirty.entry(line).or_default().push(Unpromised { word, value, number, group });
@@ -150,8 +175,10 @@ impl Cache {
                 continue;
             }
             let contents = self.durable.entry(line).or_insert_with(|| self.base[line as usize]);
+            let overwritten = self.overwritten.entry(line).or_default();
             for store in stores.drain(..promised) {
                 contents[store.word] = store.value;
+                *overwritten |= 1 << store.word;
             }
         }
     }
@@ -161,7 +188,8 @@ impl Cache {
         let kept = |(line, stores): (&u32, &Vec<Unpromised>)| {
             Kept::new(*line, self.durable_line(*line), stores, self.mode)
         };
-        let mut lines: Vec<_> = self.dirty.iter().filter(|(_, stores)| !stores.is_empty()).map(kept).collect();
+        let mut lines: Vec<_> =
+            self.dirty.iter().filter(|(_, stores)| !stores.is_empty()).map(kept).collect();
         lines.sort_unstable_by_key(|kept| kept.line);
         Possible::new(lines)
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::cache::{Cache, Mode};
-use crate::lines::Lines;
+use crate::lines::WordSet;
 use crate::met::Met;
 use crate::points::{Allowed, walk};
 use crate::progress::Progress;
@@ -80,9 +80,10 @@ pub fn explore_with<S: System>(
     let Ok(start) = performed else {
         return report;
     };
-    let explorer = Explorer::new(&run, start, mode, budget, mutation, progress);
+    let explorer = &Explorer::new(&run, start, mode, budget, mutation, progress);
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..budget.threads.max(1)).map(|_| scope.spawn(|| explorer.work())).collect();
+        let workers: Vec<_> =
+            (0..budget.threads.max(1)).map(|number| scope.spawn(move || explorer.work(number))).collect();
         for worker in workers {
             report.merge(worker.join().expect("a worker of the explorer panicked"));
         }
@@ -107,11 +108,12 @@ pub(crate) struct Explorer<'a, S: System> {
 
 /// What one worker carries from image to image.
 pub(crate) struct Worker {
+    pub(crate) number: usize,
     pub(crate) stage: Stage,
     pub(crate) report: Report,
     pub(crate) crashes: Vec<Crash>,
-    /// The lines that the exploration under way has read.
-    pub(crate) reads: Lines,
+    /// The words that the exploration under way has read.
+    pub(crate) reads: WordSet,
 }
 
 impl<'a, S: System> Explorer<'a, S> {
@@ -163,20 +165,20 @@ impl<'a, S: System> Explorer<'a, S> {
     }
 
     /// A worker before the first crash point: its cache, and the number of the first event.
-    pub(crate) fn begin(&self) -> (Worker, Cache, usize) {
+    pub(crate) fn begin(&self, number: usize) -> (Worker, Cache, usize) {
         let mut cache = self.start.clone();
         let trace = &self.run.trace;
         let first = trace.iter().position(|event| matches!(event, Event::Mark(_))).unwrap_or(trace.len());
         trace[..first].iter().for_each(|event| cache.feed(event));
         cache.rebase();
         let memory = self.run.system.memory();
-        let reads = Lines::none(&memory);
+        let reads = WordSet::none(&memory);
         let stage = Stage::new(memory, cache.base());
-        (Worker { stage, report: Report::default(), crashes: Vec::new(), reads }, cache, first)
+        (Worker { number, stage, report: Report::default(), crashes: Vec::new(), reads }, cache, first)
     }
 
-    fn work(&self) -> Report {
-        let (mut worker, mut cache, first) = self.begin();
+    fn work(&self, number: usize) -> Report {
+        let (mut worker, mut cache, first) = self.begin(number);
         let mut mine = self.next_point.fetch_add(1, Relaxed);
         let mut point = 0;
         let allowed = Allowed { from: 0, to: 0 };

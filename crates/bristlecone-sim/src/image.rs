@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::cache::{Mode, Unpromised};
-use crate::lines::Lines;
+use crate::lines::WordSet;
 use crate::memory::{Line, Memory};
 
 /// Contents of one line that are considered before choices are sampled.
@@ -46,6 +46,11 @@ pub(crate) fn line_hash(line: u32, contents: &Line) -> u64 {
     contents.iter().fold(u64::from(line) + 1, |hash, word| mix(hash.rotate_left(17) ^ mix(*word)))
 }
 
+/// What a line adds to the hash of an image that differs from the base.
+pub(crate) fn difference(base: &[Line], line: u32, contents: &Line) -> u64 {
+    line_hash(line, contents).wrapping_sub(line_hash(line, &base[line as usize]))
+}
+
 /// Everything that one line may hold.
 #[derive(Debug, Clone)]
 pub(crate) struct Kept {
@@ -78,6 +83,21 @@ impl Kept {
         }
         kept.all = kept.contents.iter().position(|c| *c == now).expect("it was added last");
         kept
+    }
+
+    /// Contents that are equal to the chosen ones in the words `same`, and not in the words `apart`:
+    /// one for each choice of what stands in these.
+    fn others(&self, chosen: usize, same: u8, apart: u8) -> impl Iterator<Item = usize> {
+        let words = |contents: &Line, of: u8| -> Line {
+            std::array::from_fn(|word| if of >> word & 1 == 1 { contents[word] } else { 0 })
+        };
+        let now = &self.contents[chosen];
+        let mut seen = HashSet::from([words(now, apart)]);
+        let all = self.contents.iter().enumerate();
+        all.filter(move |(_, contents)| {
+            words(contents, same) == words(now, same) && seen.insert(words(contents, apart))
+        })
+        .map(|(at, _)| at)
     }
 
     fn add(&mut self, seen: &mut HashSet<Line>, contents: Line) {
@@ -139,10 +159,10 @@ impl Possible {
     }
 
     /// Calls `visit` with choices (an index into the contents of each line) until they stand for
-    /// all images: `visit` tells which lines mattered, and only on those it branches. When
-    /// `affordable`, asked with the number of visits so far, says no, it goes on with the extremes
-    /// instead (nothing, everything, each line alone, each line alone missing) and arbitrary
-    /// choices; then the answer is `true`. Stops when `visit` fails.
+    /// all images: `visit` tells which words mattered, and it branches only on contents that differ
+    /// in those. When `affordable`, asked with the number of visits so far, says no, it goes on with
+    /// the extremes instead (nothing, everything, each line alone, each line alone missing) and
+    /// arbitrary choices; then the answer is `true`. Stops when `visit` fails.
     pub(crate) fn visit(
         &self,
         affordable: impl Fn(u64) -> bool,
@@ -150,26 +170,27 @@ impl Possible {
         seed: u64,
         mut visit: impl FnMut(&[usize]) -> Result<Mattered, String>,
     ) -> Result<bool, String> {
-        let mut open = vec![(vec![0; self.lines.len()], vec![false; self.lines.len()])];
+        // A choice, and the words of each line in which it differs from choices made before it. All
+        // that agree with it in these are its to stand for.
+        let mut open = vec![(vec![0; self.lines.len()], vec![0_u8; self.lines.len()])];
         let mut runs = 0;
-        while let Some((choice, fixed)) = open.pop() {
+        while let Some((choice, mut fixed)) = open.pop() {
             if !affordable(runs) {
                 self.sample(sample, seed, &mut visit)?;
                 return Ok(true);
             }
             runs += 1;
             let mattered = visit(&choice)?;
-            let mut fixed = fixed;
-            for at in 0..self.lines.len() {
-                if fixed[at] || !mattered.includes(self.lines[at].line) {
-                    continue;
-                }
-                // From here on this line is 0 in all that branches off later.
-                fixed[at] = true;
-                for contents in 1..self.lines[at].contents.len() {
-                    let mut branch = choice.clone();
-                    branch[at] = contents;
-                    open.push((branch, fixed.clone()));
+            for (at, kept) in self.lines.iter().enumerate() {
+                let before = fixed[at];
+                // From here on the line is as chosen in all that branches off later.
+                fixed[at] |= mattered.of_line(kept.line);
+                if fixed[at] != before {
+                    for contents in kept.others(choice[at], before, fixed[at]) {
+                        let mut branch = choice.clone();
+                        branch[at] = contents;
+                        open.push((branch, fixed.clone()));
+                    }
                 }
             }
         }
@@ -217,24 +238,24 @@ impl Possible {
     }
 }
 
-/// Which lines an exploration depended on.
+/// Which words an exploration depended on.
 pub(crate) enum Mattered {
     /// Nobody knows.
     Unknown,
     /// No others than these.
-    These(Arc<Lines>),
+    These(Arc<WordSet>),
 }
 
 impl Mattered {
     /// None at all.
     pub(crate) fn nothing(memory: &Memory) -> Self {
-        Self::These(Arc::new(Lines::none(memory)))
+        Self::These(Arc::new(WordSet::none(memory)))
     }
 
-    fn includes(&self, line: u32) -> bool {
+    fn of_line(&self, line: u32) -> u8 {
         match self {
-            Self::Unknown => true,
-            Self::These(lines) => lines.contains(line),
+            Self::Unknown => u8::MAX,
+            Self::These(words) => words.of_line(line),
         }
     }
 }

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use crate::cache::Cache;
 use crate::describe::describe;
 use crate::explore::{Explorer, Worker};
-use crate::image::{Mattered, Possible, Sample, line_hash, mix};
-use crate::lines::{LineMap, Lines};
+use crate::image::{Mattered, Possible, Sample, difference, mix};
+use crate::lines::{LineMap, WordSet};
 use crate::memory::Line;
 use crate::met::Standing;
 use crate::points::{Allowed, walk};
 use crate::sim::Sim;
 use crate::system::{System, guarded};
 use crate::trace::{Event, Mark};
+
+/// Of crash points with more images than this, only those are counted that were visited.
+const COUNTED_MAX: u64 = 1_000_000;
 
 /// An image: the common base but for these lines.
 pub(crate) type Image = LineMap<Line>;
@@ -67,9 +70,7 @@ impl<S: System> Explorer<'_, S> {
         let (exhaustive, sampled) =
             if depth == 1 { (budget.exhaustive, budget.sampled) } else { budget.nested };
         let base = cache.base();
-        let hash = |line: u32, contents: &Line| {
-            line_hash(line, contents).wrapping_sub(line_hash(line, &base[line as usize]))
-        };
+        let hash = |line: u32, contents: &Line| difference(base, line, contents);
         let mut image = cache.durable().clone();
         possible.lines.iter().for_each(|kept| _ = image.remove(&kept.line));
         let settled = image.iter().map(|(line, contents)| hash(*line, contents));
@@ -91,25 +92,34 @@ impl<S: System> Explorer<'_, S> {
             true if depth == 1 => Sample { extremes: 1, drawn: sampled.min(16) },
             true => Sample { extremes: 0, drawn: 1 },
         };
+        // What such words hold was not read from the image that recovery began with.
+        let overwritten = match depth {
+            1 => WordSet::none(worker.stage.memory()),
+            _ => cache.overwritten(worker.stage.memory()),
+        };
+        let mut visited = 0;
         let truncated = possible.visit(affordable, sample, seed, |choice| {
             if self.is_over() {
                 return Ok(Mattered::nothing(worker.stage.memory()));
             }
-            let images = [&mut worker.report.images, &mut worker.report.nested_images];
-            *images[usize::from(depth > 1)] += 1;
+            visited += 1;
             let of_lines = hashes.iter().zip(choice).map(|(of_line, at)| of_line[*at]);
             let hash = of_lines.fold(settled, u64::wrapping_add);
-            match self.images.meet(hash, allowed, depth) {
+            match self.images.meet(hash, allowed, depth, worker.number) {
                 Standing::New => {}
                 Standing::UnderWay => return Ok(Mattered::Unknown),
+                Standing::Elsewhere => {
+                    worker.reads.add_everything();
+                    return Ok(Mattered::Unknown);
+                }
                 Standing::Done(reads) => {
-                    worker.reads.add_all(&reads);
+                    worker.reads.add_others(&reads, &overwritten);
                     return Ok(Mattered::These(reads));
                 }
             }
             image = keep(&possible, choice, std::mem::take(&mut image));
             let case = Case { base, image: &image, allowed, depth };
-            let fresh = Lines::none(worker.stage.memory());
+            let fresh = WordSet::none(worker.stage.memory());
             let outer = std::mem::replace(&mut worker.reads, fresh);
             if let Err(what) = self.judge(worker, &case) {
                 let (choice, what) = match worker.crashes[..] {
@@ -119,10 +129,15 @@ impl<S: System> Explorer<'_, S> {
                 worker.crashes.insert(0, describe(&self.run.ops, &possible, &choice, (trace, at), depth));
                 return Err(what);
             }
-            outer.add_all(&worker.reads);
+            outer.add_others(&worker.reads, &overwritten);
             let reads = std::mem::replace(&mut worker.reads, outer);
             Ok(Mattered::These(self.images.finish(hash, allowed, reads)))
-        })?;
+        });
+        let all_visited = truncated == Ok(false) && !self.is_over();
+        let all = all_visited && possible.images <= COUNTED_MAX;
+        let images = [&mut worker.report.images, &mut worker.report.nested_images];
+        *images[usize::from(depth > 1)] += if all { possible.images } else { visited };
+        let truncated = truncated?;
         worker.report.truncated_points += u64::from(truncated);
         worker.report.forgetful_points += u64::from(truncated && self.images.is_full());
         Ok(())

@@ -6,9 +6,9 @@ use crate::cache::Cache;
 use crate::explore::{Explorer, Worker};
 use crate::image::{Dice, Mattered, Sample, mix};
 use crate::judge::{Case, Image, Recovered, keep};
-use crate::lines::Lines;
+use crate::lines::WordSet;
 use crate::met::Standing;
-use crate::points::walk;
+use crate::points::{Allowed, walk};
 use crate::sim::Sim;
 use crate::system::{System, guarded};
 use crate::trace::{Event, Mark};
@@ -26,27 +26,34 @@ impl<S: System> Explorer<'_, S> {
         case: &Case<'_>,
         recovered: Recovered<S>,
     ) -> Result<(), String> {
-        let hash = worker.stage.hash();
+        let mut cache = Cache::over(self.mode, Arc::clone(case.base), case.image.clone());
+        recovered.trace.iter().for_each(|event| cache.feed(event));
+        // A life depends on what it finds, and its crashes on how much of that is durable.
+        let hash = mix(worker.stage.hash()).wrapping_add(cache.durable_hash());
+        let settled = cache.take_overwritten(worker.stage.memory());
+        recovered.sim.begin_again();
         let standing = match self.run.scenario.then.is_empty() {
             true => Standing::UnderWay,
-            false => self.lives.meet(hash, (), 0),
+            false => self.lives.meet(hash, (), 0, worker.number),
         };
+        match &standing {
+            Standing::New | Standing::UnderWay => {}
+            Standing::Elsewhere => worker.reads.add_everything(),
+            Standing::Done(reads) => worker.reads.add_others(reads, &settled),
+        }
         if !matches!(standing, Standing::New) {
             self.run.system.abandon(recovered.live);
             worker.stage.note(&recovered.sim.take_trace());
-            if let Standing::Done(reads) = standing {
-                worker.reads.add_all(&reads);
-            }
             return Ok(());
         }
-        let outer = std::mem::replace(&mut worker.reads, Lines::none(worker.stage.memory()));
+        let outer = std::mem::replace(&mut worker.reads, WordSet::none(worker.stage.memory()));
         worker.report.lives += 1;
         let mut dice = Dice(hash ^ mix(self.budget.seed));
         let then = self.plan(&mut dice);
         let inside = dice.roll(self.budget.life_crashes as usize) == 0;
-        self.live(worker, case, recovered, &then, inside)
+        self.live(worker, (cache, case.allowed), recovered, &then, inside)
             .map_err(|what| format!("life after recovery, {then:?}: {what}"))?;
-        outer.add_all(&worker.reads);
+        outer.add_others(&worker.reads, &settled);
         let reads = std::mem::replace(&mut worker.reads, outer);
         self.lives.finish(hash, (), reads);
         Ok(())
@@ -66,12 +73,12 @@ impl<S: System> Explorer<'_, S> {
     fn live(
         &self,
         worker: &mut Worker,
-        case: &Case<'_>,
+        (mut cache, allowed): (Cache, Allowed),
         recovered: Recovered<S>,
         then: &[S::Op],
         inside: bool,
     ) -> Result<(), String> {
-        let Recovered { mut live, state: mut model, mut trace, sim, .. } = recovered;
+        let Recovered { mut live, state: mut model, sim, .. } = recovered;
         let mut before = model.clone();
         let lived = guarded(|| {
             for (at, op) in then.iter().enumerate() {
@@ -88,17 +95,16 @@ impl<S: System> Explorer<'_, S> {
             expect_state(&seen, &[&model])?;
             Ok(events)
         });
-        let lived_trace = sim.take_trace();
-        worker.stage.note(&lived_trace);
+        let trace = sim.take_trace();
+        worker.stage.note(&trace);
         worker.reads.add_all(sim.reads());
-        trace.extend(&lived_trace[..lived?]);
+        let trace = &trace[..lived?];
         let last = trace.iter().position(|event| matches!(event, Event::Mark(Mark::Begin(0))));
         let last = last.unwrap_or(trace.len());
 
-        let mut cache = Cache::over(self.mode, Arc::clone(case.base), case.image.clone());
         trace[..last].iter().for_each(|event| cache.feed(event));
         let states = [&before, &model];
-        walk(self.mode, &mut cache, last, &trace, case.allowed, &mut |cache, at, allowed| {
+        walk(self.mode, &mut cache, last, trace, allowed, &mut |cache, at, allowed| {
             let due = &states[allowed.from..=allowed.to];
             if matches!(trace[at], Event::Mark(_)) {
                 return self.extremes(worker, cache, due);
@@ -110,11 +116,13 @@ impl<S: System> Explorer<'_, S> {
     /// Opens the image that keeps nothing unpromised, and the one that keeps everything.
     fn extremes(&self, worker: &mut Worker, cache: &Cache, due: &[&S::State]) -> Result<(), String> {
         let possible = cache.possible();
+        let overwritten = cache.overwritten(worker.stage.memory());
         let all = if possible.lines.is_empty() { &[true][..] } else { &[false, true] };
         for &everything in all {
             let choice = possible.lines.iter().map(|kept| if everything { kept.all } else { 0 });
             let image = keep(&possible, &choice.collect::<Vec<_>>(), cache.durable().clone());
-            self.reopen(worker, &image, due).map_err(|what| format!("then a crash: {what}"))?;
+            let reads = self.reopen(worker, &image, due).map_err(|what| format!("then a crash: {what}"))?;
+            worker.reads.add_others(&reads, &overwritten);
         }
         Ok(())
     }
@@ -127,6 +135,7 @@ impl<S: System> Explorer<'_, S> {
         due: &[&S::State],
     ) -> Result<(), String> {
         let possible = cache.possible();
+        let overwritten = cache.overwritten(worker.stage.memory());
         let mut image = cache.durable().clone();
         let visited = possible.visit(
             |runs| runs < IMAGES.0,
@@ -134,14 +143,16 @@ impl<S: System> Explorer<'_, S> {
             at as u64,
             |choice| {
                 image = keep(&possible, choice, std::mem::take(&mut image));
-                self.reopen(worker, &image, due).map(|reads| Mattered::These(Arc::new(reads)))
+                let reads = self.reopen(worker, &image, due)?;
+                worker.reads.add_others(&reads, &overwritten);
+                Ok(Mattered::These(Arc::new(reads)))
             },
         );
         visited.map(drop).map_err(|what| format!("then a crash in the last operation: {what}"))
     }
 
-    /// Opens an image, which must hold one of the states that are due.
-    fn reopen(&self, worker: &mut Worker, image: &Image, due: &[&S::State]) -> Result<Lines, String> {
+    /// Opens an image, which must hold one of the states that are due. Gives the words it read.
+    fn reopen(&self, worker: &mut Worker, image: &Image, due: &[&S::State]) -> Result<WordSet, String> {
         worker.stage.load(image);
         worker.report.reopened += 1;
         let system = self.run.system;
@@ -153,9 +164,8 @@ impl<S: System> Explorer<'_, S> {
             Ok(seen)
         });
         worker.stage.note(&sim.take_trace());
-        worker.reads.add_all(sim.reads());
         expect_state(&seen?, due)?;
-        let reads = Lines::none(worker.stage.memory());
+        let reads = WordSet::none(worker.stage.memory());
         reads.add_all(sim.reads());
         Ok(reads)
     }

@@ -1,42 +1,76 @@
-//! Sets and maps of lines.
+//! Sets of words, and maps of lines.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::image::mix;
-use crate::memory::Memory;
+use crate::memory::{LINE_WORDS, Memory};
 
-/// Which lines of a memory: a bit each, set from any thread.
+/// Which words of a memory: a bit each, set from any thread.
 #[derive(Debug)]
-pub(crate) struct Lines(Box<[AtomicU64]>);
+pub(crate) struct WordSet(Box<[AtomicU64]>);
 
-impl Lines {
+impl WordSet {
     pub(crate) fn none(memory: &Memory) -> Self {
-        Self((0..memory.lines().div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
+        Self((0..(memory.lines() * LINE_WORDS).div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
     }
 
-    pub(crate) fn add(&self, line: u32) {
-        let (word, bit) = (&self.0[line as usize / 64], 1 << (line % 64));
-        // Most reads are of lines that were read before.
-        if word.load(Relaxed) & bit == 0 {
-            word.fetch_or(bit, Relaxed);
+    pub(crate) fn add(&self, word: u32) {
+        let (words, bit) = (&self.0[word as usize / 64], 1 << (word % 64));
+        // Most reads are of words that were read before.
+        if words.load(Relaxed) & bit == 0 {
+            words.fetch_or(bit, Relaxed);
         }
     }
 
-    pub(crate) fn add_all(&self, other: &Lines) {
-        for (word, more) in self.0.iter().zip(&other.0) {
-            word.fetch_or(more.load(Relaxed), Relaxed);
+    pub(crate) fn add_all(&self, other: &WordSet) {
+        for (words, more) in self.0.iter().zip(&other.0) {
+            let more = more.load(Relaxed);
+            if more & !words.load(Relaxed) != 0 {
+                words.fetch_or(more, Relaxed);
+            }
         }
+    }
+
+    /// Adds the words of `other` that are not among `except`.
+    pub(crate) fn add_others(&self, other: &WordSet, except: &WordSet) {
+        for ((words, more), except) in self.0.iter().zip(&other.0).zip(&except.0) {
+            words.fetch_or(more.load(Relaxed) & !except.load(Relaxed), Relaxed);
+        }
+    }
+
+    pub(crate) fn clear(&self) {
+        self.0.iter().for_each(|words| words.store(0, Relaxed));
+    }
+
+    pub(crate) fn contains(&self, word: u32) -> bool {
+        self.0[word as usize / 64].load(Relaxed) >> (word % 64) & 1 == 1
+    }
+
+    /// Adds words of a line, a bit each.
+    pub(crate) fn add_of_line(&self, line: u32, words: u8) {
+        let first = line as usize * LINE_WORDS;
+        self.0[first / 64].fetch_or(u64::from(words) << (first % 64), Relaxed);
+    }
+
+    /// Adds every word there is.
+    pub(crate) fn add_everything(&self) {
+        self.0.iter().for_each(|words| words.store(u64::MAX, Relaxed));
     }
 
     /// A hash of the set.
     pub(crate) fn hash(&self) -> u64 {
-        self.0.iter().fold(0, |hash, word| mix(hash.rotate_left(17) ^ mix(word.load(Relaxed))))
+        let occupied = self.0.iter().enumerate().map(|(at, words)| (at as u64, words.load(Relaxed)));
+        occupied
+            .filter(|(_, words)| *words != 0)
+            .fold(0, |hash: u64, (at, words)| mix(hash.rotate_left(17) ^ mix(words ^ at.rotate_left(32))))
     }
 
-    pub(crate) fn contains(&self, line: u32) -> bool {
-        self.0[line as usize / 64].load(Relaxed) >> (line % 64) & 1 == 1
+    /// Which words of a line are in the set, a bit each.
+    pub(crate) fn of_line(&self, line: u32) -> u8 {
+        let first = line as usize * LINE_WORDS;
+        (self.0[first / 64].load(Relaxed) >> (first % 64)) as u8
     }
 }
 

@@ -5,25 +5,29 @@ use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::lines::Lines;
+use crate::lines::WordSet;
 
 /// What is known of something that was met before.
 #[derive(Debug, Clone)]
 struct Known {
     /// The fewest crashes in a row that led to it.
     depth: u32,
-    /// The lines that its exploration read, once it is over.
-    reads: Option<Arc<Lines>>,
+    /// Who explores it.
+    worker: usize,
+    /// The words that its exploration read, once it is over.
+    reads: Option<Arc<WordSet>>,
 }
 
 /// How something stands that is about to be explored.
 pub(crate) enum Standing {
     /// It was not explored yet with so few crashes.
     New,
-    /// It is being explored just now, elsewhere.
+    /// The same worker is exploring it just now: what it reads will be known there.
     UnderWay,
-    /// It was explored, and these lines were all that it read.
-    Done(Arc<Lines>),
+    /// Another worker is exploring it just now.
+    Elsewhere,
+    /// It was explored, and these words were all that it read.
+    Done(Arc<WordSet>),
 }
 
 type Shard<K> = Mutex<HashMap<(u64, K), Known>>;
@@ -32,7 +36,7 @@ type Shard<K> = Mutex<HashMap<(u64, K), Known>>;
 pub(crate) struct Met<K> {
     shards: [Shard<K>; 16],
     /// Few different sets are read by many images: each stands here once.
-    sets: Mutex<HashMap<u64, Arc<Lines>>>,
+    sets: Mutex<HashMap<u64, Arc<WordSet>>>,
     room: AtomicUsize,
 }
 
@@ -57,16 +61,20 @@ impl<K: Eq + std::hash::Hash> Met<K> {
     }
 
     /// Meets something; if it is new the caller explores it.
-    pub(crate) fn meet(&self, hash: u64, key: K, depth: u32) -> Standing {
+    pub(crate) fn meet(&self, hash: u64, key: K, depth: u32, worker: usize) -> Standing {
         let mut shard = locked(self.shard(hash));
         match shard.entry((hash, key)) {
             Entry::Occupied(known) if known.get().depth <= depth => {
-                return known.get().reads.clone().map_or(Standing::UnderWay, Standing::Done);
+                return match &known.get().reads {
+                    Some(reads) => Standing::Done(Arc::clone(reads)),
+                    None if known.get().worker == worker => Standing::UnderWay,
+                    None => Standing::Elsewhere,
+                };
             }
-            Entry::Occupied(mut known) => *known.get_mut() = Known { depth, reads: None },
+            Entry::Occupied(mut known) => *known.get_mut() = Known { depth, worker, reads: None },
             Entry::Vacant(place) => {
                 if self.room.fetch_update(Relaxed, Relaxed, |room| room.checked_sub(1)).is_ok() {
-                    place.insert(Known { depth, reads: None });
+                    place.insert(Known { depth, worker, reads: None });
                 }
             }
         }
@@ -74,7 +82,7 @@ impl<K: Eq + std::hash::Hash> Met<K> {
     }
 
     /// Its exploration is over.
-    pub(crate) fn finish(&self, hash: u64, key: K, reads: Lines) -> Arc<Lines> {
+    pub(crate) fn finish(&self, hash: u64, key: K, reads: WordSet) -> Arc<WordSet> {
         let reads = Arc::clone(locked(&self.sets).entry(reads.hash()).or_insert_with(|| Arc::new(reads)));
         if let Some(known) = locked(self.shard(hash)).get_mut(&(hash, key)) {
             known.reads = Some(Arc::clone(&reads));

@@ -27,7 +27,7 @@ pub fn replay<S: System>(system: &S, scenario: &Scenario<S::Op>, case: &Case) ->
     let budget = Budget { depth: 0, life_crashes, seed, ..Budget::quick() };
     let progress = Progress::default();
     let explorer = Explorer::new(&run, start, mode, budget, None, &progress);
-    let (mut worker, mut cache, first_event) = explorer.begin();
+    let (mut worker, mut cache, first_event) = explorer.begin(0);
     worker.report.crash_points = 1;
     let allowed = Allowed { from: 0, to: 0 };
     let moment = moment(mode, &mut cache, first_event, &run.trace, allowed, first.event)?;

@@ -15,12 +15,14 @@ pub struct Report {
     pub crash_points: u64,
     /// The images that these could leave, all told, at most 2^64.
     pub covered: u64,
-    /// Images that were visited; others differ from one of them in lines only that nobody reads.
+    /// Images that were decided: opened, or found to be equal to an opened one in every word that
+    /// its recovery, its checks and its life read. Of crash points with more than 10^6 images, those
+    /// that were visited.
     pub images: u64,
-    /// Those among them that were not seen before, and were opened.
-    pub opened: u64,
-    /// Images of crashes inside a recovery, visited.
+    /// The same of crashes inside a recovery.
     pub nested_images: u64,
+    /// Images on which recovery ran, and all checks were made.
+    pub opened: u64,
     /// Recovered structures on which life went on and crashed again.
     pub lives: u64,
     /// Images that these crashes left, opened.
@@ -113,7 +115,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}: {} crash points, {:.2e} possible images, {} visited ({} in recovery, {} opened), {} lives ({} opened), {} points sampled",
+            "{}: {} crash points, {:.2e} possible images, {} decided ({} in recovery) by opening {}, {} lives ({} opened), {} points sampled",
             self.scenario,
             self.crash_points,
             self.covered as f64,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bristlecone_pm::{LINE_BYTES, Medium, Step};
 
-use crate::lines::Lines;
+use crate::lines::WordSet;
 use crate::memory::{LINE_WORDS, Memory};
 use crate::schedule::offer;
 use crate::trace::{Event, Mark, Site, SiteKind};
@@ -39,7 +39,9 @@ struct Inner {
     /// Accesses left before the run counts as hung.
     fuel: AtomicU64,
     trace: Mutex<Vec<Event>>,
-    reads: Lines,
+    /// Words that were read before this run stored to them.
+    reads: WordSet,
+    stored: WordSet,
 }
 
 /// Events that a record has room for at first: few recoveries have more.
@@ -80,11 +82,12 @@ impl Sim {
     /// A medium under which the code behaves as if it were changed.
     pub fn mutated(memory: &Memory, mutation: Option<Mutation>) -> Self {
         let (mutated, takes_turns) = (AtomicBool::new(false), AtomicBool::new(false));
-        let fuel = AtomicU64::new(FUEL);
         let (memory, trace) = (memory.clone(), Mutex::new(Vec::with_capacity(EVENTS)));
         let (base, words) = (memory.base(), memory.lines() * LINE_WORDS);
-        let reads = Lines::none(&memory);
-        Self(Arc::new(Inner { memory, base, words, mutation, mutated, takes_turns, fuel, trace, reads }))
+        let (reads, stored) = (WordSet::none(&memory), WordSet::none(&memory));
+        let fuel = AtomicU64::new(FUEL);
+        let inner = Inner { memory, base, words, mutation, mutated, takes_turns, fuel, trace, reads, stored };
+        Self(Arc::new(inner))
     }
 
     /// From now on every access is a turn of the schedule, or no longer.
@@ -126,8 +129,8 @@ impl Sim {
         std::mem::replace(&mut *self.trace(), Vec::with_capacity(EVENTS))
     }
 
-    /// The lines that were read so far.
-    pub(crate) fn reads(&self) -> &Lines {
+    /// The words of which the run read what was there before it.
+    pub(crate) fn reads(&self) -> &WordSet {
         &self.0.reads
     }
 
@@ -156,17 +159,30 @@ impl Sim {
         word as u32
     }
 
-    /// The first and the last line of a range that is not empty.
-    fn lines_of(&self, start: *const u8, bytes: usize) -> (usize, usize) {
-        let line_at =
-            |address| self.0.memory.word_at(address).expect("a range outside the memory") / LINE_WORDS;
-        (line_at(start as usize), line_at(start as usize + bytes - 1))
+    /// What was read and stored so far counts as having been there before.
+    pub(crate) fn begin_again(&self) {
+        self.0.reads.clear();
+        self.0.stored.clear();
+    }
+
+    fn read(&self, word: u32) {
+        if !self.0.stored.contains(word) {
+            self.0.reads.add(word);
+        }
+    }
+
+    /// The first and the last word of a range that is not empty.
+    fn ends_of(&self, start: *const u8, bytes: usize) -> [usize; 2] {
+        let word_at = |address| self.0.memory.word_at(address).expect("a range outside the memory");
+        [start as usize, start as usize + bytes - 1].map(word_at)
     }
 
     /// Stores and records in one critical section, so that the trace has the order of the memory.
     fn put(&self, cell: &AtomicU64, value: u64, order: Ordering, publish: Option<Step>) {
         self.turn();
-        let event = Event::Store { word: self.word(cell), value, thread: thread(), publish };
+        let word = self.word(cell);
+        let event = Event::Store { word, value, thread: thread(), publish };
+        self.0.stored.add(word);
         let mut trace = self.trace();
         cell.store(value, order);
         let swapped = publish.is_some_and(|step| self.0.mutation == Some(Mutation::Swap(step)));
@@ -195,7 +211,7 @@ fn last_store(trace: &[Event], by: u32) -> Option<usize> {
 impl Medium for Sim {
     fn load(&self, cell: &AtomicU64, order: Ordering) -> u64 {
         self.turn();
-        self.0.reads.add(self.word(cell) / LINE_WORDS as u32);
+        self.read(self.word(cell));
         cell.load(order)
     }
 
@@ -209,12 +225,14 @@ impl Medium for Sim {
 
     fn compare_exchange(&self, cell: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
         self.turn();
-        let event = Event::Locked { word: self.word(cell), value: new, thread: thread() };
-        self.0.reads.add(self.word(cell) / LINE_WORDS as u32);
+        let word = self.word(cell);
+        let event = Event::Locked { word, value: new, thread: thread() };
+        self.read(word);
         let mut trace = self.trace();
         let done = cell.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
         if done.is_ok() {
             trace.push(event);
+            self.0.stored.add(word);
         }
         done
     }
@@ -225,7 +243,7 @@ impl Medium for Sim {
             return;
         }
         let memory = &self.0.memory;
-        let (first, last) = self.lines_of(start, bytes);
+        let [first, last] = self.ends_of(start, bytes).map(|word| word / LINE_WORDS);
         debug_assert!(last - first <= bytes / LINE_BYTES + 1);
         let shift = usize::from(self.mutates(self.0.mutation == Some(Mutation::Shift(step))));
         let mut trace = self.trace();
@@ -245,8 +263,8 @@ impl Medium for Sim {
     fn about_to_read(&self, start: *const u8, bytes: usize) {
         self.turn();
         if bytes > 0 {
-            let (first, last) = self.lines_of(start, bytes);
-            (first..=last).for_each(|line| self.0.reads.add(line as u32));
+            let [first, last] = self.ends_of(start, bytes);
+            (first..=last).for_each(|word| self.read(word as u32));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::image::line_hash;
+use crate::image::difference;
 use crate::lines::LineMap;
 use crate::memory::{Line, Memory};
 use crate::trace::Event;
@@ -56,10 +56,7 @@ impl Stage {
 
     /// A hash of what the memory holds now. Everything touched must have been noted.
     pub(crate) fn hash(&self) -> u64 {
-        let change = |line: &u32| {
-            line_hash(*line, &self.memory.line(*line))
-                .wrapping_sub(line_hash(*line, &self.base[*line as usize]))
-        };
+        let change = |line: &u32| difference(&self.base, *line, &self.memory.line(*line));
         self.touched.iter().map(change).fold(0, u64::wrapping_add)
     }
 

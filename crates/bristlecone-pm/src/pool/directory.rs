@@ -105,9 +105,10 @@ impl<M: Medium> PoolFile<M> {
         write_padded(medium, &entry.key_kind, &spec.key_kind);
         write_padded(medium, &entry.value_kind, &spec.value_kind);
         entry.root.store(medium, 0);
-        entry
-            .design
-            .store(medium, u64::from(spec.design) | u64::from(checksum(&self.entry_bytes(entry), spec.design)) << 32);
+        entry.design.store(
+            medium,
+            u64::from(spec.design) | u64::from(checksum(&self.entry_bytes(entry), spec.design)) << 32,
+        );
         let durable = medium.persist(entry, "pool create_tree.1");
         entry.state.publish(medium, ENTRY_LIVE, &durable, "pool create_tree.2");
         let Durable { .. } = medium.persist(&entry.state, "pool create_tree.2");

@@ -45,17 +45,31 @@ impl Items for Words {
 #[derive(Debug, Clone, Copy)]
 pub struct Texts;
 
-fn text(number: u64, filling: &str) -> String {
-    format!("{number:04}{}", filling.repeat(number as usize % 4))
+/// Shows four digits and as many fillings as the last two bits of the number say. Explorations
+/// do little else as often: no memory is allocated for it.
+fn with_text<R>(number: u64, filling: &str, show: impl FnOnce(&str) -> R) -> R {
+    let mut bytes = [0; TEXT_BYTES];
+    for (at, digit) in bytes[..DIGITS].iter_mut().rev().enumerate() {
+        *digit = b'0' + (number / 10_u64.pow(at as u32) % 10) as u8;
+    }
+    assert!(number < 10_u64.pow(DIGITS as u32), "a number of more digits");
+    let mut len = DIGITS;
+    for _ in 0..number % 4 {
+        bytes[len..len + filling.len()].copy_from_slice(filling.as_bytes());
+        len += filling.len();
+    }
+    show(str::from_utf8(&bytes[..len]).expect("it is made of such"))
 }
 
 fn number(found: &str, filling: &str) -> Result<u64, String> {
-    let number = found.get(..4).and_then(|digits| digits.parse().ok());
+    let number = found.get(..DIGITS).and_then(|digits| digits.parse::<u64>().ok());
     number
-        .filter(|number| text(*number, filling) == found)
+        .filter(|number| with_text(*number, filling, |text| text == found))
         .ok_or_else(|| format!("{found:?} was never written"))
 }
 
+const DIGITS: usize = 4;
+const TEXT_BYTES: usize = DIGITS + 3 * VALUE_FILLING.len();
 const KEY_FILLING: &str = " keys ";
 const VALUE_FILLING: &str = " values of more bytes ";
 
@@ -64,10 +78,10 @@ impl Items for Texts {
     type V = &'static str;
 
     fn with_key<R>(number: u64, show: impl FnOnce(&str) -> R) -> R {
-        show(&text(number, KEY_FILLING))
+        with_text(number, KEY_FILLING, show)
     }
     fn with_value<R>(number: u64, show: impl FnOnce(&str) -> R) -> R {
-        show(&text(number, VALUE_FILLING))
+        with_text(number, VALUE_FILLING, show)
     }
     fn key_number(key: &String) -> Result<u64, String> {
         number(key, KEY_FILLING)

@@ -337,7 +337,7 @@ fn the_right_cabinet_survives_every_crash() {
 fn every_seed_bug_is_caught_and_explained() {
     let bugs = [
         (Bug::CommitBeforeData, "recovered to Some(({0: 0}"),
-        (Bug::DataNotFlushed, "then a crash: "),
+        (Bug::DataNotFlushed, "recovered to Some(({0: 0}"),
         (Bug::DataNotFenced, "recovered to Some(({0: 0}"),
         (Bug::WrongLineFlushed, "then a crash: "),
         (Bug::AcknowledgedBeforeDurable, "then a crash: "),
