@@ -337,17 +337,17 @@ fn the_right_cabinet_survives_every_crash() {
 fn every_seed_bug_is_caught_and_explained() {
     let bugs = [
         (Bug::CommitBeforeData, "recovered to Some(({0: 0}"),
-        (Bug::DataNotFlushed, "recovered to Some(({0: 0}"),
+        (Bug::DataNotFlushed, "recovered to Some(({0: 0}|then a crash: "),
         (Bug::DataNotFenced, "recovered to Some(({0: 0}"),
-        (Bug::WrongLineFlushed, "then a crash: "),
-        (Bug::AcknowledgedBeforeDurable, "then a crash: "),
+        (Bug::WrongLineFlushed, "recovered to Some(({0: 0}|then a crash: "),
+        (Bug::AcknowledgedBeforeDurable, "recovered to Some(({|then a crash: "),
         (Bug::ConstructorNotFlushed, "a cabinet without drawers"),
         (Bug::CounterDisagrees, "the counter disagrees with the bitmap"),
         (Bug::SlotLeaks, "a drawer is lost"),
         (Bug::SlotUsedTwice, "life after recovery"),
         (Bug::DuplicateTolerated, "Remove(1)]: ({1: "),
         (Bug::LockSurvives, "locked for ever"),
-        (Bug::LogOutlivesItsUse, "then a crash: "),
+        (Bug::LogOutlivesItsUse, "recovered to Some(({|then a crash: "),
         (Bug::RecoveryRepeats, "recovered to Some"),
         (Bug::RecoveryUnfenced, "recovered to Some"),
     ];
@@ -357,7 +357,9 @@ fn every_seed_bug_is_caught_and_explained() {
             println!("{bug:?}: {report}");
             let failure =
                 report.failures.first().unwrap_or_else(|| panic!("{bug:?} went unnoticed ({mode})"));
-            assert!(failure.what.contains(explanation), "{bug:?} ({mode}): {failure}");
+            // Which image fails first is the explorer's choice.
+            let explained = explanation.split('|').any(|one| failure.what.contains(one));
+            assert!(explained, "{bug:?} ({mode}): {failure}");
             assert!(!failure.crashes.is_empty(), "{bug:?} ({mode}): {failure}");
         }
     }
