@@ -1,5 +1,7 @@
 //! Crashes of every design, in the shapes of [`subjects_of`]: a design is one line here.
 
+use std::io::Write;
+
 use bristlecone::Design;
 use bristlecone_baselines::{Baseline, Contender};
 use bristlecone_sim::systems::{POOL, subjects_of};
@@ -16,7 +18,7 @@ fn progress() -> Progress {
 
 /// Explores the shapes, the first one in every mode. Then, if `mutated`, changes each flush, fence and
 /// publish that is not the pool's, and expects that to be noticed.
-fn explored(design: impl Into<Contender>, runs: u64, shapes: &str, mutated: bool) {
+fn explored(design: impl Into<Contender>, runs: u64, shapes: &str, images: u64, mutated: bool) {
     let design = design.into();
     let mut subjects = subjects_of(design);
     subjects.retain(|subject| subject.name().contains(shapes));
@@ -29,6 +31,8 @@ fn explored(design: impl Into<Contender>, runs: u64, shapes: &str, mutated: bool
     reports.iter().flatten().for_each(|report| total.merge(report.clone()));
     println!("{total}");
     total.assert_clean();
+    tell(&total.to_string());
+    assert!(total.images + total.nested_images >= images, "{total}");
     if !mutated {
         return;
     }
@@ -39,7 +43,13 @@ fn explored(design: impl Into<Contender>, runs: u64, shapes: &str, mutated: bool
     let wanted = |site: &Site| !site.step.starts_with(POOL);
     let table = mutate_rounds(&rounds, budget, &wanted, &progress(), &|_| {});
     println!("{table}");
+    tell(&format!("{design}: {} of {} mutations killed", table.killed(), table.rows.len()));
     assert!(table.survivors().is_empty(), "{table}");
+}
+
+/// Says something to whoever runs the tests, also of tests that pass.
+fn tell(what: &str) {
+    let _ = writeln!(std::io::stderr(), "{what}");
 }
 
 /// Schedules of a design, over all its shapes.
@@ -55,17 +65,18 @@ fn interleaved(design: impl Into<Contender>) {
         report.assert_clean();
         assert_eq!(report.schedules, count);
     }
+    tell(&format!("{design}: {} schedules", count * subjects.len() as u64));
 }
 
 macro_rules! designs {
-    ($($name:ident: $design:expr, $runs:literal, $shapes:literal, $mutated:literal;)+) => {
+    ($($name:ident: $design:expr, $runs:literal, $shapes:literal, $images:literal, $mutated:literal;)+) => {
         $(
             mod $name {
                 use super::*;
 
                 #[test]
                 fn survives_every_crash_and_needs_every_flush() {
-                    explored($design, $runs, $shapes, $mutated);
+                    explored($design, $runs, $shapes, $images, $mutated);
                 }
 
                 #[test]
@@ -78,15 +89,15 @@ macro_rules! designs {
 }
 
 // Runs that one crash point may take before its images are sampled, what the names of the shapes have in
-// common that are explored, and whether mutations are tried here: elsewhere `bristlecone crash
-// --mutations` tries them.
+// common that are explored, images that are decided at least, and whether mutations are tried here:
+// elsewhere `bristlecone crash --mutations` tries them.
 designs! {
-    sstree: Design::SsTree, 128, "", true;
-    nbtree: Design::NbTree, 16, "words-7", false;
-    cclbtree: Design::CclBTree, 64, "words", false;
-    lodgetree: Design::LodgeTree, 16, "words", false;
-    wotree: Design::WoTree, 16, "words-2", false;
-    native: Baseline::Native, 16, "words-2", false;
-    wbtree: Baseline::WbTree, 16, "words-2", false;
-    fastfair: Baseline::FastFair, 16, "words-2", false;
+    sstree: Design::SsTree, 4096, "", 2_000_000, true;
+    nbtree: Design::NbTree, 16, "words-7", 1_000_000, false;
+    cclbtree: Design::CclBTree, 64, "", 1_000_000, false;
+    lodgetree: Design::LodgeTree, 16, "words", 20_000, false;
+    wotree: Design::WoTree, 16, "", 100_000, false;
+    native: Baseline::Native, 16, "words-2", 1_000, false;
+    wbtree: Baseline::WbTree, 16, "words-2", 1_000, false;
+    fastfair: Baseline::FastFair, 16, "words-2", 1_000, false;
 }
