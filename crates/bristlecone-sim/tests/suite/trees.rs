@@ -65,7 +65,8 @@ fn interleaved(design: impl Into<Contender>) {
         report.assert_clean();
         assert_eq!(report.schedules, count);
     }
-    tell(&format!("{design}: {} schedules", count * subjects.len() as u64));
+    let schedules = count * subjects.len() as u64;
+    tell(&format!("{schedules} schedules of {}", subjects[0].name()));
 }
 
 macro_rules! designs {
