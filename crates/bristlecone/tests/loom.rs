@@ -1,26 +1,35 @@
-//! The version lock in every order of its steps, as far as threads preempt each other twice.
+//! The version lock, and NBTree's mark of pending flushes, in every order of their steps, as far as
+//! threads preempt each other twice.
 //!
-//! The lock's own file is compiled here once more, over loom's atomics. There is no harness, because
-//! under one the file's unit tests would be part of this program.
+//! Their own files are compiled here once more, over loom's atomics. There is no harness, because
+//! under one the files' unit tests would be part of this program.
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use loom::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use loom::thread;
 
-/// In the place of `shared/sync.rs`.
-mod sync {
-    pub use loom::hint::spin_loop;
-    pub use loom::sync::atomic::{AtomicU64, fence};
+mod shared {
+    /// In the place of `shared/sync.rs`.
+    pub mod sync {
+        pub use loom::hint::spin_loop;
+        pub use loom::sync::atomic::{AtomicU64, fence};
 
-    pub fn pause(_round: u32) {
-        loom::thread::yield_now();
+        pub fn pause(_round: u32) {
+            loom::thread::yield_now();
+        }
     }
 }
+use shared::sync;
 
 #[allow(dead_code, missing_docs, unused_imports, reason = "the file serves the whole crate")]
 #[path = "../src/shared/version_lock.rs"]
 mod version_lock;
 
+#[allow(dead_code, reason = "the file serves the whole design")]
+#[path = "../src/trees/nbtree/pending.rs"]
+mod pending;
+
+use pending::Pending;
 use version_lock::VersionLock;
 
 fn new_lock() -> VersionLock {
@@ -126,8 +135,65 @@ fn what_is_obsolete_sends_everybody_away() {
     assert!(pair.lock.read().is_none() && !pair.lock.lock());
 }
 
+/// A line of a leaf: what its value is, and which value is durable.
+struct Line {
+    pending: Pending,
+    value: AtomicU64,
+    durable: AtomicU64,
+}
+
+impl Line {
+    const NUMBER: usize = 4;
+
+    fn new() -> Arc<Self> {
+        let pending = Pending::default();
+        pending.begin(5);
+        Arc::new(Self { pending, value: AtomicU64::new(0), durable: AtomicU64::new(0) })
+    }
+
+    /// What a flush and its fence do, for what is visible to the thread that flushes.
+    fn flush(&self) {
+        self.durable.fetch_max(self.value.load(Relaxed), Relaxed);
+    }
+
+    fn write(&self, value: u64) {
+        self.pending.enter(Self::NUMBER);
+        self.value.fetch_max(value, AcqRel);
+        self.flush();
+        self.pending.leave(Self::NUMBER, 1);
+    }
+
+    /// As every reader: it helps if a flush is to come.
+    fn read(&self) -> u64 {
+        let value = self.value.load(Acquire);
+        if self.pending.is_flushing(Self::NUMBER) {
+            self.flush();
+        }
+        value
+    }
+}
+
+fn what_is_shown_is_durable() {
+    let line = Line::new();
+    let writers: Vec<_> = (1..=2)
+        .map(|value| {
+            let line = Arc::clone(&line);
+            thread::spawn(move || line.write(value))
+        })
+        .collect();
+    let shown = line.read();
+    let durable = line.durable.load(Relaxed);
+    assert!(durable >= shown, "{shown} was shown, {durable} is durable");
+    for writer in writers {
+        writer.join().expect("the writer does not panic");
+    }
+    assert!(!line.pending.is_flushing_anywhere());
+    assert_eq!((line.pending.items(), line.durable.load(Relaxed)), (7, 2));
+}
+
 fn main() {
-    let models: [(&str, fn()); 4] = [
+    let models: [(&str, fn()); 5] = [
+        ("what_is_shown_is_durable", what_is_shown_is_durable),
         ("readers_never_see_half_a_change", readers_never_see_half_a_change),
         ("writers_exclude_each_other", writers_exclude_each_other),
         ("an_upgrade_takes_what_was_read", an_upgrade_takes_what_was_read),

@@ -8,7 +8,7 @@ pub mod inner;
 pub mod lock_table;
 mod prefetch;
 pub mod search;
-mod sync;
+pub mod sync;
 pub mod version_lock;
 pub mod words;
 

@@ -88,10 +88,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             }
             keys.push(key);
         }
-        if leaf.items() != keys.len() as i64 {
+        if leaf.pending.items() != keys.len() as i64 {
             report("a wrong number of items");
         }
-        if leaf.is_flushing_anywhere() {
+        if leaf.pending.is_flushing_anywhere() {
             report("a flush under way");
         }
         keys.sort_unstable();

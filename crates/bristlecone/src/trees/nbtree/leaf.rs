@@ -1,10 +1,11 @@
 //! The volatile half of a leaf: two lines of DRAM that answer most questions about it.
 
 use std::sync::atomic::{
-    AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
+    AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 
 use super::layout::Shape;
+use super::pending::Pending;
 use crate::shared::arena::Zeroed;
 use crate::shared::version_lock::{VersionLock, pause};
 
@@ -34,9 +35,8 @@ pub struct Leaf {
     block: AtomicU64,
     /// What took the leaf's place.
     succession: AtomicU64,
-    /// Number of items (bits 48-63), and of flushes under way in the lines 0, 3, 6, …, in the
-    /// lines 1, 4, 7, … and in the others (16 bits each).
-    counts: AtomicU64,
+    /// Number of items, and of flushes under way.
+    pub pending: Pending,
     /// Where the leaf begins, as a separator, if it was born as the right one of two.
     low: AtomicU64,
 }
@@ -138,7 +138,7 @@ impl Leaf {
     pub fn begin(&self, block: u64, items: usize, low: Option<u64>) {
         self.block.store(block, Relaxed);
         self.succession.store(0, Relaxed);
-        self.counts.store((items as u64) << 48, Relaxed);
+        self.pending.begin(items);
         self.low.store(low.unwrap_or(0), Relaxed);
         self.incarnation.renew();
     }
@@ -151,38 +151,19 @@ impl Leaf {
     /// A flush in the line of `slot` is to come: whoever reads there meanwhile flushes, too.
     #[inline(always)]
     pub fn enter(&self, shape: Shape, slot: usize) {
-        // Before the store that the flush is for: both are locked instructions.
-        self.counts.fetch_add(flush_unit(shape, slot), SeqCst);
+        self.pending.enter(shape.line(slot));
     }
 
     /// The flush is done, and the leaf has `items` more items; gives how many it has now.
     #[inline(always)]
     pub fn leave(&self, shape: Shape, slot: usize, items: i64) -> i64 {
-        let by = ((items as u64) << 48).wrapping_sub(flush_unit(shape, slot));
-        items_of(self.counts.fetch_add(by, Release).wrapping_add(by))
-    }
-
-    /// The same where nothing needs a flush.
-    #[inline(always)]
-    pub fn count(&self, items: i64) -> i64 {
-        let by = (items as u64) << 48;
-        items_of(self.counts.fetch_add(by, Relaxed).wrapping_add(by))
-    }
-
-    /// Items, up to what is just being done.
-    pub fn items(&self) -> i64 {
-        items_of(self.counts.load(Relaxed))
+        self.pending.leave(shape.line(slot), items)
     }
 
     /// Whether a flush in the line of `slot` may be under way. What was read there comes first.
     #[inline(always)]
     pub fn is_flushing(&self, shape: Shape, slot: usize) -> bool {
-        self.counts.load(Acquire) & (flush_unit(shape, slot) * 0xffff) != 0
-    }
-
-    /// Whether a flush in any line may be under way.
-    pub fn is_flushing_anywhere(&self) -> bool {
-        self.counts.load(Acquire) << 16 != 0
+        self.pending.is_flushing(shape.line(slot))
     }
 }
 
@@ -192,16 +173,6 @@ impl Drop for LeafLock<'_> {
     fn drop(&mut self) {
         self.0.block.fetch_and(!LOCKED, Release);
     }
-}
-
-/// Signed: an item may be seen to go before it is seen to come.
-fn items_of(counts: u64) -> i64 {
-    counts as i64 >> 48
-}
-
-#[inline(always)]
-fn flush_unit(shape: Shape, slot: usize) -> u64 {
-    1 << (16 * (shape.line(slot) % 3))
 }
 
 /// The set bits of `word`, lowest first.
@@ -227,11 +198,11 @@ mod tests {
         leaf.enter(shape, 3);
         assert!(leaf.is_flushing(shape, 1) && leaf.is_flushing(shape, 6) && !leaf.is_flushing(shape, 7));
         assert_eq!(leaf.leave(shape, 0, -1), 4);
-        assert!(!leaf.is_flushing(shape, 1) && leaf.is_flushing_anywhere());
+        assert!(!leaf.is_flushing(shape, 1) && leaf.pending.is_flushing_anywhere());
         assert_eq!(leaf.leave(shape, 3, 0), 4);
-        assert!(!leaf.is_flushing_anywhere());
-        assert_eq!((leaf.count(-5), leaf.count(2), leaf.items()), (-1, 1, 1));
-        assert!(!leaf.is_flushing_anywhere());
+        assert!(!leaf.pending.is_flushing_anywhere());
+        assert_eq!((leaf.pending.count(-5), leaf.pending.count(2), leaf.pending.items()), (-1, 1, 1));
+        assert!(!leaf.pending.is_flushing_anywhere());
     }
 
     #[test]

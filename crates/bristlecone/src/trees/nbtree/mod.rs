@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! DRAM   inner index --> descriptor (128 B)                          ,-- heirs (once replaced) --> descriptors
-//!                        fingerprints (a line) | bitmap, block, counts, succession
+//!                        fingerprints (a line) | bitmap, block, pending, succession
 //!                                                       |
 //! PM                                     block (1 KiB)  v
 //!                                        state | birth | slot 0: key, value | slot 1 | ... | slot 62
@@ -100,6 +100,7 @@ mod leaf;
 mod leaves;
 mod link;
 mod meta;
+mod pending;
 mod read;
 mod recover;
 mod scan;

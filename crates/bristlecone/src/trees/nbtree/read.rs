@@ -181,7 +181,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
 
     /// The same for everything read in the leaf.
     pub(super) fn settle_all(&self, leaf: &Leaf) {
-        if !self.visible_is_durable && leaf.is_flushing_anywhere() {
+        if !self.visible_is_durable && leaf.pending.is_flushing_anywhere() {
             let words = self.pool.words(leaf.block(), self.shape.block_bytes / 8);
             let Durable { .. } = self.medium().persist(words, "nbtree read.2");
         }

@@ -89,12 +89,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     /// full pool has only one and one is enough.
     fn blocks_for(&self, leaf: &Leaf) -> Result<[u64; 2]> {
         let first = self.blocks.alloc()?;
-        if leaf.items() <= self.shape.slots as i64 / 2 {
+        if leaf.pending.items() <= self.shape.slots as i64 / 2 {
             return Ok([first, 0]);
         }
         match self.blocks.alloc() {
             Ok(second) => Ok([first, second]),
-            Err(_) if leaf.items() < self.shape.slots as i64 => Ok([first, 0]),
+            Err(_) if leaf.pending.items() < self.shape.slots as i64 => Ok([first, 0]),
             Err(error) => {
                 self.blocks.free(first);
                 Err(error)

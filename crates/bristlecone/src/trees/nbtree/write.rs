@@ -229,7 +229,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             let items = if !self.visible_is_durable {
                 leaf.leave(self.shape, slot, by)
             } else if by != 0 {
-                leaf.count(by)
+                leaf.pending.count(by)
             } else {
                 i64::MAX
             };
