@@ -23,6 +23,8 @@ enum Bug {
     ComparesUnlocked,
     /// A new right node is used before it is durable.
     SplitBeforeDurable,
+    /// A removal locks its own node, and then the other one.
+    LocksInAnyOrder,
 }
 
 const BUGS: [Bug; 5] = [
@@ -121,6 +123,8 @@ impl Live {
         }
         let unlocked = self.held(self.node_of(key), key);
         let (node, locked) = self.lock_node(key);
+        let both = self.bug == Bug::LocksInAnyOrder && access == Access::Remove;
+        let other = both.then(|| self.lock(1 - node));
         let held = match self.bug {
             Bug::ComparesUnlocked => unlocked,
             _ => self.held(node, key),
@@ -132,7 +136,7 @@ impl Live {
         if node == 0 && access == Access::Remove && key > 2 && self.word(BOUNDARY).load(&self.sim) == 0 {
             self.split(key);
         }
-        drop(locked);
+        drop((other, locked));
         seen
     }
 }
@@ -200,6 +204,15 @@ fn every_bug_is_caught_and_its_schedule_again_is_the_same() {
         assert_eq!(again.failures[0].what, failure.what);
         explored(Bug::None, number, 1).assert_clean();
     }
+}
+
+#[test]
+fn threads_that_wait_for_each_other_are_a_failure() {
+    let failure = (0..4000).find_map(|number| explored(Bug::LocksInAnyOrder, number, 1).failures.pop());
+    let failure = failure.expect("no schedule had both locks taken crosswise");
+    println!("{failure}");
+    assert!(failure.what.contains("steps"), "{failure}");
+    explored(Bug::None, failure.schedule.expect("it was a schedule"), 1).assert_clean();
 }
 
 #[test]
