@@ -9,11 +9,12 @@
 //! words of slots at a time, by those who need room ([`Heap::prepare`]). Opening it takes no time.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
+use std::sync::atomic::{Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 
 use crossbeam_utils::CachePadded;
 
+use crate::slots::Slots;
 use crate::{Chunk, Error, Medium, PoolFile, Result, SlotKind, TreeId, thread_index, wait};
 
 const CACHES: usize = 64;
@@ -38,67 +39,6 @@ pub struct HeapStats {
     pub live_slots: u64,
     /// Bytes of a slot.
     pub slot_bytes: u64,
-}
-
-/// A chunk's slots: a set bit is taken, by the tree or by a thread's cache.
-#[derive(Debug)]
-struct Slots {
-    id: u32,
-    offset: u64,
-    bitmap: Box<[AtomicU64]>,
-    taken: AtomicUsize,
-    /// Once no more are taken than this, it is time to see whether any of them is not just cached.
-    /// Never fewer than are cached.
-    look_at: AtomicUsize,
-    /// Slots that count as taken because nobody asked yet; empty if all are known.
-    unknown: Box<[AtomicU64]>,
-}
-
-impl Slots {
-    fn new(id: u32, offset: u64, slots: usize) -> Self {
-        let bitmap: Box<[AtomicU64]> = (0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        if !slots.is_multiple_of(64) {
-            // Bits beyond the last slot are taken for ever, and not counted.
-            bitmap[slots / 64].store(u64::MAX << (slots % 64), std::sync::atomic::Ordering::Relaxed);
-        }
-        let (taken, look_at) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { id, offset, bitmap, taken, look_at, unknown: Box::default() }
-    }
-
-    fn unsettled(id: u32, offset: u64, slots: usize) -> Self {
-        let fresh = Self::new(id, offset, slots);
-        let unknown = fresh.bitmap.iter().map(|bits| AtomicU64::new(!bits.swap(u64::MAX, AcqRel))).collect();
-        fresh.taken.store(slots, Release);
-        Self { unknown, ..fresh }
-    }
-
-    /// Ends that a slot is unknown; whether it was.
-    fn know(&self, slot: usize) -> bool {
-        let bit = 1 << (slot % 64);
-        self.unknown.get(slot / 64).is_some_and(|bits| bits.fetch_and(!bit, AcqRel) & bit != 0)
-    }
-
-    /// Takes every free slot of one word for a cache: (word, its free bits). Not to be called for
-    /// slots that others know without the lock on the chunks.
-    fn take_word(&self) -> Option<(usize, u64)> {
-        self.bitmap.iter().enumerate().find_map(|(word, bits)| {
-            if bits.load(Acquire) == u64::MAX {
-                return None;
-            }
-            let free = !bits.fetch_or(u64::MAX, AcqRel);
-            self.look_at.fetch_add(free.count_ones() as usize, AcqRel);
-            self.taken.fetch_add(free.count_ones() as usize, AcqRel);
-            (free != 0).then_some((word, free))
-        })
-    }
-
-    /// Gives slots back; says whether it is time to look.
-    fn give(&self, word: usize, bits: u64) -> bool {
-        let before = self.bitmap[word].fetch_and(!bits, AcqRel);
-        assert_eq!(before & bits, bits, "a slot was freed twice");
-        let count = bits.count_ones() as usize;
-        self.taken.fetch_sub(count, AcqRel) - count <= self.look_at.load(Acquire)
-    }
 }
 
 /// Slots that one thread took ahead of need.

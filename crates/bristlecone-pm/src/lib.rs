@@ -15,6 +15,8 @@ mod medium;
 mod native;
 mod pool;
 mod record;
+mod slots;
+mod sync;
 mod thread;
 pub mod wait;
 

@@ -1,0 +1,67 @@
+//! Which slots of a chunk are taken, and which of them nobody was asked about yet: bits that threads
+//! take and give without a lock.
+
+use std::sync::atomic::{Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+use crate::sync::{AtomicU64, AtomicUsize};
+
+/// A chunk's slots: a set bit is taken, by the tree or by a thread's cache.
+#[derive(Debug)]
+pub struct Slots {
+    pub id: u32,
+    pub offset: u64,
+    pub bitmap: Box<[AtomicU64]>,
+    pub taken: AtomicUsize,
+    /// Once no more are taken than this, it is time to see whether any of them is not just cached.
+    /// Never fewer than are cached.
+    pub look_at: AtomicUsize,
+    /// Slots that count as taken because nobody asked yet; empty if all are known.
+    pub unknown: Box<[AtomicU64]>,
+}
+
+impl Slots {
+    pub fn new(id: u32, offset: u64, slots: usize) -> Self {
+        let bitmap: Box<[AtomicU64]> = (0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        if !slots.is_multiple_of(64) {
+            // Bits beyond the last slot are taken for ever, and not counted.
+            bitmap[slots / 64].store(u64::MAX << (slots % 64), Relaxed);
+        }
+        let (taken, look_at) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { id, offset, bitmap, taken, look_at, unknown: Box::default() }
+    }
+
+    pub fn unsettled(id: u32, offset: u64, slots: usize) -> Self {
+        let fresh = Self::new(id, offset, slots);
+        let unknown = fresh.bitmap.iter().map(|bits| AtomicU64::new(!bits.swap(u64::MAX, AcqRel))).collect();
+        fresh.taken.store(slots, Release);
+        Self { unknown, ..fresh }
+    }
+
+    /// Ends that a slot is unknown; whether it was.
+    pub fn know(&self, slot: usize) -> bool {
+        let bit = 1 << (slot % 64);
+        self.unknown.get(slot / 64).is_some_and(|bits| bits.fetch_and(!bit, AcqRel) & bit != 0)
+    }
+
+    /// Takes every free slot of one word for a cache: (word, its free bits). Not to be called for
+    /// slots that others know without the lock on the chunks.
+    pub fn take_word(&self) -> Option<(usize, u64)> {
+        self.bitmap.iter().enumerate().find_map(|(word, bits)| {
+            if bits.load(Acquire) == u64::MAX {
+                return None;
+            }
+            let free = !bits.fetch_or(u64::MAX, AcqRel);
+            self.look_at.fetch_add(free.count_ones() as usize, AcqRel);
+            self.taken.fetch_add(free.count_ones() as usize, AcqRel);
+            (free != 0).then_some((word, free))
+        })
+    }
+
+    /// Gives slots back; says whether it is time to look.
+    pub fn give(&self, word: usize, bits: u64) -> bool {
+        let before = self.bitmap[word].fetch_and(!bits, AcqRel);
+        assert_eq!(before & bits, bits, "a slot was freed twice");
+        let count = bits.count_ones() as usize;
+        self.taken.fetch_sub(count, AcqRel) - count <= self.look_at.load(Acquire)
+    }
+}
