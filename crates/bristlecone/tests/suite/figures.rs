@@ -1,4 +1,4 @@
-//! The space that SSTree takes. Lines are counted in `bristlecone-sim/tests/figures.rs`.
+//! The space that SSTree takes. Lines are counted in `bristlecone-sim/tests/suite/figures.rs`.
 
 use crate::common::Scratch;
 
