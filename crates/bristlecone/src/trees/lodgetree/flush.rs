@@ -102,7 +102,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         if groups.is_empty() {
             return refusal;
         }
-        self.write_groups(node, &groups, None, guards);
+        self.write_groups(node, &groups, guards);
         Ok(())
     }
 
@@ -155,7 +155,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
                 Ok(()) => return Ok(()),
             }
         }
-        self.write_groups(node, &[group], records, guards);
+        if let Some(records) = records {
+            // A value over an old one counts as soon as it is stored.
+            let Durable { .. } = self.medium().fence(records, "lodgetree flush.2 records");
+        }
+        self.write_groups(node, &[group], guards);
         Ok(())
     }
 
@@ -187,23 +191,18 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// Flush 1 to 4: the leaves have room for their groups, and share the fences.
-    pub(super) fn write_groups(
-        &self,
-        node: &Locked<'_>,
-        groups: &[Group],
-        records: Option<Flushed>,
-        guards: &Guards<K, V>,
-    ) {
+    /// What the items name is durable.
+    pub(super) fn write_groups(&self, node: &Locked<'_>, groups: &[Group], guards: &Guards<K, V>) {
         let leftovers = self.leftovers(node, groups);
-        self.write_items(node, groups, records);
+        self.write_items(node, groups);
         self.forget_buffered(node, groups);
         self.let_go(leftovers, guards);
     }
 
     /// The same, but for what is volatile.
-    pub(super) fn write_items(&self, node: &Locked<'_>, groups: &[Group], records: Option<Flushed>) {
+    pub(super) fn write_items(&self, node: &Locked<'_>, groups: &[Group]) {
         let medium = self.medium();
-        let mut flushed = records.unwrap_or_else(Flushed::none);
+        let mut flushed = Flushed::none();
         let mut filled = SmallVec::<[Slots; 2]>::new();
         for group in groups {
             let entry = node.entry(group.at);

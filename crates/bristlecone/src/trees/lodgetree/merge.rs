@@ -61,7 +61,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             .filter(|group| group.logged)
             .collect();
         if !groups.is_empty() {
-            self.write_groups(node, &groups, None, guards);
+            self.write_groups(node, &groups, guards);
         }
         let (to, from) = (node.entry(left), node.entry(right));
         let (target, source) = (self.header(to.leaf), self.header(from.leaf));

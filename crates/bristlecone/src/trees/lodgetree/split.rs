@@ -77,7 +77,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         // Split 3: the old leaf takes what is new of the lower half; now it has the room.
         let items = lower.iter().filter(|part| part.changed).map(|part| part.item).collect();
         let rest = Group { at: group.at, items, logged: group.logged };
-        self.write_items(node, std::slice::from_ref(&rest), None);
+        self.write_items(node, std::slice::from_ref(&rest));
 
         self.forget_buffered(node, std::slice::from_ref(group));
         node.insert_entry(group.at + 1, Entry { fence, leaf, slots });
