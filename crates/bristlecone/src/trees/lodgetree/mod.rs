@@ -80,7 +80,7 @@
 //!
 //! So a straggler cannot keep a log for ever. While the walk lags, the logs do not grow beyond
 //! twice their measure: writes go through to their leaves instead, as they do when the pool has no
-//! room for a log. Nobody waits.
+//! room for a log. Their records are fenced first. Nobody waits.
 //!
 //! # Recover
 //! (1) The chain of leaves is followed from the first one, which the directory names. (2) Their
