@@ -69,8 +69,7 @@ impl Collector {
         self.gifts.load(Acquire)
     }
 
-    /// As if a collector slept amid its work.
-    #[cfg(test)]
+    /// Nobody collects as long as this is held: a collector sleeps amid its work.
     pub fn hold(&self) -> impl Drop {
         lock(&self.round)
     }
