@@ -13,6 +13,7 @@ mod log;
 mod mapping;
 mod medium;
 mod native;
+mod numa;
 mod pool;
 mod record;
 mod slots;

@@ -1,4 +1,5 @@
-//! A write-ahead log in chunks of the pool: each thread appends to a chunk of its own.
+//! A write-ahead log in chunks of the pool: each thread appends to a chunk of its own, in the memory
+//! of its own node where the machine has several.
 //!
 //! ```text
 //! chunk   generation | spare         slot 0, 24 B
@@ -30,6 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crossbeam_utils::CachePadded;
 
+use crate::numa::Nodes;
 use crate::wait::lock;
 use crate::{
     Durable, Flushed, LINE_BYTES, Medium, Persist, Persistent, PoolFile, SlotKind, TreeId, Word, thread_index,
@@ -92,6 +94,8 @@ pub struct LogChunk {
     id: u32,
     offset: u64,
     generation: u64,
+    /// The node that its memory belongs to.
+    node: u16,
 }
 
 impl LogChunk {
@@ -126,6 +130,7 @@ struct Chunks {
 pub struct Log<M: Medium> {
     pool: Arc<PoolFile<M>>,
     owner: TreeId,
+    nodes: Nodes,
     /// Slots of a chunk that are used, the header's included.
     slots: usize,
     /// One for each thread, and the last one for copies.
@@ -150,16 +155,20 @@ impl<M: Medium> Log<M> {
     pub fn open(pool: &Arc<PoolFile<M>>, owner: TreeId, entries_max: Option<usize>) -> (Self, Vec<LogChunk>) {
         let room = pool.chunk_bytes() as usize / LOG_ENTRY_BYTES;
         let slots = entries_max.map_or(room, |entries| (entries + 1).min(room));
+        let nodes = Nodes::here();
         let owned = pool.chunks_of(owner).into_iter().filter(|chunk| chunk.kind == SlotKind::Log);
         let chunks: Vec<_> = owned
             .map(|chunk| {
-                let generation = pool.at::<Word>(chunk.offset).load(pool.medium());
-                LogChunk { id: chunk.id, offset: chunk.offset, generation }
+                let generation = pool.at::<Word>(chunk.offset);
+                let node = nodes.of_memory(generation);
+                let generation = generation.load(pool.medium());
+                LogChunk { id: chunk.id, offset: chunk.offset, generation, node }
             })
             .collect();
         let log = Self {
             pool: Arc::clone(pool),
             owner,
+            nodes,
             slots,
             appenders: (0..=APPENDERS).map(|_| CachePadded::default()).collect(),
             chunks: Mutex::default(),
@@ -214,9 +223,10 @@ impl<M: Medium> Log<M> {
         self.chunks_in_use() + chunks.free.len() + usize::from(chunks.spare.is_some())
     }
 
-    /// Chunks without entries that are not the spare one.
+    /// Chunks without entries that are not the spare one, and are near the calling thread.
     pub fn chunks_free(&self) -> usize {
-        lock(&self.chunks).free.len()
+        let here = self.nodes.of_thread();
+        lock(&self.chunks).free.iter().filter(|chunk| chunk.node == here).count()
     }
 
     /// Gives back chunks without entries, but for the spare one; how many: for those who want the
@@ -291,17 +301,24 @@ impl<M: Medium> Log<M> {
         Some(LogSpot { log: self, appender })
     }
 
-    /// A chunk without entries. `None`: the pool is full.
+    /// A chunk without entries: one that was used and is near the calling thread, or a fresh one,
+    /// which its system puts near it, or any. `None`: the pool is full.
     fn take_chunk(&self) -> Option<LogChunk> {
-        if let Some(chunk) = lock(&self.chunks).free.pop() {
-            return Some(chunk);
+        let here = self.nodes.of_thread();
+        {
+            let free = &mut lock(&self.chunks).free;
+            if let Some(near) = free.iter().rposition(|chunk| chunk.node == here) {
+                return Some(free.remove(near));
+            }
         }
-        let chunk = self.pool.chunk_alloc(self.owner, SlotKind::Log, LOG_ENTRY_BYTES as u32, true).ok()?;
-        let fresh = LogChunk { id: chunk.id, offset: chunk.offset, generation: 1 };
+        let fresh = self.pool.chunk_alloc(self.owner, SlotKind::Log, LOG_ENTRY_BYTES as u32, true);
+        let Ok(chunk) = fresh else { return lock(&self.chunks).free.pop() };
+        let mut fresh = LogChunk { id: chunk.id, offset: chunk.offset, generation: 1, node: here };
         // Before the first entry is acknowledged its chunk must say that it counts.
         let generation = &self.cell(&fresh, 0).stamp;
         generation.store(self.pool.medium(), fresh.generation);
         let Durable { .. } = self.pool.medium().persist(generation, "log chunk");
+        fresh.node = self.nodes.of_memory(generation);
         Some(fresh)
     }
 
@@ -405,5 +422,77 @@ impl<M: Medium> LogSpot<'_, M> {
         let flushed = medium.flush(cell, "log append.2");
         self.appender.next += 1;
         (self.appender.epoch, flushed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::{Domain, Geometry, Native, Region, TreeSpec};
+
+    thread_local!(static PROCESSOR: Cell<usize> = const { Cell::new(0) });
+
+    /// A log of one entry a chunk, on a machine of two nodes with two processors each.
+    fn log_on_two_nodes(chunks_max: u64) -> Log<Native> {
+        let geometry = Geometry { chunk_bytes: 4096, chunks_max, trees_max: 1 };
+        let region = Region::memory(geometry.max_bytes()).unwrap();
+        let pool =
+            PoolFile::create_in(region, geometry, Domain::Process, Native::new(Domain::Process)).unwrap();
+        let spec = TreeSpec {
+            name: "t".into(),
+            design: 3,
+            key_kind: "u64".into(),
+            value_kind: "u64".into(),
+            params: [0; 8],
+        };
+        let tree = pool.create_tree(&spec).unwrap().id;
+        let (mut log, _) = Log::open(&pool, tree, Some(1));
+        log.nodes = Nodes::of(vec![0, 0, 1, 1], || PROCESSOR.get(), |_| None);
+        log
+    }
+
+    /// Appends an entry on a processor; the number of its chunk.
+    fn append(log: &Log<Native>, processor: usize) -> Option<u32> {
+        PROCESSOR.set(processor);
+        let spot = log.reserve(|_| true)?;
+        let chunk = spot.chunk();
+        spot.append(&LogEntry { sequence: 1, removed: false, key: 2, value: 3 }, None);
+        Some(chunk)
+    }
+
+    #[test]
+    fn chunks_are_used_again_by_threads_of_their_node() {
+        let log = log_on_two_nodes(64);
+        let mut near = [BTreeSet::new(), BTreeSet::new()];
+        for n in 0..8 {
+            near[n % 2].insert(append(&log, [1, 2][n % 2]).unwrap());
+        }
+        let old = log.turn(1);
+        // As many as are in use are kept, and one.
+        (0..5).for_each(|_| _ = append(&log, 0).unwrap());
+        log.recycle(old);
+        PROCESSOR.set(3);
+        let free = log.chunks_free();
+        assert_eq!(free, 3);
+        let again: BTreeSet<_> = (0..free).map(|_| append(&log, 3).unwrap()).collect();
+        assert!(again.is_subset(&near[1]), "{again:?} of {near:?}");
+        // What is left is far from here: the pool has others.
+        assert!(log.chunks_free() == 0 && !near[0].contains(&append(&log, 3).unwrap()));
+        assert!(near[0].contains(&append(&log, 0).unwrap()));
+    }
+
+    #[test]
+    fn a_full_pool_gives_what_is_far_away() {
+        let log = log_on_two_nodes(8);
+        (0..5).for_each(|_| _ = append(&log, 0).unwrap());
+        log.recycle(log.turn(1));
+        let take = || log.pool.chunk_alloc(log.owner, SlotKind::Subnode, 256, false);
+        while take().is_ok() {}
+        PROCESSOR.set(2);
+        assert_eq!(log.chunks_free(), 0, "the free one is far from here");
+        assert!(append(&log, 2).is_some() && append(&log, 2).is_none());
     }
 }
