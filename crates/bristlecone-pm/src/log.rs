@@ -314,10 +314,10 @@ impl<M: Medium> Log<M> {
         let fresh = self.pool.chunk_alloc(self.owner, SlotKind::Log, LOG_ENTRY_BYTES as u32, true);
         let Ok(chunk) = fresh else { return lock(&self.chunks).free.pop() };
         let mut fresh = LogChunk { id: chunk.id, offset: chunk.offset, generation: 1, node: here };
-        // Before the first entry is acknowledged its chunk must say that it counts.
+        // No flush of its own: the first entry shares its line, which keeps their order, and the second
+        // one straddles two, and fences.
         let generation = &self.cell(&fresh, 0).stamp;
         generation.store(self.pool.medium(), fresh.generation);
-        let Durable { .. } = self.pool.medium().persist(generation, "log chunk");
         fresh.node = self.nodes.of_memory(generation);
         Some(fresh)
     }
@@ -408,7 +408,8 @@ impl<M: Medium> LogSpot<'_, M> {
         if torn || records.is_some() {
             let mut flushed = records.unwrap_or_else(Flushed::none);
             if torn {
-                flushed = flushed.and(medium.flush(&cell.item, "log append.1"));
+                // The key shares the stamp's line, or this one.
+                flushed = flushed.and(medium.flush(&cell.item.value, "log append.1"));
             }
             let durable = medium.fence(flushed, "log append.1");
             // Within the stamp's line its order still has to be kept.

@@ -1,12 +1,13 @@
 //! Crashes of CCL-BTree, in small leaves, with a log of a few entries a chunk.
 
+use std::collections::BTreeSet;
 use std::marker::PhantomData;
 
 use bristlecone::Design;
 use bristlecone_pm::Geometry;
 use bristlecone_sim::systems::TreeOp::{self, Close, Create, Insert, Remove};
-use bristlecone_sim::systems::{Forest, Items, Words, tree_scenarios};
-use bristlecone_sim::{Budget, Mode, Report, Scenario, explore};
+use bristlecone_sim::systems::{Forest, Items, Texts, Words, tree_scenarios};
+use bristlecone_sim::{Budget, Mode, Report, Scenario, Sim, System, Table, explore, mutate};
 
 const MODES: [Mode; 3] = [Mode::Prefix, Mode::Subset, Mode::Eadr];
 
@@ -123,4 +124,110 @@ fn words_collected_at_every_turn() {
     let report = survives(&restless(), &[generations()], &MODES, brief());
     let erased = report.sites.iter().any(|site| site.step == "log recycle.1");
     assert!(erased, "no chunk came to its last generation");
+}
+
+/// Keys and values out of line.
+#[test]
+fn texts() {
+    survives(
+        &small::<Texts>(),
+        &tree_scenarios(),
+        &MODES,
+        Budget { exhaustive: 32, sampled: 16, depth: 1, ..brief() },
+    );
+}
+
+/// The scenarios of these names.
+fn named(names: &[&str]) -> Vec<Scenario<TreeOp>> {
+    let all = tree_scenarios().into_iter();
+    all.filter(|scenario| names.contains(&scenario.name)).collect()
+}
+
+/// Operations that a pool has room for, one after the other.
+fn accepted<I: Items>(forest: &Forest<I>, ops: impl Iterator<Item = TreeOp>) -> Vec<TreeOp> {
+    let mut live = forest.create(&Sim::new(&forest.memory())).unwrap();
+    let accepted = ops.filter(|op| forest.apply(&mut live, op).is_ok()).collect();
+    forest.abandon(live);
+    accepted
+}
+
+/// Without room for the log, values out of line go over old ones in their leaves; they have to be there
+/// before anybody refers to them.
+fn written_through() -> (Forest<Texts>, Scenario<TreeOp>) {
+    let forest =
+        Forest { geometry: Geometry { chunks_max: 12, ..small::<Texts>().geometry }, ..small::<Texts>() };
+    let fill = (0..1000).map(|n| Insert("t", n * 4, n * 4));
+    let setup = accepted(&forest, [Create("t")].into_iter().chain(fill));
+    let key = |at: usize| at as u64 % 4 * 80 + at as u64 / 8 * 4;
+    let ops = (0..16).map(|n| Insert("t", key(n), 1000 + 4 * n as u64));
+    let scenario =
+        Scenario { name: "written-through", creation: false, setup, ops: ops.collect(), then: vec![] };
+    (forest, scenario)
+}
+
+#[test]
+fn a_full_pool_writes_values_before_leaves_name_them() {
+    let (forest, scenario) = written_through();
+    let budget = Budget { depth: 1, ..Budget::of(32) };
+    let report = survives(&forest, std::slice::from_ref(&scenario), &MODES, budget);
+    assert!(report.sites.iter().any(|site| site.step == "cclbtree flush.2 records"), "all was logged");
+}
+
+/// Leaves of one tree hold more than they have room for, and another tree takes the room that they
+/// need: then what a leaf holds is changed in its place.
+fn in_place<I: Items>() -> (Forest<I>, Scenario<TreeOp>) {
+    let forest = Forest { geometry: Geometry { chunks_max: 12, ..small::<I>().geometry }, ..small::<I>() };
+    // 16 full leaves, and with their buffers two keys more for some.
+    let ours = (0..64).map(|n| n * 12).chain((0..8).flat_map(|leaf| [leaf * 48 + 4, leaf * 48 + 8]));
+    let theirs = (0..1000).map(|n| Insert("u", n * 4, n * 4));
+    let setup = [Create("t")].into_iter().chain(ours.map(|key| Insert("t", key, key)));
+    let setup = accepted(&forest, setup.chain([Create("u")]).chain(theirs));
+    let ops = (0..8).flat_map(|leaf| [Insert("t", leaf * 48 + 24, 1000), Remove("t", leaf * 48 + 36)]);
+    let then = vec![Insert("t", 24, 1004), Remove("t", 48), Close, Remove("t", 60)];
+    (forest, Scenario { name: "in-place", creation: false, setup, ops: ops.collect(), then })
+}
+
+#[test]
+fn a_full_pool_changes_items_in_place() {
+    let budget = Budget { depth: 1, ..Budget::of(32) };
+    let (words, in_words) = in_place::<Words>();
+    let (texts, in_texts) = in_place::<Texts>();
+    let mut report = survives(&words, &[in_words], &MODES, budget);
+    report.merge(survives(&texts, &[in_texts], &MODES, budget));
+    for step in ["cclbtree place.1", "cclbtree place.2"] {
+        assert!(report.sites.iter().any(|site| site.step == step), "{step} was not passed");
+    }
+}
+
+/// Groups of sites, each with what notices a change there soonest.
+#[test]
+fn every_flush_fence_and_order_is_needed() {
+    let budget = Budget { life_crashes: 1, threads: 2, ..Budget::of(32) };
+    let mut table = Table::default();
+    for (sites, names) in [
+        ("cclbtree create", &["creation"][..]),
+        ("cclbtree flush", &["insert", "delete"]),
+        ("cclbtree split", &["insert", "creation"]),
+        ("cclbtree merge", &["delete", "close"]),
+        ("cclbtree collect", &["insert"]),
+    ] {
+        table.merge(mutate(&small::<Words>(), &in_subset(named(names)), budget, sites));
+    }
+    table.merge(mutate(&base(), &in_subset(vec![reuse()]), budget, "cclbtree merge.3"));
+    let texts = in_subset(named(&["insert", "expand", "update"]));
+    table.merge(mutate(&small::<Texts>(), &texts, budget, "cclbtree write"));
+    let (full, scenario) = written_through();
+    table.merge(mutate(&full, &in_subset(vec![scenario]), budget, "cclbtree flush.2 records"));
+    let (full, scenario) = in_place::<Words>();
+    table.merge(mutate(&full, &in_subset(vec![scenario]), budget, "cclbtree place"));
+    let (full, scenario) = in_place::<Texts>();
+    table.merge(mutate(&full, &in_subset(vec![scenario]), budget, "cclbtree place"));
+    println!("{table}");
+    assert!(table.survivors().is_empty(), "{table}");
+    let steps: BTreeSet<_> = table.sites.iter().map(|site| site.step).collect();
+    assert_eq!(steps.len(), 18, "{steps:?}");
+}
+
+fn in_subset(scenarios: Vec<Scenario<TreeOp>>) -> Vec<(Scenario<TreeOp>, Mode)> {
+    scenarios.into_iter().map(|scenario| (scenario, Mode::Subset)).collect()
 }

@@ -6,6 +6,7 @@ mod cclbtree;
 mod device;
 mod figures;
 mod lodgetree;
+mod log;
 mod media;
 mod pool;
 mod schedules;

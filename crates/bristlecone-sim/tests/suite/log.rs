@@ -1,0 +1,174 @@
+//! Crashes of the write-ahead log by itself, which trees share.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bristlecone_pm::{
+    Domain, Durable, Flushed, Geometry, Log, LogEntry, Persist, PoolFile, TreeId, TreeSpec,
+};
+use bristlecone_sim::{Budget, Memory, Mode, Scenario, Sim, System, Table, explore, mutate};
+
+const GEOMETRY: Geometry = Geometry { chunk_bytes: 4096, chunks_max: 8, trees_max: 1 };
+/// The second one straddles two lines after its key, the fifth one before.
+const ENTRIES: usize = 6;
+/// Generations of a chunk.
+const GENERATIONS: usize = 255;
+
+/// Entries in one chunk, until it is recycled.
+struct Entries;
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Append(u64),
+    /// Room for an entry that is never written.
+    Reserve,
+    Recycle,
+    /// All entries once more, fenced together.
+    Copy,
+}
+
+struct Live {
+    sim: Sim,
+    log: Log<Sim>,
+    entries: BTreeSet<u64>,
+}
+
+fn entry(number: u64) -> LogEntry {
+    LogEntry { sequence: number, removed: number % 2 == 1, key: number + 1000, value: number + 2000 }
+}
+
+impl Live {
+    fn of(sim: &Sim, pool: &Arc<PoolFile<Sim>>, owner: TreeId) -> Result<Self, String> {
+        let (log, chunks) = Log::open(pool, owner, Some(ENTRIES));
+        let found: Vec<_> = chunks.iter().flat_map(|chunk| log.entries(chunk)).collect();
+        if let Some(torn) = found.iter().find(|found| **found != entry(found.sequence)) {
+            return Err(format!("nobody wrote {torn:?}"));
+        }
+        log.seal(chunks);
+        Ok(Self { sim: sim.clone(), log, entries: found.iter().map(|entry| entry.sequence).collect() })
+    }
+}
+
+impl System for Entries {
+    type Op = Op;
+    type State = BTreeSet<u64>;
+    type Live = Live;
+
+    fn memory(&self) -> Memory {
+        Memory::new(GEOMETRY.max_bytes() as usize)
+    }
+
+    fn create(&self, sim: &Sim) -> Result<Live, String> {
+        let pool = PoolFile::create_in(sim.memory().region(), GEOMETRY, Domain::Adr, sim.clone());
+        let pool = pool.map_err(|error| error.to_string())?;
+        let spec = TreeSpec {
+            name: "t".to_owned(),
+            design: 3,
+            key_kind: "u64".to_owned(),
+            value_kind: "u64".to_owned(),
+            params: [0; 8],
+        };
+        let tree = pool.create_tree(&spec).map_err(|error| error.to_string())?;
+        Live::of(sim, &pool, tree.id)
+    }
+
+    fn open(&self, sim: &Sim) -> Result<Option<Live>, String> {
+        let pool = PoolFile::open_in(sim.memory().region(), Domain::Adr, sim.clone());
+        let pool = pool.map_err(|error| error.to_string())?;
+        let trees = pool.trees().map_err(|error| error.to_string())?;
+        Live::of(sim, &pool, trees[0].id).map(Some)
+    }
+
+    fn abandon(&self, live: Live) {
+        drop(live);
+    }
+
+    fn fresh(&self) -> BTreeSet<u64> {
+        BTreeSet::new()
+    }
+
+    fn predict(&self, state: &mut BTreeSet<u64>, op: &Op) -> String {
+        match op {
+            Op::Append(number) => _ = state.insert(*number),
+            Op::Reserve | Op::Copy => {}
+            Op::Recycle => state.clear(),
+        }
+        String::new()
+    }
+
+    fn apply(&self, live: &mut Live, op: &Op) -> Result<String, String> {
+        match op {
+            Op::Append(number) => {
+                let spot = live.log.reserve(|_| true).ok_or("no room for an entry")?;
+                spot.append(&entry(*number), None);
+                live.entries.insert(*number);
+            }
+            Op::Reserve => drop(live.log.reserve(|_| true).ok_or("no room for an entry")?),
+            Op::Copy => {
+                let mut flushed = Flushed::none();
+                for number in &live.entries {
+                    let spot = live.log.reserve_copy(|_| true).ok_or("no room for a copy")?;
+                    flushed = flushed.and(spot.append_unfenced(&entry(*number), None).1);
+                }
+                let Durable { .. } = live.sim.fence(flushed, "copies");
+            }
+            Op::Recycle => {
+                live.log.recycle(live.log.turn(0));
+                live.entries.clear();
+            }
+        }
+        Ok(String::new())
+    }
+
+    fn observe(&self, live: &Live) -> Result<BTreeSet<u64>, String> {
+        Ok(live.entries.clone())
+    }
+}
+
+/// Entries come, and the log is recycled: never more than one chunk with entries, so that this is one step.
+fn rounds() -> Scenario<Op> {
+    let round = |first| (first..first + 6).map(Op::Append).chain([Op::Recycle]);
+    Scenario {
+        name: "rounds",
+        creation: false,
+        setup: vec![],
+        ops: (0..3).flat_map(|n| round(10 * n)).collect(),
+        then: vec![Op::Recycle],
+    }
+}
+
+/// Copies come in another chunk, all of them or some.
+fn copies() -> Scenario<Op> {
+    let setup = (0..6).map(Op::Append).collect();
+    Scenario { name: "copies", creation: false, setup, ops: vec![Op::Copy, Op::Append(6)], then: vec![] }
+}
+
+/// Entries of a chunk's first generation stand in it until its generations begin again.
+fn generations(name: &'static str, between: Op) -> Scenario<Op> {
+    let setup = (2..GENERATIONS).flat_map(|_| [between, Op::Recycle]);
+    let setup = [Op::Append(1), Op::Append(2), Op::Recycle].into_iter().chain(setup);
+    let ops = vec![between, Op::Recycle, Op::Append(4), Op::Recycle, Op::Append(5)];
+    Scenario { name, creation: false, setup: setup.collect(), ops, then: vec![Op::Recycle] }
+}
+
+#[test]
+fn entries_survive_and_recycled_ones_do_not_return() {
+    let unused = generations("unused", Op::Reserve);
+    let scenarios = [rounds(), copies(), generations("generations", Op::Append(3)), unused];
+    let budget = Budget { life_crashes: 1, ..Budget::of(256) };
+    for scenario in &scenarios {
+        for mode in Mode::ALL {
+            let report = explore(&Entries, scenario, mode, budget);
+            println!("{report}");
+            report.assert_clean();
+        }
+    }
+    let mut table = Table::default();
+    for scenario in scenarios {
+        table.merge(mutate(&Entries, &[(scenario, Mode::Subset)], budget, "log"));
+    }
+    println!("{table}");
+    assert!(table.survivors().is_empty(), "{table}");
+    let steps: BTreeSet<_> = table.sites.iter().map(|site| site.step).collect();
+    assert_eq!(steps.len(), 4, "{steps:?}");
+}
