@@ -13,8 +13,14 @@ const NODES: &str = "/sys/devices/system/node";
 pub(crate) struct Nodes {
     /// The node of each processor; nothing where all memory is equally near.
     of_cpu: Box<[u16]>,
-    /// The processor that the calling thread runs on, and the node of some memory.
-    asked: Option<(fn() -> usize, fn(usize) -> Option<u16>)>,
+    asked: Option<Asked>,
+}
+
+/// Who knows the processor that the calling thread runs on, and the node of an address.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    cpu: fn() -> usize,
+    memory: fn(usize) -> Option<u16>,
 }
 
 impl Nodes {
@@ -52,18 +58,18 @@ impl Nodes {
     /// A machine with these nodes for its processors, whom to ask for the processor of the calling
     /// thread, and whom for the node of an address.
     pub fn of(of_cpu: Vec<u16>, cpu: fn() -> usize, memory: fn(usize) -> Option<u16>) -> Self {
-        Self { of_cpu: of_cpu.into(), asked: Some((cpu, memory)) }
+        Self { of_cpu: of_cpu.into(), asked: Some(Asked { cpu, memory }) }
     }
 
     /// The node that the calling thread runs on, for now.
     pub fn of_thread(&self) -> u16 {
-        self.asked.and_then(|(cpu, _)| self.of_cpu.get(cpu())).copied().unwrap_or(0)
+        self.asked.and_then(|asked| self.of_cpu.get((asked.cpu)())).copied().unwrap_or(0)
     }
 
     /// The node of memory that was written to; the calling thread's if nobody says.
     pub fn of_memory<T>(&self, at: &T) -> u16 {
-        let Some((_, memory)) = self.asked else { return 0 };
-        memory(std::ptr::from_ref(at).addr()).unwrap_or_else(|| self.of_thread())
+        let Some(asked) = self.asked else { return 0 };
+        (asked.memory)(std::ptr::from_ref(at).addr()).unwrap_or_else(|| self.of_thread())
     }
 }
 
