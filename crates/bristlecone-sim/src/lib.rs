@@ -52,11 +52,13 @@ pub use campaign::{Round, explore_rounds, rounds};
 pub use case::{Case, CrashAt};
 pub use explore::{Budget, explore, explore_with};
 pub use memory::{LINE_WORDS, Line, Memory};
-pub use mutate::{Table, mutate, mutate_rounds, mutations_of};
+pub use mutate::{Table, mutate, mutate_rounds, mutate_schedules, mutations_of};
 pub use progress::Progress;
 pub use replay::replay;
 pub use report::{Choice, Crash, Failure, Report};
-pub use schedule::{Answer, Deed, Registers, SCHEDULES, Schedules, explore_schedules};
+pub use schedule::{
+    Answer, Deed, Registers, SCHEDULES, Schedules, explore_schedules, explore_schedules_with,
+};
 pub use sim::{Mutation, Sim};
 pub use subject::{Prepared, Subject, unknown_scenario};
 pub use system::{Scenario, System};

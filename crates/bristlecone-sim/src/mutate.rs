@@ -8,6 +8,7 @@ use crate::campaign::{Round, explore_rounds, in_parallel};
 use crate::explore::Budget;
 use crate::progress::Progress;
 use crate::report::Report;
+use crate::schedule::{Registers, SCHEDULES, Schedules, explore_schedules, explore_schedules_with};
 use crate::sim::Mutation;
 use crate::subject::Lone;
 use crate::system::{Scenario, System};
@@ -30,13 +31,10 @@ impl Table {
         self.rows.iter().filter(|(_, by)| by.is_none()).map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Adds what was found elsewhere: a mutation survives if nobody noticed it.
+    /// Adds what was found elsewhere.
     pub fn merge(&mut self, other: Table) {
         self.sites.extend(other.sites);
-        for (name, by) in other.rows {
-            let noticed = self.rows.entry(name).or_default();
-            *noticed = noticed.take().or(by);
-        }
+        self.rows.extend(other.rows);
         self.interrupted |= other.interrupted;
     }
 
@@ -97,6 +95,39 @@ pub fn mutate<S: System>(
     let rounds: Vec<_> = rounds.into_iter().zip(reports.into_iter().flatten()).collect();
     mutate_rounds(&rounds, budget, &|site| site.step.starts_with(sites), &progress, &|_| {})
 }
+
+/// Runs schedules of threads with one site after the other removed, shifted or swapped, those whose
+/// names begin with `sites`, until one fails: for what several threads do, and nobody alone.
+///
+/// # Panics
+///
+/// If a schedule fails without any mutation.
+pub fn mutate_schedules<R: Registers>(registers: &R, wanted: &Schedules, sites: &str) -> Table {
+    let progress = Progress::default();
+    let unchanged = explore_schedules(registers, wanted, &progress);
+    unchanged.assert_clean();
+    let sites: BTreeSet<_> =
+        unchanged.sites.into_iter().filter(|site| site.step.starts_with(sites)).collect();
+    let end = wanted.first + wanted.count;
+    let row = |mutation: Mutation| {
+        let mut mutated = false;
+        let parts = (wanted.first..end).step_by(SCHEDULES_AT_ONCE);
+        let killer = parts.into_iter().find_map(|first| {
+            let count = (end - first).min(SCHEDULES_AT_ONCE as u64);
+            let part = Schedules { first, count, ..wanted.clone() };
+            let report = explore_schedules_with(registers, &part, Some(mutation), &progress);
+            mutated |= report.mutated;
+            let numbers = report.failures.iter().filter_map(|failure| failure.schedule);
+            numbers.min().map(|number| format!("{SCHEDULES}/{number}"))
+        });
+        (killer.is_some() || mutated).then(|| (mutation.to_string(), killer))
+    };
+    let rows = sites.iter().flat_map(|site| mutations_of(*site)).filter_map(row).collect();
+    Table { sites, rows, interrupted: false }
+}
+
+/// Schedules that are run before anybody asks whether one has failed.
+const SCHEDULES_AT_ONCE: usize = 1024;
 
 /// Changes one site after the other, of those that are `wanted`, and explores the rounds that pass
 /// it until one of them fails. Rounds come with the report of the code unchanged, which has the

@@ -34,7 +34,7 @@ use crate::lines::LineMap;
 use crate::memory::{Line, Memory};
 use crate::progress::Progress;
 use crate::report::{Crash, Failure, Report};
-use crate::sim::Sim;
+use crate::sim::{Mutation, Sim};
 use crate::system::guarded;
 use crate::trace::Event;
 
@@ -87,6 +87,16 @@ pub struct Schedules {
 
 /// Runs schedules, each with crashes.
 pub fn explore_schedules<R: Registers>(registers: &R, wanted: &Schedules, progress: &Progress) -> Report {
+    explore_schedules_with(registers, wanted, None, progress)
+}
+
+/// The same with the code under test behaving as if it were changed.
+pub fn explore_schedules_with<R: Registers>(
+    registers: &R,
+    wanted: &Schedules,
+    mutation: Option<Mutation>,
+    progress: &Progress,
+) -> Report {
     let Schedules { seed, first, count, .. } = *wanted;
     let plans: Vec<u64> = (first / PER_PLAN..(first + count).div_ceil(PER_PLAN)).collect();
     let reports = in_parallel(&plans, wanted.threads, |plan| {
@@ -102,7 +112,7 @@ pub fn explore_schedules<R: Registers>(registers: &R, wanted: &Schedules, progre
             let mode = wanted.modes[(number % wanted.modes.len() as u64) as usize];
             let stage = match &mut stage {
                 Some(stage) => stage,
-                none => match Stage::new(registers, seed, *plan) {
+                none => match Stage::new(registers, seed, *plan, mutation) {
                     Ok(ready) => none.insert(ready),
                     Err(what) => {
                         report.failures.push(failure(number, mode, Vec::new(), what));
@@ -136,6 +146,7 @@ struct Stage {
     base: Arc<[Line]>,
     /// What threads run on, and what crashes leave.
     memories: [Memory; 2],
+    mutation: Option<Mutation>,
 }
 
 /// What one schedule did.
@@ -148,7 +159,12 @@ struct Ran {
 }
 
 impl Stage {
-    fn new<R: Registers>(registers: &R, seed: u64, plan: u64) -> Result<Self, String> {
+    fn new<R: Registers>(
+        registers: &R,
+        seed: u64,
+        plan: u64,
+        mutation: Option<Mutation>,
+    ) -> Result<Self, String> {
         let plan = Plan::draw(&mut Dice(mix(seed) ^ mix(plan)));
         let memories = [registers.memory(), registers.memory()];
         let sim = Sim::new(&memories[0]);
@@ -160,7 +176,7 @@ impl Stage {
         })?;
         let base = (0..memories[0].lines() as u32).map(|line| memories[0].line(line)).collect();
         let at_first = plan.at_first();
-        Ok(Self { plan, at_first, base, memories })
+        Ok(Self { plan, at_first, base, memories, mutation })
     }
 
     fn run<R: Registers>(
@@ -171,7 +187,7 @@ impl Stage {
         report: &mut Report,
     ) -> Result<(), Box<Failure>> {
         let mut dice = Dice(mix(seed) ^ mix(number).rotate_left(32));
-        let ran = self.interleave(registers, dice.next());
+        let ran = self.interleave(registers, dice.next(), report);
         let failed = |crashes, what| Box::new(failure(number, mode, crashes, what));
         let ran = ran.map_err(|what| failed(Vec::new(), what))?;
         let told = |what: String| {
@@ -208,12 +224,12 @@ impl Stage {
     }
 
     /// Lets the threads run by turns.
-    fn interleave<R: Registers>(&self, registers: &R, seed: u64) -> Result<Ran, String> {
+    fn interleave<R: Registers>(&self, registers: &R, seed: u64, report: &mut Report) -> Result<Ran, String> {
         let memory = &self.memories[0];
         for (line, contents) in self.base.iter().enumerate() {
             memory.set_line(line as u32, contents);
         }
-        let sim = Sim::new(memory);
+        let sim = Sim::mutated(memory, self.mutation);
         let mut config = Config::new();
         config.stack_size = STACK_BYTES;
         config.failure_persistence = FailurePersistence::None;
@@ -227,10 +243,13 @@ impl Stage {
             Ok(())
         });
         turn::end();
+        let trace = sim.take_trace();
+        report.sites.extend(trace.iter().filter_map(Event::site));
+        report.mutated |= sim.was_mutated();
         ran?;
         let outcome = wait::lock(&outcome).take();
         let (history, start, contents) = outcome.ok_or("the schedule did not end")??;
-        Ok(Ran { trace: sim.take_trace(), history, start, contents })
+        Ok(Ran { trace, history, start, contents })
     }
 
     /// Opens what a crash leaves and judges it.
@@ -256,7 +275,7 @@ impl Stage {
             memory.set_line(kept.line, &kept.contents[*at]);
         }
         let found = guarded(|| {
-            let live = registers.open(&Sim::new(memory))?;
+            let live = registers.open(&Sim::mutated(memory, self.mutation))?;
             registers.contents(&live)
         })?;
         history::judge(&ran.history, at, &self.at_first, &found)
