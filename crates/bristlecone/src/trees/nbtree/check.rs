@@ -88,7 +88,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             }
             keys.push(key);
         }
-        if leaf.pending.items() != keys.len() as i64 {
+        if self.items(leaf) != keys.len() as i32 {
             report("a wrong number of items");
         }
         if leaf.pending.is_flushing_anywhere() {

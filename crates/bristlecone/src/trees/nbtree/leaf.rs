@@ -5,7 +5,7 @@ use std::sync::atomic::{
 };
 
 use super::layout::Shape;
-use super::pending::Pending;
+use super::pending::{Note, Pending};
 use crate::shared::arena::Zeroed;
 use crate::shared::version_lock::{VersionLock, pause};
 
@@ -35,7 +35,7 @@ pub struct Leaf {
     block: AtomicU64,
     /// What took the leaf's place.
     succession: AtomicU64,
-    /// Number of items, and of flushes under way.
+    /// Flushes under way, and slots without an item.
     pub pending: Pending,
     /// Where the leaf begins, as a separator, if it was born as the right one of two.
     low: AtomicU64,
@@ -135,10 +135,10 @@ impl Leaf {
     }
 
     /// Makes the descriptor one of a new leaf, which nobody else knows yet.
-    pub fn begin(&self, block: u64, items: usize, low: Option<u64>) {
+    pub fn begin(&self, block: u64, low: Option<u64>) {
         self.block.store(block, Relaxed);
         self.succession.store(0, Relaxed);
-        self.pending.begin(items);
+        self.pending.begin();
         self.low.store(low.unwrap_or(0), Relaxed);
         self.incarnation.renew();
     }
@@ -150,14 +150,8 @@ impl Leaf {
 
     /// A flush in the line of `slot` is to come: whoever reads there meanwhile flushes, too.
     #[inline(always)]
-    pub fn enter(&self, shape: Shape, slot: usize) {
-        self.pending.enter(shape.line(slot));
-    }
-
-    /// The flush is done, and the leaf has `items` more items; gives how many it has now.
-    #[inline(always)]
-    pub fn leave(&self, shape: Shape, slot: usize, items: i64) -> i64 {
-        self.pending.leave(shape.line(slot), items)
+    pub fn enter(&self, shape: Shape, slot: usize) -> Note {
+        self.pending.enter(shape.line(slot))
     }
 
     /// Whether a flush in the line of `slot` may be under way. What was read there comes first.
@@ -191,17 +185,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_do_not_disturb_each_other() {
+    fn notes_do_not_disturb_each_other() {
         let (leaf, shape) = (Leaf::default(), Shape::new(1024, 2));
-        leaf.begin(4096, 5, None);
-        leaf.enter(shape, 0);
-        leaf.enter(shape, 3);
-        assert!(leaf.is_flushing(shape, 1) && leaf.is_flushing(shape, 6) && !leaf.is_flushing(shape, 7));
-        assert_eq!(leaf.leave(shape, 0, -1), 4);
-        assert!(!leaf.is_flushing(shape, 1) && leaf.pending.is_flushing_anywhere());
-        assert_eq!(leaf.leave(shape, 3, 0), 4);
-        assert!(!leaf.pending.is_flushing_anywhere());
-        assert_eq!((leaf.pending.count(-5), leaf.pending.count(2), leaf.pending.items()), (-1, 1, 1));
+        leaf.begin(4096, None);
+        let first = leaf.enter(shape, 0);
+        assert!(leaf.is_flushing(shape, 1) && !leaf.is_flushing(shape, 3));
+        let second = leaf.enter(shape, 3);
+        assert!(matches!((&first, &second), (Note::Marked, Note::Counted)));
+        assert_eq!((leaf.pending.lose(2), leaf.pending.lose(-3), leaf.pending.lost()), (2, -1, -1));
+        leaf.pending.leave(first);
+        assert!(leaf.is_flushing(shape, 3) && leaf.pending.is_flushing_anywhere());
+        leaf.pending.leave(second);
+        assert!(!leaf.is_flushing(shape, 3) && !leaf.pending.is_flushing_anywhere());
+        assert_eq!(leaf.pending.lose(1), 0);
         assert!(!leaf.pending.is_flushing_anywhere());
     }
 

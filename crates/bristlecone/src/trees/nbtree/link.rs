@@ -45,7 +45,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     #[cold]
     pub(super) fn shed(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) {
         let leaf = self.leaves.get(id);
-        if self.inner.is_single() || leaf.pending.items() > 0 {
+        if self.inner.is_single() || self.items(leaf) > 0 {
             return;
         }
         let seen = self.freeze(leaf);

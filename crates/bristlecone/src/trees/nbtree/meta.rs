@@ -67,6 +67,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         leaf.bitmap.load(Acquire)
     }
 
+    /// Items of the leaf, up to what is just being done: a key that joined counts as one at once.
+    #[inline(always)]
+    pub(super) fn items(&self, leaf: &Leaf) -> i32 {
+        (self.bitmap(leaf) & !FROZEN).count_ones() as i32 - leaf.pending.lost()
+    }
+
     /// Replaces the bitmap, or gives the one found.
     pub(super) fn swap_bitmap(&self, leaf: &Leaf, seen: u64, new: u64) -> Result<u64, u64> {
         if self.single_layer {

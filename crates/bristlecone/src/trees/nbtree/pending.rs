@@ -1,63 +1,87 @@
-//! The word of a leaf that says which of its lines have a flush to come, and how many items it has.
+//! The words of a leaf that say which of its lines have a flush to come, and how many of its slots
+//! lost their item.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-use crate::shared::sync::AtomicU64;
+use crate::shared::sync::AtomicU32;
 
-/// From bit 48 on the items. Below, in 16 bits each, the flushes to come in one line of three.
+/// A mark for one flush, and counts.
+///
+/// The mark is whose who finds none. It ends by a plain store: a locked instruction would wait for
+/// the flush, and everything that the thread does next would wait for that. Only who finds another
+/// one's mark is counted instead.
 #[derive(Debug, Default)]
-pub struct Pending(AtomicU64);
+pub struct Pending {
+    /// The line that has a flush to come, counted from one.
+    marked: AtomicU32,
+    /// From bit 16 on the slots without an item. Below, the flushes to come that are counted.
+    counts: AtomicU32,
+}
+
+const SLOTS_AT: u32 = 16;
+const FLUSHES: u32 = (1 << SLOTS_AT) - 1;
+
+/// How a flush to come is noted: what [`Pending::leave`] takes back.
+#[derive(Debug)]
+#[must_use = "readers flush until the note is taken back"]
+pub enum Note {
+    Marked,
+    Counted,
+}
 
 impl Pending {
     /// What a leaf has that nobody else knows yet.
-    pub fn begin(&self, items: usize) {
-        self.0.store((items as u64) << 48, Relaxed);
+    pub fn begin(&self) {
+        self.marked.store(0, Relaxed);
+        self.counts.store(0, Relaxed);
     }
 
     /// A flush in `line` is to come: whoever reads there meanwhile flushes, too.
     #[inline(always)]
-    pub fn enter(&self, line: usize) {
-        // Before the store that the flush is for: both are locked instructions.
-        self.0.fetch_add(unit(line), SeqCst);
+    pub fn enter(&self, line: usize) -> Note {
+        // Before the store that the flush is for, which releases it: whoever sees that sees this.
+        let free = self.marked.load(Relaxed) == 0;
+        if free && self.marked.compare_exchange(0, line as u32 + 1, AcqRel, Relaxed).is_ok() {
+            return Note::Marked;
+        }
+        self.counts.fetch_add(1, AcqRel);
+        Note::Counted
     }
 
-    /// The flush is done, and the leaf has `items` more items; gives how many it has now.
+    /// The flush is done.
     #[inline(always)]
-    pub fn leave(&self, line: usize, items: i64) -> i64 {
-        let by = ((items as u64) << 48).wrapping_sub(unit(line));
-        items_of(self.0.fetch_add(by, Release).wrapping_add(by))
+    pub fn leave(&self, note: Note) {
+        match note {
+            Note::Marked => self.marked.store(0, Release),
+            Note::Counted => _ = self.counts.fetch_sub(1, Release),
+        }
     }
 
-    /// The same where nothing needs a flush.
+    /// So many more slots are without an item; gives how many there are now.
     #[inline(always)]
-    pub fn count(&self, items: i64) -> i64 {
-        let by = (items as u64) << 48;
-        items_of(self.0.fetch_add(by, Relaxed).wrapping_add(by))
+    pub fn lose(&self, slots: i32) -> i32 {
+        let by = (slots as u32) << SLOTS_AT;
+        lost_of(self.counts.fetch_add(by, Relaxed).wrapping_add(by))
     }
 
-    /// Items, up to what is just being done.
-    pub fn items(&self) -> i64 {
-        items_of(self.0.load(Relaxed))
+    /// Slots without an item, up to what is just being done.
+    pub fn lost(&self) -> i32 {
+        lost_of(self.counts.load(Relaxed))
     }
 
     /// Whether a flush in `line` may be under way. What was read there comes first.
     #[inline(always)]
     pub fn is_flushing(&self, line: usize) -> bool {
-        self.0.load(Acquire) & (unit(line) * 0xffff) != 0
+        self.marked.load(Acquire) == line as u32 + 1 || self.counts.load(Acquire) & FLUSHES != 0
     }
 
     /// Whether a flush in any line may be under way.
     pub fn is_flushing_anywhere(&self) -> bool {
-        self.0.load(Acquire) << 16 != 0
+        self.marked.load(Acquire) != 0 || self.counts.load(Acquire) & FLUSHES != 0
     }
 }
 
-/// Signed: an item may be seen to go before it is seen to come.
-fn items_of(word: u64) -> i64 {
-    word as i64 >> 48
-}
-
-#[inline(always)]
-fn unit(line: usize) -> u64 {
-    1 << (16 * (line % 3))
+/// Signed: an item may be seen to come back before it is seen to go.
+fn lost_of(counts: u32) -> i32 {
+    counts as i32 >> SLOTS_AT
 }

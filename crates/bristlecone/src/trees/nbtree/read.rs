@@ -21,8 +21,22 @@ pub(super) struct Pins<K: KeyForm, V: ValueForm> {
 
 impl<K: KeyForm, V: ValueForm> Pins<K, V> {
     pub fn new() -> Self {
-        Self { epoch: crossbeam_epoch::pin(), key: K::pin(), value: V::pin() }
+        Self::beside(K::pin())
     }
+
+    /// The rest of them.
+    pub fn beside(key: K::Guard) -> Self {
+        Self { epoch: crossbeam_epoch::pin(), key, value: V::pin() }
+    }
+}
+
+/// Where somebody who was not pinned saw a key.
+pub(super) struct Sight {
+    id: u32,
+    version: Version,
+    /// The slots that were looked at.
+    pub seen: u64,
+    pub slot: Option<usize>,
 }
 
 /// What a reader who is not pinned found out about a key.
@@ -71,27 +85,38 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         if seen & FROZEN != 0 {
             return Glance::Unclear;
         }
-        let mut hits = self.probe(leaf, tag) & seen;
-        let block = leaf.block();
-        while hits != 0 {
-            let slot = hits.trailing_zeros() as usize;
-            hits &= hits - 1;
-            let item: &Slot = self.pool.at(self.shape.slot(block, slot));
-            let word = item.key.load(self.medium());
-            if !K::INLINE && !still() {
-                return Glance::Stale;
-            }
-            if K::read(&self.keys, word, guard) == K::shorten(key) {
-                let value = item.value.load(self.medium());
-                let unclear = !self.visible_is_durable && leaf.is_flushing(self.shape, slot);
-                return match still() {
-                    false => Glance::Stale,
-                    true if unclear => Glance::Unclear,
-                    true => Glance::Found(value),
-                };
-            }
+        let Some(found) = self.spot(leaf, seen, key, tag, guard, still) else { return Glance::Stale };
+        let (mut value, mut unclear) = (super::layout::EMPTY, false);
+        if let Some(slot) = found {
+            value = self.slot(leaf, slot).value.load(self.medium());
+            unclear = !self.visible_is_durable && leaf.is_flushing(self.shape, slot);
         }
-        if still() { Glance::Found(super::layout::EMPTY) } else { Glance::Stale }
+        match still() {
+            false => Glance::Stale,
+            true if unclear => Glance::Unclear,
+            true => Glance::Found(value),
+        }
+    }
+
+    /// Looks for a key before the thread is pinned: that takes a locked instruction, which waits for the
+    /// flush of the operation before, and by then the lines of the key are on their way.
+    #[inline(always)]
+    pub(super) fn sight(&self, key: K::Ref<'_>, tag: Tag, guard: &K::Guard) -> Option<Sight> {
+        let (id, version) = self.inner.find(key, guard, |leaf| self.version_ahead(leaf, tag));
+        let leaf = self.leaves.get(id);
+        let seen = self.bitmap(leaf);
+        let slot = self.spot(leaf, seen, key, tag, guard, || leaf.incarnation.validate(version))?;
+        Some(Sight { id, version, seen, slot })
+    }
+
+    /// The leaf of a sight if it is in charge of the key still, and stays what it is while the caller is
+    /// pinned. What was seen in it holds.
+    #[inline(always)]
+    pub(super) fn confirm(&self, sight: &Sight, _pins: &Pins<K, V>) -> Option<(u32, &Leaf)> {
+        let leaf = self.leaves.get(sight.id);
+        // In this order: the succession may be another leaf's, to which the descriptor went.
+        let in_charge = !leaf.succession().is_open() && leaf.incarnation.validate(sight.version);
+        in_charge.then_some((sight.id, leaf))
     }
 
     /// The same, pinned: nothing goes away, forwarding leaves are followed, sealed and boxed
@@ -159,16 +184,33 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         tag: Tag,
         pins: &Pins<K, V>,
     ) -> Option<usize> {
+        self.spot(leaf, seen, key, tag, &pins.key, || true).flatten()
+    }
+
+    /// The same for whoever may be looking at another leaf by now: `None` if it is not `still` the same.
+    #[inline(always)]
+    fn spot(
+        &self,
+        leaf: &Leaf,
+        seen: u64,
+        key: K::Ref<'_>,
+        tag: Tag,
+        guard: &K::Guard,
+        still: impl Fn() -> bool,
+    ) -> Option<Option<usize>> {
         let mut hits = self.probe(leaf, tag) & seen & self.shape.all();
         while hits != 0 {
             let slot = hits.trailing_zeros() as usize;
             let word = self.slot(leaf, slot).key.load(self.medium());
-            if K::read(&self.keys, word, &pins.key) == K::shorten(key) {
-                return Some(slot);
+            if !K::INLINE && !still() {
+                return None;
+            }
+            if K::read(&self.keys, word, guard) == K::shorten(key) {
+                return Some(Some(slot));
             }
             hits &= hits - 1;
         }
-        None
+        Some(None)
     }
 
     /// What was just read in a slot is durable when this returns: a reader must not show what a

@@ -94,18 +94,23 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     }
 
     /// What a block's header says: its state and its stamp.
-    fn header_of(&self, block: u64) -> Result<(State, u64)> {
+    pub(super) fn header_of(&self, block: u64) -> Result<(State, u64)> {
         let header: &Header = self.pool.at(block);
         let word = header.state.load(self.medium());
         let state = State::decode(word).ok_or_else(|| {
             Error::corrupted(format!("unknown state {word:#x}"), format!("block {block:#x}"))
         })?;
-        let birth = if state == State::Free { 0 } else { header.birth.load(self.medium()) };
+        let birth = if state == State::Free { 0 } else { self.birth_of(block) };
         let by = if let State::Replaced { by } = state { by } else { 0 };
         if birth.max(by) >= STAMP_END - 1 {
             return Err(Error::corrupted("a stamp that cannot be", format!("block {block:#x}")));
         }
         Ok((state, birth))
+    }
+
+    /// The stamp in a block's header, whatever its state.
+    pub(super) fn birth_of(&self, block: u64) -> u64 {
+        self.pool.at::<Header>(block).birth.load(self.medium())
     }
 
     /// Sorts one block in.
@@ -130,7 +135,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
 
     /// Whether the replacement that a block was made for was linked. The block that it replaced may
     /// be anything by now, but then it is younger.
-    fn came_to_pass(&self, origin: u64, birth: u64, ranges: &[ChunkRange]) -> Result<bool> {
+    pub(super) fn came_to_pass(&self, origin: u64, birth: u64, ranges: &[ChunkRange]) -> Result<bool> {
         if origin == 0 || !self.is_block(origin, ranges) {
             return Ok(true);
         }
@@ -143,7 +148,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     }
 
     /// Whether a block of this tree begins at an offset.
-    fn is_block(&self, offset: u64, ranges: &[ChunkRange]) -> bool {
+    pub(super) fn is_block(&self, offset: u64, ranges: &[ChunkRange]) -> bool {
         let before = ranges.partition_point(|range| range.offset <= offset);
         let range = before.checked_sub(1).map(|at| ranges[at]);
         range.is_some_and(|range| {
@@ -203,7 +208,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         let id = self.leaves.of(block);
         let leaf = self.leaves.get(id);
         self.set_meta(leaf, block, bitmap, &tags);
-        leaf.begin(block, items, None);
+        leaf.begin(block, None);
         Ok(Some(Survivor { low: K::owned(low), high: K::owned(high), leaf: id, items }))
     }
 
@@ -234,7 +239,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         let id = self.leaves.of(block);
         let leaf = self.leaves.get(id);
         self.set_meta(leaf, block, 0, &Tags::default());
-        leaf.begin(block, 0, None);
+        leaf.begin(block, None);
         Ok(id)
     }
 }

@@ -89,12 +89,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     /// full pool has only one and one is enough.
     fn blocks_for(&self, leaf: &Leaf) -> Result<[u64; 2]> {
         let first = self.blocks.alloc()?;
-        if leaf.pending.items() <= self.shape.slots as i64 / 2 {
+        let (items, slots) = (self.items(leaf), self.shape.slots as i32);
+        if items <= slots / 2 {
             return Ok([first, 0]);
         }
         match self.blocks.alloc() {
             Ok(second) => Ok([first, second]),
-            Err(_) if leaf.pending.items() < self.shape.slots as i64 => Ok([first, 0]),
+            Err(_) if items < slots => Ok([first, 0]),
             Err(error) => {
                 self.blocks.free(first);
                 Err(error)
@@ -287,7 +288,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             let id = self.leaves.of(half.block);
             let new = self.leaves.get(id);
             self.set_meta(new, half.block, half.items, &half.tags);
-            new.begin(half.block, half.items.count_ones() as usize, low);
+            new.begin(half.block, low);
             id
         };
         let left = make(&draft.halves[0], None);

@@ -5,7 +5,7 @@ use bristlecone_pm::{Durable, Medium, Persist, Result};
 use super::layout::{EMPTY, Stored};
 use super::leaf::{FROZEN, Leaf};
 use super::meta::Tag;
-use super::read::Pins;
+use super::read::{Pins, Sight};
 use super::{LOCK_WRITES, NbTree};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::trees::WriteMode;
@@ -18,10 +18,18 @@ struct Outcome {
 
 /// What became of a key that its leaf did not hold.
 enum Joined {
-    /// The slot is the key's from now on.
+    /// The slot is the key's from now on, and counts as an item.
     Slot(usize),
+    /// Another thread brought the key.
+    Twin(usize),
     /// The leaf has no slot left, or is being replaced.
     Full,
+}
+
+/// A key that is about to change, and where it was seen.
+struct Target {
+    tag: Tag,
+    sight: Option<Sight>,
 }
 
 /// A value on its way into the tree, written once however often the change is tried.
@@ -37,9 +45,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         value: V::Ref<'_>,
         mode: WriteMode,
     ) -> Result<Option<V::Owned>> {
-        let pins = Pins::new();
+        let (target, pins) = self.aim(key);
         let mut fresh = Fresh { value, word: None };
-        let outcome = self.alter(key, &pins, |old| match mode {
+        let outcome = self.alter(key, target, &pins, |old| match mode {
             WriteMode::New if old != EMPTY => Ok(None),
             WriteMode::Update if old == EMPTY => Ok(None),
             _ => self.fresh_word(&mut fresh).map(Some),
@@ -54,10 +62,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         expected: V::Ref<'_>,
         new: V::Ref<'_>,
     ) -> Result<std::result::Result<(), Option<V::Owned>>> {
-        let pins = Pins::new();
+        let (target, pins) = self.aim(key);
         let mut fresh = Fresh { value: new, word: None };
         let mut swapped = false;
-        let outcome = self.alter(key, &pins, |old| {
+        let outcome = self.alter(key, target, &pins, |old| {
             let equal =
                 self.with_value(old, &pins, |old| V::shorten(old) == V::shorten(expected)).unwrap_or(false);
             swapped = equal;
@@ -68,8 +76,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     }
 
     pub(super) fn delete(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        let pins = Pins::new();
-        let outcome = self.alter(key, &pins, |old| Ok((old != EMPTY).then_some(EMPTY)));
+        let (target, pins) = self.aim(key);
+        let outcome = self.alter(key, target, &pins, |old| Ok((old != EMPTY).then_some(EMPTY)));
         self.conclude(None, outcome, &pins)
     }
 
@@ -113,35 +121,54 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         Ok(word)
     }
 
+    /// Looks for the key, and then pins.
+    #[inline(always)]
+    fn aim(&self, key: K::Ref<'_>) -> (Target, Pins<K, V>) {
+        let tag = Tag::of::<K>(key);
+        let guard = K::pin();
+        let sight = self.sight(key, tag, &guard);
+        (Target { tag, sight }, Pins::beside(guard))
+    }
+
     /// Replaces the value word of `key` by what `decide` makes of it, if anything.
+    #[inline(always)]
     fn alter(
         &self,
         key: K::Ref<'_>,
+        Target { tag, mut sight }: Target,
         pins: &Pins<K, V>,
         mut decide: impl FnMut(u64) -> Result<Option<u64>>,
     ) -> Result<Outcome> {
-        let tag = Tag::of::<K>(key);
         loop {
-            let (id, leaf) = self.reach(key, tag, pins);
+            let first = sight.take();
+            let confirmed = first.as_ref().and_then(|sight| self.confirm(sight, pins));
+            let (id, leaf) = confirmed.unwrap_or_else(|| self.reach(key, tag, pins));
             let _lock = (self.locking >= LOCK_WRITES).then(|| leaf.lock());
             if self.locking >= LOCK_WRITES && leaf.succession().is_open() {
                 continue;
             }
-            let seen = self.bitmap(leaf);
-            let slot = match self.locate(leaf, seen, key, tag, pins) {
-                Some(slot) => slot,
+            let (seen, found) = match (confirmed, first) {
+                (Some(_), Some(sight)) => (sight.seen, sight.slot),
+                _ => {
+                    let seen = self.bitmap(leaf);
+                    (seen, self.locate(leaf, seen, key, tag, pins))
+                }
+            };
+            let (slot, joined) = match found {
+                Some(slot) => (slot, false),
                 None if decide(EMPTY)?.is_none() => return Ok(Outcome { old: EMPTY, changed: false }),
                 None => match self.join(leaf, seen, key, tag, pins)? {
-                    Joined::Slot(slot) => slot,
+                    Joined::Slot(slot) => (slot, true),
+                    Joined::Twin(slot) => (slot, false),
                     Joined::Full => {
                         self.replace(id, key, pins)?;
                         continue;
                     }
                 },
             };
-            match self.alter_slot(leaf, slot, &mut decide)? {
-                Some((outcome, items)) => {
-                    if items <= 0 && outcome.changed {
+            match self.alter_slot(leaf, slot, joined, &mut decide)? {
+                Some((outcome, emptied)) => {
+                    if emptied {
                         self.shed(id, key, pins);
                     }
                     return Ok(outcome);
@@ -187,21 +214,23 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
                         continue;
                     }
                     K::free(&self.keys, word);
-                    return Ok(twin.map_or(Joined::Full, Joined::Slot));
+                    return Ok(twin.map_or(Joined::Full, Joined::Twin));
                 }
             }
         }
     }
 
     /// Insert 4, update 2, delete 1: one word, by compare-and-swap; and one flush. `None`: the slot
-    /// is sealed. With the outcome comes how many items the leaf has, if that changed.
+    /// is sealed. With the outcome comes whether the leaf has no item any more. `joined`: the key got
+    /// the slot just now, which counts as an item already.
     #[inline(always)]
     fn alter_slot(
         &self,
         leaf: &Leaf,
         slot: usize,
+        joined: bool,
         decide: &mut impl FnMut(u64) -> Result<Option<u64>>,
-    ) -> Result<Option<(Outcome, i64)>> {
+    ) -> Result<Option<(Outcome, bool)>> {
         let medium = self.medium();
         let cell = self.slot(leaf, slot);
         loop {
@@ -211,35 +240,43 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             }
             let Some(new) = decide(old)? else {
                 self.settle(leaf, slot);
-                return Ok(Some((Outcome { old, changed: false }, i64::MAX)));
+                let emptied = self.lose(leaf, i32::from(joined));
+                return Ok(Some((Outcome { old, changed: false }, emptied)));
             };
-            if !self.visible_is_durable {
-                leaf.enter(self.shape, slot);
-            }
+            let note = (!self.visible_is_durable).then(|| leaf.enter(self.shape, slot));
             medium.reached("nbtree update.2");
             // The key precedes the value within the line: relies on line order.
             let ordered = medium.ordered_within_line();
             let changed = cell.value.publish_if(medium, old, new, &ordered).is_ok();
             medium.reached("nbtree update.3");
-            let by = i64::from(old == EMPTY) - i64::from(new == EMPTY);
-            let by = if changed { by } else { 0 };
-            if changed && !self.visible_is_durable {
-                let Durable { .. } = medium.persist(cell, "nbtree update.3");
-            }
-            let items = if !self.visible_is_durable {
-                leaf.leave(self.shape, slot, by)
-            } else if by != 0 {
-                leaf.pending.count(by)
-            } else {
-                i64::MAX
-            };
+            let mut emptied = false;
             if changed {
-                if by != 0 {
-                    self.len.add(by);
+                let lost = i32::from(new == EMPTY) - i32::from(old == EMPTY);
+                // Before the flush: a locked instruction after it would wait for it.
+                emptied = self.lose(leaf, lost + i32::from(joined));
+                if lost != 0 {
+                    self.len.add(-i64::from(lost));
                 }
-                let items = if by < 0 { items } else { i64::MAX };
-                return Ok(Some((Outcome { old, changed }, items)));
+            }
+            if let Some(note) = note {
+                if changed {
+                    let Durable { .. } = medium.persist(cell, "nbtree update.3");
+                }
+                leaf.pending.leave(note);
+            }
+            if changed {
+                return Ok(Some((Outcome { old, changed }, emptied)));
             }
         }
+    }
+
+    /// So many more slots of the leaf have no item; whether none has one any more.
+    #[inline(always)]
+    fn lose(&self, leaf: &Leaf, slots: i32) -> bool {
+        if slots == 0 {
+            return false;
+        }
+        leaf.pending.lose(slots);
+        slots > 0 && self.items(leaf) <= 0
     }
 }
