@@ -35,8 +35,8 @@
 //!
 //! # Update
 //! 1. As insert 1.
-//! 2. A counter in the descriptor says that a flush is to come; then the value word is replaced.
-//! 3. Flush, fence; the counter goes back. *Old or new value.*
+//! 2. A mark in the descriptor says that a flush is to come; then the value word is replaced.
+//! 3. Flush, fence; the mark goes. *Old or new value.*
 //!
 //! # Delete
 //! 1. The value word becomes EMPTY, as in update 2 and 3. The slot remains the key's own; a leaf
@@ -44,9 +44,13 @@
 //!
 //! # Read
 //! 1. Fingerprints, bitmap, the item. Where no leaf is being replaced nothing is written.
-//! 2. *What is read may not be durable yet:* if the counter of update 2 says so, the reader flushes
+//! 2. *What is read may not be durable yet:* if the mark of update 2 says so, the reader flushes
 //!    the line itself before it answers. It never waits for the writer. Where visible stores are
-//!    durable (`Process`, `Eadr`) there is neither counter nor flush.
+//!    durable (`Process`, `Eadr`) there is neither mark nor flush.
+//!
+//! Locked instructions wait for flushes before them. So a writer ends with none after its flush, and
+//! looks for the next key before it executes the first one: most of that is done by the time that the
+//! flush is.
 //!
 //! # Replace (no slot left): copy, sync, link
 //! *Copy.*
@@ -103,6 +107,7 @@ mod meta;
 mod pending;
 mod read;
 mod recover;
+mod salvage;
 mod scan;
 mod split;
 mod write;
@@ -119,7 +124,7 @@ use self::layout::Shape;
 use self::leaves::Leaves;
 use super::parameters::{Parameters, broken_rule};
 use super::scan::Leafwise;
-use super::{Batch, Index, TreeStats, WriteMode};
+use super::{Batch, Index, Rescue, TreeStats, WriteMode};
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
@@ -209,27 +214,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for NbTree<K, V, M> {
         options: NbTreeOptions,
         threads: usize,
     ) -> Result<Self> {
-        let shape = Shape::new(options.block_bytes as usize, options.layers);
         let inner_bytes = options.inner_bytes as usize;
-        let block_bytes = options.block_bytes as u32;
-        let mut tree = Self {
-            pool: Arc::clone(pool),
-            blocks: Heap::open(pool, entry.id, SlotKind::NbBlock, block_bytes, true)?,
-            keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
-            values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
-            shape,
-            locking: options.locking,
-            single_layer: options.layers == 1,
-            visible_is_durable: pool.domain().visible_is_durable(),
-            level: Level::detect(),
-            inner: Inner::new(inner_bytes, 0),
-            leaves: Leaves::new(pool, shape),
-            stamps: AtomicU64::new(1),
-            retired: Arc::default(),
-            outstanding: AtomicUsize::new(0),
-            len: Counter::default(),
-            forms: PhantomData,
-        };
+        let mut tree = Self::unrecovered(pool, entry, options)?;
         let survivors = tree.survivors(threads)?;
         tree.blocks.finish_recovery();
         tree.keys.finish_recovery();
@@ -247,6 +233,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for NbTree<K, V, M> {
             Inner::build(inner_bytes, fences)
         };
         Ok(tree)
+    }
+
+    fn salvage(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: NbTreeOptions,
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Result<()> {
+        Self::unrecovered(pool, entry, options)?.save(rescue)
     }
 
     #[inline(always)]
@@ -303,6 +298,30 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for NbTree<K, V, M> {
 }
 
 impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+    /// A tree that has not looked at its blocks yet.
+    fn unrecovered(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, options: NbTreeOptions) -> Result<Self> {
+        let shape = Shape::new(options.block_bytes as usize, options.layers);
+        let block_bytes = options.block_bytes as u32;
+        Ok(Self {
+            pool: Arc::clone(pool),
+            blocks: Heap::open(pool, entry.id, SlotKind::NbBlock, block_bytes, true)?,
+            keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
+            values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
+            shape,
+            locking: options.locking,
+            single_layer: options.layers == 1,
+            visible_is_durable: pool.domain().visible_is_durable(),
+            level: Level::detect(),
+            inner: Inner::new(options.inner_bytes as usize, 0),
+            leaves: Leaves::new(pool, shape),
+            stamps: AtomicU64::new(1),
+            retired: Arc::default(),
+            outstanding: AtomicUsize::new(0),
+            len: Counter::default(),
+            forms: PhantomData,
+        })
+    }
+
     #[inline(always)]
     fn medium(&self) -> &M {
         self.pool.medium()
