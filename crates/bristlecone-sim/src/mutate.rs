@@ -31,10 +31,13 @@ impl Table {
         self.rows.iter().filter(|(_, by)| by.is_none()).map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Adds what was found elsewhere.
+    /// Adds what was found elsewhere: a mutation survives if nobody noticed it.
     pub fn merge(&mut self, other: Table) {
         self.sites.extend(other.sites);
-        self.rows.extend(other.rows);
+        for (name, by) in other.rows {
+            let noticed = self.rows.entry(name).or_default();
+            *noticed = noticed.take().or(by);
+        }
         self.interrupted |= other.interrupted;
     }
 
