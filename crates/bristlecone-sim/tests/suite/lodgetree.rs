@@ -135,14 +135,32 @@ fn a_flush_writes_few_leaves_and_splits_one_at_most() {
     }
 }
 
-/// A leaf is full, and what is buffered for it removes an item and adds another, in its slot. Lives go
-/// on so long that what was freed by mistake would be used again; seeds give crashes after many lengths.
+/// A leaf is full, a removal is buffered for it, and a new item takes the removed one's slot. When the new
+/// one is not logged, a crash could leave it with the value of the removed one.
 #[test]
 fn slots_of_removed_items_are_given_up_before_they_are_used_again() {
     slots_are_used_again::<Words>();
     slots_are_used_again::<Texts>();
+
+    let (full, _, keys) = filled();
+    // The first items of two leaves in the middle.
+    let (first, second) = (600, 630);
+    let scenarios = (0..4).map(|cut| {
+        // The log's last entry is one of the first removals', for some cut.
+        let kept = keys[..keys.len() - cut].iter().map(|key| Insert("t", *key, *key));
+        let new = |key| Insert("t", key + 11, 5);
+        let ops = vec![Remove("t", first), Remove("t", second), new(first), new(second)];
+        let setup = [Create("t")].into_iter().chain(kept).collect();
+        (Scenario { name: "full", creation: false, setup, ops, then: vec![] }, Mode::Subset)
+    });
+    let budget = Budget { depth: 1, ..Budget::of(32) };
+    let table = mutate(&full, &scenarios.collect::<Vec<_>>(), budget, "lodgetree flush.1");
+    println!("{table}");
+    assert!(!table.sites.is_empty() && table.survivors().is_empty(), "{table}");
 }
 
+/// Lives go on so long that what was freed by mistake would be used again; seeds give crashes after many
+/// lengths.
 fn slots_are_used_again<I: Items>() {
     let write = |key, value| Insert("t", key, value);
     let full = [write(10, 1), write(20, 2), write(30, 3), write(10, 4), write(20, 5)];
@@ -195,15 +213,9 @@ fn a_full_pool_writes_values_before_leaves_name_them() {
 /// Without room for a log or a leaf, what is in a leaf is changed in its place.
 #[test]
 fn a_full_pool_changes_items_in_place() {
-    let full =
-        Forest { geometry: Geometry { chunks_max: 6, ..forest::<Words>().geometry }, ..forest::<Words>() };
-    // Leaf after leaf, but for the last ones; then two more items for each, until nothing can be
-    // logged any more.
-    let leaves = accepted(&full, (0..1000).map(|n| n * 10)).len() as u64 - 30;
-    let more = (0..leaves / 3).flat_map(|leaf| [leaf * 30 + 1, leaf * 30 + 2]);
-    let keys = accepted(&full, (0..leaves).map(|n| n * 10).chain(more));
-    let more = &keys[leaves as usize..];
-    println!("{leaves} keys and {more:?} fill the pool");
+    let (full, first, keys) = filled();
+    let more = &keys[first as usize..];
+    println!("{first} keys and {more:?} fill the pool");
     let setup = [Create("t")].into_iter().chain(keys.iter().map(|key| Insert("t", *key, *key))).collect();
     let ops = more.iter().rev().step_by(2).take(6).flat_map(|key| {
         let first = key - key % 10;
@@ -223,6 +235,17 @@ fn a_full_pool_changes_items_in_place() {
     let table = mutate(&full, &[(scenario, Mode::Subset)], budget, "lodgetree place");
     println!("{table}");
     assert!(!table.sites.is_empty() && table.survivors().is_empty(), "{table}");
+}
+
+/// A pool, and the keys that fill it: so many (the number) ten apart, leaf after leaf; then two more for
+/// each leaf, until nothing can be logged any more.
+fn filled() -> (Forest<Words>, u64, Vec<u64>) {
+    let full =
+        Forest { geometry: Geometry { chunks_max: 6, ..forest::<Words>().geometry }, ..forest::<Words>() };
+    let leaves = accepted(&full, (0..1000).map(|n| n * 10)).len() as u64 - 30;
+    let more = (0..leaves / 3).flat_map(|leaf| [leaf * 30 + 1, leaf * 30 + 2]);
+    let keys = accepted(&full, (0..leaves).map(|n| n * 10).chain(more));
+    (full, leaves, keys)
 }
 
 /// Those of some keys that a pool has room for, one after the other.
