@@ -265,7 +265,6 @@ fn accepted<I: Items>(forest: &Forest<I>, keys: impl Iterator<Item = u64>) -> Ve
 
 /// Not here: `place` and `flush.1`, which have tests of their own, and `merge.3`.
 #[test]
-#[ignore = "takes minutes"]
 fn every_flush_fence_and_order_is_needed() {
     let budget = Budget { life_crashes: 1, threads: 2, ..Budget::of(32) };
     let scenarios = |names: &[&str]| -> Vec<_> {

@@ -1,12 +1,15 @@
 //! What two or more trees have in common: how they are searched, locked, probed and walked.
 
 pub mod arena;
+pub mod change;
 pub mod counter;
 pub mod fingerprint;
 pub mod form;
 pub mod inner;
 pub mod lock_table;
+pub mod locked;
 mod prefetch;
+pub mod recovery;
 pub mod search;
 pub mod sync;
 pub mod version_lock;

@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::shared::arena::{Arena, Zeroed};
+use crate::shared::locked::{self, Guarded};
 use crate::shared::version_lock::{Version, VersionLock};
 
 /// Most items that a buffer can hold.
@@ -185,8 +186,21 @@ impl<'a> BufferRef<'a> {
     /// Locks the buffer if it is still the one that was read at `version`.
     #[inline(always)]
     pub fn lock_at(self, version: Version) -> Option<Locked<'a>> {
-        // Lazily: a guard that is made is a guard that unlocks.
-        self.lock.upgrade(version).then(|| Locked { buffer: self, above: 0, obsolete: false })
+        Locked::at(self, version)
+    }
+}
+
+/// A buffer, and its leaf, held by the only writer they may have.
+pub type Locked<'a> = locked::Locked<BufferRef<'a>>;
+
+impl Guarded for BufferRef<'_> {
+    #[inline(always)]
+    fn lock(&self) -> &VersionLock {
+        &self.buffer.lock
+    }
+
+    fn clear(&self) {
+        self.set_state(State::default());
     }
 }
 
@@ -195,51 +209,6 @@ impl std::ops::Deref for BufferRef<'_> {
 
     fn deref(&self) -> &Buffer {
         self.buffer
-    }
-}
-
-/// A buffer, and its leaf, held by the only writer they may have; given back when dropped, also
-/// on errors.
-pub struct Locked<'a> {
-    buffer: BufferRef<'a>,
-    above: u64,
-    obsolete: bool,
-}
-
-impl Locked<'_> {
-    /// What is done under the lock has this sequence.
-    #[inline(always)]
-    pub fn sequence(&self) -> u64 {
-        self.lock.count().max(self.above) + 1
-    }
-
-    /// Sequences are above `count` from here on.
-    pub fn raise(&mut self, count: u64) {
-        self.above = self.above.max(count);
-    }
-
-    /// The leaf has left the tree: whoever comes to it later starts again from the root.
-    pub fn retire(mut self) {
-        self.obsolete = true;
-    }
-}
-
-impl<'a> std::ops::Deref for Locked<'a> {
-    type Target = BufferRef<'a>;
-
-    fn deref(&self) -> &BufferRef<'a> {
-        &self.buffer
-    }
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        if self.obsolete {
-            self.buffer.set_state(State::default());
-            self.lock.unlock_obsolete();
-        } else {
-            self.lock.unlock_above(self.above);
-        }
     }
 }
 

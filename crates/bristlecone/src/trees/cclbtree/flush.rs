@@ -5,16 +5,8 @@ use bristlecone_pm::{Durable, Flushed, LINE_BYTES, Medium, Persist, Result};
 use super::Core;
 use super::buffer::{BATCH_MAX, Locked, State};
 use super::layout::{Leaf, LeafWord, bits, line_of};
-use super::write::Change;
+use crate::shared::change::{Change, Item};
 use crate::shared::form::{KeyForm, ValueForm};
-
-/// A change of one key, as words.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Item {
-    pub key: u64,
-    pub value: u64,
-    pub removed: bool,
-}
 
 /// Most items that reach a leaf together: a full buffer, and the one that overflows it.
 pub(super) const ITEMS_MAX: usize = BATCH_MAX + 1;

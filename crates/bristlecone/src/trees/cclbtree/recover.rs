@@ -2,17 +2,14 @@
 //! pended for them. Nothing is written but the first leaf of a new tree, so that a crash in here
 //! changes nothing.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
-
 use bristlecone_pm::{ChunkRange, Durable, Error, LogChunk, LogEntry, Medium, Persist, Result, TreeId};
 
 use super::Core;
-use super::flush::Item;
 use super::layout::{LEAF_BYTES, LeafWord, bits};
-use super::write::Change;
+use crate::shared::change::{Change, Item};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
+use crate::shared::recovery::each;
 
 /// A leaf on the chain: where it begins, and its buffer.
 struct Survivor<K: KeyForm> {
@@ -39,41 +36,6 @@ impl Words {
     fn slots(&self) -> usize {
         self.words.iter().map(Vec::len).sum()
     }
-}
-
-/// Runs `work` for every number below `count`, on up to `threads` threads; the first error wins.
-fn each(count: usize, threads: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
-    let next = AtomicUsize::new(0);
-    let failure = Mutex::new(None);
-    let worker = || {
-        loop {
-            let at = next.fetch_add(1, Relaxed);
-            if at >= count {
-                return;
-            }
-            if let Err(error) = work(at) {
-                next.store(count, Relaxed);
-                failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-            }
-        }
-    };
-    match threads.min(count) {
-        0 | 1 => worker(),
-        threads => std::thread::scope(|scope| {
-            for _ in 1..threads {
-                scope.spawn(worker);
-            }
-            worker();
-        }),
-    }
-    failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
-}
-
-/// The parts that several threads made, in order.
-fn in_order<T>(parts: Mutex<Vec<(usize, Vec<T>)>>) -> Vec<T> {
-    let mut parts = parts.into_inner().unwrap_or_else(PoisonError::into_inner);
-    parts.sort_unstable_by_key(|(at, _)| *at);
-    parts.into_iter().flat_map(|(_, part)| part).collect()
 }
 
 /// Leaves that a thread recovers at a time.
@@ -115,15 +77,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     fn chain(&self, threads: usize) -> Result<Vec<u64>> {
         let mut ranges = self.leaves.chunks();
         ranges.sort_unstable_by_key(|range| range.offset);
-        let parts = Mutex::new(Vec::new());
-        each(ranges.len(), threads, |chunk| {
+        let words = each(ranges.len(), threads, |chunk| {
             let ChunkRange { offset, slots } = ranges[chunk];
             let word = |slot| self.leaf(offset + slot * LEAF_BYTES).header.word.load(self.medium());
-            let words: Vec<u64> = (0..slots as u64).map(word).collect();
-            parts.lock().unwrap_or_else(PoisonError::into_inner).push((chunk, vec![words]));
-            Ok(())
+            Ok((0..slots as u64).map(word).collect())
         })?;
-        let words = Words { ranges, words: in_order(parts) };
+        let words = Words { ranges, words };
         let most = words.slots();
         let mut chain = Vec::new();
         let mut offset = self.first;
@@ -144,15 +103,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
 
     /// Recover 2: the leaves, with buffers that are empty still.
     fn survivors(&self, chain: &[u64], threads: usize) -> Result<Vec<Survivor<K>>> {
-        let parts = Mutex::new(Vec::new());
         let strides: Vec<&[u64]> = chain.chunks(STRIDE).collect();
-        each(strides.len(), threads, |at| {
-            let part: Vec<_> = strides[at].iter().map(|leaf| self.survivor(*leaf)).collect::<Result<_>>()?;
-            parts.lock().unwrap_or_else(PoisonError::into_inner).push((at, part));
-            Ok(())
+        let parts = each(strides.len(), threads, |at| {
+            strides[at].iter().map(|leaf| self.survivor(*leaf)).collect::<Result<Vec<_>>>()
         })?;
-        let survivors = in_order(parts);
-        let disorder = survivors[1..].windows(2).any(|pair: &[Survivor<K>]| pair[0].fence >= pair[1].fence);
+        let survivors: Vec<_> = parts.into_iter().flatten().collect();
+        let disorder = survivors[1..].windows(2).any(|pair| pair[0].fence >= pair[1].fence);
         if disorder {
             return Err(Error::corrupted("leaves out of order", "chain of leaves"));
         }
@@ -202,8 +158,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         logged: &[LogChunk],
         threads: usize,
     ) -> Result<Vec<(u32, Item)>> {
-        let parts = Mutex::new(Vec::new());
-        each(logged.len(), threads, |chunk| {
+        let parts = each(logged.len(), threads, |chunk| {
             let guard = K::pin();
             let mut part = Vec::new();
             for entry in self.log.entries(&logged[chunk]) {
@@ -214,10 +169,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
                     part.push((at, entry));
                 }
             }
-            parts.lock().unwrap_or_else(PoisonError::into_inner).push((chunk, part));
-            Ok(())
+            Ok(part)
         })?;
-        let mut entries: Vec<(usize, LogEntry)> = in_order(parts);
+        let mut entries: Vec<(usize, LogEntry)> = parts.into_iter().flatten().collect();
         entries.sort_unstable_by_key(|(at, entry)| (*at, std::cmp::Reverse(entry.sequence)));
         let mut beyond = Vec::new();
         for of_leaf in entries.chunk_by(|a, b| a.0 == b.0) {

@@ -9,8 +9,9 @@ use bristlecone_pm::{Error, Medium, Result, wait};
 
 use super::Core;
 use super::buffer::Locked;
-use super::flush::{Item, Items};
+use super::flush::Items;
 use super::layout::{LEAF_BYTES, LeafWord};
+use crate::shared::change::Item;
 use crate::shared::form::{KeyForm, ValueForm};
 
 /// Room for leaves that nobody else gets while this lives.

@@ -5,8 +5,9 @@ use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 
 use super::Core;
 use super::buffer::Locked;
-use super::flush::{ITEMS_MAX, Item, Items};
+use super::flush::{ITEMS_MAX, Items};
 use super::layout::{LeafWord, SLOTS_MAX, bits};
+use crate::shared::change::Item;
 use crate::shared::form::{KeyForm, ValueForm};
 
 /// Most items that a leaf and its buffer hold together with the one that overflows them.

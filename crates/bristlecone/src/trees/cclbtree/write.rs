@@ -5,10 +5,10 @@ use bristlecone_pm::{Durable, Error, Flushed, LogEntry, Medium, Persist, Result}
 
 use super::Core;
 use super::buffer::{Locked, State};
-use super::flush::Item;
 use super::layout::LeafWord;
 use super::read::Found;
 use super::room::Promise;
+use crate::shared::change::{Change, Item};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::version_lock::Version;
 use crate::trees::WriteMode;
@@ -16,25 +16,6 @@ use crate::trees::WriteMode;
 /// How often a write that found the pool full tries again with what the log gave back: others may
 /// take it first.
 const ATTEMPTS: usize = 16;
-
-/// A change of one key on its way: its words, and what of it is not durable yet.
-pub(super) struct Change {
-    pub item: Item,
-    /// Records that the item names and that were written for it.
-    records: Option<Flushed>,
-    new_key: bool,
-}
-
-impl Change {
-    /// A change that is durable but for the leaf.
-    pub fn again(item: Item) -> Self {
-        Self { item, records: None, new_key: false }
-    }
-
-    pub fn take_records(&mut self) -> Option<Flushed> {
-        self.records.take()
-    }
-}
 
 impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     pub(super) fn put(
@@ -140,7 +121,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
             let epoch = spot.append(&entry, change.take_records());
             self.put_in_buffer(&leaf, state, found, change.item, epoch, guards);
         } else if let Err(error) = self.write_through(&mut leaf, found, &mut change, guards) {
-            self.discard(&change);
+            change.discard::<K, V, M>((&self.keys, &self.values));
             return Err(error);
         }
         self.count_overflow(overflowed, self.overflows(&leaf));
@@ -190,42 +171,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
 
     /// Write 1: what stands out of line is written first.
     fn write_records(&self, found: &Found, key: K::Ref<'_>, value: Option<V::Ref<'_>>) -> Result<Change> {
-        let mut flushed = Flushed::none();
-        let key_word = match found.key {
-            Some(word) => word,
-            None => {
-                let (word, under_way) = K::write(&self.keys, key, "cclbtree write.1 key")?;
-                flushed = flushed.and(under_way);
-                word
-            }
-        };
-        let new_key = found.key.is_none();
-        let value_word = match value.map(|value| V::write(&self.values, value, "cclbtree write.1 value")) {
-            None => 0,
-            Some(Ok((word, under_way))) => {
-                flushed = flushed.and(under_way);
-                word
-            }
-            Some(Err(error)) => {
-                if new_key {
-                    K::free(&self.keys, key_word);
-                }
-                return Err(error);
-            }
-        };
-        let item = Item { key: key_word, value: value_word, removed: value.is_none() };
-        let written = !K::INLINE && new_key || !V::INLINE && value.is_some();
-        Ok(Change { item, records: written.then_some(flushed), new_key })
-    }
-
-    /// The change did not happen: its records are nobody's.
-    fn discard(&self, change: &Change) {
-        if change.new_key {
-            K::free(&self.keys, change.item.key);
-        }
-        if !change.item.removed {
-            V::free(&self.values, change.item.value);
-        }
+        let steps = ["cclbtree write.1 key", "cclbtree write.1 value"];
+        Change::write::<K, V, M>((&self.keys, &self.values), found.key, key, value, steps)
     }
 
     /// Write 3: the item is in the log; readers find it in the buffer.

@@ -8,7 +8,8 @@ use super::LodgeTree;
 use super::layout::{LeafWord, Slots, bits, home, line_of};
 use super::node::{Buffered, Entry, Locked};
 use super::read::{Found, Hope};
-use super::write::{Change, Guards, is_full};
+use super::write::{Guards, is_full};
+use crate::shared::change::{Change, Item};
 use crate::shared::form::{KeyForm, ValueForm};
 
 /// A change of one key, as words, and the slot that the leaf has for the key.
@@ -21,6 +22,10 @@ pub(super) struct Pending {
 }
 
 impl Pending {
+    pub fn of(Item { key, value, removed }: Item, slot: Option<usize>) -> Self {
+        Self { key, value, removed, slot }
+    }
+
     /// As it stands in a buffer. Which log it is in is not known yet.
     pub fn buffered(self, owner: usize, tag: u8) -> Buffered {
         let Self { key, value, removed, slot } = self;
@@ -116,13 +121,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     ) -> Result<()> {
         let mut group = self.group(node, found.at, found.item, &guards.0);
         let replaced = found.item.map(|item| node.buffered(item));
-        let mut item = change.item;
-        if let Some(replaced) = replaced
-            && replaced.in_leaf
-        {
-            item.slot = self.slot_of(node.entry(found.at), replaced.key, replaced.tag, &guards.0);
-        }
-        group.items.push(item);
+        let slot = match replaced {
+            Some(replaced) if replaced.in_leaf => {
+                self.slot_of(node.entry(found.at), replaced.key, replaced.tag, &guards.0)
+            }
+            _ => found.slot,
+        };
+        group.items.push(Pending::of(change.item, slot));
         group.logged |= replaced.is_some();
         self.flush_alone(node, group, Some(change), guards)?;
         if let Some(replaced) = replaced.filter(|replaced| !replaced.removed) {

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use super::layout::Slots;
 use crate::shared::arena::{Arena, Zeroed};
 use crate::shared::fingerprint;
+use crate::shared::locked::{self, Guarded};
 use crate::shared::search::Level;
 use crate::shared::version_lock::{Version, VersionLock};
 
@@ -414,60 +415,21 @@ impl<'a> NodeRef<'a> {
     /// Locks the node if it is still the one that was read at `version`.
     #[inline(always)]
     pub fn lock_at(self, version: Version) -> Option<Locked<'a>> {
-        // Lazily: a guard that is made is a guard that unlocks.
-        self.node.lock.upgrade(version).then(|| Locked {
-            node: self,
-            seen: version,
-            above: 0,
-            obsolete: false,
-        })
+        Locked::at(self, version)
     }
 }
 
-/// A node, and its leaves, held by the only writer they may have; given back when dropped, also
-/// on errors.
-pub struct Locked<'a> {
-    node: NodeRef<'a>,
-    /// What it was locked at.
-    pub seen: Version,
-    above: u64,
-    obsolete: bool,
-}
+/// A node, and its leaves, held by the only writer they may have.
+pub type Locked<'a> = locked::Locked<NodeRef<'a>>;
 
-impl Locked<'_> {
-    /// What is done under the lock has this sequence.
+impl Guarded for NodeRef<'_> {
     #[inline(always)]
-    pub fn sequence(&self) -> u64 {
-        self.lock.count().max(self.above) + 1
+    fn lock(&self) -> &VersionLock {
+        &self.node.lock
     }
 
-    /// Sequences are above `count` from here on.
-    pub fn raise(&mut self, count: u64) {
-        self.above = self.above.max(count);
-    }
-
-    /// The node has left the tree: whoever comes to it later starts again from the root.
-    pub fn retire(mut self) {
-        self.obsolete = true;
-    }
-}
-
-impl<'a> std::ops::Deref for Locked<'a> {
-    type Target = NodeRef<'a>;
-
-    fn deref(&self) -> &NodeRef<'a> {
-        &self.node
-    }
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        if self.obsolete {
-            self.node.set_counts(Counts { index: 0, buffered: 0 });
-            self.lock.unlock_obsolete();
-        } else {
-            self.lock.unlock_above(self.above);
-        }
+    fn clear(&self) {
+        self.set_counts(Counts { index: 0, buffered: 0 });
     }
 }
 

@@ -3,8 +3,6 @@
 //! needs are emptied: so a crash in here changes nothing.
 
 use std::cmp::Reverse;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 
 use bristlecone_pm::{ChunkRange, Durable, Error, LogChunk, LogEntry, Medium, Persist, Result, TreeId};
 
@@ -13,6 +11,7 @@ use super::layout::{LeafWord, Slots, bits, leaf_bytes};
 use super::node::{Buffered, Entry};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
+use crate::shared::recovery::each;
 
 /// A leaf on the chain, and what is buffered for it.
 struct Survivor<K: KeyForm> {
@@ -37,42 +36,6 @@ impl Links {
         let link = self.links[chunk].get((within / self.leaf_bytes) as usize)?;
         within.is_multiple_of(self.leaf_bytes).then_some(*link)
     }
-}
-
-/// Runs `work` for every number below `count`, on up to `threads` threads; what they made, in
-/// order. The first error wins.
-fn each<T: Send>(count: usize, threads: usize, work: impl Fn(usize) -> Result<T> + Sync) -> Result<Vec<T>> {
-    let next = AtomicUsize::new(0);
-    let results = Mutex::new((Vec::new(), None));
-    let worker = || {
-        loop {
-            let at = next.fetch_add(1, Relaxed);
-            if at >= count {
-                return;
-            }
-            let done = work(at);
-            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-            match done {
-                Ok(part) => results.0.push((at, part)),
-                Err(error) => {
-                    next.store(count, Relaxed);
-                    results.1.get_or_insert(error);
-                }
-            }
-        }
-    };
-    match threads.min(count) {
-        0 | 1 => worker(),
-        threads => std::thread::scope(|scope| {
-            for _ in 1..threads {
-                scope.spawn(worker);
-            }
-            worker();
-        }),
-    }
-    let (mut parts, error) = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-    parts.sort_unstable_by_key(|(at, _)| *at);
-    error.map_or_else(|| Ok(parts.into_iter().map(|(_, part)| part).collect()), Err)
 }
 
 /// Leaves that a thread recovers at a time.

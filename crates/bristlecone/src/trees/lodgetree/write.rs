@@ -1,33 +1,16 @@
 //! Insert, update and remove: into the log and the buffer, or through to the leaf. Step numbers
 //! are those of the story in `mod.rs`.
 
-use bristlecone_pm::{Durable, Error, Flushed, Medium, Persist, Result};
+use bristlecone_pm::{Durable, Error, Medium, Persist, Result};
 
 use super::LodgeTree;
 use super::flush::Pending;
 use super::layout::LeafWord;
 use super::node::{Buffered, Locked};
 use super::read::{Found, Hope};
+use crate::shared::change::Change;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::trees::WriteMode;
-
-/// A change of one key on its way: its words, and what of it is not durable yet.
-pub(super) struct Change {
-    pub item: Pending,
-    /// Records that the item names and that were written for it.
-    records: Option<Flushed>,
-    new_key: bool,
-}
-
-impl Change {
-    pub fn take_records(&mut self) -> Option<Flushed> {
-        self.records.take()
-    }
-
-    pub fn keep_records(&mut self, records: Option<Flushed>) {
-        self.records = records;
-    }
-}
 
 /// The guards of keys and values.
 pub(super) type Guards<K, V> = (<K as KeyForm>::Guard, <V as ValueForm>::Guard);
@@ -161,11 +144,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let mut change = self.write_records(found, key, value)?;
         if let Some(spot) = spot {
             // Write 2: the log.
-            let mut item = change.item.buffered(found.at, K::fingerprint(key));
+            let mut item = Pending::of(change.item, found.slot).buffered(found.at, K::fingerprint(key));
             item.log = spot.append(&self.entry_of(node.sequence(), &item), change.take_records());
             self.put_in_buffer(&node, found, item, &guards.1);
         } else if let Err(error) = self.write_through(&node, found, &mut change, guards) {
-            self.discard(&change);
+            change.discard::<K, V, M>((&self.keys, &self.values));
             return Err(error);
         }
         match (found.value.is_some(), value.is_some()) {
@@ -181,42 +164,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
 
     /// Write 1: what stands out of line is written first.
     fn write_records(&self, found: &Found, key: K::Ref<'_>, value: Option<V::Ref<'_>>) -> Result<Change> {
-        let mut flushed = Flushed::none();
-        let key_word = match found.key {
-            Some(word) => word,
-            None => {
-                let (word, under_way) = K::write(&self.keys, key, "lodgetree write.1 key")?;
-                flushed = flushed.and(under_way);
-                word
-            }
-        };
-        let new_key = found.key.is_none();
-        let value_word = match value.map(|value| V::write(&self.values, value, "lodgetree write.1 value")) {
-            None => 0,
-            Some(Ok((word, under_way))) => {
-                flushed = flushed.and(under_way);
-                word
-            }
-            Some(Err(error)) => {
-                if new_key {
-                    K::free(&self.keys, key_word);
-                }
-                return Err(error);
-            }
-        };
-        let item = Pending { key: key_word, value: value_word, removed: value.is_none(), slot: found.slot };
-        let written = !K::INLINE && new_key || !V::INLINE && value.is_some();
-        Ok(Change { item, records: written.then_some(flushed), new_key })
-    }
-
-    /// The change did not happen: its records are nobody's.
-    fn discard(&self, change: &Change) {
-        if change.new_key {
-            K::free(&self.keys, change.item.key);
-        }
-        if !change.item.removed {
-            V::free(&self.values, change.item.value);
-        }
+        let steps = ["lodgetree write.1 key", "lodgetree write.1 value"];
+        Change::write::<K, V, M>((&self.keys, &self.values), found.key, key, value, steps)
     }
 
     /// Write 3: the item is in the log; readers find it in the buffer.

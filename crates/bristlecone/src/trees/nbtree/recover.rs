@@ -2,8 +2,7 @@
 //! that a crash interrupted are undone, and the volatile half is built anew. Every step leaves a
 //! state that recovery understands, so a crash in here is one more crash.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::Ordering::Relaxed;
 
 use bristlecone_pm::{ChunkRange, Durable, Error, Flushed, Medium, Persist, Result};
 
@@ -12,14 +11,7 @@ use super::layout::{EMPTY, FREE, Header, SLOTS_MAX, STAMP_END, State, Stored};
 use super::leaf::TAG_WORDS;
 use super::meta::{Tag, Tags};
 use crate::shared::form::{KeyForm, ValueForm};
-
-/// A leaf found on the medium, with the smallest and the largest of its keys.
-pub(super) struct Survivor<K: KeyForm> {
-    pub low: K::Owned,
-    pub high: K::Owned,
-    pub leaf: u32,
-    pub items: usize,
-}
+use crate::shared::recovery::{Survivor, each};
 
 /// What was found in some chunks.
 struct Found<K: KeyForm> {
@@ -58,39 +50,23 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         Ok(found.leaves)
     }
 
-    /// Looks at every block, chunk by chunk, on up to `threads` threads; the first error wins.
+    /// Looks at every block.
     fn census(&self, ranges: &[ChunkRange], threads: usize) -> Result<Found<K>> {
-        let next = AtomicUsize::new(0);
-        let all = Mutex::new(Ok(Found::default()));
-        let worker = || {
+        let parts = each(ranges.len(), threads, |chunk| {
             let mut own = Found::default();
-            while let Some(range) = ranges.get(next.fetch_add(1, Relaxed)) {
-                let looked = (0..range.slots as u64)
-                    .map(|slot| range.offset + slot * self.shape.block_bytes as u64)
-                    .try_for_each(|block| self.look(block, ranges, &mut own));
-                if let Err(error) = looked {
-                    next.store(ranges.len(), Relaxed);
-                    *all.lock().unwrap_or_else(PoisonError::into_inner) = Err(error);
-                    return;
-                }
-            }
-            if let Ok(all) = all.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-                all.leaves.append(&mut own.leaves);
-                all.drafts.append(&mut own.drafts);
-                all.empty.append(&mut own.empty);
-                all.stamp = all.stamp.max(own.stamp);
-            }
-        };
-        match threads.min(ranges.len()) {
-            0 | 1 => worker(),
-            threads => std::thread::scope(|scope| {
-                for _ in 1..threads {
-                    scope.spawn(worker);
-                }
-                worker();
-            }),
+            let ChunkRange { offset, slots } = ranges[chunk];
+            let mut blocks = (0..slots as u64).map(|slot| offset + slot * self.shape.block_bytes as u64);
+            blocks.try_for_each(|block| self.look(block, ranges, &mut own))?;
+            Ok(own)
+        })?;
+        let mut all = Found::default();
+        for mut part in parts {
+            all.leaves.append(&mut part.leaves);
+            all.drafts.append(&mut part.drafts);
+            all.empty.append(&mut part.empty);
+            all.stamp = all.stamp.max(part.stamp);
         }
-        all.into_inner().unwrap_or_else(PoisonError::into_inner)
+        Ok(all)
     }
 
     /// What a block's header says: its state and its stamp.

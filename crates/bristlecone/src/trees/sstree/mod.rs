@@ -119,6 +119,7 @@ use super::{Batch, Index, Rescue, TreeStats, WriteMode};
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
+use crate::shared::recovery::index_over;
 use crate::shared::version_lock::Version;
 
 /// Parameters of an SSTree, fixed when it is created.
@@ -233,13 +234,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for SsTree<K, V, M> {
             Inner::new(inner_bytes, tree.new_leaf(&[])?.0)
         } else {
             tree.len.add(survivors.iter().map(|leaf| leaf.items as i64).sum());
-            let before = std::iter::once(None).chain(survivors.iter().map(Some));
-            let fences = before.zip(&survivors).map(|(before, leaf)| {
-                let low = K::borrow(&leaf.low);
-                let fence = before.map_or(low, |left| K::separator(K::borrow(&left.high), low));
-                (K::owned(fence), leaf.leaf)
-            });
-            Inner::build(inner_bytes, fences)
+            index_over(inner_bytes, &survivors)
         };
         Ok(tree)
     }

@@ -3,7 +3,6 @@
 //! state that recovery understands, so a crash in here is one more crash.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 
 use bristlecone_pm::{ChunkRange, Durable, Error, Medium, Persist, Result};
 
@@ -11,17 +10,10 @@ use super::SsTree;
 use super::layout::{END, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, Shape, Slot, slot_offset, unstage};
 use super::leaf::{Tags, View, bits};
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::recovery::{Survivor, each};
 
 /// Descriptors that a thread takes at once.
 const IDS_AT_ONCE: u32 = 64;
-
-/// A leaf found on the medium, with the smallest and the largest of its keys.
-pub(super) struct Survivor<K: KeyForm> {
-    pub low: K::Owned,
-    pub high: K::Owned,
-    pub leaf: u32,
-    pub items: usize,
-}
 
 /// Every subnode slot of the tree, and which of them a `next` names.
 pub(super) struct Census {
@@ -70,52 +62,23 @@ impl Census {
     pub fn is_named(&self, offset: u64) -> bool {
         self.bit(offset).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
     }
-
-    /// Runs `work` once per chunk, on up to `threads` threads; the first error wins.
-    fn each_chunk(&self, threads: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
-        let next = AtomicUsize::new(0);
-        let failure = Mutex::new(None);
-        let worker = || {
-            loop {
-                let chunk = next.fetch_add(1, Relaxed);
-                if chunk >= self.ranges.len() {
-                    return;
-                }
-                if let Err(error) = work(chunk) {
-                    next.store(self.ranges.len(), Relaxed);
-                    failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                }
-            }
-        };
-        match threads.min(self.ranges.len()) {
-            0 | 1 => worker(),
-            threads => std::thread::scope(|scope| {
-                for _ in 1..threads {
-                    scope.spawn(worker);
-                }
-                worker();
-            }),
-        }
-        failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
-    }
 }
 
 impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
     /// Finds every leaf, in key order, repaired (recover 1-5).
     pub(super) fn survivors(&self, threads: usize) -> Result<Vec<Survivor<K>>> {
         let census = Census::new(self.subnodes.chunks(), self.shape);
-        census.each_chunk(threads, |chunk| self.take_census(&census, chunk))?;
-        let found = Mutex::new(Vec::new());
-        census.each_chunk(threads, |chunk| {
+        let chunks = census.ranges.len();
+        each(chunks, threads, |chunk| self.take_census(&census, chunk))?;
+        let found = each(chunks, threads, |chunk| {
             let mut own = self.recover_chunk(&census, chunk)?;
             own.sort_unstable_by(|a, b| a.low.cmp(&b.low));
-            found.lock().unwrap_or_else(PoisonError::into_inner).append(&mut own);
-            Ok(())
+            Ok(own)
         })?;
         if census.occupied.into_inner() != census.reached.into_inner() {
             return Err(Error::corrupted("subnodes that no head leads to", "chain of a leaf"));
         }
-        let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut found: Vec<_> = found.into_iter().flatten().collect();
         // Stable, because such a sort merges what is sorted already.
         found.sort_by(|a, b| a.low.cmp(&b.low));
         self.finish_splits(&mut found)?;

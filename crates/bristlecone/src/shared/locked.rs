@@ -1,0 +1,66 @@
+//! Something under a version lock, held by its only writer.
+
+use std::ops::Deref;
+
+use super::version_lock::{Version, VersionLock};
+
+/// A reference to something that has a version lock, whose count orders what is done under it.
+pub trait Guarded: Copy {
+    fn lock(&self) -> &VersionLock;
+
+    /// Forgets what it holds: it is leaving the tree.
+    fn clear(&self);
+}
+
+/// What is held by the only writer it may have; given back when dropped, also on errors.
+pub struct Locked<G: Guarded> {
+    guarded: G,
+    /// What it was locked at.
+    pub seen: Version,
+    above: u64,
+    obsolete: bool,
+}
+
+impl<G: Guarded> Locked<G> {
+    /// Locks it if it is still what was read at `version`.
+    #[inline(always)]
+    pub fn at(guarded: G, version: Version) -> Option<Self> {
+        // Lazily: a guard that is made is a guard that unlocks.
+        guarded.lock().upgrade(version).then(|| Self { guarded, seen: version, above: 0, obsolete: false })
+    }
+
+    /// What is done under the lock has this sequence.
+    #[inline(always)]
+    pub fn sequence(&self) -> u64 {
+        self.lock().count().max(self.above) + 1
+    }
+
+    /// Sequences are above `count` from here on.
+    pub fn raise(&mut self, count: u64) {
+        self.above = self.above.max(count);
+    }
+
+    /// It has left the tree: whoever comes to it later starts again from the root.
+    pub fn retire(mut self) {
+        self.obsolete = true;
+    }
+}
+
+impl<G: Guarded> Deref for Locked<G> {
+    type Target = G;
+
+    fn deref(&self) -> &G {
+        &self.guarded
+    }
+}
+
+impl<G: Guarded> Drop for Locked<G> {
+    fn drop(&mut self) {
+        if self.obsolete {
+            self.guarded.clear();
+            self.lock().unlock_obsolete();
+        } else {
+            self.lock().unlock_above(self.above);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What trees share that are found again leaf by leaf.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use bristlecone_pm::Result;
+
+use super::form::KeyForm;
+use super::inner::Inner;
+
+/// Runs `work` for every number below `count`, on up to `threads` threads; what they made, in
+/// order. The first error wins.
+pub fn each<T: Send>(
+    count: usize,
+    threads: usize,
+    work: impl Fn(usize) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new((Vec::new(), None));
+    let worker = || {
+        loop {
+            let at = next.fetch_add(1, Relaxed);
+            if at >= count {
+                return;
+            }
+            let done = work(at);
+            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+            match done {
+                Ok(part) => results.0.push((at, part)),
+                Err(error) => {
+                    next.store(count, Relaxed);
+                    results.1.get_or_insert(error);
+                }
+            }
+        }
+    };
+    match threads.min(count) {
+        0 | 1 => worker(),
+        threads => std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(worker);
+            }
+            worker();
+        }),
+    }
+    let (mut parts, error) = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    parts.sort_unstable_by_key(|(at, _)| *at);
+    error.map_or_else(|| Ok(parts.into_iter().map(|(_, part)| part).collect()), Err)
+}
+
+/// A leaf found on the medium, with the smallest and the largest of its keys.
+pub struct Survivor<K: KeyForm> {
+    pub low: K::Owned,
+    pub high: K::Owned,
+    pub leaf: u32,
+    pub items: usize,
+}
+
+/// The index over leaves, ascending and at least one: each begins as early as the one before it
+/// allows.
+pub fn index_over<K: KeyForm>(node_bytes: usize, survivors: &[Survivor<K>]) -> Inner<K> {
+    let before = std::iter::once(None).chain(survivors.iter().map(Some));
+    let fences = before.zip(survivors).map(|(before, leaf)| {
+        let low = K::borrow(&leaf.low);
+        let fence = before.map_or(low, |left| K::separator(K::borrow(&left.high), low));
+        (K::owned(fence), leaf.leaf)
+    });
+    Inner::build(node_bytes, fences)
+}
