@@ -15,6 +15,7 @@ mod medium;
 mod native;
 mod numa;
 mod pool;
+mod prefetch;
 mod record;
 mod slots;
 mod sync;
@@ -33,5 +34,6 @@ pub use pool::{
     CHUNK_BYTES, Chunk, CreateOptions, Finding, Geometry, Part, PoolFile, PoolInfo, SlotKind, TreeEntry,
     TreeId, TreeSpec, part_of_descriptor,
 };
+pub use prefetch::prefetch;
 pub use record::{KEY_BYTES_MAX, Records, VALUE_BYTES_MAX};
 pub use thread::{assume_thread_index, own_thread_index, thread_index};

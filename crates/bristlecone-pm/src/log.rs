@@ -34,7 +34,8 @@ use crossbeam_utils::CachePadded;
 use crate::numa::Nodes;
 use crate::wait::lock;
 use crate::{
-    Durable, Flushed, LINE_BYTES, Medium, Persist, Persistent, PoolFile, SlotKind, TreeId, Word, thread_index,
+    Durable, Flushed, LINE_BYTES, Medium, Persist, Persistent, PoolFile, SlotKind, TreeId, Word, prefetch,
+    thread_index,
 };
 
 /// Threads that append without sharing.
@@ -186,6 +187,12 @@ impl<M: Medium> Log<M> {
     /// Takes those of the chunks that take no more entries which `wanted` names by their numbers.
     pub fn take_sealed(&self, mut wanted: impl FnMut(u32) -> bool) -> Vec<LogChunk> {
         lock(&self.chunks).sealed.extract_if(.., |chunk| wanted(chunk.id)).collect()
+    }
+
+    /// Takes up to `count` of the chunks that take no more entries, those first that were full first.
+    pub fn take_oldest(&self, count: usize) -> Vec<LogChunk> {
+        let sealed = &mut lock(&self.chunks).sealed;
+        sealed.drain(..count.min(sealed.len())).collect()
     }
 
     fn cell(&self, chunk: &LogChunk, slot: usize) -> &Cell {
@@ -421,6 +428,8 @@ impl<M: Medium> LogSpot<'_, M> {
             cell.stamp.publish(medium, stamp, &ordered, "log append.2");
         }
         let flushed = medium.flush(cell, "log append.2");
+        // Where the next entry ends: a line that is at hand, or one that has not been looked at.
+        prefetch(std::ptr::from_ref(&cell.item.value).wrapping_byte_add(LOG_ENTRY_BYTES));
         self.appender.next += 1;
         (self.appender.epoch, flushed)
     }

@@ -8,11 +8,10 @@ pub mod form;
 pub mod inner;
 pub mod lock_table;
 pub mod locked;
-mod prefetch;
 pub mod recovery;
 pub mod search;
 pub mod sync;
 pub mod version_lock;
 pub mod words;
 
-pub use prefetch::prefetch;
+pub use bristlecone_pm::prefetch;

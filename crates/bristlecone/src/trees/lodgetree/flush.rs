@@ -11,6 +11,7 @@ use super::read::{Found, Hope};
 use super::write::{Guards, is_full};
 use crate::shared::change::{Change, Item};
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::prefetch;
 
 /// A change of one key, as words, and the slot that the leaf has for the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +77,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             // More would not fit into two leaves.
             return self.flush_alone(node, self.group(node, wanted, None, &guards.0), None, guards);
         }
+        self.prefetch_leaves(node);
         let (mut groups, mut tried, mut refusal) = (Groups::new(), 0_u64, Ok(()));
         // A split takes a slot of the node: for one item it makes no room, so such leaves come last.
         let alone = |item: &Buffered| node.buffered_for(item.owner) == 1;
@@ -109,6 +111,23 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         }
         self.write_groups(node, &groups, guards);
         Ok(())
+    }
+
+    /// Asks for what a flush of the oldest items looks at first: all of it is under way at once.
+    fn prefetch_leaves(&self, node: &Locked<'_>) {
+        let mut owners = 0_u64;
+        for item in node.all_buffered() {
+            let leaf = node.entry(item.owner).leaf;
+            if owners >> item.owner & 1 == 0 {
+                if owners.count_ones() as usize == self.flush_leaves {
+                    continue;
+                }
+                owners |= 1 << item.owner;
+                prefetch(self.header(leaf));
+            }
+            let home = home(item.tag, self.slots).trailing_zeros() as usize;
+            prefetch(self.slot(leaf, home));
+        }
     }
 
     /// Writes a change, and everything buffered for its leaf, without logging it.

@@ -8,16 +8,22 @@
 
 use std::sync::atomic::Ordering::Release;
 use std::sync::atomic::{
-    AtomicBool, AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
+    AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bristlecone_pm::{Finding, Flushed, Log, LogChunk, LogEntry, LogSpot, Medium, PoolFile, TreeId};
+use bristlecone_pm::{
+    Durable, Finding, Flushed, Log, LogChunk, LogEntry, LogSpot, Medium, Persist, PoolFile, TreeId,
+};
+use smallvec::SmallVec;
 
 use super::LodgeTree;
 use super::node::{Buffered, NodeRef};
 use crate::shared::form::{KeyForm, ValueForm};
 
+/// Walks that may be wanted: over the nodes for what stands in the oldest logs, or in any.
+const OLDEST: u8 = 1;
+const ALL: u8 = 2;
 /// A log whose entries are appended again elsewhere, as they are found.
 const OLD: u32 = 1 << 31;
 /// Keys that are put aside before that is worth a walk over the nodes.
@@ -29,8 +35,8 @@ pub(super) struct VersionLog<M: Medium> {
     pub log: Log<M>,
     /// For every chunk of the pool, the entries of it that are needed.
     needed: Box<[AtomicU32]>,
-    /// There are too many logs.
-    wanted: AtomicBool,
+    /// The walk that somebody wants.
+    wanted: AtomicU8,
     /// A walk is under way.
     walking: AtomicBool,
     walk: Mutex<Walk>,
@@ -70,6 +76,14 @@ impl<M: Medium> Spot<'_, M> {
         self.spot.append(entry, records);
         version
     }
+
+    /// The same for copies: who makes them fences later.
+    fn copy(self, entry: &LogEntry) -> (u32, Flushed) {
+        let version = self.spot.chunk();
+        self.versions.need(version);
+        let (_, flushed) = self.spot.append_unfenced(entry, None);
+        (version, flushed)
+    }
 }
 
 impl<M: Medium> VersionLog<M> {
@@ -81,7 +95,7 @@ impl<M: Medium> VersionLog<M> {
         let log = Self {
             log,
             needed,
-            wanted: AtomicBool::default(),
+            wanted: AtomicU8::default(),
             walking: AtomicBool::default(),
             walk: Mutex::default(),
             aside: Mutex::default(),
@@ -156,10 +170,14 @@ impl<M: Medium> VersionLog<M> {
         Some(Finding::new(format!("log {log}"), format!("{needed} entries needed, {buffered:?} buffered")))
     }
 
+    fn want(&self, walk: u8) {
+        self.wanted.fetch_max(walk, Release);
+    }
+
     /// Whether writers have a walk to begin or to go on with.
     #[inline(always)]
     pub fn is_due(&self) -> bool {
-        self.wanted.load(Relaxed) || self.walking.load(Relaxed)
+        self.wanted.load(Relaxed) > 0 || self.walking.load(Relaxed)
     }
 }
 
@@ -178,7 +196,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             versions.reuse();
             let (used, wanted) = (versions.log.chunks_in_use(), self.logs_wanted());
             if used >= wanted {
-                versions.wanted.store(true, Release);
+                versions.want(OLDEST);
             }
             // While stragglers keep too many logs, writes go to the leaves instead.
             used < 2 * wanted
@@ -200,12 +218,18 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let versions = &self.versions;
         let Ok(mut walk) = versions.walk.try_lock() else { return };
         if !versions.walking.load(Acquire) {
-            if !versions.wanted.swap(false, Acquire) {
-                return;
-            }
             // Walk 1: what is logged from here on is in other logs.
-            walk.aside = std::mem::take(&mut lock(&versions.aside));
-            walk.old = versions.log.turn(0);
+            walk.old = match versions.wanted.swap(0, Acquire) {
+                0 => return,
+                OLDEST => {
+                    let kept = self.logs_wanted() * 3 / 4;
+                    versions.log.take_oldest(versions.log.chunks_in_use().saturating_sub(kept))
+                }
+                _ => {
+                    walk.aside = std::mem::take(&mut lock(&versions.aside));
+                    versions.log.turn(0)
+                }
+            };
             for chunk in &walk.old {
                 versions.needed[chunk.id() as usize].fetch_or(OLD, AcqRel);
             }
@@ -213,7 +237,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             versions.walking.store(true, Release);
         }
         let stride = nodes.min(walk.end - walk.next);
-        (walk.next..walk.next + stride).for_each(|id| self.log_again(id));
+        for id in walk.next..walk.next + stride {
+            if id + stride < walk.end {
+                self.nodes.prefetch(id + stride);
+            }
+            self.log_again(id);
+        }
         walk.next += stride;
         if walk.next == walk.end {
             self.finish(&mut walk);
@@ -234,17 +263,24 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
                 break locked;
             }
         };
-        for item in 0..node.counts().buffered {
-            let buffered = node.buffered(item);
-            if self.versions.is_old(buffered.log) {
+        let (versions, mut flushed) = (&self.versions, Flushed::none());
+        let mut copies = SmallVec::<[(usize, u32); 8]>::new();
+        for (item, buffered) in node.all_buffered().enumerate() {
+            if versions.is_old(buffered.log) {
                 // What is buffered is bounded, and the old logs are about to go.
-                let log = &self.versions.log;
-                let Some(spot) = log.reserve(|_| true).or_else(|| log.reserve_spare()) else { return };
-                let spot = Spot { versions: &self.versions, spot };
-                let log = spot.append(&self.entry_of(node.sequence(), &buffered), None);
-                node.set_buffered(item, Buffered { log, ..buffered });
-                self.versions.release(buffered.log);
+                let log = &versions.log;
+                let Some(spot) = log.reserve_copy(|_| true).or_else(|| log.reserve_spare()) else { break };
+                let spot = Spot { versions, spot };
+                let (log, under_way) = spot.copy(&self.entry_of(node.sequence(), &buffered));
+                flushed = flushed.and(under_way);
+                copies.push((item, log));
             }
+        }
+        let Durable { .. } = self.medium().fence(flushed, "lodgetree walk.2");
+        for (item, log) in copies {
+            let buffered = node.buffered(item);
+            node.set_buffered(item, Buffered { log, ..buffered });
+            versions.release(buffered.log);
         }
     }
 
@@ -283,7 +319,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         self.versions.put_aside(key);
         let count = self.versions.aside_count.load(Relaxed);
         if count >= ASIDE_MIN.max(self.nodes.live()) {
-            self.versions.wanted.store(true, Release);
+            self.versions.want(ALL);
         }
     }
 
@@ -292,8 +328,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let versions = &self.versions;
         let free = versions.log.release_free();
         let before = (self.versions.log.chunks_in_use(), versions.aside_count.load(Relaxed));
-        versions.wanted.store(true, Release);
-        self.walk(u32::MAX);
+        versions.want(ALL);
+        // The first may be the rest of one that is under way.
+        (0..2).for_each(|_| self.walk(u32::MAX));
         let freed = versions.log.release_free();
         let after = (self.versions.log.chunks_in_use(), versions.aside_count.load(Relaxed));
         free + freed > 0 || after.0 < before.0 || after.1 < before.1

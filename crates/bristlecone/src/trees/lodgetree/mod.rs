@@ -72,11 +72,11 @@
 //! Small nodes merge with a neighbour, which is volatile; so leaves of two nodes can merge, too.
 //!
 //! # Walk (there are more logs than what is buffered needs)
-//! 1. Every thread turns to a new log.
-//! 2. Node after node, a few with every write, what is buffered and stands in an old log is appended
-//!    again. *Both say the same; the newer one counts.*
-//! 3. The old logs are emptied. Only now may the records of removed keys be used again, because
-//!    entries of old logs name them.
+//! 1. The oldest logs are to go; or all, and every thread turns to a new one, if keys wait for it.
+//! 2. Node after node, a few with every write, what is buffered and stands in a log that is to go is
+//!    appended again; flush, one fence for a node. *Both say the same; the newer one counts.*
+//! 3. These logs are emptied. If all went, the records of removed keys may be used again, which
+//!    entries of old logs name.
 //!
 //! So a straggler cannot keep a log for ever. While the walk lags, the logs do not grow beyond
 //! twice their measure: writes go through to their leaves instead, as they do when the pool has no
@@ -308,6 +308,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
 
     #[inline(always)]
     fn version_of(&self, node: u32) -> Option<Version> {
+        self.nodes.prefetch(node);
         self.nodes.get(node).lock.read()
     }
 
