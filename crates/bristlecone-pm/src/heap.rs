@@ -66,6 +66,14 @@ struct Chunks {
     roomy: Vec<Arc<Slots>>,
 }
 
+impl Chunks {
+    /// Whether there is little room left, so that the next chunk had better be taken by now.
+    fn run_low(&self, slots_per_chunk: usize) -> bool {
+        let mostly_taken = |slots: &Arc<Slots>| slots.taken.load(Acquire) > slots_per_chunk / 2;
+        self.all.len() >= AHEAD_FROM && self.roomy.len() == 1 && mostly_taken(&self.roomy[0])
+    }
+}
+
 /// A volatile allocator of equal slots. See the module.
 #[derive(Debug)]
 pub struct Heap<M: Medium> {
@@ -74,7 +82,8 @@ pub struct Heap<M: Medium> {
     kind: SlotKind,
     slot_bytes: u32,
     tagged: bool,
-    chunks: RwLock<Chunks>,
+    /// Apart from what every operation reads.
+    chunks: CachePadded<RwLock<Chunks>>,
     /// Held while a chunk is taken from the pool.
     growing: Mutex<()>,
     /// Made with the first slot: a heap that is only looked at has none.
@@ -86,6 +95,8 @@ pub struct Heap<M: Medium> {
 /// Whether the tree refers to the slot at an offset.
 pub type Judge<'a> = &'a dyn Fn(u64) -> bool;
 
+/// Chunks from which on a heap takes the next one ahead of need: which then is a small part of all.
+const AHEAD_FROM: usize = 8;
 /// Words of slots that are settled by one who needs room, before the heap grows.
 const SETTLED_AT_ONCE: usize = 4;
 
@@ -152,7 +163,7 @@ impl<M: Medium> Heap<M> {
             kind,
             slot_bytes,
             tagged,
-            chunks: RwLock::default(),
+            chunks: CachePadded::default(),
             growing: Mutex::default(),
             caches: OnceLock::new(),
             unsettled: Mutex::default(),
@@ -199,9 +210,13 @@ impl<M: Medium> Heap<M> {
         // Those who lock both begin with the chunks. With both locked, nobody finds slots that are
         // neither live nor cached.
         let spare = std::mem::replace(&mut *self.cache(index), filled);
+        let low = chunks.run_low(self.slots_per_chunk());
         drop(chunks);
         // Another thread of this cache may have filled it meanwhile.
         self.put_back(spare);
+        if low {
+            self.grow_ahead();
+        }
         Ok(slot)
     }
 
@@ -314,13 +329,32 @@ impl<M: Medium> Heap<M> {
         if let Some(filled) = self.take_room(enough) {
             return Ok(filled);
         }
-        let chunk = self.pool.chunk_alloc(self.owner, self.kind, self.slot_bytes, self.tagged)?;
-        let slots = Arc::new(Slots::new(chunk.id, chunk.offset, self.slots_per_chunk()));
+        let slots = self.new_chunk()?;
         let (word, free) = slots.take_word().expect("a new chunk has room");
         let mut chunks = self.lock_chunks();
-        chunks.all.insert(chunk.offset, Arc::clone(&slots));
+        chunks.all.insert(slots.offset, Arc::clone(&slots));
         chunks.roomy.push(Arc::clone(&slots));
         Ok((chunks, Cache { slots: Some(slots), word, free }))
+    }
+
+    /// Takes the next chunk while others still have room: the system takes milliseconds for its
+    /// pages, and they would all wait.
+    #[cold]
+    fn grow_ahead(&self) {
+        let Ok(_growing) = self.growing.try_lock() else { return };
+        if !wait::read(&self.chunks).run_low(self.slots_per_chunk()) {
+            return;
+        }
+        // Without room for it, whoever needs it will be told.
+        let Ok(slots) = self.new_chunk() else { return };
+        let mut chunks = self.lock_chunks();
+        chunks.all.insert(slots.offset, Arc::clone(&slots));
+        chunks.roomy.insert(0, slots);
+    }
+
+    fn new_chunk(&self) -> Result<Arc<Slots>> {
+        let chunk = self.pool.chunk_alloc(self.owner, self.kind, self.slot_bytes, self.tagged)?;
+        Ok(Arc::new(Slots::new(chunk.id, chunk.offset, self.slots_per_chunk())))
     }
 
     /// Takes a word with room, of chunks that are known to have some, or else of those that have

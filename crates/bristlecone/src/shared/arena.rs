@@ -4,6 +4,7 @@
 use std::marker::PhantomData;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crossbeam_utils::CachePadded;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 /// Memory comes in such steps; the first one is left to ordinary pages, for small trees.
@@ -39,7 +40,8 @@ pub struct Arena<T> {
     reserved: usize,
     whole: (*mut u8, usize),
     bytes_each: usize,
-    state: Mutex<State>,
+    /// Apart from what every operation reads.
+    state: CachePadded<Mutex<State>>,
     values: PhantomData<T>,
 }
 
@@ -72,7 +74,7 @@ impl<T: Zeroed> Arena<T> {
     pub fn new(bytes_each: usize) -> Self {
         assert!(bytes_each >= size_of::<T>() && bytes_each.is_multiple_of(align_of::<T>()));
         if let Some(Spare { base, reserved, whole }) = spares().pop() {
-            let state = Mutex::new(State { usable: STEP_BYTES, ..State::default() });
+            let state = CachePadded::new(Mutex::new(State { usable: STEP_BYTES, ..State::default() }));
             return Self { base, reserved, whole, bytes_each, state, values: PhantomData };
         }
         let mut reserved = RESERVED_BYTES;
@@ -94,7 +96,7 @@ impl<T: Zeroed> Arena<T> {
             }
         };
         let base = whole.0.map_addr(|addr| addr.next_multiple_of(STEP_BYTES));
-        Self { base, reserved, whole, bytes_each, state: Mutex::default(), values: PhantomData }
+        Self { base, reserved, whole, bytes_each, state: CachePadded::default(), values: PhantomData }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
