@@ -1,0 +1,70 @@
+//! Slots that nobody was asked about when the heap was opened.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Acquire;
+
+use super::{Heap, Judge};
+use crate::slots::Slots;
+use crate::{Medium, wait};
+
+impl<M: Medium> Heap<M> {
+    /// Has up to `words` words of unsettled slots judged; whether any slot turned out to be free.
+    pub(super) fn settle(&self, words: usize, judge: Judge<'_>) -> bool {
+        let mut found = false;
+        for _ in 0..words {
+            let Some((slots, word)) = self.next_unsettled() else { return found };
+            let mut bits = slots.unknown[word].load(Acquire);
+            let mut look = false;
+            while bits != 0 {
+                let slot = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                let live = judge(slots.offset + slot as u64 * u64::from(self.slot_bytes));
+                // Whoever frees a slot made it known before it left the tree: then the judgement,
+                // which may have come later, does not count.
+                if slots.know(slot) && !live {
+                    look = slots.give(word, 1 << (slot % 64));
+                    found = true;
+                }
+            }
+            if look {
+                self.release(&slots);
+            }
+            self.say_roomy(slots, word);
+        }
+        found
+    }
+
+    /// A word of a chunk may have room, unless the pool has the chunk by now.
+    fn say_roomy(&self, slots: Arc<Slots>, word: usize) {
+        let mut chunks = self.lock_chunks();
+        let ours = chunks.all.get(&slots.offset).is_some_and(|ours| Arc::ptr_eq(ours, &slots));
+        let known = chunks.roomy.iter().any(|roomy| Arc::ptr_eq(roomy, &slots));
+        if ours && !known && slots.bitmap[word].load(Acquire) != u64::MAX {
+            chunks.roomy.push(slots);
+        }
+    }
+
+    fn next_unsettled(&self) -> Option<(Arc<Slots>, usize)> {
+        let mut unsettled = wait::lock(&self.unsettled);
+        let (slots, left) = unsettled.last_mut()?;
+        *left -= 1;
+        let next = (Arc::clone(slots), *left);
+        if *left == 0 {
+            unsettled.pop();
+        }
+        Some(next)
+    }
+
+    /// Has every unsettled slot judged, so that [`stats`](Self::stats) are exact.
+    pub fn settle_all(&self, judge: Judge<'_>) {
+        self.settle(usize::MAX, judge);
+    }
+
+    /// The slot is live and about to leave the tree: it is taken until [`free`](Self::free),
+    /// whatever a judge says who comes too late to find it.
+    pub fn keep(&self, offset: u64) {
+        if let Some((slots, slot)) = self.chunk_of(offset) {
+            slots.know(slot);
+        }
+    }
+}
