@@ -20,6 +20,10 @@ fn forest<I: Items>() -> Forest<I> {
     }
 }
 
+fn roomy<I: Items>() -> Forest<I> {
+    Forest { geometry: Geometry { chunks_max: 64, ..forest::<I>().geometry }, ..forest::<I>() }
+}
+
 /// Key 1 is written beside a straggler, the last key, whose node nobody else writes to. Then key 1 is
 /// written or removed again and again, and flushed, and its logs are used again: all but the
 /// straggler's, which has the oldest value.
@@ -42,9 +46,26 @@ fn straggler(name: &'static str, rounds: u64, removed: bool) -> Scenario<TreeOp>
     }
 }
 
+/// Log after log has one item that goes to a node where nobody flushes it, until there are so many
+/// that these are logged again.
+fn stragglers() -> Scenario<TreeOp> {
+    let write = |key, value| Insert("t", key, value);
+    let fill = (0..96).map(|n| write(n * 37 % 96 * 10, n));
+    let log = |n: u64| {
+        let others = (0..3).map(move |other| write(2000 + other, n));
+        [write(n * 7 % 24 * 40, 100 + n)].into_iter().chain(others)
+    };
+    Scenario {
+        name: "stragglers",
+        creation: false,
+        setup: [Create("t")].into_iter().chain(fill).chain((0..20).flat_map(log)).collect(),
+        ops: (20..28).flat_map(log).collect(),
+        then: vec![Insert("t", 50, 1), Close, Remove("t", 40), Insert("t", 40, 2), Close],
+    }
+}
+
 fn survives<I: Items>(budget: Budget) -> Report {
     let mut total = Report { scenario: "all".to_owned(), ..Report::default() };
-    // The longer one lasts until the straggler is logged again.
     for scenario in [straggler("straggler", 6, false), straggler("straggler-removed", 3, true)] {
         for mode in MODES {
             let report = explore(&forest::<I>(), &scenario, mode, budget);
@@ -62,6 +83,16 @@ fn an_old_value_in_a_straggling_log_stays_dead() {
     let words = survives::<Words>(budget);
     assert!(words.sites.iter().any(|site| site.step == "log recycle.2"), "no log was used again");
     survives::<Texts>(Budget { exhaustive: 16, sampled: 8, depth: 1, ..budget });
+}
+
+#[test]
+fn what_stands_in_the_oldest_logs_is_logged_again() {
+    let budget = Budget { exhaustive: 64, sampled: 32, nested: (16, 8), ..Budget::quick() };
+    for mode in MODES {
+        let report = explore(&roomy::<Words>(), &stragglers(), mode, budget);
+        assert!(report.sites.iter().any(|site| site.step == "lodgetree walk.2"), "nothing was logged again");
+        report.assert_clean();
+    }
 }
 
 /// What one flush did.
@@ -174,7 +205,7 @@ fn slots_are_used_again<I: Items>() {
         then: [write(51, 2)].into_iter().chain(then).collect(),
     };
     // Records that others' readers hold up must not fill the pool.
-    let roomy = Forest { geometry: Geometry { chunks_max: 64, ..forest::<I>().geometry }, ..forest::<I>() };
+    let roomy = roomy::<I>();
     for seed in 0..16 {
         let budget = Budget { exhaustive: 256, depth: 1, life_crashes: 1, seed, ..Budget::quick() };
         for mode in MODES {
@@ -282,11 +313,12 @@ fn every_flush_fence_and_order_is_needed() {
     ] {
         table.merge(mutate(&forest::<Words>(), &scenarios(names), budget, sites));
     }
+    table.merge(mutate(&roomy::<Words>(), &[(stragglers(), Mode::Subset)], budget, "lodgetree walk"));
     for sites in ["lodgetree write", "lodgetree split.1 fence"] {
         table.merge(mutate(&forest::<Texts>(), &scenarios(&["insert"]), budget, sites));
     }
     println!("{table}");
     assert!(table.survivors().is_empty(), "{table}");
     let steps: BTreeSet<_> = table.sites.iter().map(|site| site.step).collect();
-    assert_eq!(steps.len(), 11, "{steps:?}");
+    assert_eq!(steps.len(), 12, "{steps:?}");
 }
