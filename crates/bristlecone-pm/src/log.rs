@@ -9,18 +9,17 @@
 //! ```
 //!
 //! **The word that commits** is the stamp. An entry counts while its stamp carries the generation
-//! of its chunk, and the entries of a chunk end with the first one that does not.
+//! of its chunk, and the entries of a chunk end with the first one that does not. What a chunk held
+//! before stays in it: the stamp behind the last entry never carries the generation.
 //!
 //! # Append
-//! 1. Key and value. If they share the stamp's line, the line keeps the order of its stores;
+//! 1. A stamp behind the entry that would count gets zero. Key and value. If they share the stamp's line, the line keeps the order of its stores;
 //!    otherwise they are flushed and fenced first. *The stamp is of an older generation, or zero:
 //!    the entry is not there. A torn entry looks the same.*
 //! 2. The stamp; flush, fence. *The entry is there, or it is not.*
 //!
 //! # Recycle (nothing needs the entries of some chunks any more)
-//! 1. A chunk whose generations are used up gets zeros for all its stamps; flush, fence. *Some
-//!    of its entries are gone, which nobody needed.*
-//! 2. The next generation is stored; flush, one fence for all chunks. *The chunk is empty, or
+//! 1. The next generation is stored; flush, one fence for all chunks. *The chunk is empty, or
 //!    still full of entries that nobody needed.* Only now may the chunk be used again.
 //!
 //! What an entry means, and which of two for one key is newer, is the tree's business: sequences
@@ -34,8 +33,8 @@ use crossbeam_utils::CachePadded;
 use crate::numa::Nodes;
 use crate::wait::lock;
 use crate::{
-    Durable, Flushed, LINE_BYTES, Medium, Persist, Persistent, PoolFile, SlotKind, TreeId, Word, prefetch,
-    thread_index,
+    Durable, Flushed, LINE_BYTES, Medium, Persist, Persistent, PoolFile, SlotKind, Step, TreeId, Word,
+    prefetch, thread_index,
 };
 
 /// Threads that append without sharing.
@@ -66,7 +65,7 @@ unsafe impl Persistent for Cell {}
 
 const _: () = {
     assert!(size_of::<Cell>() == LOG_ENTRY_BYTES);
-    // Chunks are initialized by the first word of each slot: that has to be the stamp.
+    // The pool clears the first word of a chunk: that has to be its generation.
     assert!(std::mem::offset_of!(Cell, stamp) == 0);
 };
 
@@ -103,6 +102,11 @@ impl LogChunk {
     /// The chunk's number in the pool.
     pub fn id(&self) -> u32 {
         self.id
+    }
+
+    /// Whether an entry with this stamp counts.
+    fn counts(&self, stamp: u64) -> bool {
+        stamp >> GENERATION_SHIFT & GENERATIONS == self.generation
     }
 }
 
@@ -250,9 +254,8 @@ impl<M: Medium> Log<M> {
         (1..self.slots).map_while(move |slot| {
             let cell = self.cell(chunk, slot);
             let stamp = cell.stamp.load(medium);
-            let current =
-                chunk.generation != 0 && stamp >> GENERATION_SHIFT & GENERATIONS == chunk.generation;
-            current.then(|| LogEntry {
+            let counts = chunk.generation != 0 && chunk.counts(stamp);
+            counts.then(|| LogEntry {
                 sequence: stamp >> SEQUENCE_SHIFT,
                 removed: stamp & 1 != 0,
                 key: cell.item.key.load(medium),
@@ -318,13 +321,12 @@ impl<M: Medium> Log<M> {
                 return Some(free.remove(near));
             }
         }
-        let fresh = self.pool.chunk_alloc(self.owner, SlotKind::Log, LOG_ENTRY_BYTES as u32, true);
+        let fresh = self.pool.chunk_alloc(self.owner, SlotKind::Log, LOG_ENTRY_BYTES as u32, 1);
         let Ok(chunk) = fresh else { return lock(&self.chunks).free.pop() };
-        let mut fresh = LogChunk { id: chunk.id, offset: chunk.offset, generation: 1, node: here };
+        let mut fresh = LogChunk { id: chunk.id, offset: chunk.offset, generation: 0, node: here };
         // No flush of its own: the first entry shares its line, which keeps their order, and the second
         // one straddles two, and fences.
-        let generation = &self.cell(&fresh, 0).stamp;
-        generation.store(self.pool.medium(), fresh.generation);
+        let generation = self.renew(&mut fresh, "log chunk");
         fresh.node = self.nodes.of_memory(generation);
         Some(fresh)
     }
@@ -349,17 +351,11 @@ impl<M: Medium> Log<M> {
         let mut flushed = Flushed::none();
         let mut emptied = Vec::with_capacity(count);
         for mut chunk in old {
-            if chunk.generation >= GENERATIONS {
-                self.erase(&chunk);
-                chunk.generation = 0;
-            }
-            chunk.generation += 1;
-            let generation = &self.cell(&chunk, 0).stamp;
-            generation.store(medium, chunk.generation);
-            flushed = flushed.and(medium.flush(generation, "log recycle.2"));
+            let generation = self.renew(&mut chunk, "log recycle.1");
+            flushed = flushed.and(medium.flush(generation, "log recycle.1"));
             emptied.push(chunk);
         }
-        let Durable { .. } = medium.fence(flushed, "log recycle.2");
+        let Durable { .. } = medium.fence(flushed, "log recycle.1");
         self.in_use.fetch_sub(count, Relaxed);
         let keep = self.chunks_in_use() + 1;
         let surplus = {
@@ -374,16 +370,17 @@ impl<M: Medium> Log<M> {
         surplus.iter().for_each(|chunk| self.pool.chunk_free(chunk.id));
     }
 
-    /// Zeros for the stamps of a chunk, so that its generations can begin again.
-    fn erase(&self, chunk: &LogChunk) {
+    /// Gives a chunk its next generation, which no entry has; where that stands.
+    fn renew(&self, chunk: &mut LogChunk, step: Step) -> &Word {
         let medium = self.pool.medium();
-        let mut flushed = Flushed::none();
-        for slot in 1..self.slots {
-            let stamp = &self.cell(chunk, slot).stamp;
-            stamp.store(medium, 0);
-            flushed = flushed.and(medium.flush(stamp, "log recycle.1"));
+        chunk.generation = chunk.generation % GENERATIONS + 1;
+        let first = &self.cell(chunk, 1).stamp;
+        if chunk.counts(first.load(medium)) {
+            first.store(medium, 0);
         }
-        let Durable { .. } = medium.fence(flushed, "log recycle.1");
+        let generation = &self.cell(chunk, 0).stamp;
+        generation.publish(medium, chunk.generation, &medium.ordered_within_line(), step);
+        generation
     }
 }
 
@@ -412,8 +409,18 @@ impl<M: Medium> LogSpot<'_, M> {
         cell.item.value.store(medium, entry.value);
         let line = |word: &Word| std::ptr::from_ref(word).addr() / LINE_BYTES;
         let torn = line(&cell.stamp) != line(&cell.item.value);
-        if torn || records.is_some() {
+        let next = (self.appender.next + 1 < self.log.slots)
+            .then(|| &self.log.cell(chunk, self.appender.next + 1).stamp)
+            .filter(|next| chunk.counts(next.load(medium)));
+        if let Some(next) = next {
+            next.store(medium, 0);
+        }
+        let next = next.filter(|next| line(next) != line(&cell.item.value));
+        if torn || next.is_some() || records.is_some() {
             let mut flushed = records.unwrap_or_else(Flushed::none);
+            if let Some(next) = next {
+                flushed = flushed.and(medium.flush(next, "log append.1 next"));
+            }
             if torn {
                 // The key shares the stamp's line, or this one.
                 flushed = flushed.and(medium.flush(&cell.item.value, "log append.1"));
@@ -499,7 +506,7 @@ mod tests {
         let log = log_on_two_nodes(8);
         (0..5).for_each(|_| _ = append(&log, 0).unwrap());
         log.recycle(log.turn(1));
-        let take = || log.pool.chunk_alloc(log.owner, SlotKind::Subnode, 256, false);
+        let take = || log.pool.chunk_alloc(log.owner, SlotKind::Subnode, 256, 0);
         while take().is_ok() {}
         PROCESSOR.set(2);
         assert_eq!(log.chunks_free(), 0, "the free one is far from here");

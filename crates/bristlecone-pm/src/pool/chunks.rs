@@ -56,14 +56,14 @@ impl<M: Medium> PoolFile<M> {
         (0..begun).filter_map(owned).collect()
     }
 
-    /// Gives a chunk to a tree. With `tagged`, the first word of every slot is durably zero
-    /// before the chunk has its owner.
+    /// Gives a chunk to a tree. The first words of so many slots as `tags` says, or of all, are
+    /// durably zero before the chunk has its owner.
     pub(crate) fn chunk_alloc(
         &self,
         owner: TreeId,
         kind: SlotKind,
         slot_bytes: u32,
-        tagged: bool,
+        tags: u64,
     ) -> Result<Chunk> {
         let id = self.take_chunk()?;
         let offset = self.chunk_offset(id);
@@ -73,8 +73,8 @@ impl<M: Medium> PoolFile<M> {
         }
         let (descriptor, medium) = (self.descriptor(id), self.medium());
         let mut flushed = Flushed::none();
-        if tagged && Descriptor::decode(descriptor.load(medium)) != Some(Descriptor::Fresh) {
-            for slot in 0..self.geometry.chunk_bytes / u64::from(slot_bytes) {
+        if Descriptor::decode(descriptor.load(medium)) != Some(Descriptor::Fresh) {
+            for slot in 0..tags.min(self.geometry.chunk_bytes / u64::from(slot_bytes)) {
                 let tag = self.at::<Word>(offset + slot * u64::from(slot_bytes));
                 tag.store(medium, 0);
                 flushed = flushed.and(medium.flush(tag, "pool chunk_alloc.1"));

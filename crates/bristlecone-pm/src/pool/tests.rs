@@ -44,7 +44,7 @@ fn trees_and_chunks_are_there_again() {
     let scratch = Scratch::new("again");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap();
-    let chunk = pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, true).unwrap();
+    let chunk = pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, u64::MAX).unwrap();
     assert!(matches!(pool.create_tree(&spec("a")), Err(Error::TreeExists { .. })));
     drop(pool);
     let pool = scratch.open().unwrap();
@@ -65,7 +65,7 @@ fn an_interrupted_drop_is_finished() {
     let scratch = Scratch::new("drop");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap();
-    pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, true).unwrap();
+    pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, u64::MAX).unwrap();
     pool.at::<Word>(DIRECTORY_OFFSET).store(pool.medium(), layout::ENTRY_DROPPING);
     drop(pool);
     let pool = scratch.open().unwrap();
@@ -90,12 +90,12 @@ fn a_full_pool_is_an_error_and_a_freed_chunk_is_room() {
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap().id;
     let chunks: Vec<_> =
-        (0..4).map(|_| pool.chunk_alloc(tree, SlotKind::Subnode, 256, true).unwrap()).collect();
-    assert!(matches!(pool.chunk_alloc(tree, SlotKind::Subnode, 256, true), Err(Error::PoolFull { .. })));
+        (0..4).map(|_| pool.chunk_alloc(tree, SlotKind::Subnode, 256, u64::MAX).unwrap()).collect();
+    assert!(matches!(pool.chunk_alloc(tree, SlotKind::Subnode, 256, u64::MAX), Err(Error::PoolFull { .. })));
     let dirty = pool.at::<Word>(chunks[2].offset + 512);
     dirty.store(pool.medium(), 77);
     pool.chunk_free(chunks[2].id);
-    assert_eq!(pool.chunk_alloc(tree, SlotKind::Subnode, 256, true).unwrap(), chunks[2]);
+    assert_eq!(pool.chunk_alloc(tree, SlotKind::Subnode, 256, u64::MAX).unwrap(), chunks[2]);
     assert_eq!(dirty.load(pool.medium()), 0, "tags of a used chunk are cleared");
 }
 
@@ -104,7 +104,7 @@ fn every_flipped_header_bit_is_an_error_or_harmless() {
     let scratch = Scratch::new("flips");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap();
-    pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, true).unwrap();
+    pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, u64::MAX).unwrap();
     drop(pool);
     let whole = std::fs::read(&scratch.0).unwrap();
     let descriptors = (DIRECTORY_OFFSET + 256 * ENTRY_BYTES) as usize;
@@ -148,7 +148,7 @@ fn truncated_foreign_and_random_files_are_refused() {
     let scratch = Scratch::new("foreign");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap();
-    pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, true).unwrap();
+    pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, u64::MAX).unwrap();
     drop(pool);
     let whole = std::fs::read(&scratch.0).unwrap();
     for len in [0, 1, 63, 4096, 8192, 8193, 1 << 20, (2 << 20) - 1, 2 << 20, (4 << 20) - 4096] {
@@ -195,10 +195,10 @@ fn failing_system_calls_are_errors_and_leave_nothing() {
     let tree = pool.create_tree(&spec("a")).unwrap().id;
     for nth in 0..3 {
         fault::refuse(nth, rustix::io::Errno::NOSPC);
-        let chunk = pool.chunk_alloc(tree, SlotKind::Subnode, 256, true);
+        let chunk = pool.chunk_alloc(tree, SlotKind::Subnode, 256, u64::MAX);
         assert!(fault::cease() || chunk.is_err());
     }
-    assert!(pool.chunk_alloc(tree, SlotKind::Subnode, 256, true).is_ok());
+    assert!(pool.chunk_alloc(tree, SlotKind::Subnode, 256, u64::MAX).is_ok());
     assert!(pool.check().is_empty());
 }
 
@@ -231,7 +231,7 @@ fn pages_that_cannot_be_read_are_told_and_passed_over() {
     let scratch = Scratch::new("pages");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap();
-    let chunk = pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, true).unwrap();
+    let chunk = pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, u64::MAX).unwrap();
     pool.at::<Word>(chunk.offset + 8192).store(pool.medium(), 77);
     pool.at::<Word>(chunk.offset + 12288).store(pool.medium(), 88);
     pool.close().unwrap();

@@ -9,8 +9,8 @@ use bristlecone_pm::{
 use bristlecone_sim::{Budget, Memory, Mode, Scenario, Sim, System, Table, explore, mutate};
 
 const GEOMETRY: Geometry = Geometry { chunk_bytes: 4096, chunks_max: 8, trees_max: 1 };
-/// The second one straddles two lines after its key, the fifth one before.
-const ENTRIES: usize = 6;
+/// The second one straddles two lines after its key, the fifth one before; the seventh ends one.
+const ENTRIES: usize = 8;
 /// Generations of a chunk.
 const GENERATIONS: usize = 255;
 
@@ -23,6 +23,8 @@ enum Op {
     /// Room for an entry that is never written.
     Reserve,
     Recycle,
+    /// What the log has to spare goes back to the pool.
+    Release,
     /// All entries once more, fenced together.
     Copy,
 }
@@ -90,7 +92,7 @@ impl System for Entries {
     fn predict(&self, state: &mut BTreeSet<u64>, op: &Op) -> String {
         match op {
             Op::Append(number) => _ = state.insert(*number),
-            Op::Reserve | Op::Copy => {}
+            Op::Reserve | Op::Release | Op::Copy => {}
             Op::Recycle => state.clear(),
         }
         String::new()
@@ -104,6 +106,7 @@ impl System for Entries {
                 live.entries.insert(*number);
             }
             Op::Reserve => drop(live.log.reserve(|_| true).ok_or("no room for an entry")?),
+            Op::Release => _ = live.log.release_free(),
             Op::Copy => {
                 let mut flushed = Flushed::none();
                 for number in &live.entries {
@@ -127,7 +130,7 @@ impl System for Entries {
 
 /// Entries come, and the log is recycled: never more than one chunk with entries, so that this is one step.
 fn rounds() -> Scenario<Op> {
-    let round = |first| (first..first + 6).map(Op::Append).chain([Op::Recycle]);
+    let round = |first| (first..first + 8).map(Op::Append).chain([Op::Recycle]);
     Scenario {
         name: "rounds",
         creation: false,
@@ -151,10 +154,24 @@ fn generations(name: &'static str, between: Op) -> Scenario<Op> {
     Scenario { name, creation: false, setup: setup.collect(), ops, then: vec![Op::Recycle] }
 }
 
+/// A chunk that was given back has the first generation again, and old entries of it, of which each new
+/// one makes the next one void: beside itself or in another line.
+fn given_back() -> Scenario<Op> {
+    let setup = (0..8).map(Op::Append).chain([Op::Recycle, Op::Release]);
+    let ops = (8..16).map(Op::Append).chain([Op::Recycle, Op::Release, Op::Append(16), Op::Recycle]);
+    Scenario {
+        name: "given-back",
+        creation: false,
+        setup: setup.collect(),
+        ops: ops.collect(),
+        then: vec![Op::Recycle],
+    }
+}
+
 #[test]
 fn entries_survive_and_recycled_ones_do_not_return() {
     let unused = generations("unused", Op::Reserve);
-    let scenarios = [rounds(), copies(), generations("generations", Op::Append(3)), unused];
+    let scenarios = [rounds(), copies(), given_back(), generations("generations", Op::Append(3)), unused];
     let budget = Budget { life_crashes: 1, ..Budget::of(256) };
     for scenario in &scenarios {
         for mode in Mode::ALL {
@@ -170,5 +187,5 @@ fn entries_survive_and_recycled_ones_do_not_return() {
     println!("{table}");
     assert!(table.survivors().is_empty(), "{table}");
     let steps: BTreeSet<_> = table.sites.iter().map(|site| site.step).collect();
-    assert_eq!(steps.len(), 4, "{steps:?}");
+    assert_eq!(steps.len(), 5, "{steps:?}");
 }
