@@ -68,7 +68,7 @@ fn schedules_of_several_threads_are_counted() {
     assert_eq!(report["schedules"].as_u64().unwrap(), 40 * shapes);
     let said = Bench::new().run(&format!("{crash} 40")).ok();
     assert!(said.contains("sstree-words-3/schedules") && said.contains("40 schedules"), "{said}");
-    let survived = "crash --replay v2/sstree-words-3/schedules/subset/5.1/33";
+    let survived = "crash --replay v3/sstree-words-3/schedules/subset/5.1/33";
     let said = Bench::new().run(survived).ok();
     assert!(said.contains("survived"), "{said}");
 }
@@ -97,10 +97,10 @@ fn what_cannot_be_explored_is_refused_in_one_line() {
     bench.run("crash --design oak").refused(2, "unknown design");
     bench.run("crash --replay v0/pool/drop/prefix/0.8/1").refused(2, "of version v0");
     bench.run("crash --replay nonsense").refused(2, "is not a case");
-    bench.run("crash --replay v2/oak/drop/prefix/0.8/1").refused(2, "unknown subject");
-    bench.run("crash --replay v2/pool/fly/prefix/0.8/1").refused(2, "unknown scenario");
-    bench.run("crash --replay v2/pool/drop/prefix/0.8/1").refused(2, "no crash point at event 1");
-    bench.run("crash --replay v2/pool/schedules/prefix/0.1/1").refused(2, "no threads share pool");
-    bench.run("crash --replay v2/sstree-words-3/schedules/prefix/0.1/1/2").refused(2, "has one number");
+    bench.run("crash --replay v3/oak/drop/prefix/0.8/1").refused(2, "unknown subject");
+    bench.run("crash --replay v3/pool/fly/prefix/0.8/1").refused(2, "unknown scenario");
+    bench.run("crash --replay v3/pool/drop/prefix/0.8/1").refused(2, "no crash point at event 1");
+    bench.run("crash --replay v3/pool/schedules/prefix/0.1/1").refused(2, "no threads share pool");
+    bench.run("crash --replay v3/sstree-words-3/schedules/prefix/0.1/1/2").refused(2, "has one number");
     bench.run("crash --from pool/drop").refused(2, "no round");
 }

@@ -1,7 +1,7 @@
 //! The name of one failing case: everything that is needed to see it again.
 //!
 //! ```text
-//! v2/sstree-words-3/split/subset/0.8/412:198.1,200.3/25:192.3
+//! v3/sstree-words-3/split/subset/0.8/412:198.1,200.3/25:192.3
 //!  |        |         |      |    | |  |   |   |      the next crash, inside the recovery
 //!  |        |         |      |    | |  |   line 198 kept the first of the contents it may have
 //!  |        |         |      |    | |  before event 412 of the run
@@ -9,7 +9,7 @@
 //!  |        subject   |      mode seed
 //!  version            scenario
 //!
-//! v2/sstree-words-3/schedules/subset/0.1/77    schedule 77 of seed 0, with the crashes drawn for it
+//! v3/sstree-words-3/schedules/subset/0.1/77    schedule 77 of seed 0, with the crashes drawn for it
 //! ```
 
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::cache::Mode;
 use crate::report::{Choice, Failure};
 
 /// Changes whenever an older case would mean something else.
-const VERSION: &str = "v2";
+const VERSION: &str = "v3";
 
 /// One crash of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,9 +132,9 @@ mod tests {
     #[test]
     fn a_case_reads_as_it_is_written() {
         for text in [
-            "v2/sstree-words-3/split/subset/7.8/412:198.1,200.3/25:192.3/4",
-            "v2/pool/drop/eadr/0.1/9",
-            "v2/pool/drop/prefix/0.1",
+            "v3/sstree-words-3/split/subset/7.8/412:198.1,200.3/25:192.3/4",
+            "v3/pool/drop/eadr/0.1/9",
+            "v3/pool/drop/prefix/0.1",
         ] {
             assert_eq!(text.parse::<Case>().unwrap().to_string(), text);
         }
@@ -147,9 +147,9 @@ mod tests {
             Err(what) => what,
         };
         assert!(said("v1/pool/drop/eadr/0.1/9").contains("of version v1"));
-        assert!(said("v2/pool/drop/never/0.1/9").contains("unknown mode"));
+        assert!(said("v3/pool/drop/never/0.1/9").contains("unknown mode"));
         for text in
-            ["", "v2", "v2/pool/drop/eadr/0", "v2/pool/drop/eadr/0.0", "v2/pool/drop/eadr/0.1/x", "hello"]
+            ["", "v3", "v3/pool/drop/eadr/0", "v3/pool/drop/eadr/0.0", "v3/pool/drop/eadr/0.1/x", "hello"]
         {
             assert!(said(text).contains("is not a case") && said(text).lines().count() == 1, "{text}");
         }

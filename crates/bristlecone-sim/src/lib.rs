@@ -42,6 +42,7 @@ mod run;
 mod schedule;
 mod sim;
 mod stage;
+mod stopped;
 mod subject;
 mod system;
 pub mod systems;

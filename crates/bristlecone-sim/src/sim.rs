@@ -9,6 +9,7 @@ use bristlecone_pm::{LINE_BYTES, Medium, Step};
 use crate::lines::WordSet;
 use crate::memory::{LINE_WORDS, Memory};
 use crate::schedule::offer;
+use crate::stopped;
 use crate::trace::{Event, Mark, Site, SiteKind};
 
 /// A change of the code under test at one named site.
@@ -266,6 +267,10 @@ impl Medium for Sim {
             let [first, last] = self.ends_of(start, bytes);
             (first..=last).for_each(|word| self.read(word as u32));
         }
+    }
+
+    fn reached(&self, step: Step) {
+        stopped::pass(step);
     }
 
     fn order_line(&self) {

@@ -19,16 +19,22 @@ pub(super) struct Plan {
 
 impl Plan {
     /// Two or three threads with two to four operations each, on keys of few leaves, most of them on
-    /// keys that others are busy with.
+    /// keys that others are busy with. In one plan of three the leaves are full at first, as an
+    /// ascending load leaves them, and every other key is new.
     pub(super) fn draw(dice: &mut Dice) -> Self {
+        let full = dice.roll(3) == 0;
         let keys = [4, 8, 16, 30][dice.roll(4)];
-        let first = dice.roll(keys) as u64;
-        let mut before: Vec<_> = (0..keys as u64)
-            .map(|at| (first + at * 7) % keys as u64)
-            .filter(|_| dice.roll(8) != 0)
-            .map(|key| (key, Access::Insert(key)))
-            .collect();
-        for _ in 0..dice.roll(keys) {
+        let mut before: Vec<_> = if full {
+            (0..keys as u64).step_by(2).map(|key| (key, Access::Insert(key))).collect()
+        } else {
+            let first = dice.roll(keys) as u64;
+            (0..keys as u64)
+                .map(|at| (first + at * 7) % keys as u64)
+                .filter(|_| dice.roll(8) != 0)
+                .map(|key| (key, Access::Insert(key)))
+                .collect()
+        };
+        for _ in 0..if full { 0 } else { dice.roll(keys) } {
             before.push((dice.roll(keys) as u64, Access::Remove));
         }
         let hot = [0; 3].map(|_| dice.roll(keys + 2) as u64);

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
 use bristlecone::{Pool, Tree};
 use bristlecone_baselines::Contender;
-use bristlecone_pm::{Domain, Error, Geometry, PoolFile};
+use bristlecone_pm::{Domain, Error, Geometry, PoolFile, Step};
 
 use super::access::{Access, Seen};
 use super::items::Items;
@@ -16,6 +17,7 @@ use crate::progress::Progress;
 use crate::report::Report;
 use crate::schedule::{Answer, Deed, Registers, Schedules, explore_schedules};
 use crate::sim::Sim;
+use crate::stopped::Stopped;
 use crate::system::System;
 
 /// A pool of trees of one design and one kind of items.
@@ -37,7 +39,12 @@ pub enum TreeOp {
     /// Creates a tree, unless it is there.
     Create(&'static str),
     /// The same on a thread of its own, whose fences are nobody else's.
-    CreateElsewhere(&'static str),
+    Elsewhere(Box<TreeOp>),
+    /// Begins an operation on one key on a thread of its own, which stops at a step before anything
+    /// comes of it.
+    Begin(Box<TreeOp>, Step),
+    /// Lets it go on.
+    Finish(Box<TreeOp>),
     /// Drops a tree.
     Drop(&'static str),
     /// Writes a key.
@@ -52,6 +59,8 @@ pub enum TreeOp {
     Remove(&'static str, u64),
     /// Closes the pool in good order and opens it again.
     Close,
+    /// Waits until nobody reads any more what was removed or replaced so far.
+    Rest,
 }
 
 /// An open pool of trees.
@@ -60,6 +69,7 @@ pub struct Live<I: Items> {
     file: Arc<PoolFile<Sim>>,
     pool: Pool<Sim>,
     trees: BTreeMap<String, Tree<I::K, I::V, Sim>>,
+    stopped: Option<Stopped>,
 }
 
 fn text(error: Error) -> String {
@@ -72,7 +82,7 @@ type Contents = BTreeMap<String, BTreeMap<u64, u64>>;
 impl<I: Items> Forest<I> {
     fn grow(&self, sim: &Sim, file: Arc<PoolFile<Sim>>) -> Result<Live<I>, String> {
         let pool = Pool::on(Arc::clone(&file), 1);
-        let mut live = Live { sim: sim.clone(), file, pool, trees: BTreeMap::new() };
+        let mut live = Live { sim: sim.clone(), file, pool, trees: BTreeMap::new(), stopped: None };
         for entry in live.pool.trees().map_err(text)? {
             let tree = self.design.open(&live.pool, &entry.spec.name).map_err(text)?;
             live.trees.insert(entry.spec.name, tree);
@@ -105,6 +115,7 @@ impl<I: Items> Forest<I> {
 
 impl<I: Items> Drop for Live<I> {
     fn drop(&mut self) {
+        let _ = self.stopped.take().map(Stopped::finish);
         // A crash, not a close: also when the code under test panics.
         self.pool.clone().simulate_crash();
     }
@@ -125,6 +136,17 @@ fn act<I: Items>(tree: &Tree<I::K, I::V, Sim>, key: u64, access: Access) -> Resu
     match held.map_err(text)? {
         None => Ok(Seen::Swapped),
         Some(held) => Ok(Seen::Value(held.as_ref().map(I::value_number).transpose()?)),
+    }
+}
+
+/// Waits until everything has run that was put off until nobody reads it any more.
+fn rest() {
+    let over = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&over);
+    crossbeam_epoch::pin().defer(move || told.store(true, Release));
+    while !over.load(Acquire) {
+        crossbeam_epoch::pin().flush();
+        std::thread::yield_now();
     }
 }
 
@@ -182,9 +204,8 @@ impl<I: Items> System for Forest<I> {
 
     fn predict(&self, state: &mut Contents, op: &TreeOp) -> String {
         match op {
-            TreeOp::Create(name) | TreeOp::CreateElsewhere(name) => {
-                _ = state.entry((*name).to_owned()).or_default()
-            }
+            TreeOp::Elsewhere(op) | TreeOp::Finish(op) => return self.predict(state, op),
+            TreeOp::Create(name) => _ = state.entry((*name).to_owned()).or_default(),
             TreeOp::Drop(name) => _ = state.remove(*name),
             _ => {}
         }
@@ -201,10 +222,18 @@ impl<I: Items> System for Forest<I> {
     fn apply(&self, live: &mut Live<I>, op: &TreeOp) -> Result<String, String> {
         match op {
             TreeOp::Create(name) => self.plant(live, name)?,
-            TreeOp::CreateElsewhere(name) => {
-                let planted = std::thread::scope(|scope| scope.spawn(|| self.plant(live, name)).join());
-                planted.map_err(|_| "a panic elsewhere")??;
+            TreeOp::Elsewhere(op) => {
+                let done = std::thread::scope(|scope| scope.spawn(|| self.apply(live, op)).join());
+                return done.map_err(|_| "a panic elsewhere")?;
             }
+            TreeOp::Begin(op, at) => {
+                let (name, key, access) = op.access().ok_or("no operation on a key")?;
+                let tree = live.trees.get(name).ok_or("no tree")?.clone();
+                let act = move || act::<I>(&tree, key, access).map(|seen| format!("{seen:?}"));
+                live.stopped = Some(Stopped::begin(at, act)?);
+            }
+            TreeOp::Finish(_) => return live.stopped.take().ok_or("nobody has begun")?.finish(),
+            TreeOp::Rest => rest(),
             TreeOp::Drop(name) => {
                 if live.trees.remove(*name).is_some() {
                     live.pool.drop_tree(name).map_err(text)?;
@@ -239,7 +268,8 @@ impl TreeOp {
             Self::Update(tree, key, value) => (tree, key, Access::Update(value)),
             Self::Swap(tree, key, expected, new) => (tree, key, Access::Swap(expected, new)),
             Self::Remove(tree, key) => (tree, key, Access::Remove),
-            Self::Create(_) | Self::CreateElsewhere(_) | Self::Drop(_) | Self::Close => return None,
+            Self::Create(_) | Self::Drop(_) | Self::Close | Self::Rest => return None,
+            Self::Elsewhere(_) | Self::Begin(..) | Self::Finish(_) => return None,
         })
     }
 }

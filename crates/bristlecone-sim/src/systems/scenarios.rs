@@ -1,8 +1,6 @@
 //! What every tree goes through, in small leaves: each kind of operation and of structure change.
 
-use super::forest::TreeOp::{
-    self, Close, Create, CreateElsewhere, Drop, Insert, InsertNew, Remove, Swap, Update,
-};
+use super::forest::TreeOp::{self, Close, Create, Drop, Elsewhere, Insert, InsertNew, Remove, Swap, Update};
 use crate::system::Scenario;
 
 const TREE: &str = "t";
@@ -48,7 +46,7 @@ pub fn tree_scenarios() -> Vec<Scenario<TreeOp>> {
         ops: vec![
             Insert(TREE, 1, 1),
             Close,
-            CreateElsewhere("u"),
+            Elsewhere(Box::new(Create("u"))),
             Insert("u", 5, 5),
             Drop(TREE),
             Create(TREE),
