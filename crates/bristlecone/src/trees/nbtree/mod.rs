@@ -85,14 +85,19 @@
 //!    instead.
 //! 2. With the lowest node of the index locked the leaf's fate is decided as in link 1: nobody takes
 //!    its place. Its range goes to a neighbour; its block becomes REPLACED, by nobody. *An empty
-//!    leaf is freed by recovery (recover 3).* This is the one place where an operation on a leaf
+//!    leaf is freed by recovery (recover 2).* This is the one place where an operation on a leaf
 //!    waits: an insert into that range between the decision and the unlocking.
 //!
 //! # Recover
 //! Every block of the tree's chunks is looked at, on several threads. One that is LIVE is a leaf's,
 //! unless it is of a replacement that was not linked: its origin is LIVE and older, or was replaced
-//! by blocks of another stamp. (1) Seals are replaced by the values that they name; (2) drafts are
-//! freed; (3) empty leaves are freed. Metadata and the index are built from the items.
+//! by blocks of another stamp.
+//! 1. Seals are replaced by the values that they name.
+//! 2. Drafts and empty leaves become REPLACED, by nobody.
+//! 3. One fence for both. *A crash before it: the same again. Drafts are drafts still, and their cells
+//!    hold what they held: nobody has used their blocks.*
+//!
+//! Metadata and the index are built from the items.
 //!
 //! # Ablations
 //! `locking` makes writers, or writers and readers, lock the leaf (the paper's NBTree-W and

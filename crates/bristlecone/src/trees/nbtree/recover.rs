@@ -4,10 +4,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use bristlecone_pm::{ChunkRange, Durable, Error, Flushed, Medium, Persist, Result};
+use bristlecone_pm::{ChunkRange, Durable, Error, Flushed, Medium, Persist, Result, Word};
 
 use super::NbTree;
-use super::layout::{EMPTY, FREE, Header, SLOTS_MAX, STAMP_END, State, Stored};
+use super::layout::{EMPTY, Header, SLOTS_MAX, STAMP_END, State, Stored};
 use super::leaf::TAG_WORDS;
 use super::meta::{Tag, Tags};
 use crate::shared::form::{KeyForm, ValueForm};
@@ -16,30 +16,27 @@ use crate::shared::recovery::{Survivor, each};
 /// What was found in some chunks.
 struct Found<K: KeyForm> {
     leaves: Vec<Survivor<K>>,
-    /// Blocks of replacements that did not come to pass.
-    drafts: Vec<u64>,
-    /// Leaves without items.
-    empty: Vec<u64>,
+    /// Cells with a seal, and the values that those name.
+    sealed: Vec<(u64, u64)>,
+    /// Blocks of replacements that did not come to pass, and leaves without items.
+    stale: Vec<u64>,
     stamp: u64,
 }
 
 impl<K: KeyForm> Default for Found<K> {
     fn default() -> Self {
-        Self { leaves: Vec::new(), drafts: Vec::new(), empty: Vec::new(), stamp: 0 }
+        Self { leaves: Vec::new(), sealed: Vec::new(), stale: Vec::new(), stamp: 0 }
     }
 }
 
 impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
-    /// Finds every leaf, in key order, repaired (recover 1-3).
+    /// Finds every leaf, in key order, repaired.
     pub(super) fn survivors(&self, threads: usize) -> Result<Vec<Survivor<K>>> {
         let mut ranges = self.blocks.chunks();
         ranges.sort_unstable_by_key(|range| range.offset);
         let mut found = self.census(&ranges, threads)?;
-        // Drafts go only when no seal needs them any more, and empty leaves only when no draft is
-        // left whose origin they are.
-        self.clear(&found.drafts, "nbtree recover.2");
-        self.clear(&found.empty, "nbtree recover.3");
         self.stamps.store(found.stamp + 1, Relaxed);
+        self.mend(&found);
         found.leaves.sort_unstable_by(|a, b| a.low.cmp(&b.low));
         for pair in found.leaves.windows(2) {
             if pair[0].high >= pair[1].low {
@@ -62,8 +59,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         let mut all = Found::default();
         for mut part in parts {
             all.leaves.append(&mut part.leaves);
-            all.drafts.append(&mut part.drafts);
-            all.empty.append(&mut part.empty);
+            all.sealed.append(&mut part.sealed);
+            all.stale.append(&mut part.stale);
             all.stamp = all.stamp.max(part.stamp);
         }
         Ok(all)
@@ -97,12 +94,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             State::Replaced { by } => found.stamp = found.stamp.max(birth).max(by),
             State::Live { origin } => {
                 found.stamp = found.stamp.max(birth);
-                if !self.came_to_pass(origin, birth, ranges)? {
-                    found.drafts.push(block);
-                } else if let Some(survivor) = self.recover_leaf(block, ranges)? {
-                    found.leaves.push(survivor);
-                } else {
-                    found.empty.push(block);
+                let came_to_pass = self.came_to_pass(origin, birth, ranges)?;
+                match came_to_pass.then(|| self.recover_leaf(block, ranges, found)).transpose()?.flatten() {
+                    Some(survivor) => found.leaves.push(survivor),
+                    None => found.stale.push(block),
                 }
             }
         }
@@ -134,16 +129,19 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         })
     }
 
-    /// Rebuilds a leaf: its values take the place of their seals (recover 1), what it refers to is
-    /// live, fingerprints follow from the keys. `None`: it has no items.
-    fn recover_leaf(&self, block: u64, ranges: &[ChunkRange]) -> Result<Option<Survivor<K>>> {
+    /// Rebuilds a leaf: what it refers to is live, fingerprints follow from the keys. `None`: it has
+    /// no items.
+    fn recover_leaf(
+        &self,
+        block: u64,
+        ranges: &[ChunkRange],
+        found: &mut Found<K>,
+    ) -> Result<Option<Survivor<K>>> {
         let medium = self.medium();
         let guard = K::pin();
         let mut tags = Tags::default();
         let mut bitmap = 0_u64;
         let mut range: Option<(K::Ref<'_>, K::Ref<'_>)> = None;
-        let mut unsealed = Flushed::none();
-        let mut sealed = false;
         for at in 0..self.shape.slots {
             let slot: &super::layout::Slot = self.pool.at(self.shape.slot(block, at));
             let mut value = slot.value.load(medium);
@@ -158,9 +156,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
                     return Err(Error::corrupted(what, format!("block {block:#x}")));
                 }
                 value = self.reveal(value);
-                slot.value.store(medium, value);
-                unsealed = unsealed.and(medium.flush(slot, "nbtree recover.1"));
-                sealed = true;
+                found.sealed.push((self.shape.cell(block, at), value));
                 if value == EMPTY {
                     continue;
                 }
@@ -175,9 +171,6 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             bitmap |= 1 << at;
             range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
         }
-        if sealed {
-            let Durable { .. } = medium.fence(unsealed, "nbtree recover.1");
-        }
         let Some((low, high)) = range else { return Ok(None) };
         self.blocks.mark_live(block)?;
         let items = bitmap.count_ones() as usize;
@@ -188,17 +181,24 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         Ok(Some(Survivor { low: K::owned(low), high: K::owned(high), leaf: id, items }))
     }
 
-    /// Frees blocks that nobody uses, durably.
-    fn clear(&self, blocks: &[u64], step: bristlecone_pm::Step) {
+    /// Recover 1 and 2, in any order: what a draft's cells hold stays until its block is used again, and
+    /// whether a block is a draft does not change.
+    fn mend(&self, found: &Found<K>) {
         let medium = self.medium();
         let mut flushed = Flushed::none();
-        for &block in blocks {
-            let state = &self.pool.at::<Header>(block).state;
-            state.store(medium, FREE);
-            flushed = flushed.and(medium.flush(state, step));
+        for &(cell, value) in &found.sealed {
+            let cell: &Word = self.pool.at(cell);
+            cell.store(medium, value);
+            flushed = flushed.and(medium.flush(cell, "nbtree recover.1"));
         }
-        if !blocks.is_empty() {
-            let Durable { .. } = medium.fence(flushed, step);
+        let nobody = State::Replaced { by: self.stamp() }.encode();
+        for &block in &found.stale {
+            let state = &self.pool.at::<Header>(block).state;
+            state.store(medium, nobody);
+            flushed = flushed.and(medium.flush(state, "nbtree recover.2"));
+        }
+        if !found.sealed.is_empty() || !found.stale.is_empty() {
+            let Durable { .. } = medium.fence(flushed, "nbtree recover.3");
         }
     }
 
@@ -206,12 +206,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     pub(super) fn first_leaf(&self) -> Result<u32> {
         let block = self.blocks.alloc()?;
         let medium = self.medium();
-        let cleared =
-            self.fill(block, &[(0, EMPTY); SLOTS_MAX], State::Free, self.stamp(), "nbtree create.1");
-        let durable = medium.fence(cleared, "nbtree create.1");
-        let state = &self.pool.at::<Header>(block).state;
-        state.publish(medium, State::Live { origin: 0 }.encode(), &durable, "nbtree create.2");
-        let Durable { .. } = medium.persist(state, "nbtree create.2");
+        let header: &Header = self.pool.at(block);
+        header.birth.store(medium, self.stamp());
+        let cleared = self.fill_slots(block, &[(0, EMPTY); SLOTS_MAX], "nbtree create.1");
+        let Durable { .. } = medium.fence(cleared, "nbtree create.1");
+        // Slots beside the header are cleared by the same flush: relies on line order.
+        let ordered = medium.ordered_within_line();
+        header.state.publish(medium, State::Live { origin: 0 }.encode(), &ordered, "nbtree create.2");
+        let Durable { .. } = medium.persist(header, "nbtree create.2");
         let id = self.leaves.of(block);
         let leaf = self.leaves.get(id);
         self.set_meta(leaf, block, 0, &Tags::default());

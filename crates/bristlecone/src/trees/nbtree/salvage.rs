@@ -4,7 +4,8 @@
 //! A block has no checksum. What tells right items from wrong ones is their records' checksums, for
 //! keys and values out of line, and the order of leaves: a key lies between the medians of the leaves
 //! to the left and to the right of its own, which a few wrong keys do not move. A block whose header
-//! cannot be believed is read last, and only for keys that lie in no other leaf's range.
+//! cannot be believed is read last, if most of its keys stand in their home lines as in no block of
+//! noise, and only for keys that lie in no other leaf's range.
 
 use bristlecone_pm::{ChunkRange, Error, Result};
 
@@ -142,9 +143,15 @@ impl<K: KeyForm, V: ValueForm, M: bristlecone_pm::Medium> NbTree<K, V, M> {
     ) -> Option<Piece<K>> {
         let guard = K::pin();
         let mut keys = Vec::new();
-        for item in self.items_in(block, ranges) {
-            match item {
-                Ok(item) => keys.push(K::read(&self.keys, item.key, &guard)),
+        let mut at_home = 0;
+        for at in 0..self.shape.slots {
+            match self.item(block, at, ranges) {
+                Ok(None) => {}
+                Ok(Some(item)) => {
+                    let key = K::read(&self.keys, item.key, &guard);
+                    at_home += usize::from(self.shape.home(K::hash(key)) == self.shape.line(at));
+                    keys.push(key);
+                }
                 Err(error) if is_leaf => {
                     rescue.lost += 1;
                     rescue.find(format!("block {block:#x}"), error.to_string());
@@ -157,6 +164,9 @@ impl<K: KeyForm, V: ValueForm, M: bristlecone_pm::Medium> NbTree<K, V, M> {
         if is_leaf && twice > 0 {
             rescue.lost += twice;
             rescue.find(format!("block {block:#x}"), "a key that stands there twice");
+        }
+        if !is_leaf && at_home * 2 <= keys.len() {
+            return None;
         }
         let median = K::owned(*keys.get(keys.len() / 2)?);
         Some(Piece { block, birth: self.birth_of(block), median, range: None })

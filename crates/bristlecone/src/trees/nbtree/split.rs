@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result, Step, Word};
 
 use super::NbTree;
-use super::layout::{EMPTY, FREE, Header, SEALED_EMPTY, SLOTS_MAX, Shape, Slot, State, Stored};
+use super::layout::{EMPTY, Header, SEALED_EMPTY, SLOTS_MAX, Shape, Slot, State, Stored};
 use super::leaf::{Leaf, Succession, bits};
 use super::meta::{Tag, Tags};
 use super::read::Pins;
@@ -154,21 +154,28 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
                 items[at] = (part.key_word, part.value);
             }
             half.items = half.taken;
-            let state = State::Live { origin: leaf.block() };
-            flushed = flushed.and(self.fill(half.block, &items, state, birth, "nbtree copy.2"));
+            flushed = flushed.and(self.fill(half.block, &items, leaf.block(), birth));
         }
         Draft { halves, separator, places, flushed }
     }
 
-    /// Writes a block: every slot as it is given, [`EMPTY`] where there is no item.
-    pub(super) fn fill(
-        &self,
-        block: u64,
-        items: &[(u64, u64); SLOTS_MAX],
-        state: State,
-        birth: u64,
-        step: Step,
-    ) -> Flushed {
+    /// Writes a draft's block.
+    fn fill(&self, block: u64, items: &[(u64, u64); SLOTS_MAX], origin: u64, birth: u64) -> Flushed {
+        let medium = self.medium();
+        let flushed = self.fill_slots(block, items, "nbtree copy.2");
+        let header: &Header = self.pool.at(block);
+        header.birth.store(medium, birth);
+        // An older state with the new stamp is still the older state; the new state with an older
+        // stamp would not be the new one: relies on line order.
+        let ordered = medium.ordered_within_line();
+        let state = State::Live { origin }.encode();
+        header.state.publish(medium, state, &ordered, "nbtree copy.2");
+        flushed.and(medium.flush(header, "nbtree copy.2"))
+    }
+
+    /// Writes every slot of a block as it is given, [`EMPTY`] where there is no item. The header's line is
+    /// not flushed.
+    pub(super) fn fill_slots(&self, block: u64, items: &[(u64, u64); SLOTS_MAX], step: Step) -> Flushed {
         let medium = self.medium();
         let mut flushed = Flushed::none();
         let mut touched = false;
@@ -183,19 +190,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
                 touched = true;
             }
             let line_ends = at + 1 == self.shape.slots || self.shape.line(at) != self.shape.line(at + 1);
-            // The header's line is flushed below.
             if line_ends && touched && self.shape.line(at) > 0 {
                 flushed = flushed.and(medium.flush(slot, step));
             }
             touched &= !line_ends;
         }
-        let header: &Header = self.pool.at(block);
-        header.birth.store(medium, birth);
-        // An older state with the new stamp is still the older state; the new state with an older
-        // stamp would not be the new one: relies on line order.
-        let ordered = medium.ordered_within_line();
-        header.state.publish(medium, state.encode(), &ordered, step);
-        flushed.and(medium.flush(header, step))
+        flushed
     }
 
     /// Sync: seals slot after slot of the old leaf, each by one compare-and-swap that fails if the
@@ -336,7 +336,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     /// A draft that was not taken says so, durably, before the old leaf's block is used again.
     fn discard(&self, block: u64) {
         let state = &self.pool.at::<Header>(block).state;
-        state.store(self.medium(), FREE);
+        // By nobody.
+        state.store(self.medium(), State::Replaced { by: self.stamp() }.encode());
         let Durable { .. } = self.medium().persist(state, "nbtree link.1 discard");
     }
 }
