@@ -8,6 +8,7 @@ mod figures;
 mod lodgetree;
 mod log;
 mod media;
+mod nbtree;
 mod pool;
 mod schedules;
 mod trees;

@@ -1,0 +1,182 @@
+//! NBTree: every flush, fence and order is needed, be it of one thread or of several.
+
+use std::collections::BTreeSet;
+use std::marker::PhantomData;
+
+use bristlecone::Design;
+use bristlecone_pm::Geometry;
+use bristlecone_sim::systems::TreeOp::{
+    self, Begin, Create, Elsewhere, Finish, Insert, InsertNew, Remove, Rest, Update,
+};
+use bristlecone_sim::systems::{Forest, Items, Texts, Words, tree_scenarios};
+use bristlecone_sim::{Budget, Mode, Scenario, Schedules, Table, explore, mutate, mutate_schedules};
+
+/// Slots of a small leaf.
+const SLOTS: u64 = 7;
+/// Slots of a leaf of which few fit a chunk.
+const MANY: u64 = 31;
+/// Keys of an ascending load that takes all blocks of its first chunk but one: two for each leaf after
+/// the first one, of which every other one is replaced.
+const FULL_CHUNK: u64 = 4 * MANY;
+
+fn small<I: Items>() -> Forest<I> {
+    forest(128)
+}
+
+/// Eight blocks to a chunk.
+fn wide() -> Forest<Words> {
+    forest(512)
+}
+
+fn forest<I: Items>(block_bytes: u64) -> Forest<I> {
+    Forest {
+        geometry: Geometry { chunk_bytes: 4096, chunks_max: 24, trees_max: 3 },
+        design: Design::NbTree.into(),
+        options: vec![("block_bytes", block_bytes), ("inner_bytes", 256)],
+        items: PhantomData,
+    }
+}
+
+fn scenario(
+    name: &'static str,
+    setup: impl IntoIterator<Item = TreeOp>,
+    ops: impl IntoIterator<Item = TreeOp>,
+    then: Vec<TreeOp>,
+) -> Scenario<TreeOp> {
+    let setup = [Create("t")].into_iter().chain(setup).collect();
+    Scenario { name, creation: false, setup, ops: ops.into_iter().collect(), then }
+}
+
+fn insert(key: u64) -> TreeOp {
+    Insert("t", key, key)
+}
+
+fn remove(key: u64) -> TreeOp {
+    Remove("t", key)
+}
+
+fn elsewhere(op: TreeOp) -> TreeOp {
+    Elsewhere(Box::new(op))
+}
+
+/// A leaf is replaced, and then everything goes. Seals are never flushed, so a crash may leave the items
+/// in the block of the old leaf, which recovery makes the first leaf of the empty tree.
+fn emptied() -> Scenario<TreeOp> {
+    scenario(
+        "emptied",
+        (0..SLOTS).map(insert),
+        [insert(SLOTS)].into_iter().chain((0..=SLOTS).map(remove)),
+        vec![],
+    )
+}
+
+/// Values of a word that stand in records.
+fn boxed() -> Scenario<TreeOp> {
+    let boxed = 0xa5c3_96e1_0000_0000;
+    let ops = [Insert("t", 1, boxed), Update("t", 1, boxed + 1), Insert("t", 2, boxed), remove(1)];
+    scenario("boxed", [], ops, vec![Insert("t", 2, 5), Insert("t", 3, boxed + 2)])
+}
+
+/// One leaf is replaced when the crash comes. What recovery puts back is durable before another thread
+/// splits the other leaf, in the blocks of the draft.
+fn unsealed() -> Scenario<TreeOp> {
+    let key = |at| at * 10;
+    let then = vec![elsewhere(insert(5))];
+    scenario("unsealed", (0..2 * SLOTS).map(key).map(insert), [insert(key(2 * SLOTS))], then)
+}
+
+/// The first leaf loses its last item when the crash comes, and recovery frees its block. Then the other
+/// leaf is split into it.
+fn empty() -> Scenario<TreeOp> {
+    let key = |at| at * 10;
+    let setup = (0..2 * SLOTS).map(key).map(insert).chain((0..SLOTS - 1).map(key).map(remove));
+    scenario("empty", setup, [remove(key(SLOTS - 1))], vec![insert(key(SLOTS) + 5)])
+}
+
+/// A thread has replaced a leaf and stops. Another one writes to the new leaf meanwhile.
+fn replaced() -> Scenario<TreeOp> {
+    let slow = Box::new(insert(SLOTS));
+    let setup = (0..SLOTS).map(insert).chain([Begin(slow.clone(), "nbtree link.3")]);
+    scenario("replaced", setup, [insert(SLOTS + 1), Finish(slow)], vec![])
+}
+
+/// A thread stops before its draft is taken, which is another one's then; it finds its key there, so it
+/// fences nothing more. The operation is a split into the blocks of the old leaf and of the draft.
+fn discarded() -> Scenario<TreeOp> {
+    let key = |at| at * 10;
+    let slow = Box::new(InsertNew("t", 5, 1));
+    let setup = (0..FULL_CHUNK).map(key).map(insert);
+    // The draft takes blocks that are free again.
+    let setup = setup.chain([Rest, Begin(slow.clone(), "nbtree link.1"), insert(5), Finish(slow), Rest]);
+    // The other thread's leaves fill the next chunk.
+    let more = (FULL_CHUNK..2 * FULL_CHUNK).map(key).map(insert);
+    scenario("discarded", setup.chain(more), [insert(key(2 * FULL_CHUNK))], vec![])
+}
+
+/// The first leaf loses its last item, by a thread that fences nothing more, and goes. The operation is a
+/// split into its block.
+fn freed() -> Scenario<TreeOp> {
+    let emptied = (0..MANY - 1).map(remove).chain([elsewhere(remove(MANY - 1)), Rest]);
+    // The last block of the chunk, and the first one that is free again; the next one is the leaf's.
+    let split = (FULL_CHUNK..FULL_CHUNK + MANY).map(insert);
+    let setup = (0..FULL_CHUNK).map(insert).chain(emptied).chain(split);
+    scenario("freed", setup, [insert(FULL_CHUNK + MANY)], vec![])
+}
+
+fn named(names: &[&str]) -> Vec<Scenario<TreeOp>> {
+    tree_scenarios().into_iter().filter(|scenario| names.contains(&scenario.name)).collect()
+}
+
+fn clean(forest: &Forest<Words>, scenarios: &[Scenario<TreeOp>], budget: Budget) {
+    for scenario in scenarios {
+        for mode in Mode::ALL {
+            let report = explore(forest, scenario, mode, budget);
+            println!("{report}");
+            report.assert_clean();
+        }
+    }
+}
+
+#[test]
+fn blocks_are_used_again() {
+    clean(&small(), &[emptied(), boxed(), unsealed(), empty(), replaced()], Budget::of(64));
+    clean(&wide(), &[freed(), discarded()], Budget { depth: 1, ..Budget::of(64) });
+}
+
+fn mutated<I: Items>(forest: &Forest<I>, sites: &str, scenarios: Vec<Scenario<TreeOp>>) -> Table {
+    let budget = Budget { life_crashes: 1, threads: 2, depth: 1, ..Budget::of(32) };
+    let scenarios: Vec<_> = scenarios.into_iter().map(|scenario| (scenario, Mode::Subset)).collect();
+    mutate(forest, &scenarios, budget, sites)
+}
+
+/// Groups of sites, each with what notices a change there soonest.
+#[test]
+fn every_flush_fence_and_order_is_needed() {
+    let mut table = Table::default();
+    for (sites, scenarios) in [
+        ("nbtree create", [named(&["creation"]), vec![emptied()]].concat()),
+        ("nbtree update.1", vec![boxed()]),
+        ("nbtree update.3", named(&["insert"])),
+        ("nbtree copy", vec![unsealed()]),
+        ("nbtree link.2", vec![replaced(), unsealed()]),
+        ("nbtree recover", vec![empty(), unsealed()]),
+    ] {
+        table.merge(mutated(&small::<Words>(), sites, scenarios));
+    }
+    for (sites, scenario) in [("nbtree link.1", discarded()), ("nbtree free", freed())] {
+        table.merge(mutated(&wide(), sites, vec![scenario]));
+    }
+    for sites in ["nbtree insert.1", "nbtree update.1"] {
+        table.merge(mutated(&small::<Texts>(), sites, named(&["insert", "update"])));
+    }
+    // What threads do for each other.
+    for sites in ["nbtree read.2", "nbtree sync.2"] {
+        let modes = vec![Mode::Prefix, Mode::Subset];
+        let wanted = Schedules { seed: 0, first: 0, count: 4096, modes, threads: 2 };
+        table.merge(mutate_schedules(&small::<Words>(), &wanted, sites));
+    }
+    println!("{table}");
+    assert!(table.survivors().is_empty(), "{table}");
+    let steps: BTreeSet<_> = table.sites.iter().map(|site| site.step).collect();
+    assert_eq!(steps.len(), 17, "{steps:?}");
+}
