@@ -3,7 +3,12 @@
 #[expect(dead_code, reason = "explorations need no files")]
 mod common;
 
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
 use common::Bench;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 #[test]
 fn an_exploration_reports_its_counts() {
@@ -82,10 +87,84 @@ fn without_memory_points_are_sampled_and_it_says_so() {
     assert!(!said.contains("memory"), "{said}");
 }
 
+/// Runs the tool and sends it a signal, each time later until what it reports says where it was.
+fn interrupted(arguments: &str, signal: Signal, there: impl Fn(&str) -> bool) -> String {
+    let bench = Bench::new();
+    for delay in (0..).map(|doubled| Duration::from_millis(50) * 2_u32.pow(doubled)) {
+        let mut command = bench.command(arguments);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(delay);
+        kill_process(Pid::from_raw(child.id() as i32).unwrap(), signal).unwrap();
+        let asked = Instant::now();
+        let ended = child.wait_with_output().unwrap();
+        assert!(asked.elapsed() < Duration::from_secs(60), "it goes on");
+        let said = String::from_utf8(ended.stdout).unwrap();
+        match ended.status.code() {
+            // It did not listen yet, or was not there yet.
+            None => continue,
+            Some(130) if !there(&said) => continue,
+            code => assert_eq!(code, Some(130), "interrupted too late: {said}"),
+        }
+        return said;
+    }
+    unreachable!("delays do not end")
+}
+
 #[test]
-fn a_run_goes_on_where_it_was_told_to() {
-    let report = Bench::new().run("crash --design pool --from pool/drop/subset --json").json();
-    assert_eq!(report["scenarios"], 2);
+fn an_interrupted_run_does_not_say_that_every_crash_survived() {
+    let rounds = "crash --design pool --depth 3 --budget 1M --threads 2";
+    let schedules =
+        "crash --design native --scenario creation --mode prefix --depth 1 --budget 1 --schedules 100M";
+    let mutations =
+        "crash --design sstree --scenario delete --mode subset --budget 1 --depth 1 --threads 1 --mutations";
+    for (arguments, said_at_the_end) in [
+        (rounds, "--seed 0 --from pool/"),
+        (schedules, "interrupted: schedules are not finished"),
+        (mutations, "interrupted: mutations are not finished"),
+    ] {
+        for signal in [Signal::INT, Signal::TERM] {
+            let said = interrupted(arguments, signal, |said| said.contains(said_at_the_end));
+            assert!(!said.contains("survived") && said.contains(": no failure so far\n"), "{said}");
+            assert!(said.lines().last().unwrap().starts_with("interrupted: "), "{said}");
+        }
+    }
+}
+
+fn rounds_of(report: &Value) -> Vec<Value> {
+    report["by_scenario"].as_array().unwrap().clone()
+}
+
+fn name_of(round: &Value) -> String {
+    let part = |name: &str| round[name].as_str().unwrap();
+    format!("{}/{}/{}", part("subject"), part("scenario"), part("mode"))
+}
+
+#[test]
+fn a_run_goes_on_where_it_was_interrupted() {
+    let crash = "crash --design pool --depth 3 --budget 1M --threads 2 --json";
+    let said = interrupted(crash, Signal::INT, |said| !said.contains("\"next\":null"));
+    let report: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(report["interrupted"], true);
+    let next = report["next"].as_str().unwrap();
+    let bench = Bench::new();
+    let crash = "crash --design pool --depth 1 --budget 4 --json";
+    let whole = rounds_of(&bench.run(crash).json());
+    let first = whole.iter().position(|round| name_of(round) == next).unwrap();
+    assert!(rounds_of(&report).len() >= first, "rounds before {next} are missing: {said}");
+    let rest = bench.run(&format!("{crash} --from {next}")).json();
+    assert_eq!(rest["interrupted"], false);
+    assert_eq!(rounds_of(&rest), whole[first..]);
+}
+
+#[test]
+fn what_goes_on_in_the_middle_is_the_rest_of_the_whole() {
+    let bench = Bench::new();
+    let crash = "crash --design pool --budget 64 --seed 5 --threads 1 --json";
+    let whole = rounds_of(&bench.run(crash).json());
+    for first in [1, whole.len() / 2, whole.len() - 1] {
+        let rest = bench.run(&format!("{crash} --from {}", name_of(&whole[first]))).json();
+        assert_eq!(rounds_of(&rest), whole[first..], "from {}", name_of(&whole[first]));
+    }
 }
 
 #[test]

@@ -53,7 +53,8 @@ impl fmt::Display for Table {
         for (name, by) in &self.rows {
             writeln!(f, "{name:width$}  {}", by.as_deref().unwrap_or("SURVIVED"))?;
         }
-        write!(f, "{} of {} mutations killed", self.killed(), self.rows.len())
+        let tried = if self.interrupted { " tried so far" } else { "" };
+        write!(f, "{} of {} mutations{tried} killed", self.killed(), self.rows.len())
     }
 }
 

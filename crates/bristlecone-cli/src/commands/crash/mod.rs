@@ -8,12 +8,12 @@ use bristlecone::Design;
 use bristlecone_baselines::Contender;
 use bristlecone_sim::systems::{POOL, all_subjects, pool_subject, subjects_of};
 use bristlecone_sim::{
-    Budget, Case, Mode, Progress, Round, Schedules, Site, Subject, Table, explore_rounds, mutate_rounds,
-    rounds, unknown_scenario,
+    Budget, Case, Mode, Progress, Report, Round, Schedules, Site, Subject, Table, explore_rounds,
+    mutate_rounds, rounds, unknown_scenario,
 };
 use clap::Args;
 
-use self::outcome::{Explored, Outcome as Explorations};
+use self::outcome::{Explored, Outcome as Explorations, Stopped};
 use crate::bench::run::processors;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output::{Output, grouped};
@@ -100,20 +100,21 @@ impl Crash {
         std::thread::scope(|scope| {
             let watcher = scope.spawn(|| watch(&progress));
             self.explore(&rounds, budget, &progress, output, &mut outcome);
-            if self.schedules > 0 && outcome.is_clean() && !progress.is_stopped() {
+            if self.schedules > 0 && outcome.is_clean() && outcome.stopped.is_none() {
                 self.interleave(&subjects, budget, &progress, output, &mut outcome);
             }
-            if self.mutations && outcome.is_clean() && !progress.is_stopped() {
-                outcome.mutations = Some(self.mutate(&outcome.explored, budget, &progress, output));
+            if self.mutations && outcome.is_clean() && outcome.stopped.is_none() {
+                let table = self.mutate(&outcome.explored, budget, &progress, output);
+                outcome.stopped = table.interrupted.then_some(Stopped::Mutating);
+                outcome.mutations = Some(table);
             }
-            outcome.interrupted = progress.is_stopped();
             progress.stop();
             watcher.join().expect("the watcher only waits");
         });
         outcome.seconds = started.elapsed().as_secs_f64();
         outcome.show(output)?;
         match &outcome {
-            outcome if outcome.interrupted => Err(Failure::Shown(Exit::Interrupted)),
+            outcome if outcome.stopped.is_some() => Err(Failure::Shown(Exit::Interrupted)),
             outcome if outcome.is_clean() => Ok(()),
             _ => Err(Failure::Shown(Exit::Failed)),
         }
@@ -182,14 +183,13 @@ impl Crash {
             bar.inc(1);
         });
         bar.finish_and_clear();
-        for (round, report) in rounds.iter().zip(reports) {
-            match report {
-                Some(report) => outcome.explored.push(Explored { round: *round, report }),
-                None => _ = outcome.next.get_or_insert(*round),
-            }
-        }
-        let unfinished = outcome.explored.iter().find(|explored| explored.report.interrupted);
-        outcome.next = unfinished.map(|explored| explored.round).or(outcome.next);
+        let unfinished = |report: &Option<Report>| report.as_ref().is_none_or(|report| report.interrupted);
+        let next = rounds.iter().zip(&reports).find(|(_, report)| unfinished(report));
+        outcome.stopped = next.map(|(round, _)| Stopped::Exploring(*round));
+        let explored = rounds.iter().zip(reports);
+        outcome.explored = explored
+            .filter_map(|(round, report)| Some(Explored { round: *round, report: report? }))
+            .collect();
     }
 
     /// Runs schedules of everything that threads share.
@@ -211,6 +211,8 @@ impl Crash {
             outcome.interleaved.extend(report.map(|report| (subject.name().to_owned(), report)));
             bar.inc(1);
         }
+        let interrupted = outcome.interleaved.iter().any(|(_, report)| report.interrupted);
+        outcome.stopped = interrupted.then_some(Stopped::Interleaving);
         bar.finish_and_clear();
     }
 

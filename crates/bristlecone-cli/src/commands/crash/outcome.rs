@@ -12,6 +12,17 @@ pub struct Explored<'a> {
     pub report: Report,
 }
 
+/// Where somebody stopped a run.
+#[derive(Clone, Copy)]
+pub enum Stopped<'a> {
+    /// Before the end of this round.
+    Exploring(Round<'a>),
+    /// Before the end of the schedules.
+    Interleaving,
+    /// Before the end of the mutations.
+    Mutating,
+}
+
 /// Everything that a run of the command found.
 pub struct Outcome<'a> {
     seed: u64,
@@ -20,16 +31,15 @@ pub struct Outcome<'a> {
     /// What schedules of each subject found.
     pub interleaved: Vec<(String, Report)>,
     pub mutations: Option<Table>,
-    pub interrupted: bool,
-    /// Where an interrupted run goes on.
-    pub next: Option<Round<'a>>,
+    /// `None`: it came to its end.
+    pub stopped: Option<Stopped<'a>>,
     pub seconds: f64,
 }
 
 impl<'a> Outcome<'a> {
     pub fn new(seed: u64, budget: Budget) -> Self {
         let (explored, interleaved, mutations) = (Vec::new(), Vec::new(), None);
-        Self { seed, budget, explored, interleaved, mutations, interrupted: false, next: None, seconds: 0.0 }
+        Self { seed, budget, explored, interleaved, mutations, stopped: None, seconds: 0.0 }
     }
 
     /// Whether nothing failed and no mutation survived.
@@ -105,6 +115,10 @@ impl<'a> Outcome<'a> {
                 "table": rows,
             })
         });
+        let next = match self.stopped {
+            Some(Stopped::Exploring(round)) => Some(round.to_string()),
+            _ => None,
+        };
         let mut value = json!({ "scenarios": self.explored.len() });
         add_counts(&mut value, &total);
         let more = json!({
@@ -114,8 +128,8 @@ impl<'a> Outcome<'a> {
             "seed": self.seed,
             "seconds": self.seconds,
             "threads": self.budget.threads,
-            "interrupted": self.interrupted,
-            "next": self.next.map(|round| round.to_string()),
+            "interrupted": self.stopped.is_some(),
+            "next": next,
             "by_scenario": by_scenario,
         });
         extend(&mut value, more);
@@ -157,10 +171,10 @@ impl<'a> Outcome<'a> {
         }
         let opened = total.opened + total.reopened;
         let failures = self.cases().count() as u64;
-        let verdict = if failures == 0 {
-            "every crash survived".to_owned()
-        } else {
-            counted(failures, "failure", "failures")
+        let verdict = match failures {
+            0 if self.stopped.is_some() => "no failure so far".to_owned(),
+            0 => "every crash survived".to_owned(),
+            failures => counted(failures, "failure", "failures"),
         };
         output.line(format_args!(
             "{} images opened in {:.1} s on {}: {verdict}",
@@ -168,13 +182,15 @@ impl<'a> Outcome<'a> {
             self.seconds,
             counted(self.budget.threads as u64, "thread", "threads"),
         ))?;
-        if let Some(next) = self.next.filter(|_| self.interrupted) {
-            let seed = self.seed;
-            output.line(format_args!("interrupted: the same with --seed {seed} --from {next} goes on"))?;
-        } else if self.interrupted {
-            output.line("interrupted: mutations are not finished")?;
+        let seed = self.seed;
+        match self.stopped {
+            None => Ok(()),
+            Some(Stopped::Exploring(next)) => {
+                output.line(format_args!("interrupted: the same with --seed {seed} --from {next} goes on"))
+            }
+            Some(Stopped::Interleaving) => output.line("interrupted: schedules are not finished"),
+            Some(Stopped::Mutating) => output.line("interrupted: mutations are not finished"),
         }
-        Ok(())
     }
 }
 
