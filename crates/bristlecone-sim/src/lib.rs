@@ -58,7 +58,7 @@ pub use progress::Progress;
 pub use replay::replay;
 pub use report::{Choice, Crash, Failure, Report};
 pub use schedule::{
-    Answer, Deed, Registers, SCHEDULES, Schedules, explore_schedules, explore_schedules_with,
+    Answer, Deed, Plan, Registers, SCHEDULES, Schedules, explore_schedules, explore_schedules_with,
 };
 pub use sim::{Mutation, Sim};
 pub use subject::{Prepared, Subject, unknown_scenario};

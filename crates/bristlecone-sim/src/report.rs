@@ -1,10 +1,11 @@
 //! What an exploration did and found.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::cache::Mode;
 use crate::trace::Site;
+use bristlecone_pm::Step;
 
 /// The outcome of exploring one scenario.
 #[derive(Debug, Clone, Default)]
@@ -33,6 +34,9 @@ pub struct Report {
     pub forgetful_points: u64,
     /// Schedules of several threads that were run.
     pub schedules: u64,
+    /// Publishes of one thread of a schedule, by name, that came while another one's operation was
+    /// under way.
+    pub raced: BTreeMap<Step, u64>,
     /// The named sites that the trace and its recoveries passed.
     pub sites: BTreeSet<Site>,
     /// Whether the mutation asked for changed anything.
@@ -93,6 +97,7 @@ impl Report {
         self.lives += other.lives;
         self.reopened += other.reopened;
         self.schedules += other.schedules;
+        other.raced.into_iter().for_each(|(step, times)| *self.raced.entry(step).or_default() += times);
         self.forgetful_points += other.forgetful_points;
         self.interrupted |= other.interrupted;
         self.truncated_points += other.truncated_points;

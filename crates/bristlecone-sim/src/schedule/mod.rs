@@ -18,14 +18,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use bristlecone_pm::wait;
+use bristlecone_pm::{Step, wait};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
 use self::history::Entry;
 pub use self::history::{Answer, Deed};
-use self::plan::Plan;
-use self::turn::Sticky;
+pub use self::plan::Plan;
 pub(crate) use self::turn::offer;
+use self::turn::{Sticky, number_of};
 use crate::cache::{Cache, Mode};
 use crate::campaign::in_parallel;
 use crate::describe::describe;
@@ -65,6 +65,11 @@ pub trait Registers: Clone + Send + Sync + 'static {
 
     /// Does something; any thread may.
     fn act(&self, live: &Self::Live, deed: &Deed) -> Result<Answer, String>;
+
+    /// What is there at first, and what the threads do. `roll` draws a number below its argument.
+    fn plan(&self, roll: &mut dyn FnMut(usize) -> usize) -> Plan {
+        Plan::draw(roll)
+    }
 
     /// Checks every invariant and reads everything. Nobody does anything else meanwhile.
     fn contents(&self, live: &Self::Live) -> Result<BTreeMap<u64, u64>, String>;
@@ -158,6 +163,18 @@ struct Ran {
     contents: BTreeMap<u64, u64>,
 }
 
+impl Ran {
+    /// Publishes that came while an operation of another thread was under way.
+    fn raced(&self) -> impl Iterator<Item = Step> {
+        self.trace.iter().enumerate().skip(self.start).filter_map(|(at, event)| {
+            let Event::Store { thread, publish: Some(step), .. } = event else { return None };
+            let under_way = |entry: &&Entry| entry.began <= at && at < entry.ended;
+            let mut others = self.history.iter().filter(under_way);
+            others.any(|entry| number_of(entry.thread) != *thread).then_some(*step)
+        })
+    }
+}
+
 impl Stage {
     fn new<R: Registers>(
         registers: &R,
@@ -165,7 +182,8 @@ impl Stage {
         plan: u64,
         mutation: Option<Mutation>,
     ) -> Result<Self, String> {
-        let plan = Plan::draw(&mut Dice(mix(seed) ^ mix(plan)));
+        let mut dice = Dice(mix(seed) ^ mix(plan));
+        let plan = registers.plan(&mut |below| dice.roll(below));
         let memories = [registers.memory(), registers.memory()];
         let sim = Sim::new(&memories[0]);
         guarded(|| {
@@ -190,6 +208,7 @@ impl Stage {
         let ran = self.interleave(registers, dice.next(), report);
         let failed = |crashes, what| Box::new(failure(number, mode, crashes, what));
         let ran = ran.map_err(|what| failed(Vec::new(), what))?;
+        ran.raced().for_each(|step| *report.raced.entry(step).or_default() += 1);
         let told = |what: String| {
             let entries = ran.history.iter().map(|entry| format!("\n  {}", tell(entry)));
             what + &entries.collect::<String>()

@@ -12,6 +12,11 @@ use crate::sim::{assume_thread, thread};
 /// Numbers of simulated threads begin here, far from those of real ones.
 const FIRST: u32 = 1 << 30;
 
+/// What a trace calls the simulated thread that does the deeds of this number.
+pub(super) fn number_of(doer: usize) -> u32 {
+    FIRST + 1 + doer as u32
+}
+
 /// The calling thread is the simulated one of this number from now on.
 pub(super) fn begin(number: usize) {
     assume_thread(Some(FIRST + number as u32));

@@ -4,8 +4,10 @@ use std::marker::PhantomData;
 
 use bristlecone::Design;
 use bristlecone_pm::Geometry;
-use bristlecone_sim::systems::{Forest, Items, Texts, Words, tree_scenarios};
-use bristlecone_sim::{Budget, Mode, Report, explore};
+use bristlecone_sim::systems::{Access, Forest, Items, Texts, Words, tree_scenarios};
+use bristlecone_sim::{Budget, Deed, Mode, Plan, Progress, Report, Schedules, explore, explore_schedules};
+
+use crate::planned::Planned;
 
 /// What is affordable at every change; `bristlecone crash` goes further.
 fn budget() -> Budget {
@@ -55,4 +57,57 @@ fn texts() {
     }
     println!("{total}");
     total.assert_clean();
+}
+
+/// Every new key splits a leaf and its parent. Ascending keys leave full leaves behind: so many that the
+/// last inner node, or the last one at every level, is full too; the threads are at work there.
+fn on_the_brink(roll: &mut dyn FnMut(usize) -> usize) -> Plan {
+    /// Entries of a node of two lines, and items of a leaf.
+    const NODE: u64 = 6;
+    /// From one key that is there to the next.
+    const APART: u64 = 4;
+    let leaves = [NODE, 9, 21][roll(3)];
+    let before = (0..leaves * NODE).map(|at| (at * APART, Access::Insert(at))).collect();
+    let mut written = 1000;
+    let mut deed = |roll: &mut dyn FnMut(usize) -> usize, first: bool| {
+        let there = (leaves * NODE - 1 - roll((NODE * NODE) as usize) as u64) * APART;
+        written += 1;
+        match roll(8) {
+            kind if first || kind == 0 => Deed::Of(there + 1 + roll(3) as u64, Access::Insert(written)),
+            1 => Deed::Of(there, Access::Remove),
+            2 => Deed::Of(there, Access::Update(written)),
+            3 => Deed::Scan,
+            _ => Deed::Of(there, Access::Get),
+        }
+    };
+    let threads = 2 + roll(2);
+    let deeds = |thread| (0..2 + roll(3)).map(|at| deed(roll, thread == 0 && at == 0)).collect();
+    Plan { before, threads: (0..threads).map(deeds).collect() }
+}
+
+/// Searches go through inner nodes while these split.
+fn searched_while_split<I: Items>(count: u64) {
+    let wanted = Schedules { seed: 7, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
+    let report = explore_schedules(
+        &Planned { registers: forest::<I>(2), plan: on_the_brink },
+        &wanted,
+        &Progress::default(),
+    );
+    println!("{report}, raced: {:?}", report.raced);
+    report.assert_clean();
+    assert_eq!(report.schedules, count);
+    for step in ["wotree split.3 inner", "wotree grow.3"] {
+        let raced = report.raced.get(step).copied().unwrap_or_default();
+        assert!(raced * 4 > count, "{step}: {raced} times while others were at work");
+    }
+}
+
+#[test]
+fn words_are_found_while_inner_nodes_split() {
+    searched_while_split::<Words>(4000);
+}
+
+#[test]
+fn texts_are_found_while_inner_nodes_split() {
+    searched_while_split::<Texts>(1000);
 }

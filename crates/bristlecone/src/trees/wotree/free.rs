@@ -1,6 +1,7 @@
 //! Empty nodes leave the tree. One at a time, and not while anybody splits.
 
 use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
+use crossbeam_epoch::Guard;
 
 use super::inner::Aim;
 use super::layout::State;
@@ -27,6 +28,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     /// Frees the leaf of `key` if it is empty and not the first one.
     pub(super) fn free_if_empty(&self, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
         let _shape = bristlecone_pm::wait::write(&self.shape_lock);
+        // The nodes of the path stay.
+        let pinned = crossbeam_epoch::pin();
         let mut path = Path::default();
         let leaf = self.descend(Aim::At(key), &pins.keys, &mut path)?.leaf;
         let Some(removal) = self.plan(leaf, &path, &pins.keys)? else { return Ok(()) };
@@ -41,17 +44,17 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         }
         let empty = self.bitmap(leaf).is_some_and(|(bitmap, _)| bitmap == 0);
         if empty {
-            self.carry_out(&removal, pins)?;
+            self.carry_out(&removal, pins, &pinned)?;
             lock.unlock_obsolete();
         } else {
             lock.unlock();
         }
         left.unlock();
-        self.shrink(pins)
+        self.shrink(&pinned)
     }
 
     /// A root with one child gives way to it (shrink 1 to 3). Nobody splits or frees meanwhile.
-    fn shrink(&self, pins: &Pins<K, V>) -> Result<()> {
+    fn shrink(&self, pinned: &Guard) -> Result<()> {
         let medium = self.medium();
         loop {
             let root = self.root();
@@ -77,7 +80,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             let Durable { .. } = medium.persist(state, "wotree shrink.3");
             lock.unlock_obsolete();
             lane.wipe();
-            self.nodes.retire(root, &pins.nodes);
+            self.nodes.retire(root, pinned);
         }
     }
 
@@ -119,7 +122,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
 
     /// Takes nodes out of the tree (free 1 to 5). The leaf and its left neighbour are locked, and
     /// nobody splits.
-    fn carry_out(&self, removal: &Removal, pins: &Pins<K, V>) -> Result<()> {
+    fn carry_out(&self, removal: &Removal, pins: &Pins<K, V>, pinned: &Guard) -> Result<()> {
         removal.nodes.iter().for_each(|freed| self.nodes.keep(freed.node));
         K::keep(&self.separators, removal.separator);
         let lane = self.log.free_lane();
@@ -141,7 +144,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         locks.iter().for_each(|lock| lock.unlock());
         lane.wipe();
         K::retire(&self.separators, removal.separator, &pins.keys);
-        removal.nodes.iter().for_each(|freed| self.nodes.retire(freed.node, &pins.nodes));
+        removal.nodes.iter().for_each(|freed| self.nodes.retire(freed.node, pinned));
         self.freed.add(1);
         Ok(())
     }
@@ -167,7 +170,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             }
             // Free 3: `next` is last, so that a crash before it does both again.
             self.relink(freed.left, || {
-                if !removal.to_right {
+                // At the right end it means nothing: what it names may be gone while readers are about.
+                if !removal.to_right && gone.next.load(medium) != 0 {
                     left.high.store(medium, gone.high.load(medium));
                 }
                 let ordered = medium.ordered_within_line();

@@ -1,10 +1,10 @@
 //! A full node becomes two, and its parent hears of it. Step numbers are those of the story.
 
-use bristlecone_pm::{Durable, Flushed, LINE_BYTES, Medium, Persist, Result};
+use bristlecone_pm::{Durable, Flushed, LINE_BYTES, Medium, Persist, Result, Step};
 use smallvec::SmallVec;
 
 use super::inner::Aim;
-use super::layout::{LEVEL_MAX, NO_KEY, State};
+use super::layout::{LEVEL_MAX, Link, NO_KEY, State};
 use super::leaf::{Order, View};
 use super::log::Record;
 use super::read::Path;
@@ -54,6 +54,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     /// `key` lies above them all nothing moves and the new leaf begins empty, so that ascending
     /// loads leave full leaves behind.
     pub(super) fn split(&self, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
+        // The nodes of the path stay.
+        let _pinned = crossbeam_epoch::pin();
         let mut path = Path::default();
         self.descend(Aim::At(key), &pins.keys, &mut path)?;
         let mut reserve = self.reserve(&path)?;
@@ -131,11 +133,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         let flushed =
             flushed.and(self.write_leaf(right, &moved, link.next.load(medium), link.high.load(medium)));
         let durable = medium.fence(flushed, "wotree split.2");
-        // Split 3: relies on line order.
-        link.next.publish(medium, right, &durable, "wotree split.3");
-        let ordered = medium.ordered_within_line();
-        link.high.publish(medium, separator, &ordered, "wotree split.3 high");
-        let durable = medium.persist(link, "wotree split.3");
+        let durable =
+            self.hand_over(link, right, separator, &durable, ["wotree split.3", "wotree split.3 high"]);
         // Split 4.
         if !ascending {
             let mut order = view.order;
@@ -147,6 +146,26 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         self.tell_parent(1, left.node, separator, right, path, reserve, &pins.keys)?;
         lane.wipe();
         Ok(())
+    }
+
+    /// The left node names the right one, and ends where that begins (split 3). Relies on line order.
+    fn hand_over(
+        &self,
+        link: &Link,
+        right: u64,
+        separator: u64,
+        durable: &Durable,
+        [next, high]: [Step; 2],
+    ) -> Durable {
+        let medium = self.medium();
+        if link.next.load(medium) == 0 {
+            // At the right end `high` means nothing, which a search that sees `next` does not know.
+            link.high.store(medium, separator);
+        }
+        link.next.publish(medium, right, durable, next);
+        let ordered = medium.ordered_within_line();
+        link.high.publish(medium, separator, &ordered, high);
+        medium.persist(link, next)
     }
 
     /// Fills a node that nobody knows: the items stand in key order. Every line once.
@@ -241,10 +260,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         let (next, high) = (link.next.load(medium), link.high.load(medium));
         let flushed = self.write_inner(right, level, &entries[kept..], next, high);
         let durable = medium.fence(flushed, "wotree split.2 inner");
-        link.next.publish(medium, right, &durable, "wotree split.3 inner");
-        let ordered = medium.ordered_within_line();
-        link.high.publish(medium, separator, &ordered, "wotree split.3 inner high");
-        let Durable { .. } = medium.persist(link, "wotree split.3 inner");
+        let steps = ["wotree split.3 inner", "wotree split.3 inner high"];
+        let Durable { .. } = self.hand_over(link, right, separator, &durable, steps);
         // The fences of split 5 and of the wiping wait for it.
         let _: Flushed = self.cut(left.node, kept);
         self.tell_parent(level + 1, left.node, separator, right, path, reserve, guard)?;
