@@ -193,7 +193,7 @@ impl<M: Medium> FastFair<M> {
         let count = self.count(node);
         let at = (0..count).position(|at| self.key(node, at) > key).unwrap_or(count);
         if count + 1 < self.capacity && self.word(node, count + 1) != 0 {
-            // What was cut off lies behind the zero that is about to go.
+            // What was cut off, or was there in another life, lies behind the zero that is about to go.
             self.set_word(node, count + 1, 0);
             if Self::begins_line(count + 1) {
                 self.persist(node, count + 1, "fastfair insert.1");
@@ -266,6 +266,7 @@ impl<M: Medium> FastFair<M> {
         let durable = medium.fence(self.fill(right, header, moved), "fastfair split.1");
         self.store.word(node, NEXT).publish(medium, right, &durable, "fastfair split.2");
         let Durable { .. } = medium.persist(self.store.word(node, NEXT), "fastfair split.2");
+        // As published. Recovery would cut a node where its sibling begins without it.
         self.set_word(node, kept, 0);
         self.persist(node, kept, "fastfair split.3");
         drop(held);

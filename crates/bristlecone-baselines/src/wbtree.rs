@@ -241,8 +241,8 @@ impl Layout for WbTree {
         let mut slots: Vec<u8> = (0..self.slots as u8).filter(|slot| bitmap >> slot & 1 != 0).collect();
         slots.sort_unstable_by_key(|slot| store.load(node, self.entry(usize::from(*slot))));
         let durable = medium.fence(self.store_order(store, node, &Order { slots }), "wbtree mend.1");
+        // Without a flush: after another crash the same is done again.
         first.publish(medium, first.load(medium) | VALID, &durable, "wbtree mend.2");
-        let Durable { .. } = medium.persist(first, "wbtree mend.2");
     }
 
     fn insert<M: Medium>(

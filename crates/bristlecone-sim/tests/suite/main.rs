@@ -1,6 +1,5 @@
 //! The tests of the simulator, and the designs under it, in one program: the designs are generic over
 //! the medium, and are compiled once for all tests.
-
 mod cabinet;
 mod cclbtree;
 mod device;
@@ -8,7 +7,9 @@ mod figures;
 mod lodgetree;
 mod log;
 mod media;
+mod mutations;
 mod nbtree;
+mod planned;
 mod pool;
 mod schedules;
 mod trees;

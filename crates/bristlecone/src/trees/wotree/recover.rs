@@ -59,8 +59,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             Record::Root { node } if self.root() != node => self.undo_node(node),
             Record::Split { left, right, separator, level } if !self.is_linked(left, right, level)? => {
                 if !K::INLINE && level == 0 && self.is_separator(separator) {
-                    let flushed = self.separators.set_owner(separator, 0, "wotree recover.1 separator");
-                    let Durable { .. } = self.medium().fence(flushed, "wotree recover.1 separator");
+                    // The fence of recover 3 waits for it.
+                    let _: Flushed = self.separators.set_owner(separator, 0, "wotree recover.1 separator");
                 }
                 self.undo_node(right)
             }
@@ -96,13 +96,20 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         if self.nodes.lock(leaf).is_err() {
             return Ok(());
         }
-        if let Some((bitmap, _)) = self.bitmap(leaf) {
-            let state = State::Leaf { bitmap: bitmap as u64, valid: false };
-            self.nodes.state_word(leaf).store(self.medium(), state.encode());
-            let view = self.own_view(leaf, &K::pin())?;
+        if self.bitmap(leaf).is_some() {
+            let view = self.made_anew(leaf, &K::pin())?;
             self.commit(leaf, &view, &self.medium().ordered_within_line());
         }
         Ok(())
+    }
+
+    /// The view of a leaf that a crash caught in a commit: the slot array follows from the bitmap.
+    fn made_anew(&self, leaf: u64, guard: &K::Guard) -> Result<View> {
+        if let Some((bitmap, _)) = self.bitmap(leaf) {
+            let state = State::Leaf { bitmap: bitmap as u64, valid: false };
+            self.nodes.state_word(leaf).store(self.medium(), state.encode());
+        }
+        self.own_view(leaf, guard)
     }
 
     /// Finishes a split from step 3 on.
@@ -122,7 +129,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
                 .count();
             let _: Flushed = self.cut(left, kept + 1);
         } else {
-            let mut view = self.own_view(left, &guard)?;
+            let mut view = self.made_anew(left, &guard)?;
             let kept = view.order.slots().partition_point(|&slot| {
                 let word = self.nodes.item(left, slot.into()).key.load(medium);
                 K::read(&self.keys, word, &guard) < aim
