@@ -200,7 +200,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     /// (items, leaves), counted.
     pub(super) fn count_all(&self) -> (u64, u64) {
         let mut path = super::read::Path::default();
-        let pins = self.pin();
+        let (pins, _pinned) = (self.pin(), crossbeam_epoch::pin());
         let first = super::inner::Aim::At(K::least());
         let Ok(at) = self.descend(first, &pins.keys, &mut path) else { return (0, 0) };
         let Ok(leaves) = self.level(at.leaf, 0) else { return (0, 0) };

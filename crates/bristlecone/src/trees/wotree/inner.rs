@@ -74,7 +74,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     }
 
     #[inline(always)]
-    fn step_at_rest(&self, node: u64, level: u8, aim: Aim<'_, K>, guard: &K::Guard) -> Step {
+    pub(super) fn step_at_rest(&self, node: u64, level: u8, aim: Aim<'_, K>, guard: &K::Guard) -> Step {
         if let Some(right) = self.step_right(node, level, aim, guard) {
             return right;
         }
@@ -105,7 +105,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         first
     }
 
-    fn step_right(&self, node: u64, level: u8, aim: Aim<'_, K>, guard: &K::Guard) -> Option<Step> {
+    pub(super) fn step_right(&self, node: u64, level: u8, aim: Aim<'_, K>, guard: &K::Guard) -> Option<Step> {
         let link = self.nodes.link(node, level);
         if link.next.load(self.medium()) == 0 {
             return None;

@@ -1,5 +1,7 @@
 //! One leaf: its bitmap, its slot array, and how both change at once.
 
+use std::cmp::Ordering::{Equal, Greater, Less};
+
 use bristlecone_pm::{Durable, Error, Medium, Persist, Result, Witness};
 
 use super::WoTree;
@@ -148,29 +150,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         }
         let order = self.nodes.slot_words(leaf);
         let byte = |at: usize| (order[at / 8].load(medium) >> (at % 8 * 8) & 0xff) as usize;
-        let mut rest = byte(0).min(self.shape.slots);
-        if rest == 0 {
-            return Ok(None);
-        }
-        // Without branches on keys, of which every other one would be guessed wrong.
-        let mut first = 1;
-        while rest > 1 {
-            let half = rest / 2;
-            let word = self.nodes.item(leaf, byte(first + half)).key.load(medium);
-            if !K::INLINE && !still() {
-                return Err(Stale);
-            }
-            let below = K::read(&self.keys, word, guard) <= K::shorten(key);
-            first = std::hint::select_unpredictable(below, first + half, first);
-            rest -= half;
-        }
-        let item = self.nodes.item(leaf, byte(first));
-        let word = item.key.load(medium);
-        if !K::INLINE && !still() {
-            return Err(Stale);
-        }
-        let found = K::read(&self.keys, word, guard) == K::shorten(key);
-        Ok(found.then(|| item.word.load(medium)))
+        let count = byte(0).min(self.shape.slots);
+        let found = self.search(leaf, count, |place| byte(1 + place), key, guard, still)?;
+        Ok(found.ok().map(|found| found.value))
     }
 
     /// The order of the items, from their keys: the slot array follows from the bitmap, never the
@@ -205,26 +187,47 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         still: impl Fn() -> bool,
     ) -> Read<std::result::Result<Found, usize>> {
         let slots = order.slots();
-        let (mut low, mut high) = (0, slots.len());
-        while low < high {
-            let middle = (low + high) / 2;
-            let slot = usize::from(slots[middle]);
-            let item = self.nodes.item(leaf, slot);
-            let word = item.key.load(self.medium());
+        self.search(leaf, slots.len(), |place| slots[place].into(), key, guard, still)
+    }
+
+    /// [`locate`](Self::locate) among `count` items, of which `slot` tells where each stands.
+    #[inline(always)]
+    fn search(
+        &self,
+        leaf: u64,
+        count: usize,
+        slot: impl Fn(usize) -> usize,
+        key: K::Ref<'_>,
+        guard: &K::Guard,
+        still: impl Fn() -> bool,
+    ) -> Read<std::result::Result<Found, usize>> {
+        let medium = self.medium();
+        if count == 0 {
+            return Ok(Err(0));
+        }
+        // Without branches on keys, of which every other one would be guessed wrong.
+        let (mut place, mut rest) = (0, count);
+        while rest > 1 {
+            let half = rest / 2;
+            let word = self.nodes.item(leaf, slot(place + half)).key.load(medium);
             if !K::INLINE && !still() {
                 return Err(Stale);
             }
-            let there = K::read(&self.keys, word, guard);
-            if there < K::shorten(key) {
-                low = middle + 1;
-            } else if there == K::shorten(key) {
-                let value = item.word.load(self.medium());
-                return Ok(Ok(Found { place: middle, slot, key: word, value }));
-            } else {
-                high = middle;
-            }
+            let below = K::read(&self.keys, word, guard) <= K::shorten(key);
+            place = std::hint::select_unpredictable(below, place + half, place);
+            rest -= half;
         }
-        Ok(Err(low))
+        let slot = slot(place);
+        let item = self.nodes.item(leaf, slot);
+        let word = item.key.load(medium);
+        if !K::INLINE && !still() {
+            return Err(Stale);
+        }
+        Ok(match K::read(&self.keys, word, guard).cmp(&K::shorten(key)) {
+            Equal => Ok(Found { place, slot, key: word, value: item.word.load(medium) }),
+            Less => Err(place + 1),
+            Greater => Err(place),
+        })
     }
 
     /// The view of a leaf that the caller has locked, or that nobody else knows.

@@ -188,9 +188,8 @@ pub struct WoTree<K: KeyForm, V: ValueForm, M: Medium> {
     forms: PhantomData<fn() -> (K, V)>,
 }
 
-/// What keeps everything alive that an operation reads.
+/// What keeps the records alive that an operation reads.
 struct Pins<K: KeyForm, V: ValueForm> {
-    nodes: crossbeam_epoch::Guard,
     keys: K::Guard,
     values: V::Guard,
 }
@@ -293,7 +292,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
 
     #[inline(always)]
     fn pin(&self) -> Pins<K, V> {
-        Pins { nodes: crossbeam_epoch::pin(), keys: K::pin(), values: V::pin() }
+        Pins { keys: K::pin(), values: V::pin() }
     }
 
     fn anchor(&self) -> &Word {

@@ -7,7 +7,7 @@ use super::WoTree;
 use super::inner::{Aim, Step};
 use super::layout::State;
 use crate::shared::form::{KeyForm, ValueForm};
-use crate::shared::version_lock::{Version, VersionLock};
+use crate::shared::version_lock::{Glance, Version, VersionLock};
 
 /// Nodes that a descent may pass before something must be wrong.
 const STEPS_MAX: u32 = 1 << 22;
@@ -80,9 +80,66 @@ pub(super) struct At<'t> {
 }
 
 impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
-    /// Goes to the leaf of an aim. Holds for nodes that were read while pinned.
+    /// Goes to the leaf of a key: in a glide, if nobody is in the way.
     #[inline(always)]
+    pub(super) fn find(&self, key: K::Ref<'_>, guard: &K::Guard) -> Result<At<'_>> {
+        match self.glide(Aim::At(key), guard) {
+            Some(at) => Ok(at),
+            None => self.descend(Aim::At(key), guard, &mut NoTrail),
+        }
+    }
+
+    /// Goes to the leaf of an aim without pinning, which takes a locked instruction, and those wait for
+    /// the flushes before them. So a node may leave the tree and become another one at any moment: what
+    /// it said counts if its version still holds after that of the next node was taken. `None`: some
+    /// version did not, or an inner node is locked, and writers of inner nodes are not waited for.
+    #[inline(always)]
+    fn glide(&self, aim: Aim<'_, K>, guard: &K::Guard) -> Option<At<'_>> {
+        let mut node = self.root();
+        let mut lock = self.nodes.lock(node).ok()?;
+        let Glance::Free(mut version) = lock.try_read() else { return None };
+        if self.root() != node {
+            return None;
+        }
+        let mut level = match self.nodes.state(node)? {
+            State::Leaf { .. } => 0,
+            State::Inner { level } => level,
+            State::Free => return None,
+        };
+        for _ in 0..STEPS_MAX {
+            let (next, below) = if level > 0 {
+                match self.step_at_rest(node, level, aim, guard) {
+                    Step::Down(child, _) => (child, level - 1),
+                    Step::Right(next, _) => (next, level),
+                    Step::Lost => return None,
+                }
+            } else {
+                match self.step_right(node, 0, aim, guard) {
+                    Some(Step::Right(next, _)) => (next, 0),
+                    _ => return Some(At { leaf: node, lock, version }),
+                }
+            };
+            let next_lock = self.nodes.lock(next).ok()?;
+            if below == 0 {
+                self.fetch(next);
+            }
+            let next_version = match next_lock.try_read() {
+                Glance::Free(version) => version,
+                _ if below == 0 => next_lock.read()?,
+                _ => return None,
+            };
+            if !lock.validate(version) {
+                return None;
+            }
+            (node, lock, version, level) = (next, next_lock, next_version, below);
+        }
+        None
+    }
+
+    /// Goes to the leaf of an aim. Nodes stay what they are while somebody is pinned who may have read
+    /// a reference to them.
     pub(super) fn descend(&self, aim: Aim<'_, K>, guard: &K::Guard, path: &mut impl Trail) -> Result<At<'_>> {
+        let _pinned = crossbeam_epoch::pin();
         let mut steps = 0;
         'root: loop {
             path.begin();
@@ -186,7 +243,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     pub(super) fn read<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let pins = self.pin();
         for round in 0.. {
-            let At { leaf, lock, version } = self.descend(Aim::At(key), &pins.keys, &mut NoTrail).ok()?;
+            let At { leaf, lock, version } = self.find(key, &pins.keys).ok()?;
             let still = || lock.validate(version);
             match self.look(leaf, key, &pins.keys, still) {
                 Ok(found) if still() => {

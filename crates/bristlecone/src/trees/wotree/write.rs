@@ -2,9 +2,8 @@
 
 use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 
-use super::inner::Aim;
 use super::leaf::{Found, View};
-use super::read::{At, NoTrail};
+use super::read::At;
 use super::{Pins, WoTree};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::version_lock::VersionLock;
@@ -110,7 +109,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         mut change: impl FnMut(&Leaf<'_>, &View, std::result::Result<Found, usize>) -> Result<Change<R>>,
     ) -> Result<R> {
         loop {
-            let At { leaf, lock, version } = self.descend(Aim::At(key), &pins.keys, &mut NoTrail)?;
+            let At { leaf, lock, version } = self.find(key, &pins.keys)?;
             if !lock.upgrade(version) {
                 continue;
             }
