@@ -5,8 +5,9 @@ use bristlecone_pm::{Durable, Flushed, LINE_BYTES, Medium, Persist, Result, Step
 use smallvec::SmallVec;
 
 use super::LodgeTree;
+use super::buffer::Buffered;
 use super::layout::{LeafWord, Slots, bits, home, line_of};
-use super::node::{Buffered, Entry, Locked};
+use super::node::{Entry, Locked};
 use super::read::{Found, Hope};
 use super::write::{Guards, is_full};
 use crate::shared::change::{Change, Item};
@@ -73,15 +74,16 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     /// that would split ends the search, or is flushed alone if it is the first. A leaf that would
     /// split for one item waits while there are others. `Err`: nothing that is buffered has room.
     pub(super) fn flush_some(&self, node: &Locked<'_>, wanted: usize, guards: &Guards<K, V>) -> Result<()> {
-        if node.buffered_for(wanted) + 1 >= self.slots {
+        if self.is_full_for(node, wanted) {
             // More would not fit into two leaves.
             return self.flush_alone(node, self.group(node, wanted, None, &guards.0), None, guards);
         }
         self.prefetch_leaves(node);
         let (mut groups, mut tried, mut refusal) = (Groups::new(), 0_u64, Ok(()));
         // A split takes a slot of the node: for one item it makes no room, so such leaves come last.
-        let alone = |item: &Buffered| node.buffered_for(item.owner) == 1;
-        let splits = |item: &Buffered| node.live_items(item.owner) > self.split_items;
+        let tallies = node.tallies();
+        let alone = |item: &Buffered| tallies[item.owner].items == 1;
+        let splits = |item: &Buffered| node.live_with(item.owner, tallies[item.owner]) > self.split_items;
         let futile = |item: &Buffered| splits(item) && alone(item);
         let useful = node.all_buffered().filter(|item| !futile(item));
         for item in useful.chain(node.all_buffered().filter(futile)) {
@@ -312,9 +314,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     pub(super) fn forget_buffered(&self, node: &Locked<'_>, groups: &[Group]) {
         let mut logs = SmallVec::<[u32; 8]>::new();
         node.retain_buffered(|item| {
-            let wanted = groups.iter().all(|group| group.at != item.owner);
+            let wanted = groups.iter().all(|group| group.at != node.owner(item));
             if !wanted {
-                logs.push(item.log);
+                logs.push(node.log(item));
             }
             wanted
         });

@@ -18,7 +18,8 @@ use bristlecone_pm::{
 use smallvec::SmallVec;
 
 use super::LodgeTree;
-use super::node::{Buffered, NodeRef};
+use super::buffer::Buffered;
+use super::node::NodeRef;
 use crate::shared::form::{KeyForm, ValueForm};
 
 /// Walks that may be wanted: over the nodes for what stands in the oldest logs, or in any.

@@ -6,9 +6,10 @@ use bristlecone_pm::{Durable, Medium, Persist};
 use smallvec::SmallVec;
 
 use super::LodgeTree;
+use super::buffer::Buffered;
 use super::flush::{Group, Pending};
 use super::layout::{LeafWord, bits};
-use super::node::{Buffered, Counts, Locked};
+use super::node::{Counts, Locked};
 use super::write::Guards;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Step;

@@ -87,6 +87,7 @@
 //! items and fences are read. (3) Log entries above their leaf's stamp are buffered again, log by
 //! log on several threads. (4) Nodes are built over the leaves, with room for what is buffered.
 
+mod buffer;
 mod check;
 mod flush;
 mod layout;

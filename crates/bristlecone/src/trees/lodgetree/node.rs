@@ -28,10 +28,6 @@ use crate::shared::{fingerprint, prefetch};
 pub const NODE_SLOTS_MAX: usize = 36;
 /// Times that a reader looks before it locks.
 const PATIENCE: u32 = 8;
-const REMOVED: u8 = 0x80;
-const IN_LEAF: u8 = 0x40;
-const OWNER: u8 = 0x3f;
-const _: () = assert!(NODE_SLOTS_MAX <= OWNER as usize);
 
 /// The first words of a node. Changes only under the lock; readers validate, hence relaxed
 /// accesses.
@@ -51,8 +47,8 @@ const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
 
 /// Where the arrays of a node are.
 #[derive(Clone, Copy, Debug)]
-struct Places {
-    slots: usize,
+pub(super) struct Places {
+    pub(super) slots: usize,
     tag_words: usize,
     tags: usize,
     metas: usize,
@@ -74,7 +70,7 @@ pub struct Nodes {
 pub struct NodeRef<'a> {
     pub id: u32,
     node: &'a Header,
-    places: Places,
+    pub(super) places: Places,
 }
 
 /// How many slots each part of a node has.
@@ -94,22 +90,6 @@ pub struct Entry {
     /// Offset.
     pub leaf: u64,
     pub slots: Slots,
-}
-
-/// A buffered item.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Buffered {
-    pub key: u64,
-    pub value: u64,
-    /// The log that holds it.
-    pub log: u32,
-    /// Place of its leaf in the index part.
-    pub owner: usize,
-    /// Whether the leaf has a slot for its key.
-    pub in_leaf: bool,
-    /// Whether the key goes.
-    pub removed: bool,
-    pub tag: u8,
 }
 
 /// When a node was split, on the clock of leaf splits, and into how many.
@@ -198,31 +178,31 @@ impl<'a> NodeRef<'a> {
     }
 
     #[inline(always)]
-    fn owners(self) -> &'a [AtomicU8] {
+    pub(super) fn owners(self) -> &'a [AtomicU8] {
         // SAFETY: where `Nodes::new` put them.
         unsafe { self.array(HEADER_BYTES, self.places.slots) }
     }
 
     #[inline(always)]
-    fn tags(self) -> &'a [AtomicU64] {
+    pub(super) fn tags(self) -> &'a [AtomicU64] {
         // SAFETY: where `Nodes::new` put them; everything before them comes in words.
         unsafe { self.array(self.places.tags, self.places.tag_words) }
     }
 
     #[inline(always)]
-    fn metas(self) -> &'a [AtomicU32] {
+    pub(super) fn metas(self) -> &'a [AtomicU32] {
         // SAFETY: as above.
         unsafe { self.array(self.places.metas, self.places.slots) }
     }
 
     #[inline(always)]
-    fn keys(self) -> &'a [AtomicU64] {
+    pub(super) fn keys(self) -> &'a [AtomicU64] {
         // SAFETY: as above.
         unsafe { self.array(self.places.keys, self.places.slots) }
     }
 
     #[inline(always)]
-    fn values(self) -> &'a [AtomicU64] {
+    pub(super) fn values(self) -> &'a [AtomicU64] {
         // SAFETY: as above.
         unsafe { self.array(self.places.values, self.places.slots) }
     }
@@ -236,7 +216,7 @@ impl<'a> NodeRef<'a> {
     }
 
     #[inline(always)]
-    fn set_counts(self, counts: Counts) {
+    pub(super) fn set_counts(self, counts: Counts) {
         self.node.counts.store(counts.index as u64 | (counts.buffered as u64) << 32, Relaxed);
     }
 
@@ -302,111 +282,9 @@ impl<'a> NodeRef<'a> {
         self.renumber(|owner| if owner > at { owner - 1 } else { owner });
     }
 
-    fn renumber(self, new: impl Fn(usize) -> usize) {
-        for item in 0..self.counts().buffered {
-            let owner = &self.owners()[self.slot_of(item)];
-            let old = owner.load(Relaxed);
-            owner.store(old & !OWNER | new((old & OWNER).into()) as u8, Relaxed);
-        }
-    }
-
     /// Keeps the first `count` leaves.
     pub fn truncate(self, count: usize) {
         self.set_counts(Counts { index: count, ..self.counts() });
-    }
-
-    /// The slot of a buffered item.
-    #[inline(always)]
-    fn slot_of(self, item: usize) -> usize {
-        self.places.slots - 1 - item
-    }
-
-    #[inline(always)]
-    pub fn buffered(self, item: usize) -> Buffered {
-        let slot = self.slot_of(item);
-        let owner = self.owners()[slot].load(Relaxed);
-        Buffered {
-            key: self.keys()[slot].load(Relaxed),
-            value: self.values()[slot].load(Relaxed),
-            log: self.metas()[slot].load(Relaxed),
-            owner: (owner & OWNER).into(),
-            in_leaf: owner & IN_LEAF != 0,
-            removed: owner & REMOVED != 0,
-            tag: (self.tags()[slot / 8].load(Relaxed) >> (slot % 8 * 8)) as u8,
-        }
-    }
-
-    pub fn set_buffered(self, item: usize, buffered: Buffered) {
-        let slot = self.slot_of(item);
-        self.keys()[slot].store(buffered.key, Relaxed);
-        self.values()[slot].store(buffered.value, Relaxed);
-        self.metas()[slot].store(buffered.log, Relaxed);
-        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-        let flags = flag(buffered.in_leaf, IN_LEAF) | flag(buffered.removed, REMOVED);
-        self.owners()[slot].store(buffered.owner as u8 | flags, Relaxed);
-        let (word, shift) = (&self.tags()[slot / 8], slot % 8 * 8);
-        word.store(word.load(Relaxed) & !(0xff << shift) | u64::from(buffered.tag) << shift, Relaxed);
-    }
-
-    /// Adds a buffered item, the newest. There is room.
-    pub fn push_buffered(self, buffered: Buffered) {
-        assert!(self.room() > 0, "an item in a full node");
-        let counts = self.counts();
-        self.set_buffered(counts.buffered, buffered);
-        self.set_counts(Counts { buffered: counts.buffered + 1, ..counts });
-    }
-
-    /// Every buffered item, the oldest first.
-    #[inline(always)]
-    pub fn all_buffered(self) -> impl Iterator<Item = Buffered> + use<'a> {
-        (0..self.counts().buffered).map(move |item| self.buffered(item))
-    }
-
-    /// Keeps the buffered items that are wanted, in their order.
-    pub fn retain_buffered(self, mut wanted: impl FnMut(&Buffered) -> bool) {
-        let counts = self.counts();
-        let mut kept = 0;
-        for item in 0..counts.buffered {
-            let buffered = self.buffered(item);
-            if wanted(&buffered) {
-                if kept != item {
-                    self.set_buffered(kept, buffered);
-                }
-                kept += 1;
-            }
-        }
-        self.set_counts(Counts { buffered: kept, ..counts });
-    }
-
-    /// Buffered items whose fingerprint is `tag`.
-    #[inline(always)]
-    pub fn probe(self, level: Level, tag: u8) -> impl Iterator<Item = usize> + use<'a> {
-        let slots = self.places.slots;
-        let buffered = self.counts().buffered;
-        let part = ((1_u64 << buffered) - 1) << (slots - buffered);
-        let mut hits = fingerprint::probe_cells(level, self.tags(), tag) & part;
-        std::iter::from_fn(move || {
-            let slot = hits.trailing_zeros() as usize;
-            (hits != 0).then(|| {
-                hits &= hits - 1;
-                slots - 1 - slot
-            })
-        })
-    }
-
-    /// Items of a leaf once everything buffered for it has reached it.
-    pub fn live_items(self, at: usize) -> usize {
-        let held = self.entry(at).slots.bitmap.count_ones() as usize;
-        let own = || self.all_buffered().filter(|item| item.owner == at);
-        let added = own().filter(|item| !item.removed && !item.in_leaf).count();
-        held + added - own().filter(|item| item.removed && item.in_leaf).count()
-    }
-
-    /// Items buffered for a leaf.
-    #[inline(always)]
-    pub fn buffered_for(self, at: usize) -> usize {
-        let owner_of = |item| usize::from(self.owners()[self.slot_of(item)].load(Relaxed) & OWNER);
-        (0..self.counts().buffered).filter(|item| owner_of(*item) == at).count()
     }
 
     /// What a reader of this node validates who tried `tries` times so far: the version it saw, or,
@@ -443,6 +321,7 @@ impl Guarded for NodeRef<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::buffer::Buffered;
     use super::*;
 
     fn item(key: u64, owner: usize) -> Buffered {
@@ -482,7 +361,7 @@ mod tests {
                 let hits: Vec<_> = node.probe(nodes.level, buffered.tag).collect();
                 assert_eq!(hits, [buffered.key as usize]);
             }
-            node.retain_buffered(|item| item.owner == 2);
+            node.retain_buffered(|item| node.owner(item) == 2);
             assert!(node.all_buffered().eq(want.iter().copied().filter(|item| item.owner == 2)));
             node.remove_entry(1);
             assert_eq!((node.buffered_for(1), node.counts().index), (node.counts().buffered, 2));

@@ -7,8 +7,9 @@ use std::cmp::Reverse;
 use bristlecone_pm::{ChunkRange, Durable, Error, LogChunk, LogEntry, Medium, Persist, Result, TreeId};
 
 use super::LodgeTree;
+use super::buffer::Buffered;
 use super::layout::{LeafWord, Slots, bits, leaf_bytes};
-use super::node::{Buffered, Entry};
+use super::node::Entry;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 use crate::shared::recovery::each;

@@ -162,11 +162,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             let right = self.nodes.get(id);
             (start..end).for_each(|at| right.insert_entry(at - start, node.entry(at)));
             for item in node.all_buffered().filter(|item| item.owner >= start) {
-                right.push_buffered(super::node::Buffered { owner: item.owner - start, ..item });
+                right.push_buffered(super::buffer::Buffered { owner: item.owner - start, ..item });
             }
             right.set_splits(splits);
             let separator = fence_at(start);
-            node.retain_buffered(|item| item.owner < start);
+            node.retain_buffered(|item| node.owner(item) < start);
             node.truncate(start);
             self.inner.insert(separator, id, guard);
             end = start;

@@ -4,9 +4,10 @@
 use bristlecone_pm::{Durable, Error, Medium, Persist, Result};
 
 use super::LodgeTree;
+use super::buffer::Buffered;
 use super::flush::Pending;
 use super::layout::LeafWord;
-use super::node::{Buffered, Locked};
+use super::node::Locked;
 use super::read::{Found, Hope};
 use crate::shared::change::Change;
 use crate::shared::form::{KeyForm, ValueForm};
@@ -132,7 +133,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             return Ok(Outcome::Again);
         }
         let mut through = false;
-        if found.item.is_none() && (node.room() == 0 || node.buffered_for(found.at) + 1 >= self.slots) {
+        if found.item.is_none() && (node.room() == 0 || self.is_full_for(&node, found.at)) {
             match self.flush_some(&node, found.at, guards) {
                 Ok(()) => return Ok(Outcome::Again),
                 // Nothing that is buffered has room; the change may have.
@@ -160,6 +161,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             _ => {}
         }
         Ok(Outcome::Done)
+    }
+
+    /// Whether the buffer holds as much for a leaf as fits into two.
+    pub(super) fn is_full_for(&self, node: &Locked<'_>, at: usize) -> bool {
+        node.counts().buffered + 1 >= self.slots && node.buffered_for(at) + 1 >= self.slots
     }
 
     /// Write 1: what stands out of line is written first.
