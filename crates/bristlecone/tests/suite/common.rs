@@ -1,5 +1,4 @@
 //! What the tests share: a pool file that goes away, and noise that repeats.
-#![allow(dead_code, reason = "each test uses its part")]
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};

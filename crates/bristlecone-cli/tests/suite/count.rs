@@ -1,9 +1,6 @@
 //! `count`: what it reports, that it repeats, and what it refuses.
 
-#[allow(dead_code, reason = "these tests need no files")]
-mod common;
-
-use common::Bench;
+use crate::common::Bench;
 use serde_json::Value;
 
 #[track_caller]

@@ -1,8 +1,6 @@
 //! `demo` and `bench`: what they report, and that they leave nothing behind.
 
-mod common;
-
-use common::Bench;
+use crate::common::Bench;
 use serde_json::Value;
 
 #[test]

@@ -2,9 +2,7 @@
 //!
 //! This tests recovery, not flushes: caches survive a kill. Flushes are the simulator's business.
 //!
-//! `BRISTLECONE_KILL_ROUNDS=10000 cargo test --release -p bristlecone-cli --test kill` runs longer.
-
-mod common;
+//! `BRISTLECONE_KILL_ROUNDS=10000 cargo test --release -p bristlecone-cli --test suite kill` runs longer.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -12,8 +10,8 @@ use std::io::Write;
 use std::process::Stdio;
 use std::time::Duration;
 
+use crate::common::Bench;
 use bristlecone::{Pool, Tree};
-use common::Bench;
 
 fn rounds() -> u64 {
     std::env::var("BRISTLECONE_KILL_ROUNDS").map_or(50, |rounds| rounds.parse().unwrap())

@@ -1,10 +1,8 @@
 //! Places that run out of room, or allow none: an error that says so, and nothing acknowledged lost.
 
-mod common;
-
 use std::process::Command;
 
-use common::{Bench, Ran};
+use crate::common::{Bench, Ran};
 
 /// Twenty megabytes of entries.
 fn input(bench: &Bench) {

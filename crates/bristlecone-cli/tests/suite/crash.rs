@@ -1,14 +1,12 @@
 //! `crash`: what it reports, and what it refuses.
 
-#[expect(dead_code, reason = "explorations need no files")]
-mod common;
-
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::Bench;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+
+use crate::common::Bench;
 
 #[test]
 fn an_exploration_reports_its_counts() {

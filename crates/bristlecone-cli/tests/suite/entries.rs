@@ -1,0 +1,97 @@
+//! Single entries and scans.
+
+use std::io::Read;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::common::Bench;
+
+#[test]
+fn entries_go_in_and_come_out() {
+    let bench = Bench::new();
+    bench.run("create @p --tree t --key str --value u64").ok();
+    assert_eq!(bench.run("put @p t pine 0").ok(), "added\n");
+    assert_eq!(bench.run("put @p t pine 18446744073709551615").ok(), "replaced\n");
+    assert_eq!(bench.run("get @p t pine").ok(), "18446744073709551615\n");
+    bench.run("put @p t pine 1 --new").refused(1, "has a value already");
+    bench.run("put @p t fir 1 --existing").refused(4, "has no value");
+    bench.run("put @p t fir 1 --new").ok();
+    bench.run("put @p t fir 2 --existing").ok();
+    let lines = bench.run("get @p t fir pine --json").ok();
+    let values: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(values, [json!({"key": "fir", "value": 2}), json!({"key": "pine", "value": u64::MAX})]);
+    let found = bench.run("get @p t fir yew elm");
+    assert_eq!(found.stdout, "2\n");
+    found.refused(4, "yew and 1 other key");
+    assert_eq!(bench.run("del @p t fir --json").json(), json!({"removed": 1, "absent": 0}));
+    bench.run("del @p t fir").refused(4, "1 key had no value");
+    bench.run("get @p t fir").refused(4, "fir has no value");
+}
+
+#[test]
+fn every_kind_holds_its_whole_domain() {
+    let bench = Bench::new();
+    let long = "x".repeat(4096);
+    let words = ["0", "1", "18446744073709551615"];
+    let texts = ["a", " ", "tab\tnewline\n\\", "grüße", long.as_str()];
+    let bytes = ["a", "\\x00\\xff\\t\\n\\\\", "\\x00"];
+    let kinds: [(&str, &[&str]); 3] = [("u64", &words), ("str", &texts), ("bytes", &bytes)];
+    for (key_kind, keys) in kinds {
+        for (value_kind, values) in kinds {
+            bench
+                .run(&format!(
+                    "create @p --tree {key_kind}-{value_kind} --key {key_kind} --value {value_kind}"
+                ))
+                .ok();
+            for (key, value) in keys.iter().zip(values.iter().cycle()) {
+                bench.run_on(&format!("put @p {key_kind}-{value_kind}"), b"", &[key, value]).ok();
+                let found = bench.run_on(&format!("get @p {key_kind}-{value_kind}"), b"", &[key]).ok();
+                assert_eq!(found.strip_suffix('\n'), Some(*value));
+            }
+        }
+    }
+    bench.run_on("put @p str-str", b"", &["empty", ""]).ok();
+    assert_eq!(bench.run("get @p str-str empty").ok(), "\n");
+    assert_eq!(bench.run("check @p --json").json()["ok"], true);
+}
+
+#[test]
+fn scans_have_bounds_and_directions() {
+    let bench = Bench::new();
+    bench.run("create @p --tree t --value u64").ok();
+    bench.run_on("load @p t - --format keys", b"a\nab\nabc\nb\nba\nc\n", &[]).ok();
+    let keys = |arguments: &str| bench.run(&format!("scan @p t --keys {arguments}")).ok().replace('\n', " ");
+    assert_eq!(keys(""), "a ab abc b ba c ");
+    assert_eq!(keys("--reverse"), "c ba b abc ab a ");
+    assert_eq!(keys("--from ab --to b"), "ab abc ");
+    assert_eq!(keys("--from ab --to ba --reverse --limit 2"), "b abc ");
+    assert_eq!(keys("--prefix ab"), "ab abc ");
+    assert_eq!(keys("--prefix a --reverse"), "abc ab a ");
+    assert_eq!(keys("--limit 0"), "");
+    assert_eq!(keys("--from b --to a"), "");
+    assert_eq!(keys("--from z"), "");
+    assert_eq!(bench.run("scan @p t --limit 1").ok(), "a\t1\n");
+    assert_eq!(bench.run("scan @p t --count").ok(), "6\n");
+    assert_eq!(bench.run("scan @p t --count --prefix b --json").json(), json!({"entries": 2}));
+    assert_eq!(bench.run("scan @p t --limit 1 --json").json(), json!({"key": "a", "value": 1}));
+    bench.run("create @p --tree n --key u64").ok();
+    bench.run("scan @p n --prefix 1").refused(2, "--from and --to");
+    bench.run("scan @p n --from x").refused(2, "--from: \"x\" is not a number");
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let bench = Bench::new();
+    bench.run("create @p").ok();
+    let input: String = (0..200_000).map(|key| format!("{key}\n")).collect();
+    bench.run_on("load @p t - --format keys --key u64 --value u64", input.as_bytes(), &[]).ok();
+    for command in ["dump @p t", "scan @p t", "dump @p t --json"] {
+        let mut child = bench.command(command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = [0; 4];
+        child.stdout.take().unwrap().read_exact(&mut line).unwrap();
+        let ended = child.wait_with_output().unwrap();
+        assert!(ended.status.success() && ended.stderr.is_empty(), "{ended:?}");
+    }
+    assert_eq!(bench.run("info @p --json").json()["closed_cleanly"], true);
+}

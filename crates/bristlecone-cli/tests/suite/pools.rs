@@ -1,0 +1,156 @@
+//! Pools: what they say of themselves, where they may be, and who may have them.
+
+use bristlecone::Pool;
+use serde_json::{Value, json};
+
+use crate::common::{Bench, Ran};
+
+#[test]
+fn a_pool_says_what_it_is() {
+    let bench = Bench::new();
+    assert!(bench.run("create @p --size 64M").ok().contains("domain process"));
+    let info = bench.run("info @p --json").json();
+    assert_eq!(info["domain"], "process");
+    assert_eq!(info["closed_cleanly"], true);
+    assert_eq!(info["trees"], 0);
+    assert!(info["max_bytes"].as_u64().unwrap() >= 64 << 20);
+    assert!(info["file_bytes"].as_u64().unwrap() < 16 << 20, "it begins small");
+    assert!(bench.run("info @p").ok().contains("tmpfs") || !std::path::Path::new("/dev/shm").is_dir());
+    let created =
+        bench.run("create @p --tree t --key u64 --value bytes --option max_subnodes=4 --json").json();
+    assert_eq!(created["created"], false);
+    let tree = bench.run("trees @p --json").json();
+    assert_eq!((&tree["name"], &tree["key"], &tree["value"]), (&json!("t"), &json!("u64"), &json!("bytes")));
+    assert_eq!((&tree["entries"], &tree["options"]["max_subnodes"]), (&json!(0), &json!(4)));
+    assert!(bench.run("trees @p").ok().contains("sstree"));
+    assert!(bench.run("check @p").ok().contains("everything is as it must be"));
+    assert_eq!(bench.run("check @p t --json").json()["ok"], true);
+    bench.run("drop @p t").ok();
+    assert_eq!(bench.run("trees @p").ok(), "no trees\n");
+}
+
+#[test]
+fn domains_are_taken_as_they_are_given() {
+    let bench = Bench::new();
+    let said = bench.run("create @p --size 64M --domain adr").ok();
+    assert!(said.contains("domain adr") && said.contains("nothing survives a power failure"), "{said}");
+    assert_eq!(bench.run("info @p --domain eadr --json").json()["domain"], "eadr");
+    bench.run("create @q --domain dram").refused(2, "--help");
+}
+
+#[test]
+fn an_ordinary_file_holds_a_pool_too() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let pool = directory.path().join("p");
+    let pool = pool.to_str().unwrap();
+    let bench = Bench::new();
+    let made = bench.run(&format!("create {pool} --size 64M --tree t --json")).json();
+    let memory = made["domain"] == "process";
+    assert!(made["domain"] == "msync" || memory, "{made}");
+    bench.run(&format!("put {pool} t a 1")).ok();
+    assert_eq!(bench.run(&format!("get {pool} t a")).ok(), "1\n");
+}
+
+#[test]
+fn a_damaged_pool_is_saved_into_a_new_one() {
+    let bench = Bench::new();
+    bench.run("create @p --tree t --key u64 --value str").ok();
+    let input: String = (0..2000).map(|key| format!("{key}\tvalue of {key}\n")).collect();
+    bench.run_on("load @p t -", input.as_bytes(), &[]).ok();
+    assert_eq!(bench.run("check @p --repair @whole --json").json()["kept"], 2000);
+    assert_eq!(bench.run("dump @whole t").ok(), bench.run("dump @p t").ok());
+    bench.run("check @p --repair @whole").refused(2, "exists already");
+    bench.run("check @p t --repair @q").refused(2, "--help");
+    bench.run("check @absent --repair @q").refused(4, "create it first");
+    let mut bytes = std::fs::read(bench.path("p")).unwrap();
+    let broken = bytes.windows(13).position(|window| window == b"value of 1234").unwrap();
+    bytes[broken] = b'V';
+    bench.file("p", &bytes);
+    assert_eq!(bench.run("check @p").code, 1);
+    let saved = bench.run("check @p --repair @q");
+    assert_eq!((saved.code, saved.stderr.as_str()), (1, ""), "{saved:?}");
+    assert!(saved.stdout.contains("t: 1,999 entries saved, 1 lost"), "{saved:?}");
+    bench.run("get @q t 1234").refused(4, "no value");
+    assert!(bench.run("check @q").ok().contains("everything is as it must be"));
+    // The directory entry: the tree is lost, and nothing else is to be had.
+    bytes[8192 + 100] ^= 1;
+    bench.file("p", &bytes);
+    bench.run("check @p").refused(5, "check --repair");
+    let saved: Value = serde_json::from_str(&bench.run("check @p --repair @r --json").stdout).unwrap();
+    assert_eq!((&saved["ok"], &saved["kept"]), (&json!(false), &json!(0)));
+    bench.file("text", "x".repeat(100_000));
+    bench.run("check @text --repair @s").refused(5, "not a Bristlecone pool");
+    assert!(!bench.path("s").exists());
+}
+
+#[test]
+fn a_place_that_cannot_hold_a_pool_is_told() {
+    let bench = Bench::new();
+    bench.run("create /sys/bristlecone.pool").refused(1, "/sys/bristlecone.pool");
+    bench.run("create @no/such/directory/p").refused(4, "no/such/directory");
+    assert_ne!(bench.run("create /dev/full").code, 0);
+}
+
+#[test]
+fn a_pool_that_cannot_be_written_can_be_read() {
+    use std::os::unix::{fs::PermissionsExt, process::CommandExt};
+    let bench = Bench::new();
+    bench.run("create @p --tree t").ok();
+    bench.run("put @p t pine 1").ok();
+    // Root may write anything: the tool runs as somebody else then.
+    let set = |name: &str, mode| {
+        std::fs::set_permissions(bench.path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    std::fs::copy(env!("CARGO_BIN_EXE_bristlecone"), bench.path("tool")).unwrap();
+    set("", 0o755);
+    set("tool", 0o755);
+    set("p", 0o444);
+    let before = std::fs::read(bench.path("p")).unwrap();
+    let run = |arguments: &str| {
+        let mut command = bench.command_of(&bench.path("tool"), arguments);
+        if rustix::process::geteuid().is_root() {
+            command.uid(65534).gid(65534);
+        }
+        Ran::of(command, b"")
+    };
+    assert_eq!(run("get @p t pine").ok(), "1\n");
+    assert_eq!(run("scan @p t --count").ok(), "1\n");
+    assert_eq!(run("info @p --json").json()["read_only"], true);
+    assert_eq!(run("check @p --json").json()["ok"], true);
+    assert!(run("trees @p").ok().contains("1 entry"));
+    assert_eq!(run("dump @p t").ok(), "pine\t1\n");
+    for command in ["put @p t fir 2", "del @p t pine", "drop @p t", "load @p t -", "create @p --tree u"] {
+        run(command).refused(1, "Permission denied");
+    }
+    assert!(std::fs::read(bench.path("p")).unwrap() == before, "reading changed the file");
+}
+
+#[test]
+fn a_pool_is_left_as_it_is_when_asked_to() {
+    let bench = Bench::new();
+    let pool = Pool::options().max_bytes(64 << 20).create(true).open(bench.path("p")).unwrap();
+    pool.tree::<&str, &str>("t").unwrap().insert("pine", "1").unwrap();
+    pool.simulate_crash();
+    let before = std::fs::read(bench.path("p")).unwrap();
+    for command in ["get @p t pine", "check @p", "dump @p t", "scan @p t", "trees @p", "info @p"] {
+        bench.run(&format!("{command} --read-only")).ok();
+    }
+    assert!(bench.run("info @p --read-only").ok().contains("closed     no"));
+    assert!(std::fs::read(bench.path("p")).unwrap() == before, "reading changed the file");
+    let reader = Pool::options().read_only(true).open(bench.path("p")).unwrap();
+    assert_eq!(bench.run("get @p t pine --read-only").ok(), "1\n");
+    bench.run("get @p t pine").refused(3, "in use by process");
+    drop(reader);
+    bench.run("put @p t pine 1 --read-only").refused(2, "--help");
+}
+
+#[test]
+fn a_pool_in_use_is_told_with_its_holder() {
+    let bench = Bench::new();
+    let pool = Pool::options().max_bytes(64 << 20).create(true).open(bench.path("p")).unwrap();
+    for command in ["info @p", "put @p t a b", "check @p", "load @p t -", "create @p --tree t"] {
+        bench.run(command).refused(3, &format!("in use by process {}", std::process::id()));
+    }
+    drop(pool);
+    bench.run("info @p").ok();
+}

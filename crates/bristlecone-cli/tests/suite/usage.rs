@@ -1,0 +1,127 @@
+//! Help, and what wrong usage is answered with.
+
+use bristlecone::Pool;
+use serde_json::{Value, json};
+
+use crate::common::Bench;
+
+#[test]
+fn wrong_usage_is_told_apart() {
+    let bench = Bench::new();
+    let help = bench.run("");
+    assert!(help.code == 2 && help.stdout.is_empty() && help.stderr.contains("Usage"), "{help:?}");
+    bench.run("fly").refused(2, "--help");
+    bench.run("create").refused(2, "--help");
+    for size in ["0", "-1", "8X", "99999999T"] {
+        bench.run(&format!("create @p --size={size}")).refused(2, "--help");
+    }
+    bench.run("create @p --size 4096T").refused(2, "possible");
+    bench.run("create @p --tree t --design oak").refused(2, "--help");
+    bench.run("create @p --tree t --key i128").refused(2, "--help");
+    bench.run("create @p --tree t --option max_subnodes").refused(2, "--help");
+    bench.run("create @p --tree t --option height=3").refused(2, "no option \"height\"");
+    bench.run("create @p --tree t --option max_subnodes=9").refused(2, "max_subnodes must be 1 to 4");
+    bench.run("create @p --key u64").refused(2, "--tree");
+    assert!(!bench.path("p").exists(), "what fails leaves no pool behind");
+    bench.run("create @p --size 64M").ok();
+    bench.run("create @p").refused(2, "exists already");
+    bench.run("create @p --tree t --size 32M").refused(2, "leave --size out");
+    bench.run("create @p --tree t --size 64M").ok();
+    bench.run("create @p --tree t").refused(2, "exists already");
+    bench.run("put @p t").refused(2, "--help");
+    bench.run("put @p t a 1 --new --existing").refused(2, "--help");
+    bench.run("load @p t - --columns 0,1").refused(2, "--help");
+    bench.run("create @p --tree n --key u64 --value u64").ok();
+    bench.run("put @p n x 1").refused(2, "key: \"x\" is not a number");
+    bench.run("put @p n -1 1").refused(2, "--help");
+    bench.run("put @p n -- -1 1").refused(2, "\"-1\" is not a number");
+    bench.run("put @p n 1 18446744073709551616").refused(2, "value: ");
+    bench.run("del @p n 1 y").refused(2, "key: ");
+    bench.run("put @p t -- --dashed value").ok();
+}
+
+#[test]
+fn what_is_not_there_is_told_apart() {
+    let bench = Bench::new();
+    for command in ["info @p", "trees @p", "check @p", "get @p t k", "scan @p t", "dump @p t", "drop @p t"] {
+        bench.run(command).refused(4, "create it first");
+    }
+    bench.run("create @p").ok();
+    bench.run("get @p t k").refused(4, "the pool has none");
+    bench.run("create @p --tree oak").ok();
+    for command in
+        ["get @p t k", "put @p t k v", "del @p t k", "scan @p t", "dump @p t", "drop @p t", "check @p t"]
+    {
+        bench.run(command).refused(4, "the pool has oak");
+    }
+    let error = bench.run("get @p t k --json");
+    let said: Value = serde_json::from_str(&error.stderr).unwrap();
+    assert_eq!((error.code, &said["exit"]), (4, &json!(4)));
+}
+
+#[test]
+fn what_is_no_pool_is_told_apart() {
+    let bench = Bench::new();
+    bench.file("empty", "");
+    bench.file("text", "x".repeat(100_000));
+    for name in ["empty", "text"] {
+        bench.run(&format!("info @{name}")).refused(5, "not a Bristlecone pool");
+        bench.run(&format!("create @{name}")).refused(2, "exists already");
+    }
+    bench.run("create @p --tree t").ok();
+    let whole = std::fs::read(bench.path("p")).unwrap();
+    bench.file("short", &whole[..whole.len() / 1000 * 4]);
+    let short = bench.run("check @short");
+    assert!([0, 1, 5].contains(&short.code), "{short:?}");
+    let mut damaged = whole.clone();
+    damaged[..8192].iter_mut().skip(16).for_each(|byte| *byte ^= 0xa5);
+    bench.file("damaged", &damaged);
+    bench.run("info @damaged").refused(5, "corrupted");
+    let directory = bench.path("");
+    let ran = bench.run(&format!("info {}", directory.display()));
+    assert!(ran.code != 0 && ran.stderr.lines().count() == 1, "{ran:?}");
+}
+
+#[test]
+fn trees_of_other_kinds_are_left_to_programs() {
+    let bench = Bench::new();
+    let pool = Pool::options().max_bytes(64 << 20).create(true).open(bench.path("p")).unwrap();
+    drop(pool.tree::<(u64, &str), [u8; 4]>("odd").unwrap());
+    pool.close().unwrap();
+    assert!(bench.run("trees @p").ok().contains("odd"));
+    bench.run("get @p odd k").refused(2, "the tool opens u64, str and bytes");
+    assert_eq!(bench.run("check @p --json").json()["skipped"], json!(["odd"]));
+}
+
+#[test]
+fn help_and_completions() {
+    let bench = Bench::new();
+    let help = bench.run("--help").ok();
+    assert!(help.contains("Exit codes:") && help.contains("130"));
+    for command in [
+        "demo",
+        "create",
+        "info",
+        "trees",
+        "check",
+        "put",
+        "get",
+        "del",
+        "scan",
+        "load",
+        "dump",
+        "drop",
+        "bench",
+        "completions",
+    ] {
+        assert!(help.contains(command), "{command}");
+        assert!(bench.run(&format!("{command} --help")).ok().contains("--json"), "{command}");
+    }
+    assert!(!help.contains("demo-writer"));
+    assert!(bench.run("--version").ok().contains(env!("CARGO_PKG_VERSION")));
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = bench.run(&format!("completions {shell}")).ok();
+        assert!(script.contains("bristlecone") && script.contains("skip-bad"), "{shell}");
+    }
+    bench.run("completions cobol").refused(2, "--help");
+}
