@@ -10,6 +10,7 @@ pub mod lock_table;
 pub mod locked;
 pub mod recovery;
 pub mod search;
+pub mod slot;
 pub mod sync;
 pub mod version_lock;
 pub mod words;

@@ -3,6 +3,8 @@
 
 use std::ops::Bound;
 
+use bristlecone_pm::{Medium, Records};
+
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::{Inner, Step};
 use crate::shared::search::Level;
@@ -252,5 +254,21 @@ pub fn succeeds<K: KeyForm>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
         Bound::Included(bound) => K::shorten(key) > K::shorten(bound),
         Bound::Excluded(bound) => K::shorten(key) >= K::shorten(bound),
         Bound::Unbounded => false,
+    }
+}
+
+/// Puts what is buffered for a key in the place of what its leaf holds.
+#[inline(always)]
+pub fn overlay<K: KeyForm, M: Medium>(keys: &Records<M>, words: &mut Words, key: u64, value: Option<u64>) {
+    let guard = K::pin();
+    let same = |held: u64| {
+        if K::INLINE { held == key } else { K::read(keys, held, &guard) == K::read(keys, key, &guard) }
+    };
+    let held = words.iter().find(|&(_, [held, _])| same(held));
+    match (held, value) {
+        (Some((at, [held, _])), Some(value)) => words.set_value(at, held, value),
+        (Some((at, _)), None) => words.remove(at),
+        (None, Some(value)) => words.push(key, value),
+        (None, None) => {}
     }
 }

@@ -4,9 +4,10 @@ use bristlecone_pm::{Durable, Flushed, LINE_BYTES, Medium, Persist, Result};
 
 use super::Core;
 use super::buffer::{BATCH_MAX, Locked, State};
-use super::layout::{Leaf, LeafWord, bits, line_of};
+use super::layout::{Leaf, LeafWord, line_of};
 use crate::shared::change::{Change, Item};
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::slot::bits;
 
 /// Most items that reach a leaf together: a full buffer, and the one that overflows it.
 pub(super) const ITEMS_MAX: usize = BATCH_MAX + 1;

@@ -11,6 +11,7 @@
 //! taken or not; but for the first leaf, which begins at minus infinity. So recovery finds every
 //! leaf's range as it was, and knows which leaf a log entry was meant for.
 
+use crate::shared::slot::Slot;
 use bristlecone_pm::{Group, LINE_BYTES, Persistent, Word};
 
 /// Bytes of a leaf.
@@ -24,13 +25,6 @@ pub struct Header {
     pub word: Word,
     pub stamp: Word,
     pub fingerprints: Group<2>,
-}
-
-/// One item.
-#[repr(C)]
-pub struct Slot {
-    pub key: Word,
-    pub value: Word,
 }
 
 /// A whole leaf.
@@ -49,7 +43,6 @@ const _: () = {
     assert!(std::mem::offset_of!(Leaf, header.stamp) == 8);
     assert!(std::mem::offset_of!(Leaf, header.fingerprints) == 16);
     assert!(std::mem::offset_of!(Leaf, slots) == 32);
-    assert!(std::mem::offset_of!(Slot, value) == 8);
     assert!(LINE_BYTES.is_multiple_of(size_of::<Slot>()));
 };
 
@@ -78,18 +71,6 @@ impl LeafWord {
 #[inline(always)]
 pub fn line_of(slot: usize) -> usize {
     (size_of::<Header>() + slot * size_of::<Slot>()) / LINE_BYTES
-}
-
-/// The set bits of `word`, lowest first.
-#[inline(always)]
-pub fn bits(mut word: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let bit = word.trailing_zeros() as usize;
-        (word != 0).then(|| {
-            word &= word - 1;
-            bit
-        })
-    })
 }
 
 #[cfg(test)]

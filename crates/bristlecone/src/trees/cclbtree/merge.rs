@@ -5,8 +5,9 @@ use bristlecone_pm::{Durable, Medium, Persist};
 
 use super::Core;
 use super::buffer::Locked;
-use super::layout::{Leaf, LeafWord, bits, line_of};
+use super::layout::{Leaf, LeafWord, line_of};
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::slot::bits;
 
 impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     /// Merges a leaf into its left sibling if it is less than half full and that has room; and

@@ -4,8 +4,9 @@ use bristlecone_pm::{LINE_BYTES, Medium};
 
 use super::Core;
 use super::buffer::{BufferRef, State};
-use super::layout::{LEAF_BYTES, Leaf, LeafWord, bits};
+use super::layout::{LEAF_BYTES, Leaf, LeafWord};
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::slot::bits;
 use crate::shared::{fingerprint, prefetch};
 
 /// The leaf changed while it was being read.

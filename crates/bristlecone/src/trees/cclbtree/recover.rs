@@ -5,11 +5,12 @@
 use bristlecone_pm::{ChunkRange, Durable, Error, LogChunk, LogEntry, Medium, Persist, Result, TreeId};
 
 use super::Core;
-use super::layout::{LEAF_BYTES, LeafWord, bits};
+use super::layout::{LEAF_BYTES, LeafWord};
 use crate::shared::change::{Change, Item};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 use crate::shared::recovery::each;
+use crate::shared::slot::bits;
 
 /// A leaf on the chain: where it begins, and its buffer.
 struct Survivor<K: KeyForm> {

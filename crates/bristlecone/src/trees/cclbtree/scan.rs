@@ -4,14 +4,15 @@ use bristlecone_pm::Medium;
 
 use super::Core;
 use super::buffer::BATCH_MAX;
-use super::layout::{LeafWord, bits};
+use super::layout::LeafWord;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 use crate::shared::prefetch;
 use crate::shared::search::Level;
+use crate::shared::slot::bits;
 use crate::shared::version_lock::Version;
 use crate::shared::words::Words;
-use crate::trees::scan::Leafwise;
+use crate::trees::scan::{Leafwise, overlay};
 
 impl<K: KeyForm, V: ValueForm, M: Medium> Leafwise<K, V> for Core<K, V, M> {
     #[inline(always)]
@@ -55,7 +56,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Leafwise<K, V> for Core<K, V, M> {
         }
         buffer.lock.validate(version).then_some(())?;
         for (at, &(key, value)) in pending.iter().enumerate().take(state.pending) {
-            self.overlay(words, key, (!state.is_removed(at)).then_some(value));
+            overlay::<K, M>(&self.keys, words, key, (!state.is_removed(at)).then_some(value));
         }
         Some(())
     }
@@ -68,27 +69,5 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Leafwise<K, V> for Core<K, V, M> {
     #[inline(always)]
     fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard) -> V::Ref<'a> {
         V::read(&self.values, word, guard)
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
-    /// Puts a pending item in the place of what the leaf holds for its key.
-    #[inline(always)]
-    fn overlay(&self, words: &mut Words, key: u64, value: Option<u64>) {
-        let guard = K::pin();
-        let same = |held: u64| {
-            if K::INLINE {
-                held == key
-            } else {
-                K::read(&self.keys, held, &guard) == K::read(&self.keys, key, &guard)
-            }
-        };
-        let held = words.iter().find(|&(_, [held, _])| same(held));
-        match (held, value) {
-            (Some((at, [held, _])), Some(value)) => words.set_value(at, held, value),
-            (Some((at, _)), None) => words.remove(at),
-            (None, Some(value)) => words.push(key, value),
-            (None, None) => {}
-        }
     }
 }

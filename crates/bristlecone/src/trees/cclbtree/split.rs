@@ -6,9 +6,10 @@ use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 use super::Core;
 use super::buffer::Locked;
 use super::flush::{ITEMS_MAX, Items};
-use super::layout::{LeafWord, SLOTS_MAX, bits};
+use super::layout::{LeafWord, SLOTS_MAX};
 use crate::shared::change::Item;
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::slot::bits;
 
 /// Most items that a leaf and its buffer hold together with the one that overflows them.
 const PARTS_MAX: usize = SLOTS_MAX + ITEMS_MAX;

@@ -3,10 +3,11 @@
 use bristlecone_pm::{Finding, Medium};
 
 use super::LodgeTree;
-use super::layout::{LeafWord, bits};
+use super::layout::LeafWord;
 use super::node::{Entry, NodeRef};
 use crate::shared::fingerprint;
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::slot::bits;
 
 impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     /// Verifies every node and its leaves against the index, the chain and the allocator. The

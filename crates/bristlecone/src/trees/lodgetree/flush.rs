@@ -6,13 +6,14 @@ use smallvec::SmallVec;
 
 use super::LodgeTree;
 use super::buffer::Buffered;
-use super::layout::{LeafWord, Slots, bits, home, line_of};
+use super::layout::{LeafWord, Slots, home, line_of};
 use super::node::{Entry, Locked};
 use super::read::{Found, Hope};
 use super::write::{Guards, is_full};
 use crate::shared::change::{Change, Item};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::prefetch;
+use crate::shared::slot::bits;
 
 /// A change of one key, as words, and the slot that the leaf has for the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,6 +13,7 @@
 //! as it was, and knows which leaf a log entry was meant for. A fence out of line is a record of
 //! the leaf's own. The first leaf begins at minus infinity; its fence is not looked at.
 
+use crate::shared::slot::SLOT_BYTES;
 use bristlecone_pm::{Group, LINE_BYTES, Persistent, Word};
 
 /// Most slots that a leaf can have.
@@ -31,29 +32,16 @@ pub struct Header {
     pub spare: Word,
 }
 
-/// One item.
-#[repr(C)]
-pub struct Slot {
-    pub key: Word,
-    pub value: Word,
-}
-
 // SAFETY: repr(C), words only, no padding (sizes asserted below).
 unsafe impl Persistent for Header {}
-// SAFETY: as above.
-unsafe impl Persistent for Slot {}
-
 pub const HEADER_BYTES: usize = 80;
-pub const SLOT_BYTES: usize = 16;
 
 const _: () = {
     assert!(size_of::<Header>() == HEADER_BYTES);
-    assert!(size_of::<Slot>() == SLOT_BYTES);
     assert!(std::mem::offset_of!(Header, siblings) == 8);
     assert!(std::mem::offset_of!(Header, stamp) == 24);
     assert!(std::mem::offset_of!(Header, fingerprints) == 32);
     assert!(std::mem::offset_of!(Header, fence) == 64);
-    assert!(std::mem::offset_of!(Slot, value) == 8);
     // What commits lies in one line, and a slot never straddles two.
     assert!(std::mem::offset_of!(Header, fence) == LINE_BYTES);
     assert!(HEADER_BYTES.is_multiple_of(SLOT_BYTES));
@@ -160,21 +148,10 @@ impl Slots {
     }
 }
 
-/// The set bits of `word`, lowest first.
-#[inline(always)]
-pub fn bits(mut word: u32) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let bit = word.trailing_zeros() as usize;
-        (word != 0).then(|| {
-            word &= word - 1;
-            bit
-        })
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared::slot::bits;
 
     #[test]
     fn a_word_holds_slots_and_selector() {

@@ -8,11 +8,12 @@ use smallvec::SmallVec;
 use super::LodgeTree;
 use super::buffer::Buffered;
 use super::flush::{Group, Pending};
-use super::layout::{LeafWord, bits};
+use super::layout::LeafWord;
 use super::node::{Counts, Locked};
 use super::write::Guards;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Step;
+use crate::shared::slot::bits;
 
 impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     /// After a removal from the leaf at `at`: leaves and nodes that have become too small merge.

@@ -4,9 +4,10 @@
 use bristlecone_pm::Medium;
 
 use super::LodgeTree;
-use super::layout::{Header, Slot, Slots, bits, home, slot_offset};
+use super::layout::{Header, Slots, home, slot_offset};
 use super::node::{Entry, NodeRef};
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::slot::{Slot, bits};
 use crate::shared::{fingerprint, prefetch};
 
 /// The node changed while it was being read.

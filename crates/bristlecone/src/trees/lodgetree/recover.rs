@@ -8,11 +8,12 @@ use bristlecone_pm::{ChunkRange, Durable, Error, LogChunk, LogEntry, Medium, Per
 
 use super::LodgeTree;
 use super::buffer::Buffered;
-use super::layout::{LeafWord, Slots, bits, leaf_bytes};
+use super::layout::{LeafWord, Slots, leaf_bytes};
 use super::node::Entry;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 use crate::shared::recovery::each;
+use crate::shared::slot::bits;
 
 /// A leaf on the chain, and what is buffered for it.
 struct Survivor<K: KeyForm> {

@@ -14,7 +14,7 @@ use crate::shared::prefetch;
 use crate::shared::version_lock::Version;
 use crate::shared::words::Words;
 use crate::trees::Batch;
-use crate::trees::scan::{Bounds, append, shorten};
+use crate::trees::scan::{Bounds, append, overlay, shorten};
 
 /// A leaf as a scan found it, and where the scan goes on.
 struct Sight<K: KeyForm> {
@@ -203,29 +203,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         }
         node.lock.validate(version).then_some(())?;
         for &(key, value, removed) in &buffered[..count] {
-            self.overlay(&mut words, key, (!removed).then_some(value));
+            overlay::<K, M>(&self.keys, &mut words, key, (!removed).then_some(value));
         }
         Some(words)
-    }
-
-    /// Puts a buffered item in the place of what the leaf holds for its key.
-    #[inline(always)]
-    fn overlay(&self, words: &mut Words, key: u64, value: Option<u64>) {
-        let guard = K::pin();
-        let same = |held: u64| {
-            if K::INLINE {
-                held == key
-            } else {
-                K::read(&self.keys, held, &guard) == K::read(&self.keys, key, &guard)
-            }
-        };
-        let held = words.iter().find(|&(_, [held, _])| same(held));
-        match (held, value) {
-            (Some((at, [held, _])), Some(value)) => words.set_value(at, held, value),
-            (Some((at, _)), None) => words.remove(at),
-            (None, Some(value)) => words.push(key, value),
-            (None, None) => {}
-        }
     }
 
     /// Asks for the lines of a leaf.

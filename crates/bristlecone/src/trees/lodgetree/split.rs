@@ -5,10 +5,11 @@ use smallvec::SmallVec;
 
 use super::LodgeTree;
 use super::flush::{Group, Pending};
-use super::layout::{LeafWord, Slots, TAG_WORDS, bits, line_of};
+use super::layout::{LeafWord, Slots, TAG_WORDS, line_of};
 use super::node::{Counts, Entry, Locked, Splits};
 use super::write::Guards;
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::slot::bits;
 
 /// An item of a leaf that is being split.
 #[derive(Clone, Copy)]

@@ -4,9 +4,10 @@ use bristlecone_pm::{Finding, Medium};
 
 use super::NbTree;
 use super::layout::{EMPTY, Header, State, Stored};
-use super::leaf::{Leaf, bits};
+use super::leaf::Leaf;
 use super::meta::Tag;
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::slot::bits;
 
 impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     /// Verifies every leaf against the medium, the index and the allocator. The counts are exact

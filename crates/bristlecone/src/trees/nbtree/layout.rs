@@ -20,6 +20,7 @@
 //! Values of a word that would collide with the first three are boxed in a record, so that every
 //! key and every value can be stored.
 
+use crate::shared::slot::SLOT_BYTES;
 use bristlecone_pm::{LINE_BYTES, Persistent, Word};
 
 /// `state` of a block that belongs to no leaf: that of a chunk fresh from the file.
@@ -38,20 +39,9 @@ pub struct Header {
     pub birth: Word,
 }
 
-/// One item.
-#[repr(C)]
-pub struct Slot {
-    pub key: Word,
-    pub value: Word,
-}
-
 // SAFETY: repr(C), words only, no padding (sizes asserted below).
 unsafe impl Persistent for Header {}
-// SAFETY: as above.
-unsafe impl Persistent for Slot {}
-
 pub const HEADER_BYTES: usize = 16;
-pub const SLOT_BYTES: usize = 16;
 /// Where the metadata of a single layer begins, and its end: the bitmap and one more word, then
 /// the fingerprints.
 const META_BYTES: usize = 16;
@@ -59,9 +49,7 @@ const SINGLE_LAYER_BYTES: usize = 96;
 
 const _: () = {
     assert!(size_of::<Header>() == HEADER_BYTES);
-    assert!(size_of::<Slot>() == SLOT_BYTES);
     assert!(std::mem::offset_of!(Header, birth) == 8);
-    assert!(std::mem::offset_of!(Slot, value) == 8);
     // A slot never straddles two lines.
     assert!(LINE_BYTES.is_multiple_of(SLOT_BYTES) && SINGLE_LAYER_BYTES.is_multiple_of(SLOT_BYTES));
 };

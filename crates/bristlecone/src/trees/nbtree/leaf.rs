@@ -169,17 +169,6 @@ impl Drop for LeafLock<'_> {
     }
 }
 
-/// The set bits of `word`, lowest first.
-pub fn bits(mut word: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let bit = word.trailing_zeros() as usize;
-        (word != 0).then(|| {
-            word &= word - 1;
-            bit
-        })
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

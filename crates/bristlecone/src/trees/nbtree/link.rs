@@ -8,9 +8,10 @@ use bristlecone_pm::{Medium, Persist};
 
 use super::NbTree;
 use super::layout::{EMPTY, SEALED_EMPTY};
-use super::leaf::{FROZEN, Leaf, Succession, bits};
+use super::leaf::{FROZEN, Leaf, Succession};
 use super::read::Pins;
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::slot::bits;
 
 impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     /// Link 3: puts the heirs of a leaf into the index in its place. If somebody is busy there,

@@ -5,11 +5,12 @@ use bristlecone_pm::{Durable, LINE_BYTES, Medium, Persist, Word};
 use crossbeam_epoch::Guard;
 
 use super::NbTree;
-use super::layout::{Slot, Stored};
+use super::layout::Stored;
 use super::leaf::{FROZEN, Leaf};
 use super::meta::Tag;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::prefetch;
+use crate::shared::slot::Slot;
 use crate::shared::version_lock::{Version, pause};
 
 /// What keeps leaves, blocks, keys and values alive while they are looked at.

@@ -143,7 +143,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         let mut bitmap = 0_u64;
         let mut range: Option<(K::Ref<'_>, K::Ref<'_>)> = None;
         for at in 0..self.shape.slots {
-            let slot: &super::layout::Slot = self.pool.at(self.shape.slot(block, at));
+            let slot: &crate::shared::slot::Slot = self.pool.at(self.shape.slot(block, at));
             let mut value = slot.value.load(medium);
             if value == EMPTY {
                 continue;

@@ -10,9 +10,10 @@
 use bristlecone_pm::{ChunkRange, Error, Result};
 
 use super::NbTree;
-use super::layout::{EMPTY, Slot, State, Stored};
+use super::layout::{EMPTY, State, Stored};
 use super::read::Pins;
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::slot::Slot;
 use crate::trees::Rescue;
 
 /// More replacements than any tree lives to see: a stamp from here on is a broken one.

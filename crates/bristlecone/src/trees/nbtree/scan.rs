@@ -7,10 +7,10 @@ use bristlecone_pm::Medium;
 
 use super::NbTree;
 use super::layout::{EMPTY, Stored};
-use super::leaf::bits;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 use crate::shared::search::Level;
+use crate::shared::slot::bits;
 use crate::shared::version_lock::Version;
 use crate::shared::words::Words;
 use crate::trees::Batch;

@@ -7,11 +7,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result, Step, Word};
 
 use super::NbTree;
-use super::layout::{EMPTY, Header, SEALED_EMPTY, SLOTS_MAX, Shape, Slot, State, Stored};
-use super::leaf::{Leaf, Succession, bits};
+use super::layout::{EMPTY, Header, SEALED_EMPTY, SLOTS_MAX, Shape, State, Stored};
+use super::leaf::{Leaf, Succession};
 use super::meta::{Tag, Tags};
 use super::read::Pins;
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::slot::{Slot, bits};
 
 /// Where nothing of a slot was drafted.
 const NOWHERE: u8 = u8::MAX;

@@ -10,6 +10,7 @@
 //!  32  slots         key word, value word; the first two share the header's line
 //! ```
 
+use crate::shared::slot::SLOT_BYTES;
 use bristlecone_pm::{Group, LINE_BYTES, Persistent, Word};
 
 /// `next` of a subnode that belongs to no leaf. Zero, where the paper takes all ones: a chunk
@@ -49,28 +50,15 @@ pub struct Header {
     pub annex: Group<FINGERPRINT_WORDS>,
 }
 
-/// One item.
-#[repr(C)]
-pub struct Slot {
-    pub key: Word,
-    pub value: Word,
-}
-
 // SAFETY: repr(C), words only, no padding (sizes asserted below).
 unsafe impl Persistent for Header {}
-// SAFETY: as above.
-unsafe impl Persistent for Slot {}
-
 pub const HEADER_BYTES: usize = 32;
-pub const SLOT_BYTES: usize = 16;
 
 const _: () = {
     assert!(size_of::<Header>() == HEADER_BYTES);
-    assert!(size_of::<Slot>() == SLOT_BYTES);
     assert!(std::mem::offset_of!(Header, next) == 0);
     assert!(std::mem::offset_of!(Header, bitmap) == 8);
     assert!(std::mem::offset_of!(Header, annex) == 16);
-    assert!(std::mem::offset_of!(Slot, value) == 8);
     // A slot never straddles two lines, and a header lies in one.
     assert!(LINE_BYTES.is_multiple_of(SLOT_BYTES) && HEADER_BYTES.is_multiple_of(SLOT_BYTES));
     assert!(HEADER_BYTES < LINE_BYTES);

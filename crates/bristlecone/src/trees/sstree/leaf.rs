@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::layout::{FINGERPRINT_WORDS, SUBNODES_MAX, Shape};
 use crate::shared::arena::{Arena, Zeroed};
 use crate::shared::search::Level;
+use crate::shared::slot::bits;
 use crate::shared::version_lock::{Version, VersionLock};
 use crate::shared::{fingerprint, prefetch};
 
@@ -129,17 +130,6 @@ impl View {
     pub fn items(&self, shape: Shape) -> impl Iterator<Item = (usize, usize)> + use<> {
         bits(self.bitmap).map(move |bit| shape.place(bit))
     }
-}
-
-/// The set bits of `word`, lowest first.
-pub fn bits(mut word: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let bit = word.trailing_zeros() as usize;
-        (word != 0).then(|| {
-            word &= word - 1;
-            bit
-        })
-    })
 }
 
 impl std::ops::Deref for Leaf<'_> {

@@ -3,9 +3,10 @@
 use bristlecone_pm::Medium;
 
 use super::SsTree;
-use super::layout::{Header, Slot, slot_offset};
-use super::leaf::{Leaf, bits};
+use super::layout::{Header, slot_offset};
+use super::leaf::Leaf;
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::slot::{Slot, bits};
 use crate::shared::{fingerprint, prefetch};
 
 /// The leaf changed while it was being read.

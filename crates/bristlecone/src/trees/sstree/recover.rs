@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use bristlecone_pm::{ChunkRange, Durable, Error, Medium, Persist, Result};
 
 use super::SsTree;
-use super::layout::{END, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, Shape, Slot, slot_offset, unstage};
-use super::leaf::{Tags, View, bits};
+use super::layout::{END, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, Shape, slot_offset, unstage};
+use super::leaf::{Tags, View};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::recovery::{Survivor, each};
+use crate::shared::slot::{Slot, bits};
 
 /// Descriptors that a thread takes at once.
 const IDS_AT_ONCE: u32 = 64;

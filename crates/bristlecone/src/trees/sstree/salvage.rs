@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use bristlecone_pm::{ChunkRange, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
 
-use super::layout::{END, FREE, Header, SUBNODES_MAX, Shape, Slot, slot_offset, unstage};
-use super::leaf::bits;
+use super::layout::{END, FREE, Header, SUBNODES_MAX, Shape, slot_offset, unstage};
 use super::recover::Census;
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::slot::{Slot, bits};
 use crate::trees::Rescue;
 
 /// What is left of a tree.

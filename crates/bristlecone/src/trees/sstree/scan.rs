@@ -3,11 +3,12 @@
 use bristlecone_pm::{LINE_BYTES, Medium, Word};
 
 use super::SsTree;
-use super::layout::{SUBNODES_MAX, Slot, slot_offset};
+use super::layout::{SUBNODES_MAX, slot_offset};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 use crate::shared::prefetch;
 use crate::shared::search::Level;
+use crate::shared::slot::Slot;
 use crate::shared::version_lock::Version;
 use crate::shared::words::{WORDS_MAX, Words};
 use crate::trees::scan::Leafwise;

@@ -4,8 +4,9 @@ use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 
 use super::SsTree;
 use super::layout::{END, FINGERPRINT_WORDS, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, beside_header};
-use super::leaf::{Leaf, Locked, Tags, View, bits};
+use super::leaf::{Leaf, Locked, Tags, View};
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::slot::bits;
 
 /// One item's way from (position of the subnode, slot) to another.
 #[derive(Clone, Copy, Default)]

@@ -3,12 +3,13 @@
 use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result, Step};
 
 use super::SsTree;
-use super::layout::{END, FREE, Slot, beside_header, stage};
-use super::leaf::{Leaf, Locked, View, bits};
+use super::layout::{END, FREE, beside_header, stage};
+use super::leaf::{Leaf, Locked, View};
 use super::read::Found;
 use super::split::Move;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::prefetch;
+use crate::shared::slot::{Slot, bits};
 use crate::trees::WriteMode;
 
 /// A new item on its way into a leaf: its words, and its records if it has any.
