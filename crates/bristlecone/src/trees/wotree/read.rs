@@ -120,7 +120,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
                 }
             };
             let next_lock = self.nodes.lock(next).ok()?;
-            if below == 0 {
+            // Nodes above these are few, and cached.
+            if below <= 1 {
                 self.fetch(next);
             }
             let next_version = match next_lock.try_read() {
@@ -189,12 +190,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// Asks for all lines of a leaf: which of them a search needs it learns from each other, one
+    /// Asks for all lines of a node: which of them a search needs it learns from each other, one
     /// after the other.
     #[inline(always)]
-    fn fetch(&self, leaf: u64) {
+    fn fetch(&self, node: u64) {
         for line in (0..self.shape.node_bytes).step_by(LINE_BYTES) {
-            self.nodes.fetch(leaf + line);
+            self.nodes.fetch(node + line);
         }
     }
 
