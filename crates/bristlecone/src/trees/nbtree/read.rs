@@ -268,9 +268,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         self.pool.at(self.shape.slot(leaf.block(), slot))
     }
 
-    /// Asks for the lines of a leaf that is read soon.
-    pub(super) fn prefetch_leaf(&self, leaf: &Leaf) {
-        let block = leaf.block();
+    /// Asks for the lines of a block that is read or written soon.
+    pub(super) fn prefetch_block(&self, block: u64) {
         for line in (0..self.shape.block_bytes as u64).step_by(LINE_BYTES) {
             prefetch(self.pool.at::<Word>(block + line));
         }

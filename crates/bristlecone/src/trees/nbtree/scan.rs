@@ -40,7 +40,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
 
     #[inline(always)]
     fn prefetch_items(&self, leaf: u32) {
-        self.prefetch_leaf(self.leaves.get(leaf));
+        self.prefetch_block(self.leaves.block(leaf));
     }
 
     /// `None`: its heirs count by now.

@@ -69,11 +69,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     /// for: if it lies above everything in a full leaf, the new right leaf begins empty.
     #[cold]
     pub(super) fn replace(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
-        self.reclaim();
         let leaf = self.leaves.get(id);
+        self.prefetch_block(leaf.block());
+        self.reclaim();
         if !leaf.succession().is_decided() {
             // Room comes first: a full pool leaves the leaf as it is.
             let blocks = self.blocks_for(leaf)?;
+            blocks.into_iter().filter(|block| *block != 0).for_each(|block| self.prefetch_block(block));
             let seen = self.freeze(leaf);
             self.medium().reached("nbtree copy.1");
             let mut draft = self.copy(leaf, seen, blocks, K::shorten(key), pins);
