@@ -149,11 +149,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             }
             _ => found.slot,
         };
+        let superseded = replaced.and_then(|replaced| self.value_of_buffer(node, &replaced, &guards.0));
         group.items.push(Pending::of(change.item, slot));
         group.logged |= replaced.is_some();
         self.flush_alone(node, group, Some(change), guards)?;
-        if let Some(replaced) = replaced.filter(|replaced| !replaced.removed) {
-            V::retire(&self.values, replaced.value, &guards.1);
+        if let Some(value) = superseded {
+            V::retire(&self.values, value, &guards.1);
         }
         Ok(())
     }

@@ -147,7 +147,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             // Write 2: the log.
             let mut item = Pending::of(change.item, found.slot).buffered(found.at, K::fingerprint(key));
             item.log = spot.append(&self.entry_of(node.sequence(), &item), change.take_records());
-            self.put_in_buffer(&node, found, item, &guards.1);
+            self.put_in_buffer(&node, found, item, guards);
         } else if let Err(error) = self.write_through(&node, found, &mut change, guards) {
             change.discard::<K, V, M>((&self.keys, &self.values));
             return Err(error);
@@ -175,14 +175,31 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// Write 3: the item is in the log; readers find it in the buffer.
-    fn put_in_buffer(&self, node: &Locked<'_>, found: &Found, item: Buffered, guard: &V::Guard) {
+    fn put_in_buffer(&self, node: &Locked<'_>, found: &Found, item: Buffered, guards: &Guards<K, V>) {
         let Some(at) = found.item else { return node.push_buffered(item) };
         let old = node.buffered(at);
         node.set_buffered(at, Buffered { in_leaf: old.in_leaf, ..item });
         self.versions.release(old.log);
-        if !old.removed {
-            V::retire(&self.values, old.value, guard);
+        if let Some(value) = self.value_of_buffer(node, &old, &guards.0) {
+            V::retire(&self.values, value, &guards.1);
         }
+    }
+
+    /// The value of a buffered item, if nobody but the buffer holds it: after a crash the leaf may hold
+    /// it, too, and lets go of it when it gets another one.
+    pub(super) fn value_of_buffer(
+        &self,
+        node: &Locked<'_>,
+        item: &Buffered,
+        guard: &K::Guard,
+    ) -> Option<u64> {
+        if V::INLINE || item.removed {
+            return None;
+        }
+        let entry = node.entry(item.owner);
+        let slot = item.in_leaf.then(|| self.slot_of(entry, item.key, item.tag, guard)).flatten();
+        let held = slot.map(|slot| self.slot(entry.leaf, slot).value.load(self.medium()));
+        (held != Some(item.value)).then_some(item.value)
     }
 
     /// Writes the change, and everything buffered for its leaf, to the leaf, without logging it.
