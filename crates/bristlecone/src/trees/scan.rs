@@ -6,7 +6,7 @@ use std::ops::Bound;
 use bristlecone_pm::{Medium, Records};
 
 use crate::shared::form::{KeyForm, ValueForm};
-use crate::shared::inner::{Inner, Step};
+use crate::shared::inner::{Cursor, Inner, Step};
 use crate::shared::search::Level;
 use crate::shared::version_lock::Version;
 use crate::shared::words::{WORDS_MAX, Words};
@@ -46,6 +46,16 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
     /// The value of a word that was validated.
     fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard) -> V::Ref<'a>;
 
+    /// Asks for the volatile parts of the leaves behind a cursor's.
+    #[inline(always)]
+    fn look_ahead(&self, cursor: Cursor) {
+        for places in 1..=AHEAD {
+            if let Some(ahead) = self.inner().ahead(cursor, places) {
+                self.prefetch_descriptor(ahead);
+            }
+        }
+    }
+
     /// See [`Index::scan_forward`](crate::trees::Index::scan_forward).
     fn ascend(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
         let guard = K::pin();
@@ -53,23 +63,22 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
         while !into.ended {
             let step = into.cursor.take().map_or(Step::Lost, |at| self.inner().next(at, version_of));
             let (leaf, version, cursor) = match step {
-                Step::Leaf(leaf, version, cursor) => (leaf, version, cursor),
+                Step::Leaf(leaf, version, cursor) => {
+                    self.look_ahead(cursor);
+                    (leaf, version, cursor)
+                }
                 Step::End => return false,
                 Step::Lost => {
                     let key = match bounds.0 {
                         Bound::Included(key) | Bound::Excluded(key) => Some(key),
                         Bound::Unbounded => None,
                     };
-                    let (leaf, version, cursor) = self.inner().seek(key, &guard, version_of);
+                    let near = |cursor| self.look_ahead(cursor);
+                    let (leaf, version, cursor) = self.inner().seek(key, &guard, version_of, near);
                     self.prefetch_items(leaf);
                     (leaf, version, cursor)
                 }
             };
-            for places in 1..=AHEAD {
-                if let Some(ahead) = self.inner().ahead(cursor, places) {
-                    self.prefetch_descriptor(ahead);
-                }
-            }
             let next = self.inner().ahead(cursor, 1);
             let collected = self.collect::<true>(leaf, version, bounds, next, into);
             let Some(outside) = collected else { continue };

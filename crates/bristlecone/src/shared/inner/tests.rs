@@ -88,7 +88,7 @@ fn bulk_building_equals_inserting() {
             let want = (probe.saturating_sub(3) / 10).min(u64::from(count) - 1) as u32;
             assert_eq!(inner.find(probe, &(), |_| version).0, want);
         }
-        let (mut leaf, _, mut cursor) = inner.seek(None, &(), |_| version);
+        let (mut leaf, _, mut cursor) = inner.seek(None, &(), |_| version, |_| {});
         let mut seen = vec![leaf];
         while let Step::Leaf(next, _, onward) = inner.next(cursor, |_| version) {
             (leaf, cursor) = (next, onward);

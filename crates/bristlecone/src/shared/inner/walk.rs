@@ -26,12 +26,14 @@ pub enum Step {
 }
 
 impl<K: KeyForm> Inner<K> {
-    /// Like `find`, and where the leaf stands, to go on from there. `None`: the first leaf.
+    /// Like `find`, and where the leaf stands, to go on from there. `None`: the first leaf. `near` is
+    /// told where that is before anybody waits for the leaf.
     pub fn seek(
         &self,
         key: Option<K::Ref<'_>>,
         guard: &K::Guard,
         version_of: impl Fn(u32) -> Option<Version>,
+        near: impl Fn(Cursor),
     ) -> (u32, Version, Cursor) {
         let key = key.map_or_else(K::least, K::shorten);
         for round in 0_u32.. {
@@ -39,6 +41,7 @@ impl<K: KeyForm> Inner<K> {
                 && let Ok(at) = self.choose(node, seen, Some(key), Side::From, guard)
             {
                 let cursor = Cursor { node: node.id, seen, at };
+                near(cursor);
                 if let Step::Leaf(leaf, version, cursor) = self.look(cursor, &version_of) {
                     return (leaf, version, cursor);
                 }

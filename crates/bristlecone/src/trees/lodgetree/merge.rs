@@ -154,7 +154,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     fn lock_behind(&self, low: K::Ref<'_>, node: &Locked<'_>, guard: &K::Guard) -> Option<Locked<'_>> {
         // The node's own lock is held, so its version would be waited for without end.
         let version_of = |id| if id == node.id { Some(node.seen) } else { self.version_if_free(id) };
-        let (_, _, cursor) = self.inner.seek(Some(low), guard, version_of);
+        let (_, _, cursor) = self.inner.seek(Some(low), guard, version_of, |_| {});
         let Step::Leaf(id, version, _) = self.inner.next(cursor, version_of) else { return None };
         self.nodes.get(id).lock_at(version)
     }

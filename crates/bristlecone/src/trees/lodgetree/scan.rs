@@ -45,7 +45,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             };
             let look = |tries| {
                 let (id, version, cursor) =
-                    self.inner.seek(Some(key), &guards.0, |node| self.version_of(node));
+                    self.inner.seek(Some(key), &guards.0, |node| self.version_of(node), |_| {});
                 let (locked, version) = self.nodes.get(id).hold(version, tries)?;
                 // Who holds a lock waits for nobody to the right.
                 let next_version = |node| match locked {
