@@ -148,6 +148,11 @@ impl Leaf {
         self.low.load(Relaxed)
     }
 
+    /// The same for who frees it: nobody reads the leaf any more.
+    pub fn take_low(&self) -> u64 {
+        self.low.swap(0, Relaxed)
+    }
+
     /// A flush in the line of `slot` is to come: whoever reads there meanwhile flushes, too.
     #[inline(always)]
     pub fn enter(&self, shape: Shape, slot: usize) -> Note {

@@ -51,6 +51,11 @@ impl Leaves {
         self.arena.get(id)
     }
 
+    /// Every descriptor, those of blocks not in use included.
+    pub fn all(&self) -> impl Iterator<Item = &Leaf> {
+        (0..self.arena.begun()).map(|id| self.get(id))
+    }
+
     /// The block of a leaf.
     #[inline(always)]
     pub fn block(&self, id: u32) -> u64 {

@@ -103,12 +103,17 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             let block = leaf.block();
             // Those who read unpinned notice before anything is used again.
             leaf.incarnation.expire();
-            let low = leaf.low();
-            if low != 0 {
-                K::retire_separator(low, &K::pin());
-            }
+            Self::release_low(leaf);
             self.blocks.free(block);
             self.outstanding.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Frees the separator at which a leaf begins.
+    fn release_low(leaf: &Leaf) {
+        let low = leaf.take_low();
+        if low != 0 {
+            K::retire_separator(low, &K::pin());
         }
     }
 
@@ -119,5 +124,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         }
         self.reclaim();
         self.outstanding.load(Acquire) as u64
+    }
+}
+
+impl<K: KeyForm, V: ValueForm, M: Medium> Drop for NbTree<K, V, M> {
+    fn drop(&mut self) {
+        if !K::INLINE {
+            self.leaves.all().for_each(Self::release_low);
+        }
     }
 }
