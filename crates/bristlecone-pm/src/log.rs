@@ -13,9 +13,9 @@
 //! before stays in it: the stamp behind the last entry never carries the generation.
 //!
 //! # Append
-//! 1. A stamp behind the entry that would count gets zero. Key and value. If they share the stamp's line, the line keeps the order of its stores;
-//!    otherwise they are flushed and fenced first. *The stamp is of an older generation, or zero:
-//!    the entry is not there. A torn entry looks the same.*
+//! 1. A stamp behind the entry that would count gets zero; key and value. If they share the stamp's
+//!    line, the line keeps the order of its stores; otherwise they are flushed and fenced first. *The
+//!    stamp is of an older generation, or zero: the entry is not there. A torn entry looks the same.*
 //! 2. The stamp; flush, fence. *The entry is there, or it is not.*
 //!
 //! # Recycle (nothing needs the entries of some chunks any more)

@@ -6,6 +6,7 @@ use super::Core;
 use super::layout::LeafWord;
 use crate::shared::fingerprint;
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::slot::bits;
 
 impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     /// Verifies every leaf and its buffer against the index, the chain and the allocator. The
@@ -73,7 +74,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         }
         let tags = cells.header.fingerprints.load(self.medium());
         let mut keys = Vec::new();
-        for slot in crate::shared::slot::bits(word.bitmap & self.slots_mask()) {
+        for slot in bits(word.bitmap & self.slots_mask()) {
             let cell = &cells.slots[slot];
             let (key, value) = (cell.key.load(self.medium()), cell.value.load(self.medium()));
             if let Err(error) = K::verify(&self.keys, key).and(V::verify(&self.values, value)) {

@@ -12,6 +12,7 @@ use super::leaf::TAG_WORDS;
 use super::meta::{Tag, Tags};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::recovery::{Survivor, each};
+use crate::shared::slot::Slot;
 
 /// What was found in some chunks.
 struct Found<K: KeyForm> {
@@ -143,7 +144,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         let mut bitmap = 0_u64;
         let mut range: Option<(K::Ref<'_>, K::Ref<'_>)> = None;
         for at in 0..self.shape.slots {
-            let slot: &crate::shared::slot::Slot = self.pool.at(self.shape.slot(block, at));
+            let slot: &Slot = self.pool.at(self.shape.slot(block, at));
             let mut value = slot.value.load(medium);
             if value == EMPTY {
                 continue;
