@@ -126,6 +126,10 @@ impl<M: Medium> FastFair<M> {
             let mut child = self.store.load(node, LEFTMOST);
             let mut at_end = true;
             for place in 0..self.capacity {
+                // Before an entry has its word, its key may be anything.
+                if self.word(node, place) == 0 {
+                    break;
+                }
                 // Entries shift to the right only, child before key: what is read in between leads
                 // to the left of the aim, from where siblings lead on.
                 let (key, word) = (self.key(node, place), self.word(node, place));
