@@ -111,6 +111,11 @@ where
 
     fn insert(&mut self, key: u64, value: u64) {
         let (own, new) = ((self.key)(key), (self.value)(value));
+        if key.is_multiple_of(2) {
+            self.tree().upsert((self.key_ref)(&own), (self.value_ref)(&new)).expect("there is room");
+            self.model.insert(key, value);
+            return;
+        }
         let old = self.tree().insert((self.key_ref)(&own), (self.value_ref)(&new)).expect("there is room");
         assert_eq!(old, self.model.insert(key, value).map(self.value));
     }

@@ -71,6 +71,18 @@ impl<K: Key, V: Value, M: Medium> Tree<K, V, M> {
         self.write(key, value, WriteMode::Upsert)
     }
 
+    /// Writes a key's value, whether it is there or not, and does not tell which. Trees that buffer
+    /// (CCL-BTree, LodgeTree) need not look into a leaf for that.
+    pub fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+        self.writable()?;
+        let value = V::encode(&value);
+        value::check_len(V::bytes(value))?;
+        K::with(key, |key| {
+            key::check_len(K::bytes(key))?;
+            self.tree.upsert(key, value)
+        })
+    }
+
     /// Writes a key that is not there yet. `Some`: it was, with this value, and nothing changed.
     pub fn insert_new(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<Option<V::Owned>> {
         self.write(key, value, WriteMode::New)

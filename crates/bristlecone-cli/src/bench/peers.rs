@@ -52,8 +52,9 @@ where
     K::Part: Ord,
 {
     #[inline]
-    fn insert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error> {
-        Ok(!self.0.insert_defer(K::own(key), V::own(value)))
+    fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<(), Error> {
+        black_box(self.0.insert_defer(K::own(key), V::own(value)));
+        Ok(())
     }
 
     #[inline]
@@ -100,8 +101,9 @@ const MEMORY: &str = "memory for congee";
 
 impl Subject<u64, u64> for Art {
     #[inline]
-    fn insert(&self, key: u64, value: u64) -> Result<bool, Error> {
-        Ok(self.0.insert(key as usize, value as usize, &epoch::pin()).expect(MEMORY).is_none())
+    fn upsert(&self, key: u64, value: u64) -> Result<(), Error> {
+        black_box(self.0.insert(key as usize, value as usize, &epoch::pin()).expect(MEMORY));
+        Ok(())
     }
 
     #[inline]
@@ -147,9 +149,9 @@ impl<K: BenchKey, V: BenchValue> Default for Scc<K, V> {
 
 impl<K: BenchKey, V: BenchValue> Subject<K, V> for Scc<K, V> {
     #[inline]
-    fn insert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error> {
+    fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<(), Error> {
         self.0.upsert_sync(K::own(key), V::own(value));
-        Ok(true)
+        Ok(())
     }
 
     #[inline]
@@ -159,8 +161,7 @@ impl<K: BenchKey, V: BenchValue> Subject<K, V> for Scc<K, V> {
 
     #[inline]
     fn update(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error> {
-        self.0.upsert_sync(K::own(key), V::own(value));
-        Ok(true)
+        self.upsert(key, value).map(|()| true)
     }
 
     #[inline]
@@ -197,9 +198,9 @@ impl<K: BenchKey, V: BenchValue> Default for Skiplist<K, V> {
 
 impl<K: BenchKey, V: BenchValue> Subject<K, V> for Skiplist<K, V> {
     #[inline]
-    fn insert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error> {
+    fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<(), Error> {
         black_box(self.0.insert(K::own(key), V::own(value)).value());
-        Ok(true)
+        Ok(())
     }
 
     #[inline]
@@ -210,7 +211,7 @@ impl<K: BenchKey, V: BenchValue> Subject<K, V> for Skiplist<K, V> {
 
     #[inline]
     fn update(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error> {
-        self.insert(key, value)
+        self.upsert(key, value).map(|()| true)
     }
 
     #[inline]

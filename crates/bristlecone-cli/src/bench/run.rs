@@ -133,9 +133,9 @@ impl<S> Worker<'_, S> {
         let clock = Clock::start();
         // One loop for each operation, so that a phase of one kind has no branches but its own.
         let found = match self.phase.mix.single() {
-            Some(Op::Insert) => {
-                drive(stream, samples, |_, id| subject.insert(K::make(id, key), V::make(id, value)))
-            }
+            Some(Op::Insert) => drive(stream, samples, |_, id| {
+                subject.upsert(K::make(id, key), V::make(id, value)).map(|()| true)
+            }),
             Some(Op::InsertNew) => {
                 drive(stream, samples, |_, id| subject.insert_new(K::make(id, key), V::make(id, value)))
             }

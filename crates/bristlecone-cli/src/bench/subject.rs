@@ -14,8 +14,8 @@ use crate::scratch::Scratch;
 
 /// Operations as they are measured. Each tells whether it found what it asked for.
 pub trait Subject<K: BenchKey, V: BenchValue>: Sync {
-    /// Sets a value; true if the key was not there, or if the store does not say.
-    fn insert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error>;
+    /// Sets a value, whatever was there.
+    fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<(), Error>;
     /// Sets the value of a key that has none.
     fn insert_new(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error>;
     /// Replaces the value of a key.
@@ -40,11 +40,11 @@ pub fn operate<K: BenchKey, V: BenchValue>(
 ) -> Result<bool, Error> {
     let key = K::make(id, key);
     match op {
-        Op::Insert => subject.insert(key, V::make(id, value)),
+        Op::Insert => subject.upsert(key, V::make(id, value)).map(|()| true),
         Op::InsertNew => subject.insert_new(key, V::make(id, value)),
         Op::Get => Ok(subject.get(key)),
         Op::Update => subject.update(key, V::make(written, value)),
-        Op::Upsert => subject.insert(key, V::make(written, value)).map(|_| true),
+        Op::Upsert => subject.upsert(key, V::make(written, value)).map(|()| true),
         Op::Remove => subject.remove(key),
         Op::Scan => Ok(subject.scan(key, scan.of(id)) > 0),
         Op::ReadModifyWrite => Ok(subject.get(key) & subject.update(key, V::make(written, value))?),
@@ -162,8 +162,8 @@ impl<K: BenchKey, V: BenchValue, M: Medium> Ours<K, V, M> {
 
 impl<K: BenchKey, V: BenchValue, M: Medium> Subject<K, V> for Ours<K, V, M> {
     #[inline]
-    fn insert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error> {
-        Ok(self.tree.insert(key, value)?.is_none())
+    fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<(), Error> {
+        self.tree.upsert(key, value)
     }
 
     #[inline]

@@ -7,7 +7,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Op {
-    /// `insert` of a key that is not there.
+    /// `upsert` of a key that is not there.
     Insert,
     /// `insert_new` of a key that is not there.
     InsertNew,
@@ -15,7 +15,7 @@ pub enum Op {
     Get,
     /// `update` of a key that is there.
     Update,
-    /// `insert` of a key that is there.
+    /// `upsert` of a key that is there.
     Upsert,
     /// `remove` of a key.
     Remove,

@@ -13,7 +13,8 @@ use crate::size;
 /// What `--help` says about the operations.
 pub const OPERATIONS_HELP: &str = "\
 Operations of --mix: insert and insert_new add keys, get, update, upsert, scan (of 100) and
-read_modify_write use keys that are there, remove takes whatever key the distribution gives.
+read_modify_write use keys that are there, remove takes whatever key the distribution gives. insert and
+upsert do not ask what was there; the others do.
 The scan phase of micro has a tenth of the operations.";
 
 #[derive(Args, Debug)]

@@ -43,7 +43,8 @@ impl Plan {
             let key = if roll(3) == 0 { roll(keys + 2) as u64 } else { hot[roll(3)] };
             written += 1;
             let access = match roll(16) {
-                0..4 => Access::Insert(written),
+                0..2 => Access::Insert(written),
+                2..4 => Access::Upsert(written),
                 4..7 => Access::Remove,
                 7..10 => Access::Get,
                 10..12 => Access::Update(written),

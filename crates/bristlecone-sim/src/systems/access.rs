@@ -7,6 +7,8 @@ pub enum Access {
     Get,
     /// Writes this value.
     Insert(u64),
+    /// Writes this value, without asking what was there.
+    Upsert(u64),
     /// Writes this value if the key is absent.
     InsertNew(u64),
     /// Writes this value if the key is there.
@@ -22,6 +24,8 @@ pub enum Access {
 pub enum Seen {
     /// The value that was there.
     Value(Option<u64>),
+    /// It does not tell.
+    Done,
     /// The value was what it was expected to be, and was replaced.
     Swapped,
 }
@@ -32,6 +36,7 @@ impl Access {
         let after = match self {
             Self::Get => held,
             Self::Insert(value) => Some(value),
+            Self::Upsert(value) => return (Some(value), Seen::Done),
             Self::InsertNew(value) => held.or(Some(value)),
             Self::Update(value) => held.and(Some(value)),
             Self::Swap(expected, new) if held == Some(expected) => return (Some(new), Seen::Swapped),

@@ -49,6 +49,8 @@ pub enum TreeOp {
     Drop(&'static str),
     /// Writes a key.
     Insert(&'static str, u64, u64),
+    /// Writes a key without asking what was there.
+    Upsert(&'static str, u64, u64),
     /// Writes a key that is not there.
     InsertNew(&'static str, u64, u64),
     /// Writes a key that is there.
@@ -123,20 +125,31 @@ impl<I: Items> Drop for Live<I> {
 
 /// Does an operation on one key.
 fn act<I: Items>(tree: &Tree<I::K, I::V, Sim>, key: u64, access: Access) -> Result<Seen, String> {
-    let held = I::with_key(key, |key| match access {
-        Access::Get => Ok(Some(tree.get(key))),
-        Access::Insert(value) => I::with_value(value, |value| tree.insert(key, value)).map(Some),
-        Access::InsertNew(value) => I::with_value(value, |value| tree.insert_new(key, value)).map(Some),
-        Access::Update(value) => I::with_value(value, |value| tree.update(key, value)).map(Some),
-        Access::Remove => tree.remove(key).map(Some),
-        Access::Swap(expected, new) => I::with_value(expected, |expected| {
-            I::with_value(new, |new| tree.compare_and_swap(key, expected, new)).map(Result::err)
-        }),
-    });
-    match held.map_err(text)? {
-        None => Ok(Seen::Swapped),
-        Some(held) => Ok(Seen::Value(held.as_ref().map(I::value_number).transpose()?)),
-    }
+    I::with_key(key, |key| {
+        let held = match access {
+            Access::Get => tree.get(key),
+            Access::Insert(value) => I::with_value(value, |value| tree.insert(key, value)).map_err(text)?,
+            Access::Upsert(value) => {
+                let done = I::with_value(value, |value| tree.upsert(key, value));
+                return done.map(|()| Seen::Done).map_err(text);
+            }
+            Access::InsertNew(value) => {
+                I::with_value(value, |value| tree.insert_new(key, value)).map_err(text)?
+            }
+            Access::Update(value) => I::with_value(value, |value| tree.update(key, value)).map_err(text)?,
+            Access::Remove => tree.remove(key).map_err(text)?,
+            Access::Swap(expected, new) => {
+                let swapped = I::with_value(expected, |expected| {
+                    I::with_value(new, |new| tree.compare_and_swap(key, expected, new))
+                });
+                match swapped.map_err(text)? {
+                    Ok(()) => return Ok(Seen::Swapped),
+                    Err(held) => held,
+                }
+            }
+        };
+        Ok(Seen::Value(held.as_ref().map(I::value_number).transpose()?))
+    })
 }
 
 /// Waits until everything has run that was put off until nobody reads it any more.
@@ -264,6 +277,7 @@ impl TreeOp {
     fn access(&self) -> Option<(&'static str, u64, Access)> {
         Some(match *self {
             Self::Insert(tree, key, value) => (tree, key, Access::Insert(value)),
+            Self::Upsert(tree, key, value) => (tree, key, Access::Upsert(value)),
             Self::InsertNew(tree, key, value) => (tree, key, Access::InsertNew(value)),
             Self::Update(tree, key, value) => (tree, key, Access::Update(value)),
             Self::Swap(tree, key, expected, new) => (tree, key, Access::Swap(expected, new)),

@@ -95,6 +95,11 @@ macro_rules! designs {
             }
 
             #[inline(always)]
+            pub fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+                match self { $(Self::$design(tree) => tree.upsert(key, value),)+ Self::Guest(tree) => tree.upsert(key, value) }
+            }
+
+            #[inline(always)]
             pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
                 match self { $(Self::$design(tree) => tree.remove(key),)+ Self::Guest(tree) => tree.remove(key) }
             }

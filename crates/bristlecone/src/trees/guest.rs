@@ -15,6 +15,7 @@ type Swapped<V> = std::result::Result<(), Option<<V as ValueForm>::Owned>>;
 trait Erased<K: KeyForm, V: ValueForm, M: Medium>: Send + Sync {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>));
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>>;
+    fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()>;
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>>;
     fn swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>>;
     fn ascend(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool;
@@ -31,6 +32,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium, T: Index<K, V, M>> Erased<K, V, M> for
 
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         Index::write(self, key, value, mode)
+    }
+
+    fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+        Index::upsert(self, key, value)
     }
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
@@ -86,6 +91,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Guest<K, V, M> {
         mode: WriteMode,
     ) -> Result<Option<V::Owned>> {
         self.0.write(key, value, mode)
+    }
+
+    #[inline]
+    pub(super) fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+        self.0.upsert(key, value)
     }
 
     #[inline]

@@ -62,6 +62,11 @@ pub trait Index<K: KeyForm, V: ValueForm, M: Medium>: Send + Sync + Sized {
     /// Writes an item; gives the value that was there.
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>>;
 
+    /// Writes an item, without telling what was there.
+    fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+        self.write(key, value, WriteMode::Upsert).map(drop)
+    }
+
     /// Removes an item; gives its value.
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>>;
 

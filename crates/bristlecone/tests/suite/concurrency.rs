@@ -36,6 +36,10 @@ fn owners<K: Key, V: Value>(
             let inserts = if (round * 6 / rounds).is_multiple_of(2) { 8 } else { 2 };
             let fresh = value(thread << 40 | round);
             match noise.below(10) {
+                roll if roll < inserts && round.is_multiple_of(3) => {
+                    tree.upsert(key_ref(&own), value_ref(&fresh)).unwrap();
+                    mine.insert(own.clone(), fresh);
+                }
                 roll if roll < inserts => {
                     let old = tree.insert(key_ref(&own), value_ref(&fresh)).unwrap();
                     assert!(old == mine.insert(own.clone(), fresh));

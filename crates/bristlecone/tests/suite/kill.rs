@@ -49,7 +49,7 @@ fn write_for_ever(path: &Path, round: u64) {
             scope.spawn(move || {
                 for step in steps(round, writer) {
                     match step {
-                        Step::Insert(key, value) => drop(tree.insert(&key, &value).unwrap()),
+                        Step::Insert(key, value) => tree.upsert(&key, &value).unwrap(),
                         Step::Remove(key) => drop(tree.remove(&key).unwrap()),
                     }
                     std::io::stderr().write_all(&[writer as u8]).unwrap();

@@ -65,6 +65,10 @@ where
         let value = || (self.value_ref)(&new);
         let present = model.get(&own).cloned();
         match noise.below(10) {
+            roll if roll < inserts && round.is_multiple_of(4) => {
+                tree.upsert(key(), value()).unwrap();
+                model.insert(own.clone(), new.clone());
+            }
             roll if roll < inserts && round.is_multiple_of(2) => {
                 assert_eq!(tree.insert(key(), value()).unwrap(), model.insert(own.clone(), new.clone()));
             }
