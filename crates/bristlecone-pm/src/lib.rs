@@ -9,6 +9,7 @@ mod domain;
 mod error;
 mod fault;
 mod heap;
+mod latch;
 mod log;
 mod mapping;
 mod medium;

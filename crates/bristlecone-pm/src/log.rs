@@ -26,10 +26,11 @@
 //! need an order only among entries that the tree compares.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use crossbeam_utils::CachePadded;
 
+use crate::latch::{Held, Latch};
 use crate::numa::Nodes;
 use crate::wait::lock;
 use crate::{
@@ -139,7 +140,7 @@ pub struct Log<M: Medium> {
     /// Slots of a chunk that are used, the header's included.
     slots: usize,
     /// One for each thread, and the last one for copies.
-    appenders: Box<[CachePadded<Mutex<Appender>>]>,
+    appenders: Box<[CachePadded<Latch<Appender>>]>,
     chunks: Mutex<Chunks>,
     /// Chunks that are not free.
     in_use: AtomicUsize,
@@ -150,7 +151,7 @@ pub struct Log<M: Medium> {
 /// Room for one entry, which nobody else gets.
 pub struct LogSpot<'a, M: Medium> {
     log: &'a Log<M>,
-    appender: MutexGuard<'a, Appender>,
+    appender: Held<'a, Appender>,
 }
 
 impl<M: Medium> Log<M> {
@@ -220,7 +221,7 @@ impl<M: Medium> Log<M> {
 
     /// Whether a turn would find chunks with other entries than copies.
     pub fn has_garbage(&self) -> bool {
-        self.chunks_sealed() > 0 || self.appenders[..APPENDERS].iter().any(|each| lock(each).chunk.is_some())
+        self.chunks_sealed() > 0 || self.appenders[..APPENDERS].iter().any(|each| each.hold().chunk.is_some())
     }
 
     /// Chunks that hold entries, or are about to.
@@ -297,7 +298,7 @@ impl<M: Medium> Log<M> {
         index: usize,
         more: impl FnOnce(usize) -> Option<LogChunk>,
     ) -> Option<LogSpot<'_, M>> {
-        let mut appender = lock(&self.appenders[index]);
+        let mut appender = self.appenders[index].hold();
         if appender.chunk.is_none() || appender.next == self.slots {
             if !std::mem::replace(&mut appender.began, true) {
                 self.active.fetch_add(1, Relaxed);
@@ -336,7 +337,7 @@ impl<M: Medium> Log<M> {
     pub fn turn(&self, epoch: u64) -> Vec<LogChunk> {
         let mut old = std::mem::take(&mut lock(&self.chunks).sealed);
         for appender in &self.appenders {
-            let mut appender = lock(appender);
+            let mut appender = appender.hold();
             appender.epoch = epoch;
             old.extend(appender.chunk.take());
         }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use bristlecone::Design;
 use bristlecone_pm::Geometry;
-use bristlecone_sim::systems::TreeOp::{self, Close, Create, Insert, Remove};
+use bristlecone_sim::systems::TreeOp::{self, Close, Create, Insert, Remove, Upsert};
 use bristlecone_sim::systems::{Forest, Items, Texts, Words, tree_scenarios};
 use bristlecone_sim::{Budget, Mode, Report, Scenario, Sim, System, Table, explore, mutate};
 
@@ -133,6 +133,61 @@ fn texts() {
         &MODES,
         Budget { exhaustive: 32, sampled: 16, depth: 1, ..brief() },
     );
+}
+
+/// Word keys with values out of line.
+#[derive(Clone, Copy)]
+struct Notes;
+
+impl Items for Notes {
+    type K = u64;
+    type V = &'static str;
+
+    fn with_key<R>(number: u64, show: impl FnOnce(u64) -> R) -> R {
+        show(number)
+    }
+    fn with_value<R>(number: u64, show: impl FnOnce(&str) -> R) -> R {
+        Texts::with_value(number, show)
+    }
+    fn key_number(key: &u64) -> Result<u64, String> {
+        Ok(*key)
+    }
+    fn value_number(value: &String) -> Result<u64, String> {
+        Texts::value_number(value)
+    }
+}
+
+/// Keys that the leaf has or has not, that pend or were removed, are given values by writes that do not
+/// look, and then changed by others that do.
+fn unseen() -> Scenario<TreeOp> {
+    let setup =
+        (0..12).map(|n| if n % 4 == 3 { Insert("t", n * 7 % 24, n) } else { Upsert("t", n * 7 % 24, n) });
+    let key = |n: u64| n * 5 % 24;
+    let ops = (0..28).map(|n| match n % 7 {
+        3 => Remove("t", key(n - 1)),
+        4 => Upsert("t", key(n - 2), 100 + n),
+        6 => Insert("t", key(n), 100 + n),
+        _ => Upsert("t", key(n), 100 + n),
+    });
+    let then =
+        (0..9).map(|n| Upsert("t", n * 11 % 27, 200 + n)).chain([Remove("t", 11), Close, Remove("t", 5)]);
+    let then = then.chain((0..9).map(|n| Upsert("t", n * 5 % 27, 300 + n))).chain([Remove("t", 10), Close]);
+    Scenario {
+        name: "unseen",
+        creation: false,
+        setup: [Create("t")].into_iter().chain(setup).collect(),
+        ops: ops.collect(),
+        then: then.collect(),
+    }
+}
+
+#[test]
+fn upserts_that_do_not_look() {
+    survives(&small::<Words>(), &[unseen()], &MODES, brief());
+    survives(&small::<Notes>(), &[unseen()], &[Mode::Subset], brief());
+    survives(&small::<Texts>(), &[unseen()], &[Mode::Subset], Budget { exhaustive: 32, ..brief() });
+    let larger = forest::<Words>(&[("leaf_slots", 6), ("batch", 4), ("log_entries", 7)]);
+    survives(&larger, &[unseen()], &[Mode::Subset], brief());
 }
 
 /// The scenarios of these names.

@@ -42,7 +42,7 @@ impl Bench {
 
     fn write(&self, keys: impl Iterator<Item = u64>) -> Counted {
         for key in keys {
-            self.device.operation(WRITE, || (self.tree.insert(mix(key), key).unwrap(), 16));
+            self.device.operation(WRITE, || (self.tree.upsert(mix(key), key).unwrap(), 16));
         }
         self.device.take()
     }

@@ -2,6 +2,7 @@
 //! unmapped or given another type while the arena lives. Nodes are named by 32-bit indices.
 
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crossbeam_utils::CachePadded;
@@ -42,13 +43,14 @@ pub struct Arena<T> {
     bytes_each: usize,
     /// Apart from what every operation reads.
     state: CachePadded<Mutex<State>>,
+    /// Changes only under the lock.
+    begun: CachePadded<AtomicU32>,
     values: PhantomData<T>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     free: Vec<u32>,
-    begun: u32,
     usable: usize,
 }
 
@@ -75,7 +77,8 @@ impl<T: Zeroed> Arena<T> {
         assert!(bytes_each >= size_of::<T>() && bytes_each.is_multiple_of(align_of::<T>()));
         if let Some(Spare { base, reserved, whole }) = spares().pop() {
             let state = CachePadded::new(Mutex::new(State { usable: STEP_BYTES, ..State::default() }));
-            return Self { base, reserved, whole, bytes_each, state, values: PhantomData };
+            let begun = CachePadded::default();
+            return Self { base, reserved, whole, bytes_each, state, begun, values: PhantomData };
         }
         let mut reserved = RESERVED_BYTES;
         let whole = loop {
@@ -96,7 +99,8 @@ impl<T: Zeroed> Arena<T> {
             }
         };
         let base = whole.0.map_addr(|addr| addr.next_multiple_of(STEP_BYTES));
-        Self { base, reserved, whole, bytes_each, state: CachePadded::default(), values: PhantomData }
+        let (state, begun) = Default::default();
+        Self { base, reserved, whole, bytes_each, state, begun, values: PhantomData }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -127,7 +131,8 @@ impl<T: Zeroed> Arena<T> {
     }
 
     fn begin(&self, state: &mut State, count: u32) -> u32 {
-        let end = (state.begun + count) as usize * self.bytes_each;
+        let begun = self.begun();
+        let end = (begun + count) as usize * self.bytes_each;
         if end > state.usable {
             let bytes = end.next_multiple_of(STEP_BYTES) - state.usable;
             assert!(state.usable + bytes <= self.reserved, "the index outgrew its address space");
@@ -141,8 +146,9 @@ impl<T: Zeroed> Arena<T> {
             }
             state.usable += bytes;
         }
-        state.begun += count;
-        state.begun - count
+        // Pairs with the acquire in `begun`: whoever knows the number may look at the memory.
+        self.begun.store(begun + count, Release);
+        begun
     }
 
     /// Gives a value back, for `alloc` to hand out again. Readers may still look at it.
@@ -153,7 +159,7 @@ impl<T: Zeroed> Arena<T> {
     /// The value of an index that was handed out at some time.
     #[inline(always)]
     pub fn get(&self, index: u32) -> &T {
-        debug_assert!(index < self.state().begun);
+        debug_assert!(index < self.begun());
         // SAFETY: `alloc` made the memory of every index it handed out usable, for good; a zeroed
         // `T` is valid, and changes only through shared references.
         unsafe { &*self.base.wrapping_add(index as usize * self.bytes_each).cast() }
@@ -161,25 +167,25 @@ impl<T: Zeroed> Arena<T> {
 
     /// Bytes of memory in use, free values included.
     pub fn bytes(&self) -> u64 {
-        self.state().begun as u64 * self.bytes_each as u64
+        u64::from(self.begun()) * self.bytes_each as u64
     }
 
     /// Values that were ever handed out have an index below this.
     pub fn begun(&self) -> u32 {
-        self.state().begun
+        self.begun.load(Acquire)
     }
 
     /// Values handed out and not given back.
     pub fn live(&self) -> usize {
         let state = self.state();
-        state.begun as usize - state.free.len()
+        self.begun() as usize - state.free.len()
     }
 }
 
 impl<T> Drop for Arena<T> {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let used = state.begun as usize * self.bytes_each;
+        let used = *self.begun.get_mut() as usize * self.bytes_each;
         if state.usable == STEP_BYTES && used <= SPARE_BYTES_MAX {
             let mut spares = spares();
             if spares.len() < SPARES_MAX {

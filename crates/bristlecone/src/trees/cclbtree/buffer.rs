@@ -27,8 +27,9 @@ unsafe impl Zeroed for Buffer {}
 
 const _: () = assert!(size_of::<Buffer>() == 16);
 
-/// What a buffer's second word says: bits 0-39 the leaf, 40-43 pending, 44-47 used, 48-55 which
-/// slots are removals, 56-63 which pending ones belong to an odd epoch of the log.
+/// What a buffer's second word says: bits 0-39 the leaf; 40-48 which pending slots belong to an odd
+/// epoch of the log, below a one that says how many pend; 49-57 which slots are removals, below a one
+/// that says how many are used; 58 whether what pends is uncounted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// Offset of the leaf.
@@ -41,27 +42,45 @@ pub struct State {
     pub removed: u8,
     /// Epochs of the pending slots, modulo 2.
     pub epochs: u8,
+    /// Nobody has looked yet what the leaf has of the keys that pend.
+    pub uncounted: bool,
+}
+
+/// Bits of slots, and a one above the last slot.
+const MARKED_BITS: u32 = BATCH_MAX as u32 + 1;
+const EPOCHS_SHIFT: u32 = 40;
+const REMOVED_SHIFT: u32 = EPOCHS_SHIFT + MARKED_BITS;
+const UNCOUNTED_SHIFT: u32 = REMOVED_SHIFT + MARKED_BITS;
+
+#[inline(always)]
+fn mark(bits: u8, slots: usize) -> u64 {
+    let end = 1 << slots;
+    u64::from(bits) & (end - 1) | end
+}
+
+/// The bits, and how many slots they are of.
+#[inline(always)]
+fn unmark(word: u64) -> (u8, usize) {
+    let marked = word & ((1 << MARKED_BITS) - 1);
+    let slots = (marked | 1).ilog2();
+    ((marked & !(1 << slots)) as u8, slots as usize)
 }
 
 impl State {
     #[inline(always)]
     fn unpack(word: u64) -> Self {
-        Self {
-            leaf: (word & 0xff_ffff_ffff) << 8,
-            pending: (word >> 40 & 0xf) as usize,
-            used: (word >> 44 & 0xf) as usize,
-            removed: (word >> 48) as u8,
-            epochs: (word >> 56) as u8,
-        }
+        let (epochs, pending) = unmark(word >> EPOCHS_SHIFT);
+        let (removed, used) = unmark(word >> REMOVED_SHIFT);
+        let leaf = (word & ((1 << EPOCHS_SHIFT) - 1)) << 8;
+        Self { leaf, pending, used, removed, epochs, uncounted: word >> UNCOUNTED_SHIFT & 1 != 0 }
     }
 
     #[inline(always)]
     fn pack(self) -> u64 {
         self.leaf >> 8
-            | (self.pending as u64) << 40
-            | (self.used as u64) << 44
-            | u64::from(self.removed) << 48
-            | u64::from(self.epochs) << 56
+            | mark(self.epochs, self.pending) << EPOCHS_SHIFT
+            | mark(self.removed, self.used) << REMOVED_SHIFT
+            | u64::from(self.uncounted) << UNCOUNTED_SHIFT
     }
 
     #[inline(always)]
@@ -218,8 +237,14 @@ mod tests {
 
     #[test]
     fn a_state_survives_its_word() {
-        let state = State { leaf: (1 << 48) - 256, pending: 8, used: 8, removed: 0xa5, epochs: 0x5a };
+        let leaf = (1 << 48) - 256;
+        let state = State { leaf, pending: 8, used: 8, removed: 0xa5, epochs: 0x5a, uncounted: true };
         assert_eq!(State::unpack(state.pack()), state);
+        let fewer = State { leaf, pending: 1, used: 3, removed: 0b101, epochs: 1, uncounted: false };
+        assert_eq!(State::unpack(fewer.pack()), fewer);
+        // What the bits say of other slots means nothing.
+        assert_eq!(State::unpack(State { removed: 0xa5, epochs: 0x5b, ..fewer }.pack()), fewer);
+        assert_eq!(State::unpack(0), State::default());
     }
 
     #[test]

@@ -99,6 +99,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
 
     /// Writes everything pending to the leaf.
     pub(super) fn flush_pending(&self, leaf: &mut Locked<'_>) -> Result<()> {
+        self.count_pending(leaf);
         let overflowed = self.overflows(leaf);
         self.flush(leaf, None, None, &(K::pin(), V::pin()))?;
         self.count_overflow(overflowed, false);

@@ -36,6 +36,9 @@
 //! 2. The entry is appended to this thread's log (see [`Log`]). *The change is there, or not.*
 //! 3. The item goes into the buffer, over an older pending one of its key.
 //!
+//! An upsert that tells nobody what was there does not look at the leaf: its item is *uncounted* until
+//! the next flush, or until somebody asks for what only the leaf knows.
+//!
 //! # Flush (no room in the buffer: everything pending and the new item, which is not logged)
 //! 1. If new items need the slots of removed ones, the word lets those go first; flush, fence. *A
 //!    removal that pends is in the log; the new one is not acknowledged.*
@@ -105,13 +108,13 @@ mod write;
 use std::marker::PhantomData;
 use std::ops::{Bound, Deref};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use bristlecone_pm::{Finding, Heap, Log, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
 
 use self::buffer::Buffers;
 use self::collect::{Collector, Thread};
 use self::layout::{LEAF_BYTES, Leaf, SLOTS_MAX};
+use self::room::Promised;
 use super::parameters::{Parameters, broken_rule};
 use super::scan::Leafwise;
 use super::{Batch, Index, TreeStats, WriteMode};
@@ -220,7 +223,7 @@ pub struct Core<K: KeyForm, V: ValueForm, M: Medium> {
     len: Counter,
     collection: Collector,
     /// Leaves that are promised room: see [`room`].
-    promised: AtomicU64,
+    promised: Promised,
     forms: PhantomData<fn() -> (K, V)>,
 }
 
@@ -258,7 +261,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for CclBTree<K, V, M> {
             level: Level::detect(),
             len: Counter::default(),
             collection: Collector::default(),
-            promised: AtomicU64::new(0),
+            promised: Promised::default(),
             forms: PhantomData,
         };
         core.recover(entry.id, logged, threads)?;
@@ -274,6 +277,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for CclBTree<K, V, M> {
         let old = self.put(key, value, mode);
         self.after_write();
         old
+    }
+
+    fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+        let done = self.put_unseen(key, value);
+        self.after_write();
+        done
     }
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
@@ -302,6 +311,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for CclBTree<K, V, M> {
     }
 
     fn len(&self) -> u64 {
+        self.count_all();
         self.len.sum()
     }
 
@@ -320,6 +330,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for CclBTree<K, V, M> {
     fn check(&self) -> Vec<Finding> {
         // The collector writes, too.
         let _at_rest = self.collection.hold();
+        self.count_all();
         self.verify()
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct Found {
     pub key: Option<u64>,
     /// The value's word, if the key is there.
     pub value: Option<u64>,
+    /// Nobody looked at the leaf, and the buffer says nothing.
+    pub unseen: bool,
 }
 
 impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
@@ -66,12 +68,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         }
         let leaf = self.leaf(state.leaf);
         let slot = self.locate_in_leaf(leaf, key, guard, &still)?;
-        let found = |(_, word, value)| Found { pending: None, key: Some(word), value: Some(value) };
+        let found = |(_, word, value)| Found { key: Some(word), value: Some(value), ..Found::default() };
         Ok(slot.map_or_else(Found::default, found))
     }
 
+    /// What the buffer says about `key`, if it says anything.
     #[inline(always)]
-    fn locate_buffered(
+    pub(super) fn locate_buffered(
         &self,
         buffer: BufferRef<'_>,
         state: State,
@@ -92,7 +95,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
             if K::read(&self.keys, word, guard) == K::shorten(key) {
                 let value = (!removed).then(|| buffer.slot(at).1);
                 let key = (!removed || pending.is_some()).then_some(word);
-                return Ok(Some(Found { pending, key, value }));
+                return Ok(Some(Found { pending, key, value, unseen: false }));
             }
         }
         Ok(None)

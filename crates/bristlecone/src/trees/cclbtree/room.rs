@@ -1,28 +1,45 @@
 //! Room for leaves, and the promise that what was buffered can be flushed: a leaf that holds more
 //! with its buffer than it has slots *overflows*, and there are always as many free slots in the
-//! pool as leaves that overflow.
+//! pool as leaves that overflow. A leaf that nobody has looked at since keys came into its buffer may
+//! overflow, and counts as one that does.
 
 use std::sync::RwLockReadGuard;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 
 use bristlecone_pm::{Error, Medium, Result, wait};
 
 use super::Core;
-use super::buffer::Locked;
+use super::buffer::{Locked, State};
 use super::flush::Items;
 use super::layout::{LEAF_BYTES, LeafWord};
 use crate::shared::change::Item;
+use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
+
+/// Chunks that there are beyond what all leaves may need, when room is called plenty.
+const PLENTY_CHUNKS: u64 = 2;
+
+/// Leaves that room is promised for.
+#[derive(Debug, Default)]
+pub(super) struct Promised {
+    /// By writes that are under way.
+    under_way: AtomicU64,
+    /// To leaves that overflow.
+    overflowing: Counter,
+    /// To leaves whose pending items nobody has counted.
+    pub uncounted: Counter,
+}
 
 /// Room for leaves that nobody else gets while this lives.
 pub(super) struct Promise<'a> {
-    promised: &'a AtomicU64,
+    under_way: &'a AtomicU64,
     leaves: u64,
 }
 
 impl Drop for Promise<'_> {
     fn drop(&mut self) {
-        self.promised.fetch_sub(self.leaves, Relaxed);
+        // Pairs with the addition in `promise`: who does not count it counts what it became.
+        self.under_way.fetch_sub(self.leaves, Release);
     }
 }
 
@@ -62,23 +79,63 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
 
     /// A leaf that overflows has a slot promised.
     pub(super) fn count_overflow(&self, before: bool, after: bool) {
-        match (before, after) {
-            (false, true) => _ = self.promised.fetch_add(1, Relaxed),
-            (true, false) => _ = self.promised.fetch_sub(1, Relaxed),
-            _ => {}
+        if before != after {
+            self.promised.overflowing.add(i64::from(after) - i64::from(before));
         }
+    }
+
+    /// Counts the items that pend for a leaf, if that has not been done.
+    pub(super) fn count_pending(&self, leaf: &Locked<'_>) {
+        let state = leaf.state();
+        if state.uncounted {
+            let items = self.pending_items(leaf, &K::pin());
+            self.len.add(items.added().count() as i64 - i64::from(items.dropped().count_ones()));
+            leaf.set_state(State { uncounted: false, ..state });
+            self.count_overflow(false, self.overflows(leaf));
+            self.promised.uncounted.add(-1);
+        }
+    }
+
+    /// Counts what pends everywhere. Whether there was anything to count.
+    pub(super) fn count_all(&self) -> bool {
+        if self.promised.uncounted.sum() == 0 {
+            return false;
+        }
+        for id in 0..self.buffers.end() {
+            let buffer = self.buffers.get(id);
+            while buffer.state().uncounted
+                && let Some(version) = buffer.lock.read()
+            {
+                if let Some(leaf) = buffer.lock_at(version) {
+                    self.count_pending(&leaf);
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether there is room even if every leaf had to split.
+    #[inline(always)]
+    pub(super) fn room_is_plenty(&self) -> bool {
+        let leaves = u64::from(self.buffers.end());
+        self.pool.chunks_available().saturating_sub(PLENTY_CHUNKS) * self.leaves_per_chunk() >= leaves
     }
 
     /// Promises room for so many leaves beside those that were promised, if there is any.
     pub(super) fn promise(&self, leaves: u64) -> Option<Promise<'_>> {
-        let needed = self.promised.fetch_add(leaves, Relaxed) + leaves;
-        let promise = Promise { promised: &self.promised, leaves };
-        let in_pool = || self.pool.chunks_available() * self.leaves_per_chunk();
+        let promised = &self.promised;
+        let under_way = promised.under_way.fetch_add(leaves, Acquire) + leaves;
+        let promise = Promise { under_way: &promised.under_way, leaves };
+        let in_pool = self.pool.chunks_available() * self.leaves_per_chunk();
+        if in_pool >= under_way + u64::from(self.buffers.end()) {
+            return Some(promise);
+        }
+        let needed = under_way + promised.overflowing.sum() + promised.uncounted.sum();
         let in_heap = || {
             let stats = self.leaves.stats();
             stats.chunks * self.leaves_per_chunk() - stats.live_slots
         };
-        (in_pool() >= needed || in_heap() + in_pool() >= needed).then_some(promise)
+        (in_pool >= needed || in_heap() + in_pool >= needed).then_some(promise)
     }
 
     /// A slot for a new leaf that takes over part of `split`.

@@ -1,4 +1,5 @@
-//! The log stays bounded, whatever becomes of the thread that should collect it.
+//! The log stays bounded, whatever becomes of the thread that should collect it; and what nobody looked
+//! at is counted when somebody asks.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -104,4 +105,25 @@ fn a_pool_is_not_full_while_the_log_holds_garbage() {
     let tree = with_idle_collector(scratch.tree(16 << 20, options));
     // Leaves fill 5 of 8 chunks.
     assert_eq!(excess(&tree, 90_000, 3), 0);
+}
+
+/// Upserts that do not look leave their items uncounted, in leaves that are new, full, or have the key.
+#[test]
+fn items_are_counted_when_somebody_asks() {
+    let scratch = Scratch::new("count");
+    let options = CclBTreeOptions { collector_threads: 0, ..CclBTreeOptions::default() };
+    let tree = scratch.tree(256 << 20, options);
+    for round in 1..=3_u64 {
+        let keys = round * 10_000;
+        // Every third key is there already, but for those of the first round.
+        (0..keys).step_by(3).for_each(|n| tree.upsert(key(n), round).unwrap());
+        let uncounted = tree.promised.uncounted.sum();
+        assert!(uncounted > tree.buffers.live() as u64 / 4, "{uncounted} leaves were not looked at");
+        (0..keys).for_each(|n| tree.upsert(key(n), round).unwrap());
+        (0..keys).step_by(2).for_each(|n| _ = tree.remove(key(n)).unwrap().unwrap());
+        (1..keys).step_by(4).for_each(|n| tree.upsert(key(n), round).unwrap());
+        (0..keys).step_by(2).for_each(|n| tree.upsert(key(n), round).unwrap());
+        assert_eq!((tree.len(), tree.promised.uncounted.sum()), (keys, 0));
+        assert_eq!(tree.check(), []);
+    }
 }

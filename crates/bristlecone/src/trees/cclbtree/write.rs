@@ -1,7 +1,7 @@
 //! Insert, update and remove: into the buffer, or through it into the leaf. Step numbers are
 //! those of the story in `mod.rs`.
 
-use bristlecone_pm::{Durable, Error, Flushed, LogEntry, Medium, Persist, Result};
+use bristlecone_pm::{Durable, Error, Flushed, LogEntry, LogSpot, Medium, Persist, Result};
 
 use super::Core;
 use super::buffer::{Locked, State};
@@ -24,13 +24,30 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         value: V::Ref<'_>,
         mode: WriteMode,
     ) -> Result<Option<V::Owned>> {
-        self.with_leaf(key, |leaf, found, guards| {
+        self.with_leaf(key, false, |leaf, guards| {
+            let found = self.standing(&leaf, key, guards);
             let old = found.value.map(|word| V::owned(V::read(&self.values, word, &guards.1)));
             if old.is_some() && mode == WriteMode::New || old.is_none() && mode == WriteMode::Update {
                 return Ok(old);
             }
-            self.apply(leaf, found, key, Some(value), guards)?;
+            self.apply(leaf, &found, key, Some(value), guards)?;
             Ok(old)
+        })
+    }
+
+    /// Gives `key` a value without looking at its leaf, unless the buffer has to be flushed or there may
+    /// be no room for that.
+    pub(super) fn put_unseen(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+        self.with_leaf(key, true, |leaf, guards| {
+            if let Some(found) = self.glance(&leaf, key, guards)
+                && let Some(spot) = self.reserve_entry()
+            {
+                let change = self.write_records(&found, key, Some(value))?;
+                self.log_and_buffer(&leaf, &found, change, spot, guards);
+                return Ok(());
+            }
+            let found = self.standing(&leaf, key, guards);
+            self.apply(leaf, &found, key, Some(value), guards)
         })
     }
 
@@ -41,60 +58,92 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         expected: V::Ref<'_>,
         new: V::Ref<'_>,
     ) -> Result<std::result::Result<(), Option<V::Owned>>> {
-        self.with_leaf(key, |leaf, found, guards| {
+        self.with_leaf(key, false, |leaf, guards| {
+            let found = self.standing(&leaf, key, guards);
             let Some(word) = found.value else { return Ok(Err(None)) };
             let old = V::read(&self.values, word, &guards.1);
             if old != V::shorten(expected) {
                 return Ok(Err(Some(V::owned(old))));
             }
-            self.apply(leaf, found, key, Some(new), guards)?;
+            self.apply(leaf, &found, key, Some(new), guards)?;
             Ok(Ok(()))
         })
     }
 
     pub(super) fn delete(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.with_leaf(key, |leaf, found, guards| {
+        self.with_leaf(key, false, |leaf, guards| {
+            let found = self.standing(&leaf, key, guards);
             let Some(word) = found.value else { return Ok(None) };
             let old = V::owned(V::read(&self.values, word, &guards.1));
-            self.apply(leaf, found, key, None, guards)?;
+            self.apply(leaf, &found, key, None, guards)?;
             Ok(Some(old))
         })
     }
 
-    /// Runs `change` on the locked leaf of `key`, with what that says about the key; again if the
-    /// pool is full and the log has room to give.
+    /// Runs `change` on the locked leaf of `key`; again if the pool is full and there is room to gain.
+    /// With `unseen` the leaf itself is not expected to be looked at.
     fn with_leaf<R>(
         &self,
         key: K::Ref<'_>,
-        mut change: impl FnMut(Locked<'_>, &Found, &(K::Guard, V::Guard)) -> Result<R>,
+        unseen: bool,
+        mut change: impl FnMut(Locked<'_>, &(K::Guard, V::Guard)) -> Result<R>,
     ) -> Result<R> {
         for attempt in 0.. {
             let gifts = self.collection.gifts();
             let done = {
                 let _passed = self.pass_collection();
                 let guards = (K::pin(), V::pin());
-                let leaf = self.lock_leaf(key, &guards.0);
-                let Ok(found) = self.locate(*leaf, key, &guards.0, || true) else { continue };
-                change(leaf, &found, &guards)
+                change(self.lock_leaf(key, unseen, &guards.0), &guards)
             };
             match done {
                 Err(Error::PoolFull { .. } | Error::MediumFull { .. })
-                    if attempt < ATTEMPTS && self.squeeze_log(gifts) => {}
+                    if attempt < ATTEMPTS && (self.count_all() || self.squeeze_log(gifts)) => {}
                 done => return done.and_then(|done| self.pool.health().map(|()| done)),
             }
         }
         unreachable!("attempts come to an end")
     }
 
-    fn lock_leaf(&self, key: K::Ref<'_>, guard: &K::Guard) -> Locked<'_> {
+    fn lock_leaf(&self, key: K::Ref<'_>, unseen: bool, guard: &K::Guard) -> Locked<'_> {
         loop {
             let (id, version): (u32, Version) = self.inner.find(key, guard, |leaf| self.version_of(leaf));
             let buffer = self.buffers.get(id);
-            self.prefetch_leaf(buffer.state().leaf);
+            let state = buffer.state();
+            if !unseen || state.pending == self.buffers.batch() {
+                self.prefetch_leaf(state.leaf);
+            }
             if let Some(leaf) = buffer.lock_at(version) {
                 return leaf;
             }
         }
+    }
+
+    /// What a leaf and its buffer say about `key`.
+    fn standing(&self, leaf: &Locked<'_>, key: K::Ref<'_>, guards: &(K::Guard, V::Guard)) -> Found {
+        self.count_pending(leaf);
+        let Ok(found) = self.locate(**leaf, key, &guards.0, || true) else {
+            unreachable!("a leaf does not change while it is locked");
+        };
+        found
+    }
+
+    /// What is known about `key` without a look at its leaf, if that is enough to buffer a value for it.
+    /// Keys out of line need the look: the leaf may have a record for them.
+    #[inline(always)]
+    fn glance(&self, leaf: &Locked<'_>, key: K::Ref<'_>, guards: &(K::Guard, V::Guard)) -> Option<Found> {
+        if !K::INLINE {
+            return None;
+        }
+        let state = leaf.state();
+        let has_room = state.pending < self.buffers.batch();
+        if let Ok(Some(found)) = self.locate_buffered(**leaf, state, key, &guards.0, &|| true)
+            && (found.pending.is_some() || has_room)
+            && (found.value.is_some() || found.pending.is_some() && state.uncounted)
+        {
+            return Some(found);
+        }
+        let uncounted = state.uncounted || state.pending == 0 && self.room_is_plenty();
+        (has_room && uncounted).then(|| Found { unseen: true, ..Found::default() })
     }
 
     /// Gives the key a value, or removes it: it is known to change something.
@@ -106,25 +155,23 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         value: Option<V::Ref<'_>>,
         guards: &(K::Guard, V::Guard),
     ) -> Result<()> {
-        let state = leaf.state();
-        let overflowed = self.overflows(&leaf);
         let mut promise = None;
-        let spot = if self.belongs_in_buffer(&leaf, state, found, value.is_some(), &mut promise) {
+        let spot = if self.belongs_in_buffer(&leaf, found, value.is_some(), &mut promise) {
             self.reserve_entry()
         } else {
             None
         };
         let mut change = self.write_records(found, key, value)?;
+        // A new value takes no more room than the old one.
+        let steady = found.value.is_some() && value.is_some() && spot.is_some();
+        let overflowed = !steady && self.overflows(&leaf);
         if let Some(spot) = spot {
-            // Write 2: the log.
-            let entry = self.entry_of(&leaf, change.item);
-            let epoch = spot.append(&entry, change.take_records());
-            self.put_in_buffer(&leaf, state, found, change.item, epoch, guards);
+            self.log_and_buffer(&leaf, found, change, spot, guards);
         } else if let Err(error) = self.write_through(&mut leaf, found, &mut change, guards) {
             change.discard::<K, V, M>((&self.keys, &self.values));
             return Err(error);
         }
-        self.count_overflow(overflowed, self.overflows(&leaf));
+        self.count_overflow(overflowed, !steady && self.overflows(&leaf));
         drop(promise);
         match (found.value.is_some(), value.is_some()) {
             (false, true) => self.len.add(1),
@@ -137,6 +184,20 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         Ok(())
     }
 
+    /// Write 2 and 3.
+    fn log_and_buffer(
+        &self,
+        leaf: &Locked<'_>,
+        found: &Found,
+        mut change: Change,
+        spot: LogSpot<'_, M>,
+        guards: &(K::Guard, V::Guard),
+    ) {
+        let entry = self.entry_of(leaf, change.item);
+        let epoch = spot.append(&entry, change.take_records());
+        self.put_in_buffer(leaf, found, change.item, epoch, guards);
+    }
+
     fn entry_of(&self, leaf: &Locked<'_>, item: Item) -> LogEntry {
         LogEntry { sequence: leaf.sequence(), removed: item.removed, key: item.key, value: item.value }
     }
@@ -147,11 +208,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     fn belongs_in_buffer<'a>(
         &'a self,
         leaf: &Locked<'_>,
-        state: State,
         found: &Found,
         present: bool,
         promise: &mut Option<Promise<'a>>,
     ) -> bool {
+        let state = leaf.state();
         if found.pending.is_none() && state.pending == self.buffers.batch() {
             return false;
         }
@@ -163,6 +224,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         }
         // One slot may be the fence's alone.
         if found.value.is_some() || taken + state.pending + 2 <= self.slots || self.overflows(leaf) {
+            return true;
+        }
+        if self.room_is_plenty() {
             return true;
         }
         *promise = self.promise(1);
@@ -179,13 +243,17 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     fn put_in_buffer(
         &self,
         leaf: &Locked<'_>,
-        mut state: State,
         found: &Found,
         item: Item,
         epoch: u64,
         guards: &(K::Guard, V::Guard),
     ) {
+        let mut state = leaf.state();
         let at = found.pending.unwrap_or(state.pending);
+        if found.unseen && !state.uncounted {
+            state.uncounted = true;
+            self.promised.uncounted.add(1);
+        }
         if let (Some(_), Some(superseded)) = (found.pending, found.value)
             && self.value_in_leaf(leaf, item.key, &guards.0) != Some(superseded)
         {
