@@ -11,6 +11,25 @@ const REMOVED: u8 = 0x80;
 const IN_LEAF: u8 = 0x40;
 const OWNER: u8 = 0x3f;
 const _: () = assert!(NODE_SLOTS_MAX <= OWNER as usize);
+/// Beside the number of a log, which is a chunk's.
+const UNSEEN: u32 = 1 << 31;
+
+/// Whether a leaf has a slot for a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InLeaf {
+    #[default]
+    No,
+    Yes,
+    /// Nobody has looked: the item was written without asking. It is none that goes, and its value is none
+    /// that the leaf holds.
+    Unseen,
+}
+
+impl From<bool> for InLeaf {
+    fn from(seen: bool) -> Self {
+        if seen { Self::Yes } else { Self::No }
+    }
+}
 
 /// A buffered item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +41,7 @@ pub struct Buffered {
     /// Place of its leaf in the index part.
     pub owner: usize,
     /// Whether the leaf has a slot for its key.
-    pub in_leaf: bool,
+    pub in_leaf: InLeaf,
     /// Whether the key goes.
     pub removed: bool,
     pub tag: u8,
@@ -32,7 +51,7 @@ pub struct Buffered {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     pub items: u32,
-    /// Items that the leaf will have more.
+    /// Items that the leaf will have more, at most: what nobody looked for may be there already.
     pub growth: i32,
 }
 
@@ -56,12 +75,13 @@ impl<'a> NodeRef<'a> {
     pub fn buffered(self, item: usize) -> Buffered {
         let slot = self.slot_of(item);
         let owner = self.owners()[slot].load(Relaxed);
+        let meta = self.metas()[slot].load(Relaxed);
         Buffered {
             key: self.keys()[slot].load(Relaxed),
             value: self.values()[slot].load(Relaxed),
-            log: self.metas()[slot].load(Relaxed),
+            log: meta & !UNSEEN,
             owner: (owner & OWNER).into(),
-            in_leaf: owner & IN_LEAF != 0,
+            in_leaf: if meta & UNSEEN != 0 { InLeaf::Unseen } else { (owner & IN_LEAF != 0).into() },
             removed: owner & REMOVED != 0,
             tag: self.tag(slot),
         }
@@ -71,9 +91,13 @@ impl<'a> NodeRef<'a> {
         let slot = self.slot_of(item);
         self.keys()[slot].store(buffered.key, Relaxed);
         self.values()[slot].store(buffered.value, Relaxed);
-        self.metas()[slot].store(buffered.log, Relaxed);
-        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-        let flags = flag(buffered.in_leaf, IN_LEAF) | flag(buffered.removed, REMOVED);
+        let (unseen, in_leaf) = match buffered.in_leaf {
+            InLeaf::Unseen => (UNSEEN, 0),
+            InLeaf::Yes => (0, IN_LEAF),
+            InLeaf::No => (0, 0),
+        };
+        self.metas()[slot].store(buffered.log | unseen, Relaxed);
+        let flags = in_leaf | if buffered.removed { REMOVED } else { 0 };
         self.owners()[slot].store(buffered.owner as u8 | flags, Relaxed);
         self.set_tag(slot, buffered.tag);
     }
@@ -136,7 +160,7 @@ impl<'a> NodeRef<'a> {
     /// The log that holds a buffered item.
     #[inline(always)]
     pub fn log(self, item: usize) -> u32 {
-        self.metas()[self.slot_of(item)].load(Relaxed)
+        self.metas()[self.slot_of(item)].load(Relaxed) & !UNSEEN
     }
 
     /// Buffered items whose fingerprint is `tag`.
@@ -172,12 +196,12 @@ impl<'a> NodeRef<'a> {
         tallies
     }
 
-    /// Items of a leaf once everything that is tallied for it has reached it.
+    /// Items of a leaf once everything that is tallied for it has reached it, at most.
     pub fn live_with(self, at: usize, tally: Tally) -> usize {
         self.entry(at).slots.bitmap.count_ones().wrapping_add_signed(tally.growth) as usize
     }
 
-    /// Items of a leaf once everything buffered for it has reached it.
+    /// Items of a leaf once everything buffered for it has reached it, at most.
     pub fn live_items(self, at: usize) -> usize {
         self.live_with(at, self.tallies()[at])
     }

@@ -13,6 +13,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     /// Verifies every node and its leaves against the index, the chain and the allocator. The
     /// counts are exact only while nobody writes.
     pub(super) fn verify(&self) -> Vec<Finding> {
+        self.settle();
         let mut findings = self.inner.check();
         let mut nodes = Vec::new();
         self.inner.for_each_leaf(|fence, id| nodes.push((fence.map(K::owned), id)));
@@ -64,6 +65,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         }
         if items != self.len.sum() {
             findings.push(Finding::new("tree", format!("{items} items, but a count of {}", self.len.sum())));
+        }
+        if self.unseen.sum() != 0 {
+            findings.push(Finding::new("tree", "counts items that nobody looked for, after looking for all"));
         }
         let live = self.leaves.stats().live_slots;
         if live != leaves.len() as u64 {
@@ -128,7 +132,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
                 in_leaf |= *held == key;
                 *held != key
             });
-            if in_leaf != item.in_leaf {
+            if item.in_leaf != in_leaf.into() {
                 report("a buffered item does not know whether it is in its leaf");
             }
             if !item.removed {

@@ -5,7 +5,7 @@ use bristlecone_pm::{Durable, Flushed, LINE_BYTES, Medium, Persist, Result, Step
 use smallvec::SmallVec;
 
 use super::LodgeTree;
-use super::buffer::Buffered;
+use super::buffer::{Buffered, InLeaf};
 use super::layout::{LeafWord, Slots, home, line_of};
 use super::node::{Entry, Locked};
 use super::read::{Found, Hope};
@@ -27,12 +27,6 @@ pub(super) struct Pending {
 impl Pending {
     pub fn of(Item { key, value, removed }: Item, slot: Option<usize>) -> Self {
         Self { key, value, removed, slot }
-    }
-
-    /// As it stands in a buffer. Which log it is in is not known yet.
-    pub fn buffered(self, owner: usize, tag: u8) -> Buffered {
-        let Self { key, value, removed, slot } = self;
-        Buffered { key, value, log: 0, owner, in_leaf: slot.is_some(), removed, tag }
     }
 }
 
@@ -57,6 +51,11 @@ impl Group {
         let removals = self.items.iter().filter(|item| item.removed);
         removals.filter_map(|item| item.slot).fold(0, |bits, slot| bits | 1 << slot)
     }
+
+    /// Items of the leaf, which has these slots taken, once the group has reached it.
+    fn live_in(&self, slots: Slots) -> usize {
+        slots.without(self.dropped()).bitmap.count_ones() as usize + self.added().count()
+    }
 }
 
 /// A leaf takes the items of a flush only as a whole.
@@ -79,24 +78,24 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             // More would not fit into two leaves.
             return self.flush_alone(node, self.group(node, wanted, None, &guards.0), None, guards);
         }
-        self.prefetch_leaves(node);
+        self.prefetch_leaves(node, self.flush_leaves);
         let (mut groups, mut tried, mut refusal) = (Groups::new(), 0_u64, Ok(()));
         // A split takes a slot of the node: for one item it makes no room, so such leaves come last.
         let tallies = node.tallies();
         let alone = |item: &Buffered| tallies[item.owner].items == 1;
-        let splits = |item: &Buffered| node.live_with(item.owner, tallies[item.owner]) > self.split_items;
-        let futile = |item: &Buffered| splits(item) && alone(item);
+        let may_split = |item: &Buffered| node.live_with(item.owner, tallies[item.owner]) > self.split_items;
+        let futile = |item: &Buffered| alone(item) && may_split(item);
         let useful = node.all_buffered().filter(|item| !futile(item));
         for item in useful.chain(node.all_buffered().filter(futile)) {
             if tried >> item.owner & 1 != 0 {
                 continue;
             }
             tried |= 1 << item.owner;
-            let splits = splits(&item);
+            let group = self.group(node, item.owner, None, &guards.0);
+            let splits = group.live_in(node.entry(item.owner).slots) > self.split_items;
             if splits && !groups.is_empty() {
                 break;
             }
-            let group = self.group(node, item.owner, None, &guards.0);
             if !splits {
                 groups.push(group);
                 if groups.len() == self.flush_leaves {
@@ -116,13 +115,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         Ok(())
     }
 
-    /// Asks for what a flush of the oldest items looks at first: all of it is under way at once.
-    fn prefetch_leaves(&self, node: &Locked<'_>) {
+    /// Asks for what a flush of the oldest items, which go to so many leaves, looks at first: all of it is
+    /// under way at once.
+    fn prefetch_leaves(&self, node: &Locked<'_>, leaves: usize) {
         let mut owners = 0_u64;
         for item in node.all_buffered() {
             let leaf = node.entry(item.owner).leaf;
             if owners >> item.owner & 1 == 0 {
-                if owners.count_ones() as usize == self.flush_leaves {
+                if owners.count_ones() as usize == leaves {
                     continue;
                 }
                 owners |= 1 << item.owner;
@@ -143,11 +143,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     ) -> Result<()> {
         let mut group = self.group(node, found.at, found.item, &guards.0);
         let replaced = found.item.map(|item| node.buffered(item));
-        let slot = match replaced {
-            Some(replaced) if replaced.in_leaf => {
-                self.slot_of(node.entry(found.at), replaced.key, replaced.tag, &guards.0)
-            }
-            _ => found.slot,
+        let slot = match found.item {
+            Some(item) => self.slot_of_buffered(node, item, &guards.0),
+            None => found.slot,
         };
         let superseded = replaced.and_then(|replaced| self.value_of_buffer(node, &replaced, &guards.0));
         group.items.push(Pending::of(change.item, slot));
@@ -167,8 +165,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         change: Option<&mut Change>,
         guards: &Guards<K, V>,
     ) -> Result<()> {
-        let held = node.entry(group.at).slots.bitmap & !group.dropped();
-        let live = held.count_ones() as usize + group.added().count();
+        let live = group.live_in(node.entry(group.at).slots);
         let mut change = change;
         let mut records = change.as_deref_mut().and_then(Change::take_records);
         if live > self.split_items {
@@ -199,16 +196,66 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         except: Option<usize>,
         guard: &K::Guard,
     ) -> Group {
-        let entry = node.entry(at);
         let mut group = Group { at, items: SmallVec::new(), logged: false };
         for (number, item) in node.all_buffered().enumerate() {
             if item.owner == at && Some(number) != except {
-                let slot = if item.in_leaf { self.slot_of(entry, item.key, item.tag, guard) } else { None };
+                let slot = self.slot_of_buffered(node, number, guard);
                 group.items.push(Pending { key: item.key, value: item.value, removed: item.removed, slot });
                 group.logged = true;
             }
         }
         group
+    }
+
+    /// The slot that its leaf has for a buffered item. If nobody looked before, the item is counted now.
+    pub(super) fn slot_of_buffered(
+        &self,
+        node: &Locked<'_>,
+        number: usize,
+        guard: &K::Guard,
+    ) -> Option<usize> {
+        let item = node.buffered(number);
+        if item.in_leaf == InLeaf::No {
+            return None;
+        }
+        let slot = self.slot_of(node.entry(item.owner), item.key, item.tag, guard);
+        if item.in_leaf == InLeaf::Unseen {
+            node.set_buffered(number, Buffered { in_leaf: slot.is_some().into(), ..item });
+            self.unseen.add(-1);
+            self.len.add(slot.is_none().into());
+        }
+        slot
+    }
+
+    /// Counts what is buffered and nobody looked for.
+    pub(super) fn settle(&self) {
+        if self.unseen.sum() == 0 {
+            return;
+        }
+        for id in 0..self.nodes.end() {
+            let unseen = |item: &Buffered| item.in_leaf == InLeaf::Unseen;
+            if let Some(node) = self.lock_if_any(id, unseen) {
+                self.prefetch_leaves(&node, self.node_slots);
+                let (items, guard) = (node.all_buffered().enumerate(), K::pin());
+                for (number, _) in items.filter(|(_, item)| unseen(item)) {
+                    self.slot_of_buffered(&node, number, &guard);
+                }
+            }
+        }
+    }
+
+    /// Locks a node that such an item is buffered in. Waits for writers.
+    pub(super) fn lock_if_any(&self, id: u32, wanted: impl Fn(&Buffered) -> bool) -> Option<Locked<'_>> {
+        let node = self.nodes.get(id);
+        loop {
+            let version = node.lock.read()?;
+            if !node.all_buffered().any(|item| wanted(&item)) && node.lock.validate(version) {
+                return None;
+            }
+            if let Some(locked) = node.lock_at(version) {
+                return Some(locked);
+            }
+        }
     }
 
     /// The slot that a leaf has for a key. Its node is locked.
@@ -334,10 +381,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         for group in groups {
             let leaf = node.entry(group.at).leaf;
             for item in &group.items {
-                let old = item.slot.map(|slot| self.slot(leaf, slot).value.load(self.medium()));
+                let cell = item.slot.map(|slot| self.slot(leaf, slot));
+                let old = cell.map(|cell| cell.value.load(self.medium()));
                 // After a crash an item may be buffered that has reached the leaf already.
                 leftovers.values.extend(old.filter(|old| item.removed || *old != item.value));
-                leftovers.keys.extend(item.removed.then_some(item.key));
+                // The leaf keeps its own word for a key that was written without looking for it.
+                let other = cell.map(|cell| cell.key.load(self.medium())).filter(|key| *key != item.key);
+                leftovers.keys.extend((item.removed || other.is_some()).then_some(item.key));
+                leftovers.keys.extend(other.filter(|_| item.removed));
             }
         }
         leftovers

@@ -145,7 +145,8 @@ impl<M: Medium> VersionLog<M> {
     }
 
     fn is_old(&self, version: u32) -> bool {
-        self.needed[version as usize].load(Relaxed) & OLD != 0
+        // What is read without the node's lock may be no number of a log.
+        self.needed.get(version as usize).is_some_and(|needed| needed.load(Relaxed) & OLD != 0)
     }
 
     /// Chunks of the pool.
@@ -252,18 +253,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
 
     /// Walk 2: what is buffered in a node and stands in an old log is appended again.
     fn log_again(&self, id: u32) {
-        let node = self.nodes.get(id);
-        let node = loop {
-            // Waits for writers, who may have appended to old logs; later ones cannot.
-            let Some(version) = node.lock.read() else { return };
-            if !node.all_buffered().any(|item| self.versions.is_old(item.log)) && node.lock.validate(version)
-            {
-                return;
-            }
-            if let Some(locked) = node.lock_at(version) {
-                break locked;
-            }
-        };
+        // Writers who are waited for may have appended to old logs; later ones cannot.
+        let Some(node) = self.lock_if_any(id, |item| self.versions.is_old(item.log)) else { return };
         let (versions, mut flushed) = (&self.versions, Flushed::none());
         let mut copies = SmallVec::<[(usize, u32); 8]>::new();
         for (item, buffered) in node.all_buffered().enumerate() {

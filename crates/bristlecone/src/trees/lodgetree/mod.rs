@@ -209,7 +209,10 @@ pub struct LodgeTree<K: KeyForm, V: ValueForm, M: Medium> {
     index_max: usize,
     split_items: usize,
     flush_leaves: usize,
+    /// Items, but for those that are buffered and nobody looked for.
     len: Counter,
+    /// Buffered items that nobody looked for.
+    unseen: Counter,
     /// Leaf splits so far: the time that hotness is measured in.
     clock: Counter,
     forms: PhantomData<fn() -> (K, V)>,
@@ -243,6 +246,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for LodgeTree<K, V, M> 
             split_items: slots.min(options.split_items as usize),
             flush_leaves: options.flush_leaves as usize,
             len: Counter::default(),
+            unseen: Counter::default(),
             clock: Counter::default(),
             forms: PhantomData,
         };
@@ -257,6 +261,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for LodgeTree<K, V, M> 
 
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.put(key, value, mode)
+    }
+
+    fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+        self.put_blindly(key, value)
     }
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
@@ -281,6 +289,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for LodgeTree<K, V, M> 
     }
 
     fn len(&self) -> u64 {
+        self.settle();
         self.len.sum()
     }
 

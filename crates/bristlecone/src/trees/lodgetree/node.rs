@@ -321,7 +321,7 @@ impl Guarded for NodeRef<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::buffer::Buffered;
+    use super::super::buffer::{Buffered, InLeaf};
     use super::*;
 
     fn item(key: u64, owner: usize) -> Buffered {
@@ -330,8 +330,8 @@ mod tests {
             value: key + 1,
             log: 7,
             owner,
-            in_leaf: key.is_multiple_of(2),
-            removed: key.is_multiple_of(3),
+            in_leaf: [InLeaf::No, InLeaf::Yes, InLeaf::Unseen][key as usize % 3],
+            removed: key.is_multiple_of(4),
             tag: key as u8,
         }
     }
@@ -383,9 +383,13 @@ mod tests {
         let nodes = Nodes::new(8);
         let node = nodes.get(nodes.alloc(0));
         node.insert_entry(0, Entry { slots: Slots { bitmap: 0b111, strays: 0 }, ..entry(1) });
-        for (in_leaf, removed, live) in
-            [(false, false, 4), (true, false, 4), (true, true, 3), (false, true, 3)]
-        {
+        for (in_leaf, removed, live) in [
+            (InLeaf::No, false, 4),
+            (InLeaf::Yes, false, 4),
+            (InLeaf::Unseen, false, 5),
+            (InLeaf::Yes, true, 4),
+            (InLeaf::No, true, 4),
+        ] {
             node.push_buffered(Buffered { in_leaf, removed, ..Buffered::default() });
             assert_eq!(node.live_items(0), live);
         }

@@ -4,6 +4,7 @@
 use bristlecone_pm::Medium;
 
 use super::LodgeTree;
+use super::buffer::InLeaf;
 use super::layout::{Header, Slots, home, slot_offset};
 use super::node::{Entry, NodeRef};
 use crate::shared::form::{KeyForm, ValueForm};
@@ -27,6 +28,8 @@ pub(super) struct Found {
     pub key: Option<u64>,
     /// The value's word, if the key is there.
     pub value: Option<u64>,
+    /// Whether the leaf has a slot for the key, if no item is buffered.
+    pub in_leaf: InLeaf,
 }
 
 /// What a reader expects, which decides where it looks first.
@@ -34,6 +37,8 @@ pub(super) struct Found {
 pub(super) enum Hope {
     Present,
     Absent,
+    /// Nothing: it does not look into leaves.
+    Blind,
 }
 
 impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
@@ -78,7 +83,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         }
         let mut items = node.probe(self.nodes.level, tag).peekable();
         // What is buffered needs nothing of the leaf.
-        if items.peek().is_none() {
+        if items.peek().is_none() && hope != Hope::Blind {
             if hope == Hope::Absent || !K::INLINE {
                 prefetch(self.header(entry.leaf));
             } else {
@@ -92,8 +97,17 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             }
             if K::read(&self.keys, buffered.key, guard) == K::shorten(key) {
                 let value = (!buffered.removed).then_some(buffered.value);
-                return Ok(Found { at, item: Some(item), slot: None, key: Some(buffered.key), value });
+                return Ok(Found {
+                    at,
+                    item: Some(item),
+                    key: Some(buffered.key),
+                    value,
+                    ..Found::default()
+                });
             }
+        }
+        if hope == Hope::Blind {
+            return Ok(Found { at, in_leaf: InLeaf::Unseen, ..Found::default() });
         }
         let slot = self.locate_in_leaf(entry, key, tag, hope, guard, &still)?;
         let found = |(slot, word, value)| Found {
@@ -102,6 +116,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             slot: Some(slot),
             key: Some(word),
             value: Some(value),
+            in_leaf: InLeaf::Yes,
         };
         Ok(slot.map_or(Found { at, ..Found::default() }, found))
     }

@@ -221,7 +221,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
                 _ => {}
             }
             let LogEntry { removed, key, value, .. } = *entry;
-            leaf.buffered.push(Buffered { key, value, log: *log, owner: 0, in_leaf, removed, tag });
+            leaf.buffered.push(Buffered {
+                key,
+                value,
+                log: *log,
+                owner: 0,
+                in_leaf: in_leaf.into(),
+                removed,
+                tag,
+            });
             self.versions.need(*log);
         }
         // The oldest first, as they were.

@@ -4,12 +4,11 @@
 use bristlecone_pm::{Durable, Error, Medium, Persist, Result};
 
 use super::LodgeTree;
-use super::buffer::Buffered;
-use super::flush::Pending;
+use super::buffer::{Buffered, InLeaf};
 use super::layout::LeafWord;
 use super::node::Locked;
-use super::read::{Found, Hope};
-use crate::shared::change::Change;
+use super::read::{Found, Hope, Stale};
+use crate::shared::change::{Change, Item};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::trees::WriteMode;
 
@@ -43,6 +42,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             }
             let done = self.apply(node, found, key, Some(value), guards)?;
             Ok(matches!(done, Outcome::Done).then_some(old))
+        })
+    }
+
+    /// Writes without asking what was there: only the flush looks into the leaf.
+    pub(super) fn put_blindly(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+        self.with_node(key, Hope::Blind, |node, found, guards| {
+            let done = self.apply(node, found, key, Some(value), guards)?;
+            Ok(matches!(done, Outcome::Done).then_some(()))
         })
     }
 
@@ -132,6 +139,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             self.split_node(&node, &guards.0);
             return Ok(Outcome::Again);
         }
+        let tag = K::fingerprint(key);
         let mut through = false;
         if found.item.is_none() && (node.room() == 0 || self.is_full_for(&node, found.at)) {
             match self.flush_some(&node, found.at, guards) {
@@ -142,10 +150,18 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             }
         }
         let spot = if through { None } else { self.reserve_entry() };
+        let mut seen = *found;
+        if spot.is_none() && found.in_leaf == InLeaf::Unseen {
+            let sight = self.locate(*node, key, tag, Hope::Present, &guards.0, || true);
+            seen = sight.unwrap_or_else(|Stale| unreachable!("a locked node does not change"));
+        }
+        let found = &seen;
         let mut change = self.write_records(found, key, value)?;
         if let Some(spot) = spot {
             // Write 2: the log.
-            let mut item = Pending::of(change.item, found.slot).buffered(found.at, K::fingerprint(key));
+            let Item { key, value, removed } = change.item;
+            let in_leaf = found.in_leaf;
+            let mut item = Buffered { key, value, log: 0, owner: found.at, in_leaf, removed, tag };
             item.log = spot.append(&self.entry_of(node.sequence(), &item), change.take_records());
             self.put_in_buffer(&node, found, item, guards);
         } else if let Err(error) = self.write_through(&node, found, &mut change, guards) {
@@ -153,6 +169,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             return Err(error);
         }
         match (found.value.is_some(), value.is_some()) {
+            _ if found.in_leaf == InLeaf::Unseen => self.unseen.add(1),
             (false, true) => self.len.add(1),
             (true, false) => {
                 self.len.add(-1);
@@ -177,6 +194,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     /// Write 3: the item is in the log; readers find it in the buffer.
     fn put_in_buffer(&self, node: &Locked<'_>, found: &Found, item: Buffered, guards: &Guards<K, V>) {
         let Some(at) = found.item else { return node.push_buffered(item) };
+        if item.removed && node.buffered(at).in_leaf == InLeaf::Unseen {
+            // It counts from now on, until it goes.
+            self.slot_of_buffered(node, at, &guards.0);
+        }
         let old = node.buffered(at);
         node.set_buffered(at, Buffered { in_leaf: old.in_leaf, ..item });
         self.versions.release(old.log);
@@ -197,7 +218,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             return None;
         }
         let entry = node.entry(item.owner);
-        let slot = item.in_leaf.then(|| self.slot_of(entry, item.key, item.tag, guard)).flatten();
+        // What was written without looking is new to the leaf.
+        let in_leaf = item.in_leaf == InLeaf::Yes;
+        let slot = in_leaf.then(|| self.slot_of(entry, item.key, item.tag, guard)).flatten();
         let held = slot.map(|slot| self.slot(entry.leaf, slot).value.load(self.medium()));
         (held != Some(item.value)).then_some(item.value)
     }
