@@ -2,7 +2,7 @@
 
 use bristlecone::{Domain, Error, Pool, Tree};
 use bristlecone_baselines::Contender;
-use bristlecone_pm::{CHUNK_BYTES, Geometry, PoolFile, Region};
+use bristlecone_pm::{CHUNK_BYTES, Geometry, Part, PoolFile, Region};
 use bristlecone_sim::device::{Device, Processor, Profile, Tally};
 
 const KEYS: u64 = 300_000;
@@ -174,10 +174,23 @@ fn lodgetree() {
         bench.device.operation(2, || (assert_eq!(bench.tree.get(mix(i)), Some(7)), 0));
         hits.push(bench.device.take().tallies[2].total().lines_read);
     }
+    let upsert = bench.each(|tree, key, value| tree.upsert(key, value).map(|()| true));
+    let mut blind = Vec::new();
+    for i in 1..=1000 {
+        bench.device.operation(2, || (bench.tree.upsert(mix(i), 7).unwrap(), 16));
+        let tally = bench.device.take().tallies[2];
+        // Whatever does not flush fences once.
+        blind
+            .extend((tally.fences == 1).then(|| tally.total().lines_read - tally.part(Part::Log).lines_read));
+    }
+    assert_eq!(bench.tree.len(), KEYS);
     let delete = bench.each(|tree, key, _| Ok(tree.remove(key)?.is_some()));
-    println!("insert {insert:.3?}\nget {get:.3?}\nabsent {absent:.3?}\nupdate {update:.3?}");
+    println!(
+        "insert {insert:.3?}\nget {get:.3?}\nabsent {absent:.3?}\nupdate {update:.3?}\nupsert {upsert:.3?}"
+    );
     println!("delete {delete:.3?}\n{:.2} B of DRAM a key", space.dram_bytes as f64 / space.items as f64);
     assert_eq!(hits.iter().max(), Some(&0), "a get that hits the buffer reads nothing");
+    assert!(blind.len() > 400 && blind.iter().max() == Some(&0), "an upsert reads nothing but the log");
     // The home line; for what does not stand there, the fingerprints and another line.
     assert!(get.lines_read <= 1.3 && absent.lines_read <= 1.45, "{get:?} {absent:?}");
     for (name, cost) in [("get", get), ("absent", absent)] {

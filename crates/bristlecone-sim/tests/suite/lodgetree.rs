@@ -5,7 +5,9 @@ use std::marker::PhantomData;
 
 use bristlecone::{Design, Domain, Pool};
 use bristlecone_pm::{Geometry, LINE_BYTES, PoolFile};
-use bristlecone_sim::systems::TreeOp::{self, Close, Create, Insert, Remove};
+use bristlecone_sim::systems::TreeOp::{
+    self, Close, Create, Insert, InsertNew, Remove, Swap, Update, Upsert,
+};
 use bristlecone_sim::systems::{Forest, Items, Texts, Words, tree_scenarios};
 use bristlecone_sim::{Budget, Event, Memory, Mode, Report, Scenario, Sim, Table, explore, mutate};
 
@@ -61,6 +63,43 @@ fn stragglers() -> Scenario<TreeOp> {
         setup: [Create("t")].into_iter().chain(fill).chain((0..20).flat_map(log)).collect(),
         ops: (20..28).flat_map(log).collect(),
         then: vec![Insert("t", 50, 1), Close, Remove("t", 40), Insert("t", 40, 2), Close],
+    }
+}
+
+/// Writes that do not ask what was there: over items of a leaf, over buffered ones, over nothing; then every
+/// kind of operation on what nobody has looked for. Until they are flushed, and beyond.
+fn blind() -> Scenario<TreeOp> {
+    let write = |key, value| Upsert("t", key, value);
+    let setup = [Create("t")].into_iter().chain((0..10).map(|key| write(key * 7 % 10 * 2, key)));
+    let fresh = (0..10).map(|key| write(key * 3 % 10 * 2 + key % 2, 50 + key));
+    let others = [
+        Remove("t", 6),
+        InsertNew("t", 11, 1),
+        Update("t", 4, 70),
+        write(4, 71),
+        Swap("t", 4, 71, 72),
+        Remove("t", 11),
+        write(11, 73),
+        Insert("t", 8, 74),
+        Close,
+        write(8, 75),
+        Remove("t", 8),
+    ];
+    Scenario {
+        name: "blind",
+        creation: false,
+        setup: setup.collect(),
+        ops: fresh.chain(others).chain((0..8).map(|key| write(20 + key, key))).collect(),
+        then: vec![write(8, 1), Remove("t", 2), write(2, 2), Close, Remove("t", 4), write(30, 3)],
+    }
+}
+
+#[test]
+fn what_nobody_looked_for_survives() {
+    let budget = Budget { exhaustive: 64, sampled: 32, nested: (16, 8), ..Budget::quick() };
+    for mode in MODES {
+        explore(&forest::<Words>(), &blind(), mode, budget).assert_clean();
+        explore(&forest::<Texts>(), &blind(), mode, budget).assert_clean();
     }
 }
 
@@ -250,7 +289,7 @@ fn a_full_pool_changes_items_in_place() {
     let setup = [Create("t")].into_iter().chain(keys.iter().map(|key| Insert("t", *key, *key))).collect();
     let ops = more.iter().rev().step_by(2).take(6).flat_map(|key| {
         let first = key - key % 10;
-        [Insert("t", first, 1000), Insert("t", first + 10, 1000), Remove("t", first + 10)]
+        [Insert("t", first, 1000), Upsert("t", first + 10, 1000), Remove("t", first + 10)]
     });
     let scenario = Scenario {
         name: "full",

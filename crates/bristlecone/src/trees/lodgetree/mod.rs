@@ -37,6 +37,11 @@
 //! 3. The item goes into the node's buffer, over an older one of its key, whose entry is no longer
 //!    needed.
 //!
+//! Who wants to know what was there looks into the leaf first. An upsert does not, so it touches
+//! the log and nothing else on the medium: whether its key is new is seen, and counted, when it is
+//! flushed, or when somebody asks for the number of items. A key out of line that the leaf has
+//! already is written once more; the leaf keeps its own.
+//!
 //! # Flush (the node is full)
 //! The buffer is gone through from its oldest item until `flush_leaves` leaves are found; a leaf
 //! that would split ends the search, or is flushed alone if it is the first; one that would split

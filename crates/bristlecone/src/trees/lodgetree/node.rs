@@ -7,7 +7,7 @@
 //! slot         0 .. index                       .. slots - buffered .. slots
 //! key          low fence of the leaf                                key word
 //! value        offset of the leaf                                   value word
-//! meta         the leaf's slots                                     log that the item is in
+//! meta         the leaf's slots                                     log that the item is in; unseen?
 //! owner                                                             its leaf; in that leaf? removed?
 //! ```
 //!
