@@ -262,7 +262,7 @@ fn every_flush_fence_and_order_is_needed() {
         ("cclbtree flush", &["insert", "delete"]),
         ("cclbtree split", &["insert", "creation"]),
         ("cclbtree merge", &["delete", "close"]),
-        ("cclbtree collect", &["insert"]),
+        ("cclbtree collect", &["expand", "churn"]),
     ] {
         table.merge(mutate(&small::<Words>(), &in_subset(named(names)), budget, sites));
     }

@@ -12,9 +12,6 @@ use crate::shared::version_lock::Version;
 use crate::shared::words::{WORDS_MAX, Words};
 use crate::trees::Batch;
 
-/// How many leaves a scan asks for before it needs them.
-const AHEAD: usize = 3;
-
 /// Whether a leaf has items on either side of the bounds within which it was collected.
 #[derive(Clone, Copy, Default)]
 pub struct Outside {
@@ -29,6 +26,11 @@ pub type Bounds<'a, 'b, K> = (Bound<<K as KeyForm>::Ref<'a>>, Bound<<K as KeyFor
 
 /// What a design says about its leaves.
 pub trait Leafwise<K: KeyForm, V: ValueForm> {
+    /// How many leaves a scan asks for before it needs them: their volatile parts.
+    const AHEAD: usize = 3;
+    /// The same of their persistent parts.
+    const ITEMS_AHEAD: usize = 1;
+
     /// The index over the leaves.
     fn inner(&self) -> &Inner<K>;
     /// What [`Level::detect`] said.
@@ -46,12 +48,12 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
     /// The value of a word that was validated.
     fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard) -> V::Ref<'a>;
 
-    /// Asks for the volatile parts of the leaves behind a cursor's.
+    /// Asks for leaves so many places behind a cursor's.
     #[inline(always)]
-    fn look_ahead(&self, cursor: Cursor) {
-        for places in 1..=AHEAD {
-            if let Some(ahead) = self.inner().ahead(cursor, places) {
-                self.prefetch_descriptor(ahead);
+    fn look_ahead(&self, cursor: Cursor, places: std::ops::RangeInclusive<usize>, ask: impl Fn(u32)) {
+        for place in places {
+            if let Some(ahead) = self.inner().ahead(cursor, place) {
+                ask(ahead);
             }
         }
     }
@@ -62,10 +64,12 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
         let version_of = |leaf| self.version(leaf);
         while !into.ended {
             let step = into.cursor.take().map_or(Step::Lost, |at| self.inner().next(at, version_of));
-            let (leaf, version, cursor) = match step {
+            let descriptor = |leaf| self.prefetch_descriptor(leaf);
+            // Whoever goes on has asked for all but the last leaf.
+            let (leaf, version, cursor, first) = match step {
                 Step::Leaf(leaf, version, cursor) => {
-                    self.look_ahead(cursor);
-                    (leaf, version, cursor)
+                    self.look_ahead(cursor, Self::AHEAD..=Self::AHEAD, descriptor);
+                    (leaf, version, cursor, Self::ITEMS_AHEAD)
                 }
                 Step::End => return false,
                 Step::Lost => {
@@ -73,14 +77,14 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
                         Bound::Included(key) | Bound::Excluded(key) => Some(key),
                         Bound::Unbounded => None,
                     };
-                    let near = |cursor| self.look_ahead(cursor);
+                    let near = |cursor| self.look_ahead(cursor, 1..=Self::AHEAD, descriptor);
                     let (leaf, version, cursor) = self.inner().seek(key, &guard, version_of, near);
                     self.prefetch_items(leaf);
-                    (leaf, version, cursor)
+                    (leaf, version, cursor, 1)
                 }
             };
-            let next = self.inner().ahead(cursor, 1);
-            let collected = self.collect::<true>(leaf, version, bounds, next, into);
+            self.look_ahead(cursor, first..=Self::ITEMS_AHEAD, |leaf| self.prefetch_items(leaf));
+            let collected = self.collect::<true>(leaf, version, bounds, into);
             let Some(outside) = collected else { continue };
             into.ended = outside.above;
             into.cursor = Some(cursor);
@@ -119,7 +123,7 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
             };
             let bounds = if inclusive { (to, to) } else { (from, to) };
             self.prefetch_items(leaf);
-            let Some(outside) = self.collect::<false>(leaf, version, bounds, None, into) else {
+            let Some(outside) = self.collect::<false>(leaf, version, bounds, into) else {
                 into.fence = fence;
                 continue;
             };
@@ -131,21 +135,17 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
         }
     }
 
-    /// Collects what is wanted of a leaf, in `DESCENDING` order or ascending, while the lines of
-    /// the `next` one are on their way. `None`: the leaf changed meanwhile.
+    /// Collects what is wanted of a leaf, in `DESCENDING` order or ascending. `None`: the leaf changed
+    /// meanwhile.
     #[inline(always)]
     fn collect<const DESCENDING: bool>(
         &self,
         leaf: u32,
         version: Version,
         bounds: Bounds<'_, '_, K>,
-        next: Option<u32>,
         into: &mut Batch<K, V>,
     ) -> Option<Outside> {
         let guards = (K::pin(), V::pin());
-        if let Some(next) = next {
-            self.prefetch_items(next);
-        }
         let mut words = Words::default();
         self.snapshot(leaf, version, &mut words)?;
         into.entries.clear();

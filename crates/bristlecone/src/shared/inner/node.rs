@@ -120,6 +120,13 @@ impl Nodes {
         prefetch(start.wrapping_add(2 * LINE_BYTES));
     }
 
+    /// The same, and the header, which are enough to go from leaf to leaf.
+    #[inline(always)]
+    pub fn prefetch_header_and_children(&self, id: u32) {
+        prefetch(std::ptr::from_ref(self.arena.get(id)));
+        self.prefetch(id);
+    }
+
     /// A node that nobody else knows, unlocked and without entries.
     pub fn alloc(&self, level: u32, leftmost: bool) -> u32 {
         let id = self.arena.alloc();

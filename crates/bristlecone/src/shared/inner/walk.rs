@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Acquire;
 use bristlecone_pm::Finding;
 
 use super::{Inner, KeyForm, NodeRef, Side, Stale};
-use crate::shared::version_lock::{Version, pause};
+use crate::shared::version_lock::{Glance, Version, pause};
 
 /// A place in the lowest level of the index.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +40,7 @@ impl<K: KeyForm> Inner<K> {
             if let Ok((node, seen)) = self.descend(Some(key), Side::From, 1, guard)
                 && let Ok(at) = self.choose(node, seen, Some(key), Side::From, guard)
             {
+                self.prefetch_right(node);
                 let cursor = Cursor { node: node.id, seen, at };
                 near(cursor);
                 if let Step::Leaf(leaf, version, cursor) = self.look(cursor, &version_of) {
@@ -75,18 +76,36 @@ impl<K: KeyForm> Inner<K> {
             return Step::Lost;
         }
         let Some((next, _)) = right else { return Step::End };
-        let Some(seen) = self.nodes.get(next).lock.read() else { return Step::Lost };
+        let right = self.nodes.get(next);
+        let Some(seen) = right.lock.read() else { return Step::Lost };
         if !node.lock.validate(cursor.seen) {
             return Step::Lost;
         }
+        self.prefetch_right(right);
         self.look(Cursor { node: next, seen, at: 0 }, version_of)
     }
 
-    /// A leaf a few places to the right, if it is known without looking further: for prefetching.
+    /// Asks for the node behind one.
+    #[inline(always)]
+    fn prefetch_right(&self, node: NodeRef<'_>) {
+        if let Some((right, _)) = node.right() {
+            self.nodes.prefetch_header_and_children(right);
+        }
+    }
+
+    /// A leaf a few places to the right, if the next node's are far enough: for prefetching.
     pub fn ahead(&self, cursor: Cursor, places: usize) -> Option<u32> {
         let node = self.nodes.get(cursor.node);
-        let leaf = (cursor.at + places < node.count()).then(|| node.child(cursor.at + places));
-        leaf.filter(|_| node.lock.validate(cursor.seen))
+        let (at, count) = (cursor.at + places, node.count());
+        if at < count {
+            let leaf = node.child(at);
+            return node.lock.validate(cursor.seen).then_some(leaf);
+        }
+        let (right, _) = node.right().filter(|_| node.lock.validate(cursor.seen))?;
+        let right = self.nodes.get(right);
+        let Glance::Free(seen) = right.lock.try_read() else { return None };
+        let leaf = (at - count < right.count()).then(|| right.child(at - count));
+        leaf.filter(|_| node.lock.validate(cursor.seen) && right.lock.validate(seen))
     }
 
     /// The last leaf that begins before `key` (of all, for `None`), and where it begins: `None`

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::shared::arena::{Arena, Zeroed};
 use crate::shared::locked::{self, Guarded};
+use crate::shared::prefetch;
 use crate::shared::version_lock::{Version, VersionLock};
 
 /// Most items that a buffer can hold.
@@ -181,6 +182,12 @@ impl<'a> BufferRef<'a> {
             let start = std::ptr::from_ref(self.buffer).cast::<u8>().add(size_of::<Buffer>());
             std::slice::from_raw_parts(start.cast(), self.batch)
         }
+    }
+
+    /// Asks for the line in which the slots end.
+    #[inline(always)]
+    pub fn prefetch_end(self) {
+        prefetch(self.slots().as_ptr_range().end.wrapping_byte_sub(8));
     }
 
     /// Key and value words of a slot.

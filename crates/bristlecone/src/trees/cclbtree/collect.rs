@@ -293,9 +293,10 @@ impl Drop for Thread {
 }
 
 impl<K: KeyForm, V: ValueForm, M: Medium> CclBTree<K, V, M> {
-    /// What a writer does for the log when its own work is done.
+    /// What a writer does for the log before its own work: its result is ready before its fence is over,
+    /// and the sooner it is handed over the better.
     #[inline(always)]
-    pub(super) fn after_write(&self) {
+    pub(super) fn before_write(&self) {
         if self.collection.is_due() {
             self.see_to_the_log();
         }

@@ -16,6 +16,8 @@ use bristlecone_pm::{Group, LINE_BYTES, Persistent, Word};
 
 /// Bytes of a leaf.
 pub const LEAF_BYTES: u64 = 256;
+/// Where a leaf's slots begin.
+pub const SLOTS_OFFSET: u64 = 32;
 /// Most slots that a leaf can have.
 pub const SLOTS_MAX: usize = 14;
 
@@ -42,7 +44,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Leaf, header.word) == 0);
     assert!(std::mem::offset_of!(Leaf, header.stamp) == 8);
     assert!(std::mem::offset_of!(Leaf, header.fingerprints) == 16);
-    assert!(std::mem::offset_of!(Leaf, slots) == 32);
+    assert!(std::mem::offset_of!(Leaf, slots) == SLOTS_OFFSET as usize);
     assert!(LINE_BYTES.is_multiple_of(size_of::<Slot>()));
 };
 

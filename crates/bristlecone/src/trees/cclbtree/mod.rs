@@ -274,21 +274,18 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for CclBTree<K, V, M> {
     }
 
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
-        let old = self.put(key, value, mode);
-        self.after_write();
-        old
+        self.before_write();
+        self.put(key, value, mode)
     }
 
     fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
-        let done = self.put_unseen(key, value);
-        self.after_write();
-        done
+        self.before_write();
+        self.put_unseen(key, value)
     }
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        let old = self.delete(key);
-        self.after_write();
-        old
+        self.before_write();
+        self.delete(key)
     }
 
     fn compare_and_swap(
@@ -297,9 +294,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for CclBTree<K, V, M> {
         expected: V::Ref<'_>,
         new: V::Ref<'_>,
     ) -> Result<std::result::Result<(), Option<V::Owned>>> {
-        let swapped = self.swap(key, expected, new);
-        self.after_write();
-        swapped
+        self.before_write();
+        self.swap(key, expected, new)
     }
 
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
@@ -343,7 +339,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
 
     #[inline(always)]
     fn version_of(&self, leaf: u32) -> Option<Version> {
-        self.buffers.get(leaf).lock.read()
+        let buffer = self.buffers.get(leaf);
+        // A buffer stands in two lines as often as not.
+        buffer.prefetch_end();
+        buffer.lock.read()
     }
 
     #[inline(always)]

@@ -95,10 +95,16 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
                 let guards = (K::pin(), V::pin());
                 change(self.lock_leaf(key, unseen, &guards.0), &guards)
             };
+            // Taken apart, because what moves as a whole is read in other pieces than it was written in,
+            // and then the processor waits for the fence.
             match done {
+                Ok(done) => {
+                    self.pool.health()?;
+                    return Ok(done);
+                }
                 Err(Error::PoolFull { .. } | Error::MediumFull { .. })
                     if attempt < ATTEMPTS && (self.count_all() || self.squeeze_log(gifts)) => {}
-                done => return done.and_then(|done| self.pool.health().map(|()| done)),
+                Err(error) => return Err(error),
             }
         }
         unreachable!("attempts come to an end")

@@ -80,14 +80,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
         leaf: u32,
         version: Version,
         bounds: Bounds<'_, '_, K>,
-        next: Option<u32>,
         into: &mut Batch<K, V>,
     ) -> Option<Outside> {
         let guards = (K::pin(), V::pin());
         self.prefetch_items(leaf);
-        if let Some(next) = next {
-            self.prefetch_items(next);
-        }
         into.entries.clear();
         let mut outside = Outside::default();
         self.gather::<DESCENDING>(leaf, version, bounds, into, &mut outside, &guards);
