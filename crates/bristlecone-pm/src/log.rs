@@ -394,14 +394,31 @@ impl<M: Medium> LogSpot<'_, M> {
     /// Appends the entry; it is durable when this returns. `records` is what must be durable
     /// before it, if anything. Gives the epoch that it belongs to: see [`Log::turn`].
     pub fn append(self, entry: &LogEntry, records: Option<Flushed>) -> u64 {
-        let medium = self.log.pool.medium();
-        let (epoch, flushed) = self.append_unfenced(entry, records);
-        let Durable { .. } = medium.fence(flushed, "log append.2");
-        epoch
+        self.append_meanwhile(entry, records, || {})
+    }
+
+    /// The same, and does something else while the entry is on its way.
+    #[inline]
+    pub fn append_meanwhile(
+        mut self,
+        entry: &LogEntry,
+        records: Option<Flushed>,
+        meanwhile: impl FnOnce(),
+    ) -> u64 {
+        let flushed = self.start(entry, records);
+        meanwhile();
+        // Whoever shares the chunk appends behind what is durable.
+        let Durable { .. } = self.log.pool.medium().fence(flushed, "log append.2");
+        self.appender.epoch
     }
 
     /// The same for copies: who makes them fences later.
     pub fn append_unfenced(mut self, entry: &LogEntry, records: Option<Flushed>) -> (u64, Flushed) {
+        let flushed = self.start(entry, records);
+        (self.appender.epoch, flushed)
+    }
+
+    fn start(&mut self, entry: &LogEntry, records: Option<Flushed>) -> Flushed {
         let medium = self.log.pool.medium();
         let chunk = self.appender.chunk.as_ref().expect("a spot stands in a chunk");
         let cell = self.log.cell(chunk, self.appender.next);
@@ -439,7 +456,7 @@ impl<M: Medium> LogSpot<'_, M> {
         // Where the next entry ends: a line that is at hand, or one that has not been looked at.
         prefetch(std::ptr::from_ref(&cell.item.value).wrapping_byte_add(LOG_ENTRY_BYTES));
         self.appender.next += 1;
-        (self.appender.epoch, flushed)
+        flushed
     }
 }
 

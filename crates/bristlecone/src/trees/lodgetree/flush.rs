@@ -21,12 +21,17 @@ pub(super) struct Pending {
     pub key: u64,
     pub value: u64,
     pub removed: bool,
-    pub slot: Option<usize>,
+    slot: Option<u8>,
 }
 
 impl Pending {
     pub fn of(Item { key, value, removed }: Item, slot: Option<usize>) -> Self {
-        Self { key, value, removed, slot }
+        Self { key, value, removed, slot: slot.map(|slot| slot as u8) }
+    }
+
+    #[inline(always)]
+    pub fn slot(&self) -> Option<usize> {
+        self.slot.map(usize::from)
     }
 }
 
@@ -49,7 +54,7 @@ impl Group {
     /// Slots whose items go.
     pub fn dropped(&self) -> u32 {
         let removals = self.items.iter().filter(|item| item.removed);
-        removals.filter_map(|item| item.slot).fold(0, |bits, slot| bits | 1 << slot)
+        removals.filter_map(Pending::slot).fold(0, |bits, slot| bits | 1 << slot)
     }
 
     /// Items of the leaf, which has these slots taken, once the group has reached it.
@@ -59,7 +64,10 @@ impl Group {
 }
 
 /// A leaf takes the items of a flush only as a whole.
-type Groups = SmallVec<[Group; 2]>;
+pub(super) type Groups = SmallVec<[Group; 2]>;
+
+/// A log for each item that leaves a buffer.
+type Logs = SmallVec<[u32; 8]>;
 
 /// Words that the tree lets go of once a change of a leaf is durable.
 #[derive(Default)]
@@ -76,23 +84,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     pub(super) fn flush_some(&self, node: &Locked<'_>, wanted: usize, guards: &Guards<K, V>) -> Result<()> {
         if self.is_full_for(node, wanted) {
             // More would not fit into two leaves.
-            return self.flush_alone(node, self.group(node, wanted, None, &guards.0), None, guards);
+            let group = self.group(node, wanted, None, &guards.0);
+            return self.flush_groups(node, &[group], None, guards);
         }
         self.prefetch_leaves(node, self.flush_leaves);
-        let (mut groups, mut tried, mut refusal) = (Groups::new(), 0_u64, Ok(()));
-        // A split takes a slot of the node: for one item it makes no room, so such leaves come last.
-        let tallies = node.tallies();
-        let alone = |item: &Buffered| tallies[item.owner].items == 1;
-        let may_split = |item: &Buffered| node.live_with(item.owner, tallies[item.owner]) > self.split_items;
-        let futile = |item: &Buffered| alone(item) && may_split(item);
-        let useful = node.all_buffered().filter(|item| !futile(item));
-        for item in useful.chain(node.all_buffered().filter(futile)) {
-            if tried >> item.owner & 1 != 0 {
-                continue;
-            }
-            tried |= 1 << item.owner;
-            let group = self.group(node, item.owner, None, &guards.0);
-            let splits = group.live_in(node.entry(item.owner).slots) > self.split_items;
+        let (mut groups, mut refusal) = (Groups::new(), Ok(()));
+        for at in self.flush_order(node) {
+            let group = self.group(node, at, None, &guards.0);
+            let splits = group.live_in(node.entry(at).slots) > self.split_items;
             if splits && !groups.is_empty() {
                 break;
             }
@@ -103,7 +102,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
                 }
                 continue;
             }
-            match self.flush_alone(node, group, None, guards) {
+            match self.flush_groups(node, &[group], None, guards) {
                 Err(error) if is_full(&error) => refusal = Err(error),
                 done => return done,
             }
@@ -113,6 +112,54 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         }
         self.write_groups(node, &groups, guards);
         Ok(())
+    }
+
+    /// What a change that finds the buffer full is flushed with, and then is not logged: what is buffered for
+    /// its own leaf, and the oldest items of others. `false`: one of the leaves may have to split.
+    pub(super) fn company(
+        &self,
+        node: &Locked<'_>,
+        own: usize,
+        tag: u8,
+        groups: &mut Groups,
+        guards: &Guards<K, V>,
+    ) -> bool {
+        if self.flush_leaves == 1 || node.live_items(own) + 1 > self.split_items {
+            return false;
+        }
+        let entry = node.entry(own);
+        prefetch(self.header(entry.leaf));
+        prefetch(self.slot(entry.leaf, home(tag, self.slots).trailing_zeros() as usize));
+        self.prefetch_leaves(node, self.flush_leaves);
+        groups.push(self.group(node, own, None, &guards.0));
+        for at in self.flush_order(node).filter(|at| *at != own) {
+            let group = self.group(node, at, None, &guards.0);
+            if group.live_in(node.entry(at).slots) > self.split_items {
+                return groups.len() > 1;
+            }
+            groups.push(group);
+            if groups.len() == self.flush_leaves {
+                break;
+            }
+        }
+        true
+    }
+
+    /// Leaves that something is buffered for, those of the oldest items first. A split takes a slot of the
+    /// node: for one item it makes no room, so such leaves come last.
+    fn flush_order(&self, node: &Locked<'_>) -> impl Iterator<Item = usize> {
+        let (node, tallies) = (**node, node.tallies());
+        let alone = move |at: usize| tallies[at].items == 1;
+        let may_split = move |at: usize| node.live_with(at, tallies[at]) > self.split_items;
+        let futile = move |at: &usize| alone(*at) && may_split(*at);
+        let owners = move || (0..node.counts().buffered).map(move |item| node.owner(item));
+        let mut met = 0_u64;
+        let all = owners().filter(move |at| !futile(at)).chain(owners().filter(futile));
+        all.filter(move |at| {
+            let first = met >> at & 1 == 0;
+            met |= 1 << at;
+            first
+        })
     }
 
     /// Asks for what a flush of the oldest items, which go to so many leaves, looks at first: all of it is
@@ -133,43 +180,48 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// Writes a change, and everything buffered for its leaf, without logging it.
+    /// Writes a change, and everything buffered for its leaf, without logging it; and other groups.
     pub(super) fn flush_with(
         &self,
         node: &Locked<'_>,
         found: &Found,
         change: &mut Change,
+        groups: &mut Groups,
         guards: &Guards<K, V>,
     ) -> Result<()> {
-        let mut group = self.group(node, found.at, found.item, &guards.0);
+        if groups.is_empty() {
+            groups.push(self.group(node, found.at, found.item, &guards.0));
+        }
         let replaced = found.item.map(|item| node.buffered(item));
         let slot = match found.item {
             Some(item) => self.slot_of_buffered(node, item, &guards.0),
             None => found.slot,
         };
         let superseded = replaced.and_then(|replaced| self.value_of_buffer(node, &replaced, &guards.0));
-        group.items.push(Pending::of(change.item, slot));
-        group.logged |= replaced.is_some();
-        self.flush_alone(node, group, Some(change), guards)?;
+        groups[0].items.push(Pending::of(change.item, slot));
+        groups[0].logged |= replaced.is_some();
+        self.flush_groups(node, groups, Some(change), guards)?;
         if let Some(value) = superseded {
             V::retire(&self.values, value, &guards.1);
         }
         Ok(())
     }
 
-    /// Writes one group, and splits its leaf if that would hold too much.
-    fn flush_alone(
+    /// Writes one group, and splits its leaf if that would hold too much; and others, if there are any and
+    /// none of them splits.
+    fn flush_groups(
         &self,
         node: &Locked<'_>,
-        group: Group,
+        groups: &[Group],
         change: Option<&mut Change>,
         guards: &Guards<K, V>,
     ) -> Result<()> {
+        let group = &groups[0];
         let live = group.live_in(node.entry(group.at).slots);
         let mut change = change;
         let mut records = change.as_deref_mut().and_then(Change::take_records);
         if live > self.split_items {
-            match self.split_leaf(node, &group, &mut records, guards) {
+            match self.split_leaf(node, group, &mut records, guards) {
                 // The threshold leaves some slots for when there is no other leaf.
                 Err(error) if is_full(&error) && live <= self.slots => {}
                 Err(error) => {
@@ -184,7 +236,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             // A value over an old one counts as soon as it is stored.
             let Durable { .. } = self.medium().fence(records, "lodgetree flush.2 records");
         }
-        self.write_groups(node, &[group], guards);
+        self.write_groups(node, groups, guards);
         Ok(())
     }
 
@@ -200,7 +252,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         for (number, item) in node.all_buffered().enumerate() {
             if item.owner == at && Some(number) != except {
                 let slot = self.slot_of_buffered(node, number, guard);
-                group.items.push(Pending { key: item.key, value: item.value, removed: item.removed, slot });
+                let Buffered { key, value, removed, .. } = item;
+                group.items.push(Pending::of(Item { key, value, removed }, slot));
                 group.logged = true;
             }
         }
@@ -269,13 +322,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     /// What the items name is durable.
     pub(super) fn write_groups(&self, node: &Locked<'_>, groups: &[Group], guards: &Guards<K, V>) {
         let leftovers = self.leftovers(node, groups);
-        self.write_items(node, groups);
-        self.forget_buffered(node, groups);
+        let mut logs = Logs::new();
+        self.write_items(node, groups, || logs = self.forget_buffered(node, groups));
+        logs.into_iter().for_each(|log| self.versions.release(log));
         self.let_go(leftovers, guards);
     }
 
-    /// The same, but for what is volatile.
-    pub(super) fn write_items(&self, node: &Locked<'_>, groups: &[Group]) {
+    /// The same, but for what is volatile: that is done `meanwhile`, while the leaves are on their way.
+    /// Nobody sees it before the node is unlocked.
+    pub(super) fn write_items(&self, node: &Locked<'_>, groups: &[Group], meanwhile: impl FnOnce()) {
         let medium = self.medium();
         let mut flushed = Flushed::none();
         let mut filled = SmallVec::<[Slots; 2]>::new();
@@ -307,6 +362,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             flushed = flushed.and(medium.flush(&header.word, "lodgetree flush.4"));
             node.set_slots(group.at, slots);
         }
+        meanwhile();
         let Durable { .. } = medium.fence(flushed, "lodgetree flush.4");
     }
 
@@ -325,7 +381,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         }
         let (guard, mut lines) = (K::pin(), 0_u32);
         for item in group.items.iter().filter(|item| !item.removed) {
-            let slot = item.slot.unwrap_or_else(|| {
+            let slot = item.slot().unwrap_or_else(|| {
                 let tag = K::fingerprint(K::read(&self.keys, item.key, &guard));
                 let slot = self.pick(free, tag, lines);
                 self.slot(entry.leaf, slot).key.store(medium, item.key);
@@ -359,9 +415,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         })
     }
 
-    /// What was buffered for these leaves is in them.
-    pub(super) fn forget_buffered(&self, node: &Locked<'_>, groups: &[Group]) {
-        let mut logs = SmallVec::<[u32; 8]>::new();
+    /// What was buffered for these leaves is in them. The logs that need its entries until that is durable.
+    pub(super) fn forget_buffered(&self, node: &Locked<'_>, groups: &[Group]) -> Logs {
+        let mut logs = Logs::new();
         node.retain_buffered(|item| {
             let wanted = groups.iter().all(|group| group.at != node.owner(item));
             if !wanted {
@@ -369,7 +425,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             }
             wanted
         });
-        logs.into_iter().for_each(|log| self.versions.release(log));
+        logs
     }
 
     /// What the items of some groups replace or remove.
@@ -381,7 +437,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         for group in groups {
             let leaf = node.entry(group.at).leaf;
             for item in &group.items {
-                let cell = item.slot.map(|slot| self.slot(leaf, slot));
+                let cell = item.slot().map(|slot| self.slot(leaf, slot));
                 let old = cell.map(|cell| cell.value.load(self.medium()));
                 // After a crash an item may be buffered that has reached the leaf already.
                 leftovers.values.extend(old.filter(|old| item.removed || *old != item.value));

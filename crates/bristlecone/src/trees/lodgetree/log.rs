@@ -69,13 +69,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<M: Medium> Spot<'_, M> {
-    /// Appends the entry, durably; the log that it is in.
-    pub fn append(self, entry: &LogEntry, records: Option<Flushed>) -> u32 {
+    /// Appends the entry, durably; `meanwhile` is told the log that it is in.
+    #[inline]
+    pub fn append(self, entry: &LogEntry, records: Option<Flushed>, meanwhile: impl FnOnce(u32)) {
         let version = self.spot.chunk();
         // Counted before the log can be full.
         self.versions.need(version);
-        self.spot.append(entry, records);
-        version
+        self.spot.append_meanwhile(entry, records, || meanwhile(version));
     }
 
     /// The same for copies: who makes them fences later.

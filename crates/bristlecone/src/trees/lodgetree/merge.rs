@@ -11,6 +11,7 @@ use super::flush::{Group, Pending};
 use super::layout::LeafWord;
 use super::node::{Counts, Locked};
 use super::write::Guards;
+use crate::shared::change::Item;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Step;
 use crate::shared::slot::bits;
@@ -72,7 +73,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         for slot in bits(from.slots.bitmap) {
             let cell = self.slot(from.leaf, slot);
             let (key, value) = (cell.key.load(medium), cell.value.load(medium));
-            moved.items.push(Pending { key, value, removed: false, slot: None });
+            moved.items.push(Pending::of(Item { key, value, removed: false }, None));
         }
         let (slots, flushed) = self.fill(to, &moved, "lodgetree merge.2");
         let durable = medium.fence(flushed, "lodgetree merge.2");

@@ -8,6 +8,7 @@ use super::flush::{Group, Pending};
 use super::layout::{LeafWord, Slots, TAG_WORDS, line_of};
 use super::node::{Counts, Entry, Locked, Splits};
 use super::write::Guards;
+use crate::shared::change::Item;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::slot::bits;
 
@@ -44,7 +45,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         // New items above all others: an ascending load leaves full leaves behind.
         let held = parts.len() - group.added().count();
         let ascending =
-            held < parts.len() && parts[held..].iter().all(|part| part.changed && part.item.slot.is_none());
+            held < parts.len() && parts[held..].iter().all(|part| part.changed && part.item.slot().is_none());
         let kept = if ascending { (parts.len() - 1).min(self.slots) } else { parts.len() / 2 };
         let (lower, upper) = parts.split_at(kept);
 
@@ -67,7 +68,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let flushed = flushed.and(fence_flushed).and(records.take().unwrap_or_else(Flushed::none));
         let durable = medium.fence(flushed, "lodgetree split.1");
         // Split 2: the old leaf drops what moved, and leads on to it.
-        let moved = upper.iter().filter_map(|part| part.item.slot);
+        let moved = upper.iter().filter_map(|part| part.item.slot());
         let gone = moved.fold(group.dropped(), |bits, slot| bits | 1 << slot);
         let shrunk = LeafWord { bitmap: word.bitmap & !gone, ..word }.switched();
         header.siblings[shrunk.selector].store(medium, leaf);
@@ -78,10 +79,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         // Split 3: the old leaf takes what is new of the lower half; now it has the room.
         let items = lower.iter().filter(|part| part.changed).map(|part| part.item).collect();
         let rest = Group { at: group.at, items, logged: group.logged };
-        self.write_items(node, std::slice::from_ref(&rest));
-
-        self.forget_buffered(node, std::slice::from_ref(group));
-        node.insert_entry(group.at + 1, Entry { fence, leaf, slots });
+        let mut logs = SmallVec::new();
+        self.write_items(node, std::slice::from_ref(&rest), || {
+            logs = self.forget_buffered(node, std::slice::from_ref(group));
+            node.insert_entry(group.at + 1, Entry { fence, leaf, slots });
+        });
+        logs.into_iter().for_each(|log| self.versions.release(log));
         self.clock.add(1);
         self.let_go(leftovers, guards);
         Ok(())
@@ -93,10 +96,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let mut parts = Parts::new();
         for slot in bits(entry.slots.bitmap & !group.dropped()) {
             let cell = self.slot(entry.leaf, slot);
-            let newer = group.items.iter().find(|item| item.slot == Some(slot));
+            let newer = group.items.iter().find(|item| item.slot() == Some(slot));
             let (key, value) = (cell.key.load(medium), cell.value.load(medium));
             let value = newer.map_or(value, |newer| newer.value);
-            let item = Pending { key, value, removed: false, slot: Some(slot) };
+            let item = Pending::of(Item { key, value, removed: false }, Some(slot));
             parts.push(Part { key: K::read(&self.keys, key, guard), item, changed: newer.is_some() });
         }
         for item in group.added() {

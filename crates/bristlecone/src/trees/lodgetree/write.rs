@@ -5,6 +5,7 @@ use bristlecone_pm::{Durable, Error, Medium, Persist, Result};
 
 use super::LodgeTree;
 use super::buffer::{Buffered, InLeaf};
+use super::flush::Groups;
 use super::layout::LeafWord;
 use super::node::Locked;
 use super::read::{Found, Hope, Stale};
@@ -140,16 +141,20 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             return Ok(Outcome::Again);
         }
         let tag = K::fingerprint(key);
-        let mut through = false;
+        let (mut full, mut groups) = (false, Groups::new());
         if found.item.is_none() && (node.room() == 0 || self.is_full_for(&node, found.at)) {
-            match self.flush_some(&node, found.at, guards) {
-                Ok(()) => return Ok(Outcome::Again),
-                // Nothing that is buffered has room; the change may have.
-                Err(error) if is_full(&error) => through = true,
-                Err(error) => return Err(error),
+            full = true;
+            if !self.company(&node, found.at, tag, &mut groups, guards) {
+                groups.clear();
+                match self.flush_some(&node, found.at, guards) {
+                    Ok(()) => return Ok(Outcome::Again),
+                    // Nothing that is buffered has room; the change may have.
+                    Err(error) if is_full(&error) => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
-        let spot = if through { None } else { self.reserve_entry() };
+        let spot = if full { None } else { self.reserve_entry() };
         let mut seen = *found;
         if spot.is_none() && found.in_leaf == InLeaf::Unseen {
             let sight = self.locate(*node, key, tag, Hope::Present, &guards.0, || true);
@@ -162,9 +167,18 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             let Item { key, value, removed } = change.item;
             let in_leaf = found.in_leaf;
             let mut item = Buffered { key, value, log: 0, owner: found.at, in_leaf, removed, tag };
-            item.log = spot.append(&self.entry_of(node.sequence(), &item), change.take_records());
-            self.put_in_buffer(&node, found, item, guards);
-        } else if let Err(error) = self.write_through(&node, found, &mut change, guards) {
+            let entry = self.entry_of(node.sequence(), &item);
+            spot.append(&entry, change.take_records(), |log| {
+                item.log = log;
+                if found.item.is_none() {
+                    // Write 3: readers look at the node once it is unlocked.
+                    node.push_buffered(item);
+                }
+            });
+            if let Some(at) = found.item {
+                self.replace_buffered(&node, at, item, guards);
+            }
+        } else if let Err(error) = self.write_through(&node, found, &mut change, &mut groups, guards) {
             change.discard::<K, V, M>((&self.keys, &self.values));
             return Err(error);
         }
@@ -191,9 +205,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         Change::write::<K, V, M>((&self.keys, &self.values), found.key, key, value, steps)
     }
 
-    /// Write 3: the item is in the log; readers find it in the buffer.
-    fn put_in_buffer(&self, node: &Locked<'_>, found: &Found, item: Buffered, guards: &Guards<K, V>) {
-        let Some(at) = found.item else { return node.push_buffered(item) };
+    /// Write 3, over an older item of the key: the log no longer needs its entry.
+    fn replace_buffered(&self, node: &Locked<'_>, at: usize, item: Buffered, guards: &Guards<K, V>) {
         if item.removed && node.buffered(at).in_leaf == InLeaf::Unseen {
             // It counts from now on, until it goes.
             self.slot_of_buffered(node, at, &guards.0);
@@ -225,15 +238,17 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         (held != Some(item.value)).then_some(item.value)
     }
 
-    /// Writes the change, and everything buffered for its leaf, to the leaf, without logging it.
+    /// Writes the change, and everything buffered for its leaf, to the leaf, without logging it; and some
+    /// other leaves' groups, which have room.
     fn write_through(
         &self,
         node: &Locked<'_>,
         found: &Found,
         change: &mut Change,
+        groups: &mut Groups,
         guards: &Guards<K, V>,
     ) -> Result<()> {
-        match self.flush_with(node, found, change, guards) {
+        match self.flush_with(node, found, change, groups, guards) {
             Err(error) if is_full(&error) && found.slot.is_some() => {
                 // What is buffered has no room, but the item is in the leaf, and nothing about it
                 // is buffered.
