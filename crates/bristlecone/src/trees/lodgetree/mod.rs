@@ -43,17 +43,20 @@
 //! already is written once more; the leaf keeps its own.
 //!
 //! # Flush (the node is full)
-//! The buffer is gone through from its oldest item until `flush_leaves` leaves are found; a leaf
-//! that would split ends the search, or is flushed alone if it is the first; one that would split
-//! for a single item waits, because its new leaf takes the slot that it leaves. All that is
-//! buffered for these leaves is written:
+//! The write that finds no room is not logged: it goes to its leaf right away, with all that is
+//! buffered for that leaf, and for those of the oldest items, until `flush_leaves` leaves are found
+//! or one would split. If already its own or the first of the others would split, it is not flushed
+//! itself. Then the buffer is gone through from its oldest item in the same way, but for a leaf
+//! that would split and is the first: that is flushed alone. One that would split for a single item
+//! waits, because its new leaf takes the slot that it leaves. All that is buffered for these leaves
+//! is written:
 //! 1. If new items need the slots of removed ones, the word lets those go first; flush, fence.
 //! 2. New items go into free slots, new values over old ones; flush, one fence for all leaves.
 //!    *Values over old ones are in the log. New items' bits are clear.*
 //! 3. The words are stored. *All new items of a leaf are there, or none. The log has them still.*
 //! 4. The stamps void the log entries; one flush with the word, one fence for all leaves. The line
-//!    keeps their order: the stamp must never be there without the word. Only then do the items
-//!    leave the buffer. A full log that has no needed entry left is emptied, and used again.
+//!    keeps their order: the stamp must never be there without the word. Meanwhile the items leave
+//!    the buffer. A full log that then has no needed entry left is emptied, and used again.
 //!
 //! # Split of a leaf (it would hold more than `split_items`)
 //! 1. The upper half of all items is written to a new leaf; flush, fence. *Nobody leads to it.*
