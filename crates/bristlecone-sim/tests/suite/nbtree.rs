@@ -8,8 +8,12 @@ use bristlecone_pm::Geometry;
 use bristlecone_sim::systems::TreeOp::{
     self, Begin, Create, Elsewhere, Finish, Insert, InsertNew, Remove, Rest, Update,
 };
-use bristlecone_sim::systems::{Forest, Items, Texts, Words, tree_scenarios};
-use bristlecone_sim::{Budget, Mode, Scenario, Schedules, Table, explore, mutate, mutate_schedules};
+use bristlecone_sim::systems::{Access, Forest, Items, Texts, Words, tree_scenarios};
+use bristlecone_sim::{
+    Budget, Deed, Mode, Plan, Scenario, Schedules, Table, explore, mutate, mutate_schedules,
+};
+
+use crate::planned::Planned;
 
 /// Slots of a small leaf.
 const SLOTS: u64 = 7;
@@ -18,6 +22,11 @@ const MANY: u64 = 31;
 /// Keys of an ascending load that takes all blocks of its first chunk but one: two for each leaf after
 /// the first one, of which every other one is replaced.
 const FULL_CHUNK: u64 = 4 * MANY;
+
+/// Keys that leave one slot of their line in a small leaf, and one more key of that line: if two threads
+/// bring it, it stands in two lines.
+const HOME: [u64; 2] = [0, 2];
+const TWIN: u64 = 3;
 
 fn small<I: Items>() -> Forest<I> {
     forest(128)
@@ -107,20 +116,34 @@ fn discarded() -> Scenario<TreeOp> {
     let slow = Box::new(InsertNew("t", 5, 1));
     let setup = (0..FULL_CHUNK).map(key).map(insert);
     // The draft takes blocks that are free again.
-    let setup = setup.chain([Rest, Begin(slow.clone(), "nbtree link.1"), insert(5), Finish(slow), Rest]);
-    // The other thread's leaves fill the next chunk.
-    let more = (FULL_CHUNK..2 * FULL_CHUNK).map(key).map(insert);
-    scenario("discarded", setup.chain(more), [insert(key(2 * FULL_CHUNK))], vec![])
+    let setup = setup.chain([Rest, Begin(slow.clone(), "nbtree link.1")]);
+    // What a thread that ends has retired is used before what others retire later.
+    let setup = setup.chain([elsewhere(insert(5)), Finish(slow), Rest]);
+    scenario("discarded", setup, [insert(key(FULL_CHUNK))], vec![])
 }
 
 /// The first leaf loses its last item, by a thread that fences nothing more, and goes. The operation is a
 /// split into its block.
 fn freed() -> Scenario<TreeOp> {
     let emptied = (0..MANY - 1).map(remove).chain([elsewhere(remove(MANY - 1)), Rest]);
-    // The last block of the chunk, and the first one that is free again; the next one is the leaf's.
-    let split = (FULL_CHUNK..FULL_CHUNK + MANY).map(insert);
-    let setup = (0..FULL_CHUNK).map(insert).chain(emptied).chain(split);
-    scenario("freed", setup, [insert(FULL_CHUNK + MANY)], vec![])
+    scenario("freed", (0..FULL_CHUNK).map(insert).chain(emptied), [insert(FULL_CHUNK)], vec![])
+}
+
+/// Two threads bring the same key. One stops before it joins the leaf, and finds then that the other one
+/// did: recovery may meet the key in two slots, and after the removal it must be in neither.
+fn twins() -> Scenario<TreeOp> {
+    let slow = Box::new(Insert("t", TWIN, 1));
+    let setup = HOME.into_iter().map(insert).chain([Begin(slow.clone(), "nbtree insert.3"), insert(TWIN)]);
+    scenario("twins", setup, [Finish(slow), remove(TWIN)], vec![remove(TWIN)])
+}
+
+/// The same in any order; the removal, and more in other lines, may come while the slower one is not done.
+fn twins_and_removal(_: &mut dyn FnMut(usize) -> usize) -> Plan {
+    let bring = |value| vec![Deed::Of(TWIN, Access::Insert(value))];
+    let more = [1, 4].into_iter().map(|key| Deed::Of(key, Access::Insert(key)));
+    let removal = [Deed::Of(TWIN, Access::Remove)].into_iter().chain(more).collect();
+    let before = HOME.map(|key| (key, Access::Insert(key))).into();
+    Plan { before, threads: vec![bring(101), bring(102), removal] }
 }
 
 fn named(names: &[&str]) -> Vec<Scenario<TreeOp>> {
@@ -139,7 +162,7 @@ fn clean(forest: &Forest<Words>, scenarios: &[Scenario<TreeOp>], budget: Budget)
 
 #[test]
 fn blocks_are_used_again() {
-    clean(&small(), &[emptied(), boxed(), unsealed(), empty(), replaced()], Budget::of(64));
+    clean(&small(), &[emptied(), boxed(), unsealed(), empty(), replaced(), twins()], Budget::of(64));
     clean(&wide(), &[freed(), discarded()], Budget { depth: 1, ..Budget::of(64) });
 }
 
@@ -156,7 +179,10 @@ fn every_flush_fence_and_order_is_needed() {
     for (sites, scenarios) in [
         ("nbtree create", [named(&["creation"]), vec![emptied()]].concat()),
         ("nbtree update.1", vec![boxed()]),
-        ("nbtree update.3", named(&["insert"])),
+        ("nbtree insert.2", named(&["insert"])),
+        ("nbtree insert.3", vec![twins()]),
+        ("nbtree insert.4", named(&["insert"])),
+        ("nbtree update.3", named(&["update"])),
         ("nbtree copy", vec![unsealed()]),
         ("nbtree link.2", vec![replaced(), unsealed()]),
         ("nbtree recover", vec![empty(), unsealed()]),
@@ -175,8 +201,11 @@ fn every_flush_fence_and_order_is_needed() {
         let wanted = Schedules { seed: 0, first: 0, count: 4096, modes, threads: 2 };
         table.merge(mutate_schedules(&small::<Words>(), &wanted, sites));
     }
+    let twins = Planned { registers: small::<Words>(), plan: twins_and_removal };
+    let wanted = Schedules { seed: 0, first: 0, count: 4096, modes: vec![Mode::Subset], threads: 2 };
+    table.merge(mutate_schedules(&twins, &wanted, "nbtree insert.3"));
     println!("{table}");
     assert!(table.survivors().is_empty(), "{table}");
     let steps: BTreeSet<_> = table.sites.iter().map(|site| site.step).collect();
-    assert_eq!(steps.len(), 17, "{steps:?}");
+    assert_eq!(steps.len(), 20, "{steps:?}");
 }

@@ -191,11 +191,19 @@ impl Shape {
         (hash >> 48) as usize & (self.block_bytes / LINE_BYTES - 1)
     }
 
+    /// The line where a key stands when its home line is full, if that is not full as well.
+    #[inline(always)]
+    pub fn beside(line: usize) -> usize {
+        line ^ 1
+    }
+
     /// Which of the slots `free`, of which there is one, a key with this hash gets.
     #[inline(always)]
     pub fn pick(self, free: u64, hash: u64) -> usize {
-        let at_home = free & self.slots_of_line(self.home(hash));
-        (if at_home != 0 { at_home } else { free }).trailing_zeros() as usize
+        let home = self.home(hash);
+        let near = [home, Self::beside(home)].map(|line| free & self.slots_of_line(line));
+        let first = near.into_iter().find(|slots| *slots != 0).unwrap_or(free);
+        first.trailing_zeros() as usize
     }
 
     /// The slots that begin in a line.

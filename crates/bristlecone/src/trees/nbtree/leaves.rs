@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use bristlecone_pm::{Medium, PoolFile};
+use crossbeam_utils::CachePadded;
 
 use super::layout::Shape;
 use super::leaf::Leaf;
@@ -26,8 +27,8 @@ pub struct Leaves {
     arena: Arena<Leaf>,
     /// By the number of the range.
     chunks: Arena<Chunk>,
-    /// Range of each chunk, by offset.
-    ranges: Mutex<HashMap<u64, u32>>,
+    /// Range of each chunk, by offset. Apart from what every operation reads.
+    ranges: CachePadded<Mutex<HashMap<u64, u32>>>,
     chunk_bytes: u64,
     block_shift: u32,
     range_shift: u32,
@@ -39,7 +40,7 @@ impl Leaves {
         Self {
             arena: Arena::new(size_of::<Leaf>()),
             chunks: Arena::new(size_of::<Chunk>()),
-            ranges: Mutex::default(),
+            ranges: CachePadded::default(),
             chunk_bytes,
             block_shift: block_bytes.ilog2(),
             range_shift: (chunk_bytes / block_bytes).ilog2(),

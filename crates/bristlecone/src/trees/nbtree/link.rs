@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use bristlecone_pm::{Medium, Persist};
+use bristlecone_pm::{Medium, Persist, Result};
 
 use super::NbTree;
 use super::layout::{EMPTY, SEALED_EMPTY};
@@ -96,17 +96,26 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         unsafe { crossbeam_epoch::pin().defer_unchecked(move || queue.push(id)) };
     }
 
-    /// Takes back the leaves that everybody has let go of.
+    /// A block for a new leaf: that of a leaf that everybody has let go of, which caches may still hold,
+    /// or one from the heap.
+    pub(super) fn fresh_block(&self) -> Result<u64> {
+        self.take_back().map_or_else(|| self.blocks.alloc(), Ok)
+    }
+
+    /// Gives the blocks of leaves back that everybody has let go of.
     pub(super) fn reclaim(&self) {
-        while let Some(id) = self.retired.pop() {
-            let leaf = self.leaves.get(id);
-            let block = leaf.block();
-            // Those who read unpinned notice before anything is used again.
-            leaf.incarnation.expire();
-            Self::release_low(leaf);
+        while let Some(block) = self.take_back() {
             self.blocks.free(block);
-            self.outstanding.fetch_sub(1, Relaxed);
         }
+    }
+
+    fn take_back(&self) -> Option<u64> {
+        let leaf = self.leaves.get(self.retired.pop()?);
+        // Those who read unpinned notice before anything is used again.
+        leaf.incarnation.expire();
+        Self::release_low(leaf);
+        self.outstanding.fetch_sub(1, Relaxed);
+        Some(leaf.block())
     }
 
     /// Frees the separator at which a leaf begins.

@@ -16,7 +16,7 @@ use crate::shared::form::{KeyForm, ValueForm};
 #[derive(Clone, Copy, Debug)]
 pub struct Tag {
     /// Zero is left to slots that nobody claimed.
-    byte: u8,
+    pub byte: u8,
     /// All bits set or none, for each bit beyond the byte.
     extras: [u64; EXTRA_BITS],
     /// The hash of the key.

@@ -14,10 +14,10 @@
 //! ```
 //!
 //! **The word that commits** is the value word of a slot: an item exists while it is not EMPTY. A
-//! key joins its leaf without a value: its slot becomes its own by one compare-and-swap of the
-//! bitmap, for as long as the leaf lasts, so that no key ever stands in two slots. From then on
-//! everything about the item is the value word: insert, update, remove and swap are each one
-//! compare-and-swap of it. A replacement commits by the `state` of the old block.
+//! slot becomes its key's own by one compare-and-swap of the bitmap, for as long as the leaf lasts,
+//! so that nobody ever sees a key in two slots. From then on everything about the item is the value
+//! word: update, remove and swap are each one compare-and-swap of it. A replacement commits by the
+//! `state` of the old block.
 //!
 //! Descriptors stand in the order of their blocks, and a key has a *home line* in every block, given
 //! by its hash: it stands there unless others have taken the slots. So the item's line is asked for
@@ -26,12 +26,15 @@
 //! # Insert
 //! 1. Keys and values that do not fit a word are written out of line; flush, fence. *A crash here:
 //!    nobody refers to the records; recovery finds their slots free.*
-//! 2. A slot is claimed by setting its fingerprint; the key word is stored. *Without a value the
-//!    slot is empty: nothing happened.*
-//! 3. The bitmap takes the slot in. If it changed meanwhile, the newcomers are searched for the
-//!    same key; who finds it goes on with that slot.
-//! 4. The value word goes from EMPTY to the value, in the line of the key, which the line's order
-//!    keeps ahead of it; flush, fence. *The item is there, or not.*
+//! 2. A slot is claimed by setting its fingerprint; the key is stored, and behind it in the same line
+//!    the value. *The item may be there: its insert is still under way, and nobody saw it.*
+//! 3. The bitmap takes the slot in. If it changed meanwhile, the newcomers are searched for the same
+//!    key; who finds it empties the slot again (flush, fence) and goes on with the other one, as
+//!    update. *The key may stand in two slots, of two inserts under way: recovery keeps either.*
+//! 4. Flush, fence. *The item is there, or not.*
+//!
+//! An insert of absent keys only must not overwrite what it meets, whatever recovery keeps: its key joins
+//! without a value, which then takes the place of EMPTY as in update.
 //!
 //! # Update
 //! 1. As insert 1.
@@ -92,7 +95,7 @@
 //! Every block of the tree's chunks is looked at, on several threads. One that is LIVE is a leaf's,
 //! unless it is of a replacement that was not linked: its origin is LIVE and older, or was replaced
 //! by blocks of another stamp.
-//! 1. Seals are replaced by the values that they name.
+//! 1. Seals are replaced by the values that they name; of a key in two slots one is emptied.
 //! 2. Drafts and empty leaves become REPLACED, by nobody.
 //! 3. One fence for both. *A crash before it: the same again. Drafts are drafts still, and their cells
 //!    hold what they held: nobody has used their blocks.*
@@ -124,6 +127,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use bristlecone_pm::{Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
 use crossbeam_queue::SegQueue;
+use crossbeam_utils::CachePadded;
 
 use self::layout::Shape;
 use self::leaves::Leaves;
@@ -200,13 +204,13 @@ pub struct NbTree<K: KeyForm, V: ValueForm, M: Medium> {
     level: Level,
     inner: Inner<K>,
     leaves: Leaves,
-    /// The stamp of the next replacement.
-    stamps: AtomicU64,
+    /// The stamp of the next replacement. Apart, as all that changes is, from what every operation reads.
+    stamps: CachePadded<AtomicU64>,
     /// Leaves whose epoch is over. Readers' last words are run by any thread, at any time, even
     /// after the tree is gone: so they own this queue and nothing more.
     retired: Arc<SegQueue<u32>>,
     /// Leaves that were retired and are not free yet.
-    outstanding: AtomicUsize,
+    outstanding: CachePadded<AtomicUsize>,
     len: Counter,
     forms: PhantomData<fn() -> (K, V)>,
 }
@@ -314,9 +318,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             level: Level::detect(),
             inner: Inner::new(options.inner_bytes as usize, 0),
             leaves: Leaves::new(pool, shape),
-            stamps: AtomicU64::new(1),
+            stamps: CachePadded::new(AtomicU64::new(1)),
             retired: Arc::default(),
-            outstanding: AtomicUsize::new(0),
+            outstanding: CachePadded::default(),
             len: Counter::default(),
             forms: PhantomData,
         })

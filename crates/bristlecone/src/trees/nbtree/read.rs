@@ -5,7 +5,7 @@ use bristlecone_pm::{Durable, LINE_BYTES, Medium, Persist, Word};
 use crossbeam_epoch::Guard;
 
 use super::NbTree;
-use super::layout::Stored;
+use super::layout::{Shape, Stored};
 use super::leaf::{FROZEN, Leaf};
 use super::meta::Tag;
 use crate::shared::form::{KeyForm, ValueForm};
@@ -103,7 +103,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     /// flush of the operation before, and by then the lines of the key are on their way.
     #[inline(always)]
     pub(super) fn sight(&self, key: K::Ref<'_>, tag: Tag, guard: &K::Guard) -> Option<Sight> {
-        let (id, version) = self.inner.find(key, guard, |leaf| self.version_ahead(leaf, tag));
+        let (id, version) = self.inner.find(key, guard, |leaf| {
+            // Where a new key goes if there is no room at home.
+            self.prefetch_line(leaf, Shape::beside(self.shape.home(tag.hash)));
+            self.version_ahead(leaf, tag)
+        });
         let leaf = self.leaves.get(id);
         let seen = self.bitmap(leaf);
         let slot = self.spot(leaf, seen, key, tag, guard, || leaf.incarnation.validate(version))?;
@@ -148,9 +152,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     /// line, which is asked for while the descriptor is on its way.
     #[inline(always)]
     fn version_ahead(&self, leaf: u32, tag: Tag) -> Option<Version> {
-        let line = self.leaves.block(leaf) + (self.shape.home(tag.hash) * LINE_BYTES) as u64;
-        prefetch(self.pool.at::<Word>(line));
+        self.prefetch_line(leaf, self.shape.home(tag.hash));
         self.version_of(leaf)
+    }
+
+    #[inline(always)]
+    fn prefetch_line(&self, leaf: u32, line: usize) {
+        prefetch(self.pool.at::<Word>(self.leaves.block(leaf) + (line * LINE_BYTES) as u64));
     }
 
     /// The leaf in charge of `key`, past those that were replaced and are still in the index.
@@ -225,8 +233,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     /// The same for everything read in the leaf.
     pub(super) fn settle_all(&self, leaf: &Leaf) {
         if !self.visible_is_durable && leaf.pending.is_flushing_anywhere() {
-            let words = self.pool.words(leaf.block(), self.shape.block_bytes / 8);
-            let Durable { .. } = self.medium().persist(words, "nbtree read.2");
+            let Durable { .. } = self.medium().persist(self.words_of(leaf.block()), "nbtree read.2");
         }
     }
 
@@ -266,6 +273,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     #[inline(always)]
     pub(super) fn slot(&self, leaf: &Leaf, slot: usize) -> &Slot {
         self.pool.at(self.shape.slot(leaf.block(), slot))
+    }
+
+    /// All of a block.
+    pub(super) fn words_of(&self, block: u64) -> &[Word] {
+        self.pool.words(block, self.shape.block_bytes / 8)
     }
 
     /// Asks for the lines of a block that is read or written soon.

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use bristlecone_pm::{ChunkRange, Durable, Error, Flushed, Medium, Persist, Result, Word};
+use bristlecone_pm::{ChunkRange, Durable, Error, Flushed, LINE_BYTES, Medium, Persist, Result, Word};
 
 use super::NbTree;
 use super::layout::{EMPTY, Header, SLOTS_MAX, STAMP_END, State, Stored};
@@ -12,13 +12,29 @@ use super::leaf::TAG_WORDS;
 use super::meta::{Tag, Tags};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::recovery::{Survivor, each};
-use crate::shared::slot::Slot;
+use crate::shared::slot::{Slot, bits};
+
+/// The first bytes of fingerprints that were met, which tells most keys of a leaf apart.
+#[derive(Default)]
+struct Met([u64; 4]);
+
+impl Met {
+    /// Whether one like it was met before.
+    fn insert(&mut self, tag: Tag) -> bool {
+        let (word, bit) = (&mut self.0[usize::from(tag.byte / 64)], 1 << (tag.byte % 64));
+        let before = *word & bit != 0;
+        *word |= bit;
+        before
+    }
+}
 
 /// What was found in some chunks.
 struct Found<K: KeyForm> {
     leaves: Vec<Survivor<K>>,
-    /// Cells with a seal, and the values that those name.
+    /// Cells with a seal, and the values that those name; and cells of twins, without a value.
     sealed: Vec<(u64, u64)>,
+    /// Words of keys that stand in two slots.
+    twins: Vec<u64>,
     /// Blocks of replacements that did not come to pass, and leaves without items.
     stale: Vec<u64>,
     stamp: u64,
@@ -26,7 +42,7 @@ struct Found<K: KeyForm> {
 
 impl<K: KeyForm> Default for Found<K> {
     fn default() -> Self {
-        Self { leaves: Vec::new(), sealed: Vec::new(), stale: Vec::new(), stamp: 0 }
+        Self { leaves: Vec::new(), sealed: Vec::new(), twins: Vec::new(), stale: Vec::new(), stamp: 0 }
     }
 }
 
@@ -61,6 +77,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         for mut part in parts {
             all.leaves.append(&mut part.leaves);
             all.sealed.append(&mut part.sealed);
+            all.twins.append(&mut part.twins);
             all.stale.append(&mut part.stale);
             all.stamp = all.stamp.max(part.stamp);
         }
@@ -141,6 +158,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         let medium = self.medium();
         let guard = K::pin();
         let mut tags = Tags::default();
+        let mut met = Met::default();
         let mut bitmap = 0_u64;
         let mut range: Option<(K::Ref<'_>, K::Ref<'_>)> = None;
         for at in 0..self.shape.slots {
@@ -163,12 +181,18 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
                 }
             }
             let word = slot.key.load(medium);
-            K::mark_live(&self.keys, word)?;
+            let fresh = K::mark_live(&self.keys, word)?;
+            let key = K::read(&self.keys, word, &guard);
+            let tag = Tag::of::<K>(key);
+            if met.insert(tag) && self.holds(block, bitmap, key, &guard) {
+                found.sealed.push((self.shape.cell(block, at), EMPTY));
+                found.twins.extend(fresh.then_some(word));
+                continue;
+            }
             if let Stored::Record(record) = Stored::decode(value) {
                 self.values.mark_live(record)?;
             }
-            let key = K::read(&self.keys, word, &guard);
-            tags.set(at, Tag::of::<K>(key));
+            tags.set(at, tag);
             bitmap |= 1 << at;
             range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
         }
@@ -180,6 +204,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         self.set_meta(leaf, block, bitmap, &tags);
         leaf.begin(block, None);
         Ok(Some(Survivor { low: K::owned(low), high: K::owned(high), leaf: id, items }))
+    }
+
+    /// Whether one of the slots of a block that are taken holds a key.
+    fn holds(&self, block: u64, taken: u64, key: K::Ref<'_>, guard: &K::Guard) -> bool {
+        bits(taken).any(|at| {
+            let slot: &Slot = self.pool.at(self.shape.slot(block, at));
+            K::read(&self.keys, slot.key.load(self.medium()), guard) == K::shorten(key)
+        })
     }
 
     /// Recover 1 and 2, in any order: what a draft's cells hold stays until its block is used again, and
@@ -201,6 +233,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         if !found.sealed.is_empty() || !found.stale.is_empty() {
             let Durable { .. } = medium.fence(flushed, "nbtree recover.3");
         }
+        for &key in &found.twins {
+            K::free(&self.keys, key);
+        }
     }
 
     /// The leaf of a tree without items.
@@ -209,8 +244,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         let medium = self.medium();
         let header: &Header = self.pool.at(block);
         header.birth.store(medium, self.stamp());
-        let cleared = self.fill_slots(block, &[(0, EMPTY); SLOTS_MAX], "nbtree create.1");
-        let Durable { .. } = medium.fence(cleared, "nbtree create.1");
+        self.clear_slots(block, u64::MAX);
+        let beyond = &self.words_of(block)[LINE_BYTES / 8..];
+        let Durable { .. } = medium.persist(beyond, "nbtree create.1");
         // Slots beside the header are cleared by the same flush: relies on line order.
         let ordered = medium.ordered_within_line();
         header.state.publish(medium, State::Live { origin: 0 }.encode(), &ordered, "nbtree create.2");

@@ -21,9 +21,8 @@ const RIGHT: u8 = 0x80;
 
 /// An item on its way to a new leaf.
 #[derive(Clone, Copy)]
-struct Part<R> {
-    key: R,
-    key_word: u64,
+struct Part {
+    key: u64,
     value: u64,
     /// Its slot in the old leaf.
     slot: usize,
@@ -71,7 +70,6 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     pub(super) fn replace(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
         let leaf = self.leaves.get(id);
         self.prefetch_block(leaf.block());
-        self.reclaim();
         if !leaf.succession().is_decided() {
             // Room comes first: a full pool leaves the leaf as it is.
             let blocks = self.blocks_for(leaf)?;
@@ -91,12 +89,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     /// One block where the items are few, two where they are many. The second is zero where a
     /// full pool has only one and one is enough.
     fn blocks_for(&self, leaf: &Leaf) -> Result<[u64; 2]> {
-        let first = self.blocks.alloc()?;
+        let first = self.fresh_block()?;
         let (items, slots) = (self.items(leaf), self.shape.slots as i32);
         if items <= slots / 2 {
             return Ok([first, 0]);
         }
-        match self.blocks.alloc() {
+        match self.fresh_block() {
             Ok(second) => Ok([first, second]),
             Err(_) if items < slots => Ok([first, 0]),
             Err(error) => {
@@ -116,89 +114,75 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         pins: &'k Pins<K, V>,
     ) -> Draft<K::Ref<'k>> {
         let medium = self.medium();
-        let mut parts = [Part { key, key_word: 0, value: 0, slot: 0 }; SLOTS_MAX];
+        let mut parts = [Part { key: 0, value: EMPTY, slot: 0 }; SLOTS_MAX];
+        let mut keys = [key; SLOTS_MAX];
         let mut len = 0;
         for slot in bits(seen) {
             let item = self.slot(leaf, slot);
-            let value = self.reveal(item.value.load(medium));
-            if value != EMPTY {
-                let key_word = item.key.load(medium);
-                parts[len] = Part { key: K::read(&self.keys, key_word, &pins.key), key_word, value, slot };
+            let part = Part { key: item.key.load(medium), value: self.reveal(item.value.load(medium)), slot };
+            if part.value != EMPTY {
+                keys[len] = K::read(&self.keys, part.key, &pins.key);
+                parts[len] = part;
                 len += 1;
             }
         }
-        let parts = &mut parts[..len];
 
         let mut halves = blocks.map(Half::new);
-        let (mut kept, mut separator) = (len, None);
+        let mut separator = None;
         if blocks[1] != 0 && len > 1 {
-            let greatest = parts.iter().map(|part| part.key).max();
-            let ascending = greatest.is_some_and(|greatest| greatest < key);
-            let last = if ascending { len } else { len.div_ceil(2) } - 1;
-            let (_, left, above) = parts.select_nth_unstable_by_key(last, |part| part.key);
-            let first = above.iter().map(|part| part.key).min().unwrap_or(key);
-            (kept, separator) = (last + 1, Some(K::separator(left.key, first)));
+            let mut any_order = keys;
+            separator = Some(Self::middle(&mut any_order[..len], key));
         } else if blocks[1] != 0 {
             self.blocks.free(blocks[1]);
             halves[1].block = 0;
         }
-        let birth = self.stamp();
         let mut places = [NOWHERE; SLOTS_MAX];
+        for (part, key) in parts[..len].iter().zip(keys) {
+            let right = separator.is_some_and(|separator| K::shorten(separator) <= K::shorten(key));
+            let half = &mut halves[usize::from(right)];
+            let at = half.place(self.shape, Tag::of::<K>(key));
+            places[part.slot] = at as u8 | if right { RIGHT } else { 0 };
+            let slot: &Slot = self.pool.at(self.shape.slot(half.block, at));
+            slot.key.store(medium, part.key);
+            slot.value.store(medium, part.value);
+        }
+        let birth = self.stamp();
         let mut flushed = Flushed::none();
-        let (lower, upper) = parts.split_at(kept);
-        for ((half, parts), side) in halves.iter_mut().zip([lower, upper]).zip([0, RIGHT]) {
-            if half.block == 0 {
-                continue;
-            }
-            let mut items = [(0, EMPTY); SLOTS_MAX];
-            for part in parts {
-                let at = half.place(self.shape, Tag::of::<K>(part.key));
-                places[part.slot] = side | at as u8;
-                items[at] = (part.key_word, part.value);
-            }
+        for half in halves.iter_mut().filter(|half| half.block != 0) {
             half.items = half.taken;
-            flushed = flushed.and(self.fill(half.block, &items, leaf.block(), birth));
+            flushed = flushed.and(self.begin(half, leaf.block(), birth));
         }
         Draft { halves, separator, places, flushed }
     }
 
-    /// Writes a draft's block.
-    fn fill(&self, block: u64, items: &[(u64, u64); SLOTS_MAX], origin: u64, birth: u64) -> Flushed {
+    /// Where the right half begins: at the median, or, if all keys lie below the `new` one, there.
+    fn middle<'k>(keys: &mut [K::Ref<'k>], new: K::Ref<'k>) -> K::Ref<'k> {
+        let ascending = keys.iter().max().is_some_and(|greatest| *greatest < new);
+        let last = if ascending { keys.len() } else { keys.len().div_ceil(2) } - 1;
+        let (_, left, above) = keys.select_nth_unstable(last);
+        let first = above.iter().min().unwrap_or(&new);
+        K::separator(*left, *first)
+    }
+
+    /// Writes what a draft's block has beside the items.
+    fn begin(&self, half: &Half, origin: u64, birth: u64) -> Flushed {
         let medium = self.medium();
-        let flushed = self.fill_slots(block, items, "nbtree copy.2");
-        let header: &Header = self.pool.at(block);
+        self.clear_slots(half.block, !half.taken);
+        let header: &Header = self.pool.at(half.block);
         header.birth.store(medium, birth);
         // An older state with the new stamp is still the older state; the new state with an older
         // stamp would not be the new one: relies on line order.
         let ordered = medium.ordered_within_line();
         let state = State::Live { origin }.encode();
         header.state.publish(medium, state, &ordered, "nbtree copy.2");
-        flushed.and(medium.flush(header, "nbtree copy.2"))
+        medium.flush(self.words_of(half.block), "nbtree copy.2")
     }
 
-    /// Writes every slot of a block as it is given, [`EMPTY`] where there is no item. The header's line is
-    /// not flushed.
-    pub(super) fn fill_slots(&self, block: u64, items: &[(u64, u64); SLOTS_MAX], step: Step) -> Flushed {
-        let medium = self.medium();
-        let mut flushed = Flushed::none();
-        let mut touched = false;
-        for (at, &(key, value)) in items.iter().enumerate().take(self.shape.slots) {
-            let slot: &Slot = self.pool.at(self.shape.slot(block, at));
-            if value != EMPTY {
-                slot.key.store(medium, key);
-                slot.value.store(medium, value);
-                touched = true;
-            } else if slot.value.load(medium) != EMPTY {
-                slot.value.store(medium, EMPTY);
-                touched = true;
-            }
-            let line_ends = at + 1 == self.shape.slots || self.shape.line(at) != self.shape.line(at + 1);
-            if line_ends && touched && self.shape.line(at) > 0 {
-                flushed = flushed.and(medium.flush(slot, step));
-            }
-            touched &= !line_ends;
+    /// Empties some slots of a block.
+    pub(super) fn clear_slots(&self, block: u64, slots: u64) {
+        for at in bits(slots & self.shape.all()) {
+            self.pool.at::<Slot>(self.shape.slot(block, at)).value.store(self.medium(), EMPTY);
         }
-        flushed
     }
 
     /// Sync: seals slot after slot of the old leaf, each by one compare-and-swap that fails if the

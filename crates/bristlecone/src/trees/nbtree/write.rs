@@ -1,13 +1,15 @@
 //! Insert, update and remove within one leaf. Step numbers are those of the story in `mod.rs`.
 
-use bristlecone_pm::{Durable, Medium, Persist, Result};
+use bristlecone_pm::{Durable, Medium, Persist, Result, Step};
 
 use super::layout::{EMPTY, Stored};
 use super::leaf::{FROZEN, Leaf};
 use super::meta::Tag;
+use super::pending::Note;
 use super::read::{Pins, Sight};
 use super::{LOCK_WRITES, NbTree};
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::slot::Slot;
 use crate::trees::WriteMode;
 
 /// What became of a change: the value word that was there, and whether it was replaced.
@@ -18,7 +20,9 @@ struct Outcome {
 
 /// What became of a key that its leaf did not hold.
 enum Joined {
-    /// The slot is the key's from now on, and counts as an item.
+    /// The item is there, durably.
+    Item,
+    /// The slot is the key's from now on, without a value; it counts as an item.
     Slot(usize),
     /// Another thread brought the key.
     Twin(usize),
@@ -47,7 +51,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     ) -> Result<Option<V::Owned>> {
         let (target, pins) = self.aim(key);
         let mut fresh = Fresh { value, word: None };
-        let outcome = self.alter(key, target, &pins, |old| match mode {
+        let together = mode != WriteMode::New;
+        let outcome = self.alter(key, target, together, &pins, |old| match mode {
             WriteMode::New if old != EMPTY => Ok(None),
             WriteMode::Update if old == EMPTY => Ok(None),
             _ => self.fresh_word(&mut fresh).map(Some),
@@ -65,7 +70,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         let (target, pins) = self.aim(key);
         let mut fresh = Fresh { value: new, word: None };
         let mut swapped = false;
-        let outcome = self.alter(key, target, &pins, |old| {
+        let outcome = self.alter(key, target, true, &pins, |old| {
             let equal =
                 self.with_value(old, &pins, |old| V::shorten(old) == V::shorten(expected)).unwrap_or(false);
             swapped = equal;
@@ -77,7 +82,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
 
     pub(super) fn delete(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         let (target, pins) = self.aim(key);
-        let outcome = self.alter(key, target, &pins, |old| Ok((old != EMPTY).then_some(EMPTY)));
+        let outcome = self.alter(key, target, true, &pins, |old| Ok((old != EMPTY).then_some(EMPTY)));
         self.conclude(None, outcome, &pins)
     }
 
@@ -130,12 +135,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         (Target { tag, sight }, Pins::beside(guard))
     }
 
-    /// Replaces the value word of `key` by what `decide` makes of it, if anything.
+    /// Replaces the value word of `key` by what `decide` makes of it, if anything. `together`: a new key
+    /// may join with its value.
     #[inline(always)]
     fn alter(
         &self,
         key: K::Ref<'_>,
         Target { tag, mut sight }: Target,
+        together: bool,
         pins: &Pins<K, V>,
         mut decide: impl FnMut(u64) -> Result<Option<u64>>,
     ) -> Result<Outcome> {
@@ -156,15 +163,20 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             };
             let (slot, joined) = match found {
                 Some(slot) => (slot, false),
-                None if decide(EMPTY)?.is_none() => return Ok(Outcome { old: EMPTY, changed: false }),
-                None => match self.join(leaf, seen, key, tag, pins)? {
-                    Joined::Slot(slot) => (slot, true),
-                    Joined::Twin(slot) => (slot, false),
-                    Joined::Full => {
-                        self.replace(id, key, pins)?;
-                        continue;
+                None => {
+                    let Some(value) = decide(EMPTY)? else {
+                        return Ok(Outcome { old: EMPTY, changed: false });
+                    };
+                    match self.join(leaf, seen, key, tag, together.then_some(value), pins)? {
+                        Joined::Item => return Ok(Outcome { old: EMPTY, changed: true }),
+                        Joined::Slot(slot) => (slot, true),
+                        Joined::Twin(slot) => (slot, false),
+                        Joined::Full => {
+                            self.replace(id, key, pins)?;
+                            continue;
+                        }
                     }
-                },
+                }
             };
             match self.alter_slot(leaf, slot, joined, &mut decide)? {
                 Some((outcome, emptied)) => {
@@ -179,13 +191,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Insert 2 and 3: makes a slot the key's own, as yet without a value.
+    /// Insert 2 to 4: makes a slot the key's own, together with its value if there is one by now.
     fn join(
         &self,
         leaf: &Leaf,
         mut seen: u64,
         key: K::Ref<'_>,
         tag: Tag,
+        value: Option<u64>,
         pins: &Pins<K, V>,
     ) -> Result<Joined> {
         if seen & FROZEN != 0 {
@@ -201,22 +214,50 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             return Ok(Joined::Full);
         };
         medium.reached("nbtree insert.2");
-        self.slot(leaf, slot).key.store(medium, word);
+        let cell = self.slot(leaf, slot);
+        cell.key.store(medium, word);
+        let note = value.map(|value| {
+            let note = self.announce(leaf, slot);
+            // Relies on line order.
+            let ordered = medium.ordered_within_line();
+            cell.value.publish(medium, value, &ordered, "nbtree insert.2");
+            note
+        });
         medium.reached("nbtree insert.3");
-        loop {
-            match self.swap_bitmap(leaf, seen, seen | 1 << slot) {
-                Ok(_) => return Ok(Joined::Slot(slot)),
-                Err(found) => {
-                    // Another thread may have brought the same key meanwhile.
-                    let twin = self.locate(leaf, found & !seen, key, tag, pins);
-                    seen = found;
-                    if twin.is_none() && found & FROZEN == 0 {
-                        continue;
-                    }
-                    K::free(&self.keys, word);
-                    return Ok(twin.map_or(Joined::Full, Joined::Twin));
-                }
+        let twin = loop {
+            let Err(found) = self.swap_bitmap(leaf, seen, seen | 1 << slot) else {
+                let Some(note) = note else { return Ok(Joined::Slot(slot)) };
+                self.len.add(1);
+                self.complete(leaf, cell, note, "nbtree insert.4");
+                return Ok(Joined::Item);
+            };
+            // Another thread may have brought the same key meanwhile.
+            let twin = self.locate(leaf, found & !seen, key, tag, pins);
+            seen = found;
+            if twin.is_some() || found & FROZEN != 0 {
+                break twin;
             }
+        };
+        if let Some(note) = note {
+            cell.value.store(medium, EMPTY);
+            self.complete(leaf, cell, note, "nbtree insert.3");
+        }
+        K::free(&self.keys, word);
+        Ok(twin.map_or(Joined::Full, Joined::Twin))
+    }
+
+    /// A flush of the slot is to come, where stores need one.
+    #[inline(always)]
+    fn announce(&self, leaf: &Leaf, slot: usize) -> Option<Note> {
+        (!self.visible_is_durable).then(|| leaf.enter(self.shape, slot))
+    }
+
+    /// The flush that was announced.
+    #[inline(always)]
+    fn complete(&self, leaf: &Leaf, cell: &Slot, note: Option<Note>, step: Step) {
+        if let Some(note) = note {
+            let Durable { .. } = self.medium().persist(cell, step);
+            leaf.pending.leave(note);
         }
     }
 
@@ -243,7 +284,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
                 let emptied = self.lose(leaf, i32::from(joined));
                 return Ok(Some((Outcome { old, changed: false }, emptied)));
             };
-            let note = (!self.visible_is_durable).then(|| leaf.enter(self.shape, slot));
+            let note = self.announce(leaf, slot);
             medium.reached("nbtree update.2");
             // The key precedes the value within the line: relies on line order.
             let ordered = medium.ordered_within_line();
@@ -258,14 +299,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
                     self.len.add(-i64::from(lost));
                 }
             }
-            if let Some(note) = note {
-                if changed {
-                    let Durable { .. } = medium.persist(cell, "nbtree update.3");
-                }
-                leaf.pending.leave(note);
-            }
             if changed {
+                self.complete(leaf, cell, note, "nbtree update.3");
                 return Ok(Some((Outcome { old, changed }, emptied)));
+            }
+            if let Some(note) = note {
+                leaf.pending.leave(note);
             }
         }
     }
