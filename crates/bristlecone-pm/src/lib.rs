@@ -27,7 +27,7 @@ pub use cell::{Group, Persistent, Word, read_bytes, read_words, write_bytes};
 pub use domain::Domain;
 pub use error::{Error, Result};
 pub use heap::{ChunkRange, Heap, HeapStats, Judge};
-pub use log::{LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, LogSpot};
+pub use log::{Copies, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, LogSpot};
 pub use mapping::Region;
 pub use medium::{Durable, Flushed, LINE_BYTES, Medium, Ordered, Persist, Step, Witness};
 pub use native::{Delayed, Native};

@@ -25,11 +25,14 @@
 //! What an entry means, and which of two for one key is newer, is the tree's business: sequences
 //! need an order only among entries that the tree compares.
 
+mod copies;
+
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use crossbeam_utils::CachePadded;
 
+pub use self::copies::Copies;
 use crate::latch::{Held, Latch};
 use crate::numa::Nodes;
 use crate::wait::lock;
@@ -69,6 +72,17 @@ const _: () = {
     // The pool clears the first word of a chunk: that has to be its generation.
     assert!(std::mem::offset_of!(Cell, stamp) == 0);
 };
+
+impl Cell {
+    /// Whether it stands in two lines.
+    fn straddles(&self) -> bool {
+        line_of(&self.stamp) != line_of(&self.item.value)
+    }
+}
+
+fn line_of(word: &Word) -> usize {
+    std::ptr::from_ref(word).addr() / LINE_BYTES
+}
 
 /// An entry of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +133,12 @@ struct Appender {
     next: usize,
     epoch: u64,
     began: bool,
+}
+
+impl Appender {
+    fn has_room(&self, slots: usize) -> bool {
+        self.chunk.is_some() && self.next < slots
+    }
 }
 
 #[derive(Debug, Default)]
@@ -299,17 +319,35 @@ impl<M: Medium> Log<M> {
         more: impl FnOnce(usize) -> Option<LogChunk>,
     ) -> Option<LogSpot<'_, M>> {
         let mut appender = self.appenders[index].hold();
-        if appender.chunk.is_none() || appender.next == self.slots {
-            if !std::mem::replace(&mut appender.began, true) {
-                self.active.fetch_add(1, Relaxed);
-            }
-            let fresh = more(self.chunks_sealed() + usize::from(appender.chunk.is_some()))?;
-            self.in_use.fetch_add(1, Relaxed);
-            let full = appender.chunk.replace(fresh);
-            appender.next = 1;
-            lock(&self.chunks).sealed.extend(full);
+        let reserved = appender.has_room(self.slots) || self.make_room(&mut appender, more);
+        reserved.then(|| LogSpot { log: self, appender })
+    }
+
+    /// Gives an appender another chunk; whether there was one.
+    fn make_room(&self, appender: &mut Appender, more: impl FnOnce(usize) -> Option<LogChunk>) -> bool {
+        if !std::mem::replace(&mut appender.began, true) {
+            self.active.fetch_add(1, Relaxed);
         }
-        Some(LogSpot { log: self, appender })
+        let Some(fresh) = more(self.chunks_sealed() + usize::from(appender.chunk.is_some())) else {
+            return false;
+        };
+        self.in_use.fetch_add(1, Relaxed);
+        let full = appender.chunk.replace(fresh);
+        appender.next = 1;
+        lock(&self.chunks).sealed.extend(full);
+        true
+    }
+
+    /// Where copies go that are made one after the other and fenced together.
+    pub fn copies(&self) -> Copies<'_, M> {
+        Copies::new(self, self.appenders[APPENDERS].hold())
+    }
+
+    /// The stamp of a slot, if it would count although nothing was written there since the chunk was
+    /// emptied.
+    fn stale_stamp(&self, chunk: &LogChunk, slot: usize) -> Option<&Word> {
+        let stamp = (slot < self.slots).then(|| &self.cell(chunk, slot).stamp);
+        stamp.filter(|stamp| chunk.counts(stamp.load(self.pool.medium())))
     }
 
     /// A chunk without entries: one that was used and is near the calling thread, or a fresh one,
@@ -425,15 +463,12 @@ impl<M: Medium> LogSpot<'_, M> {
         let stamp = entry.stamp(chunk.generation);
         cell.item.key.store(medium, entry.key);
         cell.item.value.store(medium, entry.value);
-        let line = |word: &Word| std::ptr::from_ref(word).addr() / LINE_BYTES;
-        let torn = line(&cell.stamp) != line(&cell.item.value);
-        let next = (self.appender.next + 1 < self.log.slots)
-            .then(|| &self.log.cell(chunk, self.appender.next + 1).stamp)
-            .filter(|next| chunk.counts(next.load(medium)));
+        let torn = cell.straddles();
+        let next = self.log.stale_stamp(chunk, self.appender.next + 1);
         if let Some(next) = next {
             next.store(medium, 0);
         }
-        let next = next.filter(|next| line(next) != line(&cell.item.value));
+        let next = next.filter(|next| line_of(next) != line_of(&cell.item.value));
         if torn || next.is_some() || records.is_some() {
             let mut flushed = records.unwrap_or_else(Flushed::none);
             if let Some(next) = next {

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bristlecone_pm::{
-    Domain, Durable, Flushed, Geometry, Log, LogEntry, Persist, PoolFile, TreeId, TreeSpec,
-};
+use bristlecone_pm::{Domain, Durable, Geometry, Log, LogEntry, Persist, PoolFile, TreeId, TreeSpec};
 use bristlecone_sim::{Budget, Memory, Mode, Scenario, Sim, System, Table, explore, mutate};
 
 const GEOMETRY: Geometry = Geometry { chunk_bytes: 4096, chunks_max: 8, trees_max: 1 };
 /// The second one straddles two lines after its key, the fifth one before; the seventh ends one.
 const ENTRIES: usize = 8;
+/// Copies that are fenced together. The two behind them share a line, in which they end.
+const BATCH: usize = 5;
 /// Generations of a chunk.
 const GENERATIONS: usize = 255;
 
@@ -25,8 +25,8 @@ enum Op {
     Recycle,
     /// What the log has to spare goes back to the pool.
     Release,
-    /// All entries once more, fenced together.
-    Copy,
+    /// All entries are copied to another chunk, some at a time, and the old ones are recycled.
+    Collect,
 }
 
 struct Live {
@@ -92,7 +92,7 @@ impl System for Entries {
     fn predict(&self, state: &mut BTreeSet<u64>, op: &Op) -> String {
         match op {
             Op::Append(number) => _ = state.insert(*number),
-            Op::Reserve | Op::Release | Op::Copy => {}
+            Op::Reserve | Op::Release | Op::Collect => {}
             Op::Recycle => state.clear(),
         }
         String::new()
@@ -107,13 +107,20 @@ impl System for Entries {
             }
             Op::Reserve => drop(live.log.reserve(|_| true).ok_or("no room for an entry")?),
             Op::Release => _ = live.log.release_free(),
-            Op::Copy => {
-                let mut flushed = Flushed::none();
-                for number in &live.entries {
-                    let spot = live.log.reserve_copy(|_| true).ok_or("no room for a copy")?;
-                    flushed = flushed.and(spot.append_unfenced(&entry(*number), None).1);
+            Op::Collect => {
+                let old = live.log.turn(1);
+                let entries: Vec<_> = live.entries.iter().copied().collect();
+                for batch in entries.chunks(BATCH) {
+                    let mut copies = live.log.copies();
+                    for number in batch {
+                        if !copies.reserve(|_| true) {
+                            return Err("no room for a copy".to_owned());
+                        }
+                        copies.append(&entry(*number));
+                    }
+                    let Durable { .. } = live.sim.fence(copies.flush(), "log copies");
                 }
-                let Durable { .. } = live.sim.fence(flushed, "copies");
+                live.log.recycle(old);
             }
             Op::Recycle => {
                 live.log.recycle(live.log.turn(0));
@@ -140,10 +147,18 @@ fn rounds() -> Scenario<Op> {
     }
 }
 
-/// Copies come in another chunk, all of them or some.
-fn copies() -> Scenario<Op> {
-    let setup = (0..6).map(Op::Append).collect();
-    Scenario { name: "copies", creation: false, setup, ops: vec![Op::Copy, Op::Append(6)], then: vec![] }
+/// Copies come in another chunk, and more than one chunk holds; or in one that was given back, and has
+/// old entries of its first generation again.
+fn copies() -> [Scenario<Op>; 2] {
+    let scenario = |name, setup, ops| Scenario { name, creation: false, setup, ops, then: vec![] };
+    let appends = |entries: std::ops::Range<u64>| entries.map(Op::Append);
+    let setup = appends(0..6).collect();
+    let ops = [Op::Collect].into_iter().chain(appends(6..12)).chain([Op::Collect, Op::Append(12)]);
+    let full = appends(0..8).chain([Op::Collect, Op::Recycle, Op::Release]).chain(appends(8..15));
+    [
+        scenario("copies", setup, ops.collect()),
+        scenario("given-back-to-copies", full.collect(), vec![Op::Collect, Op::Append(15), Op::Collect]),
+    ]
 }
 
 /// Entries of a chunk's first generation stand in it until its generations begin again.
@@ -171,7 +186,8 @@ fn given_back() -> Scenario<Op> {
 #[test]
 fn entries_survive_and_recycled_ones_do_not_return() {
     let unused = generations("unused", Op::Reserve);
-    let scenarios = [rounds(), copies(), given_back(), generations("generations", Op::Append(3)), unused];
+    let appends = [rounds(), given_back(), generations("generations", Op::Append(3)), unused];
+    let scenarios: Vec<_> = appends.into_iter().chain(copies()).collect();
     let budget = Budget { life_crashes: 1, ..Budget::of(256) };
     for scenario in &scenarios {
         for mode in Mode::ALL {
@@ -187,5 +203,5 @@ fn entries_survive_and_recycled_ones_do_not_return() {
     println!("{table}");
     assert!(table.survivors().is_empty(), "{table}");
     let steps: BTreeSet<_> = table.sites.iter().map(|site| site.step).collect();
-    assert_eq!(steps.len(), 5, "{steps:?}");
+    assert_eq!(steps.len(), 10, "{steps:?}");
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteG
 use std::thread::JoinHandle;
 
 use bristlecone_pm::wait::{self, lock};
-use bristlecone_pm::{Durable, Flushed, LOG_ENTRY_BYTES, LogChunk, LogEntry, LogSpot, Medium, Persist};
+use bristlecone_pm::{Copies, Durable, LOG_ENTRY_BYTES, LogChunk, LogEntry, LogSpot, Medium, Persist};
 
 use super::layout::LEAF_BYTES;
 use super::room::Promise;
@@ -180,17 +180,17 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     fn look(&self, round: &mut Round, leaves: u32) -> Result<(), Stuck> {
         let end = round.next.saturating_add(leaves).min(round.end);
         while round.next < end {
-            let mut flushed = Flushed::none();
+            let mut copies = self.log.copies();
             let stride = end.min(round.next + STRIDE);
             let mut stuck = None;
             while round.next < stride && stuck.is_none() {
-                match self.carry_over(round.next, round.epoch, &mut flushed) {
+                match self.carry_over(round.next, round.epoch, &mut copies) {
                     Ok(()) => round.next += 1,
                     Err(why) => stuck = Some(why),
                 }
             }
             // Collect 3: the copies.
-            let Durable { .. } = self.medium().fence(flushed, "cclbtree collect.3");
+            let Durable { .. } = self.medium().fence(copies.flush(), "cclbtree collect.3");
             stuck.map_or(Ok(()), Err)?;
         }
         if round.next == round.end {
@@ -201,7 +201,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
 
     /// Collect 2: what pends for a leaf and is in the old log goes to the new one; or to the leaf,
     /// if that is the policy, or if the new one is long already.
-    fn carry_over(&self, id: u32, epoch: u64, flushed: &mut Flushed) -> Result<(), Stuck> {
+    fn carry_over(&self, id: u32, epoch: u64, copies: &mut Copies<'_, M>) -> Result<(), Stuck> {
         let buffer = self.buffers.get(id);
         let mut leaf = loop {
             // Waits for writers, who may have appended to the old log; later ones cannot.
@@ -218,17 +218,18 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         for at in (0..state.pending).filter(|at| older >> at & 1 != 0) {
             let mut promise = None;
             let more = |full| full < self.log_chunks_wanted() && self.log_may_grow(0, &mut promise);
-            let spot = match (!self.is_naive()).then(|| self.log.reserve_copy(more)).flatten() {
-                Some(spot) => spot,
-                None if self.flush_pending(&mut leaf).is_ok() => return Ok(()),
-                None => self.log.reserve_spare().ok_or(Stuck)?,
-            };
+            if self.is_naive() || !copies.reserve(more) {
+                if self.flush_pending(&mut leaf).is_ok() {
+                    return Ok(());
+                }
+                if !copies.reserve_spare() {
+                    return Err(Stuck);
+                }
+            }
             let (key, value) = leaf.slot(at);
             let removed = state.is_removed(at);
             let entry = LogEntry { sequence: leaf.sequence(), removed, key, value };
-            let (epoch, under_way) = spot.append_unfenced(&entry, None);
-            *flushed = std::mem::replace(flushed, Flushed::none()).and(under_way);
-            state.set_epoch(at, epoch);
+            state.set_epoch(at, copies.append(&entry));
             leaf.set_state(state);
         }
         Ok(())

@@ -1,0 +1,105 @@
+//! Copies of entries, many at a time: lines are flushed once, when all their entries are there.
+//!
+//! # Copy
+//! 1. Key and value of each entry, and its stamp, if that shares their line, which keeps the order of its
+//!    stores. *An entry counts or not; nobody needs it yet.*
+//! 2. All lines are flushed. *The same.*
+//! 3. After a fence, the stamps of entries that straddle two lines; flush. *Until such an entry counts,
+//!    none behind it does.* Who makes the copies fences last.
+
+use super::{Appender, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry};
+use crate::latch::Held;
+use crate::wait::lock;
+use crate::{Flushed, Medium, Persist, prefetch};
+
+/// Where copies are appended. See the module.
+#[must_use = "copies are on their way once they are flushed"]
+pub struct Copies<'a, M: Medium> {
+    log: &'a Log<M>,
+    appender: Held<'a, Appender>,
+    /// The first slot that is not flushed.
+    begun: usize,
+    /// Slots that straddle two lines, with their stamps.
+    straddling: Vec<(usize, u64)>,
+    flushed: Flushed,
+}
+
+impl<'a, M: Medium> Copies<'a, M> {
+    pub(super) fn new(log: &'a Log<M>, appender: Held<'a, Appender>) -> Self {
+        let begun = appender.next;
+        Self { log, appender, begun, straddling: Vec::new(), flushed: Flushed::none() }
+    }
+
+    /// Whether there is room for one more. `may_grow` is told how many chunks are full, and lets the log
+    /// take another one, or not.
+    pub fn reserve(&mut self, may_grow: impl FnOnce(usize) -> bool) -> bool {
+        let log = self.log;
+        self.make_room(|full| may_grow(full).then(|| log.take_chunk()).flatten())
+    }
+
+    /// The same out of what the log has set aside for copies that have no other place.
+    pub fn reserve_spare(&mut self) -> bool {
+        let log = self.log;
+        self.make_room(|_| lock(&log.chunks).spare.take())
+    }
+
+    fn make_room(&mut self, more: impl FnOnce(usize) -> Option<LogChunk>) -> bool {
+        if self.appender.has_room(self.log.slots) {
+            return true;
+        }
+        self.flush_lines();
+        let made = self.log.make_room(&mut self.appender, more);
+        self.begun = self.appender.next;
+        made
+    }
+
+    /// Copy 1: appends an entry, for which there is room. Gives the epoch that it belongs to.
+    pub fn append(&mut self, entry: &LogEntry) -> u64 {
+        let medium = self.log.pool.medium();
+        let (chunk, at) = (self.appender.chunk.as_ref().expect("room was reserved"), self.appender.next);
+        if let Some(next) = self.log.stale_stamp(chunk, at + 1) {
+            next.store(medium, 0);
+            let _durable = medium.persist(next, "log copy.1 next");
+        }
+        let (cell, stamp) = (self.log.cell(chunk, at), entry.stamp(chunk.generation));
+        cell.item.key.store(medium, entry.key);
+        cell.item.value.store(medium, entry.value);
+        if cell.straddles() {
+            self.straddling.push((at, stamp));
+        } else {
+            let ordered = medium.ordered_within_line();
+            cell.stamp.publish(medium, stamp, &ordered, "log copy.1");
+        }
+        prefetch(std::ptr::from_ref(&cell.item.value).wrapping_byte_add(LOG_ENTRY_BYTES));
+        self.appender.next += 1;
+        self.appender.epoch
+    }
+
+    /// Copy 2 and 3.
+    fn flush_lines(&mut self) {
+        let (begun, end) = (self.begun, self.appender.next);
+        let Some(chunk) = self.appender.chunk.as_ref().filter(|_| begun < end) else { return };
+        let medium = self.log.pool.medium();
+        let start = chunk.offset + (begun * LOG_ENTRY_BYTES) as u64;
+        let words = self.log.pool.words(start, (end - begun) * LOG_ENTRY_BYTES / 8);
+        let mut flushed = medium.flush(words, "log copy.2");
+        if !self.straddling.is_empty() {
+            let durable = medium.fence(flushed, "log copy.2");
+            flushed = Flushed::none();
+            for (slot, stamp) in self.straddling.drain(..) {
+                let cell = self.log.cell(chunk, slot);
+                cell.stamp.publish(medium, stamp, &durable, "log copy.3");
+                flushed = flushed.and(medium.flush(&cell.stamp, "log copy.3"));
+            }
+        }
+        let before = std::mem::replace(&mut self.flushed, Flushed::none());
+        self.flushed = before.and(flushed);
+        self.begun = end;
+    }
+
+    /// Everything that was appended is on its way when this returns.
+    pub fn flush(mut self) -> Flushed {
+        self.flush_lines();
+        self.flushed
+    }
+}
