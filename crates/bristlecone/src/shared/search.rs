@@ -8,7 +8,7 @@ pub const GROUP: usize = 8;
 /// What the processor can compare at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Lines of keys, and their fingerprints: AVX-512 F and BW (and BMI2, which is older).
+    /// Lines of keys, and their fingerprints: AVX-512 F and BW (and BMI, which is older).
     #[cfg(target_arch = "x86_64")]
     Avx512,
     /// Half lines.
@@ -24,6 +24,7 @@ impl Level {
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx512bw")
+            && std::arch::is_x86_feature_detected!("bmi1")
             && std::arch::is_x86_feature_detected!("bmi2")
             && std::arch::is_x86_feature_detected!("popcnt")
         {

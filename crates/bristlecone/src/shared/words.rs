@@ -19,7 +19,8 @@ pub struct Words {
 impl Default for Words {
     #[inline(always)]
     fn default() -> Self {
-        Self { items: [MaybeUninit::uninit(); WORDS_MAX], taken: 0 }
+        // SAFETY: items may be unwritten. Repeating one that is would write zeros.
+        Self { items: unsafe { MaybeUninit::uninit().assume_init() }, taken: 0 }
     }
 }
 
@@ -87,31 +88,39 @@ impl Words {
         self.taken &= !unwanted;
     }
 
-    /// For each item, in the order of [`iter`](Self::iter), how many have lesser key words: where
-    /// it belongs in ascending order. The ranks are a permutation, also where words are equal;
-    /// what stands behind them does not matter. `level` is what [`Level::detect`] said.
+    /// Hands out each item with its place in the order of the key words, ascending or `DESCENDING`.
+    /// It may do so in vain at first: of several calls for a place the last one counts. `level` is
+    /// what [`Level::detect`] said.
     #[inline(always)]
-    pub fn rank(&self, level: Level, ranks: &mut [u16; WORDS_MAX]) {
+    pub fn place<const DESCENDING: bool>(&self, level: Level, mut put: impl FnMut(usize, [u64; 2])) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the features were detected, and items that are taken are written.
-        if level == Level::Avx512 && unsafe { avx512::rank(self.items.as_ptr().cast(), self.taken, ranks) } {
-            return;
+        if level == Level::Avx512 {
+            // SAFETY: the features were detected, and items that are taken are written.
+            let told =
+                unsafe { avx512::place::<DESCENDING>(self.items.as_ptr().cast(), self.taken, &mut put) };
+            if told {
+                return;
+            }
         }
         let _ = level;
-        self.rank_by(ranks, u64::cmp);
+        self.place_by(|a, b| if DESCENDING { b.cmp(a) } else { a.cmp(b) }, put);
     }
 
-    /// The same in another order than that of the key words.
+    /// The same in whatever order, and each place once.
     #[inline(always)]
-    pub fn rank_by(&self, ranks: &mut [u16; WORDS_MAX], order: impl Fn(&u64, &u64) -> std::cmp::Ordering) {
-        let mut sorted = [(0_u64, 0_u16); WORDS_MAX];
+    pub fn place_by(
+        &self,
+        order: impl Fn(&u64, &u64) -> std::cmp::Ordering,
+        mut put: impl FnMut(usize, [u64; 2]),
+    ) {
+        let mut sorted = [[0; 2]; WORDS_MAX];
         let sorted = &mut sorted[..self.count()];
-        for (index, (entry, (_, [key, _]))) in sorted.iter_mut().zip(self.iter()).enumerate() {
-            *entry = (key, index as u16);
+        for (entry, (_, item)) in sorted.iter_mut().zip(self.iter()) {
+            *entry = item;
         }
-        sorted.sort_unstable_by(|a, b| order(&a.0, &b.0));
-        for (rank, &(_, index)) in sorted.iter().enumerate() {
-            ranks[index as usize] = rank as u16;
+        sorted.sort_unstable_by(|a, b| order(&a[0], &b[0]));
+        for (place, &item) in sorted.iter().enumerate() {
+            put(place, item);
         }
     }
 }
@@ -119,88 +128,106 @@ impl Words {
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
     use std::arch::x86_64::*;
-    use std::mem::MaybeUninit;
-
-    use super::WORDS_MAX;
 
     /// Keys in one register.
     const WIDE: usize = 8;
     /// Their short forms in one register.
     const SHORT: usize = 32;
 
-    /// Ranks key words by 16 bits of theirs, from the highest in which they differ: each is
+    /// Places items by 16 bits of their key words, from the highest in which they differ: each is
     /// compared with all others, 32 at a time, and no branch depends on what they are. Whether
     /// that told all of them apart.
     ///
     /// # Safety
     ///
     /// Those of the 64 items that are taken can be read.
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
-    pub unsafe fn rank(items: *const [u64; 2], taken: u64, ranks: &mut [u16; WORDS_MAX]) -> bool {
-        // Key words, without gaps.
-        let mut keys = [MaybeUninit::uninit(); WORDS_MAX / WIDE];
+    #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+    pub unsafe fn place<const DESCENDING: bool>(
+        items: *const [u64; 2],
+        taken: u64,
+        put: &mut impl FnMut(usize, [u64; 2]),
+    ) -> bool {
+        let (len, mut sum) = (taken.count_ones() as usize, 0);
+        let put = |at: usize, place: usize| {
+            sum += place;
+            // SAFETY: the item is taken.
+            put(place, unsafe { *items.add(at) });
+        };
+        // SAFETY: the caller's.
+        unsafe {
+            if taken >> SHORT == 0 {
+                compare::<1, DESCENDING>(items, taken, put);
+            } else {
+                compare::<2, DESCENDING>(items, taken, put);
+            }
+        }
+        // Keys that look alike have the same place, the first of theirs.
+        sum == len * len.saturating_sub(1) / 2
+    }
+
+    /// Tells for each item how many have short forms before its own. All of them fit so many registers.
+    ///
+    /// # Safety
+    ///
+    /// Those of the items that are taken can be read.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+    unsafe fn compare<const REGISTERS: usize, const DESCENDING: bool>(
+        items: *const [u64; 2],
+        taken: u64,
+        mut put: impl FnMut(usize, usize),
+    ) {
+        const GROUPS: usize = SHORT / WIDE;
         let even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
         let (mut least, mut most) = (_mm512_set1_epi64(-1), _mm512_setzero_si512());
-        let groups = (WORDS_MAX - taken.leading_zeros() as usize).div_ceil(WIDE);
-        for (at, keys) in keys.iter_mut().enumerate().take(groups) {
+        let mut keys = [[most; GROUPS]; REGISTERS];
+        for (at, keys) in keys.as_flattened_mut().iter_mut().enumerate() {
             let taken = (taken >> (at * WIDE)) as u32 & 0xff;
             let pairs = _pdep_u32(taken, 0x5555) * 3;
             // SAFETY: only words of taken items are loaded.
-            let [low, high] = [(0, pairs), (WIDE / 2, pairs >> 8)].map(|(half, lanes)| unsafe {
-                _mm512_maskz_loadu_epi64(lanes as __mmask8, items.add(at * WIDE + half).cast())
-            });
-            let all = _mm512_permutex2var_epi64(low, even, high);
-            least = _mm512_mask_min_epu64(least, taken as __mmask8, least, all);
-            most = _mm512_max_epu64(most, all);
-            keys.write(_mm512_maskz_compress_epi64(taken as __mmask8, all));
+            let (low, high) = unsafe {
+                let items = items.add(at * WIDE).cast::<i64>();
+                let low = _mm512_maskz_loadu_epi64(pairs as __mmask8, items);
+                (low, _mm512_maskz_loadu_epi64((pairs >> WIDE) as __mmask8, items.add(WIDE)))
+            };
+            *keys = _mm512_permutex2var_epi64(low, even, high);
+            least = _mm512_mask_min_epu64(least, taken as __mmask8, least, *keys);
+            most = _mm512_max_epu64(most, *keys);
         }
         let least = _mm512_reduce_min_epu64(least);
         let differing = u64::BITS - _mm512_reduce_max_epu64(most).wrapping_sub(least).leading_zeros();
         let excess = _mm_cvtsi32_si128(differing.saturating_sub(u16::BITS) as i32);
         let least = _mm512_set1_epi64(least as i64);
-
-        let mut short = [0_u16; WORDS_MAX];
-        let mut len = 0;
-        for (at, &keys) in keys.iter().enumerate().take(groups) {
-            // SAFETY: so many groups are written.
-            let keys = unsafe { keys.assume_init() };
-            let keys = _mm512_srl_epi64(_mm512_sub_epi64(keys, least), excess);
-            // SAFETY: groups before this one were no longer than their registers, so this one's fits.
-            unsafe { _mm_storeu_si128(short.as_mut_ptr().add(len).cast(), _mm512_cvtepi64_epi16(keys)) };
-            len += (taken >> (at * WIDE) & 0xff).count_ones() as usize;
-        }
-        let sum =
-            if len <= SHORT { compare::<1>(&short, len, ranks) } else { compare::<2>(&short, len, ranks) };
-        // Keys that look alike have the same rank, the lowest of theirs.
-        sum == len * len.saturating_sub(1) / 2
-    }
-
-    /// Ranks short forms in so many registers: the sum of the ranks.
-    #[target_feature(enable = "avx512f,avx512bw")]
-    fn compare<const GROUPS: usize>(
-        keys: &[u16; WORDS_MAX],
-        len: usize,
-        ranks: &mut [u16; WORDS_MAX],
-    ) -> usize {
-        let one = _mm512_set1_epi16(1);
-        // SAFETY: there are two groups, and GROUPS is at most two.
-        let groups: [_; GROUPS] =
-            std::array::from_fn(|at| unsafe { _mm512_loadu_epi16(keys.as_ptr().add(at * SHORT).cast()) });
-        let mut sums = [_mm512_setzero_si512(); GROUPS];
-        for &key in &keys[..len] {
-            let key = _mm512_set1_epi16(key as i16);
-            for (sum, group) in sums.iter_mut().zip(groups) {
-                *sum = _mm512_mask_add_epi16(*sum, _mm512_cmplt_epu16_mask(key, group), *sum, one);
+        let mut forms = [most; REGISTERS];
+        for (forms, keys) in forms.iter_mut().zip(keys) {
+            let mut groups = [_mm_setzero_si128(); GROUPS];
+            for (group, keys) in groups.iter_mut().zip(keys) {
+                *group = _mm512_cvtepi64_epi16(_mm512_srl_epi64(_mm512_sub_epi64(keys, least), excess));
             }
+            let [a, b, c, d] = groups;
+            let low = _mm512_castsi256_si512(_mm256_set_m128i(b, a));
+            *forms = _mm512_inserti64x4(low, _mm256_set_m128i(d, c), 1);
         }
-        let mut total = _mm512_setzero_si512();
-        for (at, sum) in sums.into_iter().enumerate() {
-            // SAFETY: as above.
-            unsafe { _mm512_storeu_epi16(ranks.as_mut_ptr().add(at * SHORT).cast(), sum) };
-            let lanes = !u32::MAX.checked_shl(len.saturating_sub(at * SHORT) as u32).unwrap_or(0);
-            total = _mm512_add_epi32(total, _mm512_madd_epi16(_mm512_maskz_mov_epi16(lanes, sum), one));
+        // SAFETY: any bits are numbers.
+        let each: [[u16; SHORT]; REGISTERS] = unsafe { std::mem::transmute_copy(&forms) };
+
+        let mut left = taken;
+        while left != 0 {
+            let at = left.trailing_zeros() as usize;
+            left &= left - 1;
+            let form = _mm512_set1_epi16(each.as_flattened()[at] as i16);
+            let mut before = 0;
+            for (register, &forms) in forms.iter().enumerate() {
+                let taken = (taken >> (register * SHORT)) as u32;
+                let some = if DESCENDING {
+                    _mm512_mask_cmpgt_epu16_mask(taken, forms, form)
+                } else {
+                    _mm512_mask_cmplt_epu16_mask(taken, forms, form)
+                };
+                before |= u64::from(some) << (register * SHORT);
+            }
+            put(at, before.count_ones() as usize);
         }
-        _mm512_reduce_add_epi32(total) as usize
     }
 }
 
@@ -210,7 +237,7 @@ mod tests {
     use crate::shared::search::tests::levels;
 
     #[test]
-    fn ranks_are_those_of_the_sorted_keys() {
+    fn places_are_those_of_the_sorted_keys() {
         let mut noise = 3_u64;
         let mut draw = || {
             noise = noise.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
@@ -227,19 +254,18 @@ mod tests {
                     2 => u64::MAX - (draw() >> 50),
                     _ => draw() & (1 << 63 | 0xff),
                 };
-                words.push(key, at as u64);
+                words.push(key, !key);
             }
             words.taken &= wanted;
-            let keys: Vec<u64> = words.iter().map(|(_, [key, _])| key).collect();
-            let mut sorted = keys.clone();
+            let mut sorted: Vec<_> = words.iter().map(|(_, item)| item).collect();
             sorted.sort_unstable();
             for level in levels() {
-                let mut ranks = [0; WORDS_MAX];
-                words.rank(level, &mut ranks);
-                let ranks = &mut ranks[..keys.len()];
-                assert!(ranks.iter().zip(keys.iter()).all(|(&rank, &key)| sorted[rank as usize] == key));
-                ranks.sort_unstable();
-                assert!(ranks.iter().enumerate().all(|(at, &rank)| at == rank as usize));
+                let mut placed = [[0; 2]; WORDS_MAX];
+                words.place::<false>(level, |place, item| placed[place] = item);
+                assert_eq!(placed[..sorted.len()], sorted);
+                words.place::<true>(level, |place, item| placed[place] = item);
+                placed[..sorted.len()].reverse();
+                assert_eq!(placed[..sorted.len()], sorted);
             }
         }
     }

@@ -185,23 +185,21 @@ pub fn append<'g, K: KeyForm, V: ValueForm, const DESCENDING: bool>(
             !below & !above
         });
     }
-    let mut ranks = [0; WORDS_MAX];
+    into.entries.reserve(WORDS_MAX);
+    let before = into.entries.len();
+    let spare = &mut into.entries.spare_capacity_mut()[..WORDS_MAX];
+    let put = |place: usize, [key, value]: [u64; 2]| {
+        spare[place].write((K::owned(key_of(key)), V::owned(value_of(value))));
+    };
     if K::INLINE {
         // Words order as their keys do.
-        words.rank(level, &mut ranks);
+        words.place::<DESCENDING>(level, put);
     } else {
-        words.rank_by(&mut ranks, |&a, &b| key_of(a).cmp(&key_of(b)));
+        let ascending = |a: u64, b: u64| key_of(a).cmp(&key_of(b));
+        words.place_by(|&a, &b| if DESCENDING { ascending(b, a) } else { ascending(a, b) }, put);
     }
-    into.entries.reserve(WORDS_MAX);
-    let (before, len) = (into.entries.len(), words.count());
-    let spare = &mut into.entries.spare_capacity_mut()[..len];
-    for ((_, [key, value]), &rank) in words.iter().zip(&ranks) {
-        let rank = usize::from(rank);
-        let place = if DESCENDING { len - 1 - rank } else { rank };
-        spare[place].write((K::owned(key_of(key)), V::owned(value_of(value))));
-    }
-    // SAFETY: ranks are a permutation, so each of the next `len` entries was written.
-    unsafe { into.entries.set_len(before + len) };
+    // SAFETY: each place of an item was written.
+    unsafe { into.entries.set_len(before + words.count()) };
     if K::INLINE {
         outside = trim::<K, V, DESCENDING>((from, to), &mut into.entries, before);
     }

@@ -65,12 +65,12 @@ impl Leaves {
         Leaf { header, tags }
     }
 
-    /// Fetches the lines of a descriptor.
+    /// Fetches what scans need of a descriptor: all but the fingerprints.
     #[inline(always)]
     pub fn prefetch(&self, id: u32) {
         let start = std::ptr::from_ref(self.arena.get(id)).cast::<u8>();
         prefetch(start);
-        prefetch(start.wrapping_add(HEADER_BYTES + 8 * self.tag_words - 1));
+        prefetch(start.wrapping_add(HEADER_BYTES - 1));
     }
 
     pub fn alloc(&self) -> u32 {
