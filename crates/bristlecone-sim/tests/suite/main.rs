@@ -1,6 +1,7 @@
 //! The tests of the simulator, and the designs under it, in one program: the designs are generic over
 //! the medium, and are compiled once for all tests.
 
+mod baselines;
 mod cabinet;
 mod cclbtree;
 mod device;
