@@ -1,0 +1,184 @@
+//! FAST & FAIR (Hwang et al., *Endurable Transient Inconsistency in Byte-Addressable Persistent
+//! B+-Tree*, FAST 2018): sorted nodes whose entries shift in such an order that a crash, or a reader
+//! without a lock, finds at worst an entry twice; nodes that split in place, with siblings; no log.
+//!
+//! ```text
+//! word 0  level + 1      1  right sibling      2  low key      3  leftmost child
+//!      4  entries in order: key, value + 1 or child; a zero ends them
+//! ```
+//!
+//! Insert (FAST): entries shift right from the end, a line is flushed before the shift leaves it.
+//! The last store makes the entry valid. Delete: they shift left. Split (FAIR): the right node is
+//! written and flushed, then linked, then the left one is cut by one store, then the parent hears.
+//!
+//! What the paper leaves open, and how it is closed here:
+//! - Two entries of a leaf with equal values look like one entry that moves. Leaves tell entries that
+//!   are there twice by their keys: of two equal ones the right one counts, so inserts end with the
+//!   key. A zero value would end the leaf: values are kept plus one, and the largest is refused.
+//! - A search that no parent leads to a new sibling compares with the sibling's first key, which
+//!   changes when that is deleted: keys get lost after a crash, or when an insert races a split. Here
+//!   a node keeps the key that it began with, which never changes.
+//! - Readers without locks see values that a crash takes back. Leaves are read under versions, as
+//!   the paper's own variant with leaf locks; inner nodes are searched without locks.
+//! - Leftovers of a crash are put right by recovery, which goes through the nodes anyway, not by the
+//!   writers who meet them. Nodes are not merged, so entries of inner nodes only ever shift right.
+
+mod node;
+mod recover;
+mod search;
+mod split;
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+use bristlecone::{Error, Finding, Medium, Result};
+use bristlecone_pm::{Persist, PoolFile, TreeEntry};
+
+use self::search::Found;
+use crate::index::{Aim, Census, Core, Fate, Span};
+use crate::store::{Locked, Store};
+
+const NEXT: usize = 1;
+/// The least key that a node may hold; 0 in the first of a level, as separators are above some key.
+const LOW: usize = 2;
+const LEFTMOST: usize = 3;
+const HEADER: usize = 4;
+const LEVELS_MAX: u64 = 24;
+
+/// See the module.
+pub struct FastFair<M: Medium> {
+    store: Store<M>,
+    capacity: usize,
+    root: AtomicU64,
+    rooting: Mutex<()>,
+    census: Census,
+}
+
+impl<M: Medium> Core<M> for FastFair<M> {
+    fn open(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, node_lines: u64) -> Result<Self> {
+        let store = Store::open(pool, entry.id, node_lines)?;
+        let capacity = (store.node_words() - HEADER) / 2;
+        let root = pool.anchor(entry.id).load(pool.medium());
+        let tree = Self {
+            store,
+            capacity,
+            root: AtomicU64::new(root),
+            rooting: Mutex::default(),
+            census: Census::default(),
+        };
+        if root == 0 {
+            let root = tree.store.alloc()?;
+            let flushed = tree.fill(root, [1, 0, 0, 0], &[]);
+            let durable = tree.medium().fence(flushed, "fastfair create.1");
+            tree.name(root, &durable);
+            tree.census.leaves.add(1);
+            return Ok(tree);
+        }
+        let (items, leaves, strays) = tree.walk(&mut |node, level| {
+            tree.mend(node, level);
+            tree.store.mark_live(node)
+        })?;
+        tree.store.finish_recovery();
+        tree.census.items.add(items as i64);
+        tree.census.leaves.add(leaves as i64);
+        for [level, low, node] in strays.into_iter().rev() {
+            match tree.tell(level, low, node) {
+                // Siblings lead to it as well.
+                Ok(()) | Err(Error::PoolFull { .. } | Error::MediumFull { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(tree)
+    }
+
+    fn store(&self) -> &Store<M> {
+        &self.store
+    }
+
+    fn census(&self) -> &Census {
+        &self.census
+    }
+
+    #[inline]
+    fn get(&self, key: u64) -> Option<u64> {
+        loop {
+            let Found { leaf, lock, version, place } = self.descend(Aim::At(key)).ok()?;
+            let found = self.find(leaf, place, key);
+            if lock.validate(version) {
+                return found.ok().map(|(_, value)| value);
+            }
+        }
+    }
+
+    fn change(&self, key: u64, decide: impl Fn(Option<u64>) -> Fate) -> Result<Option<u64>> {
+        loop {
+            let Found { leaf, lock, version, place } = self.descend(Aim::At(key))?;
+            if !lock.upgrade(version) {
+                continue;
+            }
+            let held = Locked::held(lock);
+            let found = self.find(leaf, place, key);
+            let old = found.ok().map(|(_, value)| value);
+            match (decide(old), found) {
+                (Fate::Gets(u64::MAX), _) => {
+                    return Err(Error::invalid(format!("fastfair cannot keep the value {}", u64::MAX)));
+                }
+                (Fate::Gets(value), Ok((at, _))) => {
+                    self.set_word(leaf, at, value + 1);
+                    self.persist(leaf, at, "fastfair update");
+                }
+                (Fate::Goes, Ok((at, _))) => {
+                    self.take_out(leaf, at);
+                    self.census.items.add(-1);
+                }
+                (Fate::Gets(_), Err(_)) if self.count(leaf) == self.capacity => {
+                    self.split(leaf, 0, held)?;
+                    continue;
+                }
+                (Fate::Gets(value), Err(_)) => {
+                    self.add(leaf, key, value + 1, true);
+                    self.census.items.add(1);
+                }
+                (Fate::Stays, _) | (Fate::Goes, Err(_)) => {}
+            }
+            drop(held);
+            self.store.pool.health()?;
+            return Ok(old);
+        }
+    }
+
+    fn leaf(&self, aim: Aim, into: &mut Vec<(u64, u64)>) -> Result<Span> {
+        loop {
+            let Found { leaf, lock, version, .. } = self.descend(aim)?;
+            into.clear();
+            into.extend(self.entries(leaf).into_iter().map(|(key, word)| (key, word.wrapping_sub(1))));
+            let low = self.store.load(leaf, LOW);
+            let span = Span { low: (low != 0).then_some(low), high: self.high(leaf) };
+            if lock.validate(version) {
+                return Ok(span);
+            }
+        }
+    }
+
+    fn check(&self) -> Vec<Finding> {
+        let mut nodes = 0;
+        let found = self.walk(&mut |_, _| {
+            nodes += 1;
+            Ok(())
+        });
+        let mut findings = Vec::new();
+        let mut expect = |what: &str, there: u64, due: u64| {
+            if there != due {
+                findings.push(Finding::new(what, format!("{there}, where {due} are due")));
+            }
+        };
+        match found {
+            Ok((items, _, _)) => {
+                expect("items", items, self.census.items.sum());
+                expect("nodes", nodes, self.store.stats().live_slots);
+            }
+            Err(error) => findings.push(Finding::new("tree", error.to_string())),
+        }
+        findings
+    }
+}
