@@ -10,7 +10,7 @@ use super::data::{BenchKey, BenchValue, Shape};
 use super::peers::{Art, Ferntree, Peer, Scc, Skiplist};
 use super::rivals::Rival;
 use super::run::{self, Measured};
-use super::stream::{self, Keys, Stream};
+use super::stream::{self, Keys, Order, Stream};
 use super::subject::{Bed, Ours, Setup, Subject};
 use super::workload::Phase;
 use crate::failure::{Exit, Failure, Outcome};
@@ -26,7 +26,7 @@ pub struct Plan {
     pub threads: usize,
     pub rounds: usize,
     pub seed: u64,
-    pub sequential: bool,
+    pub order: Order,
     pub key: Shape,
     pub value: Shape,
     pub against: Vec<Rival>,
@@ -163,7 +163,7 @@ fn rounds<K: BenchKey, V: BenchValue, M: Bed>(
         let ours = Ours::<K, V, M>::create(&plan.setup, scratch)?;
         let runner = |rival: &Rival| runner::<K, V, M>(*rival, &plan.setup, scratch, congee);
         let rivals = plan.against.iter().map(runner).collect::<Outcome<Vec<_>>>()?;
-        let mut keys = Keys { seed: plan.seed, sequential: plan.sequential, count: 0 };
+        let mut keys = Keys { seed: plan.seed, order: plan.order, count: 0 };
         let mut loaded = None;
         for (number, phase) in plan.phases.iter().enumerate() {
             interrupt::check("the bench is not finished")?;

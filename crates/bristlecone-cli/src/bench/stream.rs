@@ -16,19 +16,44 @@ pub struct Stream {
 #[derive(Clone, Copy, Debug)]
 pub struct Keys {
     pub seed: u64,
-    /// Keys in the order of their index, instead of scattered over the whole domain.
-    pub sequential: bool,
+    pub order: Order,
     /// Indices below this are keys that are there.
     pub count: u64,
 }
 
+/// How the identities of keys, which order as the keys do, lie in their domain.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Order {
+    /// Evenly, in no order.
+    Scattered,
+    /// In the order of their index.
+    Sequential,
+    /// The `loaded` ones evenly. Of those that are added the share `ops` lies in the first part, the share
+    /// `keys`, of the domain; evenly within both.
+    Hotspot { loaded: u64, keys: f64, ops: f64 },
+}
+
 impl Keys {
-    /// The identity of the key with this index: a bijection, so that no two keys are one.
+    /// The identity of the key with this index: a bijection, so that no two keys are one. Keys that are
+    /// pressed into a hotspot are different as random words of so many bits are.
     #[inline]
     pub fn id(&self, index: u64) -> u64 {
-        if self.sequential { index } else { mix(index.wrapping_add(self.seed.wrapping_mul(GOLDEN))) }
+        let id = mix(index.wrapping_add(self.seed.wrapping_mul(GOLDEN)));
+        match self.order {
+            Order::Sequential => index,
+            Order::Hotspot { loaded, keys, ops } if index >= loaded => {
+                let (end, scale) =
+                    ((keys * DOMAIN) as u64, |to: u64| (u128::from(id) * u128::from(to)) >> 64);
+                let is_hot = (mix(id) as f64) < ops * DOMAIN;
+                if is_hot { scale(end) as u64 } else { end + scale(u64::MAX - end) as u64 }
+            }
+            _ => id,
+        }
     }
 }
+
+/// How many words there are.
+const DOMAIN: f64 = (1_u128 << 64) as f64;
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -304,7 +329,7 @@ mod tests {
 
     #[test]
     fn what_is_drawn_is_there() {
-        let keys = Keys { seed: 3, sequential: false, count: 1000 };
+        let keys = Keys { seed: 3, order: Order::Scattered, count: 1000 };
         let there: HashSet<u64> = (0..1000).map(|index| keys.id(index)).collect();
         for text in ["uniform", "sequential", "zipf:0.9", "selfsimilar:0.2", "hotspot:0.2:0.8", "latest:0.9"]
         {
@@ -317,7 +342,7 @@ mod tests {
 
     #[test]
     fn what_is_added_is_new_and_known_afterwards() {
-        let keys = Keys { seed: 3, sequential: false, count: 1000 };
+        let keys = Keys { seed: 3, order: Order::Scattered, count: 1000 };
         let (streams, added) = draw(&phase("insert=1", Distribution::Uniform, 5000), &keys, 4, 1);
         assert_eq!(added, 5000);
         let drawn: HashSet<u64> = streams.iter().flat_map(|stream| stream.ids.iter().copied()).collect();
@@ -325,8 +350,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_added_to_a_hotspot_lies_there() {
+        let order = Order::Hotspot { loaded: 1000, keys: 0.2, ops: 0.8 };
+        let keys = Keys { seed: 3, order, count: 1000 };
+        let drawn = |distribution: &str| {
+            let phase = phase("insert=1", distribution.parse().unwrap(), 100_000);
+            draw(&phase, &keys, 2, 1).0.into_iter().flat_map(|stream| stream.ids).collect::<HashSet<u64>>()
+        };
+        let ids = drawn("hotspot:0.2:0.8");
+        assert_eq!(ids.len(), 100_000);
+        let below = |share: f64| ids.iter().filter(|id| (**id as f64) < share * DOMAIN).count();
+        for (share, want) in [(0.05, 20_000), (0.1, 40_000), (0.2, 80_000), (0.6, 90_000)] {
+            assert!(below(share).abs_diff(want) < 1000, "{share}: {}", below(share));
+        }
+        // What was loaded stays where it is.
+        let scattered = Keys { order: Order::Scattered, ..keys };
+        assert!((0..1000).all(|index| keys.id(index) == scattered.id(index)));
+    }
+
+    #[test]
     fn a_key_is_read_by_the_thread_that_added_it() {
-        let keys = Keys { seed: 3, sequential: false, count: 10 };
+        let keys = Keys { seed: 3, order: Order::Scattered, count: 10 };
         let (streams, added) = draw(&phase("get=1,insert=1", Distribution::Latest(0.9), 3000), &keys, 3, 1);
         let mut there: HashSet<u64> = (0..10).map(|index| keys.id(index)).collect();
         for stream in &streams {
@@ -342,7 +386,7 @@ mod tests {
 
     #[test]
     fn skewed_distributions_keep_their_shares() {
-        let keys = Keys { seed: 3, sequential: true, count: 1000 };
+        let keys = Keys { seed: 3, order: Order::Sequential, count: 1000 };
         for text in ["hotspot:0.2:0.8", "selfsimilar:0.2"] {
             let (streams, _) = draw(&phase("get=1", text.parse().unwrap(), 100_000), &keys, 1, 1);
             let mut counts = vec![0u32; 1000];

@@ -96,7 +96,7 @@ impl Bench {
             threads,
             rounds: usize::from(self.rounds),
             seed: workload.seed,
-            sequential: workload.is_sequential(),
+            order: workload.order(),
             key: workload.key,
             value: workload.value,
             against: self.against.clone(),

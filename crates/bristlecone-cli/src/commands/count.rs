@@ -65,7 +65,7 @@ impl Count {
             max_bytes: workload.max_bytes(&phases),
             phases,
             seed: workload.seed,
-            sequential: workload.is_sequential(),
+            order: workload.order(),
             key: workload.key,
             value: workload.value,
         };

@@ -12,7 +12,7 @@ use bristlecone_pm::{CHUNK_BYTES, Geometry, PoolFile, Region};
 use bristlecone_sim::device::{Counted, Device, Processor, Profile};
 
 use crate::bench::data::{BenchKey, BenchValue, Buffer, Shape};
-use crate::bench::stream::{self, Keys};
+use crate::bench::stream::{self, Keys, Order};
 use crate::bench::subject::{Ours, operate};
 use crate::bench::workload::{Op, Phase};
 use crate::failure::{Exit, Failure, Outcome};
@@ -31,7 +31,7 @@ pub struct Plan {
     pub phases: Vec<Phase>,
     pub max_bytes: u64,
     pub seed: u64,
-    pub sequential: bool,
+    pub order: Order,
     pub key: Shape,
     pub value: Shape,
 }
@@ -73,7 +73,7 @@ fn phases<K: BenchKey, V: BenchValue>(plan: &Plan, output: &Output) -> Outcome<V
     // Creating is not part of any phase.
     device.take();
     let bar = output.progress("counting", Some(plan.phases.iter().map(|phase| phase.operations).sum()));
-    let mut keys = Keys { seed: plan.seed, sequential: plan.sequential, count: 0 };
+    let mut keys = Keys { seed: plan.seed, order: plan.order, count: 0 };
     let mut counts = Vec::new();
     for (number, phase) in plan.phases.iter().enumerate() {
         bar.set_message(phase.name.clone());
