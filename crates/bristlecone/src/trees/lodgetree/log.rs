@@ -14,7 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bristlecone_pm::{
     Durable, Finding, Flushed, Log, LogChunk, LogEntry, LogSpot, Medium, Persist, PoolFile, TreeId,
+    own_thread_index,
 };
+use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 
 use super::LodgeTree;
@@ -27,6 +29,9 @@ const OLDEST: u8 = 1;
 const ALL: u8 = 2;
 /// A log whose entries are appended again elsewhere, as they are found.
 const OLD: u32 = 1 << 31;
+/// Threads that put releases off, and how many each.
+const RELEASERS: usize = 64;
+const RELEASED: usize = 32;
 /// Keys that are put aside before that is worth a walk over the nodes.
 const ASIDE_MIN: usize = 1024;
 
@@ -36,6 +41,9 @@ pub(super) struct VersionLog<M: Medium> {
     pub log: Log<M>,
     /// For every chunk of the pool, the entries of it that are needed.
     needed: Box<[AtomicU32]>,
+    /// For every thread, logs of which it needs one entry less, plus one; or 0. Counting them is put off,
+    /// because a locked instruction would wait for the flush before it.
+    released: Box<[CachePadded<[AtomicU32; RELEASED]>]>,
     /// The walk that somebody wants.
     wanted: AtomicU8,
     /// A walk is under way.
@@ -96,6 +104,9 @@ impl<M: Medium> VersionLog<M> {
         let log = Self {
             log,
             needed,
+            released: (0..RELEASERS)
+                .map(|_| CachePadded::new([const { AtomicU32::new(0) }; RELEASED]))
+                .collect(),
             wanted: AtomicU8::default(),
             walking: AtomicBool::default(),
             walk: Mutex::default(),
@@ -123,6 +134,34 @@ impl<M: Medium> VersionLog<M> {
 
     /// An entry of this log is no longer needed: what it says is durable elsewhere.
     pub fn release(&self, version: u32) {
+        let Some(own) = own_thread_index().and_then(|index| self.released.get(index)) else {
+            return self.count_released(version);
+        };
+        // Only this thread fills places, and anybody may empty them. Pairs with `settle`.
+        let empty = own.iter().find(|place| place.load(Relaxed) == 0);
+        match empty {
+            Some(place) => place.store(version + 1, Release),
+            None => {
+                self.settle(&**own);
+                self.count_released(version);
+            }
+        }
+    }
+
+    /// Counts what threads have released.
+    fn settle_all(&self) {
+        self.released.iter().for_each(|places| self.settle(&**places));
+    }
+
+    fn settle(&self, places: &[AtomicU32]) {
+        for place in places.iter().filter(|place| place.load(Relaxed) != 0) {
+            if let Some(version) = place.swap(0, Acquire).checked_sub(1) {
+                self.count_released(version);
+            }
+        }
+    }
+
+    fn count_released(&self, version: u32) {
         // Pairs with the other releases: whoever takes the last one sees all of them.
         if self.needed[version as usize].fetch_sub(1, AcqRel) == 1 {
             let unneeded = self.log.take_sealed(|id| id == version && self.is_unneeded(id));
@@ -138,6 +177,7 @@ impl<M: Medium> VersionLog<M> {
 
     /// Empties all full logs that nobody needs.
     fn reuse(&self) {
+        self.settle_all();
         let unneeded = self.log.take_sealed(|id| self.is_unneeded(id));
         if !unneeded.is_empty() {
             self.log.recycle(unneeded);
@@ -162,6 +202,7 @@ impl<M: Medium> VersionLog<M> {
 
     /// Every log counts as many entries as are buffered.
     pub fn verify<'a>(&self, nodes: impl Iterator<Item = NodeRef<'a>>) -> Option<Finding> {
+        self.settle_all();
         let mut buffered = std::collections::BTreeMap::<u32, u32>::new();
         nodes.flat_map(NodeRef::all_buffered).for_each(|item| *buffered.entry(item.log).or_default() += 1);
         let count = |(log, needed): (usize, &AtomicU32)| {
@@ -283,6 +324,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         for chunk in &walk.old {
             versions.needed[chunk.id() as usize].fetch_and(!OLD, AcqRel);
         }
+        versions.settle_all();
         let old = std::mem::take(&mut walk.old);
         let (empty, needed): (Vec<_>, Vec<_>) =
             old.into_iter().partition(|old| versions.is_unneeded(old.id()));
