@@ -3,8 +3,18 @@
 //! Slots `0..pending` hold the newest items, which stand in the log and not in the leaf. Slots
 //! `pending..used` hold items that have reached the leaf and are kept for readers. Whoever looks
 //! for a key from slot 0 on finds the newest first.
+//!
+//! Buffers stand in the order of their leaves, chunk by chunk. So a leaf's place follows from its
+//! buffer's number, and both can be asked for at once.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use bristlecone_pm::wait::lock;
+use crossbeam_utils::CachePadded;
+
+use super::layout::LEAF_BYTES;
 
 use crate::shared::arena::{Arena, Zeroed};
 use crate::shared::locked::{self, Guarded};
@@ -109,6 +119,13 @@ impl State {
 pub struct Buffers {
     arena: Arena<Buffer>,
     batch: usize,
+    chunk_bits: u32,
+    /// Where the chunks of leaves begin, in the order in which they came; with the number of each.
+    chunks: Box<[AtomicU64]>,
+    numbers: CachePadded<Mutex<HashMap<u64, u32>>>,
+    live: CachePadded<AtomicUsize>,
+    /// The most that were ever alive.
+    most: AtomicUsize,
 }
 
 /// A buffer with its slots.
@@ -120,8 +137,19 @@ pub struct BufferRef<'a> {
 }
 
 impl Buffers {
-    pub fn new(batch: usize) -> Self {
-        Self { arena: Arena::new(size_of::<Buffer>() + 16 * batch), batch }
+    /// Buffers of `batch` items, for leaves in chunks of so many bytes, a power of two.
+    pub fn new(batch: usize, chunk_bytes: u64, chunks_max: u64) -> Self {
+        // There are not more numbers.
+        let chunks_max = chunks_max.min((1 << 32) / (chunk_bytes / LEAF_BYTES));
+        Self {
+            arena: Arena::new(size_of::<Buffer>() + 16 * batch),
+            batch,
+            chunk_bits: chunk_bytes.ilog2(),
+            chunks: (0..chunks_max).map(|_| AtomicU64::default()).collect(),
+            numbers: CachePadded::default(),
+            live: CachePadded::default(),
+            most: AtomicUsize::default(),
+        }
     }
 
     /// Items that a buffer holds.
@@ -135,18 +163,44 @@ impl Buffers {
         BufferRef { id, buffer: self.arena.get(id), batch: self.batch }
     }
 
-    /// A buffer for a leaf, unlocked, with a count above `count`.
+    /// The bits of a leaf's offset, or of its buffer's number, that say which leaf of its chunk it is.
+    #[inline(always)]
+    fn slot_bits(&self) -> u32 {
+        self.chunk_bits - LEAF_BYTES.ilog2()
+    }
+
+    /// The offset of the leaf that a buffer is for.
+    #[inline(always)]
+    pub fn leaf_of(&self, id: u32) -> u64 {
+        let (chunk, slot) = (id >> self.slot_bits(), id & ((1 << self.slot_bits()) - 1));
+        self.chunks[chunk as usize].load(Relaxed) + u64::from(slot) * LEAF_BYTES
+    }
+
+    fn number_of(&self, leaf: u64) -> u32 {
+        let (chunk, within) = (leaf >> self.chunk_bits, leaf & ((1 << self.chunk_bits) - 1));
+        let mut numbers = lock(&self.numbers);
+        let first = *numbers.entry(chunk).or_insert_with(|| {
+            let fresh = self.arena.alloc_fresh(1 << self.slot_bits());
+            self.chunks[(fresh.start >> self.slot_bits()) as usize].store(chunk << self.chunk_bits, Relaxed);
+            fresh.start
+        });
+        first + (within / LEAF_BYTES) as u32
+    }
+
+    /// The buffer for a leaf, unlocked, with a count above `count`.
     pub fn alloc(&self, leaf: u64, count: u64) -> u32 {
-        let id = self.arena.alloc();
+        let id = self.number_of(leaf);
+        let live = self.live.fetch_add(1, Relaxed) + 1;
+        self.most.fetch_max(live, Relaxed);
         let buffer = self.get(id);
         buffer.set_state(State { leaf, ..State::default() });
         buffer.lock.renew_above(count);
         id
     }
 
-    /// Gives back a buffer that is obsolete.
-    pub fn free(&self, id: u32) {
-        self.arena.free(id);
+    /// A buffer is obsolete, and its leaf is about to be given back.
+    pub fn free(&self) {
+        self.live.fetch_sub(1, Relaxed);
     }
 
     /// Buffers that were ever handed out have a number below this.
@@ -154,12 +208,14 @@ impl Buffers {
         self.arena.begun()
     }
 
+    /// Bytes of the buffers that were ever used; others take no memory.
     pub fn bytes(&self) -> u64 {
-        self.arena.bytes()
+        let most = self.most.load(Relaxed) * (size_of::<Buffer>() + 16 * self.batch);
+        most as u64
     }
 
     pub fn live(&self) -> usize {
-        self.arena.live()
+        self.live.load(Relaxed)
     }
 }
 

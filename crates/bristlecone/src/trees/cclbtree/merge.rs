@@ -33,9 +33,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
                 return;
             }
             self.absorb(&mut left, &right);
-            let id = right.id;
             right.retire();
-            self.buffers.free(id);
+            self.buffers.free();
             self.leaves.free(state.leaf);
             right = left;
         }

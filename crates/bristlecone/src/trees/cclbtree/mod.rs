@@ -255,7 +255,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for CclBTree<K, V, M> {
             values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
             log,
             inner: Inner::new(options.inner_bytes as usize, 0),
-            buffers: Buffers::new(options.batch as usize),
+            buffers: Buffers::new(options.batch as usize, pool.chunk_bytes(), pool.chunks_max()),
             first: 0,
             slots: options.leaf_slots as usize,
             level: Level::detect(),

@@ -31,7 +31,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let (key_guard, value_guard) = (K::pin(), V::pin());
         loop {
-            let (id, version) = self.inner.find(key, &key_guard, |leaf| self.version_of(leaf));
+            let (id, version) = self.inner.find(key, &key_guard, |leaf| {
+                self.prefetch_leaf(self.buffers.leaf_of(leaf));
+                self.version_of(leaf)
+            });
             let buffer = self.buffers.get(id);
             let still = || buffer.lock.validate(version);
             match self.locate(buffer, key, &key_guard, still) {
@@ -62,7 +65,6 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         still: impl Fn() -> bool,
     ) -> Result<Found, Stale> {
         let state = buffer.state();
-        self.prefetch_leaf(state.leaf);
         if let Some(found) = self.locate_buffered(buffer, state, key, guard, &still)? {
             return Ok(found);
         }

@@ -117,7 +117,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     /// Whether there is room even if every leaf had to split.
     #[inline(always)]
     pub(super) fn room_is_plenty(&self) -> bool {
-        let leaves = u64::from(self.buffers.end());
+        let leaves = self.buffers.live() as u64;
         self.pool.chunks_available().saturating_sub(PLENTY_CHUNKS) * self.leaves_per_chunk() >= leaves
     }
 
@@ -127,7 +127,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         let under_way = promised.under_way.fetch_add(leaves, Acquire) + leaves;
         let promise = Promise { under_way: &promised.under_way, leaves };
         let in_pool = self.pool.chunks_available() * self.leaves_per_chunk();
-        if in_pool >= under_way + u64::from(self.buffers.end()) {
+        if in_pool >= under_way + self.buffers.live() as u64 {
             return Some(promise);
         }
         let needed = under_way + promised.overflowing.sum() + promised.uncounted.sum();

@@ -40,7 +40,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Leafwise<K, V> for Core<K, V, M> {
 
     #[inline(always)]
     fn prefetch_items(&self, leaf: u32) {
-        self.prefetch_leaf(self.buffers.get(leaf).state().leaf);
+        self.prefetch_leaf(self.buffers.leaf_of(leaf));
     }
 
     #[inline(always)]

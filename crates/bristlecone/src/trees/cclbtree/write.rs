@@ -112,11 +112,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
 
     fn lock_leaf(&self, key: K::Ref<'_>, unseen: bool, guard: &K::Guard) -> Locked<'_> {
         loop {
-            let (id, version): (u32, Version) = self.inner.find(key, guard, |leaf| self.version_of(leaf));
+            let (id, version): (u32, Version) = self.inner.find(key, guard, |leaf| {
+                if !unseen {
+                    self.prefetch_leaf(self.buffers.leaf_of(leaf));
+                }
+                self.version_of(leaf)
+            });
             let buffer = self.buffers.get(id);
-            let state = buffer.state();
-            if !unseen || state.pending == self.buffers.batch() {
-                self.prefetch_leaf(state.leaf);
+            if unseen && buffer.state().pending == self.buffers.batch() {
+                self.prefetch_leaf(self.buffers.leaf_of(id));
             }
             if let Some(leaf) = buffer.lock_at(version) {
                 return leaf;
