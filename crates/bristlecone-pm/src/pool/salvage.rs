@@ -6,8 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::layout::{Descriptor, ENTRY_DROPPING, ENTRY_FREE, ENTRY_LIVE};
+use super::open::detect;
 use super::superblock::Contents;
-use super::{Access, CHUNK_BYTES, Finding, Geometry, PoolFile, TREES_MAX, TreeId, detect, header};
+use super::{Access, CHUNK_BYTES, Finding, Geometry, PoolFile, TREES_MAX, TreeId, header};
 use crate::record::is_record_class;
 use crate::{Domain, Error, Medium, Region, Result, SlotKind};
 

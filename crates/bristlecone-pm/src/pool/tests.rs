@@ -1,6 +1,10 @@
 //! Opening after every kind of damage, and what survives a crash of the pool itself.
 
-use super::layout::{ENTRY_BYTES, SUPERBLOCK_WORDS};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::layout::{DIRECTORY_OFFSET, ENTRY_BYTES, SUPERBLOCK_WORDS};
 use super::*;
 use crate::{Native, fault};
 
