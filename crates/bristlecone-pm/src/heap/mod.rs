@@ -80,8 +80,9 @@ impl Chunks {
 
     /// Whether there is little room left, so that the next chunk had better be taken by now.
     fn run_low(&self, slots_per_chunk: usize) -> bool {
-        let mostly_taken = |slots: &Arc<Slots>| slots.taken.load(Acquire) > slots_per_chunk / 2;
-        self.all.len() >= AHEAD_FROM && self.roomy.len() == 1 && mostly_taken(&self.roomy[0])
+        // Several threads empty half a chunk in the time that the system takes for the next one.
+        let begun = |slots: &Arc<Slots>| slots.taken.load(Acquire) > slots_per_chunk / 8;
+        self.all.len() >= AHEAD_FROM && self.roomy.len() == 1 && begun(&self.roomy[0])
     }
 }
 

@@ -201,9 +201,16 @@ impl Shape {
     #[inline(always)]
     pub fn pick(self, free: u64, hash: u64) -> usize {
         let home = self.home(hash);
-        let near = [home, Self::beside(home)].map(|line| free & self.slots_of_line(line));
-        let first = near.into_iter().find(|slots| *slots != 0).unwrap_or(free);
-        first.trailing_zeros() as usize
+        let at_home = free & self.slots_of_line(home);
+        let slots = if at_home != 0 { at_home } else { self.near(free, home) };
+        slots.trailing_zeros() as usize
+    }
+
+    /// Those of the slots `free` that lie beside a line, or all.
+    #[cold]
+    fn near(self, free: u64, line: usize) -> u64 {
+        let beside = free & self.slots_of_line(Self::beside(line));
+        if beside != 0 { beside } else { free }
     }
 
     /// The slots that begin in a line.
@@ -211,8 +218,8 @@ impl Shape {
     pub fn slots_of_line(self, line: usize) -> u64 {
         let each = LINE_BYTES / SLOT_BYTES;
         // As bits of all the places for slots, of which the head takes the first ones.
-        let places = u128::from((1_u64 << each) - 1) << (each * line);
-        (places >> (self.head_bytes / SLOT_BYTES)) as u64 & self.all()
+        let places = ((1_u64 << each) - 1) << (each * line);
+        places >> (self.head_bytes / SLOT_BYTES) & self.all()
     }
 
     /// Offsets of the bitmap and of the fingerprints, in a single layer.

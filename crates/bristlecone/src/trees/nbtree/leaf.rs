@@ -170,7 +170,8 @@ struct LeafLock<'a>(&'a Leaf);
 
 impl Drop for LeafLock<'_> {
     fn drop(&mut self) {
-        self.0.block.fetch_and(!LOCKED, Release);
+        // Nobody else changes the word meanwhile, but for setting the bit that is set.
+        self.0.block.store(self.0.block(), Release);
     }
 }
 

@@ -55,6 +55,7 @@ impl Half {
     }
 
     /// Gives a key a slot.
+    #[inline(always)]
     fn place(&mut self, shape: Shape, tag: Tag) -> usize {
         let slot = shape.pick(!self.taken & shape.all(), tag.hash);
         self.taken |= 1 << slot;
