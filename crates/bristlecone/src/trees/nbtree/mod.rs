@@ -27,11 +27,12 @@
 //! 1. Keys and values that do not fit a word are written out of line; flush, fence. *A crash here:
 //!    nobody refers to the records; recovery finds their slots free.*
 //! 2. A slot is claimed by setting its fingerprint; the key is stored, and behind it in the same line
-//!    the value. *The item may be there: its insert is still under way, and nobody saw it.*
+//!    the value, with a mark as of update 2. *The item may be there: its insert is still under way,
+//!    and nobody saw it.*
 //! 3. The bitmap takes the slot in. If it changed meanwhile, the newcomers are searched for the same
 //!    key; who finds it empties the slot again (flush, fence) and goes on with the other one, as
 //!    update. *The key may stand in two slots, of two inserts under way: recovery keeps either.*
-//! 4. Flush, fence. *The item is there, or not.*
+//! 4. Flush, fence; the mark goes. *The item is there, or not.*
 //!
 //! An insert of absent keys only must not overwrite what it meets, whatever recovery keeps: its key joins
 //! without a value, which then takes the place of EMPTY as in update.
