@@ -5,66 +5,15 @@ use bristlecone_pm::{Durable, Flushed, LINE_BYTES, Medium, Persist, Result, Step
 use smallvec::SmallVec;
 
 use super::LodgeTree;
-use super::buffer::{Buffered, InLeaf};
+use super::gather::{Group, Groups, Pending};
 use super::layout::{LeafWord, Slots, home, line_of};
 use super::node::{Entry, Locked};
-use super::read::{Found, Hope};
+use super::read::Found;
 use super::write::{Guards, is_full};
-use crate::shared::change::{Change, Item};
+use crate::shared::change::Change;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::prefetch;
 use crate::shared::slot::bits;
-
-/// A change of one key, as words, and the slot that the leaf has for the key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pending {
-    pub key: u64,
-    pub value: u64,
-    pub removed: bool,
-    slot: Option<u8>,
-}
-
-impl Pending {
-    pub fn of(Item { key, value, removed }: Item, slot: Option<usize>) -> Self {
-        Self { key, value, removed, slot: slot.map(|slot| slot as u8) }
-    }
-
-    #[inline(always)]
-    pub fn slot(&self) -> Option<usize> {
-        self.slot.map(usize::from)
-    }
-}
-
-/// Everything on its way to one leaf.
-#[derive(Clone, Debug)]
-pub(super) struct Group {
-    /// Place of the leaf in the index part.
-    pub at: usize,
-    pub items: SmallVec<[Pending; 8]>,
-    /// Whether the log has some of it.
-    pub logged: bool,
-}
-
-impl Group {
-    /// Items for which the leaf has no slot yet.
-    pub fn added(&self) -> impl Iterator<Item = Pending> {
-        self.items.iter().copied().filter(|item| !item.removed && item.slot.is_none())
-    }
-
-    /// Slots whose items go.
-    pub fn dropped(&self) -> u32 {
-        let removals = self.items.iter().filter(|item| item.removed);
-        removals.filter_map(Pending::slot).fold(0, |bits, slot| bits | 1 << slot)
-    }
-
-    /// Items of the leaf, which has these slots taken, once the group has reached it.
-    fn live_in(&self, slots: Slots) -> usize {
-        slots.without(self.dropped()).bitmap.count_ones() as usize + self.added().count()
-    }
-}
-
-/// A leaf takes the items of a flush only as a whole.
-pub(super) type Groups = SmallVec<[Group; 2]>;
 
 /// A log for each item that leaves a buffer.
 type Logs = SmallVec<[u32; 8]>;
@@ -164,7 +113,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
 
     /// Asks for what a flush of the oldest items, which go to so many leaves, looks at first: all of it is
     /// under way at once.
-    fn prefetch_leaves(&self, node: &Locked<'_>, leaves: usize) {
+    pub(super) fn prefetch_leaves(&self, node: &Locked<'_>, leaves: usize) {
         let mut owners = 0_u64;
         for item in node.all_buffered() {
             let leaf = node.entry(item.owner).leaf;
@@ -238,84 +187,6 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         }
         self.write_groups(node, groups, guards);
         Ok(())
-    }
-
-    /// What is buffered for a leaf, but for the item `except`.
-    pub(super) fn group(
-        &self,
-        node: &Locked<'_>,
-        at: usize,
-        except: Option<usize>,
-        guard: &K::Guard,
-    ) -> Group {
-        let mut group = Group { at, items: SmallVec::new(), logged: false };
-        for (number, item) in node.all_buffered().enumerate() {
-            if item.owner == at && Some(number) != except {
-                let slot = self.slot_of_buffered(node, number, guard);
-                let Buffered { key, value, removed, .. } = item;
-                group.items.push(Pending::of(Item { key, value, removed }, slot));
-                group.logged = true;
-            }
-        }
-        group
-    }
-
-    /// The slot that its leaf has for a buffered item. If nobody looked before, the item is counted now.
-    pub(super) fn slot_of_buffered(
-        &self,
-        node: &Locked<'_>,
-        number: usize,
-        guard: &K::Guard,
-    ) -> Option<usize> {
-        let item = node.buffered(number);
-        if item.in_leaf == InLeaf::No {
-            return None;
-        }
-        let slot = self.slot_of(node.entry(item.owner), item.key, item.tag, guard);
-        if item.in_leaf == InLeaf::Unseen {
-            node.set_buffered(number, Buffered { in_leaf: slot.is_some().into(), ..item });
-            self.unseen.add(-1);
-            self.len.add(slot.is_none().into());
-        }
-        slot
-    }
-
-    /// Counts what is buffered and nobody looked for.
-    pub(super) fn settle(&self) {
-        if self.unseen.sum() == 0 {
-            return;
-        }
-        for id in 0..self.nodes.end() {
-            let unseen = |item: &Buffered| item.in_leaf == InLeaf::Unseen;
-            if let Some(node) = self.lock_if_any(id, unseen) {
-                self.prefetch_leaves(&node, self.node_slots);
-                let (items, guard) = (node.all_buffered().enumerate(), K::pin());
-                for (number, _) in items.filter(|(_, item)| unseen(item)) {
-                    self.slot_of_buffered(&node, number, &guard);
-                }
-            }
-        }
-    }
-
-    /// Locks a node that such an item is buffered in. Waits for writers.
-    pub(super) fn lock_if_any(&self, id: u32, wanted: impl Fn(&Buffered) -> bool) -> Option<Locked<'_>> {
-        let node = self.nodes.get(id);
-        loop {
-            let version = node.lock.read()?;
-            if !node.all_buffered().any(|item| wanted(&item)) && node.lock.validate(version) {
-                return None;
-            }
-            if let Some(locked) = node.lock_at(version) {
-                return Some(locked);
-            }
-        }
-    }
-
-    /// The slot that a leaf has for a key. Its node is locked.
-    pub(super) fn slot_of(&self, entry: Entry, key: u64, tag: u8, guard: &K::Guard) -> Option<usize> {
-        let key = K::read(&self.keys, key, guard);
-        let found = self.locate_in_leaf(entry, key, tag, Hope::Present, guard, &|| true);
-        found.ok().flatten().map(|(slot, ..)| slot)
     }
 
     /// Flush 1 to 4: the leaves have room for their groups, and share the fences.

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::LodgeTree;
 use super::buffer::Buffered;
-use super::flush::{Group, Pending};
+use super::gather::{Group, Pending};
 use super::layout::LeafWord;
 use super::node::{Counts, Locked};
 use super::write::Guards;

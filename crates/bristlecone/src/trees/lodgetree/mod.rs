@@ -98,6 +98,7 @@
 mod buffer;
 mod check;
 mod flush;
+mod gather;
 mod layout;
 mod log;
 mod merge;

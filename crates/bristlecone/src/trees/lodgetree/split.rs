@@ -4,7 +4,7 @@ use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 use smallvec::SmallVec;
 
 use super::LodgeTree;
-use super::flush::{Group, Pending};
+use super::gather::{Group, Pending};
 use super::layout::{LeafWord, Slots, TAG_WORDS, line_of};
 use super::node::{Counts, Entry, Locked, Splits};
 use super::write::Guards;

@@ -5,7 +5,7 @@ use bristlecone_pm::{Durable, Error, Medium, Persist, Result};
 
 use super::LodgeTree;
 use super::buffer::{Buffered, InLeaf};
-use super::flush::Groups;
+use super::gather::Groups;
 use super::layout::LeafWord;
 use super::node::Locked;
 use super::read::{Found, Hope, Stale};
