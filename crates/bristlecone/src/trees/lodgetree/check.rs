@@ -92,9 +92,6 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let guards = (K::pin(), V::pin());
         let header = self.header(entry.leaf);
         let tags = header.fingerprints.load(self.medium());
-        if self.slots_of(header, entry.slots.bitmap).strays & !entry.slots.strays != 0 {
-            report("an item away from home that the node does not know of");
-        }
         let mut keys = Vec::new();
         for slot in bits(entry.slots.bitmap) {
             let cell = self.slot(entry.leaf, slot);
@@ -108,6 +105,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             let hits = fingerprint::probe([tags[half], tags[half + 1]], K::fingerprint(key));
             if hits >> (slot % 16) & 1 == 0 {
                 report("fingerprint differs from its key");
+            }
+            if !entry.slots.lead_to(slot, K::fingerprint(key), self.slots) {
+                report("an item away from home that the node does not know of");
             }
             keys.push((key, true));
         }

@@ -242,6 +242,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let medium = self.medium();
         let header = self.header(entry.leaf);
         let mut slots = entry.slots.without(group.dropped());
+        if slots.forgotten != 0 {
+            // Others may have gone since, and left room to remember them.
+            slots = self.slots_of(header, slots.bitmap);
+        }
         let mut free = !entry.slots.bitmap & self.slots_mask();
         if group.added().count() > free.count_ones() as usize {
             // Removals make room. Each of them is in the log, or is not acknowledged.

@@ -20,6 +20,8 @@ use bristlecone_pm::{Group, LINE_BYTES, Persistent, Word};
 pub const SLOTS_MAX: usize = 27;
 /// Words of fingerprints.
 pub const TAG_WORDS: usize = 4;
+/// Items away from home that a node remembers of each leaf.
+const STRAYS: usize = 4;
 
 /// A leaf up to its slots.
 #[repr(C)]
@@ -87,45 +89,84 @@ pub fn slot_offset(leaf: u64, slot: usize) -> u64 {
 
 /// The line of a leaf that slot `slot` stands in.
 #[inline(always)]
-pub fn line_of(slot: usize) -> usize {
+pub const fn line_of(slot: usize) -> usize {
     (HEADER_BYTES + slot * SLOT_BYTES) / LINE_BYTES
 }
 
-/// The slots of the line that an item goes to if there is room: where it is looked for first.
+/// The slots of the line that an item goes to if there is room. A line is the home of as many
+/// fingerprints as it has slots for.
 #[inline(always)]
 pub fn home(tag: u8, slots: usize) -> u32 {
-    let lines = line_of(slots - 1);
-    let line = 1 + ((usize::from(tag) * lines) >> 8);
+    let line = line_of((usize::from(tag) * slots) >> 8);
     // Three slots share the fence's line, later ones are four to a line.
     let mask = if line == 1 { 0b111 } else { 0b1111 << (4 * line - 5) };
     mask & ((1 << slots) - 1)
 }
 
-/// What is known about a leaf's slots without looking at the leaf.
+/// What is known about a leaf's slots without looking at the leaf. Strays are items that stand
+/// elsewhere than at home; a few are remembered with their slots. One that is in a slot which is
+/// not taken, or at home, is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slots {
     /// Which are taken.
     pub bitmap: u32,
-    /// Homes some of whose items stand elsewhere, at least: several homes share a bit.
-    pub strays: u32,
+    /// Homes of strays that are not remembered, a bit for each line; they may be gone.
+    pub forgotten: u32,
+    /// Fingerprints of strays, a byte each.
+    pub stray_tags: u32,
+    /// Their slots, five bits each.
+    pub stray_slots: u32,
 }
 
 impl Slots {
-    /// Bits that homes share.
-    const HOMES: usize = 32 - SLOTS_MAX;
+    /// Homes that a leaf may have.
+    const HOMES: usize = line_of(SLOTS_MAX - 1);
+    /// Bits of a stray's slot.
+    const STRAY_BITS: usize = 5;
+    const STRAY_MASK: u32 = (1 << Self::STRAY_BITS) - 1;
+    /// Bits of everything but the fingerprints.
+    pub const BITS: usize = SLOTS_MAX + Self::HOMES + STRAYS * Self::STRAY_BITS;
 
     /// An item goes into slot `slot` of a leaf of `slots`.
     pub fn take(&mut self, slot: usize, tag: u8, slots: usize) {
         self.bitmap |= 1 << slot;
+        for at in 0..STRAYS {
+            if self.stray(at).1 == slot {
+                // That one is gone.
+                self.remember(at, 0, 0);
+            }
+        }
         if home(tag, slots) >> slot & 1 == 0 {
-            self.strays |= Self::bit(tag, slots);
+            match (0..STRAYS).find(|at| !self.is_stray(*at, slots)) {
+                Some(at) => self.remember(at, tag, slot),
+                None => self.forgotten |= Self::bit(tag, slots),
+            }
         }
     }
 
-    /// Whether an item may stand elsewhere than at home.
+    /// Where strays with this fingerprint stand, but for forgotten ones.
     #[inline(always)]
-    pub fn may_stray(self, tag: u8, slots: usize) -> bool {
-        self.strays & Self::bit(tag, slots) != 0
+    pub fn strays(self, tag: u8) -> u32 {
+        let bit = |(other, slot): (u8, usize)| u32::from(other == tag) << slot;
+        (0..STRAYS).fold(0, |slots, at| slots | bit(self.stray(at))) & self.bitmap
+    }
+
+    /// Whether an item may stand neither at home nor where a stray is remembered.
+    #[inline(always)]
+    pub fn may_be_forgotten(self, tag: u8, slots: usize) -> bool {
+        self.forgotten & Self::bit(tag, slots) != 0
+    }
+
+    /// A slot of the line that an item is looked for in first.
+    #[inline(always)]
+    pub fn first(self, tag: u8, slots: usize) -> usize {
+        let strays = self.strays(tag);
+        (if strays == 0 { home(tag, slots) } else { strays }).trailing_zeros() as usize
+    }
+
+    /// Whether an item in this slot is found by its fingerprint.
+    pub fn lead_to(self, slot: usize, tag: u8, slots: usize) -> bool {
+        (home(tag, slots) | self.strays(tag)) >> slot & 1 != 0 || self.may_be_forgotten(tag, slots)
     }
 
     /// The same slots but for `gone`.
@@ -133,18 +174,40 @@ impl Slots {
         Self { bitmap: self.bitmap & !gone, ..self }
     }
 
+    /// Fingerprint and slot of a stray.
+    #[inline(always)]
+    fn stray(self, at: usize) -> (u8, usize) {
+        let slot = self.stray_slots >> (Self::STRAY_BITS * at) & Self::STRAY_MASK;
+        ((self.stray_tags >> (8 * at)) as u8, slot as usize)
+    }
+
+    fn is_stray(self, at: usize, slots: usize) -> bool {
+        let (tag, slot) = self.stray(at);
+        (self.bitmap & !home(tag, slots)) >> slot & 1 != 0
+    }
+
+    fn remember(&mut self, at: usize, tag: u8, slot: usize) {
+        let (low, low_slot) = (8 * at, Self::STRAY_BITS * at);
+        self.stray_tags = self.stray_tags & !(0xff << low) | u32::from(tag) << low;
+        self.stray_slots = self.stray_slots & !(Self::STRAY_MASK << low_slot) | (slot as u32) << low_slot;
+    }
+
     #[inline(always)]
     fn bit(tag: u8, slots: usize) -> u32 {
-        1 << (line_of(home(tag, slots).trailing_zeros() as usize) % Self::HOMES)
+        1 << (line_of(home(tag, slots).trailing_zeros() as usize) - 1)
     }
 
-    pub fn pack(self) -> u32 {
-        self.bitmap | self.strays << SLOTS_MAX
+    /// Everything but the fingerprints.
+    pub fn pack(self) -> u64 {
+        let homes = u64::from(self.forgotten) | u64::from(self.stray_slots) << Self::HOMES;
+        u64::from(self.bitmap) | homes << SLOTS_MAX
     }
 
     #[inline(always)]
-    pub fn unpack(word: u32) -> Self {
-        Self { bitmap: word & ((1 << SLOTS_MAX) - 1), strays: word >> SLOTS_MAX }
+    pub fn unpack(word: u64, stray_tags: u32) -> Self {
+        let (bitmap, homes) = (word as u32 & ((1 << SLOTS_MAX) - 1), (word >> SLOTS_MAX) as u32);
+        let forgotten = homes & ((1 << Self::HOMES) - 1);
+        Self { bitmap, forgotten, stray_tags, stray_slots: homes >> Self::HOMES }
     }
 }
 
@@ -166,11 +229,37 @@ mod tests {
         let tag = 0xff;
         let at_home = home(tag, SLOTS_MAX).trailing_zeros() as usize;
         slots.take(at_home, tag, SLOTS_MAX);
-        assert!(!slots.may_stray(tag, SLOTS_MAX));
-        slots.take(0, tag, SLOTS_MAX);
-        assert!(slots.may_stray(tag, SLOTS_MAX) && !slots.may_stray(0, SLOTS_MAX));
-        assert_eq!(Slots::unpack(slots.pack()), slots);
-        assert_eq!(slots.without(1).bitmap, 1 << at_home);
+        assert_eq!((slots.strays(tag), slots.first(tag, SLOTS_MAX)), (0, at_home));
+        slots.take(7, tag, SLOTS_MAX);
+        assert_eq!((slots.strays(tag), slots.first(tag, SLOTS_MAX)), (1 << 7, 7));
+        assert!(!slots.may_be_forgotten(tag, SLOTS_MAX));
+        assert_eq!(Slots::unpack(slots.pack(), slots.stray_tags), slots);
+        // It goes; then another item comes, which is at home there.
+        assert_eq!((slots.without(1 << 7).strays(tag), slots.without(1 << 7).bitmap), (0, 1 << at_home));
+        slots = slots.without(1 << 7);
+        let other = (0..=255).find(|tag| home(*tag, SLOTS_MAX) >> 7 & 1 != 0).unwrap();
+        slots.take(7, other, SLOTS_MAX);
+        assert_eq!((slots.strays(tag), slots.strays(other)), (0, 0));
+    }
+
+    #[test]
+    fn strays_beyond_the_remembered_ones_may_be_anywhere() {
+        let (tag, mut slots) = (0xff, Slots::default());
+        for slot in 0..STRAYS {
+            slots.take(slot, tag - slot as u8, SLOTS_MAX);
+        }
+        assert!((0..STRAYS).all(|slot| slots.strays(tag - slot as u8) == 1 << slot));
+        assert!(!slots.may_be_forgotten(tag, SLOTS_MAX));
+        // One that went leaves its place to another one.
+        let mut again = slots.without(1 << 2);
+        again.take(9, tag, SLOTS_MAX);
+        assert_eq!((again.strays(tag), again.strays(tag - 2)), (1 | 1 << 9, 0));
+        assert!(!again.may_be_forgotten(tag, SLOTS_MAX));
+        slots.take(STRAYS, tag, SLOTS_MAX);
+        assert_eq!(slots.strays(tag), 1);
+        assert!(slots.lead_to(STRAYS, tag, SLOTS_MAX) && !slots.lead_to(STRAYS, 0, SLOTS_MAX));
+        assert!(slots.may_be_forgotten(tag, SLOTS_MAX) && !slots.may_be_forgotten(0, SLOTS_MAX));
+        assert_eq!(Slots::unpack(slots.pack(), slots.stray_tags), slots);
     }
 
     #[test]

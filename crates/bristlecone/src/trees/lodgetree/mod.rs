@@ -119,7 +119,7 @@ use bristlecone_pm::{Error, Finding, Heap, Medium, PoolFile, Records, Result, Sl
 
 use self::layout::{SLOTS_MAX, leaf_bytes};
 use self::log::VersionLog;
-use self::node::{NODE_SLOTS_MAX, Nodes};
+use self::node::{NODE_SLOTS_MAX, Nodes, index_max};
 use super::parameters::{Parameters, broken_rule};
 use super::{Batch, Index, TreeStats, WriteMode};
 use crate::shared::counter::Counter;
@@ -251,7 +251,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for LodgeTree<K, V, M> 
             first: 0,
             slots,
             node_slots,
-            index_max: node_slots - (node_slots / 4).max(2),
+            index_max: index_max(node_slots),
             split_items: slots.min(options.split_items as usize),
             flush_leaves: options.flush_leaves as usize,
             len: Counter::default(),

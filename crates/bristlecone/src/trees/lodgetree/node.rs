@@ -3,19 +3,22 @@
 //!
 //! ```text
 //! lock | counts | splits | owners, 1 B a slot | fingerprints, 1 B | metas, 4 B | keys, 8 B | values, 8 B
+//! fingerprints of strays, 4 B a leaf
 //!
 //! slot         0 .. index                       .. slots - buffered .. slots
 //! key          low fence of the leaf                                key word
-//! value        offset of the leaf                                   value word
+//! value        offset of the leaf, and more of its slots            value word
 //! meta         the leaf's slots                                     log that the item is in; unseen?
 //! owner                                                             its leaf; in that leaf? removed?
 //! ```
 //!
-//! A bitmap says more than the paper's count of items, and tells readers which items of a leaf do not
-//! stand where they are looked for first. Buffered items
-//! are numbered from the right, the oldest first.
+//! A bitmap says more than the paper's count of items. Strays are items that do not stand in the line
+//! which their fingerprint names: readers are told of a few, so that they read one line of the leaf.
+//! Buffered items are numbered from the right, the oldest first.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use bristlecone_pm::LINE_BYTES;
 
 use super::layout::Slots;
 use crate::shared::arena::{Arena, Zeroed};
@@ -45,6 +48,15 @@ unsafe impl Zeroed for Header {}
 const HEADER_BYTES: usize = 24;
 const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
 
+/// Bits of a leaf's offset, counted in lines; above them stands what its meta has no room for.
+const LEAF_BITS: usize = 48 - LINE_BYTES.trailing_zeros() as usize;
+const _: () = assert!(LEAF_BITS + Slots::BITS <= 64 + 32);
+
+/// Leaves above which a node of so many slots splits. It has at most one more.
+pub fn index_max(slots: usize) -> usize {
+    slots - (slots / 4).max(2)
+}
+
 /// Where the arrays of a node are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
@@ -54,6 +66,7 @@ pub(super) struct Places {
     metas: usize,
     keys: usize,
     values: usize,
+    strays: usize,
 }
 
 /// The last-level inner nodes of a tree.
@@ -109,8 +122,9 @@ impl Nodes {
         let metas = tags + 8 * tag_words;
         let keys = metas + (4 * slots).next_multiple_of(8);
         let values = keys + 8 * slots;
-        let bytes = (values + 8 * slots).next_multiple_of(64);
-        let places = Places { slots, tag_words, tags, metas, keys, values };
+        let strays = values + 8 * slots;
+        let bytes = (strays + 4 * (index_max(slots) + 1)).next_multiple_of(LINE_BYTES);
+        let places = Places { slots, tag_words, tags, metas, keys, values, strays };
         Self { arena: Arena::new(bytes), places, bytes_each: bytes, level: Level::detect() }
     }
 
@@ -207,6 +221,13 @@ impl<'a> NodeRef<'a> {
         unsafe { self.array(self.places.values, self.places.slots) }
     }
 
+    /// Fingerprints of each leaf's strays.
+    #[inline(always)]
+    fn strays(self) -> &'a [AtomicU32] {
+        // SAFETY: as above.
+        unsafe { self.array(self.places.strays, index_max(self.places.slots) + 1) }
+    }
+
     /// How the slots are shared out; never more than there are.
     #[inline(always)]
     pub fn counts(self) -> Counts {
@@ -247,21 +268,26 @@ impl<'a> NodeRef<'a> {
 
     #[inline(always)]
     pub fn entry(self, at: usize) -> Entry {
+        let value = self.values()[at].load(Relaxed);
+        let slots = u64::from(self.metas()[at].load(Relaxed)) | value >> LEAF_BITS << 32;
         Entry {
             fence: self.fence(at),
-            leaf: self.values()[at].load(Relaxed),
-            slots: Slots::unpack(self.metas()[at].load(Relaxed)),
+            leaf: (value & ((1 << LEAF_BITS) - 1)) * LINE_BYTES as u64,
+            slots: Slots::unpack(slots, self.strays()[at].load(Relaxed)),
         }
     }
 
     pub fn set_slots(self, at: usize, slots: Slots) {
-        self.metas()[at].store(slots.pack(), Relaxed);
+        self.set_entry(at, Entry { slots, ..self.entry(at) });
     }
 
-    fn set_entry(self, at: usize, entry: Entry) {
-        self.keys()[at].store(entry.fence, Relaxed);
-        self.values()[at].store(entry.leaf, Relaxed);
-        self.set_slots(at, entry.slots);
+    fn set_entry(self, at: usize, Entry { fence, leaf, slots }: Entry) {
+        debug_assert!(leaf.is_multiple_of(LINE_BYTES as u64) && leaf < 1 << 48);
+        self.keys()[at].store(fence, Relaxed);
+        let word = slots.pack();
+        self.values()[at].store(leaf / LINE_BYTES as u64 | word >> 32 << LEAF_BITS, Relaxed);
+        self.metas()[at].store(word as u32, Relaxed);
+        self.strays()[at].store(slots.stray_tags, Relaxed);
     }
 
     /// Puts a leaf at a place of the index part. There is room.
@@ -337,7 +363,10 @@ mod tests {
     }
 
     fn entry(number: u64) -> Entry {
-        Entry { fence: 10 * number, leaf: 512 * number, slots: Slots { bitmap: number as u32, strays: 3 } }
+        let bitmap = number as u32;
+        let (stray_tags, stray_slots) = (0xff00_0201 + bitmap, 0xf_fff0 + bitmap);
+        let slots = Slots { bitmap, forgotten: 0x7e, stray_tags, stray_slots };
+        Entry { fence: 10 * number, leaf: (1 << 48) - 512 * number, slots }
     }
 
     #[test]
@@ -382,7 +411,7 @@ mod tests {
     fn live_items_count_what_is_on_its_way() {
         let nodes = Nodes::new(8);
         let node = nodes.get(nodes.alloc(0));
-        node.insert_entry(0, Entry { slots: Slots { bitmap: 0b111, strays: 0 }, ..entry(1) });
+        node.insert_entry(0, Entry { slots: Slots { bitmap: 0b111, ..Slots::default() }, ..entry(1) });
         for (in_leaf, removed, live) in [
             (InLeaf::No, false, 4),
             (InLeaf::Yes, false, 4),

@@ -87,7 +87,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             if hope == Hope::Absent || !K::INLINE {
                 prefetch(self.header(entry.leaf));
             } else {
-                prefetch(self.slot(entry.leaf, home(tag, self.slots).trailing_zeros() as usize));
+                prefetch(self.slot(entry.leaf, entry.slots.first(tag, self.slots)));
             }
         }
         for item in items {
@@ -152,9 +152,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         Ok(low - 1)
     }
 
-    /// The slot of `key` in a leaf, with its words. Most items stand in the line that their
-    /// fingerprint names; where a key should be, that is looked at first, and only that if no item of
-    /// that home stands elsewhere. Otherwise, and for keys out of line, all fingerprints come first.
+    /// The slot of `key` in a leaf, with its words. Where a key should be, that is the slot of a stray
+    /// with its fingerprint, or one in the line that its fingerprint names. Only if more strays have
+    /// come from there than the node remembers, and for keys out of line, the leaf's fingerprints tell.
     /// The entry was validated.
     #[inline(always)]
     pub(super) fn locate_in_leaf(
@@ -179,13 +179,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let taken = entry.slots.bitmap & self.slots_mask();
         let mut looked = 0;
         if K::INLINE && hope == Hope::Present {
-            looked = home(tag, self.slots);
-            for slot in bits(taken & looked) {
+            let (strays, home) = (entry.slots.strays(tag), home(tag, self.slots));
+            for slot in bits(taken & strays).chain(bits(taken & home)) {
                 if let Some(found) = compare(slot)? {
                     return Ok(Some(found));
                 }
             }
-            if !entry.slots.may_stray(tag, self.slots) {
+            looked = strays | home;
+            if !entry.slots.may_be_forgotten(tag, self.slots) {
                 return Ok(None);
             }
         }
