@@ -168,7 +168,7 @@ fn lodgetree() {
     let absent = bench.each(|tree, key, _| Ok(tree.get(key ^ 1).is_none()));
     // Gets of keys that are there, and of others, that read no line, one, two, and more.
     let mut gets = [[0; 4]; 2];
-    for i in (1..=20_000).map(|i| 1 + i * 104_729 % KEYS) {
+    for i in (1..=3000).map(|i| 1 + i * 104_729 % KEYS) {
         bench.device.operation(2, || (assert_eq!(bench.tree.get(mix(i)), Some(i)), 0));
         bench.device.operation(3, || (assert_eq!(bench.tree.get(mix(i) ^ 1), None), 0));
         let tallies = bench.device.take().tallies;
@@ -204,13 +204,13 @@ fn lodgetree() {
     println!("gets by lines read {:?}, of absent keys {:?}", gets[0], gets[1]);
     assert!(hits.len() > 500 && hits.iter().max() == Some(&0), "a get that hits the buffer reads nothing");
     assert!(blind.len() > 500 && blind.iter().max() == Some(&0), "an upsert reads nothing but the log");
-    // The line of the item, which its fingerprint names, or the node remembers.
-    for (gets, percent) in gets.iter().zip([97, 89]) {
+    // The line of the item, which its fingerprint names or its node remembers.
+    for (gets, percent) in gets.iter().zip([95, 92]) {
         let missed: u64 = gets[1..].iter().sum();
         assert!(gets[1] * 100 >= missed * percent, "gets by lines read {gets:?}");
     }
-    assert!(get.lines_read <= 1.05 && absent.lines_read <= 1.1, "{get:?} {absent:?}");
-    assert!(dram <= 2.9, "{dram} B of DRAM a key");
+    assert!(get.lines_read <= 1.03 && absent.lines_read <= 1.05, "{get:?} {absent:?}");
+    assert!(dram <= 2.8, "{dram} B of DRAM a key");
     for (name, cost) in [("get", get), ("absent", absent)] {
         assert_eq!((cost.flushes, cost.fences, cost.lines_written), (0.0, 0.0, 0.0), "{name}");
     }

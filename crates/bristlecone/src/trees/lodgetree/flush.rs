@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::LodgeTree;
 use super::gather::{Group, Groups, Pending};
-use super::layout::{LeafWord, Slots, home, line_of};
+use super::layout::{LeafWord, Slots, home, line_around, line_of};
 use super::node::{Entry, Locked};
 use super::read::Found;
 use super::write::{Guards, is_full};
@@ -271,15 +271,16 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         (slots, self.flush_lines(entry.leaf, lines, step))
     }
 
-    /// A free slot: in the item's home line if that has one, or else in a line that is written
-    /// anyway.
+    /// A free slot: in the item's home line if that has one, or else in the line with most room, of
+    /// those that are written anyway or of all.
     pub(super) fn pick(&self, free: u32, tag: u8, lines: u32) -> usize {
         let at_home = free & home(tag, self.slots);
         if at_home != 0 {
             return at_home.trailing_zeros() as usize;
         }
-        let beside = bits(free).find(|slot| lines >> line_of(*slot) & 1 != 0);
-        beside.unwrap_or(free.trailing_zeros() as usize)
+        let room = |slot: &usize| (free & line_around(*slot)).count_ones();
+        let written = bits(free).filter(|slot| lines >> line_of(*slot) & 1 != 0).max_by_key(room);
+        written.or_else(|| bits(free).max_by_key(room)).expect("a leaf with room")
     }
 
     /// Starts writing back lines of a leaf, given as bits.

@@ -97,10 +97,15 @@ pub const fn line_of(slot: usize) -> usize {
 /// fingerprints as it has slots for.
 #[inline(always)]
 pub fn home(tag: u8, slots: usize) -> u32 {
-    let line = line_of((usize::from(tag) * slots) >> 8);
+    line_around((usize::from(tag) * slots) >> 8) & ((1 << slots) - 1)
+}
+
+/// The slots of the line that slot `slot` stands in, as if all leaves had as many as can be.
+#[inline(always)]
+pub fn line_around(slot: usize) -> u32 {
     // Three slots share the fence's line, later ones are four to a line.
-    let mask = if line == 1 { 0b111 } else { 0b1111 << (4 * line - 5) };
-    mask & ((1 << slots) - 1)
+    let line = line_of(slot);
+    if line == 1 { 0b111 } else { 0b1111 << (4 * line - 5) }
 }
 
 /// What is known about a leaf's slots without looking at the leaf. Strays are items that stand

@@ -284,8 +284,8 @@ impl<'a> NodeRef<'a> {
     fn set_entry(self, at: usize, Entry { fence, leaf, slots }: Entry) {
         debug_assert!(leaf.is_multiple_of(LINE_BYTES as u64) && leaf < 1 << 48);
         self.keys()[at].store(fence, Relaxed);
-        let word = slots.pack();
-        self.values()[at].store(leaf / LINE_BYTES as u64 | word >> 32 << LEAF_BITS, Relaxed);
+        let (word, number) = (slots.pack(), leaf / LINE_BYTES as u64);
+        self.values()[at].store(number | word >> 32 << LEAF_BITS, Relaxed);
         self.metas()[at].store(word as u32, Relaxed);
         self.strays()[at].store(slots.stray_tags, Relaxed);
     }
