@@ -1,0 +1,158 @@
+//! Append: room for an entry, and the entry. Step numbers are those of the story in `mod.rs`.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::copies::Copies;
+use super::{APPENDERS, Appender, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, line_of};
+use crate::latch::Held;
+use crate::wait::lock;
+use crate::{Durable, Flushed, Medium, Persist, Word, prefetch, thread_index};
+
+/// Room for one entry, which nobody else gets.
+pub struct LogSpot<'a, M: Medium> {
+    log: &'a Log<M>,
+    appender: Held<'a, Appender>,
+}
+
+impl<M: Medium> Log<M> {
+    /// Room for an entry in this thread's chunk. `None`: there is none, and `may_grow`, which is told
+    /// how many chunks are full by now, does not let the log take another one, or the pool is full.
+    pub fn reserve(&self, may_grow: impl FnOnce(usize) -> bool) -> Option<LogSpot<'_, M>> {
+        self.reserve_at(thread_index() % APPENDERS, |full| {
+            if !may_grow(full) {
+                return None;
+            }
+            // Nothing is logged that could not be copied later.
+            if lock(&self.chunks).spare.is_none() {
+                let spare = self.take_chunk()?;
+                let other = lock(&self.chunks).spare.replace(spare);
+                lock(&self.chunks).free.extend(other);
+            }
+            self.take_chunk()
+        })
+    }
+
+    /// The same for the one who copies entries. Its chunk is its own, so that nobody's entry stands
+    /// behind one that is not fenced yet.
+    pub fn reserve_copy(&self, may_grow: impl FnOnce(usize) -> bool) -> Option<LogSpot<'_, M>> {
+        self.reserve_at(APPENDERS, |full| may_grow(full).then(|| self.take_chunk()).flatten())
+    }
+
+    /// The same out of what the log has set aside for copies that have no other place.
+    pub fn reserve_spare(&self) -> Option<LogSpot<'_, M>> {
+        self.reserve_at(APPENDERS, |_| lock(&self.chunks).spare.take())
+    }
+
+    fn reserve_at(
+        &self,
+        index: usize,
+        more: impl FnOnce(usize) -> Option<LogChunk>,
+    ) -> Option<LogSpot<'_, M>> {
+        let mut appender = self.appenders[index].hold();
+        let reserved = appender.has_room(self.slots) || self.make_room(&mut appender, more);
+        reserved.then(|| LogSpot { log: self, appender })
+    }
+
+    /// Gives an appender another chunk; whether there was one.
+    pub(super) fn make_room(
+        &self,
+        appender: &mut Appender,
+        more: impl FnOnce(usize) -> Option<LogChunk>,
+    ) -> bool {
+        if !std::mem::replace(&mut appender.began, true) {
+            self.active.fetch_add(1, Relaxed);
+        }
+        let Some(fresh) = more(self.chunks_sealed() + usize::from(appender.chunk.is_some())) else {
+            return false;
+        };
+        self.in_use.fetch_add(1, Relaxed);
+        let full = appender.chunk.replace(fresh);
+        appender.next = 1;
+        lock(&self.chunks).sealed.extend(full);
+        true
+    }
+
+    /// Where copies go that are made one after the other and fenced together.
+    pub fn copies(&self) -> Copies<'_, M> {
+        Copies::new(self, self.appenders[APPENDERS].hold())
+    }
+
+    /// The stamp of a slot, if it would count although nothing was written there since the chunk was
+    /// emptied.
+    pub(super) fn stale_stamp(&self, chunk: &LogChunk, slot: usize) -> Option<&Word> {
+        let stamp = (slot < self.slots).then(|| &self.cell(chunk, slot).stamp);
+        stamp.filter(|stamp| chunk.counts(stamp.load(self.pool.medium())))
+    }
+}
+
+impl<M: Medium> LogSpot<'_, M> {
+    /// The number of the chunk that the entry will be in.
+    pub fn chunk(&self) -> u32 {
+        self.appender.chunk.as_ref().expect("a spot stands in a chunk").id
+    }
+
+    /// Appends the entry; it is durable when this returns. `records` is what must be durable
+    /// before it, if anything. Gives the epoch that it belongs to: see [`Log::turn`].
+    pub fn append(self, entry: &LogEntry, records: Option<Flushed>) -> u64 {
+        self.append_meanwhile(entry, records, || {})
+    }
+
+    /// The same, and does something else while the entry is on its way.
+    #[inline]
+    pub fn append_meanwhile(
+        mut self,
+        entry: &LogEntry,
+        records: Option<Flushed>,
+        meanwhile: impl FnOnce(),
+    ) -> u64 {
+        let flushed = self.start(entry, records);
+        meanwhile();
+        // Whoever shares the chunk appends behind what is durable.
+        let Durable { .. } = self.log.pool.medium().fence(flushed, "log append.2");
+        self.appender.epoch
+    }
+
+    /// The same for copies: who makes them fences later.
+    pub fn append_unfenced(mut self, entry: &LogEntry, records: Option<Flushed>) -> (u64, Flushed) {
+        let flushed = self.start(entry, records);
+        (self.appender.epoch, flushed)
+    }
+
+    fn start(&mut self, entry: &LogEntry, records: Option<Flushed>) -> Flushed {
+        let medium = self.log.pool.medium();
+        let chunk = self.appender.chunk.as_ref().expect("a spot stands in a chunk");
+        let cell = self.log.cell(chunk, self.appender.next);
+        let stamp = entry.stamp(chunk.generation);
+        cell.item.key.store(medium, entry.key);
+        cell.item.value.store(medium, entry.value);
+        let torn = cell.straddles();
+        let next = self.log.stale_stamp(chunk, self.appender.next + 1);
+        if let Some(next) = next {
+            next.store(medium, 0);
+        }
+        let next = next.filter(|next| line_of(next) != line_of(&cell.item.value));
+        if torn || next.is_some() || records.is_some() {
+            let mut flushed = records.unwrap_or_else(Flushed::none);
+            if let Some(next) = next {
+                flushed = flushed.and(medium.flush(next, "log append.1 next"));
+            }
+            if torn {
+                // The key shares the stamp's line, or this one.
+                flushed = flushed.and(medium.flush(&cell.item.value, "log append.1"));
+            }
+            let durable = medium.fence(flushed, "log append.1");
+            // Within the stamp's line its order still has to be kept.
+            let _ordered = medium.ordered_within_line();
+            cell.stamp.publish(medium, stamp, &durable, "log append.2");
+        } else {
+            // Relies on line order.
+            let ordered = medium.ordered_within_line();
+            cell.stamp.publish(medium, stamp, &ordered, "log append.2");
+        }
+        let flushed = medium.flush(cell, "log append.2");
+        // Where the next entry ends: a line that is at hand, or one that has not been looked at.
+        prefetch(std::ptr::from_ref(&cell.item.value).wrapping_byte_add(LOG_ENTRY_BYTES));
+        self.appender.next += 1;
+        flushed
+    }
+}

@@ -1,0 +1,137 @@
+//! The chunks of a log: which it has, and how they are used again.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{APPENDERS, GENERATIONS, LOG_ENTRY_BYTES, Log, LogChunk};
+use crate::wait::lock;
+use crate::{Durable, Flushed, Medium, Persist, SlotKind, Step, Word};
+
+impl<M: Medium> Log<M> {
+    /// Keeps chunks that still hold entries which somebody needs, until the next turn.
+    pub fn seal(&self, chunks: Vec<LogChunk>) {
+        lock(&self.chunks).sealed.extend(chunks);
+    }
+
+    /// Takes those of the chunks that take no more entries which `wanted` names by their numbers.
+    pub fn take_sealed(&self, mut wanted: impl FnMut(u32) -> bool) -> Vec<LogChunk> {
+        lock(&self.chunks).sealed.extract_if(.., |chunk| wanted(chunk.id)).collect()
+    }
+
+    /// Takes up to `count` of the chunks that take no more entries, those first that were full first.
+    pub fn take_oldest(&self, count: usize) -> Vec<LogChunk> {
+        let sealed = &mut lock(&self.chunks).sealed;
+        sealed.drain(..count.min(sealed.len())).collect()
+    }
+
+    /// Threads that have a chunk of their own.
+    pub fn appenders(&self) -> usize {
+        self.active.load(Relaxed)
+    }
+
+    /// Chunks that take no more entries, since the last turn.
+    pub(super) fn chunks_sealed(&self) -> usize {
+        lock(&self.chunks).sealed.len()
+    }
+
+    /// Whether a turn would find chunks with other entries than copies.
+    pub fn has_garbage(&self) -> bool {
+        self.chunks_sealed() > 0 || self.appenders[..APPENDERS].iter().any(|each| each.hold().chunk.is_some())
+    }
+
+    /// Chunks that hold entries, or are about to.
+    pub fn chunks_in_use(&self) -> usize {
+        self.in_use.load(Relaxed)
+    }
+
+    /// Chunks of the pool that the log owns.
+    pub fn chunks_owned(&self) -> usize {
+        let chunks = lock(&self.chunks);
+        self.chunks_in_use() + chunks.free.len() + usize::from(chunks.spare.is_some())
+    }
+
+    /// Chunks without entries that are not the spare one, and are near the calling thread.
+    pub fn chunks_free(&self) -> usize {
+        let here = self.nodes.of_thread();
+        lock(&self.chunks).free.iter().filter(|chunk| chunk.node == here).count()
+    }
+
+    /// Gives back chunks without entries, but for the spare one; how many: for those who want the
+    /// space for something else.
+    pub fn release_free(&self) -> usize {
+        let free = std::mem::take(&mut lock(&self.chunks).free);
+        free.iter().for_each(|chunk| self.pool.chunk_free(chunk.id));
+        free.len()
+    }
+
+    /// A chunk without entries: one that was used and is near the calling thread, or a fresh one,
+    /// which its system puts near it, or any. `None`: the pool is full.
+    pub(super) fn take_chunk(&self) -> Option<LogChunk> {
+        let here = self.nodes.of_thread();
+        {
+            let free = &mut lock(&self.chunks).free;
+            if let Some(near) = free.iter().rposition(|chunk| chunk.node == here) {
+                return Some(free.remove(near));
+            }
+        }
+        let fresh = self.pool.chunk_alloc(self.owner, SlotKind::Log, LOG_ENTRY_BYTES as u32, 1);
+        let Ok(chunk) = fresh else { return lock(&self.chunks).free.pop() };
+        let mut fresh = LogChunk { id: chunk.id, offset: chunk.offset, generation: 0, node: here };
+        // No flush of its own: the first entry shares its line, which keeps their order, and the second
+        // one straddles two, and fences.
+        let generation = self.renew(&mut fresh, "log chunk");
+        fresh.node = self.nodes.of_memory(generation);
+        Some(fresh)
+    }
+
+    /// Turns to new chunks: every entry so far is in a chunk of those returned, every later one
+    /// will not be, and is told the new `epoch`.
+    pub fn turn(&self, epoch: u64) -> Vec<LogChunk> {
+        let mut old = std::mem::take(&mut lock(&self.chunks).sealed);
+        for appender in &self.appenders {
+            let mut appender = appender.hold();
+            appender.epoch = epoch;
+            old.extend(appender.chunk.take());
+        }
+        old
+    }
+
+    /// Empties chunks whose entries nobody needs, durably, for use again. The log keeps as many
+    /// as it uses; the pool gets the rest.
+    pub fn recycle(&self, old: Vec<LogChunk>) {
+        let medium = self.pool.medium();
+        let count = old.len();
+        let mut flushed = Flushed::none();
+        let mut emptied = Vec::with_capacity(count);
+        for mut chunk in old {
+            let generation = self.renew(&mut chunk, "log recycle.1");
+            flushed = flushed.and(medium.flush(generation, "log recycle.1"));
+            emptied.push(chunk);
+        }
+        let Durable { .. } = medium.fence(flushed, "log recycle.1");
+        self.in_use.fetch_sub(count, Relaxed);
+        let keep = self.chunks_in_use() + 1;
+        let surplus = {
+            let mut chunks = lock(&self.chunks);
+            if chunks.spare.is_none() {
+                chunks.spare = emptied.pop();
+            }
+            chunks.free.append(&mut emptied);
+            let keep = keep.min(chunks.free.len());
+            chunks.free.split_off(keep)
+        };
+        surplus.iter().for_each(|chunk| self.pool.chunk_free(chunk.id));
+    }
+
+    /// Gives a chunk its next generation, which no entry has; where that stands.
+    fn renew(&self, chunk: &mut LogChunk, step: Step) -> &Word {
+        let medium = self.pool.medium();
+        chunk.generation = chunk.generation % GENERATIONS + 1;
+        let first = &self.cell(chunk, 1).stamp;
+        if chunk.counts(first.load(medium)) {
+            first.store(medium, 0);
+        }
+        let generation = &self.cell(chunk, 0).stamp;
+        generation.publish(medium, chunk.generation, &medium.ordered_within_line(), step);
+        generation
+    }
+}
