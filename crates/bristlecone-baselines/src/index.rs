@@ -75,8 +75,8 @@ pub trait Core<M: Medium>: Sized + Send + Sync + 'static {
     /// The items of a leaf, ascending, and what it covers.
     fn leaf(&self, aim: Aim, into: &mut Vec<(u64, u64)>) -> Result<Span>;
 
-    /// What is wrong with the tree. Exact only while nobody writes.
-    fn check(&self) -> Vec<Finding>;
+    /// Goes through every node: how many items and nodes there are. `Err`: what is wrong with one.
+    fn survey(&self) -> Result<(u64, u64)>;
 }
 
 /// A baseline as an index.
@@ -192,6 +192,13 @@ impl<M: Medium, C: Core<M>> Index<Inline, Inline, M> for Face<C, M> {
     }
 
     fn check(&self) -> Vec<Finding> {
-        self.core.check()
+        let (items, nodes) = match self.core.survey() {
+            Ok(found) => found,
+            Err(error) => return vec![Finding::new("tree", error.to_string())],
+        };
+        let live = self.core.store().stats().live_slots;
+        let counts = [("items", items, self.core.census().items.sum()), ("nodes", nodes, live)];
+        let wrong = counts.into_iter().filter(|(_, there, due)| there != due);
+        wrong.map(|(what, there, due)| Finding::new(what, format!("{there}, where {due} are due"))).collect()
     }
 }

@@ -72,7 +72,7 @@ impl<K: Key, V: Value, M: Medium> Tree<K, V, M> {
     }
 
     /// Writes a key's value, whether it is there or not, and does not tell which. Trees that buffer
-    /// (CCL-BTree, LodgeTree) need not look into a leaf for that.
+    /// (LodgeTree, and CCL-BTree where keys fit a word) need not look into a leaf for that.
     pub fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         self.writable()?;
         let value = V::encode(&value);
