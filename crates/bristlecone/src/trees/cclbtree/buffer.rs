@@ -124,8 +124,8 @@ pub struct Buffers {
     chunks: Box<[AtomicU64]>,
     numbers: CachePadded<Mutex<HashMap<u64, u32>>>,
     live: CachePadded<AtomicUsize>,
-    /// The most that were ever alive.
-    most: AtomicUsize,
+    /// Those that were ever used.
+    used: CachePadded<AtomicUsize>,
 }
 
 /// A buffer with its slots.
@@ -148,7 +148,7 @@ impl Buffers {
             chunks: (0..chunks_max).map(|_| AtomicU64::default()).collect(),
             numbers: CachePadded::default(),
             live: CachePadded::default(),
-            most: AtomicUsize::default(),
+            used: CachePadded::default(),
         }
     }
 
@@ -190,9 +190,11 @@ impl Buffers {
     /// The buffer for a leaf, unlocked, with a count above `count`.
     pub fn alloc(&self, leaf: u64, count: u64) -> u32 {
         let id = self.number_of(leaf);
-        let live = self.live.fetch_add(1, Relaxed) + 1;
-        self.most.fetch_max(live, Relaxed);
+        self.live.fetch_add(1, Relaxed);
         let buffer = self.get(id);
+        if buffer.state().leaf == 0 {
+            self.used.fetch_add(1, Relaxed);
+        }
         buffer.set_state(State { leaf, ..State::default() });
         buffer.lock.renew_above(count);
         id
@@ -208,10 +210,9 @@ impl Buffers {
         self.arena.begun()
     }
 
-    /// Bytes of the buffers that were ever used; others take no memory.
+    /// Bytes of the buffers that were ever used. Nobody has touched the memory of others.
     pub fn bytes(&self) -> u64 {
-        let most = self.most.load(Relaxed) * (size_of::<Buffer>() + 16 * self.batch);
-        most as u64
+        (self.used.load(Relaxed) * (size_of::<Buffer>() + 16 * self.batch)) as u64
     }
 
     pub fn live(&self) -> usize {
