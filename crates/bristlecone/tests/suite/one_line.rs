@@ -143,6 +143,10 @@ fn one_line_and_one_flush() {
     assert!(ratio >= 6.0, "PM : DRAM = {ratio}");
     bench.each("remove nothing", (0, 0), |tree, key, _| Ok(tree.remove(key ^ 1)?.is_none()));
     bench.each("remove", (1, 1), |tree, key, value| Ok(tree.remove(key)? == Some(value)));
+    // The index stays high, and the leaf.
+    bench.each("insert and remove", (2, 1), |tree, key, value| {
+        Ok(tree.insert(key, value)?.is_none() && tree.remove(key)? == Some(value))
+    });
 }
 
 #[test]

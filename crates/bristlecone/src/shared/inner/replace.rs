@@ -1,6 +1,8 @@
 //! Leaves take another leaf's place: for trees whose leaves forward whoever comes too late, so
 //! that the index may lag behind them.
 
+use std::sync::atomic::Ordering::Acquire;
+
 use super::{Inner, KeyForm, NodeRef, Side};
 use crate::shared::version_lock::Version;
 
@@ -38,7 +40,18 @@ impl<K: KeyForm> Inner<K> {
 
     /// Whether the index has one leaf only. A guess while others change it.
     pub fn is_single(&self) -> bool {
-        let root = self.nodes.get(self.root.load(std::sync::atomic::Ordering::Acquire));
-        root.level() == 1 && root.count() == 1
+        let mut node = self.nodes.get(self.root.load(Acquire));
+        loop {
+            let Some(seen) = node.lock.read() else { return false };
+            // The root stays as high as it once was.
+            if node.count() > 1 || node.right().is_some() {
+                return false;
+            }
+            let (level, below) = (node.level(), node.child(0));
+            if level == 1 || !node.lock.validate(seen) {
+                return level == 1;
+            }
+            node = self.nodes.get(below);
+        }
     }
 }

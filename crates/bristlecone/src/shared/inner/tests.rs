@@ -48,6 +48,7 @@ fn follows_a_model_of_fences() {
                 }
             }
         }
+        assert_eq!(inner.is_single(), model.len() == 1);
         let probe = noise(&mut state) % 4100;
         let (leaf, _) = inner.find(probe, &(), |_| version);
         assert_eq!(leaf, *model.range(..=probe).next_back().unwrap().1);
@@ -70,6 +71,7 @@ fn removing_all_but_one_leaves_one() {
     (1..5000).for_each(|i| inner.insert(key(i).as_bytes(), i, &guard));
     for i in 0..5000 {
         let (leaf, _) = inner.find(key(i).as_bytes(), &guard, |_| version);
+        assert_eq!(inner.is_single(), i == 4999);
         assert_eq!(inner.remove(key(i).as_bytes(), leaf, &guard, |_| true), i < 4999);
     }
     let mut left = 0;

@@ -145,8 +145,9 @@ impl<K: KeyForm> Inner<K> {
 
     /// Every leaf with its low fence, in order. Nobody writes meanwhile.
     pub fn for_each_leaf(&self, mut visit: impl FnMut(Option<K::Ref<'_>>, u32)) {
-        let guard = K::pin();
         self.each_node(|node| {
+            // Pinned anew for each node, lest what others give up waits for the whole walk.
+            let guard = K::pin();
             for at in (0..node.count()).take_while(|_| node.level() == 1) {
                 let first = at == 0 && node.is_leftmost();
                 visit((!first).then(|| K::separator_at(node.key(at), &guard)), node.child(at));
