@@ -46,7 +46,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     #[cold]
     pub(super) fn shed(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) {
         let leaf = self.leaves.get(id);
-        if self.inner.is_single() || self.items(leaf) > 0 {
+        if self.items(leaf) > 0 {
+            return;
+        }
+        if self.inner.is_single() {
+            // Nobody will need the blocks of the leaves that were: the heap may give them back.
+            if self.outstanding.load(Relaxed) > 0 {
+                pins.epoch.flush();
+                self.reclaim();
+            }
             return;
         }
         let seen = self.freeze(leaf);
