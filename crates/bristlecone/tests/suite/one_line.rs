@@ -24,7 +24,7 @@ struct Done {
     written: BTreeSet<usize>,
     flushed: usize,
     fences: usize,
-    /// It replaced or freed a leaf.
+    /// It replaced or freed a leaf, or the chunk of some.
     replaced: bool,
 }
 
@@ -60,7 +60,10 @@ impl Medium for Watching {
     }
 
     fn flush_lines(&self, start: *const u8, bytes: usize, step: Step) {
-        self.done().flushed += (start.addr() % LINE_BYTES + bytes).div_ceil(LINE_BYTES);
+        let mut done = self.done();
+        done.flushed += (start.addr() % LINE_BYTES + bytes).div_ceil(LINE_BYTES);
+        // The pool takes a chunk back, or gives one.
+        done.replaced |= !step.starts_with("nbtree");
         self.0.flush_lines(start, bytes, step);
     }
 
