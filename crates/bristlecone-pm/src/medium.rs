@@ -64,6 +64,13 @@ pub trait Medium: Send + Sync + 'static {
         let _ = (start, bytes);
     }
 
+    /// A line is needed soon. Only a hint, which changes nothing that can be observed: an address
+    /// outside the pool does no harm.
+    #[inline(always)]
+    fn prefetch(&self, address: *const u8) {
+        crate::prefetch(address);
+    }
+
     /// An algorithm without locks is between two steps. Only tests need to know: they stop a thread
     /// here, and expect all others to go on.
     #[inline(always)]

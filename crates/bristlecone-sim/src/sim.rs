@@ -269,6 +269,8 @@ impl Medium for Sim {
         }
     }
 
+    fn prefetch(&self, _address: *const u8) {}
+
     fn reached(&self, step: Step) {
         stopped::pass(step);
     }

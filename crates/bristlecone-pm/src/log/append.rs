@@ -6,7 +6,7 @@ use super::copies::Copies;
 use super::{APPENDERS, Appender, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, line_of};
 use crate::latch::Held;
 use crate::wait::lock;
-use crate::{Durable, Flushed, Medium, Persist, Word, prefetch, thread_index};
+use crate::{Durable, Flushed, Medium, Persist, Word, thread_index};
 
 /// Room for one entry, which nobody else gets.
 pub struct LogSpot<'a, M: Medium> {
@@ -151,7 +151,8 @@ impl<M: Medium> LogSpot<'_, M> {
         }
         let flushed = medium.flush(cell, "log append.2");
         // Where the next entry ends: a line that is at hand, or one that has not been looked at.
-        prefetch(std::ptr::from_ref(&cell.item.value).wrapping_byte_add(LOG_ENTRY_BYTES));
+        let end = std::ptr::from_ref(&cell.item.value).wrapping_byte_add(LOG_ENTRY_BYTES);
+        medium.prefetch(end.cast());
         self.appender.next += 1;
         flushed
     }

@@ -10,7 +10,7 @@
 use super::{Appender, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry};
 use crate::latch::Held;
 use crate::wait::lock;
-use crate::{Flushed, Medium, Persist, prefetch};
+use crate::{Flushed, Medium, Persist};
 
 /// Where copies are appended. See the module.
 #[must_use = "copies are on their way once they are flushed"]
@@ -70,7 +70,8 @@ impl<'a, M: Medium> Copies<'a, M> {
             let ordered = medium.ordered_within_line();
             cell.stamp.publish(medium, stamp, &ordered, "log copy.1");
         }
-        prefetch(std::ptr::from_ref(&cell.item.value).wrapping_byte_add(LOG_ENTRY_BYTES));
+        let end = std::ptr::from_ref(&cell.item.value).wrapping_byte_add(LOG_ENTRY_BYTES);
+        medium.prefetch(end.cast());
         self.appender.next += 1;
         self.appender.epoch
     }

@@ -18,7 +18,7 @@ pub use self::directory::{TreeEntry, TreeId, TreeSpec};
 use self::layout::VERSION;
 pub use self::layout::{Geometry, Part, SlotKind, part_of_descriptor};
 use self::superblock::Contents;
-use crate::{Domain, Error, Medium, Persistent, Region, Result, Word, wait};
+use crate::{Domain, Error, LINE_BYTES, Medium, Persistent, Region, Result, Word, wait};
 
 /// Bytes of a chunk unless a pool is created otherwise: a huge page.
 pub const CHUNK_BYTES: u64 = 2 << 20;
@@ -175,6 +175,18 @@ impl<M: Medium> PoolFile<M> {
     #[inline(always)]
     pub fn words(&self, offset: u64, words: usize) -> &[Word] {
         self.slice(offset, words)
+    }
+
+    /// Asks for the line at an offset, which is needed soon. Any offset will do.
+    #[inline(always)]
+    pub fn prefetch(&self, offset: u64) {
+        self.medium().prefetch(self.region.base().wrapping_add(offset as usize));
+    }
+
+    /// The same for all lines of a range that begins with a line.
+    #[inline(always)]
+    pub fn prefetch_lines(&self, offset: u64, bytes: usize) {
+        (0..bytes as u64).step_by(LINE_BYTES).for_each(|line| self.prefetch(offset + line));
     }
 
     /// So many structures one behind the other. Panics as [`at`](Self::at) does.

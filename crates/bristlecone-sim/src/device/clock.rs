@@ -17,6 +17,12 @@ pub(super) enum Event {
     Hit,
     /// The device is read; whether the media is.
     Read { module: u16, media: bool },
+    /// The same, ahead of need: the thread goes on.
+    Prefetch { module: u16, media: bool },
+    /// A line is needed that was asked for ahead: which of this operation's prefetches it was, from 0.
+    Prefetched { number: u32 },
+    /// The same, if an operation before asked for it.
+    PrefetchedBefore,
     /// A line goes to the device; whether that makes the media write.
     Write { module: u16, media: bool },
     /// A line is asked to be written back.
@@ -46,6 +52,53 @@ pub(super) struct Clock {
 struct Thread {
     events: Vec<Event>,
     done: usize,
+    /// When the lines arrive that the operation under way asked for ahead.
+    arrivals: Vec<Time>,
+    /// When the last line arrives that an operation before asked for ahead.
+    arrived: Time,
+    /// Until when each buffer waits for a line.
+    fills: Vec<Time>,
+}
+
+impl Thread {
+    fn new(fill_buffers: usize) -> Self {
+        Self { fills: vec![0; fill_buffers.max(1)], ..Self::default() }
+    }
+
+    fn begin(&mut self, operation: &[Event]) {
+        self.events.clear();
+        self.events.extend_from_slice(operation);
+        self.done = 0;
+        self.arrived = self.arrivals.drain(..).fold(self.arrived, Time::max);
+    }
+
+    /// Goes past an event that it comes to at `time`; when it has it behind itself.
+    fn pass(&mut self, event: Event, time: Time, costs: &Costs, busy_until: &mut [Time]) -> Time {
+        self.done += 1;
+        match event {
+            Event::Hit => time + costs.hit,
+            Event::Read { module, media } => costs.read(time, module, media, busy_until),
+            Event::Prefetch { module, media } => {
+                let buffer = self.fills.iter_mut().min().expect("there is one at least");
+                let begins = time.max(*buffer);
+                *buffer = costs.read(begins, module, media, busy_until);
+                self.arrivals.push(*buffer);
+                begins
+            }
+            Event::Prefetched { number } => (time + costs.hit).max(self.arrivals[number as usize]),
+            Event::PrefetchedBefore => (time + costs.hit).max(self.arrived),
+            Event::Write { module, media } => {
+                let busy = &mut busy_until[usize::from(module)];
+                let accepted = time.max(busy.saturating_sub(costs.queue));
+                if media {
+                    *busy = accepted.max(*busy) + costs.media_write;
+                }
+                accepted
+            }
+            Event::Flush => time + costs.flush,
+            Event::Fence { flushed } => time + if flushed { costs.fence } else { 0 },
+        }
+    }
 }
 
 struct Costs {
@@ -75,7 +128,7 @@ impl Clock {
         };
         Self {
             costs,
-            threads: (0..threads).map(|_| Thread::default()).collect(),
+            threads: (0..threads).map(|_| Thread::new(processor.fill_buffers)).collect(),
             next: (0..threads).map(|thread| Reverse((0, thread))).collect(),
             busy_until: vec![0; profile.modules],
         }
@@ -91,15 +144,12 @@ impl Clock {
             let limit = self.next.peek().map_or(Time::MAX, |Reverse((time, _))| *time);
             let thread = &mut self.threads[number];
             while time <= limit {
-                let Some(event) = thread.events.get(thread.done) else {
-                    thread.events.clear();
-                    thread.events.extend_from_slice(operation);
-                    thread.done = 0;
+                let Some(&event) = thread.events.get(thread.done) else {
+                    thread.begin(operation);
                     self.next.push(Reverse((time + self.costs.operation, number)));
                     return;
                 };
-                thread.done += 1;
-                time = self.costs.after(time, *event, &mut self.busy_until);
+                time = thread.pass(event, time, &self.costs, &mut self.busy_until);
             }
             self.next.push(Reverse((time, number)));
         }
@@ -111,14 +161,14 @@ impl Clock {
         while let Some(Reverse((time, number))) = self.next.pop() {
             let thread = &mut self.threads[number];
             match thread.events.get(thread.done) {
-                Some(event) => {
-                    thread.done += 1;
-                    self.next.push(Reverse((self.costs.after(time, *event, &mut self.busy_until), number)));
+                Some(&event) => {
+                    let time = thread.pass(event, time, &self.costs, &mut self.busy_until);
+                    self.next.push(Reverse((time, number)));
                 }
                 None => last = last.max(time),
             }
         }
-        self.threads.iter_mut().for_each(|thread| *thread = Thread::default());
+        self.threads.iter_mut().for_each(|thread| *thread = Thread::new(thread.fills.len()));
         self.next = (0..self.threads.len()).map(|thread| Reverse((0, thread))).collect();
         // What the modules have taken must reach the media, too.
         let last = self.busy_until.iter().copied().fold(last, Time::max);
@@ -128,27 +178,14 @@ impl Clock {
 }
 
 impl Costs {
-    /// When a thread that comes to an event at `time` has it behind itself.
-    fn after(&self, time: Time, event: Event, busy_until: &mut [Time]) -> Time {
-        match event {
-            Event::Hit => time + self.hit,
-            Event::Read { media: false, .. } => time + self.buffered_read,
-            Event::Read { module, media: true } => {
-                let busy = &mut busy_until[usize::from(module)];
-                let begins = time.max(*busy);
-                *busy = begins + self.media_read;
-                begins + self.read
-            }
-            Event::Write { module, media } => {
-                let busy = &mut busy_until[usize::from(module)];
-                let accepted = time.max(busy.saturating_sub(self.queue));
-                if media {
-                    *busy = accepted.max(*busy) + self.media_write;
-                }
-                accepted
-            }
-            Event::Flush => time + self.flush,
-            Event::Fence { flushed } => time + if flushed { self.fence } else { 0 },
+    /// When a line is there that is asked for at `time`.
+    fn read(&self, time: Time, module: u16, media: bool, busy_until: &mut [Time]) -> Time {
+        if !media {
+            return time + self.buffered_read;
         }
+        let busy = &mut busy_until[usize::from(module)];
+        let begins = time.max(*busy);
+        *busy = begins + self.media_read;
+        begins + self.read
     }
 }

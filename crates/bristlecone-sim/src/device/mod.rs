@@ -57,6 +57,10 @@ struct State {
     operation: u32,
     read: Vec<u32>,
     written: Vec<u32>,
+    /// The operation that asked for a line ahead, until it is needed; 0: none did.
+    asked: Vec<u32>,
+    /// Lines that the operation under way asked for ahead.
+    asking: Vec<usize>,
     /// What the operation under way did, for the clocks.
     events: Vec<Event>,
     flushed: bool,
@@ -111,6 +115,8 @@ impl Device {
             operation: 0,
             read: vec![0; lines],
             written: vec![0; lines],
+            asked: vec![0; lines],
+            asking: Vec::new(),
             events: Vec::new(),
             flushed: false,
         };
@@ -222,6 +228,14 @@ impl Medium for Device {
         let mut state = self.state();
         self.lines(start, bytes).for_each(|line| state.load(line, kind));
     }
+
+    fn prefetch(&self, address: *const u8) {
+        let offset = address.addr().wrapping_sub(self.0.base);
+        if offset < self.0.bytes {
+            let kind = DOING.with(|doing| doing.kind.get());
+            self.state().prefetch(offset / LINE_BYTES, kind);
+        }
+    }
 }
 
 impl State {
@@ -229,9 +243,11 @@ impl State {
         if self.operation == u32::MAX {
             self.read.fill(0);
             self.written.fill(0);
+            self.asked.fill(0);
             self.operation = 0;
         }
         self.operation += 1;
+        self.asking.clear();
         self.events.clear();
     }
 
@@ -264,21 +280,47 @@ impl State {
         self.touch(line, by, true, first);
     }
 
+    /// A line that the cache does not have is on its way from now on.
+    fn prefetch(&mut self, line: usize, kind: u8) {
+        let by = Writer::new(kind, self.parts.of(line));
+        if let Some((module, media)) = self.fetch(line, by, false) {
+            self.note(by, Event::Prefetch { module, media });
+            if by.is_timed() {
+                self.asked[line] = self.operation;
+                self.asking.push(line);
+            }
+        }
+    }
+
     /// A line goes through the cache; it is fetched even if it will only be written.
     fn touch(&mut self, line: usize, by: Writer, store: bool, first: bool) {
+        let fetched = self.fetch(line, by, store);
+        let asked = std::mem::take(&mut self.asked[line]);
+        if let Some((module, media)) = fetched {
+            self.note(by, Event::Read { module, media });
+        } else if asked != 0 {
+            let asking = self.asking.iter().rposition(|asked| *asked == line);
+            let own = asking.filter(|_| asked == self.operation);
+            self.note(by, own.map_or(Event::PrefetchedBefore, |at| Event::Prefetched { number: at as u32 }));
+        } else if first {
+            self.note(by, Event::Hit);
+        }
+    }
+
+    /// Has the cache fetch a line; where from, if the cache did not have it: the module, and whether
+    /// the media had to be read.
+    fn fetch(&mut self, line: usize, by: Writer, store: bool) -> Option<(u16, bool)> {
         let touched = self.cache.touch(line, store.then_some(by));
         if let Some((evicted, writer)) = touched.evicted {
             self.write(evicted, writer, by.is_timed());
         }
-        if touched.hit && first {
-            self.note(by, Event::Hit);
-        } else if !touched.hit {
+        (!touched.hit).then(|| {
             let media = self.media.read(line);
             if media {
                 self.tallies.traffic(by).media_bytes_read += self.profile.media_line_bytes as u64;
             }
-            self.note(by, Event::Read { module: self.profile.module_of(line) as u16, media });
-        }
+            (self.profile.module_of(line) as u16, media)
+        })
     }
 
     fn flush(&mut self, line: usize, kind: u8) {

@@ -131,10 +131,12 @@ pub struct Processor {
     pub hit_ns: f64,
     /// Each operation's work on volatile memory.
     pub operation_ns: f64,
+    /// Lines that a thread may have asked for ahead and that are not there yet.
+    pub fill_buffers: usize,
 }
 
 impl Default for Processor {
     fn default() -> Self {
-        Self { cache_bytes: 36 << 20, ways: 12, hit_ns: 20.0, operation_ns: 300.0 }
+        Self { cache_bytes: 36 << 20, ways: 12, hit_ns: 20.0, operation_ns: 300.0, fill_buffers: 10 }
     }
 }

@@ -156,3 +156,57 @@ fn more_threads_never_take_longer_and_the_media_are_the_limit() {
     assert!((0.025..0.027).contains(&times[2]), "{times:?}");
     assert!(times[0] > 0.6, "one thread has nobody to share its latency with: {times:?}");
 }
+
+/// One thread reads lines that the cache does not have, each after it asked for the line `ahead` places
+/// further on: microseconds a line, and bytes that the media read.
+fn read_ahead(ahead: u64) -> (f64, u64) {
+    const LINES: u64 = 20_000;
+    let bare = Bare::new(Profile::OPTANE, Domain::Adr);
+    let line = |n: u64| bare.start + n * 13 % (bare.bytes / 256) * 256;
+    bare.device.operation(WRITE, || {
+        for n in 0..LINES {
+            if ahead > 0 {
+                bare.pool.prefetch(line(n + ahead));
+            }
+            bare.pool.words(line(n), 1)[0].load(bare.pool.medium());
+        }
+        ((), 0)
+    });
+    let counted = bare.device.take();
+    (microseconds(&counted, 1) / LINES as f64, counted.tallies[WRITE].total().media_bytes_read)
+}
+
+#[test]
+fn lines_that_were_asked_for_arrive_together_and_cost_the_media_as_much() {
+    let [alone, next, far, too_far] = [0, 1, 8, 64].map(read_ahead);
+    assert!((0.30..0.31).contains(&alone.0), "one after the other: {alone:?}");
+    assert!((0.14..0.17).contains(&next.0), "two at a time: {next:?}");
+    // At most ten are under way; of the 39 ns that a module is busy with each, six share.
+    assert!((0.03..0.04).contains(&far.0), "nine at a time: {far:?}");
+    assert!((0.03..0.04).contains(&too_far.0), "more than there are fill buffers for: {too_far:?}");
+    for (ahead, of) in [(1, next), (8, far), (64, too_far)] {
+        assert_eq!(of.1, alone.1 + ahead * 256, "{ahead} ahead");
+    }
+}
+
+#[test]
+fn asking_for_lines_in_time_costs_nothing_and_too_late_saves_nothing() {
+    let bare = Bare::new(Profile::OPTANE, Domain::Adr);
+    let first = &bare.pool.words(bare.start + (1 << 20), 1)[0];
+    let run = |access: &dyn Fn()| {
+        bare.device.operation(WRITE, || (access(), 0));
+        microseconds(&bare.device.take(), 1)
+    };
+    let cold = run(&|| _ = first.load(bare.pool.medium()));
+    let warm = run(&|| _ = first.load(bare.pool.medium()));
+    assert!((cold, warm) == (0.605, 0.320), "{cold}, {warm}");
+    let other = bare.start + (2 << 20);
+    let late = run(&|| {
+        bare.pool.prefetch(other);
+        bare.pool.words(other, 1)[0].load(bare.pool.medium());
+    });
+    assert_eq!(late, cold, "what is asked for at once is not there earlier");
+    let useless = run(&|| bare.pool.prefetch(bare.start + (3 << 20)));
+    assert_eq!(useless, 0.339, "only the media do");
+    assert_eq!(run(&|| bare.pool.prefetch(u64::MAX)), 0.3, "no such line");
+}

@@ -1,13 +1,13 @@
 //! Reading a key's item. Readers take no lock; they look and validate.
 
-use bristlecone_pm::{LINE_BYTES, Medium};
+use bristlecone_pm::Medium;
 
 use super::Core;
 use super::buffer::{BufferRef, State};
 use super::layout::{LEAF_BYTES, Leaf, LeafWord};
+use crate::shared::fingerprint;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::slot::bits;
-use crate::shared::{fingerprint, prefetch};
 
 /// The leaf changed while it was being read.
 pub(super) struct Stale;
@@ -50,8 +50,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     /// Asks for the lines of a leaf.
     #[inline(always)]
     pub(super) fn prefetch_leaf(&self, offset: u64) {
-        let words = self.pool.words(offset, LEAF_BYTES as usize / 8);
-        words.chunks_exact(LINE_BYTES / 8).for_each(|line| prefetch(line.as_ptr()));
+        self.pool.prefetch_lines(offset, LEAF_BYTES as usize);
     }
 
     /// Finds out what a leaf says about `key`. `still` says whether what was read so far can be

@@ -6,13 +6,12 @@ use smallvec::SmallVec;
 
 use super::LodgeTree;
 use super::gather::{Group, Groups, Pending};
-use super::layout::{LeafWord, Slots, home, line_around, line_of};
+use super::layout::{LeafWord, Slots, home, line_around, line_of, slot_offset};
 use super::node::{Entry, Locked};
 use super::read::Found;
 use super::write::{Guards, is_full};
 use crate::shared::change::Change;
 use crate::shared::form::{KeyForm, ValueForm};
-use crate::shared::prefetch;
 use crate::shared::slot::bits;
 
 /// A log for each item that leaves a buffer.
@@ -77,8 +76,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             return false;
         }
         let entry = node.entry(own);
-        prefetch(self.header(entry.leaf));
-        prefetch(self.slot(entry.leaf, home(tag, self.slots).trailing_zeros() as usize));
+        self.pool.prefetch(entry.leaf);
+        self.pool.prefetch(slot_offset(entry.leaf, home(tag, self.slots).trailing_zeros() as usize));
         self.prefetch_leaves(node, self.flush_leaves);
         groups.push(self.group(node, own, None, &guards.0));
         for at in self.flush_order(node).filter(|at| *at != own) {
@@ -122,10 +121,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
                     continue;
                 }
                 owners |= 1 << item.owner;
-                prefetch(self.header(leaf));
+                self.pool.prefetch(leaf);
             }
             let home = home(item.tag, self.slots).trailing_zeros() as usize;
-            prefetch(self.slot(leaf, home));
+            self.pool.prefetch(slot_offset(leaf, home));
         }
     }
 

@@ -7,9 +7,9 @@ use super::LodgeTree;
 use super::buffer::InLeaf;
 use super::layout::{Header, Slots, home, slot_offset};
 use super::node::{Entry, NodeRef};
+use crate::shared::fingerprint;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::slot::{Slot, bits};
-use crate::shared::{fingerprint, prefetch};
 
 /// The node changed while it was being read.
 #[derive(Debug)]
@@ -85,9 +85,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         // What is buffered needs nothing of the leaf.
         if items.peek().is_none() && hope != Hope::Blind {
             if hope == Hope::Absent || !K::INLINE {
-                prefetch(self.header(entry.leaf));
+                self.pool.prefetch(entry.leaf);
             } else {
-                prefetch(self.slot(entry.leaf, entry.slots.first(tag, self.slots)));
+                self.pool.prefetch(slot_offset(entry.leaf, entry.slots.first(tag, self.slots)));
             }
         }
         for item in items {

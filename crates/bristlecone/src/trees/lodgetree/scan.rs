@@ -3,14 +3,13 @@
 
 use std::ops::Bound;
 
-use bristlecone_pm::{LINE_BYTES, Medium, Word};
+use bristlecone_pm::Medium;
 
 use super::LodgeTree;
 use super::layout::{leaf_bytes, slot_offset};
 use super::node::{Entry, NODE_SLOTS_MAX, NodeRef};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::{Cursor, Step};
-use crate::shared::prefetch;
 use crate::shared::version_lock::Version;
 use crate::shared::words::Words;
 use crate::trees::Batch;
@@ -211,8 +210,6 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     /// Asks for the lines of a leaf.
     #[inline(always)]
     fn prefetch_leaf(&self, entry: Entry) {
-        for line in (0..leaf_bytes(self.slots) as u64).step_by(LINE_BYTES) {
-            prefetch(self.pool.at::<Word>(entry.leaf + line));
-        }
+        self.pool.prefetch_lines(entry.leaf, leaf_bytes(self.slots));
     }
 }

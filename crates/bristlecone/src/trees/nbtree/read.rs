@@ -9,7 +9,6 @@ use super::layout::{Shape, Stored};
 use super::leaf::{FROZEN, Leaf};
 use super::meta::Tag;
 use crate::shared::form::{KeyForm, ValueForm};
-use crate::shared::prefetch;
 use crate::shared::slot::Slot;
 use crate::shared::version_lock::{Version, pause};
 
@@ -158,7 +157,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
 
     #[inline(always)]
     fn prefetch_line(&self, leaf: u32, line: usize) {
-        prefetch(self.pool.at::<Word>(self.leaves.block(leaf) + (line * LINE_BYTES) as u64));
+        self.pool.prefetch(self.leaves.block(leaf) + (line * LINE_BYTES) as u64);
     }
 
     /// The leaf in charge of `key`, past those that were replaced and are still in the index.
@@ -282,8 +281,6 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
 
     /// Asks for the lines of a block that is read or written soon.
     pub(super) fn prefetch_block(&self, block: u64) {
-        for line in (0..self.shape.block_bytes as u64).step_by(LINE_BYTES) {
-            prefetch(self.pool.at::<Word>(block + line));
-        }
+        self.pool.prefetch_lines(block, self.shape.block_bytes);
     }
 }

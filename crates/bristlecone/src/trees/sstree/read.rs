@@ -5,9 +5,9 @@ use bristlecone_pm::Medium;
 use super::SsTree;
 use super::layout::{Header, slot_offset};
 use super::leaf::Leaf;
+use crate::shared::fingerprint;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::slot::{Slot, bits};
-use crate::shared::{fingerprint, prefetch};
 
 /// The leaf changed while it was being read.
 pub(super) struct Stale;
@@ -77,8 +77,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         let mut hits = leaf.probe(self.leaves.level, tag) & view.taken(self.shape, 0);
         if hits == 0 && view.count > 1 {
             // Not in the head but for a full scan of its successors: fetch both headers at once.
-            prefetch(self.header(view.subnodes[0]));
-            prefetch(self.header(view.subnodes[1]));
+            self.pool.prefetch(view.subnodes[0]);
+            self.pool.prefetch(view.subnodes[1]);
         }
         for at in 0..view.count.min(view.subnodes.len()) {
             if at > 0 {

@@ -1,12 +1,11 @@
 //! What a scan sees of a leaf: the slots of all its subnodes.
 
-use bristlecone_pm::{LINE_BYTES, Medium, Word};
+use bristlecone_pm::{Medium, Word};
 
 use super::SsTree;
 use super::layout::{SUBNODES_MAX, slot_offset};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
-use crate::shared::prefetch;
 use crate::shared::search::Level;
 use crate::shared::slot::Slot;
 use crate::shared::version_lock::Version;
@@ -45,10 +44,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Leafwise<K, V> for SsTree<K, V, M> {
             // Behind the last slot that is taken nothing is read.
             let slots = u64::BITS - view.taken(self.shape, at).leading_zeros();
             let end = slot_offset(0, slots as usize) as usize;
-            let words: &[Word] = self.pool.words(subnode, self.shape.subnode_bytes / 8);
-            for line in words.chunks_exact(LINE_BYTES / 8).take(end.div_ceil(LINE_BYTES)) {
-                prefetch(line.as_ptr());
-            }
+            self.pool.prefetch_lines(subnode, end);
         }
     }
 

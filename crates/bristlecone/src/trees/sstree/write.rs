@@ -3,12 +3,11 @@
 use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result, Step};
 
 use super::SsTree;
-use super::layout::{END, FREE, beside_header, stage};
+use super::layout::{END, FREE, beside_header, slot_offset, stage};
 use super::leaf::{Leaf, Locked, View};
 use super::read::Found;
 use super::split::Move;
 use crate::shared::form::{KeyForm, ValueForm};
-use crate::shared::prefetch;
 use crate::shared::slot::{Slot, bits};
 use crate::trees::WriteMode;
 
@@ -87,11 +86,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
                 continue;
             };
             if writes_head(found) {
-                prefetch(self.header(leaf.subnode(0)));
+                self.pool.prefetch(leaf.subnode(0));
                 if found.is_none() {
                     let view = leaf.view();
                     let (at, slot) = view.first_free(self.shape).unwrap_or_default();
-                    prefetch(self.slot(view.subnodes[at], slot));
+                    self.pool.prefetch(slot_offset(view.subnodes[at], slot));
                 }
             }
             if let Some(leaf) = leaf.lock_at(version) {

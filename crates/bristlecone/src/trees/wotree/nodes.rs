@@ -13,7 +13,6 @@ use crossbeam_queue::SegQueue;
 
 use super::layout::{Link, Pair, Shape, State};
 use crate::shared::lock_table::LockTable;
-use crate::shared::prefetch;
 use crate::shared::version_lock::VersionLock;
 
 /// Counters of turns; see [`Nodes::turns`].
@@ -155,7 +154,7 @@ impl<M: Medium> Nodes<M> {
     /// Asks for a line of a node.
     #[inline(always)]
     pub fn fetch(&self, line: u64) {
-        prefetch(self.pool.at::<Word>(line));
+        self.pool.prefetch(line);
     }
 
     #[inline(always)]

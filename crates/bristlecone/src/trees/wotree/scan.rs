@@ -10,7 +10,6 @@ use super::leaf::{Read, Stale, View};
 use super::read::{At, Path};
 use super::{Pins, WoTree};
 use crate::shared::form::{KeyForm, ValueForm};
-use crate::shared::prefetch;
 use crate::trees::Batch;
 
 /// What a leaf says besides its items.
@@ -104,9 +103,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     ) -> Read<Ends<K>> {
         let medium = self.medium();
         let still = || at.lock.validate(at.version);
-        for line in (LINE_BYTES as u64..self.shape.node_bytes).step_by(LINE_BYTES) {
-            prefetch(self.nodes.state_word(at.leaf + line));
-        }
+        self.pool.prefetch_lines(at.leaf + LINE_BYTES as u64, self.shape.node_bytes as usize - LINE_BYTES);
         let view = match self.view(at.leaf, &pins.keys, still) {
             Err(Stale) if still() => View::empty(),
             view => view?,
