@@ -38,6 +38,15 @@ pub struct Count {
         value_parser = clap::value_parser!(u16).range(1..=1024)
     )]
     threads: Vec<u16>,
+    /// Threads that operations are dealt to in turn, one at a time: a design may keep a log and free
+    /// slots for each.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=1024)
+    )]
+    writers: u16,
     /// What the processor's cache holds of the device.
     #[arg(long, value_name = "SIZE", default_value = "36M", value_parser = size::parse)]
     cache: u64,
@@ -62,6 +71,7 @@ impl Count {
             processor: Processor { cache_bytes: self.cache as usize, ..Processor::default() },
             domain: self.domain,
             threads: self.threads.iter().copied().map(usize::from).collect(),
+            writers: self.writers.into(),
             max_bytes: workload.max_bytes(&phases),
             phases,
             seed: workload.seed,

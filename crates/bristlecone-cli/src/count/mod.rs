@@ -8,7 +8,7 @@ pub mod report;
 
 use bristlecone::{Domain, Pool, TreeStats};
 use bristlecone_baselines::Contender;
-use bristlecone_pm::{CHUNK_BYTES, Geometry, PoolFile, Region};
+use bristlecone_pm::{CHUNK_BYTES, Geometry, PoolFile, Region, assume_thread_index};
 use bristlecone_sim::device::{Counted, Device, Processor, Profile};
 
 use crate::bench::data::{BenchKey, BenchValue, Buffer, Shape};
@@ -28,6 +28,8 @@ pub struct Plan {
     pub processor: Processor,
     pub domain: Domain,
     pub threads: Vec<usize>,
+    /// Threads that operations are dealt to in turn.
+    pub writers: usize,
     pub phases: Vec<Phase>,
     pub max_bytes: u64,
     pub seed: u64,
@@ -85,6 +87,7 @@ fn phases<K: BenchKey, V: BenchValue>(plan: &Plan, output: &Output) -> Outcome<V
                 interrupt::check("the count is not finished")?;
                 bar.inc(STRIDE as u64);
             }
+            assume_thread_index(Some(at % plan.writers));
             let op = streams[0].ops.get(at).copied().or(phase.mix.single()).unwrap_or(Op::Get);
             found += u64::from(device.operation(kind(op), || {
                 let ids = (*id, at as u64);
@@ -101,6 +104,7 @@ fn phases<K: BenchKey, V: BenchValue>(plan: &Plan, output: &Output) -> Outcome<V
         counts.push(PhaseCount { found, counted: device.take(), space: tree.stats() });
         keys.count += added;
     }
+    assume_thread_index(None);
     bar.finish_and_clear();
     Ok(counts)
 }

@@ -151,6 +151,7 @@ pub fn json(plan: &Plan, phases: &[PhaseCount], workload: &Value) -> Value {
         "key": plan.key.to_string(),
         "value": plan.value.to_string(),
         "seed": plan.seed,
+        "writers": plan.writers,
     });
     let Some(object) = json.as_object_mut() else { return json };
     object.extend(workload.as_object().cloned().unwrap_or_default());

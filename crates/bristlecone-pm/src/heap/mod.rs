@@ -55,11 +55,16 @@ struct Cache {
 }
 
 impl Cache {
-    fn take(&mut self, slot_bytes: u32) -> Option<u64> {
+    fn next(&self, slot_bytes: u32) -> Option<u64> {
         let slots = self.slots.as_ref().filter(|_| self.free != 0)?;
         let slot = self.word as u64 * 64 + u64::from(self.free.trailing_zeros());
-        self.free &= self.free - 1;
         Some(slots.offset + slot * u64::from(slot_bytes))
+    }
+
+    fn take(&mut self, slot_bytes: u32) -> Option<u64> {
+        let slot = self.next(slot_bytes)?;
+        self.free &= self.free - 1;
+        Some(slot)
     }
 }
 
@@ -233,6 +238,13 @@ impl<M: Medium> Heap<M> {
             self.grow_ahead();
         }
         Ok(slot)
+    }
+
+    /// Asks for the lines of this thread's next slot, if it is known which that will be.
+    pub fn prefetch_next(&self) {
+        if let Some(slot) = self.cache(thread_index() % CACHES).next(self.slot_bytes) {
+            self.pool.prefetch_lines(slot, self.slot_bytes as usize);
+        }
     }
 
     /// Sees to it that this thread's next slot is at hand. Unsettled slots are judged on the way,

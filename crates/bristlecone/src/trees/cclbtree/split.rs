@@ -57,6 +57,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
 
         // Split 1: the new leaf.
         let offset = self.alloc_leaf(left)?;
+        // All lines of a leaf are written, and fetched for that: those of the next one by the next split.
+        self.leaves.prefetch_next();
         let stamp = left.sequence();
         let mut flushed = self.write_leaf(offset, upper, LeafWord { bitmap: 0, next: word.next }, stamp);
         if let Some(records) = records {
