@@ -95,8 +95,8 @@ impl<M: Medium> Log<M> {
         old
     }
 
-    /// Empties chunks whose entries nobody needs, durably, for use again. The log keeps as many
-    /// as it uses; the pool gets the rest.
+    /// Empties chunks whose entries nobody needs, durably, for use again. The log keeps a quarter of what
+    /// it uses; the pool gets the rest.
     pub fn recycle(&self, old: Vec<LogChunk>) {
         let medium = self.pool.medium();
         let count = old.len();
@@ -109,7 +109,7 @@ impl<M: Medium> Log<M> {
         }
         let Durable { .. } = medium.fence(flushed, "log recycle.1");
         self.in_use.fetch_sub(count, Relaxed);
-        let keep = self.chunks_in_use() + 1;
+        let keep = self.chunks_in_use() / 4 + 1;
         let surplus = {
             let mut chunks = lock(&self.chunks);
             if chunks.spare.is_none() {

@@ -43,8 +43,8 @@ fn chunks_are_used_again_by_threads_of_their_node() {
         near[n % 2].insert(append(&log, [1, 2][n % 2]).unwrap());
     }
     let old = log.turn(1);
-    // As many as are in use are kept, and one.
-    (0..5).for_each(|_| _ = append(&log, 0).unwrap());
+    // Of those in use a quarter is kept, and one.
+    (0..20).for_each(|_| _ = append(&log, 0).unwrap());
     log.recycle(old);
     PROCESSOR.set(3);
     let free = log.chunks_free();

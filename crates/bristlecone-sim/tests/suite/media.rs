@@ -119,8 +119,9 @@ fn inserts_write_at_most_what_the_papers_do() {
 #[test]
 fn each_technique_saves_media_writes() {
     let base = Bench::ccl(&[("batch", 0)]).inserts();
-    let buffered = Bench::ccl(&[("log_all", 1)]).inserts();
-    let full = Bench::ccl(&[]).inserts();
+    // With the paper's TH_log.
+    let buffered = Bench::ccl(&[("log_all", 1), ("log_percent", 20)]).inserts();
+    let full = Bench::ccl(&[("log_percent", 20)]).inserts();
     println!("{base:.2?}\n{buffered:.2?}\n{full:.2?}");
     let saved = |less: f64, more: f64| 100.0 * (1.0 - less / more);
     let leaf = saved(buffered.leaf, base.leaf);
@@ -158,9 +159,9 @@ fn zipf(count: u64, theta: f64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// The paper has 3.7 with Zipf 0.9. Leaves and the entries of new writes stay below that; what comes on
-/// top is that collection copies again and again what pends for leaves that are seldom written to.
-/// Nothing else is written, though the log shrinks and grows all the time.
+/// The paper has 3.7 with Zipf 0.9, and so have we with 10 M keys. What comes on top of leaves and the entries
+/// of new writes is that collection copies again and again what pends for leaves that are seldom written
+/// to. Nothing else is written, though the log shrinks and grows all the time.
 #[test]
 fn skewed_upserts_write_leaves_entries_and_copies() {
     let upserts = |options: &[(&str, u64)]| -> Cost {
@@ -174,7 +175,7 @@ fn skewed_upserts_write_leaves_entries_and_copies() {
     assert!(uncollected.all / 16.0 <= 3.7, "{uncollected:?}");
     assert!((collected.leaf / uncollected.leaf - 1.0).abs() < 0.01, "collection writes no leaves");
     let other = collected.all - collected.leaf - collected.log;
-    assert!(other <= 0.5 && collected.all / 16.0 <= 5.2, "{collected:?}");
+    assert!(other <= 0.5 && collected.all / 16.0 <= 4.0, "{collected:?}");
 }
 
 /// 48 threads on the clock of an Optane device: collecting the log costs next to nothing, unless it

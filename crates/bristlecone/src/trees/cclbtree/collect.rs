@@ -34,6 +34,8 @@ pub(super) struct Collector {
     aside: Mutex<Vec<u64>>,
     /// Keys put aside, those of the round included.
     aside_count: AtomicUsize,
+    /// Among the copies stand other entries.
+    mixed: AtomicBool,
     /// How often the log gave something back that the pool was short of.
     gifts: AtomicU64,
     /// Held for reading by writers, where collection stops them.
@@ -74,6 +76,11 @@ impl Collector {
         lock(&self.round)
     }
 
+    #[cfg(test)]
+    pub fn is_mixed(&self) -> bool {
+        self.mixed.load(Relaxed)
+    }
+
     fn is_due(&self) -> bool {
         self.wanted.load(Relaxed) || self.running.load(Relaxed)
     }
@@ -112,6 +119,16 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         spot
     }
 
+    /// Room for an entry behind the copies, where the log and the pool have no other and the change of a
+    /// key that pends must not need any.
+    pub(super) fn reserve_among_copies(&self) -> Option<LogSpot<'_, M>> {
+        // What stands before the entry is fenced, because nobody is making copies.
+        let _round = self.collection.round.try_lock().ok()?;
+        let spot = self.log.reserve_copy(|_| false)?;
+        self.collection.mixed.store(true, Relaxed);
+        Some(spot)
+    }
+
     /// Whether there is a chunk for the log, which nobody needs for a leaf.
     fn log_may_grow<'a>(&'a self, spared: u64, promise: &mut Option<Promise<'a>>) -> bool {
         let free = self.log.chunks_free() as u64;
@@ -145,7 +162,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         let mut round = lock(&self.collection.round);
         while self.collection.gifts() == gifts {
             if !self.collection.running.load(Acquire) {
-                if !self.log.has_garbage() && self.collection.aside_count.load(Relaxed) == 0 {
+                let mixed = self.collection.mixed.load(Relaxed);
+                if !mixed && !self.log.has_garbage() && self.collection.aside_count.load(Relaxed) == 0 {
                     return;
                 }
                 self.begin(&mut round);
@@ -170,6 +188,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         self.collection.wanted.store(false, Release);
         round.epoch += 1;
         round.aside = std::mem::take(&mut lock(&self.collection.aside));
+        self.collection.mixed.store(false, Relaxed);
         round.old = self.log.turn(round.epoch);
         // Later buffers begin with the new log.
         (round.next, round.end) = (0, self.buffers.end());

@@ -2,6 +2,11 @@
 //! with its buffer than it has slots *overflows*, and there are always as many free slots in the
 //! pool as leaves that overflow. A leaf that nobody has looked at since keys came into its buffer may
 //! overflow, and counts as one that does.
+//!
+//! Another tree of the pool may take these slots. What is in the tree can be changed and removed even then: in
+//! its place in the leaf, or, if it pends, by an entry behind the copies that collection makes in the chunk
+//! spared for them. That fails where more pends in leaves that overflow than a chunk takes, and after a crash
+//! amid a collection, which finds the spared chunk begun, until there is room for a chunk again.
 
 use std::sync::RwLockReadGuard;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};

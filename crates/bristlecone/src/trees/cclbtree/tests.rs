@@ -25,15 +25,19 @@ impl Scratch {
     fn tree(&self, max_bytes: u64, options: CclBTreeOptions) -> Tree {
         let pool =
             PoolFile::create(&self.0, &CreateOptions { max_bytes, domain: None }, Native::new).unwrap();
-        let spec = TreeSpec {
-            name: "t".into(),
-            design: 3,
-            key_kind: "u64".into(),
-            value_kind: "u64".into(),
-            params: options.to_words(),
-        };
-        Tree::open(&pool, &pool.create_tree(&spec).unwrap(), options, 1).unwrap()
+        tree_in(&pool, "t", options)
     }
+}
+
+fn tree_in(pool: &Arc<PoolFile<Native>>, name: &str, options: CclBTreeOptions) -> Tree {
+    let spec = TreeSpec {
+        name: name.into(),
+        design: 3,
+        key_kind: "u64".into(),
+        value_kind: "u64".into(),
+        params: options.to_words(),
+    };
+    Tree::open(pool, &pool.create_tree(&spec).unwrap(), options, 1).unwrap()
 }
 
 impl Drop for Scratch {
@@ -126,4 +130,42 @@ fn items_are_counted_when_somebody_asks() {
         assert_eq!((tree.len(), tree.promised.uncounted.sum()), (keys, 0));
         assert_eq!(tree.check(), []);
     }
+}
+
+/// Another tree takes all the room, also what leaves and the log were to have. What is in the tree can be
+/// changed and removed nevertheless, wherever it stands.
+#[test]
+fn changes_and_removals_need_no_room() {
+    let scratch = Scratch::new("taken");
+    let options = CclBTreeOptions { collector_threads: 0, ..CclBTreeOptions::default() };
+    let tree = scratch.tree(40 << 20, options);
+    let other = tree_in(&tree.pool, "u", CclBTreeOptions { batch: 0, leaf_slots: 4, ..options });
+    // Leaves fill a chunk but for a few, and entries not even one: those leaves that will be split are to
+    // take another one.
+    let a_chunk = tree.leaves_per_chunk() as usize - 50;
+    let keys = (0..)
+        .find(|&n| {
+            tree.upsert(key(n), n).unwrap();
+            tree.buffers.live() >= a_chunk
+        })
+        .unwrap()
+        + 1;
+    let full = (0..).find_map(|n| other.upsert(key(n), n).err());
+    assert!(matches!(full, Some(bristlecone_pm::Error::PoolFull { .. })), "{full:?}");
+    let mut among_copies = 0;
+    for round in 0..4 {
+        for n in 0..keys {
+            assert_eq!(
+                tree.write(key(n), n ^ round, WriteMode::Update).unwrap().map(|old| old & !3),
+                Some(n & !3)
+            );
+            among_copies += u64::from(tree.collection.is_mixed());
+        }
+    }
+    assert!(among_copies > 0, "there was room in the log");
+    assert_eq!(tree.check(), []);
+    for n in 0..keys {
+        assert_eq!(tree.remove(key(n)).unwrap(), Some(n ^ 3), "{n}");
+    }
+    assert_eq!((tree.len(), tree.check()), (0, vec![]));
 }

@@ -167,7 +167,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     ) -> Result<()> {
         let mut promise = None;
         let spot = if self.belongs_in_buffer(&leaf, found, value.is_some(), &mut promise) {
-            self.reserve_entry()
+            let spot = self.reserve_entry();
+            let without_room = || found.pending.is_some() && self.overflows(&leaf);
+            spot.or_else(|| without_room().then(|| self.reserve_among_copies()).flatten())
         } else {
             None
         };
