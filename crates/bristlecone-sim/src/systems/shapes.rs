@@ -52,10 +52,21 @@ const SEVEN: &[(&str, u64)] = &[("block_bytes", 128), ("inner_bytes", 256)];
 const FIFTEEN: &[(&str, u64)] = &[("block_bytes", 256), ("inner_bytes", 256)];
 const SINGLE_LAYER: &[(&str, u64)] = &[("block_bytes", 256), ("layers", 1), ("inner_bytes", 256)];
 
-const BUFFERED: &[(&str, u64)] =
-    &[("leaf_slots", 4), ("log_entries", 5), ("inner_bytes", 256), ("collector_threads", 0)];
-const BATCHED: &[(&str, u64)] =
-    &[("leaf_slots", 6), ("batch", 4), ("log_entries", 7), ("inner_bytes", 256), ("collector_threads", 0)];
+const BUFFERED: &[(&str, u64)] = &[
+    ("leaf_slots", 4),
+    ("log_entries", 5),
+    ("inner_bytes", 256),
+    ("collector_threads", 0),
+    ("log_percent", 20),
+];
+const BATCHED: &[(&str, u64)] = &[
+    ("leaf_slots", 6),
+    ("batch", 4),
+    ("log_entries", 7),
+    ("inner_bytes", 256),
+    ("collector_threads", 0),
+    ("log_percent", 20),
+];
 
 const TWO_LINES: &[(&str, u64)] = &[("node_lines", 2)];
 const FOUR_LINES: &[(&str, u64)] = &[("node_lines", 4)];
