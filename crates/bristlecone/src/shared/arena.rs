@@ -165,6 +165,19 @@ impl<T: Zeroed> Arena<T> {
         unsafe { &*self.base.wrapping_add(index as usize * self.bytes_each).cast() }
     }
 
+    /// The same for who knows how many bytes values are apart.
+    #[inline(always)]
+    pub fn get_spaced<const BYTES: usize>(&self, index: u32) -> &T {
+        debug_assert!(index < self.begun() && BYTES == self.bytes_each);
+        // SAFETY: as in `get`.
+        unsafe { &*self.base.wrapping_add(index as usize * BYTES).cast() }
+    }
+
+    /// Bytes that values are apart.
+    pub fn bytes_each(&self) -> usize {
+        self.bytes_each
+    }
+
     /// Bytes of memory in use, free values included.
     pub fn bytes(&self) -> u64 {
         u64::from(self.begun()) * self.bytes_each as u64

@@ -21,14 +21,14 @@ use bristlecone_pm::wait::lock;
 use self::node::{NodeRef, Nodes, Separator};
 pub use self::walk::{Cursor, Step};
 use super::form::KeyForm;
-use super::search;
 use super::version_lock::{Version, pause};
 
 /// The index. Every key belongs to exactly one leaf.
 pub struct Inner<K: KeyForm> {
     nodes: Nodes,
+    /// Whether the nodes are usual ones.
+    usual: bool,
     root: AtomicU32,
-    level: search::Level,
     /// Held while the tree grows or a node leaves it.
     structure: Mutex<()>,
     keys: PhantomData<fn() -> K>,
@@ -57,9 +57,9 @@ impl<K: KeyForm> Inner<K> {
 
     fn assemble(nodes: Nodes, root: u32) -> Self {
         Self {
+            usual: nodes.are_usual(),
             nodes,
             root: AtomicU32::new(root),
-            level: search::Level::detect(),
             structure: Mutex::new(()),
             keys: PhantomData,
         }
@@ -78,8 +78,22 @@ impl<K: KeyForm> Inner<K> {
         guard: &K::Guard,
         version_of: impl Fn(u32) -> Option<Version>,
     ) -> (u32, Version) {
+        if self.usual {
+            self.find_as::<true>(key, guard, version_of)
+        } else {
+            self.find_as::<false>(key, guard, version_of)
+        }
+    }
+
+    #[inline(always)]
+    fn find_as<const USUAL: bool>(
+        &self,
+        key: K::Ref<'_>,
+        guard: &K::Guard,
+        version_of: impl Fn(u32) -> Option<Version>,
+    ) -> (u32, Version) {
         for round in 0_u32.. {
-            if let Ok((node, seen)) = self.descend(Some(key), Side::From, 1, guard)
+            if let Ok((node, seen)) = self.descend_as::<USUAL>(Some(key), Side::From, 1, guard)
                 && let Ok(at) = self.choose(node, seen, Some(key), Side::From, guard)
             {
                 let leaf = node.child(at);
@@ -120,8 +134,19 @@ impl<K: KeyForm> Inner<K> {
         level: u32,
         guard: &K::Guard,
     ) -> Result<(NodeRef<'_>, Version), Stale> {
+        self.descend_as::<false>(key, side, level, guard)
+    }
+
+    #[inline(always)]
+    fn descend_as<const USUAL: bool>(
+        &self,
+        key: Option<K::Ref<'_>>,
+        side: Side,
+        level: u32,
+        guard: &K::Guard,
+    ) -> Result<(NodeRef<'_>, Version), Stale> {
         // Pairs with the release in `grow`.
-        let mut node = self.nodes.get(self.root.load(Acquire));
+        let mut node = self.nodes.get_as::<USUAL>(self.root.load(Acquire));
         let mut seen = node.lock.read().ok_or(Stale)?;
         loop {
             let next = match self.right_of(node, seen, key, side, guard)? {
@@ -133,9 +158,9 @@ impl<K: KeyForm> Inner<K> {
             if !node.lock.validate(seen) {
                 return Err(Stale);
             }
-            let child = self.nodes.get(next);
+            let child = self.nodes.get_as::<USUAL>(next);
             // Header, keys and children are read one after the other, but can be fetched at once.
-            self.nodes.prefetch(next);
+            child.prefetch_children();
             let version = child.lock.read().ok_or(Stale)?;
             if !node.lock.validate(seen) {
                 return Err(Stale);
@@ -190,10 +215,9 @@ impl<K: KeyForm> Inner<K> {
         side: Side,
         guard: &K::Guard,
     ) -> Result<usize, Stale> {
-        let count = node.count();
-        let Some(key) = key else { return Ok(count.saturating_sub(1)) };
+        let Some(key) = key else { return Ok(node.count().saturating_sub(1)) };
         // The first key is the low fence, which the descent took care of.
-        let behind = |strictly| search::count_le(self.level, node.ranks(), K::rank(key), strictly).min(count);
+        let behind = |strictly| node.count_le(K::rank(key), strictly);
         if K::INLINE {
             return Ok(behind(side == Side::Before).saturating_sub(1));
         }

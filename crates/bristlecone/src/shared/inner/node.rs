@@ -18,7 +18,7 @@ use bristlecone_pm::LINE_BYTES;
 use crate::shared::arena::{Arena, Zeroed};
 use crate::shared::form::KeyForm;
 use crate::shared::prefetch;
-use crate::shared::search::GROUP;
+use crate::shared::search::{GROUP, Level, count_le};
 use crate::shared::version_lock::VersionLock;
 
 /// No node.
@@ -73,15 +73,19 @@ pub struct Nodes {
     shape: Shape,
 }
 
-/// Where the arrays of a node are.
-#[derive(Clone, Copy)]
+/// Where the arrays of a node are, and how they are searched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     /// Length of each array.
     slots: usize,
     ranks_at: usize,
     /// Where the ranks are, if they are the keys.
     words_at: usize,
+    level: Level,
 }
+
+/// Bytes of a usual node, which is what designs have by default.
+const USUAL_BYTES: usize = 512;
 
 /// A node with its arrays.
 #[derive(Clone, Copy)]
@@ -95,7 +99,8 @@ pub struct NodeRef<'a> {
 impl Nodes {
     /// Nodes of so many bytes; `inline`: ranks are keys.
     pub fn new(node_bytes: usize, inline: bool) -> Self {
-        let shapes = (GROUP..).step_by(GROUP).map(|slots| Shape::new(slots, inline));
+        let level = Level::detect();
+        let shapes = (GROUP..).step_by(GROUP).map(|slots| Shape::new(slots, inline, level));
         let fits = |shape: &Shape| shape.words_at + 8 * shape.slots <= node_bytes;
         let shape = shapes.take_while(fits).last().expect("nodes have room for a group");
         Self { arena: Arena::new(node_bytes), shape }
@@ -111,20 +116,29 @@ impl Nodes {
         NodeRef { id, node: self.arena.get(id), shape: self.shape, arena: PhantomData }
     }
 
-    /// Fetches the children of a node of the default size, which are asked for only once all keys
-    /// were compared.
-    #[inline(always)]
-    pub fn prefetch(&self, id: u32) {
-        let start = std::ptr::from_ref(self.arena.get(id)).cast::<u8>();
-        prefetch(start.wrapping_add(LINE_BYTES));
-        prefetch(start.wrapping_add(2 * LINE_BYTES));
+    /// Whether nodes are what [`get_as`](Self::get_as) is told at compile time that they are.
+    pub fn are_usual(&self) -> bool {
+        self.arena.bytes_each() == USUAL_BYTES && Some(self.shape) == Shape::USUAL
     }
 
-    /// The same, and the header, which are enough to go from leaf to leaf.
+    /// As [`get`](Self::get). If nodes are `USUAL`, the compiler knows their shape.
+    #[inline(always)]
+    pub fn get_as<const USUAL: bool>(&self, id: u32) -> NodeRef<'_> {
+        match Shape::USUAL {
+            Some(shape) if USUAL => {
+                debug_assert!(self.are_usual());
+                NodeRef { id, node: self.arena.get_spaced::<USUAL_BYTES>(id), shape, arena: PhantomData }
+            }
+            _ => self.get(id),
+        }
+    }
+
+    /// Fetches header and children of a node, which are enough to go from leaf to leaf.
     #[inline(always)]
     pub fn prefetch_header_and_children(&self, id: u32) {
-        prefetch(std::ptr::from_ref(self.arena.get(id)));
-        self.prefetch(id);
+        let node = self.get(id);
+        prefetch(node.node);
+        node.prefetch_children();
     }
 
     /// A node that nobody else knows, unlocked and without entries.
@@ -150,10 +164,16 @@ impl Nodes {
 }
 
 impl Shape {
-    fn new(slots: usize, inline: bool) -> Self {
+    /// That of usual nodes, if keys are words and the processor compares lines of them.
+    #[cfg(target_arch = "x86_64")]
+    const USUAL: Option<Self> = Some(Self::new(40, true, Level::Avx512));
+    #[cfg(not(target_arch = "x86_64"))]
+    const USUAL: Option<Self> = None;
+
+    const fn new(slots: usize, inline: bool, level: Level) -> Self {
         // At a line of their own.
         let ranks_at = (HEADER_BYTES + 4 * slots).next_multiple_of(LINE_BYTES);
-        Self { slots, ranks_at, words_at: ranks_at + if inline { 0 } else { 8 * slots } }
+        Self { slots, ranks_at, words_at: ranks_at + if inline { 0 } else { 8 * slots }, level }
     }
 
     #[inline(always)]
@@ -171,6 +191,21 @@ impl std::ops::Deref for NodeRef<'_> {
 }
 
 impl<'a> NodeRef<'a> {
+    /// Fetches the children of a node of the default size, which are asked for only once all keys
+    /// were compared.
+    #[inline(always)]
+    pub fn prefetch_children(self) {
+        let start = std::ptr::from_ref(self.node).cast::<u8>();
+        prefetch(start.wrapping_add(LINE_BYTES));
+        prefetch(start.wrapping_add(2 * LINE_BYTES));
+    }
+
+    /// How many ranks are at most `rank`, or less than it, if `strictly`.
+    #[inline(always)]
+    pub fn count_le(self, rank: u64, strictly: bool) -> usize {
+        count_le(self.shape.level, self.ranks(), rank, strictly).min(self.count())
+    }
+
     /// Every rank that entries may have, `u64::MAX` where none is.
     #[inline(always)]
     pub fn ranks(self) -> &'a [AtomicU64] {
