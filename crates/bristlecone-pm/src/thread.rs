@@ -47,11 +47,13 @@ thread_local! {
 
 /// The calling thread's number: the smallest that no running thread had when it first asked.
 /// While a thread's locals are being destroyed it shares number 0.
+#[inline]
 pub fn thread_index() -> usize {
     own_thread_index().unwrap_or(0)
 }
 
 /// The same, but none where the number might be another thread's too.
+#[inline]
 pub fn own_thread_index() -> Option<usize> {
     INDEX.try_with(|index| index.current.get()).ok()
 }

@@ -150,31 +150,57 @@ pub struct Shape {
     head_bytes: usize,
     /// Slots of a block.
     pub slots: usize,
+    /// A bit for every slot.
+    all: u64,
+    /// Slots that there would be room for before the first one.
+    head_slots: u32,
+    /// Lines of a block, a power of two, less one.
+    last_line: u32,
 }
 
 impl Shape {
     pub fn new(block_bytes: usize, layers: u64) -> Self {
         let head_bytes = if layers == 1 { SINGLE_LAYER_BYTES } else { HEADER_BYTES };
         let slots = (block_bytes - head_bytes) / SLOT_BYTES;
-        assert!((1..=SLOTS_MAX).contains(&slots));
-        Self { block_bytes, head_bytes, slots }
+        let lines = block_bytes / LINE_BYTES;
+        assert!((1..=SLOTS_MAX).contains(&slots) && lines.is_power_of_two());
+        Self {
+            block_bytes,
+            head_bytes,
+            slots,
+            all: (1 << slots) - 1,
+            head_slots: (head_bytes / SLOT_BYTES) as u32,
+            last_line: lines as u32 - 1,
+        }
     }
 
     /// A bit for every slot.
     #[inline(always)]
     pub fn all(self) -> u64 {
-        (1 << self.slots) - 1
+        self.all
+    }
+
+    /// Offset of the first slot of the block at `block`.
+    #[inline(always)]
+    pub fn first(self, block: u64) -> u64 {
+        block + self.head_bytes as u64
     }
 
     /// Offset of slot `slot` of the block at `block`.
     #[inline(always)]
     pub fn slot(self, block: u64, slot: usize) -> u64 {
-        block + (self.head_bytes + slot * SLOT_BYTES) as u64
+        self.first(block) + (slot * SLOT_BYTES) as u64
     }
 
     /// Offset of the cell of slot `slot` that holds its value.
+    #[inline(always)]
     pub fn cell(self, block: u64, slot: usize) -> u64 {
         self.slot(block, slot) + 8
+    }
+
+    /// The slot to which a cell of a value belongs.
+    pub fn slot_of(self, cell: u64) -> usize {
+        (cell as usize % self.block_bytes - self.head_bytes) / SLOT_BYTES
     }
 
     /// The line of its block in which a slot lies.
@@ -183,12 +209,11 @@ impl Shape {
         (self.head_bytes + slot * SLOT_BYTES) / LINE_BYTES
     }
 
-    /// The line in which a key with this hash stands, unless others have taken its slots. Lines are
-    /// as many as a power of two.
+    /// The line in which a key with this hash stands, unless others have taken its slots.
     #[inline(always)]
     pub fn home(self, hash: u64) -> usize {
         // Other bits than those of fingerprints.
-        (hash >> 48) as usize & (self.block_bytes / LINE_BYTES - 1)
+        ((hash >> 48) as u32 & self.last_line) as usize
     }
 
     /// The line where a key stands when its home line is full, if that is not full as well.
@@ -216,10 +241,10 @@ impl Shape {
     /// The slots that begin in a line.
     #[inline(always)]
     pub fn slots_of_line(self, line: usize) -> u64 {
-        let each = LINE_BYTES / SLOT_BYTES;
+        const EACH: usize = LINE_BYTES / SLOT_BYTES;
         // As bits of all the places for slots, of which the head takes the first ones.
-        let places = ((1_u64 << each) - 1) << (each * line);
-        places >> (self.head_bytes / SLOT_BYTES) & self.all()
+        let places = ((1_u64 << EACH) - 1) << (EACH * line);
+        places >> self.head_slots & self.all
     }
 
     /// Offsets of the bitmap and of the fingerprints, in a single layer.
@@ -240,6 +265,7 @@ mod tests {
         let shape = Shape::new(1024, 2);
         assert_eq!((shape.line(2), shape.line(3), shape.line(62)), (0, 1, 15));
         assert_eq!(shape.slot(4096, 62), 4096 + 1008);
+        assert!((0..63).all(|slot| shape.slot_of(shape.cell(4096, slot)) == slot));
         for (bytes, layers) in [(128, 1), (128, 2), (256, 1), (512, 2), (1024, 1), (1024, 2)] {
             let shape = Shape::new(bytes, layers);
             for line in 0..bytes / LINE_BYTES {

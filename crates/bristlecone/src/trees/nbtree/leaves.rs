@@ -2,34 +2,40 @@
 //! the number of a leaf knows where its items are, and can ask for them before the descriptor is
 //! there.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Mutex, PoisonError};
 
-use bristlecone_pm::{Medium, PoolFile};
+use bristlecone_pm::{LINE_BYTES, Medium, PoolFile};
 use crossbeam_utils::CachePadded;
 
 use super::layout::Shape;
 use super::leaf::Leaf;
 use crate::shared::arena::{Arena, Zeroed};
+use crate::shared::prefetch;
 
-/// Offset of a range's chunk.
+/// What belongs to a number, be it a range's or a chunk's.
+#[repr(C)]
 #[derive(Debug)]
-struct Chunk(AtomicU64);
+struct Row {
+    /// Offset of the chunk that has this range.
+    chunk: AtomicU64,
+    /// The range of the chunk with this number, and one more: zero if it has none yet.
+    range: AtomicU32,
+    _rest: AtomicU32,
+}
 
-// SAFETY: an atomic, for which zero is a value.
-unsafe impl Zeroed for Chunk {}
+// SAFETY: atomics, for which zero is a value.
+unsafe impl Zeroed for Row {}
 
 /// Descriptors by number. Those of a chunk's blocks are in a row, a *range*; a chunk keeps its
 /// range also when it leaves the tree and comes back.
 #[derive(Debug)]
 pub struct Leaves {
     arena: Arena<Leaf>,
-    /// By the number of the range.
-    chunks: Arena<Chunk>,
-    /// Range of each chunk, by offset. Apart from what every operation reads.
-    ranges: CachePadded<Mutex<HashMap<u64, u32>>>,
-    chunk_bytes: u64,
+    rows: Arena<Row>,
+    /// Held while a chunk is given a range. Apart from what every operation reads.
+    growing: CachePadded<Mutex<()>>,
+    chunk_shift: u32,
     block_shift: u32,
     range_shift: u32,
 }
@@ -39,9 +45,9 @@ impl Leaves {
         let (chunk_bytes, block_bytes) = (pool.chunk_bytes(), shape.block_bytes as u64);
         Self {
             arena: Arena::new(size_of::<Leaf>()),
-            chunks: Arena::new(size_of::<Chunk>()),
-            ranges: CachePadded::default(),
-            chunk_bytes,
+            rows: Arena::new(size_of::<Row>()),
+            growing: CachePadded::default(),
+            chunk_shift: chunk_bytes.ilog2(),
             block_shift: block_bytes.ilog2(),
             range_shift: (chunk_bytes / block_bytes).ilog2(),
         }
@@ -49,7 +55,14 @@ impl Leaves {
 
     #[inline(always)]
     pub fn get(&self, id: u32) -> &Leaf {
-        self.arena.get(id)
+        self.arena.get_spaced::<{ size_of::<Leaf>() }>(id)
+    }
+
+    /// Asks for a descriptor that is written soon.
+    pub fn prefetch(&self, id: u32) {
+        let start = std::ptr::from_ref(self.get(id)).cast::<u8>();
+        prefetch(start);
+        prefetch(start.wrapping_add(LINE_BYTES));
     }
 
     /// Every descriptor, those of blocks not in use included.
@@ -62,27 +75,43 @@ impl Leaves {
     pub fn block(&self, id: u32) -> u64 {
         let within = id & ((1 << self.range_shift) - 1);
         // Whoever has the number has it from somebody who saw the chunk.
-        let chunk = self.chunks.get(id >> self.range_shift).0.load(Relaxed);
+        let chunk = self.row(id >> self.range_shift).chunk.load(Relaxed);
         chunk + (u64::from(within) << self.block_shift)
+    }
+
+    #[inline(always)]
+    fn row(&self, number: u32) -> &Row {
+        self.rows.get_spaced::<{ size_of::<Row>() }>(number)
     }
 
     /// The number of the leaf of a block.
     pub fn of(&self, block: u64) -> u32 {
-        let chunk = block & !(self.chunk_bytes - 1);
-        let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
-        let range = *ranges.entry(chunk).or_insert_with(|| {
-            // Ranges are counted alike in both arenas, since neither gets anything back.
-            let range = self.chunks.alloc();
-            let leaves = self.arena.alloc_fresh(1 << self.range_shift);
-            assert_eq!(leaves.start, range << self.range_shift);
-            self.chunks.get(range).0.store(chunk, Relaxed);
-            range
-        });
-        range << self.range_shift | ((block - chunk) >> self.block_shift) as u32
+        let chunk = (block >> self.chunk_shift) as u32;
+        let known = (chunk < self.rows.begun()).then(|| self.row(chunk).range.load(Acquire));
+        let range = known.and_then(|range| range.checked_sub(1)).unwrap_or_else(|| self.add_range(chunk));
+        let within = block & ((1 << self.chunk_shift) - 1);
+        range << self.range_shift | (within >> self.block_shift) as u32
+    }
+
+    #[cold]
+    fn add_range(&self, chunk: u32) -> u32 {
+        let _only = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = self.arena.begun() >> self.range_shift;
+        let rows = chunk.max(next) + 1;
+        self.rows.alloc_fresh(rows.saturating_sub(self.rows.begun()));
+        let own = &self.row(chunk).range;
+        if let Some(range) = own.load(Relaxed).checked_sub(1) {
+            return range;
+        }
+        self.arena.alloc_fresh(1 << self.range_shift);
+        self.row(next).chunk.store(u64::from(chunk) << self.chunk_shift, Relaxed);
+        // Pairs with the acquire in `of`.
+        own.store(next + 1, Release);
+        next
     }
 
     /// Bytes of DRAM, those of blocks not in use included.
     pub fn bytes(&self) -> u64 {
-        self.arena.bytes() + self.chunks.bytes()
+        self.arena.bytes() + self.rows.bytes()
     }
 }

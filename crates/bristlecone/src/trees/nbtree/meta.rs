@@ -47,6 +47,23 @@ impl Tags {
             *bits |= extra & 1 << slot;
         }
     }
+
+    /// Those of some of the slots.
+    #[inline(always)]
+    pub fn of_slots(&self, slots: u64) -> Self {
+        Self {
+            bytes: std::array::from_fn(|word| self.bytes[word] & bytes_of(slots >> (8 * word) & 0xff)),
+            extras: self.extras.map(|bits| bits & slots),
+        }
+    }
+}
+
+/// A byte of ones for each of eight bits.
+#[inline(always)]
+fn bytes_of(bits: u64) -> u64 {
+    // All bits to every byte, of which its own remains; then the top bit tells whether it was set.
+    let own = (bits * 0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
+    ((own + 0x7f7f_7f7f_7f7f_7f7f) >> 7 & 0x0101_0101_0101_0101) * 0xff
 }
 
 impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
@@ -121,9 +138,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     }
 
     /// Claims a slot that nobody has, in its key's home line if there is one, by setting its fingerprint.
-    pub(super) fn claim(&self, leaf: &Leaf, tag: Tag) -> Option<usize> {
+    /// Those `seen` in the bitmap belong to keys.
+    #[inline(always)]
+    pub(super) fn claim(&self, leaf: &Leaf, seen: u64, tag: Tag) -> Option<usize> {
+        let mut free = !seen & self.shape.all();
         loop {
-            let free = self.probe_bytes(leaf, 0) & self.shape.all();
             if free == 0 {
                 return None;
             }
@@ -149,6 +168,20 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
                 }
                 return Some(slot);
             }
+            free = self.probe_bytes(leaf, 0) & self.shape.all();
+        }
+    }
+
+    /// The fingerprints of a leaf; those of slots that belong to keys stay what they are.
+    pub(super) fn tags(&self, leaf: &Leaf) -> Tags {
+        if self.single_layer {
+            let cells = self.tag_cells(leaf);
+            let bytes = std::array::from_fn(|word| cells[word].load(self.medium()));
+            return Tags { bytes, ..Tags::default() };
+        }
+        Tags {
+            bytes: std::array::from_fn(|word| leaf.tags[word].load(Relaxed)),
+            extras: std::array::from_fn(|bit| leaf.extras[bit].load(Relaxed)),
         }
     }
 
@@ -166,5 +199,23 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             cell.store(word, Relaxed);
         }
         leaf.bitmap.store(bitmap, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_fingerprints_of_all() {
+        let all = Tags { bytes: [u64::MAX; TAG_WORDS], extras: [u64::MAX; EXTRA_BITS] };
+        for slots in [0, 1, 0x8000_0000_0000_0081, 0x0123_4567_89ab_cdef, u64::MAX] {
+            let some = all.of_slots(slots);
+            let bytes = some.bytes.map(u64::to_le_bytes).concat();
+            for (slot, byte) in bytes.into_iter().enumerate() {
+                assert_eq!(byte, if slots >> slot & 1 == 1 { 0xff } else { 0 });
+            }
+            assert_eq!(some.extras, [slots; EXTRA_BITS]);
+        }
     }
 }

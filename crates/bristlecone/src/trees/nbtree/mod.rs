@@ -60,8 +60,9 @@
 //! *Copy.*
 //! 1. The bitmap is frozen: no key joins any more. Values go on changing.
 //! 2. The items are written to a draft: fresh blocks, one or two of them, with the old block as
-//!    their origin and a new stamp; flush, fence. *The old block is no replaced one: recovery
-//!    frees the draft (recover 2).*
+//!    their origin and a new stamp; flush, fence. An item in its home line keeps its slot, and its
+//!    fingerprint is copied; the others go home if there is room. *The old block is no replaced
+//!    one: recovery frees the draft (recover 2).*
 //!
 //! *Sync.*
 //! 1. Slot by slot, the value word is replaced by a *seal*, the offset of the cell in the draft

@@ -279,6 +279,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         self.pool.words(block, self.shape.block_bytes / 8)
     }
 
+    /// All slots of a block.
+    #[inline(always)]
+    pub(super) fn slots_of(&self, block: u64) -> &[Slot] {
+        self.pool.slice(self.shape.first(block), self.shape.slots)
+    }
+
     /// Asks for the lines of a block that is read or written soon.
     pub(super) fn prefetch_block(&self, block: u64) {
         self.pool.prefetch_lines(block, self.shape.block_bytes);

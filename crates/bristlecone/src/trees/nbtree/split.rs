@@ -4,7 +4,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result, Step, Word};
+use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result, Step};
 
 use super::NbTree;
 use super::layout::{EMPTY, Header, SEALED_EMPTY, SLOTS_MAX, Shape, State, Stored};
@@ -12,21 +12,7 @@ use super::leaf::{Leaf, Succession};
 use super::meta::{Tag, Tags};
 use super::read::Pins;
 use crate::shared::form::{KeyForm, ValueForm};
-use crate::shared::slot::{Slot, bits};
-
-/// Where nothing of a slot was drafted.
-const NOWHERE: u8 = u8::MAX;
-/// Bit of a place in a draft: it lies in the right half.
-const RIGHT: u8 = 0x80;
-
-/// An item on its way to a new leaf.
-#[derive(Clone, Copy)]
-struct Part {
-    key: u64,
-    value: u64,
-    /// Its slot in the old leaf.
-    slot: usize,
-}
+use crate::shared::slot::{SLOT_BYTES, bits};
 
 /// One new leaf in the making, which nobody else writes to.
 #[derive(Clone, Copy)]
@@ -44,8 +30,10 @@ struct Draft<R> {
     halves: [Half; 2],
     /// Where the right half begins, if there is one.
     separator: Option<R>,
-    /// Where the item of each slot of the old leaf went.
-    places: [u8; SLOTS_MAX],
+    /// The values that the items of the old leaf's slots went there with.
+    values: [u64; SLOTS_MAX],
+    /// The cells where those stand; zero where nothing of a slot was drafted.
+    cells: [u64; SLOTS_MAX],
     flushed: Flushed,
 }
 
@@ -74,7 +62,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         if !leaf.succession().is_decided() {
             // Room comes first: a full pool leaves the leaf as it is.
             let blocks = self.blocks_for(leaf)?;
-            blocks.into_iter().filter(|block| *block != 0).for_each(|block| self.prefetch_block(block));
+            for block in blocks.into_iter().filter(|block| *block != 0) {
+                self.prefetch_block(block);
+                self.leaves.prefetch(self.leaves.of(block));
+            }
             let seen = self.freeze(leaf);
             self.medium().reached("nbtree copy.1");
             let mut draft = self.copy(leaf, seen, blocks, K::shorten(key), pins);
@@ -115,15 +106,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         pins: &'k Pins<K, V>,
     ) -> Draft<K::Ref<'k>> {
         let medium = self.medium();
-        let mut parts = [Part { key: 0, value: EMPTY, slot: 0 }; SLOTS_MAX];
-        let mut keys = [key; SLOTS_MAX];
-        let mut len = 0;
+        let old = self.slots_of(leaf.block());
+        let (mut keys, mut len) = ([key; SLOTS_MAX], 0);
+        let mut values = [EMPTY; SLOTS_MAX];
+        let mut items = 0_u64;
         for slot in bits(seen) {
-            let item = self.slot(leaf, slot);
-            let part = Part { key: item.key.load(medium), value: self.reveal(item.value.load(medium)), slot };
-            if part.value != EMPTY {
-                keys[len] = K::read(&self.keys, part.key, &pins.key);
-                parts[len] = part;
+            values[slot] = self.reveal(old[slot].value.load(medium));
+            if values[slot] != EMPTY {
+                items |= 1 << slot;
+                keys[len] = K::read(&self.keys, old[slot].key.load(medium), &pins.key);
                 len += 1;
             }
         }
@@ -137,15 +128,34 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             self.blocks.free(blocks[1]);
             halves[1].block = 0;
         }
-        let mut places = [NOWHERE; SLOTS_MAX];
-        for (part, key) in parts[..len].iter().zip(keys) {
+        // Without a right half, nothing goes there.
+        let new = [0, usize::from(halves[1].block != 0)].map(|half| self.slots_of(halves[half].block));
+        let firsts = halves.map(|half| self.shape.cell(half.block, 0));
+        let mut cells = [0; SLOTS_MAX];
+        let (mut rights, mut strays) = (0_u64, 0_u64);
+        for (slot, &key) in bits(items).zip(&keys) {
             let right = separator.is_some_and(|separator| K::shorten(separator) <= K::shorten(key));
-            let half = &mut halves[usize::from(right)];
-            let at = half.place(self.shape, Tag::of::<K>(key));
-            places[part.slot] = at as u8 | if right { RIGHT } else { 0 };
-            let slot: &Slot = self.pool.at(self.shape.slot(half.block, at));
-            slot.key.store(medium, part.key);
-            slot.value.store(medium, part.value);
+            rights |= u64::from(right) << slot;
+            strays |= u64::from(self.shape.home(K::hash(key)) != self.shape.line(slot)) << slot;
+            let (first, new) = if right { (firsts[1], new[1]) } else { (firsts[0], new[0]) };
+            cells[slot] = first + (slot * SLOT_BYTES) as u64;
+            let target = &new[slot];
+            target.key.store(medium, old[slot].key.load(medium));
+            target.value.store(medium, values[slot]);
+        }
+        // Who is at home stays in its slot. The others may find room there now.
+        let tags = self.tags(leaf);
+        for (half, going) in halves.iter_mut().zip([!rights, rights]) {
+            half.taken = items & going & !strays;
+            half.tags = tags.of_slots(half.taken);
+        }
+        for slot in bits(strays) {
+            let half = (rights >> slot & 1) as usize;
+            let word = old[slot].key.load(medium);
+            let at = halves[half].place(self.shape, Tag::of::<K>(K::read(&self.keys, word, &pins.key)));
+            cells[slot] = self.shape.cell(halves[half].block, at);
+            new[half][at].key.store(medium, word);
+            new[half][at].value.store(medium, values[slot]);
         }
         let birth = self.stamp();
         let mut flushed = Flushed::none();
@@ -153,7 +163,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             half.items = half.taken;
             flushed = flushed.and(self.begin(half, leaf.block(), birth));
         }
-        Draft { halves, separator, places, flushed }
+        Draft { halves, separator, values, cells, flushed }
     }
 
     /// Where the right half begins: at the median, or, if all keys lie below the `new` one, there.
@@ -181,8 +191,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
 
     /// Empties some slots of a block.
     pub(super) fn clear_slots(&self, block: u64, slots: u64) {
+        let cells = self.slots_of(block);
         for at in bits(slots & self.shape.all()) {
-            self.pool.at::<Slot>(self.shape.slot(block, at)).value.store(self.medium(), EMPTY);
+            cells[at].value.store(self.medium(), EMPTY);
         }
     }
 
@@ -193,15 +204,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         let flushed = std::mem::replace(&mut draft.flushed, Flushed::none());
         let mut durable = medium.fence(flushed, "nbtree copy.2");
         let mut late = false;
+        let old = self.slots_of(leaf.block());
         for slot in bits(seen) {
             medium.reached("nbtree sync.1");
-            let cell = &self.slot(leaf, slot).value;
+            let cell = &old[slot].value;
             loop {
                 let word = cell.load(medium);
                 let sealed = Stored::is_sealed(word);
                 let value = self.reveal(word);
-                let drafted = self.drafted(draft, slot);
-                if value != drafted {
+                if value != draft.values[slot] {
                     self.redraft(leaf, slot, value, draft, pins);
                     late = true;
                     if !sealed && value != EMPTY {
@@ -214,10 +225,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
                 if sealed {
                     break;
                 }
-                let seal = match draft.places[slot] {
-                    _ if value == EMPTY => SEALED_EMPTY,
-                    place => Stored::sealed(self.shape.cell(draft.half(place).block, at(place))),
-                };
+                let seal = if value == EMPTY { SEALED_EMPTY } else { Stored::sealed(draft.cells[slot]) };
                 if cell.publish_if(medium, word, seal, &durable).is_ok() {
                     break;
                 }
@@ -227,18 +235,6 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             let flushed = std::mem::replace(&mut draft.flushed, Flushed::none());
             let Durable { .. } = medium.fence(flushed, "nbtree sync.2");
         }
-    }
-
-    /// The value that a draft has for a slot of the old leaf.
-    fn drafted(&self, draft: &Draft<K::Ref<'_>>, slot: usize) -> u64 {
-        match draft.places[slot] {
-            NOWHERE => EMPTY,
-            place => self.draft_slot(draft, place).value.load(self.medium()),
-        }
-    }
-
-    fn draft_slot(&self, draft: &Draft<K::Ref<'_>>, place: u8) -> &Slot {
-        self.pool.at(self.shape.slot(draft.half(place).block, at(place)))
     }
 
     /// Carries over what changed since the copy; on its way to the medium.
@@ -251,20 +247,23 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         pins: &Pins<K, V>,
     ) {
         let medium = self.medium();
-        if draft.places[slot] == NOWHERE {
+        if draft.cells[slot] == 0 {
             let word = self.slot(leaf, slot).key.load(medium);
             let key = K::read(&self.keys, word, &pins.key);
             let right = draft.separator.is_some_and(|separator| K::shorten(separator) <= K::shorten(key));
             let half = &mut draft.halves[usize::from(right)];
             // The old leaf has as many slots as each of the halves, so there is room.
-            let place = half.place(self.shape, Tag::of::<K>(key));
-            draft.places[slot] = place as u8 | if right { RIGHT } else { 0 };
-            self.draft_slot(draft, draft.places[slot]).key.store(medium, word);
+            let at = half.place(self.shape, Tag::of::<K>(key));
+            self.slots_of(half.block)[at].key.store(medium, word);
+            draft.cells[slot] = self.shape.cell(half.block, at);
         }
-        let place = draft.places[slot];
-        let half = &mut draft.halves[usize::from(place & RIGHT != 0)];
-        half.items = half.items & !(1 << at(place)) | u64::from(value != EMPTY) << at(place);
-        let target = self.draft_slot(draft, place);
+        let cell = draft.cells[slot];
+        let right = cell - cell % self.shape.block_bytes as u64 != draft.halves[0].block;
+        let half = &mut draft.halves[usize::from(right)];
+        let at = self.shape.slot_of(cell);
+        half.items = half.items & !(1 << at) | u64::from(value != EMPTY) << at;
+        draft.values[slot] = value;
+        let target = &self.slots_of(half.block)[at];
         target.value.store(medium, value);
         let flushed = medium.flush(target, "nbtree sync.2");
         draft.flushed = std::mem::replace(&mut draft.flushed, Flushed::none()).and(flushed);
@@ -329,16 +328,3 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         let Durable { .. } = self.medium().persist(state, "nbtree link.1 discard");
     }
 }
-
-impl<R> Draft<R> {
-    fn half(&self, place: u8) -> &Half {
-        &self.halves[usize::from(place & RIGHT != 0)]
-    }
-}
-
-/// The slot of a place in a draft.
-fn at(place: u8) -> usize {
-    usize::from(place & !RIGHT)
-}
-
-const _: () = assert!(SLOTS_MAX < RIGHT as usize && size_of::<Word>() == 8);

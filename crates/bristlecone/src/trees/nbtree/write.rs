@@ -36,6 +36,14 @@ struct Target {
     sight: Option<Sight>,
 }
 
+/// A key on its way into a leaf, with its value if there is one by now.
+struct Newcomer<'k, K: KeyForm> {
+    key: K::Ref<'k>,
+    word: u64,
+    tag: Tag,
+    value: Option<u64>,
+}
+
 /// A value on its way into the tree, written once however often the change is tried.
 struct Fresh<'a, V: ValueForm> {
     value: V::Ref<'a>,
@@ -49,15 +57,67 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         value: V::Ref<'_>,
         mode: WriteMode,
     ) -> Result<Option<V::Owned>> {
-        let (target, pins) = self.aim(key);
+        let (mut target, pins) = self.aim(key);
+        match self.put_at_once(key, &mut target, value, mode, &pins) {
+            Some(outcome) => self.conclude(None, Ok(outcome), &pins),
+            None => self.put_anyhow(key, target, value, mode, &pins),
+        }
+    }
+
+    /// As most writes go: key and value are words, and the leaf is as it was seen and has room. `None`:
+    /// not so, and nothing was written.
+    #[inline(always)]
+    fn put_at_once(
+        &self,
+        key: K::Ref<'_>,
+        target: &mut Target,
+        value: V::Ref<'_>,
+        mode: WriteMode,
+        pins: &Pins<K, V>,
+    ) -> Option<Outcome> {
+        if !K::INLINE || !V::INLINE || mode == WriteMode::New || self.locking != 0 {
+            return None;
+        }
+        let (value, _) = V::write(&self.values, value, "nbtree update.1").ok()?;
+        let value = Stored::plain(value)?;
+        let sight = target.sight.take()?;
+        let (_, leaf) = self.confirm(&sight, pins)?;
+        if let Some(slot) = sight.slot {
+            let mut decide = |old| Ok((mode == WriteMode::Upsert || old != EMPTY).then_some(value));
+            return self.alter_slot(leaf, slot, false, &mut decide).ok()?.map(|(outcome, _)| outcome);
+        }
+        if mode == WriteMode::Update {
+            return Some(Outcome { old: EMPTY, changed: false });
+        }
+        if sight.seen & FROZEN != 0 {
+            return None;
+        }
+        let (word, _) = K::write(&self.keys, key, "nbtree insert.1").ok()?;
+        let newcomer = Newcomer { key, word, tag: target.tag, value: Some(value) };
+        match self.join(leaf, sight.seen, newcomer, pins) {
+            Joined::Item => Some(Outcome { old: EMPTY, changed: true }),
+            Joined::Slot(_) | Joined::Twin(_) | Joined::Full => None,
+        }
+    }
+
+    /// As any write may go.
+    #[inline(never)]
+    fn put_anyhow(
+        &self,
+        key: K::Ref<'_>,
+        target: Target,
+        value: V::Ref<'_>,
+        mode: WriteMode,
+        pins: &Pins<K, V>,
+    ) -> Result<Option<V::Owned>> {
         let mut fresh = Fresh { value, word: None };
         let together = mode != WriteMode::New;
-        let outcome = self.alter(key, target, together, &pins, |old| match mode {
+        let outcome = self.alter(key, target, together, pins, |old| match mode {
             WriteMode::New if old != EMPTY => Ok(None),
             WriteMode::Update if old == EMPTY => Ok(None),
             _ => self.fresh_word(&mut fresh).map(Some),
         });
-        self.conclude(fresh.word, outcome, &pins)
+        self.conclude(fresh.word, outcome, pins)
     }
 
     /// Replaces the value of `key` by `new` if it is `expected`; gives what was there.
@@ -87,7 +147,30 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     }
 
     /// Takes the old value over and lets go of what nobody refers to.
+    #[inline(always)]
     fn conclude(
+        &self,
+        fresh: Option<u64>,
+        outcome: Result<Outcome>,
+        pins: &Pins<K, V>,
+    ) -> Result<Option<V::Owned>> {
+        if let Ok(Outcome { old, changed: true }) = outcome
+            && V::INLINE
+        {
+            // Most often nothing stands out of line.
+            match Stored::decode(old) {
+                Stored::Empty => return self.pool.health().map(|()| None),
+                Stored::Plain(old) => {
+                    let old = V::owned(V::read(&self.values, old, &pins.value));
+                    return self.pool.health().map(|()| Some(old));
+                }
+                Stored::Record(_) | Stored::Sealed(_) => {}
+            }
+        }
+        self.conclude_out_of_line(fresh, outcome, pins)
+    }
+
+    fn conclude_out_of_line(
         &self,
         fresh: Option<u64>,
         outcome: Result<Outcome>,
@@ -167,7 +250,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
                     let Some(value) = decide(EMPTY)? else {
                         return Ok(Outcome { old: EMPTY, changed: false });
                     };
-                    match self.join(leaf, seen, key, tag, together.then_some(value), pins)? {
+                    let value = together.then_some(value);
+                    let joined = if seen & FROZEN == 0 {
+                        let word = self.key_word(key)?;
+                        self.join(leaf, seen, Newcomer { key, word, tag, value }, pins)
+                    } else {
+                        Joined::Full
+                    };
+                    match joined {
                         Joined::Item => return Ok(Outcome { old: EMPTY, changed: true }),
                         Joined::Slot(slot) => (slot, true),
                         Joined::Twin(slot) => (slot, false),
@@ -191,27 +281,29 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         }
     }
 
+    /// Insert 1: the word for a new key. What stands out of line is durable.
+    #[inline(always)]
+    fn key_word(&self, key: K::Ref<'_>) -> Result<u64> {
+        let (word, flushed) = K::write(&self.keys, key, "nbtree insert.1")?;
+        if !K::INLINE {
+            let Durable { .. } = self.medium().fence(flushed, "nbtree insert.1 fence");
+        }
+        Ok(word)
+    }
+
     /// Insert 2 to 4: makes a slot the key's own, together with its value if there is one by now.
+    #[inline(always)]
     fn join(
         &self,
         leaf: &Leaf,
-        mut seen: u64,
-        key: K::Ref<'_>,
-        tag: Tag,
-        value: Option<u64>,
+        seen: u64,
+        Newcomer { key, word, tag, value }: Newcomer<'_, K>,
         pins: &Pins<K, V>,
-    ) -> Result<Joined> {
-        if seen & FROZEN != 0 {
-            return Ok(Joined::Full);
-        }
+    ) -> Joined {
         let medium = self.medium();
-        let (word, flushed) = K::write(&self.keys, key, "nbtree insert.1")?;
-        if !K::INLINE {
-            let Durable { .. } = medium.fence(flushed, "nbtree insert.1 fence");
-        }
-        let Some(slot) = self.claim(leaf, tag) else {
+        let Some(slot) = self.claim(leaf, seen, tag) else {
             K::free(&self.keys, word);
-            return Ok(Joined::Full);
+            return Joined::Full;
         };
         medium.reached("nbtree insert.2");
         let cell = self.slot(leaf, slot);
@@ -224,26 +316,48 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             note
         });
         medium.reached("nbtree insert.3");
-        let twin = loop {
-            let Err(found) = self.swap_bitmap(leaf, seen, seen | 1 << slot) else {
-                let Some(note) = note else { return Ok(Joined::Slot(slot)) };
-                self.len.add(1);
-                self.complete(leaf, cell, note, "nbtree insert.4");
-                return Ok(Joined::Item);
-            };
-            // Another thread may have brought the same key meanwhile.
-            let twin = self.locate(leaf, found & !seen, key, tag, pins);
-            seen = found;
-            if twin.is_some() || found & FROZEN != 0 {
-                break twin;
+        if let Err(found) = self.swap_bitmap(leaf, seen, seen | 1 << slot)
+            && let Err(instead) = self.join_late(leaf, seen, found, slot, key, pins)
+        {
+            if let Some(note) = note {
+                cell.value.store(medium, EMPTY);
+                self.complete(leaf, cell, note, "nbtree insert.3");
             }
-        };
-        if let Some(note) = note {
-            cell.value.store(medium, EMPTY);
-            self.complete(leaf, cell, note, "nbtree insert.3");
+            K::free(&self.keys, word);
+            return instead;
         }
-        K::free(&self.keys, word);
-        Ok(twin.map_or(Joined::Full, Joined::Twin))
+        let Some(note) = note else { return Joined::Slot(slot) };
+        self.len.add(1);
+        self.complete(leaf, cell, note, "nbtree insert.4");
+        Joined::Item
+    }
+
+    /// Insert 3 where the bitmap is not what was `seen` any more. `Err`: the slot is not the key's.
+    #[cold]
+    fn join_late(
+        &self,
+        leaf: &Leaf,
+        mut seen: u64,
+        mut found: u64,
+        slot: usize,
+        key: K::Ref<'_>,
+        pins: &Pins<K, V>,
+    ) -> std::result::Result<(), Joined> {
+        let tag = Tag::of::<K>(key);
+        loop {
+            // Another thread may have brought the same key meanwhile.
+            if let Some(twin) = self.locate(leaf, found & !seen, key, tag, pins) {
+                return Err(Joined::Twin(twin));
+            }
+            if found & FROZEN != 0 {
+                return Err(Joined::Full);
+            }
+            seen = found;
+            match self.swap_bitmap(leaf, seen, seen | 1 << slot) {
+                Ok(_) => return Ok(()),
+                Err(other) => found = other,
+            }
+        }
     }
 
     /// A flush of the slot is to come, where stores need one.
