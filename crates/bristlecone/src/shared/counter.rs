@@ -25,7 +25,7 @@ impl Default for Counter {
 
 impl Counter {
     /// Adds `by`, which may be negative.
-    #[inline]
+    #[inline(always)]
     pub fn add(&self, by: i64) {
         match own_thread_index().and_then(|index| self.own.get(index)) {
             Some(own) => own.store(own.load(Relaxed) + by, Relaxed),

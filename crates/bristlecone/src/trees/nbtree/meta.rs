@@ -91,6 +91,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     }
 
     /// Replaces the bitmap, or gives the one found.
+    #[inline(always)]
     pub(super) fn swap_bitmap(&self, leaf: &Leaf, seen: u64, new: u64) -> Result<u64, u64> {
         if self.single_layer {
             let ordered = self.medium().ordered_within_line();
