@@ -28,6 +28,7 @@ impl Change {
 
     /// Writes what stands out of line: the key, unless it has a word already, and the value,
     /// unless there is none and the change removes the key.
+    #[inline(always)]
     pub fn write<K: KeyForm, V: ValueForm, M: Medium>(
         (keys, values): (&Records<M>, &Records<M>),
         known: Option<u64>,

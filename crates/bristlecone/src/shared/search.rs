@@ -66,6 +66,25 @@ pub fn count_le(level: Level, keys: &[AtomicU64], key: u64, strictly: bool) -> u
     }
 }
 
+/// Which of up to 64 `keys` are at most `key`, a bit for each. Otherwise as [`count_le`].
+#[inline(always)]
+pub fn mask_le(level: Level, keys: &[AtomicU64], key: u64) -> u64 {
+    debug_assert!(keys.len() <= 64 && keys.len().is_multiple_of(GROUP));
+    let (lines, _) = keys.as_chunks::<GROUP>();
+    let masks = lines.iter().enumerate().map(|(at, line)| {
+        let mask = match level {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => avx512::mask(line, key),
+            _ => {
+                let bit = |(at, cell): (usize, &AtomicU64)| u64::from(cell.load(Relaxed) <= key) << at;
+                line.iter().enumerate().map(bit).sum()
+            }
+        };
+        mask << (GROUP * at)
+    });
+    masks.fold(0, |all, mask| all | mask)
+}
+
 /// Wholly in assembly, so that it becomes part of its caller, and because other threads may store
 /// to the keys: each lane is one of the values that stood there, as of a relaxed atomic load. Only
 /// for processors with AVX-512. Registers above 15 leave no upper halves to be cleared.
@@ -95,6 +114,27 @@ mod avx512 {
             );
         }
         count
+    }
+
+    /// Which keys of a line are at most `bound`.
+    #[inline(always)]
+    pub fn mask(line: &Line, bound: u64) -> u64 {
+        let mask: u64;
+        // SAFETY: the load reads the line only.
+        unsafe {
+            std::arch::asm!(
+                "vpbroadcastq zmm16, {bound}",
+                "vpcmpuq k1, zmm16, [{line}], 5", // not less than
+                "kmovw {mask:e}, k1",
+                bound = in(reg) bound,
+                line = in(reg) line,
+                mask = out(reg) mask,
+                out("xmm16") _,
+                out("k1") _,
+                options(readonly, nostack, pure, preserves_flags),
+            );
+        }
+        mask
     }
 
     /// Keys of five lines, which is a node of 512 bytes.
@@ -193,6 +233,10 @@ pub mod tests {
                 for level in levels() {
                     assert_eq!(count_le(level, &keys, bound, false), naive, "{level:?}");
                     assert_eq!(count_le(level, &keys, bound, true), less, "{level:?}");
+                    let keys = &keys[..keys.len().min(64)];
+                    let bit = |(at, value): (usize, &u64)| u64::from(*value <= bound) << at;
+                    let mask = values[..keys.len()].iter().enumerate().map(bit).sum();
+                    assert_eq!(mask_le(level, keys, bound), mask, "{level:?}");
                 }
             }
         }

@@ -1,18 +1,17 @@
 //! The buffer part of a node: items on their way to its leaves, numbered from the right, the oldest
 //! first.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::node::{Counts, NODE_SLOTS_MAX, NodeRef};
 use crate::shared::fingerprint;
-use crate::shared::search::Level;
 
-const REMOVED: u8 = 0x80;
-const IN_LEAF: u8 = 0x40;
-const OWNER: u8 = 0x3f;
-const _: () = assert!(NODE_SLOTS_MAX <= OWNER as usize);
 /// Beside the number of a log, which is a chunk's.
+const REMOVED: u32 = 1 << 29;
+const IN_LEAF: u32 = 1 << 30;
 const UNSEEN: u32 = 1 << 31;
+const LOG: u32 = REMOVED - 1;
+const _: () = assert!(NODE_SLOTS_MAX <= u64::BITS as usize);
 
 /// Whether a leaf has a slot for a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,21 +46,98 @@ pub struct Buffered {
     pub tag: u8,
 }
 
-/// What is buffered for a leaf.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
-    pub items: u32,
-    /// Items that the leaf will have more, at most: what nobody looked for may be there already.
-    pub growth: i32,
+/// Buffered items of a node, a bit each at their slots, which are numbered from the right: the oldest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Items {
+    set: u64,
+    slots: usize,
+}
+
+impl Items {
+    #[inline(always)]
+    pub fn count(self) -> usize {
+        self.set.count_ones() as usize
+    }
+
+    #[inline(always)]
+    pub fn oldest(self) -> Option<usize> {
+        self.into_iter().next()
+    }
+
+    #[inline(always)]
+    pub fn without(self, others: Self) -> Self {
+        Self { set: self.set & !others.set, ..self }
+    }
+
+    #[inline(always)]
+    pub fn and(self, others: Self) -> Self {
+        Self { set: self.set | others.set, ..self }
+    }
+
+    /// Those that are newer than an item.
+    #[inline(always)]
+    fn behind(self, item: usize) -> Self {
+        Self { set: self.set & ((1 << (self.slots - 1 - item)) - 1), ..self }
+    }
+
+    /// Those that are wanted.
+    pub fn that(self, wanted: impl Fn(usize) -> bool) -> Self {
+        let bit = |item| 1_u64 << (self.slots - 1 - item);
+        let set = self.filter(|item| wanted(*item)).fold(0, |set, item| set | bit(item));
+        Self { set, ..self }
+    }
+
+    #[inline(always)]
+    pub fn without_item(self, item: usize) -> Self {
+        Self { set: self.set & !(1 << (self.slots - 1 - item)), ..self }
+    }
+}
+
+impl Iterator for Items {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        let slot = self.set.checked_ilog2()? as usize;
+        self.set ^= 1 << slot;
+        Some(self.slots - 1 - slot)
+    }
+}
+
+/// The byte of a slot.
+#[inline(always)]
+fn byte(words: &[AtomicU64], slot: usize) -> u8 {
+    (words[slot / 8].load(Relaxed) >> (slot % 8 * 8)) as u8
+}
+
+#[inline(always)]
+fn set_byte(words: &[AtomicU64], slot: usize, byte: u8) {
+    let (word, shift) = (&words[slot / 8], slot % 8 * 8);
+    word.store(word.load(Relaxed) & !(0xff << shift) | u64::from(byte) << shift, Relaxed);
+}
+
+/// Bytes of all slots, and some more.
+type Bytes = [[u8; 8]; BYTE_WORDS];
+const BYTE_WORDS: usize = NODE_SLOTS_MAX.next_multiple_of(8 * fingerprint::GROUP) / 8;
+
+#[inline(always)]
+fn load_bytes(words: &[AtomicU64]) -> Bytes {
+    let mut bytes = Bytes::default();
+    words.iter().zip(&mut bytes).for_each(|(word, bytes)| *bytes = word.load(Relaxed).to_le_bytes());
+    bytes
+}
+
+#[inline(always)]
+fn store_bytes(words: &[AtomicU64], bytes: &Bytes) {
+    words.iter().zip(bytes).for_each(|(word, bytes)| word.store(u64::from_le_bytes(*bytes), Relaxed));
 }
 
 impl<'a> NodeRef<'a> {
     /// Leaves have got other places.
     pub(super) fn renumber(self, new: impl Fn(usize) -> usize) {
-        for item in 0..self.counts().buffered {
-            let owner = &self.owners()[self.slot_of(item)];
-            let old = owner.load(Relaxed);
-            owner.store(old & !OWNER | new((old & OWNER).into()) as u8, Relaxed);
+        for item in self.items() {
+            let slot = self.slot_of(item);
+            set_byte(self.owners(), slot, new(byte(self.owners(), slot).into()) as u8);
         }
     }
 
@@ -71,38 +147,72 @@ impl<'a> NodeRef<'a> {
         self.places.slots - 1 - item
     }
 
+    /// Every buffered item.
+    #[inline(always)]
+    pub fn items(self) -> Items {
+        let (slots, buffered) = (self.places.slots, self.counts().buffered);
+        Items { set: ((1_u64 << buffered) - 1) << (slots - buffered), slots }
+    }
+
+    /// Those whose byte among `bytes` is this one.
+    #[inline(always)]
+    fn items_with(self, bytes: &[AtomicU64], byte: u8) -> Items {
+        let all = self.items();
+        Items { set: fingerprint::probe_cells(self.places.level, bytes, byte) & all.set, ..all }
+    }
+
+    /// Items buffered for a leaf.
+    #[inline(always)]
+    pub fn items_of(self, at: usize) -> Items {
+        self.items_with(self.owners(), at as u8)
+    }
+
+    /// Buffered items whose fingerprint is `tag`.
+    #[inline(always)]
+    pub fn probe(self, tag: u8) -> Items {
+        self.items_with(self.tags(), tag)
+    }
+
     #[inline(always)]
     pub fn buffered(self, item: usize) -> Buffered {
         let slot = self.slot_of(item);
-        let owner = self.owners()[slot].load(Relaxed);
         let meta = self.metas()[slot].load(Relaxed);
         Buffered {
             key: self.keys()[slot].load(Relaxed),
             value: self.values()[slot].load(Relaxed),
-            log: meta & !UNSEEN,
-            owner: (owner & OWNER).into(),
-            in_leaf: if meta & UNSEEN != 0 { InLeaf::Unseen } else { (owner & IN_LEAF != 0).into() },
-            removed: owner & REMOVED != 0,
-            tag: self.tag(slot),
+            log: meta & LOG,
+            owner: self.owner(item),
+            in_leaf: if meta & UNSEEN != 0 { InLeaf::Unseen } else { (meta & IN_LEAF != 0).into() },
+            removed: meta & REMOVED != 0,
+            tag: self.tag(item),
         }
     }
 
+    #[inline(always)]
     pub fn set_buffered(self, item: usize, buffered: Buffered) {
         let slot = self.slot_of(item);
         self.keys()[slot].store(buffered.key, Relaxed);
         self.values()[slot].store(buffered.value, Relaxed);
-        let (unseen, in_leaf) = match buffered.in_leaf {
-            InLeaf::Unseen => (UNSEEN, 0),
-            InLeaf::Yes => (0, IN_LEAF),
-            InLeaf::No => (0, 0),
+        let in_leaf = match buffered.in_leaf {
+            InLeaf::Unseen => UNSEEN,
+            InLeaf::Yes => IN_LEAF,
+            InLeaf::No => 0,
         };
-        self.metas()[slot].store(buffered.log | unseen, Relaxed);
-        let flags = in_leaf | if buffered.removed { REMOVED } else { 0 };
-        self.owners()[slot].store(buffered.owner as u8 | flags, Relaxed);
-        self.set_tag(slot, buffered.tag);
+        let removed = if buffered.removed { REMOVED } else { 0 };
+        self.metas()[slot].store(buffered.log | in_leaf | removed, Relaxed);
+        set_byte(self.owners(), slot, buffered.owner as u8);
+        set_byte(self.tags(), slot, buffered.tag);
+    }
+
+    /// Somebody has looked whether the leaf of a buffered item has a slot for its key.
+    pub fn set_in_leaf(self, item: usize, in_leaf: bool) {
+        let meta = &self.metas()[self.slot_of(item)];
+        let seen = if in_leaf { IN_LEAF } else { 0 };
+        meta.store(meta.load(Relaxed) & !(UNSEEN | IN_LEAF) | seen, Relaxed);
     }
 
     /// Adds a buffered item, the newest. There is room.
+    #[inline(always)]
     pub fn push_buffered(self, buffered: Buffered) {
         assert!(self.room() > 0, "an item in a full node");
         let counts = self.counts();
@@ -113,102 +223,64 @@ impl<'a> NodeRef<'a> {
     /// Every buffered item, the oldest first.
     #[inline(always)]
     pub fn all_buffered(self) -> impl Iterator<Item = Buffered> + use<'a> {
-        (0..self.counts().buffered).map(move |item| self.buffered(item))
+        self.items().map(move |item| self.buffered(item))
     }
 
-    /// Keeps the buffered items that are wanted, by their numbers, in their order.
-    pub fn retain_buffered(self, mut wanted: impl FnMut(usize) -> bool) {
+    /// Takes buffered items out; the others keep their order.
+    pub fn drop_buffered(self, gone: Items) {
         let counts = self.counts();
-        let mut kept = 0;
-        for item in 0..counts.buffered {
-            if wanted(item) {
-                if kept != item {
-                    self.copy_buffered(item, kept);
-                }
-                kept += 1;
+        let Some(oldest) = gone.oldest() else { return };
+        let (mut owners, mut tags) = (load_bytes(self.owners()), load_bytes(self.tags()));
+        let mut kept = oldest;
+        for item in self.items().without(gone).behind(oldest) {
+            let (from, to) = (self.slot_of(item), self.slot_of(kept));
+            self.keys()[to].store(self.keys()[from].load(Relaxed), Relaxed);
+            self.values()[to].store(self.values()[from].load(Relaxed), Relaxed);
+            self.metas()[to].store(self.metas()[from].load(Relaxed), Relaxed);
+            for bytes in [&mut owners, &mut tags] {
+                bytes.as_flattened_mut()[to] = bytes.as_flattened()[from];
             }
+            kept += 1;
         }
+        store_bytes(self.owners(), &owners);
+        store_bytes(self.tags(), &tags);
         self.set_counts(Counts { buffered: kept, ..counts });
-    }
-
-    fn copy_buffered(self, from: usize, to: usize) {
-        let (from, to) = (self.slot_of(from), self.slot_of(to));
-        self.keys()[to].store(self.keys()[from].load(Relaxed), Relaxed);
-        self.values()[to].store(self.values()[from].load(Relaxed), Relaxed);
-        self.metas()[to].store(self.metas()[from].load(Relaxed), Relaxed);
-        self.owners()[to].store(self.owners()[from].load(Relaxed), Relaxed);
-        self.set_tag(to, self.tag(from));
-    }
-
-    #[inline(always)]
-    fn tag(self, slot: usize) -> u8 {
-        (self.tags()[slot / 8].load(Relaxed) >> (slot % 8 * 8)) as u8
-    }
-
-    #[inline(always)]
-    fn set_tag(self, slot: usize, tag: u8) {
-        let (word, shift) = (&self.tags()[slot / 8], slot % 8 * 8);
-        word.store(word.load(Relaxed) & !(0xff << shift) | u64::from(tag) << shift, Relaxed);
     }
 
     /// The leaf of a buffered item.
     #[inline(always)]
     pub fn owner(self, item: usize) -> usize {
-        (self.owners()[self.slot_of(item)].load(Relaxed) & OWNER).into()
+        byte(self.owners(), self.slot_of(item)).into()
+    }
+
+    #[inline(always)]
+    pub fn tag(self, item: usize) -> u8 {
+        byte(self.tags(), self.slot_of(item))
     }
 
     /// The log that holds a buffered item.
     #[inline(always)]
     pub fn log(self, item: usize) -> u32 {
-        self.metas()[self.slot_of(item)].load(Relaxed) & !UNSEEN
+        self.metas()[self.slot_of(item)].load(Relaxed) & LOG
     }
 
-    /// Buffered items whose fingerprint is `tag`.
+    /// Items of a leaf once these, which are buffered for it, have reached it, at most: what nobody looked
+    /// for may be there already.
     #[inline(always)]
-    pub fn probe(self, level: Level, tag: u8) -> impl Iterator<Item = usize> + use<'a> {
-        let slots = self.places.slots;
-        let buffered = self.counts().buffered;
-        let part = ((1_u64 << buffered) - 1) << (slots - buffered);
-        let mut hits = fingerprint::probe_cells(level, self.tags(), tag) & part;
-        std::iter::from_fn(move || {
-            let slot = hits.trailing_zeros() as usize;
-            (hits != 0).then(|| {
-                hits &= hits - 1;
-                slots - 1 - slot
-            })
-        })
-    }
-
-    /// What is buffered, leaf by leaf.
-    #[inline(always)]
-    pub fn tallies(self) -> [Tally; NODE_SLOTS_MAX] {
-        let mut tallies = [Tally::default(); NODE_SLOTS_MAX];
-        for item in 0..self.counts().buffered {
-            let owner = self.owners()[self.slot_of(item)].load(Relaxed);
-            let tally = &mut tallies[usize::from(owner & OWNER) % NODE_SLOTS_MAX];
-            tally.items += 1;
-            tally.growth += match (owner & REMOVED != 0, owner & IN_LEAF != 0) {
+    pub fn live_with(self, at: usize, items: Items) -> usize {
+        let growth = items.map(|item| {
+            let meta = self.metas()[self.slot_of(item)].load(Relaxed);
+            match (meta & REMOVED != 0, meta & IN_LEAF != 0) {
                 (false, false) => 1,
                 (true, true) => -1,
                 _ => 0,
-            };
-        }
-        tallies
-    }
-
-    /// Items of a leaf once everything that is tallied for it has reached it, at most.
-    pub fn live_with(self, at: usize, tally: Tally) -> usize {
-        self.entry(at).slots.bitmap.count_ones().wrapping_add_signed(tally.growth) as usize
+            }
+        });
+        self.taken(at).count_ones().wrapping_add_signed(growth.sum::<i32>()) as usize
     }
 
     /// Items of a leaf once everything buffered for it has reached it, at most.
     pub fn live_items(self, at: usize) -> usize {
-        self.live_with(at, self.tallies()[at])
-    }
-
-    /// Items buffered for a leaf.
-    #[inline(always)]
-    pub fn buffered_for(self, at: usize) -> usize {
-        (0..self.counts().buffered).filter(|item| self.owner(*item) == at).count()
+        self.live_with(at, self.items_of(at))
     }
 }

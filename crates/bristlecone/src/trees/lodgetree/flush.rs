@@ -5,8 +5,9 @@ use bristlecone_pm::{Durable, Flushed, LINE_BYTES, Medium, Persist, Result, Step
 use smallvec::SmallVec;
 
 use super::LodgeTree;
+use super::buffer::Items;
 use super::gather::{Group, Groups, Pending};
-use super::layout::{LeafWord, Slots, home, line_around, line_of, slot_offset};
+use super::layout::{LeafWord, Slots, home, leaf_bytes, line_of, room_by_line, slot_offset, slots_of_line};
 use super::node::{Entry, Locked};
 use super::read::Found;
 use super::write::{Guards, is_full};
@@ -75,9 +76,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         if self.flush_leaves == 1 || node.live_items(own) + 1 > self.split_items {
             return false;
         }
-        let entry = node.entry(own);
-        self.pool.prefetch(entry.leaf);
-        self.pool.prefetch(slot_offset(entry.leaf, home(tag, self.slots).trailing_zeros() as usize));
+        self.prefetch_for(node, own, std::iter::once(tag));
         self.prefetch_leaves(node, self.flush_leaves);
         groups.push(self.group(node, own, None, &guards.0));
         for at in self.flush_order(node).filter(|at| *at != own) {
@@ -96,35 +95,46 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     /// Leaves that something is buffered for, those of the oldest items first. A split takes a slot of the
     /// node: for one item it makes no room, so such leaves come last.
     fn flush_order(&self, node: &Locked<'_>) -> impl Iterator<Item = usize> {
-        let (node, tallies) = (**node, node.tallies());
-        let alone = move |at: usize| tallies[at].items == 1;
-        let may_split = move |at: usize| node.live_with(at, tallies[at]) > self.split_items;
-        let futile = move |at: &usize| alone(*at) && may_split(*at);
-        let owners = move || (0..node.counts().buffered).map(move |item| node.owner(item));
-        let mut met = 0_u64;
-        let all = owners().filter(move |at| !futile(at)).chain(owners().filter(futile));
-        all.filter(move |at| {
-            let first = met >> at & 1 == 0;
-            met |= 1 << at;
-            first
+        let (node, mut left) = (**node, node.items());
+        let mut futile = left.without(left);
+        std::iter::from_fn(move || {
+            while let Some(item) = left.oldest() {
+                let at = node.owner(item);
+                let items = node.items_of(at);
+                left = left.without(items);
+                if items.count() > 1 || node.live_with(at, items) <= self.split_items {
+                    return Some(at);
+                }
+                futile = futile.and(items);
+            }
+            futile.next().map(|item| node.owner(item))
         })
     }
 
     /// Asks for what a flush of the oldest items, which go to so many leaves, looks at first: all of it is
     /// under way at once.
     pub(super) fn prefetch_leaves(&self, node: &Locked<'_>, leaves: usize) {
-        let mut owners = 0_u64;
-        for item in node.all_buffered() {
-            let leaf = node.entry(item.owner).leaf;
-            if owners >> item.owner & 1 == 0 {
-                if owners.count_ones() as usize == leaves {
-                    continue;
-                }
-                owners |= 1 << item.owner;
-                self.pool.prefetch(leaf);
+        let mut left = node.items();
+        for _ in 0..leaves {
+            let Some(oldest) = left.oldest() else { return };
+            let at = node.owner(oldest);
+            let items = node.items_of(at);
+            left = left.without(items);
+            self.prefetch_for(node, at, items.map(|item| node.tag(item)));
+        }
+    }
+
+    /// Asks for the lines of a leaf where items with these fingerprints are, or go to.
+    fn prefetch_for(&self, node: &Locked<'_>, at: usize, tags: impl Iterator<Item = u8>) {
+        let leaf = node.leaf(at);
+        self.pool.prefetch(leaf);
+        let free = !node.taken(at) & self.slots_mask();
+        for tag in tags {
+            let home = home(tag, self.slots);
+            self.pool.prefetch(slot_offset(leaf, home.trailing_zeros() as usize));
+            if free & home == 0 && free != 0 {
+                self.pool.prefetch(slot_offset(leaf, self.pick(free, tag, 0)));
             }
-            let home = home(item.tag, self.slots).trailing_zeros() as usize;
-            self.pool.prefetch(slot_offset(leaf, home));
         }
     }
 
@@ -132,7 +142,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     pub(super) fn flush_with(
         &self,
         node: &Locked<'_>,
-        found: &Found,
+        (found, tag): (&Found, u8),
         change: &mut Change,
         groups: &mut Groups,
         guards: &Guards<K, V>,
@@ -146,7 +156,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             None => found.slot,
         };
         let superseded = replaced.and_then(|replaced| self.value_of_buffer(node, &replaced, &guards.0));
-        groups[0].items.push(Pending::of(change.item, slot));
+        groups[0].items.push(Pending::of(change.item, tag, slot));
         groups[0].logged |= replaced.is_some();
         self.flush_groups(node, groups, Some(change), guards)?;
         if let Some(value) = superseded {
@@ -241,8 +251,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let medium = self.medium();
         let header = self.header(entry.leaf);
         let mut slots = entry.slots.without(group.dropped());
-        if slots.forgotten != 0 {
-            // Others may have gone since, and left room to remember them.
+        if slots.forgotten != 0 && slots.bitmap != entry.slots.bitmap {
+            // Others leave room to remember them.
             slots = self.slots_of(header, slots.bitmap);
         }
         let mut free = !entry.slots.bitmap & self.slots_mask();
@@ -253,15 +263,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             let Durable { .. } = medium.persist(&header.word, "lodgetree flush.1");
             free = !slots.bitmap & self.slots_mask();
         }
-        let (guard, mut lines) = (K::pin(), 0_u32);
+        let mut lines = 0_u32;
         for item in group.items.iter().filter(|item| !item.removed) {
             let slot = item.slot().unwrap_or_else(|| {
-                let tag = K::fingerprint(K::read(&self.keys, item.key, &guard));
-                let slot = self.pick(free, tag, lines);
+                let slot = self.pick(free, item.tag, lines);
                 self.slot(entry.leaf, slot).key.store(medium, item.key);
-                header.fingerprints.store_byte(medium, slot, tag);
+                header.fingerprints.store_byte(medium, slot, item.tag);
                 free &= !(1 << slot);
-                slots.take(slot, tag, self.slots);
+                slots.take(slot, item.tag, self.slots);
                 slot
             });
             self.slot(entry.leaf, slot).value.store(medium, item.value);
@@ -272,14 +281,21 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
 
     /// A free slot: in the item's home line if that has one, or else in the line with most room, of
     /// those that are written anyway or of all.
+    #[inline(always)]
     pub(super) fn pick(&self, free: u32, tag: u8, lines: u32) -> usize {
         let at_home = free & home(tag, self.slots);
         if at_home != 0 {
             return at_home.trailing_zeros() as usize;
         }
-        let room = |slot: &usize| (free & line_around(*slot)).count_ones();
-        let written = bits(free).filter(|slot| lines >> line_of(*slot) & 1 != 0).max_by_key(room);
-        written.or_else(|| bits(free).max_by_key(room)).expect("a leaf with room")
+        assert!(free != 0, "a leaf with room");
+        let rooms = room_by_line(free);
+        let lines = (1..leaf_bytes(self.slots) / LINE_BYTES).map(|line| {
+            let room = rooms >> (4 * line) & 7;
+            // Only where there is room it matters what is written.
+            (if room == 0 { 0 } else { room | (lines >> line & 1) << 3 }, line)
+        });
+        let (_, line) = lines.max().expect("a leaf with lines");
+        (free & slots_of_line(line)).trailing_zeros() as usize
     }
 
     /// Starts writing back lines of a leaf, given as bits.
@@ -292,14 +308,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
 
     /// What was buffered for these leaves is in them. The logs that need its entries until that is durable.
     pub(super) fn forget_buffered(&self, node: &Locked<'_>, groups: &[Group]) -> Logs {
-        let mut logs = Logs::new();
-        node.retain_buffered(|item| {
-            let wanted = groups.iter().all(|group| group.at != node.owner(item));
-            if !wanted {
-                logs.push(node.log(item));
-            }
-            wanted
-        });
+        let of_group = |group: &Group| node.items_of(group.at);
+        let gone = groups.iter().map(of_group).reduce(Items::and).expect("a group");
+        let logs = gone.map(|item| node.log(item)).collect();
+        node.drop_buffered(gone);
         logs
     }
 

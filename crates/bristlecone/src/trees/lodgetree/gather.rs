@@ -17,12 +17,13 @@ pub(super) struct Pending {
     pub key: u64,
     pub value: u64,
     pub removed: bool,
+    pub tag: u8,
     slot: Option<u8>,
 }
 
 impl Pending {
-    pub fn of(Item { key, value, removed }: Item, slot: Option<usize>) -> Self {
-        Self { key, value, removed, slot: slot.map(|slot| slot as u8) }
+    pub fn of(Item { key, value, removed }: Item, tag: u8, slot: Option<usize>) -> Self {
+        Self { key, value, removed, tag, slot: slot.map(|slot| slot as u8) }
     }
 
     #[inline(always)]
@@ -72,13 +73,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         guard: &K::Guard,
     ) -> Group {
         let mut group = Group { at, items: SmallVec::new(), logged: false };
-        for (number, item) in node.all_buffered().enumerate() {
-            if item.owner == at && Some(number) != except {
-                let slot = self.slot_of_buffered(node, number, guard);
-                let Buffered { key, value, removed, .. } = item;
-                group.items.push(Pending::of(Item { key, value, removed }, slot));
-                group.logged = true;
-            }
+        let items = node.items_of(at);
+        for number in except.map_or(items, |except| items.without_item(except)) {
+            let slot = self.slot_of_buffered(node, number, guard);
+            let Buffered { key, value, removed, tag, .. } = node.buffered(number);
+            group.items.push(Pending::of(Item { key, value, removed }, tag, slot));
+            group.logged = true;
         }
         group
     }
@@ -96,7 +96,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         }
         let slot = self.slot_of(node.entry(item.owner), item.key, item.tag, guard);
         if item.in_leaf == InLeaf::Unseen {
-            node.set_buffered(number, Buffered { in_leaf: slot.is_some().into(), ..item });
+            node.set_in_leaf(number, slot.is_some());
             self.unseen.add(-1);
             self.len.add(slot.is_none().into());
         }

@@ -87,6 +87,12 @@ pub fn slot_offset(leaf: u64, slot: usize) -> u64 {
     leaf + (HEADER_BYTES + slot * SLOT_BYTES) as u64
 }
 
+/// The fingerprint of slot `slot`.
+#[inline(always)]
+pub fn tag_of(tags: &[u64; TAG_WORDS], slot: usize) -> u8 {
+    (tags[slot / 8] >> (slot % 8 * 8)) as u8
+}
+
 /// The line of a leaf that slot `slot` stands in.
 #[inline(always)]
 pub const fn line_of(slot: usize) -> usize {
@@ -97,20 +103,28 @@ pub const fn line_of(slot: usize) -> usize {
 /// fingerprints as it has slots for.
 #[inline(always)]
 pub fn home(tag: u8, slots: usize) -> u32 {
-    line_around((usize::from(tag) * slots) >> 8) & ((1 << slots) - 1)
+    slots_of_line(line_of((usize::from(tag) * slots) >> 8)) & ((1 << slots) - 1)
 }
 
-/// The slots of the line that slot `slot` stands in, as if all leaves had as many as can be.
+/// The slots of a line of a leaf, as if all leaves had as many as can be.
 #[inline(always)]
-pub fn line_around(slot: usize) -> u32 {
+pub fn slots_of_line(line: usize) -> u32 {
     // Three slots share the fence's line, later ones are four to a line.
-    let line = line_of(slot);
     if line == 1 { 0b111 } else { 0b1111 << (4 * line - 5) }
 }
 
+/// How many of some slots are in each line, four bits for a line.
+#[inline(always)]
+pub fn room_by_line(slots: u32) -> u32 {
+    // The slots of a line become four bits of their own.
+    let by_line = slots << 5;
+    let pairs = by_line - (by_line >> 1 & 0x5555_5555);
+    (pairs & 0x3333_3333) + (pairs >> 2 & 0x3333_3333)
+}
+
 /// What is known about a leaf's slots without looking at the leaf. Strays are items that stand
-/// elsewhere than at home; a few are remembered with their slots. One that is in a slot which is
-/// not taken, or at home, is none.
+/// elsewhere than at home; a few are remembered with their slots, which are taken. One that is at home is
+/// none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slots {
     /// Which are taken.
@@ -132,20 +146,19 @@ impl Slots {
     /// Bits of everything but the fingerprints.
     pub const BITS: usize = SLOTS_MAX + Self::HOMES + STRAYS * Self::STRAY_BITS;
 
-    /// An item goes into slot `slot` of a leaf of `slots`.
+    /// An item goes into slot `slot`, which is free, of a leaf of `slots`.
+    #[inline(always)]
     pub fn take(&mut self, slot: usize, tag: u8, slots: usize) {
         self.bitmap |= 1 << slot;
-        for at in 0..STRAYS {
-            if self.stray(at).1 == slot {
-                // That one is gone.
-                self.remember(at, 0, 0);
-            }
-        }
         if home(tag, slots) >> slot & 1 == 0 {
-            match (0..STRAYS).find(|at| !self.is_stray(*at, slots)) {
-                Some(at) => self.remember(at, tag, slot),
-                None => self.forgotten |= Self::bit(tag, slots),
-            }
+            self.take_away(slot, tag, slots);
+        }
+    }
+
+    fn take_away(&mut self, slot: usize, tag: u8, slots: usize) {
+        match (0..STRAYS).find(|at| !self.is_stray(*at, slots)) {
+            Some(at) => self.remember(at, tag, slot),
+            None => self.forgotten |= Self::bit(tag, slots),
         }
     }
 
@@ -175,8 +188,18 @@ impl Slots {
     }
 
     /// The same slots but for `gone`.
-    pub fn without(self, gone: u32) -> Self {
-        Self { bitmap: self.bitmap & !gone, ..self }
+    #[inline(always)]
+    pub fn without(mut self, gone: u32) -> Self {
+        self.bitmap &= !gone;
+        if gone != 0 {
+            // The next item of the slot is not the stray.
+            for at in 0..STRAYS {
+                if gone >> self.stray(at).1 & 1 != 0 {
+                    self.remember(at, 0, 0);
+                }
+            }
+        }
+        self
     }
 
     /// Fingerprint and slot of a stray.
@@ -188,7 +211,7 @@ impl Slots {
 
     fn is_stray(self, at: usize, slots: usize) -> bool {
         let (tag, slot) = self.stray(at);
-        (self.bitmap & !home(tag, slots)) >> slot & 1 != 0
+        home(tag, slots) >> slot & 1 == 0
     }
 
     fn remember(&mut self, at: usize, tag: u8, slot: usize) {
@@ -208,9 +231,15 @@ impl Slots {
         u64::from(self.bitmap) | homes << SLOTS_MAX
     }
 
+    /// Which are taken, by the lower half of that.
+    #[inline(always)]
+    pub fn taken_of(word: u32) -> u32 {
+        word & ((1 << SLOTS_MAX) - 1)
+    }
+
     #[inline(always)]
     pub fn unpack(word: u64, stray_tags: u32) -> Self {
-        let (bitmap, homes) = (word as u32 & ((1 << SLOTS_MAX) - 1), (word >> SLOTS_MAX) as u32);
+        let (bitmap, homes) = (Self::taken_of(word as u32), (word >> SLOTS_MAX) as u32);
         let forgotten = homes & ((1 << Self::HOMES) - 1);
         Self { bitmap, forgotten, stray_tags, stray_slots: homes >> Self::HOMES }
     }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::LodgeTree;
 use super::buffer::Buffered;
 use super::gather::{Group, Pending};
-use super::layout::LeafWord;
+use super::layout::{LeafWord, tag_of};
 use super::node::{Counts, Locked};
 use super::write::Guards;
 use crate::shared::change::Item;
@@ -69,11 +69,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let (to, from) = (node.entry(left), node.entry(right));
         let (target, source) = (self.header(to.leaf), self.header(from.leaf));
         // Merge 2: the items of the right leaf, in free slots of the left one.
-        let mut moved = Group { at: left, items: SmallVec::new(), logged: false };
+        let (tags, mut moved) =
+            (source.fingerprints.load(medium), Group { at: left, items: SmallVec::new(), logged: false });
         for slot in bits(from.slots.bitmap) {
             let cell = self.slot(from.leaf, slot);
             let (key, value) = (cell.key.load(medium), cell.value.load(medium));
-            moved.items.push(Pending::of(Item { key, value, removed: false }, None));
+            moved.items.push(Pending::of(Item { key, value, removed: false }, tag_of(&tags, slot), None));
         }
         let (slots, flushed) = self.fill(to, &moved, "lodgetree merge.2");
         let durable = medium.fence(flushed, "lodgetree merge.2");

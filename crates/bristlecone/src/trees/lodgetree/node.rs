@@ -2,28 +2,28 @@
 //! in the same slots, under one lock that also covers the leaves.
 //!
 //! ```text
-//! lock | counts | splits | owners, 1 B a slot | fingerprints, 1 B | metas, 4 B | keys, 8 B | values, 8 B
+//! lock | counts | splits | fingerprints, 1 B a slot | keys, 8 B | owners, 1 B | metas, 4 B | values, 8 B
 //! fingerprints of strays, 4 B a leaf
 //!
 //! slot         0 .. index                       .. slots - buffered .. slots
 //! key          low fence of the leaf                                key word
 //! value        offset of the leaf, and more of its slots            value word
-//! meta         the leaf's slots                                     log that the item is in; unseen?
-//! owner                                                             its leaf; in that leaf? removed?
+//! meta         the leaf's slots                                     log that the item is in; removed? in its leaf?
+//! owner                                                             its leaf
 //! ```
 //!
 //! A bitmap says more than the paper's count of items. Strays are items that do not stand in the line
 //! which their fingerprint names: readers are told of a few, so that they read one line of the leaf.
 //! Buffered items are numbered from the right, the oldest first.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use bristlecone_pm::LINE_BYTES;
 
 use super::layout::Slots;
 use crate::shared::arena::{Arena, Zeroed};
 use crate::shared::locked::{self, Guarded};
-use crate::shared::search::Level;
+use crate::shared::search::{self, Level};
 use crate::shared::version_lock::{Version, VersionLock};
 use crate::shared::{fingerprint, prefetch};
 
@@ -61,8 +61,12 @@ pub fn index_max(slots: usize) -> usize {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
     pub(super) slots: usize,
-    tag_words: usize,
+    pub(super) level: Level,
+    byte_words: usize,
+    /// Fences that are compared at once.
+    fences: usize,
     tags: usize,
+    owners: usize,
     metas: usize,
     keys: usize,
     values: usize,
@@ -116,16 +120,19 @@ pub struct Splits {
 
 impl Nodes {
     pub fn new(slots: usize) -> Self {
-        let owners = HEADER_BYTES;
-        let tags = owners + slots.next_multiple_of(8);
-        let tag_words = slots.next_multiple_of(8 * fingerprint::GROUP) / 8;
-        let metas = tags + 8 * tag_words;
-        let keys = metas + (4 * slots).next_multiple_of(8);
-        let values = keys + 8 * slots;
+        let byte_words = slots.next_multiple_of(8 * fingerprint::GROUP) / 8;
+        let tags = HEADER_BYTES;
+        // What a search looks at comes first, and is asked for first.
+        let keys = tags + 8 * byte_words;
+        let owners = keys + 8 * slots;
+        let metas = owners + 8 * byte_words;
+        let values = metas + (4 * slots).next_multiple_of(8);
         let strays = values + 8 * slots;
         let bytes = (strays + 4 * (index_max(slots) + 1)).next_multiple_of(LINE_BYTES);
-        let places = Places { slots, tag_words, tags, metas, keys, values, strays };
-        Self { arena: Arena::new(bytes), places, bytes_each: bytes, level: Level::detect() }
+        let level = Level::detect();
+        let fences = (index_max(slots) + 1).next_multiple_of(search::GROUP);
+        let places = Places { slots, level, byte_words, fences, tags, owners, metas, keys, values, strays };
+        Self { arena: Arena::new(bytes), places, bytes_each: bytes, level }
     }
 
     #[inline(always)]
@@ -192,15 +199,15 @@ impl<'a> NodeRef<'a> {
     }
 
     #[inline(always)]
-    pub(super) fn owners(self) -> &'a [AtomicU8] {
-        // SAFETY: where `Nodes::new` put them.
-        unsafe { self.array(HEADER_BYTES, self.places.slots) }
+    pub(super) fn owners(self) -> &'a [AtomicU64] {
+        // SAFETY: where `Nodes::new` put them; everything before them comes in words.
+        unsafe { self.array(self.places.owners, self.places.byte_words) }
     }
 
     #[inline(always)]
     pub(super) fn tags(self) -> &'a [AtomicU64] {
         // SAFETY: where `Nodes::new` put them; everything before them comes in words.
-        unsafe { self.array(self.places.tags, self.places.tag_words) }
+        unsafe { self.array(self.places.tags, self.places.byte_words) }
     }
 
     #[inline(always)]
@@ -266,13 +273,36 @@ impl<'a> NodeRef<'a> {
         self.keys()[at].load(Relaxed)
     }
 
+    /// Which slots of a leaf are taken.
+    #[inline(always)]
+    pub fn taken(self, at: usize) -> u32 {
+        Slots::taken_of(self.metas()[at].load(Relaxed))
+    }
+
+    /// Offset of a leaf.
+    #[inline(always)]
+    pub fn leaf(self, at: usize) -> u64 {
+        (self.values()[at].load(Relaxed) & ((1 << LEAF_BITS) - 1)) * LINE_BYTES as u64
+    }
+
+    /// The last of the leaves that begin at `fence` or before, or the first leaf: for fences that order as
+    /// words do.
+    #[inline(always)]
+    pub fn last_up_to(self, fence: u64) -> usize {
+        // SAFETY: where `Nodes::new` put them. They may be more than the keys, but others follow those.
+        let keys = unsafe { self.array(self.places.keys, self.places.fences) };
+        let fences = (1 << self.counts().index) - 1;
+        let up_to = search::mask_le(self.places.level, keys, fence) & fences;
+        (up_to | 1).trailing_ones() as usize - 1
+    }
+
     #[inline(always)]
     pub fn entry(self, at: usize) -> Entry {
         let value = self.values()[at].load(Relaxed);
         let slots = u64::from(self.metas()[at].load(Relaxed)) | value >> LEAF_BITS << 32;
         Entry {
             fence: self.fence(at),
-            leaf: (value & ((1 << LEAF_BITS) - 1)) * LINE_BYTES as u64,
+            leaf: self.leaf(at),
             slots: Slots::unpack(slots, self.strays()[at].load(Relaxed)),
         }
     }
@@ -387,14 +417,14 @@ mod tests {
             let want: Vec<_> = (0..slots as u64 - 3).map(|key| item(key, (key % 2 * 2) as usize)).collect();
             assert!(node.all_buffered().eq(want.iter().copied()));
             for buffered in &want {
-                let hits: Vec<_> = node.probe(nodes.level, buffered.tag).collect();
+                let hits: Vec<_> = node.probe(buffered.tag).collect();
                 assert_eq!(hits, [buffered.key as usize]);
             }
-            node.retain_buffered(|item| node.owner(item) == 2);
+            node.drop_buffered(node.items_of(0));
             assert!(node.all_buffered().eq(want.iter().copied().filter(|item| item.owner == 2)));
             node.remove_entry(1);
-            assert_eq!((node.buffered_for(1), node.counts().index), (node.counts().buffered, 2));
-            assert_eq!(node.probe(nodes.level, 0).count(), 0, "what left the buffer is not found");
+            assert_eq!((node.items_of(1).count(), node.counts().index), (node.counts().buffered, 2));
+            assert_eq!(node.probe(0).count(), 0, "what left the buffer is not found");
         }
     }
 

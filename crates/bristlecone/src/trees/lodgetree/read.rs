@@ -5,7 +5,7 @@ use bristlecone_pm::Medium;
 
 use super::LodgeTree;
 use super::buffer::InLeaf;
-use super::layout::{Header, Slots, home, slot_offset};
+use super::layout::{Header, Slots, home, slot_offset, tag_of};
 use super::node::{Entry, NodeRef};
 use crate::shared::fingerprint;
 use crate::shared::form::{KeyForm, ValueForm};
@@ -76,14 +76,17 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         still: impl Fn() -> bool,
     ) -> Result<Found, Stale> {
         let at = self.place(node, key, guard, &still)?;
+        let items = node.probe(tag);
+        if hope == Hope::Blind && items.count() == 0 {
+            return Ok(Found { at, in_leaf: InLeaf::Unseen, ..Found::default() });
+        }
         let entry = node.entry(at);
         if !still() {
             // The leaf may be none any more.
             return Err(Stale);
         }
-        let mut items = node.probe(self.nodes.level, tag).peekable();
         // What is buffered needs nothing of the leaf.
-        if items.peek().is_none() && hope != Hope::Blind {
+        if items.count() == 0 {
             if hope == Hope::Absent || !K::INLINE {
                 self.pool.prefetch(entry.leaf);
             } else {
@@ -130,12 +133,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         guard: &K::Guard,
         still: &impl Fn() -> bool,
     ) -> Result<usize, Stale> {
-        let index = node.counts().index;
         if K::INLINE {
             // Fences are words that order as the keys do.
-            let word = K::rank(key);
-            return Ok((1..index).map(|at| usize::from(node.fence(at) <= word)).sum());
+            return Ok(node.last_up_to(K::rank(key)));
         }
+        let index = node.counts().index;
         let (mut low, mut high) = (1, index.max(1));
         while low < high {
             let middle = low.midpoint(high);
@@ -205,7 +207,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     pub(super) fn slots_of(&self, header: &Header, bitmap: u32) -> Slots {
         let tags = header.fingerprints.load(self.medium());
         bits(bitmap).fold(Slots::default(), |mut slots, slot| {
-            slots.take(slot, (tags[slot / 8] >> (slot % 8 * 8)) as u8, self.slots);
+            slots.take(slot, tag_of(&tags, slot), self.slots);
             slots
         })
     }

@@ -7,7 +7,7 @@ use bristlecone_pm::Medium;
 
 use super::LodgeTree;
 use super::layout::{leaf_bytes, slot_offset};
-use super::node::{Entry, NODE_SLOTS_MAX, NodeRef};
+use super::node::{NODE_SLOTS_MAX, NodeRef};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::{Cursor, Step};
 use crate::shared::version_lock::Version;
@@ -135,8 +135,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let index = node.counts().index;
         let (entry, next) = (node.entry(at), (at + 1 < index).then(|| node.entry(at + 1)));
         still().then_some(())?;
-        self.prefetch_leaf(entry);
-        next.into_iter().for_each(|next| self.prefetch_leaf(next));
+        self.prefetch_leaf(entry.leaf);
+        next.into_iter().for_each(|next| self.prefetch_leaf(next.leaf));
         let words = self.snapshot(node, version, at)?;
         let further = if at + 1 < index {
             let fence = node.fence(at + 1);
@@ -180,7 +180,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         };
         let entry = node.entry(at);
         still().then_some(())?;
-        self.prefetch_leaf(entry);
+        self.prefetch_leaf(entry.leaf);
         let words = self.snapshot(node, version, at)?;
         let first = entry.leaf == self.first;
         let further = (!first).then(|| K::owned(K::read(&self.keys, entry.fence, guard)));
@@ -209,7 +209,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
 
     /// Asks for the lines of a leaf.
     #[inline(always)]
-    fn prefetch_leaf(&self, entry: Entry) {
-        self.pool.prefetch_lines(entry.leaf, leaf_bytes(self.slots));
+    pub(super) fn prefetch_leaf(&self, leaf: u64) {
+        self.pool.prefetch_lines(leaf, leaf_bytes(self.slots));
     }
 }

@@ -4,8 +4,9 @@ use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 use smallvec::SmallVec;
 
 use super::LodgeTree;
+use super::buffer::Buffered;
 use super::gather::{Group, Pending};
-use super::layout::{LeafWord, Slots, TAG_WORDS, line_of};
+use super::layout::{LeafWord, Slots, TAG_WORDS, line_of, tag_of};
 use super::node::{Counts, Entry, Locked, Splits};
 use super::write::Guards;
 use crate::shared::change::Item;
@@ -24,6 +25,14 @@ struct Part<R> {
 /// The items of a leaf, with the keys that they are sorted by.
 type Parts<R> = SmallVec<[Part<R>; 32]>;
 
+fn least<R: Ord + Copy>(parts: &[Part<R>]) -> Option<R> {
+    parts.iter().map(|part| part.key).min()
+}
+
+fn greatest<R: Ord + Copy>(parts: &[Part<R>]) -> Option<R> {
+    parts.iter().map(|part| part.key).max()
+}
+
 impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     /// Splits a leaf that has no room for a group, and writes that. `Err`: there is no room for
     /// another leaf; nothing changed, and the records are still to be fenced.
@@ -36,25 +45,26 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     ) -> Result<()> {
         let medium = self.medium();
         let entry = node.entry(group.at);
-        if node.room() == 0 && node.buffered_for(group.at) == 0 {
+        if node.room() == 0 && node.items_of(group.at).count() == 0 {
             // The new leaf would have no place in the node.
             return Err(self.pool_full());
         }
+        self.prefetch_leaf(entry.leaf);
+        let leaf = self.leaves.alloc()?;
         let mut parts = self.gather(entry, group, &guards.0);
-        parts.sort_unstable_by_key(|part| part.key);
+        let (held, added) = parts.split_at(parts.len() - group.added().count());
         // New items above all others: an ascending load leaves full leaves behind.
-        let held = parts.len() - group.added().count();
-        let ascending =
-            held < parts.len() && parts[held..].iter().all(|part| part.changed && part.item.slot().is_none());
+        let ascending = least(added).is_some_and(|least| greatest(held) < Some(least));
         let kept = if ascending { (parts.len() - 1).min(self.slots) } else { parts.len() / 2 };
+        // Leaves are in no order: it is enough to know the half that an item is of.
+        parts.select_nth_unstable_by_key(kept, |part| part.key);
         let (lower, upper) = parts.split_at(kept);
 
-        let separator = K::separator(lower[kept - 1].key, upper[0].key);
-        let (fence, fence_flushed) = K::write(&self.keys, separator, "lodgetree split.1 fence")?;
-        let leaf = match self.leaves.alloc() {
-            Ok(leaf) => leaf,
+        let separator = K::separator(greatest(lower).expect("a lower half"), upper[0].key);
+        let (fence, fence_flushed) = match K::write(&self.keys, separator, "lodgetree split.1 fence") {
+            Ok(written) => written,
             Err(error) => {
-                K::free(&self.keys, fence);
+                self.leaves.free(leaf);
                 return Err(error);
             }
         };
@@ -63,7 +73,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let header = self.header(entry.leaf);
         let word = LeafWord::unpack(header.word.load(medium));
         let next = header.siblings[word.selector].load(medium);
-        let items = upper.iter().map(|part| (part.key, part.item));
+        let items = upper.iter().map(|part| part.item);
         let (slots, flushed) = self.write_leaf(leaf, fence, items, next, node.sequence());
         let flushed = flushed.and(fence_flushed).and(records.take().unwrap_or_else(Flushed::none));
         let durable = medium.fence(flushed, "lodgetree split.1");
@@ -75,7 +85,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let _ordered = medium.ordered_within_line();
         header.word.publish(medium, shrunk.pack(), &durable, "lodgetree split.2");
         let Durable { .. } = medium.persist(&header.word, "lodgetree split.2");
-        node.set_slots(group.at, self.slots_of(header, shrunk.bitmap));
+        let mut left = entry.slots.without(gone);
+        if left.forgotten != 0 {
+            left = self.slots_of(header, shrunk.bitmap);
+        }
+        node.set_slots(group.at, left);
         // Split 3: the old leaf takes what is new of the lower half; now it has the room.
         let items = lower.iter().filter(|part| part.changed).map(|part| part.item).collect();
         let rest = Group { at: group.at, items, logged: group.logged };
@@ -93,13 +107,19 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     /// The items that a leaf holds once a group has reached it: first those that it has slots for.
     fn gather<'g>(&'g self, entry: Entry, group: &Group, guard: &'g K::Guard) -> Parts<K::Ref<'g>> {
         let medium = self.medium();
+        let tags = self.header(entry.leaf).fingerprints.load(medium);
+        let changes = group.items.iter().filter_map(Pending::slot).fold(0_u32, |bits, slot| bits | 1 << slot);
         let mut parts = Parts::new();
         for slot in bits(entry.slots.bitmap & !group.dropped()) {
             let cell = self.slot(entry.leaf, slot);
-            let newer = group.items.iter().find(|item| item.slot() == Some(slot));
+            let newer = if changes >> slot & 1 == 0 {
+                None
+            } else {
+                group.items.iter().find(|item| item.slot() == Some(slot))
+            };
             let (key, value) = (cell.key.load(medium), cell.value.load(medium));
             let value = newer.map_or(value, |newer| newer.value);
-            let item = Pending::of(Item { key, value, removed: false }, Some(slot));
+            let item = Pending::of(Item { key, value, removed: false }, tag_of(&tags, slot), Some(slot));
             parts.push(Part { key: K::read(&self.keys, key, guard), item, changed: newer.is_some() });
         }
         for item in group.added() {
@@ -109,11 +129,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// Fills a fresh leaf; its slots, and what is under way.
-    pub(super) fn write_leaf<'a>(
+    pub(super) fn write_leaf(
         &self,
         leaf: u64,
         fence: u64,
-        items: impl Iterator<Item = (K::Ref<'a>, Pending)>,
+        items: impl Iterator<Item = Pending>,
         next: u64,
         stamp: u64,
     ) -> (Slots, Flushed) {
@@ -122,14 +142,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         // The header and the fence.
         let (mut slots, mut lines) = (Slots::default(), 0b11);
         let mut tags = [0; TAG_WORDS];
-        for (key, item) in items {
-            let tag = K::fingerprint(key);
-            let slot = self.pick(!slots.bitmap & self.slots_mask(), tag, lines);
+        for item in items {
+            let slot = self.pick(!slots.bitmap & self.slots_mask(), item.tag, lines);
             let cell = self.slot(leaf, slot);
             cell.key.store(medium, item.key);
             cell.value.store(medium, item.value);
-            tags[slot / 8] |= u64::from(tag) << (slot % 8 * 8);
-            slots.take(slot, tag, self.slots);
+            tags[slot / 8] |= u64::from(item.tag) << (slot % 8 * 8);
+            slots.take(slot, item.tag, self.slots);
             lines |= 1 << line_of(slot);
         }
         header.word.store(medium, LeafWord { bitmap: slots.bitmap, selector: 0 }.pack());
@@ -165,12 +184,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             let id = self.nodes.alloc(node.sequence());
             let right = self.nodes.get(id);
             (start..end).for_each(|at| right.insert_entry(at - start, node.entry(at)));
-            for item in node.all_buffered().filter(|item| item.owner >= start) {
-                right.push_buffered(super::buffer::Buffered { owner: item.owner - start, ..item });
+            let gone = node.items().that(|item| node.owner(item) >= start);
+            for item in gone.map(|item| node.buffered(item)) {
+                right.push_buffered(Buffered { owner: item.owner - start, ..item });
             }
             right.set_splits(splits);
             let separator = fence_at(start);
-            node.retain_buffered(|item| node.owner(item) < start);
+            node.drop_buffered(gone);
             node.truncate(start);
             self.inner.insert(separator, id, guard);
             end = start;

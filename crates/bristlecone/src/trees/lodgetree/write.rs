@@ -155,12 +155,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             }
         }
         let spot = if full { None } else { self.reserve_entry() };
-        let mut seen = *found;
-        if spot.is_none() && found.in_leaf == InLeaf::Unseen {
+        let seen;
+        let found = if spot.is_none() && found.in_leaf == InLeaf::Unseen {
             let sight = self.locate(*node, key, tag, Hope::Present, &guards.0, || true);
             seen = sight.unwrap_or_else(|Stale| unreachable!("a locked node does not change"));
-        }
-        let found = &seen;
+            &seen
+        } else {
+            found
+        };
         let mut change = self.write_records(found, key, value)?;
         if let Some(spot) = spot {
             // Write 2: the log.
@@ -178,7 +180,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             if let Some(at) = found.item {
                 self.replace_buffered(&node, at, item, guards);
             }
-        } else if let Err(error) = self.write_through(&node, found, &mut change, &mut groups, guards) {
+        } else if let Err(error) = self.write_through(&node, (found, tag), &mut change, &mut groups, guards) {
             change.discard::<K, V, M>((&self.keys, &self.values));
             return Err(error);
         }
@@ -196,10 +198,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
 
     /// Whether the buffer holds as much for a leaf as fits into two.
     pub(super) fn is_full_for(&self, node: &Locked<'_>, at: usize) -> bool {
-        node.counts().buffered + 1 >= self.slots && node.buffered_for(at) + 1 >= self.slots
+        node.counts().buffered + 1 >= self.slots && node.items_of(at).count() + 1 >= self.slots
     }
 
     /// Write 1: what stands out of line is written first.
+    #[inline(always)]
     fn write_records(&self, found: &Found, key: K::Ref<'_>, value: Option<V::Ref<'_>>) -> Result<Change> {
         let steps = ["lodgetree write.1 key", "lodgetree write.1 value"];
         Change::write::<K, V, M>((&self.keys, &self.values), found.key, key, value, steps)
@@ -243,12 +246,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     fn write_through(
         &self,
         node: &Locked<'_>,
-        found: &Found,
+        (found, tag): (&Found, u8),
         change: &mut Change,
         groups: &mut Groups,
         guards: &Guards<K, V>,
     ) -> Result<()> {
-        match self.flush_with(node, found, change, groups, guards) {
+        match self.flush_with(node, (found, tag), change, groups, guards) {
             Err(error) if is_full(&error) && found.slot.is_some() => {
                 // What is buffered has no room, but the item is in the leaf, and nothing about it
                 // is buffered.
