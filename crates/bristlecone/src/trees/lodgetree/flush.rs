@@ -204,45 +204,44 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let leftovers = self.leftovers(node, groups);
         let mut logs = Logs::new();
         self.write_items(node, groups, || logs = self.forget_buffered(node, groups));
-        logs.into_iter().for_each(|log| self.versions.release(log));
+        logs.iter().for_each(|log| self.versions.release(*log));
         self.let_go(leftovers, guards);
     }
 
-    /// The same, but for what is volatile: that is done `meanwhile`, while the leaves are on their way.
-    /// Nobody sees it before the node is unlocked.
+    /// The same, but for what is volatile: that is done `meanwhile`, while the items are on their way, and before
+    /// the first fence: stores behind one wait for it. Nobody sees it before the node is unlocked.
     pub(super) fn write_items(&self, node: &Locked<'_>, groups: &[Group], meanwhile: impl FnOnce()) {
         let medium = self.medium();
         let mut flushed = Flushed::none();
-        let mut filled = SmallVec::<[Slots; 2]>::new();
+        let mut words = SmallVec::<[(u64, Option<LeafWord>, bool); 2]>::new();
         for group in groups {
             let entry = node.entry(group.at);
             let (slots, under_way) = self.fill(entry, group, "lodgetree flush.2");
             flushed = flushed.and(under_way);
-            filled.push(slots);
+            let word = LeafWord::unpack(self.header(entry.leaf).word.load(medium));
+            let changed = (word.bitmap != slots.bitmap).then_some(LeafWord { bitmap: slots.bitmap, ..word });
+            words.push((entry.leaf, changed, group.logged));
+            node.set_slots(group.at, slots);
         }
+        meanwhile();
         let durable = medium.fence(flushed, "lodgetree flush.2");
         let mut flushed = Flushed::none();
-        for (group, slots) in groups.iter().zip(filled) {
-            let entry = node.entry(group.at);
-            let header = self.header(entry.leaf);
-            let word = LeafWord::unpack(header.word.load(medium));
-            if word.bitmap != slots.bitmap {
+        for &(leaf, word, logged) in &words {
+            let header = self.header(leaf);
+            if let Some(word) = word {
                 // Fingerprints stand in the same line, and before it.
                 let _ordered = medium.ordered_within_line();
-                let word = LeafWord { bitmap: slots.bitmap, ..word };
                 header.word.publish(medium, word.pack(), &durable, "lodgetree flush.3");
-            } else if !group.logged {
+            } else if !logged {
                 // A value in its place, and nothing else.
                 continue;
             }
-            if group.logged {
+            if logged {
                 let ordered = medium.ordered_within_line();
                 header.stamp.publish(medium, node.sequence(), &ordered, "lodgetree flush.4");
             }
             flushed = flushed.and(medium.flush(&header.word, "lodgetree flush.4"));
-            node.set_slots(group.at, slots);
         }
-        meanwhile();
         let Durable { .. } = medium.fence(flushed, "lodgetree flush.4");
     }
 

@@ -98,7 +98,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             logs = self.forget_buffered(node, std::slice::from_ref(group));
             node.insert_entry(group.at + 1, Entry { fence, leaf, slots });
         });
-        logs.into_iter().for_each(|log| self.versions.release(log));
+        logs.iter().for_each(|log| self.versions.release(*log));
         self.clock.add(1);
         self.let_go(leftovers, guards);
         Ok(())
