@@ -69,8 +69,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let (to, from) = (node.entry(left), node.entry(right));
         let (target, source) = (self.header(to.leaf), self.header(from.leaf));
         // Merge 2: the items of the right leaf, in free slots of the left one.
-        let (tags, mut moved) =
-            (source.fingerprints.load(medium), Group { at: left, items: SmallVec::new(), logged: false });
+        let tags = source.fingerprints.load(medium);
+        let mut moved = Group { at: left, items: SmallVec::new(), logged: false };
         for slot in bits(from.slots.bitmap) {
             let cell = self.slot(from.leaf, slot);
             let (key, value) = (cell.key.load(medium), cell.value.load(medium));

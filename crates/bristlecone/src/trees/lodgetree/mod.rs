@@ -52,11 +52,12 @@
 //! is written:
 //! 1. If new items need the slots of removed ones, the word lets those go first; flush, fence.
 //! 2. New items go into free slots, new values over old ones; flush, one fence for all leaves.
-//!    *Values over old ones are in the log. New items' bits are clear.*
+//!    *Values over old ones are in the log. New items' bits are clear.* Meanwhile the items leave the
+//!    buffer.
 //! 3. The words are stored. *All new items of a leaf are there, or none. The log has them still.*
 //! 4. The stamps void the log entries; one flush with the word, one fence for all leaves. The line
-//!    keeps their order: the stamp must never be there without the word. Meanwhile the items leave
-//!    the buffer. A full log that then has no needed entry left is emptied, and used again.
+//!    keeps their order: the stamp must never be there without the word. A full log that then has no
+//!    needed entry left is emptied, and used again.
 //!
 //! # Split of a leaf (it would hold more than `split_items`)
 //! 1. The upper half of all items is written to a new leaf; flush, fence. *Nobody leads to it.*
