@@ -17,6 +17,7 @@ pub struct LogSpot<'a, M: Medium> {
 impl<M: Medium> Log<M> {
     /// Room for an entry in this thread's chunk. `None`: there is none, and `may_grow`, which is told
     /// how many chunks are full by now, does not let the log take another one, or the pool is full.
+    #[inline(always)]
     pub fn reserve(&self, may_grow: impl FnOnce(usize) -> bool) -> Option<LogSpot<'_, M>> {
         self.reserve_at(thread_index() % APPENDERS, |full| {
             if !may_grow(full) {
@@ -43,6 +44,7 @@ impl<M: Medium> Log<M> {
         self.reserve_at(APPENDERS, |_| lock(&self.chunks).spare.take())
     }
 
+    #[inline(always)]
     fn reserve_at(
         &self,
         index: usize,
@@ -54,6 +56,8 @@ impl<M: Medium> Log<M> {
     }
 
     /// Gives an appender another chunk; whether there was one.
+    #[cold]
+    #[inline(never)]
     pub(super) fn make_room(
         &self,
         appender: &mut Appender,
@@ -79,6 +83,7 @@ impl<M: Medium> Log<M> {
 
     /// The stamp of a slot, if it would count although nothing was written there since the chunk was
     /// emptied.
+    #[inline(always)]
     pub(super) fn stale_stamp(&self, chunk: &LogChunk, slot: usize) -> Option<&Word> {
         let stamp = (slot < self.slots).then(|| &self.cell(chunk, slot).stamp);
         stamp.filter(|stamp| chunk.counts(stamp.load(self.pool.medium())))
@@ -91,14 +96,21 @@ impl<M: Medium> LogSpot<'_, M> {
         self.appender.chunk.as_ref().expect("a spot stands in a chunk").id
     }
 
+    /// The epoch that the entry will belong to: see [`Log::turn`].
+    #[inline(always)]
+    pub fn epoch(&self) -> u64 {
+        self.appender.epoch
+    }
+
     /// Appends the entry; it is durable when this returns. `records` is what must be durable
     /// before it, if anything. Gives the epoch that it belongs to: see [`Log::turn`].
+    #[inline(always)]
     pub fn append(self, entry: &LogEntry, records: Option<Flushed>) -> u64 {
         self.append_meanwhile(entry, records, || {})
     }
 
     /// The same, and does something else while the entry is on its way.
-    #[inline]
+    #[inline(always)]
     pub fn append_meanwhile(
         mut self,
         entry: &LogEntry,
@@ -118,6 +130,7 @@ impl<M: Medium> LogSpot<'_, M> {
         (self.appender.epoch, flushed)
     }
 
+    #[inline(always)]
     fn start(&mut self, entry: &LogEntry, records: Option<Flushed>) -> Flushed {
         let medium = self.log.pool.medium();
         let chunk = self.appender.chunk.as_ref().expect("a spot stands in a chunk");

@@ -66,6 +66,7 @@ impl Change {
     }
 
     /// The records that whatever names them has to wait for; once.
+    #[inline(always)]
     pub fn take_records(&mut self) -> Option<Flushed> {
         self.records.take()
     }

@@ -99,10 +99,12 @@ impl State {
         self.removed >> at & 1 != 0
     }
 
+    #[inline(always)]
     pub fn set_removed(&mut self, at: usize, removed: bool) {
         self.removed = self.removed & !(1 << at) | u8::from(removed) << at;
     }
 
+    #[inline(always)]
     pub fn set_epoch(&mut self, at: usize, epoch: u64) {
         self.epochs = self.epochs & !(1 << at) | ((epoch & 1) as u8) << at;
     }
@@ -260,6 +262,7 @@ impl<'a> BufferRef<'a> {
         self.slots().iter().take(state.used).map(|[key, _]| key.load(Relaxed)).enumerate()
     }
 
+    #[inline(always)]
     pub fn set_slot(self, at: usize, key: u64, value: u64) {
         let [key_cell, value_cell] = &self.slots()[at];
         key_cell.store(key, Relaxed);

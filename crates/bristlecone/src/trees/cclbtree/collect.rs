@@ -98,6 +98,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     }
 
     /// Room for a log entry, if there may be another one.
+    #[inline(always)]
     pub(super) fn reserve_entry(&self) -> Option<LogSpot<'_, M>> {
         let mut promise = None;
         let spot = self.log.reserve(|full| {

@@ -1,6 +1,7 @@
 //! From the buffer into the leaf: everything pending at once, in one media line.
 
 use bristlecone_pm::{Durable, Flushed, LINE_BYTES, Medium, Persist, Result};
+use smallvec::SmallVec;
 
 use super::Core;
 use super::buffer::{BATCH_MAX, Locked, State};
@@ -13,31 +14,36 @@ use crate::shared::slot::bits;
 pub(super) const ITEMS_MAX: usize = BATCH_MAX + 1;
 
 /// Items on their way into a leaf, and the slots that the leaf has for their keys.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Items {
-    items: [(Item, Option<usize>); ITEMS_MAX],
-    len: usize,
-}
+#[derive(Default)]
+pub(super) struct Items(SmallVec<[(Item, Option<usize>); ITEMS_MAX]>);
 
 impl Items {
+    #[inline(always)]
     pub fn push(&mut self, item: Item, slot: Option<usize>) {
-        self.items[self.len] = (item, slot);
-        self.len += 1;
+        self.0.push((item, slot));
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (Item, Option<usize>)> {
-        self.items.iter().copied().take(self.len)
+    #[inline(always)]
+    pub fn iter(&self) -> impl Iterator<Item = &(Item, Option<usize>)> {
+        self.0.iter()
     }
 
     /// Items for which the leaf has no slot yet.
-    pub fn added(&self) -> impl Iterator<Item = Item> {
+    #[inline(always)]
+    pub fn added(&self) -> impl Iterator<Item = &Item> {
         self.iter().filter(|(item, slot)| !item.removed && slot.is_none()).map(|(item, _)| item)
     }
 
     /// Slots whose items go.
+    #[inline(always)]
     pub fn dropped(&self) -> u64 {
         let removals = self.iter().filter(|(item, _)| item.removed);
-        removals.filter_map(|(_, slot)| slot).fold(0, |bits, slot| bits | 1 << slot)
+        removals.filter_map(|(_, slot)| *slot).fold(0, |bits, slot| bits | 1 << slot)
+    }
+
+    /// By how many items the leaf grows.
+    pub fn growth(&self) -> i64 {
+        self.added().count() as i64 - i64::from(self.dropped().count_ones())
     }
 }
 
@@ -50,7 +56,8 @@ pub(super) struct Leftovers {
 
 impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     /// Writes everything pending, and `change`, to the leaf. `replaced` is the pending slot that
-    /// the change is instead of. `Err`: there is no room; nothing changed.
+    /// the change is instead of. If nobody has counted what pends, it is counted now, and the change
+    /// with it. `Err`: there is no room; nothing changed.
     pub(super) fn flush(
         &self,
         leaf: &mut Locked<'_>,
@@ -59,24 +66,17 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         guards: &(K::Guard, V::Guard),
     ) -> Result<()> {
         let state = leaf.state();
-        let mut items = Items::default();
         let cells = self.leaf(state.leaf);
-        let slot_of = |word| {
-            let key = K::read(&self.keys, word, &guards.0);
-            self.locate_in_leaf(cells, key, &guards.0, &|| true).ok().flatten().map(|(slot, ..)| slot)
-        };
-        for at in (0..state.pending).filter(|at| Some(*at) != replaced) {
-            let (key, value) = leaf.slot(at);
-            items.push(Item { key, value, removed: state.is_removed(at) }, slot_of(key));
-        }
+        let mut items = Items::default();
+        self.gather_pending(leaf, replaced, &guards.0, &mut items);
         let mut records = None;
         let mut last = None;
         if let Some(change) = change {
-            items.push(change.item, slot_of(change.item.key));
+            items.push(change.item, self.slot_of(cells, change.item.key, &guards.0));
             (records, last) = (change.take_records(), Some(change.item));
         }
         let logged = state.pending > 0 || self.options.log_all != 0;
-        let held = last.and(items.iter().last()).and_then(|(_, slot)| slot);
+        let held = last.and(items.iter().last()).and_then(|(_, slot)| *slot);
         let held = held.map(|slot| cells.slots[slot].value.load(self.medium()));
         let superseded = replaced.filter(|at| !state.is_removed(*at)).map(|at| leaf.slot(at).1);
         // After a crash the leaf may hold what pends: then it lets go of it.
@@ -94,13 +94,16 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
             self.settle(leaf, replaced.zip(last));
         }
         superseded.into_iter().for_each(|value| V::retire(&self.values, value, &guards.1));
+        if state.uncounted {
+            self.len.add(items.growth());
+            self.promised.uncounted.add(-1);
+        }
         Ok(())
     }
 
     /// Writes everything pending to the leaf.
     pub(super) fn flush_pending(&self, leaf: &mut Locked<'_>) -> Result<()> {
-        self.count_pending(leaf);
-        let overflowed = self.overflows(leaf);
+        let overflowed = !leaf.state().uncounted && self.overflows(leaf);
         self.flush(leaf, None, None, &(K::pin(), V::pin()))?;
         self.count_overflow(overflowed, false);
         Ok(())
@@ -114,7 +117,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
             state.set_removed(at, item.removed);
         }
         // Older items behind them could come to light when the first ones are overwritten.
-        leaf.set_state(State { used: state.pending, pending: 0, ..state });
+        leaf.set_state(State { used: state.pending, pending: 0, uncounted: false, ..state });
     }
 
     /// Slots that new items may take. Slot 0 keeps the leaf's low fence and takes no other key.
@@ -144,7 +147,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
 
     /// Items that the leaf will hold once everything pending has reached it.
     pub(super) fn live_items(&self, leaf: &Locked<'_>) -> usize {
-        let items = self.pending_items(leaf, &K::pin());
+        let mut items = Items::default();
+        self.gather_pending(leaf, None, &K::pin(), &mut items);
         let word = LeafWord::unpack(self.leaf(leaf.state().leaf).header.word.load(self.medium()));
         (word.bitmap & !items.dropped()).count_ones() as usize + items.added().count()
     }
@@ -178,7 +182,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         let (mut bitmap, mut lines) = (word.bitmap & !items.dropped(), 0_usize);
         let mut free = self.free_slots(offset, word.bitmap);
         for (item, slot) in items.iter().filter(|(item, _)| !item.removed) {
-            let slot = match slot {
+            let slot = match *slot {
                 Some(slot) => slot,
                 None if self.fits_fence(offset, word.bitmap, item.key) => 0,
                 None => {

@@ -16,7 +16,7 @@ use bristlecone_pm::{Error, Medium, Result, wait};
 use super::Core;
 use super::buffer::{Locked, State};
 use super::flush::Items;
-use super::layout::{LEAF_BYTES, LeafWord};
+use super::layout::{LEAF_BYTES, Leaf, LeafWord};
 use crate::shared::change::Item;
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
@@ -63,23 +63,33 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         if word.bitmap.count_ones() as usize + state.pending < self.slots {
             return false;
         }
-        let items = self.pending_items(leaf, &K::pin());
+        let mut items = Items::default();
+        self.gather_pending(leaf, None, &K::pin(), &mut items);
         self.room_for(state.leaf, &items).is_none()
     }
 
-    /// What pends for a leaf, with the slots that the leaf has for it.
-    pub(super) fn pending_items(&self, leaf: &Locked<'_>, guard: &K::Guard) -> Items {
+    /// What pends for a leaf, with the slots that the leaf has for it, but for the pending slot `except`.
+    #[inline(always)]
+    pub(super) fn gather_pending(
+        &self,
+        leaf: &Locked<'_>,
+        except: Option<usize>,
+        guard: &K::Guard,
+        items: &mut Items,
+    ) {
         let state = leaf.state();
         let cells = self.leaf(state.leaf);
-        let mut items = Items::default();
-        for at in 0..state.pending {
+        for at in (0..state.pending).filter(|at| Some(*at) != except) {
             let (key, value) = leaf.slot(at);
-            let item = Item { key, value, removed: state.is_removed(at) };
-            let key = K::read(&self.keys, key, guard);
-            let slot = self.locate_in_leaf(cells, key, guard, &|| true).ok().flatten();
-            items.push(item, slot.map(|(slot, ..)| slot));
+            items.push(Item { key, value, removed: state.is_removed(at) }, self.slot_of(cells, key, guard));
         }
-        items
+    }
+
+    /// The slot that a leaf has for a key word.
+    #[inline(always)]
+    pub(super) fn slot_of(&self, cells: &Leaf, key: u64, guard: &K::Guard) -> Option<usize> {
+        let key = K::read(&self.keys, key, guard);
+        self.locate_in_leaf(cells, key, guard, &|| true).ok().flatten().map(|(slot, ..)| slot)
     }
 
     /// A leaf that overflows has a slot promised.
@@ -90,15 +100,21 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     }
 
     /// Counts the items that pend for a leaf, if that has not been done.
+    #[inline(always)]
     pub(super) fn count_pending(&self, leaf: &Locked<'_>) {
-        let state = leaf.state();
-        if state.uncounted {
-            let items = self.pending_items(leaf, &K::pin());
-            self.len.add(items.added().count() as i64 - i64::from(items.dropped().count_ones()));
-            leaf.set_state(State { uncounted: false, ..state });
-            self.count_overflow(false, self.overflows(leaf));
-            self.promised.uncounted.add(-1);
+        if leaf.state().uncounted {
+            self.count_uncounted(leaf);
         }
+    }
+
+    #[cold]
+    fn count_uncounted(&self, leaf: &Locked<'_>) {
+        let mut items = Items::default();
+        self.gather_pending(leaf, None, &K::pin(), &mut items);
+        self.len.add(items.growth());
+        leaf.set_state(State { uncounted: false, ..leaf.state() });
+        self.count_overflow(false, self.overflows(leaf));
+        self.promised.uncounted.add(-1);
     }
 
     /// Counts what pends everywhere. Whether there was anything to count.
@@ -145,7 +161,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
 
     /// A slot for a new leaf that takes over part of `split`.
     pub(super) fn alloc_leaf(&self, split: &Locked<'_>) -> Result<u64> {
-        if self.overflows(split) {
+        if split.state().uncounted || self.overflows(split) {
             return self.leaves.alloc();
         }
         let full = || Error::PoolFull { max_bytes: self.pool.max_bytes() };

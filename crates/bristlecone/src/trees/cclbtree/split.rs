@@ -4,7 +4,7 @@
 use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 
 use super::Core;
-use super::buffer::Locked;
+use super::buffer::{Locked, State};
 use super::flush::{ITEMS_MAX, Items};
 use super::layout::{LeafWord, SLOTS_MAX};
 use crate::shared::change::Item;
@@ -36,7 +36,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         guards: &(K::Guard, V::Guard),
     ) -> Result<()> {
         let medium = self.medium();
-        let mut state = left.state();
+        let state = left.state();
         let cells = self.leaf(state.leaf);
         let word = LeafWord::unpack(cells.header.word.load(medium));
         let leftovers = self.leftovers(cells, items);
@@ -76,9 +76,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         lower.iter().filter(|part| part.changed).for_each(|part| rest.push(part.item, part.slot));
         self.write_items(left, &rest, None, true);
 
-        state.pending = 0;
-        state.used = 0;
-        left.set_state(state);
+        left.set_state(State { pending: 0, used: 0, uncounted: false, ..state });
         let id = self.buffers.alloc(offset, stamp);
         self.inner.insert(upper[0].key, id, &guards.0);
         self.let_go(state.leaf, &leftovers, guards);
@@ -101,14 +99,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
             let held = &cells.slots[slot];
             let item = Item { key: held.key.load(medium), value: held.value.load(medium), removed: false };
             let newer = items.iter().find(|(_, at)| *at == Some(slot)).map(|(newer, _)| newer);
-            let item = newer.map_or(item, |newer| Item { key: item.key, ..newer });
+            let item = newer.map_or(item, |newer| Item { key: item.key, ..*newer });
             let key = K::read(&self.keys, item.key, guard);
             parts[len] = Part { key, item, slot: Some(slot), changed: newer.is_some() };
             len += 1;
         }
         for item in items.added() {
             let key = K::read(&self.keys, item.key, guard);
-            parts[len] = Part { key, item, slot: None, changed: true };
+            parts[len] = Part { key, item: *item, slot: None, changed: true };
             len += 1;
         }
         len

@@ -24,11 +24,18 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         value: V::Ref<'_>,
         mode: WriteMode,
     ) -> Result<Option<V::Owned>> {
-        self.with_leaf(key, false, |leaf, guards| {
+        self.with_leaf(key, |leaf, guards| {
             let found = self.standing(&leaf, key, guards);
             let old = found.value.map(|word| V::owned(V::read(&self.values, word, &guards.1)));
             if old.is_some() && mode == WriteMode::New || old.is_none() && mode == WriteMode::Update {
                 return Ok(old);
+            }
+            // A new value takes no more room than the old one.
+            if old.is_some()
+                && (found.pending.is_some() || leaf.state().pending < self.buffers.batch())
+                && let Some(done) = self.buffer_value(&leaf, &found, key, value, guards)
+            {
+                return done.map(|()| old);
             }
             self.apply(leaf, &found, key, Some(value), guards)?;
             Ok(old)
@@ -36,19 +43,91 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     }
 
     /// Gives `key` a value without looking at its leaf, unless the buffer has to be flushed or there may
-    /// be no room for that.
+    /// be no room for that. All in one piece: where more than some sixty stores, of registers that calls
+    /// save included, follow a fence before the next one, processors stand still until it is over.
+    #[inline(always)]
     pub(super) fn put_unseen(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
-        self.with_leaf(key, true, |leaf, guards| {
-            if let Some(found) = self.glance(&leaf, key, guards)
-                && let Some(spot) = self.reserve_entry()
-            {
-                let change = self.write_records(&found, key, Some(value))?;
-                self.log_and_buffer(&leaf, &found, change, spot, guards);
-                return Ok(());
+        let done = {
+            let _passed = self.pass_collection();
+            let guards = (K::pin(), V::pin());
+            let leaf = self.lock_leaf(key, true, &guards.0);
+            match self.buffer_unseen(&leaf, key, value, &guards) {
+                Some(done) => done,
+                None => self.put_seen(leaf, key, value, &guards),
             }
-            let found = self.standing(&leaf, key, guards);
-            self.apply(leaf, &found, key, Some(value), guards)
-        })
+        };
+        match done {
+            Ok(()) => self.pool.health(),
+            Err(Error::PoolFull { .. } | Error::MediumFull { .. }) => self.put_where_room_is_made(key, value),
+            Err(error) => Err(error),
+        }
+    }
+
+    #[cold]
+    fn put_where_room_is_made(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+        self.with_leaf(key, |leaf, guards| self.put_seen(leaf, key, value, guards))
+    }
+
+    /// Puts a value into the buffer, if nothing has to be known about the leaf for that.
+    #[inline(always)]
+    fn buffer_unseen(
+        &self,
+        leaf: &Locked<'_>,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+        guards: &(K::Guard, V::Guard),
+    ) -> Option<Result<()>> {
+        let found = self.glance(leaf, key, guards)?;
+        self.buffer_value(leaf, &found, key, value, guards)
+    }
+
+    /// Puts a value into the buffer, which has room for it, if the log has.
+    #[inline(always)]
+    fn buffer_value(
+        &self,
+        leaf: &Locked<'_>,
+        found: &Found,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+        guards: &(K::Guard, V::Guard),
+    ) -> Option<Result<()>> {
+        let spot = self.reserve_entry()?;
+        let change = self.write_records(found, key, Some(value));
+        Some(change.map(|change| self.log_and_buffer(leaf, found, change, spot, guards)))
+    }
+
+    #[inline(never)]
+    fn put_seen(
+        &self,
+        leaf: Locked<'_>,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+        guards: &(K::Guard, V::Guard),
+    ) -> Result<()> {
+        let state = leaf.state();
+        if K::INLINE
+            && state.uncounted
+            && state.pending == self.buffers.batch()
+            && let Ok(None) = self.locate_buffered(*leaf, state, key, &guards.0, &|| true)
+        {
+            return self.flush_unseen(leaf, key, value, guards);
+        }
+        let found = self.standing(&leaf, key, guards);
+        self.apply(leaf, &found, key, Some(value), guards)
+    }
+
+    /// Writes a value, and what pends uncounted, to the leaf, where all of it is counted.
+    fn flush_unseen(
+        &self,
+        mut leaf: Locked<'_>,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+        guards: &(K::Guard, V::Guard),
+    ) -> Result<()> {
+        let found = Found::default();
+        let mut change = self.write_records(&found, key, Some(value))?;
+        self.write_through(&mut leaf, &found, &mut change, guards)
+            .inspect_err(|_| change.discard::<K, V, M>((&self.keys, &self.values)))
     }
 
     /// Replaces the value of `key` by `new` if it is `expected`; gives what was there.
@@ -58,7 +137,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         expected: V::Ref<'_>,
         new: V::Ref<'_>,
     ) -> Result<std::result::Result<(), Option<V::Owned>>> {
-        self.with_leaf(key, false, |leaf, guards| {
+        self.with_leaf(key, |leaf, guards| {
             let found = self.standing(&leaf, key, guards);
             let Some(word) = found.value else { return Ok(Err(None)) };
             let old = V::read(&self.values, word, &guards.1);
@@ -71,7 +150,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     }
 
     pub(super) fn delete(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.with_leaf(key, false, |leaf, guards| {
+        self.with_leaf(key, |leaf, guards| {
             let found = self.standing(&leaf, key, guards);
             let Some(word) = found.value else { return Ok(None) };
             let old = V::owned(V::read(&self.values, word, &guards.1));
@@ -81,11 +160,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     }
 
     /// Runs `change` on the locked leaf of `key`; again if the pool is full and there is room to gain.
-    /// With `unseen` the leaf itself is not expected to be looked at.
+    #[inline(always)]
     fn with_leaf<R>(
         &self,
         key: K::Ref<'_>,
-        unseen: bool,
         mut change: impl FnMut(Locked<'_>, &(K::Guard, V::Guard)) -> Result<R>,
     ) -> Result<R> {
         for attempt in 0.. {
@@ -93,7 +171,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
             let done = {
                 let _passed = self.pass_collection();
                 let guards = (K::pin(), V::pin());
-                change(self.lock_leaf(key, unseen, &guards.0), &guards)
+                change(self.lock_leaf(key, false, &guards.0), &guards)
             };
             // Taken apart, because what moves as a whole is read in other pieces than it was written in,
             // and then the processor waits for the fence.
@@ -110,6 +188,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         unreachable!("attempts come to an end")
     }
 
+    /// Locks the leaf of a key. With `unseen` the leaf itself is not expected to be looked at.
+    #[inline(always)]
     fn lock_leaf(&self, key: K::Ref<'_>, unseen: bool, guard: &K::Guard) -> Locked<'_> {
         loop {
             let (id, version): (u32, Version) = self.inner.find(key, guard, |leaf| {
@@ -129,6 +209,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     }
 
     /// What a leaf and its buffer say about `key`.
+    #[inline(always)]
     fn standing(&self, leaf: &Locked<'_>, key: K::Ref<'_>, guards: &(K::Guard, V::Guard)) -> Found {
         self.count_pending(leaf);
         let Ok(found) = self.locate(**leaf, key, &guards.0, || true) else {
@@ -157,6 +238,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     }
 
     /// Gives the key a value, or removes it: it is known to change something.
+    #[inline(never)]
     fn apply(
         &self,
         mut leaf: Locked<'_>,
@@ -197,6 +279,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     }
 
     /// Write 2 and 3.
+    #[inline(always)]
     fn log_and_buffer(
         &self,
         leaf: &Locked<'_>,
@@ -206,10 +289,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         guards: &(K::Guard, V::Guard),
     ) {
         let entry = self.entry_of(leaf, change.item);
-        let epoch = spot.append(&entry, change.take_records());
-        self.put_in_buffer(leaf, found, change.item, epoch, guards);
+        // Nobody reads the buffer as long as it is locked. What stands behind a fence stands between
+        // the next write's loads and their being asked for early.
+        self.put_in_buffer(leaf, found, change.item, spot.epoch(), guards);
+        spot.append(&entry, change.take_records());
     }
 
+    #[inline(always)]
     fn entry_of(&self, leaf: &Locked<'_>, item: Item) -> LogEntry {
         LogEntry { sequence: leaf.sequence(), removed: item.removed, key: item.key, value: item.value }
     }
@@ -246,12 +332,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     }
 
     /// Write 1: what stands out of line is written first.
+    #[inline(always)]
     fn write_records(&self, found: &Found, key: K::Ref<'_>, value: Option<V::Ref<'_>>) -> Result<Change> {
         let steps = ["cclbtree write.1 key", "cclbtree write.1 value"];
         Change::write::<K, V, M>((&self.keys, &self.values), found.key, key, value, steps)
     }
 
-    /// Write 3: the item is in the log; readers find it in the buffer.
+    /// Write 3: readers find the item in the buffer, once it is unlocked.
+    #[inline(always)]
     fn put_in_buffer(
         &self,
         leaf: &Locked<'_>,
