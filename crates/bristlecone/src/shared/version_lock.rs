@@ -143,6 +143,13 @@ impl VersionLock {
         self.renew_above(0);
     }
 
+    /// The same, and holds it.
+    pub fn renew_locked(&self) {
+        self.0.store((self.count() * ONE + ONE) | LOCKED, Release);
+        // Keeps what is done to the memory from now on behind it, for readers that validate.
+        fence(Release);
+    }
+
     /// The same with a count above `count`.
     pub fn renew_above(&self, count: u64) {
         self.0.store(self.count().max(count) * ONE + ONE, Release);

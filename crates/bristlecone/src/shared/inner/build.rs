@@ -19,7 +19,9 @@ impl<K: KeyForm> Inner<K> {
             above = Self::build_level(&nodes, level, above.into_iter());
         }
         let root = above.first().expect("an index has at least one leaf").1;
-        Self::assemble(nodes, root)
+        let index = Self::assemble(nodes, root);
+        index.tend_hints(&K::pin());
+        index
     }
 
     /// Builds one level; gives the entries of the next one.
@@ -40,6 +42,7 @@ impl<K: KeyForm> Inner<K> {
             let node = nodes.get(above[above.len() - 1].1);
             node.insert(node.count(), key, child);
         }
+        above.iter().for_each(|&(_, id)| nodes.get(id).lock.unlock());
         if let [(first, _)] = above[..] {
             // A root has no parent to keep the key.
             K::retire_separator(first, &guard);

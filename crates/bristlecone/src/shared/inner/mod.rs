@@ -5,8 +5,11 @@
 //! on by its right sibling and high key, so a split needs its parent's lock only afterwards.
 //! Writers lock one node at a time, from the leaves upwards; only the removal of a whole node
 //! locks several, from the root downwards, one such removal at a time.
+//!
+//! Where keys are words, a descent begins in the lowest level as a rule: see [`hints`].
 
 mod build;
+mod hints;
 mod node;
 mod remove;
 mod replace;
@@ -18,6 +21,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 
 use bristlecone_pm::wait::lock;
 
+use self::hints::Hints;
 use self::node::{NodeRef, Nodes, Separator};
 pub use self::walk::{Cursor, Step};
 use super::form::KeyForm;
@@ -29,6 +33,7 @@ pub struct Inner<K: KeyForm> {
     /// Whether the nodes are usual ones.
     usual: bool,
     root: AtomicU32,
+    hints: Hints,
     /// Held while the tree grows or a node leaves it.
     structure: Mutex<()>,
     keys: PhantomData<fn() -> K>,
@@ -52,6 +57,7 @@ impl<K: KeyForm> Inner<K> {
         let nodes = Nodes::new(node_bytes, K::INLINE);
         let root = nodes.alloc(1, true);
         nodes.get(root).insert(0, Separator::LEAST, leaf);
+        nodes.get(root).lock.unlock();
         Self::assemble(nodes, root)
     }
 
@@ -60,6 +66,7 @@ impl<K: KeyForm> Inner<K> {
             usual: nodes.are_usual(),
             nodes,
             root: AtomicU32::new(root),
+            hints: Hints::default(),
             structure: Mutex::new(()),
             keys: PhantomData,
         }
@@ -67,7 +74,7 @@ impl<K: KeyForm> Inner<K> {
 
     /// Bytes of DRAM.
     pub fn dram_bytes(&self) -> u64 {
-        self.nodes.bytes()
+        self.nodes.bytes() + self.hints.bytes()
     }
 
     /// The leaf that holds `key`, and its version: both were current at one moment.
@@ -145,13 +152,25 @@ impl<K: KeyForm> Inner<K> {
         level: u32,
         guard: &K::Guard,
     ) -> Result<(NodeRef<'_>, Version), Stale> {
+        let hinted = K::INLINE && side == Side::From && level == 1;
+        if hinted
+            && let Some(key) = key
+            && let Some(found) = self.hinted::<USUAL>(key)
+        {
+            return Ok(found);
+        }
         // Pairs with the release in `grow`.
         let mut node = self.nodes.get_as::<USUAL>(self.root.load(Acquire));
         let mut seen = node.lock.read().ok_or(Stale)?;
         loop {
             let next = match self.right_of(node, seen, key, side, guard)? {
                 Some(right) => right,
-                None if node.level() == level => return Ok((node, seen)),
+                None if node.level() == level => {
+                    if hinted && let Some(key) = key {
+                        self.learn(key, node.id);
+                    }
+                    return Ok((node, seen));
+                }
                 None => node.child(self.choose(node, seen, key, side, guard)?),
             };
             // An index is followed only once it is validated.
@@ -268,6 +287,9 @@ impl<K: KeyForm> Inner<K> {
             {
                 let promoted = self.add_entry(node, key, separator, child, guard);
                 node.lock.unlock();
+                if promoted.is_some() {
+                    self.tend_hints(guard);
+                }
                 return promoted;
             }
             pause(round);
@@ -306,6 +328,7 @@ impl<K: KeyForm> Inner<K> {
         } else {
             right.insert(at - middle, separator, child);
         }
+        right.lock.unlock();
         Some((promoted, right_id))
     }
 
@@ -327,6 +350,7 @@ impl<K: KeyForm> Inner<K> {
         let node = self.nodes.get(id);
         node.insert(0, Separator::LEAST, root);
         node.insert(1, Separator::of::<K>(separator, guard), child);
+        node.lock.unlock();
         // Pairs with the acquire in `descend`: whoever sees the root sees its entries.
         self.root.store(id, Release);
         true

@@ -141,16 +141,16 @@ impl Nodes {
         node.prefetch_children();
     }
 
-    /// A node that nobody else knows, unlocked and without entries.
+    /// A node without entries. Nobody else knows it, unless from an earlier life: it is locked.
     pub fn alloc(&self, level: u32, leftmost: bool) -> u32 {
         let id = self.arena.alloc();
         let node = self.get(id);
+        node.lock.renew_locked();
         node.node.level.store(level, Relaxed);
         node.node.leftmost.store(leftmost.into(), Relaxed);
         node.ranks().iter().for_each(|rank| rank.store(u64::MAX, Relaxed));
         node.node.count.store(0, Relaxed);
         node.set_right(None);
-        node.lock.renew();
         id
     }
 
@@ -160,6 +160,11 @@ impl Nodes {
 
     pub fn bytes(&self) -> u64 {
         self.arena.bytes()
+    }
+
+    /// Nodes that there ever were.
+    pub fn begun(&self) -> u32 {
+        self.arena.begun()
     }
 }
 

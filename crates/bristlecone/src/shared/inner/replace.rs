@@ -26,6 +26,7 @@ impl<K: KeyForm> Inner<K> {
         });
         node.lock.unlock();
         if let Some((separator, node)) = promoted {
+            self.tend_hints(guard);
             self.insert_above(2, separator, node, guard);
         }
         true

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::*;
@@ -141,6 +141,67 @@ fn finding_while_others_split_and_remove() {
     assert!(inner.check().is_empty());
 }
 
+/// Threads fill regions of their own with leaves and take away those whose range the leaf to the left
+/// takes over, so that nodes leave one region and serve in another. Everybody finds the right leaves.
+fn nodes_serve_again_elsewhere<K: KeyForm>(node_bytes: usize, name: impl Fn(u32) -> K::Owned + Sync) {
+    const REGIONS: u32 = 3;
+    const LEAVES: u32 = 300;
+    let version = VersionLock::default().read();
+    let inner = Inner::<K>::new(node_bytes, 0);
+    let running = AtomicUsize::new(REGIONS as usize);
+    let find = |number: u32, guard: &K::Guard| inner.find(K::borrow(&name(number)), guard, |_| version).0;
+    let guard = K::pin();
+    (1..REGIONS).for_each(|region| inner.insert(K::borrow(&name(region * LEAVES)), region * LEAVES, &guard));
+    drop(guard);
+    std::thread::scope(|scope| {
+        for region in 0..REGIONS {
+            let (inner, running, name, find) = (&inner, &running, &name, &find);
+            scope.spawn(move || {
+                let mut leaves = BTreeSet::from([region * LEAVES]);
+                for round in 0..120 {
+                    let guard = K::pin();
+                    let scattered = (0..LEAVES - 1).map(|i| i * (round * 2 + 77) % (LEAVES - 1));
+                    for leaf in
+                        scattered.map(|i| region * LEAVES + 1 + i).filter(|leaf| leaf % 7 != round % 7)
+                    {
+                        if leaves.insert(leaf) {
+                            inner.insert(K::borrow(&name(leaf)), leaf, &guard);
+                        }
+                        assert_eq!(find(leaf, &guard), leaf);
+                    }
+                    for leaf in (region * LEAVES + 1..(region + 1) * LEAVES).rev() {
+                        let left = leaves.range(..leaf).next_back().copied();
+                        let gone = leaves.contains(&leaf)
+                            && inner.remove(K::borrow(&name(leaf)), leaf, &guard, |heir| heir == left);
+                        if gone {
+                            leaves.remove(&leaf);
+                        }
+                        assert_eq!(Some(&find(leaf, &guard)), leaves.range(..=leaf).next_back());
+                    }
+                }
+                running.fetch_sub(1, Relaxed);
+            });
+        }
+        let mut state = 99;
+        while running.load(Relaxed) > 0 {
+            let number = (noise(&mut state) % u64::from(REGIONS * LEAVES)) as u32;
+            let (leaf, first) = (find(number, &K::pin()), number / LEAVES * LEAVES);
+            assert!((first..=number).contains(&leaf), "{leaf} for {number}");
+        }
+    });
+    assert!(inner.check().is_empty());
+}
+
+#[test]
+fn nodes_of_words_serve_again_elsewhere() {
+    nodes_serve_again_elsewhere::<Inline>(SMALL, |i| u64::from(i) << 40);
+}
+
+#[test]
+fn nodes_of_bytes_serve_again_elsewhere() {
+    nodes_serve_again_elsewhere::<OutOfLine>(SMALL_BYTES, |i| format!("{i:08}").into_bytes().into());
+}
+
 #[test]
 fn byte_strings_whose_first_bytes_are_equal_are_told_apart() {
     let version = VersionLock::default().read();
@@ -179,4 +240,40 @@ fn byte_strings_whose_first_bytes_are_equal_are_told_apart() {
             "{probe:?}"
         );
     }
+}
+
+/// Leaves of which each begins where its key does, found by every key; how many lookups of the last
+/// round began at the root, if hints were in use to the end.
+fn found_from_the_root(keys: &[u64]) -> Option<u64> {
+    let version = VersionLock::default().read();
+    let inner = Inner::<Inline>::new(SMALL, 0);
+    (1..).zip(keys).for_each(|(leaf, &key)| inner.insert(key, leaf, &()));
+    let round = || {
+        let before = inner.hints.vain()?;
+        (1..).zip(keys).for_each(|(leaf, &key)| assert_eq!(inner.find(key, &(), |_| version).0, leaf));
+        Some(inner.hints.vain()? - before)
+    };
+    (0..15).for_each(|_| _ = round());
+    round()
+}
+
+#[test]
+fn keys_that_are_spread_are_found_by_hints() {
+    let mut state = 88_172_645_463_325_252;
+    let noise: Vec<u64> = (0..20_000).map(|_| noise(&mut state)).collect();
+    let ascending: Vec<u64> = (0..20_000).map(|i| (1 << 40) | i).collect();
+    let ends: Vec<u64> = [1, u64::MAX].into_iter().chain(noise.iter().copied()).collect();
+    for keys in [noise, ascending, ends] {
+        let vain = found_from_the_root(&keys).expect("hints are in use");
+        assert!(vain < keys.len() as u64 / 20, "{vain} of {} began at the root", keys.len());
+    }
+}
+
+#[test]
+fn hints_that_help_nobody_are_not_asked_any_more() {
+    // Nearly all keys are in one bucket, and the others far from each other.
+    let mut state = 88_172_645_463_325_252;
+    let few = (0..500).map(|_| noise(&mut state));
+    let keys: Vec<u64> = few.chain((0..20_000).map(|i| (1 << 20) | (i * 7919 % 20_000 * 16))).collect();
+    assert_eq!(found_from_the_root(&keys), None);
 }
