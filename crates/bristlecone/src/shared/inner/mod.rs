@@ -6,7 +6,7 @@
 //! Writers lock one node at a time, from the leaves upwards; only the removal of a whole node
 //! locks several, from the root downwards, one such removal at a time.
 //!
-//! Where keys are words, a descent begins in the lowest level as a rule: see [`hints`].
+//! Where keys are words, a descent begins in the lowest level as a rule: see `hints`.
 
 mod build;
 mod hints;
