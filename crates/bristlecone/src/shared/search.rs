@@ -72,7 +72,7 @@ pub fn mask_le(level: Level, keys: &[AtomicU64], key: u64) -> u64 {
     debug_assert!(keys.len() <= 64 && keys.len().is_multiple_of(GROUP));
     let (lines, _) = keys.as_chunks::<GROUP>();
     let masks = lines.iter().enumerate().map(|(at, line)| {
-        let mask = match level {
+        let mask: u64 = match level {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => avx512::mask(line, key),
             _ => {

@@ -92,7 +92,8 @@ impl Words {
     /// It may do so in vain at first: of several calls for a place the last one counts. `level` is
     /// what [`Level::detect`] said.
     #[inline(always)]
-    pub fn place<const DESCENDING: bool>(&self, level: Level, mut put: impl FnMut(usize, [u64; 2])) {
+    pub fn place<const DESCENDING: bool>(&self, level: Level, put: impl FnMut(usize, [u64; 2])) {
+        let mut put = put;
         #[cfg(target_arch = "x86_64")]
         if level == Level::Avx512 {
             // SAFETY: the features were detected, and items that are taken are written.

@@ -13,8 +13,8 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bristlecone_pm::{
-    Durable, Finding, Flushed, Log, LogChunk, LogEntry, LogSpot, Medium, Persist, PoolFile, TreeId,
-    own_thread_index,
+    Durable, Finding, Flushed, LINE_BYTES, Log, LogChunk, LogEntry, LogSpot, Medium, Persist, PoolFile,
+    TreeId, own_thread_index,
 };
 use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
@@ -32,15 +32,43 @@ const OLD: u32 = 1 << 31;
 /// Threads that put releases off, and how many each.
 const RELEASERS: usize = 64;
 const RELEASED: usize = 32;
+const COUNTS_A_LINE: usize = LINE_BYTES / size_of::<AtomicU32>();
 /// Keys that are put aside before that is worth a walk over the nodes.
 const ASIDE_MIN: usize = 1024;
+
+/// A count for every chunk. Those of neighbours stand in different lines, because every thread counts in
+/// the chunk that it fills all the time.
+#[derive(Debug)]
+struct Needed {
+    counts: Box<[AtomicU32]>,
+    /// How many lines there are, as a power of two.
+    lines_log: u32,
+}
+
+impl Needed {
+    fn new(chunks: usize) -> Self {
+        let lines_log = chunks.div_ceil(COUNTS_A_LINE).next_power_of_two().ilog2();
+        let counts = (0..COUNTS_A_LINE << lines_log).map(|_| AtomicU32::default()).collect();
+        Self { counts, lines_log }
+    }
+
+    fn get(&self, version: u32) -> Option<&AtomicU32> {
+        let (line, within) =
+            (version as usize & ((1 << self.lines_log) - 1), version as usize >> self.lines_log);
+        self.counts.get(line * COUNTS_A_LINE + within).filter(|_| within < COUNTS_A_LINE)
+    }
+
+    fn of(&self, version: u32) -> &AtomicU32 {
+        self.get(version).expect("a chunk of the pool")
+    }
+}
 
 /// The logs of a tree.
 #[derive(Debug)]
 pub(super) struct VersionLog<M: Medium> {
     pub log: Log<M>,
     /// For every chunk of the pool, the entries of it that are needed.
-    needed: Box<[AtomicU32]>,
+    needed: Needed,
     /// For every thread, logs of which it needs one entry less, plus one; or 0. Counting them is put off,
     /// because a locked instruction would wait for the flush before it.
     released: Box<[CachePadded<[AtomicU32; RELEASED]>]>,
@@ -99,8 +127,7 @@ impl<M: Medium> VersionLog<M> {
     /// Takes over a tree's logs; what stands in them is read with [`entries`](Self::entries).
     pub fn open(pool: &Arc<PoolFile<M>>, owner: TreeId, entries_max: Option<usize>) -> (Self, Vec<LogChunk>) {
         let (log, logged) = Log::open(pool, owner, entries_max);
-        let chunks = pool.chunks_max() as usize;
-        let needed = std::iter::repeat_with(AtomicU32::default).take(chunks).collect();
+        let needed = Needed::new(pool.chunks_max() as usize);
         let log = Self {
             log,
             needed,
@@ -123,7 +150,7 @@ impl<M: Medium> VersionLog<M> {
 
     /// Another entry of this log is needed.
     pub fn need(&self, version: u32) {
-        self.needed[version as usize].fetch_add(1, Relaxed);
+        self.needed.of(version).fetch_add(1, Relaxed);
     }
 
     /// After recovery: logs that are needed stay as they are, the others are emptied.
@@ -163,7 +190,7 @@ impl<M: Medium> VersionLog<M> {
 
     fn count_released(&self, version: u32) {
         // Pairs with the other releases: whoever takes the last one sees all of them.
-        if self.needed[version as usize].fetch_sub(1, AcqRel) == 1 {
+        if self.needed.of(version).fetch_sub(1, AcqRel) == 1 {
             let unneeded = self.log.take_sealed(|id| id == version && self.is_unneeded(id));
             if !unneeded.is_empty() {
                 self.log.recycle(unneeded);
@@ -172,7 +199,7 @@ impl<M: Medium> VersionLog<M> {
     }
 
     fn is_unneeded(&self, version: u32) -> bool {
-        self.needed[version as usize].load(Acquire) == 0
+        self.needed.of(version).load(Acquire) == 0
     }
 
     /// Empties all full logs that nobody needs.
@@ -186,7 +213,7 @@ impl<M: Medium> VersionLog<M> {
 
     fn is_old(&self, version: u32) -> bool {
         // What is read without the node's lock may be no number of a log.
-        self.needed.get(version as usize).is_some_and(|needed| needed.load(Relaxed) & OLD != 0)
+        self.needed.get(version).is_some_and(|needed| needed.load(Relaxed) & OLD != 0)
     }
 
     /// Chunks of the pool.
@@ -205,11 +232,12 @@ impl<M: Medium> VersionLog<M> {
         self.settle_all();
         let mut buffered = std::collections::BTreeMap::<u32, u32>::new();
         nodes.flat_map(NodeRef::all_buffered).for_each(|item| *buffered.entry(item.log).or_default() += 1);
-        let count = |(log, needed): (usize, &AtomicU32)| {
-            let (needed, buffered) = (needed.load(Acquire) & !OLD, buffered.get(&(log as u32)).copied());
+        let count = |log: u32| {
+            let (needed, buffered) =
+                (self.needed.get(log)?.load(Acquire) & !OLD, buffered.get(&log).copied());
             (needed != buffered.unwrap_or(0)).then_some((log, needed, buffered))
         };
-        let (log, needed, buffered) = self.needed.iter().enumerate().find_map(count)?;
+        let (log, needed, buffered) = (0..self.needed.counts.len() as u32).find_map(count)?;
         Some(Finding::new(format!("log {log}"), format!("{needed} entries needed, {buffered:?} buffered")))
     }
 
@@ -274,7 +302,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
                 }
             };
             for chunk in &walk.old {
-                versions.needed[chunk.id() as usize].fetch_or(OLD, AcqRel);
+                versions.needed.of(chunk.id()).fetch_or(OLD, AcqRel);
             }
             (walk.next, walk.end) = (0, self.nodes.end());
             versions.walking.store(true, Release);
@@ -322,7 +350,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     fn finish(&self, walk: &mut Walk) {
         let versions = &self.versions;
         for chunk in &walk.old {
-            versions.needed[chunk.id() as usize].fetch_and(!OLD, AcqRel);
+            versions.needed.of(chunk.id()).fetch_and(!OLD, AcqRel);
         }
         versions.settle_all();
         let old = std::mem::take(&mut walk.old);
