@@ -253,11 +253,12 @@ impl<M: Medium> VersionLog<M> {
 }
 
 impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
-    /// Logs that may be in use before writers look for stragglers: twice what all buffers can
-    /// hold, and one for each thread.
+    /// Logs that may be in use before writers look for stragglers: four times what all buffers can
+    /// hold, and one for each thread. From twice what they hold on, four threads spent a quarter of their
+    /// time looking.
     pub(super) fn logs_wanted(&self) -> usize {
         let items = self.nodes.live() * self.node_slots / 2;
-        2 * (items / self.versions.log.chunk_entries() + 1) + self.versions.log.appenders()
+        4 * (items / self.versions.log.chunk_entries() + 1) + self.versions.log.appenders()
     }
 
     /// Room for a log entry, if there may be another one.
