@@ -261,6 +261,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         4 * (items / self.versions.log.chunk_entries() + 1) + self.versions.log.appenders()
     }
 
+    /// Logs that there may be at all, but for one that each thread takes at the same moment.
+    pub(super) fn logs_max(&self) -> usize {
+        self.logs_wanted() / 4 * 5
+    }
+
     /// Room for a log entry, if there may be another one.
     pub(super) fn reserve_entry(&self) -> Option<Spot<'_, M>> {
         let versions = &self.versions;
@@ -271,7 +276,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
                 versions.want(OLDEST);
             }
             // While stragglers keep too many logs, writes go to the leaves instead.
-            used < 2 * wanted
+            used < self.logs_max()
         });
         spot.map(|spot| Spot { versions, spot })
     }

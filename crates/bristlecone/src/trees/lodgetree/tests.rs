@@ -42,9 +42,9 @@ impl Drop for Scratch {
     }
 }
 
-/// Logs of so few entries that hundreds are in use.
-fn short_logs() -> LodgeTreeOptions {
-    LodgeTreeOptions { log_entries: 100, ..LodgeTreeOptions::default() }
+/// Logs of so few entries that dozens are in use.
+fn short_logs(log_entries: u64) -> LodgeTreeOptions {
+    LodgeTreeOptions { log_entries, ..LodgeTreeOptions::default() }
 }
 
 fn key(n: u64) -> u64 {
@@ -70,7 +70,7 @@ fn sample(tree: &Tree) -> Sample {
 
 fn most_logs(tree: &Tree) -> usize {
     // Threads that found room at the same moment take a log each.
-    2 * tree.logs_wanted() + THREADS as usize
+    tree.logs_max() + THREADS as usize
 }
 
 /// Writes keys that `draw` makes of the number of a write, in as many rounds on all threads; what
@@ -108,7 +108,7 @@ fn follows(name: &str, samples: &[Sample]) {
 #[test]
 fn the_log_follows_what_is_buffered() {
     let scratch = Scratch::new("log");
-    let tree = scratch.tree(short_logs());
+    let tree = scratch.tree(short_logs(100));
     // The first round fills the tree.
     follows("uniform", &over_time(&tree, 8, |n| key(n * 7919 % KEYS)));
     // 80 % of the writes go to 20 % of the keys.
@@ -124,14 +124,14 @@ fn the_log_follows_what_is_buffered() {
 #[test]
 fn stragglers_do_not_pin_the_log() {
     let scratch = Scratch::new("straggler");
-    let tree = scratch.tree(short_logs());
+    let tree = scratch.tree(short_logs(300));
     over_time(&tree, 1, key);
-    let (mut stragglers, wanted) = (Vec::new(), tree.logs_wanted());
+    let (mut stragglers, most) = (Vec::new(), most_logs(&tree));
     tree.inner.for_each_leaf(|fence, _| stragglers.extend(fence.filter(|fence| *fence < 3 << 62)));
-    assert!(stragglers.len() > 2 * wanted, "{} stragglers for {wanted} logs", stragglers.len());
+    assert!(stragglers.len() > 3 * most / 2, "{} stragglers for {most} logs", stragglers.len());
     for (n, straggler) in (0..).zip(&stragglers) {
         tree.write(*straggler, n, WriteMode::Upsert).unwrap();
-        for n in 0..100 {
+        for n in 0..300 {
             tree.write(key(n) | 3 << 62, n, WriteMode::Upsert).unwrap();
         }
         assert!(tree.versions.log.chunks_in_use() <= most_logs(&tree));
