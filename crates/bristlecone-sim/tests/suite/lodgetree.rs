@@ -26,10 +26,14 @@ fn roomy<I: Items>() -> Forest<I> {
     Forest { geometry: Geometry { chunks_max: 64, ..forest::<I>().geometry }, ..forest::<I>() }
 }
 
+/// Entries of a log, one of which is a straggler's.
+const STRAGGLER_LOG: u64 = 8;
+
 /// Flushes write one leaf each, so that much stays in the buffers.
 fn single() -> Forest<Words> {
     let mut single = roomy();
-    single.options.push(("flush_leaves", 1));
+    single.options.retain(|(name, _)| *name != "log_entries");
+    single.options.extend([("flush_leaves", 1), ("log_entries", STRAGGLER_LOG)]);
     single
 }
 
@@ -61,14 +65,14 @@ fn stragglers() -> Scenario<TreeOp> {
     let write = |key, value| Insert("t", key, value);
     let fill = (0..96).map(|n| write(n * 37 % 96 * 10, n));
     let log = |n: u64| {
-        let others = (0..3).map(move |other| write(2000 + other, n));
+        let others = (0..STRAGGLER_LOG - 1).map(move |other| write(2000 + other, n));
         [write(n * 7 % 24 * 40, 100 + n)].into_iter().chain(others)
     };
     Scenario {
         name: "stragglers",
         creation: false,
-        setup: [Create("t")].into_iter().chain(fill).chain((0..20).flat_map(log)).collect(),
-        ops: (20..28).flat_map(log).collect(),
+        setup: [Create("t")].into_iter().chain(fill).chain((0..24).flat_map(log)).collect(),
+        ops: (24..34).flat_map(log).collect(),
         then: vec![Insert("t", 50, 1), Close, Remove("t", 40), Insert("t", 40, 2), Close],
     }
 }
