@@ -65,7 +65,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     }
 
     /// As most writes go: key and value are words, and the leaf is as it was seen and has room. `None`:
-    /// not so, and nothing was written.
+    /// not so, and nothing was changed.
     #[inline(always)]
     fn put_at_once(
         &self,
