@@ -103,31 +103,24 @@ impl<M: Medium> LogSpot<'_, M> {
     }
 
     /// Appends the entry; it is durable when this returns. `records` is what must be durable
-    /// before it, if anything. Gives the epoch that it belongs to: see [`Log::turn`].
+    /// before it, if anything.
     #[inline(always)]
-    pub fn append(self, entry: &LogEntry, records: Option<Flushed>) -> u64 {
-        self.append_meanwhile(entry, records, || {})
+    pub fn append(self, entry: &LogEntry, records: Option<Flushed>) {
+        self.append_meanwhile(entry, records, || {});
     }
 
     /// The same, and does something else while the entry is on its way.
     #[inline(always)]
-    pub fn append_meanwhile(
-        mut self,
-        entry: &LogEntry,
-        records: Option<Flushed>,
-        meanwhile: impl FnOnce(),
-    ) -> u64 {
+    pub fn append_meanwhile(mut self, entry: &LogEntry, records: Option<Flushed>, meanwhile: impl FnOnce()) {
         let flushed = self.start(entry, records);
         meanwhile();
         // Whoever shares the chunk appends behind what is durable.
         let Durable { .. } = self.log.pool.medium().fence(flushed, "log append.2");
-        self.appender.epoch
     }
 
     /// The same for copies: who makes them fences later.
-    pub fn append_unfenced(mut self, entry: &LogEntry, records: Option<Flushed>) -> (u64, Flushed) {
-        let flushed = self.start(entry, records);
-        (self.appender.epoch, flushed)
+    pub fn append_unfenced(mut self, entry: &LogEntry, records: Option<Flushed>) -> Flushed {
+        self.start(entry, records)
     }
 
     #[inline(always)]

@@ -118,7 +118,7 @@ impl<M: Medium> Spot<'_, M> {
     fn copy(self, entry: &LogEntry) -> (u32, Flushed) {
         let version = self.spot.chunk();
         self.versions.need(version);
-        let (_, flushed) = self.spot.append_unfenced(entry, None);
+        let flushed = self.spot.append_unfenced(entry, None);
         (version, flushed)
     }
 }
