@@ -77,6 +77,11 @@ struct Chunks {
 }
 
 impl Chunks {
+    /// Whether the heap still has a chunk, and has not got it back from the pool since.
+    fn has(&self, slots: &Arc<Slots>) -> bool {
+        self.all.get(&slots.offset).is_some_and(|own| Arc::ptr_eq(own, slots))
+    }
+
     /// Chunks of which at most `taken_max` slots are taken.
     fn with_room(&self, taken_max: usize) -> Vec<Arc<Slots>> {
         let roomy = |slots: &&Arc<Slots>| slots.taken.load(Acquire) <= taken_max;

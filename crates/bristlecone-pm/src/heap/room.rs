@@ -119,6 +119,11 @@ impl<M: Medium> Heap<M> {
     /// not. The heap's last chunk stays.
     pub(super) fn release(&self, slots: &Arc<Slots>) {
         let mut chunks = self.lock_chunks();
+        // Whoever freed the last slot before this one may have given the chunk back, and the pool may have
+        // handed it out again.
+        if !chunks.has(slots) {
+            return;
+        }
         let caches = || {
             self.each_cache()
                 .filter(|cache| cache.slots.as_ref().is_some_and(|cached| Arc::ptr_eq(cached, slots)))
@@ -139,7 +144,8 @@ impl<M: Medium> Heap<M> {
             }
         }
         // An owner may have taken a slot from its cache since it was counted.
-        if slots.taken.load(Acquire) == 0 && chunks.all.remove(&slots.offset).is_some() {
+        if slots.taken.load(Acquire) == 0 {
+            chunks.all.remove(&slots.offset);
             chunks.roomy.retain(|roomy| !Arc::ptr_eq(roomy, slots));
             drop(chunks);
             self.pool.chunk_free(slots.id);

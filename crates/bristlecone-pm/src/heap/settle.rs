@@ -37,9 +37,8 @@ impl<M: Medium> Heap<M> {
     /// A word of a chunk may have room, unless the pool has the chunk by now.
     fn say_roomy(&self, slots: Arc<Slots>, word: usize) {
         let mut chunks = self.lock_chunks();
-        let ours = chunks.all.get(&slots.offset).is_some_and(|ours| Arc::ptr_eq(ours, &slots));
         let known = chunks.roomy.iter().any(|roomy| Arc::ptr_eq(roomy, &slots));
-        if ours && !known && slots.bitmap[word].load(Acquire) != u64::MAX {
+        if chunks.has(&slots) && !known && slots.bitmap[word].load(Acquire) != u64::MAX {
             chunks.roomy.push(slots);
         }
     }

@@ -75,6 +75,23 @@ fn threads_never_share_a_slot() {
     assert_eq!(heap.stats().chunks, 1);
 }
 
+/// Two threads free the last slots of a chunk and both look at it, one of them late: it has gone, and is here
+/// again.
+#[test]
+fn who_looks_late_takes_no_chunk_that_is_in_use_again() {
+    let (pool, tree) = pool(2);
+    let heap = Heap::open(&pool, tree, SlotKind::Subnode, 256, false).unwrap();
+    let slots: Vec<u64> = (0..512).map(|_| heap.alloc().unwrap()).collect();
+    let (late, _) = heap.chunk_of(slots[256]).unwrap();
+    slots[256..].iter().for_each(|slot| heap.free(*slot));
+    assert_eq!(heap.stats().chunks, 1);
+    let again = heap.alloc().unwrap();
+    assert_eq!(heap.chunk_of(again).unwrap().0.offset, late.offset);
+    heap.release(&late);
+    heap.free(again);
+    assert_eq!((heap.stats().live_slots, heap.stats().chunks), (256, 1));
+}
+
 #[test]
 fn recovery_knows_only_what_it_is_told() {
     let (pool, tree) = pool(8);
