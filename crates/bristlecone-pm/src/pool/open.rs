@@ -1,18 +1,22 @@
 //! Creating, opening and closing: a file is taken by one process, validated, and marked.
 
 use std::fs::{File, OpenOptions as FileOptions};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, flock, major, minor};
 
 use super::layout::DIRECTORY_OFFSET;
 use super::superblock::Contents;
 use super::{Access, CHUNK_BYTES, CreateOptions, Geometry, PoolFile, TREES_MAX, header};
 use crate::{Domain, Error, Medium, Region, Result, fault};
+
+/// Room for the kernel's table of locks, so that few reads take it, and how often it is read.
+const LOCKS_BYTES: usize = 64 << 10;
+const LOOKS: usize = 3;
 
 impl<M: Medium> PoolFile<M> {
     /// Creates a pool in a new file that only its owner may read and write. `make_medium` gets
@@ -246,12 +250,53 @@ fn lock(file: &File, access: Access) -> Result<()> {
 
 /// Who holds the lock, from the kernel's table of locks.
 fn holder(file: &File) -> Option<u32> {
-    let inode = file.metadata().ok()?.ino();
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    locks.lines().find_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let at = words.iter().position(|word| *word == "FLOCK")?;
-        let theirs = words.get(at + 4)?.rsplit(':').next()?.parse::<u64>().ok()?;
-        (theirs == inode).then(|| words.get(at + 3)?.parse().ok()).flatten()
+    let of = file.metadata().ok()?;
+    // Where the table takes several reads, the kernel goes on by number from one to the next, and others give
+    // locks back meanwhile.
+    (0..LOOKS).find_map(|_| {
+        let mut table = String::with_capacity(LOCKS_BYTES);
+        File::open("/proc/locks").and_then(|mut locks| locks.read_to_string(&mut table)).ok()?;
+        holder_among(&table, of.dev(), of.ino())
     })
+}
+
+fn holder_among(table: &str, device: u64, inode: u64) -> Option<u32> {
+    let of_inode = table.lines().filter_map(|line| {
+        // Those who wait have an arrow before the kind of lock.
+        let mut words = line.split_whitespace().skip(1);
+        let (kind, _, _) = (words.next()?, words.next()?, words.next()?);
+        let pid: u32 = words.next()?.parse().ok()?;
+        let mut place = words.next()?.splitn(3, ':');
+        let (major, minor) = (place.next()?, place.next()?);
+        let of = [major, minor].map(|part| u32::from_str_radix(part, 16).ok());
+        let theirs: u64 = place.next()?.parse().ok()?;
+        (kind == "FLOCK" && theirs == inode).then_some((of, pid))
+    });
+    let device = [major(device), minor(device)].map(Some);
+    // Where a file system stands on another one, files and locks name different devices: then the inode tells, if
+    // it tells of only one.
+    let of_inode: Vec<_> = of_inode.collect();
+    let here = of_inode.iter().find(|(of, _)| *of == device);
+    here.or(of_inode.first().filter(|_| of_inode.len() == 1)).map(|(_, pid)| *pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_is_found_by_device_and_inode() {
+        let table = "1: FLOCK  ADVISORY  WRITE 11 fe:00:77 0 EOF\n\
+                     2: POSIX  ADVISORY  WRITE 12 00:1b:77 0 EOF\n\
+                     3: FLOCK  ADVISORY  READ 13 00:1b:77 0 EOF\n\
+                     3: -> FLOCK  ADVISORY  WRITE 14 00:1b:77 0 EOF\n\
+                     4: FLOCK  ADVISORY  WRITE 15 00:1b:78 0 EOF\n\
+                     5: FLOCK";
+        let in_memory = rustix::fs::makedev(0, 0x1b);
+        assert_eq!(holder_among(table, in_memory, 77), Some(13));
+        assert_eq!(holder_among(table, rustix::fs::makedev(0xfe, 0), 77), Some(11));
+        assert_eq!(holder_among(table, rustix::fs::makedev(9, 9), 78), Some(15), "the only one");
+        assert_eq!(holder_among(table, rustix::fs::makedev(9, 9), 77), None, "either of two");
+        assert_eq!(holder_among(table, in_memory, 79), None);
+    }
 }
