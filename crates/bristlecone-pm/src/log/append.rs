@@ -92,6 +92,7 @@ impl<M: Medium> Log<M> {
 
 impl<M: Medium> LogSpot<'_, M> {
     /// The number of the chunk that the entry will be in.
+    #[inline(always)]
     pub fn chunk(&self) -> u32 {
         self.appender.chunk.as_ref().expect("a spot stands in a chunk").id
     }
@@ -105,15 +106,8 @@ impl<M: Medium> LogSpot<'_, M> {
     /// Appends the entry; it is durable when this returns. `records` is what must be durable
     /// before it, if anything.
     #[inline(always)]
-    pub fn append(self, entry: &LogEntry, records: Option<Flushed>) {
-        self.append_meanwhile(entry, records, || {});
-    }
-
-    /// The same, and does something else while the entry is on its way.
-    #[inline(always)]
-    pub fn append_meanwhile(mut self, entry: &LogEntry, records: Option<Flushed>, meanwhile: impl FnOnce()) {
+    pub fn append(mut self, entry: &LogEntry, records: Option<Flushed>) {
         let flushed = self.start(entry, records);
-        meanwhile();
         // Whoever shares the chunk appends behind what is durable.
         let Durable { .. } = self.log.pool.medium().fence(flushed, "log append.2");
     }

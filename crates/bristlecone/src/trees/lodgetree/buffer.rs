@@ -3,7 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::node::{Counts, NODE_SLOTS_MAX, NodeRef};
+use super::node::{Counts, NodeRef};
+use super::places::NODE_SLOTS_MAX;
 use crate::shared::fingerprint;
 
 /// Beside the number of a log, which is a chunk's.

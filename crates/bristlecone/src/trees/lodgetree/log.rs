@@ -105,18 +105,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<M: Medium> Spot<'_, M> {
-    /// Appends the entry, durably; `meanwhile` is told the log that it is in.
-    #[inline]
-    pub fn append(self, entry: &LogEntry, records: Option<Flushed>, meanwhile: impl FnOnce(u32)) {
-        let version = self.spot.chunk();
+    /// The log that the entry will be in.
+    #[inline(always)]
+    pub fn log(&self) -> u32 {
+        self.spot.chunk()
+    }
+
+    /// Appends the entry, durably.
+    #[inline(always)]
+    pub fn append(self, entry: &LogEntry, records: Option<Flushed>) {
         // Counted before the log can be full.
-        self.versions.need(version);
-        self.spot.append_meanwhile(entry, records, || meanwhile(version));
+        self.versions.need(self.log());
+        self.spot.append(entry, records);
     }
 
     /// The same for copies: who makes them fences later.
     fn copy(self, entry: &LogEntry) -> (u32, Flushed) {
-        let version = self.spot.chunk();
+        let version = self.log();
         self.versions.need(version);
         let flushed = self.spot.append_unfenced(entry, None);
         (version, flushed)

@@ -104,6 +104,7 @@ mod layout;
 mod log;
 mod merge;
 mod node;
+mod places;
 mod read;
 mod recover;
 mod scan;
@@ -120,7 +121,8 @@ use bristlecone_pm::{Error, Finding, Heap, Medium, PoolFile, Records, Result, Sl
 
 use self::layout::{SLOTS_MAX, leaf_bytes};
 use self::log::VersionLog;
-use self::node::{NODE_SLOTS_MAX, Nodes, index_max};
+use self::node::Nodes;
+use self::places::{NODE_SLOTS_MAX, index_max};
 use super::parameters::{Parameters, broken_rule};
 use super::{Batch, Index, TreeStats, WriteMode};
 use crate::shared::counter::Counter;
@@ -328,8 +330,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
 
     #[inline(always)]
     fn version_of(&self, node: u32) -> Option<Version> {
-        self.nodes.prefetch(node);
-        self.nodes.get(node).lock.read()
+        self.version_as::<false>(node)
+    }
+
+    /// The same, for nodes of which the compiler knows that they are `USUAL`.
+    #[inline(always)]
+    fn version_as<const USUAL: bool>(&self, node: u32) -> Option<Version> {
+        let node = self.nodes.get_as::<USUAL>(node);
+        node.prefetch();
+        node.lock.read()
     }
 
     /// The same for those who hold a lock, and must not wait for another one.

@@ -1,34 +1,22 @@
 //! A last-level inner node: separators and leaves from the left, buffered items from the right,
 //! in the same slots, under one lock that also covers the leaves.
 //!
-//! ```text
-//! lock | counts | splits | fingerprints, 1 B a slot | keys, 8 B | owners, 1 B | metas, 4 B | values, 8 B
-//! fingerprints of strays, 4 B a leaf
-//!
-//! slot         0 .. index                       .. slots - buffered .. slots
-//! key          low fence of the leaf                                key word
-//! value        offset of the leaf, and more of its slots            value word
-//! meta         the leaf's slots                                     log that the item is in; removed? in its leaf?
-//! owner                                                             its leaf
-//! ```
-//!
 //! A bitmap says more than the paper's count of items. Strays are items that do not stand in the line
 //! which their fingerprint names: readers are told of a few, so that they read one line of the leaf.
-//! Buffered items are numbered from the right, the oldest first.
+//! Buffered items are numbered from the right, the oldest first. Where it all stands: see `places`.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bristlecone_pm::LINE_BYTES;
 
 use super::layout::Slots;
+use super::places::{Places, USUAL_BYTES};
 use crate::shared::arena::{Arena, Zeroed};
 use crate::shared::locked::{self, Guarded};
+use crate::shared::prefetch;
 use crate::shared::search::{self, Level};
 use crate::shared::version_lock::{Version, VersionLock};
-use crate::shared::{fingerprint, prefetch};
 
-/// Most slots of a node.
-pub const NODE_SLOTS_MAX: usize = 36;
 /// Times that a reader looks before it locks.
 const PATIENCE: u32 = 8;
 
@@ -45,40 +33,18 @@ pub struct Header {
 // SAFETY: atomics only, for which zero is a value.
 unsafe impl Zeroed for Header {}
 
-const HEADER_BYTES: usize = 24;
+pub(super) const HEADER_BYTES: usize = 24;
 const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
 
 /// Bits of a leaf's offset, counted in lines; above them stands what its meta has no room for.
 const LEAF_BITS: usize = 48 - LINE_BYTES.trailing_zeros() as usize;
 const _: () = assert!(LEAF_BITS + Slots::BITS <= 64 + 32);
 
-/// Leaves above which a node of so many slots splits. It has at most one more.
-pub fn index_max(slots: usize) -> usize {
-    slots - (slots / 4).max(2)
-}
-
-/// Where the arrays of a node are.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Places {
-    pub(super) slots: usize,
-    pub(super) level: Level,
-    byte_words: usize,
-    /// Fences that are compared at once.
-    fences: usize,
-    tags: usize,
-    owners: usize,
-    metas: usize,
-    keys: usize,
-    values: usize,
-    strays: usize,
-}
-
 /// The last-level inner nodes of a tree.
 #[derive(Debug)]
 pub struct Nodes {
     arena: Arena<Header>,
     places: Places,
-    bytes_each: usize,
     pub level: Level,
 }
 
@@ -86,8 +52,8 @@ pub struct Nodes {
 #[derive(Clone, Copy)]
 pub struct NodeRef<'a> {
     pub id: u32,
-    node: &'a Header,
-    pub(super) places: Places,
+    pub(super) node: &'a Header,
+    pub(super) places: &'a Places,
 }
 
 /// How many slots each part of a node has.
@@ -120,31 +86,37 @@ pub struct Splits {
 
 impl Nodes {
     pub fn new(slots: usize) -> Self {
-        let byte_words = slots.next_multiple_of(8 * fingerprint::GROUP) / 8;
-        let tags = HEADER_BYTES;
-        // What a search looks at comes first, and is asked for first.
-        let keys = tags + 8 * byte_words;
-        let owners = keys + 8 * slots;
-        let metas = owners + 8 * byte_words;
-        let values = metas + (4 * slots).next_multiple_of(8);
-        let strays = values + 8 * slots;
-        let bytes = (strays + 4 * (index_max(slots) + 1)).next_multiple_of(LINE_BYTES);
         let level = Level::detect();
-        let fences = (index_max(slots) + 1).next_multiple_of(search::GROUP);
-        let places = Places { slots, level, byte_words, fences, tags, owners, metas, keys, values, strays };
-        Self { arena: Arena::new(bytes), places, bytes_each: bytes, level }
+        let places = Places::new(slots, level);
+        Self { arena: Arena::new(places.bytes), places, level }
+    }
+
+    /// Whether nodes are what [`get_as`](Self::get_as) is told at compile time that they are.
+    pub fn are_usual(&self) -> bool {
+        Some(self.places) == Places::USUAL
+    }
+
+    /// As [`get`](Self::get). If nodes are `USUAL`, the compiler knows where everything is.
+    #[inline(always)]
+    pub fn get_as<const USUAL: bool>(&self, id: u32) -> NodeRef<'_> {
+        match &Places::USUAL {
+            Some(places) if USUAL => {
+                debug_assert!(self.are_usual());
+                NodeRef { id, node: self.arena.get_spaced::<USUAL_BYTES>(id), places }
+            }
+            _ => self.get(id),
+        }
     }
 
     #[inline(always)]
     pub fn get(&self, id: u32) -> NodeRef<'_> {
-        NodeRef { id, node: self.arena.get(id), places: self.places }
+        NodeRef { id, node: self.arena.get(id), places: &self.places }
     }
 
     /// Asks for all lines of a node that is about to be searched: they are many, and wait together.
     #[inline(always)]
     pub fn prefetch(&self, id: u32) {
-        let start = std::ptr::from_ref(self.arena.get(id)).cast::<u8>();
-        (0..self.bytes_each).step_by(64).for_each(|at| prefetch(start.wrapping_add(at)));
+        self.get(id).prefetch();
     }
 
     /// A node that nobody else knows, without entries, unlocked, with a count above `count`.
@@ -184,55 +156,10 @@ impl std::ops::Deref for NodeRef<'_> {
 }
 
 impl<'a> NodeRef<'a> {
-    /// The array of `count` atomics that begins `at` bytes into the node.
-    ///
-    /// # Safety
-    ///
-    /// The arena keeps so many bytes per node, `at` is aligned for `T`, and `T` is an atomic.
     #[inline(always)]
-    unsafe fn array<T>(self, at: usize, count: usize) -> &'a [T] {
-        // SAFETY: the caller's promise; any bytes are values of atomics.
-        unsafe {
-            let start = std::ptr::from_ref(self.node).cast::<u8>().add(at);
-            std::slice::from_raw_parts(start.cast(), count)
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn owners(self) -> &'a [AtomicU64] {
-        // SAFETY: where `Nodes::new` put them; everything before them comes in words.
-        unsafe { self.array(self.places.owners, self.places.byte_words) }
-    }
-
-    #[inline(always)]
-    pub(super) fn tags(self) -> &'a [AtomicU64] {
-        // SAFETY: where `Nodes::new` put them; everything before them comes in words.
-        unsafe { self.array(self.places.tags, self.places.byte_words) }
-    }
-
-    #[inline(always)]
-    pub(super) fn metas(self) -> &'a [AtomicU32] {
-        // SAFETY: as above.
-        unsafe { self.array(self.places.metas, self.places.slots) }
-    }
-
-    #[inline(always)]
-    pub(super) fn keys(self) -> &'a [AtomicU64] {
-        // SAFETY: as above.
-        unsafe { self.array(self.places.keys, self.places.slots) }
-    }
-
-    #[inline(always)]
-    pub(super) fn values(self) -> &'a [AtomicU64] {
-        // SAFETY: as above.
-        unsafe { self.array(self.places.values, self.places.slots) }
-    }
-
-    /// Fingerprints of each leaf's strays.
-    #[inline(always)]
-    fn strays(self) -> &'a [AtomicU32] {
-        // SAFETY: as above.
-        unsafe { self.array(self.places.strays, index_max(self.places.slots) + 1) }
+    pub fn prefetch(self) {
+        let start = std::ptr::from_ref(self.node).cast::<u8>();
+        (0..self.places.bytes).step_by(LINE_BYTES).for_each(|at| prefetch(start.wrapping_add(at)));
     }
 
     /// How the slots are shared out; never more than there are.
@@ -289,10 +216,8 @@ impl<'a> NodeRef<'a> {
     /// words do.
     #[inline(always)]
     pub fn last_up_to(self, fence: u64) -> usize {
-        // SAFETY: where `Nodes::new` put them. They may be more than the keys, but others follow those.
-        let keys = unsafe { self.array(self.places.keys, self.places.fences) };
         let fences = (1 << self.counts().index) - 1;
-        let up_to = search::mask_le(self.places.level, keys, fence) & fences;
+        let up_to = search::mask_le(self.places.level, self.fences(), fence) & fences;
         (up_to | 1).trailing_ones() as usize - 1
     }
 
@@ -378,6 +303,7 @@ impl Guarded for NodeRef<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::buffer::{Buffered, InLeaf};
+    use super::super::places::NODE_SLOTS_MAX;
     use super::*;
 
     fn item(key: u64, owner: usize) -> Buffered {

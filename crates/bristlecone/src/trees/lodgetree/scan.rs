@@ -7,7 +7,8 @@ use bristlecone_pm::Medium;
 
 use super::LodgeTree;
 use super::layout::{leaf_bytes, slot_offset};
-use super::node::{NODE_SLOTS_MAX, NodeRef};
+use super::node::NodeRef;
+use super::places::NODE_SLOTS_MAX;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::{Cursor, Step};
 use crate::shared::version_lock::Version;

@@ -7,6 +7,7 @@ use super::LodgeTree;
 use super::buffer::{Buffered, InLeaf};
 use super::gather::Groups;
 use super::layout::LeafWord;
+use super::log::Spot;
 use super::node::Locked;
 use super::read::{Found, Hope, Stale};
 use crate::shared::change::{Change, Item};
@@ -47,7 +48,44 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// Writes without asking what was there: only the flush looks into the leaf.
+    #[inline(always)]
     pub(super) fn put_blindly(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+        let done = if self.nodes.are_usual() {
+            self.buffer_at_once::<true>(key, value)
+        } else {
+            self.buffer_at_once::<false>(key, value)
+        };
+        match done {
+            Some(done) => done.and_then(|()| self.look_after(())),
+            None => self.put_unseen(key, value),
+        }
+    }
+
+    /// Puts a value into the log and the buffer; `None`, and nothing happened, if more is to be done. All in one
+    /// piece: where more than some sixty stores, of registers that calls save included, follow a fence
+    /// before the next one, processors stand still until it is over.
+    #[inline(always)]
+    fn buffer_at_once<const USUAL: bool>(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Option<Result<()>> {
+        let guards = (K::pin(), V::pin());
+        let (id, version) = self.inner.find(key, &guards.0, |node| self.version_as::<USUAL>(node));
+        let node = self.nodes.get_as::<USUAL>(id);
+        let (tag, still) = (K::fingerprint(key), || node.lock.validate(version));
+        let found = self.locate(node, key, tag, Hope::Blind, &guards.0, still).ok()?;
+        let node = node.lock_at(version)?;
+        if node.counts().index > self.index_max
+            || found.item.is_none() && self.is_without_room(&node, found.at)
+        {
+            return None;
+        }
+        let spot = self.reserve_entry()?;
+        Some(self.write_records(&found, key, Some(value)).map(|mut change| {
+            self.log_and_buffer(&node, (&found, tag), &mut change, spot, &guards);
+            self.count(&found, true);
+        }))
+    }
+
+    #[inline(never)]
+    fn put_unseen(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         self.with_node(key, Hope::Blind, |node, found, guards| {
             let done = self.apply(node, found, key, Some(value), guards)?;
             Ok(matches!(done, Outcome::Done).then_some(()))
@@ -104,6 +142,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
                 Err(error) => return Err(error),
             }
         };
+        self.look_after(done)
+    }
+
+    /// What comes after a write, and its result.
+    #[inline(always)]
+    fn look_after<R>(&self, done: R) -> Result<R> {
         if self.versions.is_due() {
             self.see_to_the_log();
         }
@@ -142,7 +186,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         }
         let tag = K::fingerprint(key);
         let (mut full, mut groups) = (false, Groups::new());
-        if found.item.is_none() && (node.room() == 0 || self.is_full_for(&node, found.at)) {
+        if found.item.is_none() && self.is_without_room(&node, found.at) {
             full = true;
             if !self.company(&node, found.at, tag, &mut groups, guards) {
                 groups.clear();
@@ -165,38 +209,72 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         };
         let mut change = self.write_records(found, key, value)?;
         if let Some(spot) = spot {
-            // Write 2: the log.
-            let Item { key, value, removed } = change.item;
-            let in_leaf = found.in_leaf;
-            let mut item = Buffered { key, value, log: 0, owner: found.at, in_leaf, removed, tag };
-            let entry = self.entry_of(node.sequence(), &item);
-            spot.append(&entry, change.take_records(), |log| {
-                item.log = log;
-                if found.item.is_none() {
-                    // Write 3: readers look at the node once it is unlocked.
-                    node.push_buffered(item);
-                }
-            });
-            if let Some(at) = found.item {
-                self.replace_buffered(&node, at, item, guards);
-            }
+            self.log_and_buffer(&node, (found, tag), &mut change, spot, guards);
         } else if let Err(error) = self.write_through(&node, (found, tag), &mut change, &mut groups, guards) {
             change.discard::<K, V, M>((&self.keys, &self.values));
             return Err(error);
         }
-        match (found.value.is_some(), value.is_some()) {
-            _ if found.in_leaf == InLeaf::Unseen => self.unseen.add(1),
-            (false, true) => self.len.add(1),
-            (true, false) => {
-                self.len.add(-1);
-                self.shrink(node, found.at, guards);
-            }
-            _ => {}
+        self.count(found, value.is_some());
+        if found.value.is_some() && value.is_none() {
+            self.shrink(node, found.at, guards);
         }
         Ok(Outcome::Done)
     }
 
+    /// Write 2 and 3: the log, and the buffer, which has room.
+    #[inline(always)]
+    fn log_and_buffer(
+        &self,
+        node: &Locked<'_>,
+        (found, tag): (&Found, u8),
+        change: &mut Change,
+        spot: Spot<'_, M>,
+        guards: &Guards<K, V>,
+    ) {
+        let Item { key, value, removed } = change.item;
+        let (log, owner, in_leaf) = (spot.log(), found.at, found.in_leaf);
+        let mut item = Buffered { key, value, log, owner, in_leaf, removed, tag };
+        let entry = self.entry_of(node.sequence(), &item);
+        // Nobody looks at the node before it is unlocked. What stands behind a fence stands between the next
+        // write's loads and their being asked for early.
+        let Some(at) = found.item else {
+            node.push_buffered(item);
+            return spot.append(&entry, change.take_records());
+        };
+        if removed && node.buffered(at).in_leaf == InLeaf::Unseen {
+            // It counts from now on, until it goes.
+            self.slot_of_buffered(node, at, &guards.0);
+        }
+        let old = node.buffered(at);
+        item.in_leaf = old.in_leaf;
+        node.set_buffered(at, item);
+        spot.append(&entry, change.take_records());
+        // Only now the log no longer needs the older entry.
+        self.versions.release(old.log);
+        if let Some(value) = self.value_of_buffer(node, &old, &guards.0) {
+            V::retire(&self.values, value, &guards.1);
+        }
+    }
+
+    /// Counts a change that was made: whether the key is there now, and, if that is known, was before.
+    #[inline(always)]
+    fn count(&self, found: &Found, present: bool) {
+        match (found.value.is_some(), present) {
+            _ if found.in_leaf == InLeaf::Unseen => self.unseen.add(1),
+            (false, true) => self.len.add(1),
+            (true, false) => self.len.add(-1),
+            _ => {}
+        }
+    }
+
+    /// Whether the buffer has no room for another item, or none for one of this leaf.
+    #[inline(always)]
+    fn is_without_room(&self, node: &Locked<'_>, at: usize) -> bool {
+        node.room() == 0 || self.is_full_for(node, at)
+    }
+
     /// Whether the buffer holds as much for a leaf as fits into two.
+    #[inline(always)]
     pub(super) fn is_full_for(&self, node: &Locked<'_>, at: usize) -> bool {
         node.counts().buffered + 1 >= self.slots && node.items_of(at).count() + 1 >= self.slots
     }
@@ -208,31 +286,19 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         Change::write::<K, V, M>((&self.keys, &self.values), found.key, key, value, steps)
     }
 
-    /// Write 3, over an older item of the key: the log no longer needs its entry.
-    fn replace_buffered(&self, node: &Locked<'_>, at: usize, item: Buffered, guards: &Guards<K, V>) {
-        if item.removed && node.buffered(at).in_leaf == InLeaf::Unseen {
-            // It counts from now on, until it goes.
-            self.slot_of_buffered(node, at, &guards.0);
-        }
-        let old = node.buffered(at);
-        node.set_buffered(at, Buffered { in_leaf: old.in_leaf, ..item });
-        self.versions.release(old.log);
-        if let Some(value) = self.value_of_buffer(node, &old, &guards.0) {
-            V::retire(&self.values, value, &guards.1);
-        }
-    }
-
     /// The value of a buffered item, if nobody but the buffer holds it: after a crash the leaf may hold
     /// it, too, and lets go of it when it gets another one.
+    #[inline(always)]
     pub(super) fn value_of_buffer(
         &self,
         node: &Locked<'_>,
         item: &Buffered,
         guard: &K::Guard,
     ) -> Option<u64> {
-        if V::INLINE || item.removed {
-            return None;
-        }
+        if V::INLINE || item.removed { None } else { self.record_of_buffer(node, item, guard) }
+    }
+
+    fn record_of_buffer(&self, node: &Locked<'_>, item: &Buffered, guard: &K::Guard) -> Option<u64> {
         let entry = node.entry(item.owner);
         // What was written without looking is new to the leaf.
         let in_leaf = item.in_leaf == InLeaf::Yes;
