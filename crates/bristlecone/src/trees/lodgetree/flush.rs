@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use super::LodgeTree;
 use super::buffer::Items;
-use super::gather::{Group, Groups, Pending};
-use super::layout::{LeafWord, Slots, home, leaf_bytes, line_of, room_by_line, slot_offset, slots_of_line};
+use super::gather::{Gathered, Group, Pending};
+use super::layout::{LeafWord, Slots, home, line_of, roomiest, slot_offset, slots_of_line};
 use super::node::{Entry, Locked};
 use super::read::Found;
 use super::write::{Guards, is_full};
@@ -31,35 +31,37 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     /// that would split ends the search, or is flushed alone if it is the first. A leaf that would
     /// split for one item waits while there are others. `Err`: nothing that is buffered has room.
     pub(super) fn flush_some(&self, node: &Locked<'_>, wanted: usize, guards: &Guards<K, V>) -> Result<()> {
+        let mut gathered = Gathered::default();
         if self.is_full_for(node, wanted) {
             // More would not fit into two leaves.
-            let group = self.group(node, wanted, None, &guards.0);
-            return self.flush_groups(node, &[group], None, guards);
+            self.gather(node, wanted, None, &mut gathered, &guards.0);
+            return self.flush_groups(node, &gathered.groups(), None, guards);
         }
         self.prefetch_leaves(node, self.flush_leaves);
-        let (mut groups, mut refusal) = (Groups::new(), Ok(()));
+        let mut refusal = Ok(());
         for at in self.flush_order(node) {
-            let group = self.group(node, at, None, &guards.0);
-            let splits = group.live_in(node.entry(at).slots) > self.split_items;
-            if splits && !groups.is_empty() {
-                break;
-            }
-            if !splits {
-                groups.push(group);
-                if groups.len() == self.flush_leaves {
+            self.gather(node, at, None, &mut gathered, &guards.0);
+            if gathered.last().live_in(node.entry(at).slots) <= self.split_items {
+                if gathered.leaves() == self.flush_leaves {
                     break;
                 }
                 continue;
             }
-            match self.flush_groups(node, &[group], None, guards) {
-                Err(error) if is_full(&error) => refusal = Err(error),
-                done => return done,
+            if gathered.leaves() == 1 {
+                match self.flush_groups(node, &gathered.groups(), None, guards) {
+                    Err(error) if is_full(&error) => refusal = Err(error),
+                    done => return done,
+                }
+            }
+            gathered.pop();
+            if gathered.leaves() > 0 {
+                break;
             }
         }
-        if groups.is_empty() {
+        if gathered.leaves() == 0 {
             return refusal;
         }
-        self.write_groups(node, &groups, guards);
+        self.write_groups(node, &gathered.groups(), guards);
         Ok(())
     }
 
@@ -70,7 +72,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         node: &Locked<'_>,
         own: usize,
         tag: u8,
-        groups: &mut Groups,
+        gathered: &mut Gathered,
         guards: &Guards<K, V>,
     ) -> bool {
         if self.flush_leaves == 1 || node.live_items(own) + 1 > self.split_items {
@@ -78,14 +80,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         }
         self.prefetch_for(node, own, std::iter::once(tag));
         self.prefetch_leaves(node, self.flush_leaves);
-        groups.push(self.group(node, own, None, &guards.0));
+        self.gather(node, own, None, gathered, &guards.0);
         for at in self.flush_order(node).filter(|at| *at != own) {
-            let group = self.group(node, at, None, &guards.0);
-            if group.live_in(node.entry(at).slots) > self.split_items {
-                return groups.len() > 1;
+            self.gather(node, at, None, gathered, &guards.0);
+            if gathered.last().live_in(node.entry(at).slots) > self.split_items {
+                gathered.pop();
+                return gathered.leaves() > 1;
             }
-            groups.push(group);
-            if groups.len() == self.flush_leaves {
+            if gathered.leaves() == self.flush_leaves {
                 break;
             }
         }
@@ -144,11 +146,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         node: &Locked<'_>,
         (found, tag): (&Found, u8),
         change: &mut Change,
-        groups: &mut Groups,
+        gathered: &mut Gathered,
         guards: &Guards<K, V>,
     ) -> Result<()> {
-        if groups.is_empty() {
-            groups.push(self.group(node, found.at, found.item, &guards.0));
+        if gathered.leaves() == 0 {
+            self.gather(node, found.at, found.item, gathered, &guards.0);
         }
         let replaced = found.item.map(|item| node.buffered(item));
         let slot = match found.item {
@@ -156,9 +158,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             None => found.slot,
         };
         let superseded = replaced.and_then(|replaced| self.value_of_buffer(node, &replaced, &guards.0));
-        groups[0].items.push(Pending::of(change.item, tag, slot));
-        groups[0].logged |= replaced.is_some();
-        self.flush_groups(node, groups, Some(change), guards)?;
+        gathered.join_first(Pending::of(change.item, tag, slot), replaced.is_some());
+        self.flush_groups(node, &gathered.groups(), Some(change), guards)?;
         if let Some(value) = superseded {
             V::retire(&self.values, value, &guards.1);
         }
@@ -170,7 +171,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     fn flush_groups(
         &self,
         node: &Locked<'_>,
-        groups: &[Group],
+        groups: &[Group<'_>],
         change: Option<&mut Change>,
         guards: &Guards<K, V>,
     ) -> Result<()> {
@@ -200,7 +201,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
 
     /// Flush 1 to 4: the leaves have room for their groups, and share the fences.
     /// What the items name is durable.
-    pub(super) fn write_groups(&self, node: &Locked<'_>, groups: &[Group], guards: &Guards<K, V>) {
+    pub(super) fn write_groups(&self, node: &Locked<'_>, groups: &[Group<'_>], guards: &Guards<K, V>) {
         let leftovers = self.leftovers(node, groups);
         let mut logs = Logs::new();
         self.write_items(node, groups, || logs = self.forget_buffered(node, groups));
@@ -210,7 +211,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
 
     /// The same, but for what is volatile: that is done `meanwhile`, while the items are on their way, and before
     /// the first fence: stores behind one wait for it. Nobody sees it before the node is unlocked.
-    pub(super) fn write_items(&self, node: &Locked<'_>, groups: &[Group], meanwhile: impl FnOnce()) {
+    pub(super) fn write_items(&self, node: &Locked<'_>, groups: &[Group<'_>], meanwhile: impl FnOnce()) {
         let medium = self.medium();
         let mut flushed = Flushed::none();
         let mut words = SmallVec::<[(u64, Option<LeafWord>, bool); 2]>::new();
@@ -246,7 +247,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// Flush 1 and 2: the items of a group go into slots; which are taken then.
-    pub(super) fn fill(&self, entry: Entry, group: &Group, step: Step) -> (Slots, Flushed) {
+    pub(super) fn fill(&self, entry: Entry, group: &Group<'_>, step: Step) -> (Slots, Flushed) {
         let medium = self.medium();
         let header = self.header(entry.leaf);
         let mut slots = entry.slots.without(group.dropped());
@@ -287,14 +288,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             return at_home.trailing_zeros() as usize;
         }
         assert!(free != 0, "a leaf with room");
-        let rooms = room_by_line(free);
-        let lines = (1..leaf_bytes(self.slots) / LINE_BYTES).map(|line| {
-            let room = rooms >> (4 * line) & 7;
-            // Only where there is room it matters what is written.
-            (if room == 0 { 0 } else { room | (lines >> line & 1) << 3 }, line)
-        });
-        let (_, line) = lines.max().expect("a leaf with lines");
-        (free & slots_of_line(line)).trailing_zeros() as usize
+        let written = free & bits(lines).fold(0, |slots, line| slots | slots_of_line(line));
+        let among = if written == 0 { free } else { written };
+        (among & slots_of_line(roomiest(among))).trailing_zeros() as usize
     }
 
     /// Starts writing back lines of a leaf, given as bits.
@@ -306,8 +302,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// What was buffered for these leaves is in them. The logs that need its entries until that is durable.
-    pub(super) fn forget_buffered(&self, node: &Locked<'_>, groups: &[Group]) -> Logs {
-        let of_group = |group: &Group| node.items_of(group.at);
+    pub(super) fn forget_buffered(&self, node: &Locked<'_>, groups: &[Group<'_>]) -> Logs {
+        let of_group = |group: &Group<'_>| node.items_of(group.at);
         let gone = groups.iter().map(of_group).reduce(Items::and).expect("a group");
         let logs = gone.map(|item| node.log(item)).collect();
         node.drop_buffered(gone);
@@ -315,14 +311,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// What the items of some groups replace or remove.
-    pub(super) fn leftovers(&self, node: &Locked<'_>, groups: &[Group]) -> Leftovers {
+    pub(super) fn leftovers(&self, node: &Locked<'_>, groups: &[Group<'_>]) -> Leftovers {
         let mut leftovers = Leftovers::default();
         if K::INLINE && V::INLINE {
             return leftovers;
         }
         for group in groups {
             let leaf = node.entry(group.at).leaf;
-            for item in &group.items {
+            for item in group.items {
                 let cell = item.slot().map(|slot| self.slot(leaf, slot));
                 let old = cell.map(|cell| cell.value.load(self.medium()));
                 // After a crash an item may be buffered that has reached the leaf already.

@@ -32,17 +32,17 @@ impl Pending {
     }
 }
 
-/// Everything on its way to one leaf.
-#[derive(Clone, Debug)]
-pub(super) struct Group {
+/// Everything on its way to one leaf, which takes it only as a whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Group<'a> {
     /// Place of the leaf in the index part.
     pub at: usize,
-    pub items: SmallVec<[Pending; 8]>,
+    pub items: &'a [Pending],
     /// Whether the log has some of it.
     pub logged: bool,
 }
 
-impl Group {
+impl Group<'_> {
     /// Items for which the leaf has no slot yet.
     pub fn added(&self) -> impl Iterator<Item = Pending> {
         self.items.iter().copied().filter(|item| !item.removed && item.slot.is_none())
@@ -60,27 +60,80 @@ impl Group {
     }
 }
 
-/// A leaf takes the items of a flush only as a whole.
-pub(super) type Groups = SmallVec<[Group; 2]>;
+/// The groups of a flush.
+#[derive(Default)]
+pub(super) struct Gathered {
+    /// Those of one leaf after those of another.
+    items: SmallVec<[Pending; 16]>,
+    leaves: SmallVec<[Leaf; 2]>,
+}
+
+/// A leaf that some of the items go to.
+struct Leaf {
+    at: usize,
+    /// Where its items end.
+    end: usize,
+    logged: bool,
+}
+
+impl Gathered {
+    pub fn leaves(&self) -> usize {
+        self.leaves.len()
+    }
+
+    pub fn clear(&mut self) {
+        self.items.clear();
+        self.leaves.clear();
+    }
+
+    /// Takes the last group out.
+    pub fn pop(&mut self) {
+        self.leaves.pop();
+        self.items.truncate(self.leaves.last().map_or(0, |leaf| leaf.end));
+    }
+
+    /// Adds an item to the first group.
+    pub fn join_first(&mut self, item: Pending, logged: bool) {
+        self.items.insert(self.leaves[0].end, item);
+        self.leaves[0].logged |= logged;
+        self.leaves.iter_mut().for_each(|leaf| leaf.end += 1);
+    }
+
+    pub fn last(&self) -> Group<'_> {
+        let last = self.leaves.len() - 1;
+        let start = last.checked_sub(1).map_or(0, |before| self.leaves[before].end);
+        let Leaf { at, end, logged } = self.leaves[last];
+        Group { at, items: &self.items[start..end], logged }
+    }
+
+    pub fn groups(&self) -> SmallVec<[Group<'_>; 2]> {
+        let mut start = 0;
+        let group = |leaf: &Leaf| {
+            let items = &self.items[std::mem::replace(&mut start, leaf.end)..leaf.end];
+            Group { at: leaf.at, items, logged: leaf.logged }
+        };
+        self.leaves.iter().map(group).collect()
+    }
+}
 
 impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
-    /// What is buffered for a leaf, but for the item `except`.
-    pub(super) fn group(
+    /// Gathers what is buffered for a leaf, but for the item `except`.
+    pub(super) fn gather(
         &self,
         node: &Locked<'_>,
         at: usize,
         except: Option<usize>,
+        gathered: &mut Gathered,
         guard: &K::Guard,
-    ) -> Group {
-        let mut group = Group { at, items: SmallVec::new(), logged: false };
-        let items = node.items_of(at);
+    ) {
+        let (items, before) = (node.items_of(at), gathered.items.len());
         for number in except.map_or(items, |except| items.without_item(except)) {
             let slot = self.slot_of_buffered(node, number, guard);
             let Buffered { key, value, removed, tag, .. } = node.buffered(number);
-            group.items.push(Pending::of(Item { key, value, removed }, tag, slot));
-            group.logged = true;
+            gathered.items.push(Pending::of(Item { key, value, removed }, tag, slot));
         }
-        group
+        let end = gathered.items.len();
+        gathered.leaves.push(Leaf { at, end, logged: end > before });
     }
 
     /// The slot that its leaf has for a buffered item. If nobody looked before, the item is counted now.

@@ -110,16 +110,19 @@ pub fn home(tag: u8, slots: usize) -> u32 {
 #[inline(always)]
 pub fn slots_of_line(line: usize) -> u32 {
     // Three slots share the fence's line, later ones are four to a line.
-    if line == 1 { 0b111 } else { 0b1111 << (4 * line - 5) }
+    ((0b1111_u64 << (4 * line)) >> 5) as u32
 }
 
-/// How many of some slots are in each line, four bits for a line.
+/// The line that most of some slots are in.
 #[inline(always)]
-pub fn room_by_line(slots: u32) -> u32 {
-    // The slots of a line become four bits of their own.
+pub fn roomiest(slots: u32) -> usize {
+    // How many are in each line: the slots of a line become four bits of their own.
     let by_line = slots << 5;
     let pairs = by_line - (by_line >> 1 & 0x5555_5555);
-    (pairs & 0x3333_3333) + (pairs >> 2 & 0x3333_3333)
+    let room = (pairs & 0x3333_3333) + (pairs >> 2 & 0x3333_3333);
+    let (four, three, two) = (room & 0x4444_4444, room & room >> 1 & 0x1111_1111, room & 0x2222_2222);
+    let most = [four, three, two].into_iter().find(|most| *most != 0).unwrap_or(room);
+    most.trailing_zeros() as usize / 4
 }
 
 /// What is known about a leaf's slots without looking at the leaf. Strays are items that stand
@@ -307,6 +310,14 @@ mod tests {
                 all |= home;
             }
             assert_eq!(all, (1 << slots) - 1, "{slots}");
+        }
+    }
+
+    #[test]
+    fn the_roomiest_line_has_most_slots() {
+        for slots in (1_u32..1 << 27).step_by(4099) {
+            let room = |line: usize| (slots & slots_of_line(line)).count_ones();
+            assert_eq!(room(roomiest(slots)), (1..8).map(room).max().unwrap(), "{slots:b}");
         }
     }
 

@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 
 use super::LodgeTree;
 use super::buffer::Buffered;
-use super::gather::{Group, Pending};
-use super::layout::{LeafWord, tag_of};
+use super::gather::{Gathered, Group, Pending};
+use super::layout::{LeafWord, SLOTS_MAX, tag_of};
 use super::node::{Counts, Locked};
 use super::write::Guards;
 use crate::shared::change::Item;
@@ -58,24 +58,27 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let medium = self.medium();
         let right = left + 1;
         // Merge 1: what is buffered for both.
-        let groups: SmallVec<[Group; 2]> = [left, right]
-            .map(|at| self.group(node, at, None, &guards.0))
-            .into_iter()
-            .filter(|group| group.logged)
-            .collect();
-        if !groups.is_empty() {
-            self.write_groups(node, &groups, guards);
+        let mut gathered = Gathered::default();
+        for at in [left, right] {
+            self.gather(node, at, None, &mut gathered, &guards.0);
+            if !gathered.last().logged {
+                gathered.pop();
+            }
+        }
+        if gathered.leaves() > 0 {
+            self.write_groups(node, &gathered.groups(), guards);
         }
         let (to, from) = (node.entry(left), node.entry(right));
         let (target, source) = (self.header(to.leaf), self.header(from.leaf));
         // Merge 2: the items of the right leaf, in free slots of the left one.
         let tags = source.fingerprints.load(medium);
-        let mut moved = Group { at: left, items: SmallVec::new(), logged: false };
-        for slot in bits(from.slots.bitmap) {
+        let moved = bits(from.slots.bitmap).map(|slot| {
             let cell = self.slot(from.leaf, slot);
             let (key, value) = (cell.key.load(medium), cell.value.load(medium));
-            moved.items.push(Pending::of(Item { key, value, removed: false }, tag_of(&tags, slot), None));
-        }
+            Pending::of(Item { key, value, removed: false }, tag_of(&tags, slot), None)
+        });
+        let moved: SmallVec<[Pending; SLOTS_MAX]> = moved.collect();
+        let moved = Group { at: left, items: &moved, logged: false };
         let (slots, flushed) = self.fill(to, &moved, "lodgetree merge.2");
         let durable = medium.fence(flushed, "lodgetree merge.2");
         // Merge 3: entries of the right leaf must be void before its range is the left one's.

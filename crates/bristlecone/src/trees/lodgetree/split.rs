@@ -39,7 +39,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     pub(super) fn split_leaf(
         &self,
         node: &Locked<'_>,
-        group: &Group,
+        group: &Group<'_>,
         records: &mut Option<Flushed>,
         guards: &Guards<K, V>,
     ) -> Result<()> {
@@ -51,7 +51,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         }
         self.prefetch_leaf(entry.leaf);
         let leaf = self.leaves.alloc()?;
-        let mut parts = self.gather(entry, group, &guards.0);
+        let mut parts = self.items_with(entry, group, &guards.0);
         let (held, added) = parts.split_at(parts.len() - group.added().count());
         // New items above all others: an ascending load leaves full leaves behind.
         let ascending = least(added).is_some_and(|least| greatest(held) < Some(least));
@@ -91,8 +91,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         }
         node.set_slots(group.at, left);
         // Split 3: the old leaf takes what is new of the lower half; now it has the room.
-        let items = lower.iter().filter(|part| part.changed).map(|part| part.item).collect();
-        let rest = Group { at: group.at, items, logged: group.logged };
+        let changed = lower.iter().filter(|part| part.changed).map(|part| part.item);
+        let changed: SmallVec<[Pending; 16]> = changed.collect();
+        let rest = Group { items: &changed, ..*group };
         let mut logs = SmallVec::new();
         self.write_items(node, std::slice::from_ref(&rest), || {
             logs = self.forget_buffered(node, std::slice::from_ref(group));
@@ -105,7 +106,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// The items that a leaf holds once a group has reached it: first those that it has slots for.
-    fn gather<'g>(&'g self, entry: Entry, group: &Group, guard: &'g K::Guard) -> Parts<K::Ref<'g>> {
+    fn items_with<'g>(&'g self, entry: Entry, group: &Group<'_>, guard: &'g K::Guard) -> Parts<K::Ref<'g>> {
         let medium = self.medium();
         let tags = self.header(entry.leaf).fingerprints.load(medium);
         let changes = group.items.iter().filter_map(Pending::slot).fold(0_u32, |bits, slot| bits | 1 << slot);

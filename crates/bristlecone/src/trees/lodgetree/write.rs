@@ -5,7 +5,7 @@ use bristlecone_pm::{Durable, Error, Medium, Persist, Result};
 
 use super::LodgeTree;
 use super::buffer::{Buffered, InLeaf};
-use super::gather::Groups;
+use super::gather::Gathered;
 use super::layout::LeafWord;
 use super::log::Spot;
 use super::node::Locked;
@@ -185,11 +185,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             return Ok(Outcome::Again);
         }
         let tag = K::fingerprint(key);
-        let (mut full, mut groups) = (false, Groups::new());
+        let (mut full, mut gathered) = (false, Gathered::default());
         if found.item.is_none() && self.is_without_room(&node, found.at) {
             full = true;
-            if !self.company(&node, found.at, tag, &mut groups, guards) {
-                groups.clear();
+            if !self.company(&node, found.at, tag, &mut gathered, guards) {
+                gathered.clear();
                 match self.flush_some(&node, found.at, guards) {
                     Ok(()) => return Ok(Outcome::Again),
                     // Nothing that is buffered has room; the change may have.
@@ -210,7 +210,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let mut change = self.write_records(found, key, value)?;
         if let Some(spot) = spot {
             self.log_and_buffer(&node, (found, tag), &mut change, spot, guards);
-        } else if let Err(error) = self.write_through(&node, (found, tag), &mut change, &mut groups, guards) {
+        } else if let Err(error) = self.write_through(&node, (found, tag), &mut change, &mut gathered, guards)
+        {
             change.discard::<K, V, M>((&self.keys, &self.values));
             return Err(error);
         }
@@ -314,10 +315,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         node: &Locked<'_>,
         (found, tag): (&Found, u8),
         change: &mut Change,
-        groups: &mut Groups,
+        gathered: &mut Gathered,
         guards: &Guards<K, V>,
     ) -> Result<()> {
-        match self.flush_with(node, (found, tag), change, groups, guards) {
+        match self.flush_with(node, (found, tag), change, gathered, guards) {
             Err(error) if is_full(&error) && found.slot.is_some() => {
                 // What is buffered has no room, but the item is in the leaf, and nothing about it
                 // is buffered.
