@@ -63,15 +63,23 @@ impl Needed {
     }
 }
 
+/// Logs of which a thread needs one entry less, plus one, or 0. Counting them is put off, because a locked
+/// instruction would wait for the flush before it.
+#[derive(Debug, Default)]
+struct Released {
+    places: [AtomicU32; RELEASED],
+    /// The place that is filled next.
+    next: AtomicUsize,
+}
+
 /// The logs of a tree.
 #[derive(Debug)]
 pub(super) struct VersionLog<M: Medium> {
     pub log: Log<M>,
     /// For every chunk of the pool, the entries of it that are needed.
     needed: Needed,
-    /// For every thread, logs of which it needs one entry less, plus one; or 0. Counting them is put off,
-    /// because a locked instruction would wait for the flush before it.
-    released: Box<[CachePadded<[AtomicU32; RELEASED]>]>,
+    /// One for each thread.
+    released: Box<[CachePadded<Released>]>,
     /// The walk that somebody wants.
     wanted: AtomicU8,
     /// A walk is under way.
@@ -136,9 +144,7 @@ impl<M: Medium> VersionLog<M> {
         let log = Self {
             log,
             needed,
-            released: (0..RELEASERS)
-                .map(|_| CachePadded::new([const { AtomicU32::new(0) }; RELEASED]))
-                .collect(),
+            released: (0..RELEASERS).map(|_| CachePadded::default()).collect(),
             wanted: AtomicU8::default(),
             walking: AtomicBool::default(),
             walk: Mutex::default(),
@@ -169,24 +175,22 @@ impl<M: Medium> VersionLog<M> {
         let Some(own) = own_thread_index().and_then(|index| self.released.get(index)) else {
             return self.count_released(version);
         };
-        // Only this thread fills places, and anybody may empty them. Pairs with `settle`.
-        let empty = own.iter().find(|place| place.load(Relaxed) == 0);
-        match empty {
-            Some(place) => place.store(version + 1, Release),
-            None => {
-                self.settle(&**own);
-                self.count_released(version);
-            }
+        // Only this thread fills places, one after the other, and anybody may empty them. Pairs with `settle`.
+        let next = own.next.load(Relaxed);
+        if own.places[next].load(Relaxed) != 0 {
+            self.settle(own);
         }
+        own.places[next].store(version + 1, Release);
+        own.next.store((next + 1) % RELEASED, Relaxed);
     }
 
     /// Counts what threads have released.
     fn settle_all(&self) {
-        self.released.iter().for_each(|places| self.settle(&**places));
+        self.released.iter().for_each(|released| self.settle(released));
     }
 
-    fn settle(&self, places: &[AtomicU32]) {
-        for place in places.iter().filter(|place| place.load(Relaxed) != 0) {
+    fn settle(&self, released: &Released) {
+        for place in released.places.iter().filter(|place| place.load(Relaxed) != 0) {
             if let Some(version) = place.swap(0, Acquire).checked_sub(1) {
                 self.count_released(version);
             }

@@ -50,46 +50,67 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     /// Writes without asking what was there: only the flush looks into the leaf.
     #[inline(always)]
     pub(super) fn put_blindly(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
-        let done = if self.nodes.are_usual() {
-            self.buffer_at_once::<true>(key, value)
+        if self.nodes.are_usual() {
+            self.put_blindly_as::<true>(key, value)
         } else {
-            self.buffer_at_once::<false>(key, value)
+            self.put_blindly_as::<false>(key, value)
+        }
+    }
+
+    /// What goes to the buffer does so in one piece, without a loop: where more than some sixty stores, of
+    /// registers that calls save included, follow a fence before the next one, processors stand still until it
+    /// is over.
+    #[inline(always)]
+    fn put_blindly_as<const USUAL: bool>(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+        let done = {
+            let guards = (K::pin(), V::pin());
+            match self.try_lock_node::<USUAL>(key, Hope::Blind, &guards.0) {
+                None => Ok(Outcome::Again),
+                Some((node, found)) => match self.buffer_at_once(&node, &found, key, value, &guards) {
+                    Some(done) => done.map(|()| Outcome::Done),
+                    None => self.apply(node, found, key, Some(value), &guards),
+                },
+            }
         };
         match done {
-            Some(done) => done.and_then(|()| self.look_after(())),
-            None => self.put_unseen(key, value),
+            Ok(Outcome::Done) => self.look_after(()),
+            Ok(Outcome::Again) => self.put_once_more(key, value),
+            Err(error) if is_full(&error) => self.put_once_more(key, value),
+            Err(error) => Err(error),
         }
     }
 
-    /// Puts a value into the log and the buffer; `None`, and nothing happened, if more is to be done. All in one
-    /// piece: where more than some sixty stores, of registers that calls save included, follow a fence
-    /// before the next one, processors stand still until it is over.
-    #[inline(always)]
-    fn buffer_at_once<const USUAL: bool>(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Option<Result<()>> {
-        let guards = (K::pin(), V::pin());
-        let (id, version) = self.inner.find(key, &guards.0, |node| self.version_as::<USUAL>(node));
-        let node = self.nodes.get_as::<USUAL>(id);
-        let (tag, still) = (K::fingerprint(key), || node.lock.validate(version));
-        let found = self.locate(node, key, tag, Hope::Blind, &guards.0, still).ok()?;
-        let node = node.lock_at(version)?;
-        if node.counts().index > self.index_max
-            || found.item.is_none() && self.is_without_room(&node, found.at)
-        {
-            return None;
-        }
-        let spot = self.reserve_entry()?;
-        Some(self.write_records(&found, key, Some(value)).map(|mut change| {
-            self.log_and_buffer(&node, (&found, tag), &mut change, spot, &guards);
-            self.count(&found, true);
-        }))
-    }
-
-    #[inline(never)]
-    fn put_unseen(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+    #[cold]
+    fn put_once_more(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         self.with_node(key, Hope::Blind, |node, found, guards| {
             let done = self.apply(node, found, key, Some(value), guards)?;
             Ok(matches!(done, Outcome::Done).then_some(()))
         })
+    }
+
+    /// Puts a value into the log and the buffer, unless more is to be done.
+    #[inline(always)]
+    fn buffer_at_once(
+        &self,
+        node: &Locked<'_>,
+        found: &Found,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+        guards: &Guards<K, V>,
+    ) -> Option<Result<()>> {
+        if node.counts().index > self.index_max
+            || found.item.is_none() && self.is_without_room(node, found.at)
+        {
+            return None;
+        }
+        let spot = self.reserve_entry()?;
+        let mut change = match self.write_records(found, key, Some(value)) {
+            Ok(change) => change,
+            Err(error) => return Some(Err(error)),
+        };
+        self.log_and_buffer(node, (found, K::fingerprint(key)), &mut change, spot, guards);
+        self.count(found, true);
+        Some(Ok(()))
     }
 
     /// Replaces the value of `key` by `new` if it is `expected`; gives what was there.
@@ -126,14 +147,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         &self,
         key: K::Ref<'_>,
         hope: Hope,
-        mut change: impl FnMut(Locked<'_>, &Found, &Guards<K, V>) -> Result<Option<R>>,
+        mut change: impl FnMut(Locked<'_>, Found, &Guards<K, V>) -> Result<Option<R>>,
     ) -> Result<R> {
         let mut squeezed = false;
         let done = loop {
             let done = {
                 let guards = (K::pin(), V::pin());
                 let (node, found) = self.lock_node(key, hope, &guards.0);
-                change(node, &found, &guards)
+                change(node, found, &guards)
             };
             match done {
                 Ok(None) => {}
@@ -154,28 +175,37 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         self.pool.health().map(|()| done)
     }
 
-    /// The locked node whose range holds `key`, and what it says about the key. That is found out
-    /// before the node is locked.
+    /// The locked node whose range holds `key`, and what it says about the key.
     #[inline(always)]
     fn lock_node(&self, key: K::Ref<'_>, hope: Hope, guard: &K::Guard) -> (Locked<'_>, Found) {
-        let tag = K::fingerprint(key);
         loop {
-            let (id, version) = self.inner.find(key, guard, |node| self.version_of(node));
-            let node = self.nodes.get(id);
-            let still = || node.lock.validate(version);
-            if let Ok(found) = self.locate(node, key, tag, hope, guard, still)
-                && let Some(locked) = node.lock_at(version)
-            {
-                return (locked, found);
+            if let Some(locked) = self.try_lock_node::<false>(key, hope, guard) {
+                return locked;
             }
         }
     }
 
+    /// The same, if nobody comes in between. What the node says is found out before it is locked.
+    #[inline(always)]
+    fn try_lock_node<const USUAL: bool>(
+        &self,
+        key: K::Ref<'_>,
+        hope: Hope,
+        guard: &K::Guard,
+    ) -> Option<(Locked<'_>, Found)> {
+        let (id, version) = self.inner.find(key, guard, |node| self.version_as::<USUAL>(node));
+        let node = self.nodes.get_as::<USUAL>(id);
+        let still = || node.lock.validate(version);
+        let found = self.locate(node, key, K::fingerprint(key), hope, guard, still).ok()?;
+        Some((node.lock_at(version)?, found))
+    }
+
     /// Gives the key a value, or removes it: it is known to change something.
+    #[inline(never)]
     fn apply(
         &self,
         node: Locked<'_>,
-        found: &Found,
+        mut found: Found,
         key: K::Ref<'_>,
         value: Option<V::Ref<'_>>,
         guards: &Guards<K, V>,
@@ -199,23 +229,20 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             }
         }
         let spot = if full { None } else { self.reserve_entry() };
-        let seen;
-        let found = if spot.is_none() && found.in_leaf == InLeaf::Unseen {
+        if spot.is_none() && found.in_leaf == InLeaf::Unseen {
             let sight = self.locate(*node, key, tag, Hope::Present, &guards.0, || true);
-            seen = sight.unwrap_or_else(|Stale| unreachable!("a locked node does not change"));
-            &seen
-        } else {
-            found
-        };
-        let mut change = self.write_records(found, key, value)?;
+            found = sight.unwrap_or_else(|Stale| unreachable!("a locked node does not change"));
+        }
+        let mut change = self.write_records(&found, key, value)?;
         if let Some(spot) = spot {
-            self.log_and_buffer(&node, (found, tag), &mut change, spot, guards);
-        } else if let Err(error) = self.write_through(&node, (found, tag), &mut change, &mut gathered, guards)
+            self.log_and_buffer(&node, (&found, tag), &mut change, spot, guards);
+        } else if let Err(error) =
+            self.write_through(&node, (&found, tag), &mut change, &mut gathered, guards)
         {
             change.discard::<K, V, M>((&self.keys, &self.values));
             return Err(error);
         }
-        self.count(found, value.is_some());
+        self.count(&found, value.is_some());
         if found.value.is_some() && value.is_none() {
             self.shrink(node, found.at, guards);
         }
