@@ -232,12 +232,13 @@ impl<'a> NodeRef<'a> {
         let counts = self.counts();
         let Some(oldest) = gone.oldest() else { return };
         let (mut owners, mut tags) = (load_bytes(self.owners()), load_bytes(self.tags()));
+        let (keys, values, metas) = (self.keys(), self.values(), self.metas());
         let mut kept = oldest;
         for item in self.items().without(gone).behind(oldest) {
             let (from, to) = (self.slot_of(item), self.slot_of(kept));
-            self.keys()[to].store(self.keys()[from].load(Relaxed), Relaxed);
-            self.values()[to].store(self.values()[from].load(Relaxed), Relaxed);
-            self.metas()[to].store(self.metas()[from].load(Relaxed), Relaxed);
+            keys[to].store(keys[from].load(Relaxed), Relaxed);
+            values[to].store(values[from].load(Relaxed), Relaxed);
+            metas[to].store(metas[from].load(Relaxed), Relaxed);
             for bytes in [&mut owners, &mut tags] {
                 bytes.as_flattened_mut()[to] = bytes.as_flattened()[from];
             }

@@ -205,7 +205,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let leftovers = self.leftovers(node, groups);
         let mut logs = Logs::new();
         self.write_items(node, groups, || logs = self.forget_buffered(node, groups));
-        logs.iter().for_each(|log| self.versions.release(*log));
+        self.versions.release(&logs);
         self.let_go(leftovers, guards);
     }
 
@@ -222,7 +222,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             let word = LeafWord::unpack(self.header(entry.leaf).word.load(medium));
             let changed = (word.bitmap != slots.bitmap).then_some(LeafWord { bitmap: slots.bitmap, ..word });
             words.push((entry.leaf, changed, group.logged));
-            node.set_slots(group.at, slots);
+            node.set_entry(group.at, Entry { slots, ..entry });
         }
         meanwhile();
         let durable = medium.fence(flushed, "lodgetree flush.2");
@@ -250,13 +250,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     pub(super) fn fill(&self, entry: Entry, group: &Group<'_>, step: Step) -> (Slots, Flushed) {
         let medium = self.medium();
         let header = self.header(entry.leaf);
-        let mut slots = entry.slots.without(group.dropped());
+        let (added, dropped) = group.changes();
+        let mut slots = entry.slots.without(dropped);
         if slots.forgotten != 0 && slots.bitmap != entry.slots.bitmap {
             // Others leave room to remember them.
             slots = self.slots_of(header, slots.bitmap);
         }
         let mut free = !entry.slots.bitmap & self.slots_mask();
-        if group.added().count() > free.count_ones() as usize {
+        if added > free.count_ones() as usize {
             // Removals make room. Each of them is in the log, or is not acknowledged.
             let word = LeafWord { bitmap: slots.bitmap, ..LeafWord::unpack(header.word.load(medium)) };
             header.word.publish(medium, word.pack(), &medium.ordered_within_line(), "lodgetree flush.1");

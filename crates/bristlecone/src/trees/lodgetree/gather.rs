@@ -43,20 +43,22 @@ pub(super) struct Group<'a> {
 }
 
 impl Group<'_> {
-    /// Items for which the leaf has no slot yet.
-    pub fn added(&self) -> impl Iterator<Item = Pending> {
-        self.items.iter().copied().filter(|item| !item.removed && item.slot.is_none())
-    }
-
-    /// Slots whose items go.
-    pub fn dropped(&self) -> u32 {
-        let removals = self.items.iter().filter(|item| item.removed);
-        removals.filter_map(Pending::slot).fold(0, |bits, slot| bits | 1 << slot)
+    /// How many items the leaf has no slot for yet, and the slots whose items go.
+    #[inline(always)]
+    pub fn changes(&self) -> (usize, u32) {
+        let change = |(added, dropped): (usize, u32), item: &Pending| match (item.removed, item.slot) {
+            (false, None) => (added + 1, dropped),
+            (true, Some(slot)) => (added, dropped | 1 << slot),
+            _ => (added, dropped),
+        };
+        self.items.iter().fold((0, 0), change)
     }
 
     /// Items of the leaf, which has these slots taken, once the group has reached it.
+    #[inline(always)]
     pub fn live_in(&self, slots: Slots) -> usize {
-        slots.without(self.dropped()).bitmap.count_ones() as usize + self.added().count()
+        let (added, dropped) = self.changes();
+        (slots.bitmap & !dropped).count_ones() as usize + added
     }
 }
 
@@ -107,12 +109,12 @@ impl Gathered {
     }
 
     pub fn groups(&self) -> SmallVec<[Group<'_>; 2]> {
-        let mut start = 0;
-        let group = |leaf: &Leaf| {
-            let items = &self.items[std::mem::replace(&mut start, leaf.end)..leaf.end];
-            Group { at: leaf.at, items, logged: leaf.logged }
-        };
-        self.leaves.iter().map(group).collect()
+        let (mut groups, mut start) = (SmallVec::new(), 0);
+        for leaf in &self.leaves {
+            groups.push(Group { at: leaf.at, items: &self.items[start..leaf.end], logged: leaf.logged });
+            start = leaf.end;
+        }
+        groups
     }
 }
 
@@ -126,10 +128,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         gathered: &mut Gathered,
         guard: &K::Guard,
     ) {
-        let (items, before) = (node.items_of(at), gathered.items.len());
+        let (entry, items, before) = (node.entry(at), node.items_of(at), gathered.items.len());
         for number in except.map_or(items, |except| items.without_item(except)) {
-            let slot = self.slot_of_buffered(node, number, guard);
-            let Buffered { key, value, removed, tag, .. } = node.buffered(number);
+            let item = node.buffered(number);
+            let slot = self.look_for(node, entry, (number, &item), guard);
+            let Buffered { key, value, removed, tag, .. } = item;
             gathered.items.push(Pending::of(Item { key, value, removed }, tag, slot));
         }
         let end = gathered.items.len();
@@ -144,10 +147,21 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         guard: &K::Guard,
     ) -> Option<usize> {
         let item = node.buffered(number);
+        self.look_for(node, node.entry(item.owner), (number, &item), guard)
+    }
+
+    #[inline(always)]
+    fn look_for(
+        &self,
+        node: &Locked<'_>,
+        entry: Entry,
+        (number, item): (usize, &Buffered),
+        guard: &K::Guard,
+    ) -> Option<usize> {
         if item.in_leaf == InLeaf::No {
             return None;
         }
-        let slot = self.slot_of(node.entry(item.owner), item.key, item.tag, guard);
+        let slot = self.slot_of(entry, item.key, item.tag, guard);
         if item.in_leaf == InLeaf::Unseen {
             node.set_in_leaf(number, slot.is_some());
             self.unseen.add(-1);
@@ -188,6 +202,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// The slot that a leaf has for a key. Its node is locked.
+    #[inline(always)]
     pub(super) fn slot_of(&self, entry: Entry, key: u64, tag: u8, guard: &K::Guard) -> Option<usize> {
         let key = K::read(&self.keys, key, guard);
         let found = self.locate_in_leaf(entry, key, tag, Hope::Present, guard, &|| true);

@@ -168,6 +168,11 @@ impl Slots {
     /// Where strays with this fingerprint stand, but for forgotten ones.
     #[inline(always)]
     pub fn strays(self, tag: u8) -> u32 {
+        // A byte that is zero lends a bit to those above it, and only then.
+        let differ = self.stray_tags ^ u32::from(tag) * 0x0101_0101;
+        if differ.wrapping_sub(0x0101_0101) & !differ & 0x8080_8080 == 0 {
+            return 0;
+        }
         let bit = |(other, slot): (u8, usize)| u32::from(other == tag) << slot;
         (0..STRAYS).fold(0, |slots, at| slots | bit(self.stray(at))) & self.bitmap
     }

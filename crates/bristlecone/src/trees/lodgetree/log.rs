@@ -170,18 +170,21 @@ impl<M: Medium> VersionLog<M> {
         self.reuse();
     }
 
-    /// An entry of this log is no longer needed: what it says is durable elsewhere.
-    pub fn release(&self, version: u32) {
+    /// An entry of each of these logs is no longer needed: what it says is durable elsewhere.
+    pub fn release(&self, versions: &[u32]) {
         let Some(own) = own_thread_index().and_then(|index| self.released.get(index)) else {
-            return self.count_released(version);
+            return versions.iter().for_each(|version| self.count_released(*version));
         };
         // Only this thread fills places, one after the other, and anybody may empty them. Pairs with `settle`.
-        let next = own.next.load(Relaxed);
-        if own.places[next].load(Relaxed) != 0 {
-            self.settle(own);
+        let mut next = own.next.load(Relaxed);
+        for version in versions {
+            if own.places[next].load(Relaxed) != 0 {
+                self.settle(own);
+            }
+            own.places[next].store(version + 1, Release);
+            next = (next + 1) % RELEASED;
         }
-        own.places[next].store(version + 1, Release);
-        own.next.store((next + 1) % RELEASED, Relaxed);
+        own.next.store(next, Relaxed);
     }
 
     /// Counts what threads have released.
@@ -356,7 +359,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         for (item, log) in copies {
             let buffered = node.buffered(item);
             node.set_buffered(item, Buffered { log, ..buffered });
-            versions.release(buffered.log);
+            versions.release(&[buffered.log]);
         }
     }
 

@@ -9,7 +9,7 @@ use super::LodgeTree;
 use super::buffer::Buffered;
 use super::gather::{Gathered, Group, Pending};
 use super::layout::{LeafWord, SLOTS_MAX, tag_of};
-use super::node::{Counts, Locked};
+use super::node::{Counts, Entry, Locked};
 use super::write::Guards;
 use crate::shared::change::Item;
 use crate::shared::form::{KeyForm, ValueForm};
@@ -90,7 +90,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let _ordered = medium.ordered_within_line();
         target.word.publish(medium, word.pack(), &durable, "lodgetree merge.3");
         let Durable { .. } = medium.persist(&target.word, "lodgetree merge.3");
-        node.set_slots(left, slots);
+        node.set_entry(left, Entry { slots, ..to });
         node.remove_entry(right);
         self.leaves.free(from.leaf);
         K::retire(&self.keys, from.fence, &guards.0);

@@ -232,11 +232,7 @@ impl<'a> NodeRef<'a> {
         }
     }
 
-    pub fn set_slots(self, at: usize, slots: Slots) {
-        self.set_entry(at, Entry { slots, ..self.entry(at) });
-    }
-
-    fn set_entry(self, at: usize, Entry { fence, leaf, slots }: Entry) {
+    pub fn set_entry(self, at: usize, Entry { fence, leaf, slots }: Entry) {
         debug_assert!(leaf.is_multiple_of(LINE_BYTES as u64) && leaf < 1 << 48);
         self.keys()[at].store(fence, Relaxed);
         let (word, number) = (slots.pack(), leaf / LINE_BYTES as u64);

@@ -32,6 +32,16 @@ pub(super) struct Found {
     pub in_leaf: InLeaf,
 }
 
+impl Found {
+    /// What a leaf says, if nothing is buffered: slot, key and value.
+    #[inline(always)]
+    pub fn of_leaf(at: usize, slot: Option<(usize, u64, u64)>) -> Self {
+        let Some((slot, key, value)) = slot else { return Self { at, ..Self::default() } };
+        let (slot, key, value) = (Some(slot), Some(key), Some(value));
+        Self { at, item: None, slot, key, value, in_leaf: InLeaf::Yes }
+    }
+}
+
 /// What a reader expects, which decides where it looks first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hope {
@@ -113,15 +123,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             return Ok(Found { at, in_leaf: InLeaf::Unseen, ..Found::default() });
         }
         let slot = self.locate_in_leaf(entry, key, tag, hope, guard, &still)?;
-        let found = |(slot, word, value)| Found {
-            at,
-            item: None,
-            slot: Some(slot),
-            key: Some(word),
-            value: Some(value),
-            in_leaf: InLeaf::Yes,
-        };
-        Ok(slot.map_or(Found { at, ..Found::default() }, found))
+        Ok(Found::of_leaf(at, slot))
     }
 
     /// The leaf whose range holds `key`, among those of one node.
@@ -182,9 +184,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let mut looked = 0;
         if K::INLINE && hope == Hope::Present {
             let (strays, home) = (entry.slots.strays(tag), home(tag, self.slots));
-            for slot in bits(taken & strays).chain(bits(taken & home)) {
-                if let Some(found) = compare(slot)? {
-                    return Ok(Some(found));
+            for slots in [strays, home] {
+                for slot in bits(taken & slots) {
+                    if let Some(found) = compare(slot)? {
+                        return Ok(Some(found));
+                    }
                 }
             }
             looked = strays | home;

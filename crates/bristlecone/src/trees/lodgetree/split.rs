@@ -52,7 +52,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         self.prefetch_leaf(entry.leaf);
         let leaf = self.leaves.alloc()?;
         let mut parts = self.items_with(entry, group, &guards.0);
-        let (held, added) = parts.split_at(parts.len() - group.added().count());
+        let (added, dropped) = group.changes();
+        let (held, added) = parts.split_at(parts.len() - added);
         // New items above all others: an ascending load leaves full leaves behind.
         let ascending = least(added).is_some_and(|least| greatest(held) < Some(least));
         let kept = if ascending { (parts.len() - 1).min(self.slots) } else { parts.len() / 2 };
@@ -79,7 +80,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let durable = medium.fence(flushed, "lodgetree split.1");
         // Split 2: the old leaf drops what moved, and leads on to it.
         let moved = upper.iter().filter_map(|part| part.item.slot());
-        let gone = moved.fold(group.dropped(), |bits, slot| bits | 1 << slot);
+        let gone = moved.fold(dropped, |bits, slot| bits | 1 << slot);
         let shrunk = LeafWord { bitmap: word.bitmap & !gone, ..word }.switched();
         header.siblings[shrunk.selector].store(medium, leaf);
         let _ordered = medium.ordered_within_line();
@@ -89,7 +90,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         if left.forgotten != 0 {
             left = self.slots_of(header, shrunk.bitmap);
         }
-        node.set_slots(group.at, left);
+        node.set_entry(group.at, Entry { slots: left, ..entry });
         // Split 3: the old leaf takes what is new of the lower half; now it has the room.
         let changed = lower.iter().filter(|part| part.changed).map(|part| part.item);
         let changed: SmallVec<[Pending; 16]> = changed.collect();
@@ -99,7 +100,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             logs = self.forget_buffered(node, std::slice::from_ref(group));
             node.insert_entry(group.at + 1, Entry { fence, leaf, slots });
         });
-        logs.iter().for_each(|log| self.versions.release(*log));
+        self.versions.release(&logs);
         self.clock.add(1);
         self.let_go(leftovers, guards);
         Ok(())
@@ -111,7 +112,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let tags = self.header(entry.leaf).fingerprints.load(medium);
         let changes = group.items.iter().filter_map(Pending::slot).fold(0_u32, |bits, slot| bits | 1 << slot);
         let mut parts = Parts::new();
-        for slot in bits(entry.slots.bitmap & !group.dropped()) {
+        for slot in bits(entry.slots.bitmap & !group.changes().1) {
             let cell = self.slot(entry.leaf, slot);
             let newer = if changes >> slot & 1 == 0 {
                 None
@@ -123,7 +124,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             let item = Pending::of(Item { key, value, removed: false }, tag_of(&tags, slot), Some(slot));
             parts.push(Part { key: K::read(&self.keys, key, guard), item, changed: newer.is_some() });
         }
-        for item in group.added() {
+        for &item in group.items.iter().filter(|item| !item.removed && item.slot().is_none()) {
             parts.push(Part { key: K::read(&self.keys, item.key, guard), item, changed: true });
         }
         parts

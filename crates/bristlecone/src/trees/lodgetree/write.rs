@@ -8,7 +8,7 @@ use super::buffer::{Buffered, InLeaf};
 use super::gather::Gathered;
 use super::layout::LeafWord;
 use super::log::Spot;
-use super::node::Locked;
+use super::node::{Entry, Locked};
 use super::read::{Found, Hope, Stale};
 use crate::shared::change::{Change, Item};
 use crate::shared::form::{KeyForm, ValueForm};
@@ -230,8 +230,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         }
         let spot = if full { None } else { self.reserve_entry() };
         if spot.is_none() && found.in_leaf == InLeaf::Unseen {
-            let sight = self.locate(*node, key, tag, Hope::Present, &guards.0, || true);
-            found = sight.unwrap_or_else(|Stale| unreachable!("a locked node does not change"));
+            let entry = node.entry(found.at);
+            let slot = self.locate_in_leaf(entry, key, tag, Hope::Present, &guards.0, &|| true);
+            let slot = slot.unwrap_or_else(|Stale| unreachable!("a locked node does not change"));
+            found = Found::of_leaf(found.at, slot);
         }
         let mut change = self.write_records(&found, key, value)?;
         if let Some(spot) = spot {
@@ -278,7 +280,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         node.set_buffered(at, item);
         spot.append(&entry, change.take_records());
         // Only now the log no longer needs the older entry.
-        self.versions.release(old.log);
+        self.versions.release(&[old.log]);
         if let Some(value) = self.value_of_buffer(node, &old, &guards.0) {
             V::retire(&self.values, value, &guards.1);
         }
@@ -370,7 +372,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             let new = LeafWord { bitmap: slots.bitmap, ..old };
             word.publish(medium, new.pack(), &medium.ordered_within_line(), "lodgetree place.1");
             let Durable { .. } = medium.persist(word, "lodgetree place.1");
-            node.set_slots(found.at, slots);
+            node.set_entry(found.at, Entry { slots, ..entry });
             self.retire_key(key);
         } else {
             let cell = &self.slot(entry.leaf, slot).value;
