@@ -169,7 +169,7 @@ impl Slots {
     #[inline(always)]
     pub fn strays(self, tag: u8) -> u32 {
         // A byte that is zero lends a bit to those above it, and only then.
-        let differ = self.stray_tags ^ u32::from(tag) * 0x0101_0101;
+        let differ = self.stray_tags ^ (u32::from(tag) * 0x0101_0101);
         if differ.wrapping_sub(0x0101_0101) & !differ & 0x8080_8080 == 0 {
             return 0;
         }

@@ -32,10 +32,10 @@
 //! # Write
 //! 1. What does not fit a word is written out of line and flushed. *A crash here: nobody refers to
 //!    the records; recovery finds their slots free.*
-//! 2. The entry is appended to this thread's log (see [`Log`](bristlecone_pm::Log)). *The change is
-//!    there, or not.*
-//! 3. The item goes into the node's buffer, over an older one of its key, whose entry is no longer
-//!    needed.
+//! 2. The item goes into the node's buffer, over an older one of its key. Nobody looks there before the
+//!    node is unlocked.
+//! 3. The entry is appended to this thread's log (see [`Log`](bristlecone_pm::Log)). *The change is
+//!    there, or not.* Only now the older item's entry is no longer needed.
 //!
 //! Who wants to know what was there looks into the leaf first. An upsert does not, so it touches
 //! the log and nothing else on the medium: whether its key is new is seen, and counted, when it is

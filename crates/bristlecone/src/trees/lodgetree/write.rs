@@ -251,7 +251,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         Ok(Outcome::Done)
     }
 
-    /// Write 2 and 3: the log, and the buffer, which has room.
+    /// Write 2 and 3: the buffer, which has room, and the log.
     #[inline(always)]
     fn log_and_buffer(
         &self,
@@ -265,8 +265,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let (log, owner, in_leaf) = (spot.log(), found.at, found.in_leaf);
         let mut item = Buffered { key, value, log, owner, in_leaf, removed, tag };
         let entry = self.entry_of(node.sequence(), &item);
-        // Nobody looks at the node before it is unlocked. What stands behind a fence stands between the next
-        // write's loads and their being asked for early.
+        // In this order, because what stands behind a fence stands between the next write's loads and their
+        // being asked for early.
         let Some(at) = found.item else {
             node.push_buffered(item);
             return spot.append(&entry, change.take_records());
@@ -279,7 +279,6 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         item.in_leaf = old.in_leaf;
         node.set_buffered(at, item);
         spot.append(&entry, change.take_records());
-        // Only now the log no longer needs the older entry.
         self.versions.release(&[old.log]);
         if let Some(value) = self.value_of_buffer(node, &old, &guards.0) {
             V::retire(&self.values, value, &guards.1);
