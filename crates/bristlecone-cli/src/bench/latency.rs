@@ -76,16 +76,7 @@ impl Latency {
             // It grows as it must; a sample beyond all bounds would be one of centuries.
             let _ = histogram.record(sample);
         }
-        let at = |quantile| histogram.value_at_quantile(quantile);
-        Self {
-            p50: at(0.5),
-            p90: at(0.9),
-            p99: at(0.99),
-            p999: at(0.999),
-            p9999: at(0.9999),
-            p99999: at(0.99999),
-            max: histogram.max(),
-        }
+        Self::from(&histogram)
     }
 
     /// Each percentile's median over several runs.
@@ -103,6 +94,42 @@ impl Latency {
             p9999: of(|run| run.p9999),
             p99999: of(|run| run.p99999),
             max: of(|run| run.max),
+        }
+    }
+}
+
+impl Latency {
+    /// What stands over [`columns`](Self::columns).
+    pub fn head() -> String {
+        ["p50", "p99", "p99.9", "p99.99", "p99.999", "max"].map(|name| format!("{name:>9}")).concat()
+    }
+
+    /// The percentiles as columns of a table.
+    pub fn columns(&self) -> String {
+        let columns = [self.p50, self.p99, self.p999, self.p9999, self.p99999, self.max];
+        columns.map(|ns| format!("{:>9}", time(ns))).concat()
+    }
+}
+
+fn time(ns: u64) -> String {
+    match ns {
+        0..10_000 => format!("{ns} ns"),
+        10_000..10_000_000 => format!("{:.0} us", ns as f64 / 1e3),
+        _ => format!("{:.0} ms", ns as f64 / 1e6),
+    }
+}
+
+impl From<&Histogram<u64>> for Latency {
+    fn from(histogram: &Histogram<u64>) -> Self {
+        let at = |quantile| histogram.value_at_quantile(quantile);
+        Self {
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            p9999: at(0.9999),
+            p99999: at(0.99999),
+            max: histogram.max(),
         }
     }
 }

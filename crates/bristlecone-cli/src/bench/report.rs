@@ -165,12 +165,9 @@ pub fn show(output: &mut Output, plan: &Plan, results: &Results, workload: &str)
         output.line(format_args!("medians of {} rounds", plan.rounds))?;
     }
     output.line("")?;
-    let head = ["p50", "p99", "p99.9", "p99.99", "p99.999", "max"].map(|name| format!("{name:>9}")).concat();
-    output.line(format_args!("{:<8}{:>13}{:>9}{head}", "phase", "operations", "Mop/s"))?;
+    output.line(format_args!("{:<8}{:>13}{:>9}{}", "phase", "operations", "Mop/s", Latency::head()))?;
     for (phase, result) in plan.phases.iter().zip(&results.phases) {
-        let latency = result.latency();
-        let columns = [latency.p50, latency.p99, latency.p999, latency.p9999, latency.p99999, latency.max];
-        let columns = columns.map(|ns| format!("{:>9}", time(ns))).concat();
+        let columns = result.latency().columns();
         output.line(format_args!(
             "{:<8}{:>13}{:>9.3}{columns}",
             phase.name,
@@ -219,14 +216,6 @@ fn show_peers(output: &mut Output, plan: &Plan, results: &Results) -> Outcome {
         }
     }
     Ok(())
-}
-
-fn time(ns: u64) -> String {
-    match ns {
-        0..10_000 => format!("{ns} ns"),
-        10_000..10_000_000 => format!("{:.0} us", ns as f64 / 1e3),
-        _ => format!("{:.0} ms", ns as f64 / 1e6),
-    }
 }
 
 #[cfg(test)]

@@ -15,9 +15,9 @@ use crate::size;
 /// Keys are loaded, then the phases of the preset or the mix run on a model of the device: a
 /// processor cache, write-combining buffers and media that write more than a line. Flushes,
 /// fences, lines and bytes are counted for each kind of operation and for leaves, logs and the
-/// rest; a virtual clock says how fast so many threads would be as far as the device goes. Nothing
-/// is timed: the same seed gives the same figures on every machine. The pool is in memory only.
-/// docs/DEVICE.md has the model and its parameters.
+/// rest; a virtual clock says how fast so many threads would be, and how long each operation would
+/// take, as far as the device goes. Nothing is timed: the same seed gives the same figures on every
+/// machine. The pool is in memory only. docs/DEVICE.md has the model and its parameters.
 #[derive(Args, Debug)]
 #[command(after_help = OPERATIONS_HELP)]
 pub struct Count {

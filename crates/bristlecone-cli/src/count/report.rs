@@ -2,10 +2,11 @@
 
 use bristlecone::TreeStats;
 use bristlecone_pm::Part;
-use bristlecone_sim::device::{OUTSIDE, Tallies, Tally, Traffic};
+use bristlecone_sim::device::{OUTSIDE, Tallies, Tally, Times, Traffic};
 use serde_json::{Map, Value, json};
 
 use super::{PhaseCount, Plan, kind};
+use crate::bench::latency::Latency;
 use crate::bench::workload::Op;
 use crate::failure::Outcome;
 use crate::output::{Output, grouped};
@@ -17,29 +18,35 @@ const PARTS: [(&str, Part); 3] = [("leaf", Part::Leaf), ("log", Part::Log), ("ot
 struct Total {
     tallies: Tallies,
     operations: u64,
-    /// Numbers of threads, and seconds.
-    seconds: Vec<(usize, f64)>,
+    times: Vec<Times>,
 }
 
 impl Total {
     fn of(phases: &[PhaseCount]) -> Self {
         let mut tallies = Tallies::default();
-        let mut seconds: Vec<(usize, f64)> = Vec::new();
+        let mut times: Vec<Times> = Vec::new();
         for phase in phases {
             tallies += &phase.counted.tallies;
-            for (at, (threads, more)) in phase.counted.seconds.iter().enumerate() {
-                match seconds.get_mut(at) {
-                    Some((_, sum)) => *sum += more,
-                    None => seconds.push((*threads, *more)),
+            for (at, more) in phase.counted.times.iter().enumerate() {
+                match times.get_mut(at) {
+                    Some(sum) => *sum += more,
+                    None => times.push(more.clone()),
                 }
             }
         }
         let operations = tallies.sum().operations;
-        Self { tallies, operations, seconds }
+        Self { tallies, operations, times }
     }
 
     fn mops(&self) -> impl Iterator<Item = (usize, f64)> {
-        self.seconds.iter().map(|(threads, seconds)| (*threads, self.operations as f64 / seconds / 1e6))
+        let mops = |times: &Times| (times.threads, self.operations as f64 / times.seconds / 1e6);
+        self.times.iter().map(mops)
+    }
+
+    /// What operations took on the clock of the number of threads at this place.
+    fn latencies(&self, at: usize) -> impl Iterator<Item = (Op, Latency)> {
+        let of = move |op| self.times.get(at)?.latencies.get(&kind(op)).map(|times| (op, times.into()));
+        Op::all().filter_map(of)
     }
 
     /// The operations that there were.
@@ -69,8 +76,12 @@ impl Total {
             })
             .into_iter()
             .collect();
-        let throughput: Vec<Value> =
-            self.mops().map(|(threads, mops)| json!({ "threads": threads, "mops": mops })).collect();
+        let throughput = |(at, (threads, mops))| {
+            let latencies: Map<String, Value> =
+                self.latencies(at).map(|(op, latency)| (op.to_string(), json!(latency))).collect();
+            json!({ "threads": threads, "mops": mops, "latency_ns": latencies })
+        };
+        let throughput: Vec<Value> = self.mops().enumerate().map(throughput).collect();
         let mut json = Map::new();
         json.insert("per_operation".to_owned(), Value::Object(per_operation));
         json.extend(amplification(None));
@@ -241,6 +252,20 @@ pub fn show(output: &mut Output, plan: &Plan, phases: &[PhaseCount], workload: &
     for (phase, count) in plan.phases.iter().zip(phases) {
         let mops: String = each(count).mops().map(|(_, mops)| format!("{mops:>9.3}")).collect();
         output.line(format_args!("{:<12}{mops}", phase.name))?;
+    }
+    output.line("")?;
+    let head =
+        format_args!("time of each on that clock\nphase     operation        threads{}", Latency::head());
+    output.line(head)?;
+    for (phase, count) in plan.phases.iter().zip(phases) {
+        let (total, last) = (each(count), plan.threads.len() - 1);
+        let ends: &[usize] = if last == 0 { &[0] } else { &[0, last] };
+        for (at, threads) in ends.iter().map(|at| (*at, plan.threads[*at])) {
+            for (op, latency) in total.latencies(at) {
+                let columns = latency.columns();
+                output.line(format_args!("{:<9} {op:<16}{threads:>8}{columns}", phase.name))?;
+            }
+        }
     }
     output.line("")?;
     for (phase, count) in plan.phases.iter().zip(phases).filter(|(_, count)| count.space.items > 0) {

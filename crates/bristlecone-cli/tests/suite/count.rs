@@ -98,15 +98,23 @@ fn the_clock_knows_every_number_of_threads() {
     let mops: Vec<f64> = curve.iter().map(|point| number(&point["mops"])).collect();
     assert_eq!(threads, [1, 3, 48]);
     assert!(mops[1] > 2.5 * mops[0] && mops[2] > mops[1] && mops[2] < 48.0 * mops[0], "{mops:?}");
+    let p99 = |at: usize| curve[at]["latency_ns"]["insert"]["p99"].as_u64().unwrap();
+    assert!(p99(0) > 300 && p99(1) >= p99(0) && p99(2) > p99(0), "{:?}", [p99(0), p99(1), p99(2)]);
 }
 
 #[test]
 fn people_get_tables() {
     let bench = Bench::new();
     let said = bench.run("count --records 2k --threads 1,4").ok();
-    for part in
-        ["sstree on a model of optane, domain adr", "load      insert", "scan", "(XBI)", "Mop/s", "B/key"]
-    {
+    for part in [
+        "sstree on a model of optane, domain adr",
+        "load      insert",
+        "scan",
+        "(XBI)",
+        "Mop/s",
+        "p99.999",
+        "B/key",
+    ] {
         assert!(said.contains(part), "{part:?} is not in {said}");
     }
     assert!(said.lines().all(|line| line.chars().count() <= 110), "{said}");

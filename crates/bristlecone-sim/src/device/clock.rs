@@ -6,8 +6,13 @@
 //! are not simulated, so a curve shows what the device allows.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::ops::AddAssign;
 
+use hdrhistogram::Histogram;
+
+use super::counts::OUTSIDE;
 use super::profile::{Processor, Profile};
 
 /// Something in an operation that takes time.
@@ -34,8 +39,35 @@ pub(super) enum Event {
 /// Picoseconds: whole numbers, so that sums have no order.
 type Time = u64;
 
+/// Digits of latencies that are kept.
+const DIGITS: u8 = 3;
+
 fn picoseconds(nanoseconds: f64) -> Time {
     (nanoseconds * 1000.0) as Time
+}
+
+/// What operations took on the clock of so many threads.
+#[derive(Clone, Debug)]
+pub struct Times {
+    /// Threads that did them.
+    pub threads: usize,
+    /// Seconds until the last of them was done.
+    pub seconds: f64,
+    /// Nanoseconds of each, by their kind.
+    pub latencies: BTreeMap<u8, Histogram<u64>>,
+}
+
+impl AddAssign<&Self> for Times {
+    /// As many threads did something else afterwards.
+    fn add_assign(&mut self, more: &Self) {
+        self.seconds += more.seconds;
+        for (kind, latencies) in &more.latencies {
+            match self.latencies.entry(*kind) {
+                Entry::Vacant(none) => _ = none.insert(latencies.clone()),
+                Entry::Occupied(some) => *some.into_mut() += latencies,
+            }
+        }
+    }
 }
 
 /// One number of threads.
@@ -46,10 +78,14 @@ pub(super) struct Clock {
     next: BinaryHeap<Reverse<(Time, usize)>>,
     /// When each module will have done what it has taken.
     busy_until: Vec<Time>,
+    latencies: BTreeMap<u8, Histogram<u64>>,
 }
 
 #[derive(Default)]
 struct Thread {
+    /// The kind of the operation under way, and when it began.
+    kind: u8,
+    began: Time,
     events: Vec<Event>,
     done: usize,
     /// When the lines arrive that the operation under way asked for ahead.
@@ -65,7 +101,8 @@ impl Thread {
         Self { fills: vec![0; fill_buffers.max(1)], ..Self::default() }
     }
 
-    fn begin(&mut self, operation: &[Event]) {
+    fn begin(&mut self, kind: u8, time: Time, operation: &[Event]) {
+        (self.kind, self.began) = (kind, time);
         self.events.clear();
         self.events.extend_from_slice(operation);
         self.done = 0;
@@ -131,21 +168,19 @@ impl Clock {
             threads: (0..threads).map(|_| Thread::new(processor.fill_buffers)).collect(),
             next: (0..threads).map(|thread| Reverse((0, thread))).collect(),
             busy_until: vec![0; profile.modules],
+            latencies: BTreeMap::new(),
         }
     }
 
-    pub fn threads(&self) -> usize {
-        self.threads.len()
-    }
-
     /// Gives an operation to the thread that is the first to be free.
-    pub fn feed(&mut self, operation: &[Event]) {
+    pub fn feed(&mut self, kind: u8, operation: &[Event]) {
         while let Some(Reverse((mut time, number))) = self.next.pop() {
             let limit = self.next.peek().map_or(Time::MAX, |Reverse((time, _))| *time);
             let thread = &mut self.threads[number];
             while time <= limit {
                 let Some(&event) = thread.events.get(thread.done) else {
-                    thread.begin(operation);
+                    record(&mut self.latencies, thread, time);
+                    thread.begin(kind, time, operation);
                     self.next.push(Reverse((time + self.costs.operation, number)));
                     return;
                 };
@@ -155,8 +190,8 @@ impl Clock {
         }
     }
 
-    /// Lets all threads finish and starts again at 0; seconds until the last was done.
-    pub fn finish(&mut self) -> f64 {
+    /// Lets all threads finish and starts again at 0.
+    pub fn finish(&mut self) -> Times {
         let mut last = 0;
         while let Some(Reverse((time, number))) = self.next.pop() {
             let thread = &mut self.threads[number];
@@ -165,7 +200,10 @@ impl Clock {
                     let time = thread.pass(event, time, &self.costs, &mut self.busy_until);
                     self.next.push(Reverse((time, number)));
                 }
-                None => last = last.max(time),
+                None => {
+                    record(&mut self.latencies, thread, time);
+                    last = last.max(time);
+                }
             }
         }
         self.threads.iter_mut().for_each(|thread| *thread = Thread::new(thread.fills.len()));
@@ -173,7 +211,17 @@ impl Clock {
         // What the modules have taken must reach the media, too.
         let last = self.busy_until.iter().copied().fold(last, Time::max);
         self.busy_until.fill(0);
-        last as f64 / 1e12
+        let latencies = std::mem::take(&mut self.latencies);
+        Times { threads: self.threads.len(), seconds: last as f64 / 1e12, latencies }
+    }
+}
+
+/// The thread is done with what it began, if it began anything.
+fn record(latencies: &mut BTreeMap<u8, Histogram<u64>>, thread: &Thread, time: Time) {
+    if thread.kind != OUTSIDE {
+        let kind = latencies.entry(thread.kind);
+        let histogram = kind.or_insert_with(|| Histogram::new(DIGITS).expect("so many digits are possible"));
+        histogram.record((time - thread.began) / 1000).expect("a histogram that grows");
     }
 }
 

@@ -27,6 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bristlecone_pm::{Domain, Geometry, LINE_BYTES, Medium, Part, Region, Step, part_of_descriptor};
 
+pub use self::clock::Times;
 use self::clock::{Clock, Event};
 use self::counts::Writer;
 pub use self::counts::{KINDS, OUTSIDE, Tallies, Tally, Traffic};
@@ -71,8 +72,8 @@ struct State {
 pub struct Counted {
     /// By kind of operation.
     pub tallies: Tallies,
-    /// Numbers of threads, and the seconds that the operations took on the virtual clock.
-    pub seconds: Vec<(usize, f64)>,
+    /// What the operations took on the virtual clock, for each number of threads.
+    pub times: Vec<Times>,
 }
 
 /// What the calling thread is doing.
@@ -255,7 +256,7 @@ impl State {
         let tally = self.tallies.of(kind);
         tally.operations += 1;
         tally.user_bytes += user_bytes;
-        self.clocks.iter_mut().for_each(|clock| clock.feed(&self.events));
+        self.clocks.iter_mut().for_each(|clock| clock.feed(kind, &self.events));
     }
 
     fn load(&mut self, line: usize, kind: u8) {
@@ -369,8 +370,8 @@ impl State {
             }
         });
         media.drain(|write| count(tallies, profile, &write));
-        let seconds = self.clocks.iter_mut().map(|clock| (clock.threads(), clock.finish())).collect();
-        Counted { tallies: std::mem::take(tallies), seconds }
+        let times = self.clocks.iter_mut().map(Clock::finish).collect();
+        Counted { tallies: std::mem::take(tallies), times }
     }
 }
 

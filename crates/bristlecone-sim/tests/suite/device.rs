@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bristlecone_pm::{Domain, Geometry, LINE_BYTES, Part, Persist, PoolFile, Region};
-use bristlecone_sim::device::{Counted, Device, Processor, Profile};
+use bristlecone_sim::device::{Counted, Device, Processor, Profile, Times};
 
 const WRITE: u8 = 1;
 const READ: u8 = 2;
@@ -56,8 +56,8 @@ impl Bare {
 
 /// Microseconds on the clock of so many threads, for each operation.
 fn microseconds(counted: &Counted, threads: usize) -> f64 {
-    let seconds = counted.seconds.iter().find(|(of, _)| *of == threads).unwrap().1;
-    seconds * 1e6 / counted.tallies[WRITE].operations as f64
+    let times = counted.times.iter().find(|times| times.threads == threads).unwrap();
+    times.seconds * 1e6 / counted.tallies[WRITE].operations as f64
 }
 
 /// CCL-BTree, figure 2 (a): N lines of one media line. (b): 4 lines of each of N media lines. The
@@ -155,6 +155,21 @@ fn more_threads_never_take_longer_and_the_media_are_the_limit() {
     // Six modules, each busy for 39 + 111 ns with a random line: 25 ns an operation.
     assert!((0.025..0.027).contains(&times[2]), "{times:?}");
     assert!(times[0] > 0.6, "one thread has nobody to share its latency with: {times:?}");
+}
+
+/// What operations of one thread took adds up to what it took in all; with more threads they take longer.
+#[test]
+fn latencies_add_up() {
+    let bare = Bare::new(Profile::OPTANE, Domain::Adr);
+    let counted = bare.write(1, 2, 30_000);
+    let mean = |times: &Times| {
+        assert_eq!(times.latencies[&WRITE].len(), 30_000, "{} threads", times.threads);
+        times.latencies[&WRITE].mean()
+    };
+    let (one, many) = (&counted.times[0], &counted.times[2]);
+    let sum = mean(one) * 30_000.0 / 1e9;
+    assert!((sum / one.seconds - 1.0).abs() < 0.01, "{sum} s, {} s", one.seconds);
+    assert!(mean(many) > 2.0 * mean(one), "{} and {} ns", mean(one), mean(many));
 }
 
 /// One thread reads lines that the cache does not have, each after it asked for the line `ahead` places

@@ -78,7 +78,7 @@ impl From<Counted> for Cost {
             leaf: each(sum.part(Part::Leaf)),
             log: each(sum.part(Part::Log)),
             all: each(sum.total()),
-            rate: operations / counted.seconds[0].1,
+            rate: operations / counted.times[0].seconds,
         }
     }
 }
