@@ -221,6 +221,27 @@ fn lodgetree() {
     }
 }
 
+/// Four in five inserts go to a fifth of the range. What nodes that split into more save are fences, and
+/// bytes of the media, which many threads share.
+#[test]
+fn multiple_split_is_ahead_of_double_split_in_a_burst() {
+    let run = |split_nodes: u64| {
+        let options = [("split_nodes".to_owned(), split_nodes)];
+        let bench = Bench::timed("lodgetree", &options, Domain::Adr, &[48]);
+        let insert = |key| bench.device.operation(1, || (bench.tree.upsert(key, key).unwrap(), 16));
+        (1..=KEYS).for_each(|i| insert(mix(i)));
+        bench.device.take();
+        (KEYS..3 * KEYS).for_each(|i| insert(if i % 5 < 4 { mix(i) / 5 } else { mix(i) }));
+        let counted = bench.device.take();
+        let tally = counted.tallies[1];
+        (tally.fences, tally.total().media_bytes_written, counted.times[0].seconds)
+    };
+    let (double, multiple) = (run(2), run(4));
+    println!("fences, media bytes and seconds: {double:?}, {multiple:?}");
+    assert!(multiple.0 < double.0 && multiple.1 * 100 <= double.1 * 98, "{double:?}, {multiple:?}");
+    assert!(multiple.2 < double.2 * 0.985, "{double:?}, {multiple:?}");
+}
+
 /// On a machine that nothing disturbs: the aim is 10 times for one insert in a hundred thousand.
 #[test]
 fn no_insert_into_lodgetree_takes_much_longer_than_most() {

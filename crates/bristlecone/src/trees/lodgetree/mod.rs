@@ -144,8 +144,9 @@ pub struct LodgeTreeOptions {
     /// Items above which a leaf splits, the paper's t_split: 2 or more (default 26; no more than
     /// `leaf_slots` counts).
     pub split_items: u64,
-    /// How much shorter or longer the time since a node's last split must be than the time before
-    /// it to be a burst or a cooling, the paper's t: 1 to 1000 (default 2).
+    /// How many times as short or as long the time since a node's last split must be as the time before
+    /// it to be a burst or a cooling, the paper's t: 1 to 1000 (default 1: any difference counts; the
+    /// paper does not say its own).
     pub burst_ratio: u64,
     /// Nodes that a node splits into, at most: 2 to 8 (default 4). With 2 the split is the double
     /// split that the paper compares with.
@@ -162,7 +163,7 @@ impl Default for LodgeTreeOptions {
             inner_bytes: 512,
             flush_leaves: 2,
             split_items: 26,
-            burst_ratio: 2,
+            burst_ratio: 1,
             split_nodes: 4,
             log_entries: 0,
         }
