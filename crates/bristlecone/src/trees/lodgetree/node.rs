@@ -45,6 +45,7 @@ const _: () = assert!(LEAF_BITS + Slots::BITS <= 64 + 32);
 pub struct Nodes {
     arena: Arena<Header>,
     places: Places,
+    usual: bool,
     pub level: Level,
 }
 
@@ -88,12 +89,13 @@ impl Nodes {
     pub fn new(slots: usize) -> Self {
         let level = Level::detect();
         let places = Places::new(slots, level);
-        Self { arena: Arena::new(places.bytes), places, level }
+        Self { arena: Arena::new(places.bytes), places, usual: Some(places) == Places::USUAL, level }
     }
 
     /// Whether nodes are what [`get_as`](Self::get_as) is told at compile time that they are.
+    #[inline(always)]
     pub fn are_usual(&self) -> bool {
-        Some(self.places) == Places::USUAL
+        self.usual
     }
 
     /// As [`get`](Self::get). If nodes are `USUAL`, the compiler knows where everything is.
@@ -156,6 +158,7 @@ impl std::ops::Deref for NodeRef<'_> {
 }
 
 impl<'a> NodeRef<'a> {
+    /// Asks for all its lines.
     #[inline(always)]
     pub fn prefetch(self) {
         let start = std::ptr::from_ref(self.node).cast::<u8>();

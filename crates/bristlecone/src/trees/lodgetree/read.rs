@@ -55,11 +55,20 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     /// Looks `key` up. `f` sees the value before anybody can reuse it.
     #[inline(always)]
     pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+        if self.nodes.are_usual() {
+            self.read_as::<true, R>(key, f)
+        } else {
+            self.read_as::<false, R>(key, f)
+        }
+    }
+
+    #[inline(always)]
+    fn read_as<const USUAL: bool, R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let (key_guard, value_guard) = (K::pin(), V::pin());
         let tag = K::fingerprint(key);
         for tries in 0_u32.. {
-            let (id, version) = self.inner.find(key, &key_guard, |node| self.version_of(node));
-            let node = self.nodes.get(id);
+            let (id, version) = self.inner.find(key, &key_guard, |node| self.version_as::<USUAL>(node));
+            let node = self.nodes.get_as::<USUAL>(id);
             let Some((_locked, version)) = node.hold(version, tries) else { continue };
             let still = || node.lock.validate(version);
             match self.locate(node, key, tag, Hope::Present, &key_guard, still) {
