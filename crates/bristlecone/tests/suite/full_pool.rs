@@ -1,7 +1,7 @@
 //! A pool that is full: an error, and nothing else changes; removals make room again.
 
 use crate::common::{Noise, Scratch};
-use bristlecone::{Error, Pool, Tree};
+use bristlecone::{Design, Error, Pool, Tree};
 
 const POOL_BYTES: u64 = 12 << 20;
 
@@ -91,4 +91,28 @@ fn dropping_a_tree_gives_everything_back() {
         pool.drop_tree("t").unwrap();
         assert_eq!(pool.info().chunks, pool.info().chunks_free);
     }
+}
+
+/// Logs of five entries fill a pool of 32 chunks long before its items would. Where they have no room to be copied
+/// together, what is buffered goes to its leaves, and the logs go.
+#[test]
+fn logs_of_few_entries_give_their_room_back() {
+    let scratch = Scratch::new();
+    let pool = scratch.options().max_bytes(64 << 20).open(&scratch.0).unwrap();
+    let options =
+        [("node_slots", 6), ("leaf_slots", 3), ("log_entries", 5), ("inner_bytes", 256), ("split_nodes", 3)];
+    let tree = pool.tree_options("t").design(Design::LodgeTree);
+    let tree = options.iter().fold(tree, |tree, (name, value)| tree.option(name, *value));
+    let tree = tree.create::<&str, &[u8]>().unwrap();
+    for round in 0..40 {
+        for at in 0..if round < 3 { 151 } else { 255_u64 } {
+            let (key, value) = (format!("{:05}", 151 + at), vec![round; at as usize]);
+            if at % 2 == 1 {
+                tree.upsert(&key, &value).unwrap();
+            } else {
+                tree.insert(&key, &value).unwrap();
+            }
+        }
+    }
+    assert_eq!((tree.len(), tree.check()), (255, vec![]));
 }

@@ -65,6 +65,19 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         Ok(())
     }
 
+    /// Writes what is buffered to leaves that have slots for it: none of them splits.
+    pub(super) fn flush_what_fits(&self, node: &Locked<'_>) {
+        let guards = (K::pin(), V::pin());
+        for at in 0..node.counts().index {
+            let mut gathered = Gathered::default();
+            self.gather(node, at, None, &mut gathered, &guards.0);
+            let group = gathered.last();
+            if group.logged && group.live_in(node.entry(at).slots) <= self.slots {
+                self.write_groups(node, &[group], &guards);
+            }
+        }
+    }
+
     /// What a change that finds the buffer full is flushed with, and then is not logged: what is buffered for
     /// its own leaf, and the oldest items of others. `false`: one of the leaves may have to split.
     pub(super) fn company(

@@ -344,11 +344,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let Some(node) = self.lock_if_any(id, |item| self.versions.is_old(item.log)) else { return };
         let (versions, mut flushed) = (&self.versions, Flushed::none());
         let mut copies = SmallVec::<[(usize, u32); 8]>::new();
+        let mut has_room = true;
         for (item, buffered) in node.all_buffered().enumerate() {
             if versions.is_old(buffered.log) {
                 // What is buffered is bounded, and the old logs are about to go.
                 let log = &versions.log;
-                let Some(spot) = log.reserve_copy(|_| true).or_else(|| log.reserve_spare()) else { break };
+                let spot = log.reserve_copy(|_| true).or_else(|| log.reserve_spare());
+                has_room = spot.is_some();
+                let Some(spot) = spot else { break };
                 let spot = Spot { versions, spot };
                 let (log, under_way) = spot.copy(&self.entry_of(node.sequence(), &buffered));
                 flushed = flushed.and(under_way);
@@ -361,10 +364,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             node.set_buffered(item, Buffered { log, ..buffered });
             versions.release(&[buffered.log]);
         }
+        if !has_room {
+            self.flush_what_fits(&node);
+        }
     }
 
-    /// Walk 3: old logs that nobody needs are emptied. Where there was no room for copies, they
-    /// stay as they are.
+    /// Walk 3: old logs that nobody needs are emptied. Where there was room neither for copies nor in
+    /// leaves, they stay as they are.
     fn finish(&self, walk: &mut Walk) {
         let versions = &self.versions;
         for chunk in &walk.old {

@@ -84,6 +84,7 @@
 //! 1. The oldest logs are to go; or all, and every thread turns to a new one, if keys wait for it.
 //! 2. Node after node, a few with every write, what is buffered and stands in a log that is to go is
 //!    appended again; flush, one fence for a node. *Both say the same; the newer one counts.*
+//!    Where the log has no room left for that, what fits goes to the leaves: flush 1 to 4.
 //! 3. These logs are emptied. If all went, the records of removed keys may be used again, which
 //!    entries of old logs name.
 //!

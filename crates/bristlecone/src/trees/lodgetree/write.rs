@@ -14,6 +14,10 @@ use crate::shared::change::{Change, Item};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::trees::WriteMode;
 
+/// How often a write that found the pool full tries again with what the log gave back: the log may take it
+/// first, and so may others.
+const ATTEMPTS: usize = 16;
+
 /// The guards of keys and values.
 pub(super) type Guards<K, V> = (<K as KeyForm>::Guard, <V as ValueForm>::Guard);
 
@@ -141,7 +145,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// Runs `change` on the locked node of `key`, with what that says about the key, until it
-    /// gives a result; once more if the pool is full and the log has room to give.
+    /// gives a result; again if the pool is full and the log has room to give.
     #[inline(always)]
     fn with_node<R>(
         &self,
@@ -149,7 +153,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         hope: Hope,
         mut change: impl FnMut(Locked<'_>, Found, &Guards<K, V>) -> Result<Option<R>>,
     ) -> Result<R> {
-        let mut squeezed = false;
+        let mut attempts = 0;
         let done = loop {
             let done = {
                 let guards = (K::pin(), V::pin());
@@ -159,7 +163,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             match done {
                 Ok(None) => {}
                 Ok(Some(done)) => break done,
-                Err(error) if is_full(&error) && !squeezed && self.squeeze_log() => squeezed = true,
+                Err(error) if is_full(&error) && attempts < ATTEMPTS && self.squeeze_log() => attempts += 1,
                 Err(error) => return Err(error),
             }
         };
