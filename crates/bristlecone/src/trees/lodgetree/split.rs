@@ -51,6 +51,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         }
         self.prefetch_leaf(entry.leaf);
         let leaf = self.leaves.alloc()?;
+        self.leaves.prefetch_next();
         let mut parts = self.items_with(entry, group, &guards.0);
         let (added, dropped) = group.changes();
         let (held, added) = parts.split_at(parts.len() - added);
