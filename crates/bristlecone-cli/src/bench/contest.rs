@@ -30,6 +30,8 @@ pub struct Plan {
     pub key: Shape,
     pub value: Shape,
     pub against: Vec<Rival>,
+    /// One operation in so many is timed by itself.
+    pub batch: usize,
     /// Throughput is reported over time, in slices of so long.
     pub timeline: Option<Duration>,
 }
@@ -89,14 +91,26 @@ pub fn run(plan: &Plan, scratch: &Scratch, output: &Output) -> Outcome<Results> 
 
 /// A rival, whatever its type.
 trait Runner {
-    fn run(&self, phase: &Phase, streams: &[Stream], shapes: (Shape, Shape)) -> Outcome<Measured>;
+    fn run(
+        &self,
+        phase: &Phase,
+        streams: &[Stream],
+        shapes: (Shape, Shape),
+        batch: usize,
+    ) -> Outcome<Measured>;
 }
 
 struct Entrant<S, K, V>(S, PhantomData<(K, V)>);
 
 impl<S: Subject<K, V>, K: BenchKey, V: BenchValue> Runner for Entrant<S, K, V> {
-    fn run(&self, phase: &Phase, streams: &[Stream], shapes: (Shape, Shape)) -> Outcome<Measured> {
-        run::phase::<K, V>(&self.0, phase, streams, shapes)
+    fn run(
+        &self,
+        phase: &Phase,
+        streams: &[Stream],
+        shapes: (Shape, Shape),
+        batch: usize,
+    ) -> Outcome<Measured> {
+        run::phase::<K, V>(&self.0, phase, streams, shapes, batch)
     }
 }
 
@@ -172,7 +186,7 @@ fn rounds<K: BenchKey, V: BenchValue, M: Bed>(
             let shapes = (plan.key, plan.value);
             // Who begins changes from round to round.
             let run_ours = |phases: &mut Vec<PhaseResult>| -> Outcome {
-                let measured = run::phase::<K, V>(&ours, phase, &streams, shapes)?;
+                let measured = run::phase::<K, V>(&ours, phase, &streams, shapes, plan.batch)?;
                 bar.inc(1);
                 if phase.all_found && measured.found < measured.operations {
                     let (found, all) = (measured.found, measured.operations);
@@ -187,7 +201,7 @@ fn rounds<K: BenchKey, V: BenchValue, M: Bed>(
             }
             for (rival, peer) in rivals.iter().zip(&mut peers) {
                 let Some(rival) = rival else { continue };
-                peer.phases[number].rounds.push(rival.run(phase, &streams, shapes)?);
+                peer.phases[number].rounds.push(rival.run(phase, &streams, shapes, plan.batch)?);
                 bar.inc(1);
             }
             if round % 2 != 0 {

@@ -1,12 +1,9 @@
-//! How long single operations take: one in [`SAMPLED_ONE_IN`] is timed by the time-stamp counter.
+//! How long single operations take, by the time-stamp counter.
 
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
-
-/// One operation of so many is timed: often enough for tails, too rarely to be seen in the mean.
-pub const SAMPLED_ONE_IN: usize = 64;
 
 /// Ticks of the cheapest clock there is.
 #[inline(always)]
@@ -96,9 +93,7 @@ impl Latency {
             max: of(|run| run.max),
         }
     }
-}
 
-impl Latency {
     /// What stands over [`columns`](Self::columns).
     pub fn head() -> String {
         ["p50", "p99", "p99.9", "p99.99", "p99.999", "max"].map(|name| format!("{name:>9}")).concat()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::contest::{PeerResult, PhaseResult, Plan, Results};
-use super::latency::{Latency, SAMPLED_ONE_IN};
+use super::latency::Latency;
 use super::run::Measured;
 use crate::failure::Outcome;
 use crate::output::{Output, grouped};
@@ -26,7 +26,7 @@ impl Measured {
     fn timeline(&self, slice: Duration) -> Vec<f64> {
         let seconds = slice.as_secs_f64();
         let mut series = vec![0.0; (self.seconds / seconds) as usize];
-        let each = SAMPLED_ONE_IN as f64 / seconds / 1e6;
+        let each = self.batch as f64 / seconds / 1e6;
         for batch in &self.batches {
             if let Some(mops) = series.get_mut((*batch as f64 / 1e9 / seconds) as usize) {
                 *mops += each;
@@ -91,6 +91,7 @@ pub fn json(plan: &Plan, results: &Results, workload: &Value) -> Value {
         "value": plan.value.to_string(),
         "seed": plan.seed,
         "rounds": plan.rounds,
+        "timed_one_in": plan.batch,
         "machine": machine(),
         "phases": phases,
         "space": {
@@ -228,6 +229,7 @@ mod tests {
             found: 1_000_000,
             seconds: *seconds,
             latency: Latency::default(),
+            batch: 64,
             batches: Vec::new(),
         };
         PhaseResult { rounds: seconds.iter().map(round).collect() }
@@ -244,7 +246,7 @@ mod tests {
     fn a_timeline_has_what_began_in_each_slice() {
         let mut round = result(&[3.5]).rounds.remove(0);
         round.batches = vec![0, 900_000_000, 1_000_000_000, 2_500_000_000, 3_400_000_000];
-        let each = SAMPLED_ONE_IN as f64 / 1e6;
+        let each = round.batch as f64 / 1e6;
         assert_eq!(round.timeline(Duration::from_secs(1)), [2.0 * each, each, each]);
     }
 }

@@ -7,7 +7,7 @@ use bristlecone::Error;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::data::{BenchKey, BenchValue, Buffer, Shape};
-use super::latency::{Clock, Latency, SAMPLED_ONE_IN, ticks};
+use super::latency::{Clock, Latency, ticks};
 use super::stream::Stream;
 use super::subject::{Subject, operate};
 use super::workload::{Op, Phase};
@@ -22,33 +22,38 @@ pub struct Measured {
     pub found: u64,
     pub seconds: f64,
     pub latency: Latency,
-    /// When each [`SAMPLED_ONE_IN`] operations began, in nanoseconds since the phase did.
+    /// Operations of a batch, the first of which was timed.
+    pub batch: usize,
+    /// When each batch began, in nanoseconds since the phase did.
     pub batches: Vec<u64>,
 }
 
 /// What a thread takes down while it works.
 #[derive(Debug, Default)]
 struct Samples {
-    /// Ticks that one operation of a batch took.
+    /// Operations of a batch.
+    batch: usize,
+    /// Ticks that the first operation of a batch took.
     took: Vec<u64>,
     /// Ticks when the batch began.
     began: Vec<u64>,
 }
 
 impl Samples {
-    fn with_room_for(operations: usize) -> Self {
-        let batches = operations / SAMPLED_ONE_IN + 1;
-        Self { took: Vec::with_capacity(batches), began: Vec::with_capacity(batches) }
+    fn with_room_for(operations: usize, batch: usize) -> Self {
+        let batches = operations / batch + 1;
+        Self { batch, took: Vec::with_capacity(batches), began: Vec::with_capacity(batches) }
     }
 }
 
 /// Runs a phase: every stream on a thread of its own, pinned to a processor of its own as far as
-/// there are enough.
+/// there are enough. Of every `batch` operations one is timed.
 pub fn phase<K: BenchKey, V: BenchValue>(
     subject: &impl Subject<K, V>,
     phase: &Phase,
     streams: &[Stream],
     (key, value): (Shape, Shape),
+    batch: usize,
 ) -> Outcome<Measured> {
     let barrier = Barrier::new(streams.len());
     let processors = processors();
@@ -62,7 +67,7 @@ pub fn phase<K: BenchKey, V: BenchValue>(
                 scope.spawn(move || {
                     pin(processor);
                     let worker = Worker { subject, phase, stream, key: key.buffer(), value: value.buffer() };
-                    let mut samples = Samples::with_room_for(stream.ids.len());
+                    let mut samples = Samples::with_room_for(stream.ids.len(), batch);
                     barrier.wait();
                     worker.run(&mut samples)
                 })
@@ -75,7 +80,7 @@ pub fn phase<K: BenchKey, V: BenchValue>(
     for worker in workers {
         parts.push(worker.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
     }
-    Ok(together(&parts))
+    Ok(together(&parts, batch))
 }
 
 /// What one thread measured.
@@ -95,7 +100,7 @@ impl Part {
     }
 }
 
-fn together(parts: &[Part]) -> Measured {
+fn together(parts: &[Part], batch: usize) -> Measured {
     let started = parts.iter().map(|part| part.started).min();
     let ended = parts.iter().map(|part| part.ended).max();
     let took = started.zip(ended).map_or(Duration::ZERO, |(started, ended)| ended - started);
@@ -111,6 +116,7 @@ fn together(parts: &[Part]) -> Measured {
         found: parts.iter().map(|part| part.found).sum(),
         seconds: took.as_secs_f64().max(1e-9),
         latency: Latency::of(samples),
+        batch,
         batches: batches.collect(),
     }
 }
@@ -173,8 +179,8 @@ fn drive(
     mut operation: impl FnMut(usize, u64) -> Result<bool, Error>,
 ) -> Result<u64, Error> {
     let mut found = 0;
-    for (batch, ids) in stream.ids.chunks(SAMPLED_ONE_IN).enumerate() {
-        let at = batch * SAMPLED_ONE_IN;
+    for (number, ids) in stream.ids.chunks(samples.batch).enumerate() {
+        let at = number * samples.batch;
         let before = ticks();
         found += u64::from(operation(at, ids[0])?);
         samples.took.push(ticks().wrapping_sub(before));

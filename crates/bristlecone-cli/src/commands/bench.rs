@@ -20,7 +20,7 @@ use crate::size;
 /// Measure a design, alone or against others and volatile maps
 ///
 /// Keys are loaded, then the phases of the preset or the mix run on pinned threads; the operations
-/// of a phase are drawn before its clock starts. One operation in 64 is timed by itself. At the end
+/// of a phase are drawn before its clock starts. Some operations are timed by themselves. At the end
 /// the pool is dropped as a crash would drop it and opened again, timed. The pool is a new file,
 /// and removed afterwards.
 #[derive(Args, Debug)]
@@ -48,6 +48,9 @@ pub struct Bench {
     /// Repeat everything so often and report medians.
     #[arg(long, value_name = "R", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
+    /// Time one operation in so many by itself; 1 shows the far tail, and costs each some 20 ns.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    timed_one_in: u32,
     /// Let every flushed line take so much longer, as slower memory would; u64 only.
     #[arg(long, value_name = "NANOSECONDS", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     delay: Option<u64>,
@@ -100,6 +103,7 @@ impl Bench {
             key: workload.key,
             value: workload.value,
             against: self.against.clone(),
+            batch: self.timed_one_in as usize,
             timeline: self.timeline.map(|slice| Duration::from_millis(slice.into())),
         }
     }

@@ -107,6 +107,7 @@ fn every_preset_mix_and_distribution_runs() {
         run(shapes);
     }
     run("--option max_subnodes=4 --rounds 2 --recovery-threads 1 --prefault 4M --operations 3k");
+    run("--timed-one-in 1 --timeline 1");
 }
 
 #[test]
@@ -143,6 +144,7 @@ fn a_bench_that_cannot_be_is_refused() {
         "--records x",
         "--threads 0",
         "--rounds 0",
+        "--timed-one-in 0",
         "--mix get",
         "--mix get=1 --preset micro",
         "--preset ycsb-g",
