@@ -261,23 +261,22 @@ fn holder(file: &File) -> Option<u32> {
 }
 
 fn holder_among(table: &str, device: u64, inode: u64) -> Option<u32> {
-    let of_inode = table.lines().filter_map(|line| {
+    let device = [major(device), minor(device)].map(Some);
+    let holders = table.lines().filter_map(|line| {
         // Those who wait have an arrow before the kind of lock.
         let mut words = line.split_whitespace().skip(1);
         let (kind, _, _) = (words.next()?, words.next()?, words.next()?);
         let pid: u32 = words.next()?.parse().ok()?;
         let mut place = words.next()?.splitn(3, ':');
-        let (major, minor) = (place.next()?, place.next()?);
-        let of = [major, minor].map(|part| u32::from_str_radix(part, 16).ok());
+        let device = [place.next()?, place.next()?].map(|part| u32::from_str_radix(part, 16).ok());
         let theirs: u64 = place.next()?.parse().ok()?;
-        (kind == "FLOCK" && theirs == inode).then_some((of, pid))
+        (kind == "FLOCK" && theirs == inode).then_some((device, pid))
     });
-    let device = [major(device), minor(device)].map(Some);
     // Where a file system stands on another one, files and locks name different devices: then the inode tells, if
     // it tells of only one.
-    let of_inode: Vec<_> = of_inode.collect();
-    let here = of_inode.iter().find(|(of, _)| *of == device);
-    here.or(of_inode.first().filter(|_| of_inode.len() == 1)).map(|(_, pid)| *pid)
+    let holders: Vec<_> = holders.collect();
+    let here = holders.iter().find(|(theirs, _)| *theirs == device);
+    here.or(holders.first().filter(|_| holders.len() == 1)).map(|(_, pid)| *pid)
 }
 
 #[cfg(test)]
