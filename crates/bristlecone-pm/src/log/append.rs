@@ -106,8 +106,14 @@ impl<M: Medium> LogSpot<'_, M> {
     /// Appends the entry; it is durable when this returns. `records` is what must be durable
     /// before it, if anything.
     #[inline(always)]
-    pub fn append(mut self, entry: &LogEntry, records: Option<Flushed>) {
-        let flushed = self.start(entry, records);
+    pub fn append(self, entry: &LogEntry, records: Option<Flushed>) {
+        self.append_with(entry, records, Flushed::none());
+    }
+
+    /// The same; `others` are durable with it.
+    #[inline(always)]
+    pub fn append_with(mut self, entry: &LogEntry, records: Option<Flushed>, others: Flushed) {
+        let flushed = self.start(entry, records).and(others);
         // Whoever shares the chunk appends behind what is durable.
         let Durable { .. } = self.log.pool.medium().fence(flushed, "log append.2");
     }

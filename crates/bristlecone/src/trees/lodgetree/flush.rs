@@ -15,12 +15,24 @@ use crate::shared::change::Change;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::slot::bits;
 
-/// A log for each item that leaves a buffer.
-type Logs = SmallVec<[u32; 8]>;
+/// A flush of which all but the last lines are durable. Until they are, the logs have what it wrote.
+#[must_use = "a flush ends with a fence"]
+pub(super) struct UnderWay {
+    pub lines: Flushed,
+    pub leftovers: Leftovers,
+}
 
-/// Words that the tree lets go of once a change of a leaf is durable.
+impl UnderWay {
+    pub fn nothing() -> Self {
+        Self { lines: Flushed::none(), leftovers: Leftovers::default() }
+    }
+}
+
+/// What the tree lets go of once a flush is durable.
 #[derive(Default)]
 pub(super) struct Leftovers {
+    /// A log for each item that left the buffer.
+    logs: SmallVec<[u32; 8]>,
     values: SmallVec<[u64; 8]>,
     keys: SmallVec<[u64; 8]>,
 }
@@ -30,7 +42,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     /// buffer is gone through from its oldest item until `flush_leaves` leaves are found; a leaf
     /// that would split ends the search, or is flushed alone if it is the first. A leaf that would
     /// split for one item waits while there are others. `Err`: nothing that is buffered has room.
-    pub(super) fn flush_some(&self, node: &Locked<'_>, wanted: usize, guards: &Guards<K, V>) -> Result<()> {
+    pub(super) fn flush_some(
+        &self,
+        node: &Locked<'_>,
+        wanted: usize,
+        guards: &Guards<K, V>,
+    ) -> Result<UnderWay> {
         let mut gathered = Gathered::default();
         if self.is_full_for(node, wanted) {
             // More would not fit into two leaves.
@@ -38,7 +55,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             return self.flush_groups(node, &gathered.groups(), None, guards);
         }
         self.prefetch_leaves(node, self.flush_leaves);
-        let mut refusal = Ok(());
+        let mut refusal = None;
         for at in self.flush_order(node) {
             self.gather(node, at, None, &mut gathered, &guards.0);
             if gathered.last().live_in(node.entry(at).slots) <= self.split_items {
@@ -49,7 +66,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             }
             if gathered.leaves() == 1 {
                 match self.flush_groups(node, &gathered.groups(), None, guards) {
-                    Err(error) if is_full(&error) => refusal = Err(error),
+                    Err(error) if is_full(&error) => refusal = Some(error),
                     done => return done,
                 }
             }
@@ -59,10 +76,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             }
         }
         if gathered.leaves() == 0 {
-            return refusal;
+            return Err(refusal.unwrap_or_else(|| self.pool_full()));
         }
-        self.write_groups(node, &gathered.groups(), guards);
-        Ok(())
+        Ok(self.write_groups(node, &gathered.groups()))
     }
 
     /// Writes what is buffered to leaves that have slots for it: none of them splits.
@@ -73,7 +89,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             self.gather(node, at, None, &mut gathered, &guards.0);
             let group = gathered.last();
             if group.logged && group.live_in(node.entry(at).slots) <= self.slots {
-                self.write_groups(node, &[group], &guards);
+                let flush = self.write_groups(node, &[group]);
+                self.end_flush(Some(flush), &guards);
             }
         }
     }
@@ -129,26 +146,29 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     /// Asks for what a flush of the oldest items, which go to so many leaves, looks at first: all of it is
     /// under way at once.
     pub(super) fn prefetch_leaves(&self, node: &Locked<'_>, leaves: usize) {
-        let mut left = node.items();
-        for _ in 0..leaves {
-            let Some(oldest) = left.oldest() else { return };
-            let at = node.owner(oldest);
+        for at in self.flush_order(node).take(leaves) {
             let items = node.items_of(at);
-            left = left.without(items);
-            self.prefetch_for(node, at, items.map(|item| node.tag(item)));
+            if node.live_with(at, items) > self.split_items {
+                // A split looks at all of it.
+                self.prefetch_leaf(node.leaf(at));
+            } else {
+                self.prefetch_for(node, at, items.map(|item| node.tag(item)));
+            }
         }
     }
 
     /// Asks for the lines of a leaf where items with these fingerprints are, or go to.
     fn prefetch_for(&self, node: &Locked<'_>, at: usize, tags: impl Iterator<Item = u8>) {
-        let leaf = node.leaf(at);
+        let Entry { leaf, slots, .. } = node.entry(at);
+        let ask_for = |slot| self.pool.prefetch(slot_offset(leaf, slot));
         self.pool.prefetch(leaf);
-        let free = !node.taken(at) & self.slots_mask();
+        let free = !slots.bitmap & self.slots_mask();
         for tag in tags {
             let home = home(tag, self.slots);
-            self.pool.prefetch(slot_offset(leaf, home.trailing_zeros() as usize));
+            ask_for(home.trailing_zeros() as usize);
+            bits(slots.strays(tag)).for_each(ask_for);
             if free & home == 0 && free != 0 {
-                self.pool.prefetch(slot_offset(leaf, self.pick(free, tag, 0)));
+                ask_for(self.pick(free, tag, 0));
             }
         }
     }
@@ -172,7 +192,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         };
         let superseded = replaced.and_then(|replaced| self.value_of_buffer(node, &replaced, &guards.0));
         gathered.join_first(Pending::of(change.item, tag, slot), replaced.is_some());
-        self.flush_groups(node, &gathered.groups(), Some(change), guards)?;
+        let flush = self.flush_groups(node, &gathered.groups(), Some(change), guards)?;
+        self.end_flush(Some(flush), guards);
         if let Some(value) = superseded {
             V::retire(&self.values, value, &guards.1);
         }
@@ -187,7 +208,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         groups: &[Group<'_>],
         change: Option<&mut Change>,
         guards: &Guards<K, V>,
-    ) -> Result<()> {
+    ) -> Result<UnderWay> {
         let group = &groups[0];
         let live = group.live_in(node.entry(group.at).slots);
         let mut change = change;
@@ -201,30 +222,32 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
                     change.into_iter().for_each(|change| change.keep_records(records.take()));
                     return Err(error);
                 }
-                Ok(()) => return Ok(()),
+                done => return done,
             }
         }
         if let Some(records) = records {
             // A value over an old one counts as soon as it is stored.
             let Durable { .. } = self.medium().fence(records, "lodgetree flush.2 records");
         }
-        self.write_groups(node, groups, guards);
-        Ok(())
+        Ok(self.write_groups(node, groups))
     }
 
-    /// Flush 1 to 4: the leaves have room for their groups, and share the fences.
+    /// Flush 1 to 4, but for the last fence: the leaves have room for their groups, and share the fences.
     /// What the items name is durable.
-    pub(super) fn write_groups(&self, node: &Locked<'_>, groups: &[Group<'_>], guards: &Guards<K, V>) {
-        let leftovers = self.leftovers(node, groups);
-        let mut logs = Logs::new();
-        self.write_items(node, groups, || logs = self.forget_buffered(node, groups));
-        self.versions.release(&logs);
-        self.let_go(leftovers, guards);
+    pub(super) fn write_groups(&self, node: &Locked<'_>, groups: &[Group<'_>]) -> UnderWay {
+        let mut leftovers = self.leftovers(node, groups);
+        let lines = self.write_items(node, groups, || self.forget_buffered(node, groups, &mut leftovers));
+        UnderWay { lines, leftovers }
     }
 
     /// The same, but for what is volatile: that is done `meanwhile`, while the items are on their way, and before
     /// the first fence: stores behind one wait for it. Nobody sees it before the node is unlocked.
-    pub(super) fn write_items(&self, node: &Locked<'_>, groups: &[Group<'_>], meanwhile: impl FnOnce()) {
+    pub(super) fn write_items(
+        &self,
+        node: &Locked<'_>,
+        groups: &[Group<'_>],
+        meanwhile: impl FnOnce(),
+    ) -> Flushed {
         let medium = self.medium();
         let mut flushed = Flushed::none();
         let mut words = SmallVec::<[(u64, Option<LeafWord>, bool); 2]>::new();
@@ -256,7 +279,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             }
             flushed = flushed.and(medium.flush(&header.word, "lodgetree flush.4"));
         }
-        let Durable { .. } = medium.fence(flushed, "lodgetree flush.4");
+        flushed
+    }
+
+    /// Ends a flush, if one is under way, that no log entry follows.
+    pub(super) fn end_flush(&self, flush: Option<UnderWay>, guards: &Guards<K, V>) {
+        let Some(UnderWay { lines, leftovers }) = flush else { return };
+        let Durable { .. } = self.medium().fence(lines, "lodgetree flush.4");
+        self.let_go(leftovers, guards);
     }
 
     /// Flush 1 and 2: the items of a group go into slots; which are taken then.
@@ -315,13 +345,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         })
     }
 
-    /// What was buffered for these leaves is in them. The logs that need its entries until that is durable.
-    pub(super) fn forget_buffered(&self, node: &Locked<'_>, groups: &[Group<'_>]) -> Logs {
+    /// What was buffered for these leaves is in them. Logs need its entries until that is durable.
+    pub(super) fn forget_buffered(&self, node: &Locked<'_>, groups: &[Group<'_>], leftovers: &mut Leftovers) {
         let of_group = |group: &Group<'_>| node.items_of(group.at);
         let gone = groups.iter().map(of_group).reduce(Items::and).expect("a group");
-        let logs = gone.map(|item| node.log(item)).collect();
+        leftovers.logs.extend(gone.map(|item| node.log(item)));
         node.drop_buffered(gone);
-        logs
     }
 
     /// What the items of some groups replace or remove.
@@ -346,8 +375,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         leftovers
     }
 
-    /// Frees what no leaf and no buffer holds any more.
+    /// Lets go of what no leaf and no buffer holds any more, durably.
     pub(super) fn let_go(&self, leftovers: Leftovers, guards: &Guards<K, V>) {
+        self.versions.release(&leftovers.logs);
         leftovers.values.iter().for_each(|value| V::retire(&self.values, *value, &guards.1));
         leftovers.keys.iter().for_each(|key| self.retire_key(*key));
     }

@@ -26,6 +26,12 @@ impl Pending {
         Self { key, value, removed, tag, slot: slot.map(|slot| slot as u8) }
     }
 
+    /// Whether the leaf needs a slot for it.
+    #[inline(always)]
+    pub fn is_new(&self) -> bool {
+        !self.removed && self.slot.is_none()
+    }
+
     #[inline(always)]
     pub fn slot(&self) -> Option<usize> {
         self.slot.map(usize::from)
@@ -46,10 +52,9 @@ impl Group<'_> {
     /// How many items the leaf has no slot for yet, and the slots whose items go.
     #[inline(always)]
     pub fn changes(&self) -> (usize, u32) {
-        let change = |(added, dropped): (usize, u32), item: &Pending| match (item.removed, item.slot) {
-            (false, None) => (added + 1, dropped),
-            (true, Some(slot)) => (added, dropped | 1 << slot),
-            _ => (added, dropped),
+        let change = |(added, dropped): (usize, u32), item: &Pending| match item.slot {
+            Some(slot) if item.removed => (added, dropped | 1 << slot),
+            _ => (added + usize::from(item.is_new()), dropped),
         };
         self.items.iter().fold((0, 0), change)
     }

@@ -119,12 +119,12 @@ impl<M: Medium> Spot<'_, M> {
         self.spot.chunk()
     }
 
-    /// Appends the entry, durably.
+    /// Appends the entry, durably, and with it what else is under way.
     #[inline(always)]
-    pub fn append(self, entry: &LogEntry, records: Option<Flushed>) {
+    pub fn append(self, entry: &LogEntry, records: Option<Flushed>, others: Flushed) {
         // Counted before the log can be full.
         self.versions.need(self.log());
-        self.spot.append(entry, records);
+        self.spot.append_with(entry, records, others);
     }
 
     /// The same for copies: who makes them fences later.
@@ -273,9 +273,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         4 * (items / self.versions.log.chunk_entries() + 1) + self.versions.log.appenders()
     }
 
-    /// Logs that there may be at all, but for one that each thread takes at the same moment.
+    /// Logs that there may be at all, but for one that each thread takes at the same moment: room for what
+    /// threads take while a walk is under way.
     pub(super) fn logs_max(&self) -> usize {
-        self.logs_wanted() / 4 * 5
+        let wanted = self.logs_wanted();
+        wanted + (wanted / 4).max(self.versions.log.appenders())
     }
 
     /// Room for a log entry, if there may be another one.
@@ -328,7 +330,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let stride = nodes.min(walk.end - walk.next);
         for id in walk.next..walk.next + stride {
             if id + stride < walk.end {
-                self.nodes.prefetch(id + stride);
+                self.nodes.get(id + stride).prefetch();
             }
             self.log_again(id);
         }

@@ -66,7 +66,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             }
         }
         if gathered.leaves() > 0 {
-            self.write_groups(node, &gathered.groups(), guards);
+            let flush = self.write_groups(node, &gathered.groups());
+            self.end_flush(Some(flush), guards);
         }
         let (to, from) = (node.entry(left), node.entry(right));
         let (target, source) = (self.header(to.leaf), self.header(from.leaf));

@@ -46,10 +46,10 @@
 //! The write that finds no room is not logged: it goes to its leaf right away, with all that is
 //! buffered for that leaf, and for those of the oldest items, until `flush_leaves` leaves are found
 //! or one would split. If already its own or the first of the others would split, it is not flushed
-//! itself. Then the buffer is gone through from its oldest item in the same way, but for a leaf
-//! that would split and is the first: that is flushed alone. One that would split for a single item
-//! waits, because its new leaf takes the slot that it leaves. All that is buffered for these leaves
-//! is written:
+//! itself, but logged when others have made room. Then the buffer is gone through from its oldest
+//! item in the same way, but for a leaf that would split and is the first: that is flushed alone. One
+//! that would split for a single item waits, because its new leaf takes the slot that it leaves. All
+//! that is buffered for these leaves is written:
 //! 1. If new items need the slots of removed ones, the word lets those go first; flush, fence.
 //! 2. New items go into free slots, new values over old ones; flush, one fence for all leaves.
 //!    *Values over old ones are in the log. New items' bits are clear.* Meanwhile the items leave the
@@ -57,13 +57,18 @@
 //! 3. The words are stored. *All new items of a leaf are there, or none. The log has them still.*
 //! 4. The stamps void the log entries; one flush with the word, one fence for all leaves. The line
 //!    keeps their order: the stamp must never be there without the word. A full log that then has no
-//!    needed entry left is emptied, and used again.
+//!    needed entry left is emptied, and used again. A write that is logged afterwards needs no fence
+//!    here: that of its entry is soon enough, as the log has everything still. *A crash here: the log
+//!    may have one entry more than the buffer has room for; so not where a node has one leaf only.* Its
+//!    sequence is one above the stamps'.
 //!
 //! # Split of a leaf (it would hold more than `split_items`)
 //! 1. The upper half of all items is written to a new leaf; flush, fence. *Nobody leads to it.*
 //! 2. The sibling pointer that does not count is led to the new leaf; then one store of the word
 //!    drops what moved, and switches to that pointer. Flush, fence. *Split or not. What is buffered
-//!    for the lower half is in the log still; for the upper half the new stamp has voided it.*
+//!    for the lower half is in the log still; for the upper half the new stamp has voided it.* If
+//!    nothing is buffered for the lower half, the stamp rises with the word, and that was all: the
+//!    fence is as in flush 4.
 //! 3. The old leaf takes what is new of the lower half: flush 2 to 4.
 //!
 //! Items above all others of the leaf leave it full, for ascending loads.
@@ -88,9 +93,9 @@
 //! 3. These logs are emptied. If all went, the records of removed keys may be used again, which
 //!    entries of old logs name.
 //!
-//! So a straggler cannot keep a log for ever. While the walk lags, the logs do not grow beyond
-//! twice their measure: writes go through to their leaves instead, as they do when the pool has no
-//! room for a log. Their records are fenced first. Nobody waits.
+//! So a straggler cannot keep a log for ever. While the walk lags, the logs grow by a quarter at most,
+//! or by one for each thread: then writes go through to their leaves instead, as they do when the pool
+//! has no room for a log. Their records are fenced first. Nobody waits.
 //!
 //! # Recover
 //! (1) The chain of leaves is followed from the first one, which the directory names. (2) Their

@@ -46,7 +46,6 @@ pub struct Nodes {
     arena: Arena<Header>,
     places: Places,
     usual: bool,
-    pub level: Level,
 }
 
 /// A node with its arrays.
@@ -87,9 +86,13 @@ pub struct Splits {
 
 impl Nodes {
     pub fn new(slots: usize) -> Self {
-        let level = Level::detect();
-        let places = Places::new(slots, level);
-        Self { arena: Arena::new(places.bytes), places, usual: Some(places) == Places::USUAL, level }
+        let places = Places::new(slots, Level::detect());
+        Self { arena: Arena::new(places.bytes), places, usual: Some(places) == Places::USUAL }
+    }
+
+    /// How their keys are searched.
+    pub fn level(&self) -> Level {
+        self.places.level
     }
 
     /// Whether nodes are what [`get_as`](Self::get_as) is told at compile time that they are.
@@ -113,12 +116,6 @@ impl Nodes {
     #[inline(always)]
     pub fn get(&self, id: u32) -> NodeRef<'_> {
         NodeRef { id, node: self.arena.get(id), places: &self.places }
-    }
-
-    /// Asks for all lines of a node that is about to be searched: they are many, and wait together.
-    #[inline(always)]
-    pub fn prefetch(&self, id: u32) {
-        self.get(id).prefetch();
     }
 
     /// A node that nobody else knows, without entries, unlocked, with a count above `count`.

@@ -59,7 +59,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             let read =
                 (|word| K::read(&self.keys, word, &guards.0), |word| V::read(&self.values, word, &guards.1));
             let outside = append::<K, V, true>(
-                self.nodes.level,
+                self.nodes.level(),
                 &mut sight.words,
                 (from, shorten::<K>(bounds.1)),
                 into,
@@ -105,7 +105,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             let read =
                 (|word| K::read(&self.keys, word, &guards.0), |word| V::read(&self.values, word, &guards.1));
             let outside = append::<K, V, false>(
-                self.nodes.level,
+                self.nodes.level(),
                 &mut sight.words,
                 (shorten::<K>(bounds.0), to),
                 into,

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use super::LodgeTree;
 use super::buffer::Buffered;
+use super::flush::UnderWay;
 use super::gather::{Group, Pending};
 use super::layout::{LeafWord, Slots, TAG_WORDS, line_of, tag_of};
 use super::node::{Counts, Entry, Locked, Splits};
@@ -42,7 +43,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         group: &Group<'_>,
         records: &mut Option<Flushed>,
         guards: &Guards<K, V>,
-    ) -> Result<()> {
+    ) -> Result<UnderWay> {
         let medium = self.medium();
         let entry = node.entry(group.at);
         if node.room() == 0 && node.items_of(group.at).count() == 0 {
@@ -51,9 +52,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         }
         self.prefetch_leaf(entry.leaf);
         let leaf = self.leaves.alloc()?;
+        // Mostly the split before has asked for it.
+        self.prefetch_leaf(leaf);
         self.leaves.prefetch_next();
-        let mut parts = self.items_with(entry, group, &guards.0);
         let (added, dropped) = group.changes();
+        let mut parts = self.items_with(entry, group, dropped, &guards.0);
         let (held, added) = parts.split_at(parts.len() - added);
         // New items above all others: an ascending load leaves full leaves behind.
         let ascending = least(added).is_some_and(|least| greatest(held) < Some(least));
@@ -70,7 +73,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
                 return Err(error);
             }
         };
-        let leftovers = self.leftovers(node, std::slice::from_ref(group));
+        let mut leftovers = self.leftovers(node, std::slice::from_ref(group));
         // Split 1: the new leaf, which leads where the old one did.
         let header = self.header(entry.leaf);
         let word = LeafWord::unpack(header.word.load(medium));
@@ -86,34 +89,46 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         header.siblings[shrunk.selector].store(medium, leaf);
         let _ordered = medium.ordered_within_line();
         header.word.publish(medium, shrunk.pack(), &durable, "lodgetree split.2");
-        let Durable { .. } = medium.persist(&header.word, "lodgetree split.2");
         let mut left = entry.slots.without(gone);
         if left.forgotten != 0 {
             left = self.slots_of(header, shrunk.bitmap);
         }
         node.set_entry(group.at, Entry { slots: left, ..entry });
-        // Split 3: the old leaf takes what is new of the lower half; now it has the room.
+        let mut meanwhile = || {
+            self.forget_buffered(node, std::slice::from_ref(group), &mut leftovers);
+            node.insert_entry(group.at + 1, Entry { fence, leaf, slots });
+        };
         let changed = lower.iter().filter(|part| part.changed).map(|part| part.item);
         let changed: SmallVec<[Pending; 16]> = changed.collect();
-        let rest = Group { items: &changed, ..*group };
-        let mut logs = SmallVec::new();
-        self.write_items(node, std::slice::from_ref(&rest), || {
-            logs = self.forget_buffered(node, std::slice::from_ref(group));
-            node.insert_entry(group.at + 1, Entry { fence, leaf, slots });
-        });
-        self.versions.release(&logs);
+        let lines = if changed.is_empty() {
+            // All of the group moved, or is dropped.
+            let ordered = medium.ordered_within_line();
+            header.stamp.publish(medium, node.sequence(), &ordered, "lodgetree split.2 stamp");
+            meanwhile();
+            medium.flush(&header.word, "lodgetree split.2")
+        } else {
+            let Durable { .. } = medium.persist(&header.word, "lodgetree split.2");
+            // Split 3: the old leaf takes what is new of the lower half; now it has the room.
+            let rest = Group { items: &changed, ..*group };
+            self.write_items(node, std::slice::from_ref(&rest), meanwhile)
+        };
         self.clock.add(1);
-        self.let_go(leftovers, guards);
-        Ok(())
+        Ok(UnderWay { lines, leftovers })
     }
 
     /// The items that a leaf holds once a group has reached it: first those that it has slots for.
-    fn items_with<'g>(&'g self, entry: Entry, group: &Group<'_>, guard: &'g K::Guard) -> Parts<K::Ref<'g>> {
+    fn items_with<'g>(
+        &'g self,
+        entry: Entry,
+        group: &Group<'_>,
+        dropped: u32,
+        guard: &'g K::Guard,
+    ) -> Parts<K::Ref<'g>> {
         let medium = self.medium();
         let tags = self.header(entry.leaf).fingerprints.load(medium);
         let changes = group.items.iter().filter_map(Pending::slot).fold(0_u32, |bits, slot| bits | 1 << slot);
         let mut parts = Parts::new();
-        for slot in bits(entry.slots.bitmap & !group.changes().1) {
+        for slot in bits(entry.slots.bitmap & !dropped) {
             let cell = self.slot(entry.leaf, slot);
             let newer = if changes >> slot & 1 == 0 {
                 None
@@ -125,7 +140,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             let item = Pending::of(Item { key, value, removed: false }, tag_of(&tags, slot), Some(slot));
             parts.push(Part { key: K::read(&self.keys, key, guard), item, changed: newer.is_some() });
         }
-        for &item in group.items.iter().filter(|item| !item.removed && item.slot().is_none()) {
+        for &item in group.items.iter().filter(|item| item.is_new()) {
             parts.push(Part { key: K::read(&self.keys, item.key, guard), item, changed: true });
         }
         parts

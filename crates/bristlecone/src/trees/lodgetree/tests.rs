@@ -120,6 +120,20 @@ fn the_log_follows_what_is_buffered() {
     follows("bursty", &over_time(&tree, 8, |n| key((n / 20_000 * 1000 + n % 1000) % KEYS)));
 }
 
+/// One thread alone never meets the bound: a walk is over before the next log is full.
+#[test]
+fn walks_end_before_logs_run_out() {
+    for log_entries in [2000, 4000, 8000] {
+        let scratch = Scratch::new("alone");
+        let tree = scratch.tree(short_logs(log_entries));
+        for n in 0..8 * KEYS {
+            tree.upsert(key(n), n).unwrap();
+            assert!(tree.reserve_entry().is_some(), "no log after {n} writes, logs of {log_entries}");
+        }
+        assert!(tree.versions.log.chunks_in_use() > 1);
+    }
+}
+
 /// Each log has one item that goes to a node of its own, where nobody flushes it.
 #[test]
 fn stragglers_do_not_pin_the_log() {

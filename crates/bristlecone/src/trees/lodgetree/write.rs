@@ -1,10 +1,11 @@
 //! Insert, update and remove: into the log and the buffer, or through to the leaf. Step numbers
 //! are those of the story in `mod.rs`.
 
-use bristlecone_pm::{Durable, Error, Medium, Persist, Result};
+use bristlecone_pm::{Durable, Error, Flushed, Medium, Persist, Result};
 
 use super::LodgeTree;
 use super::buffer::{Buffered, InLeaf};
+use super::flush::UnderWay;
 use super::gather::Gathered;
 use super::layout::LeafWord;
 use super::log::Spot;
@@ -13,10 +14,6 @@ use super::read::{Found, Hope, Stale};
 use crate::shared::change::{Change, Item};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::trees::WriteMode;
-
-/// How often a write that found the pool full tries again with what the log gave back: the log may take it
-/// first, and so may others.
-const ATTEMPTS: usize = 16;
 
 /// The guards of keys and values.
 pub(super) type Guards<K, V> = (<K as KeyForm>::Guard, <V as ValueForm>::Guard);
@@ -31,6 +28,11 @@ enum Outcome {
 /// Whether the pool, or what it is in, has no room.
 pub(super) fn is_full(error: &Error) -> bool {
     matches!(error, Error::PoolFull { .. } | Error::MediumFull { .. })
+}
+
+/// What somebody found who holds the lock.
+fn unchanged<T>(found: std::result::Result<T, Stale>) -> T {
+    found.unwrap_or_else(|Stale| unreachable!("a locked node does not change"))
 }
 
 impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
@@ -112,7 +114,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             Ok(change) => change,
             Err(error) => return Some(Err(error)),
         };
-        self.log_and_buffer(node, (found, K::fingerprint(key)), &mut change, spot, guards);
+        let place = (spot, Flushed::none());
+        self.log_and_buffer(node, (found, K::fingerprint(key)), &mut change, place, guards);
         self.count(found, true);
         Some(Ok(()))
     }
@@ -145,7 +148,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// Runs `change` on the locked node of `key`, with what that says about the key, until it
-    /// gives a result; again if the pool is full and the log has room to give.
+    /// gives a result; once more if the pool is full and the log has room to give.
     #[inline(always)]
     fn with_node<R>(
         &self,
@@ -153,7 +156,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         hope: Hope,
         mut change: impl FnMut(Locked<'_>, Found, &Guards<K, V>) -> Result<Option<R>>,
     ) -> Result<R> {
-        let mut attempts = 0;
+        let mut squeezed = false;
         let done = loop {
             let done = {
                 let guards = (K::pin(), V::pin());
@@ -163,7 +166,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             match done {
                 Ok(None) => {}
                 Ok(Some(done)) => break done,
-                Err(error) if is_full(&error) && attempts < ATTEMPTS && self.squeeze_log() => attempts += 1,
+                Err(error) if is_full(&error) && !squeezed && self.squeeze_log() => squeezed = true,
                 Err(error) => return Err(error),
             }
         };
@@ -208,7 +211,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     #[inline(never)]
     fn apply(
         &self,
-        node: Locked<'_>,
+        mut node: Locked<'_>,
         mut found: Found,
         key: K::Ref<'_>,
         value: Option<V::Ref<'_>>,
@@ -219,13 +222,17 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             return Ok(Outcome::Again);
         }
         let tag = K::fingerprint(key);
-        let (mut full, mut gathered) = (false, Gathered::default());
+        let (mut full, mut gathered, mut flush) = (false, Gathered::default(), None);
         if found.item.is_none() && self.is_without_room(&node, found.at) {
             full = true;
             if !self.company(&node, found.at, tag, &mut gathered, guards) {
                 gathered.clear();
-                match self.flush_some(&node, found.at, guards) {
-                    Ok(()) => return Ok(Outcome::Again),
+                match self.make_room(&mut node, &found, key, guards) {
+                    Ok((moved, under_way)) if self.is_without_room(&node, moved.at) => {
+                        self.end_flush(under_way, guards);
+                        return Ok(Outcome::Again);
+                    }
+                    Ok((moved, under_way)) => (found, full, flush) = (moved, false, under_way),
                     // Nothing that is buffered has room; the change may have.
                     Err(error) if is_full(&error) => {}
                     Err(error) => return Err(error),
@@ -233,26 +240,66 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             }
         }
         let spot = if full { None } else { self.reserve_entry() };
-        if spot.is_none() && found.in_leaf == InLeaf::Unseen {
-            let entry = node.entry(found.at);
-            let slot = self.locate_in_leaf(entry, key, tag, Hope::Present, &guards.0, &|| true);
-            let slot = slot.unwrap_or_else(|Stale| unreachable!("a locked node does not change"));
-            found = Found::of_leaf(found.at, slot);
+        if spot.is_none() && node.counts().index > self.index_max {
+            // A flush split a leaf. What is not logged may split another one, and the node has no place for that.
+            self.end_flush(flush, guards);
+            return Ok(Outcome::Again);
         }
-        let mut change = self.write_records(&found, key, value)?;
-        if let Some(spot) = spot {
-            self.log_and_buffer(&node, (&found, tag), &mut change, spot, guards);
-        } else if let Err(error) =
-            self.write_through(&node, (&found, tag), &mut change, &mut gathered, guards)
-        {
-            change.discard::<K, V, M>((&self.keys, &self.values));
-            return Err(error);
+        if spot.is_none() && found.in_leaf == InLeaf::Unseen {
+            found = self.look(&node, found.at, key, &guards.0);
+        }
+        match (spot, self.write_records(&found, key, value)) {
+            (Some(spot), Ok(mut change)) => {
+                let UnderWay { lines, leftovers } = flush.unwrap_or_else(UnderWay::nothing);
+                self.log_and_buffer(&node, (&found, tag), &mut change, (spot, lines), guards);
+                self.let_go(leftovers, guards);
+            }
+            (_, change) => {
+                self.end_flush(flush, guards);
+                let mut change = change?;
+                let done = self.write_through(&node, (&found, tag), &mut change, &mut gathered, guards);
+                if let Err(error) = done {
+                    change.discard::<K, V, M>((&self.keys, &self.values));
+                    return Err(error);
+                }
+            }
         }
         self.count(&found, value.is_some());
         if found.value.is_some() && value.is_none() {
             self.shrink(node, found.at, guards);
         }
         Ok(Outcome::Done)
+    }
+
+    /// Flushes what is buffered; what is known about a key then, which is not buffered itself.
+    fn make_room(
+        &self,
+        node: &mut Locked<'_>,
+        found: &Found,
+        key: K::Ref<'_>,
+        guards: &Guards<K, V>,
+    ) -> Result<(Found, Option<UnderWay>)> {
+        // A crash may leave the log with what is flushed and with the next item: that must not be more for one
+        // leaf than a node holds, or two leaves.
+        let ends_at_once = node.counts().index == 1 || self.is_full_for(node, found.at);
+        let mut flush = Some(self.flush_some(node, found.at, guards)?);
+        if ends_at_once {
+            self.end_flush(flush.take(), guards);
+        }
+        // What is logged from here on is newer than what has reached the leaves.
+        node.raise(node.sequence());
+        let at = unchanged(self.place(**node, key, &guards.0, &|| true));
+        let found = match found.in_leaf {
+            InLeaf::Yes => self.look(node, at, key, &guards.0),
+            InLeaf::No | InLeaf::Unseen => Found { at, ..*found },
+        };
+        Ok((found, flush))
+    }
+
+    /// What the leaf at `at` says about a key about which nothing is buffered.
+    fn look(&self, node: &Locked<'_>, at: usize, key: K::Ref<'_>, guard: &K::Guard) -> Found {
+        let (entry, tag) = (node.entry(at), K::fingerprint(key));
+        Found::of_leaf(at, unchanged(self.locate_in_leaf(entry, key, tag, Hope::Present, guard, &|| true)))
     }
 
     /// Write 2 and 3: the buffer, which has room, and the log.
@@ -262,7 +309,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         node: &Locked<'_>,
         (found, tag): (&Found, u8),
         change: &mut Change,
-        spot: Spot<'_, M>,
+        (spot, others): (Spot<'_, M>, Flushed),
         guards: &Guards<K, V>,
     ) {
         let Item { key, value, removed } = change.item;
@@ -273,7 +320,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         // being asked for early.
         let Some(at) = found.item else {
             node.push_buffered(item);
-            return spot.append(&entry, change.take_records());
+            return spot.append(&entry, change.take_records(), others);
         };
         if removed && node.buffered(at).in_leaf == InLeaf::Unseen {
             // It counts from now on, until it goes.
@@ -282,7 +329,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let old = node.buffered(at);
         item.in_leaf = old.in_leaf;
         node.set_buffered(at, item);
-        spot.append(&entry, change.take_records());
+        spot.append(&entry, change.take_records(), others);
         self.versions.release(&[old.log]);
         if let Some(value) = self.value_of_buffer(node, &old, &guards.0) {
             V::retire(&self.values, value, &guards.1);
