@@ -20,8 +20,8 @@
 //! **The word that commits** is the stamp of a log entry for what is buffered, and the word of a
 //! leaf for everything else. Writers hold the node's lock until what they did is durable; readers
 //! look without a lock and validate its version. So they are never shown what a crash can take
-//! back, and wait at most for a flush of `flush_leaves` leaves. Who was disturbed a few times in a
-//! row locks the node, so that nobody starves.
+//! back, and wait at most for a flush of `flush_leaves` leaves and a log entry. Who was disturbed a
+//! few times in a row locks the node, so that nobody starves.
 //!
 //! **Sequences.** What is done under a node's lock has the count of that lock as its sequence, in
 //! log entries as in the leaves' stamps. So writes to one key are ordered as the lock ordered them,
