@@ -54,9 +54,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             self.gather(node, wanted, None, &mut gathered, &guards.0);
             return self.flush_groups(node, &gathered.groups(), None, guards);
         }
-        self.prefetch_leaves(node, self.flush_leaves);
         let mut refusal = None;
-        for at in self.flush_order(node) {
+        for at in self.flush_order(node, None) {
             self.gather(node, at, None, &mut gathered, &guards.0);
             if gathered.last().live_in(node.entry(at).slots) <= self.split_items {
                 if gathered.leaves() == self.flush_leaves {
@@ -109,9 +108,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             return false;
         }
         self.prefetch_for(node, own, std::iter::once(tag));
-        self.prefetch_leaves(node, self.flush_leaves);
+        self.prefetch_buffered(node, own);
+        let others = self.flush_order(node, Some(own));
         self.gather(node, own, None, gathered, &guards.0);
-        for at in self.flush_order(node).filter(|at| *at != own) {
+        for at in others {
             self.gather(node, at, None, gathered, &guards.0);
             if gathered.last().live_in(node.entry(at).slots) > self.split_items {
                 gathered.pop();
@@ -124,9 +124,19 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         true
     }
 
+    /// Leaves that something is buffered for, but for one of them: in the order that they are flushed in. Those
+    /// that a flush has room for are asked for, all at once.
+    fn flush_order(&self, node: &Locked<'_>, but: Option<usize>) -> impl Iterator<Item = usize> {
+        let mut order = self.oldest_leaves(node).filter(move |at| Some(*at) != but);
+        let room = self.flush_leaves - usize::from(but.is_some());
+        let first: SmallVec<[usize; 8]> = order.by_ref().take(room).collect();
+        first.iter().for_each(|at| self.prefetch_buffered(node, *at));
+        first.into_iter().chain(order)
+    }
+
     /// Leaves that something is buffered for, those of the oldest items first. A split takes a slot of the
     /// node: for one item it makes no room, so such leaves come last.
-    fn flush_order(&self, node: &Locked<'_>) -> impl Iterator<Item = usize> {
+    fn oldest_leaves(&self, node: &Locked<'_>) -> impl Iterator<Item = usize> {
         let (node, mut left) = (**node, node.items());
         let mut futile = left.without(left);
         std::iter::from_fn(move || {
@@ -143,17 +153,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         })
     }
 
-    /// Asks for what a flush of the oldest items, which go to so many leaves, looks at first: all of it is
-    /// under way at once.
-    pub(super) fn prefetch_leaves(&self, node: &Locked<'_>, leaves: usize) {
-        for at in self.flush_order(node).take(leaves) {
-            let items = node.items_of(at);
-            if node.live_with(at, items) > self.split_items {
-                // A split looks at all of it.
-                self.prefetch_leaf(node.leaf(at));
-            } else {
-                self.prefetch_for(node, at, items.map(|item| node.tag(item)));
-            }
+    /// Asks for what a flush of what is buffered for a leaf looks at.
+    pub(super) fn prefetch_buffered(&self, node: &Locked<'_>, at: usize) {
+        let items = node.items_of(at);
+        if node.live_with(at, items) > self.split_items {
+            // A split looks at all of it.
+            self.prefetch_leaf(node.leaf(at));
+        } else {
+            self.prefetch_for(node, at, items.map(|item| node.tag(item)));
         }
     }
 

@@ -183,7 +183,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         for id in 0..self.nodes.end() {
             let unseen = |item: &Buffered| item.in_leaf == InLeaf::Unseen;
             if let Some(node) = self.lock_if_any(id, unseen) {
-                self.prefetch_leaves(&node, self.node_slots);
+                let leaves = (0..node.counts().index).filter(|at| node.items_of(*at).count() > 0);
+                leaves.for_each(|at| self.prefetch_buffered(&node, at));
                 let (items, guard) = (node.all_buffered().enumerate(), K::pin());
                 for (number, _) in items.filter(|(_, item)| unseen(item)) {
                     self.slot_of_buffered(&node, number, &guard);
