@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
 
-use bristlecone::{Design, Domain, Pool};
+use bristlecone::{Design, Domain, Pool, Tree};
 use bristlecone_pm::{Geometry, LINE_BYTES, PoolFile};
 use bristlecone_sim::systems::TreeOp::{
     self, Close, Create, Insert, InsertNew, Remove, Swap, Update, Upsert,
@@ -145,6 +145,19 @@ fn what_stands_in_the_oldest_logs_is_logged_again() {
     }
 }
 
+/// Does something to a new tree of a forest's kind.
+fn run<I: Items, R>(forest: &Forest<I>, work: impl FnOnce(&Sim, &Tree<I::K, I::V, Sim>) -> R) -> R {
+    let memory = Memory::new(forest.geometry.max_bytes() as usize);
+    let sim = Sim::new(&memory);
+    let file = PoolFile::create_in(memory.region(), forest.geometry, Domain::Adr, sim.clone()).unwrap();
+    let pool = Pool::on(file, 1);
+    let tree = pool.tree_options("t").design(Design::LodgeTree);
+    let tree = forest.options.iter().fold(tree, |tree, (name, value)| tree.option(name, *value));
+    let done = work(&sim, &tree.create().unwrap());
+    pool.simulate_crash();
+    done
+}
+
 /// What one flush did.
 #[derive(Clone, Debug, Default)]
 struct Flush {
@@ -152,42 +165,25 @@ struct Flush {
     splits: usize,
 }
 
-/// Does writes; the flushes of each.
-fn written(options: &[(&str, u64)], writes: impl Iterator<Item = u64>) -> Vec<Vec<Flush>> {
+/// What a write flushed, in one tree of usual leaves.
+fn flushes(events: Vec<Event>) -> Vec<Flush> {
     const LEAF_BYTES: usize = 512;
-    let geometry = Geometry { chunk_bytes: 1 << 16, chunks_max: 120, trees_max: 1 };
-    let memory = Memory::new(geometry.max_bytes() as usize);
-    let sim = Sim::new(&memory);
-    let file = PoolFile::create_in(memory.region(), geometry, Domain::Adr, sim.clone()).unwrap();
-    let pool = Pool::on(file, 1);
-    let tree = pool.tree_options("t").design(Design::LodgeTree);
-    let tree = options.iter().fold(tree, |tree, (name, value)| tree.option(name, *value));
-    let tree = tree.create::<u64, u64>().unwrap();
-    let mut all = Vec::new();
-    for key in writes {
-        sim.take_trace();
-        tree.insert(key, key).unwrap();
-        let (mut flushes, mut flush) = (Vec::new(), Flush::default());
-        for event in sim.take_trace() {
-            match event {
-                Event::Flush { line, step, .. } if step.starts_with("lodgetree") => {
-                    flush.leaves.insert(line as usize * LINE_BYTES / LEAF_BYTES);
-                }
-                Event::Store { publish: Some("lodgetree split.2"), .. } => flush.splits += 1,
-                // A flush ends by itself, or with the log entry behind it.
-                Event::Fence { step: "lodgetree flush.4" | "log append.2", .. }
-                    if !flush.leaves.is_empty() =>
-                {
-                    flushes.push(std::mem::take(&mut flush));
-                }
-                _ => {}
+    let (mut flushes, mut flush) = (Vec::new(), Flush::default());
+    for event in events {
+        match event {
+            Event::Flush { line, step, .. } if step.starts_with("lodgetree") => {
+                flush.leaves.insert(line as usize * LINE_BYTES / LEAF_BYTES);
             }
+            Event::Store { publish: Some("lodgetree split.2"), .. } => flush.splits += 1,
+            // A flush ends by itself, or with the log entry behind it.
+            Event::Fence { step: "lodgetree flush.4" | "log append.2", .. } if !flush.leaves.is_empty() => {
+                flushes.push(std::mem::take(&mut flush));
+            }
+            _ => {}
         }
-        assert!(flush.leaves.is_empty(), "leaves are written by flushes only");
-        all.push(flushes);
     }
-    pool.simulate_crash();
-    all
+    assert!(flush.leaves.is_empty(), "leaves are written by flushes only");
+    flushes
 }
 
 /// A flush writes `flush_leaves` leaves, or it splits one leaf and writes that and the new one. A
@@ -202,7 +198,19 @@ fn a_flush_writes_few_leaves_and_splits_one_at_most() {
             ("skewed", Box::new(move |n| if n % 5 < 4 { noise(n % 700) >> 3 } else { noise(n) })),
             ("ascending", Box::new(|n| n)),
         ] {
-            let writes = written(&[("flush_leaves", flush_leaves)], (0..WRITES).map(order));
+            let large = Forest::<Words> {
+                geometry: Geometry { chunk_bytes: 1 << 16, chunks_max: 120, trees_max: 1 },
+                options: vec![("flush_leaves", flush_leaves)],
+                ..forest()
+            };
+            let writes: Vec<_> = run(&large, |sim, tree| {
+                let write = |key| {
+                    sim.take_trace();
+                    tree.insert(key, key).unwrap();
+                    flushes(sim.take_trace())
+                };
+                (0..WRITES).map(order).map(write).collect()
+            });
             let all: Vec<_> = writes.iter().flatten().collect();
             let splits: usize = all.iter().map(|flush| flush.splits).sum();
             let several = writes.iter().filter(|flushes| flushes.len() > 1).count();
@@ -335,17 +343,11 @@ fn filled() -> (Forest<Words>, u64, Vec<u64>) {
 
 /// Those of some keys that a pool has room for, one after the other.
 fn accepted<I: Items>(forest: &Forest<I>, keys: impl Iterator<Item = u64>) -> Vec<u64> {
-    let memory = Memory::new(forest.geometry.max_bytes() as usize);
-    let file = PoolFile::create_in(memory.region(), forest.geometry, Domain::Adr, Sim::new(&memory)).unwrap();
-    let pool = Pool::on(file, 1);
-    let tree = pool.tree_options("t").design(Design::LodgeTree);
-    let tree = forest.options.iter().fold(tree, |tree, (name, value)| tree.option(name, *value));
-    let tree = tree.create::<I::K, I::V>().unwrap();
-    let insert =
-        |key| I::with_key(key, |of_key| I::with_value(key, |value| tree.insert(of_key, value).is_ok()));
-    let keys = keys.filter(|key| insert(*key)).collect();
-    pool.simulate_crash();
-    keys
+    run(forest, |_, tree| {
+        let insert =
+            |key| I::with_key(key, |of_key| I::with_value(key, |value| tree.insert(of_key, value).is_ok()));
+        keys.filter(|key| insert(*key)).collect()
+    })
 }
 
 /// Whether something is flushed because the walk has no room for copies of it.
@@ -367,24 +369,18 @@ fn flushes_what_fits(events: &[Event]) -> bool {
 /// Writes numbers to keys in a pool that short logs and items fill, some of them in vain; which of the writes
 /// had what is buffered flushed for want of room for copies.
 fn crowd(full: &Forest<Words>, keys: u64, writes: u64) -> Vec<u64> {
-    let memory = Memory::new(full.geometry.max_bytes() as usize);
-    let sim = Sim::new(&memory);
-    let file = PoolFile::create_in(memory.region(), full.geometry, Domain::Adr, sim.clone()).unwrap();
-    let pool = Pool::on(file, 1);
-    let tree = pool.tree_options("t").design(Design::LodgeTree);
-    let tree = full.options.iter().fold(tree, |tree, (name, value)| tree.option(name, *value));
-    let tree = tree.create::<u64, u64>().unwrap();
-    let (mut model, mut flushing) = (BTreeMap::new(), Vec::new());
-    for n in 0..writes {
-        sim.take_trace();
-        if tree.insert(crowding(n, keys), n).is_ok() {
-            model.insert(crowding(n, keys), n);
+    run(full, |sim, tree| {
+        let (mut model, mut flushing) = (BTreeMap::new(), Vec::new());
+        for n in 0..writes {
+            sim.take_trace();
+            if tree.insert(crowding(n, keys), n).is_ok() {
+                model.insert(crowding(n, keys), n);
+            }
+            flushing.extend(flushes_what_fits(&sim.take_trace()).then_some(n));
         }
-        flushing.extend(flushes_what_fits(&sim.take_trace()).then_some(n));
-    }
-    assert!(tree.iter().eq(model) && tree.check().is_empty(), "{keys} keys");
-    pool.simulate_crash();
-    flushing
+        assert!(tree.iter().eq(model) && tree.check().is_empty(), "{keys} keys");
+        flushing
+    })
 }
 
 fn crowding(n: u64, keys: u64) -> u64 {
