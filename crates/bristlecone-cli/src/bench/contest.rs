@@ -9,7 +9,7 @@ use bristlecone::{Delayed, Native, PoolInfo};
 use super::data::{BenchKey, BenchValue, Shape};
 use super::peers::{Art, Ferntree, Peer, Scc, Skiplist};
 use super::rivals::Rival;
-use super::run::{self, Measured};
+use super::run::{self, Manner, Measured};
 use super::stream::{self, Keys, Order, Stream};
 use super::subject::{Bed, Ours, Setup, Subject};
 use super::workload::Phase;
@@ -91,26 +91,14 @@ pub fn run(plan: &Plan, scratch: &Scratch, output: &Output) -> Outcome<Results> 
 
 /// A rival, whatever its type.
 trait Runner {
-    fn run(
-        &self,
-        phase: &Phase,
-        streams: &[Stream],
-        shapes: (Shape, Shape),
-        batch: usize,
-    ) -> Outcome<Measured>;
+    fn run(&self, phase: &Phase, streams: &[Stream], manner: Manner) -> Outcome<Measured>;
 }
 
 struct Entrant<S, K, V>(S, PhantomData<(K, V)>);
 
 impl<S: Subject<K, V>, K: BenchKey, V: BenchValue> Runner for Entrant<S, K, V> {
-    fn run(
-        &self,
-        phase: &Phase,
-        streams: &[Stream],
-        shapes: (Shape, Shape),
-        batch: usize,
-    ) -> Outcome<Measured> {
-        run::phase::<K, V>(&self.0, phase, streams, shapes, batch)
+    fn run(&self, phase: &Phase, streams: &[Stream], manner: Manner) -> Outcome<Measured> {
+        run::phase::<K, V>(&self.0, phase, streams, manner)
     }
 }
 
@@ -183,10 +171,10 @@ fn rounds<K: BenchKey, V: BenchValue, M: Bed>(
             interrupt::check("the bench is not finished")?;
             bar.set_message(phase.name.clone());
             let (streams, added) = stream::draw(phase, &keys, plan.threads, number as u64);
-            let shapes = (plan.key, plan.value);
+            let manner = Manner { key: plan.key, value: plan.value, batch: plan.batch };
             // Who begins changes from round to round.
             let run_ours = |phases: &mut Vec<PhaseResult>| -> Outcome {
-                let measured = run::phase::<K, V>(&ours, phase, &streams, shapes, plan.batch)?;
+                let measured = run::phase::<K, V>(&ours, phase, &streams, manner)?;
                 bar.inc(1);
                 if phase.all_found && measured.found < measured.operations {
                     let (found, all) = (measured.found, measured.operations);
@@ -201,7 +189,7 @@ fn rounds<K: BenchKey, V: BenchValue, M: Bed>(
             }
             for (rival, peer) in rivals.iter().zip(&mut peers) {
                 let Some(rival) = rival else { continue };
-                peer.phases[number].rounds.push(rival.run(phase, &streams, shapes, plan.batch)?);
+                peer.phases[number].rounds.push(rival.run(phase, &streams, manner)?);
                 bar.inc(1);
             }
             if round % 2 != 0 {

@@ -28,6 +28,14 @@ pub struct Measured {
     pub batches: Vec<u64>,
 }
 
+/// What keys and values are, and of how many operations one is timed.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    pub key: Shape,
+    pub value: Shape,
+    pub batch: usize,
+}
+
 /// What a thread takes down while it works.
 #[derive(Debug, Default)]
 struct Samples {
@@ -47,13 +55,12 @@ impl Samples {
 }
 
 /// Runs a phase: every stream on a thread of its own, pinned to a processor of its own as far as
-/// there are enough. Of every `batch` operations one is timed.
+/// there are enough.
 pub fn phase<K: BenchKey, V: BenchValue>(
     subject: &impl Subject<K, V>,
     phase: &Phase,
     streams: &[Stream],
-    (key, value): (Shape, Shape),
-    batch: usize,
+    Manner { key, value, batch }: Manner,
 ) -> Outcome<Measured> {
     let barrier = Barrier::new(streams.len());
     let processors = processors();

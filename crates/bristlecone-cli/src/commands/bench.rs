@@ -48,7 +48,7 @@ pub struct Bench {
     /// Repeat everything so often and report medians.
     #[arg(long, value_name = "R", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Time one operation in so many by itself; 1 shows the far tail, and costs each some 20 ns.
+    /// Time one operation in so many by itself; 1 shows the far tail, and slows all of them down.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     timed_one_in: u32,
     /// Let every flushed line take so much longer, as slower memory would; u64 only.

@@ -74,16 +74,19 @@ fn micro_reports_every_phase() {
 fn a_timeline_adds_up_to_what_was_done() {
     let bench = Bench::new();
     let arguments = "--records 200k --threads 2 --domain adr --pool @p --design cclbtree --timeline 1 --json";
-    let report = bench.run(&format!("bench {arguments}")).json();
-    let load = &report["phases"][0];
-    assert_eq!(load["timeline"]["slice_seconds"], 0.001);
-    let slices: Vec<f64> =
-        load["timeline"]["mops"][0].as_array().unwrap().iter().map(|mops| mops.as_f64().unwrap()).collect();
-    let seconds = load["seconds"].as_f64().unwrap();
-    assert!((seconds - slices.len() as f64 * 0.001).abs() <= 0.0011, "{} in {seconds} s", slices.len());
-    let done: f64 = slices.iter().map(|mops| mops * 1e6 * 0.001).sum();
-    // All but what was done in the last slice.
-    assert!((100e3..=200e3 + 128.0).contains(&done), "{done} operations in {seconds} s: {slices:?}");
+    for (timed, one_in) in [("", 64), ("--timed-one-in 1", 1)] {
+        let report = bench.run(&format!("bench {arguments} {timed}")).json();
+        assert_eq!(report["timed_one_in"], one_in);
+        let load = &report["phases"][0];
+        assert_eq!(load["timeline"]["slice_seconds"], 0.001);
+        let slices = load["timeline"]["mops"][0].as_array().unwrap().iter();
+        let slices: Vec<f64> = slices.map(|mops| mops.as_f64().unwrap()).collect();
+        let seconds = load["seconds"].as_f64().unwrap();
+        assert!((seconds - slices.len() as f64 * 0.001).abs() <= 0.0011, "{} in {seconds} s", slices.len());
+        let done: f64 = slices.iter().map(|mops| mops * 1e6 * 0.001).sum();
+        // All but what was done in the last slice.
+        assert!((100e3..=200e3 + 128.0).contains(&done), "{done} operations in {seconds} s: {slices:?}");
+    }
     bench.run("bench --records 2k --pool @p --timeline 10").refused(2, "--json");
 }
 
@@ -107,7 +110,6 @@ fn every_preset_mix_and_distribution_runs() {
         run(shapes);
     }
     run("--option max_subnodes=4 --rounds 2 --recovery-threads 1 --prefault 4M --operations 3k");
-    run("--timed-one-in 1 --timeline 1");
 }
 
 #[test]

@@ -59,8 +59,8 @@
 //!    keeps their order: the stamp must never be there without the word. A full log that then has no
 //!    needed entry left is emptied, and used again. A write that is logged afterwards needs no fence
 //!    here: that of its entry is soon enough, as the log has everything still. *A crash here: the log
-//!    may have one entry more than the buffer has room for; so not where a node has one leaf only.* Its
-//!    sequence is one above the stamps'.
+//!    may have one entry more than the buffer has room for; so not where a node has one leaf only, or as
+//!    much is buffered for the write's leaf as may be.* Its sequence is one above the stamps'.
 //!
 //! # Split of a leaf (it would hold more than `split_items`)
 //! 1. The upper half of all items is written to a new leaf; flush, fence. *Nobody leads to it.*
