@@ -107,7 +107,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         if self.flush_leaves == 1 || node.live_items(own) + 1 > self.split_items {
             return false;
         }
-        self.prefetch_for(node, own, node.items_of(own).map(|item| node.tag(item)).chain([tag]));
+        let tags = std::iter::once(tag).chain(node.items_of(own).map(|item| node.tag(item)));
+        self.prefetch_for(node, own, tags);
         let others = self.flush_order(node, Some(own));
         self.gather(node, own, None, gathered, &guards.0);
         for at in others {
