@@ -5,13 +5,14 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::Access;
+use super::backing::data;
 use super::layout::{MAGIC, SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS};
 use super::superblock::Contents;
+use super::{Access, Finding};
 use crate::{Error, Result, fault};
 
-/// Reads the superblock of a file.
-pub(super) fn superblock(file: &File, path: &Path, access: Access) -> Result<Contents> {
+/// Reads the superblock of a file, and what is wrong with one copy of it.
+pub(super) fn superblock(file: &File, path: &Path, access: Access) -> Result<(Contents, Option<Finding>)> {
     let mut bytes = vec![0; 2 * SUPERBLOCK_STRIDE as usize];
     read(file, path, &mut bytes, 0)?;
     let copies = [0, SUPERBLOCK_STRIDE as usize].map(|start| words(&bytes[start..]));
@@ -23,20 +24,21 @@ pub(super) fn superblock(file: &File, path: &Path, access: Access) -> Result<Con
     }
 }
 
-/// Reads the header of a file of `len` bytes: the superblock's contents, and everything else to
-/// see that it can be read.
+/// Reads the header of a file of `len` bytes: the superblock's contents, and everything else that is
+/// not a hole to see that it can be read.
 pub(super) fn probe(file: &File, path: &Path, len: u64, access: Access) -> Result<Contents> {
-    let contents = superblock(file, path, access)?;
+    let (contents, _) = superblock(file, path, access)?;
     if len < contents.geometry.header_bytes() {
         let what = "the file ends within its header: truncated";
         return Err(Error::corrupted(what, path.display().to_string()));
     }
     let mut buffer = vec![0; 1 << 20];
-    let mut offset = 2 * SUPERBLOCK_STRIDE;
-    while offset < contents.geometry.descriptors_end() {
-        let bytes = (contents.geometry.descriptors_end() - offset).min(buffer.len() as u64);
-        read(file, path, &mut buffer[..bytes as usize], offset)?;
-        offset += bytes;
+    for mut part in data(file, 2 * SUPERBLOCK_STRIDE, contents.geometry.descriptors_end()) {
+        while part.start < part.end {
+            let bytes = (part.end - part.start).min(buffer.len() as u64);
+            read(file, path, &mut buffer[..bytes as usize], part.start)?;
+            part.start += bytes;
+        }
     }
     Ok(contents)
 }

@@ -11,8 +11,10 @@ use crate::{Persistent, Word};
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"BRISTLEC");
 pub(crate) const VERSION: u64 = 1;
+/// Logs whose entries have checks: set in every pool that was opened for writing since there are any.
+pub(crate) const INCOMPAT_LOG_CHECKS: u64 = 1;
 /// Incompatible features that this version knows.
-pub(crate) const INCOMPAT_KNOWN: u64 = 0;
+pub(crate) const INCOMPAT_KNOWN: u64 = INCOMPAT_LOG_CHECKS;
 /// Features without which the pool may be read but not written that this version knows.
 pub(crate) const RO_COMPAT_KNOWN: u64 = 0;
 
@@ -49,7 +51,7 @@ pub(crate) struct Entry {
     /// Bits 0-31: design; bits 32-63: CRC-32C of the design and of the words up to `root`.
     pub design: Word,
     pub params: [Word; PARAMS],
-    /// Lengths of name (bits 0-7), key kind (8-15) and value kind (16-23).
+    /// Lengths of name (bits 0-7), key kind (8-15) and value kind (16-23); [`INITIALIZED`].
     pub lengths: Word,
     pub name: [Word; NAME_BYTES_MAX / 8],
     pub key_kind: [Word; KIND_BYTES_MAX / 8],
@@ -60,7 +62,10 @@ pub(crate) struct Entry {
 
 pub(crate) const ENTRY_FREE: u64 = 0;
 pub(crate) const ENTRY_LIVE: u64 = 1;
+/// Being dropped, or not yet created: opening the pool frees its chunks and the entry.
 pub(crate) const ENTRY_DROPPING: u64 = 2;
+/// Bit of an entry's lengths: the tree had its first leaf before it became live.
+pub(crate) const INITIALIZED: u64 = 1 << 24;
 
 // SAFETY: repr(C), words only, sizes asserted below.
 unsafe impl Persistent for Superblock {}
@@ -203,6 +208,9 @@ pub fn part_of_descriptor(word: u64) -> Part {
     }
 }
 
+/// Most chunks that a pool can have: each has a number of 32 bits, and the number of them fits, too.
+const CHUNKS_MAX: u64 = u32::MAX as u64;
+
 /// The sizes of a pool, fixed when it is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -218,7 +226,7 @@ impl Geometry {
     pub(crate) fn is_valid(&self) -> bool {
         self.chunk_bytes.is_power_of_two()
             && (4096..=1 << 30).contains(&self.chunk_bytes)
-            && (1..=1 << 32).contains(&self.chunks_max)
+            && (1..=CHUNKS_MAX).contains(&self.chunks_max)
             && (1..=4096).contains(&self.trees_max)
             && self.chunk_bytes * self.chunks_max <= 1 << 48
     }
@@ -235,6 +243,11 @@ impl Geometry {
     /// Bytes before the first chunk.
     pub fn header_bytes(&self) -> u64 {
         self.descriptors_end().next_multiple_of(self.chunk_bytes)
+    }
+
+    /// Returns how many whole chunks a file of `len` bytes has.
+    pub(crate) fn chunks_within(&self, len: u64) -> u64 {
+        (len.saturating_sub(self.header_bytes()) / self.chunk_bytes).min(self.chunks_max)
     }
 
     /// Bytes of a pool that has grown to its maximum.

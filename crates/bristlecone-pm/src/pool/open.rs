@@ -1,6 +1,6 @@
 //! Creating, opening and closing: a file is taken by one process, validated, and marked.
 
-use std::fs::{File, OpenOptions as FileOptions};
+use std::fs::{File, Metadata, OpenOptions as FileOptions};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -10,13 +10,23 @@ use std::sync::{Arc, Mutex};
 use rustix::fs::{FlockOperation, flock, major, minor};
 
 use super::layout::DIRECTORY_OFFSET;
+use super::new_file::NewFile;
 use super::superblock::Contents;
-use super::{Access, CHUNK_BYTES, CreateOptions, Geometry, PoolFile, TREES_MAX, header};
+use super::{Access, CHUNK_BYTES, CreateOptions, Finding, Geometry, PoolFile, TREES_MAX, backing, header};
 use crate::{Domain, Error, Medium, Region, Result, fault};
 
-/// Room for the kernel's table of locks, so that few reads take it, and how often it is read.
+/// Room for the kernel's table of locks, so that few reads take it.
 const LOCKS_BYTES: usize = 64 << 10;
+/// How often something is looked at that others change meanwhile.
 const LOOKS: usize = 3;
+
+/// What the superblock says of a pool.
+pub(super) struct Found {
+    pub contents: Contents,
+    pub was_clean: bool,
+    /// What is wrong with one copy of it.
+    pub damage: Option<Finding>,
+}
 
 impl<M: Medium> PoolFile<M> {
     /// Creates a pool in a new file that only its owner may read and write. `make_medium` gets
@@ -32,19 +42,11 @@ impl<M: Medium> PoolFile<M> {
             let what = format!("a pool of {} bytes: 1 byte to 256 TiB are possible", options.max_bytes);
             return Err(Error::invalid(what));
         }
-        let file = FileOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)
-            .map_err(|error| open_error(path, error))?;
-        let made = Self::create_on(file, path, geometry, options.domain, make_medium);
-        if made.is_err() {
-            // Half a pool is of use to nobody; if it cannot be removed the error stands anyway.
-            let _ = std::fs::remove_file(path);
-        }
-        made
+        let (file, name) = NewFile::make(path)?;
+        let pool = Self::create_on(file, path, geometry, options.domain, make_medium)?;
+        // Locked and whole by now: an opener finds it in use, or not at all.
+        pool.region.as_file().map_or(Ok(()), |file| name.publish(file))?;
+        Ok(pool)
     }
 
     fn create_on(
@@ -57,7 +59,7 @@ impl<M: Medium> PoolFile<M> {
         lock(&file, Access::Write)?;
         let region = Region::file(file, path, 0, geometry.max_bytes())?;
         region.grow(geometry.header_bytes())?;
-        region.populate(0, geometry.descriptors_offset().next_multiple_of(4096))?;
+        backing::back_header(&region, &geometry)?;
         let detected = detect(&region);
         let medium = make_medium(domain.unwrap_or(detected));
         let pool = Self::format(region, geometry, medium, domain.unwrap_or(detected), detected, Some(path));
@@ -98,14 +100,20 @@ impl<M: Medium> PoolFile<M> {
         contents.write(&region, &medium);
         contents.sequence = 1;
         contents.write(&region, &medium);
-        Self::assemble(region, medium, contents, true, detected, path, Access::Write)
+        Self::assemble(
+            region,
+            medium,
+            Found { contents, was_clean: true, damage: None },
+            detected,
+            path,
+            Access::Write,
+        )
     }
 
     pub(super) fn assemble(
         region: Region,
         medium: M,
-        contents: Contents,
-        was_clean: bool,
+        found: Found,
         detected: Domain,
         path: Option<&Path>,
         access: Access,
@@ -113,15 +121,16 @@ impl<M: Medium> PoolFile<M> {
         Arc::new(Self {
             region,
             medium,
-            geometry: contents.geometry,
-            contents: Mutex::new(contents),
-            was_clean,
+            geometry: found.contents.geometry,
+            contents: Mutex::new(found.contents),
+            was_clean: found.was_clean,
             access,
             detected,
             path: path.map(Path::to_owned),
+            damage: found.damage.into_iter().collect(),
             directory: Mutex::new(()),
             chunks: Mutex::default(),
-            chunks_taken: AtomicU64::new(0),
+            chunks_available: AtomicU64::new(found.contents.geometry.chunks_max),
         })
     }
 
@@ -137,6 +146,7 @@ impl<M: Medium> PoolFile<M> {
         let contents = header::probe(&file, path, len, access)?;
         let max_bytes = contents.geometry.max_bytes();
         let region = Region::file(file, path, len.min(max_bytes), max_bytes)?;
+        backing::back_header(&region, &contents.geometry)?;
         let detected = detect(&region);
         let domain = domain.unwrap_or(detected);
         Self::open_on(region, domain, detected, make_medium(domain), Some(path), access)
@@ -151,26 +161,28 @@ impl<M: Medium> PoolFile<M> {
         let contents = header::probe(&file, path, len, access)?;
         let max_bytes = contents.geometry.max_bytes();
         let region = Region::private(file, path, len.min(max_bytes), max_bytes)?;
+        backing::blank_holes(&region, &contents.geometry)?;
         let detected = detect(&region);
         Self::open_on(region, contents.domain, detected, make_medium(Domain::Process), Some(path), access)
     }
 
     /// Opens and locks the file, which may be a pool: it, and its length.
     pub(super) fn begin(path: &Path, access: Access) -> Result<(File, u64)> {
-        let options = FileOptions::new().read(true).write(access == Access::Write).clone();
-        let file = options.open(path).map_err(|error| open_error(path, error))?;
-        let not_a_pool = || Error::NotAPool { path: path.to_owned() };
-        let failed = |error| Error::io(path.display().to_string(), error);
-        if !file.metadata().map_err(failed)?.is_file() {
-            return Err(not_a_pool());
+        for _ in 0..LOOKS {
+            let file = open_regular(path, access)?;
+            lock(&file, access)?;
+            // Only now: the last holder may have grown it, or removed it before it let go of it.
+            let metadata = |of: std::io::Result<Metadata>| of.map_err(|error| open_error(path, error));
+            let (own, named) = (metadata(file.metadata())?, metadata(std::fs::metadata(path))?);
+            if (own.dev(), own.ino()) != (named.dev(), named.ino()) {
+                continue;
+            }
+            if own.len() < DIRECTORY_OFFSET {
+                return Err(Error::NotAPool { path: path.to_owned() });
+            }
+            return Ok((file, own.len()));
         }
-        lock(&file, access)?;
-        // Only now: whoever had the pool before may have grown it.
-        let len = file.metadata().map_err(failed)?.len();
-        if len < DIRECTORY_OFFSET {
-            return Err(not_a_pool());
-        }
-        Ok((file, len))
+        Err(Error::InUse { pid: None })
     }
 
     /// Opens a pool in anonymous memory, exactly as [`open`](Self::open) opens a file.
@@ -186,12 +198,14 @@ impl<M: Medium> PoolFile<M> {
         path: Option<&Path>,
         access: Access,
     ) -> Result<Arc<Self>> {
-        let contents = Contents::read(&region, &medium, access)?;
+        let (contents, damage) = Contents::read(&region, &medium, access)?;
         if contents.geometry.header_bytes() > region.len() {
             return Err(Error::corrupted("the pool ends within its header: truncated", "superblock"));
         }
-        let pool = Self::assemble(region, medium, contents, contents.clean, detected, path, access);
+        let found = Found { contents, was_clean: contents.clean, damage };
+        let pool = Self::assemble(region, medium, found, detected, path, access);
         pool.recover_chunks()?;
+        pool.back_owned_chunks()?;
         pool.recover_directory()?;
         if let Some(stray) = pool.stray_chunks().first() {
             return Err(Error::corrupted(
@@ -206,6 +220,7 @@ impl<M: Medium> PoolFile<M> {
     /// Closes the pool in good order: durably marked as clean. Handles still held elsewhere keep
     /// the file open.
     pub fn close(&self) -> Result<()> {
+        self.here()?;
         self.health()?;
         let domain = self.lock_contents().domain;
         self.mark(domain, true)?;
@@ -226,7 +241,22 @@ pub(super) fn detect(region: &Region) -> Domain {
     region.as_file().map_or(Domain::Process, |file| Domain::detect(file, region.dax()))
 }
 
-fn open_error(path: &Path, error: std::io::Error) -> Error {
+/// Opens a file for reading, or for reading and writing. Anything but a regular file is no pool, and
+/// is not waited for.
+fn open_regular(path: &Path, access: Access) -> Result<File> {
+    let not_a_pool = || Error::NotAPool { path: path.to_owned() };
+    let mut options = FileOptions::new();
+    options.read(true).write(access == Access::Write).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    let file = options.open(path).map_err(|error| match error.raw_os_error() {
+        // A directory, a socket, a device without a driver.
+        Some(libc::EISDIR | libc::ENXIO | libc::ENODEV) => not_a_pool(),
+        _ => open_error(path, error),
+    })?;
+    let metadata = file.metadata().map_err(|error| open_error(path, error))?;
+    if metadata.is_file() { Ok(file) } else { Err(not_a_pool()) }
+}
+
+pub(super) fn open_error(path: &Path, error: std::io::Error) -> Error {
     match error.kind() {
         ErrorKind::NotFound => Error::NotFound { path: path.to_owned() },
         ErrorKind::AlreadyExists => Error::Exists { path: path.to_owned() },

@@ -1,0 +1,101 @@
+//! A file that gets its name once it is whole: a process that dies before leaves nothing that
+//! stands in the way of the next one, and an opener never sees half a pool.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use rustix::fs::{AtFlags, CWD, RenameFlags, linkat, renameat_with};
+use rustix::io::Errno;
+
+use super::open::open_error;
+use crate::{Error, Result, fault};
+
+/// A new file without its name. Dropped before it has one it is gone.
+pub(super) struct NewFile<'p> {
+    path: &'p Path,
+    directory: &'p Path,
+    /// The name it has meanwhile, where the file system has no files without one.
+    temporary: Option<PathBuf>,
+}
+
+impl<'p> NewFile<'p> {
+    /// Makes a file that only its owner may read and write, to be called `path`.
+    pub fn make(path: &'p Path) -> Result<(File, Self)> {
+        if path.symlink_metadata().is_ok() {
+            return Err(Error::Exists { path: path.to_owned() });
+        }
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = directory.unwrap_or(Path::new("."));
+        let options = OpenOptions::new().read(true).write(true).mode(0o600).clone();
+        let nameless = fault::check("openat").map_err(std::io::Error::from).and_then(|()| {
+            // The name is given through /proc.
+            std::fs::metadata("/proc/self/fd")?;
+            options.clone().custom_flags(libc::O_TMPFILE).open(directory)
+        });
+        if let Ok(file) = nameless {
+            return Ok((file, Self { path, directory, temporary: None }));
+        }
+        let temporary = directory.join(temporary_name(path));
+        let made = fault::check("openat").map_err(std::io::Error::from);
+        let made = made.and_then(|()| options.clone().create_new(true).open(&temporary));
+        let file = made.map_err(|error| open_error(path, error))?;
+        Ok((file, Self { path, directory, temporary: Some(temporary) }))
+    }
+
+    /// Gives the file its name, for good. If something has the name by now it stays.
+    pub fn publish(self, file: &File) -> Result<()> {
+        let named =
+            fault::check("linkat").and_then(|()| match &self.temporary {
+                None => {
+                    let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+                    linkat(CWD, own, CWD, self.path, AtFlags::SYMLINK_FOLLOW)
+                }
+                Some(temporary) => renameat_with(CWD, temporary, CWD, self.path, RenameFlags::NOREPLACE)
+                    .or_else(|error| match error {
+                        Errno::EXIST => Err(error),
+                        // A file system that cannot rename like this: the temporary name goes with `self`.
+                        _ => linkat(CWD, temporary, CWD, self.path, AtFlags::empty()),
+                    }),
+            });
+        named.map_err(|error| open_error(self.path, error.into()))?;
+        self.sync_directory().inspect_err(|_| {
+            // A name that may not last is none.
+            let _ = std::fs::remove_file(self.path);
+        })?;
+        Ok(())
+    }
+
+    /// Makes the name durable.
+    fn sync_directory(&self) -> Result<()> {
+        let synced = fault::check("fsync").map_err(std::io::Error::from).and_then(|()| {
+            let directory = File::open(self.directory)?;
+            match rustix::fs::fsync(directory.as_fd()) {
+                // Directories of some file systems need not be synced, and cannot be.
+                Ok(()) | Err(Errno::INVAL) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        });
+        synced.map_err(|error| Error::io(format!("syncing {}", self.directory.display()), error))
+    }
+}
+
+impl Drop for NewFile<'_> {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            // If it cannot be removed it is in nothing's way.
+            let _ = std::fs::remove_file(temporary);
+        }
+    }
+}
+
+/// Returns a name beside `path` that no other file of this machine has.
+fn temporary_name(path: &Path) -> std::ffi::OsString {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}-{}.new", std::process::id(), NEXT.fetch_add(1, Relaxed)));
+    name
+}
