@@ -1,0 +1,112 @@
+//! What two copies say together, and which pools this version leaves alone.
+
+use super::*;
+
+const CONTENTS: Contents = Contents {
+    uuid: [3, 4],
+    geometry: Geometry { chunk_bytes: 1 << 21, chunks_max: 64, trees_max: 16 },
+    sequence: 8,
+    domain: Domain::Adr,
+    clean: true,
+};
+
+/// The words of a superblock of which one is different, with their checksum.
+fn with(at: usize, word: u64) -> [u64; SUPERBLOCK_WORDS] {
+    let mut words = CONTENTS.words();
+    words[at] = word;
+    words[SUPERBLOCK_WORDS - 1] = checksum(&words);
+    words
+}
+
+fn of(word: impl Into<Option<(usize, u64)>>, access: Access) -> Result<Contents> {
+    let words = word.into().map_or(CONTENTS.words(), |(at, word)| with(at, word));
+    Contents::of([words, words], access).map(|(contents, _)| contents)
+}
+
+#[test]
+fn every_domain_and_state_comes_back() {
+    for domain in [Domain::Process, Domain::Adr, Domain::Eadr, Domain::Msync] {
+        for clean in [false, true] {
+            let contents = Contents { domain, clean, ..CONTENTS };
+            assert_eq!(parse(contents.words(), Access::Write).unwrap(), contents);
+        }
+    }
+    assert!(matches!(of((11, 4), Access::Write), Err(Error::Corrupted { .. })), "there is no such domain");
+}
+
+/// A newer version may add what older ones must not write beside, or must not even read.
+#[test]
+fn unknown_features_forbid_writing_or_everything() {
+    for access in [Access::Read, Access::Write] {
+        assert_eq!(of(None, access).unwrap(), CONTENTS);
+        assert_eq!(of((2, u64::MAX), access).unwrap(), CONTENTS, "features that every version may ignore");
+        assert_eq!(of((3, 0), access).unwrap(), CONTENTS, "a pool of the time before logs had checks");
+        for bit in [1, 2, 31, 63] {
+            assert!(matches!(of((3, 1 << bit), access), Err(Error::Newer { .. })));
+            let writes = access == Access::Write;
+            match of((4, 1 << bit), access) {
+                Ok(contents) => assert!(!writes && contents == CONTENTS),
+                Err(error) => assert!(writes && matches!(error, Error::Newer { .. }), "{error}"),
+            }
+        }
+        assert!(matches!(of((1, VERSION + 1), access), Err(Error::Newer { .. })));
+        assert!(matches!(of((0, MAGIC + 1), access), Err(Error::Corrupted { .. })));
+    }
+}
+
+#[test]
+fn the_newer_valid_copy_counts_and_a_newer_version_has_the_last_word() {
+    let (old, new) = (CONTENTS, Contents { sequence: 9, clean: false, ..CONTENTS });
+    let mut torn = new.words();
+    torn[10] ^= 1;
+    let of = |a, b| Contents::of([a, b], Access::Write).map(|(contents, _)| contents);
+    assert_eq!(of(old.words(), new.words()).unwrap(), new);
+    assert_eq!(of(new.words(), old.words()).unwrap(), new);
+    assert_eq!(of(old.words(), torn).unwrap(), old);
+    assert_eq!(of(torn, old.words()).unwrap(), old);
+    assert!(matches!(of(torn, torn), Err(Error::Corrupted { .. })));
+    for copies in [[with(1, VERSION + 1), new.words()], [torn, with(1, VERSION + 1)]] {
+        let [a, b] = copies;
+        assert!(matches!(of(a, b), Err(Error::Newer { .. })));
+        assert!(matches!(of(b, a), Err(Error::Newer { .. })));
+    }
+}
+
+#[test]
+fn a_creation_that_was_cut_short_damaged_nothing() {
+    let is_damaged = |copies| Contents::of(copies, Access::Write).unwrap().1.is_some();
+    let first = Contents { sequence: 0, clean: false, ..CONTENTS };
+    let second = Contents { sequence: 1, ..first }.words();
+    for kept in 0..1_u32 << SUPERBLOCK_WORDS {
+        let torn = std::array::from_fn(|at| if kept >> at & 1 == 1 { second[at] } else { 0 });
+        assert!(!is_damaged([first.words(), torn]), "words {kept:#b} are there");
+    }
+    let nothing = [0; SUPERBLOCK_WORDS];
+    assert!(is_damaged([nothing, second]), "the first copy is durable before the second begins");
+    let used = Contents { sequence: 2, ..first };
+    assert!(is_damaged([used.words(), nothing]), "the second copy was durable before the pool was used");
+    // Behind the sequence a torn word is as good as any other.
+    for at in 0..=10 {
+        let mut other = second;
+        other[at] ^= 1 << 40;
+        assert!(is_damaged([first.words(), other]), "word {at} is one that nothing wrote");
+    }
+}
+
+#[test]
+fn sizes_are_possible_up_to_their_limits_and_no_further() {
+    // A word, its limits, and what the other words must be for them.
+    for (at, least, most) in [(7, 4096, 1 << 30), (8, 1, 1 << 27), (9, 1, 4096)] {
+        for word in [least, most] {
+            assert!(of((at, word), Access::Write).is_ok(), "word {at}: {word:#x}");
+        }
+        for word in [0, least - 1, least / 2, most + 1, most * 2, u64::MAX] {
+            let said = of((at, word), Access::Write);
+            assert!(matches!(said, Err(Error::Corrupted { .. })), "word {at}: {word:#x}");
+        }
+    }
+    assert!(of((7, 3 << 20), Access::Write).is_err(), "no power of two");
+    let geometry = |chunk_bytes, chunks_max| Geometry { chunk_bytes, chunks_max, trees_max: 1 };
+    assert!(geometry(1 << 15, (1 << 32) - 1).is_valid() && !geometry(1 << 15, 1 << 32).is_valid());
+    assert!(!geometry(1 << 17, (1 << 32) - 1).is_valid(), "together they are too much");
+}
