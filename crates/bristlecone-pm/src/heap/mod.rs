@@ -8,6 +8,8 @@
 //! of its chunks counts as taken until a *judge* was asked whether the tree refers to it, a few
 //! words of slots at a time, by those who need room ([`Heap::prepare`]). Opening it takes no time.
 
+#[cfg(test)]
+mod growth_tests;
 mod room;
 mod settle;
 #[cfg(test)]

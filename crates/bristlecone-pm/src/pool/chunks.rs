@@ -1,11 +1,15 @@
 //! Chunks: whom each belongs to, in one word apiece.
 
+use std::panic::resume_unwind;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread::{Builder, ScopedJoinHandle};
 
 use super::PoolFile;
+use super::backing::{PAGE_BYTES, data};
 use super::directory::TreeId;
-use super::layout::{Descriptor, SlotKind};
-use crate::{Durable, Error, Flushed, Medium, Persist, Result, Word};
+use super::layout::{Descriptor, ENTRY_FREE, SlotKind};
+use crate::record::is_record_class;
+use crate::{Durable, Error, Medium, Persist, Result, Word};
 
 /// A chunk that belongs to a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +27,39 @@ pub struct Chunk {
 /// Which chunks can be handed out.
 #[derive(Debug, Default)]
 pub(super) struct FreeChunks {
-    /// Chunks given back, most recently last.
+    /// Chunks given back, most recently last. The medium has bytes for them.
     free: Vec<u32>,
-    /// Chunks below this number were handed out at least once since the pool was opened or
-    /// before.
+    /// Chunks within the file that the medium may have no bytes for.
+    bare: Vec<u32>,
+    /// Chunks below this number lie within the file.
     begun: u32,
+    /// The medium had no bytes for the last chunk that it was asked for.
+    refused: bool,
+    /// How often somebody asked since then for what there is.
+    asked: u32,
+}
+
+/// Set in what `chunks_available` reads while the medium has no room.
+const REFUSED: u64 = 1 << 63;
+/// Questions after which the medium is asked once more whether it has room by now.
+const ASKED_AGAIN: u32 = 1024;
+
+impl FreeChunks {
+    /// Remembers that the medium has no room, if that is what an error says.
+    fn note(&mut self, error: &Error) {
+        if error.is_no_room() {
+            (self.refused, self.asked) = (true, 0);
+        }
+    }
+
+    /// Chunks that can be handed out; while the medium has no room, those that it has bytes for.
+    fn available(&self, chunks_max: u64) -> u64 {
+        let free = self.free.len() as u64;
+        if self.refused {
+            return free | REFUSED;
+        }
+        chunks_max - u64::from(self.begun) + free + self.bare.len() as u64
+    }
 }
 
 impl<M: Medium> PoolFile<M> {
@@ -57,7 +89,7 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Gives a chunk to a tree. The first words of so many slots as `tags` says, or of all, are
-    /// durably zero before the chunk has its owner.
+    /// durably zero before the chunk has its owner, and the file durably has the chunk.
     pub(crate) fn chunk_alloc(
         &self,
         owner: TreeId,
@@ -67,47 +99,96 @@ impl<M: Medium> PoolFile<M> {
     ) -> Result<Chunk> {
         let id = self.take_chunk()?;
         let offset = self.chunk_offset(id);
-        if let Err(error) = self.region.populate(offset, self.geometry.chunk_bytes) {
-            self.put_chunks(std::iter::once(id));
-            return Err(error);
-        }
         let (descriptor, medium) = (self.descriptor(id), self.medium());
-        let mut flushed = Flushed::none();
+        let last = self.at::<Word>(offset + self.geometry.chunk_bytes - size_of::<Word>() as u64);
+        let mut flushed = last.extend(medium);
         if Descriptor::decode(descriptor.load(medium)) != Some(Descriptor::Fresh) {
+            // A log's tag has a copy behind it, in its line.
+            let words = if kind == SlotKind::Log { 2 } else { 1 };
             for slot in 0..tags.min(self.geometry.chunk_bytes / u64::from(slot_bytes)) {
-                let tag = self.at::<Word>(offset + slot * u64::from(slot_bytes));
-                tag.store(medium, 0);
+                let tag = self.words(offset + slot * u64::from(slot_bytes), words);
+                tag.iter().for_each(|word| word.store(medium, 0));
                 flushed = flushed.and(medium.flush(tag, "pool chunk_alloc.1"));
             }
         }
         let durable = medium.fence(flushed, "pool chunk_alloc.1");
+        if let Err(error) = self.health() {
+            self.put_chunks(std::iter::once(id));
+            return Err(error);
+        }
         let word = Descriptor::Owned { owner: owner.0, kind, slot_bytes }.encode();
         descriptor.publish(medium, word, &durable, "pool chunk_alloc.2");
         let Durable { .. } = medium.persist(descriptor, "pool chunk_alloc.2");
         Ok(Chunk { id, kind, slot_bytes, offset })
     }
 
-    /// Reserves the number of a chunk that exists in the file.
+    /// Takes a chunk that the medium has bytes for.
     fn take_chunk(&self) -> Result<u32> {
-        let mut chunks = self.lock_chunks();
-        if let Some(id) = chunks.free.pop() {
-            self.chunks_taken.fetch_add(1, Relaxed);
+        loop {
+            let chunk = self.reserve_chunk()?;
+            match self.back_chunk(chunk) {
+                Ok(()) => return Ok(chunk.0),
+                // A sparse copy of a pool has lost the bytes of free chunks: the next one may have some.
+                Err(error) if chunk.1 && error.is_no_room() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Reserves the number of a chunk that lies within the file, and whether the medium should have bytes
+    /// for it.
+    fn reserve_chunk(&self) -> Result<(u32, bool)> {
+        self.with_chunks(|chunks| match chunks.free.pop() {
+            Some(id) => Ok((id, true)),
+            None => self.reserve_bare(chunks).map(|id| (id, false)),
+        })
+    }
+
+    /// Reserves a chunk that the medium has not been asked for, or in vain; the file grows if need be.
+    fn reserve_bare(&self, chunks: &mut FreeChunks) -> Result<u32> {
+        if let Some(id) = chunks.bare.pop() {
             return Ok(id);
         }
         if u64::from(chunks.begun) == self.geometry.chunks_max {
             return Err(Error::PoolFull { max_bytes: self.geometry.max_bytes() });
         }
         let id = chunks.begun;
-        self.region.grow(self.chunk_offset(id) + self.geometry.chunk_bytes)?;
+        let grown = self
+            .back_descriptor(id)
+            .and_then(|()| self.region.grow(self.chunk_offset(id) + self.geometry.chunk_bytes));
+        grown.inspect_err(|error| chunks.note(error))?;
         chunks.begun += 1;
-        self.chunks_taken.fetch_add(1, Relaxed);
         Ok(id)
     }
 
-    /// Takes back what `take_chunk` gave.
-    fn put_chunks(&self, ids: impl ExactSizeIterator<Item = u32>) {
-        self.chunks_taken.fetch_sub(ids.len() as u64, Relaxed);
-        self.lock_chunks().free.extend(ids);
+    /// Has the medium provide the bytes of a reserved chunk, unless it should have them. `Err`: the chunk
+    /// is not reserved any more.
+    fn back_chunk(&self, (id, backed): (u32, bool)) -> Result<()> {
+        let provided = self.region.populate(self.chunk_offset(id), self.geometry.chunk_bytes);
+        if provided.is_ok() && backed {
+            return Ok(());
+        }
+        self.with_chunks(|chunks| match &provided {
+            Ok(()) => chunks.refused = false,
+            Err(error) => {
+                chunks.bare.push(id);
+                chunks.note(error);
+            }
+        });
+        provided
+    }
+
+    /// Changes which chunks can be handed out, and says how many there are then.
+    fn with_chunks<R>(&self, change: impl FnOnce(&mut FreeChunks) -> R) -> R {
+        let mut chunks = self.lock_chunks();
+        let done = change(&mut chunks);
+        self.chunks_available.store(chunks.available(self.geometry.chunks_max), Relaxed);
+        done
+    }
+
+    /// Takes back chunks that the medium has bytes for.
+    fn put_chunks(&self, ids: impl IntoIterator<Item = u32>) {
+        self.with_chunks(|chunks| chunks.free.extend(ids));
     }
 
     /// Takes a chunk from its owner, durably, before anybody else can get it.
@@ -115,17 +196,17 @@ impl<M: Medium> PoolFile<M> {
         let (descriptor, medium) = (self.descriptor(id), self.medium());
         descriptor.store(medium, Descriptor::Free.encode());
         let Durable { .. } = medium.persist(descriptor, "pool chunk_free");
-        self.put_chunks(std::iter::once(id));
+        self.put_chunks([id]);
     }
 
     /// Makes room for `bytes` of chunks ahead of time, so that later growth costs no page faults.
     pub fn prefault(&self, bytes: u64) -> Result<()> {
         self.writable()?;
-        let mut taken = Vec::new();
+        let mut reserved = Vec::new();
         let mut result = Ok(());
         for _ in 0..bytes.div_ceil(self.geometry.chunk_bytes) {
-            match self.take_chunk() {
-                Ok(id) => taken.push(id),
+            match self.reserve_chunk() {
+                Ok(chunk) => reserved.push(chunk),
                 Err(Error::PoolFull { .. }) => break,
                 Err(error) => {
                     result = Err(error);
@@ -134,22 +215,83 @@ impl<M: Medium> PoolFile<M> {
             }
         }
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let populate = |ids: &[u32]| {
-            ids.iter()
-                .try_for_each(|&id| self.region.populate(self.chunk_offset(id), self.geometry.chunk_bytes))
-        };
-        let share = taken.len().div_ceil(threads).max(1);
-        let populated = std::thread::scope(|scope| {
-            let workers: Vec<_> = taken.chunks(share).map(|ids| scope.spawn(move || populate(ids))).collect();
-            workers.into_iter().try_for_each(|worker| worker.join().unwrap_or(Ok(())))
+        let share = reserved.len().div_ceil(threads).max(1);
+        let parts = std::thread::scope(|scope| {
+            // A thread that cannot be had leaves its share to this one.
+            let start =
+                |part| Builder::new().spawn_scoped(scope, move || self.back_chunks(part)).map_err(|_| part);
+            let workers: Vec<_> = reserved.chunks(share).map(start).collect();
+            let finish = |worker: std::result::Result<ScopedJoinHandle<'_, _>, _>| match worker {
+                Ok(worker) => worker.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                Err(part) => self.back_chunks(part),
+            };
+            workers.into_iter().map(finish).collect::<Vec<_>>()
         });
-        self.put_chunks(taken.into_iter().rev());
+        let (mut backed, mut populated) = (Vec::new(), Ok(()));
+        for (ids, done) in parts {
+            backed.extend(ids);
+            populated = populated.and(done);
+        }
+        self.put_chunks(backed.into_iter().rev());
         result.and(populated)
     }
 
-    /// Chunks that could still be handed out, if the file can grow. Asked often: takes no lock.
+    /// Has the medium provide the bytes of reserved chunks, up to the first that it has none for: which
+    /// it has provided.
+    fn back_chunks(&self, reserved: &[(u32, bool)]) -> (Vec<u32>, Result<()>) {
+        let mut backed = Vec::new();
+        for (at, &chunk) in reserved.iter().enumerate() {
+            if let Err(error) = self.back_chunk(chunk) {
+                let rest = reserved[at + 1..].iter().map(|&(id, _)| id);
+                self.with_chunks(|chunks| chunks.bare.extend(rest));
+                return (backed, Err(error));
+            }
+            backed.push(chunk.0);
+        }
+        (backed, Ok(()))
+    }
+
+    /// Chunks that could still be handed out, as far as is known: once the medium had no room, those that it
+    /// has bytes for, until it has room again. Asked often: takes no lock while there is room.
+    #[inline]
     pub fn chunks_available(&self) -> u64 {
-        self.geometry.chunks_max.saturating_sub(self.chunks_taken.load(Relaxed))
+        let available = self.chunks_available.load(Relaxed);
+        if available & REFUSED == 0 { available } else { self.chunks_backed() }
+    }
+
+    /// The same while the medium has no room. It is asked again now and then.
+    #[cold]
+    fn chunks_backed(&self) -> u64 {
+        let again = self.with_chunks(|chunks| {
+            chunks.asked += 1;
+            chunks.asked.is_multiple_of(ASKED_AGAIN)
+        });
+        if again {
+            self.retry_growth();
+        }
+        self.chunks_available.load(Relaxed) & !REFUSED
+    }
+
+    /// Asks the medium again, if it had no room: whether it has by now. A few system calls.
+    pub fn retry_growth(&self) -> bool {
+        if self.chunks_available.load(Relaxed) & REFUSED == 0 {
+            return false;
+        }
+        let Ok(id) = self.with_chunks(|chunks| self.reserve_bare(chunks)) else { return false };
+        let backed = self.back_chunk((id, false)).is_ok();
+        if backed {
+            self.put_chunks([id]);
+        }
+        backed
+    }
+
+    /// The error of those who find that there is no room, without having asked for a chunk.
+    pub fn no_room(&self) -> Error {
+        if self.chunks_available.load(Relaxed) & REFUSED == 0 {
+            Error::PoolFull { max_bytes: self.geometry.max_bytes() }
+        } else {
+            Error::MediumFull { bytes: self.region.len() + self.geometry.chunk_bytes }
+        }
     }
 
     /// Chunks that the pool can have.
@@ -160,51 +302,85 @@ impl<M: Medium> PoolFile<M> {
     /// Chunks (free, that the file holds by now, that it may come to hold).
     pub fn chunk_counts(&self) -> (u64, u64, u64) {
         let chunks = self.lock_chunks();
-        (chunks.free.len() as u64, chunks.begun.into(), self.geometry.chunks_max)
+        let free = chunks.free.len() + chunks.bare.len();
+        (free as u64, chunks.begun.into(), self.geometry.chunks_max)
     }
 
     /// Chunks that lie within the file.
     pub(super) fn chunks_present(&self) -> u32 {
-        let bytes = self.region.len().saturating_sub(self.geometry.header_bytes());
-        (bytes / self.geometry.chunk_bytes).min(self.geometry.chunks_max) as u32
+        self.geometry.chunks_within(self.region.len()) as u32
     }
 
     /// Validates every descriptor after opening and finds what is free.
     pub(super) fn recover_chunks(&self) -> Result<()> {
         let present = self.chunks_present();
-        let mut free = Vec::new();
-        for id in 0..self.geometry.chunks_max as u32 {
-            let word = self.descriptor(id).load(self.medium());
-            let broken = |what: String| Err(Error::corrupted(what, format!("descriptor of chunk {id}")));
-            match Descriptor::decode(word) {
-                None => return broken(format!("unknown descriptor {word:#x}")),
-                Some(Descriptor::Fresh) if id >= present => {}
-                Some(_) if id >= present => {
-                    return broken("the file ends before this chunk: truncated".into());
+        let mut found = FreeChunks { begun: present, ..FreeChunks::default() };
+        for id in 0..present {
+            match Descriptor::decode(self.descriptor(id).load(self.medium())) {
+                Some(Descriptor::Fresh) if self.looks_used(id) => {
+                    return Err(broken(id, "never used, it says, and the chunk begins with data"));
                 }
-                Some(Descriptor::Fresh | Descriptor::Free) => free.push(id),
-                Some(Descriptor::Owned { owner, slot_bytes, .. }) => {
-                    let fits = u64::from(slot_bytes) <= self.geometry.chunk_bytes;
-                    if u64::from(owner) >= self.geometry.trees_max || !fits {
-                        return broken(format!("owner {owner} or slots of {slot_bytes} bytes cannot be"));
+                Some(Descriptor::Fresh) => found.bare.push(id),
+                Some(Descriptor::Free) => found.free.push(id),
+                Some(Descriptor::Owned { owner, kind, slot_bytes }) => {
+                    let whole = u64::from(slot_bytes) <= self.geometry.chunk_bytes;
+                    if u64::from(owner) >= self.geometry.trees_max || !whole || !fits(kind, slot_bytes) {
+                        let what = format!("owner {owner} or slots of {slot_bytes} bytes cannot be");
+                        return Err(broken(id, what));
                     }
                 }
+                None => return Err(self.unknown_descriptor(id)),
             }
         }
-        free.reverse();
-        self.chunks_taken.store(u64::from(present) - free.len() as u64, Relaxed);
-        *self.lock_chunks() = FreeChunks { free, begun: present };
+        self.descriptors_from(present, |id, word| match Descriptor::decode(word) {
+            None => Err(self.unknown_descriptor(id)),
+            // Nothing is lost with a chunk that no tree owned.
+            Some(Descriptor::Fresh | Descriptor::Free) => Ok(()),
+            Some(_) => Err(broken(id, "the file ends before this chunk: truncated")),
+        })?;
+        found.free.reverse();
+        found.bare.reverse();
+        self.with_chunks(|chunks| *chunks = found);
         Ok(())
+    }
+
+    fn unknown_descriptor(&self, id: u32) -> Error {
+        broken(id, format!("unknown descriptor {:#x}", self.descriptor(id).load(self.medium())))
+    }
+
+    /// Returns whether a chunk that is said to be the file's own zeros begins with something else. A
+    /// hole is not looked at.
+    pub(super) fn looks_used(&self, id: u32) -> bool {
+        let start = self.chunk_offset(id);
+        let Some(file) = self.region.as_file() else { return false };
+        let begins = data(file, start, start + PAGE_BYTES).next().is_some_and(|data| data.start == start);
+        begins && self.words(start, PAGE_BYTES as usize / 8).iter().any(|word| word.load(self.medium()) != 0)
+    }
+
+    /// Returns whether a tree owns a chunk.
+    pub(super) fn is_owned(&self, id: u32) -> bool {
+        matches!(Descriptor::decode(self.descriptor(id).load(self.medium())), Some(Descriptor::Owned { .. }))
     }
 
     /// Chunks whose owner is no tree.
     pub(super) fn stray_chunks(&self) -> Vec<u32> {
-        let live: Vec<u32> = self.live_trees().map(|id| id.0).collect();
+        // A tree that is being created has chunks before it is live.
+        let has_trees: Vec<bool> = self.entry_states().map(|state| state != ENTRY_FREE).collect();
         let begun = self.lock_chunks().begun;
-        let stray = |id: &u32| {
-            let word = self.descriptor(*id).load(self.medium());
-            matches!(Descriptor::decode(word), Some(Descriptor::Owned { owner, .. }) if !live.contains(&owner))
+        let stray = |id: &u32| match Descriptor::decode(self.descriptor(*id).load(self.medium())) {
+            Some(Descriptor::Owned { owner, .. }) => !has_trees.get(owner as usize).is_some_and(|has| *has),
+            _ => false,
         };
         (0..begun).filter(stray).collect()
     }
+}
+
+fn broken(id: u32, what: impl Into<String>) -> Error {
+    Error::corrupted(what, format!("descriptor of chunk {id}"))
+}
+
+/// Returns whether there are slots of such a size for a kind: records have sizes of their own.
+pub(super) fn fits(kind: SlotKind, slot_bytes: u32) -> bool {
+    let record = matches!(kind, SlotKind::KeyRecord | SlotKind::ValueRecord | SlotKind::SeparatorRecord);
+    !record || is_record_class(slot_bytes)
 }

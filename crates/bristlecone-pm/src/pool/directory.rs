@@ -4,8 +4,8 @@ use std::mem::offset_of;
 
 use super::PoolFile;
 use super::layout::{
-    DIRECTORY_OFFSET, ENTRY_BYTES, ENTRY_DROPPING, ENTRY_FREE, ENTRY_LIVE, Entry, KIND_BYTES_MAX,
-    NAME_BYTES_MAX, PARAMS,
+    DIRECTORY_OFFSET, ENTRY_BYTES, ENTRY_DROPPING, ENTRY_FREE, ENTRY_LIVE, Entry, INITIALIZED,
+    KIND_BYTES_MAX, NAME_BYTES_MAX, PARAMS, Part,
 };
 use crate::cell::{le_bytes, load_words};
 use crate::{Durable, Error, Medium, Persist, Result, Word, write_bytes};
@@ -45,6 +45,7 @@ impl<M: Medium> PoolFile<M> {
 
     /// Every tree, in the order of the directory.
     pub fn trees(&self) -> Result<Vec<TreeEntry>> {
+        self.here()?;
         self.live_trees().map(|id| Ok(TreeEntry { id, spec: self.read_entry(id)? })).collect()
     }
 
@@ -52,6 +53,12 @@ impl<M: Medium> PoolFile<M> {
     pub fn live_trees(&self) -> impl Iterator<Item = TreeId> {
         let ids = (0..self.geometry.trees_max as u32).map(TreeId);
         ids.filter(|&id| self.entry(id).state.load(self.medium()) == ENTRY_LIVE)
+    }
+
+    /// Returns the states of all entries.
+    pub(super) fn entry_states(&self) -> impl Iterator<Item = u64> {
+        let ids = (0..self.geometry.trees_max as u32).map(TreeId);
+        ids.map(|id| self.entry(id).state.load(self.medium()))
     }
 
     /// The tree of a name.
@@ -64,21 +71,39 @@ impl<M: Medium> PoolFile<M> {
         &self.entry(id).root
     }
 
-    /// Creates a tree. `Ok`: it exists and survives. `Err`, or a crash before `Ok`: it exists
-    /// wholly or not at all.
+    /// Creates a tree without chunks. `Ok`: it exists and survives. `Err`, or a crash before `Ok`:
+    /// it exists wholly or not at all.
     pub fn create_tree(&self, spec: &TreeSpec) -> Result<TreeEntry> {
+        self.create_as(spec, 0, |_| Ok(())).map(|(entry, ())| entry)
+    }
+
+    /// Creates a tree together with what `init` allocates for it, its first leaf among that.
+    ///
+    /// 1. The entry is stored as one that is being dropped; flush, fence. *A crash from here on:
+    ///    opening frees what the tree has by then, and the entry.*
+    /// 2. `init` allocates chunks and fills them. *If it fails, they and the entry are freed at
+    ///    once.*
+    /// 3. The entry becomes live; flush, fence.
+    ///
+    /// # Errors
+    ///
+    /// Those of `init`, a name that is taken or too long, a full directory. There is no tree then.
+    pub fn create_tree_with<T>(
+        &self,
+        spec: &TreeSpec,
+        init: impl FnOnce(&TreeEntry) -> Result<T>,
+    ) -> Result<(TreeEntry, T)> {
+        self.create_as(spec, INITIALIZED, init)
+    }
+
+    fn create_as<T>(
+        &self,
+        spec: &TreeSpec,
+        flags: u64,
+        init: impl FnOnce(&TreeEntry) -> Result<T>,
+    ) -> Result<(TreeEntry, T)> {
         self.writable()?;
-        let lengths = [
-            ("tree name", spec.name.len(), NAME_BYTES_MAX),
-            ("key type", spec.key_kind.len(), KIND_BYTES_MAX),
-            ("value type", spec.value_kind.len(), KIND_BYTES_MAX),
-        ];
-        if let Some((what, bytes, max_bytes)) = lengths.into_iter().find(|(_, bytes, max)| bytes > max) {
-            return Err(Error::TooLong { what, bytes, max_bytes });
-        }
-        if spec.name.is_empty() {
-            return Err(Error::invalid("a tree needs a name of 1 to 64 bytes"));
-        }
+        check_lengths(spec)?;
         let _only = self.lock_directory();
         if self.find_tree(&spec.name)?.is_some() {
             return Err(Error::TreeExists { name: spec.name.clone() });
@@ -89,18 +114,30 @@ impl<M: Medium> PoolFile<M> {
         let id = free.ok_or_else(|| {
             Error::invalid(format!("the pool holds {} trees already: drop one", self.geometry.trees_max))
         })?;
-        self.write_entry(id, spec);
-        self.health()?;
-        Ok(TreeEntry { id, spec: spec.clone() })
+        let durable = self.write_entry(id, spec, flags);
+        let entry = TreeEntry { id, spec: spec.clone() };
+        match self.health().and_then(|()| init(&entry)) {
+            Ok(made) => {
+                let (state, medium) = (&self.entry(id).state, self.medium());
+                state.publish(medium, ENTRY_LIVE, &durable, "pool create_tree.2");
+                let Durable { .. } = medium.persist(state, "pool create_tree.2");
+                self.health()?;
+                Ok((entry, made))
+            }
+            Err(error) => {
+                self.finish_drop(id);
+                Err(error)
+            }
+        }
     }
 
-    fn write_entry(&self, id: TreeId, spec: &TreeSpec) {
+    fn write_entry(&self, id: TreeId, spec: &TreeSpec, flags: u64) -> Durable {
         let (entry, medium) = (self.entry(id), self.medium());
         for (cell, param) in entry.params.iter().zip(spec.params) {
             cell.store(medium, param);
         }
         let lengths = [&spec.name, &spec.key_kind, &spec.value_kind].map(|text| text.len() as u64);
-        entry.lengths.store(medium, lengths[0] | lengths[1] << 8 | lengths[2] << 16);
+        entry.lengths.store(medium, lengths[0] | lengths[1] << 8 | lengths[2] << 16 | flags);
         write_padded(medium, &entry.name, &spec.name);
         write_padded(medium, &entry.key_kind, &spec.key_kind);
         write_padded(medium, &entry.value_kind, &spec.value_kind);
@@ -109,9 +146,33 @@ impl<M: Medium> PoolFile<M> {
             medium,
             u64::from(spec.design) | u64::from(checksum(&self.entry_bytes(entry), spec.design)) << 32,
         );
-        let durable = medium.persist(entry, "pool create_tree.1");
-        entry.state.publish(medium, ENTRY_LIVE, &durable, "pool create_tree.2");
-        let Durable { .. } = medium.persist(&entry.state, "pool create_tree.2");
+        entry.state.store(medium, ENTRY_DROPPING);
+        medium.persist(entry, "pool create_tree.1")
+    }
+
+    /// Returns `Corrupted` for a tree that had leaves when it became live and owns no chunk of
+    /// them now: it would open as an empty one.
+    pub fn expect_leaves(&self, tree: &TreeEntry) -> Result<()> {
+        let initialized = self.entry(tree.id).lengths.load(self.medium()) & INITIALIZED != 0;
+        if initialized && !self.chunks_of(tree.id).iter().any(|chunk| chunk.kind.part() == Part::Leaf) {
+            let name = format!("tree {:?}", tree.spec.name);
+            return Err(Error::corrupted("no chunk of its leaves is left", name));
+        }
+        Ok(())
+    }
+
+    /// Returns whether a live tree never had a chunk: an earlier version began to create it and was
+    /// cut short.
+    pub fn is_unfinished(&self, id: TreeId) -> bool {
+        let initialized = self.entry(id).lengths.load(self.medium()) & INITIALIZED != 0;
+        !initialized && self.chunks_of(id).is_empty()
+    }
+
+    /// Drops trees of earlier versions whose creation was cut short before they had a chunk.
+    pub fn drop_unfinished_trees(&self) {
+        let _only = self.lock_directory();
+        let live: Vec<_> = self.live_trees().collect();
+        live.into_iter().filter(|&id| self.is_unfinished(id)).for_each(|id| self.finish_drop(id));
     }
 
     pub(super) fn read_entry(&self, id: TreeId) -> Result<TreeSpec> {
@@ -157,7 +218,8 @@ impl<M: Medium> PoolFile<M> {
         self.health()
     }
 
-    /// Steps 2 and 3 of a drop; also what opening does with an interrupted one.
+    /// Steps 2 and 3 of a drop; also what opening does with an interrupted one, or with a tree that
+    /// was not created to the end.
     fn finish_drop(&self, id: TreeId) {
         let (entry, medium) = (self.entry(id), self.medium());
         for chunk in self.chunks_of(id) {
@@ -184,6 +246,21 @@ impl<M: Medium> PoolFile<M> {
             None => Ok(()),
         }
     }
+}
+
+fn check_lengths(spec: &TreeSpec) -> Result<()> {
+    let lengths = [
+        ("tree name", spec.name.len(), NAME_BYTES_MAX),
+        ("key type", spec.key_kind.len(), KIND_BYTES_MAX),
+        ("value type", spec.value_kind.len(), KIND_BYTES_MAX),
+    ];
+    if let Some((what, bytes, max_bytes)) = lengths.into_iter().find(|(_, bytes, max)| bytes > max) {
+        return Err(Error::TooLong { what, bytes, max_bytes });
+    }
+    if spec.name.is_empty() {
+        return Err(Error::invalid("a tree needs a name of 1 to 64 bytes"));
+    }
+    Ok(())
 }
 
 /// Covers the design and everything from the parameters up to the root.

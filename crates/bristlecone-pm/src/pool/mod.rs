@@ -1,9 +1,11 @@
 //! The pool: one file with several named trees in it, used by one process at a time.
 
+mod backing;
 mod chunks;
 mod directory;
 mod header;
 mod layout;
+mod new_file;
 mod open;
 mod salvage;
 mod superblock;
@@ -17,8 +19,9 @@ use self::chunks::FreeChunks;
 pub use self::directory::{TreeEntry, TreeId, TreeSpec};
 use self::layout::VERSION;
 pub use self::layout::{Geometry, Part, SlotKind, part_of_descriptor};
+pub use self::salvage::Damaged;
 use self::superblock::Contents;
-use crate::{Domain, Error, LINE_BYTES, Medium, Persistent, Region, Result, Word, wait};
+use crate::{Domain, Error, LINE_BYTES, Medium, Opener, Persistent, Region, Result, Word, wait};
 
 /// Bytes of a chunk unless a pool is created otherwise: a huge page.
 pub const CHUNK_BYTES: u64 = 2 << 20;
@@ -87,6 +90,9 @@ pub struct PoolInfo {
     pub chunks: u64,
     /// Bytes that are mapped by huge pages.
     pub huge_bytes: u64,
+    /// What opening found damaged and could do without. A pool that is open for writing has it
+    /// mended by now.
+    pub findings: Vec<Finding>,
 }
 
 /// An open pool. Dropped without [`close`](Self::close) it counts as crashed: the next open finds
@@ -101,10 +107,12 @@ pub struct PoolFile<M> {
     access: Access,
     detected: Domain,
     path: Option<PathBuf>,
+    /// What opening found damaged and could do without.
+    damage: Vec<Finding>,
     directory: Mutex<()>,
     chunks: Mutex<FreeChunks>,
-    /// Chunks that are neither free nor yet to come.
-    chunks_taken: AtomicU64,
+    /// What `chunks_available` says.
+    chunks_available: AtomicU64,
 }
 
 impl<M: Medium> PoolFile<M> {
@@ -129,9 +137,32 @@ impl<M: Medium> PoolFile<M> {
         self.access == Access::Read
     }
 
-    /// `Err` if the pool was opened for reading only.
+    /// `Err` if the pool was opened for reading only, or by another process.
     pub fn writable(&self) -> Result<()> {
+        self.here()?;
         if self.is_read_only() { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
+    /// Returns the process that opened the pool.
+    pub fn opener(&self) -> &Opener {
+        self.region.opener()
+    }
+
+    /// `Err` in a child of the process that opened the pool: there the pool is not to be touched.
+    #[inline]
+    pub fn here(&self) -> Result<()> {
+        if self.opener().is_here() { Ok(()) } else { Err(self.forked()) }
+    }
+
+    #[cold]
+    fn forked(&self) -> Error {
+        Error::Forked { path: self.path.clone(), pid: self.opener().pid() }
+    }
+
+    /// Closes the pool's file in a child of the opener, and nothing else: the child gives up its share
+    /// of the lock. Does nothing in the opener.
+    pub fn abandon(&self) {
+        self.region.abandon();
     }
 
     /// `Err` once the medium refused to make something durable.
@@ -218,16 +249,17 @@ impl<M: Medium> PoolFile<M> {
             chunks_free,
             chunks,
             huge_bytes: self.region.huge_bytes(),
+            findings: self.damage.clone(),
         }
     }
 
-    /// Verifies superblock, directory and descriptors as opening does.
+    /// Verifies superblock, directory and descriptors as opening does, and adds what opening found.
     pub fn check(&self) -> Vec<Finding> {
-        let mut findings = Vec::new();
+        let mut findings = self.damage.clone();
         let mut note = |location: &str, result: Result<()>| {
             findings.extend(result.err().map(|error| Finding::new(location, error.to_string())));
         };
-        note("superblock", Contents::read(&self.region, &self.medium, self.access).map(drop));
+        note("superblock", self.lock_contents().verify(&self.region, &self.medium, self.access));
         note("directory", self.trees().map(drop));
         let stray = self.stray_chunks();
         findings.extend(stray.iter().map(|id| Finding::new(format!("chunk {id}"), "its owner is no tree")));
@@ -247,5 +279,9 @@ impl<M: Medium> PoolFile<M> {
     }
 }
 
+#[cfg(test)]
+mod limits_tests;
+#[cfg(test)]
+mod opening_tests;
 #[cfg(test)]
 mod tests;

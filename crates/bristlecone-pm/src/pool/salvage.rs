@@ -1,16 +1,29 @@
 //! Opening a damaged pool to save what is left. The file is mapped privately, and that copy is
 //! put right, piece by piece, until it can be opened like any other; what had to go is reported.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::backing::{self, PAGE_BYTES};
+use super::chunks::fits;
 use super::layout::{Descriptor, ENTRY_DROPPING, ENTRY_FREE, ENTRY_LIVE};
-use super::open::detect;
+use super::open::{Found, detect};
 use super::superblock::Contents;
 use super::{Access, CHUNK_BYTES, Finding, Geometry, PoolFile, TREES_MAX, TreeId, header};
-use crate::record::is_record_class;
-use crate::{Domain, Error, Medium, Region, Result, SlotKind};
+use crate::{Domain, Error, Medium, Region, Result};
+
+/// A damaged pool, mended in memory as far as it can be.
+#[derive(Debug)]
+pub struct Damaged<M> {
+    /// The pool, open for reading.
+    pub pool: Arc<PoolFile<M>>,
+    /// What is wrong with it beside its trees.
+    pub findings: Vec<Finding>,
+    /// The owner of each chunk that is lost, wholly or in part.
+    pub chunks_lost: Vec<TreeId>,
+}
 
 impl<M: Medium> PoolFile<M> {
     /// Opens a pool for reading whatever state it is in, and says what of it is lost. The file is
@@ -19,15 +32,15 @@ impl<M: Medium> PoolFile<M> {
     /// # Errors
     ///
     /// As [`open_read_only`](Self::open_read_only), but `Corrupted` only if nothing is left.
-    pub fn open_damaged(
-        path: &Path,
-        make_medium: impl FnOnce(Domain) -> M,
-    ) -> Result<(Arc<Self>, Vec<Finding>)> {
+    pub fn open_damaged(path: &Path, make_medium: impl FnOnce(Domain) -> M) -> Result<Damaged<M>> {
         let access = Access::Read;
         let (file, len) = Self::begin(path, access)?;
         let mut findings = Vec::new();
         let (contents, guessed) = match header::superblock(&file, path, access) {
-            Ok(contents) => (contents, false),
+            Ok((contents, damage)) => {
+                findings.extend(damage);
+                (contents, false)
+            }
             Err(error @ Error::Newer { .. }) => return Err(error),
             Err(error) => {
                 findings.push(Finding::new("superblock", format!("{error}: the usual sizes are assumed")));
@@ -35,14 +48,28 @@ impl<M: Medium> PoolFile<M> {
             }
         };
         let geometry = contents.geometry;
-        let unreadable = unreadable_pages(&file, len.min(geometry.max_bytes()));
-        let region = Region::private(file, path, len.min(geometry.max_bytes()), geometry.max_bytes())?;
-        if len < geometry.header_bytes() {
+        let len = len.min(geometry.max_bytes());
+        let unreadable = unreadable_pages(&file, len);
+        let region = Region::private(file, path, len, geometry.max_bytes())?;
+        let chunks = geometry.chunks_within(len);
+        let whole = geometry.header_bytes() + chunks * geometry.chunk_bytes;
+        // What of the header or of the last chunk is missing are zeros.
+        let cut = if len < whole {
             findings.push(Finding::new("header", "the file ends within it"));
-            region.grow(geometry.header_bytes())?;
-        }
+            region.grow(whole)?;
+            None
+        } else if len > whole {
+            region.grow(whole + geometry.chunk_bytes)?;
+            let missing = whole + geometry.chunk_bytes - len;
+            let what = format!("the file ends within it, {missing} bytes are missing");
+            findings.push(Finding::new(format!("chunk {chunks}"), what));
+            Some(chunks as u32)
+        } else {
+            None
+        };
+        backing::blank_holes(&region, &geometry)?;
         for page in unreadable {
-            region.blank(page)?;
+            region.blank(page, PAGE_BYTES)?;
             findings.push(Finding::new(format!("byte {page:#x}"), "4096 bytes cannot be read"));
         }
         let medium = make_medium(Domain::Process);
@@ -50,20 +77,22 @@ impl<M: Medium> PoolFile<M> {
             contents.write(&region, &medium);
         }
         let detected = detect(&region);
-        let pool = Self::assemble(region, medium, contents, contents.clean, detected, Some(path), access);
-        pool.mend_directory(&mut findings);
-        pool.mend_chunks(&mut findings);
+        let found = Found { contents, was_clean: contents.clean, damage: None };
+        let pool = Self::assemble(region, medium, found, detected, Some(path), access);
+        pool.mend_directory(&mut findings)?;
+        let mut chunks_lost = pool.mend_chunks(&mut findings)?;
+        chunks_lost.extend(cut.and_then(|id| pool.owner_of(id)));
         pool.recover_chunks()?;
         pool.recover_directory()?;
         if guessed && pool.trees()?.is_empty() {
             return Err(Error::NotAPool { path: path.to_owned() });
         }
-        Ok((pool, findings))
+        Ok(Damaged { pool, findings, chunks_lost })
     }
 
     /// Leaves only entries that can be believed.
-    fn mend_directory(&self, findings: &mut Vec<Finding>) {
-        let owners = self.owners();
+    fn mend_directory(&self, findings: &mut Vec<Finding>) -> Result<()> {
+        let owners = self.owners()?;
         let mut names = Vec::new();
         for id in (0..self.geometry.trees_max as u32).map(TreeId) {
             let mut note = |what: String| {
@@ -94,61 +123,77 @@ impl<M: Medium> PoolFile<M> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Returns the tree that owns a chunk.
+    fn owner_of(&self, id: u32) -> Option<TreeId> {
+        match Descriptor::decode(self.descriptor(id).load(self.medium()))? {
+            Descriptor::Owned { owner, .. } => Some(TreeId(owner)),
+            Descriptor::Fresh | Descriptor::Free => None,
+        }
     }
 
     /// The trees that chunks name as their owners.
-    fn owners(&self) -> Vec<u32> {
-        let mut owners: Vec<u32> = (0..self.geometry.chunks_max as u32)
-            .filter_map(|id| match Descriptor::decode(self.descriptor(id).load(self.medium()))? {
-                Descriptor::Owned { owner, .. } => Some(owner),
-                Descriptor::Fresh | Descriptor::Free => None,
-            })
-            .collect();
-        owners.sort_unstable();
-        owners.dedup();
-        owners
+    fn owners(&self) -> Result<BTreeSet<u32>> {
+        let mut owners = BTreeSet::new();
+        self.descriptors_from(0, |id, _| {
+            owners.extend(self.owner_of(id).map(|owner| owner.0));
+            Ok(())
+        })?;
+        Ok(owners)
     }
 
-    /// Leaves only descriptors that can be believed, of chunks that are there.
-    fn mend_chunks(&self, findings: &mut Vec<Finding>) {
+    /// Leaves only descriptors that can be believed, of chunks that are there. Returns the owners
+    /// of chunks that are not, one for each chunk.
+    fn mend_chunks(&self, findings: &mut Vec<Finding>) -> Result<Vec<TreeId>> {
         let present = self.chunks_present();
+        let mut lost = Vec::new();
+        let mut beyond = 0_u64;
+        self.descriptors_from(0, |id, word| {
+            let found = Descriptor::decode(word);
+            let Some(what) = self.flaw_of(id, found, word) else { return Ok(()) };
+            if id >= present {
+                beyond += 1;
+            } else {
+                findings.push(Finding::new(format!("chunk {id}"), format!("{what}: it is lost")));
+            }
+            lost.extend(self.owner_of(id));
+            self.descriptor(id).store(self.medium(), Descriptor::Free.encode());
+            if id >= present {
+                self.descriptor(id).store(self.medium(), Descriptor::Fresh.encode());
+            }
+            Ok(())
+        })?;
+        if beyond > 0 {
+            findings
+                .push(Finding::new("end of the file", format!("{beyond} chunks lay behind it: truncated")));
+        }
+        Ok(lost)
+    }
+
+    /// Returns what is wrong with a descriptor.
+    fn flaw_of(&self, id: u32, found: Option<Descriptor>, word: u64) -> Option<String> {
         let live = |owner: u32| {
             u64::from(owner) < self.geometry.trees_max
                 && self.entry(TreeId(owner)).state.load(self.medium()) != ENTRY_FREE
         };
-        let mut beyond = 0_u64;
-        for id in 0..self.geometry.chunks_max as u32 {
-            let descriptor = self.descriptor(id);
-            let word = descriptor.load(self.medium());
-            let wrong = match Descriptor::decode(word) {
-                Some(Descriptor::Fresh) => continue,
-                Some(Descriptor::Owned { .. } | Descriptor::Free) if id >= present => {
-                    beyond += 1;
-                    None
-                }
-                Some(Descriptor::Free) => continue,
-                Some(Descriptor::Owned { owner, .. }) if !live(owner) => {
-                    Some(format!("it belongs to directory entry {owner}, which is no tree"))
-                }
-                Some(Descriptor::Owned { kind, slot_bytes, .. }) => {
-                    let record = kind == SlotKind::KeyRecord || kind == SlotKind::ValueRecord;
-                    if u64::from(slot_bytes) <= self.geometry.chunk_bytes
-                        && (!record || is_record_class(slot_bytes))
-                    {
-                        continue;
-                    }
-                    Some(format!("no chunk has slots of {slot_bytes} bytes"))
-                }
-                None => Some(format!("unknown descriptor {word:#x}")),
-            };
-            if let Some(wrong) = wrong {
-                findings.push(Finding::new(format!("chunk {id}"), format!("{wrong}: it is lost")));
+        match found {
+            None => Some(format!("unknown descriptor {word:#x}")),
+            Some(Descriptor::Fresh) if id < self.chunks_present() && self.looks_used(id) => {
+                Some("never used, it says, and begins with data".to_owned())
             }
-            descriptor.store(self.medium(), Descriptor::Fresh.encode());
-        }
-        if beyond > 0 {
-            findings
-                .push(Finding::new("end of the file", format!("{beyond} chunks lay behind it: truncated")));
+            Some(Descriptor::Fresh) => None,
+            Some(_) if id >= self.chunks_present() => Some("behind the end of the file".to_owned()),
+            Some(Descriptor::Free) => None,
+            Some(Descriptor::Owned { owner, .. }) if !live(owner) => {
+                Some(format!("it belongs to directory entry {owner}, which is no tree"))
+            }
+            Some(Descriptor::Owned { kind, slot_bytes, .. }) => {
+                let whole = u64::from(slot_bytes) <= self.geometry.chunk_bytes;
+                let sound = whole && fits(kind, slot_bytes);
+                (!sound).then(|| format!("no chunk has slots of {slot_bytes} bytes"))
+            }
         }
     }
 }
@@ -163,7 +208,6 @@ fn guess(len: u64) -> Contents {
 
 /// Every page of the file that the medium does not give back.
 fn unreadable_pages(file: &std::fs::File, len: u64) -> Vec<u64> {
-    const PAGE_BYTES: u64 = 4096;
     let mut buffer = vec![0; 2 << 20];
     let step = buffer.len() as u64;
     let mut read = |offset: u64, bytes: u64| {
@@ -171,10 +215,13 @@ fn unreadable_pages(file: &std::fs::File, len: u64) -> Vec<u64> {
         header::allowed().and_then(|()| file.read_exact_at(&mut buffer[..bytes], offset)).is_ok()
     };
     let mut pages = Vec::new();
-    for start in (0..len).step_by(step as usize) {
-        if !read(start, step) {
-            let inside = (start..len.min(start + step)).step_by(PAGE_BYTES as usize);
-            pages.extend(inside.filter(|&page| !read(page, PAGE_BYTES)));
+    for part in backing::data(file, 0, len) {
+        for start in part.clone().step_by(step as usize) {
+            let bytes = step.min(part.end - start);
+            if !read(start, bytes) {
+                let inside = (start / PAGE_BYTES * PAGE_BYTES..start + bytes).step_by(PAGE_BYTES as usize);
+                pages.extend(inside.filter(|&page| !read(page, PAGE_BYTES)));
+            }
         }
     }
     pages

@@ -4,25 +4,25 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::layout::{DIRECTORY_OFFSET, ENTRY_BYTES, SUPERBLOCK_WORDS};
+use super::layout::{DIRECTORY_OFFSET, Descriptor, ENTRY_BYTES, SUPERBLOCK_WORDS};
 use super::*;
-use crate::{Native, fault};
+use crate::{Native, Persist, fault};
 
-struct Scratch(PathBuf);
+pub(super) struct Scratch(pub PathBuf);
 
 impl Scratch {
-    fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         let path = PathBuf::from(format!("/dev/shm/bristlecone-pm-{}-{name}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         Self(path)
     }
 
-    fn create(&self) -> Arc<PoolFile<Native>> {
+    pub fn create(&self) -> Arc<PoolFile<Native>> {
         let options = CreateOptions { max_bytes: 8 << 20, domain: None };
         PoolFile::create(&self.0, &options, Native::new).unwrap()
     }
 
-    fn open(&self) -> Result<Arc<PoolFile<Native>>> {
+    pub fn open(&self) -> Result<Arc<PoolFile<Native>>> {
         PoolFile::open(&self.0, None, Native::new)
     }
 }
@@ -33,7 +33,7 @@ impl Drop for Scratch {
     }
 }
 
-fn spec(name: &str) -> TreeSpec {
+pub(super) fn spec(name: &str) -> TreeSpec {
     TreeSpec {
         name: name.into(),
         design: 1,
@@ -172,7 +172,95 @@ fn truncated_foreign_and_random_files_are_refused() {
     assert!(matches!(scratch.open(), Err(Error::NotAPool { .. })));
     let missing = PoolFile::open(Path::new("/dev/shm/no/such/pool"), None, Native::new);
     assert!(matches!(missing, Err(Error::NotFound { .. })));
-    assert!(matches!(PoolFile::open(Path::new("/dev"), None, Native::new), Err(Error::Io { .. })));
+    assert!(matches!(PoolFile::open(Path::new("/dev"), None, Native::new), Err(Error::NotAPool { .. })));
+}
+
+#[test]
+fn a_chunk_has_its_owner_only_once_the_file_durably_has_the_chunk() {
+    let scratch = Scratch::new("length");
+    let options = CreateOptions { max_bytes: 8 << 20, domain: Some(Domain::Msync) };
+    let pool = PoolFile::create(&scratch.0, &options, Native::new).unwrap();
+    let tree = pool.create_tree(&spec("a")).unwrap();
+    let page = |offset: u64| (pool.region.base().addr() + offset as usize) & !4095;
+    let alloc = || pool.chunk_alloc(tree.id, SlotKind::Subnode, 1 << 20, 1);
+    for id in 0..3 {
+        let _ = fault::synced();
+        let chunk = alloc().unwrap();
+        let descriptor = page(pool.geometry.descriptors_offset() + id * 8);
+        assert_eq!(fault::synced(), [(page(chunk.offset + (2 << 20) - 8), 4096), (descriptor, 4096)]);
+    }
+    // One that was used before: its first word, too, before the descriptor.
+    pool.chunk_free(1);
+    let _ = fault::synced();
+    let chunk = alloc().unwrap();
+    let (first, last) = (page(chunk.offset), page(chunk.offset + (2 << 20) - 8));
+    assert_eq!(
+        fault::synced(),
+        [(first, 4096), (last, 4096), (page(pool.geometry.descriptors_offset()), 4096)]
+    );
+}
+
+#[test]
+fn a_chunk_whose_file_cannot_be_made_to_have_it_gets_no_owner() {
+    let mut lost = 0;
+    for nth in 0.. {
+        let scratch = Scratch::new("no-length");
+        let options = CreateOptions { max_bytes: 8 << 20, domain: Some(Domain::Msync) };
+        let pool = PoolFile::create(&scratch.0, &options, Native::new).unwrap();
+        let tree = pool.create_tree(&spec("a")).unwrap();
+        fault::refuse(nth, rustix::io::Errno::IO);
+        let made = pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, 1);
+        if fault::cease() {
+            break;
+        }
+        if let Err(error) = made {
+            lost += u32::from(matches!(error, Error::DurabilityLost));
+            assert_eq!(pool.descriptor(0).load(pool.medium()), Descriptor::Fresh.encode(), "{error}");
+            assert_eq!(pool.chunks_available(), 4, "{error}");
+        }
+    }
+    assert_eq!(lost, 1);
+}
+
+#[test]
+fn a_file_may_end_before_chunks_that_no_tree_owned() {
+    let scratch = Scratch::new("end");
+    let pool = scratch.create();
+    let tree = pool.create_tree(&spec("a")).unwrap();
+    let alloc =
+        |pool: &PoolFile<Native>| pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, u64::MAX).unwrap();
+    let chunks = [alloc(&pool), alloc(&pool), alloc(&pool)];
+    pool.at::<Word>(chunks[2].offset).store(pool.medium(), 77);
+    pool.chunk_free(2);
+    drop(pool);
+    let cut =
+        |bytes| std::fs::OpenOptions::new().write(true).open(&scratch.0).unwrap().set_len(bytes).unwrap();
+    cut(chunks[2].offset + 4096);
+    let pool = scratch.open().unwrap();
+    assert_eq!(pool.chunks_of(tree.id), chunks[..2]);
+    assert_eq!(alloc(&pool), chunks[2]);
+    assert_eq!(pool.at::<Word>(chunks[2].offset).load(pool.medium()), 0);
+    drop(pool);
+    // A chunk with an owner has something to lose, and the file had it durably.
+    cut(chunks[2].offset + 4096);
+    let error = scratch.open().unwrap_err();
+    assert!(matches!(&error, Error::Corrupted { what, .. } if what.contains("truncated")), "{error}");
+}
+
+#[test]
+fn what_a_closed_pool_left_to_sync_is_nothing_to_another_one() {
+    let scratch = [Scratch::new("left"), Scratch::new("healthy")];
+    let options = CreateOptions { max_bytes: 8 << 20, domain: Some(Domain::Msync) };
+    let create = |scratch: &Scratch| PoolFile::create(&scratch.0, &options, Native::new).unwrap();
+    let healthy = create(&scratch[1]);
+    let left = create(&scratch[0]);
+    let word = left.at::<Word>(DIRECTORY_OFFSET);
+    // As an operation does that stops at an error between its flush and its fence.
+    let _ = left.medium().flush(word, "test");
+    drop(left);
+    healthy.create_tree(&spec("a")).unwrap();
+    healthy.health().unwrap();
+    healthy.close().unwrap();
 }
 
 #[test]
@@ -242,10 +330,45 @@ fn pages_that_cannot_be_read_are_told_and_passed_over() {
     drop(pool);
     // Of the system calls, the fourth reads the chunk, and if that fails its pages one by one.
     fault::refuse_many(3, 4, rustix::io::Errno::IO);
-    let (pool, findings) = PoolFile::open_damaged(&scratch.0, Native::new).unwrap();
+    let Damaged { pool, findings, .. } = PoolFile::open_damaged(&scratch.0, Native::new).unwrap();
     assert!(!fault::cease());
     let pages: Vec<_> = (0..3).map(|page| format!("byte {:#x}", chunk.offset + page * 4096)).collect();
     assert_eq!(findings.iter().map(|finding| finding.location.clone()).collect::<Vec<_>>(), pages);
     assert_eq!(pool.at::<Word>(chunk.offset + 8192).load(pool.medium()), 0);
     assert_eq!(pool.at::<Word>(chunk.offset + 12288).load(pool.medium()), 88);
+}
+
+#[test]
+fn what_the_medium_has_no_room_for_is_not_available_until_it_has() {
+    let scratch = Scratch::new("medium-full");
+    let pool = scratch.create();
+    let tree = pool.create_tree(&spec("a")).unwrap().id;
+    let alloc = || pool.chunk_alloc(tree, SlotKind::Subnode, 256, u64::MAX);
+    let first = alloc().unwrap();
+    assert_eq!(pool.chunks_available(), 3);
+    // The file can be made longer, but has no bytes there.
+    fault::refuse(1, rustix::io::Errno::NOSPC);
+    assert!(matches!(alloc(), Err(Error::MediumFull { .. })));
+    assert_eq!((fault::cease(), pool.chunks_available()), (false, 0));
+    assert!(matches!(pool.no_room(), Error::MediumFull { .. }));
+    // A chunk that is given back has its bytes.
+    pool.chunk_free(first.id);
+    assert_eq!(pool.chunks_available(), 1);
+    assert_eq!(alloc().unwrap(), first);
+    // Who needs a chunk asks again.
+    assert_eq!(alloc().unwrap().id, 1);
+    assert_eq!(pool.chunks_available(), 2);
+    // Nor may the file be longer than a limit.
+    fault::refuse(0, rustix::io::Errno::FBIG);
+    let error = alloc().unwrap_err();
+    assert!(error.is_no_room() && matches!(error, Error::Io { .. }), "{error}");
+    // Whoever only wants to know is told for long what is known, and then what is.
+    for calls in 0..2 {
+        fault::refuse(0, rustix::io::Errno::NOSPC);
+        (0..1000).for_each(|_| assert_eq!(pool.chunks_available(), 0));
+        assert_eq!(fault::cease(), calls == 0, "the medium was asked {calls} times");
+    }
+    assert!((1..=1024).any(|_| pool.chunks_available() > 0), "it was never asked again");
+    assert_eq!(pool.chunks_available(), 2);
+    assert!(pool.check().is_empty());
 }
