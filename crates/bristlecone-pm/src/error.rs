@@ -55,6 +55,22 @@ pub enum Error {
         /// The holder, where it is known.
         pid: Option<u32>,
     },
+    /// The pool was opened by another process, of which this one is a child. Only the opener may use
+    /// its handles; dropping them elsewhere does nothing.
+    #[error("the pool{} was opened by process {pid}: open it again in this process",
+        path.as_ref().map(|path| format!(" {}", path.display())).unwrap_or_default())]
+    Forked {
+        /// Where the pool is; `None` for a pool in memory.
+        path: Option<PathBuf>,
+        /// The process that opened it.
+        pid: u32,
+    },
+    /// Other handles of this process hold the pool, which stays open for them.
+    #[error("the pool has {handles} other handles in this process: drop them first")]
+    PoolInUse {
+        /// Clones of the pool's handle, those in trees and in tree options included.
+        handles: usize,
+    },
     /// The pool has no room left. Reads, removals and updates in place go on.
     #[error("the pool is full: remove something, or create a larger one (its maximum is {max_bytes} bytes)")]
     PoolFull {
@@ -126,6 +142,16 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// Whether something could not be had for want of room: the pool has its maximum, the file system is
+    /// full, or a limit on the size of files forbids more. Room may come back.
+    pub fn is_no_room(&self) -> bool {
+        match self {
+            Self::PoolFull { .. } | Self::MediumFull { .. } => true,
+            Self::Io { source, .. } => source.kind() == std::io::ErrorKind::FileTooLarge,
+            _ => false,
+        }
+    }
+
     /// An [`Error::Io`] from what was being done and the system's answer.
     pub fn io(doing: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
         Self::Io { doing: doing.into(), source: source.into() }

@@ -15,6 +15,7 @@ mod mapping;
 mod medium;
 mod native;
 mod numa;
+mod opener;
 mod pool;
 mod prefetch;
 mod record;
@@ -31,9 +32,10 @@ pub use log::{Copies, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, LogSpot};
 pub use mapping::Region;
 pub use medium::{Durable, Flushed, LINE_BYTES, Medium, Ordered, Persist, Step, Witness};
 pub use native::{Delayed, Native};
+pub use opener::Opener;
 pub use pool::{
-    CHUNK_BYTES, Chunk, CreateOptions, Finding, Geometry, Part, PoolFile, PoolInfo, SlotKind, TreeEntry,
-    TreeId, TreeSpec, part_of_descriptor,
+    CHUNK_BYTES, Chunk, CreateOptions, Damaged, Finding, Geometry, Part, PoolFile, PoolInfo, SlotKind,
+    TreeEntry, TreeId, TreeSpec, part_of_descriptor,
 };
 pub use prefetch::prefetch;
 pub use record::{KEY_BYTES_MAX, Records, VALUE_BYTES_MAX};

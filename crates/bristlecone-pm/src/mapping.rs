@@ -3,17 +3,17 @@
 
 use std::any::Any;
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::bus::Watch;
 use crate::domain::is_memory;
-use crate::{Error, Result, fault};
+use crate::{Error, Opener, Result, fault};
 
 /// Mappings begin and grow at multiples of a huge page.
 pub(crate) const HUGE_BYTES: u64 = 2 << 20;
@@ -37,6 +37,9 @@ pub struct Region {
     dax: bool,
     /// Tells where, should a byte of the file not be there when it is touched.
     watch: Option<Watch>,
+    opener: Opener,
+    /// Whether a child of the opener has closed the file for itself.
+    abandoned: AtomicBool,
 }
 
 // SAFETY: the region is an address range; what is in it is reached through atomics only.
@@ -45,23 +48,30 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Anonymous memory of `bytes`, all zero: for tests and simulators.
+    /// Returns anonymous memory of `bytes`, all zero: for tests and simulators.
     pub fn memory(bytes: u64) -> Result<Self> {
         let (whole, base) = reserve(bytes)?;
-        let region = Self {
+        let region = Self::over(whole, base, bytes, bytes);
+        region.allow(bytes)?;
+        Ok(region)
+    }
+
+    /// A region that has no file yet.
+    fn over(whole: (*mut u8, usize), base: *mut u8, reserved: u64, len: u64) -> Self {
+        Self {
             base,
-            reserved: bytes,
+            reserved,
             whole,
             owner: None,
-            len: AtomicU64::new(bytes),
+            len: AtomicU64::new(len),
             file: None,
             shared: false,
             in_memory: true,
             dax: false,
             watch: None,
-        };
-        region.allow(bytes)?;
-        Ok(region)
+            opener: Opener::this(),
+            abandoned: AtomicBool::new(false),
+        }
     }
 
     /// Lets the first `bytes` of the reservation be used.
@@ -79,9 +89,9 @@ impl Region {
     /// `base` points to `bytes` readable and writable bytes, aligned to a line, that exist as long
     /// as `owner` does and are reached through atomics only.
     pub unsafe fn owned_by(owner: Arc<dyn Any + Send + Sync>, base: *mut u8, bytes: u64) -> Self {
-        let (whole, len, owner) = ((std::ptr::null_mut(), 0), AtomicU64::new(bytes), Some(owner));
-        let (file, shared, in_memory, dax, watch) = (None, false, true, false, None);
-        Self { base, reserved: bytes, whole, owner, len, file, shared, in_memory, dax, watch }
+        let mut region = Self::over((std::ptr::null_mut(), 0), base, bytes, bytes);
+        region.owner = Some(owner);
+        region
     }
 
     /// Maps `file`, found at `path`, of which `len` bytes exist and `reserved` may come to exist.
@@ -97,13 +107,12 @@ impl Region {
         };
         let dax = map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC).is_ok();
         let mapped = if dax { Ok(()) } else { map(MapFlags::SHARED).map(drop) };
-        let in_memory = is_memory(&file);
-        let len = AtomicU64::new(len);
-        let watch = Some(Watch::new(base, reserved, path));
-        let (owner, file) = (None, Some(file));
-        let shared = true;
-        let region = Self { base, reserved, whole, owner, len, file, shared, in_memory, dax, watch };
+        let mut region = Self::over(whole, base, reserved, len);
+        (region.shared, region.in_memory, region.dax) = (true, is_memory(&file), dax);
+        region.watch = Some(Watch::new(base, reserved, path));
+        region.file = Some(file);
         mapped.map_err(|error| Error::io("mapping the pool", error))?;
+        region.keep_from_children();
         Ok(region)
     }
 
@@ -124,22 +133,55 @@ impl Region {
             let asked = rustix::mm::mmap(std::ptr::null_mut(), 4096, ProtFlags::READ, sync, &file, 0);
             asked.is_ok_and(|page| rustix::mm::munmap(page, 4096).is_ok())
         };
-        let in_memory = is_memory(&file);
-        let watch = Some(Watch::new(base, len, path));
-        let (owner, file, len, shared) = (None, Some(file), AtomicU64::new(len), false);
-        let region = Self { base, reserved, whole, owner, len, file, shared, in_memory, dax, watch };
+        let mut region = Self::over(whole, base, reserved, len);
+        (region.in_memory, region.dax) = (is_memory(&file), dax);
+        region.watch = Some(Watch::new(base, len, path));
+        region.file = Some(file);
         mapped.map_err(|error| Error::io("mapping the pool", error))?;
+        region.keep_from_children();
         Ok(region)
     }
 
-    /// Puts zeros in the place of a page that the file does not give back.
-    pub(crate) fn blank(&self, page: u64) -> Result<()> {
-        assert!(!self.shared && page + 4096 <= self.len().next_multiple_of(4096), "a page of the region");
+    /// Leaves the mapping out of what a child inherits: whatever the child does, it does not reach the
+    /// pool. If the kernel refuses, a child has bytes that it does not touch.
+    fn keep_from_children(&self) {
+        // SAFETY: the whole reservation, whose contents this does not change.
+        unsafe { libc::madvise(self.whole.0.cast(), self.whole.1, libc::MADV_DONTFORK) };
+    }
+
+    /// Returns the process that opened the region, to which alone it belongs.
+    pub(crate) fn opener(&self) -> &Opener {
+        &self.opener
+    }
+
+    /// Closes the file in a child of the opener, so that the child does not hold the lock when the
+    /// opener is gone. Nothing else is done: there may be other handles to the region in the child.
+    pub(crate) fn abandon(&self) {
+        if let Some(file) = &self.file
+            && !self.opener.is_here()
+            && !self.abandoned.swap(true, Ordering::Relaxed)
+        {
+            // SAFETY: the child does nothing with the file from now on, nor does it close it again.
+            unsafe { libc::close(file.as_raw_fd()) };
+        }
+    }
+
+    /// Replaces whole pages that the file does not have, or cannot be read from, by zeros.
+    pub(crate) fn blank(&self, offset: u64, bytes: u64) -> Result<()> {
+        let end = self.len().next_multiple_of(4096);
+        assert!(!self.shared && offset + bytes <= end, "pages of the region");
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        let (start, prot) = (self.base.wrapping_add(page as usize), ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: replaces a page of a private mapping, of which nobody holds a reference yet.
-        let blank = unsafe { rustix::mm::mmap_anonymous(start.cast(), 4096, prot, flags) };
-        blank.map(drop).map_err(|error| Error::io("mapping the pool", error))
+        let (start, prot) = (self.base.wrapping_add(offset as usize), ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: replaces pages of a private mapping, to which no reference exists yet.
+        let blank = unsafe { rustix::mm::mmap_anonymous(start.cast(), bytes as usize, prot, flags) };
+        blank.map_err(|error| Error::io("mapping the pool", error))?;
+        self.keep_from_children();
+        Ok(())
+    }
+
+    /// Returns whether the file lies in memory, where even a read of a hole takes a page.
+    pub(crate) fn in_memory(&self) -> bool {
+        self.in_memory
     }
 
     /// Where the bytes begin in this process.
@@ -271,6 +313,13 @@ impl Drop for Region {
         }
         // First: the addresses may be somebody else's as soon as they are unmapped.
         self.watch = None;
+        if !self.opener.is_here() {
+            // The addresses may be another mapping's in this process, and the lock is the opener's.
+            if self.abandoned.load(Ordering::Relaxed) {
+                std::mem::forget(self.file.take());
+            }
+            return;
+        }
         // SAFETY: this is the whole reservation, and nobody can reach it any more. A failure
         // would leave address space behind, which is no reason to stop.
         let _ = unsafe { rustix::mm::munmap(self.whole.0.cast(), self.whole.1) };

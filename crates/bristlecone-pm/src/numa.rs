@@ -27,7 +27,11 @@ impl Nodes {
     /// Those of this machine, looked up once.
     pub fn here() -> Self {
         static HERE: OnceLock<Nodes> = OnceLock::new();
-        HERE.get_or_init(|| Self::listed(Path::new(NODES))).clone()
+        // Looked up outside the lock, which a child that was forked meanwhile would wait for.
+        HERE.get().cloned().unwrap_or_else(|| {
+            let listed = Self::listed(Path::new(NODES));
+            HERE.get_or_init(|| listed).clone()
+        })
     }
 
     fn listed(directory: &Path) -> Self {

@@ -1,43 +1,39 @@
 //! A small dense number for every running thread, to divide shared state by.
 
 use std::cell::Cell;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
-use crate::wait;
+/// Threads that can have a number at the same time.
+const THREADS_MAX: usize = 1 << 16;
 
-#[derive(Default)]
-struct Registry {
-    returned: BinaryHeap<Reverse<usize>>,
-    next: usize,
-}
-
-static REGISTRY: Mutex<Registry> = Mutex::new(Registry { returned: BinaryHeap::new(), next: 0 });
+/// A bit for each number that a running thread has. No lock: a child that was forked while another
+/// thread held it would wait for ever.
+static TAKEN: [AtomicU64; THREADS_MAX / 64] = [const { AtomicU64::new(0) }; THREADS_MAX / 64];
 
 struct Index {
-    own: usize,
+    own: Option<usize>,
     /// What the thread goes by.
-    current: Cell<usize>,
+    current: Cell<Option<usize>>,
 }
 
 impl Index {
     fn take() -> Self {
-        let mut registry = wait::lock(&REGISTRY);
-        let own = registry.returned.pop().map_or_else(
-            || {
-                registry.next += 1;
-                registry.next - 1
-            },
-            |Reverse(index)| index,
-        );
+        let own = TAKEN.iter().enumerate().find_map(|(at, word)| {
+            let lowest = |bits: u64| (bits != u64::MAX).then(|| bits | (bits + 1));
+            // Pairs with the release in `drop`: the last thread of this number is through.
+            let before = word.fetch_update(AcqRel, Acquire, lowest).ok()?;
+            Some(at * 64 + before.trailing_ones() as usize)
+        });
         Self { own, current: Cell::new(own) }
     }
 }
 
 impl Drop for Index {
     fn drop(&mut self) {
-        wait::lock(&REGISTRY).returned.push(Reverse(self.own));
+        if let Some(own) = self.own {
+            TAKEN[own / 64].fetch_and(!(1 << (own % 64)), Release);
+        }
     }
 }
 
@@ -46,7 +42,7 @@ thread_local! {
 }
 
 /// The calling thread's number: the smallest that no running thread had when it first asked.
-/// While a thread's locals are being destroyed it shares number 0.
+/// While a thread's locals are being destroyed it shares number 0, as threads beyond 65,536 do.
 #[inline]
 pub fn thread_index() -> usize {
     own_thread_index().unwrap_or(0)
@@ -55,12 +51,12 @@ pub fn thread_index() -> usize {
 /// The same, but none where the number might be another thread's too.
 #[inline]
 pub fn own_thread_index() -> Option<usize> {
-    INDEX.try_with(|index| index.current.get()).ok()
+    INDEX.try_with(|index| index.current.get()).ok().flatten()
 }
 
 /// From now on the calling thread stands for a simulated one of this number; with `None`, for itself.
 pub fn assume_thread_index(number: Option<usize>) {
-    let _ = INDEX.try_with(|index| index.current.set(number.unwrap_or(index.own)));
+    let _ = INDEX.try_with(|index| index.current.set(number.or(index.own)));
 }
 
 #[cfg(test)]
@@ -73,5 +69,23 @@ mod tests {
         let there = std::thread::spawn(thread_index).join().unwrap();
         assert_ne!(here, there);
         assert_eq!(here, thread_index());
+    }
+
+    #[test]
+    fn numbers_are_small_and_used_again() {
+        // Other tests of this process have threads of their own.
+        for _ in 0..20 {
+            let barrier = std::sync::Barrier::new(8);
+            let ask = || (thread_index(), barrier.wait()).0;
+            let numbers: Vec<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            let mut distinct = numbers.clone();
+            distinct.sort_unstable();
+            distinct.dedup();
+            assert_eq!(distinct.len(), 8, "{numbers:?}");
+            assert!(distinct[7] < 200, "{numbers:?}");
+        }
     }
 }
