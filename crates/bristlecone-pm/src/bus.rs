@@ -9,14 +9,21 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
+
+use crate::Opener;
+
+/// Times that a dropped watch looks whether all handlers are through.
+const LOOKS: usize = 1000;
 
 /// A mapped pool.
 struct Mapped {
     first: usize,
     end: usize,
     path: Box<[u8]>,
+    /// In a child the addresses are not the pool's.
+    opener: Opener,
 }
 
 /// A place of the list of mapped pools. Places stay for ever and are used again.
@@ -40,10 +47,14 @@ pub struct Watch(&'static AtomicPtr<Mapped>);
 impl Watch {
     /// Watches `bytes` bytes from `base` on, which belong to the pool at `path`.
     pub fn new(base: *const u8, bytes: u64, path: &Path) -> Self {
-        static INSTALLED: Once = Once::new();
-        INSTALLED.call_once(install);
-        let path = path.as_os_str().as_bytes().into();
-        let mapped = Box::new(Mapped { first: base.addr(), end: base.addr() + bytes as usize, path });
+        // Not a `Once`, which would wait for ever in a child that was forked amid it.
+        static INSTALLED: AtomicBool = AtomicBool::new(false);
+        if !INSTALLED.load(Acquire) {
+            install();
+            INSTALLED.store(true, SeqCst);
+        }
+        let (path, opener) = (path.as_os_str().as_bytes().into(), Opener::this());
+        let mapped = Box::new(Mapped { first: base.addr(), end: base.addr() + bytes as usize, path, opener });
         Self(enlist(Box::into_raw(mapped)))
     }
 }
@@ -51,12 +62,16 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         let mapped = self.0.swap(std::ptr::null_mut(), SeqCst);
-        // A handler that began before the swap may hold the pointer; it is soon through.
-        while LOOKING.load(SeqCst) > 0 {
+        // A handler that began before the swap may hold the pointer; it is soon through. In a child
+        // it may be none of this process's, and then what it looks at is left behind.
+        for _ in 0..LOOKS {
+            if LOOKING.load(SeqCst) == 0 {
+                // SAFETY: it came from `Box::into_raw`, the swap made it ours, and no handler that
+                // begins later finds it.
+                return drop(unsafe { Box::from_raw(mapped) });
+            }
             std::thread::yield_now();
         }
-        // SAFETY: it came from `Box::into_raw`, the swap made it ours, and nobody looks at it.
-        drop(unsafe { Box::from_raw(mapped) });
     }
 }
 
@@ -89,12 +104,20 @@ fn places() -> impl Iterator<Item = &'static AtomicPtr<Mapped>> {
     })
 }
 
+/// Several threads may do this at the same time, one of them again in a child: all do the same.
 fn install() {
     // SAFETY: all zero is a valid `sigaction`.
     let mut previous: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: only asks; the pointer is to a live value.
     unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut previous) };
-    PREVIOUS.store(Box::into_raw(Box::new(previous)), SeqCst);
+    if previous.sa_sigaction == on_fault as *const () as usize {
+        return;
+    }
+    let previous = Box::into_raw(Box::new(previous));
+    if PREVIOUS.compare_exchange(std::ptr::null_mut(), previous, SeqCst, SeqCst).is_err() {
+        // SAFETY: it came from `Box::into_raw` just now.
+        drop(unsafe { Box::from_raw(previous) });
+    }
     // SAFETY: as above.
     let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
     ours.sa_sigaction = on_fault as *const () as usize;
@@ -114,7 +137,7 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut li
         for place in places() {
             // SAFETY: what is in a place is freed only while nobody is counted in `LOOKING`.
             let Some(mapped) = (unsafe { place.load(SeqCst).as_ref() }) else { continue };
-            if (mapped.first..mapped.end).contains(&address) {
+            if (mapped.first..mapped.end).contains(&address) && mapped.opener.is_here() {
                 tell(&mapped.path, address - mapped.first, code);
                 // SAFETY: always; async-signal-safe.
                 unsafe { libc::abort() };

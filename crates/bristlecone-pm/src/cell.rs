@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::copy;
-use crate::medium::{Medium, Step, Witness};
+use crate::medium::{Flushed, Medium, Step, Witness};
 
 /// A type that may be laid over persistent bytes.
 ///
@@ -34,6 +34,12 @@ impl Word {
     #[inline(always)]
     pub fn store<M: Medium>(&self, medium: &M, value: u64) {
         medium.store(&self.0, value, Ordering::Relaxed);
+    }
+
+    /// Begins to make durable that the medium reaches up to this word, to which it was just extended.
+    pub(crate) fn extend<M: Medium>(&self, medium: &M) -> Flushed {
+        medium.extended(&self.0);
+        Flushed::none()
     }
 
     /// Stores the word that makes other data reachable; asks for the proof that it may.

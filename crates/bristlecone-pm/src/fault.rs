@@ -27,6 +27,25 @@ pub(crate) fn cease() -> bool {
     REFUSE.take().is_some()
 }
 
+#[cfg(test)]
+thread_local! {
+    /// What this thread synced: address and bytes.
+    static SYNCED: std::cell::RefCell<Vec<(usize, usize)>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// Returns what this thread synced since it was last asked, in order: address and bytes.
+#[cfg(test)]
+pub(crate) fn synced() -> Vec<(usize, usize)> {
+    SYNCED.take()
+}
+
+/// Asked before each `msync`.
+pub(crate) fn check_msync(_start: usize, _bytes: usize) -> Result<()> {
+    #[cfg(test)]
+    let _ = SYNCED.try_with(|synced| synced.borrow_mut().push((_start, _bytes)));
+    check("msync")
+}
+
 /// Asked before each system call on a pool; these are rare, so it costs nothing that matters.
 pub(crate) fn check(_call: &'static str) -> Result<()> {
     match REFUSE.get() {

@@ -55,6 +55,13 @@ pub trait Medium: Send + Sync + 'static {
     /// Waits until the lines that this thread flushed have reached the persistence domain.
     fn drain(&self, step: Step);
 
+    /// The medium was extended up to the end of `last`, which nothing stands in yet. With this thread's
+    /// next [`drain`](Self::drain) it has that length for good.
+    #[inline(always)]
+    fn extended(&self, last: &AtomicU64) {
+        let _ = last;
+    }
+
     /// Keeps the order of this thread's stores to one line where the hardware would not.
     fn order_line(&self);
 

@@ -3,10 +3,11 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::arch::{self, FlushKind};
-use crate::{Domain, LINE_BYTES, Medium, Step};
+use crate::{Domain, LINE_BYTES, Medium, Step, fault};
 
 /// Bytes that `msync` works on.
 const PAGE_BYTES: usize = 4096;
@@ -16,6 +17,8 @@ const PAGE_BYTES: usize = 4096;
 pub struct Native {
     mode: Mode,
     failed: AtomicBool,
+    /// Whose pages a thread has yet to sync.
+    life: Arc<()>,
 }
 
 /// What a flush and a fence are. One per pool, so the branch on it is always predicted.
@@ -27,9 +30,16 @@ enum Mode {
     Sync,
 }
 
+/// Pages of one medium that a thread flushed and has not yet synced. Another medium's fence leaves them
+/// alone: the pool may be closed by then, its addresses another one's.
+#[derive(Debug)]
+struct Unsynced {
+    medium: Weak<()>,
+    pages: Vec<usize>,
+}
+
 thread_local! {
-    /// Pages that this thread flushed and has not yet synced.
-    static UNSYNCED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    static UNSYNCED: RefCell<Vec<Unsynced>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Native {
@@ -41,34 +51,60 @@ impl Native {
             Domain::Adr => Mode::Flush(FlushKind::detect()),
             Domain::Msync => Mode::Sync,
         };
-        Self { mode, failed: AtomicBool::new(false) }
+        Self { mode, failed: AtomicBool::new(false), life: Arc::default() }
+    }
+
+    fn is_of(&self, unsynced: &Unsynced) -> bool {
+        std::ptr::eq(unsynced.medium.as_ptr(), Arc::as_ptr(&self.life))
     }
 
     #[cold]
-    fn note_pages(start: *const u8, bytes: usize) {
+    fn note_pages(&self, start: *const u8, bytes: usize) {
         let first = start.addr() / PAGE_BYTES;
         let last = (start.addr() + bytes.max(1) - 1) / PAGE_BYTES;
-        UNSYNCED.with_borrow_mut(|pages| pages.extend(first..=last));
+        let noted = UNSYNCED.try_with(|unsynced| {
+            let mut unsynced = unsynced.borrow_mut();
+            let at = unsynced.iter().position(|unsynced| self.is_of(unsynced)).unwrap_or_else(|| {
+                // A good moment to forget media that are gone.
+                unsynced.retain(|unsynced| unsynced.medium.strong_count() > 0);
+                unsynced.push(Unsynced { medium: Arc::downgrade(&self.life), pages: Vec::new() });
+                unsynced.len() - 1
+            });
+            unsynced[at].pages.extend(first..=last);
+        });
+        if noted.is_err() {
+            // The thread ends and can note nothing any more.
+            self.sync_run(first, last + 1 - first);
+        }
     }
 
     #[cold]
     fn sync_pages(&self) {
-        UNSYNCED.with_borrow_mut(|pages| {
-            pages.sort_unstable();
-            pages.dedup();
-            for run in pages.chunk_by(|a, b| a + 1 == *b) {
-                let start = std::ptr::without_provenance_mut(run[0] * PAGE_BYTES);
-                // SAFETY: the pages were flushed through references into a live mapping; the
-                // kernel checks the range by itself.
-                let synced =
-                    unsafe { rustix::mm::msync(start, run.len() * PAGE_BYTES, rustix::mm::MsyncFlags::SYNC) };
-                if synced.is_err() {
-                    // Pairs with `failed`, asked after every operation of this thread.
-                    self.failed.store(true, Ordering::Release);
-                }
+        // In a thread that ends, what was flushed is synced.
+        let _ = UNSYNCED.try_with(|unsynced| {
+            let mut unsynced = unsynced.borrow_mut();
+            let Some(own) = unsynced.iter_mut().find(|unsynced| self.is_of(unsynced)) else { return };
+            own.pages.sort_unstable();
+            own.pages.dedup();
+            for run in own.pages.chunk_by(|a, b| a + 1 == *b) {
+                self.sync_run(run[0], run.len());
             }
-            pages.clear();
+            own.pages.clear();
         });
+    }
+
+    fn sync_run(&self, first: usize, pages: usize) {
+        let (start, bytes) = (first * PAGE_BYTES, pages * PAGE_BYTES);
+        let synced = fault::check_msync(start, bytes).and_then(|()| {
+            let start = std::ptr::without_provenance_mut(start);
+            // SAFETY: the pages were flushed through references into a live mapping; the kernel checks
+            // the range by itself.
+            unsafe { rustix::mm::msync(start, bytes, rustix::mm::MsyncFlags::SYNC) }
+        });
+        if synced.is_err() {
+            // Pairs with `failed`, asked after every operation of this thread.
+            self.failed.store(true, Ordering::Release);
+        }
     }
 }
 
@@ -92,7 +128,7 @@ impl Medium for Native {
     fn flush_lines(&self, start: *const u8, bytes: usize, _step: Step) {
         match self.mode {
             Mode::Flush(kind) => kind.flush(start, bytes),
-            Mode::Sync => Self::note_pages(start, bytes),
+            Mode::Sync => self.note_pages(start, bytes),
             Mode::Order | Mode::Fence => compiler_fence(Ordering::SeqCst),
         }
     }
@@ -104,6 +140,17 @@ impl Medium for Native {
             Mode::Order => fence(Ordering::Release),
             Mode::Fence | Mode::Flush(_) => arch::drain(),
             Mode::Sync => self.sync_pages(),
+        }
+    }
+
+    fn extended(&self, last: &AtomicU64) {
+        match self.mode {
+            Mode::Order => {}
+            // A page that a file with MAP_SYNC lets a process write to is durably part of the file. A
+            // store of what is there asks for that.
+            Mode::Fence | Mode::Flush(_) => drop(last.fetch_or(0, Ordering::Relaxed)),
+            // The length comes with any page that is synced after the growth.
+            Mode::Sync => self.note_pages(last.as_ptr().cast(), size_of::<u64>()),
         }
     }
 
@@ -162,6 +209,10 @@ impl Medium for Delayed {
         self.native.drain(step);
     }
 
+    fn extended(&self, last: &AtomicU64) {
+        self.native.extended(last);
+    }
+
     fn order_line(&self) {
         self.native.order_line();
     }
@@ -183,6 +234,96 @@ mod tests {
         // Nothing is mapped at the address, so the kernel refuses.
         medium.flush_lines(std::ptr::without_provenance(PAGE_BYTES), 8, "test");
         medium.drain("test");
+        assert!(medium.failed());
+    }
+
+    /// Pages of this process, all in one row, until it ends.
+    fn pages(count: usize) -> usize {
+        let bytes = (count + 1) * PAGE_BYTES;
+        let leaked = Box::leak(vec![0_u8; bytes].into_boxed_slice());
+        leaked.as_ptr().addr().next_multiple_of(PAGE_BYTES)
+    }
+
+    fn flush(medium: &Native, page: usize, bytes: usize) {
+        medium.flush_lines(std::ptr::without_provenance(page), bytes, "test");
+    }
+
+    #[test]
+    fn pages_of_three_media_are_synced_with_their_own_fences() {
+        let media = [(); 3].map(|()| Native::new(Domain::Msync));
+        let start = pages(12);
+        let page = |number: usize| start + number * PAGE_BYTES;
+        for round in 0..4 {
+            flush(&media[0], page(3) - 8, 16);
+            flush(&media[1], page(7) + 64, 64);
+            flush(&media[0], page(5), 1);
+            flush(&media[2], page(4), 8);
+            flush(&media[0], page(3), 8);
+            let _ = fault::synced();
+            media[1].drain("test");
+            assert_eq!(fault::synced(), [(page(7), PAGE_BYTES)], "{round}");
+            media[1].drain("test");
+            assert_eq!(fault::synced(), []);
+            media[0].drain("test");
+            assert_eq!(fault::synced(), [(page(2), 2 * PAGE_BYTES), (page(5), PAGE_BYTES)]);
+            media[2].drain("test");
+            assert_eq!(fault::synced(), [(page(4), PAGE_BYTES)]);
+        }
+        assert!(media.iter().all(|medium| !medium.failed()));
+    }
+
+    #[test]
+    fn a_failed_msync_is_its_own_mediums() {
+        let (healthy, failing) = (Native::new(Domain::Msync), Native::new(Domain::Msync));
+        let page = pages(1);
+        flush(&failing, PAGE_BYTES, 8);
+        flush(&healthy, page, 8);
+        healthy.drain("test");
+        assert!(!healthy.failed() && !failing.failed());
+        failing.drain("test");
+        assert!(!healthy.failed() && failing.failed());
+    }
+
+    #[test]
+    fn pages_of_a_medium_that_is_gone_are_forgotten() {
+        let gone = Native::new(Domain::Msync);
+        flush(&gone, PAGE_BYTES, 8);
+        drop(gone);
+        for _ in 0..100 {
+            let medium = Native::new(Domain::Msync);
+            flush(&medium, pages(1), 8);
+            medium.drain("test");
+            assert!(!medium.failed());
+        }
+        assert!(UNSYNCED.with_borrow(Vec::len) <= 2);
+    }
+
+    #[test]
+    fn a_thread_that_ends_syncs_at_once() {
+        struct Last(Arc<Native>);
+        impl Drop for Last {
+            fn drop(&mut self) {
+                assert!(UNSYNCED.try_with(|_| ()).is_err());
+                flush(&self.0, PAGE_BYTES, 8);
+                self.0.drain("test");
+            }
+        }
+        thread_local!(static LAST: RefCell<Option<Last>> = const { RefCell::new(None) });
+        let (medium, page) = (Arc::new(Native::new(Domain::Msync)), pages(1));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Registered first, so it is destroyed last.
+                LAST.set(None);
+                flush(&medium, page, 8);
+                medium.drain("test");
+                assert!(!medium.failed());
+                LAST.set(Some(Last(Arc::clone(&medium))));
+            });
+        });
+        // Nothing is mapped at the page that was flushed last.
+        while Arc::strong_count(&medium) > 1 {
+            std::thread::yield_now();
+        }
         assert!(medium.failed());
     }
 

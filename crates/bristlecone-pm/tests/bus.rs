@@ -97,3 +97,40 @@ fn a_fault_elsewhere_ends_the_process_as_it_did_before() {
     assert_eq!(ended.status.signal(), Some(libc::SIGBUS), "{ended:?}");
     assert!(!String::from_utf8_lossy(&ended.stderr).contains("bristlecone:"), "{ended:?}");
 }
+
+/// Puts a mapping that is longer than its file where the pool was, in a child that has no pool.
+fn fault_where_the_pool_was(base: *mut libc::c_void) {
+    let (prot, flags) = (libc::PROT_READ, libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE);
+    // SAFETY: nothing is mapped at the address, or the kernel refuses.
+    let mapped = unsafe {
+        let file = libc::memfd_create(c"short".as_ptr(), 0);
+        assert_eq!(libc::ftruncate(file, 4096), 0);
+        libc::mmap(base, 8192, prot, flags, file, 0)
+    };
+    assert_eq!(mapped, base);
+    // SAFETY: mapped above; the fault is what the test is about.
+    unsafe { mapped.cast::<u8>().add(4096).read_volatile() };
+    unreachable!("there is nothing to read");
+}
+
+#[test]
+fn a_fault_of_a_child_where_its_parents_pool_is_mapped_is_not_the_pools() {
+    if let Some(path) = std::env::var_os(CHILD) {
+        let pool = create(Path::new(&path));
+        let base = std::ptr::from_ref(pool.at::<Word>(0)).cast_mut().cast();
+        // SAFETY: the child ends by a signal, or says why it does not and is aborted.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            fault_where_the_pool_was(base);
+        }
+        let mut status = 0;
+        // SAFETY: the status is a live value.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGBUS, "{status:#x}");
+        return;
+    }
+    let name = "a_fault_of_a_child_where_its_parents_pool_is_mapped_is_not_the_pools";
+    let ended = child(name, &scratch("child"));
+    assert!(ended.status.success(), "{ended:?}");
+    assert!(!String::from_utf8_lossy(&ended.stderr).contains("bristlecone:"), "{ended:?}");
+}
