@@ -3,10 +3,11 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::copies::Copies;
-use super::{APPENDERS, Appender, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, line_of};
+use super::layout::{Generation, STAMPS_A_LINE, begins_line};
+use super::{APPENDERS, Appender, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry};
 use crate::latch::Held;
 use crate::wait::lock;
-use crate::{Durable, Flushed, Medium, Persist, Word, thread_index};
+use crate::{Durable, Flushed, Medium, Persist, Step, thread_index};
 
 /// Room for one entry, which nobody else gets.
 pub struct LogSpot<'a, M: Medium> {
@@ -81,12 +82,36 @@ impl<M: Medium> Log<M> {
         Copies::new(self, self.appenders[APPENDERS].hold())
     }
 
-    /// The stamp of a slot, if it would count although nothing was written there since the chunk was
-    /// emptied.
+    /// Append 1: what stands behind the entry that is about to stand in a slot does not count, once what
+    /// is under way, if anything, has arrived.
     #[inline(always)]
-    pub(super) fn stale_stamp(&self, chunk: &LogChunk, slot: usize) -> Option<&Word> {
-        let stamp = (slot < self.slots).then(|| &self.cell(chunk, slot).stamp);
-        stamp.filter(|stamp| chunk.counts(stamp.load(self.pool.medium())))
+    pub(super) fn end_behind(&self, chunk: &LogChunk, slot: usize, step: Step) -> Option<Flushed> {
+        let (next, medium) = (slot + 1, self.pool.medium());
+        if next >= self.slots {
+            return None;
+        }
+        if begins_line(next) {
+            return self.clear_line(chunk, next, step);
+        }
+        self.cell(chunk, next).stamp.store(medium, chunk.generation.end_mark());
+        None
+    }
+
+    /// Empties stamps of a line, which a slot begins, that would count, or might be taken for damage.
+    #[inline(always)]
+    fn clear_line(&self, chunk: &LogChunk, first: usize, step: Step) -> Option<Flushed> {
+        let medium = self.pool.medium();
+        let stamps =
+            || (first..self.slots.min(first + STAMPS_A_LINE)).map(|slot| &self.cell(chunk, slot).stamp);
+        let is_clear = |stamp: u64| {
+            let of = Generation::of_stamp(stamp);
+            of != chunk.generation && of.is_whole()
+        };
+        if stamps().all(|stamp| is_clear(stamp.load(medium))) {
+            return None;
+        }
+        stamps().for_each(|stamp| stamp.store(medium, 0));
+        Some(medium.flush(&self.cell(chunk, first).stamp, step))
     }
 }
 
@@ -128,22 +153,16 @@ impl<M: Medium> LogSpot<'_, M> {
         let medium = self.log.pool.medium();
         let chunk = self.appender.chunk.as_ref().expect("a spot stands in a chunk");
         let cell = self.log.cell(chunk, self.appender.next);
-        let stamp = entry.stamp(chunk.generation);
+        let stamp = entry.stamp(chunk.generation, self.appender.next);
         cell.item.key.store(medium, entry.key);
         cell.item.value.store(medium, entry.value);
         let torn = cell.straddles();
-        let next = self.log.stale_stamp(chunk, self.appender.next + 1);
-        if let Some(next) = next {
-            next.store(medium, 0);
-        }
-        let next = next.filter(|next| line_of(next) != line_of(&cell.item.value));
-        if torn || next.is_some() || records.is_some() {
+        let cleared = self.log.end_behind(chunk, self.appender.next, "log append.1 next");
+        if torn || cleared.is_some() || records.is_some() {
             let mut flushed = records.unwrap_or_else(Flushed::none);
-            if let Some(next) = next {
-                flushed = flushed.and(medium.flush(next, "log append.1 next"));
-            }
+            flushed = cleared.into_iter().fold(flushed, Flushed::and);
             if torn {
-                // The key shares the stamp's line, or this one.
+                // With the end mark. The key shares the stamp's line, or this one.
                 flushed = flushed.and(medium.flush(&cell.item.value, "log append.1"));
             }
             let durable = medium.fence(flushed, "log append.1");

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{APPENDERS, GENERATIONS, LOG_ENTRY_BYTES, Log, LogChunk};
+use super::layout::Generation;
+use super::{APPENDERS, LOG_ENTRY_BYTES, Log, LogChunk, Standing};
 use crate::wait::lock;
 use crate::{Durable, Flushed, Medium, Persist, SlotKind, Step, Word};
 
@@ -75,7 +76,8 @@ impl<M: Medium> Log<M> {
         }
         let fresh = self.pool.chunk_alloc(self.owner, SlotKind::Log, LOG_ENTRY_BYTES as u32, 1);
         let Ok(chunk) = fresh else { return lock(&self.chunks).free.pop() };
-        let mut fresh = LogChunk { id: chunk.id, offset: chunk.offset, generation: 0, node: here };
+        let (generation, standing) = (Generation::default(), Standing::Checked);
+        let mut fresh = LogChunk { id: chunk.id, offset: chunk.offset, generation, standing, node: here };
         // No flush of its own: the first entry shares its line, which keeps their order, and the second
         // one straddles two, and fences.
         let generation = self.renew(&mut fresh, "log chunk");
@@ -125,13 +127,13 @@ impl<M: Medium> Log<M> {
     /// Gives a chunk its next generation, which no entry has; where that stands.
     fn renew(&self, chunk: &mut LogChunk, step: Step) -> &Word {
         let medium = self.pool.medium();
-        chunk.generation = chunk.generation % GENERATIONS + 1;
-        let first = &self.cell(chunk, 1).stamp;
-        if chunk.counts(first.load(medium)) {
-            first.store(medium, 0);
-        }
-        let generation = &self.cell(chunk, 0).stamp;
-        generation.publish(medium, chunk.generation, &medium.ordered_within_line(), step);
-        generation
+        chunk.generation = chunk.generation.next();
+        chunk.standing = Standing::Checked;
+        self.cell(chunk, 1).stamp.store(medium, chunk.generation.end_mark());
+        let header = self.header(chunk);
+        let ordered = medium.ordered_within_line();
+        header.generation.publish(medium, chunk.generation.pattern(), &ordered, step);
+        header.copy.publish(medium, chunk.generation.pattern(), &medium.ordered_within_line(), step);
+        &header.generation
     }
 }

@@ -1,16 +1,16 @@
 //! Copies of entries, many at a time: lines are flushed once, when all their entries are there.
 //!
 //! # Copy
-//! 1. Key and value of each entry, and its stamp, if that shares their line, which keeps the order of its
-//!    stores. *An entry counts or not; nobody needs it yet.*
+//! 1. An end mark behind each entry; its key and value, and its stamp, if that shares their line, which
+//!    keeps the order of its stores. *An entry counts or not; nobody needs it yet.*
 //! 2. All lines are flushed. *The same.*
 //! 3. After a fence, the stamps of entries that straddle two lines; flush. *Until such an entry counts,
-//!    none behind it does.* Who makes the copies fences last.
+//!    it is the end, and none behind it counts.* Who makes the copies fences last.
 
 use super::{Appender, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry};
 use crate::latch::Held;
 use crate::wait::lock;
-use crate::{Flushed, Medium, Persist};
+use crate::{Durable, Flushed, Medium, Persist};
 
 /// Where copies are appended. See the module.
 #[must_use = "copies are on their way once they are flushed"]
@@ -57,11 +57,10 @@ impl<'a, M: Medium> Copies<'a, M> {
     pub fn append(&mut self, entry: &LogEntry) -> u64 {
         let medium = self.log.pool.medium();
         let (chunk, at) = (self.appender.chunk.as_ref().expect("room was reserved"), self.appender.next);
-        if let Some(next) = self.log.stale_stamp(chunk, at + 1) {
-            next.store(medium, 0);
-            let _durable = medium.persist(next, "log copy.1 next");
+        if let Some(cleared) = self.log.end_behind(chunk, at, "log copy.1 next") {
+            let Durable { .. } = medium.fence(cleared, "log copy.1 next");
         }
-        let (cell, stamp) = (self.log.cell(chunk, at), entry.stamp(chunk.generation));
+        let (cell, stamp) = (self.log.cell(chunk, at), entry.stamp(chunk.generation, at));
         cell.item.key.store(medium, entry.key);
         cell.item.value.store(medium, entry.value);
         if cell.straddles() {

@@ -1,26 +1,36 @@
 //! A write-ahead log in chunks of the pool: each thread appends to a chunk of its own, in the memory
-//! of its own node where the machine has several.
+//! of its own node where the machine has several. What it is on the medium stands in `layout`.
 //!
 //! ```text
-//! chunk   generation | spare         slot 0, 24 B
-//!         stamp, key, value          slot 1: the first entry
-//!         stamp, key, value          …
-//! stamp   bit 0 removed | bits 1-8 generation | bits 9-63 sequence
+//! chunk   generation, generation | spare    slot 0, 24 B
+//!         stamp, key, value                 slot 1: the first entry
+//!         stamp, key, value                 …
+//!         end mark                          behind the last entry
 //! ```
 //!
 //! **The word that commits** is the stamp. An entry counts while its stamp carries the generation
 //! of its chunk, and the entries of a chunk end with the first one that does not. What a chunk held
-//! before stays in it: the stamp behind the last entry never carries the generation.
+//! before stays in it.
+//!
+//! **The end** is told from a damaged entry. An end mark stands behind the last one, but where the next
+//! slot begins a line of its own: marking that would take another flush. What is left there is of another
+//! generation, or zero, and nothing behind it in that line is of this generation. So anything else ends
+//! the reading with an error: a broken check, a generation with a flipped bit, a foreign stamp where an end
+//! mark has to be, an entry behind one. (What nobody can tell from an entry that was never made is one
+//! that begins a line, is the last of its chunk, and has a stamp that was replaced as a whole.)
 //!
 //! # Append
-//! 1. A stamp behind the entry that would count gets zero; key and value. If they share the stamp's
-//!    line, the line keeps the order of its stores; otherwise they are flushed and fenced first. *The
-//!    stamp is of an older generation, or zero: the entry is not there. A torn entry looks the same.*
+//! 1. An end mark behind the entry, in the line that the entry ends in; key and value. If they share the
+//!    stamp's line, the line keeps the order of its stores; otherwise they are flushed and fenced first.
+//!    Where the entry ends with its line, stamps of the next line that would count get zero, if there are
+//!    any, before this one. *The stamp is the end mark, or of an older generation, or zero: the entry is
+//!    not there. A torn entry looks the same.*
 //! 2. The stamp; flush, fence. *The entry is there, or it is not.*
 //!
 //! # Recycle (nothing needs the entries of some chunks any more)
-//! 1. The next generation is stored; flush, one fence for all chunks. *The chunk is empty, or
-//!    still full of entries that nobody needed.* Only now may the chunk be used again.
+//! 1. The next generation's end mark is stored in the first slot, then the generation, then its copy, all
+//!    in one line; flush, one fence for all chunks. *The chunk is empty, or still full of entries that
+//!    nobody needed.* Only now may the chunk be used again.
 //!
 //! What an entry means, and which of two for one key is newer, is the tree's business: sequences
 //! need an order only among entries that the tree compares.
@@ -28,6 +38,10 @@
 mod append;
 mod chunks;
 mod copies;
+mod layout;
+#[cfg(test)]
+mod policy_tests;
+mod read;
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
@@ -36,78 +50,22 @@ use crossbeam_utils::CachePadded;
 
 pub use self::append::LogSpot;
 pub use self::copies::Copies;
+use self::layout::{Cell, Generation, Header};
+pub use self::layout::{LOG_ENTRY_BYTES, LogEntry};
 use crate::latch::Latch;
 use crate::numa::Nodes;
-use crate::{LINE_BYTES, Medium, Persistent, PoolFile, SlotKind, TreeId, Word};
+use crate::{Medium, PoolFile, SlotKind, TreeId};
 
 /// Threads that append without sharing.
 const APPENDERS: usize = 64;
-/// Bytes of an entry, and of the header that stands in the place of the first one.
-pub const LOG_ENTRY_BYTES: usize = 24;
-/// Generations of a chunk: 1 to this. Zero is what a fresh chunk holds everywhere.
-const GENERATIONS: u64 = 255;
-const GENERATION_SHIFT: u32 = 1;
-const SEQUENCE_SHIFT: u32 = 9;
-
-/// An entry on the medium.
-#[repr(C)]
-struct Cell {
-    stamp: Word,
-    item: Item,
-}
-
-/// What an entry says.
-#[repr(C)]
-struct Item {
-    key: Word,
-    value: Word,
-}
-
-// SAFETY: repr(C), words only, no padding (sizes asserted below).
-unsafe impl Persistent for Cell {}
-
-const _: () = {
-    assert!(size_of::<Cell>() == LOG_ENTRY_BYTES);
-    // The pool clears the first word of a chunk: that has to be its generation.
-    assert!(std::mem::offset_of!(Cell, stamp) == 0);
-};
-
-impl Cell {
-    /// Whether it stands in two lines.
-    fn straddles(&self) -> bool {
-        line_of(&self.stamp) != line_of(&self.item.value)
-    }
-}
-
-fn line_of(word: &Word) -> usize {
-    std::ptr::from_ref(word).addr() / LINE_BYTES
-}
-
-/// An entry of a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogEntry {
-    /// Orders entries as their tree wants it: below 2^55.
-    pub sequence: u64,
-    /// Whether the key was removed.
-    pub removed: bool,
-    /// The key's word.
-    pub key: u64,
-    /// The value's word.
-    pub value: u64,
-}
-
-impl LogEntry {
-    fn stamp(&self, generation: u64) -> u64 {
-        u64::from(self.removed) | generation << GENERATION_SHIFT | self.sequence << SEQUENCE_SHIFT
-    }
-}
 
 /// A chunk of a log. Not to be copied: who holds it decides when it is recycled.
 #[derive(Debug)]
 pub struct LogChunk {
     id: u32,
     offset: u64,
-    generation: u64,
+    generation: Generation,
+    standing: Standing,
     /// The node that its memory belongs to.
     node: u16,
 }
@@ -117,11 +75,17 @@ impl LogChunk {
     pub fn id(&self) -> u32 {
         self.id
     }
+}
 
-    /// Whether an entry with this stamp counts.
-    fn counts(&self, stamp: u64) -> bool {
-        stamp >> GENERATION_SHIFT & GENERATIONS == self.generation
-    }
+/// What the header of a chunk says about its entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// They have checks, and an end.
+    Checked,
+    /// They are of the time before there were checks.
+    Unchecked,
+    /// It contradicts itself.
+    Broken,
 }
 
 /// Where one thread appends.
@@ -178,10 +142,11 @@ impl<M: Medium> Log<M> {
         let owned = pool.chunks_of(owner).into_iter().filter(|chunk| chunk.kind == SlotKind::Log);
         let chunks: Vec<_> = owned
             .map(|chunk| {
-                let generation = pool.at::<Word>(chunk.offset);
-                let node = nodes.of_memory(generation);
-                let generation = generation.load(pool.medium());
-                LogChunk { id: chunk.id, offset: chunk.offset, generation, node }
+                let header = pool.at::<Header>(chunk.offset);
+                let node = nodes.of_memory(&header.generation);
+                let (generation, standing) =
+                    read::standing(header, pool.at(first_entry(chunk.offset)), pool.medium());
+                LogChunk { id: chunk.id, offset: chunk.offset, generation, standing, node }
             })
             .collect();
         let log = Self {
@@ -201,26 +166,18 @@ impl<M: Medium> Log<M> {
         self.pool.at(chunk.offset + (slot * LOG_ENTRY_BYTES) as u64)
     }
 
+    fn header(&self, chunk: &LogChunk) -> &Header {
+        self.pool.at(chunk.offset)
+    }
+
     /// Entries that a chunk has room for.
     pub fn chunk_entries(&self) -> usize {
         self.slots - 1
     }
+}
 
-    /// The entries of a chunk, oldest first.
-    pub fn entries(&self, chunk: &LogChunk) -> impl Iterator<Item = LogEntry> {
-        let medium = self.pool.medium();
-        (1..self.slots).map_while(move |slot| {
-            let cell = self.cell(chunk, slot);
-            let stamp = cell.stamp.load(medium);
-            let counts = chunk.generation != 0 && chunk.counts(stamp);
-            counts.then(|| LogEntry {
-                sequence: stamp >> SEQUENCE_SHIFT,
-                removed: stamp & 1 != 0,
-                key: cell.item.key.load(medium),
-                value: cell.item.value.load(medium),
-            })
-        })
-    }
+fn first_entry(chunk: u64) -> u64 {
+    chunk + LOG_ENTRY_BYTES as u64
 }
 
 #[cfg(test)]

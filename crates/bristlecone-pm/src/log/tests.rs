@@ -1,4 +1,4 @@
-//! Chunks on machines with several nodes.
+//! Chunks on machines with several nodes, and damage of all kinds.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -10,6 +10,13 @@ thread_local!(static PROCESSOR: Cell<usize> = const { Cell::new(0) });
 
 /// A log of one entry a chunk, on a machine of two nodes with two processors each.
 fn log_on_two_nodes(chunks_max: u64) -> Log<Native> {
+    let mut log = log_of(chunks_max, 1);
+    log.nodes = Nodes::of(vec![0, 0, 1, 1], || PROCESSOR.get(), |_| None);
+    log
+}
+
+/// A log of so many entries a chunk.
+fn log_of(chunks_max: u64, entries: usize) -> Log<Native> {
     let geometry = Geometry { chunk_bytes: 4096, chunks_max, trees_max: 1 };
     let region = Region::memory(geometry.max_bytes()).unwrap();
     let pool = PoolFile::create_in(region, geometry, Domain::Process, Native::new(Domain::Process)).unwrap();
@@ -21,9 +28,7 @@ fn log_on_two_nodes(chunks_max: u64) -> Log<Native> {
         params: [0; 8],
     };
     let tree = pool.create_tree(&spec).unwrap().id;
-    let (mut log, _) = Log::open(&pool, tree, Some(1));
-    log.nodes = Nodes::of(vec![0, 0, 1, 1], || PROCESSOR.get(), |_| None);
-    log
+    Log::open(&pool, tree, Some(entries)).0
 }
 
 /// Appends an entry on a processor; the number of its chunk.
@@ -66,4 +71,208 @@ fn a_full_pool_gives_what_is_far_away() {
     PROCESSOR.set(2);
     assert_eq!(log.chunks_free(), 0, "the free one is far from here");
     assert!(append(&log, 2).is_some() && append(&log, 2).is_none());
+}
+
+fn entry(number: u64) -> LogEntry {
+    LogEntry { sequence: number, removed: number.is_multiple_of(3), key: number * 7, value: !number }
+}
+
+/// A log with one chunk of so many entries, over what `rounds` rounds of other entries have left.
+fn log_with(entries: u64, rounds: u64) -> Log<Native> {
+    let log = log_of(8, 40);
+    let append = |number| log.reserve(|_| true).unwrap().append(&entry(number), None);
+    for round in 0..rounds {
+        (0..40 - round % 40).for_each(|number| append(1000 + 100 * round + number));
+        log.recycle(log.turn(0));
+    }
+    (1..=entries).for_each(append);
+    log
+}
+
+/// What a log reads like that is opened again: its entries, and what is wrong.
+fn read(log: &Log<Native>) -> (Vec<u64>, Vec<String>) {
+    let (again, chunks) = Log::open(&log.pool, log.owner, Some(40));
+    let flaws = |chunk| again.flaw(chunk).map(Err).into_iter();
+    let all: Vec<_> = chunks.iter().flat_map(|chunk| flaws(chunk).chain(again.remains(chunk))).collect();
+    let strict: Vec<_> = chunks.iter().flat_map(|chunk| again.entries(chunk)).collect();
+    let first = all.iter().position(Result::is_err);
+    assert_eq!(strict.len(), first.map_or(all.len(), |first| first + 1), "one error ends the reading");
+    let numbers = all.iter().flatten().map(|found| {
+        assert_eq!(*found, entry(found.sequence), "nobody wrote that");
+        found.sequence
+    });
+    let numbers = numbers.collect();
+    (numbers, all.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect())
+}
+
+/// Words of the log's only chunk with entries.
+fn words_of(log: &Log<Native>, slots: usize) -> &[crate::Word] {
+    let appender = log.appenders.iter().find_map(|each| each.hold().chunk.as_ref().map(|chunk| chunk.offset));
+    log.pool.words(appender.unwrap(), slots * LOG_ENTRY_BYTES / 8)
+}
+
+#[test]
+fn every_flipped_bit_of_an_entry_is_told_and_costs_that_entry() {
+    for rounds in [0, 1, 2, 126, 127, 128] {
+        for entries in [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 40] {
+            let log = log_with(entries, rounds);
+            let all: Vec<u64> = (1..=entries).collect();
+            assert_eq!(read(&log), (all.clone(), vec![]), "{entries} entries after {rounds} rounds");
+            let slots = 1 + entries as usize;
+            for bit in 3 * 64..slots * 3 * 64 {
+                let word = &words_of(&log, slots)[bit / 64];
+                let before = word.load(log.pool.medium());
+                word.store(log.pool.medium(), before ^ 1 << (bit % 64));
+                let lost = (bit / 192) as u64;
+                let rest: Vec<u64> = all.iter().copied().filter(|number| *number != lost).collect();
+                let (found, errors) = read(&log);
+                assert!(found == rest && errors.len() == 1, "bit {bit} of {entries}: {found:?} {errors:?}");
+                let place = format!("entry {lost} of chunk ");
+                assert!(errors[0].contains(&place), "{errors:?}");
+                word.store(log.pool.medium(), before);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_flipped_bit_of_a_header_is_told_or_harmless() {
+    for (entries, rounds) in [(0, 1), (1, 0), (9, 3), (8, 127)] {
+        let log = log_with(entries, rounds);
+        let all: Vec<u64> = (1..=entries).collect();
+        if entries == 0 {
+            // It gets a chunk, which stays empty.
+            drop(log.reserve(|_| true).unwrap());
+        }
+        for bit in 0..192 {
+            let word = &words_of(&log, 1)[bit / 64];
+            let before = word.load(log.pool.medium());
+            word.store(log.pool.medium(), before ^ 1 << (bit % 64));
+            let (found, errors) = read(&log);
+            assert_eq!((found, errors.len()), (all.clone(), usize::from(bit < 64)), "bit {bit}: {errors:?}");
+            word.store(log.pool.medium(), before);
+        }
+        let [generation, copy] = [&words_of(&log, 1)[0], &words_of(&log, 1)[1]];
+        let before = generation.load(log.pool.medium());
+        let next = Generation::of_pattern(before).unwrap().next().pattern();
+        for (first, second, told) in [
+            (0, before, true),
+            (1, before, true),
+            (u64::MAX, before, true),
+            (next, before, true),
+            (before, 0, false),
+            (before, next, false),
+        ] {
+            generation.store(log.pool.medium(), first);
+            copy.store(log.pool.medium(), second);
+            let (found, errors) = read(&log);
+            assert_eq!((found, errors.len()), (all.clone(), usize::from(told)), "{first:#x} {second:#x}");
+        }
+    }
+}
+
+/// Whole words that are lost: only the last entry of a chunk, where it begins a line, is not told from one
+/// that was never made.
+#[test]
+fn a_stamp_that_is_gone_is_told() {
+    for entries in [1, 7, 8, 9, 10, 16, 17, 40] {
+        let log = log_with(entries, 2);
+        for slot in 1..=entries {
+            let word = &words_of(&log, 41)[slot as usize * 3];
+            let before = word.load(log.pool.medium());
+            let older = before & !0x1fe | (before >> 1 & 0xff ^ 0x18) << 1;
+            for gone in [0, older] {
+                word.store(log.pool.medium(), gone);
+                let (found, errors) = read(&log);
+                let silent = slot == entries && slot % 8 == 0;
+                assert_eq!(errors.len(), usize::from(!silent), "{slot} of {entries}: {errors:?}");
+                assert_eq!(found.len() as u64, entries - 1);
+            }
+            word.store(log.pool.medium(), before);
+        }
+    }
+}
+
+/// What a chunk's words are, as `docs/FORMAT.md` has them.
+#[test]
+fn the_format_is_golden() {
+    let log = log_with(0, 0);
+    let append = |sequence, removed, key, value| {
+        log.reserve(|_| true).unwrap().append(&LogEntry { sequence, removed, key, value }, None);
+    };
+    append(0x1234, true, 0x5678, 0x9abc);
+    append(5, false, 10, u64::MAX);
+    let words: Vec<u64> = words_of(&log, 4).iter().map(|word| word.load(log.pool.medium())).collect();
+    let generation = 0x0303_0303_0303_0303;
+    let golden =
+        [generation, generation, 0, layout::GOLDEN_STAMP, 0x5678, 0x9abc, GOLDEN_SECOND, 10, u64::MAX];
+    assert_eq!(words[..9], golden, "{words:x?}");
+    assert_eq!(words[9..], [0xffff_ffff_ffff_fe07, 0, 0]);
+}
+
+const GOLDEN_SECOND: u64 = 0xb000_0000_0000_0a06;
+
+/// A chunk of the time before there were checks.
+#[test]
+fn entries_without_checks_are_read() {
+    let log = log_with(3, 0);
+    let words = words_of(&log, 6);
+    let old =
+        |number: u64| [u64::from(number.is_multiple_of(3)) | 199 << 1 | number << 9, number * 7, !number];
+    let header = [199, 0xdead_beef, 0];
+    let all = [header, old(1), old(2), old(3), [198 << 1 | 4 << 9, 0, 0], old(5)];
+    for (word, old) in words.iter().zip(all.as_flattened()) {
+        word.store(log.pool.medium(), *old);
+    }
+    assert_eq!(read(&log), (vec![1, 2, 3], vec![]));
+    let (again, chunks) = Log::open(&log.pool, log.owner, Some(40));
+    again.recycle(chunks);
+    assert_eq!(read(&again), (vec![], vec![]));
+}
+
+/// All that a crash can leave of a header's line, which keeps the order of its stores, where it turns and
+/// where its first entry comes; and all that a crash can leave of what follows that, and so on.
+#[test]
+fn no_interrupted_turn_reads_as_damage() {
+    let log = log_with(1, 0);
+    let medium = log.pool.medium();
+    let words = words_of(&log, 3);
+    let end = |number: usize| {
+        std::iter::successors(Some(Generation::default()), |one| Some(one.next())).nth(number)
+    };
+    let entry_of = |generation| entry(5).stamp(generation, 1);
+    let old = end(1).unwrap();
+    // What the pool hands out, after whatever it was; what the log had without checks; and its last turn.
+    let mut states = BTreeSet::from([[0; 7], [0, 0, 9, 8, 7, 6, 5], [0, 0, 0, old.end_mark(), 0, 0, 0]]);
+    states.insert([0, 0, 0, entry_of(old), 35, !5, old.end_mark()]);
+    states.extend([1, 7, 255].map(|number| [number, 0xdead_beef, 0, number << 1 | 5 << 9, 35, !5, 0]));
+    states.extend(
+        [126, 127]
+            .map(|number| end(number).unwrap())
+            .map(|last| [last.pattern(), last.pattern(), 0, entry_of(last), 35, !5, last.end_mark()]),
+    );
+    let mut reached = states.clone();
+    for _ in 0..4 {
+        let mut after = BTreeSet::new();
+        for state in &states {
+            words.iter().zip(state).for_each(|(word, value)| word.store(medium, *value));
+            let (again, chunks) = Log::open(&log.pool, log.owner, Some(40));
+            let chunk =
+                chunks.iter().find(|chunk| std::ptr::eq(&again.header(chunk).generation, &words[0])).unwrap();
+            assert!(again.flaw(chunk).is_none(), "{state:x?}");
+            let found: Vec<_> = again.remains(chunk).collect();
+            assert!(found.iter().all(Result::is_ok), "{state:x?}: {found:?}");
+            let next = chunk.generation.next();
+            let turn = [(3, next.end_mark()), (0, next.pattern()), (1, next.pattern())];
+            let first = [(4, 35), (5, !5), (6, next.end_mark()), (3, entry_of(next))];
+            let mut state = *state;
+            for (at, value) in turn.into_iter().chain(first) {
+                state[at] = value;
+                after.insert(state);
+            }
+        }
+        states = after.difference(&reached).copied().collect();
+        reached.extend(after);
+    }
+    assert!(reached.len() > 100, "{}", reached.len());
 }

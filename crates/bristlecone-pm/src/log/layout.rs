@@ -1,0 +1,260 @@
+//! What a log is on the medium: chunks of slots of 24 B, a header and then entries.
+//!
+//! ```text
+//! header   generation | the same again | spare         slot 0
+//! entry    stamp | key | value                         slot 1 and later ones
+//! stamp    bit 0 removed | bits 1-8 generation | bits 9-57 sequence | bits 58-63 check
+//! ```
+//!
+//! A generation is a byte with an even number of ones; in the header it fills all eight bytes of a word,
+//! twice. So no flipped bit makes another generation of one. The check of an entry is over its three words
+//! and its slot. The *end mark* of a generation is a stamp with ones in all other bits, which no entry is
+//! near to.
+//!
+//! Eight slots take three lines. Only the first slot of the eight begins a line; all others share a line
+//! with the end of the entry before them, which comes with their end mark.
+//!
+//! Before there were checks, a header held the generation, an odd or even number up to 255, in its lowest
+//! byte only, and sequences had what are now the bits of the check. Such chunks are still read.
+
+use crate::{LINE_BYTES, Medium, Persistent, Word};
+
+/// Bytes of an entry, and of the header that stands in the place of the first one.
+pub const LOG_ENTRY_BYTES: usize = 24;
+/// Generations of a chunk.
+pub(super) const GENERATIONS: u64 = 127;
+const GENERATION_SHIFT: u32 = 1;
+const SEQUENCE_SHIFT: u32 = 9;
+const SEQUENCE_BITS: u32 = 49;
+const CHECK_SHIFT: u32 = SEQUENCE_SHIFT + SEQUENCE_BITS;
+const CHECK_BITS: u32 = 64 - CHECK_SHIFT;
+/// Slots after which they lie in their lines as before.
+const SLOTS_A_ROUND: usize = 8;
+/// What the words of an entry are multiplied by for its check.
+const FACTORS: [u64; 3] = [0x9b5a_d4b2_a6d5_2d4b, 0xb2d6_a59a_d34b_5a6d, 0xd2b4_964b_a5a9_6d35];
+
+/// An entry on the medium.
+#[repr(C)]
+pub(super) struct Cell {
+    pub stamp: Word,
+    pub item: Item,
+}
+
+/// What an entry says.
+#[repr(C)]
+pub(super) struct Item {
+    pub key: Word,
+    pub value: Word,
+}
+
+// SAFETY: repr(C), words only, no padding (sizes asserted below).
+unsafe impl Persistent for Cell {}
+
+/// The first slot of a chunk.
+#[repr(C)]
+pub(super) struct Header {
+    pub generation: Word,
+    pub copy: Word,
+    pub spare: Word,
+}
+
+// SAFETY: repr(C), words only, no padding (sizes asserted below).
+unsafe impl Persistent for Header {}
+
+const _: () = {
+    assert!(size_of::<Cell>() == LOG_ENTRY_BYTES && size_of::<Header>() == LOG_ENTRY_BYTES);
+    // The pool clears the first two words of a chunk.
+    assert!(std::mem::offset_of!(Header, generation) == 0 && std::mem::offset_of!(Header, copy) == 8);
+    assert!(SLOTS_A_ROUND * LOG_ENTRY_BYTES % LINE_BYTES == 0);
+    // Whatever bit of a word flips changes the check: no factor has so many equal bits in a row that what
+    // is added to the bits of the check could be nothing, or be made nothing by what is carried.
+    let mut at = 0;
+    while at < FACTORS.len() {
+        assert!(FACTORS[at] & 1 == 1);
+        let mut shift = 0;
+        while shift + CHECK_BITS <= 64 {
+            let window = FACTORS[at] >> shift & ((1 << CHECK_BITS) - 1);
+            assert!(window != 0 && window != (1 << CHECK_BITS) - 1);
+            shift += 1;
+        }
+        at += 1;
+    }
+};
+
+impl Cell {
+    /// Whether it stands in two lines.
+    pub fn straddles(&self) -> bool {
+        line_of(&self.stamp) != line_of(&self.item.value)
+    }
+}
+
+fn line_of(word: &Word) -> usize {
+    std::ptr::from_ref(word).addr() / LINE_BYTES
+}
+
+/// Whether a slot begins a line.
+#[inline(always)]
+pub(super) fn begins_line(slot: usize) -> bool {
+    slot.is_multiple_of(SLOTS_A_ROUND)
+}
+
+/// Slots whose stamps stand in the line that a slot begins.
+pub(super) const STAMPS_A_LINE: usize = LINE_BYTES.div_ceil(LOG_ENTRY_BYTES);
+
+/// An entry of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    /// Orders entries as their tree wants it: at most [`SEQUENCE_MAX`](Self::SEQUENCE_MAX).
+    pub sequence: u64,
+    /// Whether the key was removed.
+    pub removed: bool,
+    /// The key's word.
+    pub key: u64,
+    /// The value's word.
+    pub value: u64,
+}
+
+impl LogEntry {
+    /// The greatest sequence: one that a lock which counts ten million a second reaches in a year and a
+    /// half.
+    pub const SEQUENCE_MAX: u64 = (1 << SEQUENCE_BITS) - 2;
+
+    #[inline(always)]
+    pub(super) fn stamp(&self, generation: Generation, slot: usize) -> u64 {
+        assert!(self.sequence <= Self::SEQUENCE_MAX, "a sequence beyond all sequences");
+        let bits =
+            u64::from(self.removed) | generation.0 << GENERATION_SHIFT | self.sequence << SEQUENCE_SHIFT;
+        bits | check([bits, self.key, self.value], slot) << CHECK_SHIFT
+    }
+
+    /// What stands in a slot, if the check is right.
+    pub(super) fn at<M: Medium>(medium: &M, cell: &Cell, stamp: u64, slot: usize) -> Option<Self> {
+        let bits = stamp & ((1 << CHECK_SHIFT) - 1);
+        let entry = Self::unchecked(medium, cell, bits);
+        (stamp >> CHECK_SHIFT == check([bits, entry.key, entry.value], slot)).then_some(entry)
+    }
+
+    /// What stands in a slot of the time before there were checks.
+    pub(super) fn unchecked<M: Medium>(medium: &M, cell: &Cell, stamp: u64) -> Self {
+        let [key, value] = [&cell.item.key, &cell.item.value].map(|word| word.load(medium));
+        Self { sequence: stamp >> SEQUENCE_SHIFT, removed: stamp & 1 != 0, key, value }
+    }
+}
+
+/// The check of an entry, from its words; those of the stamp without a check.
+#[inline(always)]
+fn check([bits, key, value]: [u64; 3], slot: usize) -> u64 {
+    let [a, b, c] = FACTORS;
+    let stamp = bits | (slot as u64) << CHECK_SHIFT;
+    stamp.wrapping_mul(a).wrapping_add(key.wrapping_mul(b)).wrapping_add(value.wrapping_mul(c)) >> CHECK_SHIFT
+}
+
+/// What tells the entries of a chunk from what stood there before; zero in one without entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Generation(u64);
+
+impl Generation {
+    /// The one after this.
+    pub fn next(self) -> Self {
+        let number = (self.0 >> 1) % GENERATIONS + 1;
+        Self(number << 1 | u64::from(number.count_ones() & 1))
+    }
+
+    /// The generation of a stamp.
+    #[inline(always)]
+    pub fn of_stamp(stamp: u64) -> Self {
+        Self(stamp >> GENERATION_SHIFT & 0xff)
+    }
+
+    /// Whether it may be one, or none.
+    #[inline(always)]
+    pub fn is_whole(self) -> bool {
+        self.0.count_ones().is_multiple_of(2)
+    }
+
+    /// The stamp that stands behind the last entry.
+    #[inline(always)]
+    pub fn end_mark(self) -> u64 {
+        !(0xff << GENERATION_SHIFT) | self.0 << GENERATION_SHIFT
+    }
+
+    /// As in a header.
+    pub fn pattern(self) -> u64 {
+        self.0 * 0x0101_0101_0101_0101
+    }
+
+    /// The generation that a word of a header stands for, if it is one.
+    pub fn of_pattern(word: u64) -> Option<Self> {
+        let generation = Self(word & 0xff);
+        (word != 0 && generation.is_whole() && generation.pattern() == word).then_some(generation)
+    }
+
+    /// The generation in a header of the time before there were checks: up to 255, or none.
+    pub fn of_number(word: u64) -> Self {
+        Self(word & 0xff)
+    }
+}
+
+#[cfg(test)]
+pub(super) use tests::GOLDEN_STAMP;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_flipped_bit_of_an_entry_goes_unnoticed() {
+        let mut noise = 0x9e37_79b9_7f4a_7c15_u64;
+        for slot in 1..2000 {
+            noise = noise.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            let (key, value) = if slot % 2 == 0 { (noise, noise.rotate_left(21)) } else { (slot as u64, 0) };
+            let entry = LogEntry { sequence: noise >> 15, removed: slot % 3 == 0, key, value };
+            let generation = Generation((noise >> 8 & 0xff) & !1).next();
+            let stamp = entry.stamp(generation, slot);
+            let words = [stamp, key, value];
+            let right = |[stamp, key, value]: [u64; 3], slot: usize| {
+                let bits = stamp & ((1 << CHECK_SHIFT) - 1);
+                stamp >> CHECK_SHIFT == check([bits, key, value], slot)
+            };
+            assert!(right(words, slot) && (stamp ^ generation.end_mark()).count_ones() > 1);
+            for bit in 0..192 {
+                let mut flipped = words;
+                flipped[bit / 64] ^= 1 << (bit % 64);
+                assert!(!right(flipped, slot), "bit {bit} of {words:x?}");
+            }
+        }
+    }
+
+    #[test]
+    fn generations_differ_in_two_bits() {
+        let mut all = vec![Generation::default().next()];
+        while all.len() < GENERATIONS as usize {
+            all.push(all[all.len() - 1].next());
+        }
+        assert_eq!(all[all.len() - 1].next(), all[0]);
+        all.push(Generation::default());
+        for (at, one) in all.iter().enumerate() {
+            assert!(one.is_whole() && Generation::of_stamp(one.end_mark()) == *one);
+            let other = all[..at].iter().find(|other| (other.0 ^ one.0).count_ones() < 2);
+            assert!(other.is_none(), "{one:?} {other:?}");
+            assert_eq!(Generation::of_pattern(one.pattern()), (one.0 != 0).then_some(*one));
+        }
+        // What follows a generation of old never is that one.
+        assert!((1..=0xff).all(|old| Generation(old).next().0 != old));
+    }
+
+    #[test]
+    fn the_layout_is_golden() {
+        let entry = LogEntry { sequence: 0x1234, removed: true, key: 0x5678, value: 0x9abc };
+        let generation = Generation::default().next();
+        assert_eq!(
+            (generation.pattern(), generation.end_mark()),
+            (0x0303_0303_0303_0303, 0xffff_ffff_ffff_fe07)
+        );
+        assert_eq!(entry.stamp(generation, 1), GOLDEN_STAMP);
+        assert_eq!([1, 2, 5, 7].map(|slot| slot * LOG_ENTRY_BYTES), [24, 48, 120, 168]);
+        assert!(begins_line(8) && !begins_line(9) && STAMPS_A_LINE == 3);
+    }
+
+    pub const GOLDEN_STAMP: u64 = 0x8800_0000_0024_6807;
+}

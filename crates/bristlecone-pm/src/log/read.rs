@@ -1,0 +1,98 @@
+//! Reading a chunk: its entries up to the end, and what is damaged.
+
+use super::layout::{Cell, Generation, Header, STAMPS_A_LINE, begins_line};
+use super::{Log, LogChunk, LogEntry, Standing};
+use crate::{Error, Medium, Result};
+
+/// What stands in a slot.
+enum Found {
+    Entry(LogEntry),
+    End,
+    /// What is wrong.
+    Damage(&'static str),
+}
+
+/// What a chunk's header, and the stamp behind it, say about the chunk.
+pub(super) fn standing<M: Medium>(header: &Header, first: &Cell, medium: &M) -> (Generation, Standing) {
+    let [word, copy] = [&header.generation, &header.copy].map(|word| word.load(medium));
+    let [pattern, copied] = [word, copy].map(Generation::of_pattern);
+    let stamp = first.stamp.load(medium);
+    // The first stamp changes before the generation, and the copy right behind it: a chunk whose last turn
+    // was interrupted may be about to take the next one.
+    let third = Generation::of_stamp(stamp);
+    let agrees = |one: Generation| one == third || stamp == one.next().end_mark();
+    match (pattern, copied) {
+        (Some(one), Some(other)) if one == other => (one, Standing::Checked),
+        (Some(one), _) if agrees(one) => (one, Standing::Checked),
+        (None, None) if word <= 0xff => (Generation::of_number(word), Standing::Unchecked),
+        // What two of three say, or the one that is whole.
+        (_, Some(other)) => (other, Standing::Broken),
+        (Some(one), None) => (one, Standing::Broken),
+        (None, None) => (third, Standing::Broken),
+    }
+}
+
+impl<M: Medium> Log<M> {
+    /// The entries of a chunk, oldest first; or, instead of the first one that is damaged, what is wrong
+    /// with it, and nothing more.
+    pub fn entries(&self, chunk: &LogChunk) -> impl Iterator<Item = Result<LogEntry>> {
+        let mut going_on = true;
+        let all = self.flaw(chunk).map(Err).into_iter().chain(self.remains(chunk));
+        all.take_while(move |found| std::mem::replace(&mut going_on, found.is_ok()))
+    }
+
+    /// What is wrong with a chunk's header.
+    pub fn flaw(&self, chunk: &LogChunk) -> Option<Error> {
+        let what = "a log's generation cannot be told for sure";
+        let broken = chunk.standing == Standing::Broken;
+        broken.then(|| Error::corrupted(what, format!("header of chunk {}, a log's", chunk.id)))
+    }
+
+    /// The entries of a chunk of a damaged pool: those behind a damaged one, too.
+    pub fn remains(&self, chunk: &LogChunk) -> impl Iterator<Item = Result<LogEntry>> {
+        let (id, generation) = (chunk.id, chunk.generation);
+        let slots = if generation == Generation::default() { 1..1 } else { 1..self.slots };
+        slots.map_while(move |slot| match self.find(chunk, slot) {
+            Found::Entry(entry) => Some(Ok(entry)),
+            Found::End => None,
+            Found::Damage(what) => {
+                Some(Err(Error::corrupted(what, format!("entry {slot} of chunk {id}, a log's"))))
+            }
+        })
+    }
+
+    fn find(&self, chunk: &LogChunk, slot: usize) -> Found {
+        let (medium, generation) = (self.pool.medium(), chunk.generation);
+        let cell = self.cell(chunk, slot);
+        let stamp = cell.stamp.load(medium);
+        let of = Generation::of_stamp(stamp);
+        if chunk.standing == Standing::Unchecked {
+            let entry = (of == generation).then(|| LogEntry::unchecked(medium, cell, stamp));
+            return entry.map_or(Found::End, Found::Entry);
+        }
+        // The first slot has the next end mark before the chunk has that generation.
+        if stamp == generation.end_mark() || slot == 1 && stamp == generation.next().end_mark() {
+            return Found::End;
+        }
+        if of == generation {
+            let entry = LogEntry::at(medium, cell, stamp, slot);
+            return entry.map_or(Found::Damage("the check of a log entry differs"), Found::Entry);
+        }
+        if !of.is_whole() {
+            return Found::Damage("a log entry of no generation");
+        }
+        if !begins_line(slot) {
+            return Found::Damage("a log entry of another generation");
+        }
+        // An entry that is under way has left its end mark.
+        let counts = |at: usize| {
+            let stamp = (at < self.slots).then(|| self.cell(chunk, at).stamp.load(medium))?;
+            let of_this = Generation::of_stamp(stamp) == generation;
+            (of_this && (at > slot + 1 || stamp != generation.end_mark())).then_some(())
+        };
+        match (slot + 1..slot + STAMPS_A_LINE).find_map(counts) {
+            None => Found::End,
+            Some(()) => Found::Damage("a log entry of another generation before one that counts"),
+        }
+    }
+}
