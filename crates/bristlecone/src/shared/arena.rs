@@ -3,8 +3,9 @@
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
+use bristlecone_pm::{Error, Result};
 use crossbeam_utils::CachePadded;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
@@ -30,8 +31,14 @@ struct Spare {
 // SAFETY: memory that only its holder can reach.
 unsafe impl Send for Spare {}
 
-fn spares() -> MutexGuard<'static, Vec<Spare>> {
-    SPARES.lock().unwrap_or_else(PoisonError::into_inner)
+/// The spares, unless another thread has them. They are not waited for: in a child that was forked
+/// while another thread had them they are never given back.
+fn spares() -> Option<MutexGuard<'static, Vec<Spare>>> {
+    match SPARES.try_lock() {
+        Ok(spares) => Some(spares),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// Type-stable storage for up to 2^32 values of `bytes_each` bytes that begin as zeros.
@@ -52,6 +59,25 @@ pub struct Arena<T> {
 struct State {
     free: Vec<u32>,
     usable: usize,
+    /// Values that are kept ready for those who asked for them.
+    reserved: usize,
+}
+
+/// Values that an arena keeps ready until this is dropped: so many calls of `alloc` do not fail.
+#[must_use = "values are kept ready as long as this is there"]
+pub struct Room<'a> {
+    state: &'a Mutex<State>,
+    values: usize,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).reserved -= self.values;
+    }
+}
+
+fn no_memory(doing: &str) -> Error {
+    Error::io(format!("{doing} the index in DRAM"), rustix::io::Errno::NOMEM)
 }
 
 /// A type whose all-zero bytes are a value and which may be shared without being moved.
@@ -70,17 +96,23 @@ impl<T: Zeroed> Arena<T> {
     /// An arena whose values are `bytes_each` bytes apart: at least the type's size (types that
     /// are followed by arrays of a length known at run time take more).
     ///
-    /// # Panics
+    /// # Errors
     ///
     /// If there is no address space left.
-    pub fn new(bytes_each: usize) -> Self {
+    pub fn new(bytes_each: usize) -> Result<Self> {
+        Self::within(bytes_each, RESERVED_BYTES)
+    }
+
+    /// Makes an arena that never takes more than `bytes` bytes.
+    fn within(bytes_each: usize, bytes: usize) -> Result<Self> {
         assert!(bytes_each >= size_of::<T>() && bytes_each.is_multiple_of(align_of::<T>()));
-        if let Some(Spare { base, reserved, whole }) = spares().pop() {
+        if let Some(Spare { base, reserved, whole }) = spares().and_then(|mut spares| spares.pop()) {
             let state = CachePadded::new(Mutex::new(State { usable: STEP_BYTES, ..State::default() }));
             let begun = CachePadded::default();
-            return Self { base, reserved, whole, bytes_each, state, begun, values: PhantomData };
+            let reserved = reserved.min(bytes);
+            return Ok(Self { base, reserved, whole, bytes_each, state, begun, values: PhantomData });
         }
-        let mut reserved = RESERVED_BYTES;
+        let mut reserved = bytes;
         let whole = loop {
             // SAFETY: a new mapping at an address of the kernel's choice disturbs nobody.
             let mapping = unsafe {
@@ -95,12 +127,12 @@ impl<T: Zeroed> Arena<T> {
                 Ok(start) => break (start.cast::<u8>(), reserved + STEP_BYTES),
                 // A process with limited address space gets a smaller arena.
                 Err(_) if reserved > STEP_BYTES => reserved /= 2,
-                Err(error) => panic!("no address space for the index: {error}"),
+                Err(error) => return Err(Error::io("finding address space for the index in DRAM", error)),
             }
         };
         let base = whole.0.map_addr(|addr| addr.next_multiple_of(STEP_BYTES));
         let (state, begun) = Default::default();
-        Self { base, reserved, whole, bytes_each, state, begun, values: PhantomData }
+        Ok(Self { base, reserved, whole, bytes_each, state, begun, values: PhantomData })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -109,46 +141,72 @@ impl<T: Zeroed> Arena<T> {
 
     /// A value nobody else has; what a former owner left in it is still there.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// If the machine is out of memory.
-    pub fn alloc(&self) -> u32 {
+    /// If the machine is out of memory, or the arena of address space; never while the caller has
+    /// [`Room`] for it.
+    pub fn alloc(&self) -> Result<u32> {
         let mut state = self.state();
         match state.free.pop() {
-            Some(index) => index,
+            Some(index) => Ok(index),
             None => self.begin(&mut state, 1),
         }
     }
 
-    /// As `alloc`, so many in a row that nobody ever had.
+    /// Makes sure that so many values can be handed out until the answer is dropped.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// If the machine is out of memory.
-    pub fn alloc_fresh(&self, count: u32) -> std::ops::Range<u32> {
-        let first = self.begin(&mut self.state(), count);
-        first..first + count
+    /// As [`alloc`](Self::alloc).
+    pub fn reserve(&self, values: usize) -> Result<Room<'_>> {
+        let mut state = self.state();
+        let wanted = (state.reserved + values).saturating_sub(state.free.len());
+        self.extend(&mut state, wanted)?;
+        state.reserved += values;
+        Ok(Room { state: &self.state, values })
     }
 
-    fn begin(&self, state: &mut State, count: u32) -> u32 {
-        let begun = self.begun();
-        let end = (begun + count) as usize * self.bytes_each;
+    /// As `alloc`, so many in a row that nobody ever had.
+    ///
+    /// # Errors
+    ///
+    /// As [`alloc`](Self::alloc).
+    pub fn alloc_fresh(&self, count: u32) -> Result<std::ops::Range<u32>> {
+        let first = self.begin(&mut self.state(), count)?;
+        Ok(first..first + count)
+    }
+
+    /// Makes memory usable for so many values that were never handed out.
+    fn extend(&self, state: &mut State, count: usize) -> Result<()> {
+        let values = self.begun() as usize + count;
+        let end = values * self.bytes_each;
+        if values > u32::MAX as usize {
+            return Err(no_memory("counting the parts of"));
+        }
         if end > state.usable {
             let bytes = end.next_multiple_of(STEP_BYTES) - state.usable;
-            assert!(state.usable + bytes <= self.reserved, "the index outgrew its address space");
+            if state.usable + bytes > self.reserved {
+                return Err(no_memory("finding address space for"));
+            }
             let start = self.base.wrapping_add(state.usable).cast();
             // SAFETY: the range lies in this arena's reservation, beyond what is in use.
             unsafe { rustix::mm::mprotect(start, bytes, MprotectFlags::READ | MprotectFlags::WRITE) }
-                .expect("memory for the index");
+                .map_err(|error| Error::io("finding memory for the index in DRAM", error))?;
             if state.usable > 0 {
                 // SAFETY: as above; advice changes no contents, and its failure only costs speed.
                 let _ = unsafe { rustix::mm::madvise(start, bytes, Advice::LinuxHugepage) };
             }
             state.usable += bytes;
         }
+        Ok(())
+    }
+
+    fn begin(&self, state: &mut State, count: u32) -> Result<u32> {
+        let begun = self.begun();
+        self.extend(state, count as usize)?;
         // Pairs with the acquire in `begun`: whoever knows the number may look at the memory.
         self.begun.store(begun + count, Release);
-        begun
+        Ok(begun)
     }
 
     /// Gives a value back, for `alloc` to hand out again. Readers may still look at it.
@@ -199,9 +257,8 @@ impl<T> Drop for Arena<T> {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let used = *self.begun.get_mut() as usize * self.bytes_each;
-        if state.usable == STEP_BYTES && used <= SPARE_BYTES_MAX {
-            let mut spares = spares();
-            if spares.len() < SPARES_MAX {
+        if state.usable == STEP_BYTES && used <= SPARE_BYTES_MAX && self.reserved == RESERVED_BYTES {
+            if let Some(mut spares) = spares().filter(|spares| spares.len() < SPARES_MAX) {
                 // SAFETY: usable memory of this arena, which nobody can reach any more.
                 unsafe { self.base.write_bytes(0, used) };
                 spares.push(Spare { base: self.base, reserved: self.reserved, whole: self.whole });
@@ -225,19 +282,48 @@ mod tests {
     unsafe impl Zeroed for Cell {}
 
     #[test]
+    fn spares_that_another_thread_has_are_not_waited_for() {
+        // As in a child that was forked meanwhile; only here it ends.
+        let held = SPARES.lock().unwrap_or_else(PoisonError::into_inner);
+        let arena = Arena::<Cell>::new(64).unwrap();
+        assert_eq!(arena.alloc().unwrap(), 0);
+        drop(arena);
+        drop(held);
+    }
+
+    #[test]
     fn values_begin_as_zeros_and_stay_where_they_are() {
-        let arena = Arena::<Cell>::new(64);
-        let first = arena.alloc();
+        let arena = Arena::<Cell>::new(64).unwrap();
+        let first = arena.alloc().unwrap();
         let value = arena.get(first);
         value.0[0].store(7, Relaxed);
         for index in 1..100_000_u32 {
-            assert_eq!(arena.alloc(), index);
+            assert_eq!(arena.alloc().unwrap(), index);
             assert_eq!(arena.get(index).0[7].load(Relaxed), 0);
         }
         assert_eq!(value.0[0].load(Relaxed), 7);
         arena.free(17);
-        assert_eq!((arena.live(), arena.alloc(), arena.live()), (99_999, 17, 100_000));
+        assert_eq!((arena.live(), arena.alloc().unwrap(), arena.live()), (99_999, 17, 100_000));
         assert_eq!(arena.bytes(), 6_400_000);
-        assert_eq!(arena.alloc_fresh(3), 100_000..100_003);
+        assert_eq!(arena.alloc_fresh(3).unwrap(), 100_000..100_003);
+    }
+
+    #[test]
+    fn an_arena_without_address_space_gives_errors_and_what_it_reserved() {
+        let values = (2 * STEP_BYTES / 64) as u32;
+        let arena = Arena::<Cell>::within(64, 2 * STEP_BYTES).unwrap();
+        assert_eq!(arena.alloc_fresh(values - 3).unwrap(), 0..values - 3);
+        assert!(arena.alloc_fresh(4).is_err() && arena.reserve(4).is_err());
+        let room = arena.reserve(2).unwrap();
+        assert!(arena.reserve(2).is_err());
+        let last = [arena.alloc().unwrap(), arena.alloc().unwrap()];
+        assert_eq!(last, [values - 3, values - 2]);
+        drop(room);
+        assert!(arena.alloc().is_ok() && arena.alloc().is_err() && arena.reserve(1).is_err());
+        arena.free(last[0]);
+        assert!(arena.reserve(1).is_ok() && arena.alloc_fresh(1).is_err());
+        assert_eq!(arena.alloc().unwrap(), last[0]);
+        // More numbers than there are.
+        assert!(arena.alloc_fresh(u32::MAX).is_err() && arena.alloc().is_err());
     }
 }

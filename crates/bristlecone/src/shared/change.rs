@@ -21,11 +21,6 @@ pub struct Change {
 }
 
 impl Change {
-    /// A change whose records have been durable for long.
-    pub fn again(item: Item) -> Self {
-        Self { item, records: None, new_key: false }
-    }
-
     /// Writes what stands out of line: the key, unless it has a word already, and the value,
     /// unless there is none and the change removes the key.
     #[inline(always)]
@@ -85,4 +80,19 @@ impl Change {
             V::free(values, self.item.value);
         }
     }
+}
+
+/// Epochs that begin, if no reader is in the way, before records that are let go of now are free, and more
+/// for those that others have let go of.
+const EPOCHS: usize = 4;
+
+/// Has readers let go of records that their tree no longer refers to, so that the next write can have their
+/// room; whether there were any. The caller is not pinned, and waits for no reader who is.
+#[cold]
+pub fn free_retired<M: Medium>(records: [&Records<M>; 2]) -> bool {
+    let any = records.iter().any(|records| records.limbo() > 0);
+    if any {
+        (0..EPOCHS).for_each(|_| crossbeam_epoch::pin().flush());
+    }
+    any
 }

@@ -38,7 +38,8 @@ pub fn each<T: Send>(
         0 | 1 => worker(),
         threads => std::thread::scope(|scope| {
             for _ in 1..threads {
-                scope.spawn(worker);
+                // Without a thread the others have more to do.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, worker);
             }
             worker();
         }),
@@ -58,7 +59,7 @@ pub struct Survivor<K: KeyForm> {
 
 /// The index over leaves, ascending and at least one: each begins as early as the one before it
 /// allows.
-pub fn index_over<K: KeyForm>(node_bytes: usize, survivors: &[Survivor<K>]) -> Inner<K> {
+pub fn index_over<K: KeyForm>(node_bytes: usize, survivors: &[Survivor<K>]) -> Result<Inner<K>> {
     let before = std::iter::once(None).chain(survivors.iter().map(Some));
     let fences = before.zip(survivors).map(|(before, leaf)| {
         let low = K::borrow(&leaf.low);

@@ -23,6 +23,7 @@ trait Erased<K: KeyForm, V: ValueForm, M: Medium>: Send + Sync {
     fn len(&self) -> u64;
     fn stats(&self) -> TreeStats;
     fn check(&self) -> Vec<Finding>;
+    fn damage(&self) -> Vec<Finding>;
 }
 
 impl<K: KeyForm, V: ValueForm, M: Medium, T: Index<K, V, M>> Erased<K, V, M> for T {
@@ -64,6 +65,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium, T: Index<K, V, M>> Erased<K, V, M> for
 
     fn check(&self) -> Vec<Finding> {
         Index::check(self)
+    }
+
+    fn damage(&self) -> Vec<Finding> {
+        Index::damage(self)
     }
 }
 
@@ -138,6 +143,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Guest<K, V, M> {
 
     pub(super) fn check(&self) -> Vec<Finding> {
         self.0.check()
+    }
+
+    pub(super) fn damage(&self) -> Vec<Finding> {
+        self.0.damage()
     }
 }
 

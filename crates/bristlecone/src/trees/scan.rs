@@ -1,9 +1,9 @@
 //! Scanning from leaf to leaf, for every design whose leaves are the index's. Not a snapshot of
-//! the tree, but of each leaf.
+//! the tree, but of each leaf; where writers lock no leaf (NBTree), of each item.
 
 use std::ops::Bound;
 
-use bristlecone_pm::{Medium, Records};
+use bristlecone_pm::{Medium, Records, Result};
 
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::{Cursor, Inner, Step};
@@ -47,6 +47,10 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
     fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard) -> K::Ref<'a>;
     /// The value of a word that was validated.
     fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard) -> V::Ref<'a>;
+    /// Compares the record of a key's word, if it has one, with its checksum.
+    fn verify_key(&self, word: u64) -> Result<()>;
+    /// Compares the record of a value's word, if it has one, with its checksum.
+    fn verify_value(&self, word: u64) -> Result<()>;
 
     /// Asks for leaves so many places behind a cursor's.
     #[inline(always)]
@@ -86,6 +90,9 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
             self.look_ahead(cursor, first..=Self::ITEMS_AHEAD, |leaf| self.prefetch_items(leaf));
             let collected = self.collect::<true>(leaf, version, bounds, into);
             let Some(outside) = collected else { continue };
+            if into.damage.is_some() {
+                return false;
+            }
             into.ended = outside.above;
             into.cursor = Some(cursor);
             if !into.entries.is_empty() {
@@ -127,6 +134,9 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
                 into.fence = fence;
                 continue;
             };
+            if into.damage.is_some() {
+                return false;
+            }
             into.fence = Some(low.filter(|_| inclusive || !outside.below));
             inclusive = false;
             if !into.entries.is_empty() {
@@ -162,7 +172,36 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
         guards: &(K::Guard, V::Guard),
     ) -> Outside {
         let read = (|word| self.key_at(word, &guards.0), |word| self.value_at(word, &guards.1));
+        if into.checked || into.damage.is_some() {
+            let verify = (|word| self.verify_key(word), |word| self.verify_value(word));
+            if !verified(words, bounds, into, read.0, verify) {
+                return Outside::default();
+            }
+        }
         append::<K, V, DESCENDING>(self.level(), words, bounds, into, read)
+    }
+}
+
+/// Compares the records of a leaf's keys with their checksums, and those of its values that are
+/// wanted: any key might be the one that is looked for. `false`: one differs, and `into` has failed.
+#[cold]
+pub fn verified<'g, K: KeyForm, V: ValueForm>(
+    words: &Words,
+    (from, to): Bounds<'_, '_, K>,
+    into: &mut Batch<K, V>,
+    key_of: impl Fn(u64) -> K::Ref<'g>,
+    (verify_key, verify_value): (impl Fn(u64) -> Result<()>, impl Fn(u64) -> Result<()>),
+) -> bool {
+    let verify = |[key, value]: [u64; 2]| {
+        verify_key(key)?;
+        let wanted = !precedes::<K>(key_of(key), from) && !succeeds::<K>(key_of(key), to);
+        if wanted { verify_value(value) } else { Ok(()) }
+    };
+    let found = words.iter().try_for_each(|(_, item)| verify(item));
+    let damage = into.damage.take();
+    match damage.map_or(found, Err) {
+        Ok(()) => true,
+        Err(error) => into.fail(error),
     }
 }
 

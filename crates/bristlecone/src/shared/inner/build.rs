@@ -1,31 +1,37 @@
 //! Building the index in one pass over leaves that are in order already.
 
+use bristlecone_pm::Result;
+
 use super::node::{Nodes, Separator};
 use super::{Inner, KeyForm};
 
 impl<K: KeyForm> Inner<K> {
     /// An index over leaves and the keys at which they begin, ascending and at least one; the
     /// first one begins at minus infinity whatever its key. Nodes are filled to three quarters.
-    pub fn build(node_bytes: usize, leaves: impl IntoIterator<Item = (K::Owned, u32)>) -> Self {
-        let nodes = Nodes::new(node_bytes, K::INLINE);
+    pub fn build(node_bytes: usize, leaves: impl IntoIterator<Item = (K::Owned, u32)>) -> Result<Self> {
+        let nodes = Nodes::new(node_bytes, K::INLINE)?;
         let leaves = leaves.into_iter().enumerate();
         let entries = leaves.map(|(at, (fence, leaf))| {
             (if at == 0 { 0 } else { K::make_separator(K::borrow(&fence)) }, leaf)
         });
         let mut level = 1;
-        let mut above = Self::build_level(&nodes, level, entries);
+        let mut above = Self::build_level(&nodes, level, entries)?;
         while above.len() > 1 {
             level += 1;
-            above = Self::build_level(&nodes, level, above.into_iter());
+            above = Self::build_level(&nodes, level, above.into_iter())?;
         }
         let root = above.first().expect("an index has at least one leaf").1;
         let index = Self::assemble(nodes, root);
         index.tend_hints(&K::pin());
-        index
+        Ok(index)
     }
 
     /// Builds one level; gives the entries of the next one.
-    fn build_level(nodes: &Nodes, level: u32, entries: impl Iterator<Item = (u64, u32)>) -> Vec<(u64, u32)> {
+    fn build_level(
+        nodes: &Nodes,
+        level: u32,
+        entries: impl Iterator<Item = (u64, u32)>,
+    ) -> Result<Vec<(u64, u32)>> {
         let guard = K::pin();
         let fill = nodes.capacity() * 3 / 4;
         let mut above: Vec<(u64, u32)> = Vec::new();
@@ -33,7 +39,7 @@ impl<K: KeyForm> Inner<K> {
             let key = Separator::of::<K>(key, &guard);
             let full = above.last().is_none_or(|&(_, id)| nodes.get(id).count() == fill);
             if full {
-                let id = nodes.alloc(level, above.is_empty());
+                let id = nodes.alloc(level, above.is_empty())?;
                 if let Some(&(_, left)) = above.last() {
                     nodes.get(left).set_right(Some((id, key.copy::<K>(&guard))));
                 }
@@ -47,6 +53,6 @@ impl<K: KeyForm> Inner<K> {
             // A root has no parent to keep the key.
             K::retire_separator(first, &guard);
         }
-        above
+        Ok(above)
     }
 }

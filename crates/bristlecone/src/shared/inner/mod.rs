@@ -19,11 +19,13 @@ use std::marker::PhantomData;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 
+use bristlecone_pm::Result as Fallible;
 use bristlecone_pm::wait::lock;
 
 use self::hints::Hints;
 use self::node::{NodeRef, Nodes, Separator};
 pub use self::walk::{Cursor, Step};
+use super::arena::Room;
 use super::form::KeyForm;
 use super::version_lock::{Version, pause};
 
@@ -53,12 +55,27 @@ struct Stale;
 
 impl<K: KeyForm> Inner<K> {
     /// An index of one leaf that holds every key.
-    pub fn new(node_bytes: usize, leaf: u32) -> Self {
-        let nodes = Nodes::new(node_bytes, K::INLINE);
-        let root = nodes.alloc(1, true);
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory for it.
+    pub fn new(node_bytes: usize, leaf: u32) -> Fallible<Self> {
+        let nodes = Nodes::new(node_bytes, K::INLINE)?;
+        let root = nodes.alloc(1, true)?;
         nodes.get(root).insert(0, Separator::LEAST, leaf);
         nodes.get(root).lock.unlock();
-        Self::assemble(nodes, root)
+        Ok(Self::assemble(nodes, root))
+    }
+
+    /// Keeps the nodes ready that `leaves` more leaves may take, until the answer is dropped.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory for them.
+    pub fn reserve(&self, leaves: usize) -> Fallible<Room<'_>> {
+        // One on each level, and a root.
+        let levels = self.nodes.get(self.root.load(Acquire)).level() as usize;
+        self.nodes.reserve(leaves * (levels + 2))
     }
 
     fn assemble(nodes: Nodes, root: u32) -> Self {
@@ -256,7 +273,7 @@ impl<K: KeyForm> Inner<K> {
     }
 
     /// Adds a leaf that begins at `separator`, split off the leaf that held it so far. The caller
-    /// holds that leaf's lock.
+    /// holds that leaf's lock, and has [`reserve`](Self::reserve)d the nodes.
     pub fn insert(&self, separator: K::Ref<'_>, leaf: u32, guard: &K::Guard) {
         self.insert_above(1, K::make_separator(separator), leaf, guard);
     }
@@ -314,7 +331,7 @@ impl<K: KeyForm> Inner<K> {
         // An ascending load leaves full nodes behind.
         let ascending = at == node.count() && node.right().is_none();
         let middle = if ascending { node.count() - 1 } else { node.count() / 2 };
-        let right_id = self.nodes.alloc(node.level(), false);
+        let right_id = self.nodes.alloc(node.level(), false).expect("nodes were reserved");
         let right = self.nodes.get(right_id);
         for from in middle..node.count() {
             right.insert(from - middle, node.separator(from), node.child(from));
@@ -346,7 +363,7 @@ impl<K: KeyForm> Inner<K> {
         if self.nodes.get(root).level() >= level {
             return false;
         }
-        let id = self.nodes.alloc(level, true);
+        let id = self.nodes.alloc(level, true).expect("nodes were reserved");
         let node = self.nodes.get(id);
         node.insert(0, Separator::LEAST, root);
         node.insert(1, Separator::of::<K>(separator, guard), child);

@@ -13,9 +13,9 @@
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use bristlecone_pm::LINE_BYTES;
+use bristlecone_pm::{LINE_BYTES, Result};
 
-use crate::shared::arena::{Arena, Zeroed};
+use crate::shared::arena::{Arena, Room, Zeroed};
 use crate::shared::form::KeyForm;
 use crate::shared::prefetch;
 use crate::shared::search::{GROUP, Level, count_le};
@@ -98,12 +98,12 @@ pub struct NodeRef<'a> {
 
 impl Nodes {
     /// Nodes of so many bytes; `inline`: ranks are keys.
-    pub fn new(node_bytes: usize, inline: bool) -> Self {
+    pub fn new(node_bytes: usize, inline: bool) -> Result<Self> {
         let level = Level::detect();
         let shapes = (GROUP..).step_by(GROUP).map(|slots| Shape::new(slots, inline, level));
         let fits = |shape: &Shape| shape.words_at + 8 * shape.slots <= node_bytes;
         let shape = shapes.take_while(fits).last().expect("nodes have room for a group");
-        Self { arena: Arena::new(node_bytes), shape }
+        Ok(Self { arena: Arena::new(node_bytes)?, shape })
     }
 
     /// Entries of a node.
@@ -142,8 +142,8 @@ impl Nodes {
     }
 
     /// A node without entries. Nobody else knows it, unless from an earlier life: it is locked.
-    pub fn alloc(&self, level: u32, leftmost: bool) -> u32 {
-        let id = self.arena.alloc();
+    pub fn alloc(&self, level: u32, leftmost: bool) -> Result<u32> {
+        let id = self.arena.alloc()?;
         let node = self.get(id);
         node.lock.renew_locked();
         node.node.level.store(level, Relaxed);
@@ -151,7 +151,12 @@ impl Nodes {
         node.ranks().iter().for_each(|rank| rank.store(u64::MAX, Relaxed));
         node.node.count.store(0, Relaxed);
         node.set_right(None);
-        id
+        Ok(id)
+    }
+
+    /// Keeps so many nodes ready.
+    pub fn reserve(&self, nodes: usize) -> Result<Room<'_>> {
+        self.arena.reserve(nodes)
     }
 
     pub fn free(&self, id: u32) {

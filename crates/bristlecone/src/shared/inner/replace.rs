@@ -18,6 +18,8 @@ impl<K: KeyForm> Inner<K> {
         right: Option<(K::Ref<'_>, u32)>,
         guard: &K::Guard,
     ) -> bool {
+        // Without memory for what a right leaf may bring, the index goes on lagging behind.
+        let Ok(_room) = self.reserve(usize::from(right.is_some())) else { return false };
         let Some((node, at)) = self.lock_entry(key, old, guard) else { return false };
         node.set_child(at, left);
         let promoted = right.and_then(|(separator, right)| {

@@ -20,7 +20,7 @@ fn noise(state: &mut u64) -> u64 {
 fn follows_a_model_of_fences() {
     let lock = VersionLock::default();
     let version = lock.read();
-    let inner = Inner::<Inline>::new(SMALL, 0);
+    let inner = Inner::<Inline>::new(SMALL, 0).unwrap();
     let mut model: BTreeMap<u64, u32> = [(0, 0)].into();
     let mut state = 88_172_645_463_325_252;
     let mut next_leaf = 1;
@@ -65,7 +65,7 @@ fn follows_a_model_of_fences() {
 #[test]
 fn removing_all_but_one_leaves_one() {
     let version = VersionLock::default().read();
-    let inner = Inner::<OutOfLine>::new(SMALL_BYTES, 0);
+    let inner = Inner::<OutOfLine>::new(SMALL_BYTES, 0).unwrap();
     let guard = OutOfLine::pin();
     let key = |i: u32| format!("a/common/prefix/{:05}", i * 7919 % 5000);
     (1..5000).for_each(|i| inner.insert(key(i).as_bytes(), i, &guard));
@@ -84,7 +84,7 @@ fn removing_all_but_one_leaves_one() {
 fn bulk_building_equals_inserting() {
     let version = VersionLock::default().read();
     for count in [1_u32, 2, 5, 6, 40, 1000] {
-        let inner = Inner::<Inline>::build(SMALL, (0..count).map(|i| (u64::from(i) * 10 + 3, i)));
+        let inner = Inner::<Inline>::build(SMALL, (0..count).map(|i| (u64::from(i) * 10 + 3, i))).unwrap();
         assert!(inner.check().is_empty());
         for probe in 0..u64::from(count) * 10 + 20 {
             let want = (probe.saturating_sub(3) / 10).min(u64::from(count) - 1) as u32;
@@ -103,7 +103,7 @@ fn bulk_building_equals_inserting() {
 #[test]
 fn finding_while_others_split_and_remove() {
     let version = VersionLock::default().read();
-    let inner = Inner::<OutOfLine>::new(SMALL_BYTES, 0);
+    let inner = Inner::<OutOfLine>::new(SMALL_BYTES, 0).unwrap();
     let running = AtomicUsize::new(3);
     // Fence k * 4 + 1 belongs to thread k % 3; fences k * 4 are there throughout.
     let fixed = 800_u32;
@@ -147,7 +147,7 @@ fn nodes_serve_again_elsewhere<K: KeyForm>(node_bytes: usize, name: impl Fn(u32)
     const REGIONS: u32 = 3;
     const LEAVES: u32 = 300;
     let version = VersionLock::default().read();
-    let inner = Inner::<K>::new(node_bytes, 0);
+    let inner = Inner::<K>::new(node_bytes, 0).unwrap();
     let running = AtomicUsize::new(REGIONS as usize);
     let find = |number: u32, guard: &K::Guard| inner.find(K::borrow(&name(number)), guard, |_| version).0;
     let guard = K::pin();
@@ -218,7 +218,7 @@ fn byte_strings_whose_first_bytes_are_equal_are_told_apart() {
     }
     keys.sort();
     keys.dedup();
-    let inner = Inner::<OutOfLine>::new(SMALL_BYTES, 0);
+    let inner = Inner::<OutOfLine>::new(SMALL_BYTES, 0).unwrap();
     let guard = OutOfLine::pin();
     let count = keys.len();
     // A prime that does not divide the count: every key once, scattered.
@@ -246,7 +246,7 @@ fn byte_strings_whose_first_bytes_are_equal_are_told_apart() {
 /// round began at the root, if hints were in use to the end.
 fn found_from_the_root(keys: &[u64]) -> Option<u64> {
     let version = VersionLock::default().read();
-    let inner = Inner::<Inline>::new(SMALL, 0);
+    let inner = Inner::<Inline>::new(SMALL, 0).unwrap();
     (1..).zip(keys).for_each(|(leaf, &key)| inner.insert(key, leaf, &()));
     let round = || {
         let before = inner.hints.vain()?;
