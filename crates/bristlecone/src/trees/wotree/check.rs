@@ -1,13 +1,12 @@
 //! Invariants of a tree at rest, for tests, the tool and the crash explorer.
 
-use std::collections::BTreeSet;
-
 use bristlecone_pm::{Finding, Medium, Result};
 
 use super::WoTree;
 use super::layout::State;
-use super::leaf::View;
+use super::leaf::WRONG_ORDER;
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::version_lock::Glance;
 
 /// What a walk over the tree came across.
 #[derive(Default)]
@@ -17,6 +16,15 @@ struct Census {
     leaves: u64,
     items: u64,
     separators: u64,
+}
+
+/// What was counted.
+pub(super) struct Count {
+    pub items: u64,
+    pub leaves: u64,
+    /// Whether no leaf was locked. Writers add what they do to the tree's counters before they
+    /// unlock, so what a leaf at rest holds stands in these.
+    pub at_rest: bool,
 }
 
 impl Census {
@@ -68,6 +76,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         let mut above: Vec<(Option<u64>, u64)> = vec![(None, first)];
         loop {
             let nodes = self.level(first, level)?;
+            if nodes.is_empty() {
+                return Err(self.damaged("a level without a node", first));
+            }
             census.nodes += nodes.len() as u64;
             if nodes.iter().ne(above.iter().map(|(_, node)| node)) {
                 census.note(first, format!("level {level} differs from the entries of the level above"));
@@ -171,19 +182,18 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         let Some((bitmap, valid)) = self.bitmap(leaf) else {
             return census.note(leaf, "a reference to no leaf");
         };
-        let Ok(View { order, .. }) = self.view(leaf, &guard, || true) else {
+        let Ok(view) = self.view(leaf, &guard, || true) else {
             return census.note(leaf, "a leaf that cannot be read");
         };
         census.items += u64::from(bitmap.count_ones());
-        let distinct: BTreeSet<u8> = order.slots().iter().copied().collect();
-        if valid && (order.bitmap() != bitmap || distinct.len() != order.slots().len()) {
-            census.note(leaf, "slot array differs from the bitmap");
+        if valid && !view.is_sound() {
+            census.note(leaf, WRONG_ORDER);
         }
         let mut keys = Vec::new();
-        for &slot in order.slots() {
+        for &slot in view.order.slots() {
             let item = self.nodes.item(leaf, slot.into());
             let (key, value) = (item.key.load(medium), item.word.load(medium));
-            if let Err(error) = K::verify(&self.keys, key).and(V::verify(&self.values, value)) {
+            if let Err(error) = K::verify(&self.keys, key).and_then(|()| self.verify_value(key, value)) {
                 return census.note(leaf, error.to_string());
             }
             keys.push(K::read(&self.keys, key, &guard));
@@ -197,14 +207,46 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// (items, leaves), counted.
-    pub(super) fn count_all(&self) -> (u64, u64) {
-        let mut path = super::read::Path::default();
-        let (pins, _pinned) = (self.pin(), crossbeam_epoch::pin());
-        let first = super::inner::Aim::At(K::least());
-        let Ok(at) = self.descend(first, &pins.keys, &mut path) else { return (0, 0) };
-        let Ok(leaves) = self.level(at.leaf, 0) else { return (0, 0) };
-        let bits = |leaf: &u64| self.bitmap(*leaf).map_or(0, |(bitmap, _)| u64::from(bitmap.count_ones()));
-        (leaves.iter().map(bits).sum(), leaves.len() as u64)
+    /// The first leaf, without waiting for writers. `None`: the way to it is damaged.
+    fn first_leaf(&self) -> Option<u64> {
+        loop {
+            let root = self.root();
+            let (mut node, mut above) = (root, u8::MAX);
+            loop {
+                match self.nodes.state(node) {
+                    Some(State::Leaf { .. }) => return Some(node),
+                    // No node on this way is ever freed but the root.
+                    Some(State::Inner { level }) if level < above => {
+                        above = level;
+                        node = self.nodes.entry(node, 0).word.load(self.medium());
+                        self.nodes.lock(node).ok()?;
+                    }
+                    _ if self.root() == root => return None,
+                    _ => break,
+                }
+            }
+        }
+    }
+
+    /// Counts from leaf to leaf. Of what changes meanwhile it finds some.
+    pub(super) fn count_all(&self) -> Count {
+        let mut count = Count { items: 0, leaves: 0, at_rest: true };
+        let _pinned = crossbeam_epoch::pin();
+        let most = self.pool.max_bytes() / self.shape.node_bytes;
+        let Some(mut leaf) = self.first_leaf() else { return Count { at_rest: false, ..count } };
+        while leaf != 0 && count.leaves < most {
+            let Ok(lock) = self.nodes.lock(leaf) else { return Count { at_rest: false, ..count } };
+            let version = match lock.try_read() {
+                Glance::Free(version) => Some(version),
+                Glance::Locked | Glance::Obsolete => None,
+            };
+            let bitmap = self.bitmap(leaf).map_or(0, |(bitmap, _)| bitmap);
+            let next = self.nodes.leaf_link(leaf).next.load(self.medium());
+            count.at_rest &= version.is_some_and(|version| lock.validate(version));
+            count.items += u64::from(bitmap.count_ones());
+            count.leaves += 1;
+            leaf = next;
+        }
+        count
     }
 }

@@ -7,8 +7,10 @@ use super::inner::Aim;
 use super::layout::State;
 use super::log::{FREED_MAX, Freed, Record};
 use super::read::Path;
+use super::write::Leaf;
 use super::{Pins, WoTree};
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::version_lock::VersionLock;
 
 /// Nodes that leave the tree together: an empty leaf, and the inner nodes above it that have no
 /// other child.
@@ -24,33 +26,65 @@ pub(super) struct Removal {
     pub nodes: Vec<Freed>,
 }
 
+/// What becomes of a leaf that may be empty.
+enum Plan {
+    Free(Removal),
+    Stay,
+    /// An entry is missing: on the way to the leaf, or on that to the range that begins at a word.
+    Missing(Option<u64>),
+}
+
+/// What an attempt to free came to.
+enum Outcome {
+    Done,
+    /// As of [`Plan`]; nothing changed.
+    Missing(Option<u64>),
+}
+
 impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     /// Frees the leaf of `key` if it is empty and not the first one.
     pub(super) fn free_if_empty(&self, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
+        let Outcome::Missing(low) = self.try_free(key, pins)? else { return Ok(()) };
+        // What lacks an entry is entered first: on the leaf's own way, or on its right neighbour's.
+        let lacking = match low {
+            Some(low) => self.separator(low, &pins.keys),
+            None => K::shorten(key),
+        };
+        if self.complete(lacking, &pins.keys)? {
+            self.try_free(key, pins)?;
+        }
+        Ok(())
+    }
+
+    fn try_free(&self, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<Outcome> {
         let _shape = bristlecone_pm::wait::write(&self.shape_lock);
         // The nodes of the path stay.
         let pinned = crossbeam_epoch::pin();
         let mut path = Path::default();
         let leaf = self.descend(Aim::At(key), &pins.keys, &mut path)?.leaf;
-        let Some(removal) = self.plan(leaf, &path, &pins.keys)? else { return Ok(()) };
+        let removal = match self.plan(leaf, &path, &pins.keys)? {
+            Plan::Free(removal) => removal,
+            Plan::Stay => return Ok(Outcome::Done),
+            Plan::Missing(low) => return Ok(Outcome::Missing(low)),
+        };
+        let others = self.locks_of(&removal)?;
         // Left before right, as everybody locks.
-        let (left, lock) = (self.nodes.lock(removal.nodes[0].left)?, self.nodes.lock(leaf)?);
-        if !left.lock() {
-            return Ok(());
+        let Some(left) = self.locked(removal.nodes[0].left)? else { return Ok(Outcome::Done) };
+        let Some(leaf) = self.locked(leaf)? else { return Ok(Outcome::Done) };
+        if self.bitmap(leaf.node).is_none_or(|(bitmap, _)| bitmap != 0) {
+            return Ok(Outcome::Done);
         }
-        if !lock.lock() {
-            left.unlock();
-            return Ok(());
-        }
-        let empty = self.bitmap(leaf).is_some_and(|(bitmap, _)| bitmap == 0);
-        if empty {
-            self.carry_out(&removal, pins, &pinned)?;
-            lock.unlock_obsolete();
-        } else {
-            lock.unlock();
-        }
-        left.unlock();
-        self.shrink(&pinned)
+        self.carry_out(&removal, &others, pins, &pinned);
+        leaf.leave();
+        drop(left);
+        self.shrink(&pinned)?;
+        Ok(Outcome::Done)
+    }
+
+    /// Locks a node. `None`: it has left the tree.
+    fn locked(&self, node: u64) -> Result<Option<Leaf<'_>>> {
+        let lock = self.nodes.lock(node)?;
+        Ok(lock.lock().then_some(Leaf { node, lock }))
     }
 
     /// A root with one child gives way to it (shrink 1 to 3). Nobody splits or frees meanwhile.
@@ -84,10 +118,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// What has to go with an empty leaf. `None`: it stays, being the first one of the tree, or
-    /// because an entry is missing above it.
-    fn plan(&self, leaf: u64, path: &Path, guard: &K::Guard) -> Result<Option<Removal>> {
-        let Some(low) = path.low.filter(|_| !path.detour) else { return Ok(None) };
+    /// What has to go with an empty leaf. It stays if it is the first one of the tree.
+    fn plan(&self, leaf: u64, path: &Path, guard: &K::Guard) -> Result<Plan> {
+        if path.missing.is_some() {
+            return Ok(Plan::Missing(None));
+        }
+        let Some(low) = path.low else { return Ok(Plan::Stay) };
         let before = Aim::Before(self.separator(low, guard));
         let mut way = Path::default();
         let left = self.descend(before, guard, &mut way)?.leaf;
@@ -95,34 +131,64 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         for (&parent, level) in path.inner.iter().rev().zip(1_u8..) {
             let top = nodes[nodes.len() - 1];
             if self.nodes.link(top.left, level - 1).next.load(self.medium()) != top.node {
-                return Ok(None);
+                return Ok(Plan::Stay);
             }
-            let lock = self.nodes.lock(parent)?;
-            if !lock.lock() {
-                return Ok(None);
-            }
+            let Some(locked) = self.locked(parent)? else { return Ok(Plan::Stay) };
             self.compact(parent);
-            lock.unlock();
+            drop(locked);
             let count = self.count(parent);
-            let Some(at) = self.place_of(parent, top.node) else { return Ok(None) };
+            let Some(at) = self.place_of(parent, top.node) else { return Ok(Plan::Stay) };
             if count > 1 {
                 let to_right = at + 1 < count;
                 let entry = self.nodes.entry(parent, if to_right { at + 1 } else { at });
                 let separator = entry.key.load(self.medium());
-                return Ok(Some(Removal { parent, separator, to_right, nodes }));
+                if to_right && let Some(low) = self.stranger(entry.word.load(self.medium()), &nodes) {
+                    return Ok(Plan::Missing(Some(low)));
+                }
+                return Ok(Plan::Free(Removal { parent, separator, to_right, nodes }));
             }
-            let Some(left) = way.at_level(level) else { return Ok(None) };
+            let Some(left) = way.at_level(level) else { return Ok(Plan::Stay) };
             nodes.push(Freed { node: parent, left });
             if nodes.len() > FREED_MAX {
-                return Ok(None);
+                return Ok(Plan::Stay);
             }
         }
-        Ok(None)
+        Ok(Plan::Stay)
+    }
+
+    /// Where a right neighbour of nodes that go begins, if it is not what their heir leads to: it would
+    /// lie to the left of where the parent leads then, and its items be lost.
+    fn stranger(&self, mut heir: u64, nodes: &[Freed]) -> Option<u64> {
+        for (level, freed) in nodes.iter().enumerate().rev() {
+            let link = self.nodes.link(freed.node, level as u8);
+            if link.next.load(self.medium()) != heir || self.nodes.lock(heir).is_err() {
+                return Some(link.high.load(self.medium()));
+            }
+            if level > 0 {
+                heir = self.nodes.entry(heir, 0).word.load(self.medium());
+            }
+        }
+        None
+    }
+
+    /// The locks of the inner nodes that change, and of those that go.
+    fn locks_of(&self, removal: &Removal) -> Result<[Vec<(u64, &VersionLock)>; 2]> {
+        let inner = &removal.nodes[1..];
+        let lock = |node: u64| Ok((node, self.nodes.lock(node)?));
+        let changed = inner.iter().map(|freed| freed.left).chain([removal.parent]);
+        let gone = inner.iter().map(|freed| freed.node);
+        Ok([changed.map(lock).collect::<Result<_>>()?, gone.map(lock).collect::<Result<_>>()?])
     }
 
     /// Takes nodes out of the tree (free 1 to 5). The leaf and its left neighbour are locked, and
     /// nobody splits.
-    fn carry_out(&self, removal: &Removal, pins: &Pins<K, V>, pinned: &Guard) -> Result<()> {
+    fn carry_out(
+        &self,
+        removal: &Removal,
+        [changed, gone]: &[Vec<(u64, &VersionLock)>; 2],
+        pins: &Pins<K, V>,
+        pinned: &Guard,
+    ) {
         removal.nodes.iter().for_each(|freed| self.nodes.keep(freed.node));
         K::keep(&self.separators, removal.separator);
         let lane = self.log.free_lane();
@@ -133,20 +199,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             to_right: removal.to_right,
             nodes: removal.nodes.clone(),
         });
-        let inner = &removal.nodes[1..];
-        let changed = inner.iter().map(|freed| freed.left).chain([removal.parent]);
-        let locks: Vec<_> = changed.map(|node| self.nodes.lock(node)).collect::<Result<_>>()?;
-        let gone: Vec<_> = inner.iter().map(|freed| self.nodes.lock(freed.node)).collect::<Result<_>>()?;
-        locks.iter().chain(&gone).for_each(|lock| _ = lock.lock());
+        changed.iter().chain(gone).for_each(|(_, lock)| _ = lock.lock());
         let flushed = self.unlink(removal);
         self.erase(removal, flushed);
-        gone.iter().for_each(|lock| lock.unlock_obsolete());
-        locks.iter().for_each(|lock| lock.unlock());
+        gone.iter().for_each(|(_, lock)| lock.unlock_obsolete());
+        changed.iter().for_each(|(_, lock)| lock.unlock());
         lane.wipe();
         K::retire(&self.separators, removal.separator, &pins.keys);
         removal.nodes.iter().for_each(|freed| self.nodes.retire(freed.node, pinned));
         self.freed.add(1);
-        Ok(())
     }
 
     /// Free 2 and 3; what was done already is not done again.

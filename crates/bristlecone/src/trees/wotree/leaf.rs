@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 
-use bristlecone_pm::{Durable, Error, Medium, Persist, Result, Witness};
+use bristlecone_pm::{Durable, Medium, Persist, Result, Witness};
 
 use super::WoTree;
 use super::layout::{SLOT_WORDS_MAX, STATE_SLOTS, State};
@@ -12,6 +12,9 @@ use crate::shared::form::{KeyForm, ValueForm};
 /// The node changed while it was being read.
 #[derive(Debug)]
 pub(super) struct Stale;
+
+/// What is wrong with a leaf whose slot array names other slots than its bitmap.
+pub(super) const WRONG_ORDER: &str = "slot array differs from the bitmap";
 
 /// What a reader makes of a leaf.
 pub(super) type Read<T> = std::result::Result<T, Stale>;
@@ -28,6 +31,17 @@ impl Order {
 
     fn len(&self) -> usize {
         self.0[0].into()
+    }
+
+    /// The slot array of words on the medium. `None`: it names slots that a leaf does not have, or
+    /// one twice.
+    pub fn of_words(words: &[u64], slots: usize) -> Option<Self> {
+        let mut order = Self::empty();
+        for (bytes, word) in order.0.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        let fits = order.len() <= slots && order.slots().iter().all(|&slot| usize::from(slot) < slots);
+        (fits && order.bitmap().count_ones() as usize == order.len()).then_some(order)
     }
 
     pub fn first(len: usize) -> Self {
@@ -60,9 +74,10 @@ impl Order {
         self.0[0] = len as u8;
     }
 
-    /// The bits of the slots.
+    /// Returns the bits of the slots, without one for numbers that no slot has.
     pub fn bitmap(&self) -> u128 {
-        self.slots().iter().fold(0, |bits, &slot| bits | 1 << slot)
+        let bit = |slot: u8| 1_u128.checked_shl(slot.into()).unwrap_or_default();
+        self.slots().iter().fold(0, |bits, &slot| bits | bit(slot))
     }
 
     /// A word of the slot array.
@@ -86,6 +101,17 @@ impl View {
 
     pub fn of(order: Order) -> Self {
         Self { bitmap: order.bitmap(), order }
+    }
+
+    /// Whether the slot array names every slot with an item once, and no other one.
+    pub fn is_sound(&self) -> bool {
+        self.has_all() && self.order.bitmap() == self.bitmap
+    }
+
+    /// Whether the slot array names as many slots as hold items.
+    #[inline(always)]
+    fn has_all(&self) -> bool {
+        self.order.len() == self.bitmap.count_ones() as usize
     }
 
     /// A slot without an item.
@@ -132,7 +158,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         Ok(View { bitmap, order })
     }
 
-    /// The value word of a key, looked up in the slot array where it stands. `still` as in
+    /// The words of the item of a key, looked up in the slot array where it stands. `still` as in
     /// [`locate`](Self::locate).
     #[inline(always)]
     pub(super) fn look(
@@ -141,18 +167,19 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         key: K::Ref<'_>,
         guard: &K::Guard,
         still: impl Fn() -> bool,
-    ) -> Read<Option<u64>> {
+    ) -> Read<Option<(u64, u64)>> {
         let medium = self.medium();
         let valid = matches!(self.nodes.state(leaf), Some(State::Leaf { valid: true, .. }));
         if !valid {
             let view = self.view(leaf, guard, &still)?;
-            return Ok(self.locate(leaf, &view.order, key, guard, still)?.ok().map(|found| found.value));
+            let found = self.locate(leaf, &view.order, key, guard, still)?;
+            return Ok(found.ok().map(|found| (found.key, found.value)));
         }
         let order = self.nodes.slot_words(leaf);
         let byte = |at: usize| (order[at / 8].load(medium) >> (at % 8 * 8) & 0xff) as usize;
         let count = byte(0).min(self.shape.slots);
         let found = self.search(leaf, count, |place| byte(1 + place), key, guard, still)?;
-        Ok(found.ok().map(|found| found.value))
+        Ok(found.ok().map(|found| (found.key, found.value)))
     }
 
     /// The order of the items, from their keys: the slot array follows from the bitmap, never the
@@ -230,10 +257,32 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         })
     }
 
-    /// The view of a leaf that the caller has locked, or that nobody else knows.
+    /// The view of a leaf that the caller has locked, or that nobody else knows. A slot array that
+    /// could not be changed is an error; whether it is [sound](View::is_sound) takes longer to say.
     pub(super) fn own_view(&self, leaf: u64, guard: &K::Guard) -> Result<View> {
-        let view = self.view(leaf, guard, || true);
-        view.map_err(|Stale| Error::corrupted("a reference to no leaf", format!("node {leaf:#x}")))
+        let Ok(view) = self.view(leaf, guard, || true) else {
+            return Err(self.damaged("a reference to no leaf", leaf));
+        };
+        if view.has_all() { Ok(view) } else { Err(self.damaged(WRONG_ORDER, leaf)) }
+    }
+
+    /// Finds the item of `key` in a leaf that the caller has locked; an error if the slot array says that
+    /// it stands where no item is.
+    #[inline(always)]
+    pub(super) fn own_place(
+        &self,
+        leaf: u64,
+        view: &View,
+        key: K::Ref<'_>,
+        guard: &K::Guard,
+    ) -> Result<std::result::Result<Found, usize>> {
+        let found = self.locate(leaf, &view.order, key, guard, || true);
+        let found = found.unwrap_or_else(|_| unreachable!("a locked leaf does not change"));
+        let exists = |found: &Found| found.slot < self.shape.slots && view.bitmap >> found.slot & 1 != 0;
+        if found.as_ref().is_ok_and(|found| !exists(found)) {
+            return Err(self.damaged(WRONG_ORDER, leaf));
+        }
+        Ok(found)
     }
 
     /// Makes the bitmap and the slot array of a locked leaf those of `view`, durably: both or

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use bristlecone_pm::{
-    Durable, Flushed, Heap, LINE_BYTES, Medium, Persist, PoolFile, Result, SlotKind, TreeId, Word,
+    Durable, Error, Flushed, Heap, LINE_BYTES, Medium, Persist, PoolFile, Result, SlotKind, TreeId, Word,
     thread_index,
 };
 use crossbeam_utils::CachePadded;
@@ -86,7 +86,7 @@ pub struct Lane<'l, M: Medium> {
 }
 
 impl<M: Medium> Log<M> {
-    /// Takes over the log of a tree, or makes one; a `fresh` tree's log is empty.
+    /// Takes over the log of a tree; a `fresh` tree's log is empty, and made if it is not there.
     pub fn open(pool: &Arc<PoolFile<M>>, id: TreeId, fresh: bool) -> Result<Self> {
         let heap = Heap::open(pool, id, SlotKind::WoLog, LOG_BYTES, false)?;
         let offset = match heap.chunks().first() {
@@ -94,7 +94,8 @@ impl<M: Medium> Log<M> {
                 heap.mark_live(chunk.offset)?;
                 chunk.offset
             }
-            None => heap.alloc()?,
+            None if fresh => heap.alloc()?,
+            None => return Err(Error::corrupted("a tree without its log", "log")),
         };
         let lanes = (0..LANES).map(|_| CachePadded::default()).collect();
         let log = Self { pool: Arc::clone(pool), offset, lanes, turn: AtomicUsize::new(0), _heap: heap };

@@ -53,6 +53,9 @@
 //!    again, which changes nothing.* Rebuilds stay: they hold for any leaf at any time.
 //!
 //! # Split (no free slot)
+//! With the leaf locked its parent is, and above a full one the next: up to the first with room, or the
+//! root. That many nodes are taken before anything is written. *A pool without room says so here, and
+//! nothing has changed; from here on nothing fails, and no other thread fills these nodes.*
 //! 1. Log: left node, right node, separator. *The right node is not linked: it is freed (recover 1).*
 //! 2. The right node is written whole, every line flushed once; fence. *As before.*
 //! 3. In one line of the left node: `next`, then `high`; flush, fence. *Linked: the split is
@@ -75,6 +78,12 @@
 //! # Compact (twins leave an inner node)
 //! 1. Entries shift left, key before child, a line at a time. Searches under way are told by a
 //!    count of turns, and look again.
+//!
+//! # Complete (an entry is missing above)
+//! Splits leave none out; earlier versions did where the pool was full. A writer that came through a
+//! left neighbour locks that one and what stands above, as a split does, and enters what is missing: a
+//! split, as its parent has to know the leaf, and a free, whose heir has to be the right neighbour,
+//! before they go on, and others if there is room.
 //!
 //! # Grow (the root was split)
 //! 1. Log: the new root. *It is not the root: it is freed (recover 3).*
@@ -107,9 +116,16 @@
 //! needed, a few at a time: of a node its state tells, of a record whether the item of its owner
 //! refers to it. The number of items is counted when somebody asks.
 //!
+//! # Damage
+//! Since opening looks at nothing, reads meet what is damaged. They show what they can and note what they
+//! cannot (`Index::damage`): a leaf that cannot be reached, or is none, or is said to be the last one and
+//! is not, or is followed by another one than its neighbour; a record whose header is broken. Writes
+//! return an error. Salvage sweeps the tree's chunks for leaves (`salvage.rs`).
+//!
 //! The paper leaves the locks of nodes on the medium's side, has no bound to its nodes (`high`),
 //! and logs each write of a leaf; here locks are in DRAM and a line commits by itself.
 
+mod above;
 mod check;
 mod free;
 mod inner;
@@ -119,14 +135,17 @@ mod log;
 mod nodes;
 mod read;
 mod recover;
+mod salvage;
 mod scan;
 mod split;
+#[cfg(test)]
+mod tests;
 mod write;
 
 use std::marker::PhantomData;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 
 use bristlecone_pm::{Finding, Medium, PoolFile, Records, Result, SlotKind, TreeEntry, TreeId, Word};
 
@@ -134,7 +153,7 @@ use self::layout::Shape;
 use self::log::Log;
 use self::nodes::Nodes;
 use super::parameters::{Parameters, broken_rule};
-use super::{Batch, Index, TreeStats, WriteMode};
+use super::{Batch, Damage, Index, Rescue, TreeStats, WriteMode};
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
 
@@ -175,7 +194,6 @@ pub struct WoTree<K: KeyForm, V: ValueForm, M: Medium> {
     shape: Shape,
     /// Copy of the directory's root.
     root: AtomicU64,
-    root_lock: Mutex<()>,
     /// Splits share it; whoever takes nodes out of the tree has it alone.
     shape_lock: RwLock<()>,
     /// (items, leaves) at a moment from which `added` and the others count on.
@@ -185,6 +203,8 @@ pub struct WoTree<K: KeyForm, V: ValueForm, M: Medium> {
     /// Leaves.
     grown: Counter,
     freed: Counter,
+    /// What reads came across.
+    damage: Damage,
     forms: PhantomData<fn() -> (K, V)>,
 }
 
@@ -203,28 +223,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for WoTree<K, V, M> {
         options: WoTreeOptions,
         _threads: usize,
     ) -> Result<Self> {
-        let shape = Shape::new(options.node_lines);
-        let root = pool.anchor(entry.id).load(pool.medium());
-        let tree = Self {
-            pool: Arc::clone(pool),
-            id: entry.id,
-            nodes: Nodes::open(pool, entry.id, shape, root == 0)?,
-            keys: Records::open_unsettled(pool, entry.id, SlotKind::KeyRecord, false)?,
-            values: Records::open_unsettled(pool, entry.id, SlotKind::ValueRecord, true)?,
-            separators: Records::open_unsettled(pool, entry.id, SlotKind::SeparatorRecord, true)?,
-            log: Log::open(pool, entry.id, root == 0)?,
-            shape,
-            root: AtomicU64::new(root),
-            root_lock: Mutex::default(),
-            shape_lock: RwLock::default(),
-            base: OnceLock::new(),
-            added: Counter::default(),
-            removed: Counter::default(),
-            grown: Counter::default(),
-            freed: Counter::default(),
-            forms: PhantomData,
-        };
-        if root == 0 {
+        let fresh = pool.anchor(entry.id).load(pool.medium()) == 0;
+        if fresh {
+            Self::expect_no_nodes(pool, entry, Shape::new(options.node_lines))?;
+        }
+        let tree = Self::unrecovered(pool, entry, options, fresh)?;
+        if fresh {
             tree.create()?;
             // Nobody counts before this.
             let _ = tree.base.set((0, 1));
@@ -232,6 +236,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for WoTree<K, V, M> {
             tree.replay()?;
         }
         Ok(tree)
+    }
+
+    fn salvage(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: WoTreeOptions,
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Result<()> {
+        Self::save(pool, entry, options, rescue)
     }
 
     #[inline(always)]
@@ -282,9 +295,43 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for WoTree<K, V, M> {
     fn check(&self) -> Vec<Finding> {
         self.verify()
     }
+
+    fn damage(&self) -> Vec<Finding> {
+        self.damage.findings()
+    }
 }
 
 impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+    /// Takes over what stands on the medium, without looking at it. A `fresh` tree has nothing yet.
+    fn unrecovered(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: WoTreeOptions,
+        fresh: bool,
+    ) -> Result<Self> {
+        let shape = Shape::new(options.node_lines);
+        let root = pool.anchor(entry.id).load(pool.medium());
+        Ok(Self {
+            pool: Arc::clone(pool),
+            id: entry.id,
+            nodes: Nodes::open(pool, entry.id, shape, fresh)?,
+            keys: Records::open_unsettled(pool, entry.id, SlotKind::KeyRecord, false)?,
+            values: Records::open_unsettled(pool, entry.id, SlotKind::ValueRecord, true)?,
+            separators: Records::open_unsettled(pool, entry.id, SlotKind::SeparatorRecord, true)?,
+            log: Log::open(pool, entry.id, fresh)?,
+            shape,
+            root: AtomicU64::new(root),
+            shape_lock: RwLock::default(),
+            base: OnceLock::new(),
+            added: Counter::default(),
+            removed: Counter::default(),
+            grown: Counter::default(),
+            freed: Counter::default(),
+            damage: Damage::default(),
+            forms: PhantomData,
+        })
+    }
+
     #[inline(always)]
     fn medium(&self) -> &M {
         self.pool.medium()
@@ -328,12 +375,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         }
         let before = changes();
         let found = self.count_all();
-        if changes() == before {
+        // A writer that is between a change and its count holds its leaf's lock.
+        if found.at_rest && changes() == before {
             let [added, grown, removed, freed] = before;
-            let base = ((found.0 + removed).saturating_sub(added), (found.1 + freed).saturating_sub(grown));
+            let items = (found.items + removed).saturating_sub(added);
+            let leaves = (found.leaves + freed).saturating_sub(grown);
             // Who comes second found the same.
-            let _ = self.base.set(base);
+            let _ = self.base.set((items, leaves));
         }
-        found
+        (found.items, found.leaves)
     }
 }

@@ -146,6 +146,16 @@ impl<M: Medium> Nodes<M> {
         &self.turns[(node / self.shape.node_bytes) as usize % TURNS]
     }
 
+    /// Every slot of the tree's chunks, a node or free.
+    pub fn all(&self) -> impl Iterator<Item = u64> {
+        let mut chunks = self.heap.chunks();
+        chunks.sort_unstable_by_key(|chunk| chunk.offset);
+        let bytes = self.shape.node_bytes;
+        chunks
+            .into_iter()
+            .flat_map(move |chunk| (0..chunk.slots as u64).map(move |slot| chunk.offset + slot * bytes))
+    }
+
     #[inline(always)]
     pub fn state_word(&self, node: u64) -> &Word {
         self.pool.at(node)

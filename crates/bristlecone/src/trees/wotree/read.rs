@@ -1,6 +1,6 @@
 //! From the root to a leaf, and looking a key up there.
 
-use bristlecone_pm::{LINE_BYTES, Medium, Result};
+use bristlecone_pm::{Error, Finding, LINE_BYTES, Medium, Result};
 use smallvec::SmallVec;
 
 use super::WoTree;
@@ -19,8 +19,15 @@ pub(super) struct Path {
     pub inner: SmallVec<[u64; 12]>,
     /// The word of the least key of the range that was reached, unless it is the first one.
     pub low: Option<u64>,
-    /// Whether it went right where a parent should have led there: an entry is missing.
-    pub detour: bool,
+    /// Where it first went right although a parent should have led there.
+    pub missing: Option<Missing>,
+}
+
+/// The right neighbour of a node has no entry above, or the root has a right neighbour.
+#[derive(Clone, Copy)]
+pub(super) struct Missing {
+    pub level: u8,
+    pub left: u64,
 }
 
 /// Who wants to know how a descent came where it is.
@@ -29,8 +36,8 @@ pub(super) trait Trail {
     fn begin(&mut self);
     /// Down from a node to a range that begins at a word, if the node knows it.
     fn down(&mut self, node: u64, low: Option<u64>);
-    /// Right to a range that begins at a word; `detour` as of [`Path`].
-    fn right(&mut self, low: u64, detour: bool);
+    /// Right from a node of a level to a range that begins at a word.
+    fn right(&mut self, left: u64, level: u8, low: u64);
 }
 
 /// Who does not.
@@ -42,14 +49,14 @@ impl Trail for NoTrail {
     #[inline(always)]
     fn down(&mut self, _: u64, _: Option<u64>) {}
     #[inline(always)]
-    fn right(&mut self, _: u64, _: bool) {}
+    fn right(&mut self, _: u64, _: u8, _: u64) {}
 }
 
 impl Trail for Path {
     #[inline(always)]
     fn begin(&mut self) {
         self.inner.clear();
-        (self.low, self.detour) = (None, false);
+        (self.low, self.missing) = (None, None);
     }
 
     #[inline(always)]
@@ -59,9 +66,9 @@ impl Trail for Path {
     }
 
     #[inline(always)]
-    fn right(&mut self, low: u64, detour: bool) {
+    fn right(&mut self, left: u64, level: u8, low: u64) {
         self.low = Some(low);
-        self.detour |= detour;
+        self.missing = self.missing.or(Some(Missing { level, left }));
     }
 }
 
@@ -77,6 +84,8 @@ pub(super) struct At<'t> {
     pub leaf: u64,
     pub lock: &'t VersionLock,
     pub version: Version,
+    /// Whether it was reached through a left neighbour: an entry is missing, or on its way.
+    pub detour: bool,
 }
 
 impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
@@ -106,17 +115,24 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             State::Inner { level } => level,
             State::Free => return None,
         };
+        let mut detour = false;
         for _ in 0..STEPS_MAX {
             let (next, below) = if level > 0 {
                 match self.step_at_rest(node, level, aim, guard) {
                     Step::Down(child, _) => (child, level - 1),
-                    Step::Right(next, _) => (next, level),
+                    Step::Right(next, _) => {
+                        detour = true;
+                        (next, level)
+                    }
                     Step::Lost => return None,
                 }
             } else {
                 match self.step_right(node, 0, aim, guard) {
-                    Some(Step::Right(next, _)) => (next, 0),
-                    _ => return Some(At { leaf: node, lock, version }),
+                    Some(Step::Right(next, _)) => {
+                        detour = true;
+                        (next, 0)
+                    }
+                    _ => return Some(At { leaf: node, lock, version, detour }),
                 }
             };
             let next_lock = self.nodes.lock(next).ok()?;
@@ -141,9 +157,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     /// a reference to them.
     pub(super) fn descend(&self, aim: Aim<'_, K>, guard: &K::Guard, path: &mut impl Trail) -> Result<At<'_>> {
         let _pinned = crossbeam_epoch::pin();
-        let mut steps = 0;
         'root: loop {
+            // Of one attempt: other threads may send it back to the root as often as they change that.
+            let mut steps = 0;
             path.begin();
+            let mut detour = false;
             let mut node = self.root();
             let Some(mut level) = self.level_of(node)? else { continue };
             while level > 0 {
@@ -156,8 +174,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
                         level -= 1;
                     }
                     Step::Right(next, high) => {
-                        path.right(high, false);
-                        node = next;
+                        path.right(node, level, high);
+                        (node, detour) = (next, true);
                     }
                     Step::Lost => continue 'root,
                 }
@@ -171,20 +189,20 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
                 let link = self.nodes.leaf_link(node);
                 let next = link.next.load(self.medium());
                 if next == 0 {
-                    return Ok(At { leaf: node, lock, version });
+                    return Ok(At { leaf: node, lock, version, detour });
                 }
                 let high = link.high.load(self.medium());
                 if !K::INLINE && !lock.validate(version) {
                     continue 'root;
                 }
                 if !aim.is_at_or_after(self.separator(high, guard)) {
-                    return Ok(At { leaf: node, lock, version });
+                    return Ok(At { leaf: node, lock, version, detour });
                 }
                 if !lock.validate(version) {
                     continue 'root;
                 }
-                path.right(high, true);
-                node = next;
+                path.right(node, 0, high);
+                (node, detour) = (next, true);
                 self.still_going(steps, node)?;
             }
         }
@@ -202,8 +220,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     /// Goes to the inner node of a level that covers an aim, not locked. `None`: the root stands
     /// below that level.
     pub(super) fn descend_inner(&self, aim: Aim<'_, K>, level: u8, guard: &K::Guard) -> Result<Option<u64>> {
-        let mut steps = 0;
         'root: loop {
+            let mut steps = 0;
             let mut node = self.root();
             let Some(mut at) = self.level_of(node)? else { continue };
             if at < level {
@@ -240,38 +258,90 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     }
 
     /// Looks `key` up. `show` sees the value before anybody can reuse it. A damaged tree shows
-    /// what it can; `check` and every write say what is wrong.
+    /// what it can, and notes what is wrong; `check` and every write say it, too.
     pub(super) fn read<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let pins = self.pin();
         for round in 0.. {
-            let At { leaf, lock, version } = self.find(key, &pins.keys).ok()?;
+            let At { leaf, lock, version, .. } = match self.find(key, &pins.keys) {
+                Ok(at) => at,
+                Err(error) => {
+                    self.note_error(&error);
+                    return None;
+                }
+            };
             let still = || lock.validate(version);
             match self.look(leaf, key, &pins.keys, still) {
                 Ok(found) if still() => {
                     // The value word was read while the leaf stood; pinned, its record stays.
-                    return found.map(|value| show(V::read(&self.values, value, &pins.values)));
+                    let (_, value) = found.filter(|&(key, value)| self.has_value(key, value))?;
+                    return Some(show(V::read(&self.values, value, &pins.values)));
                 }
                 // What is no leaf although nobody changes it never was one.
-                Err(_) if still() => return None,
+                Err(_) if still() => {
+                    self.note_damage("a reference to no leaf", leaf);
+                    return None;
+                }
                 _ => crate::shared::version_lock::pause(round),
             }
         }
         unreachable!("rounds do not end")
     }
 
+    /// Whether the value of an item can be shown. A record whose header is broken would show as an empty value.
+    #[inline(always)]
+    pub(super) fn has_value(&self, key: u64, value: u64) -> bool {
+        V::INLINE || !self.values.is_empty_at(value) || self.is_really_empty(self.verify_value(key, value))
+    }
+
+    /// Compares the record of a value with its checksum, and its owner with the item's key: a record of
+    /// zeros has the checksum of an empty one.
+    pub(super) fn verify_value(&self, key: u64, value: u64) -> Result<()> {
+        V::verify(&self.values, value)?;
+        if V::INLINE || self.values.owner_at(value) == Some(key) {
+            return Ok(());
+        }
+        Err(Error::corrupted("a value that is not its key's", format!("ValueRecord {value:#x}")))
+    }
+
+    /// The same of both words of an item.
+    #[inline(always)]
+    pub(super) fn is_there(&self, (key, value): &(u64, u64)) -> bool {
+        let has_key =
+            K::INLINE || !self.keys.is_empty_at(*key) || self.is_really_empty(K::verify(&self.keys, *key));
+        has_key && self.has_value(*key, *value)
+    }
+
+    #[cold]
+    fn is_really_empty(&self, verified: Result<()>) -> bool {
+        verified.inspect_err(|error| self.note_error(error)).is_ok()
+    }
+
+    /// Notes what a read came across.
+    #[cold]
+    pub(super) fn note_error(&self, error: &Error) {
+        self.damage.note(match error {
+            Error::Corrupted { what, location } => Finding::new(location, what),
+            error => Finding::new("tree", error.to_string()),
+        });
+    }
+
+    #[cold]
+    pub(super) fn note_damage(&self, what: &str, node: u64) {
+        self.note_error(&self.damaged(what, node));
+    }
+
     /// The words of the item of a key, for those who judge records.
-    pub(super) fn words_of(&self, key: K::Ref<'_>) -> Option<(u64, u64)> {
+    pub(super) fn words_of(&self, key: K::Ref<'_>) -> Result<Option<(u64, u64)>> {
         let pins = self.pin();
-        let mut path = Path::default();
         for round in 0.. {
-            let At { leaf, lock, version } = self.descend(Aim::At(key), &pins.keys, &mut path).ok()?;
+            let At { leaf, lock, version, .. } = self.descend(Aim::At(key), &pins.keys, &mut NoTrail)?;
             let still = || lock.validate(version);
             let found = self
                 .view(leaf, &pins.keys, still)
                 .and_then(|view| self.locate(leaf, &view.order, key, &pins.keys, still));
             match found {
-                Ok(found) if still() => return found.ok().map(|found| (found.key, found.value)),
-                Err(_) if still() => return None,
+                Ok(found) if still() => return Ok(found.ok().map(|found| (found.key, found.value))),
+                Err(_) if still() => return Err(self.damaged("a reference to no leaf", leaf)),
                 _ => crate::shared::version_lock::pause(round),
             }
         }

@@ -4,13 +4,14 @@
 use bristlecone_pm::{Durable, Error, Flushed, Medium, Persist, Result};
 
 use super::WoTree;
+use super::above::Reserve;
 use super::free::Removal;
 use super::inner::Aim;
 use super::layout::State;
 use super::leaf::View;
 use super::log::Record;
-use super::read::Path;
-use super::split::{LIVE, Reserve};
+use super::read::{NoTrail, Path};
+use super::split::LIVE;
 use crate::shared::form::{KeyForm, ValueForm};
 
 impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
@@ -57,7 +58,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     fn undo(&self, record: &Record) -> Result<()> {
         match *record {
             Record::Root { node } if self.root() != node => self.undo_node(node),
-            Record::Split { left, right, separator, level } if !self.is_linked(left, right, level)? => {
+            Record::Split { left, right, separator, level }
+                if !self.is_linked(left, right, level)? && !self.is_reached(right, separator, level)? =>
+            {
                 if !K::INLINE && level == 0 && self.is_separator(separator) {
                     // The fence of recover 3 waits for it.
                     let _: Flushed = self.separators.set_owner(separator, 0, "wotree recover.1 separator");
@@ -71,6 +74,18 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     fn is_linked(&self, left: u64, right: u64, level: u8) -> Result<bool> {
         self.nodes.lock(left).and(self.nodes.lock(right))?;
         Ok(self.nodes.link(left, level).next.load(self.medium()) == right)
+    }
+
+    /// Whether a node is in the tree, where a range begins. Earlier versions left records of splits
+    /// behind whose left node was split again since.
+    fn is_reached(&self, node: u64, separator: u64, level: u8) -> Result<bool> {
+        let guard = K::pin();
+        let aim = Aim::At(self.separator(separator, &guard));
+        let reached = match level {
+            0 => Some(self.descend(aim, &guard, &mut NoTrail)?.leaf),
+            level => self.descend_inner(aim, level, &guard)?,
+        };
+        Ok(reached == Some(node))
     }
 
     fn redo(&self, record: Record) -> Result<()> {
@@ -138,16 +153,32 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             // Nothing has to be durable before bits are cleared.
             self.commit(left, &View::of(view.order), &medium.ordered_within_line());
         }
+        self.enter_again(left, right, separator, level, &guard)
+    }
+
+    /// Enters the right half of a split into the level above, if it is not there. The nodes that the
+    /// split had at hand are free again; where others took them it is entered by a later writer.
+    fn enter_again(&self, left: u64, right: u64, separator: u64, level: u8, guard: &K::Guard) -> Result<()> {
+        let aim = Aim::At(self.separator(separator, guard));
         let mut path = Path::default();
-        self.descend(Aim::At(aim), &guard, &mut path)?;
+        self.descend(aim, guard, &mut path)?;
+        let Some(above) = self.lock_above(level + 1, left, aim, &path, guard)? else { return Ok(()) };
+        if above.inner.first().is_some_and(|parent| self.place_of(parent.node, right).is_some()) {
+            return Ok(());
+        }
         let mut reserve = Reserve::empty(self);
-        // The nodes that the split had at hand are free again. It says itself if they are too few.
-        let _ = reserve.fill((path.inner.len() + 1).saturating_sub(level.into()));
-        self.tell_parent(level + 1, left, separator, right, &path, &mut reserve, &guard)
+        match reserve.fill(above.nodes()) {
+            Ok(()) => {
+                self.tell_parent(level + 1, left, separator, right, &above.inner, &mut reserve, guard);
+                Ok(())
+            }
+            Err(Error::PoolFull { .. } | Error::MediumFull { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// A node that nobody reached is free.
-    fn undo_node(&self, node: u64) -> Result<()> {
+    pub(super) fn undo_node(&self, node: u64) -> Result<()> {
         self.nodes.lock(node)?;
         let state = self.nodes.state_word(node);
         state.store(self.medium(), State::Free.encode());
@@ -159,7 +190,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     pub(super) fn refers_to_key(&self, offset: u64) -> bool {
         let guard = K::pin();
         self.keys.is_plausible(offset)
-            && self.words_of(K::read(&self.keys, offset, &guard)).is_some_and(|words| words.0 == offset)
+            && self.has_words(K::read(&self.keys, offset, &guard), |words| words.0 == offset)
     }
 
     /// Judge of value records: whether the item of its owner, a key word, has its value there.
@@ -167,7 +198,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         let guard = K::pin();
         let Some(owner) = self.values.owner_at(offset) else { return false };
         (K::INLINE || self.keys.is_plausible(owner))
-            && self.words_of(K::read(&self.keys, owner, &guard)).is_some_and(|words| words.1 == offset)
+            && self.has_words(K::read(&self.keys, owner, &guard), |words| words.1 == offset)
+    }
+
+    /// Whether the item of a key is there and has such words. Where damage hides it the record stays.
+    fn has_words(&self, key: K::Ref<'_>, such: impl FnOnce((u64, u64)) -> bool) -> bool {
+        self.words_of(key).map_or(true, |words| words.is_some_and(such))
     }
 
     /// Judge of separators, which are never empty.

@@ -3,9 +3,10 @@
 use bristlecone_pm::{Durable, Flushed, LINE_BYTES, Medium, Persist, Result, Step};
 use smallvec::SmallVec;
 
+use super::above::{Above, Attempt, Reserve};
 use super::inner::Aim;
-use super::layout::{LEVEL_MAX, Link, NO_KEY, State};
-use super::leaf::{Order, View};
+use super::layout::{Link, NO_KEY, State};
+use super::leaf::{Order, View, WRONG_ORDER};
 use super::log::Record;
 use super::read::Path;
 use super::write::Leaf;
@@ -15,73 +16,67 @@ use crate::shared::form::{KeyForm, ValueForm};
 /// A separator's owner: it is live. Zero, or no record: it is not.
 pub(super) const LIVE: u64 = 1;
 
-/// How often a split looks for a parent that others are making before something must be wrong.
-const ROUNDS_MAX: u32 = 1 << 20;
-
-/// Nodes taken ahead of a split, so that a pool that becomes full fails before anything changes.
-pub(super) struct Reserve<'t, K: KeyForm, V: ValueForm, M: Medium> {
-    tree: &'t WoTree<K, V, M>,
-    nodes: SmallVec<[u64; 4]>,
-}
-
-impl<'t, K: KeyForm, V: ValueForm, M: Medium> Reserve<'t, K, V, M> {
-    pub fn empty(tree: &'t WoTree<K, V, M>) -> Self {
-        Self { tree, nodes: SmallVec::new() }
-    }
-
-    /// Sees to it that so many nodes are at hand. May judge slots.
-    pub fn fill(&mut self, nodes: usize) -> Result<()> {
-        while self.nodes.len() < nodes {
-            self.tree.nodes.prepare()?;
-            self.nodes.push(self.tree.nodes.alloc()?);
-        }
-        Ok(())
-    }
-
-    fn take(&mut self) -> Result<u64> {
-        self.nodes.pop().map_or_else(|| self.tree.nodes.alloc(), Ok)
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Drop for Reserve<'_, K, V, M> {
-    fn drop(&mut self) {
-        self.nodes.drain(..).for_each(|node| self.tree.nodes.unalloc(node));
-    }
-}
-
 impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     /// Splits the leaf of `key` if it is full. The upper half of its items goes to a new leaf; if
     /// `key` lies above them all nothing moves and the new leaf begins empty, so that ascending
     /// loads leave full leaves behind.
     pub(super) fn split(&self, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
+        let mut reserve = Reserve::empty(self);
+        let mut wanted = self.likely_nodes(key, &pins.keys)?;
+        let mut in_vain = 0;
+        loop {
+            reserve.fill(wanted)?;
+            let _ = K::prepare(&self.separators, key, &|offset| self.is_separator(offset));
+            match self.try_split(key, &mut reserve, pins)? {
+                Attempt::Done => return Ok(()),
+                Attempt::Wants(nodes) => wanted = nodes,
+                Attempt::Missing if self.complete(key, &pins.keys)? => {}
+                Attempt::Missing => self.once_more(&mut in_vain)?,
+            }
+        }
+    }
+
+    /// As many nodes as the split of a leaf and of its full ancestors will take, unless they change.
+    fn likely_nodes(&self, key: K::Ref<'_>, guard: &K::Guard) -> Result<usize> {
         // The nodes of the path stay.
         let _pinned = crossbeam_epoch::pin();
         let mut path = Path::default();
-        self.descend(Aim::At(key), &pins.keys, &mut path)?;
-        let mut reserve = self.reserve(&path)?;
-        let _ = K::prepare(&self.separators, key, &|offset| self.is_separator(offset));
+        self.descend(Aim::At(key), guard, &mut path)?;
+        let full = |node: &&u64| self.count(**node) == self.shape.entries;
+        let ancestors = path.inner.iter().rev().take_while(full).count();
+        Ok(1 + ancestors + usize::from(ancestors == path.inner.len()))
+    }
+
+    fn try_split(
+        &self,
+        key: K::Ref<'_>,
+        reserve: &mut Reserve<'_, K, V, M>,
+        pins: &Pins<K, V>,
+    ) -> Result<Attempt> {
+        let _pinned = crossbeam_epoch::pin();
         // Frees stay away until the parent knows the new leaf.
         let _shape = bristlecone_pm::wait::read(&self.shape_lock);
+        let mut path = Path::default();
         let at = self.descend(Aim::At(key), &pins.keys, &mut path)?;
         if !at.lock.upgrade(at.version) {
-            return Ok(());
+            return Ok(Attempt::Done);
         }
         let left = Leaf { node: at.leaf, lock: at.lock };
         let view = self.own_view(left.node, &pins.keys)?;
         if view.first_free(self.shape.slots).is_some() {
-            return Ok(());
+            return Ok(Attempt::Done);
         }
-        self.split_leaf(&left, &view, key, &path, &mut reserve, pins)
-    }
-
-    /// As many nodes as the split of a leaf and of its full ancestors will take.
-    fn reserve(&self, path: &Path) -> Result<Reserve<'_, K, V, M>> {
-        let full = |node: &&u64| self.count(**node) == self.shape.entries;
-        let ancestors = path.inner.iter().rev().take_while(full).count();
-        let root = usize::from(ancestors == path.inner.len());
-        let mut reserve = Reserve::empty(self);
-        reserve.fill(1 + ancestors + root)?;
-        Ok(reserve)
+        if !view.is_sound() {
+            return Err(self.damaged(WRONG_ORDER, left.node));
+        }
+        let Some(above) = self.lock_above(1, left.node, Aim::At(key), &path, &pins.keys)? else {
+            return Ok(Attempt::Missing);
+        };
+        let wanted = 1 + above.nodes();
+        if !reserve.has(wanted) {
+            return Ok(Attempt::Wants(wanted));
+        }
+        self.split_leaf(&left, &view, key, &above, reserve, pins).map(|()| Attempt::Done)
     }
 
     fn split_leaf(
@@ -89,7 +84,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         left: &Leaf<'_>,
         view: &View,
         key: K::Ref<'_>,
-        path: &Path,
+        above: &Above<'_>,
         reserve: &mut Reserve<'_, K, V, M>,
         pins: &Pins<K, V>,
     ) -> Result<()> {
@@ -104,15 +99,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         let kept = if ascending { slots.len() } else { slots.len().div_ceil(2) };
         let first = if ascending { K::shorten(key) } else { key_of(kept) };
         let separator = K::separator(key_of(kept - 1), first);
-        let right = reserve.take()?;
-        let written = K::write_owned(&self.separators, separator, 0, "wotree split.1 separator");
-        let (separator, flushed) = match written {
-            Ok(written) => written,
-            Err(error) => {
-                reserve.nodes.push(right);
-                return Err(error);
-            }
-        };
+        let (separator, flushed) = self.write_separator(separator)?;
+        // From here on nothing fails.
+        let (right, _) = reserve.take();
         let lane = self.log.next_lane(0);
         // Split 1.
         lane.write(&Record::Split { left: left.node, right, separator, level: 0 });
@@ -143,9 +132,19 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         }
         self.grown.add(1);
         // Split 5.
-        self.tell_parent(1, left.node, separator, right, path, reserve, &pins.keys)?;
+        self.tell_parent(1, left.node, separator, right, &above.inner, reserve, &pins.keys);
         lane.wipe();
         Ok(())
+    }
+
+    /// Writes a separator that is not live yet.
+    fn write_separator(&self, separator: K::Ref<'_>) -> Result<(u64, Flushed)> {
+        let write = || K::write_owned(&self.separators, separator, 0, "wotree split.1 separator");
+        write().or_else(|_| {
+            // It is shorter than the key that room was made for. Judging takes no lock of the tree's.
+            K::prepare(&self.separators, separator, &|offset| self.is_separator(offset))?;
+            write()
+        })
     }
 
     /// The left node names the right one, and ends where that begins (split 3). Relies on line order.
@@ -200,8 +199,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         medium.flush(self.nodes.words(node, self.shape.node_bytes), "wotree split.2 inner")
     }
 
-    /// Sees to it that the level above has an entry for `right`, which begins at `separator` and
-    /// follows `left` (split 5). The caller has locked `left`, or nobody else is at work.
+    /// Gives the level above an entry for `right`, which begins at `separator` and follows `left`
+    /// (split 5). `left` is locked, or no other thread is at work; `above` is what was locked for it.
     #[expect(clippy::too_many_arguments, reason = "what a split knows")]
     pub(super) fn tell_parent(
         &self,
@@ -209,41 +208,32 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         left: u64,
         separator: u64,
         right: u64,
-        path: &Path,
+        above: &[Leaf<'_>],
         reserve: &mut Reserve<'_, K, V, M>,
         guard: &K::Guard,
-    ) -> Result<()> {
-        for _ in 0..ROUNDS_MAX {
-            let aim = Aim::At(self.separator(separator, guard));
-            let Some((parent, lock)) = self.lock_inner(aim, level, path.at_level(level), guard)? else {
-                if self.grow(level, left, separator, right, reserve)? {
-                    return Ok(());
-                }
-                continue;
-            };
-            let parent = Leaf { node: parent, lock };
-            self.compact(parent.node);
-            if self.place_of(parent.node, right).is_some() {
-                return Ok(());
-            }
-            if self.count(parent.node) < self.shape.entries {
-                self.enter(parent.node, separator, right, guard);
-                return Ok(());
-            }
-            self.split_inner(&parent, level, path, reserve, guard)?;
+    ) {
+        let Some((parent, above)) = above.split_first() else {
+            return self.grow(level, left, separator, right, reserve);
+        };
+        if self.count(parent.node) < self.shape.entries {
+            return self.enter(parent.node, separator, right, guard);
         }
-        Err(self.damaged("a level without its root", left))
+        let (second, low) = self.split_inner(parent, level, above, reserve, guard);
+        let in_second = self.separator(low, guard) <= self.separator(separator, guard);
+        let half = if in_second { second.node } else { parent.node };
+        self.enter(half, separator, right, guard);
     }
 
-    /// Splits a full inner node: its upper half moves, and its middle key goes up.
-    fn split_inner(
+    /// Splits a full inner node: its upper half moves, and its middle key goes up. Returns the new
+    /// node, locked before any other thread knows it, and where it begins.
+    fn split_inner<'t>(
         &self,
         left: &Leaf<'_>,
         level: u8,
-        path: &Path,
-        reserve: &mut Reserve<'_, K, V, M>,
+        above: &[Leaf<'_>],
+        reserve: &mut Reserve<'t, K, V, M>,
         guard: &K::Guard,
-    ) -> Result<()> {
+    ) -> (Leaf<'t>, u64) {
         let medium = self.medium();
         let entries: SmallVec<[(u64, u64); 64]> = (0..self.shape.entries)
             .map(|at| {
@@ -253,7 +243,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             .collect();
         let kept = entries.len().div_ceil(2);
         let separator = entries[kept].0;
-        let right = reserve.take()?;
+        let (right, lock) = reserve.take();
+        assert!(lock.lock(), "the lock of a node at hand guards nothing that has left the tree");
         let lane = self.log.next_lane(level);
         lane.write(&Record::Split { left: left.node, right, separator, level });
         let link = self.nodes.link(left.node, level);
@@ -264,9 +255,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         let Durable { .. } = self.hand_over(link, right, separator, &durable, steps);
         // The fences of split 5 and of the wiping wait for it.
         let _: Flushed = self.cut(left.node, kept);
-        self.tell_parent(level + 1, left.node, separator, right, path, reserve, guard)?;
+        self.tell_parent(level + 1, left.node, separator, right, above, reserve, guard);
         lane.wipe();
-        Ok(())
+        (Leaf { node: right, lock }, separator)
     }
 
     /// Takes the entries from `kept` on out of an inner node (split 4). They lie beyond its high
@@ -285,25 +276,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         medium.flush(cells, "wotree split.4 inner")
     }
 
-    /// Puts a root above `left` and `right`. `false`: somebody else did.
-    fn grow(
-        &self,
-        level: u8,
-        left: u64,
-        separator: u64,
-        right: u64,
-        reserve: &mut Reserve<'_, K, V, M>,
-    ) -> Result<bool> {
+    /// Puts a root above `left`, which is the root and stays it while it is locked, and `right`.
+    fn grow(&self, level: u8, left: u64, separator: u64, right: u64, reserve: &mut Reserve<'_, K, V, M>) {
         let medium = self.medium();
-        let _only = bristlecone_pm::wait::lock(&self.root_lock);
-        if u64::from(level) > LEVEL_MAX {
-            return Err(self.damaged("a tree that is too high", left));
-        }
-        if self.root() != left {
-            bristlecone_pm::wait::pause(u32::MAX);
-            return Ok(false);
-        }
-        let above = reserve.take()?;
+        let (above, _) = reserve.take();
         let lane = self.log.root_lane();
         // Grow 1, 2, 3.
         lane.write(&Record::Root { node: above });
@@ -313,6 +289,5 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         let Durable { .. } = medium.persist(self.anchor(), "wotree grow.3");
         self.set_root(above);
         lane.wipe();
-        Ok(true)
     }
 }

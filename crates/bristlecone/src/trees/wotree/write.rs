@@ -9,10 +9,18 @@ use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::version_lock::VersionLock;
 use crate::trees::WriteMode;
 
-/// A locked leaf; unlocked when dropped.
+/// A locked node; unlocked when dropped.
 pub(super) struct Leaf<'t> {
     pub node: u64,
     pub lock: &'t VersionLock,
+}
+
+impl Leaf<'_> {
+    /// Unlocks what has left the tree, for the last time.
+    pub fn leave(self) {
+        self.lock.unlock_obsolete();
+        std::mem::forget(self);
+    }
 }
 
 impl Drop for Leaf<'_> {
@@ -22,7 +30,7 @@ impl Drop for Leaf<'_> {
 }
 
 /// What a change of a leaf wants done to it afterwards.
-enum Change<R> {
+pub(super) enum Change<R> {
     Done(R),
     /// The last item is gone.
     Emptied(R),
@@ -40,9 +48,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         let pins = self.pin();
         self.prepare(key, value);
         self.with_leaf(key, &pins, |leaf, view, found| match (found, mode) {
-            (Ok(found), WriteMode::New) => Ok(Change::Done(Some(self.value_of(found, &pins)))),
+            (Ok(found), WriteMode::New) => Ok(Change::Done(Some(self.value_of(found, &pins)?))),
             (Ok(found), _) => {
-                let old = self.value_of(found, &pins);
+                let old = self.value_of(found, &pins)?;
                 self.replace(leaf, found, value, &pins)?;
                 Ok(Change::Done(Some(old)))
             }
@@ -65,7 +73,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         self.prepare(key, new);
         self.with_leaf(key, &pins, |leaf, _, found| {
             let Ok(found) = found else { return Ok(Change::Done(Err(None))) };
-            let old = self.value_of(found, &pins);
+            let old = self.value_of(found, &pins)?;
             if V::borrow(&old) != V::shorten(expected) {
                 return Ok(Change::Done(Err(Some(old))));
             }
@@ -78,7 +86,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         let pins = self.pin();
         self.with_leaf(key, &pins, |leaf, view, found| {
             let Ok(found) = found else { return Ok(Change::Done(None)) };
-            let old = self.value_of(found, &pins);
+            let old = self.value_of(found, &pins)?;
             let mut next = *view;
             next.order.remove(found.place);
             next.bitmap &= !(1 << found.slot);
@@ -102,23 +110,25 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     }
 
     /// Runs `change` on the locked leaf of `key`, with the key's item or its place.
-    fn with_leaf<R>(
+    pub(super) fn with_leaf<R>(
         &self,
         key: K::Ref<'_>,
         pins: &Pins<K, V>,
         mut change: impl FnMut(&Leaf<'_>, &View, std::result::Result<Found, usize>) -> Result<Change<R>>,
     ) -> Result<R> {
         loop {
-            let At { leaf, lock, version } = self.find(key, &pins.keys)?;
+            let At { leaf, lock, version, detour } = self.find(key, &pins.keys)?;
             if !lock.upgrade(version) {
                 continue;
             }
             let leaf = Leaf { node: leaf, lock };
             let view = self.own_view(leaf.node, &pins.keys)?;
-            let found = self.locate(leaf.node, &view.order, key, &pins.keys, || true);
-            let found = found.unwrap_or_else(|_| unreachable!("a locked leaf does not change"));
+            let found = self.own_place(leaf.node, &view, key, &pins.keys)?;
             let done = change(&leaf, &view, found)?;
             drop(leaf);
+            if detour {
+                self.complete_if_possible(key, pins);
+            }
             match done {
                 Change::Full => self.split(key, pins)?,
                 Change::Done(done) => {
@@ -127,8 +137,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
                     return Ok(done);
                 }
                 Change::Emptied(done) => {
-                    // The removal stands whether or not the leaf can go.
-                    self.free_if_empty(key, pins)?;
+                    // The removal stands whether or not the leaf can go; `check` says why it cannot.
+                    let _ = self.free_if_empty(key, pins);
                     self.pool.health()?;
                     return Ok(done);
                 }
@@ -136,8 +146,19 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    fn value_of(&self, found: Found, pins: &Pins<K, V>) -> V::Owned {
-        V::owned(V::read(&self.values, found.value, &pins.values))
+    /// Enters what a writer found missing on its way, if there is room for that: it costs a step
+    /// otherwise, and the next writer tries again.
+    #[cold]
+    fn complete_if_possible(&self, key: K::Ref<'_>, pins: &Pins<K, V>) {
+        let _ = self.complete(key, &pins.keys);
+    }
+
+    /// The value of an item; an error if its record is broken.
+    fn value_of(&self, found: Found, pins: &Pins<K, V>) -> Result<V::Owned> {
+        if !self.has_value(found.key, found.value) {
+            self.verify_value(found.key, found.value)?;
+        }
+        Ok(V::owned(V::read(&self.values, found.value, &pins.values)))
     }
 
     /// Adds an item that the leaf does not hold; `false` if it has no room.
