@@ -84,8 +84,10 @@ impl State {
     }
 }
 
-/// Stamps lie below this: they share a word with the kind of a state.
-pub const STAMP_END: u64 = 1 << (64 - KIND_BITS);
+/// Stamps lie below this, which is more replacements than any tree lives to see: one from here on is
+/// a broken one. Those that follow it still share a word with the kind of a state.
+pub const STAMP_END: u64 = 1 << 48;
+const _: () = assert!(STAMP_END < 1 << (u64::BITS - KIND_BITS));
 
 /// The value word of a slot without an item.
 pub const EMPTY: u64 = 0;
@@ -203,6 +205,14 @@ impl Shape {
         (cell as usize % self.block_bytes - self.head_bytes) / SLOT_BYTES
     }
 
+    /// The block and the slot whose value's cell an offset is, if it is one.
+    pub fn cell_at(self, offset: u64) -> Option<(u64, usize)> {
+        let within = offset % self.block_bytes as u64;
+        let block = offset - within;
+        let slot = within.checked_sub(self.head_bytes as u64)? as usize / SLOT_BYTES;
+        (slot < self.slots && self.cell(block, slot) == offset).then_some((block, slot))
+    }
+
     /// The line of its block in which a slot lies.
     #[inline(always)]
     pub fn line(self, slot: usize) -> usize {
@@ -266,6 +276,9 @@ mod tests {
         assert_eq!((shape.line(2), shape.line(3), shape.line(62)), (0, 1, 15));
         assert_eq!(shape.slot(4096, 62), 4096 + 1008);
         assert!((0..63).all(|slot| shape.slot_of(shape.cell(4096, slot)) == slot));
+        let cells: Vec<_> = (4096..5120).filter_map(|offset| shape.cell_at(offset)).collect();
+        assert_eq!(cells, (0..63).map(|slot| (4096, slot)).collect::<Vec<_>>());
+        assert_eq!((shape.cell(4096, 0), shape.cell_at(0), shape.cell_at(8)), (4120, None, None));
         for (bytes, layers) in [(128, 1), (128, 2), (256, 1), (512, 2), (1024, 1), (1024, 2)] {
             let shape = Shape::new(bytes, layers);
             for line in 0..bytes / LINE_BYTES {
@@ -274,6 +287,19 @@ mod tests {
             }
             assert!(shape.home(u64::MAX) < bytes / LINE_BYTES);
         }
+    }
+
+    #[test]
+    fn the_format_is_golden() {
+        assert_eq!((HEADER_BYTES, META_BYTES, SINGLE_LAYER_BYTES), (16, 16, 96));
+        let two = Shape::new(256, 2);
+        assert_eq!((two.slot(512, 0), two.cell(512, 0), two.slot(512, 14)), (528, 536, 752));
+        let one = Shape::new(256, 1);
+        assert_eq!((one.meta(512), one.slot(512, 0), one.slot(512, 9)), ((528, 544), 608, 752));
+        assert_eq!(State::Live { origin: 0x3000 }.encode(), 0x3001);
+        assert_eq!(State::Replaced { by: 5 }.encode(), 0x16);
+        assert_eq!((Stored::plain(7), Stored::sealed(0x3018)), (Some(0xa5c3_96e1_5b2d_7f83), 0x3019));
+        assert_eq!((FREE, EMPTY, SEALED_EMPTY), (0, 0, 1));
     }
 
     #[test]

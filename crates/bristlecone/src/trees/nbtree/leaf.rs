@@ -41,8 +41,10 @@ pub struct Leaf {
     low: AtomicU64,
 }
 
-/// Bit of the block's word: somebody is made to lock the leaf (the ablations).
+/// Bit of the block's word: a thread is made to lock the leaf (the ablations).
 const LOCKED: u64 = 1 << 63;
+/// Bit of the block's word: values are no longer changed in place, so that the leaf gets replaced.
+const STILL: u64 = 1 << 62;
 
 // SAFETY: atomics only, for which zero is a value.
 unsafe impl Zeroed for Leaf {}
@@ -56,6 +58,8 @@ pub struct Succession(u64);
 
 const HEIR_BITS: u32 = 31;
 const HEIR_MASK: u64 = (1 << HEIR_BITS) - 1;
+/// Numbers of leaves lie below this.
+pub const LEAVES_MAX: u64 = HEIR_MASK;
 const REMOVED: u64 = 1 << 62;
 const OPEN: u64 = 1 << 63;
 
@@ -63,15 +67,15 @@ impl Succession {
     /// One or two leaves take the place.
     pub fn heirs(left: u32, right: Option<u32>) -> Self {
         let number = |id: u32| {
-            assert!(u64::from(id) < HEIR_MASK, "more than 2^31 leaves");
+            debug_assert!(u64::from(id) < LEAVES_MAX);
             u64::from(id) + 1
         };
         Self(number(left) | right.map_or(0, number) << HEIR_BITS)
     }
 
-    /// Nobody takes the place: the leaf was empty and left the index.
+    /// No leaf takes the place: the leaf is empty and leaves the index.
     pub fn removed() -> Self {
-        Self(REMOVED | OPEN)
+        Self(REMOVED)
     }
 
     /// Whether anything took the leaf's place yet, be it durable or not.
@@ -103,7 +107,7 @@ impl Leaf {
     /// Offset of the leaf's block.
     #[inline(always)]
     pub fn block(&self) -> u64 {
-        self.block.load(Relaxed) & !LOCKED
+        self.block.load(Relaxed) & !(LOCKED | STILL)
     }
 
     /// Locks the leaf, in the ablations.
@@ -116,6 +120,16 @@ impl Leaf {
             pause(round);
         }
         LeafLock(self)
+    }
+
+    /// Asks writers to replace the leaf instead of changing values in it.
+    pub fn still(&self) {
+        self.block.fetch_or(STILL, Relaxed);
+    }
+
+    /// Whether writers are asked to replace the leaf.
+    pub fn is_still(&self) -> bool {
+        self.block.load(Relaxed) & STILL != 0
     }
 
     #[inline(always)]
@@ -170,8 +184,7 @@ struct LeafLock<'a>(&'a Leaf);
 
 impl Drop for LeafLock<'_> {
     fn drop(&mut self) {
-        // Nobody else changes the word meanwhile, but for setting the bit that is set.
-        self.0.block.store(self.0.block(), Release);
+        self.0.block.fetch_and(!LOCKED, Release);
     }
 }
 
@@ -205,6 +218,11 @@ mod tests {
         assert_eq!((found.left(), found.right(), found.is_open()), (0, Some(7), false));
         leaf.open();
         assert!(leaf.succession().is_open() && !leaf.succession().is_removed());
+        let leaf = Leaf::default();
+        assert!(leaf.decide(Succession::removed()) && !leaf.decide(Succession::heirs(1, None)));
+        assert!(leaf.succession().is_removed() && !leaf.succession().is_open());
+        leaf.open();
+        assert!(leaf.succession().is_removed() && leaf.succession().is_open());
         assert_eq!(Succession::heirs(9, None).right(), None);
     }
 }

@@ -5,11 +5,11 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Mutex, PoisonError};
 
-use bristlecone_pm::{LINE_BYTES, Medium, PoolFile};
+use bristlecone_pm::{Error, LINE_BYTES, Medium, PoolFile, Result};
 use crossbeam_utils::CachePadded;
 
 use super::layout::Shape;
-use super::leaf::Leaf;
+use super::leaf::{LEAVES_MAX, Leaf};
 use crate::shared::arena::{Arena, Zeroed};
 use crate::shared::prefetch;
 
@@ -41,16 +41,16 @@ pub struct Leaves {
 }
 
 impl Leaves {
-    pub fn new<M: Medium>(pool: &PoolFile<M>, shape: Shape) -> Self {
+    pub fn new<M: Medium>(pool: &PoolFile<M>, shape: Shape) -> Result<Self> {
         let (chunk_bytes, block_bytes) = (pool.chunk_bytes(), shape.block_bytes as u64);
-        Self {
-            arena: Arena::new(size_of::<Leaf>()),
-            rows: Arena::new(size_of::<Row>()),
+        Ok(Self {
+            arena: Arena::new(size_of::<Leaf>())?,
+            rows: Arena::new(size_of::<Row>())?,
             growing: CachePadded::default(),
             chunk_shift: chunk_bytes.ilog2(),
             block_shift: block_bytes.ilog2(),
             range_shift: (chunk_bytes / block_bytes).ilog2(),
-        }
+        })
     }
 
     #[inline(always)]
@@ -84,30 +84,50 @@ impl Leaves {
         self.rows.get_spaced::<{ size_of::<Row>() }>(number)
     }
 
-    /// The number of the leaf of a block.
+    /// The number of the leaf of a block, which was [`add`](Self::add)ed.
     pub fn of(&self, block: u64) -> u32 {
+        self.known(block).expect("a block with a number")
+    }
+
+    /// Gives a block a number, if it has none.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory for its descriptor, or no number.
+    pub fn add(&self, block: u64) -> Result<u32> {
+        if let Some(id) = self.known(block) {
+            return Ok(id);
+        }
+        self.add_range((block >> self.chunk_shift) as u32)?;
+        Ok(self.of(block))
+    }
+
+    fn known(&self, block: u64) -> Option<u32> {
         let chunk = (block >> self.chunk_shift) as u32;
         let known = (chunk < self.rows.begun()).then(|| self.row(chunk).range.load(Acquire));
-        let range = known.and_then(|range| range.checked_sub(1)).unwrap_or_else(|| self.add_range(chunk));
+        let range = known?.checked_sub(1)?;
         let within = block & ((1 << self.chunk_shift) - 1);
-        range << self.range_shift | (within >> self.block_shift) as u32
+        Some(range << self.range_shift | (within >> self.block_shift) as u32)
     }
 
     #[cold]
-    fn add_range(&self, chunk: u32) -> u32 {
+    fn add_range(&self, chunk: u32) -> Result<()> {
         let _only = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let next = self.arena.begun() >> self.range_shift;
         let rows = chunk.max(next) + 1;
-        self.rows.alloc_fresh(rows.saturating_sub(self.rows.begun()));
+        self.rows.alloc_fresh(rows.saturating_sub(self.rows.begun()))?;
         let own = &self.row(chunk).range;
-        if let Some(range) = own.load(Relaxed).checked_sub(1) {
-            return range;
+        if own.load(Relaxed) != 0 {
+            return Ok(());
         }
-        self.arena.alloc_fresh(1 << self.range_shift);
+        if u64::from(next + 1) << self.range_shift > LEAVES_MAX {
+            return Err(Error::invalid("a tree has at most 2^31 leaves: choose larger ones"));
+        }
+        self.arena.alloc_fresh(1 << self.range_shift)?;
         self.row(next).chunk.store(u64::from(chunk) << self.chunk_shift, Relaxed);
-        // Pairs with the acquire in `of`.
+        // Pairs with the acquire in `known`.
         own.store(next + 1, Release);
-        next
+        Ok(())
     }
 
     /// Bytes of DRAM, those of blocks not in use included.

@@ -2,7 +2,7 @@
 //! what nobody can reach any more is used again.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use bristlecone_pm::{Medium, Persist, Result};
 
@@ -12,15 +12,25 @@ use super::leaf::{FROZEN, Leaf, Succession};
 use super::read::Pins;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::slot::bits;
+use crate::shared::version_lock::pause;
+
+/// How often a thread looks whether it may decide about its leaf. One that decides about another leaf
+/// may be stopped, and is not waited for: the empty leaf stays until a key of its range comes.
+const CONDEMN_ROUNDS: u32 = 64;
+/// How many epochs end before all is free that was let go of before, if no thread is pinned.
+const EPOCHS: u32 = 4;
+/// How often a thread without room looks whether a block that others hold came free.
+const EPOCH_ROUNDS: u32 = 64;
 
 impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
-    /// Link 3: puts the heirs of a leaf into the index in its place. If somebody is busy there,
-    /// another one does it who comes by: until then the leaf forwards to them.
+    /// Link 3, free 3: puts the heirs of a leaf into the index in its place, or takes it out if it has
+    /// none. If another thread is busy there, the next one does it that comes by: until then the leaf
+    /// forwards to its heirs.
     pub(super) fn install(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) {
         let leaf = self.leaves.get(id);
         let succession = leaf.succession();
         if succession.is_removed() {
-            return;
+            return self.remove_from_index(id, key, pins);
         }
         let right =
             succession.right().map(|right| (K::separator_at(self.leaves.get(right).low(), &pins.key), right));
@@ -41,7 +51,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Free: a leaf without items leaves the index, unless it is the only one, or somebody
+    /// Free: a leaf without items leaves the index, unless it is the only one, or another thread
     /// writes to it after all.
     #[cold]
     pub(super) fn shed(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) {
@@ -50,7 +60,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             return;
         }
         if self.inner.is_single() {
-            // Nobody will need the blocks of the leaves that were: the heap may give them back.
+            // No thread will need the blocks of the leaves that were: the heap may give them back.
             if self.outstanding.load(Relaxed) > 0 {
                 pins.epoch.flush();
                 self.reclaim();
@@ -72,14 +82,64 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             }
         }
         self.medium().reached("nbtree free.2");
-        if self.inner.remove(key, id, &pins.key, |_| leaf.decide(Succession::removed())) {
-            // By nobody: a stamp that no draft has, so that none counts that another thread makes.
-            self.mark_replaced(leaf, self.stamp(), "nbtree free.2");
-            self.release_dead_keys(leaf, pins);
-            self.retire(id);
+        if self.condemn(id, key, pins) {
+            self.open(leaf);
+            self.medium().reached("nbtree free.3");
+            self.remove_from_index(id, key, pins);
             pins.epoch.flush();
         }
         self.reclaim();
+    }
+
+    /// Decides that no leaf takes the place of an empty one, all of whose slots are sealed. At most
+    /// one leaf is on its way out at any time, so that the last two do not both go. `false`: it stays,
+    /// as it is the only one, or another thread decided, or is just deciding about another leaf.
+    fn condemn(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) -> bool {
+        for round in 0..CONDEMN_ROUNDS {
+            let Err(other) = self.leaving.compare_exchange(0, id + 1, AcqRel, Acquire) else {
+                // As long as this leaf holds the place, no other one leaves the index.
+                let is_there = self.inner.find(key, &pins.key, |leaf| self.version_of(leaf)).0 == id;
+                let leaf = self.leaves.get(id);
+                let decided = is_there && !self.inner.is_single() && leaf.decide(Succession::removed());
+                if !decided {
+                    self.leaving.store(0, Release);
+                }
+                return decided;
+            };
+            if other == id + 1 {
+                return false;
+            }
+            self.help_out(other - 1, pins);
+            pause(round);
+        }
+        false
+    }
+
+    /// Does what is left to do for a leaf that is on its way out, which was so while the caller was pinned.
+    fn help_out(&self, id: u32, pins: &Pins<K, V>) {
+        let leaf = self.leaves.get(id);
+        if !leaf.succession().is_removed() {
+            return;
+        }
+        self.open(leaf);
+        // A leaf that lost its items had some: their keys lie in its range, and are there until it goes.
+        if let Some(slot) = bits(self.bitmap(leaf) & !FROZEN).next() {
+            let word = self.slot(leaf, slot).key.load(self.medium());
+            self.remove_from_index(id, K::read(&self.keys, word, &pins.key), pins);
+        }
+    }
+
+    /// Free 3: takes a leaf out of the index whose block is durably no leaf's any more. From here on a
+    /// neighbour answers for its range.
+    fn remove_from_index(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) {
+        // Only one caller is ever told `true` for a leaf.
+        let removed = self.inner.remove(key, id, &pins.key, |_| true);
+        // Before the leaf can be another one, also where a second thread comes late: that one is pinned.
+        let _ = self.leaving.compare_exchange(id + 1, 0, AcqRel, Relaxed);
+        if removed {
+            self.release_dead_keys(self.leaves.get(id), pins);
+            self.retire(id);
+        }
     }
 
     /// Keys of slots without an item were needed as long as the leaf was searched.
@@ -105,9 +165,19 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     }
 
     /// A block for a new leaf: that of a leaf that everybody has let go of, which caches may still hold,
-    /// or one from the heap.
+    /// or one from the heap. It has a number.
     pub(super) fn fresh_block(&self) -> Result<u64> {
-        self.take_back().map_or_else(|| self.blocks.alloc(), Ok)
+        if let Some(block) = self.take_back() {
+            return Ok(block);
+        }
+        let block = self.blocks.alloc()?;
+        match self.leaves.add(block) {
+            Ok(_) => Ok(block),
+            Err(error) => {
+                self.blocks.free(block);
+                Err(error)
+            }
+        }
     }
 
     /// Gives the blocks of leaves back that everybody has let go of.
@@ -134,9 +204,25 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         }
     }
 
+    /// Sees to it that what no thread holds any more can be used again, unless the caller is pinned. Threads
+    /// amid an operation are given a moment to end it, if they may hold a block.
+    #[cold]
+    pub(super) fn end_epochs(&self) {
+        for round in 0..EPOCH_ROUNDS {
+            crossbeam_epoch::pin().flush();
+            let is_held = self.retired.is_empty() && self.outstanding.load(Relaxed) > 0;
+            if round >= EPOCHS && !is_held {
+                return;
+            }
+            if round >= EPOCHS {
+                pause(round);
+            }
+        }
+    }
+
     /// Leaves that are retired and not yet taken back.
     pub(super) fn outstanding(&self) -> u64 {
-        for _ in 0..4 {
+        for _ in 0..EPOCHS {
             crossbeam_epoch::pin().flush();
         }
         self.reclaim();

@@ -39,7 +39,9 @@
 //!
 //! # Update
 //! 1. As insert 1.
-//! 2. A mark in the descriptor says that a flush is to come; then the value word is replaced.
+//! 2. A mark in the descriptor says that a flush is to come; then the value word is replaced. If another
+//!    thread brought the key and it may not be durable yet, it is stored again before, in the same line: nothing
+//!    orders the stores of two threads on the medium. So it is before a seal.
 //! 3. Flush, fence; the mark goes. *Old or new value.*
 //!
 //! # Delete
@@ -71,7 +73,9 @@
 //!    drafts that are still there: recovery puts the values back (recover 1).*
 //!
 //! A sealed slot never changes again. Readers look its value up; writers help to finish and go on
-//! in the new leaf. So every change is made in one place only, before or after the seal.
+//! in the new leaf. So every change is made in one place only, before or after the seal. Where a value
+//! changes over and over, the thread that redrafts it asks writers to stop: from then on they replace
+//! the leaf, too, instead of changing it, and each may have changed the value once more at most.
 //!
 //! *Link.*
 //! 1. One compare-and-swap in the old descriptor decides whose draft is taken. Other drafts are
@@ -85,13 +89,24 @@
 //! change may then be made in both leaves, or in neither, when values repeat. Sealing needs no bit
 //! of the value, and decides.
 //!
+//! # No room
+//! Removals leave slots that are their keys' still. A key that finds none left replaces the leaf, by one block
+//! where items are few or no second one is to be had, and gets room by the block that the leaf gives up. It
+//! comes free when epochs end, which a pinned thread holds up: so a write without room unpins, ends what
+//! epochs it can, and tries again, three times. A key without room for its record replaces its leaf, too,
+//! once, if that has slots without an item, whose keys' records come free.
+//!
 //! # Free (a leaf whose last item went, unless it is the only one)
-//! 1. The bitmap is frozen and every slot sealed as empty; who finds an item replaces the leaf
-//!    instead.
-//! 2. With the lowest node of the index locked the leaf's fate is decided as in link 1: nobody takes
-//!    its place. Its range goes to a neighbour; its block becomes REPLACED, by nobody. *An empty
-//!    leaf is freed by recovery (recover 2).* This is the one place where an operation on a leaf
-//!    waits: an insert into that range between the decision and the unlocking.
+//! 1. The bitmap is frozen and every slot sealed as empty; a thread that finds an item replaces the
+//!    leaf instead.
+//! 2. One compare-and-swap in the descriptor, as in link 1, decides that no leaf takes its place: for
+//!    one leaf of the tree at a time, so that one remains. The block becomes REPLACED, by nothing;
+//!    flush, fence. *The leaf is there, as it was found, or it is gone with all that stands in it:
+//!    removals whose flush is to come, and inserts that came too late to join. What was not
+//!    acknowledged may be lost; an empty leaf is freed by recovery (recover 2).*
+//! 3. The leaf leaves the index, and its range goes to a neighbour. Only now, when nothing of the leaf
+//!    can come back, does the neighbour answer for it. Any thread that meets the leaf does 2 and 3 if
+//!    they are not done.
 //!
 //! # Recover
 //! Every block of the tree's chunks is looked at, on several threads. One that is LIVE is a leaf's,
@@ -125,7 +140,7 @@ mod write;
 use std::marker::PhantomData;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
 use bristlecone_pm::{Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
 use crossbeam_queue::SegQueue;
@@ -213,6 +228,8 @@ pub struct NbTree<K: KeyForm, V: ValueForm, M: Medium> {
     retired: Arc<SegQueue<u32>>,
     /// Leaves that were retired and are not free yet.
     outstanding: CachePadded<AtomicUsize>,
+    /// The leaf that is on its way out of the index, and one more; zero if none is.
+    leaving: CachePadded<AtomicU32>,
     len: Counter,
     forms: PhantomData<fn() -> (K, V)>,
 }
@@ -233,10 +250,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for NbTree<K, V, M> {
         tree.keys.finish_recovery();
         tree.values.finish_recovery();
         tree.inner = if survivors.is_empty() {
-            Inner::new(inner_bytes, tree.first_leaf()?)
+            Inner::new(inner_bytes, tree.first_leaf()?)?
         } else {
             tree.len.add(survivors.iter().map(|leaf| leaf.items as i64).sum());
-            index_over(inner_bytes, &survivors)
+            index_over(inner_bytes, &survivors)?
         };
         Ok(tree)
     }
@@ -318,11 +335,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             single_layer: options.layers == 1,
             visible_is_durable: pool.domain().visible_is_durable(),
             level: Level::detect(),
-            inner: Inner::new(options.inner_bytes as usize, 0),
-            leaves: Leaves::new(pool, shape),
+            inner: Inner::new(options.inner_bytes as usize, 0)?,
+            leaves: Leaves::new(pool, shape)?,
             stamps: CachePadded::new(AtomicU64::new(1)),
             retired: Arc::default(),
             outstanding: CachePadded::default(),
+            leaving: CachePadded::default(),
             len: Counter::default(),
             forms: PhantomData,
         })

@@ -130,7 +130,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         let pins = Pins::<K, V>::new();
         loop {
             let (_, leaf) = self.reach(key, tag, &pins);
-            let _lock = (self.locking == super::LOCK_ALL).then(|| leaf.lock());
+            let lock = (self.locking == super::LOCK_ALL).then(|| leaf.lock());
             let seen = self.bitmap(leaf);
             let slot = self.locate(leaf, seen, key, tag, &pins);
             let word = slot.map(|slot| {
@@ -143,6 +143,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
                 // The cell that a seal named may be one of the new leaf by now, and have changed.
                 continue;
             }
+            // Pinned, the value stays; and what it is shown to may write to this very leaf.
+            drop(lock);
             return word.and_then(|word| self.with_value(word, &pins, show));
         }
     }
@@ -176,7 +178,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             if !leaf.succession().is_open() {
                 return (id, leaf);
             }
-            // Removed: whoever did it holds the node of the index, and will give its range away.
+            // Removed, and out of the index by now, or an heir of a leaf that waits for its own turn there.
             pause(round);
         }
         unreachable!("rounds are not counted out")

@@ -93,7 +93,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         })?;
         let birth = if state == State::Free { 0 } else { self.birth_of(block) };
         let by = if let State::Replaced { by } = state { by } else { 0 };
-        if birth.max(by) >= STAMP_END - 1 {
+        if birth.max(by) >= STAMP_END {
             return Err(Error::corrupted("a stamp that cannot be", format!("block {block:#x}")));
         }
         Ok((state, birth))
@@ -125,7 +125,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     /// Whether the replacement that a block was made for was linked. The block that it replaced may
     /// be anything by now, but then it is younger.
     pub(super) fn came_to_pass(&self, origin: u64, birth: u64, ranges: &[ChunkRange]) -> Result<bool> {
-        if origin == 0 || !self.is_block(origin, ranges) {
+        if origin == 0 {
+            return Ok(true);
+        }
+        if !origin.is_multiple_of(self.shape.block_bytes as u64) || origin >= self.pool.max_bytes() {
+            return Err(Error::corrupted("an origin that is no block", format!("offset {origin:#x}")));
+        }
+        if !self.is_block(origin, ranges) {
+            // Its chunk has left the tree.
             return Ok(true);
         }
         let (state, origin_birth) = self.header_of(origin)?;
@@ -167,31 +174,36 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             if value == EMPTY {
                 continue;
             }
-            if Stored::is_sealed(value) {
-                let cell = value & !1;
-                let within = cell % self.shape.block_bytes as u64;
-                if cell != 0 && !self.is_block(cell - within, ranges) {
+            let word = slot.key.load(medium);
+            if let Stored::Sealed(cell) = Stored::decode(value) {
+                value = self.unseal(word, cell, ranges).ok_or_else(|| {
                     let what = format!("a seal that names no cell: {cell:#x}");
-                    return Err(Error::corrupted(what, format!("block {block:#x}")));
-                }
-                value = self.reveal(value);
+                    Error::corrupted(what, format!("block {block:#x}"))
+                })?;
                 found.sealed.push((self.shape.cell(block, at), value));
                 if value == EMPTY {
                     continue;
                 }
             }
-            let word = slot.key.load(medium);
             let fresh = K::mark_live(&self.keys, word)?;
+            if !fresh {
+                return Err(Error::corrupted(
+                    "a key's record that two slots name",
+                    format!("block {block:#x}"),
+                ));
+            }
             let key = K::read(&self.keys, word, &guard);
             let tag = Tag::of::<K>(key);
             if met.insert(tag) && self.holds(block, bitmap, key, &guard) {
                 found.sealed.push((self.shape.cell(block, at), EMPTY));
-                found.twins.extend(fresh.then_some(word));
+                found.twins.push(word);
                 continue;
             }
-            if let Stored::Record(record) = Stored::decode(value) {
-                self.values.mark_live(record)?;
-            }
+            self.mark_value(value).map_err(|what| {
+                what.unwrap_or_else(|| {
+                    Error::corrupted("a value that cannot be", format!("block {block:#x}"))
+                })
+            })?;
             tags.set(at, tag);
             bitmap |= 1 << at;
             range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
@@ -199,11 +211,38 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         let Some((low, high)) = range else { return Ok(None) };
         self.blocks.mark_live(block)?;
         let items = bitmap.count_ones() as usize;
-        let id = self.leaves.of(block);
+        let id = self.leaves.add(block)?;
         let leaf = self.leaves.get(id);
         self.set_meta(leaf, block, bitmap, &tags);
         leaf.begin(block, None);
         Ok(Some(Survivor { low: K::owned(low), high: K::owned(high), leaf: id, items }))
+    }
+
+    /// What stands in the cell that a seal names, if it is the cell of a draft that holds the same key's
+    /// value.
+    pub(super) fn unseal(&self, key: u64, cell: u64, ranges: &[ChunkRange]) -> Option<u64> {
+        if cell == 0 {
+            return Some(EMPTY);
+        }
+        let (block, at) = self.shape.cell_at(cell).filter(|(block, _)| self.is_block(*block, ranges))?;
+        let slot: &Slot = self.pool.at(self.shape.slot(block, at));
+        let value = slot.value.load(self.medium());
+        let named = slot.key.load(self.medium()) == key;
+        (named && value != EMPTY && !Stored::is_sealed(value)).then_some(value)
+    }
+
+    /// What a value word refers to is live, and nothing else refers to it. `Err` without an error: it
+    /// is no value of this tree.
+    fn mark_value(&self, value: u64) -> std::result::Result<(), Option<Error>> {
+        match Stored::decode(value) {
+            Stored::Plain(_) if V::INLINE => Ok(()),
+            Stored::Record(record) => {
+                let fresh = self.values.mark_live(record).map_err(Some)?;
+                let whole = !V::INLINE || self.values.read(record, &crossbeam_epoch::pin()).len() == 8;
+                if fresh && whole { Ok(()) } else { Err(None) }
+            }
+            Stored::Plain(_) | Stored::Sealed(_) | Stored::Empty => Err(None),
+        }
     }
 
     /// Whether one of the slots of a block that are taken holds a key.
@@ -240,7 +279,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
 
     /// The leaf of a tree without items.
     pub(super) fn first_leaf(&self) -> Result<u32> {
-        let block = self.blocks.alloc()?;
+        let block = self.fresh_block()?;
         let medium = self.medium();
         let header: &Header = self.pool.at(block);
         header.birth.store(medium, self.stamp());

@@ -10,14 +10,11 @@
 use bristlecone_pm::{ChunkRange, Error, Result};
 
 use super::NbTree;
-use super::layout::{EMPTY, State, Stored};
+use super::layout::{State, Stored};
 use super::read::Pins;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::slot::Slot;
 use crate::trees::Rescue;
-
-/// More replacements than any tree lives to see: a stamp from here on is a broken one.
-const STAMPS_BELIEVED: u64 = 1 << 48;
 
 /// What a block's header makes of it.
 enum Standing {
@@ -88,10 +85,6 @@ impl<K: KeyForm, V: ValueForm, M: bristlecone_pm::Medium> NbTree<K, V, M> {
             },
             // A block that ever was somebody's keeps its stamp.
             State::Free if self.birth_of(block) == 0 => Standing::InDoubt,
-            State::Replaced { by } if by.max(birth) >= STAMPS_BELIEVED => {
-                rescue.find(format!("block {block:#x}"), "a stamp that cannot be");
-                Standing::InDoubt
-            }
             State::Free | State::Replaced { .. } => Standing::Nothing,
         }
     }
@@ -105,14 +98,16 @@ impl<K: KeyForm, V: ValueForm, M: bristlecone_pm::Medium> NbTree<K, V, M> {
         let [key, mut value] = self.slot_words(block, at);
         let broken = |what: &str| Error::corrupted(what.to_owned(), format!("block {block:#x}"));
         if let Stored::Sealed(cell) = Stored::decode(value) {
-            value = match cell {
-                0 => EMPTY,
-                cell => self.unseal(key, cell, ranges).ok_or_else(|| broken("a seal that names no cell"))?,
-            };
+            value = self.unseal(key, cell, ranges).ok_or_else(|| broken("a seal that names no cell"))?;
         }
         match Stored::decode(value) {
             Stored::Empty => return Ok(None),
-            Stored::Record(record) => self.values.verify(record)?,
+            Stored::Record(record) => {
+                self.values.verify(record)?;
+                if V::INLINE && self.values.read(record, &crossbeam_epoch::pin()).len() != 8 {
+                    return Err(broken("a value that cannot be"));
+                }
+            }
             Stored::Plain(_) if V::INLINE => {}
             Stored::Plain(_) | Stored::Sealed(_) => return Err(broken("a value that cannot be")),
         }
@@ -123,15 +118,6 @@ impl<K: KeyForm, V: ValueForm, M: bristlecone_pm::Medium> NbTree<K, V, M> {
     fn slot_words(&self, block: u64, at: usize) -> [u64; 2] {
         let slot: &Slot = self.pool.at(self.shape.slot(block, at));
         [slot.key.load(self.medium()), slot.value.load(self.medium())]
-    }
-
-    /// What stands in the cell of a draft, if that is the same key's.
-    fn unseal(&self, key: u64, cell: u64, ranges: &[ChunkRange]) -> Option<u64> {
-        let block_bytes = self.shape.block_bytes as u64;
-        let block = cell - cell % block_bytes;
-        let at = (0..self.shape.slots).find(|&at| self.shape.cell(block, at) == cell)?;
-        let [found, value] = self.is_block(block, ranges).then(|| self.slot_words(block, at))?;
-        (found == key).then_some(value)
     }
 
     /// Reads a block as a whole; `None` if it has no item that can be read.

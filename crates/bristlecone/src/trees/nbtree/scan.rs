@@ -3,7 +3,7 @@
 
 use std::ops::Bound;
 
-use bristlecone_pm::Medium;
+use bristlecone_pm::{Medium, Result};
 
 use super::NbTree;
 use super::layout::{EMPTY, Stored};
@@ -72,6 +72,17 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
             Stored::Empty | Stored::Sealed(_) | Stored::Record(_) => word,
         };
         V::read(&self.values, word, guard)
+    }
+
+    fn verify_key(&self, word: u64) -> Result<()> {
+        K::verify(&self.keys, word)
+    }
+
+    fn verify_value(&self, word: u64) -> Result<()> {
+        match Stored::decode(word) {
+            Stored::Record(record) => self.values.verify(record),
+            Stored::Plain(_) | Stored::Empty | Stored::Sealed(_) => Ok(()),
+        }
     }
 
     /// Of a leaf, or of those that took its place.

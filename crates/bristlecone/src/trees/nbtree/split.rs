@@ -11,8 +11,13 @@ use super::layout::{EMPTY, Header, SEALED_EMPTY, SLOTS_MAX, Shape, State, Stored
 use super::leaf::{Leaf, Succession};
 use super::meta::{Tag, Tags};
 use super::read::Pins;
+use crate::shared::arena::Room;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::slot::{SLOT_BYTES, bits};
+
+/// How often a thread redrafts the value of a slot before it asks those who change it to replace the
+/// leaf as well. From then on each of them changes it at most once more.
+const STILL_ROUNDS: u32 = 4;
 
 /// One new leaf in the making, which nobody else writes to.
 #[derive(Clone, Copy)]
@@ -53,7 +58,7 @@ impl Half {
 }
 
 impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
-    /// Replaces a leaf. `Ok`: it is replaced, durably, by whomever. `key` is what the caller came
+    /// Replaces a leaf. `Ok`: it is replaced or was freed, durably, by any thread. `key` is what the caller came
     /// for: if it lies above everything in a full leaf, the new right leaf begins empty.
     #[cold]
     pub(super) fn replace(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
@@ -61,7 +66,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         self.prefetch_block(leaf.block());
         if !leaf.succession().is_decided() {
             // Room comes first: a full pool leaves the leaf as it is.
-            let blocks = self.blocks_for(leaf)?;
+            let (blocks, _room) = self.blocks_for(leaf)?;
             for block in blocks.into_iter().filter(|block| *block != 0) {
                 self.prefetch_block(block);
                 self.leaves.prefetch(self.leaves.of(block));
@@ -79,16 +84,16 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     }
 
     /// One block where the items are few, two where they are many. The second is zero where a
-    /// full pool has only one and one is enough.
-    fn blocks_for(&self, leaf: &Leaf) -> Result<[u64; 2]> {
+    /// full pool has only one and one is enough. Comes with room for the second one in the index.
+    fn blocks_for(&self, leaf: &Leaf) -> Result<([u64; 2], Option<Room<'_>>)> {
         let first = self.fresh_block()?;
         let (items, slots) = (self.items(leaf), self.shape.slots as i32);
         if items <= slots / 2 {
-            return Ok([first, 0]);
+            return Ok(([first, 0], None));
         }
-        match self.fresh_block() {
-            Ok(second) => Ok([first, second]),
-            Err(_) if items < slots => Ok([first, 0]),
+        match self.inner.reserve(1).and_then(|room| Ok((self.fresh_block()?, room))) {
+            Ok((second, room)) => Ok(([first, second], Some(room))),
+            Err(_) if items < slots => Ok(([first, 0], None)),
             Err(error) => {
                 self.blocks.free(first);
                 Err(error)
@@ -208,7 +213,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         for slot in bits(seen) {
             medium.reached("nbtree sync.1");
             let cell = &old[slot].value;
-            loop {
+            for round in 0_u32.. {
+                if round == STILL_ROUNDS {
+                    leaf.still();
+                }
                 let word = cell.load(medium);
                 let sealed = Stored::is_sealed(word);
                 let value = self.reveal(word);
@@ -225,7 +233,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
                 if sealed {
                     break;
                 }
-                let seal = if value == EMPTY { SEALED_EMPTY } else { Stored::sealed(draft.cells[slot]) };
+                let seal = if value == EMPTY {
+                    SEALED_EMPTY
+                } else {
+                    // It is read together with its key: relies on line order.
+                    self.hold_key(leaf, slot, value);
+                    let _ordered = medium.ordered_within_line();
+                    Stored::sealed(draft.cells[slot])
+                };
                 if cell.publish_if(medium, word, seal, &durable).is_ok() {
                     break;
                 }
@@ -294,10 +309,16 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Link 2: what was decided becomes durable, and then counts.
-    fn open(&self, leaf: &Leaf) {
+    /// Link 2, free 2: what was decided becomes durable, and then counts.
+    pub(super) fn open(&self, leaf: &Leaf) {
         let succession = leaf.succession();
         if succession.is_open() {
+            return;
+        }
+        if succession.is_removed() {
+            // By no draft's stamp, so that none counts that another thread makes.
+            self.mark_replaced(leaf, self.stamp(), "nbtree free.2");
+            leaf.open();
             return;
         }
         self.medium().reached("nbtree link.2");
@@ -307,7 +328,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     }
 
     /// The leaf's block is no leaf's any more, but for those born with a stamp, which are durable.
-    pub(super) fn mark_replaced(&self, leaf: &Leaf, by: u64, step: Step) {
+    fn mark_replaced(&self, leaf: &Leaf, by: u64, step: Step) {
         let medium = self.medium();
         let header: &Header = self.pool.at(leaf.block());
         let ordered = medium.ordered_within_line();

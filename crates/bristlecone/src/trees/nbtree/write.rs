@@ -1,6 +1,6 @@
 //! Insert, update and remove within one leaf. Step numbers are those of the story in `mod.rs`.
 
-use bristlecone_pm::{Durable, Medium, Persist, Result, Step};
+use bristlecone_pm::{Durable, Error, Medium, Persist, Result, Step};
 
 use super::layout::{EMPTY, Stored};
 use super::leaf::{FROZEN, Leaf};
@@ -11,6 +11,10 @@ use super::{LOCK_WRITES, NbTree};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::slot::Slot;
 use crate::trees::WriteMode;
+
+/// How often a write that finds no room is tried again: a leaf may have to be replaced for the keys that it
+/// gives back, and another one for the block.
+const ROOM_ROUNDS: u32 = 3;
 
 /// What became of a change: the value word that was there, and whether it was replaced.
 struct Outcome {
@@ -60,7 +64,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         let (mut target, pins) = self.aim(key);
         match self.put_at_once(key, &mut target, value, mode, &pins) {
             Some(outcome) => self.conclude(None, Ok(outcome), &pins),
-            None => self.put_anyhow(key, target, value, mode, &pins),
+            None => self.put_anyhow(key, target, pins, value, mode),
         }
     }
 
@@ -83,6 +87,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         let sight = target.sight.take()?;
         let (_, leaf) = self.confirm(&sight, pins)?;
         if let Some(slot) = sight.slot {
+            if sight.seen & FROZEN != 0 && leaf.is_still() {
+                return None;
+            }
             let mut decide = |old| Ok((mode == WriteMode::Upsert || old != EMPTY).then_some(value));
             return self.alter_slot(leaf, slot, false, &mut decide).ok()?.map(|(outcome, _)| outcome);
         }
@@ -106,18 +113,42 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         &self,
         key: K::Ref<'_>,
         target: Target,
+        pins: Pins<K, V>,
         value: V::Ref<'_>,
         mode: WriteMode,
-        pins: &Pins<K, V>,
     ) -> Result<Option<V::Owned>> {
-        let mut fresh = Fresh { value, word: None };
         let together = mode != WriteMode::New;
-        let outcome = self.alter(key, target, together, pins, |old| match mode {
-            WriteMode::New if old != EMPTY => Ok(None),
-            WriteMode::Update if old == EMPTY => Ok(None),
-            _ => self.fresh_word(&mut fresh).map(Some),
-        });
-        self.conclude(fresh.word, outcome, pins)
+        self.with_room(key, (target, pins), |target, pins| {
+            let mut fresh = Fresh { value, word: None };
+            let outcome = self.alter(key, target, together, pins, |old| match mode {
+                WriteMode::New if old != EMPTY => Ok(None),
+                WriteMode::Update if old == EMPTY => Ok(None),
+                _ => self.fresh_word(&mut fresh).map(Some),
+            });
+            self.conclude(fresh.word, outcome, pins)
+        })
+    }
+
+    /// Runs a write. If it finds no room, what other threads have let go of may be room, but not while
+    /// this one is pinned: then the write runs again, a few times.
+    #[inline(always)]
+    fn with_room<R>(
+        &self,
+        key: K::Ref<'_>,
+        aimed: (Target, Pins<K, V>),
+        mut write: impl FnMut(Target, &Pins<K, V>) -> Result<R>,
+    ) -> Result<R> {
+        let mut aimed = Some(aimed);
+        for round in 0.. {
+            let (target, pins) = aimed.take().unwrap_or_else(|| self.aim(key));
+            let done = write(target, &pins);
+            drop(pins);
+            if round == ROOM_ROUNDS || !done.as_ref().is_err_and(Error::is_no_room) {
+                return done;
+            }
+            self.end_epochs();
+        }
+        unreachable!("rounds do not end")
     }
 
     /// Replaces the value of `key` by `new` if it is `expected`; gives what was there.
@@ -127,23 +158,26 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         expected: V::Ref<'_>,
         new: V::Ref<'_>,
     ) -> Result<std::result::Result<(), Option<V::Owned>>> {
-        let (target, pins) = self.aim(key);
-        let mut fresh = Fresh { value: new, word: None };
-        let mut swapped = false;
-        let outcome = self.alter(key, target, true, &pins, |old| {
-            let equal =
-                self.with_value(old, &pins, |old| V::shorten(old) == V::shorten(expected)).unwrap_or(false);
-            swapped = equal;
-            if equal { self.fresh_word(&mut fresh).map(Some) } else { Ok(None) }
-        });
-        let old = self.conclude(fresh.word, outcome, &pins)?;
-        Ok(if swapped { Ok(()) } else { Err(old) })
+        self.with_room(key, self.aim(key), |target, pins| {
+            let mut fresh = Fresh { value: new, word: None };
+            let mut swapped = false;
+            let outcome = self.alter(key, target, true, pins, |old| {
+                let equal = self
+                    .with_value(old, pins, |old| V::shorten(old) == V::shorten(expected))
+                    .unwrap_or(false);
+                swapped = equal;
+                if equal { self.fresh_word(&mut fresh).map(Some) } else { Ok(None) }
+            });
+            let old = self.conclude(fresh.word, outcome, pins)?;
+            Ok(if swapped { Ok(()) } else { Err(old) })
+        })
     }
 
     pub(super) fn delete(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        let (target, pins) = self.aim(key);
-        let outcome = self.alter(key, target, true, &pins, |old| Ok((old != EMPTY).then_some(EMPTY)));
-        self.conclude(None, outcome, &pins)
+        self.with_room(key, self.aim(key), |target, pins| {
+            let outcome = self.alter(key, target, true, pins, |old| Ok((old != EMPTY).then_some(EMPTY)));
+            self.conclude(None, outcome, pins)
+        })
     }
 
     /// Takes the old value over and lets go of what nobody refers to.
@@ -229,6 +263,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         pins: &Pins<K, V>,
         mut decide: impl FnMut(u64) -> Result<Option<u64>>,
     ) -> Result<Outcome> {
+        let mut tidied = false;
         loop {
             let first = sight.take();
             let confirmed = first.as_ref().and_then(|sight| self.confirm(sight, pins));
@@ -252,8 +287,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
                     };
                     let value = together.then_some(value);
                     let joined = if seen & FROZEN == 0 {
-                        let word = self.key_word(key)?;
-                        self.join(leaf, seen, Newcomer { key, word, tag, value }, pins)
+                        match self.key_word(key) {
+                            Ok(word) => self.join(leaf, seen, Newcomer { key, word, tag, value }, pins),
+                            // Keys of removed items are given back when their leaf is replaced.
+                            Err(error) if !tidied && error.is_no_room() && leaf.pending.lost() > 0 => {
+                                tidied = true;
+                                Joined::Full
+                            }
+                            Err(error) => return Err(error),
+                        }
                     } else {
                         Joined::Full
                     };
@@ -268,6 +310,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
                     }
                 }
             };
+            // Where no room is for a replacement of its own, the value changes in place all the same.
+            if seen & FROZEN != 0 && leaf.is_still() && !joined && self.replace(id, key, pins).is_ok() {
+                continue;
+            }
             match self.alter_slot(leaf, slot, joined, &mut decide)? {
                 Some((outcome, emptied)) => {
                     if emptied {
@@ -398,6 +444,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
                 let emptied = self.lose(leaf, i32::from(joined));
                 return Ok(Some((Outcome { old, changed: false }, emptied)));
             };
+            // Before the own mark, which would look like another thread's.
+            self.hold_key(leaf, slot, old);
             let note = self.announce(leaf, slot);
             medium.reached("nbtree update.2");
             // The key precedes the value within the line: relies on line order.
@@ -420,6 +468,17 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             if let Some(note) = note {
                 leaf.pending.leave(note);
             }
+        }
+    }
+
+    /// Stores the key of a slot again, whose value was `old` and is about to be replaced, if another thread may
+    /// have brought the key and it may not be durable yet: the order of stores to a line is that of one thread.
+    /// With a value the key came under a mark; without one there is none.
+    #[inline(always)]
+    pub(super) fn hold_key(&self, leaf: &Leaf, slot: usize, old: u64) {
+        if !self.visible_is_durable && (old == EMPTY || leaf.is_flushing(self.shape, slot)) {
+            let (medium, key) = (self.medium(), &self.slot(leaf, slot).key);
+            key.store(medium, key.load(medium));
         }
     }
 
