@@ -145,6 +145,16 @@ mod tests {
     }
 
     #[test]
+    fn the_format_is_golden() {
+        assert_eq!((HEADER_BYTES, SLOT_BYTES, STAGE_SHIFT), (32, 16, 56));
+        assert_eq!((slot_offset(512, 0), slot_offset(512, 13)), (544, 752));
+        assert_eq!((FREE, END, stage(5)), (0, u64::MAX, 0x0600_0000_0000_0000));
+        assert_eq!(unstage(0x0600_0000_0000_0021), (0x21, Some(5)));
+        assert_eq!(unstage(0x21), (0x21, None));
+        assert_eq!(Shape::new(256, 3, true).bits(2), 0x3fff << 28);
+    }
+
+    #[test]
     fn places_are_those_of_the_bits() {
         for bytes in [128, 192, 256] {
             let shape = Shape::new(bytes, 4, false);

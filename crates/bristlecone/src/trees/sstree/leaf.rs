@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use bristlecone_pm::Result;
+
 use super::layout::{FINGERPRINT_WORDS, SUBNODES_MAX, Shape};
 use crate::shared::arena::{Arena, Zeroed};
 use crate::shared::search::Level;
@@ -48,9 +50,9 @@ pub struct Leaf<'a> {
 }
 
 impl Leaves {
-    pub fn new(shape: Shape) -> Self {
+    pub fn new(shape: Shape) -> Result<Self> {
         let tags = (shape.tagged_subnodes() * shape.slots).next_multiple_of(8 * fingerprint::GROUP);
-        Self { arena: Arena::new(HEADER_BYTES + tags), tag_words: tags / 8, level: Level::detect() }
+        Ok(Self { arena: Arena::new(HEADER_BYTES + tags)?, tag_words: tags / 8, level: Level::detect() })
     }
 
     #[inline(always)]
@@ -73,11 +75,11 @@ impl Leaves {
         prefetch(start.wrapping_add(HEADER_BYTES - 1));
     }
 
-    pub fn alloc(&self) -> u32 {
+    pub fn alloc(&self) -> Result<u32> {
         self.arena.alloc()
     }
 
-    pub fn alloc_fresh(&self, count: u32) -> std::ops::Range<u32> {
+    pub fn alloc_fresh(&self, count: u32) -> Result<std::ops::Range<u32>> {
         self.arena.alloc_fresh(count)
     }
 
@@ -278,8 +280,8 @@ mod tests {
 
     #[test]
     fn a_view_survives_the_descriptor() {
-        let leaves = Leaves::new(Shape::new(256, 3, true));
-        let leaf = leaves.get(leaves.alloc());
+        let leaves = Leaves::new(Shape::new(256, 3, true)).unwrap();
+        let leaf = leaves.get(leaves.alloc().unwrap());
         let view = View { subnodes: [256, 512, 1 << 40, 0], count: 3, bitmap: 0b1011 };
         leaf.set_view(&view);
         let back = leaf.view();
@@ -290,8 +292,8 @@ mod tests {
     fn fingerprints_move_with_their_subnodes() {
         for (bytes, resident) in [(128, true), (192, true), (256, true), (128, false), (256, false)] {
             let shape = Shape::new(bytes, 4, resident);
-            let leaves = Leaves::new(shape);
-            let (_, leaf) = (leaves.alloc(), leaves.get(leaves.alloc()));
+            let leaves = Leaves::new(shape).unwrap();
+            let (_, leaf) = (leaves.alloc().unwrap(), leaves.get(leaves.alloc().unwrap()));
             let tagged = shape.slots * shape.tagged_subnodes();
             (0..tagged).for_each(|bit| leaf.set_tag(bit, bit as u8 + 1));
             (0..tagged).for_each(|bit| assert_eq!(leaf.probe(leaves.level, bit as u8 + 1), 1 << bit));

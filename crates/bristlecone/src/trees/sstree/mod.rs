@@ -108,7 +108,7 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bristlecone_pm::{Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::{Error, Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
 
 use self::layout::Shape;
 use self::leaf::Leaves;
@@ -221,8 +221,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for SsTree<K, V, M> {
             shape,
             moving: options.move_items != 0,
             staging: shape.resident && !pool.domain().visible_is_durable(),
-            inner: Inner::new(inner_bytes, 0),
-            leaves: Leaves::new(shape),
+            inner: Inner::new(inner_bytes, 0)?,
+            leaves: Leaves::new(shape)?,
             len: Counter::default(),
             forms: PhantomData,
         };
@@ -231,11 +231,17 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for SsTree<K, V, M> {
         tree.keys.finish_recovery();
         tree.values.finish_recovery();
         tree.inner = if survivors.is_empty() {
-            Inner::new(inner_bytes, tree.new_leaf(&[])?.0)
+            Inner::new(inner_bytes, tree.new_leaf(&[])?.0)?
         } else {
             tree.len.add(survivors.iter().map(|leaf| leaf.items as i64).sum());
-            index_over(inner_bytes, &survivors)
+            index_over(inner_bytes, &survivors)?
         };
+        let items = tree.len.sum();
+        let shared = K::check_records(&tree.keys, items).or_else(|| V::check_records(&tree.values, items));
+        if let Some(finding) = shared {
+            // A record would be freed twice, or while an item still names it.
+            return Err(Error::corrupted("items that name the same record", finding.what));
+        }
         Ok(tree)
     }
 

@@ -117,10 +117,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
                 continue;
             }
             if let Some(view) = self.recover_leaf(subnode, &mut reached)? {
-                let id = ids.next().unwrap_or_else(|| {
-                    ids = self.leaves.alloc_fresh(IDS_AT_ONCE);
-                    ids.next().expect("ids were just handed out")
-                });
+                if ids.is_empty() {
+                    ids = self.leaves.alloc_fresh(IDS_AT_ONCE)?;
+                }
+                let id = ids.next().expect("ids were just handed out");
                 found.push(self.recover_items(id, &view)?);
             }
         }
@@ -183,22 +183,38 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         if view.bitmap >> (view.count * self.shape.slots) != 0 {
             return Err(Error::corrupted("items beyond the chain of a leaf", format!("subnode {head:#x}")));
         }
-        if let Some(bit) = staged.filter(|bit| view.bitmap >> bit & 1 != 0) {
-            self.unstage(&view, bit);
+        if let Some(bit) = staged {
+            self.unstage(&view, bit)?;
         }
         Ok(view)
     }
 
     /// An item whose bit is set while its slot still holds another key is taken from the annex.
-    fn unstage(&self, view: &View, bit: usize) {
+    fn unstage(&self, view: &View, bit: usize) -> Result<()> {
         let medium = self.medium();
+        let head = view.subnodes[0];
+        let broken = |what| Err(Error::corrupted(what, format!("subnode {head:#x}")));
+        // A bit and the slot that it is staged in are set by one store, and cleared by one.
+        if !self.shape.resident || bit >= LEAF_SLOTS_MAX || view.bitmap >> bit & 1 == 0 {
+            return broken("a staged item without a slot");
+        }
         let (at, slot) = self.shape.place(bit);
         let cell = self.slot(view.subnodes[at], slot);
-        let [key, value] = self.header(view.subnodes[0]).annex.load(medium);
+        let [key, value] = self.header(head).annex.load(medium);
         if cell.key.load(medium) != key {
+            K::verify(&self.keys, key).and(V::verify(&self.values, value))?;
+            if view.items(self.shape).any(|place| place != (at, slot) && self.holds(view, place, key)) {
+                return broken("a staged item that stands in another slot");
+            }
             let flushed = self.write_whole(cell, (key, value), "sstree recover.5");
             let Durable { .. } = medium.fence(flushed, "sstree recover.5");
         }
+        Ok(())
+    }
+
+    /// Whether a slot holds the key of a word.
+    fn holds(&self, view: &View, (at, slot): (usize, usize), word: u64) -> bool {
+        self.slot(view.subnodes[at], slot).key.load(self.medium()) == word
     }
 
     /// Takes the empty tail off a chain that nobody else knows yet.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bristlecone_pm::{ChunkRange, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
 
-use super::layout::{END, FREE, Header, SUBNODES_MAX, Shape, slot_offset, unstage};
+use super::layout::{END, FREE, Header, LEAF_SLOTS_MAX, SUBNODES_MAX, Shape, slot_offset, unstage};
 use super::recover::Census;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::slot::{Slot, bits};
@@ -123,6 +123,7 @@ impl<M: Medium> Wreck<M> {
     /// Walks the chain of a leaf as far as it goes; `None` if no key of it can be read.
     fn piece<K: KeyForm, V: ValueForm>(&self, head: u64, rescue: &mut Rescue<'_, K, V>) -> Option<Piece<K>> {
         let (bitmap, staged) = unstage(self.header(head).bitmap.load(self.pool.medium()));
+        let staged = staged.filter(|&bit| bit < LEAF_SLOTS_MAX && self.shape.resident);
         let mut chain = vec![head];
         while chain.len() < self.shape.subnodes_max {
             // The free tag ends a chain, too: the bits tell whether the tail still counts.

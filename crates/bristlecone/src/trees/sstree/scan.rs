@@ -1,6 +1,6 @@
 //! What a scan sees of a leaf: the slots of all its subnodes.
 
-use bristlecone_pm::{Medium, Word};
+use bristlecone_pm::{Medium, Result, Word};
 
 use super::SsTree;
 use super::layout::{SUBNODES_MAX, slot_offset};
@@ -68,5 +68,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Leafwise<K, V> for SsTree<K, V, M> {
     #[inline(always)]
     fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard) -> V::Ref<'a> {
         V::read(&self.values, word, guard)
+    }
+
+    fn verify_key(&self, word: u64) -> Result<()> {
+        K::verify(&self.keys, word)
+    }
+
+    fn verify_value(&self, word: u64) -> Result<()> {
+        V::verify(&self.values, word)
     }
 }

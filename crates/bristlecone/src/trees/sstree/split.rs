@@ -73,6 +73,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         let ascending = parts.last().is_some_and(|last| last.key < key);
         let kept = if ascending { len } else { len.div_ceil(2) };
         let (lower, upper) = parts.split_at(kept);
+        let _room = self.inner.reserve(1)?;
         let (right, durable) = self.new_leaf(upper)?;
 
         if !upper.is_empty() {
@@ -92,6 +93,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
 
     /// Writes a new leaf, durable when this returns (split 1 and 2).
     pub(super) fn new_leaf(&self, parts: &[Part<K::Ref<'_>>]) -> Result<(u32, Durable)> {
+        let id = self.leaves.alloc()?;
         let count = parts.len().div_ceil(self.shape.slots).max(1);
         let mut subnodes = [0; SUBNODES_MAX];
         for at in 0..count {
@@ -99,6 +101,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
                 Ok(subnode) => subnodes[at] = subnode,
                 Err(error) => {
                     subnodes[..at].iter().for_each(|&subnode| self.subnodes.free(subnode));
+                    self.leaves.free(id);
                     return Err(error);
                 }
             }
@@ -133,7 +136,6 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         head.next.publish(medium, next, &ordered, "sstree split.2");
         let durable = medium.persist(head, "sstree split.2");
 
-        let id = self.leaves.alloc();
         let leaf = self.leaves.get(id);
         leaf.set_tags(&tags);
         leaf.set_view(&View { subnodes, count, bitmap });
