@@ -8,9 +8,11 @@
 //! buffer's number, and both can be asked for at once.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use bristlecone_pm::Result;
 use bristlecone_pm::wait::lock;
 use crossbeam_utils::CachePadded;
 
@@ -140,18 +142,18 @@ pub struct BufferRef<'a> {
 
 impl Buffers {
     /// Buffers of `batch` items, for leaves in chunks of so many bytes, a power of two.
-    pub fn new(batch: usize, chunk_bytes: u64, chunks_max: u64) -> Self {
+    pub fn new(batch: usize, chunk_bytes: u64, chunks_max: u64) -> Result<Self> {
         // There are not more numbers.
         let chunks_max = chunks_max.min((1 << 32) / (chunk_bytes / LEAF_BYTES));
-        Self {
-            arena: Arena::new(size_of::<Buffer>() + 16 * batch),
+        Ok(Self {
+            arena: Arena::new(size_of::<Buffer>() + 16 * batch)?,
             batch,
             chunk_bits: chunk_bytes.ilog2(),
             chunks: (0..chunks_max).map(|_| AtomicU64::default()).collect(),
             numbers: CachePadded::default(),
             live: CachePadded::default(),
             used: CachePadded::default(),
-        }
+        })
     }
 
     /// Items that a buffer holds.
@@ -178,20 +180,28 @@ impl Buffers {
         self.chunks[chunk as usize].load(Relaxed) + u64::from(slot) * LEAF_BYTES
     }
 
-    fn number_of(&self, leaf: u64) -> u32 {
+    /// The number of the buffer for a leaf.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory for it; never again once there was.
+    pub fn number_of(&self, leaf: u64) -> Result<u32> {
         let (chunk, within) = (leaf >> self.chunk_bits, leaf & ((1 << self.chunk_bits) - 1));
         let mut numbers = lock(&self.numbers);
-        let first = *numbers.entry(chunk).or_insert_with(|| {
-            let fresh = self.arena.alloc_fresh(1 << self.slot_bits());
-            self.chunks[(fresh.start >> self.slot_bits()) as usize].store(chunk << self.chunk_bits, Relaxed);
-            fresh.start
-        });
-        first + (within / LEAF_BYTES) as u32
+        let first = match numbers.entry(chunk) {
+            Entry::Occupied(first) => *first.get(),
+            Entry::Vacant(place) => {
+                let first = self.arena.alloc_fresh(1 << self.slot_bits())?.start;
+                self.chunks[(first >> self.slot_bits()) as usize].store(chunk << self.chunk_bits, Relaxed);
+                *place.insert(first)
+            }
+        };
+        Ok(first + (within / LEAF_BYTES) as u32)
     }
 
     /// The buffer for a leaf, unlocked, with a count above `count`.
-    pub fn alloc(&self, leaf: u64, count: u64) -> u32 {
-        let id = self.number_of(leaf);
+    pub fn alloc(&self, leaf: u64, count: u64) -> Result<u32> {
+        let id = self.number_of(leaf)?;
         self.live.fetch_add(1, Relaxed);
         let buffer = self.get(id);
         if buffer.state().leaf == 0 {
@@ -199,7 +209,7 @@ impl Buffers {
         }
         buffer.set_state(State { leaf, ..State::default() });
         buffer.lock.renew_above(count);
-        id
+        Ok(id)
     }
 
     /// A buffer is obsolete, and its leaf is about to be given back.

@@ -19,6 +19,10 @@ use crate::shared::form::{KeyForm, ValueForm};
 const STRIDE: u32 = 256;
 /// Chunks of the pool that the log leaves to others.
 const SPARED_CHUNKS: u64 = 2;
+/// Keys that are put aside before that is worth a collection: so many, or for each leaf as many as the
+/// log's entries are when it is collected.
+const ASIDE_MIN: usize = 1024;
+const ASIDE_A_LEAF: usize = 4;
 
 /// What is known about a collection, whoever runs it.
 #[derive(Debug, Default)]
@@ -113,11 +117,33 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
             let bounded = self.log.chunks_in_use() <= wanted + wanted / 2 + 2 * self.log.appenders();
             bounded && self.log_may_grow(SPARED_CHUNKS, &mut promise)
         });
-        if spot.is_none() {
+        if spot.is_none() && self.may_give() {
             self.collection.wanted.store(true, Release);
             self.collection.lagging.store(true, Release);
         }
         spot
+    }
+
+    /// No leaf holds a key any more. Its record stays until no log entry that counts names it.
+    pub(super) fn let_go_of_key(&self, key: u64) {
+        if self.buffers.batch() == 0 {
+            // There is no log.
+            return K::retire(&self.keys, key, &K::pin());
+        }
+        self.collection.put_aside(key);
+        let (collection, enough) = (&self.collection, ASIDE_MIN.max(ASIDE_A_LEAF * self.buffers.live()));
+        if collection.aside_count.load(Relaxed) >= enough && !collection.running.load(Relaxed) {
+            collection.wanted.store(true, Release);
+        }
+    }
+
+    /// Whether a collection would find anything but copies. Where there is no room for a log there mostly is
+    /// nothing, and each write would look for it at all leaves.
+    #[cold]
+    fn may_give(&self) -> bool {
+        self.collection.mixed.load(Relaxed)
+            || self.collection.aside_count.load(Relaxed) > 0
+            || self.log.has_garbage()
     }
 
     /// Room for an entry behind the copies, where the log and the pool have no other and the change of a
@@ -163,8 +189,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         let mut round = lock(&self.collection.round);
         while self.collection.gifts() == gifts {
             if !self.collection.running.load(Acquire) {
-                let mixed = self.collection.mixed.load(Relaxed);
-                if !mixed && !self.log.has_garbage() && self.collection.aside_count.load(Relaxed) == 0 {
+                if !self.may_give() {
                     return;
                 }
                 self.begin(&mut round);
@@ -273,11 +298,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     /// The pool is full. Whether the log has given something back since it had given `gifts`:
     /// chunks, or keys that it names.
     pub(super) fn squeeze_log(&self, gifts: u64) -> bool {
-        if self.log.release_free() > 0 {
-            self.collection.gifts.fetch_add(1, Release);
-        }
+        let release = || {
+            if self.log.release_free() > 0 {
+                self.collection.gifts.fetch_add(1, Release);
+            }
+        };
+        release();
         self.collect_whole(gifts);
-        self.log.release_free();
+        release();
         self.collection.gifts() != gifts
     }
 }

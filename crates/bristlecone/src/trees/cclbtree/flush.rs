@@ -69,30 +69,34 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         let cells = self.leaf(state.leaf);
         let mut items = Items::default();
         self.gather_pending(leaf, replaced, &guards.0, &mut items);
-        let mut records = None;
-        let mut last = None;
-        if let Some(change) = change {
-            items.push(change.item, self.slot_of(cells, change.item.key, &guards.0));
-            (records, last) = (change.take_records(), Some(change.item));
+        let last = change.as_deref().map(|change| change.item);
+        if let Some(item) = last {
+            items.push(item, self.slot_of(cells, item.key, &guards.0));
         }
+        let room = self.room_for(state.leaf, &items);
+        // Nothing is taken from the change before there is room for it.
+        let fresh = if room.is_none() { Some(self.prepare_split(leaf)?) } else { None };
+        let records = change.and_then(Change::take_records);
         let logged = state.pending > 0 || self.options.log_all != 0;
         let held = last.and(items.iter().last()).and_then(|(_, slot)| *slot);
         let held = held.map(|slot| cells.slots[slot].value.load(self.medium()));
         let superseded = replaced.filter(|at| !state.is_removed(*at)).map(|at| leaf.slot(at).1);
         // After a crash the leaf may hold what pends: then it lets go of it.
         let superseded = superseded.filter(|value| held != Some(*value));
-        let room = self.room_for(state.leaf, &items);
-        if room.is_none() {
-            self.split(leaf, &items, records, guards)?;
+        let leftovers = self.leftovers(cells, &items);
+        if let Some(fresh) = fresh {
+            self.split(leaf, fresh, &items, records, guards);
         } else {
-            let leftovers = self.leftovers(cells, &items);
             if room == Some(Room::OnceDropped) {
                 self.drop_removed(cells, &items);
             }
             self.write_items(leaf, &items, records, logged);
-            self.let_go(state.leaf, &leftovers, guards);
             self.settle(leaf, replaced.zip(last));
         }
+        if let Some(item) = last {
+            self.log_what_is_there(leaf, item);
+        }
+        self.let_go(state.leaf, &leftovers, guards);
         superseded.into_iter().for_each(|value| V::retire(&self.values, value, &guards.1));
         if state.uncounted {
             self.len.add(items.growth());
@@ -279,7 +283,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     pub(super) fn retire_key(&self, offset: u64, key: u64) {
         let fence = offset != self.first && self.leaf(offset).slots[0].key.load(self.medium()) == key;
         if !K::INLINE && !fence {
-            self.collection.put_aside(key);
+            self.let_go_of_key(key);
         }
     }
 }

@@ -77,6 +77,8 @@ pub fn line_of(slot: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use bristlecone_pm::SlotKind;
+
     use super::*;
 
     #[test]
@@ -84,6 +86,19 @@ mod tests {
         let word = LeafWord { bitmap: 0x3fff, next: (1 << 48) - 256 };
         assert_eq!(LeafWord::unpack(word.pack()), word);
         assert_eq!(LeafWord { bitmap: 0b101, next: 0x20_0100 }.pack(), 0x20_0100_0005);
+    }
+
+    #[test]
+    fn the_format_is_golden() {
+        let offset = |slot: usize| std::mem::offset_of!(Leaf, slots) + slot * size_of::<Slot>();
+        assert_eq!([0, 1, 13].map(offset), [32, 48, 240]);
+        assert_eq!(
+            (std::mem::offset_of!(Header, stamp), std::mem::offset_of!(Header, fingerprints)),
+            (8, 16)
+        );
+        assert_eq!((LEAF_BYTES, SLOTS_MAX, SlotKind::CclLeaf as u8), (256, 14, 8));
+        let word = LeafWord { bitmap: 0x2001, next: 0x1234_5678_9a00 };
+        assert_eq!(word.pack(), 0x1234_5678_9a00_2001);
     }
 
     #[test]

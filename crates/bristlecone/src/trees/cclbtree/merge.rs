@@ -114,7 +114,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         }
         let key = |slot: usize| cells.slots[slot].key.load(self.medium());
         if bits(self.taken(cells)).all(|slot| key(slot) != key(0)) {
-            self.collection.put_aside(key(0));
+            self.let_go_of_key(key(0));
         }
     }
 }

@@ -49,7 +49,8 @@
 //!    order: the stamp must never be there without the word, or what pended would be lost. (The
 //!    paper stores the timestamp first.)
 //!
-//! Flushed items stay in the buffer for readers, until they are overwritten.
+//! With `log_all` the new item's entry follows, void already. Flushed items stay in the buffer for readers, until
+//! they are overwritten.
 //!
 //! # Split (the leaf has no room for what its buffer gathered)
 //! 1. The upper half of all items is written to a new leaf; flush, fence. *Nobody leads to it.*
@@ -82,24 +83,28 @@
 //! A thread of the tree does this in the background. Where there is none, or where it lags by a
 //! quarter, writers do a few buffers each. If that does not help either, the log still does not
 //! grow beyond one and a half of its measure: writes flush their buffers instead, as they do when
-//! the pool has no room for a log. So nobody waits, and the log is bounded. Only a write that
-//! finds the pool full collects everything itself before it gives up; and what pends in a leaf that
+//! there is no room for a log. So nobody waits, and the log is bounded. Only a write that
+//! finds no room collects everything itself, once, before it gives up; and what pends in a leaf that
 //! overflows can be changed or removed even then, by an entry behind the copies.
 //!
 //! # Recover
 //! (1) The chain of leaves is followed from the first one, which the directory names. (2) Their
-//! items and fences are read. (3) Log entries above their leaf's stamp pend again. The log stays
-//! as it is. Nothing is written, so a crash during recovery is nothing new.
+//! items and fences are read; fingerprints that are not right are written again. (3) Log entries above
+//! their leaf's stamp pend again; a damaged one is an error. The log stays as it is. (4) Chunks without a
+//! leaf or a record that counts go back to the pool. (5) If every write is logged, one that a crash
+//! interrupted may be one too many for its buffer: its leaf is flushed. *A crash in between: the chain and
+//! the log say the same as before, or the flush is done: recovery begins again.*
 
 mod buffer;
 mod check;
 mod collect;
 mod flush;
-mod layout;
+pub(super) mod layout;
 mod merge;
 mod read;
 mod recover;
 mod room;
+mod salvage;
 mod scan;
 mod split;
 #[cfg(test)]
@@ -118,7 +123,7 @@ use self::layout::{LEAF_BYTES, Leaf, SLOTS_MAX};
 use self::room::Promised;
 use super::parameters::{Parameters, broken_rule};
 use super::scan::Leafwise;
-use super::{Batch, Index, TreeStats, WriteMode};
+use super::{Batch, Index, Rescue, TreeStats, WriteMode};
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
@@ -142,7 +147,8 @@ pub struct CclBTreeOptions {
     /// Entries of a log chunk: 1 or more; 0 (default): as many as it has room for.
     pub log_entries: u64,
     /// Whether writes that flush their buffer are logged, too, the paper's `+BNode`: 0 (default)
-    /// or 1.
+    /// or 1. They are logged once they are in their leaf, at the same cost: so a write that finds no room
+    /// leaves no entry.
     pub log_all: u64,
     /// How the log is collected: 0 (default) copies what is still needed to a new log; 1 stops
     /// all writers and flushes every buffer, as the paper's naive policy does.
@@ -256,8 +262,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for CclBTree<K, V, M> {
             keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
             values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
             log,
-            inner: Inner::new(options.inner_bytes as usize, 0),
-            buffers: Buffers::new(options.batch as usize, pool.chunk_bytes(), pool.chunks_max()),
+            inner: Inner::new(options.inner_bytes as usize, 0)?,
+            buffers: Buffers::new(options.batch as usize, pool.chunk_bytes(), pool.chunks_max())?,
             first: 0,
             slots: options.leaf_slots as usize,
             level: Level::detect(),
@@ -268,6 +274,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for CclBTree<K, V, M> {
         };
         core.recover(entry.id, logged, threads)?;
         Ok(Self { core: Arc::new(core), collector: Thread::default() })
+    }
+
+    fn salvage(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: CclBTreeOptions,
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Result<()> {
+        salvage::save::<K, V, M>(pool, entry, options, rescue)
     }
 
     #[inline(always)]

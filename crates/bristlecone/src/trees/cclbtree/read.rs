@@ -1,4 +1,5 @@
-//! Reading a key's item. Readers take no lock; they look and validate.
+//! Reading a key's item. Readers take no lock; they look and validate. Only one that was disturbed again and
+//! again locks the leaf, as a writer does, so that none starves.
 
 use bristlecone_pm::Medium;
 
@@ -8,6 +9,9 @@ use super::layout::{LEAF_BYTES, Leaf, LeafWord};
 use crate::shared::fingerprint;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::slot::bits;
+
+/// How often a reader is disturbed before it locks the leaf.
+const PATIENCE: u32 = 8;
 
 /// The leaf changed while it was being read.
 pub(super) struct Stale;
@@ -30,7 +34,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     #[inline(always)]
     pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let (key_guard, value_guard) = (K::pin(), V::pin());
-        loop {
+        for _ in 0..PATIENCE {
             let (id, version) = self.inner.find(key, &key_guard, |leaf| {
                 self.prefetch_leaf(self.buffers.leaf_of(leaf));
                 self.version_of(leaf)
@@ -45,6 +49,19 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
                 _ => std::hint::spin_loop(),
             }
         }
+        // Unlocked by now, so that `f` may write.
+        let found = self.find_locked(key, &key_guard);
+        found.value.map(|value| f(V::read(&self.values, value, &value_guard)))
+    }
+
+    /// What the leaf of `key` says about it while it is locked.
+    #[cold]
+    fn find_locked(&self, key: K::Ref<'_>, guard: &K::Guard) -> Found {
+        let leaf = self.lock_leaf(key, false, guard);
+        let Ok(found) = self.locate(*leaf, key, guard, || true) else {
+            unreachable!("a leaf does not change while it is locked");
+        };
+        found
     }
 
     /// Asks for the lines of a leaf.

@@ -1,12 +1,13 @@
 //! Opening a tree after anything. The chain of leaves is the truth; the log brings back what
-//! pended for them. Nothing is written but the first leaf of a new tree, so that a crash in here
-//! changes nothing.
+//! pended for them. What is written does not change what they say: fingerprints, descriptors of chunks
+//! that nobody needs, the first leaf of a new tree, and the flush of a write that was logged and
+//! interrupted. So a crash in here is one more crash.
 
 use bristlecone_pm::{ChunkRange, Durable, Error, LogChunk, LogEntry, Medium, Persist, Result, TreeId};
 
 use super::Core;
 use super::layout::{LEAF_BYTES, LeafWord};
-use crate::shared::change::{Change, Item};
+use crate::shared::change::Item;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 use crate::shared::recovery::each;
@@ -51,14 +52,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         self.first = anchor;
         let chain = self.chain(threads)?;
         let survivors = self.survivors(&chain, threads)?;
-        let beyond = self.replay(&survivors, &logged, threads)?;
+        self.replay(&survivors, &logged, threads)?;
         self.log.seal(logged);
         self.leaves.finish_recovery();
         self.keys.finish_recovery();
         self.values.finish_recovery();
         let fences = survivors.into_iter().map(|leaf| (leaf.fence, leaf.id));
-        self.inner = Inner::build(self.options.inner_bytes as usize, fences);
-        beyond.into_iter().try_for_each(|(id, item)| self.flush_again(id, item))
+        self.inner = Inner::build(self.options.inner_bytes as usize, fences)?;
+        Ok(())
     }
 
     /// Create 1 and 2: the first leaf, then the word of the directory that leads to it.
@@ -68,8 +69,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         let anchor = self.pool.anchor(tree);
         anchor.publish(self.medium(), first, &durable, "cclbtree create.2");
         let Durable { .. } = self.medium().persist(anchor, "cclbtree create.2");
-        let id = self.buffers.alloc(first, 0);
-        self.inner = Inner::new(self.options.inner_bytes as usize, id);
+        let id = self.buffers.alloc(first, 0)?;
+        self.inner = Inner::new(self.options.inner_bytes as usize, id)?;
         self.log.seal(logged);
         Ok(())
     }
@@ -124,45 +125,44 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         }
         let word = LeafWord::unpack(cells.header.word.load(medium));
         let guard = K::pin();
+        let fence = if offset == self.first {
+            K::least()
+        } else {
+            let fence = cells.slots[0].key.load(medium);
+            K::mark_live(&self.keys, fence)?;
+            K::read(&self.keys, fence, &guard)
+        };
         let mut tags = [0; 2];
         for slot in bits(word.bitmap) {
             let cell = &cells.slots[slot];
             let key = cell.key.load(medium);
             K::mark_live(&self.keys, key)?;
             V::mark_live(&self.values, cell.value.load(medium))?;
-            let tag = K::fingerprint(K::read(&self.keys, key, &guard));
-            tags[slot / 8] |= u64::from(tag) << (slot % 8 * 8);
+            let key = K::read(&self.keys, key, &guard);
+            if key < fence {
+                return Err(Error::corrupted("a key below its leaf's fence", format!("leaf at {offset:#x}")));
+            }
+            tags[slot / 8] |= u64::from(K::fingerprint(key)) << (slot % 8 * 8);
         }
         if cells.header.fingerprints.load(medium) != tags {
             cells.header.fingerprints.store(medium, tags);
         }
-        let fence = if offset == self.first {
-            K::owned(K::least())
-        } else {
-            let fence = cells.slots[0].key.load(medium);
-            K::mark_live(&self.keys, fence)?;
-            K::owned(K::read(&self.keys, fence, &guard))
-        };
         let stamp = cells.header.stamp.load(medium);
-        if stamp >> 55 != 0 {
+        if stamp > LogEntry::SEQUENCE_MAX {
             return Err(Error::corrupted("a stamp beyond all sequences", format!("leaf at {offset:#x}")));
         }
         self.len.add(i64::from(word.bitmap.count_ones()));
-        Ok(Survivor { fence, id: self.buffers.alloc(offset, stamp), stamp })
+        Ok(Survivor { fence: K::owned(fence), id: self.buffers.alloc(offset, stamp)?, stamp })
     }
 
     /// Recover 3: entries that have not reached their leaves pend again; of those for one key, the
-    /// last one. Gives items that no buffer has room for: flushes that were logged and interrupted.
-    fn replay(
-        &self,
-        survivors: &[Survivor<K>],
-        logged: &[LogChunk],
-        threads: usize,
-    ) -> Result<Vec<(u32, Item)>> {
+    /// last one.
+    fn replay(&self, survivors: &[Survivor<K>], logged: &[LogChunk], threads: usize) -> Result<()> {
         let parts = each(logged.len(), threads, |chunk| {
             let guard = K::pin();
             let mut part = Vec::new();
             for entry in self.log.entries(&logged[chunk]) {
+                let entry = entry?;
                 K::verify(&self.keys, entry.key)?;
                 let key = K::owned(K::read(&self.keys, entry.key, &guard));
                 let at = survivors[1..].partition_point(|leaf| leaf.fence <= key);
@@ -174,25 +174,23 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         })?;
         let mut entries: Vec<(usize, LogEntry)> = parts.into_iter().flatten().collect();
         entries.sort_unstable_by_key(|(at, entry)| (*at, std::cmp::Reverse(entry.sequence)));
-        let mut beyond = Vec::new();
         for of_leaf in entries.chunk_by(|a, b| a.0 == b.0) {
-            let id = survivors[of_leaf[0].0].id;
-            beyond.extend(self.pend_again(id, of_leaf)?.map(|item| (id, item)));
+            self.pend_again(survivors[of_leaf[0].0].id, of_leaf)?;
         }
         if !K::INLINE {
             // Keys that only entries name which do not count any more.
             for entry in logged.iter().flat_map(|chunk| self.log.entries(chunk)) {
-                if K::mark_live(&self.keys, entry.key)? {
-                    self.collection.put_aside(entry.key);
+                let LogEntry { key, .. } = entry?;
+                if K::mark_live(&self.keys, key)? {
+                    self.collection.put_aside(key);
                 }
             }
         }
-        Ok(beyond)
+        Ok(())
     }
 
-    /// Puts what the entries of one leaf, newest first, say into its buffer. Gives the newest item
-    /// if there is one too many for it.
-    fn pend_again(&self, id: u32, entries: &[(usize, LogEntry)]) -> Result<Option<Item>> {
+    /// Puts what the entries of one leaf, newest first, say into its buffer.
+    fn pend_again(&self, id: u32, entries: &[(usize, LogEntry)]) -> Result<()> {
         let guards = (K::pin(), V::pin());
         let buffer = self.buffers.get(id);
         let newest = entries[0].1.sequence;
@@ -210,11 +208,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
                 last.push((key, Item { key: entry.key, value: entry.value, removed: entry.removed }));
             }
         }
-        let logged = usize::from(self.options.log_all != 0);
-        if last.len() > self.buffers.batch() + logged {
+        if last.len() > self.buffers.batch() {
             return Err(Error::corrupted("more entries pend than a buffer holds", format!("leaf {id}")));
         }
-        let beyond = (last.len() > self.buffers.batch()).then(|| last.remove(0).1);
         let mut state = leaf.state();
         let before = self.live_items(&leaf);
         for (_, item) in last {
@@ -226,21 +222,6 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         leaf.set_state(state);
         self.len.add(self.live_items(&leaf) as i64 - before as i64);
         self.count_overflow(false, self.overflows(&leaf));
-        Ok(beyond)
-    }
-
-    /// Finishes a flush that was logged and interrupted.
-    fn flush_again(&self, id: u32, item: Item) -> Result<()> {
-        let guards = (K::pin(), V::pin());
-        let buffer = self.buffers.get(id);
-        let version = buffer.lock.read().expect("nobody else writes");
-        let mut leaf = buffer.lock_at(version).expect("nobody else writes");
-        let overflowed = self.overflows(&leaf);
-        let key = K::read(&self.keys, item.key, &guards.0);
-        let was = self.locate(*leaf, key, &guards.0, || true).is_ok_and(|found| found.value.is_some());
-        self.flush(&mut leaf, Some(&mut Change::again(item)), None, &guards)?;
-        self.count_overflow(overflowed, false);
-        self.len.add(i64::from(!item.removed) - i64::from(was));
         Ok(())
     }
 }

@@ -3,15 +3,19 @@
 //! pool as leaves that overflow. A leaf that nobody has looked at since keys came into its buffer may
 //! overflow, and counts as one that does.
 //!
-//! Another tree of the pool may take these slots. What is in the tree can be changed and removed even then: in
+//! Another tree of the pool may take these slots, and the medium may be full before the pool is: then what it has
+//! bytes for is all that is promised from then on. What is in the tree can be changed and removed even so: in
 //! its place in the leaf, or, if it pends, by an entry behind the copies that collection makes in the chunk
 //! spared for them. That fails where more pends in leaves that overflow than a chunk takes, and after a crash
 //! amid a collection, which finds the spared chunk begun, until there is room for a chunk again.
+//!
+//! A write that finds no room has collected the whole log once before it says so, and has had the records freed
+//! that no reader holds any more.
 
 use std::sync::RwLockReadGuard;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 
-use bristlecone_pm::{Error, Medium, Result, wait};
+use bristlecone_pm::{Medium, Result, wait};
 
 use super::Core;
 use super::buffer::{Locked, State};
@@ -164,8 +168,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         if split.state().uncounted || self.overflows(split) {
             return self.leaves.alloc();
         }
-        let full = || Error::PoolFull { max_bytes: self.pool.max_bytes() };
-        let _promise = self.promise(1).ok_or_else(full)?;
+        // The medium may have room again.
+        let again = || self.pool.retry_growth().then(|| self.promise(1)).flatten();
+        let _promise = self.promise(1).or_else(again).ok_or_else(|| self.pool.no_room())?;
         self.leaves.alloc()
     }
 

@@ -1,6 +1,6 @@
 //! What a scan sees of a leaf: its items, and in their place what its buffer knows better.
 
-use bristlecone_pm::Medium;
+use bristlecone_pm::{Medium, Result};
 
 use super::Core;
 use super::buffer::BATCH_MAX;
@@ -69,5 +69,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Leafwise<K, V> for Core<K, V, M> {
     #[inline(always)]
     fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard) -> V::Ref<'a> {
         V::read(&self.values, word, guard)
+    }
+
+    fn verify_key(&self, word: u64) -> Result<()> {
+        K::verify(&self.keys, word)
+    }
+
+    fn verify_value(&self, word: u64) -> Result<()> {
+        V::verify(&self.values, word)
     }
 }

@@ -7,6 +7,7 @@ use super::Core;
 use super::buffer::{Locked, State};
 use super::flush::{ITEMS_MAX, Items};
 use super::layout::{LeafWord, SLOTS_MAX};
+use crate::shared::arena::Room;
 use crate::shared::change::Item;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::slot::bits;
@@ -25,22 +26,37 @@ struct Part<R> {
     changed: bool,
 }
 
+/// What a split cannot do without: see [`Core::prepare_split`].
+pub(super) struct NewLeaf<'a> {
+    offset: u64,
+    _room: Room<'a>,
+}
+
 impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
-    /// Splits a leaf that has no room for `items`, and writes them. `Err`: there is no room for
-    /// another leaf; nothing changed.
+    /// Allocates all that a split of `left` needs. `Err`: nothing changed.
+    pub(super) fn prepare_split(&self, left: &Locked<'_>) -> Result<NewLeaf<'_>> {
+        let room = self.inner.reserve(1)?;
+        let offset = self.alloc_leaf(left)?;
+        if let Err(error) = self.buffers.number_of(offset) {
+            self.leaves.free(offset);
+            return Err(error);
+        }
+        Ok(NewLeaf { offset, _room: room })
+    }
+
+    /// Splits a leaf that has no room for `items`, and writes them, with what was prepared for it.
     pub(super) fn split(
         &self,
         left: &mut Locked<'_>,
+        NewLeaf { offset, _room }: NewLeaf<'_>,
         items: &Items,
         records: Option<Flushed>,
         guards: &(K::Guard, V::Guard),
-    ) -> Result<()> {
+    ) {
         let medium = self.medium();
         let state = left.state();
         let cells = self.leaf(state.leaf);
         let word = LeafWord::unpack(cells.header.word.load(medium));
-        let leftovers = self.leftovers(cells, items);
-
         let nothing = Part { key: K::least(), item: Item::default(), slot: None, changed: false };
         let mut parts = [nothing; PARTS_MAX];
         let len = self.gather(left, items, &mut parts, &guards.0);
@@ -56,7 +72,6 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         let (lower, upper) = parts.split_at(kept);
 
         // Split 1: the new leaf.
-        let offset = self.alloc_leaf(left)?;
         // All lines of a leaf are written, and fetched for that: those of the next one by the next split.
         self.leaves.prefetch_next();
         let stamp = left.sequence();
@@ -77,10 +92,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         self.write_items(left, &rest, None, true);
 
         left.set_state(State { pending: 0, used: 0, uncounted: false, ..state });
-        let id = self.buffers.alloc(offset, stamp);
+        let id = self.buffers.alloc(offset, stamp).expect("the buffer has its number");
         self.inner.insert(upper[0].key, id, &guards.0);
-        self.let_go(state.leaf, &leftovers, guards);
-        Ok(())
     }
 
     /// The items that a leaf holds once `items` have reached it, in no order; how many.

@@ -1,21 +1,32 @@
 //! Insert, update and remove: into the buffer, or through it into the leaf. Step numbers are
 //! those of the story in `mod.rs`.
 
-use bristlecone_pm::{Durable, Error, Flushed, LogEntry, LogSpot, Medium, Persist, Result};
+use bristlecone_pm::{Durable, Flushed, LogEntry, LogSpot, Medium, Persist, Result};
 
 use super::Core;
 use super::buffer::{Locked, State};
 use super::layout::LeafWord;
 use super::read::Found;
 use super::room::Promise;
-use crate::shared::change::{Change, Item};
+use crate::shared::change::{Change, Item, free_retired};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::version_lock::Version;
 use crate::trees::WriteMode;
 
-/// How often a write that found the pool full tries again with what the log gave back: others may
-/// take it first.
+/// How often a write that found no room tries again with what others, or once itself, got back from the
+/// log: still others may take it first.
 const ATTEMPTS: usize = 16;
+
+/// What a write that found no room has done about it.
+#[derive(Default)]
+struct Relief {
+    attempts: usize,
+    /// Leaves that nobody had looked at keep no more room than they need.
+    counted: bool,
+    squeezed: bool,
+    /// Records that readers had let go of are free.
+    freed: bool,
+}
 
 impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     pub(super) fn put(
@@ -58,7 +69,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         };
         match done {
             Ok(()) => self.pool.health(),
-            Err(Error::PoolFull { .. } | Error::MediumFull { .. }) => self.put_where_room_is_made(key, value),
+            Err(error) if error.is_no_room() => self.put_where_room_is_made(key, value),
             Err(error) => Err(error),
         }
     }
@@ -159,14 +170,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         })
     }
 
-    /// Runs `change` on the locked leaf of `key`; again if the pool is full and there is room to gain.
+    /// Runs `change` on the locked leaf of `key`; again if there is no room but some to gain.
     #[inline(always)]
     fn with_leaf<R>(
         &self,
         key: K::Ref<'_>,
         mut change: impl FnMut(Locked<'_>, &(K::Guard, V::Guard)) -> Result<R>,
     ) -> Result<R> {
-        for attempt in 0.. {
+        let mut relief = Relief::default();
+        loop {
             let gifts = self.collection.gifts();
             let done = {
                 let _passed = self.pass_collection();
@@ -180,17 +192,34 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
                     self.pool.health()?;
                     return Ok(done);
                 }
-                Err(Error::PoolFull { .. } | Error::MediumFull { .. })
-                    if attempt < ATTEMPTS && (self.count_all() || self.squeeze_log(gifts)) => {}
+                Err(error) if error.is_no_room() && self.gain_room(&mut relief, gifts) => {}
                 Err(error) => return Err(error),
             }
         }
-        unreachable!("attempts come to an end")
+    }
+
+    /// There was no room when the log had given `gifts`: whether there may be some by now.
+    #[cold]
+    fn gain_room(&self, relief: &mut Relief, gifts: u64) -> bool {
+        relief.attempts += 1;
+        if relief.attempts > ATTEMPTS {
+            return false;
+        }
+        if !std::mem::replace(&mut relief.counted, true) && self.count_all() {
+            return true;
+        }
+        if self.pool.retry_growth() || self.collection.gifts() != gifts {
+            return true;
+        }
+        if !std::mem::replace(&mut relief.squeezed, true) && self.squeeze_log(gifts) {
+            return true;
+        }
+        !std::mem::replace(&mut relief.freed, true) && free_retired([&self.keys, &self.values])
     }
 
     /// Locks the leaf of a key. With `unseen` the leaf itself is not expected to be looked at.
     #[inline(always)]
-    fn lock_leaf(&self, key: K::Ref<'_>, unseen: bool, guard: &K::Guard) -> Locked<'_> {
+    pub(super) fn lock_leaf(&self, key: K::Ref<'_>, unseen: bool, guard: &K::Guard) -> Locked<'_> {
         loop {
             let (id, version): (u32, Version) = self.inner.find(key, guard, |leaf| {
                 if !unseen {
@@ -386,30 +415,31 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         change: &mut Change,
         guards: &(K::Guard, V::Guard),
     ) -> Result<()> {
-        if self.options.log_all != 0
-            && self.buffers.batch() > 0
-            && let Some(spot) = self.reserve_entry()
-        {
-            spot.append(&self.entry_of(leaf, change.item), change.take_records());
-        }
         match self.flush(leaf, Some(change), found.pending, guards) {
-            Err(Error::PoolFull { .. } | Error::MediumFull { .. })
-                if found.pending.is_none() && found.value.is_some() =>
-            {
+            Err(error) if error.is_no_room() && found.pending.is_none() && found.value.is_some() => {
                 // What pends has no room, but the item is in the leaf, and nothing about it pends.
-                self.change_in_place(leaf, change, guards)
+                self.change_in_place(leaf, change, guards);
+                Ok(())
             }
             done => done,
         }
     }
 
+    /// Logs a change that has reached its leaf, if that is asked for. Not before it has: the entry of a change
+    /// that then finds no room would bring it back, and name records that are others' by then; and one that a
+    /// crash interrupts would need the room that it has not got yet. The leaf's stamp voids this entry already.
+    /// A key that it names is put aside only behind it.
+    pub(super) fn log_what_is_there(&self, leaf: &Locked<'_>, item: Item) {
+        if self.options.log_all != 0
+            && self.buffers.batch() > 0
+            && let Some(spot) = self.reserve_entry()
+        {
+            spot.append(&self.entry_of(leaf, item), None);
+        }
+    }
+
     /// Changes an item that the leaf holds and that is not pending.
-    fn change_in_place(
-        &self,
-        leaf: &Locked<'_>,
-        change: &mut Change,
-        guards: &(K::Guard, V::Guard),
-    ) -> Result<()> {
+    fn change_in_place(&self, leaf: &Locked<'_>, change: &mut Change, guards: &(K::Guard, V::Guard)) {
         let medium = self.medium();
         let state = leaf.state();
         let cells = self.leaf(state.leaf);
@@ -433,6 +463,5 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         V::retire(&self.values, value, &guards.1);
         // What the buffer kept of it for readers no longer holds.
         leaf.set_state(State { used: state.pending, ..state });
-        Ok(())
     }
 }
