@@ -10,7 +10,7 @@ use super::gather::{Gathered, Group, Pending};
 use super::layout::{LeafWord, Slots, home, line_of, roomiest, slot_offset, slots_of_line};
 use super::node::{Entry, Locked};
 use super::read::Found;
-use super::write::{Guards, is_full};
+use super::write::Guards;
 use crate::shared::change::Change;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::slot::bits;
@@ -65,7 +65,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             }
             if gathered.leaves() == 1 {
                 match self.flush_groups(node, &gathered.groups(), None, guards) {
-                    Err(error) if is_full(&error) => refusal = Some(error),
+                    Err(error) if error.is_no_room() => refusal = Some(error),
                     done => return done,
                 }
             }
@@ -75,7 +75,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             }
         }
         if gathered.leaves() == 0 {
-            return Err(refusal.unwrap_or_else(|| self.pool_full()));
+            return Err(refusal.unwrap_or_else(|| self.pool.no_room()));
         }
         Ok(self.write_groups(node, &gathered.groups()))
     }
@@ -223,7 +223,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         if live > self.split_items {
             match self.split_leaf(node, group, &mut records, guards) {
                 // The threshold leaves some slots for when there is no other leaf.
-                Err(error) if is_full(&error) && live <= self.slots => {}
+                Err(error) if error.is_no_room() && live <= self.slots => {}
                 Err(error) => {
                     // Who finds another place has them to fence.
                     change.into_iter().for_each(|change| change.keep_records(records.take()));

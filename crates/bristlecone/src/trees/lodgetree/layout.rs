@@ -255,6 +255,8 @@ impl Slots {
 
 #[cfg(test)]
 mod tests {
+    use bristlecone_pm::SlotKind;
+
     use super::*;
     use crate::shared::slot::bits;
 
@@ -327,9 +329,15 @@ mod tests {
     }
 
     #[test]
-    fn the_layout_is_golden() {
+    fn the_format_is_golden() {
         assert_eq!((leaf_bytes(3), leaf_bytes(4), leaf_bytes(7), leaf_bytes(27)), (128, 192, 192, 512));
-        assert_eq!((slot_offset(512, 0), slot_offset(512, 26)), (592, 1008));
+        assert_eq!((slot_offset(512, 0), slot_offset(512, 1), slot_offset(512, 26)), (592, 608, 1008));
         assert_eq!((line_of(2), line_of(3), line_of(26)), (1, 2, 7));
+        let siblings = std::mem::offset_of!(Header, siblings);
+        let stamp = std::mem::offset_of!(Header, stamp);
+        let fingerprints = std::mem::offset_of!(Header, fingerprints);
+        assert_eq!((siblings, stamp, fingerprints, std::mem::offset_of!(Header, fence)), (8, 24, 32, 64));
+        assert_eq!((SLOTS_MAX, SlotKind::LodgeLeaf as u8), (27, 10));
+        assert_eq!(LeafWord { bitmap: 0x0400_0001, selector: 1 }.pack(), 0x8000_0000_0400_0001);
     }
 }

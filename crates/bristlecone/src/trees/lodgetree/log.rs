@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bristlecone_pm::{
     Durable, Finding, Flushed, LINE_BYTES, Log, LogChunk, LogEntry, LogSpot, Medium, Persist, PoolFile,
-    TreeId, own_thread_index,
+    Result, TreeId, own_thread_index,
 };
 use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
@@ -22,6 +22,7 @@ use smallvec::SmallVec;
 use super::LodgeTree;
 use super::buffer::Buffered;
 use super::node::NodeRef;
+use super::room::{Futile, Gifts};
 use crate::shared::form::{KeyForm, ValueForm};
 
 /// Walks that may be wanted: over the nodes for what stands in the oldest logs, or in any.
@@ -84,7 +85,8 @@ pub(super) struct VersionLog<M: Medium> {
     wanted: AtomicU8,
     /// A walk is under way.
     walking: AtomicBool,
-    walk: Mutex<Walk>,
+    pub walk: Mutex<Walk>,
+    pub gifts: Gifts,
     /// Keys that log entries name, but nothing else.
     aside: Mutex<Vec<u64>>,
     /// Keys put aside, those of the walk included.
@@ -93,13 +95,14 @@ pub(super) struct VersionLog<M: Medium> {
 
 /// One walk over all nodes.
 #[derive(Debug, Default)]
-struct Walk {
+pub(super) struct Walk {
     /// Nodes `next..end` have not been looked at.
     next: u32,
     end: u32,
     old: Vec<LogChunk>,
     /// Keys that only the old logs name.
     aside: Vec<u64>,
+    pub futile: Futile,
 }
 
 /// Room for one entry, which counts as needed.
@@ -112,7 +115,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<M: Medium> Spot<'_, M> {
+impl<'a, M: Medium> Spot<'a, M> {
+    pub fn of(versions: &'a VersionLog<M>, spot: LogSpot<'a, M>) -> Self {
+        Self { versions, spot }
+    }
+
     /// The log that the entry will be in.
     #[inline(always)]
     pub fn log(&self) -> u32 {
@@ -148,14 +155,15 @@ impl<M: Medium> VersionLog<M> {
             wanted: AtomicU8::default(),
             walking: AtomicBool::default(),
             walk: Mutex::default(),
+            gifts: Gifts::default(),
             aside: Mutex::default(),
             aside_count: AtomicUsize::default(),
         };
         (log, logged)
     }
 
-    /// The entries of a log, oldest first.
-    pub fn entries(&self, chunk: &LogChunk) -> impl Iterator<Item = LogEntry> {
+    /// The entries of a log, oldest first, up to the first one that is damaged.
+    pub fn entries(&self, chunk: &LogChunk) -> impl Iterator<Item = Result<LogEntry>> {
         self.log.entries(chunk)
     }
 
@@ -253,6 +261,11 @@ impl<M: Medium> VersionLog<M> {
         Some(Finding::new(format!("log {log}"), format!("{needed} entries needed, {buffered:?} buffered")))
     }
 
+    /// Keys whose records wait until no log entry that counts names them.
+    pub fn keys_aside(&self) -> usize {
+        self.aside_count.load(Relaxed)
+    }
+
     fn want(&self, walk: u8) {
         self.wanted.fetch_max(walk, Release);
     }
@@ -280,8 +293,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         wanted + (wanted / 4).max(self.versions.log.appenders())
     }
 
-    /// Room for a log entry, if there may be another one.
-    pub(super) fn reserve_entry(&self) -> Option<Spot<'_, M>> {
+    /// Room for a log entry, if there may be another one. A `steady` change is of a key that is buffered.
+    pub(super) fn reserve_entry(&self, steady: bool) -> Option<Spot<'_, M>> {
         let versions = &self.versions;
         let spot = versions.log.reserve(|_| {
             versions.reuse();
@@ -290,9 +303,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
                 versions.want(OLDEST);
             }
             // While stragglers keep too many logs, writes go to the leaves instead.
-            used < self.logs_max()
+            used < self.logs_max() && self.log_may_grow(steady)
         });
-        spot.map(|spot| Spot { versions, spot })
+        spot.map(|spot| Spot::of(versions, spot))
     }
 
     /// What a writer does for the log when its own work is done.
@@ -309,24 +322,41 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let versions = &self.versions;
         let Ok(mut walk) = versions.walk.try_lock() else { return };
         if !versions.walking.load(Acquire) {
-            // Walk 1: what is logged from here on is in other logs.
-            walk.old = match versions.wanted.swap(0, Acquire) {
+            match versions.wanted.swap(0, Acquire) {
                 0 => return,
-                OLDEST => {
-                    let kept = self.logs_wanted() * 3 / 4;
-                    versions.log.take_oldest(versions.log.chunks_in_use().saturating_sub(kept))
-                }
-                _ => {
-                    walk.aside = std::mem::take(&mut lock(&versions.aside));
-                    versions.log.turn(0)
-                }
-            };
-            for chunk in &walk.old {
-                versions.needed.of(chunk.id()).fetch_or(OLD, AcqRel);
+                wanted => self.begin(&mut walk, wanted),
             }
-            (walk.next, walk.end) = (0, self.nodes.end());
-            versions.walking.store(true, Release);
         }
+        self.look_at_nodes(&mut walk, nodes);
+    }
+
+    /// Ends the walk that is under way, or makes one for what stands in any log.
+    pub(super) fn walk_all(&self, walk: &mut Walk) {
+        if !self.versions.walking.load(Acquire) {
+            self.begin(walk, ALL);
+        }
+        self.look_at_nodes(walk, u32::MAX);
+    }
+
+    /// Walk 1: what is logged from here on is in other logs.
+    fn begin(&self, walk: &mut Walk, wanted: u8) {
+        let versions = &self.versions;
+        walk.old = if wanted == OLDEST {
+            let kept = self.logs_wanted() * 3 / 4;
+            versions.log.take_oldest(versions.log.chunks_in_use().saturating_sub(kept))
+        } else {
+            versions.gifts.unmix();
+            walk.aside = std::mem::take(&mut lock(&versions.aside));
+            versions.log.turn(0)
+        };
+        for chunk in &walk.old {
+            versions.needed.of(chunk.id()).fetch_or(OLD, AcqRel);
+        }
+        (walk.next, walk.end) = (0, self.nodes.end());
+        versions.walking.store(true, Release);
+    }
+
+    fn look_at_nodes(&self, walk: &mut Walk, nodes: u32) {
         let stride = nodes.min(walk.end - walk.next);
         for id in walk.next..walk.next + stride {
             if id + stride < walk.end {
@@ -336,7 +366,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         }
         walk.next += stride;
         if walk.next == walk.end {
-            self.finish(&mut walk);
+            self.finish(walk);
         }
     }
 
@@ -384,6 +414,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             old.into_iter().partition(|old| versions.is_unneeded(old.id()));
         let stuck = !needed.is_empty();
         versions.log.seal(needed);
+        let gave = !empty.is_empty() || !stuck && !walk.aside.is_empty();
         if !empty.is_empty() {
             versions.log.recycle(empty);
         }
@@ -397,6 +428,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             walk.aside.drain(..).for_each(|key| K::retire(&self.keys, key, &guard));
         }
         versions.walking.store(false, Release);
+        if gave {
+            versions.gifts.give();
+        }
     }
 
     /// A removed key has left its leaf. Its record stays until no log entry that counts names it.
@@ -409,19 +443,6 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         if count >= ASIDE_MIN.max(self.nodes.live()) {
             self.versions.want(ALL);
         }
-    }
-
-    /// The pool is full. Whether the log had anything to give: chunks, or keys that it names.
-    pub(super) fn squeeze_log(&self) -> bool {
-        let versions = &self.versions;
-        let free = versions.log.release_free();
-        let before = (self.versions.log.chunks_in_use(), versions.aside_count.load(Relaxed));
-        versions.want(ALL);
-        // The first may be the rest of one that is under way.
-        (0..2).for_each(|_| self.walk(u32::MAX));
-        let freed = versions.log.release_free();
-        let after = (self.versions.log.chunks_in_use(), versions.aside_count.load(Relaxed));
-        free + freed > 0 || after.0 < before.0 || after.1 < before.1
     }
 
     /// A log entry that says what a buffered item does.

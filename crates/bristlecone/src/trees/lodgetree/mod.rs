@@ -94,25 +94,29 @@
 //!    entries of old logs name.
 //!
 //! So a straggler cannot keep a log for ever. While the walk lags, the logs grow by a quarter at most,
-//! or by one for each thread: then writes go through to their leaves instead, as they do when the pool
-//! has no room for a log. Their records are fenced first. Nobody waits.
+//! or by one for each thread: then writes go through to their leaves instead, as they do when there is
+//! no room for a log. Their records are fenced first. Nobody waits. Only a write that finds no room makes a whole
+//! walk itself, once, before it gives up; and what is buffered for a full leaf can be changed or removed even then,
+//! by an entry behind the copies.
 //!
 //! # Recover
 //! (1) The chain of leaves is followed from the first one, which the directory names. (2) Their
 //! items and fences are read. (3) Log entries above their leaf's stamp are buffered again, log by
-//! log on several threads. (4) Nodes are built over the leaves, with room for what is buffered.
+//! log on several threads; a damaged one is an error. (4) Nodes are built over the leaves, with room for what is buffered.
 
 mod buffer;
 mod check;
 mod flush;
 mod gather;
-mod layout;
+pub(super) mod layout;
 mod log;
 mod merge;
 mod node;
 mod places;
 mod read;
 mod recover;
+mod room;
+mod salvage;
 mod scan;
 mod split;
 #[cfg(test)]
@@ -123,14 +127,14 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bristlecone_pm::{Error, Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::{Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
 
 use self::layout::{SLOTS_MAX, leaf_bytes};
 use self::log::VersionLog;
 use self::node::Nodes;
 use self::places::{NODE_SLOTS_MAX, index_max};
 use super::parameters::{Parameters, broken_rule};
-use super::{Batch, Index, TreeStats, WriteMode};
+use super::{Batch, Index, Rescue, TreeStats, WriteMode};
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
@@ -256,8 +260,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for LodgeTree<K, V, M> 
             keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
             values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
             versions,
-            inner: Inner::new(options.inner_bytes as usize, 0),
-            nodes: Nodes::new(node_slots),
+            inner: Inner::new(options.inner_bytes as usize, 0)?,
+            nodes: Nodes::new(node_slots)?,
             first: 0,
             slots,
             node_slots,
@@ -271,6 +275,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for LodgeTree<K, V, M> 
         };
         tree.recover(entry.id, logged, threads)?;
         Ok(tree)
+    }
+
+    fn salvage(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: LodgeTreeOptions,
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Result<()> {
+        salvage::save::<K, V, M>(pool, entry, options, rescue)
     }
 
     #[inline(always)]
@@ -354,9 +367,5 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             Glance::Free(version) => Some(version),
             Glance::Locked | Glance::Obsolete => None,
         }
-    }
-
-    fn pool_full(&self) -> Error {
-        Error::PoolFull { max_bytes: self.pool.max_bytes() }
     }
 }

@@ -7,11 +7,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use bristlecone_pm::LINE_BYTES;
+use bristlecone_pm::{LINE_BYTES, Result};
 
 use super::layout::Slots;
 use super::places::{Places, USUAL_BYTES};
-use crate::shared::arena::{Arena, Zeroed};
+use crate::shared::arena::{Arena, Room, Zeroed};
 use crate::shared::locked::{self, Guarded};
 use crate::shared::prefetch;
 use crate::shared::search::{self, Level};
@@ -85,9 +85,9 @@ pub struct Splits {
 }
 
 impl Nodes {
-    pub fn new(slots: usize) -> Self {
+    pub fn new(slots: usize) -> Result<Self> {
         let places = Places::new(slots, Level::detect());
-        Self { arena: Arena::new(places.bytes), places, usual: Some(places) == Places::USUAL }
+        Ok(Self { arena: Arena::new(places.bytes)?, places, usual: Some(places) == Places::USUAL })
     }
 
     /// How their keys are searched.
@@ -119,13 +119,18 @@ impl Nodes {
     }
 
     /// A node that nobody else knows, without entries, unlocked, with a count above `count`.
-    pub fn alloc(&self, count: u64) -> u32 {
-        let id = self.arena.alloc();
+    pub fn alloc(&self, count: u64) -> Result<u32> {
+        let id = self.arena.alloc()?;
         let node = self.get(id);
         node.set_counts(Counts { index: 0, buffered: 0 });
         node.set_splits(Splits::default());
         node.lock.renew_above(count);
-        id
+        Ok(id)
+    }
+
+    /// Keeps so many nodes ready.
+    pub fn reserve(&self, nodes: usize) -> Result<Room<'_>> {
+        self.arena.reserve(nodes)
     }
 
     pub fn free(&self, id: u32) {
@@ -324,8 +329,8 @@ mod tests {
     #[test]
     fn both_parts_share_the_slots() {
         for slots in [6, 29, NODE_SLOTS_MAX] {
-            let nodes = Nodes::new(slots);
-            let node = nodes.get(nodes.alloc(5));
+            let nodes = Nodes::new(slots).unwrap();
+            let node = nodes.get(nodes.alloc(5).unwrap());
             assert_eq!((node.lock.count(), node.room()), (6, slots));
             node.insert_entry(0, entry(1));
             node.insert_entry(1, entry(3));
@@ -352,8 +357,8 @@ mod tests {
 
     #[test]
     fn splits_are_remembered() {
-        let nodes = Nodes::new(29);
-        let node = nodes.get(nodes.alloc(0));
+        let nodes = Nodes::new(29).unwrap();
+        let node = nodes.get(nodes.alloc(0).unwrap());
         let splits = Splits { last: u32::MAX, interval: 77, parts: 5 };
         node.set_splits(splits);
         assert_eq!(node.splits(), splits);
@@ -361,8 +366,8 @@ mod tests {
 
     #[test]
     fn live_items_count_what_is_on_its_way() {
-        let nodes = Nodes::new(8);
-        let node = nodes.get(nodes.alloc(0));
+        let nodes = Nodes::new(8).unwrap();
+        let node = nodes.get(nodes.alloc(0).unwrap());
         node.insert_entry(0, Entry { slots: Slots { bitmap: 0b111, ..Slots::default() }, ..entry(1) });
         for (in_leaf, removed, live) in [
             (InLeaf::No, false, 4),

@@ -69,11 +69,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         for tries in 0_u32.. {
             let (id, version) = self.inner.find(key, &key_guard, |node| self.version_as::<USUAL>(node));
             let node = self.nodes.get_as::<USUAL>(id);
-            let Some((_locked, version)) = node.hold(version, tries) else { continue };
+            let Some((locked, version)) = node.hold(version, tries) else { continue };
             let still = || node.lock.validate(version);
             match self.locate(node, key, tag, Hope::Present, &key_guard, still) {
                 Ok(found) if still() => {
-                    // The value word was read while the node stood; pinned, its record stays.
+                    // The value word was read while the node stood; pinned, its record stays. Unlocked, `f` may
+                    // write.
+                    drop(locked);
                     return found.value.map(|value| f(V::read(&self.values, value, &value_guard)));
                 }
                 _ => std::hint::spin_loop(),

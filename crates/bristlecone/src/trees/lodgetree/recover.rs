@@ -1,6 +1,7 @@
 //! Opening a tree after anything. The chain of leaves is the truth; the logs bring back what was
-//! buffered for them. Nothing is written but the first leaf of a new tree, and logs that nobody
-//! needs are emptied: so a crash in here changes nothing.
+//! buffered for them. What is written does not change what they say: fingerprints, descriptors of chunks
+//! that nobody needs, the first leaf of a new tree; and logs that nobody needs are emptied. So a crash in
+//! here is one more crash.
 
 use std::cmp::Reverse;
 
@@ -57,8 +58,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         self.leaves.finish_recovery();
         self.keys.finish_recovery();
         self.values.finish_recovery();
-        let nodes = self.build_nodes(&survivors);
-        self.inner = Inner::build(self.options.inner_bytes as usize, nodes);
+        let nodes = self.build_nodes(&survivors)?;
+        self.inner = Inner::build(self.options.inner_bytes as usize, nodes)?;
         Ok(())
     }
 
@@ -71,9 +72,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let anchor = self.pool.anchor(tree);
         anchor.publish(self.medium(), leaf, &durable, "lodgetree create.2");
         let Durable { .. } = self.medium().persist(anchor, "lodgetree create.2");
-        let id = self.nodes.alloc(0);
+        let id = self.nodes.alloc(0)?;
         self.nodes.get(id).insert_entry(0, Entry { fence: 0, leaf, slots: Slots::default() });
-        self.inner = Inner::new(self.options.inner_bytes as usize, id);
+        self.inner = Inner::new(self.options.inner_bytes as usize, id)?;
         self.versions.keep(logged);
         Ok(())
     }
@@ -131,6 +132,16 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             return Err(Error::corrupted("a leaf twice", format!("chain of leaves at {leaf:#x}")));
         }
         let guard = K::pin();
+        let fence = header.fence.load(medium);
+        let low = if leaf != self.first {
+            K::mark_live(&self.keys, fence)?;
+            K::read(&self.keys, fence, &guard)
+        } else if fence == 0 {
+            K::least()
+        } else {
+            let what = "the root leads to a leaf that is not the first";
+            return Err(Error::corrupted(what, format!("leaf at {leaf:#x}")));
+        };
         let tags = header.fingerprints.load(medium);
         let mut right = tags;
         for slot in bits(bitmap) {
@@ -138,27 +149,23 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             let key = cell.key.load(medium);
             K::mark_live(&self.keys, key)?;
             V::mark_live(&self.values, cell.value.load(medium))?;
-            let tag = u64::from(K::fingerprint(K::read(&self.keys, key, &guard)));
+            let key = K::read(&self.keys, key, &guard);
+            if key < low {
+                return Err(Error::corrupted("a key below its leaf's fence", format!("leaf at {leaf:#x}")));
+            }
             let shift = slot % 8 * 8;
-            right[slot / 8] = right[slot / 8] & !(0xff << shift) | tag << shift;
+            right[slot / 8] = right[slot / 8] & !(0xff << shift) | u64::from(K::fingerprint(key)) << shift;
         }
         if tags != right {
             header.fingerprints.store(medium, right);
         }
-        let (fence, low) = if leaf == self.first {
-            (0, K::owned(K::least()))
-        } else {
-            let fence = header.fence.load(medium);
-            K::mark_live(&self.keys, fence)?;
-            (fence, K::owned(K::read(&self.keys, fence, &guard)))
-        };
         let stamp = header.stamp.load(medium);
-        if stamp >> 55 != 0 {
+        if stamp > LogEntry::SEQUENCE_MAX {
             return Err(Error::corrupted("a stamp beyond all sequences", format!("leaf at {leaf:#x}")));
         }
         self.len.add(i64::from(bitmap.count_ones()));
         let entry = Entry { fence, leaf, slots: self.slots_of(header, bitmap) };
-        Ok(Survivor { low, entry, stamp, buffered: Vec::new() })
+        Ok(Survivor { low: K::owned(low), entry, stamp, buffered: Vec::new() })
     }
 
     /// Recover 3: entries above their leaf's stamp are buffered again; of those for one key, the
@@ -169,6 +176,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             let guard = K::pin();
             let mut part = Vec::new();
             for entry in self.versions.entries(&logged[chunk]) {
+                let entry = entry?;
                 K::verify(&self.keys, entry.key)?;
                 let key = K::owned(K::read(&self.keys, entry.key, &guard));
                 let at = leaves[1..].partition_point(|leaf| leaf.low <= key);
@@ -186,8 +194,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         if !K::INLINE {
             // Keys that only entries name which do not count any more.
             for entry in logged.iter().flat_map(|chunk| self.versions.entries(chunk)) {
-                if K::mark_live(&self.keys, entry.key)? {
-                    self.versions.put_aside(entry.key);
+                let LogEntry { key, .. } = entry?;
+                if K::mark_live(&self.keys, key)? {
+                    self.versions.put_aside(key);
                 }
             }
         }
@@ -238,7 +247,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// Recover 4: nodes over the leaves, each with room for what is buffered; where each begins.
-    fn build_nodes(&self, survivors: &[Survivor<K>]) -> Vec<(K::Owned, u32)> {
+    fn build_nodes(&self, survivors: &[Survivor<K>]) -> Result<Vec<(K::Owned, u32)>> {
         let most = self.index_max * 3 / 4;
         let mut nodes: Vec<(K::Owned, u32)> = Vec::new();
         for leaf in survivors {
@@ -247,7 +256,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
                 node.counts().index < most && node.room() > leaf.buffered.len()
             };
             if !nodes.last().is_some_and(fits) {
-                nodes.push((leaf.low.clone(), self.nodes.alloc(0)));
+                nodes.push((leaf.low.clone(), self.nodes.alloc(0)?));
             }
             let node = self.nodes.get(nodes[nodes.len() - 1].1);
             let owner = node.counts().index;
@@ -255,6 +264,6 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             leaf.buffered.iter().for_each(|item| node.push_buffered(Buffered { owner, ..*item }));
             node.lock.renew_above(leaf.stamp);
         }
-        nodes
+        Ok(nodes)
     }
 }

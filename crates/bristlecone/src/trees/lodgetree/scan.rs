@@ -3,7 +3,7 @@
 
 use std::ops::Bound;
 
-use bristlecone_pm::Medium;
+use bristlecone_pm::{Medium, Result};
 
 use super::LodgeTree;
 use super::layout::{leaf_bytes, slot_offset};
@@ -14,13 +14,15 @@ use crate::shared::inner::{Cursor, Step};
 use crate::shared::version_lock::Version;
 use crate::shared::words::Words;
 use crate::trees::Batch;
-use crate::trees::scan::{Bounds, append, overlay, shorten};
+use crate::trees::scan::{Bounds, append, overlay, shorten, verified};
 
 /// A leaf as a scan found it, and where the scan goes on.
 struct Sight<K: KeyForm> {
     words: Words,
     /// Where the leaf begins, or where the next one does. `None`: there is none before or after.
     further: Option<K::Owned>,
+    /// The word of that fence, or 0.
+    fence: u64,
 }
 
 /// Looks, told how often it did, until it saw something.
@@ -58,13 +60,16 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             into.entries.clear();
             let read =
                 (|word| K::read(&self.keys, word, &guards.0), |word| V::read(&self.values, word, &guards.1));
-            let outside = append::<K, V, true>(
-                self.nodes.level(),
-                &mut sight.words,
-                (from, shorten::<K>(bounds.1)),
-                into,
-                read,
-            );
+            let wanted = (from, shorten::<K>(bounds.1));
+            if into.checked
+                && let Err(error) = self.verify_fences(Some(key), sight.fence, &guards.0)
+            {
+                return into.fail(error);
+            }
+            if into.checked && !verified(&sight.words, wanted, into, read.0, self.verifiers()) {
+                return false;
+            }
+            let outside = append::<K, V, true>(self.nodes.level(), &mut sight.words, wanted, into, read);
             into.ended = outside.above || sight.further.is_none();
             into.fence = Some(sight.further);
             if !into.entries.is_empty() {
@@ -104,13 +109,20 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             into.entries.clear();
             let read =
                 (|word| K::read(&self.keys, word, &guards.0), |word| V::read(&self.values, word, &guards.1));
-            let outside = append::<K, V, false>(
-                self.nodes.level(),
-                &mut sight.words,
-                (shorten::<K>(bounds.0), to),
-                into,
-                read,
-            );
+            let wanted = (shorten::<K>(bounds.0), to);
+            let aim = match to {
+                Bound::Included(key) | Bound::Excluded(key) => Some(key),
+                Bound::Unbounded => None,
+            };
+            if into.checked
+                && let Err(error) = self.verify_fences(aim, sight.fence, &guards.0)
+            {
+                return into.fail(error);
+            }
+            if into.checked && !verified(&sight.words, wanted, into, read.0, self.verifiers()) {
+                return false;
+            }
+            let outside = append::<K, V, false>(self.nodes.level(), &mut sight.words, wanted, into, read);
             into.ended = outside.below || sight.further.is_none();
             into.fence = Some(sight.further);
             if !into.entries.is_empty() {
@@ -118,6 +130,37 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             }
         }
         false
+    }
+
+    /// Compares the fences of the node that a key leads to, or of the last one, with their checksums,
+    /// and the one that a scan goes on from: a damaged one leads to another leaf.
+    #[cold]
+    fn verify_fences(&self, key: Option<K::Ref<'_>>, next: u64, guard: &K::Guard) -> Result<()> {
+        if K::INLINE {
+            return Ok(());
+        }
+        let fences = until_seen(|tries| {
+            let version_of = |node| self.version_of(node);
+            let (id, version) = match key {
+                Some(key) => self.inner.find(key, guard, version_of),
+                None => {
+                    let (id, version, _) = self.inner.find_before(None, guard, version_of);
+                    (id, version)
+                }
+            };
+            let node = self.nodes.get(id);
+            let (_locked, version) = node.hold(version, tries)?;
+            let fences: Vec<u64> = (0..node.counts().index).map(|at| node.fence(at)).collect();
+            node.lock.validate(version).then_some(fences)
+        });
+        // The first leaf has none.
+        let fences = fences.into_iter().chain(std::iter::once(next)).filter(|&fence| fence != 0);
+        fences.into_iter().try_for_each(|fence| K::verify(&self.keys, fence))
+    }
+
+    /// Returns what compares the records of a key's word, and of a value's, with their checksums.
+    fn verifiers(&self) -> (impl Fn(u64) -> Result<()>, impl Fn(u64) -> Result<()>) {
+        (|word| K::verify(&self.keys, word), |word| V::verify(&self.values, word))
     }
 
     /// The leaf that holds `key`, and where the next one begins. `None`: something changed.
@@ -139,22 +182,23 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         self.prefetch_leaf(entry.leaf);
         next.into_iter().for_each(|next| self.prefetch_leaf(next.leaf));
         let words = self.snapshot(node, version, at)?;
-        let further = if at + 1 < index {
+        let fence = if at + 1 < index {
             let fence = node.fence(at + 1);
-            still().then(|| Some(K::owned(K::read(&self.keys, fence, guard))))?
+            still().then_some(fence)?
         } else {
             match self.inner.next(cursor, next_version) {
                 Step::Leaf(next, seen, _) => {
                     let next = self.nodes.get(next);
                     let fence = next.fence(0);
-                    next.lock.validate(seen).then(|| Some(K::owned(K::read(&self.keys, fence, guard))))?
+                    next.lock.validate(seen).then_some(fence)?
                 }
-                Step::End => None,
+                Step::End => return still().then_some(Sight { words, further: None, fence: 0 }),
                 Step::Lost => return None,
             }
         };
+        let further = Some(K::owned(K::read(&self.keys, fence, guard)));
         // What was seen of both nodes was so at the moment when the second one was looked at.
-        still().then_some(Sight { words, further })
+        still().then_some(Sight { words, further, fence })
     }
 
     /// The last leaf with keys up to a bound, and where it begins. `None`: something changed.
@@ -185,7 +229,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let words = self.snapshot(node, version, at)?;
         let first = entry.leaf == self.first;
         let further = (!first).then(|| K::owned(K::read(&self.keys, entry.fence, guard)));
-        Some(Sight { words, further })
+        Some(Sight { words, further, fence: if first { 0 } else { entry.fence } })
     }
 
     /// The items of a leaf, and in their place what is buffered. `None`: the node changed.

@@ -48,7 +48,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let entry = node.entry(group.at);
         if node.room() == 0 && node.items_of(group.at).count() == 0 {
             // The new leaf would have no place in the node.
-            return Err(self.pool_full());
+            return Err(self.pool.no_room());
         }
         self.prefetch_leaf(entry.leaf);
         let leaf = self.leaves.alloc()?;
@@ -178,8 +178,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// The hotness-aware multiple split of a node whose index part has grown too large. Nothing
-    /// on the medium changes.
-    pub(super) fn split_node(&self, node: &Locked<'_>, guard: &K::Guard) {
+    /// on the medium changes. `Err`: there is no memory for it, and nothing changed at all.
+    pub(super) fn split_node(&self, node: &Locked<'_>, guard: &K::Guard) -> Result<()> {
         let Counts { index, .. } = node.counts();
         let fence_at = |at: usize| K::read(&self.keys, node.fence(at), guard);
         let now = self.clock.sum() as u32;
@@ -192,6 +192,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             room => wanted.min(room),
         }
         .min(index);
+        let _room = (self.nodes.reserve(parts)?, self.inner.reserve(parts)?);
         let splits = Splits { last: now, interval, parts };
         node.set_splits(splits);
         // From the right, so that at any moment each key has one node: this one, which is locked,
@@ -199,7 +200,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         let mut end = index;
         for part in (1..parts).rev() {
             let start = index * part / parts;
-            let id = self.nodes.alloc(node.sequence());
+            let id = self.nodes.alloc(node.sequence()).expect("nodes were reserved");
             let right = self.nodes.get(id);
             (start..end).for_each(|at| right.insert_entry(at - start, node.entry(at)));
             let gone = node.items().that(|item| node.owner(item) >= start);
@@ -213,6 +214,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             self.inner.insert(separator, id, guard);
             end = start;
         }
+        Ok(())
     }
 
     /// Into how many nodes: more than the last time in a burst, fewer when the node has cooled.

@@ -128,7 +128,7 @@ fn walks_end_before_logs_run_out() {
         let tree = scratch.tree(short_logs(log_entries));
         for n in 0..8 * KEYS {
             tree.upsert(key(n), n).unwrap();
-            assert!(tree.reserve_entry().is_some(), "no log after {n} writes, logs of {log_entries}");
+            assert!(tree.reserve_entry(false).is_some(), "no log after {n} writes, logs of {log_entries}");
         }
         assert!(tree.versions.log.chunks_in_use() > 1);
     }

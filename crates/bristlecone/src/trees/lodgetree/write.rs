@@ -1,7 +1,7 @@
 //! Insert, update and remove: into the log and the buffer, or through to the leaf. Step numbers
 //! are those of the story in `mod.rs`.
 
-use bristlecone_pm::{Durable, Error, Flushed, Medium, Persist, Result};
+use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 
 use super::LodgeTree;
 use super::buffer::{Buffered, InLeaf};
@@ -11,6 +11,7 @@ use super::layout::LeafWord;
 use super::log::Spot;
 use super::node::{Entry, Locked};
 use super::read::{Found, Hope, Stale};
+use super::room::Relief;
 use crate::shared::change::{Change, Item};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::trees::WriteMode;
@@ -23,11 +24,6 @@ enum Outcome {
     Done,
     /// The node had to change first: look the key up again.
     Again,
-}
-
-/// Whether the pool, or what it is in, has no room.
-pub(super) fn is_full(error: &Error) -> bool {
-    matches!(error, Error::PoolFull { .. } | Error::MediumFull { .. })
 }
 
 /// What somebody found who holds the lock.
@@ -81,7 +77,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         match done {
             Ok(Outcome::Done) => self.look_after(()),
             Ok(Outcome::Again) => self.put_once_more(key, value),
-            Err(error) if is_full(&error) => self.put_once_more(key, value),
+            Err(error) if error.is_no_room() => self.put_once_more(key, value),
             Err(error) => Err(error),
         }
     }
@@ -109,7 +105,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         {
             return None;
         }
-        let spot = self.reserve_entry()?;
+        let spot = self.reserve_entry(found.item.is_some())?;
         let mut change = match self.write_records(found, key, Some(value)) {
             Ok(change) => change,
             Err(error) => return Some(Err(error)),
@@ -148,7 +144,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// Runs `change` on the locked node of `key`, with what that says about the key, until it
-    /// gives a result; once more if the pool is full and the log has room to give.
+    /// gives a result; again if there is no room but some to gain.
     #[inline(always)]
     fn with_node<R>(
         &self,
@@ -156,8 +152,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         hope: Hope,
         mut change: impl FnMut(Locked<'_>, Found, &Guards<K, V>) -> Result<Option<R>>,
     ) -> Result<R> {
-        let mut squeezed = false;
+        let mut relief = Relief::default();
         let done = loop {
+            let gifts = self.versions.gifts.given();
             let done = {
                 let guards = (K::pin(), V::pin());
                 let (node, found) = self.lock_node(key, hope, &guards.0);
@@ -166,7 +163,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             match done {
                 Ok(None) => {}
                 Ok(Some(done)) => break done,
-                Err(error) if is_full(&error) && !squeezed && self.squeeze_log() => squeezed = true,
+                Err(error) if error.is_no_room() && self.gain_room(&mut relief, gifts) => {}
                 Err(error) => return Err(error),
             }
         };
@@ -218,7 +215,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         guards: &Guards<K, V>,
     ) -> Result<Outcome> {
         if node.counts().index > self.index_max {
-            self.split_node(&node, &guards.0);
+            self.split_node(&node, &guards.0)?;
             return Ok(Outcome::Again);
         }
         let tag = K::fingerprint(key);
@@ -234,12 +231,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
                     }
                     Ok((moved, under_way)) => (found, full, flush) = (moved, false, under_way),
                     // Nothing that is buffered has room; the change may have.
-                    Err(error) if is_full(&error) => {}
+                    Err(error) if error.is_no_room() => {}
                     Err(error) => return Err(error),
                 }
             }
         }
-        let spot = if full { None } else { self.reserve_entry() };
+        let steady = found.item.is_some();
+        let spot = if full { None } else { self.reserve_entry(steady) };
+        let spot =
+            spot.or_else(|| self.is_stuck(&node, &found).then(|| self.reserve_among_copies()).flatten());
         if spot.is_none() && node.counts().index > self.index_max {
             // A flush split a leaf. What is not logged may split another one, and the node has no place for that.
             self.end_flush(flush, guards);
@@ -359,6 +359,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         node.counts().buffered + 1 >= self.slots && node.items_of(at).count() + 1 >= self.slots
     }
 
+    /// Whether a key is buffered, and its leaf would have to split to take what is buffered for it.
+    fn is_stuck(&self, node: &Locked<'_>, found: &Found) -> bool {
+        found.item.is_some() && node.live_with(found.at, node.items_of(found.at)) > self.slots
+    }
+
     /// Write 1: what stands out of line is written first.
     #[inline(always)]
     fn write_records(&self, found: &Found, key: K::Ref<'_>, value: Option<V::Ref<'_>>) -> Result<Change> {
@@ -398,7 +403,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         guards: &Guards<K, V>,
     ) -> Result<()> {
         match self.flush_with(node, (found, tag), change, gathered, guards) {
-            Err(error) if is_full(&error) && found.slot.is_some() => {
+            Err(error) if error.is_no_room() && found.slot.is_some() => {
                 // What is buffered has no room, but the item is in the leaf, and nothing about it
                 // is buffered.
                 self.change_in_place(node, found, change, guards);
