@@ -2,15 +2,15 @@
 
 use std::ops::Bound;
 
-use bristlecone_pm::{Medium, Native};
+use bristlecone_pm::{Error, Medium, Native, Result};
 
 use crate::shared::form::{KeyForm, ValueForm};
-use crate::trees::{AnyTree, Batch};
-use crate::{Key, Value};
+use crate::trees::Batch;
+use crate::{Key, Tree, Value};
 
 /// An iterator over the items of a tree. See [`Tree::range`](crate::Tree::range).
 pub struct Range<'t, K: Key, V: Value, M: Medium = Native> {
-    tree: &'t AnyTree<K::Form, V::Form, M>,
+    tree: &'t Tree<K, V, M>,
     /// What the front still has in hand, and where it goes on after that.
     front: Batch<K::Form, V::Form>,
     from: Limit<K>,
@@ -40,9 +40,23 @@ fn is_empty<T: Ord>(from: &Bound<T>, to: &Bound<T>) -> bool {
 }
 
 impl<'t, K: Key, V: Value, M: Medium> Range<'t, K, V, M> {
-    pub(crate) fn new(tree: &'t AnyTree<K::Form, V::Form, M>, from: Limit<K>, to: Limit<K>) -> Self {
+    pub(crate) fn new(tree: &'t Tree<K, V, M>, from: Limit<K>, to: Limit<K>) -> Self {
         let done = is_empty(&from, &to);
         Self { tree, front: Batch::default(), from, back: Batch::default(), to, begun: (false, false), done }
+    }
+
+    /// Compares the records of everything from here on with their checksums.
+    pub(crate) fn checked(mut self) -> CheckedRange<'t, K, V, M> {
+        self.front.checked = true;
+        self.back.checked = true;
+        CheckedRange(self)
+    }
+
+    /// Ends the iteration in a child of the process that opened the pool; returns the error to report.
+    fn refused(&mut self) -> Option<Error> {
+        let error = if self.done { None } else { self.tree.opened_here().err() };
+        self.done |= error.is_some();
+        error
     }
 
     /// Whether the back has not given out `key` yet, nor anything below it.
@@ -86,7 +100,7 @@ impl<K: Key, V: Value, M: Medium> Range<'_, K, V, M> {
             } else {
                 self.begun.0 = true;
                 let bounds = (borrow::<K::Form>(&self.from), borrow::<K::Form>(&self.to));
-                self.done = !self.tree.scan_forward(bounds, &mut self.front);
+                self.done = !self.tree.here().scan_forward(bounds, &mut self.front);
             }
         }
         None
@@ -107,7 +121,7 @@ impl<K: Key, V: Value, M: Medium> Range<'_, K, V, M> {
             } else {
                 self.begun.1 = true;
                 let bounds = (borrow::<K::Form>(&self.from), borrow::<K::Form>(&self.to));
-                self.done = !self.tree.scan_backward(bounds, &mut self.back);
+                self.done = !self.tree.here().scan_backward(bounds, &mut self.back);
             }
         }
         None
@@ -150,3 +164,32 @@ impl<K: Key, V: Value, M: Medium> std::fmt::Debug for Range<'_, K, V, M> {
         f.debug_struct("Range").finish_non_exhaustive()
     }
 }
+
+/// An iterator over the items of a tree that compares records with their checksums. See
+/// [`Tree::try_range`](crate::Tree::try_range).
+#[derive(Debug)]
+pub struct CheckedRange<'t, K: Key, V: Value, M: Medium = Native>(Range<'t, K, V, M>);
+
+impl<K: Key, V: Value, M: Medium> Iterator for CheckedRange<'_, K, V, M> {
+    type Item = Result<(K::Owned, V::Owned)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(refused) = self.0.refused() {
+            return Some(Err(refused));
+        }
+        let next = self.0.next().map(Ok);
+        next.or_else(|| self.0.front.damage.take().map(Err))
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> DoubleEndedIterator for CheckedRange<'_, K, V, M> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if let Some(refused) = self.0.refused() {
+            return Some(Err(refused));
+        }
+        let next = self.0.next_back().map(Ok);
+        next.or_else(|| self.0.back.damage.take().map(Err))
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> std::iter::FusedIterator for CheckedRange<'_, K, V, M> {}

@@ -38,14 +38,14 @@ pub fn create<K: Key, V: Value, M: Medium>(
     given: &[(String, u64)],
 ) -> Result<Tree<K, V, M>> {
     design.admit::<K::Form, V::Form>()?;
-    pool.0.file.create_tree(&TreeSpec {
+    let spec = TreeSpec {
         name: name.to_owned(),
         design: design.code(),
         key_kind: K::kind(),
         value_kind: V::kind(),
         params: design.parse(given)?,
-    })?;
-    open(pool, name, design)
+    };
+    pool.create_tree(&spec, |file, entry| Ok(AnyTree::Guest(design.open(file, entry)?)))
 }
 
 /// Opens a tree of a design from outside: see [`TreeOptions::open`](crate::TreeOptions::open).

@@ -22,6 +22,7 @@
 //!
 //! What survives what is a matter of the [`Domain`] in force: see `docs/DURABILITY.md`.
 
+mod handle;
 mod iter;
 mod key;
 #[doc(hidden)]
@@ -38,7 +39,7 @@ pub use bristlecone_pm::{
     Delayed, Domain, Error, Finding, KEY_BYTES_MAX, Medium, Native, PoolInfo, Result, TreeEntry, TreeSpec,
     VALUE_BYTES_MAX,
 };
-pub use iter::Range;
+pub use iter::{CheckedRange, Range};
 pub use key::{Element, Key};
 pub use pool::{Pool, PoolOptions, TreeOptions};
 pub use salvage::{Salvage, SalvagedTree};

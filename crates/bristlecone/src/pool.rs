@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bristlecone_pm::{
-    CreateOptions, Delayed, Domain, Error, Finding, Medium, Native, PoolFile, PoolInfo, Result, TreeEntry,
-    TreeId, TreeSpec,
+    CreateOptions, Delayed, Domain, Error, Finding, Medium, Native, PoolFile, PoolInfo, Result, SlotKind,
+    TreeEntry, TreeId, TreeSpec,
 };
 
+use crate::handle::{Handle, Inherited};
 use crate::trees::AnyTree;
 use crate::{Design, Key, Tree, Value};
 
@@ -83,34 +84,72 @@ impl PoolOptions {
         self.max_bytes
     }
 
-    fn open_on<M: Medium>(&self, path: &Path, medium: impl FnOnce(Domain) -> M) -> Result<Pool<M>> {
+    fn open_on<M: Medium>(&self, path: &Path, medium: impl Fn(Domain) -> M) -> Result<Pool<M>> {
         if self.read_only && (self.create || self.create_new) {
             return Err(Error::invalid("a pool cannot be created read-only: leave one of both out"));
         }
-        let missing = self.create && matches!(path.try_exists(), Ok(false));
-        let file = if self.create_new || missing {
-            let max_bytes = self.max_bytes.unwrap_or(1 << 30);
-            PoolFile::create(path, &CreateOptions { max_bytes, domain: self.domain }, medium)
-        } else if self.read_only {
-            PoolFile::open_read_only(path, medium)
+        let file = if self.create_new {
+            self.create_file(path, &medium)
+        } else if self.create {
+            self.open_or_create(path, &medium)
         } else {
-            PoolFile::open(path, self.domain, medium)
+            self.open_file(path, &medium)
         }?;
+        file.drop_unfinished_trees();
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Pool::on(file, self.recovery_threads.unwrap_or_else(cores)))
     }
+
+    fn create_file<M: Medium>(&self, path: &Path, medium: impl Fn(Domain) -> M) -> Result<Arc<PoolFile<M>>> {
+        let max_bytes = self.max_bytes.unwrap_or(1 << 30);
+        PoolFile::create(path, &CreateOptions { max_bytes, domain: self.domain }, medium)
+    }
+
+    fn open_file<M: Medium>(&self, path: &Path, medium: impl Fn(Domain) -> M) -> Result<Arc<PoolFile<M>>> {
+        if self.read_only {
+            PoolFile::open_read_only(path, medium)
+        } else {
+            PoolFile::open(path, self.domain, medium)
+        }
+    }
+
+    /// Looks again if another process creates the pool, or removes it, between two looks.
+    fn open_or_create<M: Medium>(
+        &self,
+        path: &Path,
+        medium: impl Fn(Domain) -> M,
+    ) -> Result<Arc<PoolFile<M>>> {
+        for _ in 1..LOOKS {
+            match self.open_file(path, &medium) {
+                Err(Error::NotFound { .. }) => {}
+                opened => return opened,
+            }
+            match self.create_file(path, &medium) {
+                Err(Error::Exists { .. }) => {}
+                created => return created,
+            }
+        }
+        // Something is there that cannot be opened, such as a link to nothing.
+        self.create_file(path, &medium)
+    }
 }
+
+/// How often something is looked at that others change meanwhile.
+const LOOKS: usize = 8;
 
 /// An open pool: a cheap handle, to be cloned and shared between threads.
 ///
 /// The pool is closed in good order when the last handle and the last tree of it are dropped. A
 /// process that dies instead loses nothing that was acknowledged; the next open recovers it.
+///
+/// A pool belongs to the process that opened it. In a child that was forked from it, operations return
+/// [`Error::Forked`], those that return no `Result` panic, and drops do nothing but close the file.
 #[derive(Debug)]
-pub struct Pool<M: Medium = Native>(pub(crate) Arc<Shared<M>>);
+pub struct Pool<M: Medium = Native>(pub(crate) Handle<Shared<M>>);
 
 impl<M: Medium> Clone for Pool<M> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self(self.0.clone())
     }
 }
 
@@ -120,12 +159,19 @@ pub(crate) struct Shared<M: Medium> {
     /// Trees that are open: two handles to a tree are one tree.
     open: Mutex<HashMap<TreeId, Weak<dyn Any + Send + Sync>>>,
     recovery_threads: usize,
-    crashed: AtomicBool,
+    /// Closed already, or to be left as a crash would leave it.
+    done: AtomicBool,
+}
+
+impl<M: Medium> Inherited for Shared<M> {
+    fn abandon(&self) {
+        self.file.abandon();
+    }
 }
 
 impl<M: Medium> Drop for Shared<M> {
     fn drop(&mut self) {
-        if !self.crashed.load(Relaxed) {
+        if !self.done.load(Relaxed) {
             // Nothing is lost if this fails: the next open recovers instead.
             let _ = self.file.close();
         }
@@ -143,17 +189,25 @@ impl<M: Medium> Pool<M> {
     /// A pool over an open pool file, on whatever medium.
     #[doc(hidden)]
     pub fn on(file: Arc<PoolFile<M>>, recovery_threads: usize) -> Self {
-        let crashed = AtomicBool::new(false);
-        Self(Arc::new(Shared { file, open: Mutex::default(), recovery_threads, crashed }))
+        let (done, opener) = (AtomicBool::new(false), *file.opener());
+        Self(Handle::new(Arc::new(Shared { file, open: Mutex::default(), recovery_threads, done }), opener))
     }
 
     /// Opens the tree of this name, or creates it with defaults.
     pub fn tree<K: Key, V: Value>(&self, name: &str) -> Result<Tree<K, V, M>> {
         let options = self.tree_options(name);
-        match options.open() {
-            Err(Error::NoSuchTree { .. }) if !self.0.file.is_read_only() => options.create(),
-            opened => opened,
+        for _ in 1..LOOKS {
+            match options.open() {
+                Err(Error::NoSuchTree { .. }) if !self.0.file.is_read_only() => {}
+                opened => return opened,
+            }
+            match options.create() {
+                // Another thread was faster: its tree is opened.
+                Err(Error::TreeExists { .. }) => {}
+                created => return created,
+            }
         }
+        options.open()
     }
 
     /// Begins to create a tree with options of its own.
@@ -163,12 +217,14 @@ impl<M: Medium> Pool<M> {
 
     /// The trees in the pool.
     pub fn trees(&self) -> Result<Vec<TreeEntry>> {
+        self.0.file.here()?;
         self.0.file.trees()
     }
 
     /// Drops a tree and everything in it. After `Ok` it is gone and its space free; after `Err`
     /// or a crash it is there wholly, or not at all.
     pub fn drop_tree(&self, name: &str) -> Result<()> {
+        self.0.file.here()?;
         let mut open = self.lock_open();
         let entry = self.0.file.find_tree(name)?.ok_or_else(|| no_such_tree(name))?;
         if open.get(&entry.id).is_some_and(|tree| tree.strong_count() > 0) {
@@ -179,13 +235,38 @@ impl<M: Medium> Pool<M> {
     }
 
     /// What is known about the pool.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
     pub fn info(&self) -> PoolInfo {
+        self.assert_here();
         self.0.file.info()
     }
 
-    /// Verifies the pool's own structures; trees have a `check` of their own.
+    /// Verifies the pool's own structures; trees have a `check` of their own. In a child of the process
+    /// that opened the pool, that is what it finds.
     pub fn check(&self) -> Vec<Finding> {
-        self.0.file.check()
+        match self.0.file.here() {
+            Ok(()) => self.0.file.check(),
+            Err(error) => vec![Finding::new("pool", error.to_string())],
+        }
+    }
+
+    /// Panics, with what is wrong and what to do, in a child of the process that opened the pool.
+    #[inline(always)]
+    pub(crate) fn assert_here(&self) {
+        if !self.0.is_here() {
+            self.panic_elsewhere();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn panic_elsewhere(&self) {
+        if let Err(error) = self.0.file.here() {
+            panic!("{error}");
+        }
     }
 
     /// Makes room ahead of time, so that growth costs no page faults later.
@@ -193,23 +274,33 @@ impl<M: Medium> Pool<M> {
         self.0.file.prefault(bytes)
     }
 
-    /// Closes the pool in good order.
+    /// Closes the pool in good order. After `Ok` it is marked as closed, no handle to it is left, and it
+    /// may be opened again, by any process.
     ///
     /// # Errors
     ///
-    /// [`Error::TreeInUse`] while a tree of it is open; otherwise what the system says.
-    pub fn close(self) -> Result<()> {
+    /// [`Error::TreeInUse`] while a tree of it is open, [`Error::PoolInUse`] while there is another handle;
+    /// otherwise what the system says. This handle is gone in any case, and the last one that is dropped
+    /// closes the pool.
+    pub fn close(mut self) -> Result<()> {
+        self.0.file.here()?;
         let in_use = self.lock_open().iter().find(|(_, tree)| tree.strong_count() > 0).map(|(id, _)| *id);
         if let Some(id) = in_use {
             let name = self.trees()?.into_iter().find(|tree| tree.id == id).map(|tree| tree.spec.name);
             return Err(Error::TreeInUse { name: name.unwrap_or_default() });
         }
-        self.0.file.close()
+        let handles = self.0.others();
+        if handles > 0 {
+            return Err(Error::PoolInUse { handles });
+        }
+        self.0.file.close()?;
+        self.0.done.store(true, Relaxed);
+        Ok(())
     }
 
     /// Lets go of the pool as a crash would: no mark of a clean close, nothing put in order.
     pub fn simulate_crash(self) {
-        self.0.crashed.store(true, Relaxed);
+        self.0.done.store(true, Relaxed);
     }
 
     /// The tree of a name, recovered by `recover` if it is not open yet.
@@ -219,23 +310,90 @@ impl<M: Medium> Pool<M> {
         verify: impl FnOnce(&TreeEntry) -> Result<()>,
         recover: impl FnOnce(&Arc<PoolFile<M>>, &TreeEntry, usize) -> Result<AnyTree<K::Form, V::Form, M>>,
     ) -> Result<Tree<K, V, M>> {
+        self.0.file.here()?;
         let mut open = self.lock_open();
-        let entry = self.0.file.find_tree(name)?.ok_or_else(|| no_such_tree(name))?;
+        let entry = self.find(name)?;
         verify(&entry)?;
         if let Some(tree) = open.get(&entry.id).and_then(Weak::upgrade)
             && let Ok(tree) = tree.downcast::<AnyTree<K::Form, V::Form, M>>()
         {
             return Ok(Tree::new(tree, self.clone()));
         }
+        self.0.file.expect_leaves(&entry)?;
+        expect_kinds(&self.0.file, &entry)?;
         let tree = Arc::new(recover(&self.0.file, &entry, self.0.recovery_threads)?);
         let any: Arc<dyn Any + Send + Sync> = tree.clone();
         open.insert(entry.id, Arc::downgrade(&any));
         Ok(Tree::new(tree, self.clone()))
     }
 
+    /// Creates a tree together with its first leaf: after an error or a crash there is neither.
+    pub(crate) fn create_tree<K: Key, V: Value>(
+        &self,
+        spec: &TreeSpec,
+        init: impl FnOnce(&Arc<PoolFile<M>>, &TreeEntry) -> Result<AnyTree<K::Form, V::Form, M>>,
+    ) -> Result<Tree<K, V, M>> {
+        let mut open = self.lock_open();
+        let (entry, tree) = self.0.file.create_tree_with(spec, |entry| init(&self.0.file, entry))?;
+        let tree = Arc::new(tree);
+        let any: Arc<dyn Any + Send + Sync> = tree.clone();
+        open.insert(entry.id, Arc::downgrade(&any));
+        Ok(Tree::new(tree, self.clone()))
+    }
+
+    /// Verifies a tree whatever the types of its keys and values: returns its number of items and
+    /// what is wrong with it.
+    ///
+    /// # Errors
+    ///
+    /// As [`TreeOptions::open`] if it cannot be opened; nothing can be said about it then.
+    pub fn check_tree(&self, name: &str) -> Result<(u64, Vec<Finding>)> {
+        // What a tree stores depends on the form of its types only.
+        let spec = self.find(name)?.spec;
+        match (is_inline(&spec.key_kind), is_inline(&spec.value_kind)) {
+            (true, true) => self.check_as::<u64, u64>(name),
+            (true, false) => self.check_as::<u64, &'static [u8]>(name),
+            (false, true) => self.check_as::<&'static [u8], u64>(name),
+            (false, false) => self.check_as::<&'static [u8], &'static [u8]>(name),
+        }
+    }
+
+    fn check_as<K: Key, V: Value>(&self, name: &str) -> Result<(u64, Vec<Finding>)> {
+        let open = |file: &_, entry: &_, threads| AnyTree::open(file, entry, threads);
+        let tree = self.open_tree::<K, V>(name, |_| Ok(()), open)?;
+        Ok((tree.len(), tree.check()))
+    }
+
+    fn find(&self, name: &str) -> Result<TreeEntry> {
+        self.0.file.find_tree(name)?.ok_or_else(|| no_such_tree(name))
+    }
+
     fn lock_open(&self) -> MutexGuard<'_, HashMap<TreeId, Weak<dyn Any + Send + Sync>>> {
         self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns whether keys or values of a kind are words.
+pub(crate) fn is_inline(kind: &str) -> bool {
+    matches!(kind, "u64" | "u32" | "i64")
+}
+
+/// Returns `Corrupted` if a tree owns chunks that its design has no use for: what they hold would
+/// be missing without a word.
+fn expect_kinds<M: Medium>(file: &PoolFile<M>, entry: &TreeEntry) -> Result<()> {
+    // Designs from outside say themselves what they need.
+    let Ok(design) = Design::of(&entry.spec) else { return Ok(()) };
+    let kinds = design.slots(&entry.spec)?;
+    for chunk in file.chunks_of(entry.id) {
+        let known = |&(kind, bytes): &(SlotKind, Option<u64>)| {
+            kind == chunk.kind && bytes.is_none_or(|bytes| bytes == u64::from(chunk.slot_bytes))
+        };
+        if !kinds.iter().any(known) {
+            let what = format!("{design} has no {:?} of {} bytes", chunk.kind, chunk.slot_bytes);
+            return Err(Error::corrupted(what, format!("descriptor of chunk {}", chunk.id)));
+        }
+    }
+    Ok(())
 }
 
 fn no_such_tree(name: &str) -> Error {
@@ -276,8 +434,7 @@ impl<M: Medium> TreeOptions<M> {
             value_kind: V::kind(),
             params: design.parse(&self.given)?,
         };
-        self.pool.0.file.create_tree(&spec)?;
-        self.open()
+        self.pool.create_tree(&spec, |file, entry| AnyTree::open(file, entry, 1))
     }
 
     /// Opens the tree, recovering it if it is not open yet. `K` and `V` must be the types it was

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bristlecone_pm::{Finding, Native, PoolFile, Result, TreeEntry};
+use bristlecone_pm::{Damaged, Error, Finding, Native, PoolFile, Result, TreeEntry};
 
+use crate::pool::is_inline;
 use crate::shared::form::{Inline, KeyForm, OutOfLine, ValueForm};
 use crate::trees::{AnyTree, Rescue};
 use crate::{Pool, PoolOptions};
@@ -28,9 +29,12 @@ pub struct SalvagedTree {
     pub name: String,
     /// Items that are in the new pool.
     pub kept: u64,
-    /// Items that were there and cannot be read, at most. What stood in chunks that are lost is not
+    /// Items that were there and cannot be read, at most; a damaged log entry counts as one, whose key
+    /// may have kept an older value, be gone, or be back. What stood in chunks that are lost is not
     /// counted, since nothing tells how much it was.
     pub lost: u64,
+    /// Chunks of it that are lost, wholly or in part: how many items they held is not known.
+    pub chunks_lost: u64,
     /// What is wrong with it.
     pub findings: Vec<Finding>,
 }
@@ -38,7 +42,11 @@ pub struct SalvagedTree {
 impl Salvage {
     /// Whether the old pool was without fault, and so the new one has everything.
     pub fn is_whole(&self) -> bool {
-        self.findings.is_empty() && self.trees.iter().all(|tree| tree.lost == 0 && tree.findings.is_empty())
+        self.findings.is_empty()
+            && self
+                .trees
+                .iter()
+                .all(|tree| tree.lost == 0 && tree.chunks_lost == 0 && tree.findings.is_empty())
     }
 
     /// Items kept, and items known to be lost.
@@ -62,10 +70,19 @@ impl PoolOptions {
     /// As [`open`](Self::open), of either pool. Damage is not an error, unless nothing at all can
     /// be read. After an error there is no new pool.
     pub fn salvage(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvage> {
-        let (old, findings) = PoolFile::open_damaged(from.as_ref(), Native::new)?;
+        let Damaged { pool: old, findings, chunks_lost } =
+            PoolFile::open_damaged(from.as_ref(), Native::new)?;
         let max_bytes = old.info().max_bytes.max(self.asked_bytes().unwrap_or(0));
         let pool = self.clone().max_bytes(max_bytes).read_only(false).create_new(true).open(&to)?;
-        let trees = old.trees()?.iter().map(|entry| save_tree(&old, entry, &pool)).collect::<Result<_>>();
+        let save = |entry: &TreeEntry| {
+            let mut saved = save_tree(&old, entry, &pool)?;
+            saved.chunks_lost = chunks_lost.iter().filter(|owner| **owner == entry.id).count() as u64;
+            Ok(saved)
+        };
+        let mut trees = old.trees()?;
+        // One that never was a tree is no loss.
+        trees.retain(|entry| !old.is_unfinished(entry.id) || chunks_lost.contains(&entry.id));
+        let trees = trees.iter().map(save).collect::<Result<_>>();
         let saved = trees.and_then(|trees| pool.close().map(|()| trees));
         if saved.is_err() {
             // Half of what can be saved would pass for all of it.
@@ -77,8 +94,7 @@ impl PoolOptions {
 
 fn save_tree(old: &Arc<PoolFile<Native>>, entry: &TreeEntry, pool: &Pool) -> Result<SalvagedTree> {
     // What a tree stores depends on the form of its types only.
-    let inline = |kind: &str| matches!(kind, "u64" | "u32" | "i64");
-    match (inline(&entry.spec.key_kind), inline(&entry.spec.value_kind)) {
+    match (is_inline(&entry.spec.key_kind), is_inline(&entry.spec.value_kind)) {
         (true, true) => save::<Inline, Inline>(old, entry, pool),
         (true, false) => save::<Inline, OutOfLine>(old, entry, pool),
         (false, true) => save::<OutOfLine, Inline>(old, entry, pool),
@@ -92,16 +108,18 @@ fn save<K: KeyForm, V: ValueForm>(
     pool: &Pool,
 ) -> Result<SalvagedTree> {
     let file = &pool.0.file;
-    let created = file.create_tree(&entry.spec)?;
-    let to = AnyTree::<K, V, Native>::open(file, &created, 1)?;
+    let (_, to) = file.create_tree_with(&entry.spec, |created| AnyTree::open(file, created, 1))?;
     let mut rescue = Rescue::new(&to);
-    match AnyTree::<K, V, Native>::salvage(old, entry, &mut rescue) {
+    let salvaged =
+        old.expect_leaves(entry).and_then(|()| AnyTree::<K, V, Native>::salvage(old, entry, &mut rescue));
+    match salvaged {
         Ok(()) => {}
-        Err(error @ bristlecone_pm::Error::Corrupted { .. }) => {
+        // The old pool may have no room for what recovery has to write; the new one is as large.
+        Err(error @ (Error::Corrupted { .. } | Error::PoolFull { .. })) => {
             rescue.find("tree".to_owned(), format!("{error}"));
         }
         Err(error) => return Err(error),
     }
     let Rescue { kept, lost, findings, .. } = rescue;
-    Ok(SalvagedTree { name: entry.spec.name.clone(), kept, lost, findings })
+    Ok(SalvagedTree { name: entry.spec.name.clone(), kept, lost, chunks_lost: 0, findings })
 }

@@ -4,11 +4,12 @@ use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use bristlecone_pm::{Error, Finding, Medium, Native, Result};
+use bristlecone_pm::{Finding, Medium, Native, Result};
 
-use crate::iter::Range;
+use crate::handle::{Handle, Inherited};
+use crate::iter::{CheckedRange, Range};
 use crate::shared::form::{KeyForm, ValueForm};
-use crate::trees::{AnyTree, TreeStats, WriteMode};
+use crate::trees::{AnyTree, Batch, TreeStats, WriteMode};
 use crate::{Key, Pool, Value, key, value};
 
 /// An ordered map from `K` to `V` in a pool, for any number of threads.
@@ -17,10 +18,14 @@ use crate::{Key, Pool, Value, key, value};
 /// After `Err` nothing has changed, except after [`Error::DurabilityLost`](crate::Error), which
 /// leaves open what a crash would. After a crash an operation that had not returned happened
 /// wholly or not at all. Readers see only what is durable. Operations on single keys are
-/// linearizable; an iterator sees each leaf as it was at one moment, keys in strict order, and
-/// every key that was there all the while.
+/// linearizable. An iterator sees keys in strict order, and every key that was there all the while;
+/// it sees each leaf as it was at one moment, in NBTree each item.
+///
+/// A tree belongs to the process that opened its pool. In a child that was forked from it, writes return
+/// [`Error::Forked`](crate::Error) and whatever returns no `Result` panics with its message, since the
+/// pool's bytes are not in the child's memory.
 pub struct Tree<K: Key, V: Value, M: Medium = Native> {
-    tree: Arc<AnyTree<K::Form, V::Form, M>>,
+    tree: Handle<AnyTree<K::Form, V::Form, M>>,
     pool: Pool<M>,
     /// Of the pool; here because every write asks.
     read_only: bool,
@@ -29,9 +34,12 @@ pub struct Tree<K: Key, V: Value, M: Medium = Native> {
 
 impl<K: Key, V: Value, M: Medium> Clone for Tree<K, V, M> {
     fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.tree), self.pool.clone())
+        let Self { tree, pool, read_only, types } = self;
+        Self { tree: tree.clone(), pool: pool.clone(), read_only: *read_only, types: *types }
     }
 }
+
+impl<K: KeyForm, V: ValueForm, M: Medium> Inherited for AnyTree<K, V, M> {}
 
 impl<K: Key, V: Value, M: Medium> std::fmt::Debug for Tree<K, V, M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -42,28 +50,65 @@ impl<K: Key, V: Value, M: Medium> std::fmt::Debug for Tree<K, V, M> {
 impl<K: Key, V: Value, M: Medium> Tree<K, V, M> {
     pub(crate) fn new(tree: Arc<AnyTree<K::Form, V::Form, M>>, pool: Pool<M>) -> Self {
         let read_only = pool.0.file.is_read_only();
+        let tree = Handle::new(tree, *pool.0.file.opener());
         Self { tree, pool, read_only, types: PhantomData }
     }
 
     #[inline(always)]
     fn writable(&self) -> Result<()> {
-        if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
+        if self.read_only || !self.tree.is_here() { self.pool.0.file.writable() } else { Ok(()) }
+    }
+
+    /// `Err` in a child of the process that opened the pool.
+    pub(crate) fn opened_here(&self) -> Result<()> {
+        self.pool.0.file.here()
+    }
+
+    /// Returns the tree; panics in a child of the process that opened the pool.
+    #[inline(always)]
+    pub(crate) fn here(&self) -> &AnyTree<K::Form, V::Form, M> {
+        self.pool.assert_here();
+        &self.tree
     }
 
     /// The value of a key.
     #[inline]
     pub fn get(&self, key: K::Ref<'_>) -> Option<V::Owned> {
-        K::with(key, |key| self.tree.get(key, |value| V::decode(value)))
+        K::with(key, |key| self.here().get(key, |value| V::decode(value)))
     }
 
-    /// Shows the value of a key without copying it.
+    /// Calls `show` with the value of a key, without copying it. Nothing is locked meanwhile, so that it
+    /// may use the tree.
     pub fn get_with<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
-        K::with(key, |key| self.tree.get(key, |value| show(V::view(value))))
+        K::with(key, |key| self.here().get(key, |value| show(V::view(value))))
+    }
+
+    /// Returns the value of a key, with the records of keys and values compared with their checksums:
+    /// [`get`](Self::get) and [`range`](Self::range) return what is there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`](crate::Error) if the value's record is damaged, or that of any key in the same leaf,
+    /// since it might be the one that was asked for.
+    pub fn try_get(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.pool.0.file.here()?;
+        let mut batch = Batch::checked();
+        K::with(key, |key| self.tree.scan_forward((Bound::Included(key), Bound::Included(key)), &mut batch));
+        match batch.damage {
+            Some(error) => Err(error),
+            None => Ok(batch.entries.pop().map(|(_, value)| V::decode(V::Form::borrow(&value)))),
+        }
+    }
+
+    /// Iterates over items as [`range`](Self::range) does, with the records of keys and values
+    /// compared with their checksums. After an error nothing more comes from this end.
+    pub fn try_range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> CheckedRange<'_, K, V, M> {
+        self.range(bounds).checked()
     }
 
     /// Whether a key is there.
     pub fn contains_key(&self, key: K::Ref<'_>) -> bool {
-        K::with(key, |key| self.tree.get(key, |_| ()).is_some())
+        K::with(key, |key| self.here().get(key, |_| ()).is_some())
     }
 
     /// Writes a key's value, whether it is there or not; gives the value it had.
@@ -134,12 +179,12 @@ impl<K: Key, V: Value, M: Medium> Tree<K, V, M> {
         let own = |bound: Bound<&K::Ref<'a>>| {
             bound.map(|key| K::with(*key, |key| <K::Form as KeyForm>::owned(key)))
         };
-        Range::new(&self.tree, own(bounds.start_bound()), own(bounds.end_bound()))
+        Range::new(self, own(bounds.start_bound()), own(bounds.end_bound()))
     }
 
     /// All items in order, from both ends.
     pub fn iter(&self) -> Range<'_, K, V, M> {
-        Range::new(&self.tree, Bound::Unbounded, Bound::Unbounded)
+        Range::new(self, Bound::Unbounded, Bound::Unbounded)
     }
 
     /// The item with the smallest key.
@@ -154,7 +199,7 @@ impl<K: Key, V: Value, M: Medium> Tree<K, V, M> {
 
     /// Number of items; exact while nobody writes.
     pub fn len(&self) -> u64 {
-        self.tree.len()
+        self.here().len()
     }
 
     /// Whether there are no items.
@@ -164,11 +209,21 @@ impl<K: Key, V: Value, M: Medium> Tree<K, V, M> {
 
     /// What the tree occupies.
     pub fn stats(&self) -> TreeStats {
-        self.tree.stats()
+        self.here().stats()
+    }
+
+    /// Returns what reads came across that is wrong since the tree was opened. Lookups and scans have no
+    /// error to return: a damaged tree shows what it can, and a scan may end early. Nothing here
+    /// means that no read met damage, not that there is none; [`check`](Self::check) looks for it.
+    pub fn damage(&self) -> Vec<Finding> {
+        self.tree.damage()
     }
 
     /// Verifies everything the tree reaches. Exact only while nobody writes.
     pub fn check(&self) -> Vec<Finding> {
-        self.tree.check()
+        match self.pool.0.file.here() {
+            Ok(()) => self.tree.check(),
+            Err(error) => vec![Finding::new("tree", error.to_string())],
+        }
     }
 }

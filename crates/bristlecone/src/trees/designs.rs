@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use bristlecone_pm::{Error, Finding, Medium, PoolFile, Result, TreeEntry, TreeSpec};
+use bristlecone_pm::{Error, Finding, LINE_BYTES, Medium, PoolFile, Result, SlotKind, TreeEntry, TreeSpec};
 
 use super::parameters::{PARAMS, Parameters};
 use super::{Batch, Guest, Index, Rescue, TreeStats, WriteMode, cclbtree, lodgetree, nbtree, sstree, wotree};
@@ -140,6 +140,10 @@ macro_rules! designs {
             pub fn check(&self) -> Vec<Finding> {
                 match self { $(Self::$design(tree) => tree.check(),)+ Self::Guest(tree) => tree.check() }
             }
+
+            pub fn damage(&self) -> Vec<Finding> {
+                match self { $(Self::$design(tree) => tree.damage(),)+ Self::Guest(tree) => tree.damage() }
+            }
         }
     };
 }
@@ -163,6 +167,32 @@ impl Design {
     pub fn of(tree: &TreeSpec) -> Result<Self> {
         let found = Self::ALL.iter().find(|design| design.code() == tree.design);
         found.copied().ok_or_else(|| Error::Newer { needs: format!("tree design {}", tree.design) })
+    }
+}
+
+impl Design {
+    /// The slots that a tree of this design is made of: their kinds, and their bytes where these
+    /// are always the same.
+    pub(crate) fn slots(self, tree: &TreeSpec) -> Result<Vec<(SlotKind, Option<u64>)>> {
+        let options = Self::options_of(tree)?;
+        let option = |name: &str| options.iter().find(|(own, _)| *own == name).map_or(0, |(_, value)| *value);
+        let log = (SlotKind::Log, None);
+        let mut slots = vec![(SlotKind::KeyRecord, None), (SlotKind::ValueRecord, None)];
+        match self {
+            Self::SsTree => slots.push((SlotKind::Subnode, Some(option("subnode_bytes")))),
+            Self::NbTree => slots.push((SlotKind::NbBlock, Some(option("block_bytes")))),
+            Self::CclBTree => slots.extend([(SlotKind::CclLeaf, Some(cclbtree::layout::LEAF_BYTES)), log]),
+            Self::LodgeTree => {
+                let leaf_bytes = lodgetree::layout::leaf_bytes(option("leaf_slots") as usize) as u64;
+                slots.extend([(SlotKind::LodgeLeaf, Some(leaf_bytes)), log]);
+            }
+            Self::WoTree => slots.extend([
+                (SlotKind::WoNode, Some(option("node_lines") * LINE_BYTES as u64)),
+                (SlotKind::WoLog, None),
+                (SlotKind::SeparatorRecord, None),
+            ]),
+        }
+        Ok(slots)
     }
 }
 

@@ -1,11 +1,13 @@
 //! The designs, and the face that they share.
 
 pub mod cclbtree;
+mod damage;
 mod designs;
 mod guest;
 pub mod lodgetree;
 pub mod nbtree;
 pub mod parameters;
+mod relics;
 mod rescue;
 mod scan;
 pub mod sstree;
@@ -14,8 +16,9 @@ pub mod wotree;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bristlecone_pm::{Finding, Medium, PoolFile, Result, TreeEntry};
+use bristlecone_pm::{Error, Finding, Medium, PoolFile, Result, TreeEntry};
 
+pub use self::damage::Damage;
 pub use self::designs::{AnyTree, Design};
 pub use self::guest::Guest;
 pub use self::rescue::Rescue;
@@ -79,7 +82,8 @@ pub trait Index<K: KeyForm, V: ValueForm, M: Medium>: Send + Sync + Sized {
     ) -> Result<std::result::Result<(), Option<V::Owned>>>;
 
     /// Puts the items within bounds of the next leaf that has any into `into`, which is empty.
-    /// `false`: there are none. Going on with the same batch continues where it ended.
+    /// `false`: there are none, or [`Batch::damage`] says why there might be. Going on with the same
+    /// batch continues where it ended.
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool;
 
     /// The same towards smaller keys.
@@ -93,6 +97,12 @@ pub trait Index<K: KeyForm, V: ValueForm, M: Medium>: Send + Sync + Sized {
 
     /// Verifies everything the tree reaches. Exact only while nobody writes.
     fn check(&self) -> Vec<Finding>;
+
+    /// Returns what reads came across that is wrong since the tree was opened: they may have shown less
+    /// than there is.
+    fn damage(&self) -> Vec<Finding> {
+        Vec::new()
+    }
 }
 
 /// What a write does with a key that is there, or is not.
@@ -130,10 +140,32 @@ pub struct Batch<K: KeyForm, V: ValueForm> {
     /// Backward: where this leaf begins (`Some(None)`: at the very beginning). Forward, for designs
     /// without cursors: where the next leaf begins.
     pub fence: Option<Option<K::Owned>>,
+    /// Whether the records of what is collected are compared with their checksums.
+    pub checked: bool,
+    /// Why a scan ended before its bounds did.
+    pub damage: Option<Error>,
 }
 
 impl<K: KeyForm, V: ValueForm> Default for Batch<K, V> {
     fn default() -> Self {
-        Self { entries: Vec::new(), cursor: None, ended: false, fence: None }
+        let (entries, damage) = (Vec::new(), None);
+        Self { entries, cursor: None, ended: false, fence: None, checked: false, damage }
+    }
+}
+
+impl<K: KeyForm, V: ValueForm> Batch<K, V> {
+    /// Makes a batch whose records are compared with their checksums.
+    pub fn checked() -> Self {
+        Self { checked: true, ..Self::default() }
+    }
+
+    /// Notes that what was to be collected is damaged: the scan is over, with nothing collected.
+    /// Returns `false`, as scans do that have nothing more.
+    #[cold]
+    pub fn fail(&mut self, error: Error) -> bool {
+        self.entries.clear();
+        self.ended = true;
+        self.damage.get_or_insert(error);
+        false
     }
 }
