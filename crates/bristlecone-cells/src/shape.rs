@@ -1,0 +1,192 @@
+//! Designs with options.
+
+use std::fmt;
+
+use bristlecone::Design::{self, CclBTree, LodgeTree, NbTree, SsTree, WoTree};
+use bristlecone::{Medium, Pool, TreeOptions};
+
+/// A design with options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// The design.
+    pub design: Design,
+    /// What tells the shape from others of the design.
+    pub name: &'static str,
+    /// What is not as by default.
+    pub options: &'static [(&'static str, u64)],
+    /// Whether a dozen operations meet every change of structure in chunks of 4 KiB. Logs of these have few
+    /// entries to a chunk, however large that is.
+    pub tiny: bool,
+}
+
+const fn shape(design: Design, name: &'static str, options: &'static [(&'static str, u64)]) -> Shape {
+    Shape { design, name, options, tiny: false }
+}
+
+const fn tiny(design: Design, name: &'static str, options: &'static [(&'static str, u64)]) -> Shape {
+    Shape { design, name, options, tiny: true }
+}
+
+/// Shapes whose logs have few entries to a chunk, for chunks of few bytes: of tiny ones that comes first which has
+/// the most kinds of structure changes.
+#[rustfmt::skip]
+pub const SHORT_LOGS: &[Shape] = &[
+    tiny(CclBTree, "4", &[("leaf_slots", 4), ("log_entries", 5), ("inner_bytes", 256), ("collector_threads", 0), ("log_percent", 20)]),
+    tiny(CclBTree, "6", &[("leaf_slots", 6), ("batch", 4), ("log_entries", 7), ("inner_bytes", 256), ("collector_threads", 0), ("log_percent", 20)]),
+    tiny(CclBTree, "all-logged", &[("leaf_slots", 5), ("batch", 1), ("log_entries", 4), ("log_all", 1), ("inner_bytes", 256), ("collector_threads", 0), ("log_percent", 20)]),
+    tiny(CclBTree, "naive", &[("leaf_slots", 4), ("log_entries", 5), ("naive_collection", 1), ("inner_bytes", 256), ("collector_threads", 0), ("log_percent", 20)]),
+    tiny(CclBTree, "restless", &[("leaf_slots", 5), ("batch", 3), ("log_entries", 1), ("inner_bytes", 256), ("collector_threads", 0), ("log_percent", 20)]),
+    tiny(LodgeTree, "3", &[("node_slots", 6), ("leaf_slots", 3), ("log_entries", 5), ("inner_bytes", 256), ("split_nodes", 3)]),
+    tiny(LodgeTree, "7", &[("node_slots", 9), ("leaf_slots", 7), ("split_items", 6), ("log_entries", 7), ("inner_bytes", 256)]),
+    tiny(LodgeTree, "single", &[("node_slots", 6), ("leaf_slots", 3), ("flush_leaves", 1), ("log_entries", 8), ("inner_bytes", 256), ("burst_ratio", 5)]),
+];
+
+/// Every other shape. The first of a design is its default.
+#[rustfmt::skip]
+pub const SHAPES: &[Shape] = &[
+    shape(SsTree, "default", &[]),
+    tiny(SsTree, "3", &[("subnode_bytes", 128), ("max_subnodes", 3), ("inner_bytes", 256)]),
+    tiny(SsTree, "2", &[("subnode_bytes", 128), ("max_subnodes", 2), ("inner_bytes", 256)]),
+    tiny(SsTree, "1", &[("subnode_bytes", 128), ("max_subnodes", 1), ("inner_bytes", 256)]),
+    tiny(SsTree, "4", &[("subnode_bytes", 192), ("max_subnodes", 4), ("inner_bytes", 256)]),
+    tiny(SsTree, "delegated", &[("subnode_bytes", 128), ("max_subnodes", 3), ("inner_bytes", 256), ("delegate_fingerprints", 1)]),
+    tiny(SsTree, "unmoved", &[("subnode_bytes", 128), ("max_subnodes", 3), ("inner_bytes", 256), ("move_items", 0)]),
+    shape(SsTree, "2-wide", &[("subnode_bytes", 128), ("max_subnodes", 2)]),
+    shape(SsTree, "4-small", &[("subnode_bytes", 128), ("max_subnodes", 4), ("inner_bytes", 256)]),
+    shape(SsTree, "unmoved-wide", &[("subnode_bytes", 192), ("max_subnodes", 3), ("move_items", 0)]),
+    shape(SsTree, "4-wide", &[("max_subnodes", 4)]),
+    shape(SsTree, "delegated-wide", &[("max_subnodes", 4), ("delegate_fingerprints", 1), ("inner_bytes", 4096)]),
+
+    shape(NbTree, "default", &[]),
+    tiny(NbTree, "7", &[("block_bytes", 128), ("inner_bytes", 256)]),
+    tiny(NbTree, "15", &[("block_bytes", 256), ("inner_bytes", 256)]),
+    tiny(NbTree, "single-layer", &[("block_bytes", 256), ("layers", 1), ("inner_bytes", 256)]),
+    tiny(NbTree, "locked", &[("block_bytes", 128), ("locking", 1), ("inner_bytes", 256)]),
+    tiny(NbTree, "all-locked", &[("block_bytes", 128), ("locking", 2), ("inner_bytes", 256)]),
+    tiny(NbTree, "single-layer-locked", &[("block_bytes", 128), ("layers", 1), ("locking", 2), ("inner_bytes", 256)]),
+    shape(NbTree, "single-layer-wide", &[("block_bytes", 256), ("layers", 1)]),
+    shape(NbTree, "locked-512", &[("block_bytes", 512), ("locking", 1), ("inner_bytes", 256)]),
+    shape(NbTree, "all-locked-wide", &[("block_bytes", 128), ("locking", 2)]),
+
+    shape(CclBTree, "default", &[]),
+    tiny(CclBTree, "unbuffered", &[("leaf_slots", 4), ("batch", 0), ("inner_bytes", 256), ("collector_threads", 0)]),
+    shape(CclBTree, "4-wide", &[("leaf_slots", 4), ("inner_bytes", 256), ("log_entries", 40)]),
+    shape(CclBTree, "batch-5", &[("batch", 5), ("log_entries", 300), ("collector_threads", 0)]),
+    shape(CclBTree, "batch-8", &[("batch", 8), ("leaf_slots", 10), ("log_entries", 20), ("collector_threads", 0)]),
+    shape(CclBTree, "batch-0", &[("batch", 0), ("leaf_slots", 8)]),
+    shape(CclBTree, "batch-3", &[("batch", 3), ("leaf_slots", 9), ("log_percent", 500)]),
+    shape(CclBTree, "batch-6", &[("batch", 6), ("leaf_slots", 12), ("log_entries", 60)]),
+    shape(CclBTree, "batch-7", &[("batch", 7), ("leaf_slots", 13), ("log_all", 1)]),
+    shape(CclBTree, "all-logged-wide", &[("batch", 1), ("log_all", 1), ("leaf_slots", 5), ("log_entries", 25)]),
+    shape(CclBTree, "naive-wide", &[("naive_collection", 1), ("leaf_slots", 7), ("log_entries", 30)]),
+
+    shape(WoTree, "default", &[]),
+    tiny(WoTree, "2", &[("node_lines", 2)]),
+    tiny(WoTree, "4", &[("node_lines", 4)]),
+    tiny(WoTree, "32", &[("node_lines", 32)]),
+    shape(WoTree, "8", &[("node_lines", 8)]),
+
+    shape(LodgeTree, "default", &[]),
+    shape(LodgeTree, "3-wide", &[("node_slots", 6), ("leaf_slots", 3), ("inner_bytes", 256), ("log_entries", 40), ("split_nodes", 3)]),
+    shape(LodgeTree, "7-wide", &[("node_slots", 10), ("leaf_slots", 7), ("flush_leaves", 1), ("log_entries", 500)]),
+    shape(LodgeTree, "36", &[("node_slots", 36), ("leaf_slots", 4), ("flush_leaves", 8), ("split_nodes", 8)]),
+    shape(LodgeTree, "12", &[("node_slots", 12), ("split_items", 10), ("log_entries", 2000), ("split_nodes", 2), ("burst_ratio", 1000)]),
+];
+
+/// Returns every shape.
+pub fn shapes() -> impl Iterator<Item = Shape> {
+    SHORT_LOGS.iter().chain(SHAPES).copied()
+}
+
+impl Shape {
+    /// Returns the shape of this name, like `nbtree-7`.
+    pub fn named(name: &str) -> Option<Self> {
+        shapes().find(|shape| shape.to_string() == name)
+    }
+
+    /// Returns the value of an option, if it is not as by default.
+    pub fn option(&self, name: &str) -> Option<u64> {
+        self.options.iter().find(|(option, _)| *option == name).map(|(_, value)| *value)
+    }
+
+    /// Begins to create or open a tree of this shape.
+    pub fn tree<M: Medium>(&self, pool: &Pool<M>, name: &str) -> TreeOptions<M> {
+        let options = pool.tree_options(name).design(self.design);
+        self.options.iter().fold(options, |options, &(name, value)| options.option(name, value))
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.design, self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// Every option of every design, as the directory has it where nothing was asked for.
+    fn defaults() -> Vec<(Design, BTreeMap<&'static str, u64>)> {
+        let path =
+            std::path::PathBuf::from(format!("/dev/shm/bristlecone-cells-{}.pool", std::process::id()));
+        let pool = Pool::options().create_new(true).max_bytes(64 << 20).open(&path).unwrap();
+        for design in Design::ALL {
+            pool.tree_options(design.name()).design(*design).create::<u64, u64>().unwrap();
+        }
+        let trees = pool.trees().unwrap();
+        std::fs::remove_file(path).unwrap();
+        let of = |design: &Design| {
+            let entry = trees.iter().find(|entry| entry.spec.name == design.name()).unwrap();
+            (*design, Design::options_of(&entry.spec).unwrap().into_iter().collect())
+        };
+        Design::ALL.iter().map(of).collect()
+    }
+
+    #[test]
+    fn every_option_of_every_design_has_another_value_than_its_default() {
+        for (design, defaults) in defaults() {
+            for (option, default) in &defaults {
+                let shapes = shapes().filter(|shape| shape.design == design);
+                let values: BTreeSet<_> = shapes.filter_map(|shape| shape.option(option)).collect();
+                assert!(
+                    values.iter().any(|value| value != default),
+                    "{design}: {option} is always {default}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn options_of_few_values_have_each() {
+        let few: [(Design, &str, &[u64]); 8] = [
+            (SsTree, "max_subnodes", &[1, 2, 3, 4]),
+            (SsTree, "subnode_bytes", &[128, 192]),
+            (NbTree, "locking", &[1, 2]),
+            (NbTree, "block_bytes", &[128, 256, 512]),
+            (CclBTree, "batch", &[0, 1, 3, 4, 5, 6, 7, 8]),
+            (LodgeTree, "flush_leaves", &[1, 8]),
+            (LodgeTree, "split_nodes", &[2, 3, 8]),
+            (WoTree, "node_lines", &[2, 4, 8, 32]),
+        ];
+        for (design, option, values) in few {
+            for value in values {
+                let has = |shape: Shape| shape.design == design && shape.option(option) == Some(*value);
+                assert!(shapes().any(has), "{design}: {option} is never {value}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_defaults_come_first() {
+        let names: BTreeSet<_> = shapes().map(|shape| shape.to_string()).collect();
+        assert_eq!(names.len(), shapes().count());
+        for design in Design::ALL {
+            let mut shapes = SHAPES.iter().filter(|shape| shape.design == *design);
+            assert!(shapes.next().is_some_and(|shape| shape.options.is_empty()), "{design}");
+            let is_tiny = |shape: Shape| shape.design == *design && shape.tiny;
+            assert!(super::shapes().any(is_tiny), "{design} has nothing to explore");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The suites, and what each leaves out.
+
+use bristlecone::Design::CclBTree;
+
+use crate::room::{FILE_CHUNK, SMALL_CHUNK};
+use crate::{Cell, Codec, SHORT_LOGS, covering, seed};
+
+/// A suite of tests.
+#[derive(Debug)]
+pub struct Suite {
+    /// The name of the module that runs it.
+    pub name: &'static str,
+    /// What it does not run.
+    pub leaves_out: &'static [LeftOut],
+}
+
+/// Cells that a suite leaves out.
+#[derive(Debug)]
+pub struct LeftOut {
+    /// Whether a cell is among them.
+    pub holds: fn(&Cell) -> bool,
+    /// Why.
+    pub why: &'static str,
+}
+
+const fn but(holds: fn(&Cell) -> bool, why: &'static str) -> LeftOut {
+    LeftOut { holds, why }
+}
+
+const OF_FILES: LeftOut =
+    but(|cell| cell.room.chunk_bytes != FILE_CHUNK, "a pool in a file has chunks of 2 MiB");
+const OF_SHORT_LOGS: LeftOut = but(
+    |cell| cell.room.chunk_bytes == FILE_CHUNK && SHORT_LOGS.contains(&cell.shape),
+    "each few entries of the log would take a chunk of 2 MiB",
+);
+const OF_FULL: LeftOut = but(|cell| cell.room.name == "tight", "the pool would be full: see full_pool");
+const OF_ONE_PROCESS: LeftOut = but(
+    |cell| cell.shape.design == CclBTree && cell.shape.option("collector_threads") != Some(0),
+    "a collector's thread would work on when the operation is cut short",
+);
+const OF_TWO_TREES: LeftOut = but(
+    |cell| matches!(cell.codec, Codec::Notes | Codec::Labels),
+    "every pool of the suite has a tree of words and one of texts",
+);
+const OF_LARGE: LeftOut =
+    but(|cell| !cell.shape.tiny, "a scenario of a dozen operations changes no structure in leaves so large");
+const OF_LARGE_POOLS: LeftOut =
+    but(|cell| cell.room.chunk_bytes > 2 * SMALL_CHUNK, "a simulated pool is copied for each of its images");
+
+/// Every suite.
+#[rustfmt::skip]
+pub mod suites {
+    use super::*;
+
+    /// Every operation against a model.
+    pub const MODEL: Suite = Suite { name: "model", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+    /// Many threads.
+    pub const CONCURRENCY: Suite = Suite { name: "concurrency", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+    /// Processes that are killed.
+    pub const KILL: Suite = Suite { name: "kill", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+    /// Damaged pools.
+    pub const CORRUPTION: Suite = Suite { name: "corruption", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+    /// Pools without room.
+    pub const FULL_POOL: Suite = Suite {
+        name: "full_pool",
+        leaves_out: &[OF_FILES, OF_SHORT_LOGS, but(|cell| cell.room.name != "tight", "it takes too long to fill")],
+    };
+    /// Space that is free again.
+    pub const DELETED: Suite = Suite { name: "deleted", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+    /// Work that ends at every store.
+    pub const CUT_SHORT: Suite =
+        Suite { name: "cut_short", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL, OF_ONE_PROCESS, OF_TWO_TREES] };
+    /// What is saved of damaged pools.
+    pub const SALVAGE: Suite = Suite { name: "salvage", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+    /// Recovery on several threads.
+    pub const RECOVERY: Suite = Suite { name: "recovery", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+    /// Pools that are only read.
+    pub const READ_ONLY: Suite = Suite { name: "read_only", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+    /// Crashes, and the schedules of several threads.
+    pub const EXPLORER: Suite = Suite { name: "trees", leaves_out: &[OF_LARGE, OF_LARGE_POOLS] };
+    /// Operations that a fuzzer makes up.
+    pub const FUZZ: Suite = Suite { name: "operations", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
+}
+
+/// Every suite that draws from the table. Others look at one shape because of what that is: `figures`, `one_line`
+/// and `lock_free` count what it does, and mutations are tried in the smallest forest where each is noticed.
+pub const SUITES: &[Suite] = &[
+    suites::MODEL,
+    suites::CONCURRENCY,
+    suites::KILL,
+    suites::CORRUPTION,
+    suites::FULL_POOL,
+    suites::DELETED,
+    suites::CUT_SHORT,
+    suites::SALVAGE,
+    suites::RECOVERY,
+    suites::READ_ONLY,
+    suites::EXPLORER,
+    suites::FUZZ,
+];
+
+impl Suite {
+    /// Returns why a cell is left out, if it is.
+    pub fn why_not(&self, cell: &Cell) -> Option<&'static str> {
+        self.leaves_out.iter().find(|left| (left.holds)(cell)).map(|left| left.why)
+    }
+
+    /// Returns all cells of the suite.
+    pub fn cells(&self) -> Vec<Cell> {
+        crate::all().filter(|cell| self.why_not(cell).is_none()).collect()
+    }
+
+    /// Returns one of the drawn cells of each design, for suites of which one takes long; all cells if these
+    /// are asked for.
+    pub fn drawn_of_each_design(&self) -> Vec<Cell> {
+        let mut drawn = self.drawn();
+        if std::env::var_os("BRISTLECONE_CELLS").is_none() {
+            let designs = bristlecone::Design::ALL.iter();
+            let first = |design| drawn.iter().copied().find(|cell| cell.shape.design == design);
+            drawn = designs.filter_map(|design| first(*design)).collect();
+        }
+        drawn
+    }
+
+    /// Returns the cells that this run of the suite takes, and prints them.
+    pub fn drawn(&self) -> Vec<Cell> {
+        let all = self.cells();
+        let (total, seed) = (all.len(), seed());
+        let (drawn, how) = match std::env::var("BRISTLECONE_CELLS") {
+            Ok(asked) if asked == "all" => (all, "all".to_owned()),
+            Ok(asked) => {
+                let named = all.into_iter().filter(|cell| cell.to_string().contains(&asked));
+                (named.collect(), format!("BRISTLECONE_CELLS={asked}"))
+            }
+            Err(_) => (covering(all, seed), format!("BRISTLECONE_SEED={seed}")),
+        };
+        println!("{}: {} of {total} cells ({how})", self.name, drawn.len());
+        drawn.iter().for_each(|cell| println!("  {cell}"));
+        drawn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{goals, shapes};
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    /// Each cell runs somewhere, and so does each shape where crashes are explored or files are used.
+    #[test]
+    fn no_cell_is_missing_everywhere() {
+        for cell in crate::all() {
+            let runs = SUITES.iter().any(|suite| suite.why_not(&cell).is_none());
+            let large_or_few = OF_LARGE_POOLS.holds;
+            let known = !large_or_few(&cell) && !cell.shape.tiny || (OF_SHORT_LOGS.holds)(&cell);
+            assert!(runs || known, "{cell} runs nowhere");
+        }
+        for shape in shapes() {
+            let of_shape = |suite: &Suite| suite.cells().iter().any(|cell| cell.shape == shape);
+            assert!(SUITES.iter().any(of_shape), "{shape} runs nowhere");
+        }
+    }
+
+    #[test]
+    fn whatever_is_left_out_has_a_reason_that_leaves_something_out() {
+        for suite in SUITES {
+            for LeftOut { holds, why } in suite.leaves_out {
+                assert!(!why.is_empty() && crate::all().any(|cell| holds(&cell)), "{}: {why}", suite.name);
+            }
+            let (all, cells) = (crate::all().collect::<Vec<_>>(), suite.cells());
+            let left = all.iter().filter(|cell| suite.why_not(cell).is_some()).count();
+            assert_eq!(left + cells.len(), all.len(), "{}", suite.name);
+            // Of what a suite runs, a day's cells show everything.
+            let shown = |cells: &[Cell]| cells.iter().flat_map(goals).collect::<BTreeSet<_>>();
+            assert_eq!(shown(&covering(cells.clone(), seed())), shown(&cells), "{}", suite.name);
+            for design in bristlecone::Design::ALL {
+                assert!(cells.iter().any(|cell| cell.shape.design == *design), "{}: no {design}", suite.name);
+            }
+        }
+    }
+
+    /// A suite of the table that no test draws from would claim what never runs.
+    #[test]
+    fn every_suite_is_drawn_from() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let places =
+            ["crates/bristlecone/tests/suite", "crates/bristlecone-sim/tests/suite", "fuzz/fuzz_targets"];
+        for suite in SUITES {
+            let file = format!("{}.rs", suite.name);
+            let found = places.iter().map(|place| root.join(place).join(&file)).find(|path| path.exists());
+            let path = found.unwrap_or_else(|| panic!("there is no {file}"));
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(text.contains("suites::"), "{} does not draw from the table", path.display());
+        }
+    }
+}
