@@ -3,84 +3,20 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bristlecone::{Design, Key, Medium, Pool, PoolOptions, Result, Tree, TreeOptions, Value};
+use bristlecone::{Design, Key, Pool, PoolOptions, Result, Tree, Value};
 use bristlecone_baselines::{Baseline, Contender};
-
-/// A design with options: small ones, so that every structure change comes often.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    pub design: Design,
-    pub options: &'static [(&'static str, u64)],
-}
-
-const fn shape(design: Design, options: &'static [(&'static str, u64)]) -> Shape {
-    Shape { design, options }
-}
-
-/// Shapes of every design; the first of a design is its default.
-pub const SHAPES: &[Shape] = &[
-    shape(Design::SsTree, &[]),
-    shape(Design::SsTree, &[("subnode_bytes", 128), ("max_subnodes", 1), ("inner_bytes", 256)]),
-    shape(Design::SsTree, &[("subnode_bytes", 128), ("max_subnodes", 2)]),
-    shape(Design::SsTree, &[("subnode_bytes", 128), ("max_subnodes", 4), ("inner_bytes", 256)]),
-    shape(Design::SsTree, &[("subnode_bytes", 192), ("max_subnodes", 3), ("move_items", 0)]),
-    shape(Design::SsTree, &[("max_subnodes", 4)]),
-    shape(Design::NbTree, &[]),
-    shape(Design::NbTree, &[("block_bytes", 128), ("inner_bytes", 256)]),
-    shape(Design::NbTree, &[("block_bytes", 256), ("layers", 1)]),
-    shape(Design::NbTree, &[("block_bytes", 512), ("locking", 1), ("inner_bytes", 256)]),
-    shape(Design::NbTree, &[("block_bytes", 128), ("locking", 2)]),
-    shape(Design::CclBTree, &[]),
-    shape(Design::CclBTree, &[("leaf_slots", 4), ("inner_bytes", 256), ("log_entries", 40)]),
-    shape(Design::CclBTree, &[("batch", 5), ("log_entries", 300), ("collector_threads", 0)]),
-    shape(
-        Design::CclBTree,
-        &[("batch", 8), ("leaf_slots", 10), ("log_entries", 20), ("collector_threads", 0)],
-    ),
-    shape(Design::CclBTree, &[("batch", 0), ("leaf_slots", 8)]),
-    shape(Design::CclBTree, &[("batch", 1), ("log_all", 1), ("leaf_slots", 5), ("log_entries", 25)]),
-    shape(Design::CclBTree, &[("naive_collection", 1), ("leaf_slots", 7), ("log_entries", 30)]),
-    shape(Design::WoTree, &[]),
-    shape(Design::WoTree, &[("node_lines", 2)]),
-    shape(Design::WoTree, &[("node_lines", 4)]),
-    shape(Design::WoTree, &[("node_lines", 8)]),
-    shape(Design::WoTree, &[("node_lines", 32)]),
-    shape(Design::LodgeTree, &[]),
-    shape(
-        Design::LodgeTree,
-        &[
-            ("node_slots", 6),
-            ("leaf_slots", 3),
-            ("inner_bytes", 256),
-            ("log_entries", 40),
-            ("split_nodes", 3),
-        ],
-    ),
-    shape(
-        Design::LodgeTree,
-        &[("node_slots", 10), ("leaf_slots", 7), ("flush_leaves", 1), ("log_entries", 500)],
-    ),
-    shape(
-        Design::LodgeTree,
-        &[("node_slots", 36), ("leaf_slots", 4), ("flush_leaves", 8), ("split_nodes", 8)],
-    ),
-    shape(
-        Design::LodgeTree,
-        &[("node_slots", 12), ("split_items", 10), ("log_entries", 2000), ("split_nodes", 2)],
-    ),
-];
+pub use bristlecone_cells::{Cell, Codec, Items, SHAPES, Shape, Visit, suites};
 
 /// Every design with its default options.
 pub fn defaults() -> impl Iterator<Item = Shape> {
-    Design::ALL.iter().map(|&design| shape(design, &[]))
+    SHAPES.iter().copied().filter(|shape| shape.options.is_empty())
 }
 
-/// Every design with the smallest of its leaves.
+/// Every design with the smallest leaves that need no log of few entries.
 pub fn small() -> impl Iterator<Item = Shape> {
-    Design::ALL.iter().map(|&design| {
-        let found = SHAPES.iter().filter(|shape| shape.design == design).nth(1);
-        *found.expect("every design has a small shape")
-    })
+    let names = ["sstree-1", "nbtree-7", "cclbtree-4-wide", "lodgetree-3-wide", "wotree-2"];
+    assert_eq!(names.len(), Design::ALL.len(), "a design has no small shape");
+    names.into_iter().map(|name| Shape::named(name).expect("it is in the table"))
 }
 
 /// A baseline with nodes of a size; it keeps words only.
@@ -100,6 +36,33 @@ pub fn baselines() -> impl Iterator<Item = Beside> {
 pub trait Plant: Copy + std::fmt::Debug + Send + Sync {
     fn create<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>>;
     fn open<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>>;
+
+    /// Opens the pool that trees of it stand in, which is created if it is not there.
+    fn pool(&self, scratch: &Scratch) -> Pool {
+        scratch.open()
+    }
+}
+
+impl Plant for Cell {
+    fn create<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
+        self.shape.create(pool, name)
+    }
+
+    fn open<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
+        self.shape.open(pool, name)
+    }
+
+    fn pool(&self, scratch: &Scratch) -> Pool {
+        let is_new = !scratch.0.exists();
+        let pool = scratch.in_cell(self).open(&scratch.0).unwrap();
+        for number in (0..self.room.beside).filter(|_| is_new) {
+            let design = Design::ALL[number as usize % Design::ALL.len()];
+            let beside = pool.tree_options(&format!("beside {number}")).design(design);
+            let tree = beside.create::<&str, u64>().unwrap();
+            (0..50).for_each(|at| assert_eq!(tree.insert(&format!("key {at}"), at).unwrap(), None));
+        }
+        pool
+    }
 }
 
 impl Plant for Shape {
@@ -123,14 +86,6 @@ impl Plant for Beside {
     }
 }
 
-impl Shape {
-    /// Begins to create or open a tree of this shape.
-    pub fn tree<M: Medium>(&self, pool: &Pool<M>, name: &str) -> TreeOptions<M> {
-        let options = pool.tree_options(name).design(self.design);
-        self.options.iter().fold(options, |options, &(name, value)| options.option(name, value))
-    }
-}
-
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 pub struct Scratch(pub PathBuf);
@@ -145,6 +100,11 @@ impl Scratch {
 
     pub fn options(&self) -> PoolOptions {
         Pool::options().max_bytes(256 << 20).create(true)
+    }
+
+    /// How the pool of a cell is opened.
+    pub fn in_cell(&self, cell: &Cell) -> PoolOptions {
+        self.options().max_bytes(cell.room.bytes()).domain(cell.domain)
     }
 
     pub fn open(&self) -> Pool {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-use crate::common::{Noise, Plant, SHAPES, Scratch, baselines, defaults, small};
+use crate::common::{Cell, Codec, Items, Noise, Plant, Scratch, Visit, baselines, defaults, small, suites};
 use bristlecone::{Key, Tree, Value};
 
 const THREADS: u64 = 4;
@@ -25,7 +25,7 @@ fn owners<K: Key, V: Value>(
 {
     println!("{shape:?}");
     let scratch = Scratch::new();
-    let pool = scratch.open();
+    let pool = shape.pool(&scratch);
     let tree: Tree<K, V> = shape.create(&pool, "t").unwrap();
     let work = |thread: u64| {
         let mut noise = Noise(thread + 1);
@@ -68,17 +68,33 @@ fn owners<K: Key, V: Value>(
     assert!(contents.iter().map(|(k, v)| (k, v)).eq(all.iter()));
     drop(tree);
     pool.simulate_crash();
-    let pool = scratch.open();
+    let pool = shape.pool(&scratch);
     let tree: Tree<K, V> = shape.open(&pool, "t").unwrap();
     assert_eq!(tree.check(), []);
     assert!(tree.iter().eq(contents));
 }
 
+/// Owners of many keys and of few, in each cell.
+#[test]
+fn owners_in_every_cell() {
+    struct Run(Cell);
+    impl Visit for Run {
+        fn visit<I: Items>(self) {
+            let Self(cell) = self;
+            // Records are written by the thousand bytes.
+            let rounds = if cell.codec == Codec::Words { 20_000 } else { 8_000 };
+            for keys in [8000, 200] {
+                owners::<I::K, I::V>(keys, rounds, cell, I::key, I::value, I::key_ref, I::value_ref);
+            }
+        }
+    }
+    suites::CONCURRENCY.drawn().into_iter().for_each(|cell| cell.codec.visit(Run(cell)));
+}
+
 #[test]
 fn owners_of_words() {
-    for &shape in SHAPES {
+    for shape in defaults() {
         owners::<u64, u64>(20_000, 80_000, shape, |n| n, |n| n, |k| *k, |v| *v);
-        owners::<u64, u64>(200, 50_000, shape, |n| n, |n| n, |k| *k, |v| *v);
     }
 }
 
@@ -96,7 +112,7 @@ fn baselines_keep_their_promises() {
 fn owners_of_strings() {
     let key = |n: u64| format!("shared/prefix/{n:06}");
     let value = |n: u64| vec![n as u8; n as usize % 90];
-    for shape in defaults().chain(small()) {
+    for shape in defaults() {
         owners::<&str, &[u8]>(8000, 30_000, shape, key, value, |k| k, |v| v);
     }
 }
@@ -112,7 +128,7 @@ fn swaps(shape: impl Plant) {
     const KEYS: u64 = 64;
     const STEPS: u64 = 20_000;
     let scratch = Scratch::new();
-    let pool = scratch.open();
+    let pool = shape.pool(&scratch);
     let tree: Tree<u64, u64> = shape.create(&pool, "t").unwrap();
     for key in 0..KEYS {
         tree.insert_new(key, 0).unwrap();
@@ -159,7 +175,7 @@ fn scans_miss_nothing_that_stays() {
 
 fn scans(shape: impl Plant) {
     let scratch = Scratch::new();
-    let pool = scratch.open();
+    let pool = shape.pool(&scratch);
     let tree: Tree<u64, u64> = shape.create(&pool, "t").unwrap();
     let stay = 2000;
     for i in 0..stay {

@@ -1,8 +1,8 @@
 //! Damaged pools: opening and reading answer with an error or with data, in bounded time, and
 //! never panic.
 
-use crate::common::{Noise, Scratch};
-use bristlecone::{Error, Pool, Result};
+use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, suites};
+use bristlecone::{Error, Pool, Result, Tree};
 
 /// A pool with two trees; its bytes up to the end of its last chunk.
 fn healthy(scratch: &Scratch) -> Vec<u8> {
@@ -38,7 +38,12 @@ fn visit(scratch: &Scratch) -> Result<()> {
 /// Visits a damaged pool; only an error of a known kind may come of it.
 fn survives(scratch: &Scratch, bytes: &[u8], what: &str) {
     std::fs::write(&scratch.0, bytes).unwrap();
-    match visit(scratch) {
+    is_known(visit(scratch), what);
+}
+
+/// Fails unless it worked, or an error says what is wrong with the pool.
+fn is_known(visited: Result<()>, what: &str) {
+    match visited {
         Ok(())
         | Err(
             Error::Corrupted { .. }
@@ -62,27 +67,70 @@ fn every_kind_of_damage_is_survived() {
     let whole = healthy(&scratch);
     let places = occupied(&whole);
     let mut noise = Noise(17);
-    for round in 0..400_u64 {
-        let mut bytes = whole.clone();
-        for _ in 0..=noise.below(3) {
-            let at = places[noise.below(places.len() as u64) as usize];
-            match round % 6 {
-                0 => bytes[at] ^= 1 << noise.below(8),
-                1 => bytes[at..at + 8].fill(0),
-                2 => bytes[at..at + 8].copy_from_slice(&noise.next().to_le_bytes()),
-                3 => bytes[at..at + 8].fill(0xff),
-                4 => {
-                    let other = places[noise.below(places.len() as u64) as usize];
-                    let (line, target) = (at / 64 * 64, other / 64 * 64);
-                    bytes.copy_within(line..line + 64, target);
-                }
-                _ => {
-                    let page = at / 4096 * 4096;
-                    bytes[page..page + 4096].fill_with(|| noise.next() as u8);
-                }
+    for round in 0..400 {
+        survives(&scratch, &damaged(&whole, &places, round, &mut noise), &format!("round {round}"));
+    }
+}
+
+/// A pool with damage of the round's kind, in some of the places.
+fn damaged(whole: &[u8], places: &[usize], round: u64, noise: &mut Noise) -> Vec<u8> {
+    let mut bytes = whole.to_vec();
+    for _ in 0..=noise.below(3) {
+        let at = places[noise.below(places.len() as u64) as usize];
+        match round % 6 {
+            0 => bytes[at] ^= 1 << noise.below(8),
+            1 => bytes[at..at + 8].fill(0),
+            2 => bytes[at..at + 8].copy_from_slice(&noise.next().to_le_bytes()),
+            3 => bytes[at..at + 8].fill(0xff),
+            4 => {
+                let other = places[noise.below(places.len() as u64) as usize];
+                let (line, target) = (at / 64 * 64, other / 64 * 64);
+                bytes.copy_within(line..line + 64, target);
+            }
+            _ => {
+                let page = at / 4096 * 4096;
+                bytes[page..page + 4096].fill_with(|| noise.next() as u8);
             }
         }
-        survives(&scratch, &bytes, &format!("round {round}"));
+    }
+    bytes
+}
+
+/// Trees of every cell, damaged: opening, reading and checking end, and say what they found.
+#[test]
+fn every_cell_may_be_damaged() {
+    const KEYS: u64 = 600;
+    struct Run(Cell, u64);
+    impl Visit for Run {
+        fn visit<I: Items>(self) {
+            let Self(cell, seed) = self;
+            println!("{cell}");
+            let scratch = Scratch::new();
+            let pool = cell.pool(&scratch);
+            let tree: Tree<I::K, I::V> = cell.create(&pool, "t").unwrap();
+            for at in 0..KEYS {
+                tree.upsert(I::key_ref(&I::key(at)), I::value_ref(&I::value(at % 6))).unwrap();
+            }
+            drop((tree, pool));
+            let whole = std::fs::read(&scratch.0).unwrap();
+            let (places, mut noise) = (occupied(&whole), Noise(seed));
+            for round in 0..6 {
+                std::fs::write(&scratch.0, damaged(&whole, &places, round, &mut noise)).unwrap();
+                let visited = scratch.in_cell(&cell).create(false).open(&scratch.0).and_then(|pool| {
+                    pool.check();
+                    let tree: Tree<I::K, I::V> = cell.open(&pool, "t")?;
+                    let seen = tree.iter().count() + tree.iter().rev().count();
+                    assert!(seen as u64 <= 40 * KEYS, "{seen} items of {KEYS}");
+                    (0..50).for_each(|at| drop(tree.get(I::key_ref(&I::key(at)))));
+                    tree.check();
+                    Ok(())
+                });
+                is_known(visited, &format!("{cell}, round {round}"));
+            }
+        }
+    }
+    for (seed, cell) in suites::CORRUPTION.drawn().into_iter().enumerate() {
+        cell.codec.visit(Run(cell, 19 + seed as u64));
     }
 }
 

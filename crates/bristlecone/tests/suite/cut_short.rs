@@ -2,28 +2,36 @@
 //! then the recovery from that. The process lives on, its medium just takes nothing any more; what
 //! stood in the file by then is what the next open finds, as after a kill.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use crate::common::{Noise, SHAPES, Scratch, Shape};
+use crate::common::{Cell, Noise, Scratch, suites};
 use bristlecone::{Design, Error, Key, Medium, Native, Pool, Result, Tree, Value};
 use bristlecone_pm::{CreateOptions, PoolFile, Step};
 
+thread_local! {
+    /// What the calling thread does before each load.
+    pub static AT_LOAD: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
+}
+
 /// A medium that takes so many stores and then no more: it unwinds, as if the process ended there.
-struct Ending {
+pub struct Ending {
     native: Native,
     end: End,
     left: Arc<AtomicU64>,
     ended: AtomicBool,
+    /// Loads, flushes and fences so far.
+    accesses: Arc<AtomicU64>,
     /// Every step that was ever flushed, but for that of opening.
     steps: Arc<Mutex<BTreeSet<Step>>>,
 }
 
 /// When a medium ends: after so many stores, and if a step was flushed, so many stores later.
 #[derive(Clone, Copy)]
-struct End {
+pub struct End {
     stores: u64,
     step: Option<(Step, u64)>,
 }
@@ -36,6 +44,12 @@ impl End {
 struct Ended;
 
 impl Ending {
+    /// One that never ends, and counts what is done to it.
+    pub fn never(native: Native, accesses: &Arc<AtomicU64>) -> Self {
+        let (left, accesses) = (Arc::new(AtomicU64::new(u64::MAX)), Arc::clone(accesses));
+        Self { native, end: End::NEVER, left, ended: AtomicBool::new(false), accesses, steps: Arc::default() }
+    }
+
     fn store_or_end(&self) -> bool {
         if self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
             return true;
@@ -50,6 +64,8 @@ impl Ending {
 
 impl Medium for Ending {
     fn load(&self, cell: &AtomicU64, order: Ordering) -> u64 {
+        self.accesses.fetch_add(1, Relaxed);
+        AT_LOAD.with_borrow_mut(|at_load| at_load.iter_mut().for_each(|act| act()));
         self.native.load(cell, order)
     }
 
@@ -64,6 +80,7 @@ impl Medium for Ending {
     }
 
     fn flush_lines(&self, start: *const u8, bytes: usize, step: Step) {
+        self.accesses.fetch_add(1, Relaxed);
         if step != "pool superblock" {
             self.steps.lock().unwrap().insert(step);
         }
@@ -74,6 +91,7 @@ impl Medium for Ending {
     }
 
     fn drain(&self, step: Step) {
+        self.accesses.fetch_add(1, Relaxed);
         self.native.drain(step);
     }
 
@@ -88,15 +106,15 @@ type Texts = Tree<&'static str, &'static [u8], Ending>;
 /// A pool with two trees of one shape, to be opened on a medium that ends.
 struct Site {
     scratch: Scratch,
-    shape: Shape,
+    cell: Cell,
     /// Stores that the last medium would still have taken.
     left: Arc<AtomicU64>,
     steps: Arc<Mutex<BTreeSet<Step>>>,
 }
 
 impl Site {
-    fn new(shape: Shape) -> Self {
-        let site = Self { scratch: Scratch::new(), shape, left: Arc::default(), steps: Arc::default() };
+    fn new(cell: Cell) -> Self {
+        let site = Self { scratch: Scratch::new(), cell, left: Arc::default(), steps: Arc::default() };
         drop(site.open(End::NEVER).unwrap());
         site
     }
@@ -108,13 +126,14 @@ impl Site {
             end,
             left: Arc::clone(&self.left),
             ended: AtomicBool::new(false),
+            accesses: Arc::default(),
             steps: Arc::clone(&self.steps),
         };
-        let path = &self.scratch.0;
+        let (path, domain) = (&self.scratch.0, Some(self.cell.domain));
         let file = if path.exists() {
-            PoolFile::open(path, None, medium)?
+            PoolFile::open(path, domain, medium)?
         } else {
-            PoolFile::create(path, &CreateOptions { max_bytes: 64 << 20, domain: None }, medium)?
+            PoolFile::create(path, &CreateOptions { max_bytes: self.cell.room.bytes(), domain }, medium)?
         };
         let pool = Pool::on(file, 1);
         let (words, texts) = (self.tree(&pool, "words")?, self.tree(&pool, "texts")?);
@@ -122,7 +141,7 @@ impl Site {
     }
 
     fn tree<K: Key, V: Value>(&self, pool: &Pool<Ending>, name: &str) -> Result<Tree<K, V, Ending>> {
-        let options = self.shape.tree(pool, name);
+        let options = self.cell.shape.tree(pool, name);
         match options.open() {
             Err(Error::NoSuchTree { .. }) => options.create(),
             opened => opened,
@@ -130,14 +149,8 @@ impl Site {
     }
 }
 
-/// The smallest shape of every design that leaves all work to its caller: what unwinds in another
-/// thread ends nothing.
 fn sites() -> impl Iterator<Item = Site> {
-    Design::ALL.iter().map(|&design| {
-        let shapes = || SHAPES.iter().filter(|shape| shape.design == design);
-        let alone = shapes().find(|shape| shape.options.contains(&("collector_threads", 0)));
-        Site::new(*alone.or_else(|| shapes().nth(1)).expect("every design has a small shape"))
-    })
+    suites::CUT_SHORT.drawn_of_each_design().into_iter().map(Site::new)
 }
 
 /// Everything that was acknowledged, and what may have happened besides.
@@ -204,7 +217,7 @@ impl Model {
     }
 }
 
-const ROUNDS: usize = 300;
+const ROUNDS: usize = 100;
 /// Stores that mark a pool as in use, which every opening makes.
 const OPENING: u64 = 13;
 
@@ -248,49 +261,83 @@ fn recovery_is_cut_short_at_every_store() {
             let (_pool, words, texts) = site.open(End::NEVER).unwrap();
             model.compare(&words, &texts);
         }
-        println!("{:?}: {cuts} recoveries cut short, {changed} had something to do", site.shape);
+        println!("{:?}: {cuts} recoveries cut short, {changed} had something to do", site.cell);
         assert!(cuts >= ROUNDS * OPENING as usize, "{cuts} recoveries were cut short");
         // Designs whose recovery only reads have nothing to do.
-        assert!(changed > 3 || site.shape.design != Design::SsTree, "{changed} had something to do");
+        assert!(changed > 3 || site.cell.shape.design != Design::SsTree, "{changed} had something to do");
+    }
+}
+
+/// How far the life of a tree came: how many stores had been made when it was to be created, used,
+/// dropped, and when it was gone; and how many items were acknowledged.
+#[derive(Default)]
+struct Life {
+    begun: Vec<u64>,
+    acknowledged: u64,
+}
+
+const LIFE_ITEMS: u64 = 20;
+
+impl Life {
+    /// Creates a tree, uses it and drops it, until the medium ends.
+    fn of(site: &Site, stores: u64) -> Self {
+        let mut life = Self::default();
+        until_the_end(|| {
+            let (pool, ..) = site.open(End { stores, step: None }).unwrap();
+            let made = || stores - site.left.load(Relaxed);
+            life.begun.push(made());
+            let tree = site.tree::<u64, u64>(&pool, "new").unwrap();
+            life.begun.push(made());
+            for key in 0..LIFE_ITEMS {
+                assert_eq!(tree.insert(key, key).unwrap(), None);
+                life.acknowledged += 1;
+            }
+            drop(tree);
+            life.begun.push(made());
+            pool.drop_tree("new").unwrap();
+            life.begun.push(made());
+        });
+        life
     }
 }
 
 #[test]
 fn creating_and_dropping_a_tree_is_all_or_nothing() {
     for site in sites() {
-        let life = |stores| {
-            until_the_end(|| {
-                let (pool, ..) = site.open(End { stores, step: None }).unwrap();
-                let tree = site.tree::<u64, u64>(&pool, "new").unwrap();
-                (0..20).for_each(|key| assert_eq!(tree.insert(key, key).unwrap(), None));
-                drop(tree);
-                pool.drop_tree("new").unwrap();
-                stores - site.left.load(Relaxed)
-            })
-        };
         // The chunks are used ones from here on: making them ready is most of the stores.
-        life(u64::MAX).unwrap();
-        let stores = life(u64::MAX).unwrap();
-        let (mut there, mut gone) = (0, 0);
-        for stores in (0..stores).filter(|at| *at < 150 || stores - at < 150 || at % 499 == 0) {
-            assert!(life(stores).is_none());
+        Life::of(&site, u64::MAX);
+        let begun = Life::of(&site, u64::MAX).begun;
+        let [.., end] = begun[..] else { unreachable!("it came to its end") };
+        let taken = |pool: &Pool<Ending>| pool.info().chunks - pool.info().chunks_free;
+        let others = taken(&site.open(End::NEVER).unwrap().0);
+        // How often a tree was not there and was there, by what was cut short.
+        let mut found = [[0; 2]; 4];
+        let near = |at: u64| begun.iter().any(|begun| at.abs_diff(*begun) < 75);
+        for stores in (0..end).filter(|at| near(*at) || at % 499 == 0) {
+            let life = Life::of(&site, stores);
             let (pool, ..) = site.open(End::NEVER).unwrap();
             assert_eq!(pool.check(), []);
-            match site.shape.tree(&pool, "new").open::<u64, u64>() {
+            let opened = site.cell.shape.tree(&pool, "new").open::<u64, u64>();
+            found[life.begun.len()][usize::from(opened.is_ok())] += 1;
+            match opened {
                 Ok(tree) => {
                     assert_eq!(tree.check(), []);
                     assert!(tree.iter().eq((0..tree.len()).map(|key| (key, key))));
-                    there += 1;
+                    let pending = u64::from(life.begun.len() == 2);
+                    assert!((life.acknowledged..=life.acknowledged + pending).contains(&tree.len()));
                     drop(tree);
                     pool.drop_tree("new").unwrap();
                 }
-                Err(error) => {
-                    assert!(matches!(error, Error::NoSuchTree { .. }), "{error}");
-                    gone += 1;
-                }
+                Err(error) => assert!(matches!(error, Error::NoSuchTree { .. }), "{error}"),
             }
+            assert_eq!(taken(&pool), others, "after {stores} stores: chunks that no tree has are taken");
         }
-        println!("{:?}: {there} times there, {gone} times not", site.shape);
-        assert!(there > 100 && gone > 20, "{there} times there, {gone} times not");
+        let [opening, creating, using, dropping] = found;
+        println!("{:?}: not there and there: {found:?}", site.cell);
+        // Its creation ends with the store that makes it a tree, and its drop begins with one that unmakes it.
+        assert!(opening[0] >= OPENING && opening[1] == 0, "{opening:?}");
+        assert!(creating[0] > 30 && creating[1] == 0, "{creating:?}");
+        assert!(using[0] == 0 && using[1] > LIFE_ITEMS, "{using:?}");
+        assert!(dropping[0] >= 2 && dropping[1] == 1, "{dropping:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! A pool that is full: an error, and nothing else changes; removals make room again.
 
-use crate::common::{Noise, Scratch};
+use crate::common::{Cell, Items, Noise, Plant, SHAPES, Scratch, Visit, suites};
 use bristlecone::{Design, Error, Pool, Tree};
 
 const POOL_BYTES: u64 = 12 << 20;
@@ -115,4 +115,81 @@ fn logs_of_few_entries_give_their_room_back() {
         }
     }
     assert_eq!((tree.len(), tree.check()), (255, vec![]));
+}
+
+/// A pool of each cell is filled up: what is refused changes nothing, what was acknowledged stays, also
+/// after a crash, and removals make room.
+#[test]
+fn every_cell_may_be_full() {
+    struct Run(Cell);
+    impl Visit for Run {
+        fn visit<I: Items>(self) {
+            let Self(cell) = self;
+            println!("{cell}");
+            let scratch = Scratch::new();
+            let pool = cell.pool(&scratch);
+            let tree: Tree<I::K, I::V> = cell.create(&pool, "t").unwrap();
+            // The longest values: words take their time.
+            let value = |at: u64| I::value(at * 8 + 7);
+            let put = |tree: &Tree<_, _>, at| tree.insert(I::key_ref(&I::key(at)), I::value_ref(&value(at)));
+            let mut filled = 0;
+            let full = loop {
+                match put(&tree, filled) {
+                    Ok(old) => assert_eq!(old, None),
+                    Err(error) => break error,
+                }
+                filled += 1;
+            };
+            assert!(matches!(full, Error::PoolFull { .. }), "{full}");
+            println!("{filled} keys fill it");
+            assert_eq!(
+                (tree.len(), tree.check(), tree.get(I::key_ref(&I::key(filled)))),
+                (filled, vec![], None)
+            );
+            drop(tree);
+            pool.simulate_crash();
+            let pool = cell.pool(&scratch);
+            let tree: Tree<I::K, I::V> = cell.open(&pool, "t").unwrap();
+            assert_eq!((tree.len(), tree.check()), (filled, vec![]));
+            (0..filled).for_each(|at| assert_eq!(tree.get(I::key_ref(&I::key(at))), Some(value(at))));
+            for at in (0..filled).filter(|at| at % 4 != 0) {
+                assert_eq!(tree.remove(I::key_ref(&I::key(at))).unwrap(), Some(value(at)));
+            }
+            assert_eq!(tree.check(), []);
+            for at in (0..filled / 4).filter(|at| at % 4 != 0) {
+                assert_eq!(put(&tree, at).unwrap(), None);
+            }
+            assert_eq!(tree.check(), []);
+        }
+    }
+    suites::FULL_POOL.drawn().into_iter().for_each(|cell| cell.codec.visit(Run(cell)));
+}
+
+/// Keys that came and went take no room, though the pool is never full, nor opened again.
+#[test]
+fn keys_that_are_gone_take_no_room() {
+    const ROUNDS: usize = 20;
+    const KEYS: usize = 500;
+    for shape in SHAPES {
+        let scratch = Scratch::new();
+        let pool = scratch.options().max_bytes(256 << 20).open(&scratch.0).unwrap();
+        let tree = shape.create::<&str, u64>(&pool, "t").unwrap();
+        let used: Vec<u64> = (0..ROUNDS)
+            .map(|round| {
+                // Half a chunk for each few hundred.
+                let keys: Vec<_> = (0..KEYS).map(|at| format!("{:04000}", round * KEYS + at)).collect();
+                keys.iter().for_each(|key| assert_eq!(tree.insert(key, 1).unwrap(), None));
+                keys.iter().for_each(|key| assert_eq!(tree.remove(key).unwrap(), Some(1)));
+                let info = pool.info();
+                info.chunks - info.chunks_free
+            })
+            .collect();
+        println!("{shape}: {used:?} chunks in use");
+        assert_eq!((tree.len(), tree.check()), (0, vec![]), "{shape}");
+        // The log of a few entries a chunk takes more or less as its collector has its turn; what is lost
+        // never comes back.
+        let first = used[..ROUNDS / 4].iter().max().expect("there are rounds");
+        let last = used[ROUNDS * 3 / 4..].iter().min().expect("there are rounds");
+        assert!(*last <= first + first / 4 + 2, "{shape}: {used:?} chunks in use");
+    }
 }

@@ -3,89 +3,124 @@
 //!
 //! This tests recovery, not flushes: caches survive a kill. Flushes are the simulator's business.
 //!
+//! Rounds are shared out to cells, three to each at least:
 //! `BRISTLECONE_KILL_ROUNDS=10000 cargo test --release -p bristlecone --test suite kill::` runs longer.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::common::{Noise, Scratch};
-use bristlecone::{Pool, Tree};
+use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, suites};
+use bristlecone::{Key, Tree, Value};
 
 const WRITERS: u64 = 3;
 const KEYS: u64 = 3000;
-const CHILD: &str = "BRISTLECONE_KILL_CHILD";
+/// Where a child finds the number of its round, the name of its cell, and its pool.
+const CHILD: [&str; 3] = ["BRISTLECONE_KILL_CHILD", "BRISTLECONE_KILL_CELL", "BRISTLECONE_KILL_POOL"];
 
 /// One step of one writer, the same in the child that takes it and the parent that checks it.
 enum Step {
-    Insert(String, Vec<u8>),
-    Remove(String),
+    Insert(u64, u64),
+    Remove(u64),
 }
 
-/// The steps of a writer in a round, without end. A writer's keys are its own.
+/// The steps of a writer in a round, without end, by numbers of keys and values. A writer's keys are its own.
 fn steps(round: u64, writer: u64) -> impl Iterator<Item = Step> {
     let mut noise = Noise((round * WRITERS + writer + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let filling = round % 3 != 2;
     std::iter::from_fn(move || {
-        let key = format!("writer {writer} key {:05}", noise.below(KEYS));
-        Some(if noise.below(10) < if filling { 7 } else { 2 } {
-            let len = [3, 20, 300][noise.below(3) as usize];
-            Step::Insert(key, vec![noise.next() as u8; len])
-        } else {
-            Step::Remove(key)
-        })
+        let key = noise.below(KEYS) * WRITERS + writer;
+        let filled = noise.below(10) < if filling { 7 } else { 2 };
+        Some(if filled { Step::Insert(key, noise.next()) } else { Step::Remove(key) })
     })
 }
 
 /// The child: writes until it is killed. One byte down the pipe acknowledges a writer's next step.
-fn write_for_ever(path: &Path, round: u64) {
-    let pool = Pool::options().open(path).unwrap();
-    let tree: Tree<&str, &[u8]> = pool.tree("t").unwrap();
-    std::thread::scope(|scope| {
-        for writer in 0..WRITERS {
-            let tree = &tree;
-            scope.spawn(move || {
-                for step in steps(round, writer) {
-                    match step {
-                        Step::Insert(key, value) => tree.upsert(&key, &value).unwrap(),
-                        Step::Remove(key) => drop(tree.remove(&key).unwrap()),
+struct Child {
+    cell: Cell,
+    round: u64,
+    scratch: Scratch,
+}
+
+impl Visit for Child {
+    fn visit<I: Items>(self) {
+        let pool = self.cell.pool(&self.scratch);
+        let tree: Tree<I::K, I::V> = self.cell.open(&pool, "t").unwrap();
+        std::thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let tree = &tree;
+                scope.spawn(move || {
+                    for step in steps(self.round, writer) {
+                        match step {
+                            Step::Insert(key, value) => {
+                                tree.upsert(I::key_ref(&I::key(key)), I::value_ref(&I::value(value)))
+                                    .unwrap();
+                            }
+                            Step::Remove(key) => drop(tree.remove(I::key_ref(&I::key(key))).unwrap()),
+                        }
+                        std::io::stderr().write_all(&[writer as u8]).unwrap();
                     }
-                    std::io::stderr().write_all(&[writer as u8]).unwrap();
-                }
-            });
+                });
+            }
+        });
+    }
+}
+
+/// The parent: kills children of one cell, and looks for what they acknowledged.
+struct Parent {
+    cell: Cell,
+    rounds: u64,
+}
+
+/// Steps that were acknowledged, of all cells.
+static ACKNOWLEDGED: AtomicUsize = AtomicUsize::new(0);
+
+impl Visit for Parent {
+    fn visit<I: Items>(self) {
+        let Self { cell, rounds } = self;
+        println!("{cell}");
+        let scratch = Scratch::new();
+        let pool = cell.pool(&scratch);
+        drop(cell.create::<I::K, I::V>(&pool, "t").unwrap());
+        drop(pool);
+        let mut noise = Noise(u64::from(std::process::id()) | 1);
+        let mut model = BTreeMap::new();
+        for round in 0..rounds {
+            let life = Duration::from_micros(3000 + noise.below(30_000));
+            let acks = kill_one(&scratch, &cell, round, life);
+            ACKNOWLEDGED.fetch_add(acks.iter().sum(), Relaxed);
+            verify::<I>(&scratch, &cell, round, acks, &mut model);
         }
-    });
+    }
 }
 
 #[test]
 fn everything_acknowledged_is_found() {
-    if let Ok(round) = std::env::var(CHILD) {
-        let path = std::env::var_os("BRISTLECONE_KILL_POOL").unwrap();
-        return write_for_ever(Path::new(&path), round.parse().unwrap());
+    if let [Ok(round), Ok(name), Ok(pool)] = CHILD.map(std::env::var) {
+        let cell = suites::KILL.cells().into_iter().find(|cell| cell.to_string() == name).unwrap();
+        let (round, scratch) = (round.parse().unwrap(), Scratch(PathBuf::from(pool)));
+        return cell.codec.visit(Child { cell, round, scratch });
     }
+    let cells = suites::KILL.drawn();
     let rounds = std::env::var("BRISTLECONE_KILL_ROUNDS").map_or(60, |rounds| rounds.parse().unwrap());
-    let scratch = Scratch::new();
-    drop(scratch.options().max_bytes(64 << 20).open(&scratch.0).unwrap());
-    let mut noise = Noise(u64::from(std::process::id()) | 1);
-    let mut model: BTreeMap<String, Vec<u8>> = BTreeMap::new();
-    let mut acknowledged = 0;
-    for round in 0..rounds {
-        let acks = kill_one(&scratch, round, Duration::from_micros(3000 + noise.below(30_000)));
-        acknowledged += acks.iter().sum::<usize>();
-        verify(&scratch, round, acks, &mut model);
-    }
-    assert!(acknowledged as u64 > rounds * 100, "{acknowledged} steps in {rounds} rounds prove little");
+    let rounds = u64::div_ceil(rounds, cells.len() as u64).max(3);
+    cells.iter().for_each(|&cell| cell.codec.visit(Parent { cell, rounds }));
+    let (steps, rounds) = (ACKNOWLEDGED.load(Relaxed), rounds as usize * cells.len());
+    assert!(steps > rounds * 100, "{steps} steps in {rounds} rounds prove little");
 }
 
 /// Runs a child for a while after its first acknowledgement; how many steps of each writer it
 /// acknowledged before it was killed.
-fn kill_one(scratch: &Scratch, round: u64, life: Duration) -> [usize; WRITERS as usize] {
+fn kill_one(scratch: &Scratch, cell: &Cell, round: u64, life: Duration) -> [usize; WRITERS as usize] {
+    let [of_round, of_cell, of_pool] = CHILD;
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kill::everything_acknowledged_is_found", "--nocapture", "--test-threads=1"])
-        .env(CHILD, round.to_string())
-        .env("BRISTLECONE_KILL_POOL", &scratch.0)
+        .env(of_round, round.to_string())
+        .env(of_cell, cell.to_string())
+        .env(of_pool, &scratch.0)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -107,35 +142,35 @@ fn kill_one(scratch: &Scratch, round: u64, life: Duration) -> [usize; WRITERS as
 }
 
 /// Every acknowledged step shows; of each writer, the one after it may show as well.
-fn verify(
+fn verify<I: Items>(
     scratch: &Scratch,
+    cell: &Cell,
     round: u64,
     acks: [usize; WRITERS as usize],
-    model: &mut BTreeMap<String, Vec<u8>>,
+    model: &mut BTreeMap<<I::K as Key>::Owned, <I::V as Value>::Owned>,
 ) {
-    let pool = scratch.try_open().unwrap();
+    let pool = cell.pool(scratch);
     assert!(!pool.info().was_clean);
-    let tree: Tree<&str, &[u8]> = pool.tree("t").unwrap();
+    let tree: Tree<I::K, I::V> = cell.open(&pool, "t").unwrap();
     assert_eq!(tree.check(), []);
+    let done = |step| match step {
+        Step::Insert(key, value) => (I::key(key), Some(I::value(value))),
+        Step::Remove(key) => (I::key(key), None),
+    };
+    let put = |model: &mut BTreeMap<_, _>, (key, value)| match value {
+        Some(value) => drop(model.insert(key, value)),
+        None => drop(model.remove(&key)),
+    };
     for writer in 0..WRITERS {
         let mut steps = steps(round, writer);
         for _ in 0..acks[writer as usize] {
-            match steps.next().unwrap() {
-                Step::Insert(key, value) => drop(model.insert(key, value)),
-                Step::Remove(key) => drop(model.remove(&key)),
-            }
+            put(model, done(steps.next().unwrap()));
         }
-        let (key, after) = match steps.next().unwrap() {
-            Step::Insert(key, value) => (key, Some(value)),
-            Step::Remove(key) => (key, None),
-        };
-        let found = tree.get(&key);
-        if found == after {
-            match after {
-                Some(value) => drop(model.insert(key, value)),
-                None => drop(model.remove(&key)),
-            }
+        let next = done(steps.next().unwrap());
+        if tree.get(I::key_ref(&next.0)) == next.1 {
+            put(model, next);
         }
     }
-    assert!(tree.iter().eq(model.iter().map(|(key, value)| (key.clone(), value.clone()))), "round {round}");
+    let due = model.iter().map(|(key, value)| (key.clone(), value.clone()));
+    assert!(tree.iter().eq(due), "{cell}, round {round}");
 }

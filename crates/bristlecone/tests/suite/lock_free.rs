@@ -302,7 +302,7 @@ fn nobody_waits_for_a_stopped_thread() {
     // Every step of the story that an operation alone can take.
     for step in [
         "insert.2", "insert.3", "update.2", "update.3", "copy.1", "copy.2", "sync.1", "link.1", "link.2",
-        "link.3", "free.1", "free.2",
+        "link.3", "free.1", "free.2", "free.3",
     ] {
         assert!(steps.contains(format!("nbtree {step}").as_str()), "{step} is not among {steps:?}");
     }

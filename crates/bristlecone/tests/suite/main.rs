@@ -3,16 +3,32 @@
 
 mod common;
 
+mod address_space;
+mod bounds;
+mod closing;
+mod closures;
 mod concurrency;
 mod corruption;
+mod counted;
 mod cut_short;
+mod damage;
+mod damaged_logs;
 mod deleted;
+mod disturbed;
 mod figures;
 mod full_pool;
+mod hot_key;
 mod kill;
 mod lock_free;
 mod model;
+mod nbtree_full;
+mod no_room;
 mod one_line;
+mod opening;
+mod quick;
 mod read_only;
 mod recovery;
 mod salvage;
+mod threads;
+mod told;
+mod wotree_full;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use crate::common::{Noise, Plant, SHAPES, Scratch, Shape, baselines, defaults, small};
+use crate::common::{Cell, Items, Noise, Plant, Scratch, Shape, Visit, baselines, defaults, small, suites};
 use bristlecone::{Design, Error, KEY_BYTES_MAX, Key, Result, Tree, VALUE_BYTES_MAX, Value};
 
 /// A tree against a model: `key` and `value` make arguments from numbers.
@@ -26,7 +26,7 @@ where
         let mut noise = Noise(seed);
         let mut model = BTreeMap::new();
         for epoch in 0..8 {
-            let pool = scratch.open();
+            let pool = self.shape.pool(&scratch);
             let tree: Result<Tree<K, V>> =
                 if epoch == 0 { self.shape.create(&pool, "twin") } else { self.shape.open(&pool, "twin") };
             let tree = tree.unwrap();
@@ -39,7 +39,7 @@ where
             drop(tree);
             if epoch % 2 == 0 { pool.close().unwrap() } else { pool.simulate_crash() }
         }
-        let pool = scratch.open();
+        let pool = self.shape.pool(&scratch);
         let tree: Tree<K, V> = self.shape.open(&pool, "twin").unwrap();
         for (key, value) in std::mem::take(&mut model) {
             assert_eq!(tree.remove((self.key_ref)(&key)).unwrap(), Some(value));
@@ -139,16 +139,20 @@ fn text(number: u64) -> String {
     format!("{stem}{}", "xyz".repeat(number as usize % 7) + &(number / 7).to_string())
 }
 
-fn bytes(number: u64) -> Vec<u8> {
-    let len = [0, 1, 7, 8, 9, 100, 1000, 5000][number as usize % 8];
-    (0..len).map(|i| (number >> (i % 8)) as u8).collect()
-}
-
 #[test]
-fn words_to_words_in_every_shape() {
-    for (seed, &shape) in SHAPES.iter().enumerate() {
-        let twin = Twin::<u64, u64> { key: word, value: word, key_ref: |k| *k, value_ref: |v| *v, shape };
-        twin.run(6000, 12_000, 0x1234_5678 + seed as u64);
+fn every_cell_holds_what_a_map_holds() {
+    struct Run(Cell, u64);
+    impl Visit for Run {
+        fn visit<I: Items>(self) {
+            let Self(shape, seed) = self;
+            let (key_ref, value_ref) = (I::key_ref, I::value_ref);
+            let twin = Twin::<I::K, I::V, Cell> { key: I::key, value: I::value, key_ref, value_ref, shape };
+            twin.run(2000, 4000, seed);
+        }
+    }
+    for (seed, cell) in suites::MODEL.drawn().into_iter().enumerate() {
+        println!("{cell}");
+        cell.codec.visit(Run(cell, 0x1234_5678 + seed as u64));
     }
 }
 
@@ -181,27 +185,19 @@ fn baselines_refuse_what_they_cannot_keep() {
 }
 
 #[test]
-fn strings_to_words() {
-    for shape in defaults().chain(small()) {
-        let twin = Twin::<&str, u64> { key: text, value: word, key_ref: |k| k, value_ref: |v| *v, shape };
-        twin.run(3000, 8000, 77);
+fn words_to_words_as_by_default() {
+    for shape in defaults() {
+        let twin = Twin::<u64, u64> { key: word, value: word, key_ref: |k| *k, value_ref: |v| *v, shape };
+        twin.run(6000, 12_000, 77);
     }
 }
 
 #[test]
-fn words_to_bytes_of_every_length() {
-    for shape in small() {
-        let twin = Twin::<u64, &[u8]> { key: word, value: bytes, key_ref: |k| *k, value_ref: |v| v, shape };
-        twin.run(2000, 6000, 5);
-    }
-}
-
-#[test]
-fn bytes_to_strings() {
+fn bytes_to_strings_as_by_default() {
     fn key(number: u64) -> Vec<u8> {
         text(number).into_bytes()
     }
-    for shape in defaults().chain(small()) {
+    for shape in defaults() {
         let twin = Twin::<&[u8], &str> { key, value: text, key_ref: |k| k, value_ref: |v| v, shape };
         twin.run(2000, 6000, 6);
     }

@@ -1,6 +1,6 @@
 //! Opening again: the same tree with any number of threads, however often opening is cut short.
 
-use crate::common::{Noise, Scratch};
+use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, suites};
 use bristlecone::Tree;
 
 #[test]
@@ -54,4 +54,40 @@ fn a_clean_close_is_seen_and_a_crash_too() {
     let pool = scratch.open();
     assert!(pool.info().was_clean, "dropping the last handle closes");
     assert_eq!(pool.tree::<u64, u64>("t").unwrap().get(1), Some(2));
+}
+
+/// What a crash leaves of keys written, replaced and removed is the same tree to one thread and to several.
+#[test]
+fn any_number_of_threads_finds_the_same_tree_in_every_cell() {
+    struct Run(Cell);
+    impl Visit for Run {
+        fn visit<I: Items>(self) {
+            let Self(cell) = self;
+            println!("{cell}");
+            let scratch = Scratch::new();
+            let pool = cell.pool(&scratch);
+            let tree: Tree<I::K, I::V> = cell.create(&pool, "t").unwrap();
+            let mut noise = Noise(13);
+            for round in 0..6000 {
+                let key = I::key(noise.below(4000));
+                if round % 4 == 3 {
+                    tree.remove(I::key_ref(&key)).unwrap();
+                } else {
+                    tree.upsert(I::key_ref(&key), I::value_ref(&I::value(round))).unwrap();
+                }
+            }
+            let contents: Vec<_> = tree.iter().collect();
+            drop(tree);
+            pool.simulate_crash();
+            for threads in [1, 3, 8] {
+                let pool = scratch.in_cell(&cell).recovery_threads(threads).open(&scratch.0).unwrap();
+                let tree: Tree<I::K, I::V> = cell.open(&pool, "t").unwrap();
+                assert_eq!((tree.check(), tree.len()), (vec![], contents.len() as u64), "{threads} threads");
+                assert!(tree.iter().eq(contents.iter().cloned()), "{threads} threads");
+                drop(tree);
+                pool.simulate_crash();
+            }
+        }
+    }
+    suites::RECOVERY.drawn().into_iter().for_each(|cell| cell.codec.visit(Run(cell)));
 }

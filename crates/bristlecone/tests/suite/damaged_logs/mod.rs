@@ -1,0 +1,241 @@
+//! The designs with logs, word by word: whatever is put into a word of a leaf or of a log, opening gives
+//! an error or the right items, or, where the format has no check, items that differ by that word's. What
+//! is wrong with a log is never passed over, and costs no more than it has to.
+
+mod victim;
+
+use self::victim::{CHUNK, Codec, ENTRY, KEYS, Part, Place, Texts, Victim, Words, fill};
+use crate::common::{Noise, Plant, SHAPES, Shape};
+use bristlecone::{Design, Error};
+
+/// Says what was tried if that panics.
+struct Trying(String);
+
+impl Drop for Trying {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("while trying {}", self.0);
+        }
+    }
+}
+
+fn logged_shapes() -> impl Iterator<Item = Shape> {
+    SHAPES.iter().copied().filter(|shape| [Design::CclBTree, Design::LodgeTree].contains(&shape.design))
+}
+
+/// Puts all values into all places, and back.
+fn try_all(victim: &Victim, places: &[Place], mut judge: impl FnMut(Place, bool, &str)) {
+    let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
+    for place in places {
+        let before = victim.word(place.at);
+        for (value, is_flip) in victim.values(*place, &mut noise) {
+            let trying = Trying(format!("{:?} {place:x?}: {before:#x} -> {value:#x}", victim.shape));
+            victim.put(place.at, value);
+            judge(*place, is_flip, &trying.0);
+            victim.put(place.at, before);
+        }
+    }
+}
+
+fn logs_of<C: Codec>() {
+    let (mut tried, mut replaced, mut unseen) = (0, 0, 0);
+    for shape in logged_shapes() {
+        let victim = fill::<C>(shape);
+        let places = victim.logged();
+        assert!(!places.is_empty() || shape.options.contains(&("batch", 0)), "{shape:?} has no log");
+        try_all(&victim, &places, |place, is_flip, what| {
+            tried += 1;
+            replaced += usize::from(!is_flip);
+            let answer = match victim.ask::<C>() {
+                Ok(answer) => answer,
+                Err(Error::Corrupted { .. }) => return,
+                Err(error) => panic!("{what}: {error}"),
+            };
+            let right = victim.differences(&answer.items) == 0 && answer.missed == 0 && answer.findings == 0;
+            let checked = matches!(place.part, Part::Entry { .. });
+            let told = is_flip && (checked || place.part == Part::Header && place.word == 0);
+            assert!(!told, "nothing was told of {what}");
+            if !right {
+                // One of 64 checks is right by chance, and the last entry may look like none.
+                assert!(!is_flip && checked, "{what}");
+                unseen += 1;
+            }
+        });
+    }
+    println!("{tried} words, {replaced} of them more than a flipped bit, of which {unseen} went unseen");
+    assert!(tried > 1000 && unseen * 40 < replaced, "{unseen} of {replaced} went unseen");
+}
+
+#[test]
+fn logs_of_words() {
+    logs_of::<Words>();
+}
+
+#[test]
+fn logs_of_texts() {
+    logs_of::<Texts>();
+}
+
+fn leaves_of<C: Codec>() {
+    let (mut tried, mut refused, mut wrong) = (0, 0, 0);
+    for shape in logged_shapes() {
+        let victim = fill::<C>(shape);
+        // What leads to other leaves, and what says which log entries have arrived.
+        let (links, stamp, tags) =
+            if shape.design == Design::CclBTree { (0..1, 1, 2..4) } else { (0..3, 3, 4..8) };
+        try_all(&victim, &victim.leaves(), |place, _, what| {
+            tried += 1;
+            let answer = match victim.ask::<C>() {
+                Ok(answer) => answer,
+                Err(Error::Corrupted { .. }) => {
+                    refused += 1;
+                    return;
+                }
+                Err(error) => panic!("{what}: {error}"),
+            };
+            let differ = victim.differences(&answer.items).max(answer.missed);
+            wrong += usize::from(differ > 0);
+            let most = match place.word {
+                word if links.contains(&word) => usize::MAX,
+                word if tags.contains(&word) => 0,
+                // Entries that have not arrived are gone, and those that have are there again.
+                word if word == stamp => 60,
+                // A fence is wrong, and that is told.
+                _ if answer.findings > 0 => usize::MAX,
+                _ => 2,
+            };
+            assert!(differ <= most, "{differ} items are wrong: {what}");
+        });
+    }
+    println!("{tried} words: {refused} times refused, {wrong} times wrong items");
+    assert!(refused > 0);
+}
+
+#[test]
+fn leaves_of_words() {
+    leaves_of::<Words>();
+}
+
+#[test]
+fn leaves_of_texts() {
+    leaves_of::<Texts>();
+}
+
+/// Whatever is damaged of a log, everything else is saved: what stands before and behind it.
+fn saved_from_logs_of<C: Codec>() {
+    for shape in logged_shapes() {
+        let victim = fill::<C>(shape);
+        for place in victim.logged().into_iter().step_by(4) {
+            if matches!(place.part, Part::End { .. }) {
+                continue;
+            }
+            let before = victim.word(place.at);
+            let trying = Trying(format!("{shape:?} {place:x?}"));
+            victim.put(place.at, before ^ 0x10);
+            let (salvage, items) = victim.salvage::<C>();
+            victim.put(place.at, before);
+            let (differ, lost) = (victim.differences(&items), salvage.items().1);
+            match place.part {
+                Part::Entry { .. } => {
+                    assert!(
+                        !salvage.is_whole() && lost == 1 && differ <= 1,
+                        "{differ} {} {salvage:?}",
+                        trying.0
+                    );
+                }
+                _ => {
+                    assert!(differ == 0 && lost == 0 && salvage.is_whole() == (place.word > 0), "{salvage:?}")
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn all_but_the_damaged_entry_is_saved() {
+    saved_from_logs_of::<Words>();
+    saved_from_logs_of::<Texts>();
+}
+
+/// A leaf that leads nowhere, or to itself, costs at most what stood in leaves that are gone anyway.
+fn saved_from_leaves_of<C: Codec>() {
+    for shape in logged_shapes() {
+        let victim = fill::<C>(shape);
+        let (salvage, items) = victim.salvage::<C>();
+        assert!(salvage.is_whole() && items == victim.truth, "{salvage:?}");
+        let (links, shift): (&[u64], _) =
+            if shape.design == Design::CclBTree { (&[0], 16) } else { (&[1, 2], 0) };
+        for leaf in victim.leaves().chunk_by(|_, next| next.word > 0).map(|words| words[0].at) {
+            for target in [1 << 40, leaf, 24] {
+                let places: Vec<_> = links.iter().map(|link| leaf + link * 8).collect();
+                let before: Vec<_> = places.iter().map(|at| victim.word(*at)).collect();
+                let trying = Trying(format!("{shape:?}: leaf {leaf:#x} leads to {target:#x}"));
+                for (at, before) in places.iter().zip(&before) {
+                    victim.put(*at, before & ((1 << shift) - 1) | target << shift);
+                }
+                let asked = victim.ask::<C>();
+                let (salvage, items) = victim.salvage::<C>();
+                places.iter().zip(&before).for_each(|(at, before)| victim.put(*at, *before));
+                let Err(Error::Corrupted { .. }) = asked else {
+                    // A leaf that is none of the tree's.
+                    assert_eq!(items, victim.truth);
+                    continue;
+                };
+                let missing = victim.truth.iter().filter(|(key, _)| !items.contains_key(key)).count();
+                let differ = victim.differences(&items);
+                assert!(
+                    !salvage.is_whole() && missing == 0 && differ <= 20,
+                    "{missing} {differ} {}",
+                    trying.0
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_broken_chain_is_joined_again() {
+    saved_from_leaves_of::<Words>();
+    saved_from_leaves_of::<Texts>();
+}
+
+/// Logs of the time before entries had checks are read as they were.
+fn old_logs_of<C: Codec>() {
+    for shape in logged_shapes() {
+        let victim = fill::<C>(shape);
+        for (chunk, _) in victim.chunks(9) {
+            let (slots, generation) = (victim.slots(chunk), 200 + chunk / CHUNK);
+            for slot in 1..slots {
+                let stamp = victim.word(chunk + slot * ENTRY);
+                let sequence = stamp << 6 >> 15;
+                victim.put(chunk + slot * ENTRY, stamp & 1 | generation << 1 | sequence << 9);
+            }
+            victim.put(chunk + slots * ENTRY, generation - 1 << 1);
+            victim.put(chunk, generation);
+            victim.put(chunk + 8, 0x1234);
+        }
+        let answer = victim.ask::<C>().unwrap();
+        assert_eq!((&answer.items, answer.missed, answer.findings), (&victim.truth, 0, 0), "{shape:?}");
+        let (salvage, items) = victim.salvage::<C>();
+        assert!(salvage.is_whole() && items == victim.truth, "{shape:?}: {salvage:?}");
+        // They go on with checks.
+        let pool = victim.scratch.open();
+        let tree = shape.open::<C::Key, C::Value>(&pool, "t").unwrap();
+        let mut truth = victim.truth.clone();
+        for n in 0..2 * KEYS {
+            let key = (n % KEYS).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            C::put(&tree, key, n);
+            truth.insert(key, n);
+        }
+        drop(tree);
+        pool.close().unwrap();
+        let answer = victim.ask::<C>().unwrap();
+        assert_eq!((&answer.items, answer.findings), (&truth, 0), "{shape:?}");
+    }
+}
+
+#[test]
+fn logs_without_checks_are_read() {
+    old_logs_of::<Words>();
+    old_logs_of::<Texts>();
+}
