@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use bristlecone_pm::Domain;
+
 use crate::image::{Kept, Possible, difference};
 use crate::lines::{LineMap, WordSet};
 use crate::memory::{LINE_WORDS, Line, Memory};
@@ -26,6 +28,15 @@ pub enum Mode {
 impl Mode {
     /// Every mode.
     pub const ALL: [Self; 3] = [Self::Prefix, Self::Subset, Self::Eadr];
+
+    /// Returns the domain whose code is run in this mode.
+    pub fn domain(self) -> Domain {
+        match self {
+            Self::Prefix => Domain::Adr,
+            Self::Subset => Domain::Msync,
+            Self::Eadr => Domain::Eadr,
+        }
+    }
 }
 
 impl std::str::FromStr for Mode {
@@ -53,7 +64,9 @@ pub(crate) struct Unpromised {
     pub(crate) value: u64,
     /// Its place among all stores.
     pub(crate) number: u64,
-    /// Stores of a lower group to the same line persist first.
+    /// Whose store it was.
+    pub(crate) thread: u32,
+    /// Stores of a lower group of the same thread to the same line persist first.
     pub(crate) group: u64,
 }
 
@@ -70,7 +83,8 @@ pub struct Cache {
     dirty: LineMap<Vec<Unpromised>>,
     underway: LineMap<Vec<(u32, u64)>>,
     stores: u64,
-    group: u64,
+    /// How often each thread asked for an order.
+    groups: LineMap<u64>,
 }
 
 impl Cache {
@@ -81,8 +95,8 @@ impl Cache {
     }
 
     pub(crate) fn over(mode: Mode, base: Arc<[Line]>, durable: LineMap<Line>) -> Self {
-        let (overwritten, dirty) = (LineMap::default(), LineMap::default());
-        Self { mode, base, durable, overwritten, dirty, underway: LineMap::default(), stores: 0, group: 0 }
+        let (overwritten, dirty, groups) = (LineMap::default(), LineMap::default(), LineMap::default());
+        Self { mode, base, durable, overwritten, dirty, underway: LineMap::default(), stores: 0, groups }
     }
 
     /// Makes what is durable now the base that images are kept relative to.
@@ -135,7 +149,7 @@ impl Cache {
     /// Takes one event into account.
     pub fn feed(&mut self, event: &Event) {
         match *event {
-            Event::Store { word, value, .. } => self.store(word, value),
+            Event::Store { word, value, thread, .. } => self.store(word, value, thread),
             Event::Flush { line, thread, .. } => {
                 self.underway.entry(thread).or_default().push((line, self.stores));
             }
@@ -145,22 +159,23 @@ impl Cache {
                 if self.mode != Mode::Subset {
                     self.promise(thread);
                 }
-                self.store(word, value);
+                self.store(word, value, thread);
             }
-            Event::Order => self.group += 1,
+            Event::Order { thread } => *self.groups.entry(thread).or_default() += 1,
             Event::Mark(_) => {}
         }
     }
 
-    fn store(&mut self, word: u32, value: u64) {
+    fn store(&mut self, word: u32, value: u64, thread: u32) {
         let (line, word) = (word / LINE_WORDS as u32, word as usize % LINE_WORDS);
         self.stores += 1;
         if self.mode == Mode::Eadr {
             self.durable.entry(line).or_insert_with(|| self.base[line as usize])[word] = value;
             *self.overwritten.entry(line).or_default() |= 1 << word;
         } else {
-            let (number, group) = (self.stores, self.group);
-            self.dirty.entry(line).or_default().push(Unpromised { word, value, number, group });
+            let (number, group) = (self.stores, self.groups.get(&thread).copied().unwrap_or_default());
+            let store = Unpromised { word, value, number, thread, group };
+            self.dirty.entry(line).or_default().push(store);
         }
     }
 
@@ -181,6 +196,10 @@ impl Cache {
                 *overwritten |= 1 << store.word;
             }
         }
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
     }
 
     /// What each line may hold if the crash comes now.
@@ -249,6 +268,39 @@ mod tests {
         });
         assert_eq!(prefix, [[0, 0], [1, 0], [1, 2]].into());
         assert_eq!(subset, prefix);
+    }
+
+    #[test]
+    fn the_order_within_a_line_is_that_of_the_thread_that_asked_for_it() {
+        let elsewhere = |run: &(dyn Fn() + Sync)| {
+            std::thread::scope(|scope| scope.spawn(run).join().expect("no panic"));
+        };
+        // Another thread's store is before the order, after it, or the order is another thread's.
+        let [_, subset] = both(|sim, memory| {
+            elsewhere(&|| put(sim, memory, 0, 1));
+            let _ = sim.ordered_within_line();
+            put(sim, memory, 1, 2);
+        });
+        assert_eq!(subset, [[0, 0], [1, 0], [0, 2], [1, 2]].into());
+        let [_, subset] = both(|sim, memory| {
+            put(sim, memory, 0, 1);
+            elsewhere(&|| _ = sim.ordered_within_line());
+            put(sim, memory, 1, 2);
+        });
+        assert_eq!(subset, [[0, 0], [1, 0], [0, 2], [1, 2]].into());
+        // Each has an order of its own: 1 before 2, and 5 before 6.
+        let [_, subset] = both(|sim, memory| {
+            put(sim, memory, 0, 1);
+            elsewhere(&|| {
+                put(sim, memory, 1, 5);
+                let _ = sim.ordered_within_line();
+                put(sim, memory, 0, 6);
+            });
+            let _ = sim.ordered_within_line();
+            put(sim, memory, 1, 2);
+        });
+        // Word 0 holds 6 only with 5 or what came over it, word 1 holds 2 only with 1 or what came over it.
+        assert_eq!(subset, [[0, 0], [1, 0], [0, 5], [1, 5], [6, 5], [1, 2], [6, 2]].into());
     }
 
     #[test]

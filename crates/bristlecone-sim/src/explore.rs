@@ -148,7 +148,7 @@ impl<'a, S: System> Explorer<'a, S> {
     ) -> Result<Cache, ()> {
         let memory = run.system.memory();
         let start = Cache::new(mode, &memory);
-        let sim = Sim::mutated(&memory, mutation);
+        let sim = Sim::explored(&memory, mode, mutation);
         let ran = guarded(|| run.perform(&sim));
         run.trace = sim.take_trace();
         report.sites.extend(run.trace.iter().filter_map(Event::site));

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use crate::cache::{Mode, Unpromised};
 use crate::lines::WordSet;
-use crate::memory::{Line, Memory};
+use crate::memory::{LINE_WORDS, Line, Memory};
 
 /// Contents of one line that are considered before choices are sampled.
 const LINE_CONTENTS_MAX: usize = 4096;
+/// Lines that are tried alone where choices are sampled: records of many lines have more.
+const LINES_ALONE_MAX: usize = 512;
 
 /// How many images stand for all of a crash point.
 #[derive(Debug, Clone, Copy)]
@@ -75,6 +77,9 @@ impl Kept {
                     kept.add(&mut seen, now);
                 }
             }
+            Mode::Subset if stores.iter().any(|store| store.thread != stores[0].thread) => {
+                now = kept.add_of_threads(&mut seen, now, stores);
+            }
             Mode::Subset => {
                 for group in stores.chunk_by(|a, b| a.group == b.group) {
                     now = kept.add_choices(&mut seen, now, group);
@@ -104,6 +109,42 @@ impl Kept {
         if seen.insert(contents) {
             self.contents.push(contents);
         }
+    }
+
+    /// Adds everything that stores of several threads may leave, each thread's in the order that it asked for,
+    /// and gives what all of them leave.
+    fn add_of_threads(&mut self, seen: &mut HashSet<Line>, from: Line, stores: &[Unpromised]) -> Line {
+        // How many of the stores to each word have arrived; one that is overwritten has, too.
+        type Arrived = [usize; LINE_WORDS];
+        let to = |word: usize| stores.iter().filter(move |store| store.word == word);
+        let has = |arrived: &Arrived, store: &Unpromised| {
+            to(store.word).take(arrived[store.word]).any(|other| other.number == store.number)
+        };
+        let contents = |arrived: &Arrived| -> Line {
+            std::array::from_fn(|word| match arrived[word] {
+                0 => from[word],
+                count => to(word).nth(count - 1).map_or(from[word], |store| store.value),
+            })
+        };
+        let (mut met, mut open) = (HashSet::from([[0; LINE_WORDS]]), vec![[0; LINE_WORDS]]);
+        while let Some(arrived) = open.pop() {
+            self.add(seen, contents(&arrived));
+            for word in 0..LINE_WORDS {
+                let Some(next) = to(word).nth(arrived[word]) else { continue };
+                let first = |other: &&Unpromised| other.thread == next.thread && other.group < next.group;
+                if stores.iter().filter(first).all(|other| has(&arrived, other)) {
+                    let mut more = arrived;
+                    more[word] += 1;
+                    if met.len() < LINE_CONTENTS_MAX && met.insert(more) {
+                        open.push(more);
+                    }
+                }
+            }
+        }
+        self.truncated |= met.len() == LINE_CONTENTS_MAX;
+        let all = contents(&std::array::from_fn(|word| to(word).count()));
+        self.add(seen, all);
+        all
     }
 
     /// Adds every choice of one value per word among those of a group, and gives the last.
@@ -217,7 +258,9 @@ impl Possible {
         let everything: Vec<_> = self.lines.iter().map(|kept| kept.all).collect();
         visit(&nothing)?;
         visit(&everything)?;
-        for (at, kept) in self.lines.iter().enumerate() {
+        // Of lines so many that no two crash points could be visited, none is tried alone.
+        let alone = self.lines.iter().enumerate().filter(|_| self.lines.len() <= LINES_ALONE_MAX);
+        for (at, kept) in alone {
             for extreme in [&nothing, &everything] {
                 let tried = |contents: &usize| {
                     *contents < sample.extremes || sample.extremes > 0 && [0, kept.all].contains(contents)

@@ -138,7 +138,7 @@ impl<S: System> Explorer<'_, S> {
         let images = [&mut worker.report.images, &mut worker.report.nested_images];
         *images[usize::from(depth > 1)] += if all { possible.images } else { visited };
         let truncated = truncated?;
-        worker.report.truncated_points += u64::from(truncated);
+        worker.report.decided(depth as usize, !truncated);
         worker.report.forgetful_points += u64::from(truncated && self.images.is_full());
         Ok(())
     }
@@ -187,7 +187,7 @@ impl<S: System> Explorer<'_, S> {
     ) -> Result<Option<Recovered<S>>, String> {
         let system = self.run.system;
         worker.stage.load(case.image);
-        let sim = Sim::mutated(worker.stage.memory(), self.mutation);
+        let sim = Sim::explored(worker.stage.memory(), self.mode, self.mutation);
         let recovered = guarded(|| {
             let Some(live) = system.open(&sim)? else {
                 return Ok(None);

@@ -36,6 +36,7 @@ mod met;
 mod mutate;
 mod points;
 mod progress;
+pub mod proofs;
 mod replay;
 mod report;
 mod run;
@@ -47,6 +48,7 @@ mod subject;
 mod system;
 pub mod systems;
 mod trace;
+mod watch;
 
 pub use cache::{Cache, Mode};
 pub use campaign::{Round, explore_rounds, rounds};
@@ -56,9 +58,9 @@ pub use memory::{LINE_WORDS, Line, Memory};
 pub use mutate::{Table, mutate, mutate_rounds, mutate_schedules, mutations_of};
 pub use progress::Progress;
 pub use replay::replay;
-pub use report::{Choice, Crash, Failure, Report};
+pub use report::{Choice, Crash, Depth, Failure, Report};
 pub use schedule::{
-    Answer, Deed, Plan, Registers, SCHEDULES, Schedules, explore_schedules, explore_schedules_with,
+    Answer, Deed, Plan, Planned, Registers, SCHEDULES, Schedules, explore_schedules, explore_schedules_with,
 };
 pub use sim::{Mutation, Sim};
 pub use subject::{Prepared, Subject, unknown_scenario};

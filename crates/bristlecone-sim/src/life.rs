@@ -148,7 +148,9 @@ impl<S: System> Explorer<'_, S> {
                 Ok(Mattered::These(Arc::new(reads)))
             },
         );
-        visited.map(drop).map_err(|what| format!("then a crash in the last operation: {what}"))
+        let truncated = visited.map_err(|what| format!("then a crash in the last operation: {what}"))?;
+        worker.report.of_lives.count(!truncated);
+        Ok(())
     }
 
     /// Opens an image, which must hold one of the states that are due. Gives the words it read.
@@ -156,7 +158,7 @@ impl<S: System> Explorer<'_, S> {
         worker.stage.load(image);
         worker.report.reopened += 1;
         let system = self.run.system;
-        let sim = Sim::mutated(worker.stage.memory(), self.mutation);
+        let sim = Sim::explored(worker.stage.memory(), self.mode, self.mutation);
         let seen = guarded(|| {
             let live = system.open(&sim)?.ok_or("nothing is there any more")?;
             let seen = system.observe(&live)?;

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use bristlecone_pm::Step;
+
 use crate::cache::Mode;
 use crate::campaign::{Round, explore_rounds, in_parallel};
 use crate::explore::Budget;
 use crate::progress::Progress;
-use crate::report::Report;
+use crate::report::{Failure, Report};
 use crate::schedule::{Registers, SCHEDULES, Schedules, explore_schedules, explore_schedules_with};
 use crate::sim::Mutation;
 use crate::subject::Lone;
@@ -21,11 +23,32 @@ pub struct Table {
     pub sites: BTreeSet<Site>,
     /// The round that failed under a mutation, or `None` for a survivor.
     pub rows: BTreeMap<String, Option<String>>,
+    /// What failed without any change: then nothing is known of changes.
+    pub failures: Vec<Failure>,
     /// Whether somebody stopped it before its end.
     pub interrupted: bool,
 }
 
 impl Table {
+    /// Whether every change was noticed, and nothing failed without one.
+    pub fn is_clean(&self) -> bool {
+        self.failures.is_empty() && self.survivors().is_empty()
+    }
+
+    /// Fails a test, telling everything, unless every change was noticed.
+    ///
+    /// # Panics
+    ///
+    /// If a change went unnoticed, or something failed without any.
+    pub fn assert_clean(&self) {
+        assert!(self.is_clean(), "{self}");
+    }
+
+    /// A table that says no more than that something failed without a change.
+    fn broken(failures: Vec<Failure>) -> Self {
+        Self { failures, ..Self::default() }
+    }
+
     /// The mutations that nothing noticed.
     pub fn survivors(&self) -> Vec<&str> {
         self.rows.iter().filter(|(_, by)| by.is_none()).map(|(name, _)| name.as_str()).collect()
@@ -38,6 +61,7 @@ impl Table {
             let noticed = self.rows.entry(name).or_default();
             *noticed = noticed.take().or(by);
         }
+        self.failures.extend(other.failures);
         self.interrupted |= other.interrupted;
     }
 
@@ -52,6 +76,9 @@ impl fmt::Display for Table {
         let width = self.rows.keys().map(String::len).max().unwrap_or(0);
         for (name, by) in &self.rows {
             writeln!(f, "{name:width$}  {}", by.as_deref().unwrap_or("SURVIVED"))?;
+        }
+        for failure in &self.failures {
+            writeln!(f, "without any change: {failure}")?;
         }
         let tried = if self.interrupted { " tried so far" } else { "" };
         write!(f, "{} of {} mutations{tried} killed", self.killed(), self.rows.len())
@@ -79,39 +106,54 @@ pub fn mutations_of(site: Site) -> Vec<Mutation> {
 
 /// Explores the scenarios with one site after the other removed, shifted or swapped: those sites
 /// whose names begin with `sites`.
-///
-/// # Panics
-///
-/// If a scenario fails without any mutation.
 pub fn mutate<S: System>(
     system: &S,
     scenarios: &[(Scenario<S::Op>, Mode)],
     budget: Budget,
     sites: &str,
 ) -> Table {
+    mutate_among(system, scenarios, budget, &|step| step.starts_with(sites), &Progress::default())
+}
+
+/// The same for the steps that are wanted, under the eyes of somebody who may not want to wait for the end.
+pub(crate) fn mutate_among<S: System>(
+    system: &S,
+    scenarios: &[(Scenario<S::Op>, Mode)],
+    budget: Budget,
+    wanted: &dyn Fn(Step) -> bool,
+    progress: &Progress,
+) -> Table {
     let lone = scenarios.iter().map(|(scenario, mode)| (Lone { system, scenario }, *mode));
     let lone: Vec<_> = lone.collect();
     let rounds = lone.iter().map(|(subject, mode)| Round { subject, scenario: 0, mode: *mode });
     let rounds: Vec<_> = rounds.collect();
-    let progress = Progress::default();
-    let reports = explore_rounds(&rounds, budget, &progress, &|_, _| {});
-    reports.iter().flatten().for_each(Report::assert_clean);
+    let reports = explore_rounds(&rounds, budget, progress, &|_, _| {});
     let rounds: Vec<_> = rounds.into_iter().zip(reports.into_iter().flatten()).collect();
-    mutate_rounds(&rounds, budget, &|site| site.step.starts_with(sites), &progress, &|_| {})
+    let failures: Vec<_> = rounds.iter().flat_map(|(_, report)| report.failures.clone()).collect();
+    if !failures.is_empty() {
+        return Table::broken(failures);
+    }
+    mutate_rounds(&rounds, budget, &|site| wanted(site.step), progress, &|_| {})
 }
 
 /// Runs schedules of threads with one site after the other removed, shifted or swapped, those whose
 /// names begin with `sites`, until one fails: for what several threads do, and nobody alone.
-///
-/// # Panics
-///
-/// If a schedule fails without any mutation.
 pub fn mutate_schedules<R: Registers>(registers: &R, wanted: &Schedules, sites: &str) -> Table {
-    let progress = Progress::default();
-    let unchanged = explore_schedules(registers, wanted, &progress);
-    unchanged.assert_clean();
-    let sites: BTreeSet<_> =
-        unchanged.sites.into_iter().filter(|site| site.step.starts_with(sites)).collect();
+    mutate_schedules_among(registers, wanted, &|step| step.starts_with(sites), &Progress::default())
+}
+
+/// The same for the steps that are chosen, under the eyes of somebody who may not want to wait for the end.
+pub(crate) fn mutate_schedules_among<R: Registers>(
+    registers: &R,
+    wanted: &Schedules,
+    chosen: &dyn Fn(Step) -> bool,
+    progress: &Progress,
+) -> Table {
+    let unchanged = explore_schedules(registers, wanted, progress);
+    if !unchanged.failures.is_empty() {
+        return Table::broken(unchanged.failures);
+    }
+    let sites: BTreeSet<_> = unchanged.sites.into_iter().filter(|site| chosen(site.step)).collect();
     let end = wanted.first + wanted.count;
     let row = |mutation: Mutation| {
         let mut mutated = false;
@@ -119,15 +161,16 @@ pub fn mutate_schedules<R: Registers>(registers: &R, wanted: &Schedules, sites: 
         let killer = parts.into_iter().find_map(|first| {
             let count = (end - first).min(SCHEDULES_AT_ONCE as u64);
             let part = Schedules { first, count, ..wanted.clone() };
-            let report = explore_schedules_with(registers, &part, Some(mutation), &progress);
+            let report = explore_schedules_with(registers, &part, Some(mutation), progress);
             mutated |= report.mutated;
             let numbers = report.failures.iter().filter_map(|failure| failure.schedule);
             numbers.min().map(|number| format!("{SCHEDULES}/{number}"))
         });
-        (killer.is_some() || mutated).then(|| (mutation.to_string(), killer))
+        let counts = killer.is_some() || mutated && !progress.is_stopped();
+        counts.then(|| (mutation.to_string(), killer))
     };
     let rows = sites.iter().flat_map(|site| mutations_of(*site)).filter_map(row).collect();
-    Table { sites, rows, interrupted: false }
+    Table { sites, rows, failures: Vec::new(), interrupted: progress.is_stopped() }
 }
 
 /// Schedules that are run before anybody asks whether one has failed.
@@ -166,5 +209,6 @@ pub fn mutate_rounds(
         let counts = killer.is_some() || mutated && !progress.is_stopped();
         counts.then(|| (mutation.to_string(), killer))
     });
-    Table { sites, rows: rows.into_iter().flatten().collect(), interrupted: progress.is_stopped() }
+    let rows = rows.into_iter().flatten().collect();
+    Table { sites, rows, failures: Vec::new(), interrupted: progress.is_stopped() }
 }

@@ -44,7 +44,7 @@ pub(crate) fn walk(
             }
             Event::Mark(Mark::Opened) | Event::Fence { .. } | Event::Locked { .. } => true,
             Event::Store { .. } => mode == Mode::Eadr,
-            Event::Flush { .. } | Event::Order => false,
+            Event::Flush { .. } | Event::Order { .. } => false,
         };
         let moment = Some((cache.stores(), allowed));
         // Promises alone only take images away: without a store nothing new can be left.

@@ -30,6 +30,10 @@ pub struct Report {
     pub reopened: u64,
     /// Crash points whose images were sampled, not exhausted.
     pub truncated_points: u64,
+    /// Crash points by how many crashes came before: the first of none, the next inside a recovery.
+    pub depths: Vec<Depth>,
+    /// Crash points inside the last operation of lives.
+    pub of_lives: Depth,
     /// Those among them that were because too many images were remembered already.
     pub forgetful_points: u64,
     /// Schedules of several threads that were run.
@@ -45,6 +49,33 @@ pub struct Report {
     pub interrupted: bool,
     /// What went wrong, at most one finding per worker.
     pub failures: Vec<Failure>,
+}
+
+/// How many crash points of a kind were looked at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Depth {
+    /// All of them.
+    pub points: u64,
+    /// Those whose images were sampled, not exhausted.
+    pub sampled: u64,
+}
+
+impl Depth {
+    /// Counts one more.
+    pub(crate) fn count(&mut self, is_decided: bool) {
+        self.merge(Self { points: 1, sampled: u64::from(!is_decided) });
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.points += other.points;
+        self.sampled += other.sampled;
+    }
+}
+
+impl fmt::Display for Depth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.sampled, self.points)
+    }
 }
 
 /// A crash that the structure did not survive.
@@ -87,6 +118,31 @@ pub struct Choice {
 }
 
 impl Report {
+    /// Counts a crash point that came after so many crashes, its own among them.
+    pub(crate) fn decided(&mut self, depth: usize, is_decided: bool) {
+        self.truncated_points += u64::from(!is_decided);
+        let depths = self.depths.len().max(depth);
+        self.depths.resize(depths, Depth::default());
+        self.depths[depth - 1].count(is_decided);
+    }
+
+    /// Whether every image of every crash point was decided, those inside recoveries included. Crashes of lives
+    /// and of schedules are samples by their nature, and come on top.
+    pub fn is_decided(&self) -> bool {
+        !self.interrupted && self.depths.iter().all(|depth| depth.sampled == 0)
+    }
+
+    /// Says depth by depth at how many crash points images were sampled.
+    pub fn sampled(&self) -> String {
+        let depths = self.depths.iter().zip(1..);
+        let mut parts: Vec<_> =
+            depths.map(|(points, depth)| format!("{points} points at depth {depth}")).collect();
+        if self.of_lives.points > 0 {
+            parts.push(format!("{} inside lives", self.of_lives));
+        }
+        parts.join(", ")
+    }
+
     /// Adds what another worker or scenario did.
     pub fn merge(&mut self, other: Report) {
         self.crash_points += other.crash_points;
@@ -101,6 +157,10 @@ impl Report {
         self.forgetful_points += other.forgetful_points;
         self.interrupted |= other.interrupted;
         self.truncated_points += other.truncated_points;
+        let depths = self.depths.len().max(other.depths.len());
+        self.depths.resize(depths, Depth::default());
+        self.depths.iter_mut().zip(other.depths).for_each(|(depth, more)| depth.merge(more));
+        self.of_lives.merge(other.of_lives);
         self.sites.extend(other.sites);
         self.mutated |= other.mutated;
         self.failures.extend(other.failures);
@@ -120,7 +180,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}: {} crash points, {:.2e} possible images, {} decided ({} in recovery) by opening {}, {} lives ({} opened), {} points sampled",
+            "{}: {} crash points, {:.2e} possible images, {} decided ({} in recovery) by opening {}, {} lives ({} opened)",
             self.scenario,
             self.crash_points,
             self.covered as f64,
@@ -128,9 +188,11 @@ impl fmt::Display for Report {
             self.nested_images,
             self.opened,
             self.lives,
-            self.reopened,
-            self.truncated_points
+            self.reopened
         )?;
+        if !self.depths.is_empty() {
+            write!(f, ", sampled: {}", self.sampled())?;
+        }
         if self.schedules > 0 {
             write!(f, ", {} schedules", self.schedules)?;
         }

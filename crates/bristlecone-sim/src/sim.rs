@@ -4,13 +4,15 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bristlecone_pm::{LINE_BYTES, Medium, Step};
+use bristlecone_pm::{Domain, LINE_BYTES, Medium, Step};
 
+use crate::cache::Mode;
 use crate::lines::WordSet;
 use crate::memory::{LINE_WORDS, Memory};
 use crate::schedule::offer;
 use crate::stopped;
 use crate::trace::{Event, Mark, Site, SiteKind};
+use crate::watch;
 
 /// A change of the code under test at one named site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +35,8 @@ struct Inner {
     /// The address of the memory and how many words it has, at hand.
     base: usize,
     words: usize,
+    /// What the code believes in.
+    domain: Domain,
     mutation: Option<Mutation>,
     mutated: AtomicBool,
     /// Whether every access offers the next turn to any simulated thread.
@@ -49,6 +53,8 @@ struct Inner {
 const EVENTS: usize = 256;
 /// Accesses that a run may do: far more than any scenario needs.
 const FUEL: u64 = 50_000_000;
+/// The same for the recovery of an explored image, its checks and its life.
+const EXPLORED_FUEL: u64 = 5_000_000;
 
 impl std::fmt::Debug for Sim {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -82,13 +88,38 @@ impl Sim {
 
     /// A medium under which the code behaves as if it were changed.
     pub fn mutated(memory: &Memory, mutation: Option<Mutation>) -> Self {
+        Self::made(memory, Domain::Adr, mutation, FUEL)
+    }
+
+    /// A medium of the domain that a mode stands for.
+    pub(crate) fn explored(memory: &Memory, mode: Mode, mutation: Option<Mutation>) -> Self {
+        Self::made(memory, mode.domain(), mutation, EXPLORED_FUEL)
+    }
+
+    fn made(memory: &Memory, domain: Domain, mutation: Option<Mutation>, fuel: u64) -> Self {
         let (mutated, takes_turns) = (AtomicBool::new(false), AtomicBool::new(false));
         let (memory, trace) = (memory.clone(), Mutex::new(Vec::with_capacity(EVENTS)));
         let (base, words) = (memory.base(), memory.lines() * LINE_WORDS);
         let (reads, stored) = (WordSet::none(&memory), WordSet::none(&memory));
-        let fuel = AtomicU64::new(FUEL);
-        let inner = Inner { memory, base, words, mutation, mutated, takes_turns, fuel, trace, reads, stored };
-        Self(Arc::new(inner))
+        let fuel = AtomicU64::new(fuel);
+        Self(Arc::new(Inner {
+            memory,
+            base,
+            words,
+            domain,
+            mutation,
+            mutated,
+            takes_turns,
+            fuel,
+            trace,
+            reads,
+            stored,
+        }))
+    }
+
+    /// The domain that pools on the medium are opened in.
+    pub fn domain(&self) -> Domain {
+        self.0.domain
     }
 
     /// From now on every access is a turn of the schedule, or no longer.
@@ -149,11 +180,18 @@ impl Sim {
         self.trace().push(event);
     }
 
-    fn word(&self, cell: &AtomicU64) -> u32 {
+    /// Lets the run go on for one more access.
+    fn burn(&self) {
         // Threads may forget each other's accesses: it is a bound, not a count.
         let fuel = self.0.fuel.load(Ordering::Relaxed);
-        assert!(fuel > 0, "the run does not end: {FUEL} accesses so far");
-        self.0.fuel.store(fuel - 1, Ordering::Relaxed);
+        if fuel == 0 && !std::thread::panicking() {
+            panic!("the run does not end: millions of accesses so far; {}", watch::place());
+        }
+        self.0.fuel.store(fuel.saturating_sub(1), Ordering::Relaxed);
+    }
+
+    fn word(&self, cell: &AtomicU64) -> u32 {
+        self.burn();
         let address = std::ptr::from_ref(cell) as usize;
         let word = address.wrapping_sub(self.0.base) / 8;
         assert!(word < self.0.words, "an access outside the memory");
@@ -221,6 +259,7 @@ impl Medium for Sim {
     }
 
     fn publish(&self, cell: &AtomicU64, value: u64, step: Step) {
+        watch::pass(step);
         self.put(cell, value, Ordering::Release, Some(step));
     }
 
@@ -240,6 +279,8 @@ impl Medium for Sim {
 
     fn flush_lines(&self, start: *const u8, bytes: usize, step: Step) {
         self.turn();
+        self.burn();
+        watch::pass(step);
         if bytes == 0 || self.removed(SiteKind::Flush, step) {
             return;
         }
@@ -256,6 +297,8 @@ impl Medium for Sim {
 
     fn drain(&self, step: Step) {
         self.turn();
+        self.burn();
+        watch::pass(step);
         if !self.removed(SiteKind::Fence, step) {
             self.record(Event::Fence { thread: thread(), step });
         }
@@ -263,19 +306,25 @@ impl Medium for Sim {
 
     fn about_to_read(&self, start: *const u8, bytes: usize) {
         self.turn();
+        self.burn();
         if bytes > 0 {
             let [first, last] = self.ends_of(start, bytes);
             (first..=last).for_each(|word| self.read(word as u32));
         }
     }
 
-    fn prefetch(&self, _address: *const u8) {}
+    fn prefetch(&self, _address: *const u8) {
+        self.burn();
+    }
 
     fn reached(&self, step: Step) {
+        self.burn();
+        watch::pass(step);
         stopped::pass(step);
     }
 
     fn order_line(&self) {
-        self.record(Event::Order);
+        self.burn();
+        self.record(Event::Order { thread: thread() });
     }
 }

@@ -6,6 +6,8 @@ use std::thread::JoinHandle;
 
 use bristlecone_pm::Step;
 
+use crate::system::guarded;
+
 struct Stop {
     at: Step,
     came: Sender<()>,
@@ -43,7 +45,7 @@ impl Stopped {
         let (to_thread, go_on) = channel();
         let thread = std::thread::spawn(move || {
             STOP.set(Some(Stop { at, came, go_on }));
-            let done = run();
+            let done = guarded(run);
             STOP.set(None);
             done
         });

@@ -7,6 +7,7 @@ use crate::progress::Progress;
 use crate::report::Report;
 use crate::schedule::Schedules;
 use crate::sim::Sim;
+use crate::watch;
 
 /// A structure that lives on persistent memory, together with the model of what it must hold.
 pub trait System: Sync {
@@ -64,7 +65,7 @@ pub struct Scenario<Op> {
     pub then: Vec<Op>,
 }
 
-/// Runs code under test; a panic is an error like any other, and stays silent.
+/// Runs code under test; a panic is an error like any other, and stays silent. So is a run without end.
 pub(crate) fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     use std::cell::RefCell;
     use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -85,8 +86,14 @@ pub(crate) fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, S
             }
         }));
     });
-    GUARDED.with(|depth| *depth.borrow_mut() += 1);
+    let is_outermost = GUARDED.with(|depth| std::mem::replace(&mut *depth.borrow_mut(), 1) == 0);
+    if is_outermost {
+        watch::begin();
+    }
     let done = catch_unwind(AssertUnwindSafe(run));
-    GUARDED.with(|depth| *depth.borrow_mut() -= 1);
+    if is_outermost {
+        watch::end();
+        GUARDED.with(|depth| *depth.borrow_mut() = 0);
+    }
     done.unwrap_or_else(|_| Err(CAUGHT.with(|caught| caught.borrow_mut().take()).unwrap_or_default()))
 }

@@ -41,8 +41,11 @@ pub enum Event {
         /// Who did it.
         thread: u32,
     },
-    /// Stores to one line before this persist ahead of those after it.
-    Order,
+    /// Of a thread's stores to one line, those before this persist ahead of those after it.
+    Order {
+        /// Who asked for it.
+        thread: u32,
+    },
     /// The scenario's own notes.
     Mark(Mark),
 }

@@ -114,7 +114,10 @@ fn explains(steps: &[Step], first: Option<u64>, last: Option<u64>) -> bool {
         }
         let earliest_return = left().map(|step| steps[step].returned).min().unwrap_or(u64::MAX);
         for next in left().filter(|step| steps[*step].called <= earliest_return) {
-            let (after, due) = steps[next].access.on(held);
+            let (after, due) = match steps[next].seen {
+                Some(Seen::Refused) => (held, Seen::Refused),
+                _ => steps[next].access.on(held),
+            };
             if steps[next].seen.is_none_or(|seen| seen == due) {
                 open.push((done | 1 << next, after));
             }
@@ -155,6 +158,13 @@ mod tests {
         assert!(!explains(&steps, None, Some(1)));
         let steps = [step(Access::Insert(1), NOTHING, 0, 2), step(Access::Get, NOTHING, 1, 3)];
         assert!(explains(&steps, None, Some(1)));
+    }
+
+    #[test]
+    fn what_was_refused_changed_nothing() {
+        let refused = [step(Access::Insert(1), Some(Seen::Refused), 0, 1)];
+        assert!(explains(&refused, None, None) && !explains(&refused, None, Some(1)));
+        assert!(explains(&refused, Some(2), Some(2)));
     }
 
     #[test]

@@ -12,6 +12,7 @@
 
 mod history;
 mod plan;
+mod planned;
 mod turn;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 use self::history::Entry;
 pub use self::history::{Answer, Deed};
 pub use self::plan::Plan;
+pub use self::planned::Planned;
 pub(crate) use self::turn::offer;
 use self::turn::{Sticky, number_of};
 use crate::cache::{Cache, Mode};
@@ -205,7 +207,7 @@ impl Stage {
         report: &mut Report,
     ) -> Result<(), Box<Failure>> {
         let mut dice = Dice(mix(seed) ^ mix(number).rotate_left(32));
-        let ran = self.interleave(registers, dice.next(), report);
+        let ran = self.interleave(registers, mode, dice.next(), report);
         let failed = |crashes, what| Box::new(failure(number, mode, crashes, what));
         let ran = ran.map_err(|what| failed(Vec::new(), what))?;
         ran.raced().for_each(|step| *report.raced.entry(step).or_default() += 1);
@@ -243,12 +245,18 @@ impl Stage {
     }
 
     /// Lets the threads run by turns.
-    fn interleave<R: Registers>(&self, registers: &R, seed: u64, report: &mut Report) -> Result<Ran, String> {
+    fn interleave<R: Registers>(
+        &self,
+        registers: &R,
+        mode: Mode,
+        seed: u64,
+        report: &mut Report,
+    ) -> Result<Ran, String> {
         let memory = &self.memories[0];
         for (line, contents) in self.base.iter().enumerate() {
             memory.set_line(line as u32, contents);
         }
-        let sim = Sim::mutated(memory, self.mutation);
+        let sim = Sim::explored(memory, mode, self.mutation);
         let mut config = Config::new();
         config.stack_size = STACK_BYTES;
         config.failure_persistence = FailurePersistence::None;
@@ -294,7 +302,7 @@ impl Stage {
             memory.set_line(kept.line, &kept.contents[*at]);
         }
         let found = guarded(|| {
-            let live = registers.open(&Sim::mutated(memory, self.mutation))?;
+            let live = registers.open(&Sim::explored(memory, cache.mode(), self.mutation))?;
             registers.contents(&live)
         })?;
         history::judge(&ran.history, at, &self.at_first, &found)

@@ -28,6 +28,8 @@ pub enum Seen {
     Done,
     /// The value was what it was expected to be, and was replaced.
     Swapped,
+    /// There was no room, and nothing changed.
+    Refused,
 }
 
 impl Access {

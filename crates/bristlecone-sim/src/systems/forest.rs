@@ -1,13 +1,14 @@
 //! A pool with trees in it, through the public face.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
-use bristlecone::{Pool, Tree};
+use bristlecone::{Pool, Tree, Value};
 use bristlecone_baselines::Contender;
-use bristlecone_pm::{Domain, Error, Geometry, PoolFile, Step};
+use bristlecone_pm::{Error, Geometry, PoolFile, Step};
 
 use super::access::{Access, Seen};
 use super::items::Items;
@@ -18,7 +19,7 @@ use crate::report::Report;
 use crate::schedule::{Answer, Deed, Registers, Schedules, explore_schedules};
 use crate::sim::Sim;
 use crate::stopped::Stopped;
-use crate::system::System;
+use crate::system::{System, guarded};
 
 /// A pool of trees of one design and one kind of items.
 #[derive(Debug, Clone)]
@@ -104,7 +105,7 @@ impl<I: Items> Forest<I> {
 
     fn reopen(&self, live: &mut Live<I>) -> Result<(), String> {
         live.trees.clear();
-        live.pool.clone().close().map_err(text)?;
+        live.file.close().map_err(text)?;
         live.pool.clone().simulate_crash();
         let file = open_pool(&live.sim)?.ok_or("the pool is gone")?;
         if !file.was_clean() {
@@ -125,30 +126,40 @@ impl<I: Items> Drop for Live<I> {
 
 /// Does an operation on one key.
 fn act<I: Items>(tree: &Tree<I::K, I::V, Sim>, key: u64, access: Access) -> Result<Seen, String> {
+    match attempt::<I>(tree, key, access) {
+        Ok(Ok(seen)) => Ok(seen),
+        Ok(Err(held)) => Ok(Seen::Value(held.as_ref().map(I::value_number).transpose()?)),
+        Err(Error::PoolFull { .. }) => Ok(Seen::Refused),
+        Err(error) => Err(text(error)),
+    }
+}
+
+/// What an operation on one key answers: `Err` within `Ok` is the value that was there.
+type Attempt<I> = Result<Result<Seen, Option<<<I as Items>::V as Value>::Owned>>, Error>;
+
+fn attempt<I: Items>(tree: &Tree<I::K, I::V, Sim>, key: u64, access: Access) -> Attempt<I> {
     I::with_key(key, |key| {
         let held = match access {
             Access::Get => tree.get(key),
-            Access::Insert(value) => I::with_value(value, |value| tree.insert(key, value)).map_err(text)?,
+            Access::Insert(value) => I::with_value(value, |value| tree.insert(key, value))?,
             Access::Upsert(value) => {
-                let done = I::with_value(value, |value| tree.upsert(key, value));
-                return done.map(|()| Seen::Done).map_err(text);
+                I::with_value(value, |value| tree.upsert(key, value))?;
+                return Ok(Ok(Seen::Done));
             }
-            Access::InsertNew(value) => {
-                I::with_value(value, |value| tree.insert_new(key, value)).map_err(text)?
-            }
-            Access::Update(value) => I::with_value(value, |value| tree.update(key, value)).map_err(text)?,
-            Access::Remove => tree.remove(key).map_err(text)?,
+            Access::InsertNew(value) => I::with_value(value, |value| tree.insert_new(key, value))?,
+            Access::Update(value) => I::with_value(value, |value| tree.update(key, value))?,
+            Access::Remove => tree.remove(key)?,
             Access::Swap(expected, new) => {
                 let swapped = I::with_value(expected, |expected| {
                     I::with_value(new, |new| tree.compare_and_swap(key, expected, new))
                 });
-                match swapped.map_err(text)? {
-                    Ok(()) => return Ok(Seen::Swapped),
+                match swapped? {
+                    Ok(()) => return Ok(Ok(Seen::Swapped)),
                     Err(held) => held,
                 }
             }
         };
-        Ok(Seen::Value(held.as_ref().map(I::value_number).transpose()?))
+        Ok(Err(held))
     })
 }
 
@@ -185,7 +196,49 @@ fn read<I: Items>(tree: &Tree<I::K, I::V, Sim>) -> Result<BTreeMap<u64, u64>, St
             return Err(format!("key {key} is there with {value}, but get says {:?}", got.is_some()));
         }
     }
+    read_beside::<I>(tree, &forward)?;
+    read_parts::<I>(tree, &forward)?;
     Ok(forward.into_iter().collect())
+}
+
+/// Looks for keys that are absent: beside each that is there, below all of them, and above.
+fn read_beside<I: Items>(tree: &Tree<I::K, I::V, Sim>, all: &[(u64, u64)]) -> Result<(), String> {
+    let beside = all.iter().flat_map(|(key, _)| [key.saturating_sub(1), key + 1]);
+    let beside: BTreeSet<_> = beside.chain([0, LAST_KEY]).collect();
+    let is_absent = |key: &&u64| all.binary_search_by_key(*key, |(key, _)| *key).is_err();
+    for key in beside.iter().filter(is_absent) {
+        if I::with_key(*key, |key| tree.get(key).is_some() || tree.contains_key(key)) {
+            return Err(format!("key {key} is there by itself, and not among {all:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// The largest key that scenarios may use.
+const LAST_KEY: u64 = 9999;
+
+/// Reads parts of the tree from both ends: their ends are keys that are there, and such that may not be.
+fn read_parts<I: Items>(tree: &Tree<I::K, I::V, Sim>, all: &[(u64, u64)]) -> Result<(), String> {
+    let at = |part: usize| all.get(all.len() * part / 6).map_or(part as u64, |(key, _)| *key);
+    for (from, to) in [(at(1), at(3)), (at(2) + 1, at(5) + 1), (at(3), at(3)), (at(4), at(1))] {
+        let range = || I::with_keys(from, to, |from, to| tree.range(from..to));
+        let until = || I::with_keys(from, to, |from, to| tree.range((Excluded(from), Included(to))));
+        for (parts, is_due) in [
+            ([range(), range()], &(|key| from <= key && key < to) as &dyn Fn(u64) -> bool),
+            ([until(), until()], &|key| from < key && key <= to),
+        ] {
+            let number = |(key, value): (_, _)| Ok((I::key_number(&key)?, I::value_number(&value)?));
+            let [forward, backward] = parts;
+            let forward: Vec<(u64, u64)> = forward.map(number).collect::<Result<_, String>>()?;
+            let mut backward: Vec<(u64, u64)> = backward.rev().map(number).collect::<Result<_, String>>()?;
+            backward.reverse();
+            let due: Vec<_> = all.iter().copied().filter(|(key, _)| is_due(*key)).collect();
+            if forward != due || backward != due {
+                return Err(format!("from {from} to {to}: {forward:?} and {backward:?}, but {all:?}"));
+            }
+        }
+    }
+    Ok(())
 }
 
 impl<I: Items> System for Forest<I> {
@@ -199,7 +252,7 @@ impl<I: Items> System for Forest<I> {
 
     fn create(&self, sim: &Sim) -> Result<Live<I>, String> {
         let region = sim.memory().region();
-        let file = PoolFile::create_in(region, self.geometry, Domain::Adr, sim.clone());
+        let file = PoolFile::create_in(region, self.geometry, sim.domain(), sim.clone());
         self.grow(sim, file.map_err(text)?)
     }
 
@@ -236,7 +289,8 @@ impl<I: Items> System for Forest<I> {
         match op {
             TreeOp::Create(name) => self.plant(live, name)?,
             TreeOp::Elsewhere(op) => {
-                let done = std::thread::scope(|scope| scope.spawn(|| self.apply(live, op)).join());
+                let elsewhere = || guarded(|| self.apply(live, op));
+                let done = std::thread::scope(|scope| scope.spawn(elsewhere).join());
                 return done.map_err(|_| "a panic elsewhere")?;
             }
             TreeOp::Begin(op, at) => {

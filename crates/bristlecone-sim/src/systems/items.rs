@@ -11,6 +11,12 @@ pub trait Items: Copy + Sync + Send + 'static {
 
     /// Shows the key of a number.
     fn with_key<R>(number: u64, show: impl FnOnce(<Self::K as Key>::Ref<'_>) -> R) -> R;
+    /// Shows the keys of two numbers.
+    fn with_keys<R>(
+        first: u64,
+        second: u64,
+        show: impl for<'a> FnOnce(<Self::K as Key>::Ref<'a>, <Self::K as Key>::Ref<'a>) -> R,
+    ) -> R;
     /// Shows the value of a number.
     fn with_value<R>(number: u64, show: impl FnOnce(<Self::V as Value>::Ref<'_>) -> R) -> R;
     /// The number of a key; an error if it is nobody's.
@@ -29,6 +35,9 @@ impl Items for Words {
 
     fn with_key<R>(number: u64, show: impl FnOnce(u64) -> R) -> R {
         show(number)
+    }
+    fn with_keys<R>(first: u64, second: u64, show: impl FnOnce(u64, u64) -> R) -> R {
+        show(first, second)
     }
     fn with_value<R>(number: u64, show: impl FnOnce(u64) -> R) -> R {
         show(number)
@@ -80,6 +89,9 @@ impl Items for Texts {
     fn with_key<R>(number: u64, show: impl FnOnce(&str) -> R) -> R {
         with_text(number, KEY_FILLING, show)
     }
+    fn with_keys<R>(first: u64, second: u64, show: impl for<'a> FnOnce(&'a str, &'a str) -> R) -> R {
+        with_text(first, KEY_FILLING, |first| with_text(second, KEY_FILLING, |second| show(first, second)))
+    }
     fn with_value<R>(number: u64, show: impl FnOnce(&str) -> R) -> R {
         with_text(number, VALUE_FILLING, show)
     }
@@ -88,5 +100,111 @@ impl Items for Texts {
     }
     fn value_number(value: &String) -> Result<u64, String> {
         number(value, VALUE_FILLING)
+    }
+}
+
+/// Keys of one word in the tree, and values out of line.
+#[derive(Debug, Clone, Copy)]
+pub struct Notes;
+
+impl Items for Notes {
+    type K = u64;
+    type V = &'static str;
+
+    fn with_key<R>(number: u64, show: impl FnOnce(u64) -> R) -> R {
+        show(number)
+    }
+    fn with_keys<R>(first: u64, second: u64, show: impl FnOnce(u64, u64) -> R) -> R {
+        show(first, second)
+    }
+    fn with_value<R>(number: u64, show: impl FnOnce(&str) -> R) -> R {
+        Texts::with_value(number, show)
+    }
+    fn key_number(key: &u64) -> Result<u64, String> {
+        Ok(*key)
+    }
+    fn value_number(value: &String) -> Result<u64, String> {
+        Texts::value_number(value)
+    }
+}
+
+/// Keys out of line, and values of one word.
+#[derive(Debug, Clone, Copy)]
+pub struct Labels;
+
+impl Items for Labels {
+    type K = &'static str;
+    type V = u64;
+
+    fn with_key<R>(number: u64, show: impl FnOnce(&str) -> R) -> R {
+        Texts::with_key(number, show)
+    }
+    fn with_keys<R>(first: u64, second: u64, show: impl for<'a> FnOnce(&'a str, &'a str) -> R) -> R {
+        Texts::with_keys(first, second, show)
+    }
+    fn with_value<R>(number: u64, show: impl FnOnce(u64) -> R) -> R {
+        show(number)
+    }
+    fn key_number(key: &String) -> Result<u64, String> {
+        Texts::key_number(key)
+    }
+    fn value_number(value: &u64) -> Result<u64, String> {
+        Ok(*value)
+    }
+}
+
+/// Keys and values of many lines, at the borders of the size classes of records: one byte less than a slot
+/// holds, all of it, and one byte more.
+#[derive(Debug, Clone, Copy)]
+pub struct Volumes;
+
+/// Bytes of slots, the class of which changes with one byte more.
+const SLOTS: [usize; 12] =
+    [64, 96, 512, 768, 1 << 10, 4 << 10, 12 << 10, 16 << 10, 24 << 10, 64 << 10, 96 << 10, 128 << 10];
+/// Bytes before those of a record.
+const HEADER: usize = 8;
+
+/// How long the key and the value of a number are: keys up to 16 KiB, values up to 128 KiB.
+fn volume(number: u64, slots: &[usize]) -> usize {
+    let slot = slots[number as usize / 3 % slots.len()];
+    // The longest record is one that fits.
+    (slot - HEADER + number as usize % 3 - 1).min(slots[slots.len() - 1])
+}
+
+fn fill(number: u64, len: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..len).map(|at| (at / 64) as u8 ^ (number >> (at % 8 * 8)) as u8).collect();
+    // Keys order as their numbers.
+    bytes[..8].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+fn unfill(found: &[u8], slots: &[usize]) -> Result<u64, String> {
+    let number = found.first_chunk().map(|first| u64::from_be_bytes(*first));
+    let number = number.filter(|number| fill(*number, volume(*number, slots)) == found);
+    number.ok_or_else(|| format!("{} bytes that were never written", found.len()))
+}
+
+/// Slots that keys fit.
+const KEY_SLOTS: usize = 8;
+
+impl Items for Volumes {
+    type K = &'static [u8];
+    type V = &'static [u8];
+
+    fn with_key<R>(number: u64, show: impl FnOnce(&[u8]) -> R) -> R {
+        show(&fill(number, volume(number, &SLOTS[..KEY_SLOTS])))
+    }
+    fn with_keys<R>(first: u64, second: u64, show: impl for<'a> FnOnce(&'a [u8], &'a [u8]) -> R) -> R {
+        let [first, second] = [first, second].map(|number| fill(number, volume(number, &SLOTS[..KEY_SLOTS])));
+        show(&first, &second)
+    }
+    fn with_value<R>(number: u64, show: impl FnOnce(&[u8]) -> R) -> R {
+        show(&fill(number, volume(number, &SLOTS)))
+    }
+    fn key_number(key: &Vec<u8>) -> Result<u64, String> {
+        unfill(key, &SLOTS[..KEY_SLOTS])
+    }
+    fn value_number(value: &Vec<u8>) -> Result<u64, String> {
+        unfill(value, &SLOTS)
     }
 }

@@ -10,8 +10,8 @@ mod shapes;
 
 pub use access::{Access, Seen};
 pub use forest::{Forest, TreeOp};
-pub use items::{Items, Texts, Words};
+pub use items::{Items, Labels, Notes, Texts, Volumes, Words};
 pub use pool::{BagOp, Bags};
 pub use pool_scenarios::pool_scenarios;
 pub use scenarios::{life, tree_scenarios};
-pub use shapes::{POOL, all_subjects, pool_subject, subjects_of};
+pub use shapes::{POOL, all_subjects, all_subjects_of, mode_of, pool_subject, subject_of, subjects_of};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bristlecone_pm::{
-    Domain, Durable, Error, Geometry, Heap, Persist, PoolFile, SlotKind, TreeEntry, TreeSpec, Word,
+    Durable, Error, Geometry, Heap, Persist, PoolFile, SlotKind, TreeEntry, TreeSpec, Word,
 };
 
 use crate::memory::Memory;
@@ -61,7 +61,7 @@ fn text(error: Error) -> String {
 
 /// Opens a pool; `None` if its creation never got so far that there is one.
 pub(super) fn open_pool(sim: &Sim) -> Result<Option<Arc<PoolFile<Sim>>>, String> {
-    match PoolFile::open_in(sim.memory().region(), Domain::Adr, sim.clone()) {
+    match PoolFile::open_in(sim.memory().region(), sim.domain(), sim.clone()) {
         Ok(pool) => Ok(Some(pool)),
         Err(Error::Corrupted { location, .. }) if location == "superblock" => Ok(None),
         Err(error) => Err(text(error)),
@@ -171,7 +171,7 @@ impl System for Bags {
 
     fn create(&self, sim: &Sim) -> Result<Live, String> {
         let region = sim.memory().region();
-        let pool = PoolFile::create_in(region, self.geometry, Domain::Adr, sim.clone());
+        let pool = PoolFile::create_in(region, self.geometry, sim.domain(), sim.clone());
         Live::open(sim, pool.map_err(text)?)
     }
 

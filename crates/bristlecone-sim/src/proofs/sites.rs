@@ -1,0 +1,23 @@
+//! Which sites the scenarios of all trees pass.
+
+use std::collections::BTreeSet;
+
+use bristlecone_baselines::Contender;
+
+use crate::cache::Mode;
+use crate::campaign::{explore_rounds, rounds};
+use crate::explore::Budget;
+use crate::progress::Progress;
+use crate::systems::{POOL, subjects_of};
+use crate::trace::Site;
+
+/// Returns the sites that are not the pool's and that the scenarios of a design pass, in every shape that has a
+/// name, and their recoveries.
+pub fn sites_passed(design: impl Into<Contender>) -> BTreeSet<Site> {
+    let subjects = subjects_of(design);
+    let all = rounds(subjects.iter().map(Box::as_ref), &[Mode::Subset]);
+    let budget = Budget { depth: 1, threads: 2, ..Budget::of(1) };
+    let reports = explore_rounds(&all, budget, &Progress::default(), &|_, _| {});
+    let passed = reports.iter().flatten().flat_map(|report| report.sites.iter().copied());
+    passed.filter(|site| !site.step.starts_with(POOL)).collect()
+}

@@ -1,0 +1,44 @@
+//! Schedules of plans made for a purpose.
+
+use std::collections::BTreeMap;
+
+use super::{Answer, Deed, Plan, Registers};
+use crate::memory::Memory;
+use crate::sim::Sim;
+
+/// Registers whose threads do what a function draws.
+#[derive(Debug, Clone)]
+pub struct Planned<R> {
+    /// What the threads share.
+    pub registers: R,
+    /// Draws what is there at first, and what they do.
+    pub plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan,
+}
+
+impl<R: Registers> Registers for Planned<R> {
+    type Live = R::Live;
+
+    fn memory(&self) -> Memory {
+        self.registers.memory()
+    }
+
+    fn create(&self, sim: &Sim) -> Result<Self::Live, String> {
+        self.registers.create(sim)
+    }
+
+    fn open(&self, sim: &Sim) -> Result<Self::Live, String> {
+        self.registers.open(sim)
+    }
+
+    fn act(&self, live: &Self::Live, deed: &Deed) -> Result<Answer, String> {
+        self.registers.act(live, deed)
+    }
+
+    fn contents(&self, live: &Self::Live) -> Result<BTreeMap<u64, u64>, String> {
+        self.registers.contents(live)
+    }
+
+    fn plan(&self, roll: &mut dyn FnMut(usize) -> usize) -> Plan {
+        (self.plan)(roll)
+    }
+}
