@@ -1,27 +1,15 @@
 //! Crashes of CCL-BTree, in small leaves, with a log of a few entries a chunk.
 
-use std::collections::BTreeSet;
-use std::marker::PhantomData;
-
 use bristlecone::Design;
 use bristlecone_pm::Geometry;
+use bristlecone_sim::proofs::cclbtree::{accepted, base, forest, in_place, reuse, small, written_through};
 use bristlecone_sim::systems::TreeOp::{self, Close, Create, Insert, Remove, Upsert};
-use bristlecone_sim::systems::{Forest, Items, Texts, Words, tree_scenarios};
-use bristlecone_sim::{Budget, Mode, Report, Scenario, Sim, System, Table, explore, mutate};
+use bristlecone_sim::systems::{Forest, Items, Notes, Texts, Words, tree_scenarios};
+use bristlecone_sim::{Budget, Mode, Report, Scenario, explore};
+
+use crate::mutations::every_step_is_needed;
 
 const MODES: [Mode; 3] = [Mode::Prefix, Mode::Subset, Mode::Eadr];
-
-fn forest<I: Items>(options: &[(&'static str, u64)]) -> Forest<I> {
-    // The log of small trees is collected as early as the paper's.
-    let mut all = vec![("inner_bytes", 256), ("collector_threads", 0), ("log_percent", 20)];
-    all.extend(options);
-    Forest {
-        geometry: Geometry { chunk_bytes: 4096, chunks_max: 24, trees_max: 3 },
-        design: Design::CclBTree.into(),
-        options: all,
-        items: PhantomData,
-    }
-}
 
 /// Explores the scenarios and fails with everything that was found.
 fn survives<I: Items>(
@@ -48,31 +36,9 @@ fn brief() -> Budget {
     Budget { exhaustive: 128, sampled: 32, nested: (32, 8), ..Budget::quick() }
 }
 
-fn small<I: Items>() -> Forest<I> {
-    forest(&[("leaf_slots", 4), ("log_entries", 5)])
-}
-
-fn base() -> Forest<Words> {
-    forest(&[("leaf_slots", 4), ("batch", 0)])
-}
-
 /// One entry a chunk: every other write begins or ends a collection.
 fn restless() -> Forest<Words> {
     forest(&[("leaf_slots", 4), ("log_entries", 1)])
-}
-
-/// All slots of a chunk are leaves, of which a merge gives one back that the next split takes.
-fn reuse() -> Scenario<TreeOp> {
-    let removed = [72, 96, 40].into_iter().flat_map(|first| (first..first + 8).step_by(2));
-    let setup = (0..=60).map(|key| Insert("t", key * 2, key));
-    let setup = [Create("t")].into_iter().chain(setup).chain(removed.take(11).map(|key| Remove("t", key)));
-    Scenario {
-        name: "reuse-of-a-leaf",
-        creation: false,
-        setup: setup.collect(),
-        ops: vec![Remove("t", 46), Insert("t", 19, 1), Remove("t", 19)],
-        then: vec![Insert("t", 21, 2)],
-    }
 }
 
 /// Chunks of the log have used up their generations.
@@ -87,8 +53,8 @@ fn generations() -> Scenario<TreeOp> {
     }
 }
 
-/// Writes until chunks of a restless log have had 255 generations.
-const GENERATIONS_USED: u64 = 760;
+/// Writes until chunks of a restless log have used up their generations.
+const GENERATIONS_USED: u64 = 380;
 
 #[test]
 fn words() {
@@ -136,28 +102,6 @@ fn texts() {
     );
 }
 
-/// Word keys with values out of line.
-#[derive(Clone, Copy)]
-struct Notes;
-
-impl Items for Notes {
-    type K = u64;
-    type V = &'static str;
-
-    fn with_key<R>(number: u64, show: impl FnOnce(u64) -> R) -> R {
-        show(number)
-    }
-    fn with_value<R>(number: u64, show: impl FnOnce(&str) -> R) -> R {
-        Texts::with_value(number, show)
-    }
-    fn key_number(key: &u64) -> Result<u64, String> {
-        Ok(*key)
-    }
-    fn value_number(value: &String) -> Result<u64, String> {
-        Texts::value_number(value)
-    }
-}
-
 /// Keys that the leaf has or has not, that pend or were removed, are given values by writes that do not
 /// look, and then changed by others that do.
 fn unseen() -> Scenario<TreeOp> {
@@ -191,54 +135,12 @@ fn upserts_that_do_not_look() {
     survives(&larger, &[unseen()], &[Mode::Subset], brief());
 }
 
-/// The scenarios of these names.
-fn named(names: &[&str]) -> Vec<Scenario<TreeOp>> {
-    let all = tree_scenarios().into_iter();
-    all.filter(|scenario| names.contains(&scenario.name)).collect()
-}
-
-/// Operations that a pool has room for, one after the other.
-fn accepted<I: Items>(forest: &Forest<I>, ops: impl Iterator<Item = TreeOp>) -> Vec<TreeOp> {
-    let mut live = forest.create(&Sim::new(&forest.memory())).unwrap();
-    let accepted = ops.filter(|op| forest.apply(&mut live, op).is_ok()).collect();
-    forest.abandon(live);
-    accepted
-}
-
-/// Without room for the log, values out of line go over old ones in their leaves; they have to be there
-/// before anybody refers to them.
-fn written_through() -> (Forest<Texts>, Scenario<TreeOp>) {
-    let forest =
-        Forest { geometry: Geometry { chunks_max: 12, ..small::<Texts>().geometry }, ..small::<Texts>() };
-    let fill = (0..1000).map(|n| Insert("t", n * 4, n * 4));
-    let setup = accepted(&forest, [Create("t")].into_iter().chain(fill));
-    let key = |at: usize| at as u64 % 4 * 80 + at as u64 / 8 * 4;
-    let ops = (0..16).map(|n| Insert("t", key(n), 1000 + 4 * n as u64));
-    let scenario =
-        Scenario { name: "written-through", creation: false, setup, ops: ops.collect(), then: vec![] };
-    (forest, scenario)
-}
-
 #[test]
 fn a_full_pool_writes_values_before_leaves_name_them() {
     let (forest, scenario) = written_through();
     let budget = Budget { depth: 1, ..Budget::of(32) };
     let report = survives(&forest, std::slice::from_ref(&scenario), &MODES, budget);
     assert!(report.sites.iter().any(|site| site.step == "cclbtree flush.2 records"), "all was logged");
-}
-
-/// Leaves of one tree hold more than they have room for, and another tree takes the room that they
-/// need: then what a leaf holds is changed in its place.
-fn in_place<I: Items>() -> (Forest<I>, Scenario<TreeOp>) {
-    let forest = Forest { geometry: Geometry { chunks_max: 12, ..small::<I>().geometry }, ..small::<I>() };
-    // 16 full leaves, and with their buffers two keys more for some.
-    let ours = (0..64).map(|n| n * 12).chain((0..8).flat_map(|leaf| [leaf * 48 + 4, leaf * 48 + 8]));
-    let theirs = (0..1000).map(|n| Insert("u", n * 4, n * 4));
-    let setup = [Create("t")].into_iter().chain(ours.map(|key| Insert("t", key, key)));
-    let setup = accepted(&forest, setup.chain([Create("u")]).chain(theirs));
-    let ops = (0..8).flat_map(|leaf| [Insert("t", leaf * 48 + 24, 1000), Remove("t", leaf * 48 + 36)]);
-    let then = vec![Insert("t", 24, 1004), Remove("t", 48), Close, Remove("t", 60)];
-    (forest, Scenario { name: "in-place", creation: false, setup, ops: ops.collect(), then })
 }
 
 #[test]
@@ -277,34 +179,7 @@ fn a_full_pool_changes_and_removes_what_pends() {
     survives(&forest, &[scenario], &MODES, budget);
 }
 
-/// Groups of sites, each with what notices a change there soonest.
 #[test]
 fn every_flush_fence_and_order_is_needed() {
-    let budget = Budget { life_crashes: 1, threads: 2, ..Budget::of(32) };
-    let mut table = Table::default();
-    for (sites, names) in [
-        ("cclbtree create", &["creation"][..]),
-        ("cclbtree flush", &["insert", "delete"]),
-        ("cclbtree split", &["insert", "creation"]),
-        ("cclbtree merge", &["delete", "close"]),
-        ("cclbtree collect", &["expand", "churn"]),
-    ] {
-        table.merge(mutate(&small::<Words>(), &in_subset(named(names)), budget, sites));
-    }
-    table.merge(mutate(&base(), &in_subset(vec![reuse()]), budget, "cclbtree merge.3"));
-    let texts = in_subset(named(&["insert", "expand", "update"]));
-    table.merge(mutate(&small::<Texts>(), &texts, budget, "cclbtree write"));
-    let (full, scenario) = written_through();
-    table.merge(mutate(&full, &in_subset(vec![scenario]), budget, "cclbtree flush.2 records"));
-    let (full, scenario) = in_place::<Texts>();
-    let budget = Budget { depth: 1, life_crashes: 32, ..budget };
-    table.merge(mutate(&full, &in_subset(vec![scenario]), budget, "cclbtree place"));
-    println!("{table}");
-    assert!(table.survivors().is_empty(), "{table}");
-    let steps: BTreeSet<_> = table.sites.iter().map(|site| site.step).collect();
-    assert_eq!(steps.len(), 18, "{steps:?}");
-}
-
-fn in_subset(scenarios: Vec<Scenario<TreeOp>>) -> Vec<(Scenario<TreeOp>, Mode)> {
-    scenarios.into_iter().map(|scenario| (scenario, Mode::Subset)).collect()
+    every_step_is_needed(Design::CclBTree, 28, &[]);
 }

@@ -1,41 +1,19 @@
 //! LodgeTree: logs that one straggler keeps alive, and what a flush may write.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::marker::PhantomData;
 
-use bristlecone::{Design, Domain, Pool, Tree};
-use bristlecone_pm::{Geometry, LINE_BYTES, PoolFile};
+use bristlecone::Design;
+use bristlecone_pm::{Geometry, LINE_BYTES};
+use bristlecone_sim::proofs::lodgetree::{forest, in_place, roomy, run, single, stragglers, written_through};
 use bristlecone_sim::systems::TreeOp::{
     self, Close, Create, Insert, InsertNew, Remove, Swap, Update, Upsert,
 };
-use bristlecone_sim::systems::{Forest, Items, Texts, Words, tree_scenarios};
-use bristlecone_sim::{Budget, Event, Memory, Mode, Report, Scenario, Sim, Table, explore, mutate};
+use bristlecone_sim::systems::{Forest, Items, Texts, Words};
+use bristlecone_sim::{Budget, Event, Mode, Report, Scenario, explore};
+
+use crate::mutations::every_step_is_needed;
 
 const MODES: [Mode; 3] = [Mode::Prefix, Mode::Subset, Mode::Eadr];
-
-fn forest<I: Items>() -> Forest<I> {
-    Forest {
-        geometry: Geometry { chunk_bytes: 4096, chunks_max: 24, trees_max: 3 },
-        design: Design::LodgeTree.into(),
-        options: vec![("node_slots", 6), ("leaf_slots", 3), ("log_entries", 4), ("inner_bytes", 256)],
-        items: PhantomData,
-    }
-}
-
-fn roomy<I: Items>() -> Forest<I> {
-    Forest { geometry: Geometry { chunks_max: 64, ..forest::<I>().geometry }, ..forest::<I>() }
-}
-
-/// Entries of a log, one of which is a straggler's.
-const STRAGGLER_LOG: u64 = 8;
-
-/// Flushes write one leaf each, so that much stays in the buffers.
-fn single() -> Forest<Words> {
-    let mut single = roomy();
-    single.options.retain(|(name, _)| *name != "log_entries");
-    single.options.extend([("flush_leaves", 1), ("log_entries", STRAGGLER_LOG)]);
-    single
-}
 
 /// Key 1 is written beside a straggler, the last key, whose node nobody else writes to. Then key 1 is
 /// written or removed again and again, and flushed, and its logs are used again: all but the
@@ -56,24 +34,6 @@ fn straggler(name: &'static str, rounds: u64, removed: bool) -> Scenario<TreeOp>
         setup,
         ops: (0..rounds).flat_map(round).collect(),
         then: vec![Insert("t", 50, 1), Close, Remove("t", 2), Insert("t", 1, 2), Close],
-    }
-}
-
-/// Log after log has one item that goes to a node where nobody flushes it, until there are so many
-/// that these are logged again.
-fn stragglers() -> Scenario<TreeOp> {
-    let write = |key, value| Insert("t", key, value);
-    let fill = (0..96).map(|n| write(n * 37 % 96 * 10, n));
-    let log = |n: u64| {
-        let others = (0..STRAGGLER_LOG - 1).map(move |other| write(2000 + other, n));
-        [write(n * 7 % 24 * 40, 100 + n)].into_iter().chain(others)
-    };
-    Scenario {
-        name: "stragglers",
-        creation: false,
-        setup: [Create("t")].into_iter().chain(fill).chain((0..24).flat_map(log)).collect(),
-        ops: (24..34).flat_map(log).collect(),
-        then: vec![Insert("t", 50, 1), Close, Remove("t", 40), Insert("t", 40, 2), Close],
     }
 }
 
@@ -143,19 +103,6 @@ fn what_stands_in_the_oldest_logs_is_logged_again() {
         assert!(report.sites.iter().any(|site| site.step == "lodgetree walk.2"), "nothing was logged again");
         report.assert_clean();
     }
-}
-
-/// Does something to a new tree of a forest's kind.
-fn run<I: Items, R>(forest: &Forest<I>, work: impl FnOnce(&Sim, &Tree<I::K, I::V, Sim>) -> R) -> R {
-    let memory = Memory::new(forest.geometry.max_bytes() as usize);
-    let sim = Sim::new(&memory);
-    let file = PoolFile::create_in(memory.region(), forest.geometry, Domain::Adr, sim.clone()).unwrap();
-    let pool = Pool::on(file, 1);
-    let tree = pool.tree_options("t").design(Design::LodgeTree);
-    let tree = forest.options.iter().fold(tree, |tree, (name, value)| tree.option(name, *value));
-    let done = work(&sim, &tree.create().unwrap());
-    pool.simulate_crash();
-    done
 }
 
 /// What one flush did.
@@ -228,28 +175,11 @@ fn a_flush_writes_few_leaves_and_splits_one_at_most() {
     }
 }
 
-/// A leaf is full, a removal is buffered for it, and a new item takes the removed one's slot. When the new
-/// one is not logged, a crash could leave it with the value of the removed one.
+/// A leaf is full, a removal is buffered for it, and a new item takes the removed one's slot.
 #[test]
 fn slots_of_removed_items_are_given_up_before_they_are_used_again() {
     slots_are_used_again::<Words>();
     slots_are_used_again::<Texts>();
-
-    let (full, _, keys) = filled();
-    // The first items of two leaves in the middle.
-    let (first, second) = (600, 630);
-    let scenarios = (0..4).map(|cut| {
-        // The log's last entry is one of the first removals', for some cut.
-        let kept = keys[..keys.len() - cut].iter().map(|key| Insert("t", *key, *key));
-        let new = |key| Insert("t", key + 11, 5);
-        let ops = vec![Remove("t", first), Remove("t", second), new(first), new(second)];
-        let setup = [Create("t")].into_iter().chain(kept).collect();
-        (Scenario { name: "full", creation: false, setup, ops, then: vec![] }, Mode::Subset)
-    });
-    let budget = Budget { depth: 1, ..Budget::of(32) };
-    let table = mutate(&full, &scenarios.collect::<Vec<_>>(), budget, "lodgetree flush.1");
-    println!("{table}");
-    assert!(!table.sites.is_empty() && table.survivors().is_empty(), "{table}");
 }
 
 /// Lives go on so long that what was freed by mistake would be used again; seeds give crashes after many
@@ -281,73 +211,22 @@ fn slots_are_used_again<I: Items>() {
     }
 }
 
-/// Without room for a log, values out of line go over old ones in their leaves; they have to be there
-/// before anybody refers to them.
 #[test]
 fn a_full_pool_writes_values_before_leaves_name_them() {
-    let full =
-        Forest { geometry: Geometry { chunks_max: 12, ..forest::<Texts>().geometry }, ..forest::<Texts>() };
-    // The leaves run out first: there are slots for values, all of one size, when nothing can be logged.
-    let keys = accepted(&full, (0..1000).map(|n| n * 4));
-    println!("{} keys fill the pool", keys.len());
-    let setup = [Create("t")].into_iter().chain(keys.iter().map(|key| Insert("t", *key, *key)));
-    let ops = (0..16).map(|n| Insert("t", keys[n % 4 * 20 + n / 8], 1000 + 4 * n as u64));
-    let scenario =
-        Scenario { name: "full", creation: false, setup: setup.collect(), ops: ops.collect(), then: vec![] };
+    let (full, scenario) = written_through();
     let budget = Budget { depth: 1, ..Budget::of(32) };
     for mode in MODES {
         explore(&full, &scenario, mode, budget).assert_clean();
     }
-    let table = mutate(&full, &[(scenario, Mode::Subset)], budget, "lodgetree flush.2 records");
-    println!("{table}");
-    assert!(!table.sites.is_empty() && table.survivors().is_empty(), "{table}");
 }
 
-/// Without room for a log or a leaf, what is in a leaf is changed in its place.
 #[test]
 fn a_full_pool_changes_items_in_place() {
-    let (full, first, keys) = filled();
-    let more = &keys[first as usize..];
-    println!("{first} keys and {more:?} fill the pool");
-    let setup = [Create("t")].into_iter().chain(keys.iter().map(|key| Insert("t", *key, *key))).collect();
-    let ops = more.iter().rev().step_by(2).take(6).flat_map(|key| {
-        let first = key - key % 10;
-        [Insert("t", first, 1000), Upsert("t", first + 10, 1000), Remove("t", first + 10)]
-    });
-    let scenario = Scenario {
-        name: "full",
-        creation: false,
-        setup,
-        ops: ops.collect(),
-        then: vec![Insert("t", 0, 5), Remove("t", 300), Remove("t", 330)],
-    };
+    let (full, scenario) = in_place();
     let budget = Budget { depth: 1, ..Budget::of(32) };
     for mode in MODES {
         explore(&full, &scenario, mode, budget).assert_clean();
     }
-    let table = mutate(&full, &[(scenario, Mode::Subset)], budget, "lodgetree place");
-    println!("{table}");
-    assert!(!table.sites.is_empty() && table.survivors().is_empty(), "{table}");
-}
-
-/// A pool, and the keys that fill it: so many (the number) ten apart, leaf after leaf; then two more for
-/// each leaf, until nothing can be logged any more.
-fn filled() -> (Forest<Words>, u64, Vec<u64>) {
-    let full =
-        Forest { geometry: Geometry { chunks_max: 6, ..forest::<Words>().geometry }, ..forest::<Words>() };
-    let leaves = accepted(&full, (0..1000).map(|n| n * 10)).len() as u64 - 30;
-    let more = (0..leaves / 3).flat_map(|leaf| [leaf * 30 + 1, leaf * 30 + 2]);
-    let keys = accepted(&full, (0..leaves).map(|n| n * 10).chain(more));
-    (full, leaves, keys)
-}
-
-/// Those of some keys that a pool has room for, one after the other.
-fn accepted<I: Items>(forest: &Forest<I>, keys: impl Iterator<Item = u64>) -> Vec<u64> {
-    run(forest, |_, tree| {
-        let insert =
-            |key| I::with_key(key, |of_key| I::with_value(key, |value| tree.insert(of_key, value).is_ok()));
-        keys.filter(|key| insert(*key)).collect()
-    })
 }
 
 /// Whether something is flushed because the walk has no room for copies of it.
@@ -417,31 +296,7 @@ fn what_cannot_be_logged_again_goes_to_leaves() {
     }
 }
 
-/// Not here: `place` and `flush.1`, which have tests of their own, and `merge.3`.
 #[test]
 fn every_flush_fence_and_order_is_needed() {
-    let budget = Budget { life_crashes: 1, threads: 2, ..Budget::of(32) };
-    let scenarios = |names: &[&str]| -> Vec<_> {
-        let all = tree_scenarios().into_iter().filter(|scenario| names.contains(&scenario.name));
-        all.map(|scenario| (scenario, Mode::Subset)).collect()
-    };
-    let mut table = Table::default();
-    for (sites, names) in [
-        ("lodgetree create", &["creation"][..]),
-        ("lodgetree flush.2", &["insert"]),
-        ("lodgetree flush.3", &["insert"]),
-        ("lodgetree flush.4", &["insert"]),
-        ("lodgetree split", &["insert", "creation", "split-ascending"]),
-        ("lodgetree merge.2", &["delete"]),
-    ] {
-        table.merge(mutate(&forest::<Words>(), &scenarios(names), budget, sites));
-    }
-    table.merge(mutate(&single(), &[(stragglers(), Mode::Subset)], budget, "lodgetree walk"));
-    for sites in ["lodgetree write", "lodgetree split.1 fence"] {
-        table.merge(mutate(&forest::<Texts>(), &scenarios(&["insert"]), budget, sites));
-    }
-    println!("{table}");
-    assert!(table.survivors().is_empty(), "{table}");
-    let steps: BTreeSet<_> = table.sites.iter().map(|site| site.step).collect();
-    assert_eq!(steps.len(), 13, "{steps:?}");
+    every_step_is_needed(Design::LodgeTree, 29, &[]);
 }

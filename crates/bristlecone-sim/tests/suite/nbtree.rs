@@ -1,211 +1,92 @@
 //! NBTree: every flush, fence and order is needed, be it of one thread or of several.
 
-use std::collections::BTreeSet;
-use std::marker::PhantomData;
-
 use bristlecone::Design;
-use bristlecone_pm::Geometry;
-use bristlecone_sim::systems::TreeOp::{
-    self, Begin, Create, Elsewhere, Finish, Insert, InsertNew, Remove, Rest, Update,
-};
-use bristlecone_sim::systems::{Access, Forest, Items, Texts, Words, tree_scenarios};
-use bristlecone_sim::{
-    Budget, Deed, Mode, Plan, Scenario, Schedules, Table, explore, mutate, mutate_schedules,
-};
+use bristlecone_sim::proofs::nbtree::{SLOTS, reuses, small};
+use bristlecone_sim::systems::{Access, Forest, Items, Texts, Words};
+use bristlecone_sim::{Deed, Mode, Plan, Planned, Progress, Schedules, explore, explore_schedules};
 
-use crate::planned::Planned;
+use crate::mutations::every_step_is_needed;
 
-/// Slots of a small leaf.
-const SLOTS: u64 = 7;
-/// Slots of a leaf of which few fit a chunk.
-const MANY: u64 = 31;
-/// Keys of an ascending load that takes all blocks of its first chunk but one: two for each leaf after
-/// the first one, of which every other one is replaced.
-const FULL_CHUNK: u64 = 4 * MANY;
-
-/// Keys that leave one slot of their line in a small leaf, and one more key of that line: if two threads
-/// bring it, it stands in two lines.
-const HOME: [u64; 2] = [0, 2];
-const TWIN: u64 = 3;
-
-fn small<I: Items>() -> Forest<I> {
-    forest(128)
-}
-
-/// Eight blocks to a chunk.
-fn wide() -> Forest<Words> {
-    forest(512)
-}
-
-fn forest<I: Items>(block_bytes: u64) -> Forest<I> {
-    Forest {
-        geometry: Geometry { chunk_bytes: 4096, chunks_max: 24, trees_max: 3 },
-        design: Design::NbTree.into(),
-        options: vec![("block_bytes", block_bytes), ("inner_bytes", 256)],
-        items: PhantomData,
-    }
-}
-
-fn scenario(
-    name: &'static str,
-    setup: impl IntoIterator<Item = TreeOp>,
-    ops: impl IntoIterator<Item = TreeOp>,
-    then: Vec<TreeOp>,
-) -> Scenario<TreeOp> {
-    let setup = [Create("t")].into_iter().chain(setup).collect();
-    Scenario { name, creation: false, setup, ops: ops.into_iter().collect(), then }
-}
-
-fn insert(key: u64) -> TreeOp {
-    Insert("t", key, key)
-}
-
-fn remove(key: u64) -> TreeOp {
-    Remove("t", key)
-}
-
-fn elsewhere(op: TreeOp) -> TreeOp {
-    Elsewhere(Box::new(op))
-}
-
-/// A leaf is replaced, and then everything goes. Seals are never flushed, so a crash may leave the items
-/// in the block of the old leaf, which recovery makes the first leaf of the empty tree.
-fn emptied() -> Scenario<TreeOp> {
-    scenario(
-        "emptied",
-        (0..SLOTS).map(insert),
-        [insert(SLOTS)].into_iter().chain((0..=SLOTS).map(remove)),
-        vec![],
-    )
-}
-
-/// Values of a word that stand in records.
-fn boxed() -> Scenario<TreeOp> {
-    let boxed = 0xa5c3_96e1_0000_0000;
-    let ops = [Insert("t", 1, boxed), Update("t", 1, boxed + 1), Insert("t", 2, boxed), remove(1)];
-    scenario("boxed", [], ops, vec![Insert("t", 2, 5), Insert("t", 3, boxed + 2)])
-}
-
-/// One leaf is replaced when the crash comes. What recovery puts back is durable before another thread
-/// splits the other leaf, in the blocks of the draft.
-fn unsealed() -> Scenario<TreeOp> {
-    let key = |at| at * 10;
-    let then = vec![elsewhere(insert(5))];
-    scenario("unsealed", (0..2 * SLOTS).map(key).map(insert), [insert(key(2 * SLOTS))], then)
-}
-
-/// The first leaf loses its last item when the crash comes, and recovery frees its block. Then the other
-/// leaf is split into it.
-fn empty() -> Scenario<TreeOp> {
-    let key = |at| at * 10;
-    let setup = (0..2 * SLOTS).map(key).map(insert).chain((0..SLOTS - 1).map(key).map(remove));
-    scenario("empty", setup, [remove(key(SLOTS - 1))], vec![insert(key(SLOTS) + 5)])
-}
-
-/// A thread has replaced a leaf and stops. Another one writes to the new leaf meanwhile.
-fn replaced() -> Scenario<TreeOp> {
-    let slow = Box::new(insert(SLOTS));
-    let setup = (0..SLOTS).map(insert).chain([Begin(slow.clone(), "nbtree link.3")]);
-    scenario("replaced", setup, [insert(SLOTS + 1), Finish(slow)], vec![])
-}
-
-/// A thread stops before its draft is taken, which is another one's then; it finds its key there, so it
-/// fences nothing more. The operation is a split into the blocks of the old leaf and of the draft.
-fn discarded() -> Scenario<TreeOp> {
-    let key = |at| at * 10;
-    let slow = Box::new(InsertNew("t", 5, 1));
-    let setup = (0..FULL_CHUNK).map(key).map(insert);
-    // The draft takes blocks that are free again.
-    let setup = setup.chain([Rest, Begin(slow.clone(), "nbtree link.1")]);
-    // What a thread that ends has retired is used before what others retire later.
-    let setup = setup.chain([elsewhere(insert(5)), Finish(slow), Rest]);
-    scenario("discarded", setup, [insert(key(FULL_CHUNK))], vec![])
-}
-
-/// The first leaf loses its last item, by a thread that fences nothing more, and goes. The operation is a
-/// split into its block.
-fn freed() -> Scenario<TreeOp> {
-    let emptied = (0..MANY - 1).map(remove).chain([elsewhere(remove(MANY - 1)), Rest]);
-    scenario("freed", (0..FULL_CHUNK).map(insert).chain(emptied), [insert(FULL_CHUNK)], vec![])
-}
-
-/// Two threads bring the same key. One stops before it joins the leaf, and finds then that the other one
-/// did: recovery may meet the key in two slots, and after the removal it must be in neither.
-fn twins() -> Scenario<TreeOp> {
-    let slow = Box::new(Insert("t", TWIN, 1));
-    let setup = HOME.into_iter().map(insert).chain([Begin(slow.clone(), "nbtree insert.3"), insert(TWIN)]);
-    scenario("twins", setup, [Finish(slow), remove(TWIN)], vec![remove(TWIN)])
-}
-
-/// The same in any order; the removal, and more in other lines, may come while the slower one is not done.
-fn twins_and_removal(_: &mut dyn FnMut(usize) -> usize) -> Plan {
-    let bring = |value| vec![Deed::Of(TWIN, Access::Insert(value))];
-    let more = [1, 4].into_iter().map(|key| Deed::Of(key, Access::Insert(key)));
-    let removal = [Deed::Of(TWIN, Access::Remove)].into_iter().chain(more).collect();
-    let before = HOME.map(|key| (key, Access::Insert(key))).into();
-    Plan { before, threads: vec![bring(101), bring(102), removal] }
-}
-
-fn named(names: &[&str]) -> Vec<Scenario<TreeOp>> {
-    tree_scenarios().into_iter().filter(|scenario| names.contains(&scenario.name)).collect()
-}
-
-fn clean(forest: &Forest<Words>, scenarios: &[Scenario<TreeOp>], budget: Budget) {
-    for scenario in scenarios {
-        for mode in Mode::ALL {
-            let report = explore(forest, scenario, mode, budget);
-            println!("{report}");
-            report.assert_clean();
+#[test]
+fn blocks_are_used_again() {
+    for (forest, scenarios, budget) in reuses() {
+        for scenario in scenarios {
+            for mode in Mode::ALL {
+                let report = explore(&forest, &scenario, mode, budget);
+                println!("{report}");
+                report.assert_clean();
+            }
         }
     }
 }
 
 #[test]
-fn blocks_are_used_again() {
-    clean(&small(), &[emptied(), boxed(), unsealed(), empty(), replaced(), twins()], Budget::of(64));
-    clean(&wide(), &[freed(), discarded()], Budget { depth: 1, ..Budget::of(64) });
-}
-
-fn mutated<I: Items>(forest: &Forest<I>, sites: &str, scenarios: Vec<Scenario<TreeOp>>) -> Table {
-    let budget = Budget { life_crashes: 1, threads: 2, depth: 1, ..Budget::of(32) };
-    let scenarios: Vec<_> = scenarios.into_iter().map(|scenario| (scenario, Mode::Subset)).collect();
-    mutate(forest, &scenarios, budget, sites)
-}
-
-/// Groups of sites, each with what notices a change there soonest.
-#[test]
 fn every_flush_fence_and_order_is_needed() {
-    let mut table = Table::default();
-    for (sites, scenarios) in [
-        ("nbtree create", [named(&["creation"]), vec![emptied()]].concat()),
-        ("nbtree update.1", vec![boxed()]),
-        ("nbtree insert.2", named(&["insert"])),
-        ("nbtree insert.3", vec![twins()]),
-        ("nbtree insert.4", named(&["insert"])),
-        ("nbtree update.3", named(&["update"])),
-        ("nbtree copy", vec![unsealed()]),
-        ("nbtree link.2", vec![replaced(), unsealed()]),
-        ("nbtree recover", vec![empty(), unsealed()]),
-    ] {
-        table.merge(mutated(&small::<Words>(), sites, scenarios));
+    every_step_is_needed(Design::NbTree, 20, &[]);
+}
+
+/// Leaves lose their last items while others look for these, bring keys of the same range, and scan.
+/// What takes the range over is the leaf before or, of the first leaf, the one behind.
+fn emptied_under_eyes(roll: &mut dyn FnMut(usize) -> usize) -> Plan {
+    /// From one key that is there to the next.
+    const APART: u64 = 10;
+    // Ascending keys leave full leaves behind, of which one keeps few items or two keep one each.
+    let leaves = 2 + roll(2) as u64;
+    let drained = roll(leaves as usize) as u64;
+    let left = 1 + roll(3) as u64;
+    let keys = (0..leaves * SLOTS).map(|at| at * APART);
+    let mut before: Vec<_> = keys.map(|key| (key, Access::Insert(key))).collect();
+    let first = (drained * SLOTS + roll((SLOTS - left + 1) as usize) as u64) * APART;
+    let last: Vec<_> = (0..left).map(|at| first + at * APART).collect();
+    let of_leaf = (drained * SLOTS..(drained + 1) * SLOTS).map(|at| at * APART);
+    let gone = of_leaf.filter(|key| !last.contains(key)).map(|key| (key, Access::Remove));
+    before.extend(gone);
+    // Room beside the drained leaf, so that what comes there does not split.
+    for other in (0..leaves).filter(|other| *other != drained) {
+        let remove = |slot: u64| (((other * SLOTS) + slot) * APART, Access::Remove);
+        before.extend([2, 4].map(remove));
     }
-    for (sites, scenario) in [("nbtree link.1", discarded()), ("nbtree free", freed())] {
-        table.merge(mutated(&wide(), sites, vec![scenario]));
+    let mut threads: Vec<_> = last.iter().map(|&key| vec![Deed::Of(key, Access::Remove)]).collect();
+    let near = |roll: &mut dyn FnMut(usize) -> usize| last[roll(last.len())] + roll(3) as u64 * (APART / 2);
+    let mut written = 1000;
+    let mut watch = |roll: &mut dyn FnMut(usize) -> usize| {
+        written += 1;
+        match roll(6) {
+            0 | 1 => Deed::Of(last[roll(last.len())], Access::Get),
+            2 | 3 => Deed::Of(near(roll) + 1, Access::Insert(written)),
+            4 => Deed::Of(near(roll), Access::InsertNew(written)),
+            _ => Deed::Scan,
+        }
+    };
+    for _ in 0..1 + roll(2) {
+        threads.push((0..2 + roll(2)).map(|_| watch(roll)).collect());
     }
-    for sites in ["nbtree insert.1", "nbtree update.1"] {
-        table.merge(mutated(&small::<Texts>(), sites, named(&["insert", "update"])));
+    Plan { before, threads }
+}
+
+/// Explores schedules of a plan and fails with what was found.
+fn raced<I: Items>(
+    forest: Forest<I>,
+    plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan,
+    count: u64,
+    steps: &[(&str, u64)],
+) {
+    let wanted = Schedules { seed: 5, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
+    let report = explore_schedules(&Planned { registers: forest, plan }, &wanted, &Progress::default());
+    println!("{report}, raced: {:?}", report.raced);
+    report.assert_clean();
+    assert_eq!(report.schedules, count);
+    for (step, one_in) in steps {
+        let raced = report.raced.get(step).copied().unwrap_or_default();
+        assert!(raced * one_in > count, "{step}: {raced} times while others were at work");
     }
-    // What threads do for each other.
-    for sites in ["nbtree read.2", "nbtree sync.2"] {
-        let modes = vec![Mode::Prefix, Mode::Subset];
-        let wanted = Schedules { seed: 0, first: 0, count: 4096, modes, threads: 2 };
-        table.merge(mutate_schedules(&small::<Words>(), &wanted, sites));
-    }
-    let twins = Planned { registers: small::<Words>(), plan: twins_and_removal };
-    let wanted = Schedules { seed: 0, first: 0, count: 4096, modes: vec![Mode::Subset], threads: 2 };
-    table.merge(mutate_schedules(&twins, &wanted, "nbtree insert.3"));
-    println!("{table}");
-    assert!(table.survivors().is_empty(), "{table}");
-    let steps: BTreeSet<_> = table.sites.iter().map(|site| site.step).collect();
-    assert_eq!(steps.len(), 20, "{steps:?}");
+}
+
+/// Step that frees an emptied leaf, in at least one of so many schedules while others were at work.
+const FREED: &[(&str, u64)] = &[("nbtree free.2", 4)];
+
+#[test]
+fn nbtree_free_is_durable_before_its_range_is_a_neighbours() {
+    raced(small::<Words>(), emptied_under_eyes, 20_000, FREED);
+    raced(small::<Texts>(), emptied_under_eyes, 2000, FREED);
 }

@@ -4,7 +4,8 @@ use std::io::Write;
 
 use bristlecone::Design;
 use bristlecone_baselines::{Baseline, Contender};
-use bristlecone_sim::systems::{POOL, subjects_of};
+use bristlecone_cells::{seed, suites};
+use bristlecone_sim::systems::{POOL, mode_of, subject_of, subjects_of};
 use bristlecone_sim::{
     Budget, Mode, Progress, Report, Schedules, Site, explore_rounds, mutate_rounds, rounds,
 };
@@ -18,10 +19,18 @@ fn progress() -> Progress {
 
 /// Explores the shapes, the first one in every mode. Then, if `mutated`, changes each flush, fence and
 /// publish that is not the pool's, and expects that to be noticed.
-fn explored(design: impl Into<Contender>, runs: u64, shapes: &str, images: u64, mutated: bool) {
+fn explored(
+    design: impl Into<Contender>,
+    runs: u64,
+    shapes: &[&str],
+    images: u64,
+    sampled: [u64; 2],
+    mutated: bool,
+) {
     let design = design.into();
     let mut subjects = subjects_of(design);
-    subjects.retain(|subject| subject.name().contains(shapes));
+    subjects.retain(|subject| shapes.iter().any(|shape| subject.name() == format!("{design}-{shape}")));
+    assert_eq!(subjects.len(), shapes.len(), "{shapes:?}");
     let (first, others) = subjects.split_first().expect("a design has shapes");
     let mut rounds_of_all = rounds([first.as_ref()], &Mode::ALL);
     rounds_of_all.extend(rounds(others.iter().map(Box::as_ref), &[Mode::Subset]));
@@ -33,6 +42,9 @@ fn explored(design: impl Into<Contender>, runs: u64, shapes: &str, images: u64, 
     total.assert_clean();
     tell(&total.to_string());
     assert!(total.images + total.nested_images >= images, "{total}");
+    for (depth, percent) in total.depths.iter().zip(sampled) {
+        assert!(depth.sampled * 100 <= depth.points * percent, "more than {percent} in 100 sampled: {total}");
+    }
     if !mutated {
         return;
     }
@@ -69,15 +81,41 @@ fn interleaved(design: impl Into<Contender>) {
     tell(&format!("{schedules} schedules of {}", subjects[0].name()));
 }
 
+/// Explores the cells that are drawn: each with some of the scenarios, and with a few schedules.
+#[test]
+fn drawn_cells_survive() {
+    const SCENARIOS: usize = 4;
+    let mut total = Report::default();
+    for (at, cell) in suites::EXPLORER.drawn().into_iter().enumerate() {
+        let subject = subject_of(&cell);
+        let mut rounds = rounds([subject.as_ref()], &[mode_of(&cell)]);
+        let some = |number: usize| (number + at) % rounds.len() < SCENARIOS;
+        let some: Vec<_> = (0..rounds.len()).map(some).collect();
+        let mut some = some.into_iter();
+        rounds.retain(|_| some.next() == Some(true));
+        let budget = Budget { threads: 2, ..Budget::of(4) };
+        for report in explore_rounds(&rounds, budget, &progress(), &|_, _| {}).into_iter().flatten() {
+            println!("{cell}: {report}");
+            report.assert_clean();
+            total.merge(report);
+        }
+        let wanted = Schedules { seed: seed(), first: 0, count: 32, modes: vec![mode_of(&cell)], threads: 2 };
+        let report = subject.schedules(&wanted, &progress()).expect("threads share trees");
+        println!("{cell}: {report}");
+        report.assert_clean();
+    }
+    tell(&format!("drawn cells: {total}"));
+}
+
 macro_rules! designs {
-    ($($name:ident: $design:expr, $runs:literal, $shapes:literal, $images:literal, $mutated:literal;)+) => {
+    ($($name:ident: $design:expr, $runs:literal, $shapes:expr, $images:literal, $sampled:expr, $mutated:literal;)+) => {
         $(
             mod $name {
                 use super::*;
 
                 #[test]
                 fn survives_every_crash_and_needs_every_flush() {
-                    explored($design, $runs, $shapes, $images, $mutated);
+                    explored($design, $runs, &$shapes, $images, $sampled, $mutated);
                 }
 
                 #[test]
@@ -89,16 +127,17 @@ macro_rules! designs {
     };
 }
 
-// Runs that one crash point may take before its images are sampled, what the names of the shapes have in
-// common that are explored, images that are decided at least, and whether mutations are tried here:
-// elsewhere `bristlecone crash --mutations` tries them.
+// Runs that one crash point may take before its images are sampled, the shapes that are explored, images that are
+// decided at least, of how many crash points in a hundred the images may be sampled at each depth, and whether
+// mutations are tried here: those of others are in `mutations.rs`.
 designs! {
-    sstree: Design::SsTree, 4096, "", 2_000_000, true;
-    nbtree: Design::NbTree, 16, "words-7", 1_000_000, false;
-    cclbtree: Design::CclBTree, 64, "", 1_000_000, false;
-    lodgetree: Design::LodgeTree, 16, "words", 20_000, false;
-    wotree: Design::WoTree, 16, "", 100_000, false;
-    native: Baseline::Native, 16, "words-2", 1_000, false;
-    wbtree: Baseline::WbTree, 16, "words-2", 1_000, false;
-    fastfair: Baseline::FastFair, 16, "words-2", 1_000, false;
+    sstree: Design::SsTree, 4096,
+        ["words-3", "words-2", "words-1", "words-4", "words-delegated", "texts-3"], 2_000_000, [0, 1], true;
+    nbtree: Design::NbTree, 16, ["words-7"], 1_000_000, [2, 3], false;
+    cclbtree: Design::CclBTree, 64, ["words-4", "words-6", "texts-4"], 1_000_000, [100, 100], false;
+    lodgetree: Design::LodgeTree, 16, ["words-3", "words-7"], 20_000, [100, 100], false;
+    wotree: Design::WoTree, 16, ["words-2", "words-4", "words-32", "texts-2"], 100_000, [2, 2], false;
+    native: Baseline::Native, 16, ["words-2"], 1_000, [100, 100], false;
+    wbtree: Baseline::WbTree, 16, ["words-2"], 1_000, [100, 100], false;
+    fastfair: Baseline::FastFair, 16, ["words-2"], 1_000, [100, 100], false;
 }

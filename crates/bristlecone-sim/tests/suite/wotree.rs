@@ -111,3 +111,44 @@ fn words_are_found_while_inner_nodes_split() {
 fn texts_are_found_while_inner_nodes_split() {
     searched_while_split::<Texts>(1000);
 }
+
+/// Leaves of six items in nodes of two lines, so many that the pool is full or all but full, and with it
+/// parents at every level; every thread splits leaves, and there is not room for all.
+fn without_room(roll: &mut dyn FnMut(usize) -> usize) -> Plan {
+    const NODE: u64 = 6;
+    const APART: u64 = 8;
+    let leaves = 17 + roll(6) as u64;
+    let items = leaves * NODE;
+    let before = (0..items).map(|at| (at * APART, Access::Insert(at))).collect();
+    let mut written = 1000;
+    // Half of the keys lie where the others work, under one parent or two.
+    let first = roll(items as usize - 12) as u64;
+    let mut deed = |roll: &mut dyn FnMut(usize) -> usize| {
+        let at = if roll(4) == 0 { roll(items as usize) as u64 } else { first + roll(12) as u64 };
+        written += 1;
+        match roll(12) {
+            0..2 => Deed::Of(at * APART, Access::Remove),
+            2 => Deed::Of(at * APART, Access::Get),
+            3 => Deed::Scan,
+            _ => Deed::Of(at * APART + 1 + roll(7) as u64, Access::Insert(written)),
+        }
+    };
+    let threads = 2 + roll(2);
+    Plan { before, threads: (0..threads).map(|_| (0..3 + roll(4)).map(|_| deed(roll)).collect()).collect() }
+}
+
+/// The log and one chunk of nodes are all that there is room for.
+fn no_split_loses_its_parent_in_a_full_pool<I: Items>(chunks_max: u64, count: u64) {
+    let geometry = Geometry { chunk_bytes: 4096, chunks_max, trees_max: 3 };
+    let registers = Forest::<I> { geometry, ..forest(2) };
+    let wanted = Schedules { seed: 11, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
+    let report = explore_schedules(&Planned { registers, plan: without_room }, &wanted, &Progress::default());
+    println!("{report}, raced: {:?}", report.raced);
+    report.assert_clean();
+    assert_eq!(report.schedules, count);
+}
+
+#[test]
+fn words_in_a_full_pool_survive_threads_that_split() {
+    no_split_loses_its_parent_in_a_full_pool::<Words>(2, 4000);
+}
