@@ -1,0 +1,100 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use crate::mutant::{Kind, Mutant};
+use crate::plan::fits;
+
+/// Changes the sources in small ways, one at a time, and says which changes no test notices.
+///
+/// All changes are compiled into one copy of the workspace, each behind a switch. Results are kept: what was
+/// interrupted goes on where it was. Exit code 1: a change went unnoticed that is not explained; 2: an error.
+#[derive(Debug, Parser)]
+#[command(name = "bristlecone-mutants", version)]
+pub struct Args {
+    /// The workspace.
+    #[arg(long, value_name = "FOLDER", default_value = ".")]
+    pub root: PathBuf,
+    /// Where the copy, what is built of it and results are kept [default: target/mutants in the workspace].
+    #[arg(long, value_name = "FOLDER")]
+    pub work: Option<PathBuf>,
+    /// Which files are mutated and which tests own them [default: the table that is built in].
+    #[arg(long, value_name = "FILE")]
+    pub owners: Option<PathBuf>,
+    /// Survivors that are explained [default: crates/bristlecone-mutants/explained.toml].
+    #[arg(long, value_name = "FILE")]
+    pub explained: Option<PathBuf>,
+    /// Only files that contain this, or fit it if it has a `*`.
+    #[arg(long, value_name = "GLOB")]
+    pub file: Vec<String>,
+    /// Only the files of a design.
+    #[arg(long, value_name = "NAME")]
+    pub design: Vec<String>,
+    /// Only changes of a kind.
+    #[arg(long, value_name = "KIND", value_parser = kind)]
+    pub kind: Vec<Kind>,
+    /// Only one mutant, by its number in the list.
+    #[arg(long, value_name = "NUMBER")]
+    pub id: Vec<u32>,
+    /// Only so many of those, drawn by the seed; a larger sample contains a smaller one.
+    #[arg(long, value_name = "COUNT")]
+    pub sample: Option<usize>,
+    /// What draws the sample, and the order of the runs.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub seed: u64,
+    /// Tests that run at once.
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    pub jobs: usize,
+    /// Crates that compile at once.
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    pub build_jobs: usize,
+    /// Run again what went unnoticed or took too long.
+    #[arg(long)]
+    pub retry: bool,
+    /// Run what was built last, whatever changed since.
+    #[arg(long)]
+    pub built: bool,
+    /// List the mutants, and build and run nothing.
+    #[arg(long, conflicts_with = "report")]
+    pub list: bool,
+    /// Report what is known, and build and run nothing.
+    #[arg(long)]
+    pub report: bool,
+}
+
+fn kind(name: &str) -> Result<Kind, String> {
+    serde_json::from_value(name.into()).map_err(|error| error.to_string())
+}
+
+impl Args {
+    /// Returns the mutants that are meant, in the order in which they run.
+    pub fn chosen<'m>(&self, mutants: impl Iterator<Item = &'m Mutant>) -> Vec<&'m Mutant> {
+        let mut chosen: Vec<&Mutant> = mutants.filter(|mutant| self.wants(mutant)).collect();
+        chosen.sort_by_key(|mutant| (drawn(&mutant.key(), self.seed), mutant.id));
+        chosen.truncate(self.sample.unwrap_or(usize::MAX));
+        chosen
+    }
+
+    fn wants(&self, mutant: &Mutant) -> bool {
+        let any = |empty: bool, fits: bool| empty || fits;
+        any(self.file.is_empty(), self.file.iter().any(|glob| fits(glob, &mutant.file)))
+            && any(self.design.is_empty(), self.design.iter().any(|name| is_of_design(name, &mutant.file)))
+            && any(self.kind.is_empty(), self.kind.contains(&mutant.kind))
+            && any(self.id.is_empty(), self.id.contains(&mutant.id))
+    }
+}
+
+fn is_of_design(name: &str, file: &str) -> bool {
+    file.contains(&format!("/trees/{name}/"))
+}
+
+/// A number that a mutant draws: FNV-1a of its key, mixed with the seed.
+fn drawn(key: &str, seed: u64) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325 ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    for byte in key.bytes() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    }
+    (hash ^ (hash >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93) ^ (hash >> 29)
+}

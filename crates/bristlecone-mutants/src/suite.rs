@@ -1,0 +1,218 @@
+//! Tests as single runs of their programs: which there are, what they reach, how long they take.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs::File;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde::{Deserialize, Serialize};
+
+use crate::compile::Program;
+
+/// How often a running test is looked at.
+const POLL: Duration = Duration::from_millis(10);
+
+/// A test that takes more memory than this is ended, and has failed.
+const MEMORY_BYTES_MAX: u64 = 4 << 30;
+
+/// A test without mutants may take so long.
+pub const UNMUTATED_LIMIT: Duration = Duration::from_secs(900);
+
+/// A test.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Test {
+    pub package: String,
+    pub target: String,
+    pub name: String,
+}
+
+impl std::fmt::Display for Test {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{} {}", self.package, self.target, self.name)
+    }
+}
+
+/// What a test does without any mutant.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Known {
+    pub test: Test,
+    pub passed: bool,
+    pub millis: u64,
+    /// Mutants that it reaches.
+    pub reached: HashSet<u32>,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    Passed,
+    Failed,
+    TimedOut,
+    Interrupted,
+}
+
+/// Returns the tests of a program.
+pub fn tests_of(program: &Program) -> Result<Vec<Test>, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", program.path.display());
+    let output = Command::new(&program.path)
+        .args(["--list", "--format", "terse"])
+        .current_dir(&program.folder)
+        .output()
+        .map_err(|error| failed(&error))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
+    let test = |name: &str| Test {
+        package: program.package.clone(),
+        target: program.target.clone(),
+        name: name.to_owned(),
+    };
+    Ok(names.map(test).collect())
+}
+
+/// Runs one test, with a mutant on or `record`. What it reaches is added to the file `reached`.
+pub fn run(
+    program: &Program,
+    test: &Test,
+    state: &str,
+    reached: &Path,
+    limit: Duration,
+    stop: &AtomicBool,
+) -> Result<(Ended, Duration), String> {
+    let begun = Instant::now();
+    let child = Command::new(&program.path)
+        .args(["--exact", &test.name])
+        .current_dir(&program.folder)
+        .env("CARGO_MANIFEST_DIR", &program.folder)
+        .env("BRISTLECONE_MUTANT", state)
+        .env("BRISTLECONE_MUTANTS_REACHED", reached)
+        .env("RUST_BACKTRACE", "0")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .map_err(|error| format!("{}: {error}", program.path.display()))?;
+    let id = child.id();
+    let ended = wait(child, begun, limit, stop)?;
+    remove_leftovers(id);
+    Ok((ended, begun.elapsed()))
+}
+
+fn wait(mut child: Child, begun: Instant, limit: Duration, stop: &AtomicBool) -> Result<Ended, String> {
+    let group = Pid::from_child(&child);
+    // Processes that the test started end with it.
+    let end = |child: &mut Child| {
+        let _ = kill_process_group(group, Signal::KILL);
+        let _ = child.wait();
+    };
+    loop {
+        match child.try_wait() {
+            Ok(None) => {}
+            Ok(Some(status)) => {
+                end(&mut child);
+                let passed = status.success() && status.signal().is_none();
+                return Ok(if passed { Ended::Passed } else { Ended::Failed });
+            }
+            Err(error) => {
+                end(&mut child);
+                return Err(format!("waiting for a test: {error}"));
+            }
+        }
+        if stop.load(Relaxed) {
+            end(&mut child);
+            return Ok(Ended::Interrupted);
+        }
+        if begun.elapsed() > limit {
+            end(&mut child);
+            return Ok(Ended::TimedOut);
+        }
+        if resident_bytes(child.id()) > MEMORY_BYTES_MAX {
+            end(&mut child);
+            return Ok(Ended::Failed);
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Memory of a process's own, files in memory not counted.
+fn resident_bytes(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
+
+/// Removes pools that a process left in shared memory when it was ended.
+fn remove_leftovers(process: u32) {
+    let part = format!("-{process}-");
+    for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with("bristlecone-") && name.contains(&part) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Reads which mutants were reached, and removes the file.
+pub fn take_reached(path: &Path) -> HashSet<u32> {
+    let bytes = std::fs::read(path).unwrap_or_default();
+    let _ = std::fs::remove_file(path);
+    bytes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect()
+}
+
+/// Runs `work` on every item, in `jobs` threads; ends early if `stop` is set. Results are in no order.
+pub fn in_parallel<T: Sync>(items: &[T], jobs: usize, stop: &AtomicBool, work: &(dyn Fn(&T) + Sync)) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| {
+                while !stop.load(Relaxed)
+                    && let Some(item) = items.get(next.fetch_add(1, Relaxed))
+                {
+                    work(item);
+                }
+            });
+        }
+    });
+}
+
+/// What all tests do without mutants, kept in a file as long as their programs are the same.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Baseline {
+    /// Programs, and when they were built.
+    programs: BTreeMap<String, u128>,
+    pub known: Vec<Known>,
+}
+
+impl Baseline {
+    /// Reads what is known of these programs, unless they were built since.
+    pub fn load(path: &Path, programs: &[Program]) -> Self {
+        let built = programs.iter().map(|program| (program.to_string(), built(program)));
+        let programs: BTreeMap<String, u128> = built.collect();
+        let read = || serde_json::from_reader(std::io::BufReader::new(File::open(path).ok()?)).ok();
+        let mut read: Self = read().unwrap_or_default();
+        let old = std::mem::replace(&mut read.programs, programs);
+        let programs = &read.programs;
+        read.known.retain(|known| {
+            let name = format!("{}/{}", known.test.package, known.test.target);
+            old.contains_key(&name) && old.get(&name) == programs.get(&name)
+        });
+        read
+    }
+
+    /// Writes it.
+    pub fn save(&self, path: &Path) -> Result<(), String> {
+        let text = serde_json::to_string(self).map_err(|error| error.to_string())?;
+        crate::compile::write(path, text)
+    }
+}
+
+fn built(program: &Program) -> u128 {
+    let modified = std::fs::metadata(&program.path).and_then(|data| data.modified()).ok();
+    let since = modified.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+    since.map_or(0, |since| since.as_nanos())
+}
