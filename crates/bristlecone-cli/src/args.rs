@@ -10,7 +10,7 @@ use crate::commands::{
 };
 use crate::datum::Kind;
 use crate::failure::{self, Failure, Outcome};
-use crate::store::{self, AnyTree};
+use crate::store::{self, AnyTree, TreeInfo};
 
 /// Ordered key-value indexes that survive crashes.
 #[derive(Debug, Parser)]
@@ -117,7 +117,8 @@ impl TreeArgs {
 
     /// Opens the tree if there is one, which must then be as described; creates it otherwise.
     pub fn open_or_create(&self, pool: &Pool, name: &str) -> Outcome<Box<dyn AnyTree>> {
-        let Some(info) = store::trees(pool)?.into_iter().find(|tree| tree.name == name) else {
+        let spec = store::specs(pool)?.into_iter().find(|tree| tree.name == name);
+        let Some(info) = spec.map(TreeInfo::new).transpose()? else {
             return self.create(pool, name);
         };
         let same = |what: &str, asked: Option<String>, found: &str| match asked {

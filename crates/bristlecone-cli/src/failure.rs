@@ -76,6 +76,19 @@ impl Failure {
         Self::new(Exit::Interrupted, format!("interrupted: {what_stands}"))
     }
 
+    /// Whether there was no room.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Said { exit: Exit::Full, .. } | Self::Shown(Exit::Full))
+    }
+
+    /// What is to be said of it, if anything.
+    pub fn line(&self) -> &str {
+        match self {
+            Self::Said { line, .. } => line,
+            Self::Shown(_) | Self::BrokenPipe => "",
+        }
+    }
+
     /// The same failure, said about `what`.
     pub fn within(self, what: impl fmt::Display) -> Self {
         match self {
@@ -88,10 +101,10 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let exit = match &error {
-            Error::InUse { .. } | Error::TreeInUse { .. } => Exit::InUse,
+            Error::InUse { .. } | Error::TreeInUse { .. } | Error::PoolInUse { .. } => Exit::InUse,
             Error::NotFound { .. } | Error::NoSuchTree { .. } => Exit::Absent,
             Error::NotAPool { .. } | Error::Newer { .. } | Error::Corrupted { .. } => Exit::Corrupted,
-            Error::PoolFull { .. } | Error::MediumFull { .. } => Exit::Full,
+            error if error.is_no_room() => Exit::Full,
             Error::Exists { .. }
             | Error::TreeExists { .. }
             | Error::Mismatch { .. }

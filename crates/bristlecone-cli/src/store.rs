@@ -9,8 +9,14 @@ use crate::args::{PoolArgs, ReadArgs};
 use crate::datum::{Datum, Kind};
 use crate::failure::{Exit, Failure, Outcome};
 
-/// Opens a pool that exists.
+/// Opens a pool that exists, and says on standard error what of it was damaged.
 pub fn open(args: &PoolArgs) -> Outcome<Pool> {
+    let pool = open_as_it_is(args)?;
+    report_damage(&pool);
+    Ok(pool)
+}
+
+fn open_as_it_is(args: &PoolArgs) -> Outcome<Pool> {
     let mut options = Pool::options();
     if let Some(domain) = args.domain.domain {
         options = options.domain(domain);
@@ -18,15 +24,47 @@ pub fn open(args: &PoolArgs) -> Outcome<Pool> {
     Ok(options.open(&args.path)?)
 }
 
-/// Opens a pool that exists, to read: without writing if asked to, or if the file cannot be written.
+/// Opens a pool that exists, to read, and says on standard error what of it was damaged.
 pub fn open_to_read(args: &ReadArgs) -> Outcome<Pool> {
+    let pool = open_to_check(args)?;
+    report_damage(&pool);
+    Ok(pool)
+}
+
+/// Opens a pool that exists, to read: without writing if asked to, if the file cannot be written,
+/// or if there is no room that recovery may write to.
+pub fn open_to_check(args: &ReadArgs) -> Outcome<Pool> {
     let path = &args.pool.path;
     let writable = rustix::fs::access(path, rustix::fs::Access::WRITE_OK);
     let refused = [rustix::io::Errno::ACCESS, rustix::io::Errno::PERM, rustix::io::Errno::ROFS];
     if args.read_only || writable.is_err_and(|error| refused.contains(&error)) {
         return Ok(Pool::options().read_only(true).open(path)?);
     }
-    open(&args.pool)
+    match open_as_it_is(&args.pool) {
+        Err(failure) if failure.is_full() => Ok(Pool::options().read_only(true).open(path)?),
+        opened => opened,
+    }
+}
+
+/// Opens a pool that exists and a tree in it, to read. Where opening the tree takes room that there
+/// is not, nothing is written.
+pub fn tree_to_read(args: &ReadArgs, name: &str) -> Outcome<(Pool, Box<dyn AnyTree>)> {
+    let pool = open_to_read(args)?;
+    match tree(&pool, name) {
+        Err(failure) if failure.is_full() && !pool.info().read_only => {
+            drop(pool);
+            let pool = Pool::options().read_only(true).open(&args.pool.path)?;
+            let tree = tree(&pool, name)?;
+            Ok((pool, tree))
+        }
+        opened => Ok((pool, opened?)),
+    }
+}
+
+fn report_damage(pool: &Pool) {
+    for Finding { location, what } in pool.info().findings {
+        eprintln!("bristlecone: {what} at {location}");
+    }
 }
 
 /// What survives in this pool, in words.
@@ -71,7 +109,8 @@ pub struct TreeInfo {
 }
 
 impl TreeInfo {
-    fn new(spec: TreeSpec) -> Outcome<Self> {
+    /// Reads what the directory says.
+    pub fn new(spec: TreeSpec) -> Outcome<Self> {
         let (design, options) = (Design::of(&spec)?, Design::options_of(&spec)?);
         let TreeSpec { name, key_kind, value_kind, .. } = spec;
         Ok(Self { name, design, key_kind, value_kind, options })
@@ -83,17 +122,16 @@ impl TreeInfo {
     }
 }
 
-/// The trees of a pool, by name.
-pub fn trees(pool: &Pool) -> Outcome<Vec<TreeInfo>> {
-    let mut trees =
-        pool.trees()?.into_iter().map(|entry| TreeInfo::new(entry.spec)).collect::<Outcome<Vec<_>>>()?;
+/// The directory's entries of the trees of a pool, by name.
+pub fn specs(pool: &Pool) -> Outcome<Vec<TreeSpec>> {
+    let mut trees: Vec<_> = pool.trees()?.into_iter().map(|entry| entry.spec).collect();
     trees.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(trees)
 }
 
-/// What the directory says about the tree of this name.
-pub fn find(pool: &Pool, name: &str) -> Outcome<TreeInfo> {
-    let mut trees = trees(pool)?;
+/// The directory's entry of the tree of this name.
+pub fn find_spec(pool: &Pool, name: &str) -> Outcome<TreeSpec> {
+    let mut trees = specs(pool)?;
     if let Some(index) = trees.iter().position(|tree| tree.name == name) {
         return Ok(trees.swap_remove(index));
     }
@@ -106,6 +144,11 @@ pub fn find(pool: &Pool, name: &str) -> Outcome<TreeInfo> {
     Err(Failure::new(Exit::Absent, said))
 }
 
+/// What the directory says about the tree of this name.
+pub fn find(pool: &Pool, name: &str) -> Outcome<TreeInfo> {
+    TreeInfo::new(find_spec(pool, name)?)
+}
+
 /// A tree of any kind.
 pub trait AnyTree {
     /// Kind of the keys.
@@ -114,7 +157,8 @@ pub trait AnyTree {
     fn value_kind(&self) -> Kind;
     /// Number of entries.
     fn len(&self) -> u64;
-    /// Shows the value of `key` to `show`; whether there is one.
+    /// Calls `show` with the value of `key`; whether there is one. Its record is compared with its
+    /// checksum.
     fn get(&self, key: Datum<'_>, show: &mut dyn FnMut(Datum<'_>) -> Outcome) -> Outcome<bool>;
     /// Whether the value of `key` is exactly `value`.
     fn holds(&self, key: Datum<'_>, value: Datum<'_>) -> Outcome<bool>;
@@ -126,15 +170,14 @@ pub trait AnyTree {
     fn update(&self, key: Datum<'_>, value: Datum<'_>) -> Outcome<bool>;
     /// Removes `key`; whether it was there.
     fn remove(&self, key: Datum<'_>) -> Outcome<bool>;
-    /// Gives entries in order to `each` until it answers `false`.
+    /// Calls `each` with entries in order until it returns `false`. Their records are compared with
+    /// their checksums.
     fn scan(
         &self,
         bounds: (Bound<Datum<'_>>, Bound<Datum<'_>>),
         reverse: bool,
         each: &mut dyn FnMut(Datum<'_>, Datum<'_>) -> Outcome<bool>,
     ) -> Outcome;
-    /// What is wrong with the tree.
-    fn check(&self) -> Vec<Finding>;
 }
 
 /// Opens a tree as what it is.
@@ -286,8 +329,8 @@ impl<K: TextKey, V: TextValue> AnyTree for Tree<K, V> {
     }
 
     fn get(&self, key: Datum<'_>, show: &mut dyn FnMut(Datum<'_>) -> Outcome) -> Outcome<bool> {
-        match self.get_with(K::of(key)?, |value| show(V::datum_of(value))) {
-            Some(shown) => shown.map(|()| true),
+        match self.try_get(K::of(key)?)? {
+            Some(value) => show(V::datum(&value)).map(|()| true),
             None => Ok(false),
         }
     }
@@ -318,17 +361,14 @@ impl<K: TextKey, V: TextValue> AnyTree for Tree<K, V> {
         reverse: bool,
         each: &mut dyn FnMut(Datum<'_>, Datum<'_>) -> Outcome<bool>,
     ) -> Outcome {
-        let mut range = self.range((bound::<K>(bounds.0)?, bound::<K>(bounds.1)?));
-        while let Some((key, value)) = if reverse { range.next_back() } else { range.next() } {
+        let mut range = self.try_range((bound::<K>(bounds.0)?, bound::<K>(bounds.1)?));
+        while let Some(item) = if reverse { range.next_back() } else { range.next() } {
+            let (key, value) = item?;
             if !each(K::datum(&key), V::datum(&value))? {
                 break;
             }
         }
         Ok(())
-    }
-
-    fn check(&self) -> Vec<Finding> {
-        Tree::check(self)
     }
 }
 

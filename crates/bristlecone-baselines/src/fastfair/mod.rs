@@ -84,8 +84,8 @@ impl<M: Medium> Core<M> for FastFair<M> {
         for [level, low, node] in strays.into_iter().rev() {
             match tree.tell(level, low, node) {
                 // Siblings lead to it as well.
-                Ok(()) | Err(Error::PoolFull { .. } | Error::MediumFull { .. }) => {}
-                Err(error) => return Err(error),
+                Err(error) if !error.is_no_room() => return Err(error),
+                Ok(()) | Err(_) => {}
             }
         }
         Ok(tree)

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bristlecone::{Finding, Pool};
+use bristlecone::{Finding, Pool, TreeSpec};
 use clap::Args;
 use serde_json::json;
 
@@ -47,7 +47,14 @@ impl Check {
         if output.json() {
             let trees = salvage.trees.iter();
             let trees: Vec<_> = trees
-                .map(|tree| json!({ "name": tree.name, "kept": tree.kept, "lost": tree.lost }))
+                .map(|tree| {
+                    json!({
+                        "name": tree.name,
+                        "kept": tree.kept,
+                        "lost": tree.lost,
+                        "chunks_lost": tree.chunks_lost,
+                    })
+                })
                 .collect();
             let findings: Vec<_> = findings
                 .map(|(tree, Finding { location, what })| json!({ "tree": tree, "location": location, "what": what }))
@@ -67,7 +74,14 @@ impl Check {
             }
             for tree in &salvage.trees {
                 let (kept, lost) = (counted(tree.kept, "entry", "entries"), grouped(tree.lost));
-                output.line(format_args!("{}: {kept} saved, {lost} lost", tree.name))?;
+                let unknown = match tree.chunks_lost {
+                    0 => String::new(),
+                    chunks => {
+                        let chunks = counted(chunks, "chunk", "chunks");
+                        format!(", and whatever stood in {chunks} that cannot be read")
+                    }
+                };
+                output.line(format_args!("{}: {kept} saved, {lost} lost{unknown}", tree.name))?;
             }
             let verdict = if salvage.is_whole() { "nothing is lost" } else { "not everything could be read" };
             let trees = counted(salvage.trees.len() as u64, "tree", "trees");
@@ -77,59 +91,98 @@ impl Check {
     }
 
     fn check(&self, output: &mut Output) -> Outcome {
-        let pool = store::open_to_read(&self.pool)?;
-        let mut trees = store::trees(&pool)?;
-        if let Some(name) = &self.tree {
-            trees = vec![store::find(&pool, name)?];
-        }
-        let mut findings: Vec<(Option<String>, String, String)> =
-            pool.check().into_iter().map(|finding| (None, finding.location, finding.what)).collect();
-        let mut entries = 0;
-        let mut skipped = Vec::new();
-        let bar = output.progress("checking", Some(trees.len() as u64));
-        for info in &trees {
+        let pool = store::open_to_check(&self.pool)?;
+        let mut found = Found::default();
+        found.pool(&pool);
+        let specs = match &self.tree {
+            Some(name) => vec![store::find_spec(&pool, name)?],
+            None => store::specs(&pool)?,
+        };
+        let bar = output.progress("checking", Some(specs.len() as u64));
+        let mut without_room = Vec::new();
+        for TreeSpec { name, .. } in &specs {
             interrupt::check("nothing was changed")?;
-            let Some(kinds) = info.kinds() else {
-                skipped.push(info.name.clone());
-                continue;
-            };
-            let tree =
-                store::open_tree(&pool, &info.name, kinds).map_err(|error| error.within(&info.name))?;
-            entries += tree.len();
-            let found = tree.check().into_iter();
-            findings.extend(found.map(|finding| (Some(info.name.clone()), finding.location, finding.what)));
+            if found.tree(&pool, name).is_err_and(|failure| failure.is_full()) {
+                without_room.push(name);
+            }
             bar.inc(1);
         }
         bar.finish_and_clear();
+        pool.close()?;
+        if !without_room.is_empty() {
+            // What recovery has to write then stays in memory.
+            let pool = Pool::options().read_only(true).open(&self.pool.pool.path)?;
+            for name in without_room {
+                found.unchecked.retain(|(unchecked, _)| unchecked != name);
+                let _ = found.tree(&pool, name);
+            }
+        }
+        found.show(specs.len() as u64, output)
+    }
+}
+
+/// What a check found.
+#[derive(Default)]
+struct Found {
+    findings: Vec<(Option<String>, Finding)>,
+    /// Trees that could not be looked at, and why.
+    unchecked: Vec<(String, String)>,
+    entries: u64,
+}
+
+impl Found {
+    fn pool(&mut self, pool: &Pool) {
+        self.findings.extend(pool.check().into_iter().map(|finding| (None, finding)));
+    }
+
+    /// Checks a tree. The failure is noted, too.
+    fn tree(&mut self, pool: &Pool, name: &str) -> Outcome {
+        match pool.check_tree(name).map_err(Failure::from) {
+            Ok((entries, findings)) => {
+                self.entries += entries;
+                self.findings.extend(findings.into_iter().map(|finding| (Some(name.to_owned()), finding)));
+                Ok(())
+            }
+            Err(failure) => {
+                self.unchecked.push((name.to_owned(), failure.line().to_owned()));
+                Err(failure)
+            }
+        }
+    }
+
+    /// Fails if anything was found, or not looked at, after saying what.
+    fn show(&self, trees: u64, output: &mut Output) -> Outcome {
+        let wrong = self.findings.len() + self.unchecked.len();
         if output.json() {
-            let findings: Vec<_> = findings
-                .iter()
-                .map(|(tree, location, what)| json!({ "tree": tree, "location": location, "what": what }))
-                .collect();
+            let finding = |tree: Option<&String>, location: &str, what: &str| json!({ "tree": tree, "location": location, "what": what });
+            let found = self.findings.iter();
+            let found = found.map(|(tree, found)| finding(tree.as_ref(), &found.location, &found.what));
+            let unchecked = self.unchecked.iter();
+            let unchecked =
+                unchecked.map(|(tree, why)| finding(Some(tree), "tree", &format!("not checked: {why}")));
             output.value(&json!({
-                "ok": findings.is_empty(),
-                "trees": trees.len(),
-                "entries": entries,
-                "skipped": skipped,
-                "findings": findings,
+                "ok": wrong == 0,
+                "trees": trees,
+                "entries": self.entries,
+                "skipped": self.unchecked.iter().map(|(tree, _)| tree).collect::<Vec<_>>(),
+                "findings": found.chain(unchecked).collect::<Vec<_>>(),
             }))?;
         } else {
-            for (tree, location, what) in &findings {
+            for (tree, Finding { location, what }) in &self.findings {
                 let tree = tree.as_ref().map(|tree| format!("{tree}: ")).unwrap_or_default();
                 output.line(format_args!("{tree}{what} at {location}"))?;
             }
-            for name in &skipped {
-                output.line(format_args!("{name}: not checked, of a kind that only a program can open"))?;
+            for (tree, why) in &self.unchecked {
+                output.line(format_args!("{tree}: not checked: {why}"))?;
             }
-            let verdict = if findings.is_empty() {
-                "everything is as it must be".to_owned()
-            } else {
-                counted(findings.len() as u64, "finding", "findings")
+            let verdict = match wrong {
+                0 => "everything is as it must be".to_owned(),
+                _ => counted(wrong as u64, "finding", "findings"),
             };
-            let (trees, entries) = (trees.len() as u64, counted(entries, "entry", "entries"));
-            output.line(format_args!("{}, {entries}: {verdict}", counted(trees, "tree", "trees")))?;
+            let (trees, entries) =
+                (counted(trees, "tree", "trees"), counted(self.entries, "entry", "entries"));
+            output.line(format_args!("{trees}, {entries}: {verdict}"))?;
         }
-        pool.close()?;
-        if findings.is_empty() { Ok(()) } else { Err(Failure::Shown(Exit::Failed)) }
+        if wrong == 0 { Ok(()) } else { Err(Failure::Shown(Exit::Failed)) }
     }
 }

@@ -1,6 +1,7 @@
 //! `bristlecone count`: what a design costs a device, counted by a model of it.
 
-use bristlecone::Domain;
+use bristlecone::{Design, Domain};
+use bristlecone_baselines::Contender;
 use bristlecone_sim::device::{Processor, Profile};
 use clap::Args;
 
@@ -17,7 +18,9 @@ use crate::size;
 /// fences, lines and bytes are counted for each kind of operation and for leaves, logs and the
 /// rest; a virtual clock says how fast so many threads would be, and how long each operation would
 /// take, as far as the device goes. Nothing is timed: the same seed gives the same figures on every
-/// machine. The pool is in memory only. docs/DEVICE.md has the model and its parameters.
+/// machine. A thread of a design's own would be on no clock: CCL-BTree's collection is counted with
+/// the writes that call for it (collector_threads=0), and figures of another value vary from run to
+/// run. The pool is in memory only. docs/DEVICE.md has the model and its parameters.
 #[derive(Args, Debug)]
 #[command(after_help = OPERATIONS_HELP)]
 pub struct Count {
@@ -60,13 +63,24 @@ fn domain(text: &str) -> Result<Domain, String> {
     }
 }
 
+/// Returns the options of a workload, with background threads turned off unless they were asked for.
+fn on_the_clock(workload: &Workload) -> Vec<(String, u64)> {
+    const COLLECTORS: &str = "collector_threads";
+    let mut options = workload.options.clone();
+    let given = options.iter().any(|(name, _)| name == COLLECTORS);
+    if workload.design == Contender::Ours(Design::CclBTree) && !given {
+        options.push((COLLECTORS.to_owned(), 0));
+    }
+    options
+}
+
 impl Count {
     pub fn run(&self, output: &mut Output) -> Outcome {
         let phases = self.workload.phases()?;
         let workload = &self.workload;
         let plan = Plan {
             design: workload.design,
-            options: workload.options.clone(),
+            options: on_the_clock(workload),
             profile: self.profile,
             processor: Processor { cache_bytes: self.cache as usize, ..Processor::default() },
             domain: self.domain,

@@ -5,7 +5,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::args::{PoolArgs, TreeArgs};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Exit, Failure, Outcome};
 use crate::output::Output;
 use crate::{size, store};
 
@@ -34,15 +34,21 @@ impl Create {
                 "--design, --key, --value and --option describe a tree: name it with --tree",
             ));
         }
-        let exists = self.pool.path.exists();
-        let pool = if exists && self.tree.is_some() { self.existing()? } else { self.new_pool()? };
+        let (pool, exists) = match self.new_pool() {
+            // Another process has made it, perhaps only just now.
+            Err(Failure::Said { exit: Exit::Usage, .. })
+                if self.tree.is_some() && self.pool.path.exists() =>
+            {
+                (self.existing()?, true)
+            }
+            made => (made?, false),
+        };
         if let Some(name) = &self.tree {
             let created = self.shape.create(&pool, name);
             if created.is_err() && !exists {
-                // A pool without the tree that was asked for is not what was asked for.
-                drop(pool);
+                // A pool without the tree that was asked for is not what was asked for. It goes while
+                // it is still held, so that it cannot be another process's by then.
                 let _ = std::fs::remove_file(&self.pool.path);
-                return created.map(drop);
             }
             created?;
         }

@@ -40,8 +40,7 @@ enum DumpFormat {
 
 impl Dump {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        let pool = store::open_to_read(&self.pool)?;
-        let tree = store::tree(&pool, &self.tree)?;
+        let (pool, tree) = store::tree_to_read(&self.pool, &self.tree)?;
         let mut file = self.output.as_deref().map(create).transpose()?;
         let bar = output.progress("dumping", self.output.as_ref().map(|_| tree.len()));
         let (mut entries, mut text) = (0, Vec::new());

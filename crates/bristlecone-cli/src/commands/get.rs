@@ -25,8 +25,7 @@ pub struct Get {
 
 impl Get {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        let pool = store::open_to_read(&self.pool)?;
-        let tree = store::tree(&pool, &self.tree)?;
+        let (pool, tree) = store::tree_to_read(&self.pool, &self.tree)?;
         let mut absent = Vec::new();
         let mut text = Vec::new();
         for key in &self.keys {

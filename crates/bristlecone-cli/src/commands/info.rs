@@ -1,5 +1,6 @@
 //! `bristlecone info`: what a pool is.
 
+use bristlecone::Finding;
 use clap::Args;
 use serde_json::json;
 
@@ -22,6 +23,8 @@ impl Info {
         let path = &self.pool.pool.path;
         let medium = store::medium(path);
         if output.json() {
+            let found = |found: &Finding| json!({ "location": found.location, "what": found.what });
+            let findings: Vec<_> = info.findings.iter().map(found).collect();
             output.value(&json!({
                 "pool": path,
                 "uuid": info.uuid,
@@ -40,6 +43,7 @@ impl Info {
                 "chunks_free": info.chunks_free,
                 "huge_page_bytes": info.huge_bytes,
                 "trees": trees.len(),
+                "findings": findings,
             }))?;
         } else {
             output.line(format_args!("pool       {}", path.display()))?;

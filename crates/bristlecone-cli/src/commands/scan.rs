@@ -44,8 +44,7 @@ pub struct Scan {
 
 impl Scan {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        let pool = store::open_to_read(&self.pool)?;
-        let tree = store::tree(&pool, &self.tree)?;
+        let (pool, tree) = store::tree_to_read(&self.pool, &self.tree)?;
         let kind = tree.key_kind();
         let (mut from, mut to) = (Vec::new(), Vec::new());
         let bounds = match &self.prefix {

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::args::ReadArgs;
 use crate::failure::Outcome;
 use crate::output::{Output, counted};
-use crate::store;
+use crate::store::{self, TreeInfo};
 
 /// List the trees of a pool
 #[derive(Args, Debug)]
@@ -18,16 +18,23 @@ pub struct Trees {
 impl Trees {
     pub fn run(&self, output: &mut Output) -> Outcome {
         let pool = store::open_to_read(&self.pool)?;
-        let trees = store::trees(&pool)?;
+        let specs = store::specs(&pool)?;
+        let trees = specs.into_iter().map(TreeInfo::new).collect::<Outcome<Vec<_>>>()?;
         if trees.is_empty() && !output.json() {
             output.line("no trees")?;
         }
+        let mut failure = None;
         let width = trees.iter().map(|tree| tree.name.chars().count()).max().unwrap_or(0);
         for info in trees {
-            // Trees of kinds that only a program can open are listed without their length.
-            let entries = match info.kinds() {
-                Some(kinds) => Some(store::open_tree(&pool, &info.name, kinds)?.len()),
-                None => None,
+            // Trees of kinds that only a program can open are listed without their length, and so are
+            // damaged ones, which is the first failure after the list.
+            let opened = info.kinds().map(|kinds| store::open_tree(&pool, &info.name, kinds));
+            let entries = match opened.transpose() {
+                Ok(tree) => tree.map(|tree| tree.len()),
+                Err(error) => {
+                    failure.get_or_insert(error.within(&info.name));
+                    None
+                }
             };
             let options: Vec<String> =
                 info.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -55,6 +62,7 @@ impl Trees {
                 ))?;
             }
         }
-        Ok(pool.close()?)
+        pool.close()?;
+        failure.map_or(Ok(()), Err)
     }
 }

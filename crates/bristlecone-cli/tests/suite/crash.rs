@@ -27,6 +27,11 @@ fn an_exploration_reports_its_counts() {
     assert_eq!(report["scenarios"], 3);
     assert!(report["images"].as_u64().unwrap() > 100 && report["nested_images"].as_u64().unwrap() > 100);
     assert_eq!(report["failures"].as_array().unwrap().len(), 0);
+    let depths = report["by_depth"].as_array().unwrap();
+    let sum = |count: &str| depths.iter().map(|depth| depth[count].as_u64().unwrap()).sum::<u64>();
+    assert_eq!((depths.len(), report["truncated_points"].as_u64().unwrap()), (2, sum("sampled")));
+    assert_eq!(depths[0]["crash_points"], report["crash_points"]);
+    assert!(sum("crash_points") > report["crash_points"].as_u64().unwrap());
     let modes: Vec<_> =
         report["by_scenario"].as_array().unwrap().iter().map(|row| row["mode"].as_str().unwrap()).collect();
     assert_eq!(modes, ["prefix", "subset", "eadr"]);
@@ -48,7 +53,13 @@ fn the_number_of_workers_changes_nothing_and_the_seed_does() {
 #[test]
 fn a_table_of_scenarios_and_one_of_mutations() {
     let said = Bench::new().run("crash --design pool --mode subset --budget 64 --mutations").ok();
-    assert!(said.contains("pool/creation/subset") && said.contains("every crash survived"), "{said}");
+    assert!(said.contains("pool/creation/subset"), "{said}");
+    // That every crash was survived is said only where every one was decided.
+    let all = said.lines().find(|line| line.starts_with("all ")).unwrap();
+    let verdict = said.lines().find(|line| line.contains("images opened in")).unwrap();
+    assert_eq!(verdict.ends_with("every crash survived"), all.ends_with(" 0"), "{said}");
+    let decided = "crash --design pool --scenario two-threads --mode prefix --depth 1";
+    assert!(Bench::new().run(decided).ok().contains("every crash survived"));
     let killed = said.lines().find(|line| line.contains("mutations killed")).unwrap();
     assert!(killed.starts_with("33 of 33 "), "{killed}");
     let row = said.lines().find(|line| line.starts_with("remove fence \"pool chunk_alloc.1\"")).unwrap();
@@ -180,4 +191,17 @@ fn what_cannot_be_explored_is_refused_in_one_line() {
     bench.run("crash --replay v3/pool/schedules/prefix/0.1/1").refused(2, "no threads share pool");
     bench.run("crash --replay v3/sstree-words-3/schedules/prefix/0.1/1/2").refused(2, "has one number");
     bench.run("crash --from pool/drop").refused(2, "no round");
+}
+
+/// The tool and the tests try the same: steps that only threads or full pools need are noticed, too.
+#[test]
+fn mutations_of_a_whole_design_are_all_noticed() {
+    let crash = "crash --design nbtree --mode subset --budget 16 --depth 1 --mutations --json";
+    let report = Bench::new().run(crash).json();
+    let mutations = &report["mutations"];
+    assert_eq!(mutations["survivors"].as_array().unwrap().len(), 0, "{mutations}");
+    let table = mutations["table"].as_array().unwrap();
+    let by_schedules =
+        table.iter().filter(|row| row["killed_by"].as_str().unwrap().starts_with("schedules/"));
+    assert!(by_schedules.count() > 2 && mutations["killed"].as_u64().unwrap() >= 50, "{mutations}");
 }

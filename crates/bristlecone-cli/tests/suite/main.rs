@@ -5,6 +5,7 @@ mod bench;
 mod common;
 mod count;
 mod crash;
+mod damage;
 mod entries;
 mod kill;
 mod loads;

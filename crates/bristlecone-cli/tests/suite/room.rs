@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use bristlecone::Design;
+
 use crate::common::{Bench, Ran};
 
 /// Twenty megabytes of entries.
@@ -81,4 +83,68 @@ fn a_file_system_can_be_full_and_read_only() {
     assert!(text("full").contains("the file system is full"), "{}", text("full"));
     assert!(text("dump").contains("No space left"), "{}", text("dump"));
     assert!(text("ro").contains("read-only"), "{}", text("ro"));
+}
+
+/// A look at a pool takes no room of its medium, and a write that finds none is an error: in every
+/// design, in seconds, with a sound pool afterwards.
+#[test]
+fn a_full_medium_stops_writes_and_no_look() {
+    for &design in Design::ALL {
+        let bench = Bench::new();
+        input(&bench);
+        std::fs::create_dir(bench.path("small")).unwrap();
+        let script = format!(
+            "
+            mount -t tmpfs -o size=16M none small || exit 77
+            bristlecone create small/p --size 8G --tree t --design {design} --key u64 --value bytes > said
+            head -n 100 in.tsv | bristlecone load small/p t - > said
+            cat /dev/zero > small/fill 2> said
+            for look in 'info small/p' 'trees small/p' 'check small/p' 'get small/p t 7' 'scan small/p t' 'dump small/p t'; do
+                bristlecone $look > said 2>&1; echo \"$look $?\"
+                bristlecone $look --read-only > said 2>&1; echo \"$look $?\"
+            done
+            bristlecone create small/p --tree u --design {design} > said 2>&1; echo create $?
+            bristlecone create small/q --size 8G > said 2>&1; echo create $?
+            timeout 60 sh -c \"'$TOOL' load small/p t in.tsv\" > said 2>&1; echo load $?
+            bristlecone check small/p > said 2>&1; echo check $?
+            rm small/fill
+            bristlecone create small/p --tree u --design {design} > said 2>&1; echo created $?
+            bristlecone check small/p > said 2>&1; echo check $?
+            ls small"
+        );
+        let tool = format!("TOOL='{}'\n{script}", env!("CARGO_BIN_EXE_bristlecone"));
+        let ran = shell(&bench, &["unshare", "--mount", "--map-root-user"], &tool);
+        if ran.stderr.contains("unshare") || ran.code == 77 {
+            println!("no file system can be mounted here, only refused calls are tested: {}", ran.stderr);
+            return;
+        }
+        for line in ran.ok().lines() {
+            let expected = match line.split(' ').next() {
+                Some("create" | "load") => " 6",
+                Some("p") => "p",
+                _ => " 0",
+            };
+            assert!(line.ends_with(expected), "{design}: {line}");
+        }
+    }
+}
+
+/// The same of a pool that has reached its maximum; and what is removed is room.
+#[test]
+fn a_full_pool_takes_no_tree_and_shows_all_it_has() {
+    for &design in Design::ALL {
+        let bench = Bench::new();
+        let create = |name: &str| bench.run(&format!("create @p --tree {name} --design {design}"));
+        bench.run("create @p --size 8M").ok();
+        let made = (0..9).take_while(|number| create(&format!("t{number}")).code == 0).count();
+        assert!((1..=4).contains(&made), "{design}: {made} trees in four chunks");
+        create("more").refused(6, "the pool is full");
+        for look in ["check @p", "check @p --read-only"] {
+            assert!(bench.run(look).ok().contains("everything is as it must be"), "{design}");
+        }
+        assert_eq!(bench.run("trees @p").ok().lines().count(), made, "{design}");
+        bench.run("drop @p t0").ok();
+        create("more").ok();
+        bench.run("check @p").ok();
+    }
 }

@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use bristlecone::Design;
 use bristlecone_baselines::Contender;
+use bristlecone_sim::proofs::baselines::AS_PUBLISHED;
+use bristlecone_sim::proofs::{proofs_of, prove};
 use bristlecone_sim::systems::{POOL, all_subjects, pool_subject, subjects_of};
 use bristlecone_sim::{
     Budget, Case, Mode, Progress, Report, Round, Schedules, Site, Subject, Table, explore_rounds,
@@ -231,19 +233,29 @@ impl Crash {
         let mode = self.mode.unwrap_or(Mode::Subset);
         let mut table = Table::default();
         for design in designs_of(explored) {
+            let bar = output.progress("mutating", None);
+            // What one scenario alone notices is asked of that alone.
+            let is_whole = self.scenario.is_none() && self.from.is_none() && mode == Mode::Subset;
+            if is_whole && design != POOL {
+                let design = design.parse::<Contender>().expect("a subject begins with its design");
+                bar.set_message(format!("steps of {design}"));
+                table.merge(prove(&proofs_of(design), threads, progress));
+            }
             let rounds: Vec<_> = explored
                 .iter()
                 .filter(|Explored { round, .. }| round.mode == mode && design_of(round) == design)
                 .map(|Explored { round, report }| (*round, report.clone()))
                 .collect();
-            let bar = output.progress("mutating", None);
             let each = |mutation| {
                 bar.set_message(format!("{mutation}"));
                 bar.inc(1);
             };
             // The pool's sites are mutated where the pool is alone.
-            let wanted = |site: &Site| design == POOL || !site.step.starts_with(POOL);
-            table.merge(mutate_rounds(&rounds, budget, &wanted, progress, &each));
+            let is_theirs = |site: &Site| design == POOL || !site.step.starts_with(POOL);
+            let is_left = |site: &Site| !table.sites.contains(site) && !AS_PUBLISHED.contains(&site.step);
+            let others =
+                mutate_rounds(&rounds, budget, &|site| is_theirs(site) && is_left(site), progress, &each);
+            table.merge(others);
             bar.finish_and_clear();
         }
         table

@@ -1,6 +1,6 @@
 //! What explorations gave, as JSON and as tables.
 
-use bristlecone_sim::{Budget, Case, Report, Round, Table};
+use bristlecone_sim::{Budget, Case, Depth, Report, Round, Table};
 use serde_json::{Value, json};
 
 use crate::failure::Outcome as Done;
@@ -45,7 +45,7 @@ impl<'a> Outcome<'a> {
     /// Whether nothing failed and no mutation survived.
     pub fn is_clean(&self) -> bool {
         self.reports().all(|(_, report)| report.failures.is_empty())
-            && self.mutations.as_ref().is_none_or(|table| table.survivors().is_empty())
+            && self.mutations.as_ref().is_none_or(Table::is_clean)
     }
 
     /// All reports, with the names of their subjects.
@@ -173,7 +173,8 @@ impl<'a> Outcome<'a> {
         let failures = self.cases().count() as u64;
         let verdict = match failures {
             0 if self.stopped.is_some() => "no failure so far".to_owned(),
-            0 => "every crash survived".to_owned(),
+            0 if total.is_decided() => "every crash survived".to_owned(),
+            0 => format!("no failure in what was tried of them; sampled: {}", total.sampled()),
             failures => counted(failures, "failure", "failures"),
         };
         output.line(format_args!(
@@ -215,9 +216,15 @@ fn add_counts(value: &mut Value, report: &Report) {
         "opened": report.opened + report.reopened,
         "lives": report.lives,
         "truncated_points": report.truncated_points,
+        "by_depth": report.depths.iter().map(in_json).collect::<Vec<_>>(),
+        "inside_lives": in_json(&report.of_lives),
         "truncated_for_memory": report.forgetful_points,
     });
     extend(value, counts);
+}
+
+fn in_json(depth: &Depth) -> Value {
+    json!({ "crash_points": depth.points, "sampled": depth.sampled })
 }
 
 fn extend(value: &mut Value, more: Value) {

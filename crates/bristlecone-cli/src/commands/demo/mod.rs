@@ -180,6 +180,7 @@ impl Demo {
             tree = tree.option(name, *value);
         }
         drop::<Files>(tree.create()?);
+        drop(tree);
         let info = pool.info();
         pool.close()?;
         Ok(info)

@@ -1,0 +1,178 @@
+//! What a damaged pool is answered with: an error that names what is wrong, or what was there.
+
+use std::os::unix::fs::FileExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use bristlecone::{Design, Pool};
+use bristlecone_baselines::{Baseline, Contender};
+use serde_json::{Value, json};
+
+use crate::common::Bench;
+
+/// A pool with a tree of a design, `record 0` to `record 1999`, as keys, as values or as both.
+fn filled(bench: &Bench, design: Design, key: &str, value: &str) {
+    let _ = std::fs::remove_file(bench.path("p"));
+    bench.run(&format!("create @p --size 64M --tree t --design {design} --key {key} --value {value}")).ok();
+    let datum = |kind: &str, number: u64| match kind {
+        "u64" => number.to_string(),
+        _ => format!("record {number:04}"),
+    };
+    let lines: String =
+        (0..2000).map(|number| format!("{}\t{}\n", datum(key, number), datum(value, number))).collect();
+    bench.run_on("load @p t -", lines.as_bytes(), &[]).ok();
+}
+
+fn overwrite(bench: &Bench, offset: u64, bytes: &[u8]) {
+    let file = std::fs::OpenOptions::new().write(true).open(bench.path("p")).unwrap();
+    file.write_all_at(bytes, offset).unwrap();
+}
+
+/// Breaks the last record with these bytes.
+fn break_record(bench: &Bench, record: &str) {
+    let bytes = std::fs::read(bench.path("p")).unwrap();
+    let at = bytes.windows(record.len()).rposition(|found| found == record.as_bytes()).unwrap();
+    overwrite(bench, at as u64, b"R");
+}
+
+#[test]
+fn a_broken_value_is_never_printed() {
+    let bench = Bench::new();
+    for &design in Design::ALL {
+        filled(&bench, design, "u64", "str");
+        break_record(&bench, "record 1234");
+        for command in ["get @p t 1234", "scan @p t", "scan @p t --reverse", "scan @p t --count", "dump @p t"]
+        {
+            let ran = bench.run(command);
+            assert!(!ran.stdout.contains("Record"), "{design}: {command}: {ran:?}");
+            assert!(ran.stdout.lines().count() < 1999, "{design}: {command}");
+            ran.refused(5, "checksum of a record differs at ValueRecord");
+        }
+        assert_eq!(bench.run("get @p t 1").ok(), "record 0001\n");
+        assert_eq!(bench.run("get @p t 1235").ok(), "record 1235\n");
+        assert_eq!(bench.run("scan @p t --from 1300 --count").ok(), "700\n");
+        let checked = bench.run("check @p");
+        assert!(checked.code == 1 && checked.stdout.contains("checksum"), "{design}: {checked:?}");
+    }
+}
+
+#[test]
+fn a_broken_key_is_never_passed_over() {
+    let bench = Bench::new();
+    for &design in Design::ALL {
+        filled(&bench, design, "str", "u64");
+        break_record(&bench, "record 1234");
+        for command in ["scan @p t --count", "dump @p t", "check @p"] {
+            let ran = bench.run(command);
+            assert!(matches!(ran.code, 1 | 5), "{design}: {command}: {ran:?}");
+            assert!(!ran.stdout.contains("everything is as it must be"), "{design}: {ran:?}");
+        }
+        // Where the tree cannot be opened with such a key nothing can be looked up; else its leaf tells.
+        let got = bench.run_on("get @p t", b"", &["record 1234"]);
+        assert_eq!((got.code, got.stdout.as_str()), (5, ""), "{design}: {got:?}");
+    }
+}
+
+#[test]
+fn a_superblock_that_was_damaged_is_told_before_it_is_written_anew() {
+    let bench = Bench::new();
+    for copy in [0, 1] {
+        let _ = std::fs::remove_file(bench.path("p"));
+        bench.run("create @p --size 64M --tree t").ok();
+        bench.run("put @p t pine 1").ok();
+        overwrite(&bench, copy * 4096, &[0; 104]);
+        let said = format!("superblock, copy {copy}");
+        for _ in 0..2 {
+            let ran = bench.run("check @p --read-only");
+            assert!(ran.code == 1 && ran.stdout.contains(&said), "{ran:?}");
+        }
+        let saved = bench.run(&format!("check @p --repair @saved-{copy} --json"));
+        assert_eq!(saved.code, 1, "{saved:?}");
+        assert_eq!(serde_json::from_str::<Value>(&saved.stdout).unwrap()["kept"], 1);
+        let got = bench.run("get @p t pine");
+        assert!(got.code == 0 && got.stdout == "1\n" && got.stderr.contains(&said), "{got:?}");
+        assert_eq!(bench.run("check @p --json").json()["ok"], true, "it was written anew");
+    }
+}
+
+#[test]
+fn a_tree_that_cannot_be_checked_is_a_finding() {
+    let bench = Bench::new();
+    let pool = Pool::options().max_bytes(64 << 20).create(true).open(bench.path("p")).unwrap();
+    drop(pool.tree::<u64, u64>("sound").unwrap());
+    drop(Contender::Baseline(Baseline::ALL[0]).create::<u64, u64, _>(&pool, "odd", &[]).unwrap());
+    pool.close().unwrap();
+    let checked = bench.run("check @p");
+    assert_eq!(checked.code, 1, "{checked:?}");
+    assert!(checked.stdout.contains("odd: not checked: "), "{checked:?}");
+    assert!(!checked.stdout.contains("everything is as it must be"), "{checked:?}");
+    assert_eq!(bench.run("check @p odd").code, 1);
+    bench.run("check @p sound").ok();
+    let checked: Value = serde_json::from_str(&bench.run("check @p --json").stdout).unwrap();
+    assert_eq!((&checked["ok"], &checked["skipped"]), (&json!(false), &json!(["odd"])));
+}
+
+#[test]
+fn what_a_truncated_pool_still_has_is_saved_and_the_rest_is_said_to_be_unknown() {
+    let bench = Bench::new();
+    for &design in Design::ALL {
+        filled(&bench, design, "u64", "u64");
+        let whole = std::fs::metadata(bench.path("p")).unwrap().len();
+        for cut in [whole - (2 << 20), whole - (1 << 20), whole - 4096, (2 << 20) + 65536, 1 << 20] {
+            filled(&bench, design, "u64", "u64");
+            std::fs::File::options().write(true).open(bench.path("p")).unwrap().set_len(cut).unwrap();
+            bench.run("check @p").refused(5, "truncated");
+            let _ = std::fs::remove_file(bench.path("q"));
+            let ran = bench.run("check @p --repair @q --json");
+            assert_eq!(ran.code, 1, "{design}, {cut} bytes: {ran:?}");
+            let saved: Value = serde_json::from_str(&ran.stdout).unwrap();
+            let tree = &saved["trees"][0];
+            let (kept, lost) = (tree["kept"].as_u64().unwrap(), tree["lost"].as_u64().unwrap());
+            // What is missing is counted, or said to be beyond counting.
+            let unknown = tree["chunks_lost"].as_u64().unwrap() > 0;
+            assert!(kept + lost >= 2000 || unknown, "{design}, {cut} bytes: {ran:?}");
+            if kept > 0 {
+                assert_eq!(bench.run("scan @q t --count").ok(), format!("{kept}\n"));
+            }
+            bench.run("check @q").ok();
+        }
+    }
+}
+
+#[test]
+fn what_is_no_file_is_refused_at_once() {
+    let bench = Bench::new();
+    let fifo = std::process::Command::new("mkfifo").arg(bench.path("fifo")).status().unwrap();
+    assert!(fifo.success());
+    let begun = Instant::now();
+    for command in
+        ["info @fifo", "check @fifo", "get @fifo t k", "put @fifo t k v", "check @fifo --repair @q"]
+    {
+        bench.run(command).refused(5, "not a Bristlecone pool");
+        bench.run(&command.replace("@fifo", "/dev/zero")).refused(5, "not a Bristlecone pool");
+    }
+    bench.run("create @fifo").refused(2, "exists already");
+    assert!(begun.elapsed() < Duration::from_secs(60));
+}
+
+/// Whenever a creation is killed, the next one succeeds, and nothing else is left behind.
+#[test]
+fn a_killed_creation_leaves_nothing_in_the_way() {
+    let bench = Bench::new();
+    let mut killed = 0;
+    for round in 0..60 {
+        let mut create = bench.command("create @p --size 64M --tree t");
+        let mut create = create.stdout(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(300 * (round % 20)));
+        create.kill().unwrap();
+        killed += u64::from(!create.wait().unwrap().success());
+        let names = std::fs::read_dir(bench.path("")).unwrap().map(|name| name.unwrap().file_name());
+        assert!(names.into_iter().all(|name| name == "p"), "round {round}");
+        // With or without the tree the pool is whole, if it is there.
+        let ran = bench.run("create @p --tree t --json");
+        assert!(ran.code == 0 || ran.stderr.contains("exists already"), "round {round}: {ran:?}");
+        assert_eq!(bench.run("check @p --json").json()["trees"], 1, "round {round}");
+        std::fs::remove_file(bench.path("p")).unwrap();
+    }
+    assert!(killed > 0, "no creation was killed in time");
+}
