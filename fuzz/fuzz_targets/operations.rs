@@ -1,14 +1,16 @@
-//! Operations on a tree of any design, against `BTreeMap`, with crashes and closes in between. What a
-//! crash leaves here is everything that was stored: which stores survive is the explorer's matter.
+//! Operations on a tree of any cell of the table or of any baseline, against `BTreeMap`, with crashes and closes in
+//! between. What a crash leaves here is everything that was stored: which stores survive is the explorer's matter.
 
 #![no_main]
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use arbitrary::Arbitrary;
 use bristlecone::{Domain, Key, Pool, Tree, Value};
-use bristlecone_baselines::Contender;
+use bristlecone_baselines::{Baseline, Contender};
+use bristlecone_cells::{Cell, Items, Visit, Words, suites};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
@@ -28,61 +30,46 @@ enum Step {
 
 #[derive(Arbitrary, Debug)]
 struct Run {
-    design: u8,
-    /// Keys and values out of line.
-    strings: bool,
+    /// The cell of this number, or one of the baselines.
+    of: Of,
     steps: Vec<Step>,
 }
 
-/// The smallest nodes, so that each change of structure comes at once.
-fn small(design: Contender) -> Vec<(String, u64)> {
-    let options: &[(&str, u64)] = match design.name() {
-        "sstree" => &[("subnode_bytes", 128), ("max_subnodes", 3), ("inner_bytes", 256)],
-        "nbtree" => &[("block_bytes", 128), ("inner_bytes", 256)],
-        "cclbtree" => {
-            &[("leaf_slots", 4), ("log_entries", 5), ("inner_bytes", 256), ("collector_threads", 0)]
-        }
-        "lodgetree" => &[
-            ("node_slots", 6),
-            ("leaf_slots", 3),
-            ("log_entries", 5),
-            ("inner_bytes", 256),
-            ("split_nodes", 3),
-        ],
-        _ => &[("node_lines", 2)],
-    };
-    options.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
+#[derive(Arbitrary, Debug)]
+enum Of {
+    Cell(u16),
+    Baseline(u8),
 }
 
-/// A tree and what it should hold, by numbers.
-struct Twin<K: Key, V: Value> {
+static CELLS: LazyLock<Vec<Cell>> = LazyLock::new(|| suites::FUZZ.cells());
+
+type Model<I> = BTreeMap<<<I as Items>::K as Key>::Owned, <<I as Items>::V as Value>::Owned>;
+
+/// A tree and what it should hold.
+struct Twin<I: Items> {
     design: Contender,
+    domain: Domain,
     path: PathBuf,
-    open: Option<(Pool, Tree<K, V>)>,
-    model: BTreeMap<u64, u64>,
-    key: fn(u64) -> K::Owned,
-    value: fn(u64) -> V::Owned,
-    key_ref: for<'a> fn(&'a K::Owned) -> K::Ref<'a>,
-    value_ref: for<'a> fn(&'a V::Owned) -> V::Ref<'a>,
+    open: Option<(Pool, Tree<I::K, I::V>)>,
+    model: Model<I>,
 }
 
-impl<K: Key, V: Value> Twin<K, V>
-where
-    K::Owned: PartialEq,
-    V::Owned: PartialEq + std::fmt::Debug,
-{
-    fn run(mut self, steps: &[Step]) {
-        let options = Pool::options().max_bytes(64 << 20).domain(Domain::Process).create_new(true);
-        let pool = options.open(&self.path).expect("a pool in shared memory");
-        let tree = self.design.create(&pool, "t", &small(self.design)).expect("a tree");
-        self.open = Some((pool, tree));
-        steps.iter().for_each(|step| self.step(step));
-        self.compare();
-        self.reopen(true);
-        self.compare();
+impl<I: Items> Twin<I> {
+    fn run(design: Contender, options: &[(&str, u64)], domain: Domain, steps: &[Step]) {
+        let path = PathBuf::from(format!("/dev/shm/bristlecone-fuzz-{}.pool", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let pool = Pool::options().max_bytes(64 << 20).domain(domain).create_new(true);
+        let pool = pool.open(&path).expect("a pool in shared memory");
+        let options: Vec<_> = options.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        let tree = design.create(&pool, "t", &options).expect("a tree");
+        let mut twin = Self { design, domain, path, open: Some((pool, tree)), model: BTreeMap::new() };
+        steps.iter().for_each(|step| twin.step(step));
+        twin.compare();
+        twin.reopen(true);
+        twin.compare();
     }
 
-    fn tree(&self) -> &Tree<K, V> {
+    fn tree(&self) -> &Tree<I::K, I::V> {
         &self.open.as_ref().expect("it is open").1
     }
 
@@ -94,7 +81,7 @@ where
         } else {
             pool.close().expect("nothing is in use")
         }
-        let pool = Pool::options().open(&self.path).expect("the pool is sound");
+        let pool = Pool::options().domain(self.domain).open(&self.path).expect("the pool is sound");
         let tree = self.design.open(&pool, "t").expect("the tree is sound");
         self.open = Some((pool, tree));
         self.compare();
@@ -104,26 +91,26 @@ where
         let tree = self.tree();
         assert_eq!(tree.check(), []);
         assert_eq!(tree.len(), self.model.len() as u64);
-        let pairs = || self.model.iter().map(|(key, value)| ((self.key)(*key), (self.value)(*value)));
+        let pairs = || self.model.iter().map(|(key, value)| (key.clone(), value.clone()));
         assert!(tree.iter().eq(pairs()));
         assert!(tree.iter().rev().eq(pairs().rev()));
     }
 
-    fn insert(&mut self, key: u64, value: u64) {
-        let (own, new) = ((self.key)(key), (self.value)(value));
-        if key.is_multiple_of(2) {
-            self.tree().upsert((self.key_ref)(&own), (self.value_ref)(&new)).expect("there is room");
-            self.model.insert(key, value);
+    fn insert(&mut self, number: u64, value: u64) {
+        let (key, new) = (I::key(number), I::value(value));
+        if number.is_multiple_of(2) {
+            self.tree().upsert(I::key_ref(&key), I::value_ref(&new)).expect("there is room");
+            self.model.insert(key, new);
             return;
         }
-        let old = self.tree().insert((self.key_ref)(&own), (self.value_ref)(&new)).expect("there is room");
-        assert_eq!(old, self.model.insert(key, value).map(self.value));
+        let old = self.tree().insert(I::key_ref(&key), I::value_ref(&new)).expect("there is room");
+        assert_eq!(old, self.model.insert(key, new));
     }
 
-    fn remove(&mut self, key: u64) {
-        let own = (self.key)(key);
-        let old = self.tree().remove((self.key_ref)(&own)).expect("removing needs no room");
-        assert_eq!(old, self.model.remove(&key).map(self.value));
+    fn remove(&mut self, number: u64) {
+        let key = I::key(number);
+        let old = self.tree().remove(I::key_ref(&key)).expect("removing needs no room");
+        assert_eq!(old, self.model.remove(&key));
     }
 
     fn step(&mut self, step: &Step) {
@@ -137,46 +124,37 @@ where
                 (0..u64::from(count)).for_each(|at| self.remove(u64::from(from) + at))
             }
             Step::InsertNew(key, value) => {
-                let (own, new) = ((self.key)(key.into()), (self.value)(value.into()));
-                let there = self.tree().insert_new((self.key_ref)(&own), (self.value_ref)(&new));
-                assert_eq!(
-                    there.expect("there is room"),
-                    self.model.get(&key.into()).map(|old| (self.value)(*old))
-                );
-                self.model.entry(key.into()).or_insert(value.into());
+                let (key, new) = (I::key(key.into()), I::value(value.into()));
+                let there = self.tree().insert_new(I::key_ref(&key), I::value_ref(&new));
+                assert_eq!(there.expect("there is room"), self.model.get(&key).cloned());
+                self.model.entry(key).or_insert(new);
             }
             Step::Update(key, value) => {
-                let (own, new) = ((self.key)(key.into()), (self.value)(value.into()));
-                let old = self.tree().update((self.key_ref)(&own), (self.value_ref)(&new));
-                assert_eq!(
-                    old.expect("there is room"),
-                    self.model.get(&key.into()).map(|old| (self.value)(*old))
-                );
-                self.model.entry(key.into()).and_modify(|old| *old = value.into());
+                let (key, new) = (I::key(key.into()), I::value(value.into()));
+                let old = self.tree().update(I::key_ref(&key), I::value_ref(&new));
+                assert_eq!(old.expect("there is room"), self.model.get(&key).cloned());
+                self.model.entry(key).and_modify(|old| *old = new);
             }
             Step::Swap(key, expected, value) => {
-                let (own, new) = ((self.key)(key.into()), (self.value)(value.into()));
-                let held = self.model.get(&key.into()).copied();
+                let (key, new) = (I::key(key.into()), I::value(value.into()));
+                let held = self.model.get(&key).cloned();
                 // The value that is there, half of the time.
-                let expected = held.filter(|_| value % 2 == 0).unwrap_or(expected.into());
-                let asked = (self.value)(expected);
-                let value_ref = self.value_ref;
-                let swapped =
-                    self.tree().compare_and_swap((self.key_ref)(&own), value_ref(&asked), value_ref(&new));
-                if held == Some(expected) {
+                let expected = held.clone().filter(|_| value % 2 == 0).unwrap_or(I::value(expected.into()));
+                let (expects, becomes) = (I::value_ref(&expected), I::value_ref(&new));
+                let swapped = self.tree().compare_and_swap(I::key_ref(&key), expects, becomes);
+                if held.as_ref() == Some(&expected) {
                     assert_eq!(swapped.expect("there is room"), Ok(()));
-                    self.model.insert(key.into(), value.into());
+                    self.model.insert(key, new);
                 } else {
-                    assert_eq!(swapped.expect("there is room"), Err(held.map(self.value)));
+                    assert_eq!(swapped.expect("there is room"), Err(held));
                 }
             }
             Step::Scan(from, to) => {
-                let (from, to) = (u64::from(from.min(to)), u64::from(from.max(to)));
-                let (first, end) = ((self.key)(from), (self.key)(to));
-                let range = || self.tree().range((self.key_ref)(&first)..(self.key_ref)(&end));
-                let pairs = || {
-                    self.model.range(from..to).map(|(key, value)| ((self.key)(*key), (self.value)(*value)))
-                };
+                let mut ends = [I::key(from.into()), I::key(to.into())];
+                ends.sort();
+                let [from, to] = ends;
+                let range = || self.tree().range(I::key_ref(&from)..I::key_ref(&to));
+                let pairs = || self.model.range(&from..&to).map(|(key, value)| (key.clone(), value.clone()));
                 assert!(range().eq(pairs()) && range().rev().eq(pairs().rev()));
             }
             Step::Crash => self.reopen(true),
@@ -185,38 +163,31 @@ where
     }
 }
 
-impl<K: Key, V: Value> Drop for Twin<K, V> {
+impl<I: Items> Drop for Twin<I> {
     fn drop(&mut self) {
         self.open = None;
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
+struct InCell<'a>(Cell, &'a [Step]);
+
+impl Visit for InCell<'_> {
+    fn visit<I: Items>(self) {
+        let Self(Cell { shape, domain, .. }, steps) = self;
+        Twin::<I>::run(shape.design.into(), shape.options, domain, steps);
+    }
+}
+
 fuzz_target!(|run: Run| {
-    let all: Vec<Contender> = Contender::all().collect();
-    let design = all[usize::from(run.design) % all.len()];
-    let path = PathBuf::from(format!("/dev/shm/bristlecone-fuzz-{}.pool", std::process::id()));
-    let _ = std::fs::remove_file(&path);
-    let model = BTreeMap::new();
-    if run.strings && !design.is_baseline() {
-        let key = |number| format!("{number:05}");
-        let value = |number: u64| vec![number as u8; number as usize % 300];
-        let (key_ref, value_ref) =
-            (String::as_str as fn(&String) -> &str, Vec::as_slice as fn(&Vec<u8>) -> &[u8]);
-        Twin::<&str, &[u8]> { design, path, open: None, model, key, value, key_ref, value_ref }
-            .run(&run.steps);
-    } else {
-        let word = |number| number;
-        Twin::<u64, u64> {
-            design,
-            path,
-            open: None,
-            model,
-            key: word,
-            value: word,
-            key_ref: |k| *k,
-            value_ref: |v| *v,
+    match run.of {
+        Of::Cell(number) => {
+            let cell = CELLS[usize::from(number) % CELLS.len()];
+            cell.codec.visit(InCell(cell, &run.steps));
         }
-        .run(&run.steps);
+        Of::Baseline(number) => {
+            let baseline = Baseline::ALL[usize::from(number) % Baseline::ALL.len()];
+            Twin::<Words>::run(baseline.into(), &[("node_lines", 2)], Domain::Process, &run.steps);
+        }
     }
 });
