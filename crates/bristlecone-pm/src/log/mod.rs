@@ -14,7 +14,7 @@
 //!
 //! **The end** is told from a damaged entry. An end mark stands behind the last one, but where the next
 //! slot begins a line of its own: marking that would take another flush. What is left there is of another
-//! generation, or zero, and nothing behind it in that line is of this generation. So anything else ends
+//! generation, or zero, and no entry behind it in that line is of this generation. So anything else ends
 //! the reading with an error: a broken check, a generation with a flipped bit, a foreign stamp where an end
 //! mark has to be, an entry behind one. (What nobody can tell from an entry that was never made is one
 //! that begins a line, is the last of its chunk, and has a stamp that was replaced as a whole.)

@@ -84,11 +84,10 @@ impl<M: Medium> Log<M> {
         if !begins_line(slot) {
             return Found::Damage("a log entry of another generation");
         }
-        // An entry that is under way has left its end mark.
+        // Entries that are under way, copies too, have left end marks.
         let counts = |at: usize| {
             let stamp = (at < self.slots).then(|| self.cell(chunk, at).stamp.load(medium))?;
-            let of_this = Generation::of_stamp(stamp) == generation;
-            (of_this && (at > slot + 1 || stamp != generation.end_mark())).then_some(())
+            (Generation::of_stamp(stamp) == generation && stamp != generation.end_mark()).then_some(())
         };
         match (slot + 1..slot + STAMPS_A_LINE).find_map(counts) {
             None => Found::End,
