@@ -4,7 +4,7 @@
 //!
 //! A leaf has no checksum. What tells right items from wrong ones is their records' checksums, for keys
 //! and values out of line, and the fences: a key lies between the fence of its leaf and that of the next
-//! one. Where the chain breaks, it goes on with the nearest leaf beyond the last key from which a chain
+//! one. Where the chain breaks, it goes on with the leaf beyond the last key from which the longest chain
 //! leads to the end. A log entry has a check, and those before and behind a damaged one are as good as
 //! ever: for each key the entry with the highest sequence counts, if that is above its leaf's stamp.
 
@@ -251,13 +251,9 @@ impl<M: Medium> Relics<'_, M> {
             let relic = (self.read)(*leaf);
             !relic.items.is_empty() || relic.next != 0
         });
-        // Without a leaf before it, the longest way; else the nearest leaf.
-        let leads = |(_, leaf): &&(K::Owned, u64)| ways.contains_key(leaf);
-        let found = if chain.is_empty() {
-            leaves.iter().filter(leads).max_by_key(|(_, leaf)| ways[leaf])
-        } else {
-            leaves.iter().find(leads)
-        };
+        // The longest way: one from a slot that was a leaf once joins the chain further on.
+        let leads = leaves.iter().rev().filter(|(_, leaf)| ways.contains_key(leaf));
+        let found = leads.max_by_key(|(_, leaf)| ways[leaf]);
         found.or(leaves.first()).map(|(_, leaf)| *leaf)
     }
 
