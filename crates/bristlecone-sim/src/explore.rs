@@ -22,7 +22,9 @@ pub struct Budget {
     pub exhaustive: u64,
     /// Of others, so many images are drawn beside the extremes.
     pub sampled: u64,
-    /// The same two for crashes inside recovery.
+    /// Of each line, contents that are then tried alone; 0: not even nothing and everything.
+    pub extremes: usize,
+    /// The same as the first two for crashes inside recovery.
     pub nested: (u64, u64),
     /// How many crashes in a row: 1 is a crash with an undisturbed recovery.
     pub depth: u32,
@@ -49,6 +51,7 @@ impl Budget {
         Self {
             exhaustive: runs,
             sampled: (runs / 8).max(1),
+            extremes: 64,
             nested: (4 * root, root),
             depth: 2,
             life_crashes: if runs < 100_000 { 32 } else { 1 },

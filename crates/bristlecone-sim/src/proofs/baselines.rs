@@ -10,14 +10,14 @@ use crate::schedule::{Deed, Plan, Planned, Schedules};
 use crate::systems::{Access, Words};
 
 const NATIVE: &[Group] = &[
-    Group(OfWords(2), &["create.1", "create.2", "log create"], &["creation"]),
+    Group(OfWords(2), &["create.1", "create.2", "log create"], &["creation", "begun"]),
     Group(OfWords(2), &["log.1", "log.2", "log.3", "log.4"], &["insert", "update"]),
     Group(OfWords(2), &["native split.1"], &["split"]),
     Group(OfWords(2), &["log replay.1", "log replay.2"], &["insert", "again"]),
 ];
 
 const WB_TREE: &[Group] = &[
-    Group(OfWords(2), &["create.1", "create.2", "log create"], &["creation"]),
+    Group(OfWords(2), &["create.1", "create.2", "log create"], &["creation", "begun"]),
     Group(
         OfWords(2),
         &["wbtree leaf.1", "wbtree leaf.2", "wbtree leaf.2 order", "wbtree leaf.3"],
@@ -30,7 +30,7 @@ const WB_TREE: &[Group] = &[
 ];
 
 const FAST_FAIR: &[Group] = &[
-    Group(OfWords(2), &["fastfair create.1"], &["creation"]),
+    Group(OfWords(2), &["fastfair create.1"], &["creation", "begun"]),
     Group(OfWords(2), &["fastfair insert.1"], &["reused"]),
     Group(OfWords(2), &["fastfair insert.2", "fastfair insert.3"], &["insert", "split"]),
     Group(OfWords(2), &["fastfair update"], &["update"]),
@@ -38,7 +38,7 @@ const FAST_FAIR: &[Group] = &[
     Group(
         OfWords(2),
         &["fastfair split.1", "fastfair split.2", "fastfair grow.1", "fastfair grow.2"],
-        &["creation", "split", "split-descending"],
+        &["creation", "begun", "split", "split-descending"],
     ),
 ];
 

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use bristlecone::{Design, Pool, Tree};
 use bristlecone_pm::{Geometry, PoolFile};
 
-use super::{Proof, Steps, insert, named, scenario};
+use super::{Proof, Steps, accepted, insert, named, scenario};
 use crate::explore::Budget;
 use crate::memory::Memory;
 use crate::sim::Sim;
@@ -74,39 +74,39 @@ pub fn run<I: Items, R>(forest: &Forest<I>, work: impl FnOnce(&Sim, &Tree<I::K, 
     done
 }
 
-/// A pool, and the keys that fill it: so many (the number) ten apart, leaf after leaf; then two more for
-/// each leaf, until nothing can be logged any more.
-pub fn filled() -> (Forest<Words>, u64, Vec<u64>) {
-    let full =
-        Forest { geometry: Geometry { chunks_max: 6, ..forest::<Words>().geometry }, ..forest::<Words>() };
-    let leaves = accepted(&full, (0..1000).map(|n| n * 10)).len() as u64 - 30;
-    let more = (0..leaves / 3).flat_map(|leaf| [leaf * 30 + 1, leaf * 30 + 2]);
-    let keys = accepted(&full, (0..leaves).map(|n| n * 10).chain(more));
-    (full, leaves, keys)
-}
+/// Leaves that the first tree of a full pool has: all of a chunk.
+const LEAVES: u64 = 64;
+/// Those of them whose buffers hold two keys more than they have room for.
+const OVERFLOWING: u64 = 16;
 
-/// Those of some keys that a pool has room for, one after the other.
-fn accepted<I: Items>(forest: &Forest<I>, keys: impl Iterator<Item = u64>) -> Vec<u64> {
-    run(forest, |_, tree| {
-        let insert =
-            |key| I::with_key(key, |of_key| I::with_value(key, |value| tree.insert(of_key, value).is_ok()));
-        keys.filter(|key| insert(*key)).collect()
-    })
+/// A full pool, and what fills it: a tree that holds more than its leaves have room for, but for the `missing`
+/// last of its keys, and another one that takes the room that those would need.
+fn filled<I: Items>(missing: usize) -> (Forest<I>, Vec<TreeOp>) {
+    let full = forest::<I>();
+    let more = (0..OVERFLOWING).flat_map(|leaf| [leaf * 30 + 1, leaf * 30 + 2]);
+    let ours: Vec<_> = (0..LEAVES * 3).map(|n| n * 10).chain(more).map(insert).collect();
+    let ours = ours[..ours.len() - missing].iter().cloned();
+    let theirs = (0..1000).map(|n| Insert("u", n * 10, n));
+    let ops = accepted(&full, [Create("t")].into_iter().chain(ours).chain([Create("u")]).chain(theirs));
+    (full, ops)
 }
 
 /// A leaf is full, a removal is buffered for it, and a new item takes the removed one's slot. When the new
 /// one is not logged, a crash could leave it with the value of the removed one.
 fn given_up() -> (Forest<Words>, Vec<Scenario<TreeOp>>) {
-    let (full, _, keys) = filled();
-    // The first items of two leaves in the middle.
-    let (first, second) = (600, 630);
-    let scenarios = (0..4).map(|cut| {
-        // The log's last entry is one of the first removals', for some cut.
-        let kept = keys[..keys.len() - cut].iter().copied().map(insert);
-        let new = |key| Insert("t", key + 11, 5);
-        scenario("full", kept, [Remove("t", first), Remove("t", second), new(first), new(second)], vec![])
+    // The first items of two full leaves.
+    let [first, second] = [OVERFLOWING * 30, (OVERFLOWING + 1) * 30];
+    let new = |key| Insert("t", key + 11, 5);
+    let ops = || vec![Remove("t", first), Remove("t", second), new(first), new(second)];
+    // The log's last entry is one of the first removals', for some of them.
+    let scenarios = (0..4).map(|missing| Scenario {
+        name: "full",
+        creation: false,
+        setup: filled::<Words>(missing).1,
+        ops: ops(),
+        then: vec![],
     });
-    (full, scenarios.collect())
+    (filled::<Words>(0).0, scenarios.collect())
 }
 
 /// Without room for a log, values out of line go over old ones in their leaves; they have to be there
@@ -115,23 +115,20 @@ pub fn written_through() -> (Forest<Texts>, Scenario<TreeOp>) {
     let full =
         Forest { geometry: Geometry { chunks_max: 12, ..forest::<Texts>().geometry }, ..forest::<Texts>() };
     // The leaves run out first: there are slots for values, all of one size, when nothing can be logged.
-    let keys = accepted(&full, (0..1000).map(|n| n * 4));
-    let ops = (0..16).map(|n| Insert("t", keys[n % 4 * 20 + n / 8], 1000 + 4 * n as u64));
-    let scenario = scenario("full", keys.iter().copied().map(insert), ops.collect::<Vec<_>>(), vec![]);
-    (full, scenario)
+    let setup = accepted(&full, [Create("t")].into_iter().chain((0..1000).map(|n| insert(n * 4))));
+    let ops = (0..16).map(|n| Insert("t", (n % 4 * 20 + n / 8) * 4, 1000 + 4 * n));
+    (full, Scenario { name: "full", creation: false, setup, ops: ops.collect(), then: vec![] })
 }
 
 /// Without room for a log or a leaf, what is in a leaf is changed in its place.
-pub fn in_place() -> (Forest<Words>, Scenario<TreeOp>) {
-    let (full, first, keys) = filled();
-    let more = &keys[first as usize..];
-    let ops = more.iter().rev().step_by(2).take(6).flat_map(|key| {
-        let first = key - key % 10;
+pub fn in_place<I: Items>() -> (Forest<I>, Scenario<TreeOp>) {
+    let (full, setup) = filled::<I>(0);
+    let ops = (OVERFLOWING - 6..OVERFLOWING).flat_map(|leaf| {
+        let first = leaf * 30;
         [Insert("t", first, 1000), Upsert("t", first + 10, 1000), Remove("t", first + 10)]
     });
-    let ops: Vec<_> = ops.collect();
     let then = vec![Insert("t", 0, 5), Remove("t", 300), Remove("t", 330)];
-    (full, scenario("full", keys.iter().copied().map(insert), ops, then))
+    (full, Scenario { name: "full", creation: false, setup, ops: ops.collect(), then })
 }
 
 /// Leaves merge at the end of removals, by threads that fence nothing more; then others split into what became
@@ -154,7 +151,7 @@ pub(super) fn proofs() -> Vec<Proof> {
     let budget = Budget { life_crashes: 1, ..Budget::of(32) };
     let shallow = Budget { depth: 1, ..Budget::of(32) };
     let groups: [(&str, Scenarios); 6] = [
-        ("lodgetree create", || named(&["creation"])),
+        ("lodgetree create", || named(&["creation", "begun"])),
         ("lodgetree flush.2", || named(&["insert"])),
         ("lodgetree flush.3", || named(&["insert"])),
         ("lodgetree flush.4", || named(&["insert"])),
@@ -176,7 +173,7 @@ pub(super) fn proofs() -> Vec<Proof> {
             (full, vec![scenario])
         }),
         Proof::by_crashes(starting("lodgetree place"), shallow, || {
-            let (full, scenario) = in_place();
+            let (full, scenario) = in_place::<Texts>();
             (full, vec![scenario])
         }),
     ];

@@ -20,9 +20,10 @@ use crate::explore::Budget;
 use crate::mutate::{Table, mutate_among, mutate_schedules_among};
 use crate::progress::Progress;
 use crate::schedule::{Registers, Schedules};
+use crate::sim::Sim;
 use crate::system::{Scenario, System};
 use crate::systems::TreeOp::{self, Create, Insert};
-use crate::systems::tree_scenarios;
+use crate::systems::{Forest, Items, Seen, tree_scenarios};
 
 pub use sites::sites_passed;
 
@@ -109,6 +110,19 @@ pub fn prove(proofs: &[Proof], threads: usize, progress: &Progress) -> Table {
     }
     table.interrupted |= progress.is_stopped();
     table
+}
+
+/// Returns the operations that a pool has room for, one after the other.
+///
+/// # Panics
+///
+/// If it has no room for itself, or an operation fails otherwise.
+pub fn accepted<I: Items>(forest: &Forest<I>, ops: impl Iterator<Item = TreeOp>) -> Vec<TreeOp> {
+    let mut live = System::create(forest, &Sim::new(&System::memory(forest))).unwrap();
+    let refused = format!("{:?}", Seen::Refused);
+    let accepted = ops.filter(|op| System::apply(forest, &mut live, op).unwrap() != refused).collect();
+    System::abandon(forest, live);
+    accepted
 }
 
 /// Scenarios of every tree that have these names.

@@ -144,7 +144,7 @@ type Scenarios = fn() -> Vec<Scenario<TreeOp>>;
 pub(super) fn proofs() -> Vec<Proof> {
     let budget = Budget { life_crashes: 1, depth: 1, ..Budget::of(32) };
     let groups: [(&str, Scenarios); 9] = [
-        ("nbtree create", || [named(&["creation"]), vec![emptied()]].concat()),
+        ("nbtree create", || [named(&["creation", "begun"]), vec![emptied()]].concat()),
         ("nbtree update.1", || vec![boxed()]),
         ("nbtree insert.2", || named(&["insert"])),
         ("nbtree insert.3", || vec![twins()]),

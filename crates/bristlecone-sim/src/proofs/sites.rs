@@ -16,7 +16,9 @@ use crate::trace::Site;
 pub fn sites_passed(design: impl Into<Contender>) -> BTreeSet<Site> {
     let subjects = subjects_of(design);
     let all = rounds(subjects.iter().map(Box::as_ref), &[Mode::Subset]);
-    let budget = Budget { depth: 1, threads: 2, ..Budget::of(1) };
+    // A few images of each crash point, and no crash after any of them.
+    let few = Budget { sampled: 4, extremes: 0, depth: 1, life_crashes: u32::MAX, ..Budget::of(1) };
+    let budget = Budget { threads: 2, ..few };
     let reports = explore_rounds(&all, budget, &Progress::default(), &|_, _| {});
     let passed = reports.iter().flatten().flat_map(|report| report.sites.iter().copied());
     passed.filter(|site| !site.step.starts_with(POOL)).collect()

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
 use bristlecone::{Pool, Tree, Value};
 use bristlecone_baselines::Contender;
-use bristlecone_pm::{Error, Geometry, PoolFile, Step};
+use bristlecone_pm::{Error, Geometry, PoolFile, Step, TreeSpec};
 
 use super::access::{Access, Seen};
 use super::items::Items;
@@ -39,6 +39,9 @@ pub struct Forest<I> {
 pub enum TreeOp {
     /// Creates a tree, unless it is there.
     Create(&'static str),
+    /// Creates a tree like another one as earlier versions did: it is live before it has a leaf, which the first
+    /// opening makes.
+    CreateBare(&'static str),
     /// The same on a thread of its own, whose fences are nobody else's.
     Elsewhere(Box<TreeOp>),
     /// Begins an operation on one key on a thread of its own, which stops at a step before anything
@@ -99,6 +102,17 @@ impl<I: Items> Forest<I> {
         }
         let options: Vec<_> = self.options.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
         let tree = self.design.create(&live.pool, name, &options).map_err(text)?;
+        live.trees.insert(name.to_owned(), tree);
+        Ok(())
+    }
+
+    fn plant_bare(&self, live: &mut Live<I>, name: &str) -> Result<(), String> {
+        if live.trees.contains_key(name) {
+            return Ok(());
+        }
+        let other = live.file.trees().map_err(text)?.pop().ok_or("there is no tree to be like")?;
+        live.file.create_tree(&TreeSpec { name: name.to_owned(), ..other.spec }).map_err(text)?;
+        let tree = self.design.open(&live.pool, name).map_err(text)?;
         live.trees.insert(name.to_owned(), tree);
         Ok(())
     }
@@ -271,7 +285,9 @@ impl<I: Items> System for Forest<I> {
     fn predict(&self, state: &mut Contents, op: &TreeOp) -> String {
         match op {
             TreeOp::Elsewhere(op) | TreeOp::Finish(op) => return self.predict(state, op),
-            TreeOp::Create(name) => _ = state.entry((*name).to_owned()).or_default(),
+            TreeOp::Create(name) | TreeOp::CreateBare(name) => {
+                state.entry((*name).to_owned()).or_default();
+            }
             TreeOp::Drop(name) => _ = state.remove(*name),
             _ => {}
         }
@@ -288,6 +304,7 @@ impl<I: Items> System for Forest<I> {
     fn apply(&self, live: &mut Live<I>, op: &TreeOp) -> Result<String, String> {
         match op {
             TreeOp::Create(name) => self.plant(live, name)?,
+            TreeOp::CreateBare(name) => self.plant_bare(live, name)?,
             TreeOp::Elsewhere(op) => {
                 let elsewhere = || guarded(|| self.apply(live, op));
                 let done = std::thread::scope(|scope| scope.spawn(elsewhere).join());
@@ -336,7 +353,7 @@ impl TreeOp {
             Self::Update(tree, key, value) => (tree, key, Access::Update(value)),
             Self::Swap(tree, key, expected, new) => (tree, key, Access::Swap(expected, new)),
             Self::Remove(tree, key) => (tree, key, Access::Remove),
-            Self::Create(_) | Self::Drop(_) | Self::Close | Self::Rest => return None,
+            Self::Create(_) | Self::CreateBare(_) | Self::Drop(_) | Self::Close | Self::Rest => return None,
             Self::Elsewhere(_) | Self::Begin(..) | Self::Finish(_) => return None,
         })
     }

@@ -1,6 +1,8 @@
 //! What every tree goes through, in small leaves: each kind of operation and of structure change.
 
-use super::forest::TreeOp::{self, Close, Create, Drop, Elsewhere, Insert, InsertNew, Remove, Swap, Update};
+use super::forest::TreeOp::{
+    self, Close, Create, CreateBare, Drop, Elsewhere, Insert, InsertNew, Remove, Swap, Update,
+};
 use crate::system::Scenario;
 
 const TREE: &str = "t";
@@ -53,6 +55,15 @@ pub fn tree_scenarios() -> Vec<Scenario<TreeOp>> {
         ],
         then: life(),
     }];
+    // The first leaf of a tree that is live already has no commit of the directory behind it. What stood there
+    // before must not be found.
+    all.push(Scenario {
+        name: "begun",
+        creation: false,
+        setup: [Create("u"), Create(TREE)].into_iter().chain(inserts(0..5)).chain([Drop(TREE)]).collect(),
+        ops: vec![CreateBare(TREE), Elsewhere(Box::new(Insert(TREE, 1, 1)))],
+        then: life(),
+    });
     all.extend(growth());
     all.extend(changes());
     all.extend(shrinking());

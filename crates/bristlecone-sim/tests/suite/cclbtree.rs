@@ -2,7 +2,8 @@
 
 use bristlecone::Design;
 use bristlecone_pm::Geometry;
-use bristlecone_sim::proofs::cclbtree::{accepted, base, forest, in_place, reuse, small, written_through};
+use bristlecone_sim::proofs::accepted;
+use bristlecone_sim::proofs::cclbtree::{base, forest, in_place, reuse, small, written_through};
 use bristlecone_sim::systems::TreeOp::{self, Close, Create, Insert, Remove, Upsert};
 use bristlecone_sim::systems::{Forest, Items, Notes, Texts, Words, tree_scenarios};
 use bristlecone_sim::{Budget, Mode, Report, Scenario, explore};
