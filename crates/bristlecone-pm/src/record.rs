@@ -317,6 +317,11 @@ impl<M: Medium> Records<M> {
         self.limbo.load(Relaxed)
     }
 
+    /// Returns how many of those readers do hold still, as far as is known.
+    pub fn held(&self) -> u64 {
+        self.limbo().saturating_sub(self.retired.len() as u64)
+    }
+
     /// (records live, bytes of chunks owned). Exact while nobody writes and no reader is pinned.
     pub fn stats(&self) -> (u64, u64) {
         self.drain_retired();

@@ -2,13 +2,14 @@
 //! put right, piece by piece, until it can be opened like any other; what had to go is reported.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::backing::{self, PAGE_BYTES};
 use super::chunks::fits;
-use super::layout::{Descriptor, ENTRY_DROPPING, ENTRY_FREE, ENTRY_LIVE};
+use super::layout::{Descriptor, ENTRY_DROPPING, ENTRY_FREE, ENTRY_LIVE, Part};
 use super::open::{Found, detect};
 use super::superblock::Contents;
 use super::{Access, CHUNK_BYTES, Finding, Geometry, PoolFile, TREES_MAX, TreeId, header};
@@ -68,7 +69,7 @@ impl<M: Medium> PoolFile<M> {
             None
         };
         backing::blank_holes(&region, &geometry)?;
-        for page in unreadable {
+        for &page in &unreadable {
             region.blank(page, PAGE_BYTES)?;
             findings.push(Finding::new(format!("byte {page:#x}"), "4096 bytes cannot be read"));
         }
@@ -82,6 +83,8 @@ impl<M: Medium> PoolFile<M> {
         pool.mend_directory(&mut findings)?;
         let mut chunks_lost = pool.mend_chunks(&mut findings)?;
         chunks_lost.extend(cut.and_then(|id| pool.owner_of(id)));
+        let pages = unreadable.iter().map(|page| *page..page + PAGE_BYTES);
+        pages.chain(cut.map(|_| len..whole + geometry.chunk_bytes)).for_each(|missing| pool.spoil(missing));
         pool.recover_chunks()?;
         pool.recover_directory()?;
         if guessed && pool.trees()?.is_empty() {
@@ -131,6 +134,23 @@ impl<M: Medium> PoolFile<M> {
         match Descriptor::decode(self.descriptor(id).load(self.medium()))? {
             Descriptor::Owned { owner, .. } => Some(TreeId(owner)),
             Descriptor::Fresh | Descriptor::Free => None,
+        }
+    }
+
+    /// Makes sure that no record seems to stand where bytes are missing: zeros would be one without bytes.
+    fn spoil(&self, missing: Range<u64>) {
+        let header_bytes = self.geometry.header_bytes();
+        let chunk_of = |offset: u64| offset.saturating_sub(header_bytes) / self.geometry.chunk_bytes;
+        for id in chunk_of(missing.start)..=chunk_of(missing.end - 1) {
+            let word = self.descriptor(id as u32).load(self.medium());
+            let Some(Descriptor::Owned { kind, .. }) = Descriptor::decode(word) else { continue };
+            let start = self.chunk_offset(id as u32);
+            let of_chunk = missing.start.next_multiple_of(8).max(start)
+                ..missing.end.min(start + self.geometry.chunk_bytes);
+            if kind.part() == Part::Other && !of_chunk.is_empty() {
+                let words = self.words(of_chunk.start, ((of_chunk.end - of_chunk.start) / 8) as usize);
+                words.iter().for_each(|word| word.store(self.medium(), u64::MAX));
+            }
         }
     }
 

@@ -81,18 +81,3 @@ impl Change {
         }
     }
 }
-
-/// Epochs that begin, if no reader is in the way, before records that are let go of now are free, and more
-/// for those that others have let go of.
-const EPOCHS: usize = 4;
-
-/// Has readers let go of records that their tree no longer refers to, so that the next write can have their
-/// room; whether there were any. The caller is not pinned, and waits for no reader who is.
-#[cold]
-pub fn free_retired<M: Medium>(records: [&Records<M>; 2]) -> bool {
-    let any = records.iter().any(|records| records.limbo() > 0);
-    if any {
-        (0..EPOCHS).for_each(|_| crossbeam_epoch::pin().flush());
-    }
-    any
-}

@@ -8,6 +8,7 @@ pub mod form;
 pub mod inner;
 pub mod lock_table;
 pub mod locked;
+pub mod no_room;
 pub mod recovery;
 pub mod search;
 pub mod slot;

@@ -8,8 +8,9 @@ use super::buffer::{Locked, State};
 use super::layout::LeafWord;
 use super::read::Found;
 use super::room::Promise;
-use crate::shared::change::{Change, Item, free_retired};
+use crate::shared::change::{Change, Item};
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::no_room::end_epochs;
 use crate::shared::version_lock::Version;
 use crate::trees::WriteMode;
 
@@ -214,7 +215,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         if !std::mem::replace(&mut relief.squeezed, true) && self.squeeze_log(gifts) {
             return true;
         }
-        !std::mem::replace(&mut relief.freed, true) && free_retired([&self.keys, &self.values])
+        !std::mem::replace(&mut relief.freed, true) && end_epochs(|| self.keys.held() + self.values.held())
     }
 
     /// Locks the leaf of a key. With `unseen` the leaf itself is not expected to be looked at.

@@ -15,8 +15,8 @@ use bristlecone_pm::{Medium, wait};
 
 use super::LodgeTree;
 use super::log::{Spot, VersionLog};
-use crate::shared::change::free_retired;
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::no_room::{self, end_epochs};
 
 /// How often a write that found no room tries again with what others, or once itself, got back from the
 /// logs: still others may take it first.
@@ -42,29 +42,8 @@ pub(super) struct Gifts {
     mixed: AtomicBool,
 }
 
-/// What stood when a walk for room gave nothing, and how many were spared since: where nothing has changed,
-/// another one would give nothing.
-#[derive(Debug, Default)]
-pub(super) struct Futile {
-    /// Chunks of the logs, keys aside, and items.
-    state: Option<(usize, usize, u64)>,
-    spared: u32,
-}
-
-/// Walks that are spared until one is made even where nothing seems to have changed.
-const SPARED_WALKS: u32 = 256;
-
-impl Futile {
-    /// Whether to walk.
-    fn is_past(&mut self, state: (usize, usize, u64)) -> bool {
-        self.spared += 1;
-        self.state != Some(state) || self.spared > SPARED_WALKS
-    }
-
-    fn remember(&mut self, state: Option<(usize, usize, u64)>) {
-        *self = Self { state, spared: 0 };
-    }
-}
+/// Chunks of the logs, keys aside, and items when a walk for room gave nothing.
+pub(super) type Futile = no_room::Futile<(usize, usize, u64)>;
 
 impl Gifts {
     /// Changes whenever there may be room where there was none.
@@ -125,7 +104,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         if !std::mem::replace(&mut relief.squeezed, true) && self.squeeze_log(gifts) {
             return true;
         }
-        !std::mem::replace(&mut relief.freed, true) && free_retired([&self.keys, &self.values])
+        !std::mem::replace(&mut relief.freed, true) && end_epochs(|| self.keys.held() + self.values.held())
     }
 
     /// Whether the logs have given something back since they had given `gifts`: chunks, or keys that they

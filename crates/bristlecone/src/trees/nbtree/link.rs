@@ -4,13 +4,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use bristlecone_pm::{Medium, Persist, Result};
+use bristlecone_pm::{Medium, Persist, Result, wait};
 
 use super::NbTree;
 use super::layout::{EMPTY, SEALED_EMPTY};
 use super::leaf::{FROZEN, Leaf, Succession};
 use super::read::Pins;
 use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::inner::Step;
+use crate::shared::no_room::end_epochs;
 use crate::shared::slot::bits;
 use crate::shared::version_lock::pause;
 
@@ -19,8 +21,8 @@ use crate::shared::version_lock::pause;
 const CONDEMN_ROUNDS: u32 = 64;
 /// How many epochs end before all is free that was let go of before, if no thread is pinned.
 const EPOCHS: u32 = 4;
-/// How often a thread without room looks whether a block that others hold came free.
-const EPOCH_ROUNDS: u32 = 64;
+/// Leaves that a write without room replaces at most, for the keys that they give back.
+const GIVEN_BACK: usize = 8;
 
 impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     /// Link 3, free 3: puts the heirs of a leaf into the index in its place, or takes it out if it has
@@ -204,20 +206,72 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Sees to it that what no thread holds any more can be used again, unless the caller is pinned. Threads
-    /// amid an operation are given a moment to end it, if they may hold a block.
+    /// Blocks, keys and values that only readers keep from being used again.
+    fn held(&self) -> u64 {
+        let blocks = (self.outstanding.load(Relaxed) as u64).saturating_sub(self.retired.len() as u64);
+        blocks + self.keys.held() + self.values.held()
+    }
+
+    /// Returns whether there may be room by now, where a write for `key` found none: because epochs ended, or
+    /// because leaves gave back the keys that they keep without items. The caller is not pinned.
     #[cold]
-    pub(super) fn end_epochs(&self) {
-        for round in 0..EPOCH_ROUNDS {
-            crossbeam_epoch::pin().flush();
-            let is_held = self.retired.is_empty() && self.outstanding.load(Relaxed) > 0;
-            if round >= EPOCHS && !is_held {
-                return;
-            }
-            if round >= EPOCHS {
-                pause(round);
-            }
+    pub(super) fn gain_room(&self, key: K::Ref<'_>) -> bool {
+        end_epochs(|| self.held()) || self.give_back(key) && end_epochs(|| self.held())
+    }
+
+    /// Replaces some leaves whose slots are those of keys without items, from that of `key` on, so that these keys'
+    /// records come free; whether there were any.
+    fn give_back(&self, key: K::Ref<'_>) -> bool {
+        if K::INLINE {
+            return false;
         }
+        let mut futile = wait::lock(&self.futile);
+        let state = self.len.sum();
+        if !futile.is_past(state) {
+            return false;
+        }
+        let mut replaced = 0;
+        // To the right end first, and then all the way.
+        for from in [Some(key), None] {
+            replaced += self.give_back_from(from, GIVEN_BACK - replaced);
+        }
+        futile.remember((replaced == 0).then_some(state));
+        replaced > 0
+    }
+
+    /// The same for leaves from that of `from` on; how many were replaced, of so many at most.
+    fn give_back_from(&self, from: Option<K::Ref<'_>>, at_most: usize) -> usize {
+        let pins = Pins::<K, V>::new();
+        let version_of = |leaf| self.version_of(leaf);
+        let (mut id, _, mut cursor) = self.inner.seek(from, &pins.key, version_of, |_| {});
+        let mut replaced = 0;
+        while replaced < at_most {
+            let leaf = self.leaves.get(id);
+            let mut last = None;
+            if leaf.pending.lost() > 0
+                && let Some(slot) = bits(self.bitmap(leaf) & !FROZEN).next()
+            {
+                let key = K::read(&self.keys, self.slot(leaf, slot).key.load(self.medium()), &pins.key);
+                if self.replace(id, key, &pins).is_err() {
+                    break;
+                }
+                replaced += 1;
+                last = Some(key);
+            }
+            (id, cursor) = match self.inner.next(cursor, version_of) {
+                Step::Leaf(id, _, cursor) => (id, cursor),
+                Step::End => break,
+                Step::Lost => match last {
+                    Some(key) => {
+                        let (id, _, cursor) = self.inner.seek(Some(key), &pins.key, version_of, |_| {});
+                        (id, cursor)
+                    }
+                    // Others are at work here.
+                    None => break,
+                },
+            };
+        }
+        replaced
     }
 
     /// Leaves that are retired and not yet taken back.

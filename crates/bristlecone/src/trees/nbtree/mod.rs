@@ -94,7 +94,8 @@
 //! where items are few or no second one is to be had, and gets room by the block that the leaf gives up. It
 //! comes free when epochs end, which a pinned thread holds up: so a write without room unpins, ends what
 //! epochs it can, and tries again, three times. A key without room for its record replaces its leaf, too,
-//! once, if that has slots without an item, whose keys' records come free.
+//! once, if that has slots without an item, whose keys' records come free; or else up to eight other leaves
+//! that have any.
 //!
 //! # Free (a leaf whose last item went, unless it is the only one)
 //! 1. The bitmap is frozen and every slot sealed as empty; a thread that finds an item replaces the
@@ -139,8 +140,8 @@ mod write;
 
 use std::marker::PhantomData;
 use std::ops::Bound;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex};
 
 use bristlecone_pm::{Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
 use crossbeam_queue::SegQueue;
@@ -154,6 +155,7 @@ use super::{Batch, Index, Rescue, TreeStats, WriteMode};
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
+use crate::shared::no_room::Futile;
 use crate::shared::recovery::index_over;
 use crate::shared::search::Level;
 use crate::shared::version_lock::Version;
@@ -230,6 +232,8 @@ pub struct NbTree<K: KeyForm, V: ValueForm, M: Medium> {
     outstanding: CachePadded<AtomicUsize>,
     /// The leaf that is on its way out of the index, and one more; zero if none is.
     leaving: CachePadded<AtomicU32>,
+    /// Where no leaf had a key to give back.
+    futile: Mutex<Futile<u64>>,
     len: Counter,
     forms: PhantomData<fn() -> (K, V)>,
 }
@@ -341,6 +345,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             retired: Arc::default(),
             outstanding: CachePadded::default(),
             leaving: CachePadded::default(),
+            futile: Mutex::default(),
             len: Counter::default(),
             forms: PhantomData,
         })

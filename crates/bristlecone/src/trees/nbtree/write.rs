@@ -129,8 +129,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         })
     }
 
-    /// Runs a write. If it finds no room, what other threads have let go of may be room, but not while
-    /// this one is pinned: then the write runs again, a few times.
+    /// Runs a write. If it finds no room, what threads have let go of may be room, but not while this one is
+    /// pinned: then the write runs again, a few times.
     #[inline(always)]
     fn with_room<R>(
         &self,
@@ -143,10 +143,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             let (target, pins) = aimed.take().unwrap_or_else(|| self.aim(key));
             let done = write(target, &pins);
             drop(pins);
-            if round == ROOM_ROUNDS || !done.as_ref().is_err_and(Error::is_no_room) {
+            let is_over = round == ROOM_ROUNDS || !done.as_ref().is_err_and(Error::is_no_room);
+            // Once in any case: what was held a moment ago may be free by now.
+            if is_over || !self.gain_room(key) && round > 0 {
                 return done;
             }
-            self.end_epochs();
         }
         unreachable!("rounds do not end")
     }

@@ -1,0 +1,54 @@
+//! What a write that finds no room does about it, in every design.
+
+use crossbeam_epoch::pin;
+
+use super::version_lock::pause;
+
+/// How often epochs are ended: a backlog of half a million releases of other trees is worked off by then.
+const ROUNDS: u32 = 1024;
+/// Rounds between two moments that threads amid an operation are given.
+const ROUNDS_A_MOMENT: u32 = 16;
+
+/// Ends epochs until less is `held` than before, so that the next write can have the room; whether that came. The
+/// caller is not pinned. A thread that stays pinned is waited for a moment only.
+#[cold]
+pub fn end_epochs(held: impl Fn() -> u64) -> bool {
+    let before = held();
+    (0..if before == 0 { 0 } else { ROUNDS }).any(|round| {
+        pin().flush();
+        if round % ROUNDS_A_MOMENT == ROUNDS_A_MOMENT - 1 {
+            pause(u32::MAX);
+        }
+        held() < before
+    })
+}
+
+/// What stood when a search for room gave nothing, and how many were spared since: where nothing has changed,
+/// another one would give nothing.
+#[derive(Debug)]
+pub struct Futile<S> {
+    state: Option<S>,
+    spared: u32,
+}
+
+impl<S> Default for Futile<S> {
+    fn default() -> Self {
+        Self { state: None, spared: 0 }
+    }
+}
+
+/// Searches that are spared until one is made even where nothing seems to have changed.
+const SPARED: u32 = 256;
+
+impl<S: PartialEq> Futile<S> {
+    /// Returns whether to search.
+    pub fn is_past(&mut self, state: S) -> bool {
+        self.spared += 1;
+        self.state.as_ref() != Some(&state) || self.spared > SPARED
+    }
+
+    /// Remembers what a search gave nothing in; `None`: it gave something.
+    pub fn remember(&mut self, state: Option<S>) {
+        *self = Self { state, spared: 0 };
+    }
+}
