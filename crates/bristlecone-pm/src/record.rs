@@ -317,9 +317,14 @@ impl<M: Medium> Records<M> {
         self.limbo.load(Relaxed)
     }
 
-    /// Returns how many of those readers do hold still, as far as is known.
+    /// Returns how many of those readers do hold still, as far as is known; the others are room.
     pub fn held(&self) -> u64 {
         self.limbo().saturating_sub(self.retired.len() as u64)
+    }
+
+    /// Returns whether readers have let go of some that are not free yet.
+    pub fn has_let_go(&self) -> bool {
+        !self.retired.is_empty()
     }
 
     /// (records live, bytes of chunks owned). Exact while nobody writes and no reader is pinned.

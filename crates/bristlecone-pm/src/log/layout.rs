@@ -65,7 +65,7 @@ const _: () = {
     assert!(size_of::<Cell>() == LOG_ENTRY_BYTES && size_of::<Header>() == LOG_ENTRY_BYTES);
     // The pool clears the first two words of a chunk.
     assert!(std::mem::offset_of!(Header, generation) == 0 && std::mem::offset_of!(Header, copy) == 8);
-    assert!(SLOTS_A_ROUND * LOG_ENTRY_BYTES % LINE_BYTES == 0);
+    assert!((SLOTS_A_ROUND * LOG_ENTRY_BYTES).is_multiple_of(LINE_BYTES));
     // Whatever bit of a word flips changes the check: no factor has so many equal bits in a row that what
     // is added to the bits of the check could be nothing, or be made nothing by what is carried.
     let mut at = 0;

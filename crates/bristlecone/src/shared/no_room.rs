@@ -1,5 +1,6 @@
 //! What a write that finds no room does about it, in every design.
 
+use bristlecone_pm::{Medium, Records};
 use crossbeam_epoch::pin;
 
 use super::version_lock::pause;
@@ -8,6 +9,12 @@ use super::version_lock::pause;
 const ROUNDS: u32 = 1024;
 /// Rounds between two moments that threads amid an operation are given.
 const ROUNDS_A_MOMENT: u32 = 16;
+
+/// Ends epochs until there may be room for another record; whether there may. The caller is not pinned.
+pub fn free_retired<M: Medium>(records: [&Records<M>; 2]) -> bool {
+    records.iter().any(|records| records.has_let_go())
+        || end_epochs(|| records.iter().map(|records| records.held()).sum())
+}
 
 /// Ends epochs until less is `held` than before, so that the next write can have the room; whether that came. The
 /// caller is not pinned. A thread that stays pinned is waited for a moment only.

@@ -1,6 +1,7 @@
 //! What the tests share: a pool file that goes away, and noise that repeats.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bristlecone::{Design, Key, Pool, PoolOptions, Result, Tree, Value};
@@ -136,4 +137,22 @@ impl Noise {
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
+}
+
+const ALONE: &str = "BRISTLECONE_TEST_ALONE";
+
+/// Runs a test in a process of its own, unless it is in one: whether it is. There its limits are nobody else's, and
+/// no thread of another test holds up what readers let go of.
+pub fn is_alone(test: &str) -> bool {
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "--nocapture", "--test-threads=1", test]).env(ALONE, "1");
+    let ran = child.output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    let passed = ran.status.success() && said.contains("1 passed");
+    assert!(passed, "{said}\n{}", String::from_utf8_lossy(&ran.stderr));
+    println!("{said}");
+    false
 }

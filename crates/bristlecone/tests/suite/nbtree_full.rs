@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use crate::common::{SHAPES, Scratch, Shape};
+use crate::common::{SHAPES, Scratch, Shape, is_alone};
 use bristlecone::{Design, Error, Key, Native, Pool, Tree, Value};
 use bristlecone_pm::{Domain, Geometry, PoolFile, Region};
 
@@ -105,6 +105,9 @@ fn scattered(n: u64) -> u64 {
 
 #[test]
 fn nbtree_of_words_writes_again_once_half_is_gone() {
+    if !is_alone("nbtree_full::nbtree_of_words_writes_again_once_half_is_gone") {
+        return;
+    }
     for shape in shapes() {
         let site: Site<u64, u64> = Site {
             scratch: Scratch::new(),
@@ -122,6 +125,9 @@ fn nbtree_of_words_writes_again_once_half_is_gone() {
 
 #[test]
 fn nbtree_of_texts_writes_again_once_half_is_gone() {
+    if !is_alone("nbtree_full::nbtree_of_texts_writes_again_once_half_is_gone") {
+        return;
+    }
     for shape in shapes() {
         let site: Site<&str, &[u8]> = Site {
             scratch: Scratch::new(),

@@ -1,7 +1,8 @@
 //! No room, in the pool or on its medium: an error after bounded work, and nothing changed, now or after a
 //! crash; all else goes on, and once there is room again, so do writes, without opening the pool again.
 //!
-//! A medium that is full is played by a limit on the size of files, in a process of its own. A file system is
+//! A medium that is full is played by a limit on the size of files, in a process of its own; and what has no room
+//! waits for no reader of another test. A file system is
 //! filled instead, in a mount namespace of its own, by
 //! `unshare -m sh -c 'mount -t tmpfs none /dev/shm && BRISTLECONE_NO_ROOM_TMPFS=1 SUITE no_room'`,
 //! where SUITE is the program that cargo made of these tests.
@@ -13,13 +14,12 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::common::{Noise, SHAPES, Scratch, Shape};
+use crate::common::{Noise, SHAPES, Scratch, Shape, is_alone};
 use crate::cut_short::Ending;
 use bristlecone::{Error, Key, Medium, Native, Pool, Tree, Value};
 use bristlecone_pm::{Domain, Geometry, PoolFile, Region};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-const CHILD: &str = "BRISTLECONE_NO_ROOM_CHILD";
 /// Small chunks, so that a few items fill many.
 const CHUNK_BYTES: u64 = 64 << 10;
 /// Chunks that there is room for.
@@ -43,21 +43,6 @@ fn limit(bytes: Option<u64>) {
     }
     let maximum = getrlimit(Resource::Fsize).maximum;
     setrlimit(Resource::Fsize, Rlimit { current: bytes, maximum }).unwrap();
-}
-
-/// Runs a test of this module in a process of its own, unless it is one: whether it is.
-fn is_child(test: &str) -> bool {
-    if std::env::var_os(CHILD).is_some() {
-        return true;
-    }
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "--nocapture", "--test-threads=1", test]).env(CHILD, "1");
-    let ran = child.output().unwrap();
-    let said = String::from_utf8_lossy(&ran.stdout);
-    let passed = ran.status.success() && said.contains("1 passed");
-    assert!(passed, "{said}\n{}", String::from_utf8_lossy(&ran.stderr));
-    println!("{said}");
-    false
 }
 
 /// A pool with one tree, and what is in it.
@@ -306,24 +291,28 @@ fn each_shape(run: impl Fn(Shape)) {
 
 #[test]
 fn words_in_a_full_pool() {
-    each_shape(|shape| words(shape, Full::Pool).run());
+    if is_alone("no_room::words_in_a_full_pool") {
+        each_shape(|shape| words(shape, Full::Pool).run());
+    }
 }
 
 #[test]
 fn texts_in_a_full_pool() {
-    each_shape(|shape| texts(shape, Full::Pool).run());
+    if is_alone("no_room::texts_in_a_full_pool") {
+        each_shape(|shape| texts(shape, Full::Pool).run());
+    }
 }
 
 #[test]
 fn words_on_a_full_medium() {
-    if is_child("no_room::words_on_a_full_medium") {
+    if is_alone("no_room::words_on_a_full_medium") {
         each_shape(|shape| words(shape, Full::Medium).run());
     }
 }
 
 #[test]
 fn texts_on_a_full_medium() {
-    if is_child("no_room::texts_on_a_full_medium") {
+    if is_alone("no_room::texts_on_a_full_medium") {
         each_shape(|shape| texts(shape, Full::Medium).run());
     }
 }
@@ -377,7 +366,7 @@ fn several_threads_in_a_full_pool() {
 
 #[test]
 fn several_threads_on_a_full_medium() {
-    if is_child("no_room::several_threads_on_a_full_medium") {
+    if is_alone("no_room::several_threads_on_a_full_medium") {
         each_shape(|shape| together(shape, Full::Medium));
     }
 }

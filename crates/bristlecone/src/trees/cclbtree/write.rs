@@ -10,7 +10,7 @@ use super::read::Found;
 use super::room::Promise;
 use crate::shared::change::{Change, Item};
 use crate::shared::form::{KeyForm, ValueForm};
-use crate::shared::no_room::end_epochs;
+use crate::shared::no_room::free_retired;
 use crate::shared::version_lock::Version;
 use crate::trees::WriteMode;
 
@@ -212,10 +212,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         if self.pool.retry_growth() || self.collection.gifts() != gifts {
             return true;
         }
-        if !std::mem::replace(&mut relief.squeezed, true) && self.squeeze_log(gifts) {
+        // Others may take what a squeeze gives; one that gives nothing is the last.
+        if !relief.squeezed && self.squeeze_log(gifts) {
             return true;
         }
-        !std::mem::replace(&mut relief.freed, true) && end_epochs(|| self.keys.held() + self.values.held())
+        relief.squeezed = true;
+        !std::mem::replace(&mut relief.freed, true) && free_retired([&self.keys, &self.values])
     }
 
     /// Locks the leaf of a key. With `unseen` the leaf itself is not expected to be looked at.

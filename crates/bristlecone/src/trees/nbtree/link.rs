@@ -216,7 +216,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     /// because leaves gave back the keys that they keep without items. The caller is not pinned.
     #[cold]
     pub(super) fn gain_room(&self, key: K::Ref<'_>) -> bool {
-        end_epochs(|| self.held()) || self.give_back(key) && end_epochs(|| self.held())
+        let let_go = !self.retired.is_empty() || self.keys.has_let_go() || self.values.has_let_go();
+        let_go || end_epochs(|| self.held()) || self.give_back(key) && end_epochs(|| self.held())
     }
 
     /// Replaces some leaves whose slots are those of keys without items, from that of `key` on, so that these keys'
