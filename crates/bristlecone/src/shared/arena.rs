@@ -257,13 +257,15 @@ impl<T> Drop for Arena<T> {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let used = *self.begun.get_mut() as usize * self.bytes_each;
-        if state.usable == STEP_BYTES && used <= SPARE_BYTES_MAX && self.reserved == RESERVED_BYTES {
-            if let Some(mut spares) = spares().filter(|spares| spares.len() < SPARES_MAX) {
-                // SAFETY: usable memory of this arena, which nobody can reach any more.
-                unsafe { self.base.write_bytes(0, used) };
-                spares.push(Spare { base: self.base, reserved: self.reserved, whole: self.whole });
-                return;
-            }
+        if state.usable == STEP_BYTES
+            && used <= SPARE_BYTES_MAX
+            && self.reserved == RESERVED_BYTES
+            && let Some(mut spares) = spares().filter(|spares| spares.len() < SPARES_MAX)
+        {
+            // SAFETY: usable memory of this arena, which nobody can reach any more.
+            unsafe { self.base.write_bytes(0, used) };
+            spares.push(Spare { base: self.base, reserved: self.reserved, whole: self.whole });
+            return;
         }
         // SAFETY: the whole reservation, which nobody can reach any more; values need no drop.
         let _ = unsafe { rustix::mm::munmap(self.whole.0.cast(), self.whole.1) };

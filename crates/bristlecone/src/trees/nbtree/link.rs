@@ -212,12 +212,20 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         blocks + self.keys.held() + self.values.held()
     }
 
-    /// Returns whether there may be room by now, where a write for `key` found none: because epochs ended, or
-    /// because leaves gave back the keys that they keep without items. The caller is not pinned.
+    /// Returns whether there may be room by now, where a write for `key` found none the `round`th time: because
+    /// epochs ended, or because leaves gave back the keys that they keep without items. The caller is not pinned.
     #[cold]
-    pub(super) fn gain_room(&self, key: K::Ref<'_>) -> bool {
-        let let_go = !self.retired.is_empty() || self.keys.has_let_go() || self.values.has_let_go();
-        let_go || end_epochs(|| self.held()) || self.give_back(key) && end_epochs(|| self.held())
+    pub(super) fn gain_room(&self, key: K::Ref<'_>, round: u32) -> bool {
+        let freed = end_epochs(|| self.held());
+        match round {
+            // What was held a moment ago may have come free before this looked.
+            0 => true,
+            1 if self.give_back(key) => {
+                end_epochs(|| self.held());
+                true
+            }
+            _ => freed,
+        }
     }
 
     /// Replaces some leaves whose slots are those of keys without items, from that of `key` on, so that these keys'

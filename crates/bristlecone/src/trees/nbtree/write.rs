@@ -144,8 +144,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             let done = write(target, &pins);
             drop(pins);
             let is_over = round == ROOM_ROUNDS || !done.as_ref().is_err_and(Error::is_no_room);
-            // Once in any case: what was held a moment ago may be free by now.
-            if is_over || !self.gain_room(key) && round > 0 {
+            if is_over || !self.gain_room(key, round) {
                 return done;
             }
         }

@@ -210,7 +210,7 @@ fn old_logs_of<C: Codec>() {
                 let sequence = stamp << 6 >> 15;
                 victim.put(chunk + slot * ENTRY, stamp & 1 | generation << 1 | sequence << 9);
             }
-            victim.put(chunk + slots * ENTRY, generation - 1 << 1);
+            victim.put(chunk + slots * ENTRY, (generation - 1) << 1);
             victim.put(chunk, generation);
             victim.put(chunk + 8, 0x1234);
         }

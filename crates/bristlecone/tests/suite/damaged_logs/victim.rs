@@ -180,7 +180,7 @@ impl Victim {
             let chosen = (1..5)
                 .chain(middle)
                 .chain(slots.saturating_sub(4)..slots)
-                .filter(|slot| (1..slots).contains(&slot));
+                .filter(|slot| (1..slots).contains(slot));
             for slot in chosen.collect::<BTreeSet<_>>() {
                 let part = Part::Entry { slot };
                 places.extend((0..3).map(|word| Place { at: chunk + slot * ENTRY + word * 8, part, word }));
