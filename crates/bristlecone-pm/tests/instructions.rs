@@ -138,8 +138,9 @@ fn traced(run: impl FnOnce()) -> Vec<Did> {
     let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     install();
     LENGTH.store(0, Relaxed);
+    // The instruction behind the one that sets the flag is not seen.
     // SAFETY: the handler is in place, and the flag is this thread's alone.
-    unsafe { asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq") };
+    unsafe { asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq", "nop") };
     run();
     // SAFETY: as above.
     unsafe { asm!("pushfq", "and qword ptr [rsp], -257", "popfq") };
