@@ -42,6 +42,7 @@ mod report;
 mod run;
 mod schedule;
 mod sim;
+mod soak;
 mod stage;
 mod stopped;
 mod subject;
@@ -63,6 +64,7 @@ pub use schedule::{
     Answer, Deed, Plan, Planned, Registers, SCHEDULES, Schedules, explore_schedules, explore_schedules_with,
 };
 pub use sim::{Mutation, Sim};
+pub use soak::Turn;
 pub use subject::{Prepared, Subject, unknown_scenario};
 pub use system::{Scenario, System};
 pub use trace::{Event, Mark, Site, SiteKind};

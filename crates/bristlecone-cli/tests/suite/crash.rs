@@ -205,3 +205,19 @@ fn mutations_of_a_whole_design_are_all_noticed() {
         table.iter().filter(|row| row["killed_by"].as_str().unwrap().starts_with("schedules/"));
     assert!(by_schedules.count() > 2 && mutations["killed"].as_u64().unwrap() >= 50, "{mutations}");
 }
+
+#[test]
+fn a_run_without_an_end_is_the_turns_that_its_seeds_draw() {
+    let bench = Bench::new();
+    let forever = |rest: &str| bench.run(&format!("crash --forever --threads 1 --json {rest}")).json();
+    let counts = |report: &Value| {
+        ["turns", "images", "opened", "lives", "schedules", "failures"]
+            .map(|name| report[name].as_u64().unwrap())
+    };
+    let both = counts(&forever("--seed 6 --turns 2"));
+    let [first, second] = [counts(&forever("--seed 6 --turns 1")), counts(&forever("--seed 7 --turns 1"))];
+    assert_eq!(both, std::array::from_fn(|at| first[at] + second[at]));
+    assert!(both[0] == 2 && both[1] > 0 && both[4] > 0 && both[5] == 0, "{both:?}");
+    bench.run("crash --forever --design nbtree").refused(2, "cannot be used with");
+    bench.run("crash --turns 1").refused(2, "--forever");
+}

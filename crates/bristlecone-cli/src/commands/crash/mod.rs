@@ -1,5 +1,6 @@
 //! `bristlecone crash`: every crash that a design must survive, explored.
 
+mod forever;
 mod outcome;
 
 use std::time::Instant;
@@ -34,7 +35,9 @@ Modes: prefix is x86, subset is ARM and page write-back, eadr is caches that sur
 A failing case is printed as a name that --replay takes. The exit code is 1 if anything failed or a
 mutation survived, and 130 after Ctrl-C, which reports what was done by then.
 10^8 images and 10^6 schedules a design overnight:
-  bristlecone crash --budget 1M --depth 3 --schedules 1M")]
+  bristlecone crash --budget 1M --depth 3 --schedules 1M
+Whatever can be drawn, until Ctrl-C:
+  bristlecone crash --forever")]
 pub struct Crash {
     /// What is explored: pool, sstree, nbtree, cclbtree, lodgetree or wotree [default: all of these]; or
     /// one of the baselines native, wbtree and fastfair.
@@ -68,6 +71,13 @@ pub struct Crash {
     /// Begin with this round, as an interrupted run names it.
     #[arg(long, value_name = "SUBJECT/SCENARIO/MODE")]
     from: Option<String>,
+    /// Explore what the seed and its successors draw from all shapes, options, kinds of items, domains and pool
+    /// sizes that are small enough, until something fails; a line a minute says how far it is.
+    #[arg(long, conflicts_with_all = ["design", "scenario", "mode", "depth", "budget", "mutations", "schedules", "replay", "from", "memory"])]
+    forever: bool,
+    /// End after so many draws.
+    #[arg(long, value_name = "N", requires = "forever", value_parser = clap::value_parser!(u64).range(1..))]
+    turns: Option<u64>,
     /// Workers [default: one per processor]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -92,6 +102,16 @@ impl Crash {
     pub fn run(&self, output: &mut Output) -> Outcome {
         if let Some(case) = &self.replay {
             return replay(case, output);
+        }
+        if self.forever {
+            let progress = Progress::default();
+            return std::thread::scope(|scope| {
+                let watcher = scope.spawn(|| watch(&progress));
+                let done = forever::run(self.seed, self.turns, self.threads(), &progress, output);
+                progress.stop();
+                watcher.join().expect("the watcher only waits");
+                done
+            });
         }
         let subjects = self.subjects()?;
         let rounds = self.rounds(&subjects)?;
@@ -160,11 +180,15 @@ impl Crash {
         Ok(rounds)
     }
 
+    fn threads(&self) -> usize {
+        self.threads.map_or_else(|| processors().len().max(1), usize::from)
+    }
+
     fn budget(&self) -> Outcome<Budget> {
         if self.budget == 0 {
             return Err(Failure::usage("--budget must be 1 or more: with 0 images nothing is explored"));
         }
-        let threads = self.threads.map_or_else(|| processors().len().max(1), usize::from);
+        let threads = self.threads();
         let memory = self.memory.unwrap_or_else(|| available_memory() / 2);
         // Every worker remembers images and lives.
         let remembered = (memory / BYTES_REMEMBERED / 2 / threads as u64).max(1) as usize;

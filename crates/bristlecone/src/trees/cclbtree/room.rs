@@ -9,8 +9,8 @@
 //! spared for them. That fails where more pends in leaves that overflow than a chunk takes, and after a crash
 //! amid a collection, which finds the spared chunk begun, until there is room for a chunk again.
 //!
-//! A write that finds no room has collected the whole log once before it says so, and has had the records freed
-//! that no reader holds any more.
+//! A write that finds no room has collected the whole log before it says so, a few times at most and until that
+//! gives nothing, and has had the records freed that no reader holds any more.
 
 use std::sync::RwLockReadGuard;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
