@@ -6,11 +6,11 @@
 //! is whole whenever nobody writes and after every recovery. Nodes are not merged: a leaf without
 //! items stays, and is filled again.
 
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use std::sync::{Arc, Mutex};
 
 use bristlecone::shared::version_lock::{Version, VersionLock};
 use bristlecone::{Medium, Result};
+use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use bristlecone_pm::{Durable, Flushed, Persist, PoolFile, TreeEntry, wait};
 
 use crate::index::{Aim, Census, Core, Fate, Span};

@@ -3,8 +3,8 @@
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
+use crate::sync::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use crate::wait::pause;
 
 /// What one thread at a time may use, for a short while.

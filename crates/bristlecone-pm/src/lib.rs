@@ -6,6 +6,7 @@ mod bus;
 mod cell;
 mod copy;
 mod domain;
+pub mod epoch;
 mod error;
 mod fault;
 mod heap;
@@ -20,7 +21,7 @@ mod pool;
 mod prefetch;
 mod record;
 mod slots;
-mod sync;
+pub mod sync;
 mod thread;
 pub mod wait;
 

@@ -82,14 +82,19 @@ impl Region {
         allowed.map_err(|error| Error::io("reserving memory", error))
     }
 
-    /// Memory that `owner` looks after, such as a simulator's.
+    /// Returns memory that `owner` looks after, such as a simulator's, of which `len` bytes count as existing.
     ///
     /// # Safety
     ///
-    /// `base` points to `bytes` readable and writable bytes, aligned to a line, that exist as long
+    /// `base` points to `reserved` readable and writable bytes, aligned to a line, that exist as long
     /// as `owner` does and are reached through atomics only.
-    pub unsafe fn owned_by(owner: Arc<dyn Any + Send + Sync>, base: *mut u8, bytes: u64) -> Self {
-        let mut region = Self::over((std::ptr::null_mut(), 0), base, bytes, bytes);
+    pub unsafe fn owned_by(
+        owner: Arc<dyn Any + Send + Sync>,
+        base: *mut u8,
+        reserved: u64,
+        len: u64,
+    ) -> Self {
+        let mut region = Self::over((std::ptr::null_mut(), 0), base, reserved, len);
         region.owner = Some(owner);
         region
     }

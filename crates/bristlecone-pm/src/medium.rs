@@ -62,6 +62,12 @@ pub trait Medium: Send + Sync + 'static {
         let _ = last;
     }
 
+    /// Asks for another chunk's bytes, or for the length to hold them. Only a simulator has none.
+    #[inline(always)]
+    fn has_room(&self) -> bool {
+        true
+    }
+
     /// Keeps the order of this thread's stores to one line where the hardware would not.
     fn order_line(&self);
 

@@ -3,13 +3,62 @@
 
 use std::cell::Cell;
 use std::hint::spin_loop;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult};
+
+use crate::sync::HAS_TURNS;
 
 /// Rounds after which a waiting thread gives up its processor.
 const SPINS: u32 = 64;
 
 thread_local! {
     static TURN: Cell<Option<fn()>> = const { Cell::new(None) };
+    static STEP: Cell<Option<fn()>> = const { Cell::new(None) };
+    static PARALLEL: Cell<Option<Parallel>> = const { Cell::new(None) };
+}
+
+/// Runs work on so many threads and returns when all are through.
+pub type Parallel = fn(usize, &(dyn Fn() + Sync));
+
+/// Whether any thread ever was simulated: most processes have none, and ask no further.
+static EVER: AtomicBool = AtomicBool::new(false);
+
+/// Sets what the simulated threads that the calling thread stands for do before each access to DRAM that
+/// they share, in a build with the feature `turns`. `None` ends this.
+pub fn simulate_steps(step: Option<fn()>) {
+    EVER.fetch_or(step.is_some(), Relaxed);
+    STEP.set(step);
+}
+
+/// Lets another simulated thread go on, before an access to DRAM that they share.
+#[inline(always)]
+pub(crate) fn step() {
+    if HAS_TURNS
+        && EVER.load(Relaxed)
+        && let Ok(Some(step)) = STEP.try_with(Cell::get)
+    {
+        step();
+    }
+}
+
+/// Sets how [`in_parallel`] runs work for the simulated threads that the calling thread stands for. `None` ends
+/// this.
+pub fn simulate_parallel(run: Option<Parallel>) {
+    PARALLEL.set(run);
+}
+
+/// Runs `work` on `threads` threads, the calling one among them, and returns when all are through. Without a
+/// thread that cannot be had the others have more to do.
+pub fn in_parallel(threads: usize, work: &(dyn Fn() + Sync)) {
+    if let Some(run) = PARALLEL.get() {
+        return run(threads, work);
+    }
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
+    });
 }
 
 /// From now on the calling thread stands for several simulated ones: where one of them waits, `turn`
@@ -31,6 +80,7 @@ pub fn pause(round: u32) {
 /// Locks. A panic of another holder is its own; what is guarded is sound at any moment.
 #[inline]
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    step();
     ready(mutex.try_lock()).unwrap_or_else(|| {
         wait(|| mutex.try_lock(), || mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
     })
@@ -39,6 +89,7 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The same for reading.
 #[inline]
 pub fn read<T: ?Sized>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    step();
     ready(lock.try_read()).unwrap_or_else(|| {
         wait(|| lock.try_read(), || lock.read().unwrap_or_else(|poisoned| poisoned.into_inner()))
     })
@@ -47,6 +98,7 @@ pub fn read<T: ?Sized>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
 /// The same for writing.
 #[inline]
 pub fn write<T: ?Sized>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    step();
     ready(lock.try_write()).unwrap_or_else(|| {
         wait(|| lock.try_write(), || lock.write().unwrap_or_else(|poisoned| poisoned.into_inner()))
     })

@@ -4,9 +4,10 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
+use bristlecone_pm::wait::lock;
 use bristlecone_pm::{
     CreateOptions, Delayed, Domain, Error, Finding, Medium, Native, PoolFile, PoolInfo, Result, SlotKind,
     TreeEntry, TreeId, TreeSpec,
@@ -369,7 +370,7 @@ impl<M: Medium> Pool<M> {
     }
 
     fn lock_open(&self) -> MutexGuard<'_, HashMap<TreeId, Weak<dyn Any + Send + Sync>>> {
-        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.open)
     }
 }
 

@@ -28,10 +28,10 @@ mod recover;
 mod search;
 mod split;
 
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use bristlecone::{Error, Medium, Result};
+use bristlecone_pm::sync::AtomicU64;
 use bristlecone_pm::{Persist, PoolFile, TreeEntry};
 
 use self::search::Found;

@@ -1,7 +1,8 @@
 //! Every node, level by level: what recovery puts right, and what a check looks for.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering::Acquire;
+
+use bristlecone_pm::sync::Ordering::Acquire;
 
 use bristlecone::{Medium, Result};
 

@@ -1,8 +1,7 @@
 //! Splits (FAIR), and who hears of them.
 
-use std::sync::atomic::Ordering::{Acquire, Release};
-
 use bristlecone::{Medium, Result};
+use bristlecone_pm::sync::Ordering::{Acquire, Release};
 use bristlecone_pm::{Durable, Persist, wait};
 
 use super::{FastFair, NEXT};

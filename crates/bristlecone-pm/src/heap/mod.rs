@@ -16,12 +16,12 @@ mod settle;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{Ordering::AcqRel, Ordering::Acquire};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 
 use crossbeam_utils::CachePadded;
 
 use crate::slots::Slots;
+use crate::sync::{Ordering::AcqRel, Ordering::Acquire};
 use crate::{Chunk, Error, Medium, PoolFile, Result, SlotKind, TreeId, thread_index, wait};
 
 const CACHES: usize = 64;

@@ -1,10 +1,10 @@
 //! Where room comes from, and chunks go that have nothing but room.
 
-use std::sync::atomic::{Ordering::Acquire, Ordering::Release};
 use std::sync::{Arc, RwLockWriteGuard};
 
 use super::{Cache, Chunks, Heap, Judge};
 use crate::slots::Slots;
+use crate::sync::{Ordering::Acquire, Ordering::Release};
 use crate::{Medium, Result, wait};
 
 /// Words of slots that are settled by one who needs room, before the heap grows.

@@ -1,10 +1,10 @@
 //! Slots that nobody was asked about when the heap was opened.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Acquire;
 
 use super::{Heap, Judge};
 use crate::slots::Slots;
+use crate::sync::Ordering::Acquire;
 use crate::{Medium, wait};
 
 impl<M: Medium> Heap<M> {

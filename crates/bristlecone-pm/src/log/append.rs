@@ -1,11 +1,10 @@
 //! Append: room for an entry, and the entry. Step numbers are those of the story in `mod.rs`.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use super::copies::Copies;
 use super::layout::{Generation, STAMPS_A_LINE, begins_line};
 use super::{APPENDERS, Appender, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry};
 use crate::latch::Held;
+use crate::sync::Ordering::Relaxed;
 use crate::wait::lock;
 use crate::{Durable, Flushed, Medium, Persist, Step, thread_index};
 

@@ -1,9 +1,8 @@
 //! The chunks of a log: which it has, and how they are used again.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use super::layout::Generation;
 use super::{APPENDERS, LOG_ENTRY_BYTES, Log, LogChunk, Standing};
+use crate::sync::Ordering::Relaxed;
 use crate::wait::lock;
 use crate::{Durable, Flushed, Medium, Persist, SlotKind, Step, Word};
 

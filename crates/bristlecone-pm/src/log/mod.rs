@@ -43,8 +43,9 @@ mod layout;
 mod policy_tests;
 mod read;
 
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
+
+use crate::sync::AtomicUsize;
 
 use crossbeam_utils::CachePadded;
 

@@ -1,7 +1,6 @@
 //! Chunks: whom each belongs to, in one word apiece.
 
 use std::panic::resume_unwind;
-use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{Builder, ScopedJoinHandle};
 
 use super::PoolFile;
@@ -9,6 +8,7 @@ use super::backing::{PAGE_BYTES, data};
 use super::directory::TreeId;
 use super::layout::{Descriptor, ENTRY_FREE, SlotKind};
 use crate::record::is_record_class;
+use crate::sync::Ordering::Relaxed;
 use crate::{Durable, Error, Medium, Persist, Result, Word};
 
 /// A chunk that belongs to a tree.
@@ -155,6 +155,7 @@ impl<M: Medium> PoolFile<M> {
         let id = chunks.begun;
         let grown = self
             .back_descriptor(id)
+            .and_then(|()| self.asked_for_room(id))
             .and_then(|()| self.region.grow(self.chunk_offset(id) + self.geometry.chunk_bytes));
         grown.inspect_err(|error| chunks.note(error))?;
         chunks.begun += 1;
@@ -168,6 +169,7 @@ impl<M: Medium> PoolFile<M> {
         if provided.is_ok() && backed {
             return Ok(());
         }
+        let provided = provided.and_then(|()| self.asked_for_room(id));
         self.with_chunks(|chunks| match &provided {
             Ok(()) => chunks.refused = false,
             Err(error) => {
@@ -176,6 +178,12 @@ impl<M: Medium> PoolFile<M> {
             }
         });
         provided
+    }
+
+    /// Asks the medium for the bytes of a chunk.
+    fn asked_for_room(&self, id: u32) -> Result<()> {
+        let bytes = self.chunk_offset(id) + self.geometry.chunk_bytes;
+        if self.medium().has_room() { Ok(()) } else { Err(Error::MediumFull { bytes }) }
     }
 
     /// Changes which chunks can be handed out, and says how many there are then.

@@ -11,8 +11,9 @@ mod salvage;
 mod superblock;
 
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard};
+
+use crate::sync::AtomicU64;
 
 pub use self::chunks::Chunk;
 use self::chunks::FreeChunks;

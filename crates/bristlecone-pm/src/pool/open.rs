@@ -4,7 +4,6 @@ use std::fs::{File, Metadata, OpenOptions as FileOptions};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{FlockOperation, flock, major, minor};
@@ -13,6 +12,7 @@ use super::layout::DIRECTORY_OFFSET;
 use super::new_file::NewFile;
 use super::superblock::Contents;
 use super::{Access, CHUNK_BYTES, CreateOptions, Finding, Geometry, PoolFile, TREES_MAX, backing, header};
+use crate::sync::AtomicU64;
 use crate::{Domain, Error, Medium, Region, Result, fault};
 
 /// Room for the kernel's table of locks, so that few reads take it.
@@ -69,9 +69,10 @@ impl<M: Medium> PoolFile<M> {
 
     /// Creates a pool in anonymous memory, for tests and simulators.
     pub fn create_in(region: Region, geometry: Geometry, domain: Domain, medium: M) -> Result<Arc<Self>> {
-        if !geometry.is_valid() || geometry.max_bytes() > region.len() {
+        if !geometry.is_valid() || geometry.max_bytes() > region.reserved() {
             return Err(Error::invalid("the region is too small for this geometry"));
         }
+        region.grow(geometry.header_bytes())?;
         Ok(Self::format(region, geometry, medium, domain, domain, None))
     }
 

@@ -2,9 +2,10 @@
 //! unmapped or given another type while the arena lives. Nodes are named by 32-bit indices.
 
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
+use bristlecone_pm::sync::{AtomicU32, Ordering::Acquire, Ordering::Release};
+use bristlecone_pm::wait::lock;
 use bristlecone_pm::{Error, Result};
 use crossbeam_utils::CachePadded;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
@@ -72,7 +73,7 @@ pub struct Room<'a> {
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).reserved -= self.values;
+        lock(self.state).reserved -= self.values;
     }
 }
 
@@ -136,7 +137,7 @@ impl<T: Zeroed> Arena<T> {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// A value nobody else has; what a former owner left in it is still there.
@@ -274,7 +275,7 @@ impl<T> Drop for Arena<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
 
     use super::*;
 

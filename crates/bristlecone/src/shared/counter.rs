@@ -1,8 +1,7 @@
 //! A count that many threads change without sharing a line.
 
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
-
 use bristlecone_pm::own_thread_index;
+use bristlecone_pm::sync::{AtomicI64, Ordering::Relaxed};
 use crossbeam_utils::CachePadded;
 
 const STRIPES: usize = 64;

@@ -1,6 +1,6 @@
 //! One byte per slot tells most slots apart: all fingerprints of a node are compared at once.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
 
 use super::search::Level;
 

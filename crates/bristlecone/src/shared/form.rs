@@ -1,7 +1,7 @@
 //! How keys and values stand in the words of a slot: as they are, or as the offset of a record.
 
+use bristlecone_pm::epoch::Guard;
 use bristlecone_pm::{Finding, Flushed, Judge, Medium, Records, Result, Step};
-use crossbeam_epoch::Guard;
 
 /// A form of keys.
 pub trait KeyForm: Send + Sync + 'static {
@@ -178,7 +178,7 @@ macro_rules! out_of_line_form {
         type Guard = Guard;
 
         fn pin() -> Guard {
-            crossbeam_epoch::pin()
+            bristlecone_pm::epoch::pin()
         }
         fn owned(bytes: &[u8]) -> Box<[u8]> {
             bytes.into()
@@ -222,7 +222,7 @@ macro_rules! out_of_line_form {
             records.verify(word)
         }
         fn check_records<M: Medium>(records: &Records<M>, items: u64) -> Option<Finding> {
-            crossbeam_epoch::pin().flush();
+            bristlecone_pm::epoch::pin().flush();
             let live = records.stats().0;
             // Records that a reader may still hold are not free yet.
             (live < items).then(|| Finding::new("records", format!("{live} live records for {items} items")))

@@ -1,6 +1,6 @@
 //! Locks in DRAM for nodes that stand on the medium, where no lock belongs.
 
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use bristlecone_pm::sync::{AtomicPtr, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
 use super::version_lock::VersionLock;
 

@@ -1,7 +1,7 @@
 //! What a write that finds no room does about it, in every design.
 
+use bristlecone_pm::epoch::pin;
 use bristlecone_pm::{Medium, Records};
-use crossbeam_epoch::pin;
 
 use super::version_lock::pause;
 

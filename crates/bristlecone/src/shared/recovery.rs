@@ -1,9 +1,10 @@
 //! What trees share that are found again leaf by leaf.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use bristlecone_pm::Result;
+use bristlecone_pm::sync::{AtomicUsize, Ordering::Relaxed};
+use bristlecone_pm::wait::{in_parallel, lock};
 
 use super::form::KeyForm;
 use super::inner::Inner;
@@ -24,7 +25,7 @@ pub fn each<T: Send>(
                 return;
             }
             let done = work(at);
-            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut results = lock(&results);
             match done {
                 Ok(part) => results.0.push((at, part)),
                 Err(error) => {
@@ -36,13 +37,7 @@ pub fn each<T: Send>(
     };
     match threads.min(count) {
         0 | 1 => worker(),
-        threads => std::thread::scope(|scope| {
-            for _ in 1..threads {
-                // Without a thread the others have more to do.
-                let _ = std::thread::Builder::new().spawn_scoped(scope, worker);
-            }
-            worker();
-        }),
+        threads => in_parallel(threads, &worker),
     }
     let (mut parts, error) = results.into_inner().unwrap_or_else(PoisonError::into_inner);
     parts.sort_unstable_by_key(|(at, _)| *at);

@@ -1,6 +1,6 @@
 //! Searching words without branches that depend on them.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
 
 /// Keys are compared in groups of so many: a line of them.
 pub const GROUP: usize = 8;

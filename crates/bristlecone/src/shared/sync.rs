@@ -1,6 +1,6 @@
 //! What locks are made of, in one place: a model checker puts its own in the place of these.
 
 pub use std::hint::spin_loop;
-pub use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
+pub use bristlecone_pm::sync::{AtomicU32, AtomicU64, fence};
 pub use bristlecone_pm::wait::pause;

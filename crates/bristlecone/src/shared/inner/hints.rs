@@ -7,8 +7,8 @@
 //! between the misses of one operation and the next.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
+use bristlecone_pm::sync::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use crossbeam_utils::CachePadded;
 
 use super::node::{NodeRef, Nodes};

@@ -17,9 +17,9 @@ mod walk;
 
 use std::marker::PhantomData;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 
 use bristlecone_pm::Result as Fallible;
+use bristlecone_pm::sync::{AtomicU32, Ordering::Acquire, Ordering::Release};
 use bristlecone_pm::wait::lock;
 
 use self::hints::Hints;

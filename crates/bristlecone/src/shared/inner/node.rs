@@ -11,8 +11,8 @@
 //! last rank is then the high key's, so that a node needs no look at any string unless ranks are equal.
 
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use bristlecone_pm::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use bristlecone_pm::{LINE_BYTES, Result};
 
 use crate::shared::arena::{Arena, Room, Zeroed};

@@ -1,7 +1,6 @@
 //! A leaf leaves the index. Its range goes to a neighbour; nodes left without entries go too.
 
-use std::sync::atomic::Ordering::Acquire;
-
+use bristlecone_pm::sync::Ordering::Acquire;
 use bristlecone_pm::wait::lock;
 
 use super::{Inner, KeyForm, NodeRef, Side};

@@ -1,7 +1,7 @@
 //! Leaves take another leaf's place: for trees whose leaves forward whoever comes too late, so
 //! that the index may lag behind them.
 
-use std::sync::atomic::Ordering::Acquire;
+use bristlecone_pm::sync::Ordering::Acquire;
 
 use super::{Inner, KeyForm, NodeRef, Side};
 use crate::shared::version_lock::Version;

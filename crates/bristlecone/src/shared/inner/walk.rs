@@ -1,8 +1,7 @@
 //! Going from leaf to leaf in key order, and looking at the whole index at rest.
 
-use std::sync::atomic::Ordering::Acquire;
-
 use bristlecone_pm::Finding;
+use bristlecone_pm::sync::Ordering::Acquire;
 
 use super::{Inner, KeyForm, NodeRef, Side, Stale};
 use crate::shared::version_lock::{Glance, Version, pause};

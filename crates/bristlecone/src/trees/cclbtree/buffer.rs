@@ -10,9 +10,9 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use bristlecone_pm::Result;
+use bristlecone_pm::sync::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use bristlecone_pm::wait::lock;
 use crossbeam_utils::CachePadded;
 

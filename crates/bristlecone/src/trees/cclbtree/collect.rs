@@ -1,12 +1,12 @@
 //! Collecting the log: what is still needed of it is copied to a new one, and the old one is
 //! used again. Leaves are not written. Step numbers are those of the story in `mod.rs`.
 
-use std::sync::atomic::{
-    AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::thread::JoinHandle;
 
+use bristlecone_pm::sync::{
+    AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use bristlecone_pm::wait::{self, lock};
 use bristlecone_pm::{Copies, Durable, LOG_ENTRY_BYTES, LogChunk, LogEntry, LogSpot, Medium, Persist};
 

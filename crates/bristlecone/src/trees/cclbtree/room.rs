@@ -13,8 +13,8 @@
 //! gives nothing, and has had the records freed that no reader holds any more.
 
 use std::sync::RwLockReadGuard;
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 
+use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use bristlecone_pm::{Medium, Result, wait};
 
 use super::Core;

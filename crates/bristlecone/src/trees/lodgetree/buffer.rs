@@ -1,7 +1,7 @@
 //! The buffer part of a node: items on their way to its leaves, numbered from the right, the oldest
 //! first.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
 
 use super::node::{Counts, NodeRef};
 use super::places::NODE_SLOTS_MAX;

@@ -6,12 +6,13 @@
 //! over the nodes, a few at a time, and append what is still buffered of the old logs again. Step
 //! numbers are those of the story in `mod.rs`.
 
-use std::sync::atomic::Ordering::Release;
-use std::sync::atomic::{
+use std::sync::{Arc, Mutex};
+
+use bristlecone_pm::sync::Ordering::Release;
+use bristlecone_pm::sync::{
     AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
+use bristlecone_pm::wait::lock;
 use bristlecone_pm::{
     Durable, Finding, Flushed, LINE_BYTES, Log, LogChunk, LogEntry, LogSpot, Medium, Persist, PoolFile,
     Result, TreeId, own_thread_index,
@@ -109,10 +110,6 @@ pub(super) struct Walk {
 pub(super) struct Spot<'a, M: Medium> {
     versions: &'a VersionLog<M>,
     spot: LogSpot<'a, M>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<'a, M: Medium> Spot<'a, M> {

@@ -5,8 +5,7 @@
 //! which their fingerprint names: readers are told of a few, so that they read one line of the leaf.
 //! Buffered items are numbered from the right, the oldest first. Where it all stands: see `places`.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
+use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
 use bristlecone_pm::{LINE_BYTES, Result};
 
 use super::layout::Slots;

@@ -11,9 +11,8 @@
 //! owner                                                             its leaf
 //! ```
 
-use std::sync::atomic::{AtomicU32, AtomicU64};
-
 use bristlecone_pm::LINE_BYTES;
+use bristlecone_pm::sync::{AtomicU32, AtomicU64};
 
 use super::node::{HEADER_BYTES, NodeRef};
 use crate::shared::fingerprint;

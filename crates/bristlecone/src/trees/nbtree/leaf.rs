@@ -1,6 +1,6 @@
 //! The volatile half of a leaf: two lines of DRAM that answer most questions about it.
 
-use std::sync::atomic::{
+use bristlecone_pm::sync::{
     AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 

@@ -2,9 +2,10 @@
 //! the number of a leaf knows where its items are, and can ask for them before the descriptor is
 //! there.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use bristlecone_pm::sync::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use bristlecone_pm::wait::lock;
 use bristlecone_pm::{Error, LINE_BYTES, Medium, PoolFile, Result};
 use crossbeam_utils::CachePadded;
 
@@ -112,7 +113,7 @@ impl Leaves {
 
     #[cold]
     fn add_range(&self, chunk: u32) -> Result<()> {
-        let _only = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _only = lock(&self.growing);
         let next = self.arena.begun() >> self.range_shift;
         let rows = chunk.max(next) + 1;
         self.rows.alloc_fresh(rows.saturating_sub(self.rows.begun()))?;

@@ -2,8 +2,8 @@
 //! what nobody can reach any more is used again.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use bristlecone_pm::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use bristlecone_pm::{Medium, Persist, Result, wait};
 
 use super::NbTree;
@@ -163,7 +163,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         self.outstanding.fetch_add(1, Relaxed);
         let queue = Arc::clone(&self.retired);
         // SAFETY: the closure owns what it uses, and may run on any thread.
-        unsafe { crossbeam_epoch::pin().defer_unchecked(move || queue.push(id)) };
+        unsafe { bristlecone_pm::epoch::pin().defer_unchecked(move || queue.push(id)) };
     }
 
     /// A block for a new leaf: that of a leaf that everybody has let go of, which caches may still hold,
@@ -286,7 +286,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     /// Leaves that are retired and not yet taken back.
     pub(super) fn outstanding(&self) -> u64 {
         for _ in 0..EPOCHS {
-            crossbeam_epoch::pin().flush();
+            bristlecone_pm::epoch::pin().flush();
         }
         self.reclaim();
         self.outstanding.load(Acquire) as u64

@@ -2,8 +2,7 @@
 //! stands in the descriptor, or, with a single layer, in the block. Nothing of it is ever flushed:
 //! recovery derives it from the slots.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-
+use bristlecone_pm::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use bristlecone_pm::{Medium, Persist, Word};
 
 use super::NbTree;

@@ -140,9 +140,9 @@ mod write;
 
 use std::marker::PhantomData;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
+use bristlecone_pm::sync::{AtomicU32, AtomicU64, AtomicUsize};
 use bristlecone_pm::{Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
@@ -294,12 +294,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for NbTree<K, V, M> {
     }
 
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        let _pinned = crossbeam_epoch::pin();
+        let _pinned = bristlecone_pm::epoch::pin();
         self.ascend(bounds, into)
     }
 
     fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        let _pinned = crossbeam_epoch::pin();
+        let _pinned = bristlecone_pm::epoch::pin();
         self.descend(bounds, into)
     }
 

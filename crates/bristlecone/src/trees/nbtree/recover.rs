@@ -2,8 +2,7 @@
 //! that a crash interrupted are undone, and the volatile half is built anew. Every step leaves a
 //! state that recovery understands, so a crash in here is one more crash.
 
-use std::sync::atomic::Ordering::Relaxed;
-
+use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::{ChunkRange, Durable, Error, Flushed, LINE_BYTES, Medium, Persist, Result, Word};
 
 use super::NbTree;
@@ -238,7 +237,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             Stored::Plain(_) if V::INLINE => Ok(()),
             Stored::Record(record) => {
                 let fresh = self.values.mark_live(record).map_err(Some)?;
-                let whole = !V::INLINE || self.values.read(record, &crossbeam_epoch::pin()).len() == 8;
+                let whole = !V::INLINE || self.values.read(record, &bristlecone_pm::epoch::pin()).len() == 8;
                 if fresh && whole { Ok(()) } else { Err(None) }
             }
             Stored::Plain(_) | Stored::Sealed(_) | Stored::Empty => Err(None),

@@ -2,8 +2,7 @@
 //! on working with it: copy, sync, link. Any number of threads may replace the same leaf; each
 //! makes its own draft of the new leaves, and one draft is taken.
 
-use std::sync::atomic::Ordering::Relaxed;
-
+use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result, Step};
 
 use super::NbTree;

@@ -1,8 +1,7 @@
 //! The volatile half of a leaf: a line or two of DRAM that answer most questions about it.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use bristlecone_pm::Result;
+use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
 
 use super::layout::{FINGERPRINT_WORDS, SUBNODES_MAX, Shape};
 use crate::shared::arena::{Arena, Zeroed};

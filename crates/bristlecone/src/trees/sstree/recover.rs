@@ -2,8 +2,7 @@
 //! interrupted is finished or undone, and the volatile half is built anew. Every step leaves a
 //! state that recovery understands, so a crash in here is one more crash.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-
+use bristlecone_pm::sync::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use bristlecone_pm::{ChunkRange, Durable, Error, Medium, Persist, Result};
 
 use super::SsTree;

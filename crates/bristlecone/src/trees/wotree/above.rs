@@ -123,7 +123,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         let (mut wanted, mut in_vain, mut any) = (0, 0, false);
         loop {
             reserve.fill(wanted)?;
-            let _pinned = crossbeam_epoch::pin();
+            let _pinned = bristlecone_pm::epoch::pin();
             let _shape = bristlecone_pm::wait::read(&self.shape_lock);
             let mut path = Path::default();
             self.descend(Aim::At(key), guard, &mut path)?;

@@ -1,7 +1,7 @@
 //! Empty nodes leave the tree. One at a time, and not while anybody splits.
 
+use bristlecone_pm::epoch::Guard;
 use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
-use crossbeam_epoch::Guard;
 
 use super::inner::Aim;
 use super::layout::State;
@@ -59,7 +59,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     fn try_free(&self, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<Outcome> {
         let _shape = bristlecone_pm::wait::write(&self.shape_lock);
         // The nodes of the path stay.
-        let pinned = crossbeam_epoch::pin();
+        let pinned = bristlecone_pm::epoch::pin();
         let mut path = Path::default();
         let leaf = self.descend(Aim::At(key), &pins.keys, &mut path)?.leaf;
         let removal = match self.plan(leaf, &path, &pins.keys)? {

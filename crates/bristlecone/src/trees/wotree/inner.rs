@@ -1,8 +1,7 @@
 //! One inner node: searched without a lock, even while its entries move; changed such that
 //! whoever reads it in the middle, now or after a crash, is never led too far to the right.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
-
+use bristlecone_pm::sync::Ordering::{AcqRel, Acquire};
 use bristlecone_pm::{Durable, Error, LINE_BYTES, Medium, Persist, Result};
 
 use super::WoTree;

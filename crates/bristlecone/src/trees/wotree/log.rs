@@ -17,9 +17,9 @@
 //! of a node that has moved on since.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
+use bristlecone_pm::sync::{AtomicUsize, Ordering::Relaxed};
 use bristlecone_pm::{
     Durable, Error, Flushed, Heap, LINE_BYTES, Medium, Persist, PoolFile, Result, SlotKind, TreeId, Word,
     thread_index,

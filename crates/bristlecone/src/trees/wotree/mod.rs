@@ -144,9 +144,9 @@ mod write;
 
 use std::marker::PhantomData;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use std::sync::{Arc, OnceLock, RwLock};
 
+use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use bristlecone_pm::{Finding, Medium, PoolFile, Records, Result, SlotKind, TreeEntry, TreeId, Word};
 
 use self::layout::Shape;

@@ -5,10 +5,10 @@
 //! pinned may follow any reference that he ever read.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use bristlecone_pm::epoch::Guard;
+use bristlecone_pm::sync::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use bristlecone_pm::{Error, Heap, HeapStats, Medium, PoolFile, Result, SlotKind, TreeId, Word};
-use crossbeam_epoch::Guard;
 use crossbeam_queue::SegQueue;
 
 use super::layout::{Link, Pair, Shape, State};
