@@ -150,6 +150,7 @@ impl Cache {
     pub fn feed(&mut self, event: &Event) {
         match *event {
             Event::Store { word, value, thread, .. } => self.store(word, value, thread),
+            Event::Extended { word, value, thread } => self.keep_back(word, value, thread),
             Event::Flush { line, thread, .. } => {
                 self.underway.entry(thread).or_default().push((line, self.stores));
             }
@@ -167,16 +168,22 @@ impl Cache {
     }
 
     fn store(&mut self, word: u32, value: u64, thread: u32) {
+        if self.mode != Mode::Eadr {
+            return self.keep_back(word, value, thread);
+        }
         let (line, word) = (word / LINE_WORDS as u32, word as usize % LINE_WORDS);
         self.stores += 1;
-        if self.mode == Mode::Eadr {
-            self.durable.entry(line).or_insert_with(|| self.base[line as usize])[word] = value;
-            *self.overwritten.entry(line).or_default() |= 1 << word;
-        } else {
-            let (number, group) = (self.stores, self.groups.get(&thread).copied().unwrap_or_default());
-            let store = Unpromised { word, value, number, thread, group };
-            self.dirty.entry(line).or_default().push(store);
-        }
+        self.durable.entry(line).or_insert_with(|| self.base[line as usize])[word] = value;
+        *self.overwritten.entry(line).or_default() |= 1 << word;
+    }
+
+    /// A store that is not on the medium yet.
+    fn keep_back(&mut self, word: u32, value: u64, thread: u32) {
+        let (line, word) = (word / LINE_WORDS as u32, word as usize % LINE_WORDS);
+        self.stores += 1;
+        let (number, group) = (self.stores, self.groups.get(&thread).copied().unwrap_or_default());
+        let store = Unpromised { word, value, number, thread, group };
+        self.dirty.entry(line).or_default().push(store);
     }
 
     fn promise(&mut self, thread: u32) {

@@ -70,8 +70,8 @@ impl Kept {
         let mut seen = HashSet::from([durable]);
         let mut now = durable;
         match mode {
-            Mode::Eadr => unreachable!("nothing is dirty where caches survive"),
-            Mode::Prefix => {
+            // Where caches survive, that is the length of the file.
+            Mode::Prefix | Mode::Eadr => {
                 for store in stores {
                     now[store.word] = store.value;
                     kept.add(&mut seen, now);

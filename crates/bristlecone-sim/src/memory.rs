@@ -1,9 +1,9 @@
 //! The bytes that a simulated structure lives on.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use bristlecone_pm::{LINE_BYTES, Persistent, Region, Word};
+use bristlecone_pm::{Geometry, LINE_BYTES, Persistent, Region, Word};
 
 /// Words of a line.
 pub const LINE_WORDS: usize = LINE_BYTES / 8;
@@ -15,29 +15,90 @@ pub type Line = [u64; LINE_WORDS];
 struct Cells([AtomicU64; LINE_WORDS]);
 
 /// Line-aligned memory, zero at first, shared by a [`Sim`](crate::Sim) and the structure on it.
+///
+/// That of a pool has one more line, which no access of the pool reaches: its first word says how many bytes the
+/// file has. It is lost and kept by a crash like any other.
 #[derive(Clone)]
-pub struct Memory(Arc<Vec<Cells>>);
+pub struct Memory {
+    cells: Arc<Vec<Cells>>,
+    of_pool: bool,
+    /// No line from here on was ever stored to.
+    used: Arc<AtomicU32>,
+}
 
 impl Memory {
     /// Zeroed memory of at least `bytes`.
     pub fn new(bytes: usize) -> Self {
+        Self::of_lines(bytes.div_ceil(LINE_BYTES), false)
+    }
+
+    /// Returns the memory of a pool: zeros, of which the header exists.
+    pub fn of_pool(geometry: &Geometry) -> Self {
+        let memory = Self::of_lines((geometry.max_bytes() as usize).div_ceil(LINE_BYTES) + 1, true);
+        memory.cell(memory.reach()).store(geometry.header_bytes(), Relaxed);
+        memory
+    }
+
+    fn of_lines(lines: usize, of_pool: bool) -> Self {
         let cells = || Cells([const { AtomicU64::new(0) }; LINE_WORDS]);
-        Self(Arc::new((0..bytes.div_ceil(LINE_BYTES)).map(|_| cells()).collect()))
+        Self { cells: Arc::new((0..lines).map(|_| cells()).collect()), of_pool, used: Arc::default() }
+    }
+
+    fn cell(&self, word: usize) -> &AtomicU64 {
+        &self.cells[word / LINE_WORDS].0[word % LINE_WORDS]
+    }
+
+    /// Returns how many words a structure can reach.
+    pub(crate) fn reach(&self) -> usize {
+        (self.lines() - usize::from(self.of_pool)) * LINE_WORDS
+    }
+
+    /// Returns the word that says how many bytes the file has, if there is a file.
+    pub(crate) fn length_word(&self) -> Option<u32> {
+        self.of_pool.then_some(self.reach() as u32)
+    }
+
+    /// Returns how many bytes the file has.
+    pub(crate) fn length(&self) -> u64 {
+        match self.length_word() {
+            Some(word) => self.cell(word as usize).load(Relaxed),
+            None => (self.lines() * LINE_BYTES) as u64,
+        }
+    }
+
+    /// Notes that a line is stored to.
+    pub(crate) fn use_line(&self, line: u32) {
+        if self.used.load(Relaxed) <= line {
+            self.used.fetch_max(line + 1, Relaxed);
+        }
+    }
+
+    /// Returns the words behind the file's end that hold something: what a crash leaves of chunks that the file
+    /// lost again.
+    pub(crate) fn lost_words(&self) -> impl Iterator<Item = u32> {
+        let used = self.used.load(Relaxed) as usize * LINE_WORDS;
+        let behind = self.length() as usize / size_of::<u64>()..used.min(self.reach());
+        behind.filter(|word| self.cell(*word).load(Relaxed) != 0).map(|word| word as u32)
+    }
+
+    /// Sets a word behind the back of every medium.
+    pub(crate) fn set_word(&self, word: u32, value: u64) {
+        self.cell(word as usize).store(value, Relaxed);
     }
 
     /// How many lines there are.
     pub fn lines(&self) -> usize {
-        self.0.len()
+        self.cells.len()
     }
 
     /// The memory as the bytes of a pool.
-    pub fn region(&self) -> Region {
-        let owner = Arc::clone(&self.0);
+    pub(crate) fn region(&self) -> Region {
+        let owner = Arc::clone(&self.cells);
         let base = owner.as_ptr().cast_mut().cast();
-        let bytes = (owner.len() * LINE_BYTES) as u64;
+        let reserved = (self.reach() * size_of::<u64>()) as u64;
         // SAFETY: the vector never changes its buffer again and lives as long as its owner; it
         // consists of atomics, aligned to a line, and is reached as such from here, too.
-        unsafe { Region::owned_by(owner, base, bytes) }
+        unsafe { Region::owned_by(owner, base, reserved, self.length()) }
     }
 
     /// The `count` words from word `first` on, for structures laid out by hand.
@@ -46,7 +107,7 @@ impl Memory {
     ///
     /// If they are not all there, or cross a line.
     pub fn words(&self, first: usize, count: usize) -> &[Word] {
-        let line = &self.0[first / LINE_WORDS].0;
+        let line = &self.cells[first / LINE_WORDS].0;
         let cells = &line[first % LINE_WORDS..first % LINE_WORDS + count];
         const { assert!(size_of::<Word>() == size_of::<AtomicU64>()) };
         fn is_persistent<T: Persistent>() {}
@@ -58,24 +119,37 @@ impl Memory {
 
     /// What stands in a line now.
     pub fn line(&self, line: u32) -> Line {
-        self.0[line as usize].0.each_ref().map(|cell| cell.load(Relaxed))
+        self.cells[line as usize].0.each_ref().map(|cell| cell.load(Relaxed))
     }
 
     /// Replaces a line, behind the back of every medium.
     pub(crate) fn set_line(&self, line: u32, to: &Line) {
-        for (cell, word) in self.0[line as usize].0.iter().zip(to) {
+        for (cell, word) in self.cells[line as usize].0.iter().zip(to) {
             cell.store(*word, Relaxed);
         }
+        if *to != [0; LINE_WORDS] {
+            self.use_line(line);
+        }
+    }
+
+    /// Returns the contents of all lines.
+    pub(crate) fn snapshot(&self) -> Arc<[Line]> {
+        (0..self.lines() as u32).map(|line| self.line(line)).collect()
+    }
+
+    /// Gives all lines the contents of a snapshot, behind the back of every medium.
+    pub(crate) fn restore(&self, lines: &[Line]) {
+        lines.iter().enumerate().for_each(|(line, contents)| self.set_line(line as u32, contents));
     }
 
     /// Its address.
     pub(crate) fn base(&self) -> usize {
-        self.0.as_ptr() as usize
+        self.cells.as_ptr() as usize
     }
 
     /// The number of the word at an address inside this memory.
     pub(crate) fn word_at(&self, address: usize) -> Option<usize> {
-        let word = address.checked_sub(self.0.as_ptr() as usize)? / 8;
-        (word < self.0.len() * LINE_WORDS).then_some(word)
+        let word = address.checked_sub(self.base())? / 8;
+        (word < self.reach()).then_some(word)
     }
 }

@@ -43,7 +43,7 @@ pub(crate) fn walk(
                 true
             }
             Event::Mark(Mark::Opened) | Event::Fence { .. } | Event::Locked { .. } => true,
-            Event::Store { .. } => mode == Mode::Eadr,
+            Event::Store { .. } | Event::Extended { .. } => mode == Mode::Eadr,
             Event::Flush { .. } | Event::Order { .. } => false,
         };
         let moment = Some((cache.stores(), allowed));

@@ -41,6 +41,8 @@ pub struct Report {
     /// Publishes of one thread of a schedule, by name, that came while another one's operation was
     /// under way.
     pub raced: BTreeMap<Step, u64>,
+    /// Named steps of one thread of a schedule that came after one of another thread, amid its operation.
+    pub pairs: BTreeSet<(Step, Step)>,
     /// The named sites that the trace and its recoveries passed.
     pub sites: BTreeSet<Site>,
     /// Whether the mutation asked for changed anything.
@@ -154,6 +156,7 @@ impl Report {
         self.reopened += other.reopened;
         self.schedules += other.schedules;
         other.raced.into_iter().for_each(|(step, times)| *self.raced.entry(step).or_default() += times);
+        self.pairs.extend(other.pairs);
         self.forgetful_points += other.forgetful_points;
         self.interrupted |= other.interrupted;
         self.truncated_points += other.truncated_points;

@@ -4,14 +4,14 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bristlecone_pm::{Domain, LINE_BYTES, Medium, Step};
+use bristlecone_pm::{Domain, LINE_BYTES, Medium, Region, Step, wait};
 
 use crate::cache::Mode;
 use crate::lines::WordSet;
 use crate::memory::{LINE_WORDS, Memory};
 use crate::schedule::offer;
 use crate::stopped;
-use crate::trace::{Event, Mark, Site, SiteKind};
+use crate::trace::{Event, FILE, Mark, Site, SiteKind};
 use crate::watch;
 
 /// A change of the code under test at one named site.
@@ -41,6 +41,8 @@ struct Inner {
     mutated: AtomicBool,
     /// Whether every access offers the next turn to any simulated thread.
     takes_turns: AtomicBool,
+    /// How many requests for room are granted, and how many refused after them.
+    room: Mutex<(u64, u64)>,
     /// Accesses left before the run counts as hung.
     fuel: AtomicU64,
     trace: Mutex<Vec<Event>>,
@@ -51,6 +53,8 @@ struct Inner {
 
 /// Events that a record has room for at first: few recoveries have more.
 const EVENTS: usize = 256;
+/// The name under which the length of the file is made durable.
+const EXTEND: Step = "pool extend";
 /// Accesses that a run may do: far more than any scenario needs.
 const FUEL: u64 = 50_000_000;
 /// The same for the recovery of an explored image, its checks and its life.
@@ -99,7 +103,7 @@ impl Sim {
     fn made(memory: &Memory, domain: Domain, mutation: Option<Mutation>, fuel: u64) -> Self {
         let (mutated, takes_turns) = (AtomicBool::new(false), AtomicBool::new(false));
         let (memory, trace) = (memory.clone(), Mutex::new(Vec::with_capacity(EVENTS)));
-        let (base, words) = (memory.base(), memory.lines() * LINE_WORDS);
+        let (base, words) = (memory.base(), memory.reach());
         let (reads, stored) = (WordSet::none(&memory), WordSet::none(&memory));
         let fuel = AtomicU64::new(fuel);
         Self(Arc::new(Inner {
@@ -110,6 +114,7 @@ impl Sim {
             mutation,
             mutated,
             takes_turns,
+            room: Mutex::new((u64::MAX, 0)),
             fuel,
             trace,
             reads,
@@ -120,6 +125,31 @@ impl Sim {
     /// The domain that pools on the medium are opened in.
     pub fn domain(&self) -> Domain {
         self.0.domain
+    }
+
+    /// Returns the bytes of the pool as a process finds them that opens the file: what a crash left behind its
+    /// end is gone.
+    pub fn region(&self) -> Region {
+        let memory = &self.0.memory;
+        if let Some(length) = memory.length_word() {
+            self.read(length);
+        }
+        let lost: Vec<u32> = memory.lost_words().collect();
+        for word in &lost {
+            memory.set_word(*word, 0);
+            let line = word / LINE_WORDS as u32;
+            self.record(Event::Store { word: *word, value: 0, thread: FILE, publish: None });
+            self.record(Event::Flush { line, thread: FILE, step: "the end of the file" });
+        }
+        if !lost.is_empty() {
+            self.record(Event::Fence { thread: FILE, step: "the end of the file" });
+        }
+        memory.region()
+    }
+
+    /// Has the medium refuse room: it grants so many requests, refuses so many more, and grants the rest.
+    pub fn refuse_room(&self, granted: u64, refused: u64) {
+        *wait::lock(&self.0.room) = (granted, refused);
     }
 
     /// From now on every access is a turn of the schedule, or no longer.
@@ -222,6 +252,7 @@ impl Sim {
         let word = self.word(cell);
         let event = Event::Store { word, value, thread: thread(), publish };
         self.0.stored.add(word);
+        self.0.memory.use_line(word / LINE_WORDS as u32);
         let mut trace = self.trace();
         cell.store(value, order);
         let swapped = publish.is_some_and(|step| self.0.mutation == Some(Mutation::Swap(step)));
@@ -271,6 +302,7 @@ impl Medium for Sim {
         let mut trace = self.trace();
         let done = cell.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
         if done.is_ok() {
+            self.0.memory.use_line(word / LINE_WORDS as u32);
             trace.push(event);
             self.0.stored.add(word);
         }
@@ -321,6 +353,36 @@ impl Medium for Sim {
         self.burn();
         watch::pass(step);
         stopped::pass(step);
+    }
+
+    fn extended(&self, last: &AtomicU64) {
+        self.turn();
+        let Some(length) = self.0.memory.length_word() else { return };
+        let value = (u64::from(self.word(last)) + 1) * size_of::<u64>() as u64;
+        let mut trace = self.trace();
+        if value > self.0.memory.length() {
+            self.0.memory.set_word(length, value);
+            self.0.stored.add(length);
+            trace.push(Event::Extended { word: length, value, thread: thread() });
+        }
+        if !self.removed(SiteKind::Flush, EXTEND) {
+            trace.push(Event::Flush { line: length / LINE_WORDS as u32, thread: thread(), step: EXTEND });
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        let mut room = wait::lock(&self.0.room);
+        match *room {
+            (0, 0) => true,
+            (0, refused) => {
+                *room = (0, refused.saturating_sub(u64::from(refused != u64::MAX)));
+                false
+            }
+            (granted, refused) => {
+                *room = (granted.saturating_sub(u64::from(granted != u64::MAX)), refused);
+                true
+            }
+        }
     }
 
     fn order_line(&self) {

@@ -40,6 +40,13 @@ pub trait System: Sync {
     /// Does the operation and gives its answer.
     fn apply(&self, live: &mut Self::Live, op: &Self::Op) -> Result<String, String>;
 
+    /// Returns the answer of an operation that changed nothing because there was no room, if the operation may
+    /// be given it.
+    fn refusal(&self, op: &Self::Op) -> Option<String> {
+        let _ = op;
+        None
+    }
+
     /// Checks every invariant and reads everything, in every way there is.
     fn observe(&self, live: &Self::Live) -> Result<Self::State, String>;
 

@@ -2,6 +2,9 @@
 
 use bristlecone_pm::Step;
 
+/// The thread that what a file system does at opening is said of.
+pub(crate) const FILE: u32 = u32::MAX;
+
 /// One thing that happened.
 #[derive(Debug, Clone, Copy)]
 pub enum Event {
@@ -15,6 +18,15 @@ pub enum Event {
         thread: u32,
         /// The name, where it was a publish.
         publish: Option<Step>,
+    },
+    /// The file was extended: a store to the word that says how long it is, which no cache holds.
+    Extended {
+        /// The number of that word.
+        word: u32,
+        /// How many bytes it has from now on.
+        value: u64,
+        /// The thread that extended it.
+        thread: u32,
     },
     /// A line was asked to be written back.
     Flush {
@@ -82,9 +94,20 @@ pub struct Site {
 }
 
 impl Event {
+    /// Returns the thread that was at a named site, and its name.
+    pub(crate) fn by(&self) -> Option<(u32, Step)> {
+        match *self {
+            Event::Store { thread, publish: Some(step), .. }
+            | Event::Flush { thread, step, .. }
+            | Event::Fence { thread, step } => Some((thread, step)),
+            _ => None,
+        }
+    }
+
     /// The site that this event came from, if it has a name.
     pub fn site(&self) -> Option<Site> {
         match *self {
+            Event::Flush { thread: FILE, .. } | Event::Fence { thread: FILE, .. } => None,
             Event::Store { publish: Some(step), .. } => Some(Site { kind: SiteKind::Publish, step }),
             Event::Flush { step, .. } => Some(Site { kind: SiteKind::Flush, step }),
             Event::Fence { step, .. } => Some(Site { kind: SiteKind::Fence, step }),
@@ -95,7 +118,9 @@ impl Event {
     /// The word that this event stored to.
     pub fn stored(&self) -> Option<(u32, u64)> {
         match *self {
-            Event::Store { word, value, .. } | Event::Locked { word, value, .. } => Some((word, value)),
+            Event::Store { word, value, .. }
+            | Event::Locked { word, value, .. }
+            | Event::Extended { word, value, .. } => Some((word, value)),
             _ => None,
         }
     }

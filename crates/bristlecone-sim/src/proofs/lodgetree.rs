@@ -63,9 +63,9 @@ pub fn stragglers() -> Scenario<TreeOp> {
 ///
 /// If there is no room for one.
 pub fn run<I: Items, R>(forest: &Forest<I>, work: impl FnOnce(&Sim, &Tree<I::K, I::V, Sim>) -> R) -> R {
-    let memory = Memory::new(forest.geometry.max_bytes() as usize);
+    let memory = Memory::of_pool(&forest.geometry);
     let sim = Sim::new(&memory);
-    let file = PoolFile::create_in(memory.region(), forest.geometry, sim.domain(), sim.clone()).unwrap();
+    let file = PoolFile::create_in(sim.region(), forest.geometry, sim.domain(), sim.clone()).unwrap();
     let pool = Pool::on(file, 1);
     let tree = pool.tree_options("t").design(Design::LodgeTree);
     let tree = forest.options.iter().fold(tree, |tree, (name, value)| tree.option(name, *value));

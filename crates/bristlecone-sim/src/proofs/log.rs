@@ -70,11 +70,11 @@ impl System for Entries {
     type Live = Live;
 
     fn memory(&self) -> Memory {
-        Memory::new(GEOMETRY.max_bytes() as usize)
+        Memory::of_pool(&GEOMETRY)
     }
 
     fn create(&self, sim: &Sim) -> Result<Live, String> {
-        let pool = PoolFile::create_in(sim.memory().region(), GEOMETRY, sim.domain(), sim.clone());
+        let pool = PoolFile::create_in(sim.region(), GEOMETRY, sim.domain(), sim.clone());
         let pool = pool.map_err(|error| error.to_string())?;
         let spec = TreeSpec {
             name: "t".to_owned(),
@@ -88,7 +88,7 @@ impl System for Entries {
     }
 
     fn open(&self, sim: &Sim) -> Result<Option<Live>, String> {
-        let pool = PoolFile::open_in(sim.memory().region(), sim.domain(), sim.clone());
+        let pool = PoolFile::open_in(sim.region(), sim.domain(), sim.clone());
         let pool = pool.map_err(|error| error.to_string())?;
         let trees = pool.trees().map_err(|error| error.to_string())?;
         Live::of(sim, &pool, trees[0].id).map(Some)

@@ -16,6 +16,16 @@ pub enum Deed {
     Scan,
 }
 
+impl Deed {
+    /// Returns the key, if it is of one.
+    pub fn key(&self) -> Option<u64> {
+        match self {
+            Self::Of(key, _) => Some(*key),
+            Self::Scan => None,
+        }
+    }
+}
+
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {

@@ -15,7 +15,7 @@ mod plan;
 mod planned;
 mod turn;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -27,7 +27,7 @@ pub use self::history::{Answer, Deed};
 pub use self::plan::Plan;
 pub use self::planned::Planned;
 pub(crate) use self::turn::offer;
-use self::turn::{Sticky, number_of};
+use self::turn::{Course, number_of};
 use crate::cache::{Cache, Mode};
 use crate::campaign::in_parallel;
 use crate::describe::describe;
@@ -45,8 +45,10 @@ pub const SCHEDULES: &str = "schedules";
 
 /// Schedules of one plan.
 const PER_PLAN: u64 = 32;
-/// Crashes of one schedule.
+/// Crashes of one schedule, each of which others may follow.
 const CRASHES: usize = 4;
+/// The second within the recovery from the first, or in what follows it, and so on.
+const CRASHES_IN_A_ROW: usize = 3;
 /// Turns after which a schedule counts as hung.
 const TURNS_MAX: usize = 500_000;
 const STACK_BYTES: usize = 512 << 10;
@@ -108,10 +110,9 @@ pub fn explore_schedules_with<R: Registers>(
     let plans: Vec<u64> = (first / PER_PLAN..(first + count).div_ceil(PER_PLAN)).collect();
     let reports = in_parallel(&plans, wanted.threads, |plan| {
         let mut report = Report::default();
-        let numbers = plan * PER_PLAN..(plan + 1) * PER_PLAN;
-        let numbers = numbers.start.max(first)..numbers.end.min(first + count);
         let mut stage = None;
-        for number in numbers {
+        // What the courses of a plan are varied from ran before them.
+        for number in plan * PER_PLAN..((plan + 1) * PER_PLAN).min(first + count) {
             if progress.is_stopped() {
                 report.interrupted = true;
                 break;
@@ -127,6 +128,10 @@ pub fn explore_schedules_with<R: Registers>(
                     }
                 },
             };
+            if number < first {
+                let _ = stage.begin(registers, &mut dice_of(seed, number), mode, &mut Report::default());
+                continue;
+            }
             report.schedules += 1;
             if let Err(failure) = stage.run(registers, (seed, number), mode, &mut report) {
                 report.failures.push(*failure);
@@ -154,20 +159,47 @@ struct Stage {
     /// What threads run on, and what crashes leave.
     memories: [Memory; 2],
     mutation: Option<Mutation>,
+    /// Courses that met something new in this plan.
+    kept: Vec<Kept>,
+    met: BTreeSet<(Step, Step)>,
 }
 
-/// What one schedule did.
+/// A course that is worth varying, and how often its threads changed.
+struct Kept(Course, u64);
+
+/// What ran until a crash may come.
 struct Ran {
+    /// What the medium held when it began.
+    base: Arc<[Line]>,
+    /// What the structure held when it began.
+    before: BTreeMap<u64, u64>,
     trace: Vec<Event>,
     history: Vec<Entry>,
-    /// How much of the trace there was when the threads began.
+    /// How much of the trace there was when a crash may come at first.
     start: usize,
     contents: BTreeMap<u64, u64>,
 }
 
 impl Ran {
-    /// Publishes that came while an operation of another thread was under way.
-    fn raced(&self) -> impl Iterator<Item = Step> {
+    /// Returns each named step with the last one of every other thread that was amid an operation then, in order.
+    fn raced(&self) -> Vec<(Step, Step)> {
+        let mut last: BTreeMap<u32, (usize, Step)> = BTreeMap::new();
+        let mut raced = Vec::new();
+        for (at, event) in self.trace.iter().enumerate().skip(self.start) {
+            let Some((thread, step)) = event.by() else { continue };
+            let under_way = |entry: &&Entry| entry.began <= at && at < entry.ended;
+            for entry in self.history.iter().filter(under_way) {
+                let other = number_of(entry.thread);
+                let since = last.get(&other).filter(|(since, _)| other != thread && *since >= entry.began);
+                raced.extend(since.map(|(_, other)| (step, *other)));
+            }
+            last.insert(thread, (at, step));
+        }
+        raced
+    }
+
+    /// Returns the publishes that came while an operation of another thread was under way.
+    fn published_amid(&self) -> impl Iterator<Item = Step> {
         self.trace.iter().enumerate().skip(self.start).filter_map(|(at, event)| {
             let Event::Store { thread, publish: Some(step), .. } = event else { return None };
             let under_way = |entry: &&Entry| entry.began <= at && at < entry.ended;
@@ -175,6 +207,22 @@ impl Ran {
             others.any(|entry| number_of(entry.thread) != *thread).then_some(*step)
         })
     }
+
+    fn told(&self, what: String) -> String {
+        let entries = self.history.iter().map(|entry| format!("\n  {}", tell(entry)));
+        what + &entries.collect::<String>()
+    }
+}
+
+/// One crash of a run, and what follows it.
+struct AfterCrash<'a> {
+    cache: &'a Cache,
+    possible: &'a Possible,
+    at: usize,
+    /// What is done once it is recovered.
+    deeds: &'a [Deed],
+    /// Recovers by turns of several threads, as drawn from this.
+    turns: Option<u64>,
 }
 
 impl Stage {
@@ -194,9 +242,37 @@ impl Stage {
                 .iter()
                 .try_for_each(|(key, access)| registers.act(&live, &Deed::Of(*key, *access)).map(drop))
         })?;
-        let base = (0..memories[0].lines() as u32).map(|line| memories[0].line(line)).collect();
+        let base = memories[0].snapshot();
         let at_first = plan.at_first();
-        Ok(Self { plan, at_first, base, memories, mutation })
+        Ok(Self { plan, at_first, base, memories, mutation, kept: Vec::new(), met: BTreeSet::new() })
+    }
+
+    /// Draws how the threads take their turns: anew, or as in a schedule that met something new, up to a point.
+    fn course(&self, dice: &mut Dice) -> Course {
+        let seed = dice.next();
+        if self.kept.is_empty() || dice.roll(2) == 0 {
+            return Course::new(seed);
+        }
+        let Kept(course, changes) = &self.kept[dice.roll(self.kept.len())];
+        course.forked(dice.roll(*changes as usize + 1) as u64, seed)
+    }
+
+    /// Runs a schedule without crashes and keeps its course if it met something new.
+    fn begin<R: Registers>(
+        &mut self,
+        registers: &R,
+        dice: &mut Dice,
+        mode: Mode,
+        report: &mut Report,
+    ) -> Result<Ran, String> {
+        let course = self.course(dice);
+        let (ran, changes) = self.interleave(registers, mode, &course, report)?;
+        let before = self.met.len();
+        self.met.extend(ran.raced());
+        if self.met.len() > before {
+            self.kept.push(Kept(course, changes));
+        }
+        Ok(ran)
     }
 
     fn run<R: Registers>(
@@ -206,107 +282,153 @@ impl Stage {
         mode: Mode,
         report: &mut Report,
     ) -> Result<(), Box<Failure>> {
-        let mut dice = Dice(mix(seed) ^ mix(number).rotate_left(32));
-        let ran = self.interleave(registers, mode, dice.next(), report);
-        let failed = |crashes, what| Box::new(failure(number, mode, crashes, what));
-        let ran = ran.map_err(|what| failed(Vec::new(), what))?;
-        ran.raced().for_each(|step| *report.raced.entry(step).or_default() += 1);
-        let told = |what: String| {
-            let entries = ran.history.iter().map(|entry| format!("\n  {}", tell(entry)));
-            what + &entries.collect::<String>()
-        };
+        let mut dice = dice_of(seed, number);
+        let failed = |what| Box::new(failure(number, mode, Vec::new(), what));
+        let ran = self.begin(registers, &mut dice, mode, report).map_err(failed)?;
+        ran.published_amid().for_each(|step| *report.raced.entry(step).or_default() += 1);
+        report.pairs.extend(self.met.iter().copied());
         history::judge(&ran.history, ran.trace.len(), &self.at_first, &ran.contents)
-            .map_err(|what| failed(Vec::new(), told(format!("without a crash: {what}"))))?;
+            .map_err(|what| failed(ran.told(format!("without a crash: {what}"))))?;
         for _ in 0..CRASHES {
-            report.crash_points += 1;
-            let at = ran.start + dice.roll(ran.trace.len() - ran.start + 1);
-            let mut cache = Cache::over(mode, Arc::clone(&self.base), LineMap::default());
-            ran.trace[..at].iter().for_each(|event| cache.feed(event));
-            let possible = cache.possible();
-            let mut choice = draw(&possible, &mut dice);
-            let mut outcome = self.recover(registers, &cache, &possible, &choice, &ran, at, report);
-            if outcome.is_err() {
-                possible.shrink(&mut choice, |choice| {
-                    let again = self.recover(registers, &cache, &possible, choice, &ran, at, report);
-                    let fails = again.is_err();
-                    if fails {
-                        outcome = again;
-                    }
-                    fails
-                });
-            }
-            outcome.map_err(|what| {
-                let during = format!("operations of {} threads", self.plan.threads.len());
-                let crash = describe(&[], &possible, &choice, (&ran.trace, at), 1);
-                failed(vec![Crash { during, ..crash }], told(what))
-            })?;
+            let mut crashes = Vec::new();
+            self.crash(registers, mode, &ran, &mut dice, &mut crashes, report)
+                .map_err(|what| Box::new(failure(number, mode, std::mem::take(&mut crashes), what)))?;
         }
         Ok(())
     }
 
-    /// Lets the threads run by turns.
+    /// Crashes somewhere in what ran, recovers, goes on, and crashes again.
+    fn crash<R: Registers>(
+        &self,
+        registers: &R,
+        mode: Mode,
+        ran: &Ran,
+        dice: &mut Dice,
+        crashes: &mut Vec<Crash>,
+        report: &mut Report,
+    ) -> Result<(), String> {
+        report.crash_points += 1;
+        let at = ran.start + dice.roll(ran.trace.len() - ran.start + 1);
+        let mut cache = Cache::over(mode, Arc::clone(&ran.base), LineMap::default());
+        ran.trace[..at].iter().for_each(|event| cache.feed(event));
+        let possible = cache.possible();
+        let mut choice = draw(&possible, dice);
+        let goes_on = crashes.len() + 1 < CRASHES_IN_A_ROW && dice.roll(2) == 0;
+        let deeds = if goes_on { self.plan.more(&mut |below| dice.roll(below)) } else { Vec::new() };
+        let turns = (dice.roll(4) == 0).then(|| dice.next());
+        let crash = AfterCrash { cache: &cache, possible: &possible, at, deeds: &deeds, turns };
+        let mut outcome = self.recover(registers, &crash, &choice, ran, report);
+        if outcome.is_err() {
+            possible.shrink(&mut choice, |choice| {
+                let again = self.recover(registers, &crash, choice, ran, report);
+                let fails = again.is_err();
+                if fails {
+                    outcome = again;
+                }
+                fails
+            });
+        }
+        let during = match crashes.len() {
+            0 => format!("operations of {} threads", self.plan.threads.len()),
+            _ => "recovery, or what followed it".to_owned(),
+        };
+        let told = describe(&[], &possible, &choice, (&ran.trace, at), 1);
+        crashes.push(Crash { during, ..told });
+        let ran = outcome.map_err(|what| ran.told(what))?;
+        if goes_on { self.crash(registers, mode, &ran, dice, crashes, report) } else { Ok(()) }
+    }
+
+    /// Lets the threads run by turns, and returns how often they changed.
     fn interleave<R: Registers>(
         &self,
         registers: &R,
         mode: Mode,
-        seed: u64,
+        course: &Course,
         report: &mut Report,
-    ) -> Result<Ran, String> {
+    ) -> Result<(Ran, u64), String> {
         let memory = &self.memories[0];
-        for (line, contents) in self.base.iter().enumerate() {
-            memory.set_line(line as u32, contents);
-        }
+        memory.restore(&self.base);
         let sim = Sim::explored(memory, mode, self.mutation);
-        let mut config = Config::new();
-        config.stack_size = STACK_BYTES;
-        config.failure_persistence = FailurePersistence::None;
-        config.max_steps = MaxSteps::FailAfter(TURNS_MAX);
-        let outcome = Arc::new(Mutex::new(None));
-        let ran = guarded(|| {
-            let (sim, registers, plan) = (sim.clone(), registers.clone(), self.plan.clone());
-            let outcome = Arc::clone(&outcome);
-            Runner::new(Sticky::new(seed), config)
-                .run(move || *wait::lock(&outcome) = Some(interleaved(&registers, &sim, &plan)));
-            Ok(())
+        let (registers, plan) = (registers.clone(), self.plan.clone());
+        let ran = by_turns(course, {
+            let sim = sim.clone();
+            move || interleaved(&registers, &sim, &plan)
         });
-        turn::end();
         let trace = sim.take_trace();
         report.sites.extend(trace.iter().filter_map(Event::site));
         report.mutated |= sim.was_mutated();
-        ran?;
-        let outcome = wait::lock(&outcome).take();
-        let (history, start, contents) = outcome.ok_or("the schedule did not end")??;
-        Ok(Ran { trace, history, start, contents })
+        let ((history, start, contents), changes) = ran?;
+        let (base, before) = (Arc::clone(&self.base), self.at_first.clone());
+        Ok((Ran { base, before, trace, history, start, contents }, changes))
     }
 
-    /// Opens what a crash leaves and judges it.
-    #[expect(clippy::too_many_arguments, reason = "one image of one crash of one schedule")]
+    /// Opens what a crash leaves, judges it, and goes on with it.
     fn recover<R: Registers>(
         &self,
         registers: &R,
-        cache: &Cache,
-        possible: &Possible,
+        crash: &AfterCrash<'_>,
         choice: &[usize],
         ran: &Ran,
-        at: usize,
         report: &mut Report,
-    ) -> Result<(), String> {
+    ) -> Result<Ran, String> {
         report.images += 1;
         report.opened += 1;
         let memory = &self.memories[1];
-        for (line, contents) in self.base.iter().enumerate() {
-            memory.set_line(line as u32, contents);
-        }
+        memory.restore(&ran.base);
+        let AfterCrash { cache, possible, at, deeds, turns } = crash;
         cache.durable().iter().for_each(|(line, contents)| memory.set_line(*line, contents));
         for (kept, at) in possible.lines.iter().zip(choice) {
             memory.set_line(kept.line, &kept.contents[*at]);
         }
-        let found = guarded(|| {
-            let live = registers.open(&Sim::explored(memory, cache.mode(), self.mutation))?;
-            registers.contents(&live)
-        })?;
-        history::judge(&ran.history, at, &self.at_first, &found)
+        let base = if deeds.is_empty() { Arc::default() } else { memory.snapshot() };
+        let sim = Sim::explored(memory, cache.mode(), self.mutation);
+        let (before, history, contents) = match turns {
+            None => guarded(|| turn::as_first(|| went_on(registers, &sim, deeds)))?,
+            Some(seed) => {
+                let (registers, sim, deeds) = (registers.clone(), sim.clone(), deeds.to_vec());
+                let alone = move || {
+                    turn::begin(0);
+                    turn::take(&sim, true);
+                    let went_on = went_on(&registers, &sim, &deeds);
+                    turn::take(&sim, false);
+                    went_on
+                };
+                by_turns(&Course::new(*seed), alone)?.0
+            }
+        };
+        history::judge(&ran.history, *at, &ran.before, &before)?;
+        let trace = sim.take_trace();
+        history::judge(&history, trace.len(), &before, &contents)
+            .map_err(|what| format!("after recovery: {what}"))?;
+        Ok(Ran { base, before, trace, history, start: 0, contents })
     }
+}
+
+fn dice_of(seed: u64, number: u64) -> Dice {
+    Dice(mix(seed) ^ mix(number).rotate_left(32))
+}
+
+/// Runs `main` as the first of several simulated threads, which take turns in a course, and returns how often
+/// they changed.
+fn by_turns<T: Send + 'static>(
+    course: &Course,
+    main: impl Fn() -> Result<T, String> + Send + Sync + 'static,
+) -> Result<(T, u64), String> {
+    let mut config = Config::new();
+    config.stack_size = STACK_BYTES;
+    config.failure_persistence = FailurePersistence::None;
+    config.max_steps = MaxSteps::FailAfter(TURNS_MAX);
+    let outcome = Arc::new(Mutex::new(None));
+    turn::prepare(course);
+    let ran = guarded(|| {
+        let outcome = Arc::clone(&outcome);
+        Runner::new(turn::Others::new(), config).run(move || *wait::lock(&outcome) = Some(main()));
+        Ok(())
+    });
+    let changes = turn::end();
+    ran?;
+    let outcome = wait::lock(&outcome).take();
+    Ok((outcome.ok_or("the schedule did not end")??, changes))
 }
 
 /// Nothing, everything, or anything.
@@ -327,6 +449,34 @@ fn tell(entry: &Entry) -> String {
     format!("thread {thread}: {deed:?} from {called} to {returned} (events {began} to {ended}): {answer:?}")
 }
 
+/// Does deeds one after the other, as thread `thread`.
+fn act_all<R: Registers>(
+    registers: &R,
+    live: &R::Live,
+    sim: &Sim,
+    (thread, clock): (usize, &AtomicU64),
+    deeds: &[Deed],
+) -> Result<Vec<Entry>, String> {
+    let act = |deed: &Deed| {
+        let (called, began) = (clock.fetch_add(1, Relaxed), sim.events());
+        let answer = registers.act(live, deed).map_err(|what| format!("{deed:?}: {what}"))?;
+        let (returned, ended) = (clock.fetch_add(1, Relaxed), sim.events());
+        Ok(Entry { thread, deed: deed.clone(), answer, called, returned, began, ended })
+    };
+    deeds.iter().map(act).collect()
+}
+
+type WentOn = Result<(BTreeMap<u64, u64>, Vec<Entry>, BTreeMap<u64, u64>), String>;
+
+/// Opens, reads everything, does something, and reads everything again.
+fn went_on<R: Registers>(registers: &R, sim: &Sim, deeds: &[Deed]) -> WentOn {
+    let live = registers.open(sim)?;
+    let before = registers.contents(&live)?;
+    let history = act_all(registers, &live, sim, (0, &AtomicU64::new(0)), deeds)?;
+    let contents = if deeds.is_empty() { before.clone() } else { registers.contents(&live)? };
+    Ok((before, history, contents))
+}
+
 type Interleaved = Result<(Vec<Entry>, usize, BTreeMap<u64, u64>), String>;
 
 /// What the first simulated thread does: it opens, starts the others, and looks at the end.
@@ -335,20 +485,14 @@ fn interleaved<R: Registers>(registers: &R, sim: &Sim, plan: &Plan) -> Interleav
     let live = Arc::new(registers.open(sim)?);
     let start = sim.events();
     let clock = Arc::new(AtomicU64::new(0));
-    sim.take_turns(true);
+    turn::take(sim, true);
     let threads: Vec<_> = plan.threads.iter().cloned().enumerate().collect();
     let threads = threads.into_iter().map(|(thread, deeds)| {
         let (registers, live, sim) = (registers.clone(), Arc::clone(&live), sim.clone());
         let clock = Arc::clone(&clock);
         shuttle::thread::spawn(move || {
             turn::begin(thread + 1);
-            let act = |deed: Deed| {
-                let (called, began) = (clock.fetch_add(1, Relaxed), sim.events());
-                let answer = registers.act(&live, &deed).map_err(|what| format!("{deed:?}: {what}"))?;
-                let (returned, ended) = (clock.fetch_add(1, Relaxed), sim.events());
-                Ok(Entry { thread, deed, answer, called, returned, began, ended })
-            };
-            deeds.into_iter().map(act).collect::<Result<Vec<_>, String>>()
+            act_all(&registers, &live, &sim, (thread, &clock), &deeds)
         })
     });
     let threads: Vec<_> = threads.collect();
@@ -356,7 +500,7 @@ fn interleaved<R: Registers>(registers: &R, sim: &Sim, plan: &Plan) -> Interleav
     for thread in threads {
         history.extend(thread.join().map_err(|_| "a thread panicked")??);
     }
-    sim.take_turns(false);
+    turn::take(sim, false);
     turn::begin(0);
     let contents = registers.contents(&live)?;
     drop(live);

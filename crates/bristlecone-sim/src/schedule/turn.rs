@@ -1,18 +1,79 @@
 //! Several simulated threads on one system thread, by turns.
+//!
+//! At each step of a thread another one may go on. Steps are accesses to the medium and, in a build with the
+//! feature `turns`, each access to DRAM that threads share: versions, nodes of the index, buffers, epochs.
 
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-use bristlecone_pm::wait::simulate_waiting;
-use bristlecone_pm::{assume_thread_index, thread_index};
+use bristlecone_pm::sync::HAS_TURNS;
+use bristlecone_pm::wait::{simulate_parallel, simulate_steps, simulate_waiting};
+use bristlecone_pm::{assume_thread_index, epoch, thread_index};
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 
 use crate::image::Dice;
-use crate::sim::{assume_thread, thread};
+use crate::sim::{Sim, assume_thread, thread};
 
 /// Numbers of simulated threads begin here, far from those of real ones.
 const FIRST: u32 = 1 << 30;
+/// Simulated threads of a run, at most.
+const THREADS_MAX: usize = 8;
+/// Steps after which a run counts as hung.
+const STEPS_MAX: u64 = 50_000_000;
 
-/// What a trace calls the simulated thread that does the deeds of this number.
+/// How threads take their turns: everything is drawn from the seed, and from another one once they have changed so
+/// often.
+#[derive(Debug, Clone)]
+pub(super) struct Course {
+    seed: u64,
+    forks: Vec<(u64, u64)>,
+}
+
+impl Course {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { seed, forks: Vec::new() }
+    }
+
+    /// Returns one that is the same until the threads have changed so often, and goes on as another seed draws.
+    pub(super) fn forked(&self, changes: u64, seed: u64) -> Self {
+        let before = self.forks.iter().copied().filter(|(at, _)| *at < changes);
+        Self { seed: self.seed, forks: before.chain([(changes, seed)]).collect() }
+    }
+}
+
+thread_local! {
+    /// Steps until another thread goes on.
+    static LEFT: Cell<u64> = const { Cell::new(0) };
+    static TURNS: RefCell<Turns> = const {
+        RefCell::new(Turns { dice: Dice(0), forks: Vec::new(), gap: 1, everywhere: false, changes: 0, steps: 0 })
+    };
+}
+
+/// What the turns of the schedule under way are drawn from.
+struct Turns {
+    dice: Dice,
+    forks: Vec<(u64, u64)>,
+    /// One in so many steps changes the thread: part of what is drawn, so that some schedules have many changes
+    /// and others one at the worst moment.
+    gap: usize,
+    /// Whether there are steps between accesses to the medium.
+    everywhere: bool,
+    changes: u64,
+    steps: u64,
+}
+
+impl Turns {
+    /// Draws for one more change.
+    fn next(&mut self) -> &mut Dice {
+        if let Some((_, seed)) = self.forks.iter().find(|(at, _)| *at == self.changes) {
+            self.dice = Dice(*seed);
+        }
+        self.changes += 1;
+        &mut self.dice
+    }
+}
+
+/// Returns what a trace calls the simulated thread that does the deeds of this number.
 pub(super) fn number_of(doer: usize) -> u32 {
     FIRST + 1 + doer as u32
 }
@@ -24,15 +85,71 @@ pub(super) fn begin(number: usize) {
     simulate_waiting(Some(wait));
 }
 
-/// The calling thread is itself again.
-pub(super) fn end() {
+/// Runs something on the calling thread by the name of the first simulated one, without turns.
+pub(super) fn as_first<T>(run: impl FnOnce() -> T) -> T {
+    struct Named;
+    impl Drop for Named {
+        fn drop(&mut self) {
+            assume_thread(None);
+            assume_thread_index(None);
+        }
+    }
+    assume_thread(Some(FIRST));
+    assume_thread_index(Some(0));
+    let _named = Named;
+    run()
+}
+
+/// Gets everything ready for a course.
+pub(super) fn prepare(course: &Course) {
+    let mut dice = Dice(course.seed);
+    // Some schedules change at accesses to the medium alone: there are fewer of these, and crashes are there.
+    let everywhere = HAS_TURNS && dice.roll(4) != 0;
+    let gap = if everywhere { [1, 4, 16, 64, 256, 1024][dice.roll(6)] } else { [1, 3, 10, 30][dice.roll(4)] };
+    TURNS.set(Turns { dice, forks: course.forks.clone(), gap, everywhere, changes: 0, steps: 0 });
+    LEFT.set(0);
+    epoch::simulate(THREADS_MAX);
+    simulate_parallel(Some(in_parallel));
+}
+
+/// From now on threads take turns, or no longer.
+pub(super) fn take(sim: &Sim, whether: bool) {
+    sim.take_turns(whether);
+    let everywhere = TURNS.with_borrow(|turns| turns.everywhere);
+    simulate_steps((whether && everywhere).then_some(offer));
+}
+
+/// The calling thread is itself again: how often the threads changed.
+pub(super) fn end() -> u64 {
     assume_thread(None);
     assume_thread_index(None);
     simulate_waiting(None);
+    simulate_steps(None);
+    simulate_parallel(None);
+    epoch::simulate(0);
+    TURNS.with_borrow(|turns| turns.changes)
 }
 
 /// Lets any thread have the next turn.
 pub(crate) fn offer() {
+    match LEFT.get() {
+        0 => change(),
+        left => LEFT.set(left - 1),
+    }
+}
+
+#[cold]
+fn change() {
+    let steps = TURNS.with_borrow_mut(|turns| {
+        let left = turns.dice.roll(2 * turns.gap - 1) as u64;
+        LEFT.set(left);
+        turns.steps += left + 1;
+        turns.steps
+    });
+    if std::thread::panicking() {
+        return;
+    }
+    assert!(steps < STEPS_MAX, "the schedule does not end: millions of steps so far");
     as_before(|| shuttle::thread::sleep(Duration::ZERO));
 }
 
@@ -49,43 +166,49 @@ fn as_before(switch: impl FnOnce()) {
     assume_thread_index(Some(index));
 }
 
-/// Goes on with the same thread for a while: how long is part of what is drawn, so that some
-/// schedules have many changes and others one at the worst moment.
+/// Runs `work` on so many simulated threads, of which the calling one is the first.
+fn in_parallel(threads: usize, work: &(dyn Fn() + Sync)) {
+    let (own, index) = (thread() - FIRST, thread_index());
+    assert_eq!(own as usize, index, "threads of threads are not simulated");
+    shuttle::thread::scope(|scope| {
+        for number in 1..threads.min(THREADS_MAX - index) {
+            scope.spawn(move || {
+                begin(index + number);
+                work();
+            });
+        }
+        work();
+    });
+    begin(index);
+}
+
+/// Goes on with another thread whenever one offers its turn.
 #[derive(Debug)]
-pub(super) struct Sticky {
-    dice: Dice,
-    /// At a turn, one in so many changes the thread.
-    changes: usize,
+pub(super) struct Others {
     over: bool,
 }
 
-impl Sticky {
-    pub(super) fn new(seed: u64) -> Self {
-        let mut dice = Dice(seed);
-        let changes = [1, 3, 10, 30][dice.roll(4)];
-        Self { dice, changes, over: false }
+impl Others {
+    pub(super) fn new() -> Self {
+        Self { over: false }
     }
 }
 
-impl Scheduler for Sticky {
+impl Scheduler for Others {
     fn new_execution(&mut self) -> Option<Schedule> {
         (!std::mem::replace(&mut self.over, true)).then(|| Schedule::new(0))
     }
 
-    fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, waits: bool) -> Option<TaskId> {
-        let current = current.filter(|current| runnable.iter().any(|task| task.id() == *current));
-        if let Some(current) = current.filter(|_| !waits && self.dice.roll(self.changes) != 0) {
-            return Some(current);
-        }
+    fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, _waits: bool) -> Option<TaskId> {
         let others: Vec<_> =
             runnable.iter().map(|task| task.id()).filter(|id| Some(*id) != current).collect();
-        if others.is_empty() || !waits && self.dice.roll(others.len() + 1) == 0 {
-            return current.or(others.first().copied());
+        match others.len() {
+            0 => current,
+            count => Some(others[TURNS.with_borrow_mut(|turns| turns.next().roll(count))]),
         }
-        Some(others[self.dice.roll(others.len())])
     }
 
     fn next_u64(&mut self) -> u64 {
-        self.dice.next()
+        TURNS.with_borrow_mut(|turns| turns.dice.next())
     }
 }

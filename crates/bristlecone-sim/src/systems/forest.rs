@@ -63,6 +63,8 @@ pub enum TreeOp {
     Swap(&'static str, u64, u64, u64),
     /// Removes a key.
     Remove(&'static str, u64),
+    /// Does something while the medium has no room: it grants so many requests, and refuses so many more.
+    Short(Box<TreeOp>, u64, u64),
     /// Closes the pool in good order and opens it again.
     Close,
     /// Waits until nobody reads any more what was removed or replaced so far.
@@ -100,10 +102,27 @@ impl<I: Items> Forest<I> {
         if live.trees.contains_key(name) {
             return Ok(());
         }
-        let options: Vec<_> = self.options.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        let tree = self.design.create(&live.pool, name, &options).map_err(text)?;
+        let tree = self.create_tree(live, name).map_err(text)?;
         live.trees.insert(name.to_owned(), tree);
         Ok(())
+    }
+
+    /// Creates a tree, or finds that there is no room for it.
+    fn plant_if_room(&self, live: &mut Live<I>, name: &str) -> Result<String, String> {
+        if live.trees.contains_key(name) {
+            return Ok(String::new());
+        }
+        match self.create_tree(live, name) {
+            Ok(tree) => _ = live.trees.insert(name.to_owned(), tree),
+            Err(error) if error.is_no_room() => return Ok(format!("{:?}", Seen::Refused)),
+            Err(error) => return Err(text(error)),
+        }
+        Ok(String::new())
+    }
+
+    fn create_tree(&self, live: &Live<I>, name: &str) -> Result<Tree<I::K, I::V, Sim>, Error> {
+        let options: Vec<_> = self.options.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        self.design.create(&live.pool, name, &options)
     }
 
     fn plant_bare(&self, live: &mut Live<I>, name: &str) -> Result<(), String> {
@@ -143,7 +162,7 @@ fn act<I: Items>(tree: &Tree<I::K, I::V, Sim>, key: u64, access: Access) -> Resu
     match attempt::<I>(tree, key, access) {
         Ok(Ok(seen)) => Ok(seen),
         Ok(Err(held)) => Ok(Seen::Value(held.as_ref().map(I::value_number).transpose()?)),
-        Err(Error::PoolFull { .. }) => Ok(Seen::Refused),
+        Err(error) if error.is_no_room() => Ok(Seen::Refused),
         Err(error) => Err(text(error)),
     }
 }
@@ -181,9 +200,9 @@ fn attempt<I: Items>(tree: &Tree<I::K, I::V, Sim>, key: u64, access: Access) -> 
 fn rest() {
     let over = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&over);
-    crossbeam_epoch::pin().defer(move || told.store(true, Release));
+    bristlecone_pm::epoch::pin().defer(move || told.store(true, Release));
     while !over.load(Acquire) {
-        crossbeam_epoch::pin().flush();
+        bristlecone_pm::epoch::pin().flush();
         std::thread::yield_now();
     }
 }
@@ -261,11 +280,11 @@ impl<I: Items> System for Forest<I> {
     type Live = Live<I>;
 
     fn memory(&self) -> Memory {
-        Memory::new(self.geometry.max_bytes() as usize)
+        Memory::of_pool(&self.geometry)
     }
 
     fn create(&self, sim: &Sim) -> Result<Live<I>, String> {
-        let region = sim.memory().region();
+        let region = sim.region();
         let file = PoolFile::create_in(region, self.geometry, sim.domain(), sim.clone());
         self.grow(sim, file.map_err(text)?)
     }
@@ -284,7 +303,9 @@ impl<I: Items> System for Forest<I> {
 
     fn predict(&self, state: &mut Contents, op: &TreeOp) -> String {
         match op {
-            TreeOp::Elsewhere(op) | TreeOp::Finish(op) => return self.predict(state, op),
+            TreeOp::Elsewhere(op) | TreeOp::Finish(op) | TreeOp::Short(op, ..) => {
+                return self.predict(state, op);
+            }
             TreeOp::Create(name) | TreeOp::CreateBare(name) => {
                 state.entry((*name).to_owned()).or_default();
             }
@@ -303,6 +324,15 @@ impl<I: Items> System for Forest<I> {
 
     fn apply(&self, live: &mut Live<I>, op: &TreeOp) -> Result<String, String> {
         match op {
+            TreeOp::Short(op, granted, refused) => {
+                live.sim.refuse_room(*granted, *refused);
+                let answer = match &**op {
+                    TreeOp::Create(name) => self.plant_if_room(live, name),
+                    op => self.apply(live, op),
+                };
+                live.sim.refuse_room(u64::MAX, 0);
+                return answer;
+            }
             TreeOp::Create(name) => self.plant(live, name)?,
             TreeOp::CreateBare(name) => self.plant_bare(live, name)?,
             TreeOp::Elsewhere(op) => {
@@ -333,6 +363,10 @@ impl<I: Items> System for Forest<I> {
         Ok(String::new())
     }
 
+    fn refusal(&self, op: &TreeOp) -> Option<String> {
+        matches!(op, TreeOp::Short(..)).then(|| format!("{:?}", Seen::Refused))
+    }
+
     fn schedules(&self, wanted: &Schedules, progress: &Progress) -> Option<Report> {
         Some(explore_schedules(self, wanted, progress))
     }
@@ -354,7 +388,7 @@ impl TreeOp {
             Self::Swap(tree, key, expected, new) => (tree, key, Access::Swap(expected, new)),
             Self::Remove(tree, key) => (tree, key, Access::Remove),
             Self::Create(_) | Self::CreateBare(_) | Self::Drop(_) | Self::Close | Self::Rest => return None,
-            Self::Elsewhere(_) | Self::Begin(..) | Self::Finish(_) => return None,
+            Self::Elsewhere(_) | Self::Begin(..) | Self::Finish(_) | Self::Short(..) => return None,
         })
     }
 }

@@ -61,7 +61,7 @@ fn text(error: Error) -> String {
 
 /// Opens a pool; `None` if its creation never got so far that there is one.
 pub(super) fn open_pool(sim: &Sim) -> Result<Option<Arc<PoolFile<Sim>>>, String> {
-    match PoolFile::open_in(sim.memory().region(), sim.domain(), sim.clone()) {
+    match PoolFile::open_in(sim.region(), sim.domain(), sim.clone()) {
         Ok(pool) => Ok(Some(pool)),
         Err(Error::Corrupted { location, .. }) if location == "superblock" => Ok(None),
         Err(error) => Err(text(error)),
@@ -166,11 +166,11 @@ impl System for Bags {
     type Live = Live;
 
     fn memory(&self) -> Memory {
-        Memory::new(self.geometry.max_bytes() as usize)
+        Memory::of_pool(&self.geometry)
     }
 
     fn create(&self, sim: &Sim) -> Result<Live, String> {
-        let region = sim.memory().region();
+        let region = sim.region();
         let pool = PoolFile::create_in(region, self.geometry, sim.domain(), sim.clone());
         Live::open(sim, pool.map_err(text)?)
     }

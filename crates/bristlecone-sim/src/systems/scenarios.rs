@@ -1,7 +1,7 @@
 //! What every tree goes through, in small leaves: each kind of operation and of structure change.
 
 use super::forest::TreeOp::{
-    self, Close, Create, CreateBare, Drop, Elsewhere, Insert, InsertNew, Remove, Swap, Update,
+    self, Close, Create, CreateBare, Drop, Elsewhere, Insert, InsertNew, Remove, Short, Swap, Update,
 };
 use crate::system::Scenario;
 
@@ -65,6 +65,7 @@ pub fn tree_scenarios() -> Vec<Scenario<TreeOp>> {
         then: life(),
     });
     all.extend(growth());
+    all.extend(shortage());
     all.extend(changes());
     all.extend(shrinking());
     all.extend(reuse());
@@ -78,6 +79,34 @@ fn growth() -> Vec<Scenario<TreeOp>> {
         scenario("split", inserts(shuffled(20).take(16)), inserts(shuffled(20).skip(16).chain(20..28))),
         scenario("split-ascending", inserts(0..14), inserts(14..34)),
         scenario("split-descending", inserts((20..40).rev()), inserts((8..20).rev())),
+    ]
+}
+
+/// The medium refuses room, once or until further notice, and then each operation is done again.
+fn shortage() -> Vec<Scenario<TreeOp>> {
+    let short = |op: &TreeOp, granted, refused| Short(Box::new(op.clone()), granted, refused);
+    let never = |op: TreeOp| [short(&op, 0, u64::MAX), op];
+    let once = |op: TreeOp| [short(&op, 0, 1), op.clone(), short(&op, 1, u64::MAX), op];
+    let churn = (0..12).map(|at| match at % 6 {
+        5 => Remove(TREE, at % 5),
+        _ => Insert(TREE, at * 3 % 5, 100 + at),
+    });
+    vec![
+        scenario(
+            "short",
+            vec![],
+            [short(&Create("u"), 0, u64::MAX), Create("u")]
+                .into_iter()
+                .chain(inserts(shuffled(20)).into_iter().flat_map(never))
+                .collect(),
+        ),
+        scenario("short-of-one", inserts(0..14), inserts(14..24).into_iter().flat_map(once).collect()),
+        scenario("short-of-logs", inserts(0..5), churn.flat_map(never).collect()),
+        scenario(
+            "short-delete",
+            inserts(shuffled(20)),
+            removes(shuffled(20)).into_iter().flat_map(never).collect(),
+        ),
     ]
 }
 

@@ -188,7 +188,9 @@ fn explored(bug: Bug, first: u64, count: u64) -> Report {
 fn the_right_shelf_passes() {
     let report = explored(Bug::None, 0, 2000);
     report.assert_clean();
-    assert_eq!((report.schedules, report.crash_points), (2000, 8000));
+    assert_eq!(report.schedules, 2000);
+    // Crashes follow crashes.
+    assert!(report.crash_points > 10_000, "{report}");
 }
 
 #[test]

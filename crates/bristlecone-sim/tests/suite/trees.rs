@@ -70,15 +70,18 @@ const SCHEDULES: u64 = 10_000;
 fn interleaved(design: impl Into<Contender>) {
     let subjects = subjects_of(design);
     let count = SCHEDULES.div_ceil(subjects.len() as u64);
+    let mut total = Report::default();
     for subject in &subjects {
         let wanted = Schedules { seed: 0, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
         let report = subject.schedules(&wanted, &progress()).expect("threads share trees");
         println!("{}: {report}", subject.name());
         report.assert_clean();
         assert_eq!(report.schedules, count);
+        total.merge(report);
     }
-    let schedules = count * subjects.len() as u64;
-    tell(&format!("{schedules} schedules of {}", subjects[0].name()));
+    println!("{:?}", total.raced);
+    let Report { schedules, pairs, .. } = &total;
+    tell(&format!("{schedules} schedules of {}, {} pairs of steps", subjects[0].name(), pairs.len()));
 }
 
 /// Explores the cells that are drawn: each with some of the scenarios, and with a few schedules.
