@@ -18,10 +18,12 @@ use super::round::{End, Limits, Round};
 use super::worker::{Worker, draft};
 use crate::failure::{Exit, Failure, Outcome};
 
-/// A worker that gets nowhere for so long hangs.
+/// A worker that gets nowhere for so long hangs, unless the system has one of its threads wait where nothing can
+/// interrupt it. After more than that it hangs, too.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often a worker is looked at.
-const GLANCE: Duration = Duration::from_micros(20);
+const PATIENCE_WITH_THE_SYSTEM: Duration = Duration::from_secs(600);
+/// How often a worker is looked at. To look oftener costs the processor more than the worker does.
+const GLANCE: Duration = Duration::from_micros(150);
 
 /// Runs rounds that standard input names, and tells of each on standard output
 #[derive(Args, Debug)]
@@ -62,6 +64,8 @@ pub struct Ran {
     pub seed: u64,
     pub cell: String,
     pub kills: u64,
+    /// Those among them that came while a pool was created or opened.
+    pub kills_in_opening: u64,
     pub acknowledged: u64,
     pub refused: u64,
     pub reopens: u64,
@@ -103,7 +107,10 @@ fn run_round(order: &Order, board: &'static Board) -> std::io::Result<Ran> {
     for (life, &end) in round.lives.iter().enumerate() {
         let worker = Worker { round: &round, board, path: &order.pool, life, end, flaw: order.flaw };
         match one_life(&worker)? {
-            Lived::Killed => ran.kills += 1,
+            Lived::Killed => {
+                ran.kills += 1;
+                ran.kills_in_opening += u64::from(board.phase() < Phase::Comparing);
+            }
             Lived::ByItself => {}
             Lived::Failed(what) => {
                 let pool = if order.keep { Some(keep(order, &round, board)?) } else { None };
@@ -138,15 +145,13 @@ fn one_life(worker: &Worker<'_>) -> std::io::Result<Lived> {
     let child = Child::fork(|| worker.round.cell.codec.visit(Run(worker)))?;
     let watched = watch(&child, board, worker.end)?;
     let status = match watched {
-        Watched::Due | Watched::Hangs => child.kill()?,
+        Watched::Due | Watched::Hangs(_) => child.kill()?,
         Watched::Ended(status) => status,
     };
     let phase = board.phase();
     Ok(match (board.failure(), watched) {
         (Some(what), _) => Lived::Failed(what),
-        (None, Watched::Hangs) => {
-            Lived::Failed(format!("a worker hangs: nothing happened for {PATIENCE:?}, {phase:?}"))
-        }
+        (None, Watched::Hangs(threads)) => Lived::Failed(format!("a worker hangs, {phase:?}: {threads:?}")),
         (None, Watched::Due) if status.terminating_signal() == Some(Signal::KILL.as_raw()) => Lived::Killed,
         // It may have ended just before it was killed.
         (None, _) if status.exit_status() == Some(0) => Lived::ByItself,
@@ -158,7 +163,8 @@ fn one_life(worker: &Worker<'_>) -> std::io::Result<Lived> {
 enum Watched {
     /// It is to be killed.
     Due,
-    Hangs,
+    /// What its threads do.
+    Hangs(Vec<(char, String)>),
     Ended(WaitStatus),
 }
 
@@ -168,11 +174,15 @@ fn watch(child: &Child, board: &Board, end: End) -> std::io::Result<Watched> {
     let (_, first) = at();
     let (mut last, mut moved) = (at(), Instant::now());
     let mut entered: Option<Instant> = None;
+    let mut patience = PATIENCE;
     loop {
         let now @ (phase, acknowledged) = at();
+        let mut pause = GLANCE;
         let is_due = match end {
             End::After(awaited, time) if phase >= awaited => {
-                entered.get_or_insert_with(Instant::now).elapsed() >= time
+                let left = time.saturating_sub(entered.get_or_insert_with(Instant::now).elapsed());
+                pause = pause.min(left);
+                left.is_zero()
             }
             End::Acknowledged(number) => acknowledged - first >= number || phase == Phase::Done,
             _ => false,
@@ -186,10 +196,15 @@ fn watch(child: &Child, board: &Board, end: End) -> std::io::Result<Watched> {
         if now != last {
             (last, moved) = (now, Instant::now());
         }
-        if moved.elapsed() > PATIENCE {
-            return Ok(Watched::Hangs);
+        if moved.elapsed() > patience {
+            let threads = child.threads();
+            let waits = threads.iter().any(|(state, _)| *state == 'D');
+            if !waits || patience == PATIENCE_WITH_THE_SYSTEM {
+                return Ok(Watched::Hangs(threads));
+            }
+            patience = PATIENCE_WITH_THE_SYSTEM;
         }
-        std::thread::sleep(GLANCE);
+        std::thread::sleep(pause);
     }
 }
 

@@ -10,8 +10,10 @@ use crate::interrupt;
 
 /// How often a round may pass before it counts as one that does not fail.
 pub const TRIES: u64 = 20;
+/// Failures among these that are enough, so that a smaller round does not fail by far less often.
+const FAILURES: usize = 3;
 /// How long is tried, at most.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The smallest round that failed.
 pub struct Smallest {
@@ -22,10 +24,10 @@ pub struct Smallest {
 
 /// Repeats rounds of one seed.
 pub struct Minimiser<'a> {
-    pub driver: &'a mut Driver,
-    pub seed: u64,
-    pub flaw: Option<Flaw>,
-    pub until: Instant,
+    driver: &'a mut Driver,
+    seed: u64,
+    flaw: Option<Flaw>,
+    until: Instant,
 }
 
 impl<'a> Minimiser<'a> {
@@ -35,15 +37,18 @@ impl<'a> Minimiser<'a> {
 
     /// Makes the round smaller as long as it fails; `None` if it did not fail again as it was.
     pub fn run(mut self, limits: &Limits) -> Outcome<Option<Smallest>> {
-        let Some(what) = self.fails(limits)? else { return Ok(None) };
+        let failures = self.failures(limits, FAILURES)?;
+        let wanted = failures.len();
+        let Some(what) = failures.into_iter().next() else { return Ok(None) };
         let mut smallest = Smallest { limits: limits.clone(), what };
         loop {
             let mut is_smaller = false;
             // Each is smaller in one way than what is known to fail.
             for way in WAYS {
                 for limits in way(&smallest.limits, &Round::of(self.seed, &smallest.limits)) {
-                    if let Some(what) = self.fails(&limits)? {
-                        smallest = Smallest { limits, what };
+                    let mut failures = self.failures(&limits, wanted)?;
+                    if failures.len() == wanted {
+                        smallest = Smallest { limits, what: failures.swap_remove(0) };
                         is_smaller = true;
                         break;
                     }
@@ -55,18 +60,17 @@ impl<'a> Minimiser<'a> {
         }
     }
 
-    /// Returns what failed in one of some tries.
-    fn fails(&mut self, limits: &Limits) -> Outcome<Option<String>> {
+    /// Returns what failed in some tries, which end with so many failures.
+    fn failures(&mut self, limits: &Limits, wanted: usize) -> Outcome<Vec<String>> {
+        let mut failures = Vec::new();
         for _ in 0..TRIES {
-            if interrupt::asked() || Instant::now() > self.until {
-                return Ok(None);
+            if failures.len() == wanted || interrupt::asked() || Instant::now() > self.until {
+                break;
             }
             let ran = self.driver.run(self.seed, limits, self.flaw, false)?;
-            if let Some(failed) = ran.failure {
-                return Ok(Some(failed.what));
-            }
+            failures.extend(ran.failure.map(|failed| failed.what));
         }
-        Ok(None)
+        Ok(failures)
     }
 }
 

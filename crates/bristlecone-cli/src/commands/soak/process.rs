@@ -56,6 +56,19 @@ impl Child {
         Ok(waitpid(Some(self.0), WaitOptions::NOHANG)?.map(|(_, status)| status))
     }
 
+    /// Returns what each thread of the child does, as the system tells it: a letter, and where in the kernel it is.
+    pub fn threads(&self) -> Vec<(char, String)> {
+        let pid = self.0.as_raw_nonzero();
+        let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+        let thread = |task: std::fs::DirEntry| {
+            let read = |name| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
+            // The name, which may hold anything, ends with the last bracket.
+            let state = read("stat").rsplit(") ").next().and_then(|rest| rest.chars().next());
+            (state.unwrap_or('?'), read("wchan"))
+        };
+        tasks.flatten().map(thread).collect()
+    }
+
     /// Kills the child and returns how it ended: perhaps by itself, before.
     pub fn kill(&self) -> Result<WaitStatus, Error> {
         kill_process(self.0, Signal::KILL)?;

@@ -123,7 +123,7 @@ fn power(dice: &mut Dice, fewest: u32, most: u32) -> u64 {
     1 << (u64::from(fewest) + dice.below(u64::from(most - fewest) + 1))
 }
 
-/// Chunks small enough that a few items fill many of them.
+/// Chunks small enough that a few items fill many of them, and a round takes no longer than its processes.
 const TIGHT_CHUNK: u64 = 64 << 10;
 
 impl Round {
@@ -201,7 +201,7 @@ impl fmt::Display for Round {
 fn geometry(seed: u64, cell: &Cell) -> Geometry {
     let mut dice = dice(seed, "geometry");
     let (chunk_bytes, chunks_max) = (cell.room.chunk_bytes, cell.room.chunks_max);
-    let tighter = chunk_bytes > TIGHT_CHUNK && dice.below(2) == 0;
+    let tighter = chunk_bytes > TIGHT_CHUNK && dice.below(8) > 0;
     let (chunk_bytes, chunks_max) =
         if tighter { (TIGHT_CHUNK, 6 + dice.below(60)) } else { (chunk_bytes, chunks_max) };
     Geometry { chunk_bytes, chunks_max, trees_max: 8 }

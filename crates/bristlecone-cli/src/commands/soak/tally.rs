@@ -26,6 +26,7 @@ impl Tally {
     pub fn add(&mut self, ran: Ran) {
         let total = &mut self.total;
         total.kills += ran.kills;
+        total.kills_in_opening += ran.kills_in_opening;
         total.acknowledged += ran.acknowledged;
         total.refused += ran.refused;
         total.reopens += ran.reopens;
@@ -39,16 +40,18 @@ impl Tally {
         let Self { started, rounds, total, cells } = self;
         let (seconds, cells) = (started.elapsed().as_secs(), cells.len() as u64);
         let value = json!({
-            "seconds": seconds, "rounds": rounds, "kills": total.kills, "acknowledged": total.acknowledged,
+            "seconds": seconds, "rounds": rounds, "kills": total.kills,
+            "kills_in_opening": total.kills_in_opening, "acknowledged": total.acknowledged,
             "refused": total.refused, "reopens": total.reopens, "keys_compared": total.keys_compared,
             "cells": cells, "verdict": verdict,
         });
         let text = format!(
-            "{} min: {} in {}, {}, {} operations acknowledged, {} without room, {}, {} keys compared: {verdict}",
+            "{} min: {} in {}, {} ({} amid opening), {} operations acknowledged, {} without room, {}, {} keys compared: {verdict}",
             seconds / 60,
             counted(*rounds, "round", "rounds"),
             counted(cells, "cell", "cells"),
             counted(total.kills, "kill", "kills"),
+            grouped(total.kills_in_opening),
             grouped(total.acknowledged),
             grouped(total.refused),
             counted(total.reopens, "pool opened", "pools opened"),
