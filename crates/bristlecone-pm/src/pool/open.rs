@@ -21,6 +21,8 @@ use crate::{Domain, Error, Medium, Region, Result, fault};
 const LOCKS_BYTES: usize = 64 << 10;
 /// How long the lock of a process that is gone is waited for.
 const LEFT_BEHIND: Duration = Duration::from_secs(5);
+/// How long a lock is waited for that no process has.
+const JUST_GIVEN_BACK: Duration = Duration::from_millis(200);
 /// How often something is looked at that others change meanwhile.
 const LOOKS: usize = 3;
 
@@ -287,7 +289,13 @@ fn lock(file: &File, access: Access) -> Result<()> {
             Err(error) => return Err(Error::io("locking the pool", error)),
         }
         let pid = holder(file);
-        if !pid.is_some_and(is_gone) || begun.elapsed() > LEFT_BEHIND {
+        let patience = match pid {
+            Some(pid) if is_gone(pid) => LEFT_BEHIND,
+            Some(_) => Duration::ZERO,
+            // Given back by now; or there is no table that says.
+            None => JUST_GIVEN_BACK,
+        };
+        if begun.elapsed() >= patience {
             return Err(Error::InUse { pid });
         }
         std::thread::sleep(Duration::from_millis(1));
