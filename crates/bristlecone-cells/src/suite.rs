@@ -46,6 +46,14 @@ const OF_LARGE: LeftOut =
     but(|cell| !cell.shape.tiny, "a scenario of a dozen operations changes no structure in leaves so large");
 const OF_LARGE_POOLS: LeftOut =
     but(|cell| cell.room.chunk_bytes > 2 * SMALL_CHUNK, "a simulated pool is copied for each of its images");
+const OF_LARGE_LEAVES: LeftOut = but(
+    |cell| !cell.shape.tiny && cell.room.chunk_bytes != FILE_CHUNK,
+    "a chunk of few KiB holds hardly a leaf so large",
+);
+const OF_LONG_RECORDS: LeftOut = but(
+    |cell| cell.codec == Codec::Notes && cell.room.chunk_bytes != FILE_CHUNK,
+    "a chunk of few KiB holds no record of 5,000 bytes",
+);
 
 /// Every suite.
 #[rustfmt::skip]
@@ -78,6 +86,8 @@ pub mod suites {
     pub const READ_ONLY: Suite = Suite { name: "read_only", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
     /// Crashes, and the schedules of several threads.
     pub const EXPLORER: Suite = Suite { name: "trees", leaves_out: &[OF_LARGE, OF_LARGE_POOLS] };
+    /// Processes that are killed until something fails.
+    pub const SOAK: Suite = Suite { name: "round", leaves_out: &[OF_SHORT_LOGS, OF_LARGE_LEAVES, OF_LONG_RECORDS] };
     /// Operations that a fuzzer makes up.
     pub const FUZZ: Suite = Suite { name: "operations", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
 }
@@ -96,6 +106,7 @@ pub const SUITES: &[Suite] = &[
     suites::RECOVERY,
     suites::READ_ONLY,
     suites::EXPLORER,
+    suites::SOAK,
     suites::FUZZ,
 ];
 
@@ -184,8 +195,12 @@ mod tests {
     #[test]
     fn every_suite_is_drawn_from() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let places =
-            ["crates/bristlecone/tests/suite", "crates/bristlecone-sim/tests/suite", "fuzz/fuzz_targets"];
+        let places = [
+            "crates/bristlecone/tests/suite",
+            "crates/bristlecone-sim/tests/suite",
+            "crates/bristlecone-cli/src/commands/soak",
+            "fuzz/fuzz_targets",
+        ];
         for suite in SUITES {
             let file = format!("{}.rs", suite.name);
             let found = places.iter().map(|place| root.join(place).join(&file)).find(|path| path.exists());

@@ -6,7 +6,8 @@ use bristlecone::{Design, Domain, Pool};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, check, completions, count, crash, create, del, demo, drop, dump, get, info, load, put, scan, trees,
+    bench, check, completions, count, crash, create, del, demo, drop, dump, get, info, load, put, scan, soak,
+    trees,
 };
 use crate::datum::Kind;
 use crate::failure::{self, Failure, Outcome};
@@ -43,9 +44,12 @@ pub enum Command {
     Bench(bench::Bench),
     Count(count::Count),
     Crash(crash::Crash),
+    Soak(soak::Soak),
     Completions(completions::Completions),
     #[command(hide = true)]
     DemoWriter(demo::DemoWriter),
+    #[command(hide = true)]
+    SoakDriver(soak::SoakDriver),
 }
 
 /// Which pool, and how it is made durable.

@@ -27,7 +27,10 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
-    interrupt::listen();
+    // A process that forks has one thread.
+    if !matches!(cli.command, args::Command::SoakDriver(_)) {
+        interrupt::listen();
+    }
     let mut output = Output::new(cli.json);
     let outcome = commands::run(&cli.command, &mut output);
     // What a command wrote before it failed is still for the reader.

@@ -17,6 +17,7 @@ mod medium;
 mod native;
 mod numa;
 mod opener;
+mod pause;
 mod pool;
 mod prefetch;
 mod record;

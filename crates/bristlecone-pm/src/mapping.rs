@@ -5,20 +5,23 @@ use std::any::Any;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::bus::Watch;
 use crate::domain::is_memory;
+use crate::pause::Pause;
 use crate::{Error, Opener, Result, fault};
 
 /// Mappings begin and grow at multiples of a huge page.
 pub(crate) const HUGE_BYTES: u64 = 2 << 20;
 /// Linux 6.1: make the range huge pages now, even where shared memory is told never to use them.
 const MADV_COLLAPSE: i32 = 25;
+/// A collapse waits until the kernel has been at work on every processor: seconds where others keep these busy.
+static COLLAPSES: LazyLock<Pause> = LazyLock::new(Pause::new);
 
 /// A pool's bytes. See the module.
 #[derive(Debug)]
@@ -258,10 +261,9 @@ impl Region {
         let huge = bytes.is_multiple_of(HUGE_BYTES) && offset.is_multiple_of(HUGE_BYTES);
         // One page first: a range of nothing but holes does not collapse.
         self.populate_write(offset, 4096)?;
-        if !(huge && self.advise(offset, bytes, MADV_COLLAPSE).is_ok()) {
-            self.populate_write(offset, bytes)?;
-        }
-        Ok(())
+        let collapse = || self.advise(offset, bytes, MADV_COLLAPSE).is_ok();
+        let collapsed = huge && COLLAPSES.outside(collapse) == Some(true);
+        if collapsed { Ok(()) } else { self.populate_write(offset, bytes) }
     }
 
     fn populate_write(&self, offset: u64, bytes: u64) -> Result<()> {

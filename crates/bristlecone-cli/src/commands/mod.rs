@@ -15,6 +15,7 @@ pub mod info;
 pub mod load;
 pub mod put;
 pub mod scan;
+pub mod soak;
 pub mod trees;
 pub mod workload;
 
@@ -40,7 +41,9 @@ pub fn run(command: &Command, output: &mut Output) -> Outcome {
         Command::Bench(args) => args.run(output),
         Command::Count(args) => args.run(output),
         Command::Crash(args) => args.run(output),
+        Command::Soak(args) => args.run(output),
         Command::Completions(args) => args.run(output),
         Command::DemoWriter(args) => args.run(),
+        Command::SoakDriver(args) => args.run(),
     }
 }

@@ -11,4 +11,5 @@ mod kill;
 mod loads;
 mod pools;
 mod room;
+mod soak;
 mod usage;

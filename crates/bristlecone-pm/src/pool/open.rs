@@ -5,8 +5,10 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock, major, minor};
+use rustix::process::{Pid, test_kill_process};
 
 use super::layout::DIRECTORY_OFFSET;
 use super::new_file::NewFile;
@@ -17,6 +19,10 @@ use crate::{Domain, Error, Medium, Region, Result, fault};
 
 /// Room for the kernel's table of locks, so that few reads take it.
 const LOCKS_BYTES: usize = 64 << 10;
+/// How long the lock of a process that is gone is waited for.
+const LEFT_BEHIND: Duration = Duration::from_secs(5);
+/// How long a lock is waited for that no process has.
+const JUST_GIVEN_BACK: Duration = Duration::from_millis(200);
 /// How often something is looked at that others change meanwhile.
 const LOOKS: usize = 3;
 
@@ -268,15 +274,39 @@ pub(super) fn open_error(path: &Path, error: std::io::Error) -> Error {
 }
 
 /// Takes the pool for this handle alone, or for it and other readers.
+///
+/// The lock of a process that was killed may outlive it for a moment, even when its parent has waited for it: while
+/// anything reads its memory, such as `ps`, that keeps the mapped file open. Such a lock is waited for.
 fn lock(file: &File, access: Access) -> Result<()> {
     let operation = match access {
         Access::Write => FlockOperation::NonBlockingLockExclusive,
         Access::Read => FlockOperation::NonBlockingLockShared,
     };
-    fault::check("flock").and_then(|()| flock(file, operation)).map_err(|error| match error {
-        rustix::io::Errno::WOULDBLOCK => Error::InUse { pid: holder(file) },
-        error => Error::io("locking the pool", error),
-    })
+    let begun = Instant::now();
+    loop {
+        match fault::check("flock").and_then(|()| flock(file, operation)) {
+            Ok(()) => return Ok(()),
+            Err(rustix::io::Errno::WOULDBLOCK) => {}
+            Err(error) => return Err(Error::io("locking the pool", error)),
+        }
+        let pid = holder(file);
+        let patience = match pid {
+            Some(pid) if is_gone(pid) => LEFT_BEHIND,
+            Some(_) => Duration::ZERO,
+            // Given back by now; or there is no table that says.
+            None => JUST_GIVEN_BACK,
+        };
+        if begun.elapsed() >= patience {
+            return Err(Error::InUse { pid });
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Returns whether there is no such process any more.
+fn is_gone(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
 }
 
 /// Who holds the lock, from the kernel's table of locks.

@@ -5,6 +5,7 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use super::layout::{DIRECTORY_OFFSET, ENTRY_BYTES, ENTRY_DROPPING, SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS};
 use super::tests::{Scratch, spec};
@@ -18,6 +19,31 @@ fn write_word(scratch: &Scratch, offset: u64, word: u64) {
 
 fn blocks(scratch: &Scratch) -> u64 {
     std::fs::metadata(&scratch.0).unwrap().blocks()
+}
+
+/// A process that took the lock is gone, and something keeps the file open for a moment: as after a kill.
+#[test]
+fn the_lock_of_a_process_that_is_gone_is_waited_for() {
+    let scratch = Scratch::new("left");
+    let options = CreateOptions { max_bytes: 8 << 20, domain: None };
+    drop(PoolFile::create(&scratch.0, &options, Native::new).unwrap());
+    let kept = OpenOptions::new().read(true).open(&scratch.0).unwrap();
+    let taken = Command::new("flock").args(["--exclusive", "0"]).stdin(kept.try_clone().unwrap()).status();
+    assert!(taken.unwrap().success());
+    let begun = Instant::now();
+    let released = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        drop(kept);
+    });
+    let pool = PoolFile::open(&scratch.0, None, Native::new).unwrap();
+    assert!(begun.elapsed() >= Duration::from_millis(200));
+    released.join().unwrap();
+    // That of a process that lives is not waited for.
+    let begun = Instant::now();
+    let refused = PoolFile::open(&scratch.0, None, Native::new).unwrap_err();
+    assert!(matches!(refused, Error::InUse { pid } if pid == Some(std::process::id())), "{refused}");
+    assert!(begun.elapsed() < Duration::from_secs(4));
+    drop(pool);
 }
 
 /// A pool of 64 TiB at most: its descriptors take 256 MiB, of which a small pool needs a page.
