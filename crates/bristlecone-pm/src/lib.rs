@@ -7,7 +7,10 @@ mod cell;
 mod copy;
 mod domain;
 mod error;
+#[cfg(not(feature = "faults"))]
 mod fault;
+#[cfg(feature = "faults")]
+pub mod fault;
 mod heap;
 mod latch;
 mod log;

@@ -272,7 +272,7 @@ fn lock(file: &File, access: Access) -> Result<()> {
         Access::Write => FlockOperation::NonBlockingLockExclusive,
         Access::Read => FlockOperation::NonBlockingLockShared,
     };
-    fault::check("flock").and_then(|()| flock(file, operation)).map_err(|error| match error {
+    fault::call("flock", || flock(file, operation)).map_err(|error| match error {
         rustix::io::Errno::WOULDBLOCK => Error::InUse { pid: holder(file) },
         error => Error::io("locking the pool", error),
     })
