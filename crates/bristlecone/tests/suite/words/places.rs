@@ -167,14 +167,12 @@ impl Pages {
         }
         let rooted = !matches!(self.shape.design, Design::SsTree | Design::NbTree);
         // A CCL-BTree's first leaf has no fence, so that another leaf cannot be told from it.
-        place(
-            if rooted { "root" } else { "root of a design without" },
-            self.root(),
-            |pages, _, new| match pages.shape.design {
+        place(if rooted { "root" } else { "root of a design without" }, self.root(), |pages, _, new| {
+            match pages.shape.design {
                 Design::CclBTree if new != 0 => Harm::Any,
                 _ => Harm::None,
-            },
-        );
+            }
+        });
         for chunk in 0..self.chunks_max {
             let at = self.descriptors() + 8 * chunk;
             match self.descriptor(chunk) {
