@@ -29,6 +29,10 @@ const fn but(holds: fn(&Cell) -> bool, why: &'static str) -> LeftOut {
 
 const OF_FILES: LeftOut =
     but(|cell| cell.room.chunk_bytes != FILE_CHUNK, "a pool in a file has chunks of 2 MiB");
+const OF_LARGE_CHUNKS: LeftOut = but(
+    |cell| cell.room.chunk_bytes > 2 * SMALL_CHUNK,
+    "a word is tried in a millisecond only where recovery has little to read",
+);
 const OF_SHORT_LOGS: LeftOut = but(
     |cell| cell.room.chunk_bytes == FILE_CHUNK && SHORT_LOGS.contains(&cell.shape),
     "each few entries of the log would take a chunk of 2 MiB",
@@ -78,6 +82,8 @@ pub mod suites {
     /// Work that ends at every store.
     pub const CUT_SHORT: Suite =
         Suite { name: "cut_short", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL, OF_ONE_PROCESS, OF_TWO_TREES] };
+    /// Damaged words, one at a time.
+    pub const WORDS: Suite = Suite { name: "words", leaves_out: &[OF_LARGE_CHUNKS] };
     /// What is saved of damaged pools.
     pub const SALVAGE: Suite = Suite { name: "salvage", leaves_out: &[OF_FILES, OF_SHORT_LOGS, OF_FULL] };
     /// Recovery on several threads.
@@ -102,6 +108,7 @@ pub const SUITES: &[Suite] = &[
     suites::FULL_POOL,
     suites::DELETED,
     suites::CUT_SHORT,
+    suites::WORDS,
     suites::SALVAGE,
     suites::RECOVERY,
     suites::READ_ONLY,

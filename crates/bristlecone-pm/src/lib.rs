@@ -8,7 +8,10 @@ mod copy;
 mod domain;
 pub mod epoch;
 mod error;
+#[cfg(not(feature = "faults"))]
 mod fault;
+#[cfg(feature = "faults")]
+pub mod fault;
 mod heap;
 mod latch;
 mod log;

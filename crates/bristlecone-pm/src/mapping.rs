@@ -234,8 +234,8 @@ impl Region {
             // Beyond the limit the kernel would answer with a signal that ends the process.
             let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
             let allowed = if limit.is_some_and(|limit| len > limit) { Err(Errno::FBIG) } else { Ok(()) };
-            let grown = allowed.and_then(|()| fault::check("ftruncate"));
-            let grown = grown.and_then(|()| rustix::fs::ftruncate(file.as_fd(), len));
+            let grow = || rustix::fs::ftruncate(file.as_fd(), len);
+            let grown = allowed.and_then(|()| fault::call("ftruncate", grow));
             grown.map_err(|error| full_or(error, len))?;
         } else if self.file.is_some() {
             self.allow(len)?;
@@ -250,7 +250,7 @@ impl Region {
     pub(crate) fn populate(&self, offset: u64, bytes: u64) -> Result<()> {
         let Some(file) = self.shared_file() else { return Ok(()) };
         if !self.in_memory {
-            let reserved = fault::check("fallocate").and_then(|()| {
+            let reserved = fault::call("fallocate", || {
                 rustix::fs::fallocate(file.as_fd(), rustix::fs::FallocateFlags::empty(), offset, bytes)
             });
             return match reserved {
@@ -267,8 +267,7 @@ impl Region {
     }
 
     fn populate_write(&self, offset: u64, bytes: u64) -> Result<()> {
-        let populated =
-            fault::check("populate").and_then(|()| self.advise(offset, bytes, libc::MADV_POPULATE_WRITE));
+        let populated = fault::call("populate", || self.advise(offset, bytes, libc::MADV_POPULATE_WRITE));
         match populated {
             // Kernels before 5.14: pages come when they are touched.
             Ok(()) | Err(Errno::INVAL) => Ok(()),
@@ -307,8 +306,7 @@ impl Region {
     /// Writes everything back to the file.
     pub(crate) fn sync(&self) -> Result<()> {
         let Some(file) = self.shared_file() else { return Ok(()) };
-        fault::check("fsync")
-            .and_then(|()| rustix::fs::fsync(file.as_fd()))
+        fault::call("fsync", || rustix::fs::fsync(file.as_fd()))
             .map_err(|error| Error::io("syncing the pool", error))
     }
 }

@@ -95,7 +95,7 @@ impl Native {
 
     fn sync_run(&self, first: usize, pages: usize) {
         let (start, bytes) = (first * PAGE_BYTES, pages * PAGE_BYTES);
-        let synced = fault::check_msync(start, bytes).and_then(|()| {
+        let synced = fault::call_msync(start, bytes, || {
             let start = std::ptr::without_provenance_mut(start);
             // SAFETY: the pages were flushed through references into a live mapping; the kernel checks
             // the range by itself.

@@ -381,7 +381,7 @@ pub(crate) fn is_inline(kind: &str) -> bool {
 
 /// Returns `Corrupted` if a tree owns chunks that its design has no use for: what they hold would
 /// be missing without a word.
-fn expect_kinds<M: Medium>(file: &PoolFile<M>, entry: &TreeEntry) -> Result<()> {
+pub(crate) fn expect_kinds<M: Medium>(file: &PoolFile<M>, entry: &TreeEntry) -> Result<()> {
     // Designs from outside say themselves what they need.
     let Ok(design) = Design::of(&entry.spec) else { return Ok(()) };
     let kinds = design.slots(&entry.spec)?;

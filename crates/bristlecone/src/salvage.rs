@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bristlecone_pm::{Damaged, Error, Finding, Native, PoolFile, Result, TreeEntry};
 
-use crate::pool::is_inline;
+use crate::pool::{expect_kinds, is_inline};
 use crate::shared::form::{Inline, KeyForm, OutOfLine, ValueForm};
 use crate::trees::{AnyTree, Rescue};
 use crate::{Pool, PoolOptions};
@@ -110,6 +110,9 @@ fn save<K: KeyForm, V: ValueForm>(
     let file = &pool.0.file;
     let (_, to) = file.create_tree_with(&entry.spec, |created| AnyTree::open(file, created, 1))?;
     let mut rescue = Rescue::new(&to);
+    if let Err(error) = expect_kinds(old, entry) {
+        rescue.find("tree".to_owned(), format!("{error}"));
+    }
     let salvaged =
         old.expect_leaves(entry).and_then(|()| AnyTree::<K, V, Native>::salvage(old, entry, &mut rescue));
     match salvaged {

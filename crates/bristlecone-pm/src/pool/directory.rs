@@ -71,6 +71,25 @@ impl<M: Medium> PoolFile<M> {
         &self.entry(id).root
     }
 
+    /// Returns what a design keeps in its [`anchor`](Self::anchor); `None` for a tree that is being created.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupted` for a tree that had leaves when it became live and leads to none now.
+    pub fn root(&self, id: TreeId) -> Result<Option<u64>> {
+        let root = self.anchor(id).load(self.medium());
+        let is_live = self.entry(id).state.load(self.medium()) == ENTRY_LIVE;
+        if root == 0 && is_live && self.is_initialized(id) {
+            return Err(Error::corrupted("a tree without its root", format!("directory entry {}", id.0)));
+        }
+        Ok((root != 0).then_some(root))
+    }
+
+    /// Returns whether a tree had its first leaf before it became live.
+    fn is_initialized(&self, id: TreeId) -> bool {
+        self.entry(id).lengths.load(self.medium()) & INITIALIZED != 0
+    }
+
     /// Creates a tree without chunks. `Ok`: it exists and survives. `Err`, or a crash before `Ok`:
     /// it exists wholly or not at all.
     pub fn create_tree(&self, spec: &TreeSpec) -> Result<TreeEntry> {
@@ -153,8 +172,9 @@ impl<M: Medium> PoolFile<M> {
     /// Returns `Corrupted` for a tree that had leaves when it became live and owns no chunk of
     /// them now: it would open as an empty one.
     pub fn expect_leaves(&self, tree: &TreeEntry) -> Result<()> {
-        let initialized = self.entry(tree.id).lengths.load(self.medium()) & INITIALIZED != 0;
-        if initialized && !self.chunks_of(tree.id).iter().any(|chunk| chunk.kind.part() == Part::Leaf) {
+        if self.is_initialized(tree.id)
+            && !self.chunks_of(tree.id).iter().any(|chunk| chunk.kind.part() == Part::Leaf)
+        {
             let name = format!("tree {:?}", tree.spec.name);
             return Err(Error::corrupted("no chunk of its leaves is left", name));
         }
@@ -164,8 +184,7 @@ impl<M: Medium> PoolFile<M> {
     /// Returns whether a live tree never had a chunk: an earlier version began to create it and was
     /// cut short.
     pub fn is_unfinished(&self, id: TreeId) -> bool {
-        let initialized = self.entry(id).lengths.load(self.medium()) & INITIALIZED != 0;
-        !initialized && self.chunks_of(id).is_empty()
+        !self.is_initialized(id) && self.chunks_of(id).is_empty()
     }
 
     /// Drops trees of earlier versions whose creation was cut short before they had a chunk.

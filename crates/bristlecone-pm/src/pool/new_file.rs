@@ -70,9 +70,8 @@ impl<'p> NewFile<'p> {
 
     /// Makes the name durable.
     fn sync_directory(&self) -> Result<()> {
-        let synced = fault::check("fsync").map_err(std::io::Error::from).and_then(|()| {
-            let directory = File::open(self.directory)?;
-            match rustix::fs::fsync(directory.as_fd()) {
+        let synced = File::open(self.directory).and_then(|directory| {
+            match fault::call("fsync", || rustix::fs::fsync(directory.as_fd())) {
                 // Directories of some file systems need not be synced, and cannot be.
                 Ok(()) | Err(Errno::INVAL) => Ok(()),
                 Err(error) => Err(error.into()),

@@ -284,7 +284,7 @@ fn lock(file: &File, access: Access) -> Result<()> {
     };
     let begun = Instant::now();
     loop {
-        match fault::check("flock").and_then(|()| flock(file, operation)) {
+        match fault::call("flock", || flock(file, operation)) {
             Ok(()) => return Ok(()),
             Err(rustix::io::Errno::WOULDBLOCK) => {}
             Err(error) => return Err(Error::io("locking the pool", error)),

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bristlecone::{Design, Key, Pool, PoolOptions, Result, Tree, Value};
+use bristlecone::{Design, Key, Native, Pool, PoolOptions, Result, Tree, Value};
 use bristlecone_baselines::{Baseline, Contender};
 pub use bristlecone_cells::{Cell, Codec, Items, SHAPES, Shape, Visit, suites};
+use bristlecone_pm::{Domain, Geometry, PoolFile, Region};
 
 /// Every design with its default options.
 pub fn defaults() -> impl Iterator<Item = Shape> {
@@ -93,8 +94,13 @@ pub struct Scratch(pub PathBuf);
 
 impl Scratch {
     pub fn new() -> Self {
+        Self::within("/dev/shm")
+    }
+
+    pub fn within(directory: &str) -> Self {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = PathBuf::from(format!("/dev/shm/bristlecone-test-{}-{number}.pool", std::process::id()));
+        let path =
+            PathBuf::from(format!("{directory}/bristlecone-test-{}-{number}.pool", std::process::id()));
         let _ = std::fs::remove_file(&path);
         Self(path)
     }
@@ -106,6 +112,15 @@ impl Scratch {
     /// How the pool of a cell is opened.
     pub fn in_cell(&self, cell: &Cell) -> PoolOptions {
         self.options().max_bytes(cell.room.bytes()).domain(cell.domain)
+    }
+
+    /// Makes an empty pool of a geometry that options cannot ask for: the header is the whole file.
+    pub fn format(&self, geometry: Geometry) {
+        let (region, medium) = (Region::memory(geometry.max_bytes()).unwrap(), Native::new(Domain::Process));
+        let made = PoolFile::create_in(region, geometry, Domain::Process, medium).unwrap();
+        let header = made.words(0, geometry.header_bytes() as usize / 8);
+        let header: Vec<u8> = header.iter().flat_map(|word| word.load(made.medium()).to_le_bytes()).collect();
+        std::fs::write(&self.0, header).unwrap();
     }
 
     pub fn open(&self) -> Pool {

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::common::{Noise, SHAPES, Scratch, Shape, is_alone};
 use crate::cut_short::Ending;
 use bristlecone::{Error, Key, Medium, Native, Pool, Tree, Value};
-use bristlecone_pm::{Domain, Geometry, PoolFile, Region};
+use bristlecone_pm::{Geometry, PoolFile};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Small chunks, so that a few items fill many.
@@ -74,11 +74,7 @@ where
     fn create(&self) -> Open<K, V, Ending> {
         let chunks_max = if self.full == Full::Pool { CHUNKS } else { 8 * CHUNKS };
         let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max, trees_max: 2 };
-        let (region, medium) = (Region::memory(geometry.max_bytes()).unwrap(), Native::new(Domain::Process));
-        let made = PoolFile::create_in(region, geometry, Domain::Process, medium).unwrap();
-        let header = made.words(0, geometry.header_bytes() as usize / 8);
-        let header: Vec<u8> = header.iter().flat_map(|word| word.load(made.medium()).to_le_bytes()).collect();
-        std::fs::write(&self.scratch.0, header).unwrap();
+        self.scratch.format(geometry);
         if self.full == Full::Medium {
             limit(Some(geometry.header_bytes() + CHUNKS * CHUNK_BYTES));
         }

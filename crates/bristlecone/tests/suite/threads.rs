@@ -1,8 +1,10 @@
-//! Threads that cannot be had: what they were to do is done by those that are there.
+//! Threads that cannot be had, that end, and of which there are many; and handles in any order.
 
+use std::any::Any;
 use std::process::Command;
 
-use crate::common::{SHAPES, Scratch};
+use crate::common::{Plant, SHAPES, Scratch, small};
+use bristlecone::{Error, Tree};
 
 const CHILD: &str = "BRISTLECONE_THREADS_CHILD";
 const KEYS: u64 = 30_000;
@@ -33,5 +35,125 @@ fn without_threads_everything_is_done_by_the_caller() {
         let pool = open();
         let tree = shape.tree(&pool, "t").open::<u64, u64>().unwrap();
         assert_eq!((tree.len(), tree.check()), (KEYS, vec![]));
+    }
+}
+
+/// Calls `each` with every order of `count` things.
+fn orders(count: usize, each: &mut impl FnMut(&[usize])) {
+    fn extend(chosen: &mut Vec<usize>, count: usize, each: &mut impl FnMut(&[usize])) {
+        if chosen.len() == count {
+            return each(chosen);
+        }
+        for next in 0..count {
+            if !chosen.contains(&next) {
+                chosen.push(next);
+                extend(chosen, count, each);
+                chosen.pop();
+            }
+        }
+    }
+    extend(&mut Vec::new(), count, each);
+}
+
+/// The last handle closes the pool, whichever it is: of the pool, a clone, a tree, its clone and tree options.
+#[test]
+fn handles_are_dropped_in_any_order() {
+    for shape in small() {
+        let scratch = Scratch::new();
+        let mut tried = 0;
+        orders(5, &mut |order| {
+            let pool = scratch.open();
+            let opened: bristlecone::Result<Tree<u64, u64>> = shape.open(&pool, "t");
+            let tree = opened.or_else(|_| shape.create(&pool, "t")).unwrap();
+            tree.upsert(tried, tried).unwrap();
+            let (clone, options, other) = (pool.clone(), pool.tree_options("t"), tree.clone());
+            // An iterator that was begun and not ended.
+            assert_eq!(other.iter().next(), Some((0, 0)));
+            let mut handles: [Option<Box<dyn Any>>; 5] = [
+                Some(Box::new(pool)),
+                Some(Box::new(clone)),
+                Some(Box::new(tree)),
+                Some(Box::new(other)),
+                Some(Box::new(options)),
+            ];
+            for (at, &handle) in order.iter().enumerate() {
+                assert!(
+                    matches!(scratch.try_open(), Err(Error::InUse { .. })),
+                    "{shape:?} {order:?}: closed at {at}"
+                );
+                handles[handle] = None;
+            }
+            let pool = scratch.open();
+            assert!(pool.info().was_clean, "{shape:?} {order:?}");
+            tried += 1;
+        });
+        let pool = scratch.open();
+        let tree = shape.tree(&pool, "t").open::<u64, u64>().unwrap();
+        assert_eq!((tried, tree.len(), tree.check()), (120, 120, vec![]), "{shape:?}");
+    }
+}
+
+/// Threads come, write a few items and end, and others take over: what ended threads had put aside is not lost.
+#[test]
+fn threads_end_while_their_trees_live() {
+    const ROUNDS: u64 = 40;
+    const THREADS: u64 = 8;
+    const EACH: u64 = 50;
+    for shape in small() {
+        let scratch = Scratch::new();
+        let pool = scratch.open();
+        let tree = shape.tree(&pool, "t").create::<u64, u64>().unwrap();
+        for round in 0..ROUNDS {
+            std::thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    let tree = &tree;
+                    scope.spawn(move || {
+                        let own = |at: u64| (round * THREADS + thread) * EACH + at;
+                        (0..EACH).for_each(|at| assert_eq!(tree.insert(own(at), own(at)).unwrap(), None));
+                        // What another thread that has ended wrote.
+                        let ended = (own(0) + EACH - 1).checked_sub(THREADS * EACH);
+                        if let Some(ended) = ended {
+                            assert_eq!(tree.remove(ended).unwrap(), Some(ended));
+                        }
+                    });
+                }
+            });
+        }
+        let len = ROUNDS * THREADS * EACH - (ROUNDS - 1) * THREADS;
+        assert_eq!((tree.len(), tree.check()), (len, vec![]), "{shape:?}");
+        drop(tree);
+        pool.simulate_crash();
+        let pool = scratch.open();
+        let tree = shape.tree(&pool, "t").open::<u64, u64>().unwrap();
+        assert_eq!((tree.len(), tree.iter().count() as u64, tree.check()), (len, len, vec![]), "{shape:?}");
+    }
+}
+
+/// Far more threads than processors, all in one tree: a thread that waits for one that does not run lets it run.
+#[test]
+fn far_more_threads_than_processors() {
+    const THREADS: u64 = 64;
+    const EACH: u64 = 200;
+    for shape in small() {
+        let scratch = Scratch::new();
+        let pool = scratch.open();
+        let tree = shape.tree(&pool, "t").create::<u64, u64>().unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let tree = &tree;
+                scope.spawn(move || {
+                    for at in 0..EACH {
+                        let key = at * THREADS + thread;
+                        assert_eq!(tree.insert(key, thread).unwrap(), None);
+                        assert_eq!(tree.get(key), Some(thread));
+                        if at % 4 == 3 {
+                            assert_eq!(tree.remove(key - THREADS).unwrap(), Some(thread));
+                        }
+                    }
+                });
+            }
+        });
+        let len = THREADS * EACH * 3 / 4;
+        assert_eq!((tree.len(), tree.iter().count() as u64, tree.check()), (len, len, vec![]), "{shape:?}");
     }
 }

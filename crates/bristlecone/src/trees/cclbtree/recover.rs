@@ -45,11 +45,8 @@ const STRIDE: usize = 4096;
 
 impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     pub(super) fn recover(&mut self, tree: TreeId, logged: Vec<LogChunk>, threads: usize) -> Result<()> {
-        let anchor = self.pool.anchor(tree).load(self.medium());
-        if anchor == 0 {
-            return self.create(tree, logged);
-        }
-        self.first = anchor;
+        let Some(first) = self.pool.root(tree)? else { return self.create(tree, logged) };
+        self.first = first;
         let chain = self.chain(threads)?;
         let survivors = self.survivors(&chain, threads)?;
         self.replay(&survivors, &logged, threads)?;

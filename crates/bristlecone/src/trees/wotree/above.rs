@@ -121,6 +121,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     pub(super) fn complete(&self, key: K::Ref<'_>, guard: &K::Guard) -> Result<bool> {
         let mut reserve = Reserve::empty(self);
         let (mut wanted, mut in_vain, mut any) = (0, 0, false);
+        let mut before = None;
         loop {
             reserve.fill(wanted)?;
             let _pinned = bristlecone_pm::epoch::pin();
@@ -129,7 +130,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             self.descend(Aim::At(key), guard, &mut path)?;
             let Some(Missing { level, left }) = path.missing else { return Ok(any) };
             any = true;
+            // Where it is entered and still not found, either the node was split again or a link is damaged.
+            let again = before.replace((level, left)) == Some((level, left));
             match self.enter_right_of(left, level, &path, &mut reserve, guard)? {
+                Attempt::Done if again => self.once_more(&mut in_vain)?,
                 Attempt::Done => {}
                 Attempt::Wants(nodes) => wanted = nodes,
                 Attempt::Missing => self.once_more(&mut in_vain)?,

@@ -9,8 +9,11 @@ use super::layout::State;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::version_lock::{Glance, Version, VersionLock};
 
-/// Nodes that a descent may pass before something must be wrong.
-const STEPS_MAX: u32 = 1 << 22;
+/// Nodes that a descent passes unless it is sent to the right very often.
+const STEPS_FEW: u32 = 256;
+/// Nodes that a descent may pass before something must be wrong: a step to the right is a split that no parent
+/// knows of yet, and of those there are hardly more than threads.
+const STEPS_MAX: u64 = 1 << 16;
 
 /// How a descent came where it is.
 #[derive(Default)]
@@ -116,7 +119,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             State::Free => return None,
         };
         let mut detour = false;
-        for _ in 0..STEPS_MAX {
+        for _ in 0..STEPS_FEW {
             let (next, below) = if level > 0 {
                 match self.step_at_rest(node, level, aim, guard) {
                     Step::Down(child, _) => (child, level - 1),
@@ -243,7 +246,17 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
 
     #[inline(always)]
     fn still_going(&self, steps: u32, node: u64) -> Result<()> {
-        if steps < STEPS_MAX { Ok(()) } else { Err(self.damaged("nodes that lead in a circle", node)) }
+        if steps < STEPS_FEW { Ok(()) } else { self.still_going_far(steps, node) }
+    }
+
+    /// Fails once a descent has passed as many nodes as there can be.
+    #[cold]
+    fn still_going_far(&self, steps: u32, node: u64) -> Result<()> {
+        let most = STEPS_MAX.min(self.pool.max_bytes() / self.shape.node_bytes);
+        if u64::from(steps) < most.max(STEPS_FEW.into()) {
+            return Ok(());
+        }
+        Err(self.damaged("nodes that lead in a circle", node))
     }
 
     /// The level of the root. `None`: it is not the root any more.

@@ -1,0 +1,222 @@
+//! Damaged words: each kind of word that FORMAT.md lists, in every design, codec and small room, takes every value
+//! that could mislead, one at a time. What comes of it is an error of a known kind, a finding of `check`, the right
+//! items, or, where FORMAT.md has no checksum, other items, and then no more of them than the word is of: `places`
+//! and `nodes` list the exceptions, each with its kind of word. Nothing panics, hangs or grows without bound, and
+//! neither `check` nor salvage calls whole what is not.
+//!
+//! A day's run tries a few words of each kind; `BRISTLECONE_CELLS` tries more of the cells that it names, and
+//! `BRISTLECONE_WORDS=N` says how many words of a kind.
+
+mod nodes;
+mod places;
+mod site;
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use self::places::Place;
+use self::site::{Deep, Outcome, Site};
+use crate::common::{Cell, Items, Noise, Visit, is_alone, suites};
+use bristlecone::Design;
+use bristlecone_cells::seed;
+
+/// Words of a kind that a day's run tries in each cell.
+const WORDS: usize = 2;
+/// Of so many values one is followed by writes and another opening, and one by salvage.
+const LIVES: usize = 16;
+const SALVAGES: usize = 48;
+/// Bytes that the process may come to have.
+const MEMORY_BYTES: u64 = 1 << 30;
+/// Of so many entries' words that went wrong unseen, at least so many were tried.
+const CHANCES: usize = 24;
+
+/// How often a kind of word led to what.
+type Counts = BTreeMap<&'static str, BTreeMap<Outcome, usize>>;
+
+struct Sweep<'c> {
+    cell: Cell,
+    seed: u64,
+    counts: &'c mut Counts,
+    failures: &'c mut Vec<String>,
+}
+
+impl Visit for Sweep<'_> {
+    fn visit<I: Items>(self) {
+        let words = std::env::var("BRISTLECONE_WORDS").map_or(WORDS, |words| words.parse().unwrap());
+        let mut site = Site::<I>::new(self.cell);
+        let mut kinds: BTreeMap<&str, Vec<Place>> = BTreeMap::new();
+        site.places().into_iter().for_each(|place| kinds.entry(place.kind).or_default().push(place));
+        let (mut noise, mut tried) = (Noise(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1), 0);
+        for places in kinds.values() {
+            let from = noise.below(places.len() as u64) as usize;
+            let step = places.len().div_ceil(words);
+            for place in places.iter().cycle().skip(from).step_by(step).take(words.min(places.len())) {
+                for value in site.values(*place, places, &mut noise) {
+                    tried += 1;
+                    let deep = match tried {
+                        _ if tried % SALVAGES == 0 => Some(Deep::Salvage),
+                        _ if tried % LIVES == 0 => Some(Deep::Live),
+                        _ => None,
+                    };
+                    let count = self.counts.entry(place.kind).or_default();
+                    match site.attempt(*place, value, deep) {
+                        Ok(outcome) => *count.entry(outcome).or_default() += 1,
+                        Err(what) => {
+                            let Place { kind, at, .. } = place;
+                            let old = site.pages.word(*at);
+                            self.failures.push(format!(
+                                "{}: {kind} at {at:#x}: {old:#x} -> {value:#x}: {what}",
+                                self.cell
+                            ));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Tries words of all cells of a design, those of some kinds, without which it would be another test, among them.
+fn sweep(design: Design, test: &str, kinds: &[&str]) {
+    if !is_alone(test) {
+        return;
+    }
+    let (mut counts, mut failures, begun) = (Counts::new(), Vec::new(), Instant::now());
+    let cells = suites::WORDS.drawn().into_iter().filter(|cell| cell.shape.design == design);
+    for (number, cell) in cells.enumerate() {
+        let seed = seed() + number as u64;
+        cell.codec.visit(Sweep { cell, seed, counts: &mut counts, failures: &mut failures });
+    }
+    let of = |outcomes: &BTreeMap<Outcome, usize>, outcome| outcomes.get(&outcome).copied().unwrap_or(0);
+    let tried: usize = counts.values().flat_map(BTreeMap::values).sum();
+    println!(
+        "{design}: {tried} words in {:?}: refused, found, right, wrong, wrong by chance",
+        begun.elapsed()
+    );
+    for (kind, outcomes) in &counts {
+        use Outcome::{Chance, Found, Refused, Right, Wrong};
+        let outcomes = [Refused, Found, Right, Wrong, Chance].map(|outcome| of(outcomes, outcome));
+        println!("  {kind}: {outcomes:?}");
+        let (all, chance) = (outcomes.iter().sum::<usize>(), outcomes[4]);
+        assert!(chance * CHANCES <= all + 2 * CHANCES, "{kind}: {chance} of {all} by chance");
+    }
+    let missing: Vec<_> = kinds.iter().filter(|kind| !counts.contains_key(*kind)).collect();
+    assert!(missing.is_empty() || std::env::var_os("BRISTLECONE_CELLS").is_some(), "no {missing:?}");
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    assert!(memory_bytes() < MEMORY_BYTES, "{} bytes of memory", memory_bytes());
+}
+
+/// Returns the most memory that this process had.
+fn memory_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn sstree_any_word_may_be_anything() {
+    let kinds = [
+        "bitmap",
+        "bitmap of an overflow subnode",
+        "bitmap that stages",
+        "key",
+        "key of an empty slot",
+        "next of a free subnode",
+        "next of a head",
+        "next of a single head",
+        "next of a tail",
+        "next within",
+        "staged key",
+        "staged value",
+        "value",
+    ];
+    sweep(Design::SsTree, "words::sstree_any_word_may_be_anything", &kinds);
+}
+
+#[test]
+fn nbtree_any_word_may_be_anything() {
+    let kinds = [
+        "birth of a draft",
+        "key",
+        "key in a draft",
+        "key of a sealed slot",
+        "metadata",
+        "record of a value",
+        "seal",
+        "state of a block being replaced",
+        "state of a draft",
+        "state of a first leaf",
+        "state of a free block",
+        "state of a leaf",
+        "state of a replaced block",
+        "value",
+        "value in a draft",
+    ];
+    sweep(Design::NbTree, "words::nbtree_any_word_may_be_anything", &kinds);
+}
+
+#[test]
+fn cclbtree_any_word_may_be_anything() {
+    let kinds = [
+        "behind a log's last entry",
+        "fence of a leaf",
+        "fingerprints",
+        "free leaf",
+        "generation",
+        "generation again",
+        "key",
+        "root",
+        "stamp of a leaf",
+        "stamp of an entry",
+        "value",
+        "word of a leaf",
+    ];
+    sweep(Design::CclBTree, "words::cclbtree_any_word_may_be_anything", &kinds);
+}
+
+#[test]
+fn lodgetree_any_word_may_be_anything() {
+    let kinds = [
+        "behind a log's last entry",
+        "fence of a leaf",
+        "fence of the first leaf",
+        "fingerprints",
+        "free leaf",
+        "generation",
+        "generation again",
+        "key",
+        "next of a leaf",
+        "other next of a leaf",
+        "root",
+        "stamp of a leaf",
+        "stamp of an entry",
+        "value",
+        "word of a leaf",
+    ];
+    sweep(Design::LodgeTree, "words::lodgetree_any_word_may_be_anything", &kinds);
+}
+
+#[test]
+fn wotree_any_word_may_be_anything() {
+    let kinds = [
+        "bitmap of a leaf",
+        "child",
+        "end of an inner node",
+        "high of a leaf",
+        "high of an inner node",
+        "key",
+        "key of an inner node",
+        "kind of a free lane",
+        "kind of a record",
+        "next of a leaf",
+        "next of an inner node",
+        "node of a record",
+        "owner of a record",
+        "root",
+        "slot array",
+        "state of a leaf",
+        "state of an inner node",
+        "value",
+    ];
+    sweep(Design::WoTree, "words::wotree_any_word_may_be_anything", &kinds);
+}

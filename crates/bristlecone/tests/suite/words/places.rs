@@ -1,0 +1,235 @@
+//! The kinds of words that FORMAT.md lists, and where a pool has them: its own layout tells.
+
+use std::collections::BTreeSet;
+
+use super::nodes;
+use crate::common::Shape;
+use bristlecone::Design;
+
+pub const SUPERBLOCK_STRIDE: usize = 4096;
+const SUPERBLOCK_WORDS: usize = 13;
+const DIRECTORY: usize = 8192;
+const ENTRY_WORDS: usize = 32;
+
+/// What a wrong word may do without an error and without a finding of `check`.
+#[derive(Clone, Copy, Debug)]
+pub enum Harm {
+    /// Nothing: it has a checksum, or counts for nothing, or contradicts what stands elsewhere.
+    None,
+    /// So many items may be missing, wrong or back again: FORMAT.md has no checksum for it.
+    Items(usize),
+    /// Anything: FORMAT.md says that such a word is not noticed.
+    Any,
+    /// The check of a log's entry, which 63 of 64 wrong words do not pass.
+    Chance,
+}
+
+/// A word of the pool.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    pub kind: &'static str,
+    /// Offset in the file.
+    pub at: usize,
+    /// What it may do in place of the first word, as the second one.
+    pub harm: fn(&Pages, u64, u64) -> Harm,
+}
+
+/// A pool's bytes, and what is known of its layout.
+#[derive(Clone, Debug)]
+pub struct Pages {
+    pub bytes: Vec<u8>,
+    pub shape: Shape,
+    chunk_bytes: usize,
+    chunks_max: usize,
+    trees_max: usize,
+    header: usize,
+}
+
+/// Slots of one kind: where each begins, and their bytes.
+pub struct Slots {
+    pub at: Vec<usize>,
+    pub bytes: usize,
+}
+
+pub fn none(_: &Pages, _: u64, _: u64) -> Harm {
+    Harm::None
+}
+
+pub fn one(_: &Pages, _: u64, _: u64) -> Harm {
+    Harm::Items(1)
+}
+
+pub fn any(_: &Pages, _: u64, _: u64) -> Harm {
+    Harm::Any
+}
+
+impl Pages {
+    pub fn new(bytes: Vec<u8>, shape: Shape) -> Self {
+        let mut pages = Self { bytes, shape, chunk_bytes: 0, chunks_max: 0, trees_max: 0, header: 0 };
+        let [chunk_bytes, chunks_max, trees_max] = [56, 64, 72].map(|at| pages.word(at) as usize);
+        let header = (DIRECTORY + trees_max * ENTRY_WORDS * 8 + chunks_max * 8).next_multiple_of(chunk_bytes);
+        (pages.chunk_bytes, pages.chunks_max, pages.trees_max, pages.header) =
+            (chunk_bytes, chunks_max, trees_max, header);
+        pages
+    }
+
+    pub fn word(&self, at: usize) -> u64 {
+        self.bytes.get(at..at + 8).map_or(0, |word| u64::from_le_bytes(word.try_into().unwrap()))
+    }
+
+    pub fn put(&mut self, at: usize, word: u64) {
+        self.bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    }
+
+    fn descriptors(&self) -> usize {
+        DIRECTORY + self.trees_max * ENTRY_WORDS * 8
+    }
+
+    fn descriptor(&self, chunk: usize) -> u64 {
+        self.word(self.descriptors() + 8 * chunk)
+    }
+
+    /// Chunks of the tree that is looked at, which is the last one of the directory.
+    fn chunks_of(&self, owner: usize) -> impl Iterator<Item = usize> {
+        let present = (self.bytes.len() - self.header) / self.chunk_bytes;
+        (0..present).filter(move |&chunk| {
+            let descriptor = self.descriptor(chunk);
+            descriptor & 0xff == 2 && descriptor >> 16 & 0xff_ffff == owner as u64
+        })
+    }
+
+    /// The directory entry of the tree that is looked at.
+    pub fn tree(&self) -> usize {
+        (0..self.trees_max).rfind(|tree| self.word(DIRECTORY + tree * ENTRY_WORDS * 8) == 1).unwrap()
+    }
+
+    /// The word of the directory that leads to the tree.
+    pub fn root(&self) -> usize {
+        DIRECTORY + (self.tree() * ENTRY_WORDS + ENTRY_WORDS - 1) * 8
+    }
+
+    /// Slots of one kind in the chunks of the tree.
+    pub fn slots(&self, kind: u64) -> Slots {
+        let mut slots = Slots { at: Vec::new(), bytes: 8 };
+        for chunk in self.chunks_of(self.tree()) {
+            let descriptor = self.descriptor(chunk);
+            if descriptor >> 8 & 0xff == kind {
+                slots.bytes = (descriptor >> 40) as usize * 8;
+                let first = self.header + chunk * self.chunk_bytes;
+                slots.at.extend((0..self.chunk_bytes / slots.bytes).map(|slot| first + slot * slots.bytes));
+            }
+        }
+        slots
+    }
+
+    /// Where each chunk of the tree's log begins, and where it ends.
+    pub fn logs(&self) -> Vec<(usize, usize)> {
+        let of_log = self.chunks_of(self.tree()).filter(|&chunk| self.descriptor(chunk) >> 8 & 0xff == 9);
+        let begin = |chunk: usize| self.header + chunk * self.chunk_bytes;
+        of_log.map(|chunk| (begin(chunk), begin(chunk + 1))).collect()
+    }
+
+    pub fn option(&self, name: &str, default: u64) -> u64 {
+        self.shape.option(name).unwrap_or(default)
+    }
+
+    /// All words of the pool that have a kind.
+    pub fn places(&mut self) -> Vec<Place> {
+        nodes::prepare(self);
+        let mut places = Vec::new();
+        self.header_words(&mut places);
+        self.records(&mut places);
+        nodes::words(self, &mut places);
+        places
+    }
+
+    fn header_words(&self, places: &mut Vec<Place>) {
+        let mut place = |kind, at, harm| places.push(Place { kind, at, harm });
+        for word in 0..SUPERBLOCK_WORDS {
+            // The copy that was written last counts.
+            let newer = self.word(80) < self.word(SUPERBLOCK_STRIDE + 80);
+            for copy in [0, 1] {
+                let kind = if newer == (copy == 1) { "superblock" } else { "superblock before" };
+                place(kind, copy * SUPERBLOCK_STRIDE + 8 * word, none);
+            }
+        }
+        place("behind the superblock", SUPERBLOCK_WORDS * 8, none);
+        for tree in 0..self.trees_max {
+            let entry = DIRECTORY + tree * ENTRY_WORDS * 8;
+            if self.word(entry) == 0 {
+                place("state of a free entry", entry, none);
+                place("free entry", entry + 8, none);
+                continue;
+            }
+            // The tree is dropped.
+            place("state of an entry", entry, |_, _, new| if new == 2 { Harm::Any } else { Harm::None });
+            (1..ENTRY_WORDS - 1).for_each(|word| place("entry", entry + word * 8, none));
+        }
+        let rooted = !matches!(self.shape.design, Design::SsTree | Design::NbTree);
+        // A CCL-BTree's first leaf has no fence, so that another leaf cannot be told from it.
+        place(if rooted { "root" } else { "root of a design without" }, self.root(), |pages, _, new| {
+            match pages.shape.design {
+                Design::CclBTree if new != 0 => Harm::Any,
+                _ => Harm::None,
+            }
+        });
+        for chunk in 0..self.chunks_max {
+            let at = self.descriptors() + 8 * chunk;
+            match self.descriptor(chunk) {
+                0 => place("descriptor of a fresh chunk", at, none),
+                1 => place("descriptor of a free chunk", at, none),
+                // Any other descriptor of the tree's design is one, and so is that of a chunk that was given back.
+                _ => place("descriptor", at, |_, _, new| match (new & 0xff, new >> 8 & 0xff) {
+                    (2, 1..=4 | 8..=10 | 16..=18) => Harm::Any,
+                    _ if new == 1 => Harm::Any,
+                    _ => Harm::None,
+                }),
+            }
+        }
+    }
+
+    fn records(&self, places: &mut Vec<Place>) {
+        const HEADS: [(u64, &str, &str); 3] = [
+            (2, "head of a key", "bytes of a key"),
+            (3, "head of a value", "bytes of a value"),
+            (18, "head of a separator", "bytes of a separator"),
+        ];
+        let named = self.named();
+        for (kind, head, content) in HEADS {
+            for chunk in
+                self.chunks_of(self.tree()).filter(|&chunk| self.descriptor(chunk) >> 8 & 0xff == kind)
+            {
+                let (first, bytes) =
+                    (self.header + chunk * self.chunk_bytes, (self.descriptor(chunk) >> 40) as usize * 8);
+                for slot in (first..=first + self.chunk_bytes - bytes).step_by(bytes) {
+                    let mut place = |kind, at, harm| places.push(Place { kind, at, harm });
+                    if !named.contains(&(slot as u64)) {
+                        place("free record", slot, none);
+                        place("free record", slot + 8, none);
+                        continue;
+                    }
+                    // Zeros are an empty record.
+                    place(head, slot, |_, _, new| if new == 0 { Harm::Items(1) } else { Harm::None });
+                    let len = (self.word(slot) as u32).next_multiple_of(8) as usize;
+                    (8..8 + len).step_by(8).for_each(|at| place(content, slot + at, none));
+                    if self.shape.design == Design::WoTree && kind != 2 {
+                        place("owner of a record", slot + 8 + len, none);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Words of nodes and logs that could be offsets: what is among them is in use.
+    fn named(&self) -> BTreeSet<u64> {
+        let mut named = BTreeSet::new();
+        for chunk in self.chunks_of(self.tree()) {
+            if ![2, 3, 18].contains(&(self.descriptor(chunk) >> 8 & 0xff)) {
+                let first = self.header + chunk * self.chunk_bytes;
+                let words = (first..first + self.chunk_bytes).step_by(8).map(|at| self.word(at));
+                named.extend(words.filter(|word| *word < 1 << 48 && *word != 0));
+            }
+        }
+        named
+    }
+}

@@ -1,0 +1,352 @@
+//! A pool of which one word at a time is replaced, and what is then looked at.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use super::places::{Harm, Pages, Place};
+use crate::common::{Cell, Items, Noise, Plant, Scratch};
+use bristlecone::{Error, Key, Pool, Tree, Value};
+use bristlecone_pm::Geometry;
+
+/// Items that a tree is filled with, if there is room.
+const ITEMS: u64 = 180;
+/// Chunks that stay free, for what is inserted later.
+const SPARE_CHUNKS: u64 = 5;
+/// More than any tree holds here.
+const MANY: usize = 4000;
+/// Processor time that one look at a pool may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+type Item<I> = (<<I as Items>::K as Key>::Owned, <<I as Items>::V as Value>::Owned);
+
+/// What a wrong word led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// An error when the pool or the tree was opened.
+    Refused,
+    /// Findings of `check`.
+    Found,
+    /// The right items.
+    Right,
+    /// Other items, and no word of it, where FORMAT.md has no checksum.
+    Wrong,
+    /// The same by chance, where 63 of 64 are noticed.
+    Chance,
+}
+
+/// What follows a look at a damaged pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deep {
+    Salvage,
+    /// Writes, and another opening.
+    Live,
+}
+
+/// A pool with a tree.
+pub struct Site<I: Items> {
+    cell: Cell,
+    scratch: Scratch,
+    file: File,
+    pub pages: Pages,
+    truth: Vec<Item<I>>,
+}
+
+/// What is made of a tree that was opened.
+struct Looked<I: Items> {
+    items: Vec<Item<I>>,
+    findings: usize,
+}
+
+type Said<T> = std::result::Result<T, String>;
+
+impl<I: Items> Site<I> {
+    pub fn new(cell: Cell) -> Self {
+        let scratch = Scratch::new();
+        let geometry = Geometry {
+            chunk_bytes: cell.room.chunk_bytes,
+            chunks_max: cell.room.chunks_max,
+            trees_max: cell.room.beside + 2,
+        };
+        scratch.format(geometry);
+        let pool = Pool::options().domain(cell.domain).recovery_threads(1).open(&scratch.0).unwrap();
+        for number in 0..cell.room.beside {
+            let beside = pool.tree_options(&format!("beside {number}")).create::<&str, u64>().unwrap();
+            (0..5).for_each(|at| assert_eq!(beside.insert(&format!("key {at}"), at).unwrap(), None));
+        }
+        let tree: Tree<I::K, I::V> = cell.create(&pool, "t").unwrap();
+        let mut last = 0;
+        for at in 0..ITEMS {
+            tree.upsert(I::key_ref(&I::key(at)), I::value_ref(&value::<I>(at))).unwrap();
+            last = at;
+            if at % 8 == 0 && free_chunks(&pool) < SPARE_CHUNKS {
+                break;
+            }
+        }
+        (0..last).step_by(5).for_each(|at| drop(tree.remove(I::key_ref(&I::key(at))).unwrap()));
+        // The last change of many leaves is an insert, and of some an update.
+        for at in (0..last).step_by(10).chain((1..last).step_by(7)) {
+            tree.upsert(I::key_ref(&I::key(at)), I::value_ref(&value::<I>(at + 1))).unwrap();
+        }
+        assert_eq!(tree.check(), []);
+        drop(tree);
+        pool.close().unwrap();
+        let pages = Pages::new(std::fs::read(&scratch.0).unwrap(), cell.shape);
+        let file = File::options().write(true).open(&scratch.0).unwrap();
+        let mut site = Self { cell, scratch, file, pages, truth: Vec::new() };
+        site.truth = site.look().unwrap().unwrap().items;
+        site
+    }
+
+    /// Lists the words, and begins from a state where as many as can be count.
+    pub fn places(&mut self) -> Vec<Place> {
+        let places = self.pages.places();
+        self.restore();
+        let looked = self.look().unwrap().unwrap();
+        assert!(looked.findings == 0 && looked.items == self.truth, "{}: what a crash leaves", self.cell);
+        places
+    }
+
+    fn restore(&self) {
+        self.file.write_all_at(&self.pages.bytes, 0).unwrap();
+        self.file.set_len(self.pages.bytes.len() as u64).unwrap();
+    }
+
+    /// What a word may be replaced by: by what it could be taken for, and by what it cannot be.
+    pub fn values(&self, place: Place, others: &[Place], noise: &mut Noise) -> BTreeSet<u64> {
+        let (own, len) = (self.pages.word(place.at), self.pages.bytes.len() as u64);
+        let mut another = || self.pages.word(others[noise.below(others.len() as u64) as usize].at);
+        let mut values = BTreeSet::from([0, 1, 2, u64::MAX, own.wrapping_add(4), len, 1 << 45, 1 << 63]);
+        // Its neighbours, and two others of its kind, whole and with what is in the low half of its own.
+        let others = [another(), another()];
+        values.extend([self.pages.word(place.at + 8), self.pages.word(place.at - place.at.min(8))]);
+        values.extend([others[0], others[1], others[0] & !0xffff | own & 0xffff, others[1] ^ 1]);
+        // Offsets: of itself, of its line, of another one.
+        let aligned = others[0] & !0xff;
+        values.extend([
+            place.at as u64,
+            place.at as u64 & !63,
+            place.at as u64 | 1,
+            aligned << 16 | own & 0xffff,
+        ]);
+        // Bytes and bits of their own: what is staged, a stamp, a sign of life.
+        values.extend([own.wrapping_add(8), own.wrapping_sub(8), own.wrapping_add(16), own ^ 2, own ^ 0b101]);
+        values.extend([own ^ 1 << 56, own ^ 5 << 56, own | 0xff << 56, own & !(0xff << 56)]);
+        values.extend([1 << 48 | 2, (1 << 62) - 3, ((1 << 62) - 3) << 2 | 2, u64::MAX - 1]);
+        values.extend([own ^ 1 << noise.below(64), own ^ 1 << noise.below(16), own ^ 1 << 63, noise.next()]);
+        values.remove(&own);
+        values
+    }
+
+    /// Tries a value in a place. Also does what is to follow.
+    pub fn attempt(&self, place: Place, value: u64, deep: Option<Deep>) -> Said<Outcome> {
+        let begun = processor_time();
+        self.file.write_all_at(&value.to_le_bytes(), place.at as u64).unwrap();
+        let tried = catch_unwind(AssertUnwindSafe(|| {
+            let outcome = self.judge(place, value)?;
+            match deep {
+                Some(Deep::Salvage) => self.salvage(place, value)?,
+                Some(Deep::Live) => self.live(outcome)?,
+                None => {}
+            }
+            Ok(outcome)
+        }));
+        if deep == Some(Deep::Live) {
+            self.restore();
+        } else {
+            self.file.write_all_at(&self.pages.bytes[place.at..place.at + 8], place.at as u64).unwrap();
+        }
+        let outcome = tried.unwrap_or_else(|_| Err("a panic".to_owned()))?;
+        let took = processor_time() - begun;
+        if took > PATIENCE { Err(format!("it took {took:?}")) } else { Ok(outcome) }
+    }
+
+    fn harm(&self, place: Place, value: u64) -> Harm {
+        (place.harm)(&self.pages, self.pages.word(place.at), value)
+    }
+
+    fn judge(&self, place: Place, value: u64) -> Said<Outcome> {
+        let looked = match self.look()? {
+            Err(_) => return Ok(Outcome::Refused),
+            Ok(looked) => looked,
+        };
+        let differ = self.differing(&looked.items);
+        if looked.findings > 0 {
+            return Ok(Outcome::Found);
+        }
+        match self.harm(place, value) {
+            _ if differ == 0 => Ok(Outcome::Right),
+            // A wrong key is one item less and another one more.
+            Harm::Items(items) if differ <= 2 * items => Ok(Outcome::Wrong),
+            Harm::Any => Ok(Outcome::Wrong),
+            Harm::Chance => Ok(Outcome::Chance),
+            harm => Err(format!("{differ} items differ, and nothing is said ({harm:?})")),
+        }
+    }
+
+    /// Items that are missing, wrong or made up.
+    fn differing(&self, items: &[Item<I>]) -> usize {
+        let (mut differ, mut rest) = (0, items.iter().peekable());
+        for (key, value) in &self.truth {
+            while rest.next_if(|(found, _)| found < key).is_some() {
+                differ += 1;
+            }
+            let found = rest.next_if(|(found, _)| found == key);
+            differ += usize::from(found.is_none_or(|(_, found)| found != value));
+        }
+        differ + rest.count()
+    }
+
+    /// Opens the pool without changing its file, checks it and reads it in every way.
+    fn look(&self) -> Said<std::result::Result<Looked<I>, Error>> {
+        let pool = Pool::options().read_only(true).recovery_threads(1).open(&self.scratch.0);
+        self.look_at(pool)
+    }
+
+    fn look_at(&self, pool: bristlecone::Result<Pool>) -> Said<std::result::Result<Looked<I>, Error>> {
+        let opened = pool.and_then(|pool| {
+            let tree: Tree<I::K, I::V> = pool.tree_options("t").open()?;
+            Ok((pool, tree))
+        });
+        let (pool, tree) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return known(error).map(Err),
+        };
+        let findings = tree.check().len() + pool.check().len();
+        let items: Vec<_> = tree.iter().take(MANY).collect();
+        let mut back: Vec<_> = tree.iter().rev().take(MANY).collect();
+        back.reverse();
+        if items.len() == MANY {
+            return Err("items without end".to_owned());
+        }
+        let gets = |(key, value): &Item<I>| tree.get(I::key_ref(key)).is_some_and(|found| found == *value);
+        let (agree, absent) = (items.iter().all(gets), self.truth.iter().filter(|item| !gets(item)).count());
+        if findings == 0 {
+            let ordered = items.is_sorted_by(|a, b| a.0 < b.0);
+            let missing = self.truth.iter().filter(|item| !items.contains(item)).count();
+            let same = items == back && tree.len() == items.len() as u64 && absent == missing;
+            if !agree || !ordered || !same {
+                let [n, back, len] = [items.len(), back.len(), tree.len() as usize];
+                return Err(format!(
+                    "a check that lies: {agree} {ordered}, {n} items, {back} back, {len} counted"
+                ));
+            }
+        }
+        Ok(Ok(Looked { items, findings }))
+    }
+
+    /// Works with the pool, whatever is wrong with it; if nothing was, what was done is found again.
+    fn live(&self, outcome: Outcome) -> Said<()> {
+        let open = || Pool::options().recovery_threads(1).open(&self.scratch.0);
+        let opened = open().and_then(|pool| Ok((pool.tree_options("t").open::<I::K, I::V>()?, pool)));
+        let (tree, pool) = match opened {
+            Ok(opened) => opened,
+            Err(_) if outcome == Outcome::Refused => return Ok(()),
+            Err(error) => return Err(format!("open for reading only, and then: {error}")),
+        };
+        let clean = !matches!(outcome, Outcome::Refused | Outcome::Found);
+        let mut model: Vec<Item<I>> = tree.iter().take(MANY).collect();
+        let (mut done, mut refused) = (true, None);
+        for at in 0..60 {
+            let key = I::key(at * 3 + 1);
+            let key_ref = I::key_ref(&key);
+            let place = model.binary_search_by(|(held, _)| held.cmp(&key));
+            let wrote = if at % 3 == 0 {
+                let removed = tree.remove(key_ref);
+                if removed.is_ok()
+                    && let Ok(place) = place
+                {
+                    model.remove(place);
+                }
+                removed.map(drop)
+            } else {
+                let value = value::<I>(at);
+                let wrote = tree.upsert(key_ref, I::value_ref(&value));
+                match (wrote.is_ok(), place) {
+                    (true, Ok(place)) => model[place].1 = value,
+                    (true, Err(place)) => model.insert(place, (key.clone(), value)),
+                    _ => {}
+                }
+                wrote
+            };
+            if let Err(error) = wrote {
+                done = false;
+                refused = Some(error);
+            }
+        }
+        if clean {
+            let findings = tree.check();
+            if !findings.is_empty() {
+                return Err(format!("life brings findings: {findings:?}"));
+            }
+            match refused {
+                Some(error) if !error.is_no_room() => return Err(format!("life does not go on: {error}")),
+                _ => {}
+            }
+            if done && !tree.iter().eq(model.iter().cloned()) {
+                return Err("what was written is not there".to_owned());
+            }
+        }
+        drop((tree, pool));
+        let reopened = self.look_at(open())?;
+        match reopened {
+            _ if !clean => Ok(()),
+            Ok(looked) if looked.findings == 0 && looked.items == model => Ok(()),
+            Ok(looked) => Err(format!("opened again, {} findings", looked.findings)),
+            Err(error) => Err(format!("opened again: {error}")),
+        }
+    }
+
+    /// Salvages the pool: what is saved is a sound tree, and what is lost is told.
+    fn salvage(&self, place: Place, value: u64) -> Said<()> {
+        let to = Scratch::new();
+        let salvage = match Pool::options().max_bytes(64 << 20).salvage(&self.scratch.0, &to.0) {
+            Ok(salvage) => salvage,
+            Err(error) => return known(error).map(drop).map_err(|what| format!("salvage: {what}")),
+        };
+        let pool = Pool::options().recovery_threads(1).open(&to.0);
+        match self.look_at(pool)? {
+            Ok(looked) if looked.findings > 0 => Err("what was salvaged has findings".to_owned()),
+            Ok(looked) if salvage.is_whole() => {
+                match (self.harm(place, value), self.differing(&looked.items)) {
+                    (_, 0) | (Harm::Any | Harm::Chance, _) => Ok(()),
+                    (Harm::Items(items), differ) if differ <= 2 * items => Ok(()),
+                    (harm, differ) => Err(format!("salvage lies: {differ} items differ ({harm:?})")),
+                }
+            }
+            Err(_) if matches!(self.harm(place, value), Harm::Any) => Ok(()),
+            Err(error) if salvage.is_whole() => Err(format!("salvage lies: {error}")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns an error that says what is wrong with a pool.
+fn known(error: Error) -> Said<Error> {
+    match error {
+        Error::Corrupted { .. }
+        | Error::Newer { .. }
+        | Error::NotAPool { .. }
+        | Error::NoSuchTree { .. }
+        | Error::Mismatch { .. } => Ok(error),
+        error => Err(error.to_string()),
+    }
+}
+
+/// Makes a value of few bytes.
+fn value<I: Items>(number: u64) -> <I::V as Value>::Owned {
+    I::value(number / 6 * 8 + number % 6)
+}
+
+/// Returns how long this thread ran so far.
+fn processor_time() -> Duration {
+    let ran = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(ran.split(' ').next().unwrap().parse().unwrap())
+}
+
+fn free_chunks(pool: &Pool) -> u64 {
+    let info = pool.info();
+    info.max_bytes / info.chunk_bytes - info.chunks + info.chunks_free
+}
