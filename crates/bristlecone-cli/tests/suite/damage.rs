@@ -95,6 +95,58 @@ fn a_superblock_that_was_damaged_is_told_before_it_is_written_anew() {
     }
 }
 
+/// Words of the header, of the first node of each chunk and of what it holds, with values that could mislead: the
+/// tool says what is wrong, or shows what was there, and never more lines than there could be.
+#[test]
+fn a_damaged_word_is_told_or_does_no_harm() {
+    const DESCRIPTORS: u64 = 73_728;
+    let bench = Bench::new();
+    let (mut tried, mut told) = (0, 0);
+    for &design in Design::ALL {
+        filled(&bench, design, "str", "u64");
+        let whole = std::fs::read(bench.path("p")).unwrap();
+        let word = |at: u64| u64::from_le_bytes(whole[at as usize..][..8].try_into().unwrap());
+        let chunks = (1..whole.len() as u64 >> 21).map(|chunk| chunk << 21);
+        let header = [0, 56, 4096 + 80, 8192, 8192 + 8, 8192 + 248, DESCRIPTORS, DESCRIPTORS + 8];
+        let places =
+            header.into_iter().chain(chunks.flat_map(|chunk| [chunk, chunk + 8, chunk + 32, chunk + 104]));
+        for (number, place) in places.enumerate() {
+            let own = word(place);
+            let values = [0, 1, u64::MAX, own ^ 1 << 9, own + 4, word(place + 8), 1 << 45, 2 << 20];
+            // Two of them each, others with each design.
+            for value in
+                values.into_iter().cycle().skip(number).step_by(3).take(2).filter(|value| *value != own)
+            {
+                overwrite(&bench, place, &value.to_le_bytes());
+                tried += 1;
+                let what = format!("{design}: {place:#x}: {own:#x} -> {value:#x}");
+                let _ = std::fs::remove_file(bench.path("q"));
+                let mut codes = Vec::new();
+                for command in [
+                    "check @p --read-only",
+                    "scan @p t --read-only",
+                    "dump @p t --read-only",
+                    "check @p --repair @q",
+                ] {
+                    let ran = bench.run(command);
+                    // A tree, or its pool, may be gone: that is an error, too.
+                    assert!([0, 1, 4, 5].contains(&ran.code), "{what}: {command}: {ran:?}");
+                    assert!(!ran.stderr.contains("panicked"), "{what}: {command}: {ran:?}");
+                    assert!(ran.stdout.lines().count() < 4100, "{what}: {command}");
+                    codes.push(ran.code);
+                }
+                told += usize::from(codes.iter().any(|code| *code != 0));
+                if bench.path("q").exists() {
+                    bench.run("check @q").ok();
+                }
+                std::fs::write(bench.path("p"), &whole).unwrap();
+            }
+        }
+    }
+    println!("{tried} words, of which {told} were told");
+    assert!(told > tried / 4, "{told} of {tried}");
+}
+
 #[test]
 fn a_tree_that_cannot_be_checked_is_a_finding() {
     let bench = Bench::new();

@@ -45,6 +45,52 @@ fn a_limit_on_memory_is_an_error() {
     assert!(!bench.path("q").exists());
 }
 
+/// Whatever number of files or bytes of address space the tool may have: it does what it was asked, or says
+/// why not, and the pool is sound.
+#[test]
+fn limits_of_the_process_are_errors() {
+    let bench = Bench::new();
+    let lines: String = (0..2000).map(|key| format!("{key}\t{}\n", "v".repeat(500))).collect();
+    bench.file("few.tsv", lines);
+    for &design in Design::ALL {
+        let create = format!("create p --size 64M --tree t --design {design} --key u64 --value bytes");
+        let limits = (3..12).map(|files| format!("ulimit -n {files}"));
+        let limits = limits.chain([60_000, 120_000, 250_000, 500_000].map(|kib| format!("ulimit -v {kib}")));
+        let mut refused = 0;
+        for limit in limits {
+            for command in [create.as_str(), "load p t few.tsv", "check p --repair q"] {
+                let _ = std::fs::remove_file(bench.path("q"));
+                let _ = std::fs::remove_file(bench.path("p"));
+                if command != create {
+                    bench.run(&create.replace(" p ", " @p ")).ok();
+                }
+                let ran = shell(&bench, &[], &format!("{limit}; bristlecone {command}"));
+                // Without room for its own libraries no program begins: the shell or the loader says so.
+                // And without memory every program ends.
+                let began = ran.code != 127
+                    && !["shared librar", "memory allocation of"]
+                        .iter()
+                        .any(|said| ran.stderr.contains(said));
+                assert!(!began || [0, 1, 2, 5, 6].contains(&ran.code), "{limit}: {command}: {ran:?}");
+                assert!(!ran.stderr.contains("panicked"), "{limit}: {command}: {ran:?}");
+                refused += usize::from(ran.code != 0);
+                let names =
+                    std::fs::read_dir(bench.path("")).unwrap().map(|entry| entry.unwrap().file_name());
+                let left: Vec<_> =
+                    names.filter(|name| name != "p" && name != "q" && name != "few.tsv").collect();
+                assert!(left.is_empty(), "{limit}: {command}: {left:?}");
+                if bench.path("p").exists() {
+                    bench.run("check @p").ok();
+                }
+                if bench.path("q").exists() {
+                    bench.run("check @q").ok();
+                }
+            }
+        }
+        assert!(refused > 0, "{design}: no limit was met");
+    }
+}
+
 #[test]
 fn a_file_system_can_be_full_and_read_only() {
     let bench = Bench::new();
