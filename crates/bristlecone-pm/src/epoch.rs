@@ -10,7 +10,7 @@ use crossbeam_epoch::{Collector, LocalHandle};
 
 use crate::sync::HAS_TURNS;
 use crate::thread_index;
-use crate::wait::step;
+use crate::wait::cross;
 
 thread_local! {
     /// The participants of simulated threads, by their numbers.
@@ -37,7 +37,7 @@ pub fn simulate(threads: usize) {
 fn pin_simulated() -> Option<Guard> {
     let pinned = |all: &Vec<LocalHandle>| all.get(thread_index()).map(LocalHandle::pin);
     let guard = PARTICIPANTS.try_with(|all| pinned(&all.borrow())).ok()??;
-    step();
+    cross();
     // What can be freed is freed soon, so that short runs see it.
     guard.flush();
     Some(guard)

@@ -5,7 +5,7 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 
 use crate::sync::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use crate::wait::pause;
+use crate::wait::{cross, pause};
 
 /// What one thread at a time may use, for a short while.
 #[derive(Debug, Default)]
@@ -24,6 +24,7 @@ impl<T> Latch<T> {
     /// Waits for whoever holds it.
     #[inline]
     pub fn hold(&self) -> Held<'_, T> {
+        cross();
         let mut round = 0;
         // Pairs with the release in `drop`.
         while self.held.load(Relaxed) || self.held.swap(true, Acquire) {
@@ -56,6 +57,7 @@ impl<T> Drop for Held<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.0.held.store(false, Release);
+        cross();
     }
 }
 

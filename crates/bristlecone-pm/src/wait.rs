@@ -13,7 +13,7 @@ const SPINS: u32 = 64;
 
 thread_local! {
     static TURN: Cell<Option<fn()>> = const { Cell::new(None) };
-    static STEP: Cell<Option<fn()>> = const { Cell::new(None) };
+    static STEP: Cell<Option<fn(Turn)>> = const { Cell::new(None) };
     static PARALLEL: Cell<Option<Parallel>> = const { Cell::new(None) };
 }
 
@@ -23,9 +23,18 @@ pub type Parallel = fn(usize, &(dyn Fn() + Sync));
 /// Whether any thread ever was simulated: most processes have none, and ask no further.
 static EVER: AtomicBool = AtomicBool::new(false);
 
-/// Sets what the simulated threads that the calling thread stands for do before each access to DRAM that
-/// they share, in a build with the feature `turns`. `None` ends this.
-pub fn simulate_steps(step: Option<fn()>) {
+/// Where a simulated thread may let another one go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Before an access to DRAM that threads share.
+    Access,
+    /// Where a lock is taken or given back: between two of these most of what can go wrong has its place.
+    Crossing,
+}
+
+/// Sets what the simulated threads that the calling thread stands for do at each such place, in a build with the
+/// feature `turns`. `None` ends this.
+pub fn simulate_steps(step: Option<fn(Turn)>) {
     EVER.fetch_or(step.is_some(), Relaxed);
     STEP.set(step);
 }
@@ -33,11 +42,22 @@ pub fn simulate_steps(step: Option<fn()>) {
 /// Lets another simulated thread go on, before an access to DRAM that they share.
 #[inline(always)]
 pub(crate) fn step() {
+    at(Turn::Access);
+}
+
+/// Lets another simulated thread go on, where a lock is taken or given back.
+#[inline(always)]
+pub fn cross() {
+    at(Turn::Crossing);
+}
+
+#[inline(always)]
+fn at(turn: Turn) {
     if HAS_TURNS
         && EVER.load(Relaxed)
         && let Ok(Some(step)) = STEP.try_with(Cell::get)
     {
-        step();
+        step(turn);
     }
 }
 
@@ -80,7 +100,7 @@ pub fn pause(round: u32) {
 /// Locks. A panic of another holder is its own; what is guarded is sound at any moment.
 #[inline]
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    step();
+    cross();
     ready(mutex.try_lock()).unwrap_or_else(|| {
         wait(|| mutex.try_lock(), || mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
     })
@@ -89,7 +109,7 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The same for reading.
 #[inline]
 pub fn read<T: ?Sized>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    step();
+    cross();
     ready(lock.try_read()).unwrap_or_else(|| {
         wait(|| lock.try_read(), || lock.read().unwrap_or_else(|poisoned| poisoned.into_inner()))
     })
@@ -98,7 +118,7 @@ pub fn read<T: ?Sized>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
 /// The same for writing.
 #[inline]
 pub fn write<T: ?Sized>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    step();
+    cross();
     ready(lock.try_write()).unwrap_or_else(|| {
         wait(|| lock.try_write(), || lock.write().unwrap_or_else(|poisoned| poisoned.into_inner()))
     })

@@ -9,7 +9,7 @@ use bristlecone_pm::{Domain, LINE_BYTES, Medium, Region, Step, wait};
 use crate::cache::Mode;
 use crate::lines::WordSet;
 use crate::memory::{LINE_WORDS, Memory};
-use crate::schedule::offer;
+use crate::schedule::{At, offer};
 use crate::stopped;
 use crate::trace::{Event, FILE, Mark, Site, SiteKind};
 use crate::watch;
@@ -159,7 +159,14 @@ impl Sim {
 
     fn turn(&self) {
         if self.0.takes_turns.load(Ordering::Relaxed) {
-            offer();
+            offer(At::Medium);
+        }
+    }
+
+    /// A turn where something was decided, or is about to be.
+    fn cross(&self) {
+        if self.0.takes_turns.load(Ordering::Relaxed) {
+            offer(At::Decision);
         }
     }
 
@@ -291,11 +298,12 @@ impl Medium for Sim {
 
     fn publish(&self, cell: &AtomicU64, value: u64, step: Step) {
         watch::pass(step);
+        self.cross();
         self.put(cell, value, Ordering::Release, Some(step));
     }
 
     fn compare_exchange(&self, cell: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
-        self.turn();
+        self.cross();
         let word = self.word(cell);
         let event = Event::Locked { word, value: new, thread: thread() };
         self.read(word);
@@ -328,7 +336,7 @@ impl Medium for Sim {
     }
 
     fn drain(&self, step: Step) {
-        self.turn();
+        self.cross();
         self.burn();
         watch::pass(step);
         if !self.removed(SiteKind::Fence, step) {
@@ -337,7 +345,7 @@ impl Medium for Sim {
     }
 
     fn about_to_read(&self, start: *const u8, bytes: usize) {
-        self.turn();
+        self.cross();
         self.burn();
         if bytes > 0 {
             let [first, last] = self.ends_of(start, bytes);
@@ -350,6 +358,7 @@ impl Medium for Sim {
     }
 
     fn reached(&self, step: Step) {
+        self.cross();
         self.burn();
         watch::pass(step);
         stopped::pass(step);

@@ -14,6 +14,8 @@ mod shared {
         pub use loom::hint::spin_loop;
         pub use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
 
+        pub fn cross() {}
+
         pub fn pause(_round: u32) {
             loom::thread::yield_now();
         }

@@ -26,7 +26,7 @@ use self::history::Entry;
 pub use self::history::{Answer, Deed};
 pub use self::plan::Plan;
 pub use self::planned::Planned;
-pub(crate) use self::turn::offer;
+pub(crate) use self::turn::{At, offer};
 use self::turn::{Course, number_of};
 use crate::cache::{Cache, Mode};
 use crate::campaign::in_parallel;

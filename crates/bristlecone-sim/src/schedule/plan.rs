@@ -29,6 +29,8 @@ enum Purpose {
     Split,
     /// Leaves have one or two keys each at first, which are removed under the eyes of others.
     Free,
+    /// Of many leaves few are left at first, in nodes of the index of their own, and these go, too.
+    Empty,
     /// A few keys that are written again and again.
     Hot,
 }
@@ -37,13 +39,15 @@ impl Plan {
     /// Draws two or three threads with two to four operations each, on keys of few leaves, most of them on
     /// keys that others are busy with: for one change of structure or another, as often as for none.
     pub fn draw(roll: &mut dyn FnMut(usize) -> usize) -> Self {
-        let purpose = [Purpose::Mixed, Purpose::Split, Purpose::Free, Purpose::Hot][roll(4)];
-        let keys = [4, 8, 16, 30][roll(4)];
+        let all = [Purpose::Mixed, Purpose::Split, Purpose::Free, Purpose::Empty, Purpose::Hot];
+        let purpose = all[roll(all.len())];
+        let keys = if purpose == Purpose::Empty { [30, 60][roll(2)] } else { [4, 8, 16, 30][roll(4)] };
         let before = before(purpose, keys, roll);
         // Neighbours, where leaves are to go.
         let first = roll(keys + 2) as u64;
         let hot = [0, 1, 2].map(|next| match purpose {
             Purpose::Free => (first + next) % (keys as u64 + 2),
+            Purpose::Empty => next * (keys as u64 / 3),
             _ => roll(keys + 2) as u64,
         });
         let mut written = WRITTEN;
@@ -94,6 +98,12 @@ fn before(purpose: Purpose, keys: usize, roll: &mut dyn FnMut(usize) -> usize) -
         before.extend((0..keys as u64).filter(|key| key % kept != 0).map(|key| (key, Access::Remove)));
         return before;
     }
+    if purpose == Purpose::Empty {
+        let kept = (keys / 3) as u64;
+        before = (0..keys as u64).map(inserted).collect();
+        before.extend((0..keys as u64).filter(|key| key % kept != 0).map(|key| (key, Access::Remove)));
+        return before;
+    }
     for _ in 0..roll(keys) {
         before.push((roll(keys) as u64, Access::Remove));
     }
@@ -105,7 +115,7 @@ fn deed(purpose: Purpose, key: u64, written: u64, roll: &mut dyn FnMut(usize) ->
     let of = |access| Deed::Of(key, access);
     let kind = match purpose {
         // More removals and scans.
-        Purpose::Free => [4, 5, 15, 14, 7, 8, 0, 2, 12, 6, 4, 15][roll(12)],
+        Purpose::Free | Purpose::Empty => [4, 5, 15, 14, 7, 8, 0, 2, 12, 6, 4, 15][roll(12)],
         // More writes of what is there.
         Purpose::Hot => [0, 2, 3, 10, 11, 13, 14, 7, 8, 4][roll(10)],
         Purpose::Mixed | Purpose::Split => roll(16),

@@ -2,12 +2,13 @@
 //!
 //! At each step of a thread another one may go on. Steps are accesses to the medium and, in a build with the
 //! feature `turns`, each access to DRAM that threads share: versions, nodes of the index, buffers, epochs.
+//! Some schedules change threads only where something is decided: at locks, publishes and fences, and at
+//! what algorithms without locks name.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-use bristlecone_pm::sync::HAS_TURNS;
-use bristlecone_pm::wait::{simulate_parallel, simulate_steps, simulate_waiting};
+use bristlecone_pm::wait::{Turn, simulate_parallel, simulate_steps, simulate_waiting};
 use bristlecone_pm::{assume_thread_index, epoch, thread_index};
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 
@@ -41,11 +42,24 @@ impl Course {
     }
 }
 
+/// What a step is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum At {
+    /// An access to DRAM.
+    Memory,
+    /// An access to the medium.
+    Medium,
+    /// A lock, a publish, a fence, a named step.
+    Decision,
+}
+
 thread_local! {
+    /// Lesser steps than this are none.
+    static LEAST: Cell<At> = const { Cell::new(At::Medium) };
     /// Steps until another thread goes on.
     static LEFT: Cell<u64> = const { Cell::new(0) };
     static TURNS: RefCell<Turns> = const {
-        RefCell::new(Turns { dice: Dice(0), forks: Vec::new(), gap: 1, everywhere: false, changes: 0, steps: 0 })
+        RefCell::new(Turns { dice: Dice(0), forks: Vec::new(), gap: 1, changes: 0, steps: 0 })
     };
 }
 
@@ -56,8 +70,6 @@ struct Turns {
     /// One in so many steps changes the thread: part of what is drawn, so that some schedules have many changes
     /// and others one at the worst moment.
     gap: usize,
-    /// Whether there are steps between accesses to the medium.
-    everywhere: bool,
     changes: u64,
     steps: u64,
 }
@@ -103,10 +115,14 @@ pub(super) fn as_first<T>(run: impl FnOnce() -> T) -> T {
 /// Gets everything ready for a course.
 pub(super) fn prepare(course: &Course) {
     let mut dice = Dice(course.seed);
-    // Some schedules change at accesses to the medium alone: there are fewer of these, and crashes are there.
-    let everywhere = HAS_TURNS && dice.roll(4) != 0;
-    let gap = if everywhere { [1, 4, 16, 64, 256, 1024][dice.roll(6)] } else { [1, 3, 10, 30][dice.roll(4)] };
-    TURNS.set(Turns { dice, forks: course.forks.clone(), gap, everywhere, changes: 0, steps: 0 });
+    let (least, gaps) = match dice.roll(4) {
+        0 => (At::Medium, &[1, 3, 10, 30][..]),
+        1 => (At::Memory, &[1, 4, 16, 64, 256, 1024][..]),
+        _ => (At::Decision, &[1, 2, 4, 8, 16, 32][..]),
+    };
+    LEAST.set(least);
+    let gap = gaps[dice.roll(gaps.len())];
+    TURNS.set(Turns { dice, forks: course.forks.clone(), gap, changes: 0, steps: 0 });
     LEFT.set(0);
     epoch::simulate(THREADS_MAX);
     simulate_parallel(Some(in_parallel));
@@ -115,8 +131,7 @@ pub(super) fn prepare(course: &Course) {
 /// From now on threads take turns, or no longer.
 pub(super) fn take(sim: &Sim, whether: bool) {
     sim.take_turns(whether);
-    let everywhere = TURNS.with_borrow(|turns| turns.everywhere);
-    simulate_steps((whether && everywhere).then_some(offer));
+    simulate_steps(whether.then_some(offer_in_memory));
 }
 
 /// The calling thread is itself again: how often the threads changed.
@@ -130,8 +145,18 @@ pub(super) fn end() -> u64 {
     TURNS.with_borrow(|turns| turns.changes)
 }
 
+fn offer_in_memory(turn: Turn) {
+    offer(match turn {
+        Turn::Access => At::Memory,
+        Turn::Crossing => At::Decision,
+    });
+}
+
 /// Lets any thread have the next turn.
-pub(crate) fn offer() {
+pub(crate) fn offer(at: At) {
+    if at < LEAST.get() {
+        return;
+    }
     match LEFT.get() {
         0 => change(),
         left => LEFT.set(left - 1),

@@ -3,4 +3,4 @@
 pub use std::hint::spin_loop;
 
 pub use bristlecone_pm::sync::{AtomicU32, AtomicU64, fence};
-pub use bristlecone_pm::wait::pause;
+pub use bristlecone_pm::wait::{cross, pause};

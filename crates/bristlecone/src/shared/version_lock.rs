@@ -3,7 +3,7 @@
 use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 pub use super::sync::pause;
-use super::sync::{AtomicU64, fence, spin_loop};
+use super::sync::{AtomicU64, cross, fence, spin_loop};
 
 const LOCKED: u64 = 1;
 const OBSOLETE: u64 = 2;
@@ -83,6 +83,7 @@ impl VersionLock {
     /// Locks if nothing has changed since `version`.
     #[inline(always)]
     pub fn upgrade(&self, version: Version) -> bool {
+        cross();
         let locked = self.0.compare_exchange(version.0, version.0 | LOCKED, Acquire, Relaxed).is_ok();
         // Keeps the writer's stores behind the store of the lock bit, for readers that validate.
         fence(Release);
@@ -112,6 +113,7 @@ impl VersionLock {
         debug_assert_eq!(word & LOCKED, LOCKED, "unlocking what is not locked");
         // Pairs with the acquire in `read`.
         self.0.store((word & !LOCKED) + ONE, Release);
+        cross();
     }
 
     /// How often it was unlocked so far; whoever holds it may take this for a sequence.

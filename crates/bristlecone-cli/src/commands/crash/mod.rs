@@ -34,7 +34,7 @@ so small that every change of structure comes at once.
 Modes: prefix is x86, subset is ARM and page write-back, eadr is caches that survive.
 A failing case is printed as a name that --replay takes. The exit code is 1 if anything failed or a
 mutation survived, and 130 after Ctrl-C, which reports what was done by then.
-10^8 images and 10^6 schedules a design overnight:
+10^8 images and 10^6 schedules a shape overnight, in a build with `--features turns`:
   bristlecone crash --budget 1M --depth 3 --schedules 1M
 Whatever can be drawn, until Ctrl-C:
   bristlecone crash --forever")]
@@ -59,7 +59,8 @@ pub struct Crash {
     #[arg(long)]
     mutations: bool,
     /// Then run so many schedules of two or three threads on every shape of a design, by turns drawn from
-    /// the seed, with crashes at arbitrary moments.
+    /// the seed, with crashes at arbitrary moments. Threads change at accesses to the medium and, in a build with
+    /// `--features turns`, at locks and accesses to DRAM.
     #[arg(long, value_name = "N", default_value = "0", value_parser = size::parse_count)]
     schedules: u64,
     /// Go through one failing case again, by the name that its report gave.
