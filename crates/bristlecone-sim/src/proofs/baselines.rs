@@ -70,5 +70,5 @@ fn split_meanwhile(roll: &mut dyn FnMut(usize) -> usize) -> Plan {
         written += 1;
         Deed::Of(roll(9) as u64, Access::Insert(written))
     };
-    Plan { before, threads: (0..2).map(|_| vec![deed(), deed(), deed()]).collect() }
+    Plan::new(before, (0..2).map(|_| vec![deed(), deed(), deed()]).collect())
 }

@@ -128,7 +128,7 @@ fn twins_and_removal(_: &mut dyn FnMut(usize) -> usize) -> Plan {
     let more = [1, 4].into_iter().map(|key| Deed::Of(key, Access::Insert(key)));
     let removal = [Deed::Of(TWIN, Access::Remove)].into_iter().chain(more).collect();
     let before = HOME.map(|key| (key, Access::Insert(key))).into();
-    Plan { before, threads: vec![bring(101), bring(102), removal] }
+    Plan::new(before, vec![bring(101), bring(102), removal])
 }
 
 /// Returns scenarios in which blocks are used again: in small leaves, and where few fit a chunk.

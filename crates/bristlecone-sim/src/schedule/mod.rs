@@ -486,6 +486,8 @@ fn interleaved<R: Registers>(registers: &R, sim: &Sim, plan: &Plan) -> Interleav
     let start = sim.events();
     let clock = Arc::new(AtomicU64::new(0));
     turn::take(sim, true);
+    let (granted, refused) = plan.room;
+    sim.refuse_room(granted, refused);
     let threads: Vec<_> = plan.threads.iter().cloned().enumerate().collect();
     let threads = threads.into_iter().map(|(thread, deeds)| {
         let (registers, live, sim) = (registers.clone(), Arc::clone(&live), sim.clone());
@@ -502,6 +504,7 @@ fn interleaved<R: Registers>(registers: &R, sim: &Sim, plan: &Plan) -> Interleav
     }
     turn::take(sim, false);
     turn::begin(0);
+    sim.refuse_room(u64::MAX, 0);
     let contents = registers.contents(&live)?;
     drop(live);
     Ok((history, start, contents))

@@ -15,7 +15,12 @@ pub struct Plan {
     pub before: Vec<(u64, Access)>,
     /// What each thread does.
     pub threads: Vec<Vec<Deed>>,
+    /// Requests for room that the medium grants meanwhile, and how many it refuses after these.
+    pub room: (u64, u64),
 }
+
+/// The medium has room for whatever is asked for.
+const ROOM: (u64, u64) = (u64::MAX, 0);
 
 /// Writes after a crash have values from here on.
 const WRITTEN_LATER: u64 = 5000;
@@ -36,10 +41,16 @@ enum Purpose {
 }
 
 impl Plan {
+    /// Makes a plan with room for everything.
+    pub fn new(before: Vec<(u64, Access)>, threads: Vec<Vec<Deed>>) -> Self {
+        Self { before, threads, room: ROOM }
+    }
+
     /// Draws two or three threads with two to four operations each, on keys of few leaves, most of them on
     /// keys that others are busy with: for one change of structure or another, as often as for none.
     pub fn draw(roll: &mut dyn FnMut(usize) -> usize) -> Self {
-        let all = [Purpose::Mixed, Purpose::Split, Purpose::Free, Purpose::Empty, Purpose::Hot];
+        use Purpose::{Empty, Free, Hot, Mixed, Split};
+        let all = [Mixed, Mixed, Split, Split, Free, Empty, Hot];
         let purpose = all[roll(all.len())];
         let keys = if purpose == Purpose::Empty { [30, 60][roll(2)] } else { [4, 8, 16, 30][roll(4)] };
         let before = before(purpose, keys, roll);
@@ -48,6 +59,8 @@ impl Plan {
         let hot = [0, 1, 2].map(|next| match purpose {
             Purpose::Free => (first + next) % (keys as u64 + 2),
             Purpose::Empty => next * (keys as u64 / 3),
+            // New ones, which leaves have no room for.
+            Purpose::Split => (first + 2 * next) | 1,
             _ => roll(keys + 2) as u64,
         });
         let mut written = WRITTEN;
@@ -58,7 +71,11 @@ impl Plan {
         };
         let threads = 2 + roll(2);
         let threads = (0..threads).map(|_| (0..2 + roll(3)).map(|_| deed(roll)).collect()).collect();
-        Self { before, threads }
+        let room = match roll(6) {
+            0 => (roll(3) as u64, [1, 2, u64::MAX][roll(3)]),
+            _ => ROOM,
+        };
+        Self { before, threads, room }
     }
 
     /// Draws a few operations on the same keys, for what follows a crash.
@@ -116,9 +133,11 @@ fn deed(purpose: Purpose, key: u64, written: u64, roll: &mut dyn FnMut(usize) ->
     let kind = match purpose {
         // More removals and scans.
         Purpose::Free | Purpose::Empty => [4, 5, 15, 14, 7, 8, 0, 2, 12, 6, 4, 15][roll(12)],
+        // More new keys.
+        Purpose::Split => [0, 1, 2, 3, 12, 12, 0, 2, 15, 7, 4, 10][roll(12)],
         // More writes of what is there.
         Purpose::Hot => [0, 2, 3, 10, 11, 13, 14, 7, 8, 4][roll(10)],
-        Purpose::Mixed | Purpose::Split => roll(16),
+        Purpose::Mixed => roll(16),
     };
     of(match kind {
         0..2 => Access::Insert(written),

@@ -100,7 +100,7 @@ fn shortage() -> Vec<Scenario<TreeOp>> {
                 .chain(inserts(shuffled(20)).into_iter().flat_map(never))
                 .collect(),
         ),
-        scenario("short-of-one", inserts(0..14), inserts(14..24).into_iter().flat_map(once).collect()),
+        scenario("short-of-one", full_chunk(), inserts(even(384..392)).into_iter().flat_map(once).collect()),
         scenario("short-of-logs", inserts(0..5), churn.flat_map(never).collect()),
         scenario(
             "short-delete",

@@ -21,7 +21,7 @@ fn growing_at_the_end(roll: &mut dyn FnMut(usize) -> usize) -> Plan {
         let mut look = || Deed::Of((there - 1 - roll(8) as u64) * APART, Access::Get);
         vec![look(), look(), look(), look()]
     };
-    Plan { before, threads: vec![beyond, looks()] }
+    Plan::new(before, vec![beyond, looks()])
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn emptied_under_eyes(roll: &mut dyn FnMut(usize) -> usize) -> Plan {
     for _ in 0..1 + roll(2) {
         threads.push((0..2 + roll(2)).map(|_| watch(roll)).collect());
     }
-    Plan { before, threads }
+    Plan::new(before, threads)
 }
 
 /// Explores schedules of a plan and fails with what was found.

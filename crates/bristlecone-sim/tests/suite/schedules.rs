@@ -35,7 +35,7 @@ const BUGS: [Bug; 5] = [
     Bug::SplitBeforeDurable,
 ];
 
-const KEYS: usize = 32;
+const KEYS: usize = 64;
 const LINE_WORDS: usize = 8;
 /// Keys from here on are the right node's; 0: there is none yet.
 const BOUNDARY: usize = 0;

@@ -1,13 +1,15 @@
 //! Crashes of every design, in the shapes of [`subjects_of`]: a design is one line here.
 
 use std::io::Write;
+use std::marker::PhantomData;
 
 use bristlecone::Design;
 use bristlecone_baselines::{Baseline, Contender};
-use bristlecone_cells::{seed, suites};
-use bristlecone_sim::systems::{POOL, mode_of, subject_of, subjects_of};
+use bristlecone_cells::{Cell, Codec, seed, suites};
+use bristlecone_pm::Geometry;
+use bristlecone_sim::systems::{Forest, POOL, Seen, Words, mode_of, subject_of, subjects_of, tree_scenarios};
 use bristlecone_sim::{
-    Budget, Mode, Progress, Report, Schedules, Site, explore_rounds, mutate_rounds, rounds,
+    Budget, Mode, Progress, Report, Schedules, Sim, Site, System, explore_rounds, mutate_rounds, rounds,
 };
 
 /// Runs of one crash point where every mutation is tried: most are noticed at once.
@@ -67,7 +69,32 @@ fn tell(what: &str) {
 /// Schedules of a design, over all its shapes.
 const SCHEDULES: u64 = 10_000;
 
+/// Publishes of changes of structure that must come while another thread is amid an operation, and how often in
+/// that many schedules.
+fn targets(design: Contender) -> &'static [(&'static str, u64)] {
+    match design {
+        Contender::Ours(Design::SsTree) => {
+            &[("sstree split.2", 100), ("sstree expand.2", 30), ("sstree reclaim.3", 100)]
+        }
+        Contender::Ours(Design::NbTree) => {
+            &[("nbtree copy.2", 800), ("nbtree link.2", 300), ("nbtree free.2", 100)]
+        }
+        Contender::Ours(Design::CclBTree) => &[
+            ("cclbtree split.2", 400),
+            ("cclbtree merge.3", 150),
+            ("log copy.3", 150),
+            ("log recycle.1", 4000),
+        ],
+        Contender::Ours(Design::LodgeTree) => {
+            &[("lodgetree split.2", 300), ("lodgetree merge.3", 300), ("log recycle.1", 1000)]
+        }
+        Contender::Ours(Design::WoTree) => &[("wotree split.3", 100), ("wotree free.3", 100)],
+        Contender::Ours(_) | Contender::Baseline(_) => &[],
+    }
+}
+
 fn interleaved(design: impl Into<Contender>) {
+    let design = design.into();
     let subjects = subjects_of(design);
     let count = SCHEDULES.div_ceil(subjects.len() as u64);
     let mut total = Report::default();
@@ -80,8 +107,38 @@ fn interleaved(design: impl Into<Contender>) {
         total.merge(report);
     }
     println!("{:?}", total.raced);
+    for (step, least) in targets(design) {
+        let raced = total.raced.get(step).copied().unwrap_or_default();
+        assert!(raced >= *least, "{step}: {raced} times while others were at work, of {least} at least");
+    }
     let Report { schedules, pairs, .. } = &total;
     tell(&format!("{schedules} schedules of {}, {} pairs of steps", subjects[0].name(), pairs.len()));
+}
+
+/// Scenarios without room would show nothing if room were never asked for, or never came back.
+#[test]
+fn room_is_refused_and_comes_back() {
+    for design in Design::ALL {
+        let cells = suites::EXPLORER.cells();
+        let cell = cells.iter().find(|cell| cell.shape.design == *design && cell.codec == Codec::Words);
+        let Cell { shape, room, .. } = cell.expect("every design keeps words");
+        let geometry = Geometry { chunk_bytes: room.chunk_bytes, chunks_max: room.chunks_max, trees_max: 3 };
+        let options = shape.options.to_vec();
+        let forest = Forest::<Words> { geometry, design: (*design).into(), options, items: PhantomData };
+        let mut refused = 0;
+        for scenario in tree_scenarios().iter().filter(|scenario| scenario.name.starts_with("short")) {
+            let mut live = System::create(&forest, &Sim::new(&System::memory(&forest))).unwrap();
+            for op in scenario.setup.iter().chain(&scenario.ops) {
+                let answer = forest.apply(&mut live, op).unwrap();
+                let is_refused = answer == format!("{:?}", Seen::Refused);
+                assert!(!is_refused || forest.refusal(op).is_some(), "{design} refuses {op:?} with room");
+                refused += u64::from(is_refused);
+            }
+            forest.abandon(live);
+        }
+        println!("{design}: {refused} operations refused");
+        assert!(refused > 0, "{design} never refused");
+    }
 }
 
 /// Explores the cells that are drawn: each with some of the scenarios, and with a few schedules.

@@ -82,7 +82,7 @@ fn on_the_brink(roll: &mut dyn FnMut(usize) -> usize) -> Plan {
     };
     let threads = 2 + roll(2);
     let deeds = |thread| (0..2 + roll(3)).map(|at| deed(roll, thread == 0 && at == 0)).collect();
-    Plan { before, threads: (0..threads).map(deeds).collect() }
+    Plan::new(before, (0..threads).map(deeds).collect())
 }
 
 /// Searches go through inner nodes while these split.
@@ -134,7 +134,7 @@ fn without_room(roll: &mut dyn FnMut(usize) -> usize) -> Plan {
         }
     };
     let threads = 2 + roll(2);
-    Plan { before, threads: (0..threads).map(|_| (0..3 + roll(4)).map(|_| deed(roll)).collect()).collect() }
+    Plan::new(before, (0..threads).map(|_| (0..3 + roll(4)).map(|_| deed(roll)).collect()).collect())
 }
 
 /// The log and one chunk of nodes are all that there is room for.
