@@ -40,6 +40,7 @@ pub fn simulate_steps(step: Option<fn(Turn)>) {
 }
 
 /// Lets another simulated thread go on, before an access to DRAM that they share.
+#[cfg(feature = "turns")]
 #[inline(always)]
 pub(crate) fn step() {
     at(Turn::Access);

@@ -267,6 +267,10 @@ impl Sim {
         self.mutates(before.is_some());
         let at = before.unwrap_or(trace.len());
         trace.insert(at, event);
+        drop(trace);
+        if publish.is_some() {
+            self.cross();
+        }
     }
 
     fn removed(&self, kind: SiteKind, step: Step) -> bool {
@@ -314,6 +318,8 @@ impl Medium for Sim {
             trace.push(event);
             self.0.stored.add(word);
         }
+        drop(trace);
+        self.cross();
         done
     }
 

@@ -27,7 +27,7 @@ pub use self::history::{Answer, Deed};
 pub use self::plan::Plan;
 pub use self::planned::Planned;
 pub(crate) use self::turn::{At, offer};
-use self::turn::{Course, number_of};
+use self::turn::{Course, Steps, Taken, number_of};
 use crate::cache::{Cache, Mode};
 use crate::campaign::in_parallel;
 use crate::describe::describe;
@@ -51,6 +51,8 @@ const CRASHES: usize = 4;
 const CRASHES_IN_A_ROW: usize = 3;
 /// Turns after which a schedule counts as hung.
 const TURNS_MAX: usize = 500_000;
+/// Steps that a schedule has, before any was counted: accesses to DRAM, to the medium, decisions.
+const STEPS: Steps = [2000, 500, 200];
 const STACK_BYTES: usize = 512 << 10;
 
 /// Keys with values on persistent memory, which several threads may use at once.
@@ -162,6 +164,8 @@ struct Stage {
     /// Courses that met something new in this plan.
     kept: Vec<Kept>,
     met: BTreeSet<(Step, Step)>,
+    /// How many steps the last schedule of each kind had.
+    steps: Steps,
 }
 
 /// A course that is worth varying, and how often its threads changed.
@@ -244,14 +248,15 @@ impl Stage {
         })?;
         let base = memories[0].snapshot();
         let at_first = plan.at_first();
-        Ok(Self { plan, at_first, base, memories, mutation, kept: Vec::new(), met: BTreeSet::new() })
+        let (kept, met) = (Vec::new(), BTreeSet::new());
+        Ok(Self { plan, at_first, base, memories, mutation, kept, met, steps: STEPS })
     }
 
     /// Draws how the threads take their turns: anew, or as in a schedule that met something new, up to a point.
     fn course(&self, dice: &mut Dice) -> Course {
         let seed = dice.next();
         if self.kept.is_empty() || dice.roll(2) == 0 {
-            return Course::new(seed);
+            return Course::new(seed, self.steps);
         }
         let Kept(course, changes) = &self.kept[dice.roll(self.kept.len())];
         course.forked(dice.roll(*changes as usize + 1) as u64, seed)
@@ -266,11 +271,13 @@ impl Stage {
         report: &mut Report,
     ) -> Result<Ran, String> {
         let course = self.course(dice);
-        let (ran, changes) = self.interleave(registers, mode, &course, report)?;
+        let (ran, taken) = self.interleave(registers, mode, &course, report)?;
+        let (kind, steps) = taken.steps;
+        self.steps[kind] = steps;
         let before = self.met.len();
         self.met.extend(ran.raced());
         if self.met.len() > before {
-            self.kept.push(Kept(course, changes));
+            self.kept.push(Kept(course, taken.changes));
         }
         Ok(ran)
     }
@@ -338,14 +345,14 @@ impl Stage {
         if goes_on { self.crash(registers, mode, &ran, dice, crashes, report) } else { Ok(()) }
     }
 
-    /// Lets the threads run by turns, and returns how often they changed.
+    /// Lets the threads run by turns.
     fn interleave<R: Registers>(
         &self,
         registers: &R,
         mode: Mode,
         course: &Course,
         report: &mut Report,
-    ) -> Result<(Ran, u64), String> {
+    ) -> Result<(Ran, Taken), String> {
         let memory = &self.memories[0];
         memory.restore(&self.base);
         let sim = Sim::explored(memory, mode, self.mutation);
@@ -357,9 +364,9 @@ impl Stage {
         let trace = sim.take_trace();
         report.sites.extend(trace.iter().filter_map(Event::site));
         report.mutated |= sim.was_mutated();
-        let ((history, start, contents), changes) = ran?;
+        let ((history, start, contents), taken) = ran?;
         let (base, before) = (Arc::clone(&self.base), self.at_first.clone());
-        Ok((Ran { base, before, trace, history, start, contents }, changes))
+        Ok((Ran { base, before, trace, history, start, contents }, taken))
     }
 
     /// Opens what a crash leaves, judges it, and goes on with it.
@@ -393,7 +400,7 @@ impl Stage {
                     turn::take(&sim, false);
                     went_on
                 };
-                by_turns(&Course::new(*seed), alone)?.0
+                by_turns(&Course::new(*seed, STEPS), alone)?.0
             }
         };
         history::judge(&ran.history, *at, &ran.before, &before)?;
@@ -408,12 +415,11 @@ fn dice_of(seed: u64, number: u64) -> Dice {
     Dice(mix(seed) ^ mix(number).rotate_left(32))
 }
 
-/// Runs `main` as the first of several simulated threads, which take turns in a course, and returns how often
-/// they changed.
+/// Runs `main` as the first of several simulated threads, which take turns in a course.
 fn by_turns<T: Send + 'static>(
     course: &Course,
     main: impl Fn() -> Result<T, String> + Send + Sync + 'static,
-) -> Result<(T, u64), String> {
+) -> Result<(T, Taken), String> {
     let mut config = Config::new();
     config.stack_size = STACK_BYTES;
     config.failure_persistence = FailurePersistence::None;
@@ -425,10 +431,10 @@ fn by_turns<T: Send + 'static>(
         Runner::new(turn::Others::new(), config).run(move || *wait::lock(&outcome) = Some(main()));
         Ok(())
     });
-    let changes = turn::end();
+    let taken = turn::end();
     ran?;
     let outcome = wait::lock(&outcome).take();
-    Ok((outcome.ok_or("the schedule did not end")??, changes))
+    Ok((outcome.ok_or("the schedule did not end")??, taken))
 }
 
 /// Nothing, everything, or anything.

@@ -27,18 +27,23 @@ const STEPS_MAX: u64 = 50_000_000;
 #[derive(Debug, Clone)]
 pub(super) struct Course {
     seed: u64,
+    /// How many steps of each kind there may be.
+    steps: Steps,
     forks: Vec<(u64, u64)>,
 }
 
+/// How many steps a schedule has from each kind on, in the order of [`At`].
+pub(super) type Steps = [u64; 3];
+
 impl Course {
-    pub(super) fn new(seed: u64) -> Self {
-        Self { seed, forks: Vec::new() }
+    pub(super) fn new(seed: u64, steps: Steps) -> Self {
+        Self { seed, steps, forks: Vec::new() }
     }
 
     /// Returns one that is the same until the threads have changed so often, and goes on as another seed draws.
     pub(super) fn forked(&self, changes: u64, seed: u64) -> Self {
         let before = self.forks.iter().copied().filter(|(at, _)| *at < changes);
-        Self { seed: self.seed, forks: before.chain([(changes, seed)]).collect() }
+        Self { forks: before.chain([(changes, seed)]).collect(), ..self.clone() }
     }
 }
 
@@ -59,7 +64,9 @@ thread_local! {
     /// Steps until another thread goes on.
     static LEFT: Cell<u64> = const { Cell::new(0) };
     static TURNS: RefCell<Turns> = const {
-        RefCell::new(Turns { dice: Dice(0), forks: Vec::new(), gap: 1, changes: 0, steps: 0 })
+        RefCell::new(Turns {
+            dice: Dice(0), forks: Vec::new(), gap: 1, strict: false, behind: Vec::new(), changes: 0, steps: 0
+        })
     };
 }
 
@@ -70,6 +77,11 @@ struct Turns {
     /// One in so many steps changes the thread: part of what is drawn, so that some schedules have many changes
     /// and others one at the worst moment.
     gap: usize,
+    /// A thread that was left goes on only when all others wait or are through: few changes, and what comes between
+    /// is long.
+    strict: bool,
+    /// Threads that were left, the last one at the end.
+    behind: Vec<TaskId>,
     changes: u64,
     steps: u64,
 }
@@ -115,15 +127,17 @@ pub(super) fn as_first<T>(run: impl FnOnce() -> T) -> T {
 /// Gets everything ready for a course.
 pub(super) fn prepare(course: &Course) {
     let mut dice = Dice(course.seed);
-    let (least, gaps) = match dice.roll(4) {
-        0 => (At::Medium, &[1, 3, 10, 30][..]),
-        1 => (At::Memory, &[1, 4, 16, 64, 256, 1024][..]),
-        _ => (At::Decision, &[1, 2, 4, 8, 16, 32][..]),
-    };
+    let least = [At::Memory, At::Medium, At::Decision, At::Decision][dice.roll(4)];
     LEAST.set(least);
-    let gap = gaps[dice.roll(gaps.len())];
-    TURNS.set(Turns { dice, forks: course.forks.clone(), gap, changes: 0, steps: 0 });
-    LEFT.set(0);
+    let strict = dice.roll(2) == 0;
+    let gap = match strict {
+        true => course.steps[least as usize] as usize / (1 + dice.roll(4)) + 1,
+        false => [1, 3, 10, 30, 100][dice.roll(5)],
+    };
+    let left = if strict { dice.roll(2 * gap - 1) as u64 } else { 0 };
+    let (forks, behind) = (course.forks.clone(), Vec::new());
+    TURNS.set(Turns { dice, forks, gap, strict, behind, changes: 0, steps: left });
+    LEFT.set(left);
     epoch::simulate(THREADS_MAX);
     simulate_parallel(Some(in_parallel));
 }
@@ -134,15 +148,24 @@ pub(super) fn take(sim: &Sim, whether: bool) {
     simulate_steps(whether.then_some(offer_in_memory));
 }
 
-/// The calling thread is itself again: how often the threads changed.
-pub(super) fn end() -> u64 {
+/// What there was of a course.
+pub(super) struct Taken {
+    /// How often the threads changed.
+    pub(super) changes: u64,
+    /// The kind of steps, and how many there were.
+    pub(super) steps: (usize, u64),
+}
+
+/// The calling thread is itself again.
+pub(super) fn end() -> Taken {
     assume_thread(None);
     assume_thread_index(None);
     simulate_waiting(None);
     simulate_steps(None);
     simulate_parallel(None);
     epoch::simulate(0);
-    TURNS.with_borrow(|turns| turns.changes)
+    let (changes, steps) = TURNS.with_borrow(|turns| (turns.changes, turns.steps));
+    Taken { changes, steps: (LEAST.get() as usize, steps.saturating_sub(LEFT.get())) }
 }
 
 fn offer_in_memory(turn: Turn) {
@@ -229,7 +252,21 @@ impl Scheduler for Others {
             runnable.iter().map(|task| task.id()).filter(|id| Some(*id) != current).collect();
         match others.len() {
             0 => current,
-            count => Some(others[TURNS.with_borrow_mut(|turns| turns.next().roll(count))]),
+            count => Some(TURNS.with_borrow_mut(|turns| {
+                let drawn = others[turns.next().roll(count)];
+                if !turns.strict {
+                    return drawn;
+                }
+                turns.behind.retain(|task| Some(*task) != current);
+                turns.behind.extend(current);
+                let place = |task: &TaskId| turns.behind.iter().position(|behind| behind == task);
+                let ahead: Vec<_> = others.iter().filter(|task| place(task).is_none()).collect();
+                match ahead.is_empty() {
+                    true => *others.iter().min_by_key(|task| place(task)).expect("there are others"),
+                    false if ahead.contains(&&drawn) => drawn,
+                    false => *ahead[0],
+                }
+            })),
         }
     }
 

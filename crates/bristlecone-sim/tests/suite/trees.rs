@@ -66,8 +66,13 @@ fn tell(what: &str) {
     let _ = writeln!(std::io::stderr(), "{what}");
 }
 
-/// Schedules of a design, over all its shapes.
+/// Schedules of a design, over all its shapes, unless `BRISTLECONE_SCHEDULES` asks for more.
 const SCHEDULES: u64 = 10_000;
+
+fn schedules() -> u64 {
+    let asked = std::env::var("BRISTLECONE_SCHEDULES").ok().map(|asked| asked.parse().expect("a number"));
+    asked.unwrap_or(SCHEDULES).max(SCHEDULES)
+}
 
 /// Publishes of changes of structure that must come while another thread is amid an operation, and how often in
 /// that many schedules.
@@ -96,7 +101,7 @@ fn targets(design: Contender) -> &'static [(&'static str, u64)] {
 fn interleaved(design: impl Into<Contender>) {
     let design = design.into();
     let subjects = subjects_of(design);
-    let count = SCHEDULES.div_ceil(subjects.len() as u64);
+    let count = schedules().div_ceil(subjects.len() as u64);
     let mut total = Report::default();
     for subject in &subjects {
         let wanted = Schedules { seed: 0, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
