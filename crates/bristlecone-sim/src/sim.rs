@@ -158,14 +158,19 @@ impl Sim {
     }
 
     fn turn(&self) {
-        if self.0.takes_turns.load(Ordering::Relaxed) {
+        if self.takes_turns() {
             offer(At::Medium);
         }
     }
 
+    /// Returns whether every access is a turn of the schedule.
+    pub(crate) fn takes_turns(&self) -> bool {
+        self.0.takes_turns.load(Ordering::Relaxed)
+    }
+
     /// A turn where something was decided, or is about to be.
     fn cross(&self) {
-        if self.0.takes_turns.load(Ordering::Relaxed) {
+        if self.takes_turns() {
             offer(At::Decision);
         }
     }

@@ -315,7 +315,9 @@ impl Stage {
         report: &mut Report,
     ) -> Result<(), String> {
         report.crash_points += 1;
-        let at = ran.start + dice.roll(ran.trace.len() - ran.start + 1);
+        // What was lost long before shows at the end, too.
+        let events = ran.trace.len() - ran.start;
+        let at = ran.start + if dice.roll(4) == 0 { events } else { dice.roll(events + 1) };
         let mut cache = Cache::over(mode, Arc::clone(&ran.base), LineMap::default());
         ran.trace[..at].iter().for_each(|event| cache.feed(event));
         let possible = cache.possible();

@@ -89,7 +89,9 @@ type Contents = BTreeMap<String, BTreeMap<u64, u64>>;
 
 impl<I: Items> Forest<I> {
     fn grow(&self, sim: &Sim, file: Arc<PoolFile<Sim>>) -> Result<Live<I>, String> {
-        let pool = Pool::on(Arc::clone(&file), 1);
+        // Where threads take turns, recovery has several.
+        let recovering = if sim.takes_turns() { 2 } else { 1 };
+        let pool = Pool::on(Arc::clone(&file), recovering);
         let mut live = Live { sim: sim.clone(), file, pool, trees: BTreeMap::new(), stopped: None };
         for entry in live.pool.trees().map_err(text)? {
             let tree = self.design.open(&live.pool, &entry.spec.name).map_err(text)?;

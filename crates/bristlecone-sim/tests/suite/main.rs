@@ -4,6 +4,7 @@
 mod baselines;
 mod cabinet;
 mod cclbtree;
+mod collections;
 mod device;
 mod figures;
 mod lodgetree;
