@@ -1,0 +1,102 @@
+//! What simulated threads do, alone and by turns.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use bristlecone_pm::wait;
+use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
+
+use super::Registers;
+use super::history::{Deed, Entry};
+use super::plan::Plan;
+use super::turn::{self, Course, Taken};
+use crate::sim::Sim;
+use crate::system::guarded;
+
+/// Turns after which a schedule counts as hung.
+const TURNS_MAX: usize = 500_000;
+const STACK_BYTES: usize = 512 << 10;
+
+/// Runs `main` as the first of several simulated threads, which take turns in a course.
+pub(super) fn by_turns<T: Send + 'static>(
+    course: &Course,
+    main: impl Fn() -> Result<T, String> + Send + Sync + 'static,
+) -> Result<(T, Taken), String> {
+    let mut config = Config::new();
+    config.stack_size = STACK_BYTES;
+    config.failure_persistence = FailurePersistence::None;
+    config.max_steps = MaxSteps::FailAfter(TURNS_MAX);
+    let outcome = Arc::new(Mutex::new(None));
+    turn::prepare(course);
+    let ran = guarded(|| {
+        let outcome = Arc::clone(&outcome);
+        Runner::new(turn::Others::new(), config).run(move || *wait::lock(&outcome) = Some(main()));
+        Ok(())
+    });
+    let taken = turn::end();
+    ran?;
+    let outcome = wait::lock(&outcome).take();
+    Ok((outcome.ok_or("the schedule did not end")??, taken))
+}
+
+/// Does deeds one after the other, as thread `thread`.
+fn act_all<R: Registers>(
+    registers: &R,
+    live: &R::Live,
+    sim: &Sim,
+    (thread, clock): (usize, &AtomicU64),
+    deeds: &[Deed],
+) -> Result<Vec<Entry>, String> {
+    let act = |deed: &Deed| {
+        let (called, began) = (clock.fetch_add(1, Relaxed), sim.events());
+        let answer = registers.act(live, deed).map_err(|what| format!("{deed:?}: {what}"))?;
+        let (returned, ended) = (clock.fetch_add(1, Relaxed), sim.events());
+        Ok(Entry { thread, deed: deed.clone(), answer, called, returned, began, ended })
+    };
+    deeds.iter().map(act).collect()
+}
+
+pub(super) type WentOn = Result<(BTreeMap<u64, u64>, Vec<Entry>, BTreeMap<u64, u64>), String>;
+
+/// Opens, reads everything, does something, and reads everything again.
+pub(super) fn went_on<R: Registers>(registers: &R, sim: &Sim, deeds: &[Deed]) -> WentOn {
+    let live = registers.open(sim)?;
+    let before = registers.contents(&live)?;
+    let history = act_all(registers, &live, sim, (0, &AtomicU64::new(0)), deeds)?;
+    let contents = if deeds.is_empty() { before.clone() } else { registers.contents(&live)? };
+    Ok((before, history, contents))
+}
+
+pub(super) type Interleaved = Result<(Vec<Entry>, usize, BTreeMap<u64, u64>), String>;
+
+/// What the first simulated thread does: it opens, starts the others, and looks at the end.
+pub(super) fn interleaved<R: Registers>(registers: &R, sim: &Sim, plan: &Plan) -> Interleaved {
+    turn::begin(0);
+    let live = Arc::new(registers.open(sim)?);
+    let start = sim.events();
+    let clock = Arc::new(AtomicU64::new(0));
+    turn::take(sim, true);
+    let (granted, refused) = plan.room;
+    sim.refuse_room(granted, refused);
+    let threads: Vec<_> = plan.threads.iter().cloned().enumerate().collect();
+    let threads = threads.into_iter().map(|(thread, deeds)| {
+        let (registers, live, sim) = (registers.clone(), Arc::clone(&live), sim.clone());
+        let clock = Arc::clone(&clock);
+        shuttle::thread::spawn(move || {
+            turn::begin(thread + 1);
+            act_all(&registers, &live, &sim, (thread, &clock), &deeds)
+        })
+    });
+    let threads: Vec<_> = threads.collect();
+    let mut history = Vec::new();
+    for thread in threads {
+        history.extend(thread.join().map_err(|_| "a thread panicked")??);
+    }
+    turn::take(sim, false);
+    turn::begin(0);
+    sim.refuse_room(u64::MAX, 0);
+    let contents = registers.contents(&live)?;
+    drop(live);
+    Ok((history, start, contents))
+}
