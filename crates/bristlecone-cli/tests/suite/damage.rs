@@ -112,7 +112,8 @@ fn a_damaged_word_is_told_or_does_no_harm() {
             header.into_iter().chain(chunks.flat_map(|chunk| [chunk, chunk + 8, chunk + 32, chunk + 104]));
         for (number, place) in places.enumerate() {
             let own = word(place);
-            let values = [0, 1, u64::MAX, own ^ 1 << 9, own + 4, word(place + 8), 1 << 45, 2 << 20];
+            let values =
+                [0, 1, u64::MAX, own ^ 1 << 9, own.wrapping_add(4), word(place + 8), 1 << 45, 2 << 20];
             // Two of them each, others with each design.
             for value in
                 values.into_iter().cycle().skip(number).step_by(3).take(2).filter(|value| *value != own)

@@ -22,8 +22,17 @@ fn some_rounds_find_nothing_and_leave_nothing() {
     assert_eq!(std::fs::read_dir(bench.path("pools")).unwrap().count(), 0);
 }
 
+/// When a deliberate error shows.
+#[derive(PartialEq)]
+enum Shows {
+    /// Whenever it is there.
+    Always,
+    /// When the kill comes at the right moment: the smallest round may not be found, nor fail again.
+    Rarely,
+}
+
 /// A run with a deliberate error, and the run of the smallest round that it prints.
-fn is_found(flaw: &str) {
+fn is_found(flaw: &str, shows: Shows) {
     let bench = Bench::new();
     let failed = bench.run(&format!("soak --seed 1 --rounds 100 --jobs 1 --dir @ --flaw {flaw} --json"));
     assert_eq!(failed.code, 1, "{failed:?}");
@@ -38,7 +47,11 @@ fn is_found(flaw: &str) {
         serde_json::from_str(&std::fs::read_to_string(pool.replace(".pool", ".json")).unwrap()).unwrap();
     assert!(model.as_array().unwrap().iter().any(|key| key["acknowledged"]["version"] != 0), "{model}");
     let again = text("again").strip_prefix("bristlecone ").unwrap().to_owned();
-    for small in ["--rounds 1", "--lives 1", "--threads 1"] {
+    assert!(again.contains("--rounds 1"), "{again}");
+    if shows == Shows::Rarely {
+        return;
+    }
+    for small in ["--lives 1", "--threads 1"] {
         assert!(again.contains(small), "{again}");
     }
     let oftener = again.replace("--repeat 20", "--repeat 400");
@@ -48,17 +61,17 @@ fn is_found(flaw: &str) {
 
 #[test]
 fn a_write_that_is_acknowledged_too_early_is_found() {
-    is_found("early-acknowledgement");
+    is_found("early-acknowledgement", Shows::Rarely);
 }
 
 #[test]
 fn a_write_that_is_acknowledged_and_not_done_is_found() {
-    is_found("skipped-write");
+    is_found("skipped-write", Shows::Always);
 }
 
 #[test]
 fn a_key_that_an_open_loses_is_found() {
-    is_found("lost-key");
+    is_found("lost-key", Shows::Always);
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn shortage() -> Vec<Scenario<TreeOp>> {
     let short = |op: &TreeOp, granted, refused| Short(Box::new(op.clone()), granted, refused);
     let never = |op: TreeOp| [short(&op, 0, u64::MAX), op];
     let once = |op: TreeOp| [short(&op, 0, 1), op.clone(), short(&op, 1, u64::MAX), op];
-    let churn = (0..12).map(|at| match at % 6 {
+    let churn = (0..9).map(|at| match at % 6 {
         5 => Remove(TREE, at % 5),
         _ => Insert(TREE, at * 3 % 5, 100 + at),
     });
@@ -97,15 +97,15 @@ fn shortage() -> Vec<Scenario<TreeOp>> {
             vec![],
             [short(&Create("u"), 0, u64::MAX), Create("u")]
                 .into_iter()
-                .chain(inserts(shuffled(20)).into_iter().flat_map(never))
+                .chain(inserts(shuffled(10)).into_iter().flat_map(never))
                 .collect(),
         ),
-        scenario("short-of-one", full_chunk(), inserts(even(384..392)).into_iter().flat_map(once).collect()),
+        scenario("short-of-one", full_chunk(), inserts(even(384..390)).into_iter().flat_map(once).collect()),
         scenario("short-of-logs", inserts(0..5), churn.flat_map(never).collect()),
         scenario(
             "short-delete",
-            inserts(shuffled(20)),
-            removes(shuffled(20)).into_iter().flat_map(never).collect(),
+            inserts(shuffled(12)),
+            removes(shuffled(12)).into_iter().flat_map(never).collect(),
         ),
     ]
 }
