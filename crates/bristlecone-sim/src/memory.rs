@@ -66,6 +66,16 @@ impl Memory {
         }
     }
 
+    /// Returns the first line that was never stored to, nor any behind it.
+    pub(crate) fn used(&self) -> u32 {
+        self.used.load(Relaxed)
+    }
+
+    /// Says that all lines from one on are zeros again.
+    pub(crate) fn unuse_from(&self, line: u32) {
+        self.used.store(line, Relaxed);
+    }
+
     /// Notes that a line is stored to.
     pub(crate) fn use_line(&self, line: u32) {
         if self.used.load(Relaxed) <= line {
@@ -127,7 +137,8 @@ impl Memory {
         for (cell, word) in self.cells[line as usize].0.iter().zip(to) {
             cell.store(*word, Relaxed);
         }
-        if *to != [0; LINE_WORDS] {
+        let is_length = self.length_word() == Some(line * LINE_WORDS as u32);
+        if *to != [0; LINE_WORDS] && !is_length {
             self.use_line(line);
         }
     }

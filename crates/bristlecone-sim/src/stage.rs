@@ -13,6 +13,8 @@ const LOADS_PER_AUDIT: u32 = 512;
 pub(crate) struct Stage {
     memory: Memory,
     base: Arc<[Line]>,
+    /// Lines from here on are zeros in the base.
+    used: u32,
     touched: Vec<u32>,
     is_touched: Vec<bool>,
     loads: u32,
@@ -20,11 +22,9 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new(memory: Memory, base: &Arc<[Line]>) -> Self {
-        for (line, contents) in base.iter().enumerate() {
-            memory.set_line(line as u32, contents);
-        }
-        let is_touched = vec![false; base.len()];
-        Self { memory, base: Arc::clone(base), touched: Vec::new(), is_touched, loads: 0 }
+        memory.restore(base);
+        let (used, is_touched) = (memory.used(), vec![false; base.len()]);
+        Self { memory, base: Arc::clone(base), used, touched: Vec::new(), is_touched, loads: 0 }
     }
 
     pub(crate) fn memory(&self) -> &Memory {
@@ -37,6 +37,7 @@ impl Stage {
             self.memory.set_line(line, &self.base[line as usize]);
             self.is_touched[line as usize] = false;
         }
+        self.memory.unuse_from(self.used);
         self.loads += 1;
         if self.loads % LOADS_PER_AUDIT == 1 {
             self.audit();
