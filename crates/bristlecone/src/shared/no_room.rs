@@ -1,7 +1,9 @@
 //! What a write that finds no room does about it, in every design.
 
+use std::sync::Mutex;
+
 use bristlecone_pm::epoch::pin;
-use bristlecone_pm::{Medium, Records};
+use bristlecone_pm::{Medium, Records, wait};
 
 use super::version_lock::pause;
 
@@ -10,24 +12,39 @@ const ROUNDS: u32 = 1024;
 /// Rounds between two moments that threads amid an operation are given.
 const ROUNDS_A_MOMENT: u32 = 16;
 
-/// Ends epochs until there may be room for another record; whether there may. The caller is not pinned.
-pub fn free_retired<M: Medium>(records: [&Records<M>; 2]) -> bool {
-    records.iter().any(|records| records.has_let_go())
-        || end_epochs(|| records.iter().map(|records| records.held()).sum())
-}
+/// Ends epochs for a tree whose writes find no room.
+#[derive(Debug, Default)]
+pub struct Epochs(Mutex<Futile<u64>>);
 
-/// Ends epochs until less is `held` than before, so that the next write can have the room; whether that came. The
-/// caller is not pinned. A thread that stays pinned is waited for a moment only.
-#[cold]
-pub fn end_epochs(held: impl Fn() -> u64) -> bool {
-    let before = held();
-    (0..if before == 0 { 0 } else { ROUNDS }).any(|round| {
-        pin().flush();
-        if round % ROUNDS_A_MOMENT == ROUNDS_A_MOMENT - 1 {
-            pause(u32::MAX);
+impl Epochs {
+    /// Ends epochs until there may be room for another record; whether there may. The caller is not pinned.
+    pub fn free_retired<M: Medium>(&self, records: [&Records<M>; 2]) -> bool {
+        records.iter().any(|records| records.has_let_go())
+            || self.end(|| records.iter().map(|records| records.held()).sum())
+    }
+
+    /// Ends epochs until less is `held` than before, so that the next write can have the room; whether that came.
+    /// The caller is not pinned. A thread that stays pinned, or keeps to itself what it has retired, is waited for
+    /// a moment only, and not by each write anew.
+    #[cold]
+    pub fn end(&self, held: impl Fn() -> u64) -> bool {
+        let before = held();
+        if before == 0 {
+            return false;
         }
-        held() < before
-    })
+        let waits = wait::lock(&self.0).is_past(before);
+        let ended = (0..if waits { ROUNDS } else { ROUNDS_A_MOMENT - 1 }).any(|round| {
+            pin().flush();
+            if round % ROUNDS_A_MOMENT == ROUNDS_A_MOMENT - 1 {
+                pause(u32::MAX);
+            }
+            held() < before
+        });
+        if waits || ended {
+            wait::lock(&self.0).remember((!ended).then_some(before));
+        }
+        ended
+    }
 }
 
 /// What stood when a search for room gave nothing, and how many were spared since: where nothing has changed,

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::thread::JoinHandle;
 
+use bristlecone_pm::epoch;
 use bristlecone_pm::sync::{
     AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
@@ -400,5 +401,7 @@ fn run<K: KeyForm, V: ValueForm, M: Medium>(core: &Weak<Core<K, V, M>>, signal: 
                 break;
             }
         }
+        // What was retired here is not kept while this thread sleeps.
+        epoch::pin().flush();
     }
 }

@@ -127,6 +127,7 @@ use super::{Batch, Index, Rescue, TreeStats, WriteMode};
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
+use crate::shared::no_room::Epochs;
 use crate::shared::search::Level;
 use crate::shared::version_lock::Version;
 
@@ -221,6 +222,7 @@ pub struct Core<K: KeyForm, V: ValueForm, M: Medium> {
     leaves: Heap<M>,
     keys: Records<M>,
     values: Records<M>,
+    epochs: Epochs,
     log: Log<M>,
     inner: Inner<K>,
     buffers: Buffers,
@@ -261,6 +263,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for CclBTree<K, V, M> {
             leaves: Heap::open(pool, entry.id, SlotKind::CclLeaf, LEAF_BYTES as u32, false)?,
             keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
             values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
+            epochs: Epochs::default(),
             log,
             inner: Inner::new(options.inner_bytes as usize, 0)?,
             buffers: Buffers::new(options.batch as usize, pool.chunk_bytes(), pool.chunks_max())?,

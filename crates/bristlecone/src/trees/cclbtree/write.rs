@@ -10,7 +10,6 @@ use super::read::Found;
 use super::room::Promise;
 use crate::shared::change::{Change, Item};
 use crate::shared::form::{KeyForm, ValueForm};
-use crate::shared::no_room::free_retired;
 use crate::shared::version_lock::Version;
 use crate::trees::WriteMode;
 
@@ -217,7 +216,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
             return true;
         }
         relief.squeezed = true;
-        !std::mem::replace(&mut relief.freed, true) && free_retired([&self.keys, &self.values])
+        !std::mem::replace(&mut relief.freed, true) && self.epochs.free_retired([&self.keys, &self.values])
     }
 
     /// Locks the leaf of a key. With `unseen` the leaf itself is not expected to be looked at.

@@ -138,6 +138,7 @@ use super::{Batch, Index, Rescue, TreeStats, WriteMode};
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
+use crate::shared::no_room::Epochs;
 use crate::shared::version_lock::{Glance, Version};
 
 /// Parameters of a LodgeTree, fixed when it is created.
@@ -220,6 +221,7 @@ pub struct LodgeTree<K: KeyForm, V: ValueForm, M: Medium> {
     leaves: Heap<M>,
     keys: Records<M>,
     values: Records<M>,
+    epochs: Epochs,
     versions: VersionLog<M>,
     inner: Inner<K>,
     nodes: Nodes,
@@ -259,6 +261,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for LodgeTree<K, V, M> 
             leaves: Heap::open(pool, entry.id, SlotKind::LodgeLeaf, leaf_bytes(slots) as u32, false)?,
             keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
             values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
+            epochs: Epochs::default(),
             versions,
             inner: Inner::new(options.inner_bytes as usize, 0)?,
             nodes: Nodes::new(node_slots)?,

@@ -15,7 +15,7 @@ use bristlecone_pm::{Medium, wait};
 use super::LodgeTree;
 use super::log::{Spot, VersionLog};
 use crate::shared::form::{KeyForm, ValueForm};
-use crate::shared::no_room::{self, free_retired};
+use crate::shared::no_room;
 
 /// How often a write that found no room tries again with what others, or once itself, got back from the
 /// logs: still others may take it first.
@@ -103,7 +103,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         if !std::mem::replace(&mut relief.squeezed, true) && self.squeeze_log(gifts) {
             return true;
         }
-        !std::mem::replace(&mut relief.freed, true) && free_retired([&self.keys, &self.values])
+        !std::mem::replace(&mut relief.freed, true) && self.epochs.free_retired([&self.keys, &self.values])
     }
 
     /// Whether the logs have given something back since they had given `gifts`: chunks, or keys that they

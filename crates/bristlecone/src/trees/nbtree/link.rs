@@ -12,7 +12,6 @@ use super::leaf::{FROZEN, Leaf, Succession};
 use super::read::Pins;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Step;
-use crate::shared::no_room::end_epochs;
 use crate::shared::slot::bits;
 use crate::shared::version_lock::pause;
 
@@ -216,12 +215,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     /// epochs ended, or because leaves gave back the keys that they keep without items. The caller is not pinned.
     #[cold]
     pub(super) fn gain_room(&self, key: K::Ref<'_>, round: u32) -> bool {
-        let freed = end_epochs(|| self.held());
+        let freed = self.epochs.end(|| self.held());
         match round {
             // What was held a moment ago may have come free before this looked.
             0 => true,
             1 if self.give_back(key) => {
-                end_epochs(|| self.held());
+                self.epochs.end(|| self.held());
                 true
             }
             _ => freed,

@@ -155,7 +155,7 @@ use super::{Batch, Index, Rescue, TreeStats, WriteMode};
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
-use crate::shared::no_room::Futile;
+use crate::shared::no_room::{Epochs, Futile};
 use crate::shared::recovery::index_over;
 use crate::shared::search::Level;
 use crate::shared::version_lock::Version;
@@ -215,6 +215,7 @@ pub struct NbTree<K: KeyForm, V: ValueForm, M: Medium> {
     blocks: Heap<M>,
     keys: Records<M>,
     values: Records<M>,
+    epochs: Epochs,
     shape: Shape,
     locking: u64,
     single_layer: bool,
@@ -334,6 +335,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             blocks: Heap::open(pool, entry.id, SlotKind::NbBlock, block_bytes, true)?,
             keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
             values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
+            epochs: Epochs::default(),
             shape,
             locking: options.locking,
             single_layer: options.layers == 1,
