@@ -14,7 +14,7 @@ use crate::plan::Plan;
 use crate::results::{Line, Outcome, Results};
 use crate::suite::{Baseline, Ended, Known, Test, UNMUTATED_LIMIT, in_parallel, run, take_reached, tests_of};
 
-/// A test with a mutant may take so many times as long as without, and a while more: others use the machine, too.
+/// A test with a mutant may take so many times as much processor time as without, and a while more.
 const TIMES_LONGER: u32 = 6;
 const WHILE: Duration = Duration::from_secs(10);
 
@@ -168,7 +168,8 @@ impl Runs<'_> {
         for known in tests {
             let reached = self.scratch(&known.test, &state);
             let limit = WHILE + Duration::from_millis(known.millis) * TIMES_LONGER;
-            let ended = run(self.program(&known.test)?, &known.test, &state, &reached, limit, self.stop)?.0;
+            let (ended, _) =
+                run(self.program(&known.test)?, &known.test, &state, &reached, limit, self.stop)?;
             take_reached(&reached);
             line.tests += 1;
             line.outcome = match ended {

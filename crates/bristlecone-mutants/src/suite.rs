@@ -19,8 +19,11 @@ const POLL: Duration = Duration::from_millis(10);
 /// A test that takes more memory than this is ended, and has failed.
 const MEMORY_BYTES_MAX: u64 = 4 << 30;
 
-/// A test without mutants may take so long.
+/// A test without mutants may take so much processor time.
 pub const UNMUTATED_LIMIT: Duration = Duration::from_secs(900);
+
+/// A test may last so many times as long as the processor time that it may take.
+const IDLE: u32 = 8;
 
 /// A test.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -41,6 +44,7 @@ impl std::fmt::Display for Test {
 pub struct Known {
     pub test: Test,
     pub passed: bool,
+    /// Processor time.
     pub millis: u64,
     /// Mutants that it reaches.
     pub reached: HashSet<u32>,
@@ -73,7 +77,8 @@ pub fn tests_of(program: &Program) -> Result<Vec<Test>, String> {
     Ok(names.map(test).collect())
 }
 
-/// Runs one test, with a mutant on or `record`. What it reaches is added to the file `reached`.
+/// Runs one test, with a mutant on or `record`, for so much processor time at most: others may use the machine, too.
+/// Returns how it ended and what it took of that. What it reaches is added to the file `reached`.
 pub fn run(
     program: &Program,
     test: &Test,
@@ -82,7 +87,6 @@ pub fn run(
     limit: Duration,
     stop: &AtomicBool,
 ) -> Result<(Ended, Duration), String> {
-    let begun = Instant::now();
     let child = Command::new(&program.path)
         .args(["--exact", &test.name])
         .current_dir(&program.folder)
@@ -97,12 +101,13 @@ pub fn run(
         .spawn()
         .map_err(|error| format!("{}: {error}", program.path.display()))?;
     let id = child.id();
-    let ended = wait(child, begun, limit, stop)?;
+    let ran = wait(child, limit, stop)?;
     remove_leftovers(id);
-    Ok((ended, begun.elapsed()))
+    Ok(ran)
 }
 
-fn wait(mut child: Child, begun: Instant, limit: Duration, stop: &AtomicBool) -> Result<Ended, String> {
+fn wait(mut child: Child, limit: Duration, stop: &AtomicBool) -> Result<(Ended, Duration), String> {
+    let (begun, mut took) = (Instant::now(), Duration::ZERO);
     let group = Pid::from_child(&child);
     // Processes that the test started end with it.
     let end = |child: &mut Child| {
@@ -115,7 +120,7 @@ fn wait(mut child: Child, begun: Instant, limit: Duration, stop: &AtomicBool) ->
             Ok(Some(status)) => {
                 end(&mut child);
                 let passed = status.success() && status.signal().is_none();
-                return Ok(if passed { Ended::Passed } else { Ended::Failed });
+                return Ok((if passed { Ended::Passed } else { Ended::Failed }, took));
             }
             Err(error) => {
                 end(&mut child);
@@ -124,18 +129,29 @@ fn wait(mut child: Child, begun: Instant, limit: Duration, stop: &AtomicBool) ->
         }
         if stop.load(Relaxed) {
             end(&mut child);
-            return Ok(Ended::Interrupted);
+            return Ok((Ended::Interrupted, took));
         }
-        if begun.elapsed() > limit {
+        took = processor_time(child.id()).unwrap_or(took);
+        // One that waits for ever takes no processor.
+        if took > limit || begun.elapsed() > limit * IDLE {
             end(&mut child);
-            return Ok(Ended::TimedOut);
+            return Ok((Ended::TimedOut, took));
         }
         if resident_bytes(child.id()) > MEMORY_BYTES_MAX {
             end(&mut child);
-            return Ok(Ended::Failed);
+            return Ok((Ended::Failed, took));
         }
         std::thread::sleep(POLL);
     }
+}
+
+/// Processor time of a process and of children of it that have ended.
+fn processor_time(process: u32) -> Option<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name, which may hold anything, ends with the last bracket; user and system time are fields 14 to 17.
+    let fields = stat.rsplit(") ").next()?.split_whitespace().skip(11).take(4);
+    let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
+    Some(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
 }
 
 /// Memory of a process's own, files in memory not counted.
