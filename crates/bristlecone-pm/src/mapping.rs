@@ -193,16 +193,19 @@ impl Region {
     }
 
     /// Where the bytes begin in this process.
+    #[inline]
     pub fn base(&self) -> *mut u8 {
         self.base
     }
 
     /// Bytes of address space.
+    #[inline]
     pub fn reserved(&self) -> u64 {
         self.reserved
     }
 
     /// Bytes that exist.
+    #[inline]
     pub fn len(&self) -> u64 {
         self.len.load(Ordering::Acquire)
     }

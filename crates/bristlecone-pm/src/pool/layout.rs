@@ -232,17 +232,21 @@ impl Geometry {
     }
 
     /// Where the chunks' descriptors stand, a word each.
+    #[inline]
     pub fn descriptors_offset(&self) -> u64 {
         DIRECTORY_OFFSET + self.trees_max * ENTRY_BYTES
     }
 
+    #[inline]
     pub(crate) fn descriptors_end(&self) -> u64 {
         self.descriptors_offset() + self.chunks_max * 8
     }
 
     /// Bytes before the first chunk.
+    #[inline]
     pub fn header_bytes(&self) -> u64 {
-        self.descriptors_end().next_multiple_of(self.chunk_bytes)
+        // A power of two, so that no division is needed where bounds are asked for.
+        (self.descriptors_end() + self.chunk_bytes - 1) & !(self.chunk_bytes - 1)
     }
 
     /// Returns how many whole chunks a file of `len` bytes has.
