@@ -32,8 +32,17 @@ impl Word {
 
     /// Stores without order: for data that a later publish makes reachable.
     #[inline(always)]
+    #[track_caller]
     pub fn store<M: Medium>(&self, medium: &M, value: u64) {
         medium.store(&self.0, value, Ordering::Relaxed);
+    }
+
+    /// Stores what recovery derives from other words, or makes good: a crash may take it, whatever it keeps. No
+    /// flush is needed.
+    #[inline(always)]
+    #[track_caller]
+    pub fn store_derived<M: Medium>(&self, medium: &M, value: u64) {
+        medium.store_derived(&self.0, value);
     }
 
     /// Begins to make durable that the medium reaches up to this word, to which it was just extended.
@@ -44,12 +53,14 @@ impl Word {
 
     /// Stores the word that makes other data reachable; asks for the proof that it may.
     #[inline(always)]
+    #[track_caller]
     pub fn publish<M: Medium>(&self, medium: &M, value: u64, _proof: &impl Witness, step: Step) {
         medium.publish(&self.0, value, step);
     }
 
     /// Replaces `current` by `new` if it stands there; asks for the proof that it may.
     #[inline(always)]
+    #[track_caller]
     pub fn publish_if<M: Medium>(
         &self,
         medium: &M,
@@ -78,27 +89,40 @@ impl<const WORDS: usize> Group<WORDS> {
 
     /// Stores every word.
     #[inline(always)]
+    #[track_caller]
     pub fn store<M: Medium>(&self, medium: &M, words: [u64; WORDS]) {
         for (cell, word) in self.0.iter().zip(words) {
             cell.store(medium, word);
         }
     }
 
+    /// Stores every word as [`Word::store_derived`] does.
+    #[inline(always)]
+    #[track_caller]
+    pub fn store_derived<M: Medium>(&self, medium: &M, words: [u64; WORDS]) {
+        for (cell, word) in self.0.iter().zip(words) {
+            cell.store_derived(medium, word);
+        }
+    }
+
     /// Stores every word, none before what the proof is about.
     #[inline(always)]
+    #[track_caller]
     pub fn publish<M: Medium>(&self, medium: &M, words: [u64; WORDS], proof: &impl Witness, step: Step) {
         for (cell, word) in self.0.iter().zip(words) {
             cell.publish(medium, word, proof, step);
         }
     }
 
-    /// Stores one byte. The caller is the only writer of the group.
+    /// Stores one byte that recovery derives, as [`Word::store_derived`] does. The caller is the only writer of the
+    /// group.
     #[inline(always)]
+    #[track_caller]
     pub fn store_byte<M: Medium>(&self, medium: &M, index: usize, byte: u8) {
         let cell = &self.0[index / 8];
         let shift = index % 8 * 8;
         let word = cell.load(medium) & !(0xff << shift) | u64::from(byte) << shift;
-        cell.store(medium, word);
+        cell.store_derived(medium, word);
     }
 }
 
@@ -139,6 +163,7 @@ pub(crate) fn le_bytes<const WORDS: usize, const BYTES: usize>(words: &[u64; WOR
 /// # Panics
 ///
 /// If `to` is shorter than `bytes`.
+#[track_caller]
 pub fn write_bytes<M: Medium>(medium: &M, to: &[Word], bytes: &[u8]) {
     assert!(to.len() >= bytes.len().div_ceil(8), "a copy beyond its slot");
     for (cell, piece) in to.iter().zip(bytes.chunks(8)) {

@@ -31,32 +31,45 @@ pub type Step = &'static str;
 /// A kind of persistent memory: how it is read, written, flushed and fenced.
 ///
 /// Structures call the methods of [`Persist`], [`Word`](crate::Word) and
-/// [`Group`](crate::Group), never these.
+/// [`Group`](crate::Group), never these. Those that a crash depends on know the place in the source that called
+/// them: a simulator tells two uses of one step apart.
 pub trait Medium: Send + Sync + 'static {
     /// Loads a word.
     fn load(&self, cell: &AtomicU64, order: Ordering) -> u64;
 
     /// Stores a word.
+    #[track_caller]
     fn store(&self, cell: &AtomicU64, value: u64, order: Ordering);
+
+    /// Stores a word that no recovery relies on: see [`Word::store_derived`](crate::Word::store_derived).
+    #[track_caller]
+    fn store_derived(&self, cell: &AtomicU64, value: u64) {
+        self.store(cell, value, Ordering::Relaxed);
+    }
 
     /// Stores a word that makes other data reachable: a store with release order, named for the
     /// simulator.
+    #[track_caller]
     fn publish(&self, cell: &AtomicU64, value: u64, step: Step) {
         let _ = step;
         self.store(cell, value, Ordering::Release);
     }
 
     /// Replaces `current` by `new`, or gives the value found. Success orders like `AcqRel`.
+    #[track_caller]
     fn compare_exchange(&self, cell: &AtomicU64, current: u64, new: u64) -> Result<u64, u64>;
 
     /// Starts writing back every line that `[start, start + bytes)` touches.
+    #[track_caller]
     fn flush_lines(&self, start: *const u8, bytes: usize, step: Step);
 
     /// Waits until the lines that this thread flushed have reached the persistence domain.
+    #[track_caller]
     fn drain(&self, step: Step);
 
     /// The medium was extended up to the end of `last`, which nothing stands in yet. With this thread's
     /// next [`drain`](Self::drain) it has that length for good.
+    #[track_caller]
     #[inline(always)]
     fn extended(&self, last: &AtomicU64) {
         let _ = last;
@@ -69,6 +82,7 @@ pub trait Medium: Send + Sync + 'static {
     }
 
     /// Keeps the order of this thread's stores to one line where the hardware would not.
+    #[track_caller]
     fn order_line(&self);
 
     /// Bytes are about to be read as a slice, past the medium. Only a simulator needs to know.
@@ -125,21 +139,28 @@ pub struct Durable(());
 #[derive(Debug)]
 pub struct Ordered(());
 
+/// Says that a publishing store makes nothing reachable: it takes something away, or its word is all there is.
+#[derive(Debug)]
+pub struct Alone;
+
 mod sealed {
     pub trait Sealed {}
     impl Sealed for super::Durable {}
     impl Sealed for super::Ordered {}
+    impl Sealed for super::Alone {}
 }
 
-/// What a publishing store asks for: [`Durable`], or [`Ordered`] within one line.
+/// What a publishing store asks for: [`Durable`], [`Ordered`] within one line, or [`Alone`].
 pub trait Witness: sealed::Sealed {}
 impl Witness for Durable {}
 impl Witness for Ordered {}
+impl Witness for Alone {}
 
 /// The witnessed face of every [`Medium`].
 pub trait Persist: Medium {
     /// Starts writing back the lines of `value`.
     #[inline(always)]
+    #[track_caller]
     fn flush<T: ?Sized>(&self, value: &T, step: Step) -> Flushed {
         self.flush_lines(std::ptr::from_ref(value).cast(), size_of_val(value), step);
         Flushed(())
@@ -147,6 +168,7 @@ pub trait Persist: Medium {
 
     /// Waits for what was flushed.
     #[inline(always)]
+    #[track_caller]
     fn fence(&self, flushed: Flushed, step: Step) -> Durable {
         let Flushed(()) = flushed;
         self.drain(step);
@@ -155,6 +177,7 @@ pub trait Persist: Medium {
 
     /// [`flush`](Self::flush) and [`fence`](Self::fence) in one.
     #[inline(always)]
+    #[track_caller]
     fn persist<T: ?Sized>(&self, value: &T, step: Step) -> Durable {
         let flushed = self.flush(value, step);
         self.fence(flushed, step)
@@ -162,6 +185,7 @@ pub trait Persist: Medium {
 
     /// Orders the stores before it ahead of those after it, **to one and the same line**.
     #[inline(always)]
+    #[track_caller]
     fn ordered_within_line(&self) -> Ordered {
         self.order_line();
         Ordered(())

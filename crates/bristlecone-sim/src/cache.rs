@@ -149,20 +149,23 @@ impl Cache {
     /// Takes one event into account.
     pub fn feed(&mut self, event: &Event) {
         match *event {
+            Event::Store { lost: true, .. } => {}
             Event::Store { word, value, thread, .. } => self.store(word, value, thread),
             Event::Extended { word, value, thread } => self.keep_back(word, value, thread),
             Event::Flush { line, thread, .. } => {
                 self.underway.entry(thread).or_default().push((line, self.stores));
             }
             Event::Fence { thread, .. } => self.promise(thread),
-            Event::Locked { word, value, thread } => {
+            Event::Locked { word, value, thread, lost, .. } => {
                 // Neither ARM's nor the writing back of pages is known to wait for anything.
                 if self.mode != Mode::Subset {
                     self.promise(thread);
                 }
-                self.store(word, value, thread);
+                if !lost {
+                    self.store(word, value, thread);
+                }
             }
-            Event::Order { thread } => *self.groups.entry(thread).or_default() += 1,
+            Event::Order { thread, .. } => *self.groups.entry(thread).or_default() += 1,
             Event::Mark(_) => {}
         }
     }

@@ -154,7 +154,7 @@ impl<'a, S: System> Explorer<'a, S> {
         let sim = Sim::explored(&memory, mode, mutation);
         let ran = guarded(|| run.perform(&sim));
         run.trace = sim.take_trace();
-        report.sites.extend(run.trace.iter().filter_map(Event::site));
+        report.sites.note(&run.trace);
         report.mutated |= sim.was_mutated();
         ran.map(|()| start).map_err(|what| {
             let scenario = run.scenario.name.to_owned();

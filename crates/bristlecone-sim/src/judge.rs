@@ -199,7 +199,7 @@ impl<S: System> Explorer<'_, S> {
         let trace = sim.take_trace();
         worker.reads.add_all(sim.reads());
         worker.stage.note(&trace);
-        worker.report.sites.extend(trace.iter().filter_map(Event::site));
+        worker.report.sites.note(&trace);
         worker.report.mutated |= sim.was_mutated();
         let Some((live, state)) = recovered? else {
             return self.accept(&None, case.allowed).map(|_| None);

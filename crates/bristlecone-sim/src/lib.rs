@@ -26,6 +26,7 @@ mod campaign;
 mod case;
 mod describe;
 pub mod device;
+mod explained;
 mod explore;
 mod image;
 mod judge;
@@ -61,10 +62,11 @@ pub use progress::Progress;
 pub use replay::replay;
 pub use report::{Choice, Crash, Depth, Failure, Report};
 pub use schedule::{
-    Answer, Deed, Plan, Planned, Registers, SCHEDULES, Schedules, explore_schedules, explore_schedules_with,
+    Answer, Deed, PER_PLAN, Plan, Planned, Registers, SCHEDULES, Schedules, explore_schedules,
+    explore_schedules_with,
 };
 pub use sim::{Mutation, Sim};
 pub use soak::Turn;
 pub use subject::{Prepared, Subject, unknown_scenario};
 pub use system::{Scenario, System};
-pub use trace::{Event, Mark, Site, SiteKind};
+pub use trace::{Event, Mark, Place, Site, SiteKind, Sites};

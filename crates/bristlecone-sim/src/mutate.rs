@@ -7,6 +7,8 @@ use bristlecone_pm::Step;
 
 use crate::cache::Mode;
 use crate::campaign::{Round, explore_rounds, in_parallel};
+use crate::case::Case;
+use crate::explained::reason;
 use crate::explore::Budget;
 use crate::progress::Progress;
 use crate::report::{Failure, Report};
@@ -30,9 +32,15 @@ pub struct Table {
 }
 
 impl Table {
-    /// Whether every change was noticed, and nothing failed without one.
+    /// Whether every change was noticed but those that are explained, and nothing failed without one.
     pub fn is_clean(&self) -> bool {
         self.failures.is_empty() && self.survivors().is_empty()
+    }
+
+    /// Returns the mutations that are said to change nothing, and were noticed.
+    pub fn wrongly_explained(&self) -> Vec<&str> {
+        let noticed = self.rows.iter().filter(|(_, by)| by.is_some()).map(|(name, _)| name.as_str());
+        noticed.filter(|name| reason(name).is_some()).collect()
     }
 
     /// Fails a test, telling everything, unless every change was noticed.
@@ -49,9 +57,10 @@ impl Table {
         Self { failures, ..Self::default() }
     }
 
-    /// The mutations that nothing noticed.
+    /// The mutations that nothing noticed, and that are not explained.
     pub fn survivors(&self) -> Vec<&str> {
-        self.rows.iter().filter(|(_, by)| by.is_none()).map(|(name, _)| name.as_str()).collect()
+        let unnoticed = self.rows.iter().filter(|(_, by)| by.is_none()).map(|(name, _)| name.as_str());
+        unnoticed.filter(|name| reason(name).is_none()).collect()
     }
 
     /// Adds what was found elsewhere: a mutation survives if nobody noticed it.
@@ -75,7 +84,8 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.rows.keys().map(String::len).max().unwrap_or(0);
         for (name, by) in &self.rows {
-            writeln!(f, "{name:width$}  {}", by.as_deref().unwrap_or("SURVIVED"))?;
+            let unnoticed = || reason(name).map_or("SURVIVED".to_owned(), |reason| format!("({reason})"));
+            writeln!(f, "{name:width$}  {}", by.clone().unwrap_or_else(unnoticed))?;
         }
         for failure in &self.failures {
             writeln!(f, "without any change: {failure}")?;
@@ -89,8 +99,9 @@ impl fmt::Display for Mutation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Mutation::Remove(site) => write!(f, "remove {site}"),
-            Mutation::Shift(step) => write!(f, "shift flush \"{step}\""),
-            Mutation::Swap(step) => write!(f, "swap publish \"{step}\""),
+            Mutation::Shift(site) => write!(f, "shift {site}"),
+            Mutation::Swap(site) => write!(f, "swap {site}"),
+            Mutation::Lose(site) => write!(f, "lose {site}"),
         }
     }
 }
@@ -98,9 +109,10 @@ impl fmt::Display for Mutation {
 /// Every change that is tried at a site.
 pub fn mutations_of(site: Site) -> Vec<Mutation> {
     match site.kind {
-        SiteKind::Flush => vec![Mutation::Remove(site), Mutation::Shift(site.step)],
-        SiteKind::Fence => vec![Mutation::Remove(site)],
-        SiteKind::Publish => vec![Mutation::Swap(site.step)],
+        SiteKind::Flush => vec![Mutation::Remove(site), Mutation::Shift(site)],
+        SiteKind::Fence | SiteKind::Order => vec![Mutation::Remove(site)],
+        SiteKind::Publish | SiteKind::Swap => vec![Mutation::Swap(site), Mutation::Lose(site)],
+        SiteKind::Store | SiteKind::Derived => vec![Mutation::Lose(site)],
     }
 }
 
@@ -153,7 +165,7 @@ pub(crate) fn mutate_schedules_among<R: Registers>(
     if !unchanged.failures.is_empty() {
         return Table::broken(unchanged.failures);
     }
-    let sites: BTreeSet<_> = unchanged.sites.into_iter().filter(|site| chosen(site.step)).collect();
+    let sites: BTreeSet<_> = unchanged.sites.iter().copied().filter(|site| chosen(site.step)).collect();
     let end = wanted.first + wanted.count;
     let row = |mutation: Mutation| {
         let mut mutated = false;
@@ -163,7 +175,9 @@ pub(crate) fn mutate_schedules_among<R: Registers>(
             let part = Schedules { first, count, ..wanted.clone() };
             let report = explore_schedules_with(registers, &part, Some(mutation), progress);
             mutated |= report.mutated;
-            let numbers = report.failures.iter().filter_map(|failure| failure.schedule);
+            // All of them passed without the change: what fails after a crash is the change's.
+            let fit = report.failures.iter().filter(|failure| !failure.crashes.is_empty());
+            let numbers = fit.filter_map(|failure| failure.schedule);
             numbers.min().map(|number| format!("{SCHEDULES}/{number}"))
         });
         let counts = killer.is_some() || mutated && !progress.is_stopped();
@@ -186,7 +200,7 @@ pub fn mutate_rounds(
     progress: &Progress,
     each: &(dyn Fn(Mutation) + Sync),
 ) -> Table {
-    let passed = rounds.iter().flat_map(|(_, report)| &report.sites).copied();
+    let passed = rounds.iter().flat_map(|(_, report)| report.sites.iter().copied());
     let sites: BTreeSet<_> = passed.filter(wanted).collect();
     let mutations: Vec<_> = sites
         .iter()
@@ -195,20 +209,39 @@ pub fn mutate_rounds(
     let alone = Budget { threads: 1, ..budget };
     let rows = in_parallel(&mutations, budget.threads, |(site, mutation)| {
         let mut mutated = false;
+        let (mut failures, mut killed) = (Vec::new(), Vec::new());
         let killer = rounds.iter().find(|(round, report)| {
             report.sites.contains(site) && !progress.is_stopped() && {
                 let Round { subject, scenario, mode } = *round;
                 let report = subject.explore(scenario, mode, alone, Some(*mutation), progress);
                 mutated |= report.mutated;
-                !report.failures.is_empty()
+                let (fit, others): (Vec<_>, Vec<_>) =
+                    report.failures.into_iter().partition(|failure| fits(*round, failure, alone));
+                failures.extend(others);
+                killed = fit;
+                report.mutated && !killed.is_empty()
             }
         });
         each(*mutation);
         let killer = killer.map(|(round, _)| round.to_string());
+        if site.kind == SiteKind::Derived {
+            // Nothing may notice that it is lost.
+            failures.extend(killed);
+            return (None, failures);
+        }
         // A publish that is the first store of its operation has nothing to swap with.
         let counts = killer.is_some() || mutated && !progress.is_stopped();
-        counts.then(|| (mutation.to_string(), killer))
+        (counts.then(|| (mutation.to_string(), killer)), failures)
     });
-    let rows = rows.into_iter().flatten().collect();
-    Table { sites, rows, failures: Vec::new(), interrupted: progress.is_stopped() }
+    let (rows, failures): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+    let (rows, failures) = (rows.into_iter().flatten().collect(), failures.concat());
+    Table { sites, rows, failures, interrupted: progress.is_stopped() }
+}
+
+/// Whether a failure is one of the change: it takes a crash, and the same crash does no harm without the change, or
+/// cannot come then.
+fn fits(round: Round<'_>, failure: &Failure, budget: Budget) -> bool {
+    let case = Case::of(failure, round.subject.name(), budget.seed, budget.life_crashes);
+    let unchanged = || round.subject.replay(&case);
+    !failure.crashes.is_empty() && unchanged().map_or(true, |report| report.failures.is_empty())
 }

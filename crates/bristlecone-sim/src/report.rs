@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::cache::Mode;
-use crate::trace::Site;
+use crate::trace::Sites;
 use bristlecone_pm::Step;
 
 /// The outcome of exploring one scenario.
@@ -43,8 +43,8 @@ pub struct Report {
     pub raced: BTreeMap<Step, u64>,
     /// Named steps of one thread of a schedule that came after one of another thread, amid its operation.
     pub pairs: BTreeSet<(Step, Step)>,
-    /// The named sites that the trace and its recoveries passed.
-    pub sites: BTreeSet<Site>,
+    /// The sites that the trace and its recoveries passed.
+    pub sites: Sites,
     /// Whether the mutation asked for changed anything.
     pub mutated: bool,
     /// Whether somebody stopped it before its end.
@@ -164,7 +164,7 @@ impl Report {
         self.depths.resize(depths, Depth::default());
         self.depths.iter_mut().zip(other.depths).for_each(|(depth, more)| depth.merge(more));
         self.of_lives.merge(other.of_lives);
-        self.sites.extend(other.sites);
+        self.sites.merge(&other.sites);
         self.mutated |= other.mutated;
         self.failures.extend(other.failures);
     }

@@ -1,6 +1,7 @@
 //! The recording medium.
 
 use std::cell::Cell;
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -14,15 +15,17 @@ use crate::stopped;
 use crate::trace::{Event, FILE, Mark, Site, SiteKind};
 use crate::watch;
 
-/// A change of the code under test at one named site.
+/// A change of the code under test at one site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutation {
-    /// The flush does nothing, or the fence does.
+    /// The flush does nothing, or the fence, or the order.
     Remove(Site),
     /// The flush writes back the line after the right one.
-    Shift(Step),
+    Shift(Site),
     /// The publish comes before the store that preceded it.
-    Swap(Step),
+    Swap(Site),
+    /// The store is seen, but never reaches the medium.
+    Lose(Site),
 }
 
 /// A medium that carries out every access and records those that matter to a crash. Clones share
@@ -135,14 +138,16 @@ impl Sim {
             self.read(length);
         }
         let lost: Vec<u32> = memory.lost_words().collect();
+        let at = Location::caller();
         for word in &lost {
             memory.set_word(*word, 0);
             let line = word / LINE_WORDS as u32;
-            self.record(Event::Store { word: *word, value: 0, thread: FILE, publish: None });
-            self.record(Event::Flush { line, thread: FILE, step: "the end of the file" });
+            let (publish, derived, lost) = (None, false, false);
+            self.record(Event::Store { word: *word, value: 0, thread: FILE, publish, derived, lost, at });
+            self.record(Event::Flush { line, thread: FILE, step: "the end of the file", at });
         }
         if !lost.is_empty() {
-            self.record(Event::Fence { thread: FILE, step: "the end of the file" });
+            self.record(Event::Fence { thread: FILE, step: "the end of the file", at });
         }
         memory.region()
     }
@@ -259,27 +264,37 @@ impl Sim {
     }
 
     /// Stores and records in one critical section, so that the trace has the order of the memory.
-    fn put(&self, cell: &AtomicU64, value: u64, order: Ordering, publish: Option<Step>) {
+    fn put(&self, cell: &AtomicU64, value: u64, order: Ordering, site: Site) {
         self.turn();
         let word = self.word(cell);
-        let event = Event::Store { word, value, thread: thread(), publish };
+        let lost = self.is_changed(Mutation::Lose(site));
+        let (publish, derived) = match site.kind {
+            SiteKind::Publish => (Some(site.step), false),
+            kind => (None, kind == SiteKind::Derived),
+        };
+        let event = Event::Store { word, value, thread: thread(), publish, derived, lost, at: site.at };
         self.0.stored.add(word);
         self.0.memory.use_line(word / LINE_WORDS as u32);
         let mut trace = self.trace();
         cell.store(value, order);
-        let swapped = publish.is_some_and(|step| self.0.mutation == Some(Mutation::Swap(step)));
-        let before = if swapped { last_store(&trace, thread()) } else { None };
-        self.mutates(before.is_some());
-        let at = before.unwrap_or(trace.len());
-        trace.insert(at, event);
+        self.insert(&mut trace, event, site);
         drop(trace);
         if publish.is_some() {
             self.cross();
         }
     }
 
-    fn removed(&self, kind: SiteKind, step: Step) -> bool {
-        self.mutates(self.0.mutation == Some(Mutation::Remove(Site { kind, step })))
+    /// Records a store, before the one that preceded it if the two are swapped.
+    fn insert(&self, trace: &mut Vec<Event>, event: Event, site: Site) {
+        let swapped = self.0.mutation == Some(Mutation::Swap(site));
+        let before = if swapped { last_store(trace, thread()) } else { None };
+        self.mutates(before.is_some());
+        trace.insert(before.unwrap_or(trace.len()), event);
+    }
+
+    /// Whether the code is to behave as if it were changed so, which it does from here on.
+    fn is_changed(&self, change: Mutation) -> bool {
+        self.mutates(self.0.mutation == Some(change))
     }
 }
 
@@ -302,25 +317,32 @@ impl Medium for Sim {
     }
 
     fn store(&self, cell: &AtomicU64, value: u64, order: Ordering) {
-        self.put(cell, value, order, None);
+        self.put(cell, value, order, Site::unnamed(SiteKind::Store, Location::caller()));
+    }
+
+    fn store_derived(&self, cell: &AtomicU64, value: u64) {
+        self.put(cell, value, Ordering::Relaxed, Site::unnamed(SiteKind::Derived, Location::caller()));
     }
 
     fn publish(&self, cell: &AtomicU64, value: u64, step: Step) {
         watch::pass(step);
         self.cross();
-        self.put(cell, value, Ordering::Release, Some(step));
+        let site = Site { kind: SiteKind::Publish, step, at: Location::caller() };
+        self.put(cell, value, Ordering::Release, site);
     }
 
     fn compare_exchange(&self, cell: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
         self.cross();
         let word = self.word(cell);
-        let event = Event::Locked { word, value: new, thread: thread() };
+        let site = Site::unnamed(SiteKind::Swap, Location::caller());
         self.read(word);
         let mut trace = self.trace();
         let done = cell.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
         if done.is_ok() {
             self.0.memory.use_line(word / LINE_WORDS as u32);
-            trace.push(event);
+            let lost = self.is_changed(Mutation::Lose(site));
+            let event = Event::Locked { word, value: new, thread: thread(), lost, at: site.at };
+            self.insert(&mut trace, event, site);
             self.0.stored.add(word);
         }
         drop(trace);
@@ -332,17 +354,19 @@ impl Medium for Sim {
         self.turn();
         self.burn();
         watch::pass(step);
-        if bytes == 0 || self.removed(SiteKind::Flush, step) {
+        let at = Location::caller();
+        let site = Site { kind: SiteKind::Flush, step, at };
+        if bytes == 0 || self.is_changed(Mutation::Remove(site)) {
             return;
         }
         let memory = &self.0.memory;
         let [first, last] = self.ends_of(start, bytes).map(|word| word / LINE_WORDS);
         debug_assert!(last - first <= bytes / LINE_BYTES + 1);
-        let shift = usize::from(self.mutates(self.0.mutation == Some(Mutation::Shift(step))));
+        let shift = usize::from(self.is_changed(Mutation::Shift(site)));
         let mut trace = self.trace();
         for line in first..=last {
             let line = ((line + shift) % memory.lines()) as u32;
-            trace.push(Event::Flush { line, thread: thread(), step });
+            trace.push(Event::Flush { line, thread: thread(), step, at });
         }
     }
 
@@ -350,8 +374,9 @@ impl Medium for Sim {
         self.cross();
         self.burn();
         watch::pass(step);
-        if !self.removed(SiteKind::Fence, step) {
-            self.record(Event::Fence { thread: thread(), step });
+        let at = Location::caller();
+        if !self.is_changed(Mutation::Remove(Site { kind: SiteKind::Fence, step, at })) {
+            self.record(Event::Fence { thread: thread(), step, at });
         }
     }
 
@@ -385,8 +410,9 @@ impl Medium for Sim {
             self.0.stored.add(length);
             trace.push(Event::Extended { word: length, value, thread: thread() });
         }
-        if !self.removed(SiteKind::Flush, EXTEND) {
-            trace.push(Event::Flush { line: length / LINE_WORDS as u32, thread: thread(), step: EXTEND });
+        let at = Location::caller();
+        if !self.is_changed(Mutation::Remove(Site { kind: SiteKind::Flush, step: EXTEND, at })) {
+            trace.push(Event::Flush { line: length / LINE_WORDS as u32, thread: thread(), step: EXTEND, at });
         }
     }
 
@@ -407,6 +433,9 @@ impl Medium for Sim {
 
     fn order_line(&self) {
         self.burn();
-        self.record(Event::Order { thread: thread() });
+        let at = Location::caller();
+        if !self.is_changed(Mutation::Remove(Site::unnamed(SiteKind::Order, at))) {
+            self.record(Event::Order { thread: thread(), at });
+        }
     }
 }

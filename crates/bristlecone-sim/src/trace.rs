@@ -1,6 +1,16 @@
 //! What a simulated run did to its memory, in one global order.
 
+use std::collections::{BTreeSet, HashSet};
+use std::hash::BuildHasherDefault;
+use std::panic::Location;
+
 use bristlecone_pm::Step;
+
+use crate::lines::LineHasher;
+use crate::systems::POOL;
+
+/// A place in the source.
+pub type Place = &'static Location<'static>;
 
 /// The thread that what a file system does at opening is said of.
 pub(crate) const FILE: u32 = u32::MAX;
@@ -18,6 +28,12 @@ pub enum Event {
         thread: u32,
         /// The name, where it was a publish.
         publish: Option<Step>,
+        /// Whether no recovery relies on it.
+        derived: bool,
+        /// Whether the medium never gets it: a mutation.
+        lost: bool,
+        /// Where it stands.
+        at: Place,
     },
     /// The file was extended: a store to the word that says how long it is, which no cache holds.
     Extended {
@@ -36,6 +52,8 @@ pub enum Event {
         thread: u32,
         /// The name of the site.
         step: Step,
+        /// Where it stands.
+        at: Place,
     },
     /// A thread waited for its flushes.
     Fence {
@@ -43,6 +61,8 @@ pub enum Event {
         thread: u32,
         /// The name of the site.
         step: Step,
+        /// Where it stands.
+        at: Place,
     },
     /// A locked instruction succeeded: a fence, then a store.
     Locked {
@@ -52,11 +72,17 @@ pub enum Event {
         value: u64,
         /// Who did it.
         thread: u32,
+        /// Whether the medium never gets the store: a mutation.
+        lost: bool,
+        /// Where it stands.
+        at: Place,
     },
     /// Of a thread's stores to one line, those before this persist ahead of those after it.
     Order {
         /// Who asked for it.
         thread: u32,
+        /// Where it stands.
+        at: Place,
     },
     /// The scenario's own notes.
     Mark(Mark),
@@ -73,7 +99,7 @@ pub enum Mark {
     Opened,
 }
 
-/// The kinds of named places in the code.
+/// The kinds of places in the code that a crash depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SiteKind {
     /// A flush.
@@ -82,15 +108,73 @@ pub enum SiteKind {
     Fence,
     /// A publishing store.
     Publish,
+    /// A store that a later publish makes reachable.
+    Store,
+    /// A store that no recovery relies on.
+    Derived,
+    /// A compare-and-swap.
+    Swap,
+    /// An order of stores to one line.
+    Order,
 }
 
-/// A named place in the code that keeps data alive.
+/// A place in the code that keeps data alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Site {
     /// What it does.
     pub kind: SiteKind,
-    /// Its name.
+    /// Its name, or the file that it stands in where it has none.
     pub step: Step,
+    /// Where it stands.
+    pub at: Place,
+}
+
+impl Site {
+    pub(crate) fn unnamed(kind: SiteKind, at: Place) -> Self {
+        Self { kind, step: at.file(), at }
+    }
+
+    /// Returns whether it has a name: a flush, a fence, or a publish.
+    pub fn is_named(&self) -> bool {
+        matches!(self.kind, SiteKind::Flush | SiteKind::Fence | SiteKind::Publish)
+    }
+
+    /// Returns whether it is the pool's, not a structure's.
+    pub fn is_of_pool(&self) -> bool {
+        self.step.starts_with(POOL) || self.at.file().contains("/pool/")
+    }
+}
+
+/// Sites, ordered.
+#[derive(Debug, Clone, Default)]
+pub struct Sites {
+    all: BTreeSet<Site>,
+    /// Those that are known to be there, by the addresses of their parts: most events are at one of these.
+    noted: HashSet<[usize; 3], BuildHasherDefault<LineHasher>>,
+}
+
+impl Sites {
+    /// Adds the sites that a trace passed.
+    pub(crate) fn note(&mut self, trace: &[Event]) {
+        for site in trace.iter().filter_map(Event::site) {
+            let parts = [std::ptr::from_ref(site.at).addr(), site.step.as_ptr().addr(), site.kind as usize];
+            if self.noted.insert(parts) {
+                self.all.insert(site);
+            }
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.all.extend(&other.all);
+    }
+}
+
+impl std::ops::Deref for Sites {
+    type Target = BTreeSet<Site>;
+
+    fn deref(&self) -> &BTreeSet<Site> {
+        &self.all
+    }
 }
 
 impl Event {
@@ -99,7 +183,7 @@ impl Event {
         match *self {
             Event::Store { thread, publish: Some(step), .. }
             | Event::Flush { thread, step, .. }
-            | Event::Fence { thread, step } => Some((thread, step)),
+            | Event::Fence { thread, step, .. } => Some((thread, step)),
             _ => None,
         }
     }
@@ -108,9 +192,14 @@ impl Event {
     pub fn site(&self) -> Option<Site> {
         match *self {
             Event::Flush { thread: FILE, .. } | Event::Fence { thread: FILE, .. } => None,
-            Event::Store { publish: Some(step), .. } => Some(Site { kind: SiteKind::Publish, step }),
-            Event::Flush { step, .. } => Some(Site { kind: SiteKind::Flush, step }),
-            Event::Fence { step, .. } => Some(Site { kind: SiteKind::Fence, step }),
+            Event::Store { thread: FILE, .. } => None,
+            Event::Store { publish: Some(step), at, .. } => Some(Site { kind: SiteKind::Publish, step, at }),
+            Event::Store { derived: true, at, .. } => Some(Site::unnamed(SiteKind::Derived, at)),
+            Event::Store { at, .. } => Some(Site::unnamed(SiteKind::Store, at)),
+            Event::Flush { step, at, .. } => Some(Site { kind: SiteKind::Flush, step, at }),
+            Event::Fence { step, at, .. } => Some(Site { kind: SiteKind::Fence, step, at }),
+            Event::Locked { at, .. } => Some(Site::unnamed(SiteKind::Swap, at)),
+            Event::Order { at, .. } => Some(Site::unnamed(SiteKind::Order, at)),
             _ => None,
         }
     }
@@ -132,7 +221,18 @@ impl std::fmt::Display for Site {
             SiteKind::Flush => "flush",
             SiteKind::Fence => "fence",
             SiteKind::Publish => "publish",
+            SiteKind::Store => "store",
+            SiteKind::Derived => "derived store",
+            SiteKind::Swap => "compare-and-swap",
+            SiteKind::Order => "order",
         };
-        write!(f, "{kind} \"{}\"", self.step)
+        // Two parts of a path tell files apart, and the line the place.
+        let file = self.at.file();
+        let from = file.rmatch_indices('/').nth(1).map_or(0, |(at, _)| at + 1);
+        let (file, line) = (&file[from..], self.at.line());
+        match self.is_named() {
+            true => write!(f, "{kind} \"{}\" at {file}:{line}", self.step),
+            false => write!(f, "{kind} at {file}:{line}"),
+        }
     }
 }

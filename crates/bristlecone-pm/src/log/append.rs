@@ -151,6 +151,7 @@ impl<M: Medium> LogSpot<'_, M> {
     fn start(&mut self, entry: &LogEntry, records: Option<Flushed>) -> Flushed {
         let medium = self.log.pool.medium();
         let chunk = self.appender.chunk.as_ref().expect("a spot stands in a chunk");
+        debug_assert!(self.appender.next < self.log.slots, "an entry behind the end of its chunk");
         let cell = self.log.cell(chunk, self.appender.next);
         let stamp = entry.stamp(chunk.generation, self.appender.next);
         cell.item.key.store(medium, entry.key);

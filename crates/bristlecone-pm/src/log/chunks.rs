@@ -132,7 +132,9 @@ impl<M: Medium> Log<M> {
         let header = self.header(chunk);
         let ordered = medium.ordered_within_line();
         header.generation.publish(medium, chunk.generation.pattern(), &ordered, step);
-        header.copy.publish(medium, chunk.generation.pattern(), &medium.ordered_within_line(), step);
+        // Only damage asks for the copy.
+        let _ordered = medium.ordered_within_line();
+        header.copy.store_derived(medium, chunk.generation.pattern());
         &header.generation
     }
 }

@@ -246,7 +246,7 @@ impl<M: Medium> PoolFile<M> {
         }
         // No flush: a crash that takes this back makes opening drop a tree without chunks once more,
         // and whoever creates a tree here flushes the whole entry before it commits.
-        entry.state.store(medium, ENTRY_FREE);
+        entry.state.store_derived(medium, ENTRY_FREE);
     }
 
     /// Validates the directory after opening, and finishes drops.

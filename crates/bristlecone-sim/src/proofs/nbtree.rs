@@ -131,6 +131,16 @@ fn twins_and_removal(_: &mut dyn FnMut(usize) -> usize) -> Plan {
     Plan::new(before, vec![bring(101), bring(102), removal])
 }
 
+/// Two threads replace a full leaf, and a third one removes its keys meanwhile: what goes into both drafts after the
+/// copy is durable before either of them is the one.
+fn removed_meanwhile(_: &mut dyn FnMut(usize) -> usize) -> Plan {
+    let of = |key, access| Deed::Of(key, access);
+    let bring = |key| vec![of(key, Access::Insert(key))];
+    let removals = (1..4).map(|key| of(key, Access::Remove)).collect();
+    let before = (0..SLOTS).map(|key| (key, Access::Insert(key))).collect();
+    Plan::new(before, vec![bring(SLOTS), bring(SLOTS + 1), removals])
+}
+
 /// Returns scenarios in which blocks are used again: in small leaves, and where few fit a chunk.
 pub fn reuses() -> [(Forest<Words>, Vec<Scenario<TreeOp>>, Budget); 2] {
     let in_small = vec![emptied(), boxed(), unsealed(), empty(), replaced(), twins()];
@@ -174,5 +184,8 @@ pub(super) fn proofs() -> Vec<Proof> {
     });
     let twins = Planned { registers: small::<Words>(), plan: twins_and_removal };
     let twins = Proof::by_schedules(starting("nbtree insert.3"), wanted(&[Mode::Subset]), twins);
-    crashes.chain(wide).chain(texts).chain(schedules).chain([twins]).collect()
+    let removed = Planned { registers: small::<Words>(), plan: removed_meanwhile };
+    let removed =
+        Proof::by_schedules(starting("nbtree sync.2"), wanted(&[Mode::Prefix, Mode::Subset]), removed);
+    crashes.chain(wide).chain(texts).chain(schedules).chain([twins, removed]).collect()
 }

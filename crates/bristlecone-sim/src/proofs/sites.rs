@@ -8,7 +8,7 @@ use crate::cache::Mode;
 use crate::campaign::{explore_rounds, rounds};
 use crate::explore::Budget;
 use crate::progress::Progress;
-use crate::systems::{POOL, subjects_of};
+use crate::systems::subjects_of;
 use crate::trace::Site;
 
 /// Returns the sites that are not the pool's and that the scenarios of a design pass, in every shape that has a
@@ -21,5 +21,5 @@ pub fn sites_passed(design: impl Into<Contender>) -> BTreeSet<Site> {
     let budget = Budget { threads: 2, ..few };
     let reports = explore_rounds(&all, budget, &Progress::default(), &|_, _| {});
     let passed = reports.iter().flatten().flat_map(|report| report.sites.iter().copied());
-    passed.filter(|site| !site.step.starts_with(POOL)).collect()
+    passed.filter(|site| !site.is_of_pool()).collect()
 }

@@ -35,7 +35,7 @@ use crate::sim::{Mutation, Sim};
 pub const SCHEDULES: &str = "schedules";
 
 /// Schedules of one plan.
-const PER_PLAN: u64 = 32;
+pub const PER_PLAN: u64 = 32;
 
 /// Keys with values on persistent memory, which several threads may use at once.
 pub trait Registers: Clone + Send + Sync + 'static {

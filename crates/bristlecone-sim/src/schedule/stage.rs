@@ -245,7 +245,7 @@ impl Stage {
             move || interleaved(&registers, &sim, &plan)
         });
         let trace = sim.take_trace();
-        report.sites.extend(trace.iter().filter_map(Event::site));
+        report.sites.note(&trace);
         report.mutated |= sim.was_mutated();
         let ((history, start, contents), taken) = ran?;
         let (base, before) = (Arc::clone(&self.base), self.at_first.clone());

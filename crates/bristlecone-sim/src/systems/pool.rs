@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bristlecone_pm::{
-    Durable, Error, Geometry, Heap, Persist, PoolFile, SlotKind, TreeEntry, TreeSpec, Word,
+    Alone, ChunkRange, Durable, Error, Geometry, Heap, Persist, PoolFile, SlotKind, TreeEntry, TreeSpec, Word,
 };
 
 use crate::memory::Memory;
@@ -24,6 +24,8 @@ pub struct Bags {
 pub enum BagOp {
     /// Creates a bag.
     Create(&'static str),
+    /// Creates a bag that has a mark when it becomes live.
+    CreateWith(&'static str, u64),
     /// Drops a bag with everything in it.
     Drop(&'static str),
     /// Puts a mark into a bag.
@@ -100,6 +102,12 @@ impl Live {
         if self.word(slot).load(&self.sim) != 0 {
             return Err(format!("the slot at {slot:#x} is handed out with a tag on"));
         }
+        // A bag's root is the slot of its first mark.
+        let root = self.pool.anchor(self.bags[bag].entry.id);
+        if root.load(&self.sim) == 0 {
+            root.publish(&self.sim, slot, &Alone, "bag root");
+            let Durable { .. } = self.sim.persist(root, "bag root");
+        }
         self.word(slot + 512).store(&self.sim, mark);
         let durable = self.sim.persist(self.word(slot + 512), "bag put.1");
         self.word(slot).publish(&self.sim, TAKEN, &durable, "bag put.2");
@@ -144,6 +152,13 @@ impl Bag {
                     return Err(format!("mark {mark} twice"));
                 }
             }
+        }
+        let root = pool.anchor(entry.id).load(pool.medium());
+        let has = |range: &ChunkRange| {
+            (range.offset..range.offset + (SLOT_BYTES as usize * range.slots) as u64).contains(&root)
+        };
+        if root != 0 && !heap.chunks().iter().any(has) {
+            return Err(format!("the root {root:#x} of another bag"));
         }
         heap.finish_recovery();
         Ok(Self { entry, heap, slots })
@@ -190,6 +205,9 @@ impl System for Bags {
     fn predict(&self, state: &mut Self::State, op: &BagOp) -> String {
         match op {
             BagOp::Create(name) => _ = state.entry((*name).to_owned()).or_default(),
+            BagOp::CreateWith(name, mark) => {
+                state.entry((*name).to_owned()).or_insert_with(|| BTreeSet::from([*mark]));
+            }
             BagOp::Drop(name) => _ = state.remove(*name),
             BagOp::Put(name, mark) => {
                 state.get_mut(*name).into_iter().for_each(|bag| _ = bag.insert(*mark));
@@ -204,11 +222,23 @@ impl System for Bags {
 
     fn apply(&self, live: &mut Live, op: &BagOp) -> Result<String, String> {
         match op {
-            BagOp::Create(name) if live.bags.contains_key(*name) => {}
+            BagOp::Create(name) | BagOp::CreateWith(name, _) if live.bags.contains_key(*name) => {}
             BagOp::Create(name) => {
                 let entry = live.pool.create_tree(&spec(name)).map_err(text)?;
                 let bag = Bag::open(&live.pool, entry)?;
                 live.bags.insert((*name).to_owned(), bag);
+            }
+            BagOp::CreateWith(name, mark) => {
+                let pool = Arc::clone(&live.pool);
+                let fill = |entry: &TreeEntry| {
+                    live.bags.insert(
+                        (*name).to_owned(),
+                        Bag::open(&pool, entry.clone()).expect("nothing is there"),
+                    );
+                    live.put(name, *mark).expect("there is room");
+                    Ok(())
+                };
+                pool.create_tree_with(&spec(name), fill).map_err(text)?;
             }
             BagOp::Drop(name) => {
                 if let Some(bag) = live.bags.remove(*name) {

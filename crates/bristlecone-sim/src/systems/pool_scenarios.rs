@@ -1,6 +1,6 @@
 //! What the pool goes through without trees: creation, directory, chunks, closing, opening.
 
-use super::pool::BagOp::{self, Close, Create, Drop, Put, Take, Touch};
+use super::pool::BagOp::{self, Close, Create, CreateWith, Drop, Put, Take, Touch};
 use crate::system::Scenario;
 
 fn then() -> Vec<BagOp> {
@@ -9,6 +9,9 @@ fn then() -> Vec<BagOp> {
     then.extend([Take("then", 50), Drop("a"), Create("a"), Put("a", 9), Close, Put("b", 60)]);
     then
 }
+
+/// A name of several words, whose entry is used again for shorter ones.
+const LONG: &str = "a bag with a name of several words";
 
 /// The scenarios of the pool.
 pub fn pool_scenarios() -> Vec<Scenario<BagOp>> {
@@ -37,6 +40,22 @@ pub fn pool_scenarios() -> Vec<Scenario<BagOp>> {
             creation: false,
             setup: vec![Create("a")],
             ops: vec![Touch("a"), Put("a", 1), Take("a", 1), Touch("a"), Put("a", 2)],
+            then: then(),
+        },
+        Scenario {
+            name: "names",
+            creation: false,
+            setup: vec![Create(LONG), Put(LONG, 1), Put(LONG, 2)],
+            ops: vec![
+                Drop(LONG),
+                Create("b"),
+                Close,
+                Put("b", 3),
+                CreateWith("c", 4),
+                Close,
+                Drop("c"),
+                Create(LONG),
+            ],
             then: then(),
         },
         Scenario {

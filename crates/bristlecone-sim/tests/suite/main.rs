@@ -5,6 +5,7 @@ mod baselines;
 mod cabinet;
 mod cclbtree;
 mod collections;
+mod corpus;
 mod device;
 mod figures;
 mod lodgetree;

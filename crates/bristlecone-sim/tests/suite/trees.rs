@@ -7,10 +7,12 @@ use bristlecone::Design;
 use bristlecone_baselines::{Baseline, Contender};
 use bristlecone_cells::{Cell, Codec, seed, suites};
 use bristlecone_pm::Geometry;
-use bristlecone_sim::systems::{Forest, POOL, Seen, Words, mode_of, subject_of, subjects_of, tree_scenarios};
+use bristlecone_sim::systems::{Forest, Seen, Words, mode_of, subject_of, subjects_of, tree_scenarios};
 use bristlecone_sim::{
     Budget, Mode, Progress, Report, Schedules, Sim, Site, System, explore_rounds, mutate_rounds, rounds,
 };
+
+use crate::corpus::run_corpus;
 
 /// Runs of one crash point where every mutation is tried: most are noticed at once.
 const MUTATED_RUNS: u64 = 64;
@@ -54,7 +56,7 @@ fn explored(
     let budget = Budget { threads: 2, life_crashes: 1, ..Budget::of(MUTATED_RUNS) };
     let rounds: Vec<_> = rounds_of_all.into_iter().zip(reports.into_iter().flatten()).collect();
     let rounds: Vec<_> = rounds.into_iter().filter(|(round, _)| round.mode == Mode::Subset).collect();
-    let wanted = |site: &Site| !site.step.starts_with(POOL);
+    let wanted = |site: &Site| !site.is_of_pool();
     let table = mutate_rounds(&rounds, budget, &wanted, &progress(), &|_| {});
     println!("{table}");
     tell(&format!("{design}: {} of {} mutations killed", table.killed(), table.rows.len()));
@@ -104,7 +106,10 @@ fn interleaved(design: impl Into<Contender>) {
     let count = schedules().div_ceil(subjects.len() as u64);
     let mut total = Report::default();
     for subject in &subjects {
-        let wanted = Schedules { seed: 0, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
+        total.merge(run_corpus(subject.as_ref(), &progress()));
+        let before = total.pairs.len();
+        println!("{}: {before} pairs of steps with the corpus", subject.name());
+        let wanted = Schedules { seed: seed(), first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
         let report = subject.schedules(&wanted, &progress()).expect("threads share trees");
         println!("{}: {report}", subject.name());
         report.assert_clean();

@@ -276,7 +276,7 @@ impl Crash {
                 bar.inc(1);
             };
             // The pool's sites are mutated where the pool is alone.
-            let is_theirs = |site: &Site| design == POOL || !site.step.starts_with(POOL);
+            let is_theirs = |site: &Site| design == POOL || !site.is_of_pool();
             let is_left = |site: &Site| !table.sites.contains(site) && !AS_PUBLISHED.contains(&site.step);
             let others =
                 mutate_rounds(&rounds, budget, &|site| is_theirs(site) && is_left(site), progress, &each);

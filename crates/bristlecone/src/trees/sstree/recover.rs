@@ -171,7 +171,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
                 }
                 // Recover 1. No flush: the next recovery would do the same, and until then the tail
                 // is reached through its predecessor only.
-                tag.store(medium, END);
+                tag.store_derived(medium, END);
                 self.subnodes.mark_live(next)?;
             } else {
                 *reached += 1;
@@ -254,7 +254,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
                 let delegated = &self.header(view.subnodes[at - 1]).annex;
                 let tags = tags.of_subnode(self.shape, at);
                 if delegated.load(medium) != tags {
-                    delegated.store(medium, tags);
+                    delegated.store_derived(medium, tags);
                 }
             }
         }

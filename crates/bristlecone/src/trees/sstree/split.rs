@@ -166,7 +166,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
             }
         }
         if let Some(successor) = delegated {
-            header.annex.store(medium, successor);
+            header.annex.store_derived(medium, successor);
         }
         header.bitmap.store(medium, bitmap);
         if let Some(next) = next {

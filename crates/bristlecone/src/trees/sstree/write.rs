@@ -1,6 +1,6 @@
 //! Insert, update and remove within one leaf. Step numbers are those of the story in `mod.rs`.
 
-use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result, Step};
+use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result, Step};
 
 use super::SsTree;
 use super::layout::{END, FREE, beside_header, slot_offset, stage};
@@ -207,7 +207,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         cell.key.store(medium, item.key);
         cell.value.store(medium, item.value);
         if !self.shape.resident {
-            header.annex.store(medium, leaf.tags().of_subnode(self.shape, 0));
+            header.annex.store_derived(medium, leaf.tags().of_subnode(self.shape, 0));
         }
         header.bitmap.store(medium, bitmap);
         // Expand 2: replaces the free tag; relies on line order.
@@ -309,8 +309,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         let mut next = View { bitmap: view.bitmap & !clear | set, ..*view };
         let emptied = view.count > 1 && next.taken(self.shape, view.count - 1) == 0;
         if set == 0 && !emptied {
-            // Nothing has to be durable before bits are cleared.
-            head.bitmap.publish(medium, next.bitmap, &medium.ordered_within_line(), "sstree delete.1");
+            head.bitmap.publish(medium, next.bitmap, &Alone, "sstree delete.1");
             let Durable { .. } = medium.persist(&head.bitmap, "sstree delete.1");
             leaf.set_bitmap(next.bitmap);
             return;

@@ -305,7 +305,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         // At most one of the two words of the bitmap changes, but for a split, which is logged.
         let second = self.nodes.bitmap_word(leaf);
         state.publish(medium, next, proof, "wotree commit.2 long");
-        second.publish(medium, (view.bitmap >> STATE_SLOTS) as u64, proof, "wotree commit.2 long");
+        second.publish(medium, (view.bitmap >> STATE_SLOTS) as u64, proof, "wotree commit.2 second");
         let changed = self.store_order(leaf, &view.order);
         let mut flushed = medium.flush(state, "wotree commit.2 long");
         if let Some((first, last)) = changed.filter(|(_, last)| *last >= SLOT_WORDS_BESIDE) {
