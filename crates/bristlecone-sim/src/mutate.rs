@@ -37,12 +37,6 @@ impl Table {
         self.failures.is_empty() && self.survivors().is_empty()
     }
 
-    /// Returns the mutations that are said to change nothing, and were noticed.
-    pub fn wrongly_explained(&self) -> Vec<&str> {
-        let noticed = self.rows.iter().filter(|(_, by)| by.is_some()).map(|(name, _)| name.as_str());
-        noticed.filter(|name| reason(name).is_some()).collect()
-    }
-
     /// Fails a test, telling everything, unless every change was noticed.
     ///
     /// # Panics
@@ -60,7 +54,15 @@ impl Table {
     /// The mutations that nothing noticed, and that are not explained.
     pub fn survivors(&self) -> Vec<&str> {
         let unnoticed = self.rows.iter().filter(|(_, by)| by.is_none()).map(|(name, _)| name.as_str());
-        unnoticed.filter(|name| reason(name).is_none()).collect()
+        let mut explained: BTreeMap<&str, usize> = BTreeMap::new();
+        let is_left = |name: &&str| {
+            reason(name).is_none_or(|(reason, times)| {
+                let met = explained.entry(reason).or_default();
+                *met += 1;
+                *met > times
+            })
+        };
+        unnoticed.filter(is_left).collect()
     }
 
     /// Adds what was found elsewhere: a mutation survives if nobody noticed it.
@@ -84,7 +86,8 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.rows.keys().map(String::len).max().unwrap_or(0);
         for (name, by) in &self.rows {
-            let unnoticed = || reason(name).map_or("SURVIVED".to_owned(), |reason| format!("({reason})"));
+            let unnoticed =
+                || reason(name).map_or("SURVIVED".to_owned(), |(reason, _)| format!("({reason})"));
             writeln!(f, "{name:width$}  {}", by.clone().unwrap_or_else(unnoticed))?;
         }
         for failure in &self.failures {
@@ -151,21 +154,22 @@ pub(crate) fn mutate_among<S: System>(
 /// Runs schedules of threads with one site after the other removed, shifted or swapped, those whose
 /// names begin with `sites`, until one fails: for what several threads do, and nobody alone.
 pub fn mutate_schedules<R: Registers>(registers: &R, wanted: &Schedules, sites: &str) -> Table {
-    mutate_schedules_among(registers, wanted, &|step| step.starts_with(sites), &Progress::default())
+    mutate_schedules_among(registers, wanted, &|site| site.step.starts_with(sites), &Progress::default())
 }
 
-/// The same for the steps that are chosen, under the eyes of somebody who may not want to wait for the end.
+/// The same for the sites that are chosen, under the eyes of somebody who may not want to wait for the end.
 pub(crate) fn mutate_schedules_among<R: Registers>(
     registers: &R,
     wanted: &Schedules,
-    chosen: &dyn Fn(Step) -> bool,
+    chosen: &dyn Fn(&Site) -> bool,
     progress: &Progress,
 ) -> Table {
     let unchanged = explore_schedules(registers, wanted, progress);
     if !unchanged.failures.is_empty() {
         return Table::broken(unchanged.failures);
     }
-    let sites: BTreeSet<_> = unchanged.sites.iter().copied().filter(|site| chosen(site.step)).collect();
+    let chosen = |site: &Site| site.kind != SiteKind::Derived && chosen(site);
+    let sites: BTreeSet<_> = unchanged.sites.iter().copied().filter(chosen).collect();
     let end = wanted.first + wanted.count;
     let row = |mutation: Mutation| {
         let mut mutated = false;

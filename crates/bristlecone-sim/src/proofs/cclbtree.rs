@@ -94,6 +94,7 @@ pub(super) fn proofs() -> Vec<Proof> {
     });
     let in_place_only = Budget { depth: 1, life_crashes: 32, ..budget };
     let others = [
+        Proof::by_crashes(starting("cclbtree flush.2"), budget, || (base(), named(&["update"]))),
         Proof::by_crashes(starting("cclbtree merge.3"), budget, || (base(), vec![reuse()])),
         Proof::by_crashes(starting("cclbtree write"), budget, || {
             (small::<Texts>(), named(&["insert", "expand", "update"]))

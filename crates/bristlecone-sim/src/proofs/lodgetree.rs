@@ -140,7 +140,16 @@ fn merged() -> Vec<Scenario<TreeOp>> {
         let more = (0..12).map(|at| insert(keys * 10 + at));
         scenario("merged", setup, removed.chain(more).collect::<Vec<_>>(), vec![])
     };
-    [24, 32, 40, 48, 56, 64, 72, 80].map(of).into()
+    [24, 32, 40, 48, 56, 64, 72, 80].map(of).into_iter().chain([192].map(merged_in_a_full_chunk)).collect()
+}
+
+/// The same where all leaves of a chunk were taken, and so many of them are free that it is worth taking up again: the
+/// leaf that a merge gives back is the next one to be used.
+fn merged_in_a_full_chunk(keys: u64) -> Scenario<TreeOp> {
+    let remove = |at: u64| Elsewhere(Box::new(Remove("t", at * 10)));
+    let setup = (0..keys).map(|key| insert(key * 10)).chain((96..180).map(remove));
+    let more = (0..12).map(|at| insert(3000 + at));
+    scenario("merged-in-a-full-chunk", setup, (3..9).map(remove).chain(more).collect::<Vec<_>>(), vec![])
 }
 
 type Scenarios = fn() -> Vec<Scenario<TreeOp>>;

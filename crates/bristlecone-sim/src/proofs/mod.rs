@@ -77,7 +77,7 @@ impl Proof {
     pub fn by_schedules<R: Registers>(steps: Steps, wanted: Schedules, registers: R) -> Self {
         Self(Box::new(move |progress, threads| {
             let wanted = Schedules { threads, ..wanted.clone() };
-            mutate_schedules_among(&registers, &wanted, &|step| steps.holds(step), progress)
+            mutate_schedules_among(&registers, &wanted, &|site| steps.holds(site.step), progress)
         }))
     }
 }

@@ -8,10 +8,13 @@ use bristlecone_pm::Geometry;
 use super::{Proof, Steps, insert, named, scenario};
 use crate::cache::Mode;
 use crate::explore::Budget;
+use crate::mutate::{Table, mutate_schedules_among};
+use crate::progress::Progress;
 use crate::schedule::{Deed, Plan, Planned, Schedules};
 use crate::system::Scenario;
 use crate::systems::TreeOp::{self, Begin, Elsewhere, Finish, Insert, InsertNew, Remove, Rest, Update};
 use crate::systems::{Access, Forest, Items, Texts, Words};
+use crate::trace::Site;
 
 /// Slots of a small leaf.
 pub const SLOTS: u64 = 7;
@@ -141,6 +144,16 @@ fn removed_meanwhile(_: &mut dyn FnMut(usize) -> usize) -> Plan {
     Plan::new(before, vec![bring(SLOTS), bring(SLOTS + 1), removals])
 }
 
+/// One thread replaces a full leaf, another one gives its keys new values meanwhile, and a third one reads them.
+fn updated_meanwhile(_: &mut dyn FnMut(usize) -> usize) -> Plan {
+    let of = |key, access| Deed::Of(key, access);
+    let bring = |key| vec![of(key, Access::Insert(key))];
+    let updates = (1..4).map(|key| of(key, Access::Update(100 + key))).collect();
+    let reads = (1..4).map(|key| of(key, Access::Get)).collect();
+    let before = (0..SLOTS).map(|key| (key, Access::Insert(key))).collect();
+    Plan::new(before, vec![bring(SLOTS), updates, reads])
+}
+
 /// Returns scenarios in which blocks are used again: in small leaves, and where few fit a chunk.
 pub fn reuses() -> [(Forest<Words>, Vec<Scenario<TreeOp>>, Budget); 2] {
     let in_small = vec![emptied(), boxed(), unsealed(), empty(), replaced(), twins()];
@@ -149,6 +162,24 @@ pub fn reuses() -> [(Forest<Words>, Vec<Scenario<TreeOp>>, Budget); 2] {
 }
 
 type Scenarios = fn() -> Vec<Scenario<TreeOp>>;
+
+fn schedules_in(modes: &[Mode]) -> Schedules {
+    Schedules { seed: 0, first: 0, count: 4096, modes: modes.to_vec(), threads: 1 }
+}
+
+fn planned(plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan) -> Planned<Forest<Words>> {
+    Planned { registers: small(), plan }
+}
+
+/// Changes the sites that are chosen where threads meet: in plans of replacements, and in any.
+pub fn changed_among_threads(chosen: &dyn Fn(&Site) -> bool) -> Table {
+    let (wanted, progress) = (schedules_in(&[Mode::Prefix, Mode::Subset]), Progress::default());
+    let mut table = mutate_schedules_among(&small::<Words>(), &wanted, chosen, &progress);
+    for plan in [twins_and_removal, removed_meanwhile, updated_meanwhile] {
+        table.merge(mutate_schedules_among(&planned(plan), &wanted, chosen, &progress));
+    }
+    table
+}
 
 /// Groups of steps, each with what notices a change there soonest.
 pub(super) fn proofs() -> Vec<Proof> {
@@ -177,15 +208,14 @@ pub(super) fn proofs() -> Vec<Proof> {
         Proof::by_crashes(starting(steps), budget, || (small::<Texts>(), named(&["insert", "update"])))
     });
     // What threads do for each other.
-    let wanted =
-        |modes: &[Mode]| Schedules { seed: 0, first: 0, count: 4096, modes: modes.to_vec(), threads: 1 };
     let schedules = ["nbtree read.2", "nbtree sync.2"].into_iter().map(|steps| {
-        Proof::by_schedules(starting(steps), wanted(&[Mode::Prefix, Mode::Subset]), small::<Words>())
+        Proof::by_schedules(starting(steps), schedules_in(&[Mode::Prefix, Mode::Subset]), small::<Words>())
     });
-    let twins = Planned { registers: small::<Words>(), plan: twins_and_removal };
-    let twins = Proof::by_schedules(starting("nbtree insert.3"), wanted(&[Mode::Subset]), twins);
-    let removed = Planned { registers: small::<Words>(), plan: removed_meanwhile };
-    let removed =
-        Proof::by_schedules(starting("nbtree sync.2"), wanted(&[Mode::Prefix, Mode::Subset]), removed);
-    crashes.chain(wide).chain(texts).chain(schedules).chain([twins, removed]).collect()
+    let twins = planned(twins_and_removal);
+    let twins = Proof::by_schedules(starting("nbtree insert.3"), schedules_in(&[Mode::Subset]), twins);
+    let (removed, modes) = (planned(removed_meanwhile), [Mode::Prefix, Mode::Subset]);
+    let removed = Proof::by_schedules(starting("nbtree sync.2"), schedules_in(&modes), removed);
+    let updated = planned(updated_meanwhile);
+    let updated = Proof::by_schedules(starting("nbtree sync.2"), schedules_in(&modes), updated);
+    crashes.chain(wide).chain(texts).chain(schedules).chain([twins, removed, updated]).collect()
 }

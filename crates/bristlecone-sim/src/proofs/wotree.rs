@@ -136,7 +136,11 @@ const GROUPS: &[Group] = &[
         ],
         &["delete", "delete-ascending", "delete-descending"],
     ),
-    Group(OfWords(32), &["wotree commit.2 long", "wotree commit.2 slots", "wotree log.1 again"], &["many"]),
+    Group(
+        OfWords(32),
+        &["wotree commit.2 long", "wotree commit.2 second", "wotree commit.2 slots", "wotree log.1 again"],
+        &["many"],
+    ),
     Group(
         OfTexts(2),
         &[

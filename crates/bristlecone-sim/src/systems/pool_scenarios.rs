@@ -11,7 +11,7 @@ fn then() -> Vec<BagOp> {
 }
 
 /// A name of several words, whose entry is used again for shorter ones.
-const LONG: &str = "a bag with a name of several words";
+const LONG: &str = "bag of words";
 
 /// The scenarios of the pool.
 pub fn pool_scenarios() -> Vec<Scenario<BagOp>> {

@@ -1,6 +1,6 @@
 //! From the buffer into the leaf: everything pending at once, in one media line.
 
-use bristlecone_pm::{Durable, Flushed, LINE_BYTES, Medium, Persist, Result};
+use bristlecone_pm::{Alone, Durable, Flushed, LINE_BYTES, Medium, Persist, Result};
 use smallvec::SmallVec;
 
 use super::Core;
@@ -163,7 +163,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         let medium = self.medium();
         let word = LeafWord::unpack(cells.header.word.load(medium));
         let word = LeafWord { bitmap: word.bitmap & !items.dropped(), ..word };
-        cells.header.word.publish(medium, word.pack(), &medium.ordered_within_line(), "cclbtree flush.1");
+        cells.header.word.publish(medium, word.pack(), &Alone, "cclbtree flush.1");
         let Durable { .. } = medium.persist(&cells.header.word, "cclbtree flush.1");
     }
 
@@ -211,13 +211,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
             return;
         }
         let stamp = logged.then(|| leaf.sequence());
-        if lines & !1 == 0 {
-            // All in the header's line, which keeps the order of its stores.
-            let _ordered = medium.ordered_within_line();
-        } else {
+        // What stands in the header's line persists in the order of its stores.
+        if lines & !1 != 0 {
             let flushed = self.flush_lines(offset, lines & !1, "cclbtree flush.2");
             let Durable { .. } = medium.fence(flushed, "cclbtree flush.2");
-            let _ordered = medium.ordered_within_line();
         }
         self.commit(cells, published, stamp);
     }

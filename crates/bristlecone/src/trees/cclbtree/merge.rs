@@ -1,7 +1,7 @@
 //! A leaf that is hardly used gives its items to its left sibling and goes. Step numbers are
 //! those of the story in `mod.rs`.
 
-use bristlecone_pm::{Durable, Medium, Persist};
+use bristlecone_pm::{Alone, Durable, Medium, Persist};
 
 use super::Core;
 use super::buffer::Locked;
@@ -92,8 +92,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
             let Durable { .. } = medium.fence(flushed, "cclbtree merge.2");
         }
         // Merge 3: entries of the right leaf must be void before its range is the left one's.
-        let ordered = medium.ordered_within_line();
-        target.header.stamp.publish(medium, left.sequence(), &ordered, "cclbtree merge.3 stamp");
+        target.header.stamp.publish(medium, left.sequence(), &Alone, "cclbtree merge.3 stamp");
         let ordered = medium.ordered_within_line();
         let merged = LeafWord { bitmap, next };
         target.header.word.publish(medium, merged.pack(), &ordered, "cclbtree merge.3");

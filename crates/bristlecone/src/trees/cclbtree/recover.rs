@@ -142,7 +142,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
             tags[slot / 8] |= u64::from(K::fingerprint(key)) << (slot % 8 * 8);
         }
         if cells.header.fingerprints.load(medium) != tags {
-            cells.header.fingerprints.store(medium, tags);
+            cells.header.fingerprints.store_derived(medium, tags);
         }
         let stamp = cells.header.stamp.load(medium);
         if stamp > LogEntry::SEQUENCE_MAX {

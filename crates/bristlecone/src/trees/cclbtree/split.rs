@@ -136,7 +136,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
             tags[slot / 8] |= u64::from(K::fingerprint(part.key)) << (slot % 8 * 8);
         }
         let bitmap = (1 << parts.len()) - 1;
-        cells.header.fingerprints.store(medium, tags);
+        cells.header.fingerprints.store_derived(medium, tags);
         cells.header.stamp.store(medium, stamp);
         cells.header.word.store(medium, LeafWord { bitmap, ..word }.pack());
         let last = super::layout::line_of(parts.len().saturating_sub(1));

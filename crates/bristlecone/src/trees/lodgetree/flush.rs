@@ -1,7 +1,7 @@
 //! From the buffer into leaves: a few leaves at a time. Step numbers are those of the story in
 //! `mod.rs`.
 
-use bristlecone_pm::{Durable, Flushed, LINE_BYTES, Medium, Persist, Result, Step};
+use bristlecone_pm::{Alone, Durable, Flushed, LINE_BYTES, Medium, Persist, Result, Step};
 use smallvec::SmallVec;
 
 use super::LodgeTree;
@@ -273,8 +273,6 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         for &(leaf, word, logged) in &words {
             let header = self.header(leaf);
             if let Some(word) = word {
-                // Fingerprints stand in the same line, and before it.
-                let _ordered = medium.ordered_within_line();
                 header.word.publish(medium, word.pack(), &durable, "lodgetree flush.3");
             } else if !logged {
                 // A value in its place, and nothing else.
@@ -310,7 +308,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         if added > free.count_ones() as usize {
             // Removals make room. Each of them is in the log, or is not acknowledged.
             let word = LeafWord { bitmap: slots.bitmap, ..LeafWord::unpack(header.word.load(medium)) };
-            header.word.publish(medium, word.pack(), &medium.ordered_within_line(), "lodgetree flush.1");
+            header.word.publish(medium, word.pack(), &Alone, "lodgetree flush.1");
             let Durable { .. } = medium.persist(&header.word, "lodgetree flush.1");
             free = !slots.bitmap & self.slots_mask();
         }

@@ -172,7 +172,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         header.word.store(medium, LeafWord { bitmap: slots.bitmap, selector: 0 }.pack());
         header.siblings[0].store(medium, next);
         header.stamp.store(medium, stamp);
-        header.fingerprints.store(medium, tags);
+        header.fingerprints.store_derived(medium, tags);
         header.fence.store(medium, fence);
         (slots, self.flush_lines(leaf, lines, "lodgetree split.1"))
     }

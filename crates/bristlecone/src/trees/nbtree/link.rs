@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bristlecone_pm::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use bristlecone_pm::{Medium, Persist, Result, wait};
+use bristlecone_pm::{Alone, Medium, Result, wait};
 
 use super::NbTree;
 use super::layout::{EMPTY, SEALED_EMPTY};
@@ -72,8 +72,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         self.medium().reached("nbtree free.1");
         for slot in bits(seen) {
             let cell = &self.slot(leaf, slot).value;
-            let ordered = self.medium().ordered_within_line();
-            match cell.publish_if(self.medium(), EMPTY, SEALED_EMPTY, &ordered) {
+            match cell.publish_if(self.medium(), EMPTY, SEALED_EMPTY, &Alone) {
                 Ok(_) | Err(SEALED_EMPTY) => {}
                 Err(_) => {
                     // An item came back. Where the pool is full, others will try again.

@@ -3,7 +3,7 @@
 //! makes its own draft of the new leaves, and one draft is taken.
 
 use bristlecone_pm::sync::Ordering::Relaxed;
-use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result, Step};
+use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result, Step};
 
 use super::NbTree;
 use super::layout::{EMPTY, Header, SEALED_EMPTY, SLOTS_MAX, Shape, State, Stored};
@@ -330,8 +330,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     fn mark_replaced(&self, leaf: &Leaf, by: u64, step: Step) {
         let medium = self.medium();
         let header: &Header = self.pool.at(leaf.block());
-        let ordered = medium.ordered_within_line();
-        header.state.publish(medium, State::Replaced { by }.encode(), &ordered, step);
+        header.state.publish(medium, State::Replaced { by }.encode(), &Alone, step);
         let Durable { .. } = medium.persist(header, step);
     }
 

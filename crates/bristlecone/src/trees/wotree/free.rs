@@ -1,7 +1,7 @@
 //! Empty nodes leave the tree. One at a time, and not while anybody splits.
 
 use bristlecone_pm::epoch::Guard;
-use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
+use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result};
 
 use super::inner::Aim;
 use super::layout::State;
@@ -106,7 +106,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             let lane = self.log.root_lane();
             lane.write(&Record::Root { node: root });
             let child = self.nodes.entry(root, 0).word.load(medium);
-            self.anchor().publish(medium, child, &medium.ordered_within_line(), "wotree shrink.2");
+            self.anchor().publish(medium, child, &Alone, "wotree shrink.2");
             let Durable { .. } = medium.persist(self.anchor(), "wotree shrink.2");
             self.set_root(child);
             let state = self.nodes.state_word(root);
@@ -219,7 +219,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             let heir = self.nodes.entry(removal.parent, heir).word.load(medium);
             let entry = self.nodes.entry(removal.parent, at);
             // Free 2: a twin of its neighbour, until it is taken out.
-            entry.word.publish(medium, heir, &medium.ordered_within_line(), "wotree free.2");
+            entry.word.publish(medium, heir, &Alone, "wotree free.2");
             let Durable { .. } = medium.persist(entry, "wotree free.2");
         }
         self.compact(removal.parent);

@@ -1,7 +1,7 @@
 //! Opening a tree: the log is replayed, and nothing else is looked at. How long that takes does
 //! not depend on how much the tree holds.
 
-use bristlecone_pm::{Durable, Error, Flushed, Medium, Persist, Result};
+use bristlecone_pm::{Alone, Durable, Error, Flushed, Medium, Persist, Result};
 
 use super::WoTree;
 use super::above::Reserve;
@@ -122,7 +122,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     fn made_anew(&self, leaf: u64, guard: &K::Guard) -> Result<View> {
         if let Some((bitmap, _)) = self.bitmap(leaf) {
             let state = State::Leaf { bitmap: bitmap as u64, valid: false };
-            self.nodes.state_word(leaf).store(self.medium(), state.encode());
+            self.nodes.state_word(leaf).store_derived(self.medium(), state.encode());
         }
         self.own_view(leaf, guard)
     }
@@ -151,7 +151,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             });
             view.order.truncate(kept);
             // Nothing has to be durable before bits are cleared.
-            self.commit(left, &View::of(view.order), &medium.ordered_within_line());
+            self.commit(left, &View::of(view.order), &Alone);
         }
         self.enter_again(left, right, separator, level, &guard)
     }

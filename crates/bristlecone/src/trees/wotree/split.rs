@@ -159,7 +159,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         let medium = self.medium();
         if link.next.load(medium) == 0 {
             // At the right end `high` means nothing, which a search that sees `next` does not know.
-            link.high.store(medium, separator);
+            link.high.store_derived(medium, separator);
         }
         link.next.publish(medium, right, durable, next);
         let ordered = medium.ordered_within_line();

@@ -1,6 +1,6 @@
 //! Insert, update and remove within one leaf. Step numbers are those of the story in `mod.rs`.
 
-use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
+use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result};
 
 use super::leaf::{Found, View};
 use super::read::At;
@@ -94,7 +94,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             V::keep(&self.values, found.value);
             let _lane = self.note_rebuild(leaf.node);
             // Delete 1: nothing has to be durable before a bit is cleared.
-            self.commit(leaf.node, &next, &self.medium().ordered_within_line());
+            self.commit(leaf.node, &next, &Alone);
             K::retire(&self.keys, found.key, &pins.keys);
             V::retire(&self.values, found.value, &pins.values);
             self.removed.add(1);
