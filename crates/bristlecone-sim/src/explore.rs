@@ -119,6 +119,12 @@ pub(crate) struct Worker {
     pub(crate) reads: WordSet,
 }
 
+/// Gives the calling thread its index, which chooses a cache of slots, before a scenario's own threads take theirs: what
+/// is explored does not depend on what ran before.
+fn take_index() {
+    let _: Option<usize> = bristlecone_pm::own_thread_index();
+}
+
 impl<'a, S: System> Explorer<'a, S> {
     pub(crate) fn new(
         run: &'a Run<'a, S>,
@@ -149,6 +155,7 @@ impl<'a, S: System> Explorer<'a, S> {
         mutation: Option<Mutation>,
         report: &mut Report,
     ) -> Result<Cache, ()> {
+        take_index();
         let memory = run.system.memory();
         let start = Cache::new(mode, &memory);
         let sim = Sim::explored(&memory, mode, mutation);
@@ -169,6 +176,7 @@ impl<'a, S: System> Explorer<'a, S> {
 
     /// A worker before the first crash point: its cache, and the number of the first event.
     pub(crate) fn begin(&self, number: usize) -> (Worker, Cache, usize) {
+        take_index();
         let mut cache = self.start.clone();
         let trace = &self.run.trace;
         let first = trace.iter().position(|event| matches!(event, Event::Mark(_))).unwrap_or(trace.len());

@@ -51,6 +51,12 @@ impl Table {
         Self { failures, ..Self::default() }
     }
 
+    /// Returns whether a mutation of this site is among the survivors.
+    pub fn has_left(&self, site: &Site) -> bool {
+        let site = site.to_string();
+        self.survivors().iter().any(|name| name.ends_with(&site))
+    }
+
     /// The mutations that nothing noticed, and that are not explained.
     pub fn survivors(&self) -> Vec<&str> {
         let unnoticed = self.rows.iter().filter(|(_, by)| by.is_none()).map(|(name, _)| name.as_str());

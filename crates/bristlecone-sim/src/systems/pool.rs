@@ -102,10 +102,10 @@ impl Live {
         if self.word(slot).load(&self.sim) != 0 {
             return Err(format!("the slot at {slot:#x} is handed out with a tag on"));
         }
-        // A bag's root is the slot of its first mark.
+        // A bag's root is the chunk of its first mark.
         let root = self.pool.anchor(self.bags[bag].entry.id);
         if root.load(&self.sim) == 0 {
-            root.publish(&self.sim, slot, &Alone, "bag root");
+            root.publish(&self.sim, slot - slot % self.pool.chunk_bytes(), &Alone, "bag root");
             let Durable { .. } = self.sim.persist(root, "bag root");
         }
         self.word(slot + 512).store(&self.sim, mark);
@@ -154,9 +154,7 @@ impl Bag {
             }
         }
         let root = pool.anchor(entry.id).load(pool.medium());
-        let has = |range: &ChunkRange| {
-            (range.offset..range.offset + (SLOT_BYTES as usize * range.slots) as u64).contains(&root)
-        };
+        let has = |range: &ChunkRange| range.offset == root;
         if root != 0 && !heap.chunks().iter().any(has) {
             return Err(format!("the root {root:#x} of another bag"));
         }

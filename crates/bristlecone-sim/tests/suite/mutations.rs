@@ -48,14 +48,13 @@ fn every_store_is_needed(design: impl Into<Contender>) {
     let rounds: Vec<_> = rounds.into_iter().zip(reports.into_iter().flatten()).collect();
     let budget = Budget { threads: 2, life_crashes: 1, depth: 1, ..Budget::of(RUNS) };
     let all = std::env::var("BRISTLECONE_CELLS").is_ok_and(|cells| cells == "all");
-    let is_drawn = |site: &Site| all || mix(seed() ^ mix(u64::from(site.at.line()))) % ONE_OF == 0;
+    let is_drawn = |site: &Site| all || mix(seed() ^ mix(u64::from(site.at.line()))).is_multiple_of(ONE_OF);
     let wanted = |site: &Site| !site.is_of_pool() && !site.is_named() && is_drawn(site);
     let mut table = mutate_rounds(&rounds, budget, &wanted, &progress, &|_| {});
     if design == Design::NbTree.into() {
         // What threads do for each other.
-        let left: Vec<_> = table.survivors().into_iter().map(str::to_owned).collect();
-        let is_left = |site: &Site| left.iter().any(|name| name.ends_with(&site.to_string()));
-        table.merge(changed_among_threads(&is_left));
+        let among_threads = changed_among_threads(&|site| table.has_left(site));
+        table.merge(among_threads);
     }
     println!("{table}");
     table.assert_clean();

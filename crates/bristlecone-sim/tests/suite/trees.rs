@@ -103,12 +103,11 @@ fn targets(design: Contender) -> &'static [(&'static str, u64)] {
 fn interleaved(design: impl Into<Contender>) {
     let design = design.into();
     let subjects = subjects_of(design);
-    let count = schedules().div_ceil(subjects.len() as u64);
     let mut total = Report::default();
+    subjects.iter().for_each(|subject| total.merge(run_corpus(subject.as_ref(), &progress())));
+    println!("{}: {} pairs of steps in the corpus", design, total.pairs.len());
+    let count = schedules().saturating_sub(total.schedules).div_ceil(subjects.len() as u64).max(1);
     for subject in &subjects {
-        total.merge(run_corpus(subject.as_ref(), &progress()));
-        let before = total.pairs.len();
-        println!("{}: {before} pairs of steps with the corpus", subject.name());
         let wanted = Schedules { seed: seed(), first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
         let report = subject.schedules(&wanted, &progress()).expect("threads share trees");
         println!("{}: {report}", subject.name());

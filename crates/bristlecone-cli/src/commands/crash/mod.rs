@@ -8,6 +8,7 @@ use std::time::Instant;
 use bristlecone::Design;
 use bristlecone_baselines::Contender;
 use bristlecone_sim::proofs::baselines::AS_PUBLISHED;
+use bristlecone_sim::proofs::nbtree::changed_among_threads;
 use bristlecone_sim::proofs::{proofs_of, prove};
 use bristlecone_sim::systems::{POOL, all_subjects, pool_subject, subjects_of};
 use bristlecone_sim::{
@@ -55,16 +56,19 @@ pub struct Crash {
     /// Images of one crash point that are opened at most; points with more are sampled.
     #[arg(long, value_name = "IMAGES", default_value = "4096", value_parser = size::parse_count)]
     budget: u64,
-    /// Then remove, shift or swap each flush, fence and publish, and expect that to be noticed.
+    /// Then remove, shift, swap or lose each flush, fence and publish, and expect that to be noticed.
     #[arg(long)]
     mutations: bool,
+    /// Lose each other store and compare-and-swap, and remove each order within a line, too.
+    #[arg(long, requires = "mutations")]
+    stores: bool,
     /// Then run so many schedules of two or three threads on every shape of a design, by turns drawn from
     /// the seed, with crashes at arbitrary moments. Threads change at accesses to the medium and, in a build with
     /// `--features turns`, at locks and accesses to DRAM.
     #[arg(long, value_name = "N", default_value = "0", value_parser = size::parse_count)]
     schedules: u64,
     /// Go through one failing case again, by the name that its report gave.
-    #[arg(long, value_name = "CASE", conflicts_with_all = ["design", "scenario", "mode", "mutations", "schedules", "from"])]
+    #[arg(long, value_name = "CASE", conflicts_with_all = ["design", "scenario", "mode", "mutations", "stores", "schedules", "from"])]
     replay: Option<Case>,
     /// What samples and lives are drawn from: the same seed, the same images.
     #[arg(long, default_value_t = 0)]
@@ -74,7 +78,7 @@ pub struct Crash {
     from: Option<String>,
     /// Explore what the seed and its successors draw from all shapes, options, kinds of items, domains and pool
     /// sizes that are small enough, until something fails; a line a minute says how far it is.
-    #[arg(long, conflicts_with_all = ["design", "scenario", "mode", "depth", "budget", "mutations", "schedules", "replay", "from", "memory"])]
+    #[arg(long, conflicts_with_all = ["design", "scenario", "mode", "depth", "budget", "mutations", "stores", "schedules", "replay", "from", "memory"])]
     forever: bool,
     /// End after so many draws.
     #[arg(long, value_name = "N", requires = "forever", value_parser = clap::value_parser!(u64).range(1..))]
@@ -276,11 +280,19 @@ impl Crash {
                 bar.inc(1);
             };
             // The pool's sites are mutated where the pool is alone.
-            let is_theirs = |site: &Site| design == POOL || !site.is_of_pool();
-            let is_left = |site: &Site| !table.sites.contains(site) && !AS_PUBLISHED.contains(&site.step);
+            let is_theirs = |site: &Site| (design == POOL) == site.is_of_pool();
+            let is_asked_for = |site: &Site| self.stores || site.is_named();
+            let is_left = |site: &Site| {
+                is_asked_for(site) && !table.sites.contains(site) && !AS_PUBLISHED.contains(&site.step)
+            };
             let others =
                 mutate_rounds(&rounds, budget, &|site| is_theirs(site) && is_left(site), progress, &each);
             table.merge(others);
+            if self.stores && is_whole && design == Design::NbTree.name() {
+                bar.set_message("what threads do for each other");
+                let among_threads = changed_among_threads(&|site| table.has_left(site));
+                table.merge(among_threads);
+            }
             bar.finish_and_clear();
         }
         table
