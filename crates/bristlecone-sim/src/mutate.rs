@@ -51,6 +51,12 @@ impl Table {
         Self { failures, ..Self::default() }
     }
 
+    /// Returns why nothing can notice a mutation, if nothing did and the reason is known.
+    pub fn explained(&self, mutation: &str) -> Option<&'static str> {
+        let unnoticed = self.rows.get(mutation).is_some_and(Option::is_none);
+        reason(mutation).filter(|_| unnoticed).map(|(reason, _)| reason)
+    }
+
     /// Returns whether a mutation of this site is among the survivors.
     pub fn has_left(&self, site: &Site) -> bool {
         let site = site.to_string();

@@ -201,8 +201,12 @@ fn mutations_of_a_whole_design_are_all_noticed() {
     let mutations = &report["mutations"];
     assert_eq!(mutations["survivors"].as_array().unwrap().len(), 0, "{mutations}");
     let table = mutations["table"].as_array().unwrap();
+    assert!(
+        table.iter().all(|row| row["killed_by"].is_string() != row["explained"].is_string()),
+        "{mutations}"
+    );
     let by_schedules =
-        table.iter().filter(|row| row["killed_by"].as_str().unwrap().starts_with("schedules/"));
+        table.iter().filter(|row| row["killed_by"].as_str().is_some_and(|by| by.starts_with("schedules/")));
     assert!(by_schedules.count() > 0 && mutations["killed"].as_u64().unwrap() >= 50, "{mutations}");
 }
 

@@ -102,11 +102,10 @@ impl<'a> Outcome<'a> {
             })
             .collect();
         let mutations = self.mutations.as_ref().map(|table| {
-            let rows: Vec<_> = table
-                .rows
-                .iter()
-                .map(|(mutation, by)| json!({ "mutation": mutation, "killed_by": by }))
-                .collect();
+            let row = |(mutation, by): (&String, &Option<String>)| {
+                json!({ "mutation": mutation, "killed_by": by, "explained": table.explained(mutation) })
+            };
+            let rows: Vec<_> = table.rows.iter().map(row).collect();
             json!({
                 "sites": table.sites.len(),
                 "mutations": table.rows.len(),
