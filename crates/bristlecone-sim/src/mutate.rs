@@ -8,7 +8,7 @@ use bristlecone_pm::Step;
 use crate::cache::Mode;
 use crate::campaign::{Round, explore_rounds, in_parallel};
 use crate::case::Case;
-use crate::explained::reason;
+use crate::explained::known;
 use crate::explore::Budget;
 use crate::progress::Progress;
 use crate::report::{Failure, Report};
@@ -54,7 +54,7 @@ impl Table {
     /// Returns why nothing can notice a mutation, if nothing did and the reason is known.
     pub fn explained(&self, mutation: &str) -> Option<&'static str> {
         let unnoticed = self.rows.get(mutation).is_some_and(Option::is_none);
-        reason(mutation).filter(|_| unnoticed).map(|(reason, _)| reason)
+        known(mutation).filter(|_| unnoticed).map(|(.., reason)| *reason)
     }
 
     /// Returns whether a mutation of this site is among the survivors.
@@ -68,10 +68,10 @@ impl Table {
         let unnoticed = self.rows.iter().filter(|(_, by)| by.is_none()).map(|(name, _)| name.as_str());
         let mut explained: BTreeMap<&str, usize> = BTreeMap::new();
         let is_left = |name: &&str| {
-            reason(name).is_none_or(|(reason, times)| {
-                let met = explained.entry(reason).or_default();
+            known(name).is_none_or(|(told, times, _)| {
+                let met = explained.entry(*told).or_default();
                 *met += 1;
-                *met > times
+                *met > *times
             })
         };
         unnoticed.filter(is_left).collect()
@@ -99,7 +99,7 @@ impl fmt::Display for Table {
         let width = self.rows.keys().map(String::len).max().unwrap_or(0);
         for (name, by) in &self.rows {
             let unnoticed =
-                || reason(name).map_or("SURVIVED".to_owned(), |(reason, _)| format!("({reason})"));
+                || known(name).map_or("SURVIVED".to_owned(), |(.., reason)| format!("({reason})"));
             writeln!(f, "{name:width$}  {}", by.clone().unwrap_or_else(unnoticed))?;
         }
         for failure in &self.failures {

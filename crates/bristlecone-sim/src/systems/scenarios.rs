@@ -206,23 +206,6 @@ fn reuse() -> Vec<Scenario<TreeOp>> {
             ),
             vec![Insert(TREE, 384, 2)],
         ),
-        // The same by a thread that recovered nothing.
-        (
-            scenario(
-                "reuse-elsewhere",
-                with(full_chunk(), removes(even(36..46).chain(even(72..96)).chain(even(108..132)))),
-                vec![Remove(TREE, 46)],
-            ),
-            vec![Elsewhere(Box::new(Insert(TREE, 384, 2)))],
-        ),
-        (
-            scenario(
-                "reuse-of-a-leaf",
-                with(with(two_tails_free(), inserts(even(384..408))), removes(even(60..70))),
-                vec![Remove(TREE, 70)],
-            ),
-            vec![Elsewhere(Box::new(Insert(TREE, 410, 2)))],
-        ),
         (
             scenario(
                 "reuse-of-a-head",

@@ -32,22 +32,22 @@ pub fn every_step_is_needed(design: impl Into<Contender>, steps_in_all: usize, a
 const RUNS: u64 = 32;
 /// So many shapes of a design.
 const SHAPES: usize = 4;
-/// In a usual run one of so many stores of a design is tried, drawn by the day.
-const ONE_OF: u64 = 8;
+/// In a usual run one of so many stores of a design is tried in its first shape, drawn by the day.
+const ONE_OF: u64 = 32;
 
-/// Loses stores and compare-and-swaps, and removes orders, of two shapes of a design: each must be noticed, but
-/// for stores that are said to be derived, of which none may be. `BRISTLECONE_CELLS=all` tries all.
+/// Loses stores and compare-and-swaps, and removes orders, of a design: each must be noticed, but for stores that are
+/// said to be derived, of which none may be. `BRISTLECONE_CELLS=all` tries all, in several shapes.
 fn every_store_is_needed(design: impl Into<Contender>) {
     let design = design.into();
     let subjects = subjects_of(design);
-    let first = subjects.iter().map(Box::as_ref).take(SHAPES);
+    let all = std::env::var("BRISTLECONE_CELLS").is_ok_and(|cells| cells == "all");
+    let first = subjects.iter().map(Box::as_ref).take(if all { SHAPES } else { 1 });
     let rounds = rounds(first, &[Mode::Subset]);
     let few = Budget { life_crashes: u32::MAX, depth: 1, threads: 2, ..Budget::of(1) };
     let progress = Progress::default();
     let reports = explore_rounds(&rounds, few, &progress, &|_, _| {});
     let rounds: Vec<_> = rounds.into_iter().zip(reports.into_iter().flatten()).collect();
     let budget = Budget { threads: 2, life_crashes: 1, depth: 1, ..Budget::of(RUNS) };
-    let all = std::env::var("BRISTLECONE_CELLS").is_ok_and(|cells| cells == "all");
     let is_drawn = |site: &Site| all || mix(seed() ^ mix(u64::from(site.at.line()))).is_multiple_of(ONE_OF);
     let wanted = |site: &Site| !site.is_of_pool() && !site.is_named() && is_drawn(site);
     let mut table = mutate_rounds(&rounds, budget, &wanted, &progress, &|_| {});
@@ -71,8 +71,8 @@ macro_rules! stores {
     };
 }
 
-// SSTree's are in `trees.rs`, with all else of it.
 stores! {
+    stores_of_sstree: Design::SsTree;
     stores_of_nbtree: Design::NbTree;
     stores_of_cclbtree: Design::CclBTree;
     stores_of_lodgetree: Design::LodgeTree;

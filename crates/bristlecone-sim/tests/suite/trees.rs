@@ -56,7 +56,7 @@ fn explored(
     let budget = Budget { threads: 2, life_crashes: 1, ..Budget::of(MUTATED_RUNS) };
     let rounds: Vec<_> = rounds_of_all.into_iter().zip(reports.into_iter().flatten()).collect();
     let rounds: Vec<_> = rounds.into_iter().filter(|(round, _)| round.mode == Mode::Subset).collect();
-    let wanted = |site: &Site| !site.is_of_pool();
+    let wanted = |site: &Site| !site.is_of_pool() && site.is_named();
     let table = mutate_rounds(&rounds, budget, &wanted, &progress(), &|_| {});
     println!("{table}");
     tell(&format!("{design}: {} of {} mutations killed", table.killed(), table.rows.len()));
@@ -203,7 +203,7 @@ macro_rules! designs {
 designs! {
     sstree: Design::SsTree, 4096,
         ["words-3", "words-2", "words-1", "words-4", "words-delegated", "texts-3"], 2_000_000, [0, 1], true;
-    nbtree: Design::NbTree, 16, ["words-7"], 1_000_000, [2, 3], false;
+    nbtree: Design::NbTree, 64, ["words-7"], 1_000_000, [2, 3], false;
     cclbtree: Design::CclBTree, 64, ["words-4", "words-6", "texts-4"], 1_000_000, [100, 100], false;
     lodgetree: Design::LodgeTree, 16, ["words-3", "words-7"], 20_000, [100, 100], false;
     wotree: Design::WoTree, 16, ["words-2", "words-4", "words-32", "texts-2"], 100_000, [2, 2], false;

@@ -38,26 +38,33 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
                 lane.read().map_err(|kind| Error::corrupted(format!("unknown record {kind}"), "log"))?;
             records.extend(record.map(|record| (lane, record)));
         }
-        // What is undone is free before anything else asks for room. Splits are finished last, since
-        // they take lanes, and from the top, since the lower levels go through the upper ones.
-        records.sort_by_key(|(_, record)| match record {
+        // What is undone is free before anything else asks for room, and no record names it any more: it may be used
+        // again when the next crash comes.
+        let mut left = Vec::new();
+        for (lane, record) in records {
+            if self.undo(&record)? {
+                lane.wipe();
+            } else {
+                left.push((lane, record));
+            }
+        }
+        // Splits are finished last, since they take lanes, and from the top, since the lower levels go through the
+        // upper ones.
+        left.sort_by_key(|(_, record)| match record {
             Record::Split { level, .. } => u8::MAX - level,
             _ => 0,
         });
-        for (_, record) in &records {
-            self.undo(record)?;
-        }
-        for (lane, record) in records {
+        for (lane, record) in left {
             self.redo(record)?;
             lane.wipe();
         }
         Ok(())
     }
 
-    /// New nodes that nobody came to know are free.
-    fn undo(&self, record: &Record) -> Result<()> {
+    /// Frees new nodes that were never reached, durably; returns whether the record is done with.
+    fn undo(&self, record: &Record) -> Result<bool> {
         match *record {
-            Record::Root { node } if self.root() != node => self.undo_node(node),
+            Record::Root { node } if self.root() != node => self.undo_node(node).map(|()| true),
             Record::Split { left, right, separator, level }
                 if !self.is_linked(left, right, level)? && !self.is_reached(right, separator, level)? =>
             {
@@ -65,9 +72,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
                     // The fence of recover 3 waits for it.
                     let _: Flushed = self.separators.set_owner(separator, 0, "wotree recover.1 separator");
                 }
-                self.undo_node(right)
+                self.undo_node(right).map(|()| true)
             }
-            _ => Ok(()),
+            _ => Ok(false),
         }
     }
 
