@@ -163,7 +163,8 @@ fn drawn_cells_survive() {
         let mut some = some.into_iter();
         rounds.retain(|_| some.next() == Some(true));
         // Where more images than this are met, each further crash point has a few.
-        let budget = Budget { remembered: 1 << 13, threads: 2, ..Budget::of(4) };
+        // Crashes inside recoveries are the shapes' own: one scenario of NBTree takes minutes with them.
+        let budget = Budget { remembered: 1 << 13, threads: 2, depth: 1, ..Budget::of(4) };
         for report in explore_rounds(&rounds, budget, &progress(), &|_, _| {}).into_iter().flatten() {
             println!("{cell}: {report}");
             report.assert_clean();
