@@ -169,7 +169,7 @@ pub fn mutate_schedules<R: Registers>(registers: &R, wanted: &Schedules, sites: 
     mutate_schedules_among(registers, wanted, &|site| site.step.starts_with(sites), &Progress::default())
 }
 
-/// The same for the sites that are chosen, under the eyes of somebody who may not want to wait for the end.
+/// Runs them for the sites that are chosen, until the end or until `progress` is stopped.
 pub(crate) fn mutate_schedules_among<R: Registers>(
     registers: &R,
     wanted: &Schedules,

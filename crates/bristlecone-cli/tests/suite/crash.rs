@@ -196,7 +196,7 @@ fn what_cannot_be_explored_is_refused_in_one_line() {
 /// The tool and the tests try the same: steps that only threads or full pools need are noticed, too.
 #[test]
 fn mutations_of_a_whole_design_are_all_noticed() {
-    let crash = "crash --design wbtree --mode subset --budget 16 --depth 1 --mutations --json";
+    let crash = "crash --design nbtree --mode subset --budget 16 --depth 1 --mutations --json";
     let report = Bench::new().run(crash).json();
     let mutations = &report["mutations"];
     assert_eq!(mutations["survivors"].as_array().unwrap().len(), 0, "{mutations}");
@@ -207,7 +207,7 @@ fn mutations_of_a_whole_design_are_all_noticed() {
     );
     let by_schedules =
         table.iter().filter(|row| row["killed_by"].as_str().is_some_and(|by| by.starts_with("schedules/")));
-    assert!(by_schedules.count() > 0 && mutations["killed"].as_u64().unwrap() >= 50, "{mutations}");
+    assert!(by_schedules.count() > 2 && mutations["killed"].as_u64().unwrap() >= 50, "{mutations}");
 }
 
 #[test]

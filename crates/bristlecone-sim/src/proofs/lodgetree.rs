@@ -143,8 +143,8 @@ fn merged() -> Vec<Scenario<TreeOp>> {
     [24, 32, 40, 48, 56, 64, 72, 80].map(of).into_iter().chain([192].map(merged_in_a_full_chunk)).collect()
 }
 
-/// The same where all leaves of a chunk were taken, and so many of them are free that it is worth taking up again: the
-/// leaf that a merge gives back is the next one to be used.
+/// Returns merges where all leaves of a chunk were taken and so many are free again that the chunk is worth taking up:
+/// the leaf that a merge frees is used next.
 fn merged_in_a_full_chunk(keys: u64) -> Scenario<TreeOp> {
     let remove = |at: u64| Elsewhere(Box::new(Remove("t", at * 10)));
     let setup = (0..keys).map(|key| insert(key * 10)).chain((96..180).map(remove));
