@@ -24,6 +24,8 @@ pub struct Budget {
     pub sampled: u64,
     /// Of each line, contents that are then tried alone; 0: not even nothing and everything.
     pub extremes: usize,
+    /// Of more lines than this, which records of many lines have, only some are tried alone.
+    pub lines: usize,
     /// The same as the first two for crashes inside recovery.
     pub nested: (u64, u64),
     /// How many crashes in a row: 1 is a crash with an undisturbed recovery.
@@ -52,6 +54,7 @@ impl Budget {
             exhaustive: runs,
             sampled: (runs / 8).max(1),
             extremes: 64,
+            lines: 512,
             nested: (4 * root, root),
             depth: 2,
             life_crashes: if runs < 100_000 { 32 } else { 1 },

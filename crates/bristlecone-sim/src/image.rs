@@ -9,14 +9,16 @@ use crate::memory::{LINE_WORDS, Line, Memory};
 
 /// Contents of one line that are considered before choices are sampled.
 const LINE_CONTENTS_MAX: usize = 4096;
-/// Lines that are tried alone where choices are sampled: records of many lines have more.
-const LINES_ALONE_MAX: usize = 512;
+/// Lines that are drawn to be tried alone, where there are too many to try each: records of many lines have those.
+const LINES_DRAWN: usize = 16;
 
 /// How many images stand for all of a crash point.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     /// Of each line, contents that are tried alone, beside nothing and everything; 0: not even these.
     pub(crate) extremes: usize,
+    /// Of more lines than this only some are tried alone.
+    pub(crate) lines: usize,
     /// Arbitrary choices.
     pub(crate) drawn: u64,
 }
@@ -258,9 +260,14 @@ impl Possible {
         let everything: Vec<_> = self.lines.iter().map(|kept| kept.all).collect();
         visit(&nothing)?;
         visit(&everything)?;
-        // Of lines so many that no two crash points could be visited, none is tried alone.
-        let alone = self.lines.iter().enumerate().filter(|_| self.lines.len() <= LINES_ALONE_MAX);
-        for (at, kept) in alone {
+        let mut dice = Dice(seed);
+        let count = self.lines.len();
+        let alone: Vec<_> = match count > sample.lines {
+            true => (0..LINES_DRAWN.min(sample.lines)).map(|_| dice.roll(count)).collect(),
+            false => (0..count).collect(),
+        };
+        for at in alone {
+            let kept = &self.lines[at];
             for extreme in [&nothing, &everything] {
                 let tried = |contents: &usize| {
                     *contents < sample.extremes || sample.extremes > 0 && [0, kept.all].contains(contents)
@@ -272,7 +279,6 @@ impl Possible {
                 }
             }
         }
-        let mut dice = Dice(seed);
         for _ in 0..sample.drawn {
             let choice: Vec<_> = self.lines.iter().map(|kept| dice.roll(kept.contents.len())).collect();
             visit(&choice)?;

@@ -86,11 +86,14 @@ impl<S: System> Explorer<'_, S> {
         let sample = match self.images.is_full() {
             false => {
                 let each = sampled as usize / possible.lines.len().max(1);
-                let extremes = if depth == 1 { budget.extremes } else { each.clamp(8, 64) };
-                Sample { extremes, drawn: sampled }
+                let few = || each.clamp(8, 64).min(budget.extremes.max(1));
+                let extremes = if depth == 1 { budget.extremes } else { few() };
+                Sample { extremes, lines: budget.lines, drawn: sampled }
             }
-            true if depth == 1 => Sample { extremes: budget.extremes.min(1), drawn: sampled.min(16) },
-            true => Sample { extremes: 0, drawn: 1 },
+            true if depth == 1 => {
+                Sample { extremes: budget.extremes.min(1), lines: budget.lines, drawn: sampled.min(16) }
+            }
+            true => Sample { extremes: 0, lines: 0, drawn: 1 },
         };
         // What such words hold was not read from the image that recovery began with.
         let overwritten = match depth {

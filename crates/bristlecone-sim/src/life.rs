@@ -16,7 +16,7 @@ use crate::trace::{Event, Mark};
 /// Operations of most lives, at most.
 const SHORT: usize = 12;
 /// Images of a crash inside the last operation of a life: visited, and drawn beyond that.
-const IMAGES: (u64, Sample) = (32, Sample { extremes: 64, drawn: 8 });
+const IMAGES: (u64, u64) = (32, 8);
 
 impl<S: System> Explorer<'_, S> {
     /// More operations on what was recovered, and a crash in the last of them.
@@ -137,9 +137,10 @@ impl<S: System> Explorer<'_, S> {
         let possible = cache.possible();
         let overwritten = cache.overwritten(worker.stage.memory());
         let mut image = cache.durable().clone();
+        let sample = Sample { extremes: self.budget.extremes, lines: self.budget.lines, drawn: IMAGES.1 };
         let visited = possible.visit(
             |runs| runs < IMAGES.0,
-            IMAGES.1,
+            sample,
             at as u64,
             |choice| {
                 image = keep(&possible, choice, std::mem::take(&mut image));

@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use bristlecone_pm::Step;
-
 use crate::cache::Mode;
 use crate::campaign::{Round, explore_rounds, in_parallel};
 use crate::case::Case;
@@ -55,6 +53,12 @@ impl Table {
     pub fn explained(&self, mutation: &str) -> Option<&'static str> {
         let unnoticed = self.rows.get(mutation).is_some_and(Option::is_none);
         known(mutation).filter(|_| unnoticed).map(|(.., reason)| *reason)
+    }
+
+    /// Returns whether a mutation of this site was not tried yet, or not noticed.
+    pub(crate) fn lacks(&self, site: &Site) -> bool {
+        let is_noticed = |mutation: Mutation| self.rows.get(&mutation.to_string()).is_some_and(Option::is_some);
+        !mutations_of(*site).into_iter().all(is_noticed)
     }
 
     /// Returns whether a mutation of this site is among the survivors.
@@ -139,15 +143,15 @@ pub fn mutate<S: System>(
     budget: Budget,
     sites: &str,
 ) -> Table {
-    mutate_among(system, scenarios, budget, &|step| step.starts_with(sites), &Progress::default())
+    mutate_among(system, scenarios, budget, &|site| site.step.starts_with(sites), &Progress::default())
 }
 
-/// The same for the steps that are wanted, under the eyes of somebody who may not want to wait for the end.
+/// Explores them for the sites that are wanted, until the end or until `progress` is stopped.
 pub(crate) fn mutate_among<S: System>(
     system: &S,
     scenarios: &[(Scenario<S::Op>, Mode)],
     budget: Budget,
-    wanted: &dyn Fn(Step) -> bool,
+    wanted: &dyn Fn(&Site) -> bool,
     progress: &Progress,
 ) -> Table {
     let lone = scenarios.iter().map(|(scenario, mode)| (Lone { system, scenario }, *mode));
@@ -160,7 +164,7 @@ pub(crate) fn mutate_among<S: System>(
     if !failures.is_empty() {
         return Table::broken(failures);
     }
-    mutate_rounds(&rounds, budget, &|site| wanted(site.step), progress, &|_| {})
+    mutate_rounds(&rounds, budget, wanted, progress, &|_| {})
 }
 
 /// Runs schedules of threads with one site after the other removed, shifted or swapped, those whose

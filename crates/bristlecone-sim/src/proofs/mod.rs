@@ -24,10 +24,11 @@ use crate::sim::Sim;
 use crate::system::{Scenario, System};
 use crate::systems::TreeOp::{self, Create, Insert};
 use crate::systems::{Forest, Items, Seen, tree_scenarios};
+use crate::trace::Site;
 
 pub use sites::sites_passed;
 
-type Prove = dyn Fn(&Progress, usize) -> Table + Send + Sync;
+type Prove = dyn Fn(&Table, &Progress, usize) -> Table + Send + Sync;
 
 /// Changes some steps of a design, one after the other, where that is noticed.
 pub struct Proof(Box<Prove>);
@@ -65,19 +66,21 @@ impl Proof {
         budget: Budget,
         make: impl Fn() -> (S, Vec<Scenario<S::Op>>) + Send + Sync + 'static,
     ) -> Self {
-        Self(Box::new(move |progress, threads| {
+        Self(Box::new(move |known, progress, threads| {
             let (system, scenarios) = make();
             let scenarios: Vec<_> = scenarios.into_iter().map(|scenario| (scenario, Mode::Subset)).collect();
             let budget = Budget { threads, ..budget };
-            mutate_among(&system, &scenarios, budget, &|step| steps.holds(step), progress)
+            let wanted = |site: &Site| steps.holds(site.step) && known.lacks(site);
+            mutate_among(&system, &scenarios, budget, &wanted, progress)
         }))
     }
 
     /// Changes steps in schedules: for what several threads do, and nobody alone.
-    pub fn by_schedules<R: Registers>(steps: Steps, wanted: Schedules, registers: R) -> Self {
-        Self(Box::new(move |progress, threads| {
-            let wanted = Schedules { threads, ..wanted.clone() };
-            mutate_schedules_among(&registers, &wanted, &|site| steps.holds(site.step), progress)
+    pub fn by_schedules<R: Registers>(steps: Steps, schedules: Schedules, registers: R) -> Self {
+        Self(Box::new(move |known, progress, threads| {
+            let schedules = Schedules { threads, ..schedules.clone() };
+            let wanted = |site: &Site| steps.holds(site.step) && known.lacks(site);
+            mutate_schedules_among(&registers, &schedules, &wanted, progress)
         }))
     }
 }
@@ -99,14 +102,15 @@ pub fn proofs_of(design: impl Into<Contender>) -> Vec<Proof> {
     }
 }
 
-/// Goes through proofs until the end, or until it is told to stop.
+/// Goes through proofs until the end, or until it is told to stop. What one noticed the next ones leave out.
 pub fn prove(proofs: &[Proof], threads: usize, progress: &Progress) -> Table {
     let mut table = Table::default();
     for Proof(prove) in proofs {
         if progress.is_stopped() {
             break;
         }
-        table.merge(prove(progress, threads));
+        let more = prove(&table, progress, threads);
+        table.merge(more);
     }
     table.interrupted |= progress.is_stopped();
     table

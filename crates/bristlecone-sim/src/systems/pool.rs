@@ -106,7 +106,8 @@ impl Live {
         let root = self.pool.anchor(self.bags[bag].entry.id);
         if root.load(&self.sim) == 0 {
             root.publish(&self.sim, slot - slot % self.pool.chunk_bytes(), &Alone, "bag root");
-            let Durable { .. } = self.sim.persist(root, "bag root");
+            // The fence of the mark is its, too.
+            self.sim.flush(root, "bag root");
         }
         self.word(slot + 512).store(&self.sim, mark);
         let durable = self.sim.persist(self.word(slot + 512), "bag put.1");
@@ -157,6 +158,9 @@ impl Bag {
         let has = |range: &ChunkRange| range.offset == root;
         if root != 0 && !heap.chunks().iter().any(has) {
             return Err(format!("the root {root:#x} of another bag"));
+        }
+        if root == 0 && !slots.is_empty() {
+            return Err("marks without a root".to_owned());
         }
         heap.finish_recovery();
         Ok(Self { entry, heap, slots })

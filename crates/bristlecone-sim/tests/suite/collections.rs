@@ -7,7 +7,7 @@ use bristlecone_sim::{Deed, Mode, Plan, Planned, Progress, Schedules, explore_sc
 
 /// Keys that are there at first, in leaves that an ascending load left full.
 const KEYS: u64 = 16;
-const SCHEDULES: u64 = 1_500;
+const SCHEDULES: u64 = 10_000;
 
 /// One thread writes to the first leaf, so that logs fill and turn; another one brings keys behind the last one,
 /// which splits the last leaf, and what it brings then pends in the new one.

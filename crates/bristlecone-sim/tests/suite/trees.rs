@@ -150,10 +150,11 @@ fn room_is_refused_and_comes_back() {
     }
 }
 
-/// Explores the cells that are drawn: each with one of the scenarios, another one each day, and with a few schedules.
+/// Explores the cells that are drawn: each with two of the scenarios, others each day, of which
+/// one has crashes inside recoveries; and with a few schedules.
 #[test]
 fn drawn_cells_survive() {
-    const SCENARIOS: usize = 1;
+    const SCENARIOS: usize = 2;
     let mut total = Report::default();
     for (at, cell) in suites::EXPLORER.drawn().into_iter().enumerate() {
         let subject = subject_of(&cell);
@@ -162,13 +163,15 @@ fn drawn_cells_survive() {
         let some: Vec<_> = (0..rounds.len()).map(some).collect();
         let mut some = some.into_iter();
         rounds.retain(|_| some.next() == Some(true));
-        // Where more images than this are met, each further crash point has a few.
-        // Crashes inside recoveries are the shapes' own: one scenario of NBTree takes minutes with them.
-        let budget = Budget { remembered: 1 << 13, threads: 2, depth: 1, ..Budget::of(4) };
-        for report in explore_rounds(&rounds, budget, &progress(), &|_, _| {}).into_iter().flatten() {
-            println!("{cell}: {report}");
-            report.assert_clean();
-            total.merge(report);
+        // Where more images than are remembered are met, each further crash point has a few.
+        let few = Budget { remembered: 1 << 13, extremes: 4, lines: 16, threads: 2, ..Budget::of(4) };
+        for (round, depth) in rounds.into_iter().zip([2, 1]) {
+            let budget = Budget { depth, ..few };
+            for report in explore_rounds(&[round], budget, &progress(), &|_, _| {}).into_iter().flatten() {
+                println!("{cell}: {report}");
+                report.assert_clean();
+                total.merge(report);
+            }
         }
         let wanted = Schedules { seed: seed(), first: 0, count: 32, modes: vec![mode_of(&cell)], threads: 2 };
         let report = subject.schedules(&wanted, &progress()).expect("threads share trees");

@@ -280,7 +280,7 @@ impl Crash {
                 bar.inc(1);
             };
             // The pool's sites are mutated where the pool is alone.
-            let is_theirs = |site: &Site| (design == POOL) == site.is_of_pool();
+            let is_theirs = |site: &Site| design == POOL || !site.is_of_pool();
             let is_asked_for = |site: &Site| self.stores || site.is_named();
             let is_left = |site: &Site| {
                 is_asked_for(site) && !table.sites.contains(site) && !AS_PUBLISHED.contains(&site.step)

@@ -2,6 +2,8 @@
 
 use std::fmt::Debug;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread::sleep;
+use std::time::Duration;
 
 use bristlecone::{Pool, Tree};
 use bristlecone_cells::{Dice, Items};
@@ -13,6 +15,8 @@ use super::other;
 use super::round::{Kind, Pattern, Round};
 use super::worker::{Checked, Worker, expect, failed};
 
+/// How long a write is late that is acknowledged too early: longer than a kill takes.
+const EARLY: Duration = Duration::from_millis(2);
 /// Keys of a scan, at most, and of a run of writes.
 const SCAN_ITEMS: u64 = 64;
 const BULK_ITEMS: u64 = 24;
@@ -135,6 +139,10 @@ impl<'a, I: Items> Operator<'a, I> {
         }
         if skipped {
             return Ok(());
+        }
+        if changes && flaw == Some(Flaw::EarlyAcknowledgement) {
+            // A kill that comes at an acknowledgement then comes before the write.
+            sleep(EARLY);
         }
         match write() {
             Ok(result) => {
