@@ -2,15 +2,13 @@
 
 use std::path::PathBuf;
 
-use bristlecone::{Design, Domain, Pool};
+use bristlecone::{Design, Pool};
+use bristlecone_cli::arguments::{DomainArg, option};
+use bristlecone_cli::failure::{self, Failure, Outcome};
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{
-    bench, check, completions, count, crash, create, del, demo, drop, dump, get, info, load, put, scan, soak,
-    trees,
-};
+use crate::commands::{check, completions, create, del, demo, drop, dump, get, info, load, put, scan, trees};
 use crate::datum::Kind;
-use crate::failure::{self, Failure, Outcome};
 use crate::store::{self, AnyTree, TreeInfo};
 
 /// Ordered key-value indexes that survive crashes.
@@ -41,15 +39,9 @@ pub enum Command {
     Load(load::Load),
     Dump(dump::Dump),
     Drop(drop::Drop),
-    Bench(bench::Bench),
-    Count(count::Count),
-    Crash(crash::Crash),
-    Soak(soak::Soak),
     Completions(completions::Completions),
     #[command(hide = true)]
     DemoWriter(demo::DemoWriter),
-    #[command(hide = true)]
-    SoakDriver(soak::SoakDriver),
 }
 
 /// Which pool, and how it is made durable.
@@ -70,14 +62,6 @@ pub struct ReadArgs {
     /// Leave the file as it is, also after a crash; done anyway where it cannot be written.
     #[arg(long)]
     pub read_only: bool,
-}
-
-/// How far a store must travel before it counts as durable.
-#[derive(Args, Clone, Copy, Debug)]
-pub struct DomainArg {
-    /// How data is made durable: process, adr, eadr or msync; detected from the medium if not given.
-    #[arg(long, value_name = "DOMAIN")]
-    pub domain: Option<Domain>,
 }
 
 /// What a new tree is to be.
@@ -143,14 +127,6 @@ impl TreeArgs {
     }
 }
 
-/// Reads `name=value`.
-pub fn option(text: &str) -> Result<(String, u64), String> {
-    let said = || format!("{text:?} is not an option: write name=number, such as max_subnodes=4");
-    let (name, value) = text.split_once('=').ok_or_else(said)?;
-    let value = value.trim().parse().map_err(|_| said())?;
-    Ok((name.trim().to_owned(), value))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,12 +135,5 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn options_are_names_and_numbers() {
-        assert_eq!(option("max_subnodes=4"), Ok(("max_subnodes".to_owned(), 4)));
-        assert!(option("max_subnodes").is_err());
-        assert!(option("max_subnodes=many").is_err());
     }
 }

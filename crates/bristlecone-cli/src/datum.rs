@@ -3,9 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use bristlecone_cli::failure::Failure;
 use serde::{Serialize, Serializer};
-
-use crate::failure::Failure;
 
 /// The kinds of key and value that the tool can read and write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,13 +24,21 @@ Exit codes:
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
+    /// Acknowledged data is missing, a check found something, or the system refused.
     Failed = 1,
+    /// An argument or a value is not possible.
     Usage = 2,
+    /// Another process has the pool.
     InUse = 3,
+    /// There is no such pool, tree or key.
     Absent = 4,
+    /// Not a pool, corrupted, or written by a newer version.
     Corrupted = 5,
+    /// The pool or the file system is full.
     Full = 6,
+    /// A line of the input is malformed.
     BadInput = 7,
+    /// Stopped by Ctrl-C or SIGTERM.
     Interrupted = 130,
 }
 
@@ -38,7 +46,12 @@ pub enum Exit {
 #[derive(Debug)]
 pub enum Failure {
     /// Said in one line on standard error.
-    Said { exit: Exit, line: String },
+    Said {
+        /// The exit code.
+        exit: Exit,
+        /// The line.
+        line: String,
+    },
     /// Said already, on standard output: only the exit code is left.
     Shown(Exit),
     /// Whoever read our output has gone: nothing to say, and nobody to say it to.

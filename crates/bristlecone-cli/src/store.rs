@@ -1,13 +1,12 @@
 //! Trees whose types are known only at run time: what the pool's directory says.
 
 use std::ops::Bound;
-use std::path::Path;
 
-use bristlecone::{Design, Error, Finding, Key, Pool, PoolInfo, Tree, TreeSpec, Value};
+use bristlecone::{Design, Error, Finding, Key, Pool, Tree, TreeSpec, Value};
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
 
 use crate::args::{PoolArgs, ReadArgs};
 use crate::datum::{Datum, Kind};
-use crate::failure::{Exit, Failure, Outcome};
 
 /// Opens a pool that exists, and says on standard error what of it was damaged.
 pub fn open(args: &PoolArgs) -> Outcome<Pool> {
@@ -64,38 +63,6 @@ pub fn tree_to_read(args: &ReadArgs, name: &str) -> Outcome<(Pool, Box<dyn AnyTr
 fn report_damage(pool: &Pool) {
     for Finding { location, what } in pool.info().findings {
         eprintln!("bristlecone: {what} at {location}");
-    }
-}
-
-/// What survives in this pool, in words.
-pub fn promise(info: &PoolInfo) -> String {
-    let caveat =
-        info.domain.caveat(info.detected).map(|caveat| format!("; but {caveat}")).unwrap_or_default();
-    format!("domain {}: survives {}{caveat}", info.domain, info.domain.survives())
-}
-
-/// The file system that holds a file, by name.
-pub fn medium(path: &Path) -> String {
-    let Ok(stat) = rustix::fs::statfs(path) else { return "unknown".to_owned() };
-    match stat.f_type as u64 & 0xffff_ffff {
-        0x0102_1994 => "tmpfs",
-        0x9584_58f6 => "hugetlbfs",
-        0xef53 => "ext4",
-        0x5846_5342 => "xfs",
-        0x9123_683e => "btrfs",
-        0x794c_7630 => "overlayfs",
-        0x2fc1_2fc1 => "zfs",
-        other => return format!("file system {other:#x}"),
-    }
-    .to_owned()
-}
-
-/// The page size in force, in words.
-pub fn pages(info: &PoolInfo) -> String {
-    match info.huge_bytes * 100 / info.file_bytes.max(1) {
-        0 => "4 KiB".to_owned(),
-        100.. => "2 MiB".to_owned(),
-        percent => format!("2 MiB for {percent} %, otherwise 4 KiB"),
     }
 }
 

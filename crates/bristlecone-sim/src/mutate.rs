@@ -57,7 +57,8 @@ impl Table {
 
     /// Returns whether a mutation of this site was not tried yet, or not noticed.
     pub(crate) fn lacks(&self, site: &Site) -> bool {
-        let is_noticed = |mutation: Mutation| self.rows.get(&mutation.to_string()).is_some_and(Option::is_some);
+        let is_noticed =
+            |mutation: Mutation| self.rows.get(&mutation.to_string()).is_some_and(Option::is_some);
         !mutations_of(*site).into_iter().all(is_noticed)
     }
 

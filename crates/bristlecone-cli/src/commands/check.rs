@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use bristlecone::{Finding, Pool, TreeSpec};
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::interrupt;
+use bristlecone_cli::output::{Output, counted, grouped};
 use clap::Args;
 use serde_json::json;
 
 use crate::args::ReadArgs;
-use crate::failure::{Exit, Failure, Outcome};
-use crate::output::{Output, counted, grouped};
-use crate::{interrupt, store};
+use crate::store;
 
 /// Check a pool and everything in it; save what can be read of a damaged one
 #[derive(Args, Debug)]

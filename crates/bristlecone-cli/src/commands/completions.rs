@@ -1,11 +1,11 @@
 //! `bristlecone completions`: shell completions on standard output.
 
+use bristlecone_cli::failure::Outcome;
+use bristlecone_cli::output::Output;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
 use crate::args::Cli;
-use crate::failure::Outcome;
-use crate::output::Output;
 
 /// Print completions for a shell
 #[derive(Args, Debug)]

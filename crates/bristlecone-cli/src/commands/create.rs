@@ -1,13 +1,15 @@
 //! `bristlecone create`: a pool, a tree, or both.
 
 use bristlecone::Pool;
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::medium;
+use bristlecone_cli::output::Output;
+use bristlecone_cli::size;
 use clap::Args;
 use serde_json::json;
 
 use crate::args::{PoolArgs, TreeArgs};
-use crate::failure::{Exit, Failure, Outcome};
-use crate::output::Output;
-use crate::{size, store};
+use crate::store;
 
 /// What a pool may grow to if nothing is said. The file is only as large as what is in it.
 pub const POOL_BYTES: u64 = 8 << 30;
@@ -56,8 +58,11 @@ impl Create {
         let path = self.pool.path.display();
         let mut text = String::new();
         if !exists {
-            text +=
-                &format!("{path}: a pool of up to {}, {}", size::show(info.max_bytes), store::promise(&info));
+            text += &format!(
+                "{path}: a pool of up to {}, {}",
+                size::show(info.max_bytes),
+                medium::promise(&info)
+            );
         }
         if let Some(name) = &self.tree {
             let (key, value) = self.shape.kinds();

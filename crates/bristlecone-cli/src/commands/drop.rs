@@ -1,11 +1,11 @@
 //! `bristlecone drop`: a whole tree out.
 
+use bristlecone_cli::failure::Outcome;
+use bristlecone_cli::output::Output;
 use clap::Args;
 use serde_json::json;
 
 use crate::args::PoolArgs;
-use crate::failure::Outcome;
-use crate::output::Output;
 use crate::store;
 
 /// Remove a tree and everything in it, at once and for good

@@ -5,14 +5,15 @@ use std::io::{BufWriter, Write};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
+use bristlecone_cli::failure::{Failure, Outcome};
+use bristlecone_cli::interrupt;
+use bristlecone_cli::output::{Output, counted};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use crate::args::ReadArgs;
 use crate::datum::{Datum, Form};
-use crate::failure::{Failure, Outcome};
-use crate::output::{Output, counted};
-use crate::{interrupt, store};
+use crate::store;
 
 /// Print a whole tree as text that `load` reads back
 #[derive(Args, Debug)]

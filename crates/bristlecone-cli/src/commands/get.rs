@@ -2,13 +2,13 @@
 
 use std::ffi::OsString;
 
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::output::{Output, counted};
 use clap::Args;
 use serde_json::json;
 
 use crate::args::ReadArgs;
 use crate::datum::{Datum, Form};
-use crate::failure::{Exit, Failure, Outcome};
-use crate::output::{Output, counted};
 use crate::store;
 
 /// Print the values of keys

@@ -1,13 +1,15 @@
 //! `bristlecone info`: what a pool is.
 
 use bristlecone::Finding;
+use bristlecone_cli::failure::Outcome;
+use bristlecone_cli::medium;
+use bristlecone_cli::output::{Output, grouped};
+use bristlecone_cli::size;
 use clap::Args;
 use serde_json::json;
 
 use crate::args::ReadArgs;
-use crate::failure::Outcome;
-use crate::output::{Output, grouped};
-use crate::{size, store};
+use crate::store;
 
 /// Say what a pool is: sizes, durability, page size in force
 #[derive(Args, Debug)]
@@ -21,7 +23,7 @@ impl Info {
         let pool = store::open_to_read(&self.pool)?;
         let (info, trees) = (pool.info(), pool.trees()?);
         let path = &self.pool.pool.path;
-        let medium = store::medium(path);
+        let medium = medium::name(path);
         if output.json() {
             let found = |found: &Finding| json!({ "location": found.location, "what": found.what });
             let findings: Vec<_> = info.findings.iter().map(found).collect();
@@ -49,7 +51,7 @@ impl Info {
             output.line(format_args!("pool       {}", path.display()))?;
             output.line(format_args!("uuid       {}, format {}", info.uuid, info.version))?;
             output.line(format_args!("medium     {medium}"))?;
-            output.line(store::promise(&info).replacen("domain ", "domain     ", 1))?;
+            output.line(medium::promise(&info).replacen("domain ", "domain     ", 1))?;
             let closed = match (info.was_clean, info.read_only) {
                 (true, _) => "yes",
                 (false, false) => "no: what was acknowledged has been recovered",
@@ -60,7 +62,7 @@ impl Info {
             output.line(format_args!("size       {bytes} of up to {max}"))?;
             let (chunks, each) = (grouped(info.chunks), size::show(info.chunk_bytes));
             output.line(format_args!("chunks     {chunks} of {each}, {} free", grouped(info.chunks_free)))?;
-            output.line(format_args!("pages      {}", store::pages(&info)))?;
+            output.line(format_args!("pages      {}", medium::pages(&info)))?;
             output.line(format_args!("trees      {}", trees.len()))?;
             if info.read_only {
                 output.line("opened     for reading only")?;

@@ -5,16 +5,16 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::interrupt;
+use bristlecone_cli::output::{Output, counted};
 use clap::Args;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
 use crate::args::{PoolArgs, TreeArgs};
 use crate::datum::{Datum, Form, Kind};
-use crate::failure::{Exit, Failure, Outcome};
 use crate::input::{Format, Layout, Records};
-use crate::interrupt;
-use crate::output::{Output, counted};
 use crate::store::{self, AnyTree};
 
 /// Load entries from a file or standard input

@@ -1,10 +1,7 @@
 //! The commands, one file each: arguments in, calls, results out.
 
-pub mod bench;
 pub mod check;
 pub mod completions;
-pub mod count;
-pub mod crash;
 pub mod create;
 pub mod del;
 pub mod demo;
@@ -15,13 +12,12 @@ pub mod info;
 pub mod load;
 pub mod put;
 pub mod scan;
-pub mod soak;
 pub mod trees;
-pub mod workload;
+
+use bristlecone_cli::failure::Outcome;
+use bristlecone_cli::output::Output;
 
 use crate::args::Command;
-use crate::failure::Outcome;
-use crate::output::Output;
 
 /// Does what was asked.
 pub fn run(command: &Command, output: &mut Output) -> Outcome {
@@ -38,12 +34,7 @@ pub fn run(command: &Command, output: &mut Output) -> Outcome {
         Command::Load(args) => args.run(output),
         Command::Dump(args) => args.run(output),
         Command::Drop(args) => args.run(output),
-        Command::Bench(args) => args.run(output),
-        Command::Count(args) => args.run(output),
-        Command::Crash(args) => args.run(output),
-        Command::Soak(args) => args.run(output),
         Command::Completions(args) => args.run(output),
         Command::DemoWriter(args) => args.run(),
-        Command::SoakDriver(args) => args.run(),
     }
 }

@@ -2,13 +2,13 @@
 
 use std::ffi::OsString;
 
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::output::Output;
 use clap::Args;
 use serde_json::json;
 
 use crate::args::PoolArgs;
 use crate::datum::Datum;
-use crate::failure::{Exit, Failure, Outcome};
-use crate::output::Output;
 use crate::store;
 
 /// Set the value of a key

@@ -3,14 +3,15 @@
 use std::ffi::OsString;
 use std::ops::Bound;
 
+use bristlecone_cli::failure::{Failure, Outcome};
+use bristlecone_cli::interrupt;
+use bristlecone_cli::output::Output;
 use clap::Args;
 use serde_json::json;
 
 use crate::args::ReadArgs;
 use crate::datum::{Datum, Form, Kind};
-use crate::failure::{Failure, Outcome};
-use crate::output::Output;
-use crate::{interrupt, store};
+use crate::store;
 
 /// Print entries in key order
 #[derive(Args, Debug)]

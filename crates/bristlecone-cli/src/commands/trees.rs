@@ -1,11 +1,11 @@
 //! `bristlecone trees`: the trees of a pool.
 
+use bristlecone_cli::failure::Outcome;
+use bristlecone_cli::output::{Output, counted};
 use clap::Args;
 use serde_json::json;
 
 use crate::args::ReadArgs;
-use crate::failure::Outcome;
-use crate::output::{Output, counted};
 use crate::store::{self, TreeInfo};
 
 /// List the trees of a pool

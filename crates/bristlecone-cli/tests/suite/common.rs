@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::TOOL;
+
 /// A directory for pools and files, in shared memory where there is any; gone at the end.
 pub struct Bench {
     directory: TempDir,
@@ -38,7 +40,7 @@ impl Bench {
 
     /// The tool with these arguments, of which `@name` is a path in the directory.
     pub fn command(&self, arguments: &str) -> Command {
-        self.command_of(Path::new(env!("CARGO_BIN_EXE_bristlecone")), arguments)
+        self.command_of(Path::new(TOOL.0), arguments)
     }
 
     /// The same with a tool that stands elsewhere.
@@ -102,7 +104,7 @@ impl Ran {
     pub fn refused(self, code: i32, part: &str) {
         let lines: Vec<&str> = self.stderr.lines().collect();
         assert_eq!(self.code, code, "{self:?}");
-        assert!(lines.len() == 1 && lines[0].starts_with("bristlecone: "), "{self:?}");
+        assert!(lines.len() == 1 && lines[0].starts_with(&format!("{}: ", TOOL.1)), "{self:?}");
         assert!(lines[0].contains(part), "{part:?} is not in {self:?}");
     }
 }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bristlecone_pm::{
-    Alone, ChunkRange, Durable, Error, Geometry, Heap, Persist, PoolFile, SlotKind, TreeEntry, TreeSpec, Word,
+    Alone, ChunkRange, Durable, Error, Flushed, Geometry, Heap, Persist, PoolFile, SlotKind, TreeEntry,
+    TreeSpec, Word,
 };
 
 use crate::memory::Memory;
@@ -104,13 +105,14 @@ impl Live {
         }
         // A bag's root is the chunk of its first mark.
         let root = self.pool.anchor(self.bags[bag].entry.id);
+        let mut flushed = Flushed::none();
         if root.load(&self.sim) == 0 {
             root.publish(&self.sim, slot - slot % self.pool.chunk_bytes(), &Alone, "bag root");
-            // The fence of the mark is its, too.
-            self.sim.flush(root, "bag root");
+            flushed = self.sim.flush(root, "bag root");
         }
         self.word(slot + 512).store(&self.sim, mark);
-        let durable = self.sim.persist(self.word(slot + 512), "bag put.1");
+        let flushed = flushed.and(self.sim.flush(self.word(slot + 512), "bag put.1"));
+        let durable = self.sim.fence(flushed, "bag put.1");
         self.word(slot).publish(&self.sim, TAKEN, &durable, "bag put.2");
         let Durable { .. } = self.sim.persist(self.word(slot), "bag put.2");
         self.bags.get_mut(bag).and_then(|bag| bag.slots.insert(mark, slot));

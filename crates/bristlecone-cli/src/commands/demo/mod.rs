@@ -17,16 +17,17 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bristlecone::{Design, Pool, PoolInfo, Tree};
+use bristlecone_cli::arguments::{DomainArg, option};
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::interrupt;
+use bristlecone_cli::medium;
+use bristlecone_cli::output::{Output, counted, grouped};
+use bristlecone_cli::scratch::Scratch;
 use clap::Args;
 use serde::Serialize;
 
 use self::walk::Entry;
 pub use self::writer::DemoWriter;
-use crate::args::{DomainArg, option};
-use crate::failure::{Exit, Failure, Outcome};
-use crate::output::{Output, counted, grouped};
-use crate::scratch::Scratch;
-use crate::{interrupt, store};
 
 /// Name of the demo's tree.
 const TREE: &str = "files";
@@ -91,9 +92,9 @@ impl Demo {
         }
         let scratch = Scratch::new(self.pool.as_deref(), "demo", self.keep);
         let info = self.create(&scratch, &entries)?;
-        let medium = store::medium(scratch.path());
+        let medium = medium::name(scratch.path());
         self.tell(output, |said| {
-            said(format!("pool {} on {medium}, {}", scratch.path().display(), store::promise(&info)))
+            said(format!("pool {} on {medium}, {}", scratch.path().display(), medium::promise(&info)))
         })?;
 
         let indexed = Instant::now();

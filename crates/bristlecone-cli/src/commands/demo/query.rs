@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Instant;
 
+use bristlecone_cli::failure::Outcome;
+use bristlecone_cli::output::{Output, counted};
+use bristlecone_cli::size;
+
 use super::walk::Entry;
 use super::{Files, milliseconds};
 use crate::commands::scan::under_prefix;
 use crate::datum::Datum;
-use crate::failure::Outcome;
-use crate::output::{Output, counted};
-use crate::size;
 
 const SHOWN: usize = 3;
 

@@ -6,10 +6,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use bristlecone_cli::failure::{Failure, Outcome};
+use bristlecone_cli::interrupt;
 use indicatif::ProgressBar;
-
-use crate::failure::{Failure, Outcome};
-use crate::interrupt;
 
 /// A path and what is known about it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use bristlecone::{Domain, Pool};
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::interrupt;
 use clap::Args;
 use indicatif::ProgressBar;
 
 use super::walk::Entry;
 use super::{Files, TREE};
-use crate::failure::{Exit, Failure, Outcome};
-use crate::interrupt;
 
 /// Index entries from standard input and acknowledge each on standard output
 #[derive(Args, Debug)]

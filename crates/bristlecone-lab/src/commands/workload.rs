@@ -1,15 +1,15 @@
 //! What is asked of a design: the arguments that `bench` and `count` share.
 
 use bristlecone_baselines::Contender;
+use bristlecone_cli::arguments::option;
+use bristlecone_cli::failure::{Failure, Outcome};
+use bristlecone_cli::size;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::args::option;
 use crate::bench::data::Shape;
 use crate::bench::stream::Order;
 use crate::bench::workload::{self, Distribution, Mix, Op, Phase, Preset};
-use crate::failure::{Failure, Outcome};
-use crate::size;
 
 /// What `--help` says about the operations.
 pub const OPERATIONS_HELP: &str = "\

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bristlecone_cells::{Items, Visit};
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use clap::{Args, ValueEnum};
 use rustix::process::{Signal, WaitStatus};
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,6 @@ use super::board::{Board, Phase};
 use super::process::{Child, clear, share};
 use super::round::{End, Limits, Round};
 use super::worker::{Worker, draft};
-use crate::failure::{Exit, Failure, Outcome};
 
 /// A worker that gets nowhere for so long hangs, unless the system has one of its threads wait where nothing can
 /// interrupt it. After more than that it hangs, too.

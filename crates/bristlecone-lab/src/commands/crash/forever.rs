@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::output::{Output, counted, grouped};
 use bristlecone_sim::{Case, Progress, Report, Turn};
 use serde_json::json;
-
-use crate::failure::{Exit, Failure, Outcome};
-use crate::output::{Output, counted, grouped};
 
 /// How often a line tells what was done so far.
 const A_LINE_EACH: Duration = Duration::from_secs(60);
@@ -63,9 +62,9 @@ pub fn run(
             bar.finish_and_clear();
             for failure in &report.failures {
                 let case = Case::of(failure, turn.subject(), seed, turn.budget().life_crashes);
-                output.line(format_args!("{failure}  again: bristlecone crash --replay {case}"))?;
+                output.line(format_args!("{failure}  again: bristlecone-lab crash --replay {case}"))?;
                 output.line(format_args!(
-                    "the whole turn: bristlecone crash --forever --turns 1 --seed {seed}"
+                    "the whole turn: bristlecone-lab crash --forever --turns 1 --seed {seed}"
                 ))?;
             }
             tally.tell("failed", output)?;

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use bristlecone::{Delayed, Domain, Error, Medium, Native, Pool, PoolInfo, PoolOptions, Tree, TreeStats};
 use bristlecone_baselines::Contender;
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::scratch::Scratch;
 
 use super::data::{BenchKey, BenchValue, Buffer};
 use super::workload::{Op, ScanLength};
-use crate::failure::{Exit, Failure, Outcome};
-use crate::scratch::Scratch;
 
 /// Operations as they are measured. Each tells whether it found what it asked for.
 pub trait Subject<K: BenchKey, V: BenchValue>: Sync {

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use bristlecone_cli::failure::Outcome;
+use bristlecone_cli::medium;
+use bristlecone_cli::output::{Output, grouped};
 use serde_json::{Value, json};
 
 use super::contest::{PeerResult, PhaseResult, Plan, Results};
 use super::latency::Latency;
 use super::run::Measured;
-use crate::failure::Outcome;
-use crate::output::{Output, grouped};
-use crate::store;
 
 /// The middle one.
 fn median(mut values: Vec<f64>) -> f64 {
@@ -83,7 +83,7 @@ pub fn json(plan: &Plan, results: &Results, workload: &Value) -> Value {
         "options": plan.setup.options.iter().map(|(name, value)| (name.clone(), json!(value))).collect::<serde_json::Map<_, _>>(),
         "domain": results.info.domain.to_string(),
         "detected_domain": results.info.detected.to_string(),
-        "medium": results.info.path.as_deref().map(|path| store::medium(path.parent().unwrap_or(path))),
+        "medium": results.info.path.as_deref().map(|path| medium::name(path.parent().unwrap_or(path))),
         "pool_bytes": results.info.file_bytes,
         "huge_page_bytes": results.info.huge_bytes,
         "threads": plan.threads,
@@ -152,12 +152,12 @@ fn machine() -> Value {
 pub fn show(output: &mut Output, plan: &Plan, results: &Results, workload: &str) -> Outcome {
     let info = &results.info;
     let medium =
-        info.path.as_deref().map_or_else(String::new, |path| store::medium(path.parent().unwrap_or(path)));
+        info.path.as_deref().map_or_else(String::new, |path| medium::name(path.parent().unwrap_or(path)));
     let machine = machine();
     let (cpu, processors) = (machine["cpu"].as_str().unwrap_or_default(), &machine["processors"]);
     let threads = if plan.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", plan.threads) };
-    output.line(format_args!("{} on {medium}, {}", plan.setup.design.title(), store::promise(info)))?;
-    output.line(format_args!("pages {}; {threads}, {processors} processors, {cpu}", store::pages(info)))?;
+    output.line(format_args!("{} on {medium}, {}", plan.setup.design.title(), medium::promise(info)))?;
+    output.line(format_args!("pages {}; {threads}, {processors} processors, {cpu}", medium::pages(info)))?;
     output.line(format_args!("{workload}, keys {}, values {}, seed {}", plan.key, plan.value, plan.seed))?;
     if let Some(delay) = plan.setup.delay {
         output.line(format_args!("every flushed line takes {} ns longer", delay.as_nanos()))?;

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use bristlecone_cli::failure::Outcome;
+use bristlecone_cli::interrupt;
+
 use super::driver::Flaw;
 use super::handle::Driver;
 use super::round::{Kind, Limits, Round};
-use crate::failure::Outcome;
-use crate::interrupt;
 
 /// How often a round may pass before it counts as one that does not fail.
 pub const TRIES: u64 = 20;

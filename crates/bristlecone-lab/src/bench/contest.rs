@@ -5,6 +5,10 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use bristlecone::{Delayed, Native, PoolInfo};
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::interrupt;
+use bristlecone_cli::output::Output;
+use bristlecone_cli::scratch::Scratch;
 
 use super::data::{BenchKey, BenchValue, Shape};
 use super::peers::{Art, Ferntree, Peer, Scc, Skiplist};
@@ -13,10 +17,6 @@ use super::run::{self, Manner, Measured};
 use super::stream::{self, Keys, Order, Stream};
 use super::subject::{Bed, Ours, Setup, Subject};
 use super::workload::Phase;
-use crate::failure::{Exit, Failure, Outcome};
-use crate::interrupt;
-use crate::output::Output;
-use crate::scratch::Scratch;
 
 /// Everything that makes a run what it is.
 #[derive(Debug)]

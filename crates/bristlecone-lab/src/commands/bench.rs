@@ -1,21 +1,21 @@
-//! `bristlecone bench`: how fast, in which space, and beside what.
+//! `bristlecone-lab bench`: how fast, in which space, and beside what.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bristlecone_cli::arguments::DomainArg;
+use bristlecone_cli::failure::{Failure, Outcome};
+use bristlecone_cli::output::{Output, grouped};
+use bristlecone_cli::scratch::Scratch;
+use bristlecone_cli::size;
 use clap::{ArgAction, Args};
 
 use super::workload::{OPERATIONS_HELP, Workload};
-use crate::args::DomainArg;
 use crate::bench::contest::{self, Plan};
 use crate::bench::rivals::Rival;
 use crate::bench::subject::Setup;
 use crate::bench::workload::Phase;
 use crate::bench::{report, run};
-use crate::failure::{Failure, Outcome};
-use crate::output::{Output, grouped};
-use crate::scratch::Scratch;
-use crate::size;
 
 /// Measure a design, alone or against others and volatile maps
 ///

@@ -1,4 +1,4 @@
-//! `bristlecone soak`: processes that are killed, again and again, until one loses something.
+//! `bristlecone-lab soak`: processes that are killed, again and again, until one loses something.
 //!
 //! ```text
 //! soak          draws seeds, adds up, minimises            one process
@@ -26,6 +26,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::interrupt;
+use bristlecone_cli::output::Output;
 use clap::Args;
 use serde_json::json;
 
@@ -36,9 +39,6 @@ use self::minimise::{Minimiser, TRIES};
 use self::round::Limits;
 use self::tally::Tally;
 use crate::bench::run::processors;
-use crate::failure::{Exit, Failure, Outcome};
-use crate::interrupt;
-use crate::output::Output;
 
 /// How often a line tells what was done so far.
 const A_LINE_EACH: Duration = Duration::from_secs(60);
@@ -60,7 +60,7 @@ older than what was acknowledged or seen before, and all keys that were there al
 an error other than a lack of room where there may be one, and a worker that hangs are failures.
 
 Caches survive a kill: what reaches them counts as durable, also where flushes are missing. Those are the
-subject of `bristlecone crash`.
+subject of `bristlecone-lab crash`.
 
 A failure leaves the pool and, in JSON, what is known of its keys; then the round is made smaller as long as it
 fails, and the line that repeats it is printed. Threads and kills never come twice in the same order, so a round
@@ -196,7 +196,7 @@ impl Soak {
         let smallest = Minimiser::new(&mut driver, seed, self.flaw).run(&self.limits)?;
         let limits = smallest.as_ref().map_or(&self.limits, |smallest| &smallest.limits);
         let flaw = self.flaw.map(|flaw| format!(" --flaw {}", flaw.name())).unwrap_or_default();
-        let again = format!("bristlecone soak --seed {seed} --rounds 1 --repeat {TRIES}{limits}{flaw}");
+        let again = format!("bristlecone-lab soak --seed {seed} --rounds 1 --repeat {TRIES}{limits}{flaw}");
         let found = match &smallest {
             Some(smallest) => format!("the smallest that failed, with: {}", smallest.what),
             None => format!("it did not fail again in {TRIES} tries"),

@@ -1,15 +1,15 @@
-//! `bristlecone count`: what a design costs a device, counted by a model of it.
+//! `bristlecone-lab count`: what a design costs a device, counted by a model of it.
 
 use bristlecone::{Design, Domain};
 use bristlecone_baselines::Contender;
+use bristlecone_cli::failure::Outcome;
+use bristlecone_cli::output::{Output, grouped};
+use bristlecone_cli::size;
 use bristlecone_sim::device::{Processor, Profile};
 use clap::Args;
 
 use super::workload::{OPERATIONS_HELP, Workload};
 use crate::count::{self, Plan, report};
-use crate::failure::Outcome;
-use crate::output::{Output, grouped};
-use crate::size;
 
 /// Count what a design costs a persistent memory that need not be here
 ///

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use bristlecone_cli::failure::Outcome;
+use bristlecone_cli::output::{Output, counted, grouped};
 use serde_json::json;
 
 use super::driver::Ran;
-use crate::failure::Outcome;
-use crate::output::{Output, counted, grouped};
 
 /// What was done so far.
 pub struct Tally {

@@ -8,6 +8,9 @@ pub mod report;
 
 use bristlecone::{Domain, Pool, TreeStats};
 use bristlecone_baselines::Contender;
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::interrupt;
+use bristlecone_cli::output::Output;
 use bristlecone_pm::{CHUNK_BYTES, Geometry, PoolFile, Region, assume_thread_index};
 use bristlecone_sim::device::{Counted, Device, Processor, Profile};
 
@@ -15,9 +18,6 @@ use crate::bench::data::{BenchKey, BenchValue, Buffer, Shape};
 use crate::bench::stream::{self, Keys, Order};
 use crate::bench::subject::{Ours, operate};
 use crate::bench::workload::{Op, Phase};
-use crate::failure::{Exit, Failure, Outcome};
-use crate::interrupt;
-use crate::output::Output;
 
 /// Everything that makes a run what it is.
 #[derive(Debug)]

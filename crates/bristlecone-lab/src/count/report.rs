@@ -1,6 +1,9 @@
 //! What was counted, as tables for people and as JSON for programs.
 
 use bristlecone::TreeStats;
+use bristlecone_cli::failure::Outcome;
+use bristlecone_cli::output::{Output, grouped};
+use bristlecone_cli::size;
 use bristlecone_pm::Part;
 use bristlecone_sim::device::{OUTSIDE, Tallies, Tally, Times, Traffic};
 use serde_json::{Map, Value, json};
@@ -8,9 +11,6 @@ use serde_json::{Map, Value, json};
 use super::{PhaseCount, Plan, kind};
 use crate::bench::latency::Latency;
 use crate::bench::workload::Op;
-use crate::failure::Outcome;
-use crate::output::{Output, grouped};
-use crate::size;
 
 const PARTS: [(&str, Part); 3] = [("leaf", Part::Leaf), ("log", Part::Log), ("other", Part::Other)];
 

@@ -1,10 +1,9 @@
 //! What explorations gave, as JSON and as tables.
 
+use bristlecone_cli::failure::Outcome as Done;
+use bristlecone_cli::output::{Output, counted, grouped};
 use bristlecone_sim::{Budget, Case, Depth, Report, Round, Table};
 use serde_json::{Value, json};
-
-use crate::failure::Outcome as Done;
-use crate::output::{Output, counted, grouped};
 
 /// One round and its report.
 pub struct Explored<'a> {
@@ -162,7 +161,7 @@ impl<'a> Outcome<'a> {
             ))?;
         }
         for (case, failure) in self.cases() {
-            output.line(format_args!("\n{failure}  again: bristlecone crash --replay {case}"))?;
+            output.line(format_args!("\n{failure}  again: bristlecone-lab crash --replay {case}"))?;
         }
         if let Some(table) = &self.mutations {
             output

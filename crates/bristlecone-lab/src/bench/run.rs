@@ -4,6 +4,8 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use bristlecone::Error;
+use bristlecone_cli::failure::{Failure, Outcome};
+use bristlecone_cli::interrupt;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::data::{BenchKey, BenchValue, Buffer, Shape};
@@ -11,8 +13,6 @@ use super::latency::{Clock, Latency, ticks};
 use super::stream::Stream;
 use super::subject::{Subject, operate};
 use super::workload::{Op, Phase};
-use crate::failure::{Failure, Outcome};
-use crate::interrupt;
 
 /// What a phase came to.
 #[derive(Clone, Debug)]

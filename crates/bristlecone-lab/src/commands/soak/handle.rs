@@ -5,9 +5,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
+
 use super::driver::{Flaw, Order, Ran};
 use super::round::Limits;
-use crate::failure::{Exit, Failure, Outcome};
 
 /// A driver that does not outlive this handle, nor does its pool.
 pub struct Driver {

@@ -1,4 +1,4 @@
-//! `bristlecone crash`: every crash that a design must survive, explored.
+//! `bristlecone-lab crash`: every crash that a design must survive, explored.
 
 mod forever;
 mod outcome;
@@ -7,6 +7,9 @@ use std::time::Instant;
 
 use bristlecone::Design;
 use bristlecone_baselines::Contender;
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::output::{Output, grouped};
+use bristlecone_cli::{interrupt, size};
 use bristlecone_sim::proofs::baselines::AS_PUBLISHED;
 use bristlecone_sim::proofs::nbtree::changed_among_threads;
 use bristlecone_sim::proofs::{proofs_of, prove};
@@ -19,9 +22,6 @@ use clap::Args;
 
 use self::outcome::{Explored, Outcome as Explorations, Stopped};
 use crate::bench::run::processors;
-use crate::failure::{Exit, Failure, Outcome};
-use crate::output::{Output, grouped};
-use crate::{interrupt, size};
 
 /// Explore every crash of a design in the simulator
 ///
@@ -36,9 +36,9 @@ Modes: prefix is x86, subset is ARM and page write-back, eadr is caches that sur
 A failing case is printed as a name that --replay takes. The exit code is 1 if anything failed or a
 mutation survived, and 130 after Ctrl-C, which reports what was done by then.
 10^8 images and 10^6 schedules a shape overnight, in a build with `--features turns`:
-  bristlecone crash --budget 1M --depth 3 --schedules 1M
+  bristlecone-lab crash --budget 1M --depth 3 --schedules 1M
 Whatever can be drawn, until Ctrl-C:
-  bristlecone crash --forever")]
+  bristlecone-lab crash --forever")]
 pub struct Crash {
     /// What is explored: pool, sstree, nbtree, cclbtree, lodgetree or wotree [default: all of these]; or
     /// one of the baselines native, wbtree and fastfair.

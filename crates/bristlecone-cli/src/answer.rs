@@ -1,0 +1,55 @@
+//! How a command line becomes results, an error in one line, and an exit code.
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+
+use crate::failure::{Exit, Failure, Outcome};
+use crate::output::Output;
+
+/// Runs a command, which writes to the output, and reports its error; `tool` is the name that begins the line.
+pub fn run(tool: &str, json: bool, command: impl FnOnce(&mut Output) -> Outcome) -> ExitCode {
+    let mut output = Output::new(json);
+    let outcome = command(&mut output);
+    // What a command wrote before it failed is still for the reader.
+    let finished = output.finish();
+    match outcome.and(finished) {
+        Ok(()) | Err(Failure::BrokenPipe) => ExitCode::SUCCESS,
+        Err(Failure::Shown(code)) => ExitCode::from(code as u8),
+        Err(Failure::Said { exit, line }) => say(tool, json, exit, &line),
+    }
+}
+
+/// One line on standard error, and the exit code.
+fn say(tool: &str, json: bool, exit: Exit, line: &str) -> ExitCode {
+    if json {
+        eprintln!("{}", serde_json::json!({ "error": line, "exit": exit as u8 }));
+    } else {
+        eprintln!("{tool}: {line}");
+    }
+    ExitCode::from(exit as u8)
+}
+
+/// Answers to a command line that cannot be read. Help and version come here, too.
+pub fn refuse(tool: &str, error: &clap::Error) -> ExitCode {
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    ) {
+        // Nobody may be there to read it.
+        let _ = error.print();
+        return if error.use_stderr() { ExitCode::from(Exit::Usage as u8) } else { ExitCode::SUCCESS };
+    }
+    let json = std::env::args_os().any(|argument| argument == "--json");
+    say(tool, json, Exit::Usage, &one_line(&error.to_string()))
+}
+
+/// What is wrong and what would be right, without the usage that follows.
+pub fn one_line(text: &str) -> String {
+    let said =
+        text.split("\nUsage:").next().unwrap_or(text).split("\nFor more information").next().unwrap_or(text);
+    let words: Vec<&str> = said.trim_start_matches("error:").split_whitespace().collect();
+    format!("{} (--help says more)", words.join(" "))
+}

@@ -1,0 +1,37 @@
+//! Where a pool stands, in words.
+
+use std::path::Path;
+
+use bristlecone::PoolInfo;
+
+/// What survives in this pool, in words.
+pub fn promise(info: &PoolInfo) -> String {
+    let caveat =
+        info.domain.caveat(info.detected).map(|caveat| format!("; but {caveat}")).unwrap_or_default();
+    format!("domain {}: survives {}{caveat}", info.domain, info.domain.survives())
+}
+
+/// The file system that holds a file, by name.
+pub fn name(path: &Path) -> String {
+    let Ok(stat) = rustix::fs::statfs(path) else { return "unknown".to_owned() };
+    match stat.f_type as u64 & 0xffff_ffff {
+        0x0102_1994 => "tmpfs",
+        0x9584_58f6 => "hugetlbfs",
+        0xef53 => "ext4",
+        0x5846_5342 => "xfs",
+        0x9123_683e => "btrfs",
+        0x794c_7630 => "overlayfs",
+        0x2fc1_2fc1 => "zfs",
+        other => return format!("file system {other:#x}"),
+    }
+    .to_owned()
+}
+
+/// The page size in force, in words.
+pub fn pages(info: &PoolInfo) -> String {
+    match info.huge_bytes * 100 / info.file_bytes.max(1) {
+        0 => "4 KiB".to_owned(),
+        100.. => "2 MiB".to_owned(),
+        percent => format!("2 MiB for {percent} %, otherwise 4 KiB"),
+    }
+}

@@ -1,0 +1,25 @@
+//! `bristlecone-lab`: measures the trees, counts what they cost a device, and tries to break them.
+
+mod args;
+mod bench;
+mod commands;
+mod count;
+
+use std::process::ExitCode;
+
+use bristlecone_cli::{answer, interrupt};
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return answer::refuse("bristlecone-lab", &error),
+    };
+    // A process that forks has one thread.
+    if !matches!(cli.command, Command::SoakDriver(_)) {
+        interrupt::listen();
+    }
+    answer::run("bristlecone-lab", cli.json, |output| commands::run(&cli.command, output))
+}

@@ -1,0 +1,12 @@
+//! The laboratory as a user runs it: every command, and what it answers to wrong input. One program, so that it is
+//! linked once.
+
+mod bench;
+#[path = "../../../bristlecone-cli/tests/suite/common.rs"]
+mod common;
+mod count;
+mod crash;
+mod soak;
+
+/// The tool under test, and its name.
+const TOOL: (&str, &str) = (env!("CARGO_BIN_EXE_bristlecone-lab"), "bristlecone-lab");
