@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use bristlecone::lab::{
-    self, Guest, GuestDesign, Index, KeyForm, PARAMS, Parameters, ValueForm, broken_rule,
+    self, GuestDesign, Index, KeyForm, Open, PARAMS, Parameters, ValueForm, broken_rule, of_words,
 };
 use bristlecone::{Design, Error, Key, Medium, Pool, Result, Tree, Value};
 use bristlecone_pm::{PoolFile, TreeEntry};
@@ -88,17 +88,16 @@ impl GuestDesign for Baseline {
         self,
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
-    ) -> Result<Guest<K, V, M>> {
+    ) -> Result<Arc<dyn Index<K, V>>> {
         if entry.spec.design != self.code() {
             return Err(Error::invalid(format!("the tree is not of design {self}")));
         }
         let lines = Options::from_words(entry.spec.params)?.node_lines;
-        let guest = match self {
-            Self::Native => Guest::new(Face::<Coupled<Native, M>, M>::open(pool, entry, lines, 1)?),
-            Self::WbTree => Guest::new(Face::<Coupled<WbTree, M>, M>::open(pool, entry, lines, 1)?),
-            Self::FastFair => Guest::new(Face::<FastFair<M>, M>::open(pool, entry, lines, 1)?),
-        };
-        guest.with_forms().ok_or_else(|| Error::invalid(format!("{self} keeps words only")))
+        match self {
+            Self::Native => of_words(Face::<Coupled<Native, M>, M>::open(pool, entry, lines, 1)?),
+            Self::WbTree => of_words(Face::<Coupled<WbTree, M>, M>::open(pool, entry, lines, 1)?),
+            Self::FastFair => of_words(Face::<FastFair<M>, M>::open(pool, entry, lines, 1)?),
+        }
     }
 }
 
@@ -143,27 +142,27 @@ impl Contender {
         format!("{}{mark}", self.name())
     }
 
-    /// Creates a tree of this design.
+    /// Creates a tree of this design in a pool on the medium `M`.
     pub fn create<K: Key, V: Value, M: Medium>(
         self,
-        pool: &Pool<M>,
+        pool: &Pool,
         name: &str,
         options: &[(String, u64)],
-    ) -> Result<Tree<K, V, M>> {
+    ) -> Result<Tree<K, V>> {
         match self {
             Self::Ours(design) => {
                 let tree = pool.tree_options(name).design(design);
                 options.iter().fold(tree, |tree, (name, value)| tree.option(name, *value)).create()
             }
-            Self::Baseline(baseline) => lab::create(pool, name, baseline, options),
+            Self::Baseline(baseline) => lab::create::<K, V, M>(pool, name, baseline, options),
         }
     }
 
-    /// Opens a tree of this design.
-    pub fn open<K: Key, V: Value, M: Medium>(self, pool: &Pool<M>, name: &str) -> Result<Tree<K, V, M>> {
+    /// Opens a tree of this design in a pool on the medium `M`.
+    pub fn open<K: Key, V: Value, M: Medium>(self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
         match self {
             Self::Ours(design) => pool.tree_options(name).design(design).open(),
-            Self::Baseline(baseline) => lab::open(pool, name, baseline),
+            Self::Baseline(baseline) => lab::open::<K, V, M>(pool, name, baseline),
         }
     }
 }

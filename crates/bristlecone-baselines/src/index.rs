@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bristlecone::lab::{Batch, Index, Inline, WriteMode};
+use bristlecone::lab::{Batch, Inline, Inspect, Open, Read, Scan, Swapped, Write, WriteMode};
 use bristlecone::shared::counter::Counter;
 use bristlecone::{Finding, Medium, Result, TreeStats};
 use bristlecone_pm::{PoolFile, TreeEntry};
@@ -101,19 +101,22 @@ fn within((from, to): Bounds, key: u64) -> bool {
         }
 }
 
-impl<M: Medium, C: Core<M>> Index<Inline, Inline, M> for Face<C, M> {
+impl<M: Medium, C: Core<M>> Open<Inline, Inline, M> for Face<C, M> {
     /// Lines of a node.
     type Options = u64;
 
     fn open(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, node_lines: u64, _threads: usize) -> Result<Self> {
         Ok(Self { core: C::open(pool, entry, node_lines)?, medium: PhantomData })
     }
+}
 
-    #[inline]
-    fn get<R>(&self, key: u64, show: impl FnOnce(u64) -> R) -> Option<R> {
-        self.core.get(key).map(show)
+impl<M: Medium, C: Core<M>> Read<Inline, Inline> for Face<C, M> {
+    fn get(&self, key: u64, show: &mut dyn FnMut(u64)) -> bool {
+        self.core.get(key).map(show).is_some()
     }
+}
 
+impl<M: Medium, C: Core<M>> Write<Inline, Inline> for Face<C, M> {
     fn write(&self, key: u64, value: u64, mode: WriteMode) -> Result<Option<u64>> {
         self.core.change(key, |old| match (old, mode) {
             (Some(_), WriteMode::New) | (None, WriteMode::Update) => Fate::Stays,
@@ -125,18 +128,15 @@ impl<M: Medium, C: Core<M>> Index<Inline, Inline, M> for Face<C, M> {
         self.core.change(key, |old| if old.is_some() { Fate::Goes } else { Fate::Stays })
     }
 
-    fn compare_and_swap(
-        &self,
-        key: u64,
-        expected: u64,
-        new: u64,
-    ) -> Result<std::result::Result<(), Option<u64>>> {
+    fn compare_and_swap(&self, key: u64, expected: u64, new: u64) -> Result<Swapped<Inline>> {
         let as_expected = |old| old == Some(expected);
         let fate = |old| if as_expected(old) { Fate::Gets(new) } else { Fate::Stays };
         let old = self.core.change(key, fate)?;
         Ok(if as_expected(old) { Ok(()) } else { Err(old) })
     }
+}
 
+impl<M: Medium, C: Core<M>> Scan<Inline, Inline> for Face<C, M> {
     fn scan_forward(&self, bounds: Bounds, into: &mut Batch<Inline, Inline>) -> bool {
         let mut items = Vec::new();
         loop {
@@ -175,7 +175,9 @@ impl<M: Medium, C: Core<M>> Index<Inline, Inline, M> for Face<C, M> {
             }
         }
     }
+}
 
+impl<M: Medium, C: Core<M>> Inspect for Face<C, M> {
     fn len(&self) -> u64 {
         self.core.census().items.sum()
     }
@@ -184,7 +186,7 @@ impl<M: Medium, C: Core<M>> Index<Inline, Inline, M> for Face<C, M> {
         let store = self.core.store();
         let nodes = store.stats();
         TreeStats {
-            items: Index::len(self),
+            items: self.len(),
             leaves: self.core.census().leaves.sum(),
             pm_bytes: nodes.chunks * nodes.chunk_bytes + self.core.log_bytes(),
             dram_bytes: store.dram_bytes(),

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bristlecone::Design::{self, CclBTree, LodgeTree, NbTree, SsTree, WoTree};
-use bristlecone::{Medium, Pool, TreeOptions};
+use bristlecone::{Pool, TreeOptions};
 
 /// A design with options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl Shape {
     }
 
     /// Begins to create or open a tree of this shape.
-    pub fn tree<M: Medium>(&self, pool: &Pool<M>, name: &str) -> TreeOptions<M> {
+    pub fn tree(&self, pool: &Pool, name: &str) -> TreeOptions {
         let options = pool.tree_options(name).design(self.design);
         self.options.iter().fold(options, |options, &(name, value)| options.option(name, value))
     }

@@ -36,7 +36,7 @@ pub use heap::{ChunkRange, Heap, HeapStats, Judge};
 pub use log::{Copies, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, LogSpot};
 pub use mapping::Region;
 pub use medium::{Alone, Durable, Flushed, LINE_BYTES, Medium, Ordered, Persist, Step, Witness};
-pub use native::{Delayed, Native};
+pub use native::Native;
 pub use opener::Opener;
 pub use pool::{
     CHUNK_BYTES, Chunk, CreateOptions, Damaged, Finding, Geometry, Part, PoolFile, PoolInfo, SlotKind,

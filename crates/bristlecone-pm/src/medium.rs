@@ -1,8 +1,7 @@
 //! The medium: everything a structure does to persistent bytes passes through here.
 //!
 //! A structure is generic over [`Medium`]. [`Native`](crate::Native) compiles to plain loads,
-//! stores and flush instructions; [`Delayed`](crate::Delayed) makes each flushed line cost more;
-//! a simulator records every access and builds the images that a crash could leave.
+//! stores and flush instructions; a simulator records every access and builds the images that a crash could leave.
 //!
 //! # The witness of durability
 //!
@@ -109,6 +108,53 @@ pub trait Medium: Send + Sync + 'static {
     /// since may be acknowledged.
     fn failed(&self) -> bool {
         false
+    }
+}
+
+/// A medium that is chosen at run time, at the price of a call for each access: what is generic over media is then
+/// compiled once for many of them. The place in the source that called is lost.
+impl Medium for Box<dyn Medium> {
+    fn load(&self, cell: &AtomicU64, order: Ordering) -> u64 {
+        (**self).load(cell, order)
+    }
+    fn store(&self, cell: &AtomicU64, value: u64, order: Ordering) {
+        (**self).store(cell, value, order);
+    }
+    fn store_derived(&self, cell: &AtomicU64, value: u64) {
+        (**self).store_derived(cell, value);
+    }
+    fn publish(&self, cell: &AtomicU64, value: u64, step: Step) {
+        (**self).publish(cell, value, step);
+    }
+    fn compare_exchange(&self, cell: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
+        (**self).compare_exchange(cell, current, new)
+    }
+    fn flush_lines(&self, start: *const u8, bytes: usize, step: Step) {
+        (**self).flush_lines(start, bytes, step);
+    }
+    fn drain(&self, step: Step) {
+        (**self).drain(step);
+    }
+    fn extended(&self, last: &AtomicU64) {
+        (**self).extended(last);
+    }
+    fn has_room(&self) -> bool {
+        (**self).has_room()
+    }
+    fn order_line(&self) {
+        (**self).order_line();
+    }
+    fn about_to_read(&self, start: *const u8, bytes: usize) {
+        (**self).about_to_read(start, bytes);
+    }
+    fn prefetch(&self, address: *const u8) {
+        (**self).prefetch(address);
+    }
+    fn reached(&self, step: Step) {
+        (**self).reached(step);
+    }
+    fn failed(&self) -> bool {
+        (**self).failed()
     }
 }
 

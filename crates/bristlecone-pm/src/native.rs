@@ -1,5 +1,5 @@
-//! The media of this machine: [`Native`], at no cost of its own, and [`Delayed`], which makes
-//! every flushed line cost more, as slower memory would.
+//! The medium of this machine, at no cost of its own; for benchmarks, with flushes that take longer, as those of slower
+//! memory would.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
@@ -16,6 +16,8 @@ const PAGE_BYTES: usize = 4096;
 #[derive(Debug)]
 pub struct Native {
     mode: Mode,
+    /// What `mode` is without the delay of a flushed line, and that delay.
+    slow: (Mode, Duration),
     failed: AtomicBool,
     /// Whose pages a thread has yet to sync.
     life: Arc<()>,
@@ -28,6 +30,8 @@ enum Mode {
     Fence,
     Flush(FlushKind),
     Sync,
+    /// As [`Native::slow`] says.
+    Slow,
 }
 
 /// Pages of one medium that a thread flushed and has not yet synced. Another medium's fence leaves them
@@ -51,7 +55,50 @@ impl Native {
             Domain::Adr => Mode::Flush(FlushKind::detect()),
             Domain::Msync => Mode::Sync,
         };
-        Self { mode, failed: AtomicBool::new(false), life: Arc::default() }
+        Self { mode, slow: (mode, Duration::ZERO), failed: AtomicBool::new(false), life: Arc::default() }
+    }
+
+    /// Returns the medium of a domain with a busy wait after every flushed line.
+    pub fn delayed(domain: Domain, per_line: Duration) -> Self {
+        let native = Self::new(domain);
+        Self { mode: Mode::Slow, slow: (native.mode, per_line), ..native }
+    }
+
+    #[inline(always)]
+    fn flush_as(&self, mode: Mode, start: *const u8, bytes: usize) {
+        match mode {
+            Mode::Flush(kind) => kind.flush(start, bytes),
+            Mode::Sync => self.note_pages(start, bytes),
+            Mode::Order | Mode::Fence => compiler_fence(Ordering::SeqCst),
+            Mode::Slow => self.flush_slowly(start, bytes),
+        }
+    }
+
+    #[cold]
+    fn flush_slowly(&self, start: *const u8, bytes: usize) {
+        let (mode, per_line) = self.slow;
+        self.flush_as(mode, start, bytes);
+        let lines = (start.addr() % LINE_BYTES + bytes).div_ceil(LINE_BYTES);
+        let begun = Instant::now();
+        while begun.elapsed() < per_line * lines as u32 {
+            std::hint::spin_loop();
+        }
+    }
+
+    #[inline(always)]
+    fn drain_as(&self, mode: Mode) {
+        match mode {
+            // A killed process leaves the stores that it retired, in program order.
+            Mode::Order => fence(Ordering::Release),
+            Mode::Fence | Mode::Flush(_) => arch::drain(),
+            Mode::Sync => self.sync_pages(),
+            Mode::Slow => self.drain_slowly(),
+        }
+    }
+
+    #[cold]
+    fn drain_slowly(&self) {
+        self.drain_as(self.slow.0);
     }
 
     fn is_of(&self, unsynced: &Unsynced) -> bool {
@@ -126,26 +173,17 @@ impl Medium for Native {
 
     #[inline(always)]
     fn flush_lines(&self, start: *const u8, bytes: usize, _step: Step) {
-        match self.mode {
-            Mode::Flush(kind) => kind.flush(start, bytes),
-            Mode::Sync => self.note_pages(start, bytes),
-            Mode::Order | Mode::Fence => compiler_fence(Ordering::SeqCst),
-        }
+        self.flush_as(self.mode, start, bytes);
     }
 
     #[inline(always)]
     fn drain(&self, _step: Step) {
-        match self.mode {
-            // A killed process leaves the stores that it retired, in program order.
-            Mode::Order => fence(Ordering::Release),
-            Mode::Fence | Mode::Flush(_) => arch::drain(),
-            Mode::Sync => self.sync_pages(),
-        }
+        self.drain_as(self.mode);
     }
 
     fn extended(&self, last: &AtomicU64) {
-        match self.mode {
-            Mode::Order => {}
+        match self.slow.0 {
+            Mode::Order | Mode::Slow => {}
             // A page that a file with MAP_SYNC lets a process write to is durably part of the file. A
             // store of what is there asks for that.
             Mode::Fence | Mode::Flush(_) => drop(last.fetch_or(0, Ordering::Relaxed)),
@@ -166,59 +204,6 @@ impl Medium for Native {
     #[inline(always)]
     fn failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
-    }
-}
-
-/// [`Native`], with a busy wait after every flushed line.
-#[derive(Debug)]
-pub struct Delayed {
-    native: Native,
-    per_line: Duration,
-}
-
-impl Delayed {
-    /// The medium of a domain with extra latency per flushed line.
-    pub fn new(domain: Domain, per_line: Duration) -> Self {
-        Self { native: Native::new(domain), per_line }
-    }
-}
-
-impl Medium for Delayed {
-    fn load(&self, cell: &AtomicU64, order: Ordering) -> u64 {
-        self.native.load(cell, order)
-    }
-
-    fn store(&self, cell: &AtomicU64, value: u64, order: Ordering) {
-        self.native.store(cell, value, order);
-    }
-
-    fn compare_exchange(&self, cell: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
-        self.native.compare_exchange(cell, current, new)
-    }
-
-    fn flush_lines(&self, start: *const u8, bytes: usize, step: Step) {
-        self.native.flush_lines(start, bytes, step);
-        let lines = (start.addr() % LINE_BYTES + bytes).div_ceil(LINE_BYTES);
-        let begun = Instant::now();
-        while begun.elapsed() < self.per_line * lines as u32 {
-            std::hint::spin_loop();
-        }
-    }
-
-    fn drain(&self, step: Step) {
-        self.native.drain(step);
-    }
-
-    fn extended(&self, last: &AtomicU64) {
-        self.native.extended(last);
-    }
-
-    fn order_line(&self) {
-        self.native.order_line();
-    }
-
-    fn failed(&self) -> bool {
-        self.native.failed()
     }
 }
 
@@ -329,7 +314,7 @@ mod tests {
 
     #[test]
     fn delay_is_per_line() {
-        let medium = Delayed::new(Domain::Adr, Duration::from_micros(200));
+        let medium = Native::delayed(Domain::Adr, Duration::from_micros(200));
         let lines = [0_u64; 32];
         let begun = Instant::now();
         let _durable = medium.persist(&lines, "test");

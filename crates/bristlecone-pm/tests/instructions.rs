@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, Once, PoisonError};
 
-use bristlecone_pm::{Delayed, Domain, Flushed, LINE_BYTES, Medium, Native, Persist};
+use bristlecone_pm::{Domain, Flushed, LINE_BYTES, Medium, Native, Persist};
 
 const PAGE_BYTES: usize = 4096;
 
@@ -206,7 +206,7 @@ fn the_lines_of_a_range_are_written_back_and_then_comes_a_fence() {
 #[test]
 fn a_slower_medium_does_the_same() {
     let (bytes, first) = pages(1);
-    let delayed = Delayed::new(Domain::Adr, std::time::Duration::ZERO);
+    let delayed = Native::delayed(Domain::Adr, std::time::Duration::ZERO);
     let range = &bytes[first + 60..][..300];
     let did = traced(|| _ = delayed.persist(range, "test"));
     writes_back(&did, range.as_ptr().addr(), range.len());

@@ -18,12 +18,12 @@ pub(crate) trait Inherited {
 /// In a child a drop leaves the value as it is: another thread may have been changing it when the child
 /// was forked, may have held its locks for ever then, and the pool is not the child's to close.
 #[derive(Debug)]
-pub(crate) struct Handle<T: Inherited> {
+pub(crate) struct Handle<T: Inherited + ?Sized> {
     value: ManuallyDrop<Arc<T>>,
     opener: Opener,
 }
 
-impl<T: Inherited> Handle<T> {
+impl<T: Inherited + ?Sized> Handle<T> {
     pub fn new(value: Arc<T>, opener: Opener) -> Self {
         Self { value: ManuallyDrop::new(value), opener }
     }
@@ -43,13 +43,13 @@ impl<T: Inherited> Handle<T> {
     }
 }
 
-impl<T: Inherited> Clone for Handle<T> {
+impl<T: Inherited + ?Sized> Clone for Handle<T> {
     fn clone(&self) -> Self {
         Self::new(Arc::clone(&self.value), self.opener)
     }
 }
 
-impl<T: Inherited> Deref for Handle<T> {
+impl<T: Inherited + ?Sized> Deref for Handle<T> {
     type Target = T;
 
     #[inline(always)]
@@ -58,7 +58,7 @@ impl<T: Inherited> Deref for Handle<T> {
     }
 }
 
-impl<T: Inherited> Drop for Handle<T> {
+impl<T: Inherited + ?Sized> Drop for Handle<T> {
     fn drop(&mut self) {
         if self.is_here() {
             // SAFETY: dropped here only, and not used afterwards.

@@ -2,15 +2,15 @@
 
 use std::ops::Bound;
 
-use bristlecone_pm::{Error, Medium, Native, Result};
+use bristlecone_pm::{Error, Result};
 
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::trees::Batch;
 use crate::{Key, Tree, Value};
 
 /// An iterator over the items of a tree. See [`Tree::range`](crate::Tree::range).
-pub struct Range<'t, K: Key, V: Value, M: Medium = Native> {
-    tree: &'t Tree<K, V, M>,
+pub struct Range<'t, K: Key, V: Value> {
+    tree: &'t Tree<K, V>,
     /// What the front still has in hand, and where it goes on after that.
     front: Batch<K::Form, V::Form>,
     from: Limit<K>,
@@ -39,14 +39,14 @@ fn is_empty<T: Ord>(from: &Bound<T>, to: &Bound<T>) -> bool {
     }
 }
 
-impl<'t, K: Key, V: Value, M: Medium> Range<'t, K, V, M> {
-    pub(crate) fn new(tree: &'t Tree<K, V, M>, from: Limit<K>, to: Limit<K>) -> Self {
+impl<'t, K: Key, V: Value> Range<'t, K, V> {
+    pub(crate) fn new(tree: &'t Tree<K, V>, from: Limit<K>, to: Limit<K>) -> Self {
         let done = is_empty(&from, &to);
         Self { tree, front: Batch::default(), from, back: Batch::default(), to, begun: (false, false), done }
     }
 
     /// Compares the records of everything from here on with their checksums.
-    pub(crate) fn checked(mut self) -> CheckedRange<'t, K, V, M> {
+    pub(crate) fn checked(mut self) -> CheckedRange<'t, K, V> {
         self.front.checked = true;
         self.back.checked = true;
         CheckedRange(self)
@@ -84,7 +84,7 @@ impl<'t, K: Key, V: Value, M: Medium> Range<'t, K, V, M> {
     }
 }
 
-impl<K: Key, V: Value, M: Medium> Range<'_, K, V, M> {
+impl<K: Key, V: Value> Range<'_, K, V> {
     /// The next item, whatever it takes.
     #[inline(never)]
     fn look_forward(&mut self) -> Option<(K::Owned, V::Owned)> {
@@ -128,7 +128,7 @@ impl<K: Key, V: Value, M: Medium> Range<'_, K, V, M> {
     }
 }
 
-impl<K: Key, V: Value, M: Medium> Iterator for Range<'_, K, V, M> {
+impl<K: Key, V: Value> Iterator for Range<'_, K, V> {
     type Item = (K::Owned, V::Owned);
 
     #[inline(always)]
@@ -144,7 +144,7 @@ impl<K: Key, V: Value, M: Medium> Iterator for Range<'_, K, V, M> {
     }
 }
 
-impl<K: Key, V: Value, M: Medium> DoubleEndedIterator for Range<'_, K, V, M> {
+impl<K: Key, V: Value> DoubleEndedIterator for Range<'_, K, V> {
     #[inline(always)]
     fn next_back(&mut self) -> Option<Self::Item> {
         if self.back.entries.len() > 1
@@ -157,9 +157,9 @@ impl<K: Key, V: Value, M: Medium> DoubleEndedIterator for Range<'_, K, V, M> {
     }
 }
 
-impl<K: Key, V: Value, M: Medium> std::iter::FusedIterator for Range<'_, K, V, M> {}
+impl<K: Key, V: Value> std::iter::FusedIterator for Range<'_, K, V> {}
 
-impl<K: Key, V: Value, M: Medium> std::fmt::Debug for Range<'_, K, V, M> {
+impl<K: Key, V: Value> std::fmt::Debug for Range<'_, K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Range").finish_non_exhaustive()
     }
@@ -168,9 +168,9 @@ impl<K: Key, V: Value, M: Medium> std::fmt::Debug for Range<'_, K, V, M> {
 /// An iterator over the items of a tree that compares records with their checksums. See
 /// [`Tree::try_range`](crate::Tree::try_range).
 #[derive(Debug)]
-pub struct CheckedRange<'t, K: Key, V: Value, M: Medium = Native>(Range<'t, K, V, M>);
+pub struct CheckedRange<'t, K: Key, V: Value>(Range<'t, K, V>);
 
-impl<K: Key, V: Value, M: Medium> Iterator for CheckedRange<'_, K, V, M> {
+impl<K: Key, V: Value> Iterator for CheckedRange<'_, K, V> {
     type Item = Result<(K::Owned, V::Owned)>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -182,7 +182,7 @@ impl<K: Key, V: Value, M: Medium> Iterator for CheckedRange<'_, K, V, M> {
     }
 }
 
-impl<K: Key, V: Value, M: Medium> DoubleEndedIterator for CheckedRange<'_, K, V, M> {
+impl<K: Key, V: Value> DoubleEndedIterator for CheckedRange<'_, K, V> {
     fn next_back(&mut self) -> Option<Self::Item> {
         if let Some(refused) = self.0.refused() {
             return Some(Err(refused));
@@ -192,4 +192,4 @@ impl<K: Key, V: Value, M: Medium> DoubleEndedIterator for CheckedRange<'_, K, V,
     }
 }
 
-impl<K: Key, V: Value, M: Medium> std::iter::FusedIterator for CheckedRange<'_, K, V, M> {}
+impl<K: Key, V: Value> std::iter::FusedIterator for CheckedRange<'_, K, V> {}

@@ -1,15 +1,16 @@
 //! Where designs from outside plug in, to be measured and explored as the library's own are: what a
 //! crate needs to write one, and trees of it behind the common face. Not part of the product.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use bristlecone_pm::{Medium, PoolFile, Result, TreeEntry, TreeSpec};
 
 pub use crate::shared::form::{Inline, KeyForm, ValueForm};
-use crate::trees::AnyTree;
+use crate::trees::any::{AnyIndex, PoolOn, Shared};
 pub use crate::trees::parameters::{PARAMS, Parameters, broken_rule};
-pub use crate::trees::{Batch, Guest, Index, WriteMode};
-use crate::{Key, Pool, Tree, Value};
+pub use crate::trees::{Batch, Index, Inspect, Open, Read, Scan, Swapped, Write, WriteMode};
+use crate::{Error, Key, Pool, Tree, Value};
 
 /// A design from outside.
 pub trait GuestDesign: Copy {
@@ -27,16 +28,26 @@ pub trait GuestDesign: Copy {
         self,
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
-    ) -> Result<Guest<K, V, M>>;
+    ) -> Result<Shared<K, V>>;
 }
 
-/// Creates a tree of a design from outside: see [`TreeOptions::create`](crate::TreeOptions::create).
+/// A medium that is chosen at run time.
+pub type AnyMedium = Box<dyn Medium>;
+
+/// Makes a pool on a medium that is chosen at run time, with trees of the library's designs: these are compiled here, once for
+/// all such media.
+pub fn pool_on_any(file: Arc<PoolFile<AnyMedium>>) -> Pool {
+    Pool::on(file, 1)
+}
+
+/// Creates a tree of a design from outside in a pool on the medium `M`: see
+/// [`TreeOptions::create`](crate::TreeOptions::create).
 pub fn create<K: Key, V: Value, M: Medium>(
-    pool: &Pool<M>,
+    pool: &Pool,
     name: &str,
     design: impl GuestDesign,
     given: &[(String, u64)],
-) -> Result<Tree<K, V, M>> {
+) -> Result<Tree<K, V>> {
     design.admit::<K::Form, V::Form>()?;
     let spec = TreeSpec {
         name: name.to_owned(),
@@ -45,15 +56,33 @@ pub fn create<K: Key, V: Value, M: Medium>(
         value_kind: V::kind(),
         params: design.parse(given)?,
     };
-    pool.create_tree(&spec, |file, entry| Ok(AnyTree::Guest(design.open(file, entry)?)))
+    let file = file_of::<M>(pool)?;
+    pool.create_tree(|| file.create_tree_with(&spec, |entry| design.open(file, entry)))
 }
 
-/// Opens a tree of a design from outside: see [`TreeOptions::open`](crate::TreeOptions::open).
+/// Opens a tree of a design from outside in a pool on the medium `M`: see
+/// [`TreeOptions::open`](crate::TreeOptions::open).
 pub fn open<K: Key, V: Value, M: Medium>(
-    pool: &Pool<M>,
+    pool: &Pool,
     name: &str,
     design: impl GuestDesign,
-) -> Result<Tree<K, V, M>> {
+) -> Result<Tree<K, V>> {
     design.admit::<K::Form, V::Form>()?;
-    pool.open_tree(name, |_| Ok(()), |file, entry, _| Ok(AnyTree::Guest(design.open(file, entry)?)))
+    let file = file_of::<M>(pool)?;
+    pool.open_tree(name, |_| Ok(()), |entry| design.open(file, entry))
+}
+
+/// Returns the tree that words stand for where codecs are parameters.
+///
+/// # Errors
+///
+/// [`Error::Invalid`](crate::Error) if they are not those of words.
+pub fn of_words<K: KeyForm, V: ValueForm>(tree: impl Index<Inline, Inline>) -> Result<Shared<K, V>> {
+    AnyIndex::InlineInline(Arc::new(tree)).typed()
+}
+
+fn file_of<M: Medium>(pool: &Pool) -> Result<&Arc<PoolFile<M>>> {
+    let file: &dyn Any = &*pool.0.file;
+    let file = file.downcast_ref::<PoolOn<M>>().map(|on| &on.0);
+    file.ok_or_else(|| Error::invalid("the pool is on another medium"))
 }

@@ -25,6 +25,7 @@
 mod handle;
 mod iter;
 mod key;
+#[cfg(feature = "lab")]
 #[doc(hidden)]
 pub mod lab;
 mod pool;
@@ -36,7 +37,7 @@ mod trees;
 mod value;
 
 pub use bristlecone_pm::{
-    Delayed, Domain, Error, Finding, KEY_BYTES_MAX, Medium, Native, PoolInfo, Result, TreeEntry, TreeSpec,
+    Domain, Error, Finding, KEY_BYTES_MAX, Medium, Native, PoolInfo, Result, TreeEntry, TreeSpec,
     VALUE_BYTES_MAX,
 };
 pub use iter::{CheckedRange, Range};

@@ -1,21 +1,24 @@
 //! Pools and the trees in them.
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bristlecone_pm::wait::lock;
 use bristlecone_pm::{
-    CreateOptions, Delayed, Domain, Error, Finding, Medium, Native, PoolFile, PoolInfo, Result, SlotKind,
-    TreeEntry, TreeId, TreeSpec,
+    CreateOptions, Domain, Error, Finding, Medium, Native, PoolFile, PoolInfo, Result, TreeEntry, TreeId,
+    TreeSpec,
 };
 
 use crate::handle::{Handle, Inherited};
-use crate::trees::AnyTree;
+use crate::shared::form::{KeyForm, ValueForm};
+use crate::trees::any::{self, AnyPool, OpenTree, PoolOn};
 use crate::{Design, Key, Tree, Value};
+
+/// A tree behind the types of its keys and values.
+type AnyTree<K, V> = any::Shared<<K as Key>::Form, <V as Value>::Form>;
 
 /// How a pool is opened.
 #[derive(Clone, Debug, Default)]
@@ -73,19 +76,29 @@ impl PoolOptions {
     ///
     /// See [`Error`]: no pool there, in use elsewhere, damaged, made by a newer version, no room.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
-        self.open_on(path.as_ref(), Native::new)
+        self.open_native(path.as_ref())
     }
 
-    /// The same on a medium whose every flushed line takes longer, as slower memory would.
-    pub fn open_delayed(&self, path: impl AsRef<Path>, per_line: Duration) -> Result<Pool<Delayed>> {
-        self.open_on(path.as_ref(), |domain| Delayed::new(domain, per_line))
+    /// Opens the pool on the medium of this machine: compiled here, with every design.
+    fn open_native(&self, path: &Path) -> Result<Pool> {
+        self.open_on(path, Native::new)
+    }
+
+    /// Opens the pool with a busy wait after every flushed line, as slower memory would have it.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    #[doc(hidden)]
+    pub fn open_delayed(&self, path: &Path, per_line: Duration) -> Result<Pool> {
+        self.open_on(path, |domain| Native::delayed(domain, per_line))
     }
 
     pub(crate) fn asked_bytes(&self) -> Option<u64> {
         self.max_bytes
     }
 
-    fn open_on<M: Medium>(&self, path: &Path, medium: impl Fn(Domain) -> M) -> Result<Pool<M>> {
+    fn open_on<M: Medium>(&self, path: &Path, medium: impl Fn(Domain) -> M) -> Result<Pool> {
         if self.read_only && (self.create || self.create_new) {
             return Err(Error::invalid("a pool cannot be created read-only: leave one of both out"));
         }
@@ -146,31 +159,31 @@ const LOOKS: usize = 8;
 /// A pool belongs to the process that opened it. In a child that was forked from it, operations return
 /// [`Error::Forked`], those that return no `Result` panic, and drops do nothing but close the file.
 #[derive(Debug)]
-pub struct Pool<M: Medium = Native>(pub(crate) Handle<Shared<M>>);
+pub struct Pool(pub(crate) Handle<Shared>);
 
-impl<M: Medium> Clone for Pool<M> {
+impl Clone for Pool {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct Shared<M: Medium> {
-    pub file: Arc<PoolFile<M>>,
+pub(crate) struct Shared {
+    pub file: Box<dyn AnyPool>,
     /// Trees that are open: two handles to a tree are one tree.
-    open: Mutex<HashMap<TreeId, Weak<dyn Any + Send + Sync>>>,
+    open: Mutex<HashMap<TreeId, OpenTree>>,
     recovery_threads: usize,
     /// Closed already, or to be left as a crash would leave it.
     done: AtomicBool,
 }
 
-impl<M: Medium> Inherited for Shared<M> {
+impl Inherited for Shared {
     fn abandon(&self) {
         self.file.abandon();
     }
 }
 
-impl<M: Medium> Drop for Shared<M> {
+impl Drop for Shared {
     fn drop(&mut self) {
         if !self.done.load(Relaxed) {
             // Nothing is lost if this fails: the next open recovers instead.
@@ -186,16 +199,17 @@ impl Pool {
     }
 }
 
-impl<M: Medium> Pool<M> {
-    /// A pool over an open pool file, on whatever medium.
+impl Pool {
+    /// Makes a pool of an open pool file, on whatever medium.
     #[doc(hidden)]
-    pub fn on(file: Arc<PoolFile<M>>, recovery_threads: usize) -> Self {
+    pub fn on<M: Medium>(file: Arc<PoolFile<M>>, recovery_threads: usize) -> Self {
         let (done, opener) = (AtomicBool::new(false), *file.opener());
+        let file = Box::new(PoolOn(file));
         Self(Handle::new(Arc::new(Shared { file, open: Mutex::default(), recovery_threads, done }), opener))
     }
 
     /// Opens the tree of this name, or creates it with defaults.
-    pub fn tree<K: Key, V: Value>(&self, name: &str) -> Result<Tree<K, V, M>> {
+    pub fn tree<K: Key, V: Value>(&self, name: &str) -> Result<Tree<K, V>> {
         let options = self.tree_options(name);
         for _ in 1..LOOKS {
             match options.open() {
@@ -212,7 +226,7 @@ impl<M: Medium> Pool<M> {
     }
 
     /// Begins to create a tree with options of its own.
-    pub fn tree_options(&self, name: &str) -> TreeOptions<M> {
+    pub fn tree_options(&self, name: &str) -> TreeOptions {
         TreeOptions { pool: self.clone(), name: name.to_owned(), design: None, given: Vec::new() }
     }
 
@@ -228,7 +242,7 @@ impl<M: Medium> Pool<M> {
         self.0.file.here()?;
         let mut open = self.lock_open();
         let entry = self.0.file.find_tree(name)?.ok_or_else(|| no_such_tree(name))?;
-        if open.get(&entry.id).is_some_and(|tree| tree.strong_count() > 0) {
+        if open.get(&entry.id).is_some_and(OpenTree::is_open) {
             return Err(Error::TreeInUse { name: name.to_owned() });
         }
         open.remove(&entry.id);
@@ -285,7 +299,7 @@ impl<M: Medium> Pool<M> {
     /// closes the pool.
     pub fn close(mut self) -> Result<()> {
         self.0.file.here()?;
-        let in_use = self.lock_open().iter().find(|(_, tree)| tree.strong_count() > 0).map(|(id, _)| *id);
+        let in_use = self.lock_open().iter().find(|(_, tree)| tree.is_open()).map(|(id, _)| *id);
         if let Some(id) = in_use {
             let name = self.trees()?.into_iter().find(|tree| tree.id == id).map(|tree| tree.spec.name);
             return Err(Error::TreeInUse { name: name.unwrap_or_default() });
@@ -304,42 +318,41 @@ impl<M: Medium> Pool<M> {
         self.0.done.store(true, Relaxed);
     }
 
-    /// The tree of a name, recovered by `recover` if it is not open yet.
+    /// Returns the tree of a name, recovered by `recover` if it is not open yet.
     pub(crate) fn open_tree<K: Key, V: Value>(
         &self,
         name: &str,
         verify: impl FnOnce(&TreeEntry) -> Result<()>,
-        recover: impl FnOnce(&Arc<PoolFile<M>>, &TreeEntry, usize) -> Result<AnyTree<K::Form, V::Form, M>>,
-    ) -> Result<Tree<K, V, M>> {
+        recover: impl FnOnce(&TreeEntry) -> Result<AnyTree<K, V>>,
+    ) -> Result<Tree<K, V>> {
         self.0.file.here()?;
         let mut open = self.lock_open();
         let entry = self.find(name)?;
         verify(&entry)?;
-        if let Some(tree) = open.get(&entry.id).and_then(Weak::upgrade)
-            && let Ok(tree) = tree.downcast::<AnyTree<K::Form, V::Form, M>>()
-        {
+        if let Some(tree) = open.get(&entry.id).and_then(OpenTree::get) {
             return Ok(Tree::new(tree, self.clone()));
         }
-        self.0.file.expect_leaves(&entry)?;
-        expect_kinds(&self.0.file, &entry)?;
-        let tree = Arc::new(recover(&self.0.file, &entry, self.0.recovery_threads)?);
-        let any: Arc<dyn Any + Send + Sync> = tree.clone();
-        open.insert(entry.id, Arc::downgrade(&any));
+        self.0.file.expect_whole(&entry)?;
+        let tree = recover(&entry)?;
+        open.insert(entry.id, OpenTree::new(&tree));
         Ok(Tree::new(tree, self.clone()))
     }
 
-    /// Creates a tree together with its first leaf: after an error or a crash there is neither.
+    /// Returns the tree that `create` makes.
     pub(crate) fn create_tree<K: Key, V: Value>(
         &self,
-        spec: &TreeSpec,
-        init: impl FnOnce(&Arc<PoolFile<M>>, &TreeEntry) -> Result<AnyTree<K::Form, V::Form, M>>,
-    ) -> Result<Tree<K, V, M>> {
+        create: impl FnOnce() -> Result<(TreeEntry, AnyTree<K, V>)>,
+    ) -> Result<Tree<K, V>> {
         let mut open = self.lock_open();
-        let (entry, tree) = self.0.file.create_tree_with(spec, |entry| init(&self.0.file, entry))?;
-        let tree = Arc::new(tree);
-        let any: Arc<dyn Any + Send + Sync> = tree.clone();
-        open.insert(entry.id, Arc::downgrade(&any));
+        let (entry, tree) = create()?;
+        open.insert(entry.id, OpenTree::new(&tree));
         Ok(Tree::new(tree, self.clone()))
+    }
+
+    /// Recovers a tree of the library's designs.
+    fn recover<K: Key, V: Value>(&self, entry: &TreeEntry) -> Result<AnyTree<K, V>> {
+        let inline = (K::Form::INLINE, V::Form::INLINE);
+        self.0.file.open_index(entry, inline, self.0.recovery_threads)?.typed()
     }
 
     /// Verifies a tree whatever the types of its keys and values: returns its number of items and
@@ -360,8 +373,7 @@ impl<M: Medium> Pool<M> {
     }
 
     fn check_as<K: Key, V: Value>(&self, name: &str) -> Result<(u64, Vec<Finding>)> {
-        let open = |file: &_, entry: &_, threads| AnyTree::open(file, entry, threads);
-        let tree = self.open_tree::<K, V>(name, |_| Ok(()), open)?;
+        let tree = self.open_tree::<K, V>(name, |_| Ok(()), |entry| self.recover::<K, V>(entry))?;
         Ok((tree.len(), tree.check()))
     }
 
@@ -369,7 +381,7 @@ impl<M: Medium> Pool<M> {
         self.0.file.find_tree(name)?.ok_or_else(|| no_such_tree(name))
     }
 
-    fn lock_open(&self) -> MutexGuard<'_, HashMap<TreeId, Weak<dyn Any + Send + Sync>>> {
+    fn lock_open(&self) -> MutexGuard<'_, HashMap<TreeId, OpenTree>> {
         lock(&self.0.open)
     }
 }
@@ -379,38 +391,20 @@ pub(crate) fn is_inline(kind: &str) -> bool {
     matches!(kind, "u64" | "u32" | "i64")
 }
 
-/// Returns `Corrupted` if a tree owns chunks that its design has no use for: what they hold would
-/// be missing without a word.
-pub(crate) fn expect_kinds<M: Medium>(file: &PoolFile<M>, entry: &TreeEntry) -> Result<()> {
-    // Designs from outside say themselves what they need.
-    let Ok(design) = Design::of(&entry.spec) else { return Ok(()) };
-    let kinds = design.slots(&entry.spec)?;
-    for chunk in file.chunks_of(entry.id) {
-        let known = |&(kind, bytes): &(SlotKind, Option<u64>)| {
-            kind == chunk.kind && bytes.is_none_or(|bytes| bytes == u64::from(chunk.slot_bytes))
-        };
-        if !kinds.iter().any(known) {
-            let what = format!("{design} has no {:?} of {} bytes", chunk.kind, chunk.slot_bytes);
-            return Err(Error::corrupted(what, format!("descriptor of chunk {}", chunk.id)));
-        }
-    }
-    Ok(())
-}
-
 fn no_such_tree(name: &str) -> Error {
     Error::NoSuchTree { name: name.to_owned() }
 }
 
 /// How a tree is created or opened.
 #[derive(Clone, Debug)]
-pub struct TreeOptions<M: Medium = Native> {
-    pool: Pool<M>,
+pub struct TreeOptions {
+    pool: Pool,
     name: String,
     design: Option<Design>,
     given: Vec<(String, u64)>,
 }
 
-impl<M: Medium> TreeOptions<M> {
+impl TreeOptions {
     /// The design (default: SSTree).
     pub fn design(mut self, design: Design) -> Self {
         self.design = Some(design);
@@ -426,7 +420,7 @@ impl<M: Medium> TreeOptions<M> {
 
     /// Creates the tree. After `Ok` it exists and survives; after `Err` or a crash it exists
     /// wholly or not at all.
-    pub fn create<K: Key, V: Value>(&self) -> Result<Tree<K, V, M>> {
+    pub fn create<K: Key, V: Value>(&self) -> Result<Tree<K, V>> {
         let design = self.design.unwrap_or_default();
         let spec = TreeSpec {
             name: self.name.clone(),
@@ -435,14 +429,17 @@ impl<M: Medium> TreeOptions<M> {
             value_kind: V::kind(),
             params: design.parse(&self.given)?,
         };
-        self.pool.create_tree(&spec, |file, entry| AnyTree::open(file, entry, 1))
+        self.pool.create_tree(|| {
+            let (entry, tree) = self.pool.0.file.create_index(&spec, (K::Form::INLINE, V::Form::INLINE))?;
+            Ok((entry, tree.typed()?))
+        })
     }
 
     /// Opens the tree, recovering it if it is not open yet. `K` and `V` must be the types it was
     /// created with, and options that were set must be its own.
-    pub fn open<K: Key, V: Value>(&self) -> Result<Tree<K, V, M>> {
-        let open = |file: &_, entry: &_, threads| AnyTree::open(file, entry, threads);
-        self.pool.open_tree(&self.name, |entry| self.verify::<K, V>(entry), open)
+    pub fn open<K: Key, V: Value>(&self) -> Result<Tree<K, V>> {
+        let recover = |entry: &_| self.pool.recover::<K, V>(entry);
+        self.pool.open_tree(&self.name, |entry| self.verify::<K, V>(entry), recover)
     }
 
     fn verify<K: Key, V: Value>(&self, entry: &TreeEntry) -> Result<()> {

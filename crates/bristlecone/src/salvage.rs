@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use bristlecone_pm::{Damaged, Error, Finding, Native, PoolFile, Result, TreeEntry};
 
-use crate::pool::{expect_kinds, is_inline};
+use crate::pool::is_inline;
 use crate::shared::form::{Inline, KeyForm, OutOfLine, ValueForm};
-use crate::trees::{AnyTree, Rescue};
+use crate::trees::any::expect_kinds;
+use crate::trees::{Rescue, salvage};
 use crate::{Pool, PoolOptions};
 
 /// What was saved of a pool, and what was not.
@@ -70,10 +71,13 @@ impl PoolOptions {
     /// As [`open`](Self::open), of either pool. Damage is not an error, unless nothing at all can
     /// be read. After an error there is no new pool.
     pub fn salvage(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvage> {
-        let Damaged { pool: old, findings, chunks_lost } =
-            PoolFile::open_damaged(from.as_ref(), Native::new)?;
+        self.salvage_native(from.as_ref(), to.as_ref())
+    }
+
+    fn salvage_native(&self, from: &Path, to: &Path) -> Result<Salvage> {
+        let Damaged { pool: old, findings, chunks_lost } = PoolFile::open_damaged(from, Native::new)?;
         let max_bytes = old.info().max_bytes.max(self.asked_bytes().unwrap_or(0));
-        let pool = self.clone().max_bytes(max_bytes).read_only(false).create_new(true).open(&to)?;
+        let pool = self.clone().max_bytes(max_bytes).read_only(false).create_new(true).open(to)?;
         let save = |entry: &TreeEntry| {
             let mut saved = save_tree(&old, entry, &pool)?;
             saved.chunks_lost = chunks_lost.iter().filter(|owner| **owner == entry.id).count() as u64;
@@ -107,14 +111,13 @@ fn save<K: KeyForm, V: ValueForm>(
     entry: &TreeEntry,
     pool: &Pool,
 ) -> Result<SalvagedTree> {
-    let file = &pool.0.file;
-    let (_, to) = file.create_tree_with(&entry.spec, |created| AnyTree::open(file, created, 1))?;
-    let mut rescue = Rescue::new(&to);
+    let (_, to) = pool.0.file.create_index(&entry.spec, (K::INLINE, V::INLINE))?;
+    let to = to.typed::<K, V>()?;
+    let mut rescue = Rescue::new(&*to);
     if let Err(error) = expect_kinds(old, entry) {
         rescue.find("tree".to_owned(), format!("{error}"));
     }
-    let salvaged =
-        old.expect_leaves(entry).and_then(|()| AnyTree::<K, V, Native>::salvage(old, entry, &mut rescue));
+    let salvaged = old.expect_leaves(entry).and_then(|()| salvage::<K, V, Native>(old, entry, &mut rescue));
     match salvaged {
         Ok(()) => {}
         // The old pool may have no room for what recovery has to write; the new one is as large.

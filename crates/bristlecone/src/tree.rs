@@ -2,14 +2,14 @@
 
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
-use std::sync::Arc;
 
-use bristlecone_pm::{Finding, Medium, Native, Result};
+use bristlecone_pm::{Finding, Result};
 
 use crate::handle::{Handle, Inherited};
 use crate::iter::{CheckedRange, Range};
 use crate::shared::form::{KeyForm, ValueForm};
-use crate::trees::{AnyTree, Batch, TreeStats, WriteMode};
+use crate::trees::any::Shared;
+use crate::trees::{Batch, Index, TreeStats, WriteMode};
 use crate::{Key, Pool, Value, key, value};
 
 /// An ordered map from `K` to `V` in a pool, for any number of threads.
@@ -24,33 +24,33 @@ use crate::{Key, Pool, Value, key, value};
 /// A tree belongs to the process that opened its pool. In a child that was forked from it, writes return
 /// [`Error::Forked`](crate::Error) and whatever returns no `Result` panics with its message, since the
 /// pool's bytes are not in the child's memory.
-pub struct Tree<K: Key, V: Value, M: Medium = Native> {
-    tree: Handle<AnyTree<K::Form, V::Form, M>>,
-    pool: Pool<M>,
+pub struct Tree<K: Key, V: Value> {
+    tree: Handle<dyn Index<K::Form, V::Form>>,
+    pool: Pool,
     /// Of the pool; here because every write asks.
     read_only: bool,
     types: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K: Key, V: Value, M: Medium> Clone for Tree<K, V, M> {
+impl<K: Key, V: Value> Clone for Tree<K, V> {
     fn clone(&self) -> Self {
         let Self { tree, pool, read_only, types } = self;
         Self { tree: tree.clone(), pool: pool.clone(), read_only: *read_only, types: *types }
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Inherited for AnyTree<K, V, M> {}
+impl<K: KeyForm, V: ValueForm> Inherited for dyn Index<K, V> {}
 
-impl<K: Key, V: Value, M: Medium> std::fmt::Debug for Tree<K, V, M> {
+impl<K: Key, V: Value> std::fmt::Debug for Tree<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tree").field("key", &K::kind()).field("value", &V::kind()).finish_non_exhaustive()
     }
 }
 
-impl<K: Key, V: Value, M: Medium> Tree<K, V, M> {
-    pub(crate) fn new(tree: Arc<AnyTree<K::Form, V::Form, M>>, pool: Pool<M>) -> Self {
+impl<K: Key, V: Value> Tree<K, V> {
+    pub(crate) fn new(tree: Shared<K::Form, V::Form>, pool: Pool) -> Self {
         let read_only = pool.0.file.is_read_only();
-        let tree = Handle::new(tree, *pool.0.file.opener());
+        let tree = Handle::new(tree, pool.0.file.opener());
         Self { tree, pool, read_only, types: PhantomData }
     }
 
@@ -66,21 +66,28 @@ impl<K: Key, V: Value, M: Medium> Tree<K, V, M> {
 
     /// Returns the tree; panics in a child of the process that opened the pool.
     #[inline(always)]
-    pub(crate) fn here(&self) -> &AnyTree<K::Form, V::Form, M> {
+    pub(crate) fn here(&self) -> &dyn Index<K::Form, V::Form> {
         self.pool.assert_here();
-        &self.tree
+        &*self.tree
     }
 
     /// The value of a key.
     #[inline]
     pub fn get(&self, key: K::Ref<'_>) -> Option<V::Owned> {
-        K::with(key, |key| self.here().get(key, |value| V::decode(value)))
+        let mut found = None;
+        K::with(key, |key| self.here().get(key, &mut |value| found = Some(V::decode(value))));
+        found
     }
 
     /// Calls `show` with the value of a key, without copying it. Nothing is locked meanwhile, so that it
     /// may use the tree.
     pub fn get_with<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
-        K::with(key, |key| self.here().get(key, |value| show(V::view(value))))
+        let (mut show, mut shown) = (Some(show), None);
+        let mut once = |value: <V::Form as ValueForm>::Ref<'_>| {
+            shown = show.take().map(|show| show(V::view(value)));
+        };
+        K::with(key, |key| self.here().get(key, &mut once));
+        shown
     }
 
     /// Returns the value of a key, with the records of keys and values compared with their checksums:
@@ -102,13 +109,13 @@ impl<K: Key, V: Value, M: Medium> Tree<K, V, M> {
 
     /// Iterates over items as [`range`](Self::range) does, with the records of keys and values
     /// compared with their checksums. After an error nothing more comes from this end.
-    pub fn try_range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> CheckedRange<'_, K, V, M> {
+    pub fn try_range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> CheckedRange<'_, K, V> {
         self.range(bounds).checked()
     }
 
     /// Whether a key is there.
     pub fn contains_key(&self, key: K::Ref<'_>) -> bool {
-        K::with(key, |key| self.here().get(key, |_| ()).is_some())
+        K::with(key, |key| self.here().get(key, &mut |_| ()))
     }
 
     /// Writes a key's value, whether it is there or not; gives the value it had.
@@ -175,7 +182,7 @@ impl<K: Key, V: Value, M: Medium> Tree<K, V, M> {
 
     /// The items whose keys lie within bounds, in order, from both ends. Bounds the wrong way
     /// round hold nothing.
-    pub fn range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Range<'_, K, V, M> {
+    pub fn range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Range<'_, K, V> {
         let own = |bound: Bound<&K::Ref<'a>>| {
             bound.map(|key| K::with(*key, |key| <K::Form as KeyForm>::owned(key)))
         };
@@ -183,7 +190,7 @@ impl<K: Key, V: Value, M: Medium> Tree<K, V, M> {
     }
 
     /// All items in order, from both ends.
-    pub fn iter(&self) -> Range<'_, K, V, M> {
+    pub fn iter(&self) -> Range<'_, K, V> {
         Range::new(self, Bound::Unbounded, Bound::Unbounded)
     }
 

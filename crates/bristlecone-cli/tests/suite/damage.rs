@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use bristlecone::{Design, Pool};
+use bristlecone::{Design, Native, Pool};
 use bristlecone_baselines::{Baseline, Contender};
 use serde_json::{Value, json};
 
@@ -153,7 +153,7 @@ fn a_tree_that_cannot_be_checked_is_a_finding() {
     let bench = Bench::new();
     let pool = Pool::options().max_bytes(64 << 20).create(true).open(bench.path("p")).unwrap();
     drop(pool.tree::<u64, u64>("sound").unwrap());
-    drop(Contender::Baseline(Baseline::ALL[0]).create::<u64, u64, _>(&pool, "odd", &[]).unwrap());
+    drop(Contender::Baseline(Baseline::ALL[0]).create::<u64, u64, Native>(&pool, "odd", &[]).unwrap());
     pool.close().unwrap();
     let checked = bench.run("check @p");
     assert_eq!(checked.code, 1, "{checked:?}");

@@ -4,7 +4,7 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use bristlecone::{Delayed, Native, PoolInfo};
+use bristlecone::PoolInfo;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_cli::output::Output;
@@ -15,7 +15,7 @@ use super::peers::{Art, Ferntree, Peer, Scc, Skiplist};
 use super::rivals::Rival;
 use super::run::{self, Manner, Measured};
 use super::stream::{self, Keys, Order, Stream};
-use super::subject::{Bed, Ours, Setup, Subject};
+use super::subject::{Ours, Setup, Subject};
 use super::workload::Phase;
 
 /// Everything that makes a run what it is.
@@ -69,22 +69,12 @@ pub struct Results {
 
 /// Runs the plan.
 pub fn run(plan: &Plan, scratch: &Scratch, output: &Output) -> Outcome<Results> {
-    if plan.setup.delay.is_some() {
-        return match (plan.key, plan.value) {
-            (Shape::U64, Shape::U64) => rounds::<u64, u64, Delayed>(plan, scratch, output, Some(congee)),
-            _ => Err(Failure::usage("--delay is for keys and values of u64")),
-        };
-    }
     match (plan.key, plan.value) {
-        (Shape::U64, Shape::U64) => rounds::<u64, u64, Native>(plan, scratch, output, Some(congee)),
-        (Shape::U64, Shape::Bytes { .. }) => {
-            rounds::<u64, &'static [u8], Native>(plan, scratch, output, None)
-        }
-        (Shape::Bytes { .. }, Shape::U64) => {
-            rounds::<&'static [u8], u64, Native>(plan, scratch, output, None)
-        }
+        (Shape::U64, Shape::U64) => rounds::<u64, u64>(plan, scratch, output, Some(congee)),
+        (Shape::U64, Shape::Bytes { .. }) => rounds::<u64, &'static [u8]>(plan, scratch, output, None),
+        (Shape::Bytes { .. }, Shape::U64) => rounds::<&'static [u8], u64>(plan, scratch, output, None),
         (Shape::Bytes { .. }, Shape::Bytes { .. }) => {
-            rounds::<&'static [u8], &'static [u8], Native>(plan, scratch, output, None)
+            rounds::<&'static [u8], &'static [u8]>(plan, scratch, output, None)
         }
     }
 }
@@ -109,7 +99,7 @@ fn congee() -> Box<dyn Runner> {
 }
 
 /// `None`: it takes no part.
-fn runner<K: BenchKey, V: BenchValue, M: Bed>(
+fn runner<K: BenchKey, V: BenchValue>(
     rival: Rival,
     setup: &Setup,
     scratch: &Scratch,
@@ -127,12 +117,12 @@ fn runner<K: BenchKey, V: BenchValue, M: Bed>(
             // Baselines are like the design that they are compared with; others are as they come.
             let options = if design.is_baseline() { setup.options.clone() } else { Vec::new() };
             let setup = Setup { design, options, ..setup.clone() };
-            Box::new(Entrant(Ours::<K, V, M>::beside(&setup, scratch)?, PhantomData))
+            Box::new(Entrant(Ours::<K, V>::beside(&setup, scratch)?, PhantomData))
         }
     }))
 }
 
-fn rounds<K: BenchKey, V: BenchValue, M: Bed>(
+fn rounds<K: BenchKey, V: BenchValue>(
     plan: &Plan,
     scratch: &Scratch,
     output: &Output,
@@ -162,8 +152,8 @@ fn rounds<K: BenchKey, V: BenchValue, M: Bed>(
     let mut last = None;
     let mut recovery = Vec::new();
     for round in 0..plan.rounds {
-        let ours = Ours::<K, V, M>::create(&plan.setup, scratch)?;
-        let runner = |rival: &Rival| runner::<K, V, M>(*rival, &plan.setup, scratch, congee);
+        let ours = Ours::<K, V>::create(&plan.setup, scratch)?;
+        let runner = |rival: &Rival| runner::<K, V>(*rival, &plan.setup, scratch, congee);
         let rivals = plan.against.iter().map(runner).collect::<Outcome<Vec<_>>>()?;
         let mut keys = Keys { seed: plan.seed, order: plan.order, count: 0 };
         let mut loaded = None;

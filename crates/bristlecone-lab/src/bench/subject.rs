@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bristlecone::{Delayed, Domain, Error, Medium, Native, Pool, PoolInfo, PoolOptions, Tree, TreeStats};
+use bristlecone::{Domain, Error, Medium, Native, Pool, PoolInfo, PoolOptions, Tree, TreeStats};
 use bristlecone_baselines::Contender;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::scratch::Scratch;
@@ -64,35 +64,24 @@ pub struct Setup {
     pub recovery_threads: usize,
 }
 
-/// A medium that a bench can run on.
-pub trait Bed: Medium {
-    /// Opens or creates a pool on it.
-    fn open(options: &PoolOptions, path: &Path, delay: Duration) -> Result<Pool<Self>, Error>
-    where
-        Self: Sized;
-}
-
-impl Bed for Native {
-    fn open(options: &PoolOptions, path: &Path, _: Duration) -> Result<Pool, Error> {
-        options.open(path)
-    }
-}
-
-impl Bed for Delayed {
-    fn open(options: &PoolOptions, path: &Path, delay: Duration) -> Result<Pool<Self>, Error> {
-        options.open_delayed(path, delay)
+impl Setup {
+    fn open(&self, options: &PoolOptions, path: &Path) -> Outcome<Pool> {
+        Ok(match self.delay {
+            None => options.open(path)?,
+            Some(delay) => options.open_delayed(path, delay)?,
+        })
     }
 }
 
 /// A tree of this library in a pool of its own.
-pub struct Ours<K: BenchKey, V: BenchValue, M: Medium = Native> {
-    tree: Tree<K, V, M>,
-    pool: Pool<M>,
+pub struct Ours<K: BenchKey, V: BenchValue> {
+    tree: Tree<K, V>,
+    pool: Pool,
 }
 
 const TREE: &str = "bench";
 
-impl<K: BenchKey, V: BenchValue, M: Bed> Ours<K, V, M> {
+impl<K: BenchKey, V: BenchValue> Ours<K, V> {
     /// Creates the pool and the tree.
     pub fn create(setup: &Setup, scratch: &Scratch) -> Outcome<Self> {
         let pool = Self::pool(setup, scratch.path())?;
@@ -108,19 +97,19 @@ impl<K: BenchKey, V: BenchValue, M: Bed> Ours<K, V, M> {
         Self::planted(pool, setup)
     }
 
-    fn pool(setup: &Setup, path: &Path) -> Outcome<Pool<M>> {
+    fn pool(setup: &Setup, path: &Path) -> Outcome<Pool> {
         let mut options = Pool::options().max_bytes(setup.max_bytes).create_new(true);
         if let Some(domain) = setup.domain {
             options = options.domain(domain);
         }
-        Ok(M::open(&options, path, setup.delay.unwrap_or_default())?)
+        setup.open(&options, path)
     }
 
-    fn planted(pool: Pool<M>, setup: &Setup) -> Outcome<Self> {
+    fn planted(pool: Pool, setup: &Setup) -> Outcome<Self> {
         if let Some(bytes) = setup.prefault {
             pool.prefault(bytes)?;
         }
-        Self::within(pool, setup.design, &setup.options)
+        Self::within::<Native>(pool, setup.design, &setup.options)
     }
 
     /// Lets go of everything as a crash would and opens it again; how long that took. Every key
@@ -132,8 +121,8 @@ impl<K: BenchKey, V: BenchValue, M: Bed> Ours<K, V, M> {
         pool.simulate_crash();
         let started = Instant::now();
         let options = Pool::options().domain(domain).recovery_threads(setup.recovery_threads);
-        let pool = M::open(&options, scratch.path(), setup.delay.unwrap_or_default())?;
-        let tree = setup.design.open(&pool, TREE)?;
+        let pool = setup.open(&options, scratch.path())?;
+        let tree = setup.design.open::<_, _, Native>(&pool, TREE)?;
         let took = started.elapsed();
         if tree.len() != items {
             let said = format!("recovery found {} of {items} entries: see `bristlecone check`", tree.len());
@@ -141,12 +130,10 @@ impl<K: BenchKey, V: BenchValue, M: Bed> Ours<K, V, M> {
         }
         Ok((Self { tree, pool }, took))
     }
-}
 
-impl<K: BenchKey, V: BenchValue, M: Medium> Ours<K, V, M> {
-    /// Creates the tree in a pool of whatever medium.
-    pub fn within(pool: Pool<M>, design: Contender, options: &[(String, u64)]) -> Outcome<Self> {
-        Ok(Self { tree: design.create(&pool, TREE, options)?, pool })
+    /// Creates the tree in a pool on a medium.
+    pub fn within<M: Medium>(pool: Pool, design: Contender, options: &[(String, u64)]) -> Outcome<Self> {
+        Ok(Self { tree: design.create::<_, _, M>(&pool, TREE, options)?, pool })
     }
 
     /// What the tree occupies.
@@ -160,7 +147,7 @@ impl<K: BenchKey, V: BenchValue, M: Medium> Ours<K, V, M> {
     }
 }
 
-impl<K: BenchKey, V: BenchValue, M: Medium> Subject<K, V> for Ours<K, V, M> {
+impl<K: BenchKey, V: BenchValue> Subject<K, V> for Ours<K, V> {
     #[inline]
     fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<(), Error> {
         self.tree.upsert(key, value)

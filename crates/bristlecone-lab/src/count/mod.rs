@@ -6,13 +6,15 @@
 
 pub mod report;
 
-use bristlecone::{Domain, Pool, TreeStats};
+use bristlecone::lab::AnyMedium;
+use bristlecone::{Domain, TreeStats};
 use bristlecone_baselines::Contender;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_cli::output::Output;
-use bristlecone_pm::{CHUNK_BYTES, Geometry, PoolFile, Region, assume_thread_index};
+use bristlecone_pm::{CHUNK_BYTES, Geometry, Region, assume_thread_index};
 use bristlecone_sim::device::{Counted, Device, Processor, Profile};
+use bristlecone_sim::systems::device_pool;
 
 use crate::bench::data::{BenchKey, BenchValue, Buffer, Shape};
 use crate::bench::stream::{self, Keys, Order};
@@ -70,8 +72,8 @@ fn phases<K: BenchKey, V: BenchValue>(plan: &Plan, output: &Output) -> Outcome<V
     let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max, trees_max: 2 };
     let region = Region::memory(geometry.max_bytes())?;
     let device = Device::new(&region, geometry, plan.domain, plan.profile, plan.processor, &plan.threads);
-    let pool = PoolFile::create_in(region, geometry, plan.domain, device.clone())?;
-    let tree = Ours::<K, V, Device>::within(Pool::on(pool, 1), plan.design, &plan.options)?;
+    let pool = device_pool(&device, region, geometry, plan.domain)?;
+    let tree = Ours::<K, V>::within::<AnyMedium>(pool, plan.design, &plan.options)?;
     // Creating is not part of any phase.
     device.take();
     let bar = output.progress("counting", Some(plan.phases.iter().map(|phase| phase.operations).sum()));

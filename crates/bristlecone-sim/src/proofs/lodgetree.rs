@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use bristlecone::{Design, Pool, Tree};
+use bristlecone::{Design, Tree};
 use bristlecone_pm::{Geometry, PoolFile};
 
 use super::{Proof, Steps, accepted, insert, named, scenario};
@@ -11,7 +11,7 @@ use crate::memory::Memory;
 use crate::sim::Sim;
 use crate::system::Scenario;
 use crate::systems::TreeOp::{self, Close, Create, Elsewhere, Insert, Remove, Upsert};
-use crate::systems::{Forest, Items, Texts, Words};
+use crate::systems::{Forest, Items, Texts, Words, sim_pool};
 
 /// The smallest nodes and leaves, and four entries to a chunk of the log.
 pub fn forest<I: Items>() -> Forest<I> {
@@ -62,11 +62,11 @@ pub fn stragglers() -> Scenario<TreeOp> {
 /// # Panics
 ///
 /// If there is no room for one.
-pub fn run<I: Items, R>(forest: &Forest<I>, work: impl FnOnce(&Sim, &Tree<I::K, I::V, Sim>) -> R) -> R {
+pub fn run<I: Items, R>(forest: &Forest<I>, work: impl FnOnce(&Sim, &Tree<I::K, I::V>) -> R) -> R {
     let memory = Memory::of_pool(&forest.geometry);
     let sim = Sim::new(&memory);
     let file = PoolFile::create_in(sim.region(), forest.geometry, sim.domain(), sim.clone()).unwrap();
-    let pool = Pool::on(file, 1);
+    let pool = sim_pool(file, 1);
     let tree = pool.tree_options("t").design(Design::LodgeTree);
     let tree = forest.options.iter().fold(tree, |tree, (name, value)| tree.option(name, *value));
     let done = work(&sim, &tree.create().unwrap());

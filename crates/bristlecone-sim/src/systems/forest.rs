@@ -12,6 +12,7 @@ use bristlecone_pm::{Error, Geometry, PoolFile, Step, TreeSpec};
 
 use super::access::{Access, Seen};
 use super::items::Items;
+use super::media::sim_pool;
 use super::pool::{check_pool, open_pool};
 use crate::memory::Memory;
 use crate::progress::Progress;
@@ -75,8 +76,8 @@ pub enum TreeOp {
 pub struct Live<I: Items> {
     sim: Sim,
     file: Arc<PoolFile<Sim>>,
-    pool: Pool<Sim>,
-    trees: BTreeMap<String, Tree<I::K, I::V, Sim>>,
+    pool: Pool,
+    trees: BTreeMap<String, Tree<I::K, I::V>>,
     stopped: Option<Stopped>,
 }
 
@@ -91,10 +92,10 @@ impl<I: Items> Forest<I> {
     fn grow(&self, sim: &Sim, file: Arc<PoolFile<Sim>>) -> Result<Live<I>, String> {
         // Where threads take turns, recovery has several.
         let recovering = if sim.takes_turns() { 2 } else { 1 };
-        let pool = Pool::on(Arc::clone(&file), recovering);
+        let pool = sim_pool(Arc::clone(&file), recovering);
         let mut live = Live { sim: sim.clone(), file, pool, trees: BTreeMap::new(), stopped: None };
         for entry in live.pool.trees().map_err(text)? {
-            let tree = self.design.open(&live.pool, &entry.spec.name).map_err(text)?;
+            let tree = self.design.open::<_, _, Sim>(&live.pool, &entry.spec.name).map_err(text)?;
             live.trees.insert(entry.spec.name, tree);
         }
         Ok(live)
@@ -122,9 +123,9 @@ impl<I: Items> Forest<I> {
         Ok(String::new())
     }
 
-    fn create_tree(&self, live: &Live<I>, name: &str) -> Result<Tree<I::K, I::V, Sim>, Error> {
+    fn create_tree(&self, live: &Live<I>, name: &str) -> Result<Tree<I::K, I::V>, Error> {
         let options: Vec<_> = self.options.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        self.design.create(&live.pool, name, &options)
+        self.design.create::<_, _, Sim>(&live.pool, name, &options)
     }
 
     fn plant_bare(&self, live: &mut Live<I>, name: &str) -> Result<(), String> {
@@ -133,7 +134,7 @@ impl<I: Items> Forest<I> {
         }
         let other = live.file.trees().map_err(text)?.pop().ok_or("there is no tree to be like")?;
         live.file.create_tree(&TreeSpec { name: name.to_owned(), ..other.spec }).map_err(text)?;
-        let tree = self.design.open(&live.pool, name).map_err(text)?;
+        let tree = self.design.open::<_, _, Sim>(&live.pool, name).map_err(text)?;
         live.trees.insert(name.to_owned(), tree);
         Ok(())
     }
@@ -160,7 +161,7 @@ impl<I: Items> Drop for Live<I> {
 }
 
 /// Does an operation on one key.
-fn act<I: Items>(tree: &Tree<I::K, I::V, Sim>, key: u64, access: Access) -> Result<Seen, String> {
+fn act<I: Items>(tree: &Tree<I::K, I::V>, key: u64, access: Access) -> Result<Seen, String> {
     match attempt::<I>(tree, key, access) {
         Ok(Ok(seen)) => Ok(seen),
         Ok(Err(held)) => Ok(Seen::Value(held.as_ref().map(I::value_number).transpose()?)),
@@ -172,7 +173,7 @@ fn act<I: Items>(tree: &Tree<I::K, I::V, Sim>, key: u64, access: Access) -> Resu
 /// What an operation on one key answers: `Err` within `Ok` is the value that was there.
 type Attempt<I> = Result<Result<Seen, Option<<<I as Items>::V as Value>::Owned>>, Error>;
 
-fn attempt<I: Items>(tree: &Tree<I::K, I::V, Sim>, key: u64, access: Access) -> Attempt<I> {
+fn attempt<I: Items>(tree: &Tree<I::K, I::V>, key: u64, access: Access) -> Attempt<I> {
     I::with_key(key, |key| {
         let held = match access {
             Access::Get => tree.get(key),
@@ -210,7 +211,7 @@ fn rest() {
 }
 
 /// Checks a tree and reads it in every way there is.
-fn read<I: Items>(tree: &Tree<I::K, I::V, Sim>) -> Result<BTreeMap<u64, u64>, String> {
+fn read<I: Items>(tree: &Tree<I::K, I::V>) -> Result<BTreeMap<u64, u64>, String> {
     let findings = tree.check();
     if !findings.is_empty() {
         return Err(format!("{findings:?}"));
@@ -237,7 +238,7 @@ fn read<I: Items>(tree: &Tree<I::K, I::V, Sim>) -> Result<BTreeMap<u64, u64>, St
 }
 
 /// Looks for keys that are absent: beside each that is there, below all of them, and above.
-fn read_beside<I: Items>(tree: &Tree<I::K, I::V, Sim>, all: &[(u64, u64)]) -> Result<(), String> {
+fn read_beside<I: Items>(tree: &Tree<I::K, I::V>, all: &[(u64, u64)]) -> Result<(), String> {
     let beside = all.iter().flat_map(|(key, _)| [key.saturating_sub(1), key + 1]);
     let beside: BTreeSet<_> = beside.chain([0, LAST_KEY]).collect();
     let is_absent = |key: &&u64| all.binary_search_by_key(*key, |(key, _)| *key).is_err();
@@ -253,7 +254,7 @@ fn read_beside<I: Items>(tree: &Tree<I::K, I::V, Sim>, all: &[(u64, u64)]) -> Re
 const LAST_KEY: u64 = 9999;
 
 /// Reads parts of the tree from both ends: their ends are keys that are there, and such that may not be.
-fn read_parts<I: Items>(tree: &Tree<I::K, I::V, Sim>, all: &[(u64, u64)]) -> Result<(), String> {
+fn read_parts<I: Items>(tree: &Tree<I::K, I::V>, all: &[(u64, u64)]) -> Result<(), String> {
     let at = |part: usize| all.get(all.len() * part / 6).map_or(part as u64, |(key, _)| *key);
     for (from, to) in [(at(1), at(3)), (at(2) + 1, at(5) + 1), (at(3), at(3)), (at(4), at(1))] {
         let range = || I::with_keys(from, to, |from, to| tree.range(from..to));

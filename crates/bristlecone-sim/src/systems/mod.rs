@@ -3,6 +3,7 @@
 mod access;
 mod forest;
 mod items;
+mod media;
 mod pool;
 mod pool_scenarios;
 mod scenarios;
@@ -11,6 +12,7 @@ mod shapes;
 pub use access::{Access, Seen};
 pub use forest::{Forest, TreeOp};
 pub use items::{Items, Labels, Notes, Texts, Volumes, Words};
+pub use media::{device_pool, sim_pool};
 pub use pool::{BagOp, Bags};
 pub use pool_scenarios::pool_scenarios;
 pub use scenarios::{life, tree_scenarios};

@@ -1,9 +1,11 @@
 //! Figures that do not depend on the machine, counted by the device model: lines and space.
 
-use bristlecone::{Domain, Error, Pool, Tree};
+use bristlecone::lab::AnyMedium;
+use bristlecone::{Domain, Error, Tree};
 use bristlecone_baselines::Contender;
-use bristlecone_pm::{CHUNK_BYTES, Geometry, Part, PoolFile, Region};
+use bristlecone_pm::{CHUNK_BYTES, Geometry, Part, Region};
 use bristlecone_sim::device::{Device, Processor, Profile, Tally, Times};
+use bristlecone_sim::systems::device_pool;
 
 const KEYS: u64 = 300_000;
 
@@ -17,7 +19,7 @@ fn mix(mut x: u64) -> u64 {
 /// A tree of 8-byte keys and values on a device.
 struct Bench {
     device: Device,
-    tree: Tree<u64, u64, Device>,
+    tree: Tree<u64, u64>,
 }
 
 /// What an operation costs on average.
@@ -66,14 +68,15 @@ impl Bench {
         let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max: 64, trees_max: 2 };
         let region = Region::memory(geometry.max_bytes()).unwrap();
         let device = Device::new(&region, geometry, domain, Profile::OPTANE, processor, threads);
-        let pool = Pool::on(PoolFile::create_in(region, geometry, domain, device.clone()).unwrap(), 1);
-        let tree = design.parse::<Contender>().unwrap().create(&pool, "t", options).unwrap();
+        let pool = device_pool(&device, region, geometry, domain).unwrap();
+        let tree =
+            design.parse::<Contender>().unwrap().create::<_, _, AnyMedium>(&pool, "t", options).unwrap();
         device.take();
         Self { device, tree }
     }
 
     /// The cost of doing something to every key, in an order that is not the load's.
-    fn each(&self, run: impl Fn(&Tree<u64, u64, Device>, u64, u64) -> Result<bool, Error>) -> Cost {
+    fn each(&self, run: impl Fn(&Tree<u64, u64>, u64, u64) -> Result<bool, Error>) -> Cost {
         self.some(KEYS, KEYS, run)
     }
 
@@ -82,7 +85,7 @@ impl Bench {
         &self,
         keys: u64,
         some: u64,
-        run: impl Fn(&Tree<u64, u64, Device>, u64, u64) -> Result<bool, Error>,
+        run: impl Fn(&Tree<u64, u64>, u64, u64) -> Result<bool, Error>,
     ) -> Cost {
         const KIND: u8 = 1;
         for i in (1..=some).map(|i| 1 + i * 7919 % keys) {

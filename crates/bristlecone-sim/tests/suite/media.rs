@@ -1,9 +1,10 @@
 //! CCL-BTree's figures: what the media write, counted by the device model, and what that is worth on
 //! the clock of many threads.
 
-use bristlecone::{Design, Domain, Pool, Tree};
-use bristlecone_pm::{CHUNK_BYTES, Geometry, Part, PoolFile, Region};
+use bristlecone::{Design, Domain, Tree};
+use bristlecone_pm::{CHUNK_BYTES, Geometry, Part, Region};
 use bristlecone_sim::device::{Counted, Device, Processor, Profile, Traffic};
+use bristlecone_sim::systems::device_pool;
 
 const KEYS: u64 = 300_000;
 const THREADS: usize = 48;
@@ -19,7 +20,7 @@ fn mix(mut x: u64) -> u64 {
 /// A tree of 8-byte keys and values on a device.
 struct Bench {
     device: Device,
-    tree: Tree<u64, u64, Device>,
+    tree: Tree<u64, u64>,
 }
 
 impl Bench {
@@ -34,7 +35,7 @@ impl Bench {
         let domain = Domain::Adr;
         let device =
             Device::new(&region, geometry, domain, Profile::OPTANE, Processor::default(), &[THREADS]);
-        let pool = Pool::on(PoolFile::create_in(region, geometry, domain, device.clone()).unwrap(), 1);
+        let pool = device_pool(&device, region, geometry, domain).unwrap();
         let tree = pool.tree_options("t").design(Design::CclBTree).option("collector_threads", 0);
         let tree = options.iter().fold(tree, |tree, (name, value)| tree.option(name, *value));
         Self { device, tree: tree.create().unwrap() }

@@ -1,14 +1,13 @@
 //! Every design, in one table: a new one is a line here and a folder beside this file.
 
 use std::fmt;
-use std::ops::Bound;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use bristlecone_pm::{Error, Finding, LINE_BYTES, Medium, PoolFile, Result, SlotKind, TreeEntry, TreeSpec};
+use bristlecone_pm::{Error, LINE_BYTES, Medium, PoolFile, Result, SlotKind, TreeEntry, TreeSpec};
 
 use super::parameters::{PARAMS, Parameters};
-use super::{Batch, Guest, Index, Rescue, TreeStats, WriteMode, cclbtree, lodgetree, nbtree, sstree, wotree};
+use super::{Index, Open, Rescue, cclbtree, lodgetree, nbtree, sstree, wotree};
 use crate::shared::form::{KeyForm, ValueForm};
 
 macro_rules! designs {
@@ -45,104 +44,32 @@ macro_rules! designs {
             }
         }
 
-        /// A tree of any design. One tree is of one design, so the branch is always predicted.
-        #[allow(clippy::large_enum_variant, reason = "an open tree is one of them, on the heap")]
-        #[allow(clippy::enum_variant_names, reason = "these are the designs' names")]
-        pub enum AnyTree<K: KeyForm, V: ValueForm, M: Medium> {
-            $($design($module::$tree<K, V, M>),)+
-            /// From outside: see [`crate::lab`].
-            Guest(Guest<K, V, M>),
+        /// Opens the tree of an entry, recovering whatever a crash left.
+        pub(super) fn open<K: KeyForm, V: ValueForm, M: Medium>(
+            pool: &Arc<PoolFile<M>>,
+            entry: &TreeEntry,
+            threads: usize,
+        ) -> Result<Arc<dyn Index<K, V>>> {
+            match Design::of(&entry.spec)? {
+                $(Design::$design => {
+                    let options = $module::$options::from_words(entry.spec.params)?;
+                    let tree: $module::$tree<K, V, M> = Open::open(pool, entry, options, threads)?;
+                    Ok(Arc::new(tree))
+                })+
+            }
         }
 
-        impl<K: KeyForm, V: ValueForm, M: Medium> AnyTree<K, V, M> {
-            /// Opens the tree of an entry, recovering whatever a crash left.
-            pub fn open(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, threads: usize) -> Result<Self> {
-                match Design::of(&entry.spec)? {
-                    $(Design::$design => {
-                        let options = $module::$options::from_words(entry.spec.params)?;
-                        Ok(Self::$design($module::$tree::open(pool, entry, options, threads)?))
-                    })+
-                }
-            }
-
-            /// Hands over what can be read of the tree of an entry.
-            pub fn salvage(
-                pool: &Arc<PoolFile<M>>,
-                entry: &TreeEntry,
-                rescue: &mut Rescue<'_, K, V>,
-            ) -> Result<()> {
-                match Design::of(&entry.spec)? {
-                    $(Design::$design => {
-                        let options = $module::$options::from_words(entry.spec.params)?;
-                        $module::$tree::<K, V, M>::salvage(pool, entry, options, rescue)
-                    })+
-                }
-            }
-
-            #[inline(always)]
-            pub fn get<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
-                match self { $(Self::$design(tree) => tree.get(key, show),)+ Self::Guest(tree) => tree.get(key, show) }
-            }
-
-            #[inline(always)]
-            pub fn write(
-                &self,
-                key: K::Ref<'_>,
-                value: V::Ref<'_>,
-                mode: WriteMode,
-            ) -> Result<Option<V::Owned>> {
-                match self { $(Self::$design(tree) => tree.write(key, value, mode),)+ Self::Guest(tree) => tree.write(key, value, mode) }
-            }
-
-            #[inline(always)]
-            pub fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
-                match self { $(Self::$design(tree) => tree.upsert(key, value),)+ Self::Guest(tree) => tree.upsert(key, value) }
-            }
-
-            #[inline(always)]
-            pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-                match self { $(Self::$design(tree) => tree.remove(key),)+ Self::Guest(tree) => tree.remove(key) }
-            }
-
-            pub fn compare_and_swap(
-                &self,
-                key: K::Ref<'_>,
-                expected: V::Ref<'_>,
-                new: V::Ref<'_>,
-            ) -> Result<std::result::Result<(), Option<V::Owned>>> {
-                match self { $(Self::$design(tree) => tree.compare_and_swap(key, expected, new),)+ Self::Guest(tree) => tree.compare_and_swap(key, expected, new) }
-            }
-
-            pub fn scan_forward(
-                &self,
-                bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
-                into: &mut Batch<K, V>,
-            ) -> bool {
-                match self { $(Self::$design(tree) => tree.scan_forward(bounds, into),)+ Self::Guest(tree) => tree.scan_forward(bounds, into) }
-            }
-
-            pub fn scan_backward(
-                &self,
-                bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
-                into: &mut Batch<K, V>,
-            ) -> bool {
-                match self { $(Self::$design(tree) => tree.scan_backward(bounds, into),)+ Self::Guest(tree) => tree.scan_backward(bounds, into) }
-            }
-
-            pub fn len(&self) -> u64 {
-                match self { $(Self::$design(tree) => tree.len(),)+ Self::Guest(tree) => tree.len() }
-            }
-
-            pub fn stats(&self) -> TreeStats {
-                match self { $(Self::$design(tree) => tree.stats(),)+ Self::Guest(tree) => tree.stats() }
-            }
-
-            pub fn check(&self) -> Vec<Finding> {
-                match self { $(Self::$design(tree) => tree.check(),)+ Self::Guest(tree) => tree.check() }
-            }
-
-            pub fn damage(&self) -> Vec<Finding> {
-                match self { $(Self::$design(tree) => tree.damage(),)+ Self::Guest(tree) => tree.damage() }
+        /// Hands over what can be read of the tree of an entry.
+        pub fn salvage<K: KeyForm, V: ValueForm, M: Medium>(
+            pool: &Arc<PoolFile<M>>,
+            entry: &TreeEntry,
+            rescue: &mut Rescue<'_, K, V>,
+        ) -> Result<()> {
+            match Design::of(&entry.spec)? {
+                $(Design::$design => {
+                    let options = $module::$options::from_words(entry.spec.params)?;
+                    <$module::$tree<K, V, M> as Open<K, V, M>>::salvage(pool, entry, options, rescue)
+                })+
             }
         }
     };

@@ -1,9 +1,9 @@
 //! The designs, and the face that they share.
 
+pub mod any;
 pub mod cclbtree;
 mod damage;
 mod designs;
-mod guest;
 pub mod lodgetree;
 pub mod nbtree;
 pub mod parameters;
@@ -19,15 +19,22 @@ use std::sync::Arc;
 use bristlecone_pm::{Error, Finding, Medium, PoolFile, Result, TreeEntry};
 
 pub use self::damage::Damage;
-pub use self::designs::{AnyTree, Design};
-pub use self::guest::Guest;
+pub use self::designs::{Design, salvage};
 pub use self::rescue::Rescue;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Cursor;
 
-/// What every design does. What holds after `Ok`, `Err` and a crash stands at [`crate::Tree`].
-#[allow(clippy::len_without_is_empty, reason = "the public face has it")]
-pub trait Index<K: KeyForm, V: ValueForm, M: Medium>: Send + Sync + Sized {
+/// What every design does, one trait for each kind of operation. What holds after `Ok`, `Err` and a crash stands at
+/// [`crate::Tree`].
+pub trait Index<K: KeyForm, V: ValueForm>: Read<K, V> + Write<K, V> + Scan<K, V> + Inspect + 'static {}
+
+impl<K: KeyForm, V: ValueForm, T> Index<K, V> for T where
+    T: Read<K, V> + Write<K, V> + Scan<K, V> + Inspect + 'static
+{
+}
+
+/// How a design's trees are opened.
+pub trait Open<K: KeyForm, V: ValueForm, M: Medium>: Index<K, V> + Sized {
     /// What its trees are created with.
     type Options;
 
@@ -58,11 +65,17 @@ pub trait Index<K: KeyForm, V: ValueForm, M: Medium>: Send + Sync + Sized {
         }
         Ok(())
     }
+}
 
-    /// Looks a key up and shows its value.
-    fn get<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R>;
+/// Lookups.
+pub trait Read<K: KeyForm, V: ValueForm> {
+    /// Looks a key up, and calls `show` with its value, once; returns whether it is there.
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool;
+}
 
-    /// Writes an item; gives the value that was there.
+/// Changes.
+pub trait Write<K: KeyForm, V: ValueForm> {
+    /// Writes an item; returns the value that was there.
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>>;
 
     /// Writes an item, without telling what was there.
@@ -70,32 +83,37 @@ pub trait Index<K: KeyForm, V: ValueForm, M: Medium>: Send + Sync + Sized {
         self.write(key, value, WriteMode::Upsert).map(drop)
     }
 
-    /// Removes an item; gives its value.
+    /// Removes an item; returns its value.
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>>;
 
-    /// Replaces a value if it is `expected`; `Err` within `Ok` gives what was there instead.
-    fn compare_and_swap(
-        &self,
-        key: K::Ref<'_>,
-        expected: V::Ref<'_>,
-        new: V::Ref<'_>,
-    ) -> Result<std::result::Result<(), Option<V::Owned>>>;
+    /// Replaces a value if it is `expected`; `Err` within `Ok` is what was there instead.
+    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>>;
+}
 
+/// What a swap came to: done, or the value that was there instead.
+pub type Swapped<V> = std::result::Result<(), Option<<V as ValueForm>::Owned>>;
+
+/// Scans, a leaf at a time.
+pub trait Scan<K: KeyForm, V: ValueForm> {
     /// Puts the items within bounds of the next leaf that has any into `into`, which is empty.
     /// `false`: there are none, or [`Batch::damage`] says why there might be. Going on with the same
     /// batch continues where it ended.
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool;
 
-    /// The same towards smaller keys.
+    /// Goes towards smaller keys, otherwise as [`scan_forward`](Self::scan_forward).
     fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool;
+}
 
-    /// Number of items; exact while nobody writes.
+/// What a tree says about itself, whatever its keys and values are.
+#[allow(clippy::len_without_is_empty, reason = "the public face has it")]
+pub trait Inspect: Send + Sync {
+    /// Returns the number of items; exact while no thread writes.
     fn len(&self) -> u64;
 
-    /// What the tree occupies.
+    /// Returns what the tree occupies.
     fn stats(&self) -> TreeStats;
 
-    /// Verifies everything the tree reaches. Exact only while nobody writes.
+    /// Verifies everything the tree reaches. Exact only while no thread writes.
     fn check(&self) -> Vec<Finding>;
 
     /// Returns what reads came across that is wrong since the tree was opened: they may have shown less

@@ -1,13 +1,13 @@
 //! What is saved of a damaged tree, and where it goes.
 
-use bristlecone_pm::{Finding, Medium, Native, Result};
+use bristlecone_pm::{Finding, Result};
 
-use super::{AnyTree, WriteMode};
+use super::{Index, WriteMode};
 use crate::shared::form::{KeyForm, ValueForm};
 
 /// Takes what a design can still read of a tree, and counts what it cannot.
-pub struct Rescue<'a, K: KeyForm, V: ValueForm, M: Medium = Native> {
-    to: &'a AnyTree<K, V, M>,
+pub struct Rescue<'a, K: KeyForm, V: ValueForm> {
+    to: &'a dyn Index<K, V>,
     /// Items that are in the new tree.
     pub kept: u64,
     /// Items that were there and are lost, at most.
@@ -16,9 +16,9 @@ pub struct Rescue<'a, K: KeyForm, V: ValueForm, M: Medium = Native> {
     pub findings: Vec<Finding>,
 }
 
-impl<'a, K: KeyForm, V: ValueForm, M: Medium> Rescue<'a, K, V, M> {
+impl<'a, K: KeyForm, V: ValueForm> Rescue<'a, K, V> {
     /// Saves into `to`, an empty tree.
-    pub fn new(to: &'a AnyTree<K, V, M>) -> Self {
+    pub fn new(to: &'a dyn Index<K, V>) -> Self {
         Self { to, kept: 0, lost: 0, findings: Vec::new() }
     }
 
@@ -34,8 +34,9 @@ impl<'a, K: KeyForm, V: ValueForm, M: Medium> Rescue<'a, K, V, M> {
 
     /// Whether an item was saved.
     pub fn holds(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> bool {
-        let found = self.to.get(key, |found| V::owned(found));
-        found.is_some_and(|found| V::borrow(&found) == V::shorten(value))
+        let mut is_same = false;
+        self.to.get(key, &mut |found| is_same = V::shorten(found) == V::shorten(value));
+        is_same
     }
 
     /// Notes what is wrong.

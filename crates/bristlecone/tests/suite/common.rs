@@ -80,11 +80,11 @@ impl Plant for Shape {
 impl Plant for Beside {
     fn create<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
         let options = [("node_lines".to_owned(), self.node_lines)];
-        Contender::Baseline(self.baseline).create(pool, name, &options)
+        Contender::Baseline(self.baseline).create::<_, _, Native>(pool, name, &options)
     }
 
     fn open<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
-        Contender::Baseline(self.baseline).open(pool, name)
+        Contender::Baseline(self.baseline).open::<_, _, Native>(pool, name)
     }
 }
 

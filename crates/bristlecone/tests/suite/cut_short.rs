@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use crate::common::{Cell, Noise, Scratch, suites};
+use bristlecone::lab::{AnyMedium, pool_on_any};
 use bristlecone::{Design, Error, Key, Medium, Native, Pool, Result, Tree, Value};
 use bristlecone_pm::{CreateOptions, PoolFile, Step};
 
@@ -48,6 +49,11 @@ impl Ending {
     pub fn never(native: Native, accesses: &Arc<AtomicU64>) -> Self {
         let (left, accesses) = (Arc::new(AtomicU64::new(u64::MAX)), Arc::clone(accesses));
         Self { native, end: End::NEVER, left, ended: AtomicBool::new(false), accesses, steps: Arc::default() }
+    }
+
+    /// Returns it as the medium that all of these tests share.
+    pub fn boxed(self) -> AnyMedium {
+        Box::new(self)
     }
 
     fn store_or_end(&self) -> bool {
@@ -100,8 +106,8 @@ impl Medium for Ending {
     }
 }
 
-type Words = Tree<u64, u64, Ending>;
-type Texts = Tree<&'static str, &'static [u8], Ending>;
+type Words = Tree<u64, u64>;
+type Texts = Tree<&'static str, &'static [u8]>;
 
 /// A pool with two trees of one shape, to be opened on a medium that ends.
 struct Site {
@@ -119,15 +125,18 @@ impl Site {
         site
     }
 
-    fn open(&self, end: End) -> Result<(Pool<Ending>, Words, Texts)> {
+    fn open(&self, end: End) -> Result<(Pool, Words, Texts)> {
         self.left.store(end.stores, Relaxed);
-        let medium = |domain| Ending {
-            native: Native::new(domain),
-            end,
-            left: Arc::clone(&self.left),
-            ended: AtomicBool::new(false),
-            accesses: Arc::default(),
-            steps: Arc::clone(&self.steps),
+        let medium = |domain| {
+            let ending = Ending {
+                native: Native::new(domain),
+                end,
+                left: Arc::clone(&self.left),
+                ended: AtomicBool::new(false),
+                accesses: Arc::default(),
+                steps: Arc::clone(&self.steps),
+            };
+            ending.boxed()
         };
         let (path, domain) = (&self.scratch.0, Some(self.cell.domain));
         let file = if path.exists() {
@@ -135,12 +144,12 @@ impl Site {
         } else {
             PoolFile::create(path, &CreateOptions { max_bytes: self.cell.room.bytes(), domain }, medium)?
         };
-        let pool = Pool::on(file, 1);
+        let pool = pool_on_any(file);
         let (words, texts) = (self.tree(&pool, "words")?, self.tree(&pool, "texts")?);
         Ok((pool, words, texts))
     }
 
-    fn tree<K: Key, V: Value>(&self, pool: &Pool<Ending>, name: &str) -> Result<Tree<K, V, Ending>> {
+    fn tree<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
         let options = self.cell.shape.tree(pool, name);
         match options.open() {
             Err(Error::NoSuchTree { .. }) => options.create(),
@@ -308,7 +317,7 @@ fn creating_and_dropping_a_tree_is_all_or_nothing() {
         Life::of(&site, u64::MAX);
         let begun = Life::of(&site, u64::MAX).begun;
         let [.., end] = begun[..] else { unreachable!("it came to its end") };
-        let taken = |pool: &Pool<Ending>| pool.info().chunks - pool.info().chunks_free;
+        let taken = |pool: &Pool| pool.info().chunks - pool.info().chunks_free;
         let others = taken(&site.open(End::NEVER).unwrap().0);
         // How often a tree was not there and was there, by what was cut short.
         let mut found = [[0; 2]; 4];

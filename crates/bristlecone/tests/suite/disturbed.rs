@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use crate::common::{SHAPES, Scratch, Shape};
 use crate::cut_short::{AT_LOAD, Ending};
-use bristlecone::{Design, Native, Pool, Tree};
+use bristlecone::lab::pool_on_any;
+use bristlecone::{Design, Native, Tree};
 use bristlecone_pm::{CreateOptions, PoolFile};
 
 const KEYS: u64 = 600;
@@ -50,7 +51,7 @@ impl Writer {
 }
 
 /// Reads keys while their neighbours are written at every load; how often a reader made a writer wait.
-fn read(tree: &Tree<u64, u64, Ending>, writer: &Rc<Writer>) -> usize {
+fn read(tree: &Tree<u64, u64>, writer: &Rc<Writer>) -> usize {
     let mut waited = 0;
     for key in (0..KEYS).step_by(STRIDE) {
         writer.writes.set(0);
@@ -70,8 +71,8 @@ fn read(tree: &Tree<u64, u64, Ending>, writer: &Rc<Writer>) -> usize {
 fn disturb(shape: &Shape) -> usize {
     let scratch = Scratch::new();
     let options = CreateOptions { max_bytes: 64 << 20, domain: None };
-    let medium = |domain| Ending::never(Native::new(domain), &Arc::default());
-    let pool = Pool::on(PoolFile::create(&scratch.0, &options, medium).unwrap(), 1);
+    let medium = |domain| Ending::never(Native::new(domain), &Arc::default()).boxed();
+    let pool = pool_on_any(PoolFile::create(&scratch.0, &options, medium).unwrap());
     let tree = shape.tree(&pool, "t").create::<u64, u64>().unwrap();
     (0..KEYS).for_each(|key| assert_eq!(tree.insert(key, key).unwrap(), None));
     std::thread::scope(|scope| {

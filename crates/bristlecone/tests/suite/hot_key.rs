@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use bristlecone::{Design, Domain, Medium, Native, Pool, Tree};
+use bristlecone::lab::{AnyMedium, pool_on_any};
+use bristlecone::{Design, Domain, Medium, Native, Tree};
 use bristlecone_pm::{Geometry, PoolFile, Region, Step};
 
 const GEOMETRY: Geometry = Geometry { chunk_bytes: 64 << 10, chunks_max: 8, trees_max: 1 };
@@ -23,11 +24,12 @@ thread_local! {
 }
 
 /// Lets another thread update the key before each seal that could be set.
+#[derive(Clone)]
 struct Meddling {
-    native: Native,
+    native: Arc<Native>,
     /// Asks for an update, and hears that it is done.
-    update: Mutex<(Sender<u64>, Receiver<()>)>,
-    rounds: AtomicU64,
+    update: Arc<Mutex<(Sender<u64>, Receiver<()>)>>,
+    rounds: Arc<AtomicU64>,
 }
 
 impl Meddling {
@@ -79,14 +81,15 @@ impl Medium for Meddling {
 #[test]
 fn nbtree_replaces_a_leaf_whose_value_changes_all_the_time() {
     let ((ask, asked), (tell, told)) = (channel(), channel());
-    let update = Mutex::new((ask, told));
-    let medium = Meddling { native: Native::new(Domain::Adr), update, rounds: AtomicU64::new(0) };
+    let update = Arc::new(Mutex::new((ask, told)));
+    let medium = Meddling { native: Arc::new(Native::new(Domain::Adr)), update, rounds: Arc::default() };
+    let meddling = medium.clone();
+    let medium: AnyMedium = Box::new(medium);
     let region = Region::memory(GEOMETRY.max_bytes()).unwrap();
     let pool = PoolFile::create_in(region, GEOMETRY, Domain::Adr, medium).unwrap();
-    let file = Arc::clone(&pool);
-    let pool = Pool::on(pool, 1);
+    let pool = pool_on_any(pool);
     let options = pool.tree_options("t").design(Design::NbTree).option("block_bytes", 128);
-    let tree: Tree<u64, u64, Meddling> = options.create().unwrap();
+    let tree: Tree<u64, u64> = options.create().unwrap();
     (0..SLOTS).for_each(|key| assert_eq!(tree.insert(key, key).unwrap(), None));
     let updates = std::thread::spawn({
         let tree = tree.clone();
@@ -103,9 +106,9 @@ fn nbtree_replaces_a_leaf_whose_value_changes_all_the_time() {
     REPLACES.set(true);
     assert_eq!(tree.insert(SLOTS, SLOTS).unwrap(), None);
     REPLACES.set(false);
-    let rounds = file.medium().rounds.load(Ordering::Relaxed);
+    let rounds = meddling.rounds.load(Ordering::Relaxed);
     // The updating thread hears that no more is asked of it.
-    *file.medium().update.lock().unwrap() = (channel().0, channel().1);
+    *meddling.update.lock().unwrap() = (channel().0, channel().1);
     let last = updates.join().unwrap();
     assert!((2..=ROUNDS_MAX).contains(&rounds), "redrafted {rounds} times");
     assert_eq!((tree.get(HOT), tree.get(SLOTS), tree.len()), (Some(last), Some(SLOTS), SLOTS + 1));

@@ -9,7 +9,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bristlecone::{Design, Domain, Medium, Native, Pool, Tree};
+use bristlecone::lab::{AnyMedium, pool_on_any};
+use bristlecone::{Design, Domain, Medium, Native, Tree};
 use bristlecone_pm::{Geometry, PoolFile, Region, Step};
 
 const GEOMETRY: Geometry = Geometry { chunk_bytes: 64 << 10, chunks_max: 8, trees_max: 1 };
@@ -79,7 +80,7 @@ impl Medium for Parking {
     }
 }
 
-type Words = Tree<u64, u64, Parking>;
+type Words = Tree<u64, u64>;
 
 /// What the stopped thread does with [`KEY`], and what the leaf holds before.
 #[derive(Clone, Copy, Debug)]
@@ -216,8 +217,9 @@ fn stop_at(case: Case, domain: Domain, n: u64) -> Option<Step> {
     let (to_main, from_victim) = channel();
     let (to_victim, from_main) = channel();
     let medium = Parking { native: Native::new(domain), seen: Mutex::new((to_main, from_main)) };
+    let medium: AnyMedium = Box::new(medium);
     let region = Region::memory(GEOMETRY.max_bytes()).unwrap();
-    let pool = Pool::on(PoolFile::create_in(region, GEOMETRY, domain, medium).unwrap(), 1);
+    let pool = pool_on_any(PoolFile::create_in(region, GEOMETRY, domain, medium).unwrap());
     let options = pool.tree_options("t").design(Design::NbTree).option("block_bytes", 128);
     let tree: Arc<Words> = Arc::new(options.create().unwrap());
     // A load in order leaves full leaves behind, so that the one with the keys in question begins

@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::common::{Noise, SHAPES, Scratch, Shape, is_alone};
 use crate::cut_short::Ending;
-use bristlecone::{Error, Key, Medium, Native, Pool, Tree, Value};
+use bristlecone::lab::pool_on_any;
+use bristlecone::{Error, Key, Native, Pool, Tree, Value};
 use bristlecone_pm::{Geometry, PoolFile};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -60,9 +61,9 @@ struct Site<K: Key, V: Value> {
     next: u64,
 }
 
-struct Open<K: Key, V: Value, M: Medium> {
-    pool: Pool<M>,
-    tree: Tree<K, V, M>,
+struct Open<K: Key, V: Value> {
+    pool: Pool,
+    tree: Tree<K, V>,
 }
 
 impl<K: Key, V: Value> Site<K, V>
@@ -71,7 +72,7 @@ where
     V::Owned: PartialEq + Clone + Debug,
 {
     /// Creates a pool, and limits the medium if that is to be full.
-    fn create(&self) -> Open<K, V, Ending> {
+    fn create(&self) -> Open<K, V> {
         let chunks_max = if self.full == Full::Pool { CHUNKS } else { 8 * CHUNKS };
         let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max, trees_max: 2 };
         self.scratch.format(geometry);
@@ -83,25 +84,25 @@ where
         Open { pool, tree }
     }
 
-    fn open_pool(&self, read_only: bool) -> Pool<Ending> {
-        let medium = |domain| Ending::never(Native::new(domain), &self.accesses);
+    fn open_pool(&self, read_only: bool) -> Pool {
+        let medium = |domain| Ending::never(Native::new(domain), &self.accesses).boxed();
         let path = &self.scratch.0;
         let file = if read_only {
             PoolFile::open_read_only(path, medium)
         } else {
             PoolFile::open(path, None, medium)
         };
-        Pool::on(file.unwrap(), 1)
+        pool_on_any(file.unwrap())
     }
 
-    fn open(&self, read_only: bool) -> Open<K, V, Ending> {
+    fn open(&self, read_only: bool) -> Open<K, V> {
         let pool = self.open_pool(read_only);
         let tree = self.shape.tree(&pool, "t").open().unwrap();
         Open { pool, tree }
     }
 
     /// Writes the next key; whether there was room.
-    fn insert(&mut self, tree: &Tree<K, V, Ending>) -> bool {
+    fn insert(&mut self, tree: &Tree<K, V>) -> bool {
         let (key, value) = ((self.key)(self.next), (self.value)(self.next));
         self.next += 1;
         let (key_ref, value_ref) = ((self.key_ref)(&key), (self.value_ref)(&value));
@@ -133,13 +134,13 @@ where
     }
 
     /// The tree holds what was acknowledged, and nothing else.
-    fn compare(&self, tree: &Tree<K, V, Ending>) {
+    fn compare(&self, tree: &Tree<K, V>) {
         assert_eq!((tree.len(), tree.check()), (self.model.len() as u64, vec![]), "{:?}", self.shape);
         assert!(tree.iter().eq(self.model.clone()), "{:?} {:?}", self.shape, self.full);
     }
 
     /// Inserts until there is no room, and goes on for a while.
-    fn fill(&mut self, tree: &Tree<K, V, Ending>) {
+    fn fill(&mut self, tree: &Tree<K, V>) {
         while self.insert(tree) {}
         let before = self.accesses.load(Relaxed);
         let done = (0..FURTHER).filter(|_| self.insert(tree)).count();
@@ -167,7 +168,7 @@ where
     V::Owned: PartialEq + Clone + Debug,
 {
     /// What is there can be read, changed and removed without room, but for values in new records.
-    fn change(&mut self, tree: &Tree<K, V, Ending>, noise: &mut Noise) {
+    fn change(&mut self, tree: &Tree<K, V>, noise: &mut Noise) {
         let keys: Vec<_> = self.model.keys().step_by(self.model.len() / 3000 + 1).cloned().collect();
         let mut refused = [0; 2];
         for key in keys {
@@ -197,7 +198,7 @@ where
     }
 
     /// Removes every second key; how many.
-    fn remove(&mut self, tree: &Tree<K, V, Ending>) -> u64 {
+    fn remove(&mut self, tree: &Tree<K, V>) -> u64 {
         let keys: Vec<_> = self.model.keys().step_by(2).cloned().collect();
         for key in &keys {
             let old = self.model.remove(key);
@@ -207,7 +208,7 @@ where
     }
 
     /// Makes room; how many more keys there must be room for.
-    fn make_room(&mut self, tree: &Tree<K, V, Ending>, pool: &Pool<Ending>) -> u64 {
+    fn make_room(&mut self, tree: &Tree<K, V>, pool: &Pool) -> u64 {
         if self.full == Full::Pool {
             return self.remove(tree) / 4;
         }

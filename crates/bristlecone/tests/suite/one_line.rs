@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bristlecone::{Design, Domain, Error, Medium, Native, Pool, Tree};
+use bristlecone::lab::{AnyMedium, pool_on_any};
+use bristlecone::{Design, Domain, Error, Medium, Native, Tree};
 use bristlecone_pm::{CHUNK_BYTES, Geometry, LINE_BYTES, PoolFile, Region, Step};
 
 const KEYS: u64 = 200_000;
@@ -83,7 +84,7 @@ impl Medium for Watching {
 
 struct Bench {
     medium: Watching,
-    tree: Tree<u64, u64, Watching>,
+    tree: Tree<u64, u64>,
 }
 
 impl Bench {
@@ -91,7 +92,8 @@ impl Bench {
         let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max: 16, trees_max: 1 };
         let medium = Watching(Arc::new(Native::new(domain)), Arc::default());
         let region = Region::memory(geometry.max_bytes()).unwrap();
-        let pool = Pool::on(PoolFile::create_in(region, geometry, domain, medium.clone()).unwrap(), 1);
+        let watched: AnyMedium = Box::new(medium.clone());
+        let pool = pool_on_any(PoolFile::create_in(region, geometry, domain, watched).unwrap());
         let tree = pool.tree_options("t").design(Design::NbTree).create().unwrap();
         Self { medium, tree }
     }
@@ -102,7 +104,7 @@ impl Bench {
         &self,
         name: &str,
         (flushes, written): (usize, usize),
-        run: impl Fn(&Tree<u64, u64, Watching>, u64, u64) -> Result<bool, Error>,
+        run: impl Fn(&Tree<u64, u64>, u64, u64) -> Result<bool, Error>,
     ) {
         let (mut alone, mut replaced) = (0_u64, 0_u64);
         for i in (1..=KEYS).map(|i| 1 + i * 7919 % KEYS) {

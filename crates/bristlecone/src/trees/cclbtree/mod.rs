@@ -123,7 +123,7 @@ use self::layout::{LEAF_BYTES, Leaf, SLOTS_MAX};
 use self::room::Promised;
 use super::parameters::{Parameters, broken_rule};
 use super::scan::Leafwise;
-use super::{Batch, Index, Rescue, TreeStats, WriteMode};
+use super::{Batch, Inspect, Open, Read, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
@@ -246,7 +246,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Deref for CclBTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for CclBTree<K, V, M> {
+impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
     type Options = CclBTreeOptions;
 
     fn open(
@@ -287,12 +287,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for CclBTree<K, V, M> {
     ) -> Result<()> {
         salvage::save::<K, V, M>(pool, entry, options, rescue)
     }
+}
 
-    #[inline(always)]
-    fn get<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
-        self.read(key, show)
+impl<K: KeyForm, V: ValueForm, M: Medium> Read<K, V> for CclBTree<K, V, M> {
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
+        self.read(key, show).is_some()
     }
+}
 
+impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for CclBTree<K, V, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.before_write();
         self.put(key, value, mode)
@@ -308,16 +311,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for CclBTree<K, V, M> {
         self.delete(key)
     }
 
-    fn compare_and_swap(
-        &self,
-        key: K::Ref<'_>,
-        expected: V::Ref<'_>,
-        new: V::Ref<'_>,
-    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
         self.before_write();
         self.swap(key, expected, new)
     }
+}
 
+impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for CclBTree<K, V, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.ascend(bounds, into)
     }
@@ -325,7 +325,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for CclBTree<K, V, M> {
     fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.descend(bounds, into)
     }
+}
 
+impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for CclBTree<K, V, M> {
     fn len(&self) -> u64 {
         self.count_all();
         self.len.sum()

@@ -78,7 +78,7 @@ fn excess(tree: &Tree, keys: u64, rounds: u64) -> usize {
         }
     });
     for n in 0..keys {
-        assert_eq!(tree.get(key(n), |value| value), Some(n));
+        assert_eq!(tree.read(key(n), |value| value), Some(n));
     }
     assert_eq!(tree.verify(), []);
     most.into_inner()

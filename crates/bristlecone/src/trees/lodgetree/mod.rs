@@ -134,7 +134,7 @@ use self::log::VersionLog;
 use self::node::Nodes;
 use self::places::{NODE_SLOTS_MAX, index_max};
 use super::parameters::{Parameters, broken_rule};
-use super::{Batch, Index, Rescue, TreeStats, WriteMode};
+use super::{Batch, Inspect, Open, Read, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
@@ -243,7 +243,7 @@ pub struct LodgeTree<K: KeyForm, V: ValueForm, M: Medium> {
     forms: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for LodgeTree<K, V, M> {
+impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
     type Options = LodgeTreeOptions;
 
     fn open(
@@ -288,12 +288,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for LodgeTree<K, V, M> 
     ) -> Result<()> {
         salvage::save::<K, V, M>(pool, entry, options, rescue)
     }
+}
 
-    #[inline(always)]
-    fn get<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
-        self.read(key, show)
+impl<K: KeyForm, V: ValueForm, M: Medium> Read<K, V> for LodgeTree<K, V, M> {
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
+        self.read(key, show).is_some()
     }
+}
 
+impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for LodgeTree<K, V, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.put(key, value, mode)
     }
@@ -306,15 +309,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for LodgeTree<K, V, M> 
         self.delete(key)
     }
 
-    fn compare_and_swap(
-        &self,
-        key: K::Ref<'_>,
-        expected: V::Ref<'_>,
-        new: V::Ref<'_>,
-    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
         self.swap(key, expected, new)
     }
+}
 
+impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.ascend(bounds, into)
     }
@@ -322,7 +322,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for LodgeTree<K, V, M> 
     fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.descend(bounds, into)
     }
+}
 
+impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for LodgeTree<K, V, M> {
     fn len(&self) -> u64 {
         self.settle();
         self.len.sum()

@@ -151,7 +151,7 @@ use self::layout::Shape;
 use self::leaves::Leaves;
 use super::parameters::{Parameters, broken_rule};
 use super::scan::Leafwise;
-use super::{Batch, Index, Rescue, TreeStats, WriteMode};
+use super::{Batch, Inspect, Open, Read, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
@@ -239,7 +239,7 @@ pub struct NbTree<K: KeyForm, V: ValueForm, M: Medium> {
     forms: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for NbTree<K, V, M> {
+impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
     type Options = NbTreeOptions;
 
     fn open(
@@ -271,12 +271,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for NbTree<K, V, M> {
     ) -> Result<()> {
         Self::unrecovered(pool, entry, options)?.save(rescue)
     }
+}
 
-    #[inline(always)]
-    fn get<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
-        self.read(key, show)
+impl<K: KeyForm, V: ValueForm, M: Medium> Read<K, V> for NbTree<K, V, M> {
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
+        self.read(key, show).is_some()
     }
+}
 
+impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for NbTree<K, V, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.put(key, value, mode)
     }
@@ -285,15 +288,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for NbTree<K, V, M> {
         self.delete(key)
     }
 
-    fn compare_and_swap(
-        &self,
-        key: K::Ref<'_>,
-        expected: V::Ref<'_>,
-        new: V::Ref<'_>,
-    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
         self.swap(key, expected, new)
     }
+}
 
+impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for NbTree<K, V, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         let _pinned = bristlecone_pm::epoch::pin();
         self.ascend(bounds, into)
@@ -303,7 +303,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for NbTree<K, V, M> {
         let _pinned = bristlecone_pm::epoch::pin();
         self.descend(bounds, into)
     }
+}
 
+impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for NbTree<K, V, M> {
     fn len(&self) -> u64 {
         self.len.sum()
     }

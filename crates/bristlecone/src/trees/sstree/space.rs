@@ -2,7 +2,7 @@
 
 use bristlecone_pm::{CHUNK_BYTES, Domain, Geometry, Native, PoolFile, Region, TreeSpec};
 
-use super::{Index, Parameters, SsTree, SsTreeOptions, WriteMode};
+use super::{Inspect, Open, Parameters, SsTree, SsTreeOptions, Write, WriteMode};
 use crate::shared::form::Inline;
 
 const KEYS: u64 = 400_000;

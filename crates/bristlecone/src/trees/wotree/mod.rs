@@ -153,7 +153,7 @@ use self::layout::Shape;
 use self::log::Log;
 use self::nodes::Nodes;
 use super::parameters::{Parameters, broken_rule};
-use super::{Batch, Damage, Index, Rescue, TreeStats, WriteMode};
+use super::{Batch, Damage, Inspect, Open, Read, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
 
@@ -214,7 +214,7 @@ struct Pins<K: KeyForm, V: ValueForm> {
     values: V::Guard,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for WoTree<K, V, M> {
+impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
     type Options = WoTreeOptions;
 
     fn open(
@@ -246,12 +246,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for WoTree<K, V, M> {
     ) -> Result<()> {
         Self::save(pool, entry, options, rescue)
     }
+}
 
-    #[inline(always)]
-    fn get<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
-        self.read(key, show)
+impl<K: KeyForm, V: ValueForm, M: Medium> Read<K, V> for WoTree<K, V, M> {
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
+        self.read(key, show).is_some()
     }
+}
 
+impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for WoTree<K, V, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.put(key, value, mode)
     }
@@ -260,15 +263,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for WoTree<K, V, M> {
         self.delete(key)
     }
 
-    fn compare_and_swap(
-        &self,
-        key: K::Ref<'_>,
-        expected: V::Ref<'_>,
-        new: V::Ref<'_>,
-    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
         self.swap(key, expected, new)
     }
+}
 
+impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for WoTree<K, V, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.ascend(bounds, into)
     }
@@ -276,7 +276,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Index<K, V, M> for WoTree<K, V, M> {
     fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.descend_scan(bounds, into)
     }
+}
 
+impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for WoTree<K, V, M> {
     fn len(&self) -> u64 {
         self.len_now()
     }

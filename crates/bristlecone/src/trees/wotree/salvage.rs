@@ -17,7 +17,7 @@ use super::leaf::Order;
 use super::log::Record;
 use super::{Pins, WoTree, WoTreeOptions};
 use crate::shared::form::{KeyForm, ValueForm};
-use crate::trees::{Index, Rescue};
+use crate::trees::{Inspect, Open, Rescue};
 
 /// A leaf with keys.
 struct Piece<K: KeyForm> {
