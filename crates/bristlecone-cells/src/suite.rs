@@ -204,8 +204,8 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let places = [
             "crates/bristlecone/tests/suite",
-            "crates/bristlecone-sim/tests/suite",
-            "crates/bristlecone-cli/src/commands/soak",
+            "crates/bristlecone-lab/tests/explore",
+            "crates/bristlecone-lab/src/commands/soak",
             "fuzz/fuzz_targets",
         ];
         for suite in SUITES {

@@ -18,15 +18,12 @@
 //! What is explored is a [`System`]: something that lives on a [`Memory`], with a model of what
 //! it must contain. [`mutate`] removes one flush or fence after the other and expects the
 //! explorer to notice.
-//!
-//! The other question, what operations cost a device, is [`device`]'s.
 
+mod access;
 mod cache;
 mod campaign;
 mod case;
 mod describe;
-pub mod device;
-mod explained;
 mod explore;
 mod image;
 mod judge;
@@ -37,27 +34,28 @@ mod met;
 mod mutate;
 mod points;
 mod progress;
-pub mod proofs;
 mod replay;
 mod report;
 mod run;
 mod schedule;
 mod sim;
-mod soak;
 mod stage;
 mod stopped;
 mod subject;
 mod system;
-pub mod systems;
 mod trace;
 mod watch;
 
+pub use access::{Access, Seen};
 pub use cache::{Cache, Mode};
 pub use campaign::{Round, explore_rounds, rounds};
 pub use case::{Case, CrashAt};
 pub use explore::{Budget, explore, explore_with};
 pub use memory::{LINE_WORDS, Line, Memory};
-pub use mutate::{Table, mutate, mutate_rounds, mutate_schedules, mutations_of};
+pub use mutate::{
+    Explanation, Table, mutate, mutate_among, mutate_rounds, mutate_schedules, mutate_schedules_among,
+    mutations_of,
+};
 pub use progress::Progress;
 pub use replay::replay;
 pub use report::{Choice, Crash, Depth, Failure, Report};
@@ -66,7 +64,7 @@ pub use schedule::{
     explore_schedules_with,
 };
 pub use sim::{Mutation, Sim};
-pub use soak::Turn;
+pub use stopped::Stopped;
 pub use subject::{Prepared, Subject, unknown_scenario};
-pub use system::{Scenario, System};
+pub use system::{Scenario, System, guarded};
 pub use trace::{Event, Mark, Place, Site, SiteKind, Sites};

@@ -6,7 +6,6 @@ use std::fmt;
 use crate::cache::Mode;
 use crate::campaign::{Round, explore_rounds, in_parallel};
 use crate::case::Case;
-use crate::explained::known;
 use crate::explore::Budget;
 use crate::progress::Progress;
 use crate::report::{Failure, Report};
@@ -15,6 +14,9 @@ use crate::sim::Mutation;
 use crate::subject::Lone;
 use crate::system::{Scenario, System};
 use crate::trace::{Site, SiteKind};
+
+/// Why nothing can notice some mutations: how they are told, up to their place; how many such there are; the reason.
+pub type Explanation = (&'static str, usize, &'static str);
 
 /// Which mutations were noticed, and by whom.
 #[derive(Debug, Default)]
@@ -27,9 +29,20 @@ pub struct Table {
     pub failures: Vec<Failure>,
     /// Whether somebody stopped it before its end.
     pub interrupted: bool,
+    /// Mutations that nothing can notice.
+    pub explanations: &'static [Explanation],
 }
 
 impl Table {
+    /// Takes explanations of what nothing can notice.
+    pub fn explained_by(self, explanations: &'static [Explanation]) -> Self {
+        Self { explanations, ..self }
+    }
+
+    fn known(&self, mutation: &str) -> Option<&'static Explanation> {
+        self.explanations.iter().find(|(told, ..)| mutation.starts_with(told))
+    }
+
     /// Whether every change was noticed but those that are explained, and nothing failed without one.
     pub fn is_clean(&self) -> bool {
         self.failures.is_empty() && self.survivors().is_empty()
@@ -52,11 +65,11 @@ impl Table {
     /// Returns why nothing can notice a mutation, if nothing did and the reason is known.
     pub fn explained(&self, mutation: &str) -> Option<&'static str> {
         let unnoticed = self.rows.get(mutation).is_some_and(Option::is_none);
-        known(mutation).filter(|_| unnoticed).map(|(.., reason)| *reason)
+        self.known(mutation).filter(|_| unnoticed).map(|(.., reason)| *reason)
     }
 
     /// Returns whether a mutation of this site was not tried yet, or not noticed.
-    pub(crate) fn lacks(&self, site: &Site) -> bool {
+    pub fn lacks(&self, site: &Site) -> bool {
         let is_noticed =
             |mutation: Mutation| self.rows.get(&mutation.to_string()).is_some_and(Option::is_some);
         !mutations_of(*site).into_iter().all(is_noticed)
@@ -73,7 +86,7 @@ impl Table {
         let unnoticed = self.rows.iter().filter(|(_, by)| by.is_none()).map(|(name, _)| name.as_str());
         let mut explained: BTreeMap<&str, usize> = BTreeMap::new();
         let is_left = |name: &&str| {
-            known(name).is_none_or(|(told, times, _)| {
+            self.known(name).is_none_or(|(told, times, _)| {
                 let met = explained.entry(*told).or_default();
                 *met += 1;
                 *met > *times
@@ -91,6 +104,9 @@ impl Table {
         }
         self.failures.extend(other.failures);
         self.interrupted |= other.interrupted;
+        if self.explanations.is_empty() {
+            self.explanations = other.explanations;
+        }
     }
 
     /// How many mutations were noticed.
@@ -104,7 +120,7 @@ impl fmt::Display for Table {
         let width = self.rows.keys().map(String::len).max().unwrap_or(0);
         for (name, by) in &self.rows {
             let unnoticed =
-                || known(name).map_or("SURVIVED".to_owned(), |(.., reason)| format!("({reason})"));
+                || self.known(name).map_or("SURVIVED".to_owned(), |(.., reason)| format!("({reason})"));
             writeln!(f, "{name:width$}  {}", by.clone().unwrap_or_else(unnoticed))?;
         }
         for failure in &self.failures {
@@ -148,7 +164,7 @@ pub fn mutate<S: System>(
 }
 
 /// Explores them for the sites that are wanted, until the end or until `progress` is stopped.
-pub(crate) fn mutate_among<S: System>(
+pub fn mutate_among<S: System>(
     system: &S,
     scenarios: &[(Scenario<S::Op>, Mode)],
     budget: Budget,
@@ -175,7 +191,7 @@ pub fn mutate_schedules<R: Registers>(registers: &R, wanted: &Schedules, sites: 
 }
 
 /// Runs them for the sites that are chosen, until the end or until `progress` is stopped.
-pub(crate) fn mutate_schedules_among<R: Registers>(
+pub fn mutate_schedules_among<R: Registers>(
     registers: &R,
     wanted: &Schedules,
     chosen: &dyn Fn(&Site) -> bool,
@@ -205,7 +221,7 @@ pub(crate) fn mutate_schedules_among<R: Registers>(
         counts.then(|| (mutation.to_string(), killer))
     };
     let rows = sites.iter().flat_map(|site| mutations_of(*site)).filter_map(row).collect();
-    Table { sites, rows, failures: Vec::new(), interrupted: progress.is_stopped() }
+    Table { sites, rows, interrupted: progress.is_stopped(), ..Table::default() }
 }
 
 /// Schedules that are run before anybody asks whether one has failed.
@@ -256,7 +272,7 @@ pub fn mutate_rounds(
     });
     let (rows, failures): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
     let (rows, failures) = (rows.into_iter().flatten().collect(), failures.concat());
-    Table { sites, rows, failures, interrupted: progress.is_stopped() }
+    Table { sites, rows, failures, interrupted: progress.is_stopped(), ..Table::default() }
 }
 
 /// Whether a failure is one of the change: it takes a crash, and the same crash does no harm without the change, or

@@ -169,7 +169,7 @@ impl Sim {
     }
 
     /// Returns whether every access is a turn of the schedule.
-    pub(crate) fn takes_turns(&self) -> bool {
+    pub fn takes_turns(&self) -> bool {
         self.0.takes_turns.load(Ordering::Relaxed)
     }
 

@@ -30,14 +30,18 @@ pub(crate) fn pass(step: Step) {
 
 /// A thread in the middle of an operation.
 #[derive(Debug)]
-pub(crate) struct Stopped {
+pub struct Stopped {
     go_on: Sender<()>,
     thread: JoinHandle<Result<String, String>>,
 }
 
 impl Stopped {
     /// Begins an operation on a thread of its own and returns when that has come to the step.
-    pub(crate) fn begin(
+    ///
+    /// # Errors
+    ///
+    /// If it ends without coming there.
+    pub fn begin(
         at: Step,
         run: impl FnOnce() -> Result<String, String> + Send + 'static,
     ) -> Result<Self, String> {
@@ -57,7 +61,11 @@ impl Stopped {
     }
 
     /// Lets it go on, to its end.
-    pub(crate) fn finish(self) -> Result<String, String> {
+    ///
+    /// # Errors
+    ///
+    /// What the operation says.
+    pub fn finish(self) -> Result<String, String> {
         let _ = self.go_on.send(());
         self.thread.join().map_err(|_| "a panic elsewhere")?
     }

@@ -73,7 +73,11 @@ pub struct Scenario<Op> {
 }
 
 /// Runs code under test; a panic is an error like any other, and stays silent. So is a run without end.
-pub(crate) fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+///
+/// # Errors
+///
+/// What the code says, or why it did not come to its end.
+pub fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     use std::cell::RefCell;
     use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
     use std::sync::Once;

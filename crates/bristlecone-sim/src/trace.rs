@@ -7,7 +7,6 @@ use std::panic::Location;
 use bristlecone_pm::Step;
 
 use crate::lines::LineHasher;
-use crate::systems::POOL;
 
 /// A place in the source.
 pub type Place = &'static Location<'static>;
@@ -141,7 +140,7 @@ impl Site {
 
     /// Returns whether it is the pool's, not a structure's.
     pub fn is_of_pool(&self) -> bool {
-        self.step.starts_with(POOL) || self.at.file().contains("/pool/")
+        self.step.starts_with("pool") || self.at.file().contains("/pool/")
     }
 }
 

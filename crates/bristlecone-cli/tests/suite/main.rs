@@ -3,6 +3,7 @@
 
 mod common;
 mod damage;
+mod demo;
 mod entries;
 mod kill;
 mod loads;

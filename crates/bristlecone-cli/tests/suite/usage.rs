@@ -112,7 +112,6 @@ fn help_and_completions() {
         "load",
         "dump",
         "drop",
-        "bench",
         "completions",
     ] {
         assert!(help.contains(command), "{command}");

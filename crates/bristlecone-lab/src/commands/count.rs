@@ -5,7 +5,7 @@ use bristlecone_baselines::Contender;
 use bristlecone_cli::failure::Outcome;
 use bristlecone_cli::output::{Output, grouped};
 use bristlecone_cli::size;
-use bristlecone_sim::device::{Processor, Profile};
+use bristlecone_device::{Processor, Profile};
 use clap::Args;
 
 use super::workload::{OPERATIONS_HELP, Workload};

@@ -12,9 +12,9 @@ use bristlecone_baselines::Contender;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_cli::output::Output;
+use bristlecone_device::{Counted, Device, Processor, Profile};
+use bristlecone_lab::targets::device_pool;
 use bristlecone_pm::{CHUNK_BYTES, Geometry, Region, assume_thread_index};
-use bristlecone_sim::device::{Counted, Device, Processor, Profile};
-use bristlecone_sim::systems::device_pool;
 
 use crate::bench::data::{BenchKey, BenchValue, Buffer, Shape};
 use crate::bench::stream::{self, Keys, Order};

@@ -4,8 +4,8 @@ use bristlecone::TreeStats;
 use bristlecone_cli::failure::Outcome;
 use bristlecone_cli::output::{Output, grouped};
 use bristlecone_cli::size;
+use bristlecone_device::{OUTSIDE, Tallies, Tally, Times, Traffic};
 use bristlecone_pm::Part;
-use bristlecone_sim::device::{OUTSIDE, Tallies, Tally, Times, Traffic};
 use serde_json::{Map, Value, json};
 
 use super::{PhaseCount, Plan, kind};

@@ -70,7 +70,7 @@ impl<M: Medium> Log<M> {
             return false;
         };
         self.in_use.fetch_add(1, Relaxed);
-        let full = appender.chunk.replace(fresh);
+        let full = appender.chunk.replace(fresh).map(|full| LogChunk { turn: appender.turn, ..full });
         appender.next = 1;
         lock(&self.chunks).sealed.extend(full);
         true

@@ -76,7 +76,8 @@ impl<M: Medium> Log<M> {
         let fresh = self.pool.chunk_alloc(self.owner, SlotKind::Log, LOG_ENTRY_BYTES as u32, 1);
         let Ok(chunk) = fresh else { return lock(&self.chunks).free.pop() };
         let (generation, standing) = (Generation::default(), Standing::Checked);
-        let mut fresh = LogChunk { id: chunk.id, offset: chunk.offset, generation, standing, node: here };
+        let mut fresh =
+            LogChunk { id: chunk.id, offset: chunk.offset, generation, standing, node: here, turn: 0 };
         // No flush of its own: the first entry shares its line, which keeps their order, and the second
         // one straddles two, and fences.
         let generation = self.renew(&mut fresh, "log chunk");
@@ -87,12 +88,20 @@ impl<M: Medium> Log<M> {
     /// Turns to new chunks: every entry so far is in a chunk of those returned, every later one
     /// will not be, and is told the new `epoch`.
     pub fn turn(&self, epoch: u64) -> Vec<LogChunk> {
-        let mut old = std::mem::take(&mut lock(&self.chunks).sealed);
+        let turn = {
+            let mut chunks = lock(&self.chunks);
+            chunks.turns += 1;
+            chunks.turns
+        };
+        let mut unfilled = Vec::new();
         for appender in &self.appenders {
             let mut appender = appender.hold();
-            appender.epoch = epoch;
-            old.extend(appender.chunk.take());
+            (appender.epoch, appender.turn) = (epoch, turn);
+            unfilled.extend(appender.chunk.take());
         }
+        // Some were filled meanwhile, by appenders that had not turned yet; others may be full of later entries already.
+        let mut old: Vec<_> = lock(&self.chunks).sealed.extract_if(.., |chunk| chunk.turn < turn).collect();
+        old.append(&mut unfilled);
         old
     }
 

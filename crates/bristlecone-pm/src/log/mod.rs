@@ -69,6 +69,8 @@ pub struct LogChunk {
     standing: Standing,
     /// The node that its memory belongs to.
     node: u16,
+    /// The turn after which its last entry came.
+    turn: u64,
 }
 
 impl LogChunk {
@@ -96,6 +98,8 @@ struct Appender {
     /// Slot of the next entry.
     next: usize,
     epoch: u64,
+    /// The last turn that it took part in.
+    turn: u64,
     began: bool,
 }
 
@@ -107,6 +111,8 @@ impl Appender {
 
 #[derive(Debug, Default)]
 struct Chunks {
+    /// Turns so far.
+    turns: u64,
     /// Chunks that take no more entries, since the last turn.
     sealed: Vec<LogChunk>,
     /// Chunks without entries.
@@ -147,7 +153,7 @@ impl<M: Medium> Log<M> {
                 let node = nodes.of_memory(&header.generation);
                 let (generation, standing) =
                     read::standing(header, pool.at(first_entry(chunk.offset)), pool.medium());
-                LogChunk { id: chunk.id, offset: chunk.offset, generation, standing, node }
+                LogChunk { id: chunk.id, offset: chunk.offset, generation, standing, node, turn: 0 }
             })
             .collect();
         let log = Self {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::{Domain, Geometry, Native, Region, TreeSpec};
+use crate::{Domain, Geometry, Native, Region, TreeSpec, assume_thread_index};
 
 thread_local!(static PROCESSOR: Cell<usize> = const { Cell::new(0) });
 
@@ -275,4 +275,37 @@ fn no_interrupted_turn_reads_as_damage() {
         reached.extend(after);
     }
     assert!(reached.len() > 100, "{}", reached.len());
+}
+
+/// Appends an entry as a thread of its own; the number of its chunk.
+fn append_as(log: &Log<Native>, thread: usize) -> u32 {
+    let append = || {
+        assume_thread_index(Some(thread));
+        append(log, 0).unwrap()
+    };
+    std::thread::scope(|scope| scope.spawn(append).join().unwrap())
+}
+
+/// A chunk that is filled while a turn is under way is one of the old ones, if its thread had not turned yet, and none of
+/// them if it had: keys that its entries name are used again once the old ones are empty.
+#[test]
+fn a_turn_takes_what_is_filled_meanwhile() {
+    let log = log_of(64, 1);
+    let (early, late) = (append_as(&log, 0), append_as(&log, 2));
+    std::thread::scope(|scope| {
+        // The turn comes to the second thread, and waits for it.
+        assume_thread_index(Some(1));
+        let spot = log.reserve(|_| true).unwrap();
+        let held = spot.chunk();
+        let turn = scope.spawn(|| log.turn(1));
+        while log.appenders[0].hold().turn == 0 {
+            std::thread::yield_now();
+        }
+        let new = [append_as(&log, 0), append_as(&log, 0)];
+        let filled = append_as(&log, 2);
+        spot.append(&entry(1), None);
+        let old: BTreeSet<_> = turn.join().unwrap().iter().map(LogChunk::id).collect();
+        assert_eq!(old, BTreeSet::from([early, late, held, filled]));
+        assert!(new.iter().all(|chunk| !old.contains(chunk)));
+    });
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::history::Deed;
-use crate::systems::Access;
+use crate::access::Access;
 
 /// Values that the threads write are this and above, all different.
 const WRITTEN: u64 = 1000;

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bristlecone_pm::{Durable, Persist, Word, wait};
-use bristlecone_sim::systems::{Access, Seen};
 use bristlecone_sim::{
-    Answer, Deed, Memory, Mode, Progress, Registers, Report, Schedules, Sim, explore_schedules,
+    Access, Answer, Deed, Memory, Mode, Progress, Registers, Report, Schedules, Seen, Sim, explore_schedules,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, suites};
-use bristlecone::{Key, Tree, Value};
+use bristlecone::{Domain, Key, Tree, Value};
 
 const WRITERS: u64 = 3;
 const KEYS: u64 = 3000;
@@ -25,6 +25,25 @@ const CHILD: [&str; 3] = ["BRISTLECONE_KILL_CHILD", "BRISTLECONE_KILL_CELL", "BR
 enum Step {
     Insert(u64, u64),
     Remove(u64),
+}
+
+impl Step {
+    fn take<I: Items>(&self, tree: &Tree<I::K, I::V>) {
+        match *self {
+            Self::Insert(key, value) => {
+                tree.upsert(I::key_ref(&I::key(key)), I::value_ref(&I::value(value))).unwrap();
+            }
+            Self::Remove(key) => drop(tree.remove(I::key_ref(&I::key(key))).unwrap()),
+        }
+    }
+
+    /// Returns the key, and the value that it has then.
+    fn outcome<I: Items>(&self) -> (<I::K as Key>::Owned, Option<<I::V as Value>::Owned>) {
+        match *self {
+            Self::Insert(key, value) => (I::key(key), Some(I::value(value))),
+            Self::Remove(key) => (I::key(key), None),
+        }
+    }
 }
 
 /// The steps of a writer in a round, without end, by numbers of keys and values. A writer's keys are its own.
@@ -54,13 +73,7 @@ impl Visit for Child {
                 let tree = &tree;
                 scope.spawn(move || {
                     for step in steps(self.round, writer) {
-                        match step {
-                            Step::Insert(key, value) => {
-                                tree.upsert(I::key_ref(&I::key(key)), I::value_ref(&I::value(value)))
-                                    .unwrap();
-                            }
-                            Step::Remove(key) => drop(tree.remove(I::key_ref(&I::key(key))).unwrap()),
-                        }
+                        step.take::<I>(tree);
                         std::io::stderr().write_all(&[writer as u8]).unwrap();
                     }
                 });
@@ -153,10 +166,7 @@ fn verify<I: Items>(
     assert!(!pool.info().was_clean);
     let tree: Tree<I::K, I::V> = cell.open(&pool, "t").unwrap();
     assert_eq!(tree.check(), []);
-    let done = |step| match step {
-        Step::Insert(key, value) => (I::key(key), Some(I::value(value))),
-        Step::Remove(key) => (I::key(key), None),
-    };
+    let done = |step: Step| step.outcome::<I>();
     let put = |model: &mut BTreeMap<_, _>, (key, value)| match value {
         Some(value) => drop(model.insert(key, value)),
         None => drop(model.remove(&key)),
@@ -171,6 +181,74 @@ fn verify<I: Items>(
             put(model, next);
         }
     }
-    let due = model.iter().map(|(key, value)| (key.clone(), value.clone()));
-    assert!(tree.iter().eq(due), "{cell}, round {round}");
+    expect::<I>(&tree, model, &format!("{cell}, round {round}"));
+}
+
+/// Expects a tree to hold what a model holds.
+fn expect<I: Items>(
+    tree: &Tree<I::K, I::V>,
+    model: &BTreeMap<<I::K as Key>::Owned, <I::V as Value>::Owned>,
+    when: &str,
+) {
+    let found: BTreeMap<_, _> = tree.iter().collect();
+    let wrong = found.keys().chain(model.keys()).filter(|key| found.get(*key) != model.get(*key));
+    let wrong: Vec<_> = wrong.map(|key| (key, model.get(key), tree.get(I::key_ref(key)))).collect();
+    assert!(wrong.is_empty(), "{when}: key, due, found: {wrong:?}");
+}
+
+/// Threads that write so much that logs are emptied and records of keys used again, then a crash between operations.
+struct Lives(Cell, u64);
+
+/// Lives of a tree, and steps of each writer in each.
+const LIVES: u64 = 3;
+const STEPS: usize = 4000;
+
+impl Visit for Lives {
+    fn visit<I: Items>(self) {
+        let Self(cell, rounds) = self;
+        // Where each operation syncs a page, fewer must do.
+        let steps_taken = if cell.domain == Domain::Msync { STEPS / 10 } else { STEPS };
+        for round in 0..rounds {
+            let scratch = Scratch::new();
+            let pool = cell.pool(&scratch);
+            drop(cell.create::<I::K, I::V>(&pool, "t").unwrap());
+            drop(pool);
+            let mut model = BTreeMap::new();
+            for life in 0..LIVES {
+                let pool = cell.pool(&scratch);
+                let tree: Tree<I::K, I::V> = cell.open(&pool, "t").unwrap();
+                let when = format!("{cell}, round {round}, life {life}");
+                expect::<I>(&tree, &model, &when);
+                let steps = |writer| steps(round * LIVES + life, writer).take(steps_taken);
+                std::thread::scope(|scope| {
+                    for writer in 0..WRITERS {
+                        let tree = &tree;
+                        scope.spawn(move || steps(writer).for_each(|step| step.take::<I>(tree)));
+                    }
+                });
+                for (key, value) in (0..WRITERS).flat_map(steps).map(|step| step.outcome::<I>()) {
+                    match value {
+                        Some(value) => drop(model.insert(key, value)),
+                        None => drop(model.remove(&key)),
+                    }
+                }
+                expect::<I>(&tree, &model, &format!("{when}, before the crash"));
+                drop(tree);
+                pool.simulate_crash();
+            }
+            let pool = cell.pool(&scratch);
+            expect::<I>(
+                &cell.open(&pool, "t").unwrap(),
+                &model,
+                &format!("{cell}, round {round}, at the end"),
+            );
+        }
+    }
+}
+
+/// `BRISTLECONE_KILL_ROUNDS` asks for so many rounds of each cell; there are two otherwise.
+#[test]
+fn what_threads_wrote_in_long_lives_is_found_after_a_crash() {
+    let rounds = std::env::var("BRISTLECONE_KILL_ROUNDS").map_or(2, |rounds| rounds.parse().unwrap());
+    suites::KILL.drawn().iter().for_each(|&cell| cell.codec.visit(Lives(cell, rounds)));
 }

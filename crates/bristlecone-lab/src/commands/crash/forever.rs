@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::output::{Output, counted, grouped};
-use bristlecone_sim::{Case, Progress, Report, Turn};
+use bristlecone_lab::Turn;
+use bristlecone_sim::{Case, Progress, Report};
 use serde_json::json;
 
 /// How often a line tells what was done so far.

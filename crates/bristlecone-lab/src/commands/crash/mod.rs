@@ -10,10 +10,11 @@ use bristlecone_baselines::Contender;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::output::{Output, grouped};
 use bristlecone_cli::{interrupt, size};
-use bristlecone_sim::proofs::baselines::AS_PUBLISHED;
-use bristlecone_sim::proofs::nbtree::changed_among_threads;
-use bristlecone_sim::proofs::{proofs_of, prove};
-use bristlecone_sim::systems::{POOL, all_subjects, pool_subject, subjects_of};
+use bristlecone_lab::EXPLAINED;
+use bristlecone_lab::proofs::baselines::AS_PUBLISHED;
+use bristlecone_lab::proofs::nbtree::changed_among_threads;
+use bristlecone_lab::proofs::{proofs_of, prove};
+use bristlecone_lab::targets::{POOL, all_subjects, pool_subject, subjects_of};
 use bristlecone_sim::{
     Budget, Case, Mode, Progress, Report, Round, Schedules, Site, Subject, Table, explore_rounds,
     mutate_rounds, rounds, unknown_scenario,
@@ -260,7 +261,7 @@ impl Crash {
         let runs = self.budget.min(256);
         let budget = Budget { remembered, threads, seed, life_crashes: 1, ..Budget::of(runs) };
         let mode = self.mode.unwrap_or(Mode::Subset);
-        let mut table = Table::default();
+        let mut table = Table::default().explained_by(EXPLAINED);
         for design in designs_of(explored) {
             let bar = output.progress("mutating", None);
             // What one scenario alone notices is asked of that alone.

@@ -138,9 +138,13 @@ impl Round {
         let file_bytes_max = (file.below(6) == 0).then_some(file_bytes);
         let threads = [1, 1, 2, 2, 3, 4, 6, 8][dice(seed, "threads").below(8) as usize];
         let threads = limits.threads.unwrap_or(threads);
-        let keys = limits.keys.unwrap_or(u64::MAX).min(power(&mut dice(seed, "keys"), 3, 11));
-        let operations =
-            limits.operations.unwrap_or(u64::MAX).min(power(&mut dice(seed, "operations"), 4, 12));
+        // Few rounds live so long that logs are emptied and records used again, over and over.
+        let is_long = dice(seed, "long").below(8) == 0;
+        let (of_keys, of_operations) = if is_long { ((9, 13), (12, 15)) } else { ((3, 11), (4, 12)) };
+        let keys = power(&mut dice(seed, "keys"), of_keys.0, of_keys.1);
+        let keys = limits.keys.unwrap_or(u64::MAX).min(keys);
+        let operations = power(&mut dice(seed, "operations"), of_operations.0, of_operations.1);
+        let operations = limits.operations.unwrap_or(u64::MAX).min(operations);
         let patterns =
             [Pattern::Hot, Pattern::Dense, Pattern::Ascending, Pattern::Descending, Pattern::Uniform];
         let pattern = patterns[dice(seed, "pattern").below(5) as usize];

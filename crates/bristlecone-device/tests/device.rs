@@ -1,0 +1,227 @@
+//! The device model against experiments whose outcome is known.
+
+use std::sync::Arc;
+
+use bristlecone_device::{Counted, Device, Processor, Profile, Times};
+use bristlecone_pm::{Domain, Geometry, LINE_BYTES, Part, Persist, PoolFile, Region};
+
+const WRITE: u8 = 1;
+const READ: u8 = 2;
+const THREADS: [usize; 3] = [1, 16, 48];
+
+/// A device with a pool on it, whose chunks are there to be written to.
+struct Bare {
+    device: Device,
+    pool: Arc<PoolFile<Device>>,
+    start: u64,
+    bytes: u64,
+}
+
+impl Bare {
+    fn new(profile: Profile, domain: Domain) -> Self {
+        let geometry = Geometry { chunk_bytes: 2 << 20, chunks_max: 512, trees_max: 2 };
+        let region = Region::memory(geometry.max_bytes()).unwrap();
+        let processor = Processor { cache_bytes: 1 << 20, ..Processor::default() };
+        let device = Device::new(&region, geometry, domain, profile, processor, &THREADS);
+        let pool = PoolFile::create_in(region, geometry, domain, device.clone()).unwrap();
+        device.take();
+        let start = geometry.header_bytes();
+        Self { device, pool, start, bytes: geometry.max_bytes() - start }
+    }
+
+    /// Writes `lines` lines of each of `units` media lines that a random number picks, flushes
+    /// them and waits, so many times.
+    fn write(&self, lines: u64, units: u64, times: u64) -> Counted {
+        let (medium, unit_bytes) = (self.pool.medium(), 256);
+        let mut random = 1u64;
+        for _ in 0..times {
+            self.device.operation(WRITE, || {
+                let mut flushed = bristlecone_pm::Flushed::none();
+                for _ in 0..units {
+                    random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                    let unit = (random >> 20) % (self.bytes / unit_bytes);
+                    for line in 0..lines {
+                        let at = self.start + unit * unit_bytes + line * LINE_BYTES as u64;
+                        let word = &self.pool.words(at, 1)[0];
+                        word.store(medium, 1);
+                        flushed = flushed.and(medium.flush(word, "line"));
+                    }
+                }
+                (drop(medium.fence(flushed, "lines")), lines * units * 64)
+            });
+        }
+        self.device.take()
+    }
+}
+
+/// Microseconds on the clock of so many threads, for each operation.
+fn microseconds(counted: &Counted, threads: usize) -> f64 {
+    let times = counted.times.iter().find(|times| times.threads == threads).unwrap();
+    times.seconds * 1e6 / counted.tallies[WRITE].operations as f64
+}
+
+/// CCL-BTree, figure 2 (a): N lines of one media line. (b): 4 lines of each of N media lines. The
+/// paper's machine has four modules a socket.
+#[test]
+fn the_media_write_media_lines_whatever_the_processor_flushes() {
+    const TIMES: u64 = 100_000;
+    let run = |lines, units| {
+        let profile = Profile { modules: 4, ..Profile::OPTANE };
+        let counted = Bare::new(profile, Domain::Adr).write(lines, units, TIMES);
+        let tally = counted.tallies[WRITE];
+        let total = tally.total();
+        let flushed = lines * units * TIMES;
+        assert_eq!((total.flushes, tally.fences, total.lines_written), (flushed, TIMES, flushed));
+        assert_eq!(total.device_bytes_written, flushed * 64);
+        // Now and then two random media lines are one, and merge in the buffer.
+        let media = total.media_bytes_written as f64 / (TIMES * units * 256) as f64;
+        assert!((0.99..=1.0).contains(&media), "{lines} lines of {units}: {media}");
+        counted
+    };
+    let one_line = [1, 2, 3, 4].map(|lines| run(lines, 1));
+    let units = [1, 2, 3, 4].map(|units| run(4, units));
+    println!("threads: us an operation, 1-4 lines of one media line; 4 lines of 1-4 media lines");
+    for threads in THREADS {
+        let table = |runs: &[Counted; 4]| runs.each_ref().map(|run| microseconds(run, threads));
+        println!("{threads:>7}: {:.3?}; {:.3?}", table(&one_line), table(&units));
+    }
+    let ratio =
+        |runs: &[Counted; 4], threads| microseconds(&runs[3], threads) / microseconds(&runs[0], threads);
+    // One thread waits for each line; many wait for the media, which four lines cost no more.
+    assert!(ratio(&one_line, 1) > 1.5, "{}", ratio(&one_line, 1));
+    assert!((0.95..1.05).contains(&ratio(&one_line, 48)), "{}", ratio(&one_line, 48));
+    assert!((3.8..4.2).contains(&ratio(&units, 48)), "{}", ratio(&units, 48));
+}
+
+#[test]
+fn profiles_differ_in_what_the_media_write() {
+    for (profile, domain, bytes) in [
+        (Profile::OPTANE, Domain::Adr, 256),
+        (Profile::CXL_SSD, Domain::Adr, 4096),
+        (Profile::NVDIMM, Domain::Adr, 64),
+        (Profile::OPTANE, Domain::Eadr, 256),
+    ] {
+        let counted = Bare::new(profile, domain).write(1, 1, 50_000);
+        let tally = counted.tallies[WRITE];
+        let total = tally.total();
+        let each = total.media_bytes_written as f64 / tally.operations as f64;
+        assert!((0.97..=1.0).contains(&(each / f64::from(bytes))), "{profile}, {domain}: {each}");
+        assert_eq!(total.flushes, if domain == Domain::Eadr { 0 } else { 50_000 });
+        assert_eq!(tally.fences, 50_000);
+        assert!(total.device_bytes_written >= 49_000 * 64, "{profile}, {domain}: evicted lines count");
+        assert_eq!(counted.tallies.sum(), tally, "nothing is written but by operations");
+    }
+}
+
+#[test]
+fn caches_that_survive_write_a_hot_line_once() {
+    let bare = Bare::new(Profile::OPTANE, Domain::Eadr);
+    let (medium, word) = (bare.pool.medium(), &bare.pool.words(bare.start, 1)[0]);
+    for value in 0..1000 {
+        bare.device.operation(WRITE, || {
+            word.store(medium, value);
+            (drop(medium.persist(word, "hot")), 8)
+        });
+    }
+    let total = bare.device.take().tallies[WRITE].total();
+    assert_eq!((total.lines_written, total.device_bytes_written), (1000, 64));
+    assert_eq!((total.media_bytes_written, total.media_bytes_read), (256, 256));
+}
+
+#[test]
+fn reads_are_counted_by_line_and_by_media_line() {
+    let bare = Bare::new(Profile::OPTANE, Domain::Adr);
+    let medium = bare.pool.medium();
+    bare.device.operation(READ, || {
+        for at in 0..64 {
+            bare.pool.words(bare.start, 64)[at].load(medium);
+            bare.pool.words(bare.start, 64)[at].load(medium);
+        }
+        ((), 0)
+    });
+    bare.device.operation(READ, || (bare.pool.words(bare.start, 1)[0].load(medium), 0));
+    let counted = bare.device.take();
+    let (tally, total) = (counted.tallies[READ], counted.tallies[READ].total());
+    assert_eq!((tally.operations, total.lines_read), (2, 8 + 1), "an operation begins with no line read");
+    assert_eq!(total.media_bytes_read, 512, "the cache still has the line at the second operation");
+    assert_eq!((tally.part(Part::Other), tally.part(Part::Leaf)), (total, Default::default()));
+}
+
+#[test]
+fn more_threads_never_take_longer_and_the_media_are_the_limit() {
+    let counted = Bare::new(Profile::OPTANE, Domain::Adr).write(1, 1, 100_000);
+    let times = THREADS.map(|threads| microseconds(&counted, threads));
+    assert!(times.is_sorted_by(|more, fewer| more >= fewer), "{times:?}");
+    // Six modules, each busy for 39 + 111 ns with a random line: 25 ns an operation.
+    assert!((0.025..0.027).contains(&times[2]), "{times:?}");
+    assert!(times[0] > 0.6, "one thread has nobody to share its latency with: {times:?}");
+}
+
+/// What operations of one thread took adds up to what it took in all; with more threads they take longer.
+#[test]
+fn latencies_add_up() {
+    let bare = Bare::new(Profile::OPTANE, Domain::Adr);
+    let counted = bare.write(1, 2, 30_000);
+    let mean = |times: &Times| {
+        assert_eq!(times.latencies[&WRITE].len(), 30_000, "{} threads", times.threads);
+        times.latencies[&WRITE].mean()
+    };
+    let (one, many) = (&counted.times[0], &counted.times[2]);
+    let sum = mean(one) * 30_000.0 / 1e9;
+    assert!((sum / one.seconds - 1.0).abs() < 0.01, "{sum} s, {} s", one.seconds);
+    assert!(mean(many) > 2.0 * mean(one), "{} and {} ns", mean(one), mean(many));
+}
+
+/// One thread reads lines that the cache does not have, each after it asked for the line `ahead` places
+/// further on: microseconds a line, and bytes that the media read.
+fn read_ahead(ahead: u64) -> (f64, u64) {
+    const LINES: u64 = 20_000;
+    let bare = Bare::new(Profile::OPTANE, Domain::Adr);
+    let line = |n: u64| bare.start + n * 13 % (bare.bytes / 256) * 256;
+    bare.device.operation(WRITE, || {
+        for n in 0..LINES {
+            if ahead > 0 {
+                bare.pool.prefetch(line(n + ahead));
+            }
+            bare.pool.words(line(n), 1)[0].load(bare.pool.medium());
+        }
+        ((), 0)
+    });
+    let counted = bare.device.take();
+    (microseconds(&counted, 1) / LINES as f64, counted.tallies[WRITE].total().media_bytes_read)
+}
+
+#[test]
+fn lines_that_were_asked_for_arrive_together_and_cost_the_media_as_much() {
+    let [alone, next, far, too_far] = [0, 1, 8, 64].map(read_ahead);
+    assert!((0.30..0.31).contains(&alone.0), "one after the other: {alone:?}");
+    assert!((0.14..0.17).contains(&next.0), "two at a time: {next:?}");
+    // At most ten are under way; of the 39 ns that a module is busy with each, six share.
+    assert!((0.03..0.04).contains(&far.0), "nine at a time: {far:?}");
+    assert!((0.03..0.04).contains(&too_far.0), "more than there are fill buffers for: {too_far:?}");
+    for (ahead, of) in [(1, next), (8, far), (64, too_far)] {
+        assert_eq!(of.1, alone.1 + ahead * 256, "{ahead} ahead");
+    }
+}
+
+#[test]
+fn asking_for_lines_in_time_costs_nothing_and_too_late_saves_nothing() {
+    let bare = Bare::new(Profile::OPTANE, Domain::Adr);
+    let first = &bare.pool.words(bare.start + (1 << 20), 1)[0];
+    let run = |access: &dyn Fn()| {
+        bare.device.operation(WRITE, || (access(), 0));
+        microseconds(&bare.device.take(), 1)
+    };
+    let cold = run(&|| _ = first.load(bare.pool.medium()));
+    let warm = run(&|| _ = first.load(bare.pool.medium()));
+    assert!((cold, warm) == (0.605, 0.320), "{cold}, {warm}");
+    let other = bare.start + (2 << 20);
+    let late = run(&|| {
+        bare.pool.prefetch(other);
+        bare.pool.words(other, 1)[0].load(bare.pool.medium());
+    });
+    assert_eq!(late, cold, "what is asked for at once is not there earlier");
+    let useless = run(&|| bare.pool.prefetch(bare.start + (3 << 20)));
+    assert_eq!(useless, 0.339, "only the media do");
+    assert_eq!(run(&|| bare.pool.prefetch(u64::MAX)), 0.3, "no such line");
+}

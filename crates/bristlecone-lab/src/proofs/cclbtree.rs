@@ -1,0 +1,112 @@
+//! CCL-BTree, in small leaves, with a log of a few entries a chunk.
+
+use std::marker::PhantomData;
+
+use bristlecone::Design;
+use bristlecone_pm::Geometry;
+
+use super::{Proof, Steps, accepted, named};
+use crate::targets::TreeOp::{self, Close, Create, Insert, Remove};
+use crate::targets::{Forest, Items, Texts, Words};
+use bristlecone_sim::Budget;
+use bristlecone_sim::Scenario;
+
+/// Trees with some options, and inner nodes that split soon.
+pub fn forest<I: Items>(options: &[(&'static str, u64)]) -> Forest<I> {
+    // The log of small trees is collected as early as the paper's.
+    let mut all = vec![("inner_bytes", 256), ("collector_threads", 0), ("log_percent", 20)];
+    all.extend(options);
+    Forest {
+        geometry: Geometry { chunk_bytes: 4096, chunks_max: 24, trees_max: 3 },
+        design: Design::CclBTree.into(),
+        options: all,
+        items: PhantomData,
+    }
+}
+
+/// The smallest leaves, and five entries to a chunk of the log.
+pub fn small<I: Items>() -> Forest<I> {
+    forest(&[("leaf_slots", 4), ("log_entries", 5)])
+}
+
+/// Leaves without buffers, and no log.
+pub fn base() -> Forest<Words> {
+    forest(&[("leaf_slots", 4), ("batch", 0)])
+}
+
+/// All slots of a chunk are leaves, of which a merge gives one back that the next split takes.
+pub fn reuse() -> Scenario<TreeOp> {
+    let removed = [72, 96, 40].into_iter().flat_map(|first| (first..first + 8).step_by(2));
+    let setup = (0..=60).map(|key| Insert("t", key * 2, key));
+    let setup = [Create("t")].into_iter().chain(setup).chain(removed.take(11).map(|key| Remove("t", key)));
+    Scenario {
+        name: "reuse-of-a-leaf",
+        creation: false,
+        setup: setup.collect(),
+        ops: vec![Remove("t", 46), Insert("t", 19, 1), Remove("t", 19)],
+        then: vec![Insert("t", 21, 2)],
+    }
+}
+
+/// Without room for the log, values out of line go over old ones in their leaves; they have to be there
+/// before anybody refers to them.
+pub fn written_through() -> (Forest<Texts>, Scenario<TreeOp>) {
+    let forest =
+        Forest { geometry: Geometry { chunks_max: 12, ..small::<Texts>().geometry }, ..small::<Texts>() };
+    let fill = (0..1000).map(|n| Insert("t", n * 4, n * 4));
+    let setup = accepted(&forest, [Create("t")].into_iter().chain(fill));
+    let key = |at: usize| at as u64 % 4 * 80 + at as u64 / 8 * 4;
+    let ops = (0..16).map(|n| Insert("t", key(n), 1000 + 4 * n as u64));
+    let scenario =
+        Scenario { name: "written-through", creation: false, setup, ops: ops.collect(), then: vec![] };
+    (forest, scenario)
+}
+
+/// Leaves of one tree hold more than they have room for, and another tree takes the room that they
+/// need: then what a leaf holds is changed in its place.
+pub fn in_place<I: Items>() -> (Forest<I>, Scenario<TreeOp>) {
+    let forest = Forest { geometry: Geometry { chunks_max: 12, ..small::<I>().geometry }, ..small::<I>() };
+    // 16 full leaves, and with their buffers two keys more for some.
+    let ours = (0..64).map(|n| n * 12).chain((0..8).flat_map(|leaf| [leaf * 48 + 4, leaf * 48 + 8]));
+    let theirs = (0..1000).map(|n| Insert("u", n * 4, n * 4));
+    let setup = [Create("t")].into_iter().chain(ours.map(|key| Insert("t", key, key)));
+    let setup = accepted(&forest, setup.chain([Create("u")]).chain(theirs));
+    let ops = (0..8).flat_map(|leaf| [Insert("t", leaf * 48 + 24, 1000), Remove("t", leaf * 48 + 36)]);
+    let then = vec![Insert("t", 24, 1004), Remove("t", 48), Close, Remove("t", 60)];
+    (forest, Scenario { name: "in-place", creation: false, setup, ops: ops.collect(), then })
+}
+
+type Scenarios = fn() -> Vec<Scenario<TreeOp>>;
+
+/// Groups of steps, each with what notices a change there soonest.
+pub(super) fn proofs() -> Vec<Proof> {
+    let budget = Budget { life_crashes: 1, ..Budget::of(32) };
+    let starting = Steps::Starting;
+    let groups: [(&str, Scenarios); 5] = [
+        ("cclbtree create", || named(&["creation", "begun"])),
+        ("cclbtree flush", || named(&["insert", "delete"])),
+        ("cclbtree split", || named(&["insert", "creation"])),
+        ("cclbtree merge", || named(&["delete", "close"])),
+        ("cclbtree collect", || named(&["expand", "churn"])),
+    ];
+    let words = groups.into_iter().map(|(steps, scenarios)| {
+        Proof::by_crashes(starting(steps), budget, move || (small::<Words>(), scenarios()))
+    });
+    let in_place_only = Budget { depth: 1, life_crashes: 32, ..budget };
+    let others = [
+        Proof::by_crashes(starting("cclbtree flush.2"), budget, || (base(), named(&["update"]))),
+        Proof::by_crashes(starting("cclbtree merge.3"), budget, || (base(), vec![reuse()])),
+        Proof::by_crashes(starting("cclbtree write"), budget, || {
+            (small::<Texts>(), named(&["insert", "expand", "update"]))
+        }),
+        Proof::by_crashes(starting("cclbtree flush.2 records"), budget, || {
+            let (full, scenario) = written_through();
+            (full, vec![scenario])
+        }),
+        Proof::by_crashes(starting("cclbtree place"), in_place_only, || {
+            let (full, scenario) = in_place::<Texts>();
+            (full, vec![scenario])
+        }),
+    ];
+    words.chain(others).collect()
+}

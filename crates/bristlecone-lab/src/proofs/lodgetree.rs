@@ -1,0 +1,192 @@
+//! LodgeTree, in small leaves, with a log of a few entries.
+
+use std::marker::PhantomData;
+
+use bristlecone::{Design, Tree};
+use bristlecone_pm::{Geometry, PoolFile};
+
+use super::{Proof, Steps, accepted, insert, named, scenario};
+use crate::targets::TreeOp::{self, Close, Create, Elsewhere, Insert, Remove, Upsert};
+use crate::targets::{Forest, Items, Texts, Words, sim_pool};
+use bristlecone_sim::Budget;
+use bristlecone_sim::Memory;
+use bristlecone_sim::Scenario;
+use bristlecone_sim::Sim;
+
+/// The smallest nodes and leaves, and four entries to a chunk of the log.
+pub fn forest<I: Items>() -> Forest<I> {
+    Forest {
+        geometry: Geometry { chunk_bytes: 4096, chunks_max: 24, trees_max: 3 },
+        design: Design::LodgeTree.into(),
+        options: vec![("node_slots", 6), ("leaf_slots", 3), ("log_entries", 4), ("inner_bytes", 256)],
+        items: PhantomData,
+    }
+}
+
+/// The same in a larger pool.
+pub fn roomy<I: Items>() -> Forest<I> {
+    Forest { geometry: Geometry { chunks_max: 64, ..forest::<I>().geometry }, ..forest::<I>() }
+}
+
+/// Entries of a log, one of which is a straggler's.
+pub const STRAGGLER_LOG: u64 = 8;
+
+/// Flushes write one leaf each, so that much stays in the buffers.
+pub fn single() -> Forest<Words> {
+    let mut single = roomy();
+    single.options.retain(|(name, _)| *name != "log_entries");
+    single.options.extend([("flush_leaves", 1), ("log_entries", STRAGGLER_LOG)]);
+    single
+}
+
+/// Log after log has one item that goes to a node where nobody flushes it, until there are so many
+/// that these are logged again.
+pub fn stragglers() -> Scenario<TreeOp> {
+    let write = |key, value| Insert("t", key, value);
+    let fill = (0..96).map(|n| write(n * 37 % 96 * 10, n));
+    let log = |n: u64| {
+        let others = (0..STRAGGLER_LOG - 1).map(move |other| write(2000 + other, n));
+        [write(n * 7 % 24 * 40, 100 + n)].into_iter().chain(others)
+    };
+    Scenario {
+        name: "stragglers",
+        creation: false,
+        setup: [Create("t")].into_iter().chain(fill).chain((0..24).flat_map(log)).collect(),
+        ops: (24..34).flat_map(log).collect(),
+        then: vec![Insert("t", 50, 1), Close, Remove("t", 40), Insert("t", 40, 2), Close],
+    }
+}
+
+/// Does something to a new tree of a forest's kind.
+///
+/// # Panics
+///
+/// If there is no room for one.
+pub fn run<I: Items, R>(forest: &Forest<I>, work: impl FnOnce(&Sim, &Tree<I::K, I::V>) -> R) -> R {
+    let memory = Memory::of_pool(&forest.geometry);
+    let sim = Sim::new(&memory);
+    let file = PoolFile::create_in(sim.region(), forest.geometry, sim.domain(), sim.clone()).unwrap();
+    let pool = sim_pool(file, 1);
+    let tree = pool.tree_options("t").design(Design::LodgeTree);
+    let tree = forest.options.iter().fold(tree, |tree, (name, value)| tree.option(name, *value));
+    let done = work(&sim, &tree.create().unwrap());
+    pool.simulate_crash();
+    done
+}
+
+/// Leaves that the first tree of a full pool has: all of a chunk.
+const LEAVES: u64 = 64;
+/// Those of them whose buffers hold two keys more than they have room for.
+const OVERFLOWING: u64 = 16;
+
+/// A full pool, and what fills it: a tree that holds more than its leaves have room for, but for the `missing`
+/// last of its keys, and another one that takes the room that those would need.
+fn filled<I: Items>(missing: usize) -> (Forest<I>, Vec<TreeOp>) {
+    let full = forest::<I>();
+    let more = (0..OVERFLOWING).flat_map(|leaf| [leaf * 30 + 1, leaf * 30 + 2]);
+    let ours: Vec<_> = (0..LEAVES * 3).map(|n| n * 10).chain(more).map(insert).collect();
+    let ours = ours[..ours.len() - missing].iter().cloned();
+    let theirs = (0..1000).map(|n| Insert("u", n * 10, n));
+    let ops = accepted(&full, [Create("t")].into_iter().chain(ours).chain([Create("u")]).chain(theirs));
+    (full, ops)
+}
+
+/// A leaf is full, a removal is buffered for it, and a new item takes the removed one's slot. When the new
+/// one is not logged, a crash could leave it with the value of the removed one.
+fn given_up() -> (Forest<Words>, Vec<Scenario<TreeOp>>) {
+    // The first items of two full leaves.
+    let [first, second] = [OVERFLOWING * 30, (OVERFLOWING + 1) * 30];
+    let new = |key| Insert("t", key + 11, 5);
+    let ops = || vec![Remove("t", first), Remove("t", second), new(first), new(second)];
+    // The log's last entry is one of the first removals', for some of them.
+    let scenarios = (0..4).map(|missing| Scenario {
+        name: "full",
+        creation: false,
+        setup: filled::<Words>(missing).1,
+        ops: ops(),
+        then: vec![],
+    });
+    (filled::<Words>(0).0, scenarios.collect())
+}
+
+/// Without room for a log, values out of line go over old ones in their leaves; they have to be there
+/// before anybody refers to them.
+pub fn written_through() -> (Forest<Texts>, Scenario<TreeOp>) {
+    let full =
+        Forest { geometry: Geometry { chunks_max: 12, ..forest::<Texts>().geometry }, ..forest::<Texts>() };
+    // The leaves run out first: there are slots for values, all of one size, when nothing can be logged.
+    let setup = accepted(&full, [Create("t")].into_iter().chain((0..1000).map(|n| insert(n * 4))));
+    let ops = (0..16).map(|n| Insert("t", (n % 4 * 20 + n / 8) * 4, 1000 + 4 * n));
+    (full, Scenario { name: "full", creation: false, setup, ops: ops.collect(), then: vec![] })
+}
+
+/// Without room for a log or a leaf, what is in a leaf is changed in its place.
+pub fn in_place<I: Items>() -> (Forest<I>, Scenario<TreeOp>) {
+    let (full, setup) = filled::<I>(0);
+    let ops = (OVERFLOWING - 6..OVERFLOWING).flat_map(|leaf| {
+        let first = leaf * 30;
+        [Insert("t", first, 1000), Upsert("t", first + 10, 1000), Remove("t", first + 10)]
+    });
+    let then = vec![Insert("t", 0, 5), Remove("t", 300), Remove("t", 330)];
+    (full, Scenario { name: "full", creation: false, setup, ops: ops.collect(), then })
+}
+
+/// Leaves merge at the end of removals, by threads that fence nothing more; then others split into what became
+/// free, where all leaves of a chunk are taken.
+fn merged() -> Vec<Scenario<TreeOp>> {
+    let of = |keys: u64| {
+        let setup = (0..keys).map(|key| insert(key * 10));
+        let removed = (3..9).map(|at| Elsewhere(Box::new(Remove("t", at * 10))));
+        let more = (0..12).map(|at| insert(keys * 10 + at));
+        scenario("merged", setup, removed.chain(more).collect::<Vec<_>>(), vec![])
+    };
+    [24, 32, 40, 48, 56, 64, 72, 80].map(of).into_iter().chain([192].map(merged_in_a_full_chunk)).collect()
+}
+
+/// Returns merges where all leaves of a chunk were taken and so many are free again that the chunk is worth taking up:
+/// the leaf that a merge frees is used next.
+fn merged_in_a_full_chunk(keys: u64) -> Scenario<TreeOp> {
+    let remove = |at: u64| Elsewhere(Box::new(Remove("t", at * 10)));
+    let setup = (0..keys).map(|key| insert(key * 10)).chain((96..180).map(remove));
+    let more = (0..12).map(|at| insert(3000 + at));
+    scenario("merged-in-a-full-chunk", setup, (3..9).map(remove).chain(more).collect::<Vec<_>>(), vec![])
+}
+
+type Scenarios = fn() -> Vec<Scenario<TreeOp>>;
+
+/// Groups of steps, each with what notices a change there soonest.
+pub(super) fn proofs() -> Vec<Proof> {
+    let starting = Steps::Starting;
+    let budget = Budget { life_crashes: 1, ..Budget::of(32) };
+    let shallow = Budget { depth: 1, ..Budget::of(32) };
+    // Much is done before and after a walk; one that does not wait loses what it copied at the first crash.
+    let few = Budget { depth: 1, life_crashes: u32::MAX, ..Budget::of(4) };
+    let groups: [(&str, Scenarios); 6] = [
+        ("lodgetree create", || named(&["creation", "begun"])),
+        ("lodgetree flush.2", || named(&["insert"])),
+        ("lodgetree flush.3", || named(&["insert"])),
+        ("lodgetree flush.4", || named(&["insert"])),
+        ("lodgetree split", || named(&["insert", "creation", "split-ascending"])),
+        ("lodgetree merge.2", || named(&["delete"])),
+    ];
+    let words = groups.into_iter().map(|(steps, scenarios)| {
+        Proof::by_crashes(starting(steps), budget, move || (forest::<Words>(), scenarios()))
+    });
+    let texts = ["lodgetree write", "lodgetree split.1 fence"]
+        .into_iter()
+        .map(|steps| Proof::by_crashes(starting(steps), budget, || (forest::<Texts>(), named(&["insert"]))));
+    let others = [
+        Proof::by_crashes(starting("lodgetree walk"), few, || (single(), vec![stragglers()])),
+        Proof::by_crashes(starting("lodgetree merge.3"), shallow, || (forest::<Words>(), merged())),
+        Proof::by_crashes(starting("lodgetree flush.1"), shallow, given_up),
+        Proof::by_crashes(starting("lodgetree flush.2 records"), shallow, || {
+            let (full, scenario) = written_through();
+            (full, vec![scenario])
+        }),
+        Proof::by_crashes(starting("lodgetree place"), shallow, || {
+            let (full, scenario) = in_place::<Texts>();
+            (full, vec![scenario])
+        }),
+    ];
+    words.chain(texts).chain(others).collect()
+}

@@ -1,0 +1,218 @@
+//! The write-ahead log by itself, which trees share.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bristlecone_pm::{Durable, Geometry, Log, LogEntry, Persist, PoolFile, TreeId, TreeSpec};
+
+use super::{Proof, Steps};
+use bristlecone_sim::Budget;
+use bristlecone_sim::Memory;
+use bristlecone_sim::Sim;
+use bristlecone_sim::{Scenario, System};
+
+const GEOMETRY: Geometry = Geometry { chunk_bytes: 4096, chunks_max: 8, trees_max: 1 };
+/// The second one straddles two lines after its key, the fifth one before; the seventh ends one.
+const ENTRIES: usize = 8;
+/// Copies that are fenced together. The two behind them share a line, in which they end.
+const BATCH: usize = 5;
+/// Generations of a chunk.
+const GENERATIONS: usize = 127;
+
+/// Entries in one chunk, until it is recycled.
+#[derive(Debug, Clone, Copy)]
+pub struct Entries;
+
+/// What is done to a log.
+#[derive(Clone, Copy, Debug)]
+pub enum Op {
+    /// An entry of this number.
+    Append(u64),
+    /// Room for an entry that is never written.
+    Reserve,
+    /// All entries go.
+    Recycle,
+    /// What the log has to spare goes back to the pool.
+    Release,
+    /// All entries are copied to another chunk, some at a time, and the old ones are recycled.
+    Collect,
+}
+
+/// An open log.
+#[derive(Debug)]
+pub struct Live {
+    sim: Sim,
+    log: Log<Sim>,
+    entries: BTreeSet<u64>,
+}
+
+fn entry(number: u64) -> LogEntry {
+    LogEntry { sequence: number, removed: number % 2 == 1, key: number + 1000, value: number + 2000 }
+}
+
+impl Live {
+    fn of(sim: &Sim, pool: &Arc<PoolFile<Sim>>, owner: TreeId) -> Result<Self, String> {
+        let (log, chunks) = Log::open(pool, owner, Some(ENTRIES));
+        let found: Result<Vec<_>, _> = chunks.iter().flat_map(|chunk| log.entries(chunk)).collect();
+        // Every crash leaves a log without damage.
+        let found = found.map_err(|error| error.to_string())?;
+        if let Some(torn) = found.iter().find(|found| **found != entry(found.sequence)) {
+            return Err(format!("nobody wrote {torn:?}"));
+        }
+        log.seal(chunks);
+        Ok(Self { sim: sim.clone(), log, entries: found.iter().map(|entry| entry.sequence).collect() })
+    }
+}
+
+impl System for Entries {
+    type Op = Op;
+    type State = BTreeSet<u64>;
+    type Live = Live;
+
+    fn memory(&self) -> Memory {
+        Memory::of_pool(&GEOMETRY)
+    }
+
+    fn create(&self, sim: &Sim) -> Result<Live, String> {
+        let pool = PoolFile::create_in(sim.region(), GEOMETRY, sim.domain(), sim.clone());
+        let pool = pool.map_err(|error| error.to_string())?;
+        let spec = TreeSpec {
+            name: "t".to_owned(),
+            design: 3,
+            key_kind: "u64".to_owned(),
+            value_kind: "u64".to_owned(),
+            params: [0; 8],
+        };
+        let tree = pool.create_tree(&spec).map_err(|error| error.to_string())?;
+        Live::of(sim, &pool, tree.id)
+    }
+
+    fn open(&self, sim: &Sim) -> Result<Option<Live>, String> {
+        let pool = PoolFile::open_in(sim.region(), sim.domain(), sim.clone());
+        let pool = pool.map_err(|error| error.to_string())?;
+        let trees = pool.trees().map_err(|error| error.to_string())?;
+        Live::of(sim, &pool, trees[0].id).map(Some)
+    }
+
+    fn abandon(&self, live: Live) {
+        drop(live);
+    }
+
+    fn fresh(&self) -> BTreeSet<u64> {
+        BTreeSet::new()
+    }
+
+    fn predict(&self, state: &mut BTreeSet<u64>, op: &Op) -> String {
+        match op {
+            Op::Append(number) => _ = state.insert(*number),
+            Op::Reserve | Op::Release | Op::Collect => {}
+            Op::Recycle => state.clear(),
+        }
+        String::new()
+    }
+
+    fn apply(&self, live: &mut Live, op: &Op) -> Result<String, String> {
+        match op {
+            Op::Append(number) => {
+                let spot = live.log.reserve(|_| true).ok_or("no room for an entry")?;
+                spot.append(&entry(*number), None);
+                live.entries.insert(*number);
+            }
+            Op::Reserve => drop(live.log.reserve(|_| true).ok_or("no room for an entry")?),
+            Op::Release => _ = live.log.release_free(),
+            Op::Collect => {
+                let old = live.log.turn(1);
+                let entries: Vec<_> = live.entries.iter().copied().collect();
+                for batch in entries.chunks(BATCH) {
+                    let mut copies = live.log.copies();
+                    for number in batch {
+                        if !copies.reserve(|_| true) {
+                            return Err("no room for a copy".to_owned());
+                        }
+                        copies.append(&entry(*number));
+                    }
+                    let Durable { .. } = live.sim.fence(copies.flush(), "log copies");
+                }
+                live.log.recycle(old);
+            }
+            Op::Recycle => {
+                live.log.recycle(live.log.turn(0));
+                live.entries.clear();
+            }
+        }
+        Ok(String::new())
+    }
+
+    fn observe(&self, live: &Live) -> Result<BTreeSet<u64>, String> {
+        Ok(live.entries.clone())
+    }
+}
+
+/// Entries come, and the log is recycled: never more than one chunk with entries, so that this is one step.
+fn rounds() -> Scenario<Op> {
+    let round = |first| (first..first + 8).map(Op::Append).chain([Op::Recycle]);
+    Scenario {
+        name: "rounds",
+        creation: false,
+        setup: vec![],
+        ops: (0..3).flat_map(|n| round(10 * n)).collect(),
+        then: vec![Op::Recycle],
+    }
+}
+
+/// Copies come in another chunk, and more than one chunk holds; or in one that was given back, and has
+/// old entries of its first generation again.
+fn copies() -> [Scenario<Op>; 2] {
+    let scenario = |name, setup, ops| Scenario { name, creation: false, setup, ops, then: vec![] };
+    let appends = |entries: std::ops::Range<u64>| entries.map(Op::Append);
+    let setup = appends(0..6).collect();
+    let ops = [Op::Collect].into_iter().chain(appends(6..12)).chain([Op::Collect, Op::Append(12)]);
+    let full = appends(0..8).chain([Op::Collect, Op::Recycle, Op::Release]).chain(appends(8..15));
+    [
+        scenario("copies", setup, ops.collect()),
+        scenario("given-back-to-copies", full.collect(), vec![Op::Collect, Op::Append(15), Op::Collect]),
+    ]
+}
+
+/// Entries of a chunk's first generation stand in it until its generations begin again.
+fn generations(name: &'static str, between: Op) -> Scenario<Op> {
+    let setup = (2..GENERATIONS).flat_map(|_| [between, Op::Recycle]);
+    let setup = [Op::Append(1), Op::Append(2), Op::Recycle].into_iter().chain(setup);
+    let ops = vec![between, Op::Recycle, Op::Append(4), Op::Recycle, Op::Append(5)];
+    Scenario { name, creation: false, setup: setup.collect(), ops, then: vec![Op::Recycle] }
+}
+
+/// A chunk that was given back has the first generation again, and old entries of it, of which each new
+/// one makes the next one void: beside itself or in another line.
+fn given_back() -> Scenario<Op> {
+    let setup = (0..8).map(Op::Append).chain([Op::Recycle, Op::Release]);
+    let ops = (8..16).map(Op::Append).chain([Op::Recycle, Op::Release, Op::Append(16), Op::Recycle]);
+    Scenario {
+        name: "given-back",
+        creation: false,
+        setup: setup.collect(),
+        ops: ops.collect(),
+        then: vec![Op::Recycle],
+    }
+}
+
+/// Returns what a log goes through.
+pub fn scenarios() -> Vec<Scenario<Op>> {
+    let unused = generations("unused", Op::Reserve);
+    let appends = [rounds(), given_back(), generations("generations", Op::Append(3)), unused];
+    appends.into_iter().chain(copies()).collect()
+}
+
+/// Returns how far each of them is explored.
+pub fn budget() -> Budget {
+    Budget { life_crashes: 1, ..Budget::of(256) }
+}
+
+/// Every step of the log in each of the scenarios.
+pub(super) fn proofs() -> Vec<Proof> {
+    let of = |number| {
+        let only = move || (Entries, vec![scenarios().swap_remove(number)]);
+        Proof::by_crashes(Steps::Starting("log"), budget(), only)
+    };
+    (0..scenarios().len()).map(of).collect()
+}

@@ -1,0 +1,153 @@
+//! What shows that each flush, fence and order of a design is needed: groups of steps, each with the smallest
+//! forest and scenarios, or the plan of several threads, in which a change of one of them is noticed soonest.
+//!
+//! The tests and `bristlecone-lab crash --mutations` run the same.
+
+pub mod baselines;
+pub mod cclbtree;
+pub mod lodgetree;
+pub mod log;
+pub mod nbtree;
+mod sites;
+pub mod wotree;
+
+use bristlecone::Design;
+use bristlecone_baselines::Contender;
+use bristlecone_pm::Step;
+
+use crate::explained::EXPLAINED;
+use crate::targets::TreeOp::{self, Create, Insert};
+use crate::targets::{Forest, Items, tree_scenarios};
+use bristlecone_sim::Budget;
+use bristlecone_sim::Mode;
+use bristlecone_sim::Progress;
+use bristlecone_sim::Sim;
+use bristlecone_sim::Site;
+use bristlecone_sim::{Registers, Schedules, Seen};
+use bristlecone_sim::{Scenario, System};
+use bristlecone_sim::{Table, mutate_among, mutate_schedules_among};
+
+pub use sites::sites_passed;
+
+type Prove = dyn Fn(&Table, &Progress, usize) -> Table + Send + Sync;
+
+/// Changes some steps of a design, one after the other, where that is noticed.
+pub struct Proof(Box<Prove>);
+
+impl std::fmt::Debug for Proof {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Proof").finish_non_exhaustive()
+    }
+}
+
+/// Chooses steps by name.
+#[derive(Debug, Clone, Copy)]
+pub enum Steps {
+    /// Those whose names begin with this.
+    Starting(&'static str),
+    /// These.
+    Among(&'static [&'static str]),
+}
+
+impl Steps {
+    /// Returns whether a step is chosen.
+    pub fn holds(&self, step: Step) -> bool {
+        match self {
+            Self::Starting(prefix) => step.starts_with(prefix),
+            Self::Among(steps) => steps.contains(&step),
+        }
+    }
+}
+
+impl Proof {
+    /// Changes steps in the scenarios of a system, in the mode that leaves most images. What is explored is made
+    /// when it is asked for.
+    pub fn by_crashes<S: System>(
+        steps: Steps,
+        budget: Budget,
+        make: impl Fn() -> (S, Vec<Scenario<S::Op>>) + Send + Sync + 'static,
+    ) -> Self {
+        Self(Box::new(move |known, progress, threads| {
+            let (system, scenarios) = make();
+            let scenarios: Vec<_> = scenarios.into_iter().map(|scenario| (scenario, Mode::Subset)).collect();
+            let budget = Budget { threads, ..budget };
+            let wanted = |site: &Site| steps.holds(site.step) && known.lacks(site);
+            mutate_among(&system, &scenarios, budget, &wanted, progress)
+        }))
+    }
+
+    /// Changes steps in schedules: for what several threads do, and nobody alone.
+    pub fn by_schedules<R: Registers>(steps: Steps, schedules: Schedules, registers: R) -> Self {
+        Self(Box::new(move |known, progress, threads| {
+            let schedules = Schedules { threads, ..schedules.clone() };
+            let wanted = |site: &Site| steps.holds(site.step) && known.lacks(site);
+            mutate_schedules_among(&registers, &schedules, &wanted, progress)
+        }))
+    }
+}
+
+/// Returns what shows that the steps of a design are needed; nothing for a design whose every step is noticed in
+/// the scenarios that all trees go through.
+pub fn proofs_of(design: impl Into<Contender>) -> Vec<Proof> {
+    match design.into() {
+        Contender::Ours(Design::NbTree) => nbtree::proofs(),
+        Contender::Ours(Design::CclBTree) => {
+            [cclbtree::proofs(), log::proofs()].into_iter().flatten().collect()
+        }
+        Contender::Ours(Design::LodgeTree) => {
+            [lodgetree::proofs(), log::proofs()].into_iter().flatten().collect()
+        }
+        Contender::Ours(Design::WoTree) => wotree::proofs(),
+        Contender::Ours(_) => Vec::new(),
+        Contender::Baseline(baseline) => baselines::proofs(baseline),
+    }
+}
+
+/// Goes through proofs until the end, or until it is told to stop. What one noticed the next ones leave out.
+pub fn prove(proofs: &[Proof], threads: usize, progress: &Progress) -> Table {
+    let mut table = Table::default().explained_by(EXPLAINED);
+    for Proof(prove) in proofs {
+        if progress.is_stopped() {
+            break;
+        }
+        let more = prove(&table, progress, threads);
+        table.merge(more);
+    }
+    table.interrupted |= progress.is_stopped();
+    table
+}
+
+/// Returns the operations that a pool has room for, one after the other.
+///
+/// # Panics
+///
+/// If it has no room for itself, or an operation fails otherwise.
+pub fn accepted<I: Items>(forest: &Forest<I>, ops: impl Iterator<Item = TreeOp>) -> Vec<TreeOp> {
+    let mut live = System::create(forest, &Sim::new(&System::memory(forest))).unwrap();
+    let refused = format!("{:?}", Seen::Refused);
+    let accepted = ops.filter(|op| System::apply(forest, &mut live, op).unwrap() != refused).collect();
+    System::abandon(forest, live);
+    accepted
+}
+
+/// Scenarios of every tree that have these names.
+fn named(names: &[&str]) -> Vec<Scenario<TreeOp>> {
+    let scenarios = tree_scenarios().into_iter();
+    scenarios.filter(|scenario| names.contains(&scenario.name)).collect()
+}
+
+/// Inserts a key that is its own value.
+fn insert(key: u64) -> TreeOp {
+    Insert("t", key, key)
+}
+
+/// A scenario of one tree.
+fn scenario(
+    name: &'static str,
+    setup: impl IntoIterator<Item = TreeOp>,
+    ops: impl IntoIterator<Item = TreeOp>,
+    then: Vec<TreeOp>,
+) -> Scenario<TreeOp> {
+    let setup = [Create("t")].into_iter().chain(setup).collect();
+    Scenario { name, creation: false, setup, ops: ops.into_iter().collect(), then }
+}

@@ -1,0 +1,221 @@
+//! NBTree: what one thread does, and what several do for each other.
+
+use std::marker::PhantomData;
+
+use bristlecone::Design;
+use bristlecone_pm::Geometry;
+
+use super::{Proof, Steps, insert, named, scenario};
+use crate::targets::TreeOp::{self, Begin, Elsewhere, Finish, Insert, InsertNew, Remove, Rest, Update};
+use crate::targets::{Forest, Items, Texts, Words};
+use bristlecone_sim::Budget;
+use bristlecone_sim::Mode;
+use bristlecone_sim::Progress;
+use bristlecone_sim::Scenario;
+use bristlecone_sim::Site;
+use bristlecone_sim::{Access, Deed, Plan, Planned, Schedules};
+use bristlecone_sim::{Table, mutate_schedules_among};
+
+/// Slots of a small leaf.
+pub const SLOTS: u64 = 7;
+/// Slots of a leaf of which few fit a chunk.
+const MANY: u64 = 31;
+/// Keys of an ascending load that takes all blocks of its first chunk but one: two for each leaf after
+/// the first one, of which every other one is replaced.
+const FULL_CHUNK: u64 = 4 * MANY;
+
+/// Keys that leave one slot of their line in a small leaf, and one more key of that line: if two threads
+/// bring it, it stands in two lines.
+const HOME: [u64; 2] = [0, 2];
+const TWIN: u64 = 3;
+
+/// Leaves of seven slots.
+pub fn small<I: Items>() -> Forest<I> {
+    forest(128)
+}
+
+/// Eight blocks to a chunk.
+pub fn wide() -> Forest<Words> {
+    forest(512)
+}
+
+fn forest<I: Items>(block_bytes: u64) -> Forest<I> {
+    Forest {
+        geometry: Geometry { chunk_bytes: 4096, chunks_max: 24, trees_max: 3 },
+        design: Design::NbTree.into(),
+        options: vec![("block_bytes", block_bytes), ("inner_bytes", 256)],
+        items: PhantomData,
+    }
+}
+
+fn remove(key: u64) -> TreeOp {
+    Remove("t", key)
+}
+
+fn elsewhere(op: TreeOp) -> TreeOp {
+    Elsewhere(Box::new(op))
+}
+
+/// A leaf is replaced, and then everything goes. Seals are never flushed, so a crash may leave the items
+/// in the block of the old leaf, which recovery makes the first leaf of the empty tree.
+fn emptied() -> Scenario<TreeOp> {
+    scenario(
+        "emptied",
+        (0..SLOTS).map(insert),
+        [insert(SLOTS)].into_iter().chain((0..=SLOTS).map(remove)),
+        vec![],
+    )
+}
+
+/// Values of a word that stand in records.
+fn boxed() -> Scenario<TreeOp> {
+    let boxed = 0xa5c3_96e1_0000_0000;
+    let ops = [Insert("t", 1, boxed), Update("t", 1, boxed + 1), Insert("t", 2, boxed), remove(1)];
+    scenario("boxed", [], ops, vec![Insert("t", 2, 5), Insert("t", 3, boxed + 2)])
+}
+
+/// One leaf is replaced when the crash comes. What recovery puts back is durable before another thread
+/// splits the other leaf, in the blocks of the draft.
+fn unsealed() -> Scenario<TreeOp> {
+    let key = |at| at * 10;
+    let then = vec![elsewhere(insert(5))];
+    scenario("unsealed", (0..2 * SLOTS).map(key).map(insert), [insert(key(2 * SLOTS))], then)
+}
+
+/// The first leaf loses its last item when the crash comes, and recovery frees its block. Then the other
+/// leaf is split into it.
+fn empty() -> Scenario<TreeOp> {
+    let key = |at| at * 10;
+    let setup = (0..2 * SLOTS).map(key).map(insert).chain((0..SLOTS - 1).map(key).map(remove));
+    scenario("empty", setup, [remove(key(SLOTS - 1))], vec![insert(key(SLOTS) + 5)])
+}
+
+/// A thread has replaced a leaf and stops. Another one writes to the new leaf meanwhile.
+fn replaced() -> Scenario<TreeOp> {
+    let slow = Box::new(insert(SLOTS));
+    let setup = (0..SLOTS).map(insert).chain([Begin(slow.clone(), "nbtree link.3")]);
+    scenario("replaced", setup, [insert(SLOTS + 1), Finish(slow)], vec![])
+}
+
+/// A thread stops before its draft is taken, which is another one's then; it finds its key there, so it
+/// fences nothing more. The operation is a split into the blocks of the old leaf and of the draft.
+fn discarded() -> Scenario<TreeOp> {
+    let key = |at| at * 10;
+    let slow = Box::new(InsertNew("t", 5, 1));
+    let setup = (0..FULL_CHUNK).map(key).map(insert);
+    // The draft takes blocks that are free again.
+    let setup = setup.chain([Rest, Begin(slow.clone(), "nbtree link.1")]);
+    // What a thread that ends has retired is used before what others retire later.
+    let setup = setup.chain([elsewhere(insert(5)), Finish(slow), Rest]);
+    scenario("discarded", setup, [insert(key(FULL_CHUNK))], vec![])
+}
+
+/// The first leaf loses its last item, by a thread that fences nothing more, and goes. The operation is a
+/// split into its block.
+fn freed() -> Scenario<TreeOp> {
+    let emptied = (0..MANY - 1).map(remove).chain([elsewhere(remove(MANY - 1)), Rest]);
+    scenario("freed", (0..FULL_CHUNK).map(insert).chain(emptied), [insert(FULL_CHUNK)], vec![])
+}
+
+/// Two threads bring the same key. One stops before it joins the leaf, and finds then that the other one
+/// did: recovery may meet the key in two slots, and after the removal it must be in neither.
+fn twins() -> Scenario<TreeOp> {
+    let slow = Box::new(Insert("t", TWIN, 1));
+    let setup = HOME.into_iter().map(insert).chain([Begin(slow.clone(), "nbtree insert.3"), insert(TWIN)]);
+    scenario("twins", setup, [Finish(slow), remove(TWIN)], vec![remove(TWIN)])
+}
+
+/// The same in any order; the removal, and more in other lines, may come while the slower one is not done.
+fn twins_and_removal(_: &mut dyn FnMut(usize) -> usize) -> Plan {
+    let bring = |value| vec![Deed::Of(TWIN, Access::Insert(value))];
+    let more = [1, 4].into_iter().map(|key| Deed::Of(key, Access::Insert(key)));
+    let removal = [Deed::Of(TWIN, Access::Remove)].into_iter().chain(more).collect();
+    let before = HOME.map(|key| (key, Access::Insert(key))).into();
+    Plan::new(before, vec![bring(101), bring(102), removal])
+}
+
+/// Two threads replace a full leaf, and a third one removes its keys meanwhile: what goes into both drafts after the
+/// copy is durable before either of them is the one.
+fn removed_meanwhile(_: &mut dyn FnMut(usize) -> usize) -> Plan {
+    let of = |key, access| Deed::Of(key, access);
+    let bring = |key| vec![of(key, Access::Insert(key))];
+    let removals = (1..4).map(|key| of(key, Access::Remove)).collect();
+    let before = (0..SLOTS).map(|key| (key, Access::Insert(key))).collect();
+    Plan::new(before, vec![bring(SLOTS), bring(SLOTS + 1), removals])
+}
+
+/// One thread replaces a full leaf, another one gives its keys new values meanwhile, and a third one reads them.
+fn updated_meanwhile(_: &mut dyn FnMut(usize) -> usize) -> Plan {
+    let of = |key, access| Deed::Of(key, access);
+    let bring = |key| vec![of(key, Access::Insert(key))];
+    let updates = (1..4).map(|key| of(key, Access::Update(100 + key))).collect();
+    let reads = (1..4).map(|key| of(key, Access::Get)).collect();
+    let before = (0..SLOTS).map(|key| (key, Access::Insert(key))).collect();
+    Plan::new(before, vec![bring(SLOTS), updates, reads])
+}
+
+/// Returns scenarios in which blocks are used again: in small leaves, and where few fit a chunk.
+pub fn reuses() -> [(Forest<Words>, Vec<Scenario<TreeOp>>, Budget); 2] {
+    let in_small = vec![emptied(), boxed(), unsealed(), empty(), replaced(), twins()];
+    let in_wide = vec![freed(), discarded()];
+    [(small(), in_small, Budget::of(64)), (wide(), in_wide, Budget { depth: 1, ..Budget::of(64) })]
+}
+
+type Scenarios = fn() -> Vec<Scenario<TreeOp>>;
+
+fn schedules_in(modes: &[Mode]) -> Schedules {
+    Schedules { seed: 0, first: 0, count: 4096, modes: modes.to_vec(), threads: 1 }
+}
+
+fn planned(plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan) -> Planned<Forest<Words>> {
+    Planned { registers: small(), plan }
+}
+
+/// Changes the sites that are chosen where threads meet: in plans of replacements, and in any.
+pub fn changed_among_threads(chosen: &dyn Fn(&Site) -> bool) -> Table {
+    let (wanted, progress) = (schedules_in(&[Mode::Prefix, Mode::Subset]), Progress::default());
+    let mut table = mutate_schedules_among(&small::<Words>(), &wanted, chosen, &progress);
+    for plan in [twins_and_removal, removed_meanwhile, updated_meanwhile] {
+        table.merge(mutate_schedules_among(&planned(plan), &wanted, chosen, &progress));
+    }
+    table
+}
+
+/// Groups of steps, each with what notices a change there soonest.
+pub(super) fn proofs() -> Vec<Proof> {
+    let budget = Budget { life_crashes: 1, depth: 1, ..Budget::of(32) };
+    let groups: [(&str, Scenarios); 9] = [
+        ("nbtree create", || [named(&["creation", "begun"]), vec![emptied()]].concat()),
+        ("nbtree update.1", || vec![boxed()]),
+        ("nbtree insert.2", || named(&["insert"])),
+        ("nbtree insert.3", || vec![twins()]),
+        ("nbtree insert.4", || named(&["insert"])),
+        ("nbtree update.3", || named(&["update"])),
+        ("nbtree copy", || vec![unsealed()]),
+        ("nbtree link.2", || vec![replaced(), unsealed()]),
+        ("nbtree recover", || vec![empty(), unsealed()]),
+    ];
+    let of_wide: [(&str, Scenarios); 2] =
+        [("nbtree link.1", || vec![discarded()]), ("nbtree free", || vec![freed()])];
+    let starting = Steps::Starting;
+    let crashes = groups.into_iter().map(|(steps, scenarios)| {
+        Proof::by_crashes(starting(steps), budget, move || (small::<Words>(), scenarios()))
+    });
+    let wide = of_wide
+        .into_iter()
+        .map(|(steps, scenarios)| Proof::by_crashes(starting(steps), budget, move || (wide(), scenarios())));
+    let texts = ["nbtree insert.1", "nbtree update.1"].into_iter().map(|steps| {
+        Proof::by_crashes(starting(steps), budget, || (small::<Texts>(), named(&["insert", "update"])))
+    });
+    // What threads do for each other.
+    let schedules = ["nbtree read.2", "nbtree sync.2"].into_iter().map(|steps| {
+        Proof::by_schedules(starting(steps), schedules_in(&[Mode::Prefix, Mode::Subset]), small::<Words>())
+    });
+    let twins = planned(twins_and_removal);
+    let twins = Proof::by_schedules(starting("nbtree insert.3"), schedules_in(&[Mode::Subset]), twins);
+    let (removed, modes) = (planned(removed_meanwhile), [Mode::Prefix, Mode::Subset]);
+    let removed = Proof::by_schedules(starting("nbtree sync.2"), schedules_in(&modes), removed);
+    let updated = planned(updated_meanwhile);
+    let updated = Proof::by_schedules(starting("nbtree sync.2"), schedules_in(&modes), updated);
+    crashes.chain(wide).chain(texts).chain(schedules).chain([twins, removed, updated]).collect()
+}

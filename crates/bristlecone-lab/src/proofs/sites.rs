@@ -1,0 +1,25 @@
+//! Which sites the scenarios of all trees pass.
+
+use std::collections::BTreeSet;
+
+use bristlecone_baselines::Contender;
+
+use crate::targets::subjects_of;
+use bristlecone_sim::Budget;
+use bristlecone_sim::Mode;
+use bristlecone_sim::Progress;
+use bristlecone_sim::Site;
+use bristlecone_sim::{explore_rounds, rounds};
+
+/// Returns the sites that are not the pool's and that the scenarios of a design pass, in every shape that has a
+/// name, and their recoveries.
+pub fn sites_passed(design: impl Into<Contender>) -> BTreeSet<Site> {
+    let subjects = subjects_of(design);
+    let all = rounds(subjects.iter().map(Box::as_ref), &[Mode::Subset]);
+    // A few images of each crash point, and no crash after any of them.
+    let few = Budget { sampled: 4, extremes: 0, depth: 1, life_crashes: u32::MAX, ..Budget::of(1) };
+    let budget = Budget { threads: 2, ..few };
+    let reports = explore_rounds(&all, budget, &Progress::default(), &|_, _| {});
+    let passed = reports.iter().flatten().flat_map(|report| report.sites.iter().copied());
+    passed.filter(|site| !site.is_of_pool()).collect()
+}

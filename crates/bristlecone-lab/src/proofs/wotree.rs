@@ -1,0 +1,164 @@
+//! WO-tree in nodes of a few lines, and how groups of its steps and of the baselines' are told.
+
+use std::marker::PhantomData;
+
+use bristlecone::Design;
+use bristlecone_baselines::Contender;
+use bristlecone_pm::Geometry;
+
+use super::{Proof, Steps};
+use crate::targets::TreeOp::{self, Create, Drop, Elsewhere, Insert, Remove, Rest};
+use crate::targets::{Forest, Items, Texts, Words, tree_scenarios};
+use bristlecone_sim::Budget;
+use bristlecone_sim::Scenario;
+
+/// Words or texts in nodes of so many lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    OfWords(u64),
+    OfTexts(u64),
+}
+use Shape::{OfTexts, OfWords};
+
+/// Steps that trees of a shape pass, and the scenarios in which their absence is noticed.
+pub(super) struct Group(
+    pub(super) Shape,
+    pub(super) &'static [&'static str],
+    pub(super) &'static [&'static str],
+);
+
+/// Trees of a design in nodes of so many lines.
+pub(super) fn forest<I: Items>(design: Contender, lines: u64) -> Forest<I> {
+    let geometry = Geometry { chunk_bytes: 4096, chunks_max: 24, trees_max: 3 };
+    Forest { geometry, design, options: vec![("node_lines", lines)], items: PhantomData }
+}
+
+/// A leaf is split off, emptied and freed, and begins anew elsewhere, by threads that do not fence for each other:
+/// a record of its first split must be gone by then.
+fn another_life() -> Vec<TreeOp> {
+    let elsewhere = |op| Elsewhere(Box::new(op));
+    let removed = [12, 16, 20].map(|key| elsewhere(Remove("t", key)));
+    let first = [Insert("t", 2, 2)];
+    first.into_iter().chain(removed).chain([Rest, elsewhere(Insert("t", 26, 26))]).collect()
+}
+
+/// What small nodes have no need of.
+pub(super) fn scenarios() -> Vec<Scenario<TreeOp>> {
+    let insert = |key: u64| Insert("t", key, key);
+    let scenario = |name, setup: Vec<TreeOp>, ops: Vec<TreeOp>| {
+        let setup = [Create("t")].into_iter().chain(setup).collect();
+        // What was done must hold whoever goes on.
+        let then = [1, 3, 5, 6, 7].map(|key| Elsewhere(Box::new(Insert("t", key, 90 + key))));
+        Scenario { name, creation: false, setup, ops, then: then.to_vec() }
+    };
+    let even = |keys: u64| (0..keys).map(|key| key * 2).map(insert).collect();
+    let fourth = |keys: u64| (0..keys).map(|key| key * 4).map(insert).collect();
+    vec![
+        // A leaf of 32 lines has a slot array that ends beyond the line of its bitmap; and there is another leaf.
+        scenario(
+            "many",
+            even(130),
+            vec![insert(61), insert(239), Remove("t", 20), Remove("t", 240), insert(119)],
+        ),
+        // Everything once: opening texts takes long.
+        scenario(
+            "few",
+            fourth(12),
+            vec![insert(2), Insert("t", 4, 51), Remove("t", 20), Remove("t", 16), Remove("t", 12)],
+        ),
+        // A node holds what was there in another life.
+        scenario("reused", even(6), vec![Drop("t"), Create("t"), insert(40), insert(41), insert(42)]),
+        // What is split is split again.
+        scenario("another-life", fourth(12), another_life()),
+        scenario("again", fourth(6), vec![Insert("t", 4, 50), Insert("t", 4, 51), insert(24), insert(2)]),
+    ]
+}
+
+/// Group by group, each step by its name.
+pub(super) fn proofs_in(design: Contender, groups: &'static [Group]) -> Vec<Proof> {
+    fn of<I: Items>(design: Contender, lines: u64, group: &'static Group, budget: Budget) -> Proof {
+        let Group(_, steps, names) = group;
+        Proof::by_crashes(Steps::Among(steps), budget, move || {
+            let all = tree_scenarios().into_iter().chain(scenarios());
+            (forest::<I>(design, lines), all.filter(|scenario| names.contains(&scenario.name)).collect())
+        })
+    }
+    let budget = Budget { life_crashes: 1, ..Budget::of(64) };
+    let proof = |group: &'static Group| match group.0 {
+        OfWords(lines) => of::<Words>(design, lines, group, budget),
+        // Opening texts asks of every record whether it is live.
+        OfTexts(lines) => of::<Texts>(design, lines, group, Budget { life_crashes: 8, ..budget }),
+    };
+    groups.iter().map(proof).collect()
+}
+
+const GROUPS: &[Group] = &[
+    Group(OfWords(2), &["wotree create.1", "wotree create.2", "wotree create.3"], &["creation", "begun"]),
+    Group(
+        OfWords(2),
+        &["wotree insert.2", "wotree commit.2", "wotree log.1"],
+        &["insert", "split", "delete", "again"],
+    ),
+    Group(OfWords(2), &["wotree log.2"], &["another-life", "again"]),
+    Group(
+        OfWords(2),
+        &["wotree split.2", "wotree split.3", "wotree split.3 high", "wotree enter.1", "wotree enter.3"],
+        &["split", "split-descending"],
+    ),
+    Group(
+        OfWords(2),
+        &[
+            "wotree split.2 inner",
+            "wotree split.3 inner",
+            "wotree split.3 inner high",
+            "wotree split.4 inner",
+            "wotree grow.2",
+            "wotree grow.3",
+        ],
+        &["split", "split-ascending", "split-descending"],
+    ),
+    Group(
+        OfWords(2),
+        &["wotree recover.2", "wotree recover.3"],
+        &["insert", "split", "split-ascending", "split-descending"],
+    ),
+    Group(OfWords(2), &["wotree update.2"], &["update"]),
+    Group(
+        OfWords(2),
+        &[
+            "wotree free.2",
+            "wotree free.3",
+            "wotree free.4",
+            "wotree compact.1",
+            "wotree shrink.2",
+            "wotree shrink.3",
+            "wotree log.1 long",
+        ],
+        &["delete", "delete-ascending", "delete-descending"],
+    ),
+    Group(
+        OfWords(32),
+        &["wotree commit.2 long", "wotree commit.2 second", "wotree commit.2 slots", "wotree log.1 again"],
+        &["many"],
+    ),
+    Group(
+        OfTexts(2),
+        &[
+            "wotree insert.1 key",
+            "wotree insert.1 value",
+            "wotree update.1",
+            "wotree update.1 fence",
+            "wotree update.2",
+            "wotree split.1 separator",
+            "wotree split.2 separator",
+            "wotree recover.1 separator",
+            "wotree free.4 separator",
+        ],
+        &["few"],
+    ),
+];
+
+/// Groups of steps, each with what notices a change there soonest.
+pub(super) fn proofs() -> Vec<Proof> {
+    proofs_in(Design::WoTree.into(), GROUPS)
+}

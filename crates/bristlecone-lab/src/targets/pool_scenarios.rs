@@ -1,0 +1,73 @@
+//! What the pool goes through without trees: creation, directory, chunks, closing, opening.
+
+use super::pool::BagOp::{self, Close, Create, CreateWith, Drop, Put, Take, Touch};
+use bristlecone_sim::Scenario;
+
+fn then() -> Vec<BagOp> {
+    let mut then = vec![Drop("b"), Drop("c"), Create("then"), Create("a"), Create("b")];
+    then.extend((50..55).map(|mark| Put("then", mark)));
+    then.extend([Take("then", 50), Drop("a"), Create("a"), Put("a", 9), Close, Put("b", 60)]);
+    then
+}
+
+/// A name of several words, whose entry is used again for shorter ones.
+const LONG: &str = "bag of words";
+
+/// The scenarios of the pool.
+pub fn pool_scenarios() -> Vec<Scenario<BagOp>> {
+    let fill = |bag, marks: std::ops::Range<u64>| marks.map(move |mark| Put(bag, mark));
+    vec![
+        Scenario {
+            name: "creation",
+            creation: true,
+            setup: vec![],
+            ops: vec![Create("a"), Put("a", 1), Close, Create("b"), Drop("a"), Create("c"), Close],
+            then: then(),
+        },
+        Scenario {
+            name: "chunks",
+            creation: false,
+            setup: vec![Create("a"), Create("b")],
+            ops: fill("a", 0..6)
+                .chain([Put("b", 10), Take("a", 0), Take("a", 4), Take("a", 5)])
+                .chain(fill("b", 11..16))
+                .chain([Close, Put("a", 20)])
+                .collect(),
+            then: then(),
+        },
+        Scenario {
+            name: "two-threads",
+            creation: false,
+            setup: vec![Create("a")],
+            ops: vec![Touch("a"), Put("a", 1), Take("a", 1), Touch("a"), Put("a", 2)],
+            then: then(),
+        },
+        Scenario {
+            name: "names",
+            creation: false,
+            setup: vec![Create(LONG), Put(LONG, 1), Put(LONG, 2)],
+            ops: vec![
+                Drop(LONG),
+                Create("b"),
+                Close,
+                Put("b", 3),
+                CreateWith("c", 4),
+                Close,
+                Drop("c"),
+                Create(LONG),
+            ],
+            then: then(),
+        },
+        Scenario {
+            name: "drop",
+            creation: false,
+            setup: [Create("a"), Create("b")].into_iter().chain(fill("a", 0..9)).collect(),
+            ops: [Put("b", 9), Drop("a"), Create("c"), Put("c", 1), Close]
+                .into_iter()
+                .chain(fill("b", 20..28))
+                .chain([Drop("b"), Create("a"), Put("a", 2)])
+                .collect(),
+            then: then(),
+        },
+    ]
+}

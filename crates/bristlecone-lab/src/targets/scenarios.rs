@@ -1,0 +1,227 @@
+//! What every tree goes through, in small leaves: each kind of operation and of structure change.
+
+use super::forest::TreeOp::{
+    self, Close, Create, CreateBare, Drop, Elsewhere, Insert, InsertNew, Remove, Short, Swap, Update,
+};
+use bristlecone_sim::Scenario;
+
+const TREE: &str = "t";
+
+/// Keys in an order that is neither theirs nor the opposite.
+fn shuffled(keys: u64) -> impl Iterator<Item = u64> {
+    (0..keys).map(move |at| at * 7 % keys)
+}
+
+fn inserts(keys: impl Iterator<Item = u64>) -> Vec<TreeOp> {
+    keys.map(|key| Insert(TREE, key, key)).collect()
+}
+
+fn removes(keys: impl Iterator<Item = u64>) -> Vec<TreeOp> {
+    keys.map(|key| Remove(TREE, key)).collect()
+}
+
+fn scenario(name: &'static str, setup: Vec<TreeOp>, ops: Vec<TreeOp>) -> Scenario<TreeOp> {
+    let setup = [Create(TREE)].into_iter().chain(setup).collect();
+    Scenario { name, creation: false, setup, ops, then: life() }
+}
+
+/// What is done to a recovered pool, whatever it holds: every kind of operation, and enough of
+/// them for every kind of structure change.
+pub fn life() -> Vec<TreeOp> {
+    let mut life = vec![Insert(TREE, 3, 103), Remove(TREE, 11), Update(TREE, 5, 105)];
+    life.extend((60..68).map(|key| Insert(TREE, key, key)));
+    life.extend([Swap(TREE, 6, 6, 106), InsertNew(TREE, 2, 102), Close, Insert(TREE, 30, 130)]);
+    life.extend(removes((0..70).step_by(3)));
+    life.extend([Create("u"), Insert("u", 1, 1), Drop("u")]);
+    life.extend(inserts(20..26));
+    life.extend([Drop(TREE), Create(TREE)]);
+    life.extend(inserts(40..48));
+    life
+}
+
+/// The scenarios of trees.
+pub fn tree_scenarios() -> Vec<Scenario<TreeOp>> {
+    let mut all = vec![Scenario {
+        name: "creation",
+        creation: true,
+        setup: vec![Create(TREE)],
+        ops: vec![
+            Insert(TREE, 1, 1),
+            Close,
+            Elsewhere(Box::new(Create("u"))),
+            Insert("u", 5, 5),
+            Drop(TREE),
+            Create(TREE),
+        ],
+        then: life(),
+    }];
+    // The first leaf of a tree that is live already has no commit of the directory behind it. What stood there
+    // before must not be found.
+    all.push(Scenario {
+        name: "begun",
+        creation: false,
+        setup: [Create("u"), Create(TREE)].into_iter().chain(inserts(0..5)).chain([Drop(TREE)]).collect(),
+        ops: vec![CreateBare(TREE), Elsewhere(Box::new(Insert(TREE, 1, 1)))],
+        then: life(),
+    });
+    all.extend(growth());
+    all.extend(shortage());
+    all.extend(changes());
+    all.extend(shrinking());
+    all.extend(reuse());
+    all
+}
+
+fn growth() -> Vec<Scenario<TreeOp>> {
+    vec![
+        scenario("insert", vec![], inserts(shuffled(8))),
+        scenario("expand", inserts(shuffled(20).take(5)), inserts(shuffled(20).skip(5).take(9))),
+        scenario("split", inserts(shuffled(20).take(16)), inserts(shuffled(20).skip(16).chain(20..28))),
+        scenario("split-ascending", inserts(0..14), inserts(14..34)),
+        scenario("split-descending", inserts((20..40).rev()), inserts((8..20).rev())),
+    ]
+}
+
+/// The medium refuses room, once or until further notice, and then each operation is done again.
+fn shortage() -> Vec<Scenario<TreeOp>> {
+    let short = |op: &TreeOp, granted, refused| Short(Box::new(op.clone()), granted, refused);
+    let never = |op: TreeOp| [short(&op, 0, u64::MAX), op];
+    let once = |op: TreeOp| [short(&op, 0, 1), op.clone(), short(&op, 1, u64::MAX), op];
+    let churn = (0..9).map(|at| match at % 6 {
+        5 => Remove(TREE, at % 5),
+        _ => Insert(TREE, at * 3 % 5, 100 + at),
+    });
+    vec![
+        scenario(
+            "short",
+            vec![],
+            [short(&Create("u"), 0, u64::MAX), Create("u")]
+                .into_iter()
+                .chain(inserts(shuffled(10)).into_iter().flat_map(never))
+                .collect(),
+        ),
+        scenario("short-of-one", full_chunk(), inserts(even(384..390)).into_iter().flat_map(once).collect()),
+        scenario("short-of-logs", inserts(0..5), churn.flat_map(never).collect()),
+        scenario(
+            "short-delete",
+            inserts(shuffled(12)),
+            removes(shuffled(12)).into_iter().flat_map(never).collect(),
+        ),
+    ]
+}
+
+fn changes() -> Vec<Scenario<TreeOp>> {
+    let moves = [13, 14, 15].map(|at| Remove(TREE, at * 7 % 20));
+    let updates = [0, 7, 14, 1, 8, 15, 2, 9, 16, 3].map(|key| Update(TREE, key, 50 + key));
+    vec![
+        scenario(
+            "update",
+            inserts(shuffled(12)),
+            (0..12)
+                .map(|key| Update(TREE, key, 50 + key))
+                .chain([Swap(TREE, 7, 0, 1), Swap(TREE, 7, 57, 1), Insert(TREE, 3, 4)])
+                .chain([InsertNew(TREE, 7, 2), InsertNew(TREE, 63, 2), Update(TREE, 62, 1)])
+                .collect(),
+        ),
+        // Changes of few keys again and again: logs fill, wrap, and are collected.
+        scenario(
+            "churn",
+            inserts(0..5),
+            (0..24)
+                .map(|at| match at % 6 {
+                    5 => Remove(TREE, at % 5),
+                    _ => Insert(TREE, at * 3 % 5, 100 + at),
+                })
+                .collect(),
+        ),
+        scenario(
+            "move",
+            inserts(shuffled(20).take(16)),
+            moves.into_iter().chain(updates).chain(inserts(50..52)).collect(),
+        ),
+        scenario(
+            "close",
+            inserts(shuffled(20)),
+            vec![Close, Update(TREE, 4, 5), Close, Remove(TREE, 4), Insert(TREE, 40, 1), Close],
+        ),
+    ]
+}
+
+fn shrinking() -> Vec<Scenario<TreeOp>> {
+    vec![
+        scenario("delete", inserts(shuffled(20)), removes(shuffled(20))),
+        scenario("delete-ascending", inserts(0..40), removes(0..40)),
+        scenario("delete-descending", inserts(shuffled(20).chain(20..40)), removes((0..40).rev())),
+        scenario(
+            "drop",
+            inserts(0..30),
+            vec![
+                Create("u"),
+                Insert("u", 1, 1),
+                Drop(TREE),
+                Create("v"),
+                Insert("v", 1, 2),
+                Insert("u", 2, 2),
+                Close,
+                Create(TREE),
+                Insert(TREE, 1, 1),
+                Drop("v"),
+                Drop("u"),
+            ],
+        ),
+    ]
+}
+
+/// Exactly as many leaves as one chunk holds where leaves have three subnodes of six slots, so
+/// that what is freed next is used next. Leaf `i` has the even keys from `36 * i` on.
+fn full_chunk() -> Vec<TreeOp> {
+    inserts((0..192).map(|key| key * 2))
+}
+
+fn even(keys: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
+    keys.step_by(2)
+}
+
+/// The lives of these are short: what recovery did must hold before anything else is fenced.
+fn reuse() -> Vec<Scenario<TreeOp>> {
+    let with = |mut setup: Vec<TreeOp>, more: Vec<TreeOp>| {
+        setup.extend(more);
+        setup
+    };
+    let two_tails_free = || with(full_chunk(), removes(even(36..60)));
+    let scenarios = [
+        (
+            scenario(
+                "reuse-of-a-tail",
+                with(full_chunk(), removes(even(36..46))),
+                vec![Remove(TREE, 46), Insert(TREE, 384, 1), Remove(TREE, 48)],
+            ),
+            vec![Insert(TREE, 384, 2)],
+        ),
+        (
+            scenario(
+                "reuse-after-recovery",
+                with(full_chunk(), removes(even(36..46).chain(even(72..96)).chain(even(108..132)))),
+                vec![Remove(TREE, 46)],
+            ),
+            vec![Insert(TREE, 384, 2)],
+        ),
+        (
+            scenario(
+                "reuse-of-a-head",
+                with(with(two_tails_free(), inserts(even(384..408))), removes(even(60..70))),
+                vec![Remove(TREE, 70), Insert(TREE, 408, 1), Remove(TREE, 408)],
+            ),
+            vec![Insert(TREE, 410, 2), Remove(TREE, 396), Insert(TREE, 412, 3)],
+        ),
+        (
+            scenario(
+                "reuse-in-a-split",
+                two_tails_free(),
+                vec![Insert(TREE, 101, 1), Insert(TREE, 103, 1), Remove(TREE, 101)],
+            ),
+            vec![Remove(TREE, 104)],
+        ),
+    ];
+    scenarios.into_iter().map(|(scenario, then)| Scenario { then, ..scenario }).collect()
+}

@@ -1,0 +1,122 @@
+//! What can be explored by name: the pool, the cells of the table that are small enough, and the baselines.
+
+use std::marker::PhantomData;
+
+use bristlecone::Domain;
+use bristlecone_baselines::{Baseline, Contender};
+use bristlecone_cells::{Cell, Codec, ROOMS, Room, suites};
+use bristlecone_pm::Geometry;
+
+use super::{Bags, Forest, Items, Labels, Notes, Texts, Words, pool_scenarios, tree_scenarios};
+use bristlecone_sim::Mode;
+use bristlecone_sim::{Prepared, Subject};
+
+/// The name of the pool without trees.
+pub const POOL: &str = "pool";
+
+/// The room that is explored where nothing is said of it: the first one with small chunks.
+const USUAL: &str = "small-chunks";
+
+/// Baselines keep words only, and are not part of the table.
+const BASELINES: &[(Baseline, u64)] = &[
+    (Baseline::Native, 2),
+    (Baseline::Native, 4),
+    (Baseline::WbTree, 2),
+    (Baseline::WbTree, 4),
+    (Baseline::FastFair, 2),
+    (Baseline::FastFair, 4),
+];
+
+fn prepared<I: Items>(name: String, forest: Forest<I>) -> Box<dyn Subject> {
+    Box::new(Prepared { name, system: forest, scenarios: tree_scenarios() })
+}
+
+fn geometry(room: &Room) -> Geometry {
+    let Room { chunk_bytes, chunks_max, beside, .. } = *room;
+    // Scenarios have up to three trees at once.
+    Geometry { chunk_bytes, chunks_max, trees_max: 3 + beside }
+}
+
+/// Returns what is explored of a cell, which one domain's code runs in: see [`mode_of`].
+pub fn subject_of(cell: &Cell) -> Box<dyn Subject> {
+    fn of<I: Items>(name: String, cell: &Cell) -> Box<dyn Subject> {
+        let Cell { shape, room, .. } = cell;
+        let (design, options) = (shape.design.into(), shape.options.to_vec());
+        prepared(name, Forest::<I> { geometry: geometry(room), design, options, items: PhantomData })
+    }
+    let Cell { shape, codec, room, .. } = cell;
+    let mut name = format!("{}-{codec}-{}", shape.design, shape.name);
+    if room.name != USUAL {
+        name = format!("{name}-in-{}", room.name);
+    }
+    match codec {
+        Codec::Words => of::<Words>(name, cell),
+        Codec::Notes => of::<Notes>(name, cell),
+        Codec::Labels => of::<Labels>(name, cell),
+        Codec::Texts => of::<Texts>(name, cell),
+    }
+}
+
+/// Returns the crash model of a cell's domain.
+pub fn mode_of(cell: &Cell) -> Mode {
+    match cell.domain {
+        Domain::Adr => Mode::Prefix,
+        Domain::Msync => Mode::Subset,
+        _ => Mode::Eadr,
+    }
+}
+
+/// Returns the cells of a design that are explored, each once in whatever mode.
+fn cells_of(design: Contender) -> impl Iterator<Item = Cell> {
+    let cells = suites::EXPLORER.cells().into_iter();
+    cells.filter(move |cell| design == cell.shape.design.into() && cell.domain == Domain::Adr)
+}
+
+/// Returns everything of a design that can be explored.
+pub fn all_subjects_of(design: impl Into<Contender>) -> Vec<Box<dyn Subject>> {
+    let design = design.into();
+    cells_of(design).map(|cell| subject_of(&cell)).chain(baselines(design)).collect()
+}
+
+/// Returns the shapes of a design: each in words, and the first one with every codec, in the usual room.
+pub fn subjects_of(design: impl Into<Contender>) -> Vec<Box<dyn Subject>> {
+    let design = design.into();
+    let usual: Vec<_> = cells_of(design).filter(|cell| cell.room.name == USUAL).collect();
+    let first = usual.first().map(|cell| cell.shape);
+    let chosen = usual.iter().filter(|cell| cell.codec == Codec::Words || Some(cell.shape) == first);
+    chosen.map(subject_of).chain(baselines(design)).collect()
+}
+
+fn baselines(design: Contender) -> impl Iterator<Item = Box<dyn Subject>> {
+    let of = BASELINES.iter().filter(move |(baseline, _)| design == (*baseline).into());
+    let usual = ROOMS.iter().find(|room| room.name == USUAL).expect("it is in the table");
+    of.map(move |(baseline, lines)| {
+        let (name, options) = (format!("{design}-words-{lines}"), vec![("node_lines", *lines)]);
+        let design = (*baseline).into();
+        prepared(name, Forest::<Words> { geometry: geometry(usual), design, options, items: PhantomData })
+    })
+}
+
+/// The pool without trees.
+pub fn pool_subject() -> Box<dyn Subject> {
+    let system = Bags { geometry: Geometry { chunk_bytes: 4096, chunks_max: 10, trees_max: 4 } };
+    Box::new(Prepared { name: POOL.to_owned(), system, scenarios: pool_scenarios() })
+}
+
+/// Everything that can be explored.
+pub fn all_subjects() -> Vec<Box<dyn Subject>> {
+    let trees = Contender::all().flat_map(all_subjects_of);
+    std::iter::once(pool_subject()).chain(trees).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_design_has_a_shape() {
+        for design in Contender::all() {
+            assert!(!subjects_of(design).is_empty(), "{design} is not explored: it needs tiny shapes");
+        }
+    }
+}

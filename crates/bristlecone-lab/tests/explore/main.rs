@@ -1,0 +1,17 @@
+//! Every crash of every design, and schedules of its threads. One program, so that it is linked once.
+
+mod baselines;
+mod cclbtree;
+mod collections;
+mod corpus;
+mod figures;
+mod lodgetree;
+mod log;
+mod media;
+mod mutations;
+mod nbtree;
+mod planned;
+mod pool;
+mod trees;
+mod volumes;
+mod wotree;

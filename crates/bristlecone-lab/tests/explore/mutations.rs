@@ -1,0 +1,104 @@
+//! Every flush, fence and order of every design is needed: each is taken away, moved or swapped by itself, and
+//! a scenario or a schedule notices. What is tried is in `src/proofs`, for the tool as well.
+
+use bristlecone::Design;
+use bristlecone_baselines::{Baseline, Contender};
+use bristlecone_cells::{mix, seed};
+use bristlecone_lab::EXPLAINED;
+use bristlecone_lab::proofs::baselines::AS_PUBLISHED;
+use bristlecone_lab::proofs::nbtree::changed_among_threads;
+use bristlecone_lab::proofs::{proofs_of, prove, sites_passed};
+use bristlecone_lab::targets::subjects_of;
+use bristlecone_sim::{Budget, Mode, Progress, Site, explore_rounds, mutate_rounds, rounds};
+use std::collections::BTreeSet;
+
+/// Goes through the proofs of a design, and fails with what nobody noticed, and with steps that scenarios pass and
+/// no proof has, unless they are there because the published design has them.
+pub fn every_step_is_needed(design: impl Into<Contender>, steps_in_all: usize, as_published: &[&str]) {
+    let design = design.into();
+    let table = prove(&proofs_of(design), 2, &Progress::default());
+    println!("{table}");
+    table.assert_clean();
+    let steps: BTreeSet<_> =
+        table.sites.iter().filter(|site| site.is_named()).map(|site| site.step).collect();
+    assert_eq!(steps.len(), steps_in_all, "{steps:?}");
+    let passed = sites_passed(design);
+    let missing =
+        passed.difference(&table.sites).filter(|site| site.is_named() && !as_published.contains(&site.step));
+    let missing: BTreeSet<_> = missing.collect();
+    assert!(missing.is_empty(), "in no proof: {missing:?}");
+}
+
+/// Runs of one crash point where every mutation is tried: most are noticed at once.
+const RUNS: u64 = 32;
+/// So many shapes of a design.
+const SHAPES: usize = 4;
+/// In a usual run one of so many stores of a design is tried in its first shape, drawn by the day.
+const ONE_OF: u64 = 32;
+
+/// Loses stores and compare-and-swaps, and removes orders, of a design: each must be noticed, but for stores that are
+/// said to be derived, of which none may be. `BRISTLECONE_CELLS=all` tries all, in several shapes.
+fn every_store_is_needed(design: impl Into<Contender>) {
+    let design = design.into();
+    let subjects = subjects_of(design);
+    let all = std::env::var("BRISTLECONE_CELLS").is_ok_and(|cells| cells == "all");
+    let first = subjects.iter().map(Box::as_ref).take(if all { SHAPES } else { 1 });
+    let rounds = rounds(first, &[Mode::Subset]);
+    let few = Budget { life_crashes: u32::MAX, depth: 1, threads: 2, ..Budget::of(1) };
+    let progress = Progress::default();
+    let reports = explore_rounds(&rounds, few, &progress, &|_, _| {});
+    let rounds: Vec<_> = rounds.into_iter().zip(reports.into_iter().flatten()).collect();
+    let budget = Budget { threads: 2, life_crashes: 1, depth: 1, ..Budget::of(RUNS) };
+    let is_drawn = |site: &Site| all || mix(seed() ^ mix(u64::from(site.at.line()))).is_multiple_of(ONE_OF);
+    let wanted = |site: &Site| !site.is_of_pool() && !site.is_named() && is_drawn(site);
+    let mut table = mutate_rounds(&rounds, budget, &wanted, &progress, &|_| {}).explained_by(EXPLAINED);
+    if design == Design::NbTree.into() {
+        // What threads do for each other.
+        let among_threads = changed_among_threads(&|site| table.has_left(site));
+        table.merge(among_threads);
+    }
+    println!("{table}");
+    table.assert_clean();
+}
+
+macro_rules! stores {
+    ($($name:ident: $design:expr;)+) => {
+        $(
+            #[test]
+            fn $name() {
+                every_store_is_needed($design);
+            }
+        )+
+    };
+}
+
+stores! {
+    stores_of_sstree: Design::SsTree;
+    stores_of_nbtree: Design::NbTree;
+    stores_of_cclbtree: Design::CclBTree;
+    stores_of_lodgetree: Design::LodgeTree;
+    stores_of_wotree: Design::WoTree;
+    stores_of_native: Baseline::Native;
+    stores_of_wbtree: Baseline::WbTree;
+    stores_of_fastfair: Baseline::FastFair;
+}
+
+#[test]
+fn of_wotree() {
+    every_step_is_needed(Design::WoTree, 40, &[]);
+}
+
+#[test]
+fn of_native() {
+    every_step_is_needed(Baseline::Native, 10, &[]);
+}
+
+#[test]
+fn of_wbtree() {
+    every_step_is_needed(Baseline::WbTree, 17, &[]);
+}
+
+#[test]
+fn of_fastfair() {
+    every_step_is_needed(Baseline::FastFair, 11, AS_PUBLISHED);
+}

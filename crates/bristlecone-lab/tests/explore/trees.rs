@@ -1,0 +1,218 @@
+//! Crashes of every design, in the shapes of [`subjects_of`]: a design is one line here.
+
+use std::io::Write;
+use std::marker::PhantomData;
+
+use bristlecone::Design;
+use bristlecone_baselines::{Baseline, Contender};
+use bristlecone_cells::{Cell, Codec, seed, suites};
+use bristlecone_lab::EXPLAINED;
+use bristlecone_lab::targets::{Forest, Words, mode_of, subject_of, subjects_of, tree_scenarios};
+use bristlecone_pm::Geometry;
+use bristlecone_sim::{
+    Budget, Mode, Progress, Report, Schedules, Seen, Sim, Site, System, explore_rounds, mutate_rounds, rounds,
+};
+
+use crate::corpus::run_corpus;
+
+/// Runs of one crash point where every mutation is tried: most are noticed at once.
+const MUTATED_RUNS: u64 = 64;
+
+fn progress() -> Progress {
+    Progress::default()
+}
+
+/// Explores the shapes, the first one in every mode. Then, if `mutated`, changes each flush, fence and
+/// publish that is not the pool's, and expects that to be noticed.
+fn explored(
+    design: impl Into<Contender>,
+    runs: u64,
+    shapes: &[&str],
+    images: u64,
+    sampled: [u64; 2],
+    mutated: bool,
+) {
+    let design = design.into();
+    let mut subjects = subjects_of(design);
+    subjects.retain(|subject| shapes.iter().any(|shape| subject.name() == format!("{design}-{shape}")));
+    assert_eq!(subjects.len(), shapes.len(), "{shapes:?}");
+    let (first, others) = subjects.split_first().expect("a design has shapes");
+    let mut rounds_of_all = rounds([first.as_ref()], &Mode::ALL);
+    rounds_of_all.extend(rounds(others.iter().map(Box::as_ref), &[Mode::Subset]));
+    let budget = Budget { threads: 2, ..Budget::of(runs) };
+    let reports = explore_rounds(&rounds_of_all, budget, &progress(), &|_, report| println!("{report}"));
+    let mut total = Report { scenario: design.to_string(), ..Report::default() };
+    reports.iter().flatten().for_each(|report| total.merge(report.clone()));
+    println!("{total}");
+    total.assert_clean();
+    tell(&total.to_string());
+    assert!(total.images + total.nested_images >= images, "{total}");
+    for (depth, percent) in total.depths.iter().zip(sampled) {
+        assert!(depth.sampled * 100 <= depth.points * percent, "more than {percent} in 100 sampled: {total}");
+    }
+    if !mutated {
+        return;
+    }
+
+    let budget = Budget { threads: 2, life_crashes: 1, ..Budget::of(MUTATED_RUNS) };
+    let rounds: Vec<_> = rounds_of_all.into_iter().zip(reports.into_iter().flatten()).collect();
+    let rounds: Vec<_> = rounds.into_iter().filter(|(round, _)| round.mode == Mode::Subset).collect();
+    let wanted = |site: &Site| !site.is_of_pool() && site.is_named();
+    let table = mutate_rounds(&rounds, budget, &wanted, &progress(), &|_| {}).explained_by(EXPLAINED);
+    println!("{table}");
+    tell(&format!("{design}: {} of {} mutations killed", table.killed(), table.rows.len()));
+    assert!(table.survivors().is_empty(), "{table}");
+}
+
+/// Says something to whoever runs the tests, also of tests that pass.
+fn tell(what: &str) {
+    let _ = writeln!(std::io::stderr(), "{what}");
+}
+
+/// Schedules of a design, over all its shapes, unless `BRISTLECONE_SCHEDULES` asks for more.
+const SCHEDULES: u64 = 10_000;
+
+fn schedules() -> u64 {
+    let asked = std::env::var("BRISTLECONE_SCHEDULES").ok().map(|asked| asked.parse().expect("a number"));
+    asked.unwrap_or(SCHEDULES).max(SCHEDULES)
+}
+
+/// Publishes of changes of structure that must come while another thread is amid an operation, and how often in
+/// that many schedules.
+fn targets(design: Contender) -> &'static [(&'static str, u64)] {
+    match design {
+        Contender::Ours(Design::SsTree) => {
+            &[("sstree split.2", 100), ("sstree expand.2", 30), ("sstree reclaim.3", 100)]
+        }
+        Contender::Ours(Design::NbTree) => {
+            &[("nbtree copy.2", 800), ("nbtree link.2", 300), ("nbtree free.2", 100)]
+        }
+        Contender::Ours(Design::CclBTree) => &[
+            ("cclbtree split.2", 400),
+            ("cclbtree merge.3", 150),
+            ("log copy.3", 150),
+            ("log recycle.1", 4000),
+        ],
+        Contender::Ours(Design::LodgeTree) => {
+            &[("lodgetree split.2", 300), ("lodgetree merge.3", 300), ("log recycle.1", 1000)]
+        }
+        Contender::Ours(Design::WoTree) => &[("wotree split.3", 100), ("wotree free.3", 100)],
+        Contender::Ours(_) | Contender::Baseline(_) => &[],
+    }
+}
+
+fn interleaved(design: impl Into<Contender>) {
+    let design = design.into();
+    let subjects = subjects_of(design);
+    let mut total = Report::default();
+    subjects.iter().for_each(|subject| total.merge(run_corpus(subject.as_ref(), &progress())));
+    println!("{}: {} pairs of steps in the corpus", design, total.pairs.len());
+    let count = schedules().saturating_sub(total.schedules).div_ceil(subjects.len() as u64).max(1);
+    for subject in &subjects {
+        let wanted = Schedules { seed: seed(), first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
+        let report = subject.schedules(&wanted, &progress()).expect("threads share trees");
+        println!("{}: {report}", subject.name());
+        report.assert_clean();
+        assert_eq!(report.schedules, count);
+        total.merge(report);
+    }
+    println!("{:?}", total.raced);
+    for (step, least) in targets(design) {
+        let raced = total.raced.get(step).copied().unwrap_or_default();
+        assert!(raced >= *least, "{step}: {raced} times while others were at work, of {least} at least");
+    }
+    let Report { schedules, pairs, .. } = &total;
+    tell(&format!("{schedules} schedules of {}, {} pairs of steps", subjects[0].name(), pairs.len()));
+}
+
+/// Scenarios without room would show nothing if room were never asked for, or never came back.
+#[test]
+fn room_is_refused_and_comes_back() {
+    for design in Design::ALL {
+        let cells = suites::EXPLORER.cells();
+        let cell = cells.iter().find(|cell| cell.shape.design == *design && cell.codec == Codec::Words);
+        let Cell { shape, room, .. } = cell.expect("every design keeps words");
+        let geometry = Geometry { chunk_bytes: room.chunk_bytes, chunks_max: room.chunks_max, trees_max: 3 };
+        let options = shape.options.to_vec();
+        let forest = Forest::<Words> { geometry, design: (*design).into(), options, items: PhantomData };
+        let mut refused = 0;
+        for scenario in tree_scenarios().iter().filter(|scenario| scenario.name.starts_with("short")) {
+            let mut live = System::create(&forest, &Sim::new(&System::memory(&forest))).unwrap();
+            for op in scenario.setup.iter().chain(&scenario.ops) {
+                let answer = forest.apply(&mut live, op).unwrap();
+                let is_refused = answer == format!("{:?}", Seen::Refused);
+                assert!(!is_refused || forest.refusal(op).is_some(), "{design} refuses {op:?} with room");
+                refused += u64::from(is_refused);
+            }
+            forest.abandon(live);
+        }
+        println!("{design}: {refused} operations refused");
+        assert!(refused > 0, "{design} never refused");
+    }
+}
+
+/// Explores the cells that are drawn: each with two of the scenarios, others each day, of which
+/// one has crashes inside recoveries; and with a few schedules.
+#[test]
+fn drawn_cells_survive() {
+    const SCENARIOS: usize = 2;
+    let mut total = Report::default();
+    for (at, cell) in suites::EXPLORER.drawn().into_iter().enumerate() {
+        let subject = subject_of(&cell);
+        let mut rounds = rounds([subject.as_ref()], &[mode_of(&cell)]);
+        let some = |number: usize| (number + at + seed() as usize) % rounds.len() < SCENARIOS;
+        let some: Vec<_> = (0..rounds.len()).map(some).collect();
+        let mut some = some.into_iter();
+        rounds.retain(|_| some.next() == Some(true));
+        // Where more images than are remembered are met, each further crash point has a few.
+        let few = Budget { remembered: 1 << 13, extremes: 4, lines: 16, threads: 2, ..Budget::of(4) };
+        for (round, depth) in rounds.into_iter().zip([2, 1]) {
+            let budget = Budget { depth, ..few };
+            for report in explore_rounds(&[round], budget, &progress(), &|_, _| {}).into_iter().flatten() {
+                println!("{cell}: {report}");
+                report.assert_clean();
+                total.merge(report);
+            }
+        }
+        let wanted = Schedules { seed: seed(), first: 0, count: 32, modes: vec![mode_of(&cell)], threads: 2 };
+        let report = subject.schedules(&wanted, &progress()).expect("threads share trees");
+        println!("{cell}: {report}");
+        report.assert_clean();
+    }
+    tell(&format!("drawn cells: {total}"));
+}
+
+macro_rules! designs {
+    ($($name:ident: $design:expr, $runs:literal, $shapes:expr, $images:literal, $sampled:expr, $mutated:literal;)+) => {
+        $(
+            mod $name {
+                use super::*;
+
+                #[test]
+                fn survives_every_crash_and_needs_every_flush() {
+                    explored($design, $runs, &$shapes, $images, $sampled, $mutated);
+                }
+
+                #[test]
+                fn threads_may_crash_anywhere() {
+                    interleaved($design);
+                }
+            }
+        )+
+    };
+}
+
+// Runs that one crash point may take before its images are sampled, the shapes that are explored, images that are
+// decided at least, of how many crash points in a hundred the images may be sampled at each depth, and whether
+// mutations are tried here: those of others are in `mutations.rs`.
+designs! {
+    sstree: Design::SsTree, 4096,
+        ["words-3", "words-2", "words-1", "words-4", "words-delegated", "texts-3"], 2_000_000, [0, 1], true;
+    nbtree: Design::NbTree, 64, ["words-7"], 1_000_000, [2, 3], false;
+    cclbtree: Design::CclBTree, 64, ["words-4", "words-6", "texts-4"], 1_000_000, [100, 100], false;
+    lodgetree: Design::LodgeTree, 16, ["words-3", "words-7"], 20_000, [100, 100], false;
+    wotree: Design::WoTree, 16, ["words-2", "words-4", "words-32", "texts-2"], 100_000, [2, 2], false;
+    native: Baseline::Native, 16, ["words-2"], 1_000, [100, 100], false;
+    wbtree: Baseline::WbTree, 16, ["words-2"], 1_000, [100, 100], false;
+    fastfair: Baseline::FastFair, 16, ["words-2"], 1_000, [100, 100], false;
+}

@@ -1,0 +1,51 @@
+//! Keys and values of many lines, at the borders of all size classes of records.
+
+use std::marker::PhantomData;
+
+use bristlecone::Design;
+use bristlecone_cells::shapes;
+use bristlecone_lab::targets::TreeOp::{self, Close, Create, Insert, Remove, Update};
+use bristlecone_lab::targets::{Forest, Volumes};
+use bristlecone_pm::Geometry;
+use bristlecone_sim::{Budget, Mode, Report, Scenario, explore};
+
+/// Numbers whose keys and values have every length that [`Volumes`] has.
+const NUMBERS: u64 = 36;
+
+fn forest(design: Design) -> Forest<Volumes> {
+    let shape = shapes().find(|shape| shape.design == design && shape.tiny).expect("it has a tiny shape");
+    // Every class has chunks of its own, and the largest has one slot to a chunk.
+    let geometry = Geometry { chunk_bytes: 256 << 10, chunks_max: 96, trees_max: 1 };
+    Forest { geometry, design: design.into(), options: shape.options.to_vec(), items: PhantomData }
+}
+
+/// Few are there at a time: recovery and checks read them all.
+fn scenario() -> Scenario<TreeOp> {
+    let insert = |number| Insert("t", number, number);
+    let ops = (2..NUMBERS).flat_map(|number| {
+        let longer = Update("t", number - 1, (number + 12) % NUMBERS);
+        [insert(number), longer, Remove("t", number - 2)]
+    });
+    Scenario {
+        name: "volumes",
+        creation: false,
+        setup: vec![Create("t"), insert(0), insert(1)],
+        ops: ops.collect(),
+        then: vec![insert(35), Close, Remove("t", 35)],
+    }
+}
+
+#[test]
+fn keys_and_values_of_many_lines_survive() {
+    // Arbitrary images alone: a record has hundreds of lines, any of which is missing in half of them.
+    let few = Budget { exhaustive: 2, sampled: 6, extremes: 0, ..Budget::quick() };
+    let budget = Budget { depth: 1, life_crashes: 64, threads: 2, ..few };
+    let mut total = Report { scenario: "volumes".to_owned(), ..Report::default() };
+    for design in Design::ALL {
+        let report = explore(&forest(*design), &scenario(), Mode::Subset, budget);
+        println!("{design}: {report}");
+        total.merge(report);
+    }
+    total.assert_clean();
+    assert!(total.crash_points > 500, "{total}");
+}
