@@ -158,6 +158,26 @@ mod tests {
         }
     }
 
+    /// The page of a design lists its options, each with its default in bold; the format has their order.
+    #[test]
+    fn the_docs_have_every_option_and_its_default() {
+        let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        let read = |name: String| std::fs::read_to_string(docs.join(name)).unwrap();
+        let format = read("FORMAT.md".to_owned());
+        for (design, defaults) in defaults() {
+            let page = read(format!("designs/{design}.md"));
+            let listed = |line: &&str| line.starts_with("- `") && !line.contains(":**");
+            let listed: Vec<_> = page.lines().filter(listed).collect();
+            for (option, default) in &defaults {
+                let line = listed.iter().find(|line| line.starts_with(&format!("- `{option}`")));
+                let line = line.unwrap_or_else(|| panic!("docs/designs/{design}.md has no {option}"));
+                assert!(line.contains(&format!("**{default}**")), "{design}: {line}, where it is {default}");
+                assert!(format.contains(&format!("`{option}`")), "FORMAT.md has no {option} of {design}");
+            }
+            assert_eq!(listed.len(), defaults.len(), "docs/designs/{design}.md: {listed:?}");
+        }
+    }
+
     #[test]
     fn options_of_few_values_have_each() {
         let few: [(Design, &str, &[u64]); 8] = [

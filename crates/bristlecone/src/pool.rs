@@ -411,7 +411,7 @@ impl TreeOptions {
         self
     }
 
-    /// A parameter of the design, by name: see `docs/ARCHITECTURE.md`. Whether the design has it,
+    /// A parameter of the design, by name: see `docs/designs/`. Whether the design has it,
     /// and whether its value fits, is looked at when the tree is created or opened.
     pub fn option(mut self, name: &str, value: u64) -> Self {
         self.given.push((name.to_owned(), value));

@@ -8,6 +8,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use bristlecone_pm::epoch;
 use bristlecone_pm::sync::Ordering::Release;
 use bristlecone_pm::sync::{
     AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
@@ -208,11 +209,18 @@ impl<M: Medium> VersionLog<M> {
     fn count_released(&self, version: u32) {
         // Pairs with the other releases: whoever takes the last one sees all of them.
         if self.needed.of(version).fetch_sub(1, AcqRel) == 1 {
+            let _pinned = Self::before_emptying();
             let unneeded = self.log.take_sealed(|id| id == version && self.is_unneeded(id));
             if !unneeded.is_empty() {
                 self.log.recycle(unneeded);
             }
         }
+    }
+
+    /// Keeps the records of keys that a walk lets go of meanwhile: the walk knows nothing of a log that another thread
+    /// took to empty it, whose entries name such keys until that is durable.
+    fn before_emptying() -> epoch::Guard {
+        epoch::pin()
     }
 
     fn is_unneeded(&self, version: u32) -> bool {
@@ -222,6 +230,7 @@ impl<M: Medium> VersionLog<M> {
     /// Empties all full logs that nobody needs.
     fn reuse(&self) {
         self.settle_all();
+        let _pinned = Self::before_emptying();
         let unneeded = self.log.take_sealed(|id| self.is_unneeded(id));
         if !unneeded.is_empty() {
             self.log.recycle(unneeded);
