@@ -140,7 +140,7 @@ impl Round {
         let threads = limits.threads.unwrap_or(threads);
         // Few rounds live so long that logs are emptied and records used again, over and over.
         let is_long = dice(seed, "long").below(8) == 0;
-        let (of_keys, of_operations) = if is_long { ((9, 13), (12, 15)) } else { ((3, 11), (4, 12)) };
+        let (of_keys, of_operations) = if is_long { ((9, 11), (12, 15)) } else { ((3, 11), (4, 12)) };
         let keys = power(&mut dice(seed, "keys"), of_keys.0, of_keys.1);
         let keys = limits.keys.unwrap_or(u64::MAX).min(keys);
         let operations = power(&mut dice(seed, "operations"), of_operations.0, of_operations.1);
