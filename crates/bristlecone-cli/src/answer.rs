@@ -38,7 +38,7 @@ pub fn refuse(tool: &str, error: &clap::Error) -> ExitCode {
             | ErrorKind::DisplayVersion
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
     ) {
-        // Nobody may be there to read it.
+        // There may be no reader any more.
         let _ = error.print();
         return if error.use_stderr() { ExitCode::from(Exit::Usage as u8) } else { ExitCode::SUCCESS };
     }

@@ -86,8 +86,7 @@ impl<S: System> Explorer<'_, S> {
         let sample = match self.images.is_full() {
             false => {
                 let each = sampled as usize / possible.lines.len().max(1);
-                let few = || each.clamp(8, 64).min(budget.extremes.max(1));
-                let extremes = if depth == 1 { budget.extremes } else { few() };
+                let extremes = if depth == 1 { budget.extremes } else { each.clamp(8, 64) };
                 Sample { extremes, lines: budget.lines, drawn: sampled }
             }
             true if depth == 1 => {

@@ -17,6 +17,8 @@ use crate::trace::{Event, Mark};
 const SHORT: usize = 12;
 /// Images of a crash inside the last operation of a life: visited, and drawn beyond that.
 const IMAGES: (u64, u64) = (32, 8);
+/// Of each line, contents that are tried alone there.
+const EXTREMES: usize = 64;
 
 impl<S: System> Explorer<'_, S> {
     /// More operations on what was recovered, and a crash in the last of them.
@@ -137,7 +139,7 @@ impl<S: System> Explorer<'_, S> {
         let possible = cache.possible();
         let overwritten = cache.overwritten(worker.stage.memory());
         let mut image = cache.durable().clone();
-        let sample = Sample { extremes: self.budget.extremes, lines: self.budget.lines, drawn: IMAGES.1 };
+        let sample = Sample { extremes: EXTREMES, lines: self.budget.lines, drawn: IMAGES.1 };
         let visited = possible.visit(
             |runs| runs < IMAGES.0,
             sample,

@@ -98,7 +98,7 @@ impl PoolOptions {
         self.max_bytes
     }
 
-    fn open_on<M: Medium>(&self, path: &Path, medium: impl Fn(Domain) -> M) -> Result<Pool> {
+    fn open_on(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Pool> {
         if self.read_only && (self.create || self.create_new) {
             return Err(Error::invalid("a pool cannot be created read-only: leave one of both out"));
         }
@@ -114,12 +114,12 @@ impl PoolOptions {
         Ok(Pool::on(file, self.recovery_threads.unwrap_or_else(cores)))
     }
 
-    fn create_file<M: Medium>(&self, path: &Path, medium: impl Fn(Domain) -> M) -> Result<Arc<PoolFile<M>>> {
+    fn create_file(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Arc<PoolFile<Native>>> {
         let max_bytes = self.max_bytes.unwrap_or(1 << 30);
         PoolFile::create(path, &CreateOptions { max_bytes, domain: self.domain }, medium)
     }
 
-    fn open_file<M: Medium>(&self, path: &Path, medium: impl Fn(Domain) -> M) -> Result<Arc<PoolFile<M>>> {
+    fn open_file(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Arc<PoolFile<Native>>> {
         if self.read_only {
             PoolFile::open_read_only(path, medium)
         } else {
@@ -128,11 +128,11 @@ impl PoolOptions {
     }
 
     /// Looks again if another process creates the pool, or removes it, between two looks.
-    fn open_or_create<M: Medium>(
+    fn open_or_create(
         &self,
         path: &Path,
-        medium: impl Fn(Domain) -> M,
-    ) -> Result<Arc<PoolFile<M>>> {
+        medium: impl Fn(Domain) -> Native,
+    ) -> Result<Arc<PoolFile<Native>>> {
         for _ in 1..LOOKS {
             match self.open_file(path, &medium) {
                 Err(Error::NotFound { .. }) => {}

@@ -64,11 +64,11 @@ impl AnyIndex {
     }
 }
 
-/// A tree that somebody may have open.
+/// A tree to which there may be handles.
 #[derive(Debug)]
 pub struct OpenTree {
     tree: Weak<dyn Inspect>,
-    /// The same as a `Weak<dyn Index<K, V>>`.
+    /// The tree as a `Weak<dyn Index<K, V>>`.
     typed: Box<dyn Any + Send + Sync>,
 }
 

@@ -44,6 +44,14 @@ impl Step {
             Self::Remove(key) => (I::key(key), None),
         }
     }
+
+    /// Takes the step in a model.
+    fn note<I: Items>(&self, model: &mut BTreeMap<<I::K as Key>::Owned, <I::V as Value>::Owned>) {
+        match self.outcome::<I>() {
+            (key, Some(value)) => drop(model.insert(key, value)),
+            (key, None) => drop(model.remove(&key)),
+        }
+    }
 }
 
 /// The steps of a writer in a round, without end, by numbers of keys and values. A writer's keys are its own.
@@ -166,19 +174,15 @@ fn verify<I: Items>(
     assert!(!pool.info().was_clean);
     let tree: Tree<I::K, I::V> = cell.open(&pool, "t").unwrap();
     assert_eq!(tree.check(), []);
-    let done = |step: Step| step.outcome::<I>();
-    let put = |model: &mut BTreeMap<_, _>, (key, value)| match value {
-        Some(value) => drop(model.insert(key, value)),
-        None => drop(model.remove(&key)),
-    };
     for writer in 0..WRITERS {
         let mut steps = steps(round, writer);
         for _ in 0..acks[writer as usize] {
-            put(model, done(steps.next().unwrap()));
+            steps.next().unwrap().note::<I>(model);
         }
-        let next = done(steps.next().unwrap());
-        if tree.get(I::key_ref(&next.0)) == next.1 {
-            put(model, next);
+        let next = steps.next().unwrap();
+        let (key, value) = next.outcome::<I>();
+        if tree.get(I::key_ref(&key)) == value {
+            next.note::<I>(model);
         }
     }
     expect::<I>(&tree, model, &format!("{cell}, round {round}"));
@@ -226,12 +230,7 @@ impl Visit for Lives {
                         scope.spawn(move || steps(writer).for_each(|step| step.take::<I>(tree)));
                     }
                 });
-                for (key, value) in (0..WRITERS).flat_map(steps).map(|step| step.outcome::<I>()) {
-                    match value {
-                        Some(value) => drop(model.insert(key, value)),
-                        None => drop(model.remove(&key)),
-                    }
-                }
+                (0..WRITERS).flat_map(steps).for_each(|step| step.note::<I>(&mut model));
                 expect::<I>(&tree, &model, &format!("{when}, before the crash"));
                 drop(tree);
                 pool.simulate_crash();
