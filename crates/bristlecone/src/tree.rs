@@ -84,7 +84,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     pub fn get_with<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let (mut show, mut shown) = (Some(show), None);
         let mut once = |value: <V::Form as ValueForm>::Ref<'_>| {
-            shown = show.take().map(|show| show(V::view(value)));
+            shown = show.take().map(|show| V::view(value, show));
         };
         K::with(key, |key| self.here().get(key, &mut once));
         shown
@@ -127,11 +127,12 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// (LodgeTree, and CCL-BTree where keys fit a word) need not look into a leaf for that.
     pub fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         self.writable()?;
-        let value = V::encode(&value);
-        value::check_len(V::bytes(value))?;
-        K::with(key, |key| {
-            key::check_len(K::bytes(key))?;
-            self.tree.upsert(key, value)
+        V::with(value, |value| {
+            value::check_len(V::bytes(value))?;
+            K::with(key, |key| {
+                key::check_len(K::bytes(key))?;
+                self.tree.upsert(key, value)
+            })
         })
     }
 
@@ -149,13 +150,14 @@ impl<K: Key, V: Value> Tree<K, V> {
     #[inline]
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.writable()?;
-        let value = V::encode(&value);
-        value::check_len(V::bytes(value))?;
-        K::with(key, |key| {
-            key::check_len(K::bytes(key))?;
-            let old = self.tree.write(key, value, mode)?;
-            Ok(old.map(|old| V::decode(V::Form::borrow(&old))))
-        })
+        let old = V::with(value, |value| {
+            value::check_len(V::bytes(value))?;
+            K::with(key, |key| {
+                key::check_len(K::bytes(key))?;
+                self.tree.write(key, value, mode)
+            })
+        })?;
+        Ok(old.map(|old| V::decode(V::Form::borrow(&old))))
     }
 
     /// Removes a key; gives its value.
@@ -174,9 +176,12 @@ impl<K: Key, V: Value> Tree<K, V> {
         new: V::Ref<'_>,
     ) -> Result<std::result::Result<(), Option<V::Owned>>> {
         self.writable()?;
-        let (expected, new) = (V::encode(&expected), V::encode(&new));
-        value::check_len(V::bytes(new))?;
-        let swapped = K::with(key, |key| self.tree.compare_and_swap(key, expected, new))?;
+        let swapped = V::with(expected, |expected| {
+            V::with(new, |new| {
+                value::check_len(V::bytes(new))?;
+                K::with(key, |key| self.tree.compare_and_swap(key, expected, new))
+            })
+        })?;
         Ok(swapped.map_err(|found| found.map(|found| V::decode(V::Form::borrow(&found)))))
     }
 

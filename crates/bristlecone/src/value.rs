@@ -20,10 +20,10 @@ pub trait Value: 'static {
     fn kind() -> String;
 
     #[doc(hidden)]
-    fn encode<'a>(value: &'a Self::Ref<'_>) -> <Self::Form as ValueForm>::Ref<'a>;
+    fn with<R>(value: Self::Ref<'_>, use_it: impl FnOnce(<Self::Form as ValueForm>::Ref<'_>) -> R) -> R;
 
     #[doc(hidden)]
-    fn view<'a>(value: <Self::Form as ValueForm>::Ref<'a>) -> Self::Ref<'a>;
+    fn view<R>(value: <Self::Form as ValueForm>::Ref<'_>, show: impl FnOnce(Self::Ref<'_>) -> R) -> R;
 
     #[doc(hidden)]
     fn decode(value: <Self::Form as ValueForm>::Ref<'_>) -> Self::Owned;
@@ -43,12 +43,12 @@ macro_rules! integer_value {
                 stringify!($type).to_owned()
             }
             #[inline(always)]
-            fn encode<'a>(value: &'a Self::Ref<'_>) -> <Inline as ValueForm>::Ref<'a> {
-                *value as u64
+            fn with<R>(value: $type, use_it: impl FnOnce(u64) -> R) -> R {
+                use_it(value as u64)
             }
             #[inline(always)]
-            fn view<'a>(word: <Inline as ValueForm>::Ref<'a>) -> Self::Ref<'a> {
-                word as $type
+            fn view<R>(word: u64, show: impl FnOnce($type) -> R) -> R {
+                show(word as $type)
             }
             #[inline(always)]
             fn decode(word: u64) -> $type {
@@ -75,11 +75,13 @@ macro_rules! bytes_value {
             fn kind() -> String {
                 $kind.to_owned()
             }
-            fn encode<'a>(value: &'a Self::Ref<'_>) -> <OutOfLine as ValueForm>::Ref<'a> {
-                $encode(*value)
+            #[inline(always)]
+            fn with<R>(value: &$ref, use_it: impl FnOnce(&[u8]) -> R) -> R {
+                use_it($encode(value))
             }
-            fn view<'a>(bytes: <OutOfLine as ValueForm>::Ref<'a>) -> Self::Ref<'a> {
-                $view(bytes)
+            #[inline(always)]
+            fn view<R>(bytes: &[u8], show: impl FnOnce(&$ref) -> R) -> R {
+                show($view(bytes))
             }
             fn decode(bytes: &[u8]) -> $owned {
                 $decode(bytes)
@@ -119,11 +121,12 @@ impl<const N: usize> Value for [u8; N] {
     fn kind() -> String {
         format!("[u8; {N}]")
     }
-    fn encode<'a>(value: &'a Self::Ref<'_>) -> <OutOfLine as ValueForm>::Ref<'a> {
-        value
+    #[inline(always)]
+    fn with<R>(value: [u8; N], use_it: impl FnOnce(&[u8]) -> R) -> R {
+        use_it(&value)
     }
-    fn view<'a>(bytes: <OutOfLine as ValueForm>::Ref<'a>) -> Self::Ref<'a> {
-        Self::decode(bytes)
+    fn view<R>(bytes: &[u8], show: impl FnOnce([u8; N]) -> R) -> R {
+        show(Self::decode(bytes))
     }
     fn decode(bytes: &[u8]) -> [u8; N] {
         <[u8; N]>::try_from(bytes).unwrap_or([0; N])
