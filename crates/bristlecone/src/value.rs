@@ -2,7 +2,7 @@
 
 use bristlecone_pm::VALUE_BYTES_MAX;
 
-use crate::shared::form::{Inline, OutOfLine, ValueForm};
+use crate::shared::codec::{Codec, Inline, Record};
 
 /// A type of values: `u64`, `u32`, `i64`, `&str`, `&[u8]`, `[u8; N]`.
 ///
@@ -14,22 +14,22 @@ pub trait Value: 'static {
     /// What operations give.
     type Owned: Clone + Send + Sync + std::fmt::Debug;
     #[doc(hidden)]
-    type Form: ValueForm;
+    type Codec: Codec;
 
     /// The type's name in the pool's directory.
     fn kind() -> String;
 
     #[doc(hidden)]
-    fn with<R>(value: Self::Ref<'_>, use_it: impl FnOnce(<Self::Form as ValueForm>::Ref<'_>) -> R) -> R;
+    fn with<R>(value: Self::Ref<'_>, use_it: impl FnOnce(<Self::Codec as Codec>::Ref<'_>) -> R) -> R;
 
     #[doc(hidden)]
-    fn view<R>(value: <Self::Form as ValueForm>::Ref<'_>, show: impl FnOnce(Self::Ref<'_>) -> R) -> R;
+    fn view<R>(value: <Self::Codec as Codec>::Ref<'_>, show: impl FnOnce(Self::Ref<'_>) -> R) -> R;
 
     #[doc(hidden)]
-    fn decode(value: <Self::Form as ValueForm>::Ref<'_>) -> Self::Owned;
+    fn decode(value: <Self::Codec as Codec>::Ref<'_>) -> Self::Owned;
 
     #[doc(hidden)]
-    fn bytes(value: <Self::Form as ValueForm>::Ref<'_>) -> usize;
+    fn bytes(value: <Self::Codec as Codec>::Ref<'_>) -> usize;
 }
 
 macro_rules! integer_value {
@@ -37,7 +37,7 @@ macro_rules! integer_value {
         impl Value for $type {
             type Ref<'a> = $type;
             type Owned = $type;
-            type Form = Inline;
+            type Codec = Inline;
 
             fn kind() -> String {
                 stringify!($type).to_owned()
@@ -70,7 +70,7 @@ macro_rules! bytes_value {
         impl Value for $type {
             type Ref<'a> = &'a $ref;
             type Owned = $owned;
-            type Form = OutOfLine;
+            type Codec = Record;
 
             fn kind() -> String {
                 $kind.to_owned()
@@ -116,7 +116,7 @@ bytes_value!(
 impl<const N: usize> Value for [u8; N] {
     type Ref<'a> = [u8; N];
     type Owned = [u8; N];
-    type Form = OutOfLine;
+    type Codec = Record;
 
     fn kind() -> String {
         format!("[u8; {N}]")

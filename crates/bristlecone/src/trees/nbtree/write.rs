@@ -8,7 +8,7 @@ use super::meta::Tag;
 use super::pending::Note;
 use super::read::{Pins, Sight};
 use super::{LOCK_WRITES, NbTree};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::Slot;
 use crate::trees::WriteMode;
 
@@ -41,7 +41,7 @@ struct Target {
 }
 
 /// A key on its way into a leaf, with its value if there is one by now.
-struct Newcomer<'k, K: KeyForm> {
+struct Newcomer<'k, K: KeyCodec> {
     key: K::Ref<'k>,
     word: u64,
     tag: Tag,
@@ -49,12 +49,12 @@ struct Newcomer<'k, K: KeyForm> {
 }
 
 /// A value on its way into the tree, written once however often the change is tried.
-struct Fresh<'a, V: ValueForm> {
+struct Fresh<'a, V: Codec> {
     value: V::Ref<'a>,
     word: Option<u64>,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     pub(super) fn put(
         &self,
         key: K::Ref<'_>,

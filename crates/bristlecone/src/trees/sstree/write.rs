@@ -7,7 +7,7 @@ use super::layout::{END, FREE, beside_header, slot_offset, stage};
 use super::leaf::{Leaf, Locked, View};
 use super::read::Found;
 use super::split::Move;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::{Slot, bits};
 use crate::trees::WriteMode;
 
@@ -18,7 +18,7 @@ struct Item {
     tag: u8,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     pub(super) fn put(
         &self,
         key: K::Ref<'_>,

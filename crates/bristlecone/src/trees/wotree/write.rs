@@ -5,7 +5,7 @@ use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result};
 use super::leaf::{Found, View};
 use super::read::At;
 use super::{Pins, WoTree};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::VersionLock;
 use crate::trees::WriteMode;
 
@@ -38,7 +38,7 @@ pub(super) enum Change<R> {
     Full,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     pub(super) fn put(
         &self,
         key: K::Ref<'_>,
