@@ -167,6 +167,22 @@ impl<K: Key, V: Value> Tree<K, V> {
         Ok(old.map(|old| V::decode(V::Codec::borrow(&old))))
     }
 
+    /// Removes a key if its value is `expected`. `Err` within `Ok`: it was not, nothing changed, and this is
+    /// what was there.
+    ///
+    /// # Errors
+    ///
+    /// As [`remove`](Self::remove).
+    pub fn remove_if(
+        &self,
+        key: K::Ref<'_>,
+        expected: V::Ref<'_>,
+    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+        self.writable()?;
+        let removed = V::with(expected, |expected| K::with(key, |key| self.tree.remove_if(key, expected)))?;
+        Ok(removed.map_err(|found| found.map(|found| V::decode(V::Codec::borrow(&found)))))
+    }
+
     /// Replaces the value of a key if it is `expected`. `Err` within `Ok`: it was not, nothing
     /// changed, and this is what was there.
     pub fn compare_and_swap(

@@ -123,7 +123,7 @@ use self::layout::{LEAF_BYTES, Leaf, SLOTS_MAX};
 use self::room::Promised;
 use super::parameters::{Parameters, broken_rule};
 use super::scan::Leafwise;
-use super::{Batch, Inspect, Open, Read, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use super::{Batch, Inspect, Open, Read, Removed, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
 use crate::shared::inner::Inner;
@@ -308,7 +308,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for CclBTree<K, V, M> {
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.before_write();
-        self.delete(key)
+        self.delete(key, None).map(Removed::<V>::ok)
+    }
+
+    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.before_write();
+        self.delete(key, Some(expected)).map(|done| done.map(drop))
     }
 
     fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {

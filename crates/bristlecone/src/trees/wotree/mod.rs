@@ -153,7 +153,9 @@ use self::layout::Shape;
 use self::log::Log;
 use self::nodes::Nodes;
 use super::parameters::{Parameters, broken_rule};
-use super::{Batch, Damage, Inspect, Open, Read, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use super::{
+    Batch, Damage, Inspect, Open, Read, Removed, Rescue, Scan, Swapped, TreeStats, Write, WriteMode,
+};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
 
@@ -260,7 +262,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for WoTree<K, V, M> {
     }
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.delete(key)
+        self.delete(key, None).map(Removed::<V>::ok)
+    }
+
+    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.delete(key, Some(expected)).map(|done| done.map(drop))
     }
 
     fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
