@@ -162,7 +162,7 @@ impl Registers for Shelf {
                 (0..KEYS as u64)
                     .filter_map(|key| match live.access(key, Access::Get) {
                         Seen::Value(value) => value.map(|value| (key, value)),
-                        Seen::Swapped | Seen::Done | Seen::Refused => None,
+                        Seen::Swapped | Seen::Removed | Seen::Done | Seen::Refused => None,
                     })
                     .collect(),
             ),

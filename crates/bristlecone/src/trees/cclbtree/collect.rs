@@ -14,7 +14,7 @@ use bristlecone_pm::{Copies, Durable, LOG_ENTRY_BYTES, LogChunk, LogEntry, LogSp
 use super::layout::LEAF_BYTES;
 use super::room::Promise;
 use super::{CclBTree, Core};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 
 /// Leaves that are looked at between two fences.
 const STRIDE: u32 = 256;
@@ -92,7 +92,7 @@ impl Collector {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// Chunks that the log may fill before it is collected: TH_log, or twice what must be in it
     /// anyway if that is more; at most a quarter of the pool.
     pub(super) fn log_chunks_wanted(&self) -> usize {
@@ -342,7 +342,7 @@ impl Drop for Thread {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> CclBTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> CclBTree<K, V, M> {
     /// What a writer does for the log before its own work: its result is ready before its fence is over,
     /// and the sooner it is handed over the better.
     #[inline(always)]
@@ -383,7 +383,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> CclBTree<K, V, M> {
 }
 
 /// The collector's life.
-fn run<K: KeyForm, V: ValueForm, M: Medium>(core: &Weak<Core<K, V, M>>, signal: &Signal) {
+fn run<K: KeyCodec, V: Codec, M: Medium>(core: &Weak<Core<K, V, M>>, signal: &Signal) {
     loop {
         {
             let mut asked = lock(&signal.asked);

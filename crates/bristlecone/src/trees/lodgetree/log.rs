@@ -25,7 +25,7 @@ use super::LodgeTree;
 use super::buffer::Buffered;
 use super::node::NodeRef;
 use super::room::{Futile, Gifts};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 
 /// Walks that may be wanted: over the nodes for what stands in the oldest logs, or in any.
 const OLDEST: u8 = 1;
@@ -283,7 +283,7 @@ impl<M: Medium> VersionLog<M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Logs that may be in use before writers look for stragglers: four times what all buffers can
     /// hold, and one for each thread. From twice what they hold on, four threads spent a quarter of their
     /// time looking.

@@ -14,7 +14,7 @@ use bristlecone_pm::{Medium, wait};
 
 use super::LodgeTree;
 use super::log::{Spot, VersionLog};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::no_room;
 
 /// How often a write that found no room tries again with what others, or once itself, got back from the
@@ -67,7 +67,7 @@ impl<M: Medium> VersionLog<M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Whether there is a chunk for a log that nobody needs for a leaf; or for a change that takes no more room
     /// than there is in the buffer, whether there is one at all.
     pub(super) fn log_may_grow(&self, steady: bool) -> bool {

@@ -10,7 +10,7 @@ use super::NbTree;
 use super::layout::{EMPTY, SEALED_EMPTY};
 use super::leaf::{FROZEN, Leaf, Succession};
 use super::read::Pins;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::Step;
 use crate::shared::slot::bits;
 use crate::shared::version_lock::pause;
@@ -23,7 +23,7 @@ const EPOCHS: u32 = 4;
 /// Leaves that a write without room replaces at most, for the keys that they give back.
 const GIVEN_BACK: usize = 8;
 
-impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Link 3, free 3: puts the heirs of a leaf into the index in its place, or takes it out if it has
     /// none. If another thread is busy there, the next one does it that comes by: until then the leaf
     /// forwards to its heirs.
@@ -291,7 +291,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Drop for NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Drop for NbTree<K, V, M> {
     fn drop(&mut self) {
         if !K::INLINE {
             self.leaves.all().for_each(Self::release_low);

@@ -8,18 +8,18 @@ use super::NbTree;
 use super::layout::{Shape, Stored};
 use super::leaf::{FROZEN, Leaf};
 use super::meta::Tag;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::Slot;
 use crate::shared::version_lock::{Version, pause};
 
 /// What keeps leaves, blocks, keys and values alive while they are looked at.
-pub(super) struct Pins<K: KeyForm, V: ValueForm> {
+pub(super) struct Pins<K: KeyCodec, V: Codec> {
     pub epoch: Guard,
     pub key: K::Guard,
     pub value: V::Guard,
 }
 
-impl<K: KeyForm, V: ValueForm> Pins<K, V> {
+impl<K: KeyCodec, V: Codec> Pins<K, V> {
     pub fn new() -> Self {
         Self::beside(K::pin())
     }
@@ -49,7 +49,7 @@ enum Glance {
     Stale,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Looks `key` up. `show` sees the value before anybody can reuse it.
     #[inline(always)]
     pub(super) fn read<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {

@@ -5,7 +5,7 @@ use bristlecone_pm::{Finding, Medium, Result};
 use super::WoTree;
 use super::layout::State;
 use super::leaf::WRONG_ORDER;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::Glance;
 
 /// What a walk over the tree came across.
@@ -33,7 +33,7 @@ impl Census {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Verifies every level from left to right, each against the one above, and the allocators
     /// against what was found. Exact only while nobody writes.
     pub(super) fn verify(&self) -> Vec<Finding> {

@@ -9,7 +9,7 @@ use super::log::{FREED_MAX, Freed, Record};
 use super::read::Path;
 use super::write::Leaf;
 use super::{Pins, WoTree};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::VersionLock;
 
 /// Nodes that leave the tree together: an empty leaf, and the inner nodes above it that have no
@@ -41,7 +41,7 @@ enum Outcome {
     Missing(Option<u64>),
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Frees the leaf of `key` if it is empty and not the first one.
     pub(super) fn free_if_empty(&self, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
         let Outcome::Missing(low) = self.try_free(key, pins)? else { return Ok(()) };

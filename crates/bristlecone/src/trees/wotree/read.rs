@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::WoTree;
 use super::inner::{Aim, Step};
 use super::layout::State;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::{Glance, Version, VersionLock};
 
 /// Nodes that a descent passes unless it is sent to the right very often.
@@ -91,7 +91,7 @@ pub(super) struct At<'t> {
     pub detour: bool,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Goes to the leaf of a key: in a glide, if nobody is in the way.
     #[inline(always)]
     pub(super) fn find(&self, key: K::Ref<'_>, guard: &K::Guard) -> Result<At<'_>> {

@@ -11,12 +11,12 @@ use super::log::Record;
 use super::read::Path;
 use super::write::Leaf;
 use super::{Pins, WoTree};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 
 /// A separator's owner: it is live. Zero, or no record: it is not.
 pub(super) const LIVE: u64 = 1;
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Splits the leaf of `key` if it is full. The upper half of its items goes to a new leaf; if
     /// `key` lies above them all nothing moves and the new leaf begins empty, so that ascending
     /// loads leave full leaves behind.
