@@ -7,7 +7,6 @@ mod designs;
 pub mod lodgetree;
 pub mod nbtree;
 pub mod parameters;
-mod relics;
 mod rescue;
 mod scan;
 pub mod sstree;

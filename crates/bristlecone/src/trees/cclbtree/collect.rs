@@ -5,24 +5,20 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteG
 use std::thread::JoinHandle;
 
 use bristlecone_pm::epoch;
-use bristlecone_pm::sync::{
-    AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-};
+use bristlecone_pm::sync::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use bristlecone_pm::wait::{self, lock};
 use bristlecone_pm::{Copies, Durable, LOG_ENTRY_BYTES, LogChunk, LogEntry, LogSpot, Medium, Persist};
 
 use super::layout::LEAF_BYTES;
 use super::room::Promise;
 use super::{CclBTree, Core};
+use crate::shared::buffered::{ASIDE_MIN, RESERVED_CHUNKS};
 use crate::shared::codec::{Codec, KeyCodec};
 
 /// Leaves that are looked at between two fences.
 const STRIDE: u32 = 256;
-/// Chunks of the pool that the log leaves to others.
-const SPARED_CHUNKS: u64 = 2;
-/// Keys that are put aside before that is worth a collection: so many, or for each leaf as many as the
-/// log's entries are when it is collected.
-const ASIDE_MIN: usize = 1024;
+/// Keys that are put aside for each leaf before that is worth a collection: as many as the log's entries are when it
+/// is collected.
 const ASIDE_A_LEAF: usize = 4;
 
 /// What is known about a collection, whoever runs it.
@@ -35,14 +31,6 @@ pub(super) struct Collector {
     /// The log grows although it should be collected: writers help.
     lagging: AtomicBool,
     round: Mutex<Round>,
-    /// Keys that log entries name, but nothing else.
-    aside: Mutex<Vec<u64>>,
-    /// Keys put aside, those of the round included.
-    aside_count: AtomicUsize,
-    /// Among the copies stand other entries.
-    mixed: AtomicBool,
-    /// How often the log gave something back that the pool was short of.
-    gifts: AtomicU64,
     /// Held for reading by writers, where collection stops them.
     pub stop: RwLock<()>,
 }
@@ -66,25 +54,9 @@ struct Round {
 struct Stuck;
 
 impl Collector {
-    /// Keeps the record of a key until no log entry that counts names it.
-    pub fn put_aside(&self, key: u64) {
-        self.aside_count.fetch_add(1, Relaxed);
-        lock(&self.aside).push(key);
-    }
-
-    /// Changes whenever there may be room in a pool that was full.
-    pub fn gifts(&self) -> u64 {
-        self.gifts.load(Acquire)
-    }
-
     /// Nobody collects as long as this is held: a collector sleeps amid its work.
     pub fn hold(&self) -> impl Drop {
         lock(&self.round)
-    }
-
-    #[cfg(test)]
-    pub fn is_mixed(&self) -> bool {
-        self.mixed.load(Relaxed)
     }
 
     fn is_due(&self) -> bool {
@@ -117,9 +89,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             }
             // While collection lags, writes go to the leaves instead.
             let bounded = self.log.chunks_in_use() <= wanted + wanted / 2 + 2 * self.log.appenders();
-            bounded && self.log_may_grow(SPARED_CHUNKS, &mut promise)
+            bounded && self.log_may_grow(RESERVED_CHUNKS, &mut promise)
         });
-        if spot.is_none() && self.may_give() {
+        if spot.is_none() && self.log.may_give() {
             self.collection.wanted.store(true, Release);
             self.collection.lagging.store(true, Release);
         }
@@ -132,30 +104,16 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             // There is no log.
             return K::retire(&self.keys, key, &K::pin());
         }
-        self.collection.put_aside(key);
-        let (collection, enough) = (&self.collection, ASIDE_MIN.max(ASIDE_A_LEAF * self.buffers.live()));
-        if collection.aside_count.load(Relaxed) >= enough && !collection.running.load(Relaxed) {
-            collection.wanted.store(true, Release);
+        let aside = self.log.put_aside(key);
+        let enough = aside >= ASIDE_MIN.max(ASIDE_A_LEAF * self.buffers.live());
+        if enough && !self.collection.running.load(Relaxed) {
+            self.collection.wanted.store(true, Release);
         }
     }
 
-    /// Whether a collection would find anything but copies. Where there is no room for a log there mostly is
-    /// nothing, and each write would look for it at all leaves.
-    #[cold]
-    fn may_give(&self) -> bool {
-        self.collection.mixed.load(Relaxed)
-            || self.collection.aside_count.load(Relaxed) > 0
-            || self.log.has_garbage()
-    }
-
-    /// Room for an entry behind the copies, where the log and the pool have no other and the change of a
-    /// key that pends must not need any.
+    /// Room for an entry behind the copies: see [`TreeLog::reserve_among_copies`](crate::shared::buffered::TreeLog).
     pub(super) fn reserve_among_copies(&self) -> Option<LogSpot<'_, M>> {
-        // What stands before the entry is fenced, because nobody is making copies.
-        let _round = self.collection.round.try_lock().ok()?;
-        let spot = self.log.reserve_copy(|_| false)?;
-        self.collection.mixed.store(true, Relaxed);
-        Some(spot)
+        self.log.reserve_among_copies(&self.collection.round)
     }
 
     /// Whether there is a chunk for the log, which nobody needs for a leaf.
@@ -189,9 +147,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     fn collect_whole(&self, gifts: u64) {
         let _stopped = self.stop_writers();
         let mut round = lock(&self.collection.round);
-        while self.collection.gifts() == gifts {
+        while self.log.gifts() == gifts {
             if !self.collection.running.load(Acquire) {
-                if !self.may_give() {
+                if !self.log.may_give() {
                     return;
                 }
                 self.begin(&mut round);
@@ -214,9 +172,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// Collect 1: a new log begins. Every entry that pends and is of the old one says so.
     fn begin(&self, round: &mut Round) {
         self.collection.wanted.store(false, Release);
-        round.aside = std::mem::take(&mut lock(&self.collection.aside));
-        self.collection.mixed.store(false, Relaxed);
-        (round.epoch, round.old) = self.log.rotate();
+        (round.epoch, round.old, round.aside) = self.log.begin_pass();
         // Later buffers begin with the new log.
         (round.next, round.end) = (0, self.buffers.end());
         self.collection.running.store(true, Release);
@@ -284,30 +240,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// Collect 4: nobody needs the old log.
     fn finish(&self, round: &mut Round) {
         self.log.recycle(std::mem::take(&mut round.old));
-        self.free_keys(&mut round.aside);
+        self.log.retire_aside::<K>(&self.keys, std::mem::take(&mut round.aside));
         self.collection.lagging.store(false, Release);
         self.collection.running.store(false, Release);
-        self.collection.gifts.fetch_add(1, Release);
+        self.log.give();
     }
 
-    fn free_keys(&self, keys: &mut Vec<u64>) {
-        let guard = K::pin();
-        self.collection.aside_count.fetch_sub(keys.len(), Relaxed);
-        keys.drain(..).for_each(|key| K::retire(&self.keys, key, &guard));
-    }
-
-    /// The pool is full. Whether the log has given something back since it had given `gifts`:
-    /// chunks, or keys that it names.
-    pub(super) fn squeeze_log(&self, gifts: u64) -> bool {
-        let release = || {
-            if self.log.release_free() > 0 {
-                self.collection.gifts.fetch_add(1, Release);
-            }
-        };
-        release();
-        self.collect_whole(gifts);
-        release();
-        self.collection.gifts() != gifts
+    /// Whether the log has given something back since it had given `gifts`, if need be by a whole collection.
+    pub(super) fn reclaim_log(&self, gifts: u64) -> bool {
+        self.log.reclaim(gifts, || self.collect_whole(gifts))
     }
 }
 

@@ -1,14 +1,13 @@
 //! From the buffer into the leaf: everything pending at once, in one media line.
 
-use bristlecone_pm::{Alone, Durable, Flushed, LINE_BYTES, Medium, Persist, Result};
+use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result};
 use smallvec::SmallVec;
 
 use super::Core;
 use super::buffer::{BATCH_MAX, Locked, State};
 use super::layout::{Leaf, LeafWord, line_of};
-use crate::shared::change::{Change, Item};
+use crate::shared::buffered::{Change, Item};
 use crate::shared::codec::{Codec, KeyCodec};
-use crate::shared::slot::bits;
 
 /// Most items that reach a leaf together: a full buffer, and the one that overflows it.
 pub(super) const ITEMS_MAX: usize = BATCH_MAX + 1;
@@ -206,14 +205,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let published = (bitmap != word.bitmap).then_some(LeafWord { bitmap, ..word });
         if published.is_none() && !logged {
             // Base: values in place, and nothing else.
-            let flushed = self.flush_lines(offset, lines, "cclbtree flush.2");
+            let flushed = self.flush_lines(offset, lines as u64, "cclbtree flush.2");
             let Durable { .. } = medium.fence(flushed, "cclbtree flush.2");
             return;
         }
         let stamp = logged.then(|| leaf.sequence());
         // What stands in the header's line persists in the order of its stores.
         if lines & !1 != 0 {
-            let flushed = self.flush_lines(offset, lines & !1, "cclbtree flush.2");
+            let flushed = self.flush_lines(offset, lines as u64 & !1, "cclbtree flush.2");
             let Durable { .. } = medium.fence(flushed, "cclbtree flush.2");
         }
         self.commit(cells, published, stamp);
@@ -231,14 +230,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             cells.header.stamp.publish(medium, stamp, &ordered, "cclbtree flush.4");
         }
         let Durable { .. } = medium.persist(&cells.header, "cclbtree flush.4");
-    }
-
-    /// Starts writing back lines of a leaf, given as bits.
-    pub(super) fn flush_lines(&self, offset: u64, lines: usize, step: bristlecone_pm::Step) -> Flushed {
-        bits(lines as u64).fold(Flushed::none(), |flushed, line| {
-            let words = self.pool.words(offset + (line * LINE_BYTES) as u64, LINE_BYTES / 8);
-            flushed.and(self.medium().flush(words, step))
-        })
     }
 
     /// No flush of its own: recovery derives fingerprints from the keys.

@@ -11,8 +11,10 @@
 //! taken or not; but for the first leaf, which begins at minus infinity. So recovery finds every
 //! leaf's range as it was, and knows which leaf a log entry was meant for.
 
+use bristlecone_pm::{Group, LINE_BYTES, Medium, Persistent, SlotKind, Word};
+
+use crate::shared::buffered::{LeafLayout, Link};
 use crate::shared::slot::Slot;
-use bristlecone_pm::{Group, LINE_BYTES, Persistent, Word};
 
 /// Bytes of a leaf.
 pub const LEAF_BYTES: u64 = 256;
@@ -48,6 +50,42 @@ const _: () = {
     assert!(LINE_BYTES.is_multiple_of(size_of::<Slot>()));
 };
 
+impl LeafLayout for Leaf {
+    const KIND: SlotKind = SlotKind::CclLeaf;
+    type Tags = [u64; 2];
+
+    #[inline(always)]
+    fn bytes(_: usize) -> usize {
+        LEAF_BYTES as usize
+    }
+
+    #[inline(always)]
+    fn slot_offset(leaf: u64, slot: usize) -> u64 {
+        leaf + SLOTS_OFFSET + (slot * size_of::<Slot>()) as u64
+    }
+
+    fn link<M: Medium>(&self, medium: &M) -> Link {
+        let LeafWord { bitmap, next } = LeafWord::unpack(self.header.word.load(medium));
+        Link { bitmap, next }
+    }
+
+    fn stamp(&self) -> &Word {
+        &self.header.stamp
+    }
+
+    fn fence(&self) -> &Word {
+        &self.slots[0].key
+    }
+
+    fn tags<M: Medium>(&self, medium: &M) -> [u64; 2] {
+        self.header.fingerprints.load(medium)
+    }
+
+    fn derive_tags<M: Medium>(&self, medium: &M, tags: [u64; 2]) {
+        self.header.fingerprints.store_derived(medium, tags);
+    }
+}
+
 /// The word of a leaf, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeafWord {
@@ -77,8 +115,6 @@ pub fn line_of(slot: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use bristlecone_pm::SlotKind;
-
     use super::*;
 
     #[test]

@@ -87,7 +87,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             bitmap |= 1 << slot;
             lines |= 1 << line_of(slot);
         }
-        let flushed = self.flush_lines(to, lines & !1, "cclbtree merge.2");
+        let flushed = self.flush_lines(to, lines as u64 & !1, "cclbtree merge.2");
         if lines & !1 != 0 {
             let Durable { .. } = medium.fence(flushed, "cclbtree merge.2");
         }

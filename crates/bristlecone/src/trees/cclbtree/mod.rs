@@ -91,9 +91,7 @@
 //! (1) The chain of leaves is followed from the first one, which the directory names. (2) Their
 //! items and fences are read; fingerprints that are not right are written again. (3) Log entries above
 //! their leaf's stamp pend again; a damaged one is an error. The log stays as it is. (4) Chunks without a
-//! leaf or a record that counts go back to the pool. (5) If every write is logged, one that a crash
-//! interrupted may be one too many for its buffer: its leaf is flushed. *A crash in between: the chain and
-//! the log say the same as before, or the flush is done: recovery begins again.*
+//! leaf or a record that counts go back to the pool. *A crash in between: the chain and the log say the same as before.*
 
 mod buffer;
 mod check;
@@ -104,30 +102,27 @@ mod merge;
 mod read;
 mod recover;
 mod room;
-mod salvage;
 mod scan;
 mod split;
 #[cfg(test)]
 mod tests;
 mod write;
 
-use std::marker::PhantomData;
 use std::ops::{Bound, Deref};
 use std::sync::Arc;
 
-use bristlecone_pm::{Finding, Heap, Log, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::{Finding, Medium, PoolFile, Result, TreeEntry};
 
 use self::buffer::Buffers;
 use self::collect::{Collector, Thread};
-use self::layout::{LEAF_BYTES, Leaf, SLOTS_MAX};
+use self::layout::{Leaf, SLOTS_MAX};
 use self::room::Promised;
 use super::parameters::{Parameters, broken_rule};
 use super::scan::Leafwise;
 use super::{Batch, Inspect, Open, Read, Removed, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use crate::shared::buffered::{self, Store, TreeLog};
 use crate::shared::codec::{Codec, KeyCodec};
-use crate::shared::counter::Counter;
 use crate::shared::inner::Inner;
-use crate::shared::no_room::Epochs;
 use crate::shared::search::Level;
 use crate::shared::version_lock::Version;
 
@@ -217,24 +212,15 @@ pub struct CclBTree<K: KeyCodec, V: Codec, M: Medium> {
 
 /// What the threads of a tree share with its collector.
 pub struct Core<K: KeyCodec, V: Codec, M: Medium> {
-    pool: Arc<PoolFile<M>>,
+    store: Store<Leaf, K, V, M>,
     options: CclBTreeOptions,
-    leaves: Heap<M>,
-    keys: Records<M>,
-    values: Records<M>,
-    epochs: Epochs,
-    log: Log<M>,
+    log: TreeLog<M>,
     inner: Inner<K>,
     buffers: Buffers,
-    /// Offset of the first leaf, which never goes.
-    first: u64,
-    slots: usize,
     level: Level,
-    len: Counter,
     collection: Collector,
     /// Leaves that are promised room: see [`room`].
     promised: Promised,
-    forms: PhantomData<fn() -> (K, V)>,
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Deref for CclBTree<K, V, M> {
@@ -243,6 +229,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> Deref for CclBTree<K, V, M> {
     #[inline(always)]
     fn deref(&self) -> &Core<K, V, M> {
         &self.core
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Deref for Core<K, V, M> {
+    type Target = Store<Leaf, K, V, M>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Store<Leaf, K, V, M> {
+        &self.store
     }
 }
 
@@ -255,25 +250,16 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
         options: CclBTreeOptions,
         threads: usize,
     ) -> Result<Self> {
-        let entries = (options.log_entries > 0).then_some(options.log_entries as usize);
-        let (log, logged) = Log::open(pool, entry.id, entries);
+        let (log, logged) = TreeLog::open(pool, entry.id, options.log_entries);
         let mut core = Core {
-            pool: Arc::clone(pool),
+            store: Store::open(pool, entry, options.leaf_slots as usize)?,
             options,
-            leaves: Heap::open(pool, entry.id, SlotKind::CclLeaf, LEAF_BYTES as u32, false)?,
-            keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
-            values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
-            epochs: Epochs::default(),
             log,
             inner: Inner::new(options.inner_bytes as usize, 0)?,
             buffers: Buffers::new(options.batch as usize, pool.chunk_bytes(), pool.chunks_max())?,
-            first: 0,
-            slots: options.leaf_slots as usize,
             level: Level::detect(),
-            len: Counter::default(),
             collection: Collector::default(),
             promised: Promised::default(),
-            forms: PhantomData,
         };
         core.recover(entry.id, logged, threads)?;
         Ok(Self { core: Arc::new(core), collector: Thread::default() })
@@ -285,7 +271,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
         options: CclBTreeOptions,
         rescue: &mut Rescue<'_, K, V>,
     ) -> Result<()> {
-        salvage::save::<K, V, M>(pool, entry, options, rescue)
+        buffered::salvage::<Leaf, K, V, M>(pool, entry, (options.leaf_slots, options.log_entries), rescue)
     }
 }
 
@@ -339,15 +325,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for CclBTree<K, V, M> {
     }
 
     fn stats(&self) -> TreeStats {
-        let leaves = self.leaves.stats();
-        let records = self.keys.stats().1 + self.values.stats().1;
-        let log = self.log.chunks_owned() as u64 * leaves.chunk_bytes;
-        TreeStats {
-            items: self.len(),
-            leaves: self.buffers.live() as u64,
-            pm_bytes: leaves.chunks * leaves.chunk_bytes + records + log,
-            dram_bytes: self.inner.dram_bytes() + self.buffers.bytes(),
-        }
+        self.store.stats(self.len(), &self.log, self.inner.dram_bytes() + self.buffers.bytes())
     }
 
     fn check(&self) -> Vec<Finding> {
@@ -360,20 +338,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for CclBTree<K, V, M> {
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     #[inline(always)]
-    fn medium(&self) -> &M {
-        self.pool.medium()
-    }
-
-    #[inline(always)]
     fn version_of(&self, leaf: u32) -> Option<Version> {
         let buffer = self.buffers.get(leaf);
         // A buffer stands in two lines as often as not.
         buffer.prefetch_end();
         buffer.lock.read()
-    }
-
-    #[inline(always)]
-    fn leaf(&self, offset: u64) -> &Leaf {
-        self.pool.at(offset)
     }
 }

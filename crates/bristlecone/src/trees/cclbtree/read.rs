@@ -5,16 +5,14 @@ use bristlecone_pm::Medium;
 
 use super::Core;
 use super::buffer::{BufferRef, State};
-use super::layout::{LEAF_BYTES, Leaf, LeafWord};
+use super::layout::{Leaf, LeafWord};
+use crate::shared::buffered::Stale;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
 use crate::shared::slot::bits;
 
 /// How often a reader is disturbed before it locks the leaf.
 const PATIENCE: u32 = 8;
-
-/// The leaf changed while it was being read.
-pub(super) struct Stale;
 
 /// What a leaf and its buffer say about a key.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,12 +60,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             unreachable!("a leaf does not change while it is locked");
         };
         found
-    }
-
-    /// Asks for the lines of a leaf.
-    #[inline(always)]
-    pub(super) fn prefetch_leaf(&self, offset: u64) {
-        self.pool.prefetch_lines(offset, LEAF_BYTES as usize);
     }
 
     /// Finds out what a leaf says about `key`. `still` says whether what was read so far can be

@@ -21,7 +21,7 @@ use super::Core;
 use super::buffer::{Locked, State};
 use super::flush::Items;
 use super::layout::{LEAF_BYTES, Leaf, LeafWord};
-use crate::shared::change::Item;
+use crate::shared::buffered::Item;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
 

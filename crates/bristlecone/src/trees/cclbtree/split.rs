@@ -8,7 +8,7 @@ use super::buffer::{Locked, State};
 use super::flush::{ITEMS_MAX, Items};
 use super::layout::{LeafWord, SLOTS_MAX};
 use crate::shared::arena::Room;
-use crate::shared::change::Item;
+use crate::shared::buffered::Item;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::bits;
 
@@ -140,7 +140,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         cells.header.stamp.store(medium, stamp);
         cells.header.word.store(medium, LeafWord { bitmap, ..word }.pack());
         let last = super::layout::line_of(parts.len().saturating_sub(1));
-        self.flush_lines(offset, (1 << (last + 1)) - 1, "cclbtree split.1")
+        self.flush_lines(offset, (1_u64 << (last + 1)) - 1, "cclbtree split.1")
     }
 
     /// An empty leaf, durable when this returns: where a tree begins.

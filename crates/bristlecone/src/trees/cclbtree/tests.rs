@@ -161,7 +161,7 @@ fn changes_and_removals_need_no_room() {
                 tree.write(key(n), n ^ round, WriteMode::Update).unwrap().map(|old| old & !3),
                 Some(n & !3)
             );
-            among_copies += u64::from(tree.collection.is_mixed());
+            among_copies += u64::from(tree.log.is_mixed());
         }
     }
     assert!(among_copies > 0, "there was room in the log");

@@ -8,25 +8,10 @@ use super::buffer::{Locked, State};
 use super::layout::LeafWord;
 use super::read::Found;
 use super::room::Promise;
-use crate::shared::change::{Change, Item};
+use crate::shared::buffered::{Change, Item, Relief};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::Version;
 use crate::trees::{Removed, WriteMode};
-
-/// How often a write that found no room tries again with what others, or once itself, got back from the
-/// log: still others may take it first.
-const ATTEMPTS: usize = 16;
-
-/// What a write that found no room has done about it.
-#[derive(Default)]
-struct Relief {
-    attempts: usize,
-    /// Leaves that nobody had looked at keep no more room than they need.
-    counted: bool,
-    squeezed: bool,
-    /// Records that readers had let go of are free.
-    freed: bool,
-}
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     pub(super) fn put(
@@ -182,9 +167,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         key: K::Ref<'_>,
         mut change: impl FnMut(Locked<'_>, &(K::Guard, V::Guard)) -> Result<R>,
     ) -> Result<R> {
-        let mut relief = Relief::default();
+        let mut relief = Relief::new(usize::MAX);
         loop {
-            let gifts = self.collection.gifts();
+            let gifts = self.log.gifts();
             let done = {
                 let _passed = self.pass_collection();
                 let guards = (K::pin(), V::pin());
@@ -206,22 +191,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// There was no room when the log had given `gifts`: whether there may be some by now.
     #[cold]
     fn gain_room(&self, relief: &mut Relief, gifts: u64) -> bool {
-        relief.attempts += 1;
-        if relief.attempts > ATTEMPTS {
-            return false;
-        }
-        if !std::mem::replace(&mut relief.counted, true) && self.count_all() {
-            return true;
-        }
-        if self.pool.retry_growth() || self.collection.gifts() != gifts {
-            return true;
-        }
-        // Others may take what a squeeze gives; one that gives nothing is the last.
-        if !relief.squeezed && self.squeeze_log(gifts) {
-            return true;
-        }
-        relief.squeezed = true;
-        !std::mem::replace(&mut relief.freed, true) && self.epochs.free_retired([&self.keys, &self.values])
+        let recount = || self.count_all();
+        relief.gain_room(&self.store, (&self.log, gifts), recount, || self.reclaim_log(gifts))
     }
 
     /// Locks the leaf of a key. With `unseen` the leaf itself is not expected to be looked at.

@@ -5,6 +5,7 @@ use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
 
 use super::node::{Counts, NodeRef};
 use super::places::NODE_SLOTS_MAX;
+use crate::shared::buffered::Item;
 use crate::shared::fingerprint;
 
 /// Beside the number of a log, which is a chunk's.
@@ -45,6 +46,14 @@ pub struct Buffered {
     /// Whether the key goes.
     pub removed: bool,
     pub tag: u8,
+}
+
+impl Buffered {
+    /// Returns the change that it is.
+    #[inline(always)]
+    pub fn item(&self) -> Item {
+        Item { key: self.key, value: self.value, removed: self.removed }
+    }
 }
 
 /// Buffered items of a node, a bit each at their slots, which are numbered from the right: the oldest first.

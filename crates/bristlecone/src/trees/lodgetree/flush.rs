@@ -1,7 +1,7 @@
 //! From the buffer into leaves: a few leaves at a time. Step numbers are those of the story in
 //! `mod.rs`.
 
-use bristlecone_pm::{Alone, Durable, Flushed, LINE_BYTES, Medium, Persist, Result, Step};
+use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result, Step};
 use smallvec::SmallVec;
 
 use super::LodgeTree;
@@ -10,8 +10,7 @@ use super::gather::{Gathered, Group, Pending};
 use super::layout::{LeafWord, Slots, home, line_of, roomiest, slot_offset, slots_of_line};
 use super::node::{Entry, Locked};
 use super::read::Found;
-use super::write::Guards;
-use crate::shared::change::Change;
+use crate::shared::buffered::{Change, Guards};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::bits;
 
@@ -262,7 +261,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             let entry = node.entry(group.at);
             let (slots, under_way) = self.fill(entry, group, "lodgetree flush.2");
             flushed = flushed.and(under_way);
-            let word = LeafWord::unpack(self.header(entry.leaf).word.load(medium));
+            let word = LeafWord::unpack(self.leaf(entry.leaf).word.load(medium));
             let changed = (word.bitmap != slots.bitmap).then_some(LeafWord { bitmap: slots.bitmap, ..word });
             words.push((entry.leaf, changed, group.logged));
             node.set_entry(group.at, Entry { slots, ..entry });
@@ -271,7 +270,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let durable = medium.fence(flushed, "lodgetree flush.2");
         let mut flushed = Flushed::none();
         for &(leaf, word, logged) in &words {
-            let header = self.header(leaf);
+            let header = self.leaf(leaf);
             if let Some(word) = word {
                 header.word.publish(medium, word.pack(), &durable, "lodgetree flush.3");
             } else if !logged {
@@ -297,7 +296,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Flush 1 and 2: the items of a group go into slots; which are taken then.
     pub(super) fn fill(&self, entry: Entry, group: &Group<'_>, step: Step) -> (Slots, Flushed) {
         let medium = self.medium();
-        let header = self.header(entry.leaf);
+        let header = self.leaf(entry.leaf);
         let (added, dropped) = group.changes();
         let mut slots = entry.slots.without(dropped);
         if slots.forgotten != 0 && slots.bitmap != entry.slots.bitmap {
@@ -340,14 +339,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let written = free & bits(lines).fold(0, |slots, line| slots | slots_of_line(line));
         let among = if written == 0 { free } else { written };
         (among & slots_of_line(roomiest(among))).trailing_zeros() as usize
-    }
-
-    /// Starts writing back lines of a leaf, given as bits.
-    pub(super) fn flush_lines(&self, leaf: u64, lines: u32, step: Step) -> Flushed {
-        bits(lines).fold(Flushed::none(), |flushed, line| {
-            let words = self.pool.words(leaf + (line * LINE_BYTES) as u64, LINE_BYTES / 8);
-            flushed.and(self.medium().flush(words, step))
-        })
     }
 
     /// What was buffered for these leaves is in them. Logs need its entries until that is durable.

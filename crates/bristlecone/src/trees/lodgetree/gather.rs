@@ -8,7 +8,7 @@ use super::buffer::{Buffered, InLeaf};
 use super::layout::Slots;
 use super::node::{Entry, Locked};
 use super::read::Hope;
-use crate::shared::change::Item;
+use crate::shared::buffered::Item;
 use crate::shared::codec::{Codec, KeyCodec};
 
 /// A change of one key, as words, and the slot that the leaf has for the key.

@@ -13,10 +13,9 @@ use bristlecone_pm::sync::Ordering::Release;
 use bristlecone_pm::sync::{
     AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
 };
-use bristlecone_pm::wait::lock;
 use bristlecone_pm::{
-    Durable, Finding, Flushed, LINE_BYTES, Log, LogChunk, LogEntry, LogSpot, Medium, Persist, PoolFile,
-    Result, TreeId, own_thread_index,
+    Durable, Finding, Flushed, LINE_BYTES, LogChunk, LogEntry, LogSpot, Medium, Persist, PoolFile, TreeId,
+    own_thread_index,
 };
 use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
@@ -24,7 +23,8 @@ use smallvec::SmallVec;
 use super::LodgeTree;
 use super::buffer::Buffered;
 use super::node::NodeRef;
-use super::room::{Futile, Gifts};
+use super::room::Futile;
+use crate::shared::buffered::{ASIDE_MIN, TreeLog};
 use crate::shared::codec::{Codec, KeyCodec};
 
 /// Walks that may be wanted: over the nodes for what stands in the oldest logs, or in any.
@@ -36,8 +36,6 @@ const OLD: u32 = 1 << 31;
 const RELEASERS: usize = 64;
 const RELEASED: usize = 32;
 const COUNTS_A_LINE: usize = LINE_BYTES / size_of::<AtomicU32>();
-/// Keys that are put aside before that is worth a walk over the nodes.
-const ASIDE_MIN: usize = 1024;
 
 /// A count for every chunk. Those of neighbours stand in different lines, because every thread counts in
 /// the chunk that it fills all the time.
@@ -78,7 +76,7 @@ struct Released {
 /// The logs of a tree.
 #[derive(Debug)]
 pub(super) struct VersionLog<M: Medium> {
-    pub log: Log<M>,
+    pub log: TreeLog<M>,
     /// For every chunk of the pool, the entries of it that are needed.
     needed: Needed,
     /// One for each thread.
@@ -88,11 +86,6 @@ pub(super) struct VersionLog<M: Medium> {
     /// A walk is under way.
     walking: AtomicBool,
     pub walk: Mutex<Walk>,
-    pub gifts: Gifts,
-    /// Keys that log entries name, but nothing else.
-    aside: Mutex<Vec<u64>>,
-    /// Keys put aside, those of the walk included.
-    aside_count: AtomicUsize,
 }
 
 /// One walk over all nodes.
@@ -142,9 +135,9 @@ impl<'a, M: Medium> Spot<'a, M> {
 }
 
 impl<M: Medium> VersionLog<M> {
-    /// Takes over a tree's logs; what stands in them is read with [`entries`](Self::entries).
-    pub fn open(pool: &Arc<PoolFile<M>>, owner: TreeId, entries_max: Option<usize>) -> (Self, Vec<LogChunk>) {
-        let (log, logged) = Log::open(pool, owner, entries_max);
+    /// Takes over a tree's logs, of `entries` entries each, or of as many as they have room for.
+    pub fn open(pool: &Arc<PoolFile<M>>, owner: TreeId, entries: u64) -> (Self, Vec<LogChunk>) {
+        let (log, logged) = TreeLog::open(pool, owner, entries);
         let needed = Needed::new(pool.chunks_max() as usize);
         let log = Self {
             log,
@@ -153,16 +146,8 @@ impl<M: Medium> VersionLog<M> {
             wanted: AtomicU8::default(),
             walking: AtomicBool::default(),
             walk: Mutex::default(),
-            gifts: Gifts::default(),
-            aside: Mutex::default(),
-            aside_count: AtomicUsize::default(),
         };
         (log, logged)
-    }
-
-    /// The entries of a log, oldest first, up to the first one that is damaged.
-    pub fn entries(&self, chunk: &LogChunk) -> impl Iterator<Item = Result<LogEntry>> {
-        self.log.entries(chunk)
     }
 
     /// Another entry of this log is needed.
@@ -242,17 +227,6 @@ impl<M: Medium> VersionLog<M> {
         self.needed.get(version).is_some_and(|needed| needed.load(Relaxed) & OLD != 0)
     }
 
-    /// Chunks of the pool.
-    pub fn chunks_owned(&self) -> u64 {
-        self.log.chunks_owned() as u64
-    }
-
-    /// Keeps the record of a key until no log entry that counts names it.
-    pub fn put_aside(&self, key: u64) {
-        self.aside_count.fetch_add(1, Relaxed);
-        lock(&self.aside).push(key);
-    }
-
     /// Every log counts as many entries as are buffered.
     pub fn verify<'a>(&self, nodes: impl Iterator<Item = NodeRef<'a>>) -> Option<Finding> {
         self.settle_all();
@@ -265,11 +239,6 @@ impl<M: Medium> VersionLog<M> {
         };
         let (log, needed, buffered) = (0..self.needed.counts.len() as u32).find_map(count)?;
         Some(Finding::new(format!("log {log}"), format!("{needed} entries needed, {buffered:?} buffered")))
-    }
-
-    /// Keys whose records wait until no log entry that counts names them.
-    pub fn keys_aside(&self) -> usize {
-        self.aside_count.load(Relaxed)
     }
 
     fn want(&self, walk: u8) {
@@ -351,9 +320,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             let kept = self.logs_wanted() * 3 / 4;
             versions.log.take_oldest(versions.log.chunks_in_use().saturating_sub(kept))
         } else {
-            versions.gifts.unmix();
-            walk.aside = std::mem::take(&mut lock(&versions.aside));
-            versions.log.rotate().1
+            let (_, old, aside) = versions.log.begin_pass();
+            walk.aside = aside;
+            old
         };
         for chunk in &walk.old {
             versions.needed.of(chunk.id()).fetch_or(OLD, AcqRel);
@@ -427,15 +396,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         if stuck {
             // One of them may have lost its last entry meanwhile.
             versions.reuse();
-            lock(&versions.aside).append(&mut walk.aside);
+            versions.log.put_back_aside(std::mem::take(&mut walk.aside));
         } else {
-            let guard = K::pin();
-            versions.aside_count.fetch_sub(walk.aside.len(), Relaxed);
-            walk.aside.drain(..).for_each(|key| K::retire(&self.keys, key, &guard));
+            versions.log.retire_aside::<K>(&self.keys, std::mem::take(&mut walk.aside));
         }
         versions.walking.store(false, Release);
         if gave {
-            versions.gifts.give();
+            versions.log.give();
         }
     }
 
@@ -444,9 +411,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         if K::INLINE {
             return;
         }
-        self.versions.put_aside(key);
-        let count = self.versions.aside_count.load(Relaxed);
-        if count >= ASIDE_MIN.max(self.nodes.live()) {
+        if self.versions.log.put_aside(key) >= ASIDE_MIN.max(self.nodes.live()) {
             self.versions.want(ALL);
         }
     }

@@ -10,8 +10,7 @@ use super::buffer::Buffered;
 use super::gather::{Gathered, Group, Pending};
 use super::layout::{LeafWord, SLOTS_MAX, tag_of};
 use super::node::{Counts, Entry, Locked};
-use super::write::Guards;
-use crate::shared::change::Item;
+use crate::shared::buffered::{Guards, Item};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::Step;
 use crate::shared::slot::bits;
@@ -70,7 +69,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             self.end_flush(Some(flush), guards);
         }
         let (to, from) = (node.entry(left), node.entry(right));
-        let (target, source) = (self.header(to.leaf), self.header(from.leaf));
+        let (target, source) = (self.leaf(to.leaf), self.leaf(from.leaf));
         // Merge 2: the items of the right leaf, in free slots of the left one.
         let tags = source.fingerprints.load(medium);
         let moved = bits(from.slots.bitmap).map(|slot| {

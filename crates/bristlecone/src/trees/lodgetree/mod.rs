@@ -116,29 +116,27 @@ mod places;
 mod read;
 mod recover;
 mod room;
-mod salvage;
 mod scan;
 mod split;
 #[cfg(test)]
 mod tests;
 mod write;
 
-use std::marker::PhantomData;
-use std::ops::Bound;
+use std::ops::{Bound, Deref};
 use std::sync::Arc;
 
-use bristlecone_pm::{Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::{Finding, Medium, PoolFile, Result, TreeEntry};
 
-use self::layout::{SLOTS_MAX, leaf_bytes};
+use self::layout::{Header, SLOTS_MAX};
 use self::log::VersionLog;
 use self::node::Nodes;
 use self::places::{NODE_SLOTS_MAX, index_max};
 use super::parameters::{Parameters, broken_rule};
 use super::{Batch, Inspect, Open, Read, Removed, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use crate::shared::buffered::{self, Store};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
 use crate::shared::inner::Inner;
-use crate::shared::no_room::Epochs;
 use crate::shared::version_lock::{Glance, Version};
 
 /// Parameters of a LodgeTree, fixed when it is created.
@@ -216,31 +214,29 @@ impl Parameters for LodgeTreeOptions {
 
 /// The tree. See the module's story.
 pub struct LodgeTree<K: KeyCodec, V: Codec, M: Medium> {
-    pool: Arc<PoolFile<M>>,
+    store: Store<Header, K, V, M>,
     options: LodgeTreeOptions,
-    leaves: Heap<M>,
-    keys: Records<M>,
-    values: Records<M>,
-    epochs: Epochs,
     versions: VersionLog<M>,
     inner: Inner<K>,
     nodes: Nodes,
-    /// Offset of the first leaf, which never goes.
-    first: u64,
-    /// Slots of a leaf.
-    slots: usize,
     node_slots: usize,
     /// Leaves above which a node splits.
     index_max: usize,
     split_items: usize,
     flush_leaves: usize,
-    /// Items, but for those that are buffered and nobody looked for.
-    len: Counter,
     /// Buffered items that nobody looked for.
     unseen: Counter,
     /// Leaf splits so far: the time that hotness is measured in.
     clock: Counter,
-    forms: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Deref for LodgeTree<K, V, M> {
+    type Target = Store<Header, K, V, M>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Store<Header, K, V, M> {
+        &self.store
+    }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
@@ -252,29 +248,20 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
         options: LodgeTreeOptions,
         threads: usize,
     ) -> Result<Self> {
-        let entries = (options.log_entries > 0).then_some(options.log_entries as usize);
-        let (versions, logged) = VersionLog::open(pool, entry.id, entries);
+        let (versions, logged) = VersionLog::open(pool, entry.id, options.log_entries);
         let (slots, node_slots) = (options.leaf_slots as usize, options.node_slots as usize);
         let mut tree = Self {
-            pool: Arc::clone(pool),
+            store: Store::open(pool, entry, slots)?,
             options,
-            leaves: Heap::open(pool, entry.id, SlotKind::LodgeLeaf, leaf_bytes(slots) as u32, false)?,
-            keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
-            values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
-            epochs: Epochs::default(),
             versions,
             inner: Inner::new(options.inner_bytes as usize, 0)?,
             nodes: Nodes::new(node_slots)?,
-            first: 0,
-            slots,
             node_slots,
             index_max: index_max(node_slots),
             split_items: slots.min(options.split_items as usize),
             flush_leaves: options.flush_leaves as usize,
-            len: Counter::default(),
             unseen: Counter::default(),
             clock: Counter::default(),
-            forms: PhantomData,
         };
         tree.recover(entry.id, logged, threads)?;
         Ok(tree)
@@ -286,7 +273,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
         options: LodgeTreeOptions,
         rescue: &mut Rescue<'_, K, V>,
     ) -> Result<()> {
-        salvage::save::<K, V, M>(pool, entry, options, rescue)
+        buffered::salvage::<Header, K, V, M>(pool, entry, (options.leaf_slots, options.log_entries), rescue)
     }
 }
 
@@ -335,15 +322,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
     }
 
     fn stats(&self) -> TreeStats {
-        let leaves = self.leaves.stats();
-        let records = self.keys.stats().1 + self.values.stats().1;
-        let log = self.versions.chunks_owned() * leaves.chunk_bytes;
-        TreeStats {
-            items: self.len(),
-            leaves: leaves.live_slots,
-            pm_bytes: leaves.chunks * leaves.chunk_bytes + records + log,
-            dram_bytes: self.inner.dram_bytes() + self.nodes.bytes(),
-        }
+        self.store.stats(self.len(), &self.versions.log, self.inner.dram_bytes() + self.nodes.bytes())
     }
 
     fn check(&self) -> Vec<Finding> {
@@ -352,11 +331,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
-    #[inline(always)]
-    fn medium(&self) -> &M {
-        self.pool.medium()
-    }
-
     #[inline(always)]
     fn version_of(&self, node: u32) -> Option<Version> {
         self.version_as::<false>(node)

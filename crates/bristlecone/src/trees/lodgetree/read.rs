@@ -7,13 +7,10 @@ use super::LodgeTree;
 use super::buffer::InLeaf;
 use super::layout::{Header, Slots, home, slot_offset, tag_of};
 use super::node::{Entry, NodeRef};
+use crate::shared::buffered::Stale;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
-use crate::shared::slot::{Slot, bits};
-
-/// The node changed while it was being read.
-#[derive(Debug)]
-pub(super) struct Stale;
+use crate::shared::slot::bits;
 
 /// What a node and its leaves say about a key.
 #[derive(Clone, Copy, Debug, Default)]
@@ -207,7 +204,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                 return Ok(None);
             }
         }
-        let tags = self.header(entry.leaf).fingerprints.load(medium);
+        let tags = self.leaf(entry.leaf).fingerprints.load(medium);
         let hits =
             fingerprint::probe([tags[0], tags[1]], tag) | fingerprint::probe([tags[2], tags[3]], tag) << 16;
         for slot in bits(hits as u32 & taken & !looked) {
@@ -225,16 +222,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             slots.take(slot, tag_of(&tags, slot), self.slots);
             slots
         })
-    }
-
-    #[inline(always)]
-    pub(super) fn header(&self, leaf: u64) -> &Header {
-        self.pool.at(leaf)
-    }
-
-    #[inline(always)]
-    pub(super) fn slot(&self, leaf: u64, slot: usize) -> &Slot {
-        self.pool.at(slot_offset(leaf, slot))
     }
 
     /// One bit for every slot of a leaf.

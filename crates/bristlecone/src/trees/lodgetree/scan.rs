@@ -6,7 +6,7 @@ use std::ops::Bound;
 use bristlecone_pm::{Medium, Result};
 
 use super::LodgeTree;
-use super::layout::{leaf_bytes, slot_offset};
+use super::layout::slot_offset;
 use super::node::NodeRef;
 use super::places::NODE_SLOTS_MAX;
 use crate::shared::codec::{Codec, KeyCodec};
@@ -250,11 +250,5 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             overlay::<K, M>(&self.keys, &mut words, key, (!removed).then_some(value));
         }
         Some(words)
-    }
-
-    /// Asks for the lines of a leaf.
-    #[inline(always)]
-    pub(super) fn prefetch_leaf(&self, leaf: u64) {
-        self.pool.prefetch_lines(leaf, leaf_bytes(self.slots));
     }
 }

@@ -9,8 +9,7 @@ use super::flush::UnderWay;
 use super::gather::{Group, Pending};
 use super::layout::{LeafWord, Slots, TAG_WORDS, line_of, tag_of};
 use super::node::{Counts, Entry, Locked, Splits};
-use super::write::Guards;
-use crate::shared::change::Item;
+use crate::shared::buffered::{Guards, Item};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::bits;
 
@@ -75,7 +74,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         };
         let mut leftovers = self.leftovers(node, std::slice::from_ref(group));
         // Split 1: the new leaf, which leads where the old one did.
-        let header = self.header(entry.leaf);
+        let header = self.leaf(entry.leaf);
         let word = LeafWord::unpack(header.word.load(medium));
         let next = header.siblings[word.selector].load(medium);
         let items = upper.iter().map(|part| part.item);
@@ -125,7 +124,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         guard: &'g K::Guard,
     ) -> Parts<K::Ref<'g>> {
         let medium = self.medium();
-        let tags = self.header(entry.leaf).fingerprints.load(medium);
+        let tags = self.leaf(entry.leaf).fingerprints.load(medium);
         let changes = group.items.iter().filter_map(Pending::slot).fold(0_u32, |bits, slot| bits | 1 << slot);
         let mut parts = Parts::new();
         for slot in bits(entry.slots.bitmap & !dropped) {
@@ -156,7 +155,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         stamp: u64,
     ) -> (Slots, Flushed) {
         let medium = self.medium();
-        let header = self.header(leaf);
+        let header = self.leaf(leaf);
         // The header and the fence.
         let (mut slots, mut lines) = (Slots::default(), 0b11);
         let mut tags = [0; TAG_WORDS];

@@ -10,14 +10,10 @@ use super::gather::Gathered;
 use super::layout::LeafWord;
 use super::log::Spot;
 use super::node::{Entry, Locked};
-use super::read::{Found, Hope, Stale};
-use super::room::Relief;
-use crate::shared::change::{Change, Item};
+use super::read::{Found, Hope};
+use crate::shared::buffered::{Change, Guards, Item, Relief, Stale};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::trees::{Removed, WriteMode};
-
-/// The guards of keys and values.
-pub(super) type Guards<K, V> = (<K as Codec>::Guard, <V as Codec>::Guard);
 
 /// What became of a change.
 enum Outcome {
@@ -157,9 +153,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         hope: Hope,
         mut change: impl FnMut(Locked<'_>, Found, &Guards<K, V>) -> Result<Option<R>>,
     ) -> Result<R> {
-        let mut relief = Relief::default();
+        let mut relief = Relief::new(1);
         let done = loop {
-            let gifts = self.versions.gifts.given();
+            let gifts = self.versions.log.gifts();
             let done = {
                 let guards = (K::pin(), V::pin());
                 let (node, found) = self.lock_node(key, hope, &guards.0);
@@ -426,7 +422,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             unreachable!("an item about which nothing is buffered is in the leaf");
         };
         if change.item.removed {
-            let word = &self.header(entry.leaf).word;
+            let word = &self.leaf(entry.leaf).word;
             let old = LeafWord::unpack(word.load(medium));
             let slots = entry.slots.without(1 << slot);
             let new = LeafWord { bitmap: slots.bitmap, ..old };

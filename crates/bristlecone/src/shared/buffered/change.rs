@@ -2,7 +2,7 @@
 
 use bristlecone_pm::{Flushed, Medium, Records, Result, Step};
 
-use super::codec::{Codec, KeyCodec};
+use crate::shared::codec::{Codec, KeyCodec};
 
 /// A change of one key, as words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
