@@ -1,6 +1,6 @@
 //! How keys and values stand in the words of a slot: as they are, or as the offset of a record.
 
-use bristlecone_pm::epoch::Guard;
+use bristlecone_pm::sync::epoch::Guard;
 use bristlecone_pm::{Finding, Flushed, Judge, Medium, Records, Result, Step};
 
 /// A form of keys.
@@ -178,7 +178,7 @@ macro_rules! out_of_line_form {
         type Guard = Guard;
 
         fn pin() -> Guard {
-            bristlecone_pm::epoch::pin()
+            bristlecone_pm::sync::epoch::pin()
         }
         fn owned(bytes: &[u8]) -> Box<[u8]> {
             bytes.into()
@@ -222,7 +222,7 @@ macro_rules! out_of_line_form {
             records.verify(word)
         }
         fn check_records<M: Medium>(records: &Records<M>, items: u64) -> Option<Finding> {
-            bristlecone_pm::epoch::pin().flush();
+            bristlecone_pm::sync::epoch::pin().flush();
             let live = records.stats().0;
             // Records that a reader may still hold are not free yet.
             (live < items).then(|| Finding::new("records", format!("{live} live records for {items} items")))
