@@ -8,12 +8,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use bristlecone_pm::epoch;
 use bristlecone_pm::sync::Ordering::Release;
+use bristlecone_pm::sync::epoch;
+use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{
     AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
 };
-use bristlecone_pm::wait::lock;
 use bristlecone_pm::{
     Durable, Finding, Flushed, LINE_BYTES, Log, LogChunk, LogEntry, LogSpot, Medium, Persist, PoolFile,
     Result, TreeId, own_thread_index,
