@@ -3,9 +3,9 @@
 use super::copies::Copies;
 use super::layout::{Generation, STAMPS_A_LINE, begins_line};
 use super::{APPENDERS, Appender, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry};
-use crate::latch::Held;
 use crate::sync::Ordering::Relaxed;
-use crate::wait::lock;
+use crate::sync::spin_lock::Held;
+use crate::sync::wait::lock;
 use crate::{Durable, Flushed, Medium, Persist, Step, thread_index};
 
 /// Room for one entry, which nobody else gets.

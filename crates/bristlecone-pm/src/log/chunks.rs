@@ -3,7 +3,7 @@
 use super::layout::Generation;
 use super::{APPENDERS, LOG_ENTRY_BYTES, Log, LogChunk, Standing};
 use crate::sync::Ordering::Relaxed;
-use crate::wait::lock;
+use crate::sync::wait::lock;
 use crate::{Durable, Flushed, Medium, Persist, SlotKind, Step, Word};
 
 impl<M: Medium> Log<M> {

@@ -8,8 +8,8 @@
 //!    it is the end, and none behind it counts.* Who makes the copies fences last.
 
 use super::{Appender, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry};
-use crate::latch::Held;
-use crate::wait::lock;
+use crate::sync::spin_lock::Held;
+use crate::sync::wait::lock;
 use crate::{Durable, Flushed, Medium, Persist};
 
 /// Where copies are appended. See the module.

@@ -53,8 +53,8 @@ pub use self::append::LogSpot;
 pub use self::copies::Copies;
 use self::layout::{Cell, Generation, Header};
 pub use self::layout::{LOG_ENTRY_BYTES, LogEntry};
-use crate::latch::Latch;
-use crate::numa::Nodes;
+use crate::map::numa::Nodes;
+use crate::sync::spin_lock::Latch;
 use crate::{Medium, PoolFile, SlotKind, TreeId};
 
 /// Threads that append without sharing.

@@ -4,10 +4,10 @@
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
+use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{
     AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
-use bristlecone_pm::wait::lock;
 use bristlecone_pm::{Log, LogChunk, LogSpot, Medium, PoolFile, Records, TreeId};
 
 use super::{LeafLayout, Store};

@@ -46,6 +46,9 @@ pub type Guards<K, V> = (<K as Codec>::Guard, <V as Codec>::Guard);
 #[derive(Debug)]
 pub struct Stale;
 
+/// What a store is generic over and has none of.
+type Kinds<L, K, V> = fn() -> (L, K, V);
+
 /// What a tree has on the medium beside its log, and how many items it has.
 pub struct Store<L, K, V, M: Medium> {
     pub pool: Arc<PoolFile<M>>,
@@ -59,7 +62,7 @@ pub struct Store<L, K, V, M: Medium> {
     pub slots: usize,
     /// Items, but for buffered ones that no thread has looked for in their leaves.
     pub len: Counter,
-    kinds: PhantomData<fn() -> (L, K, V)>,
+    kinds: PhantomData<Kinds<L, K, V>>,
 }
 
 impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {

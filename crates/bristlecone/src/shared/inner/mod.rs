@@ -19,8 +19,8 @@ use std::marker::PhantomData;
 use std::sync::Mutex;
 
 use bristlecone_pm::Result as Fallible;
+use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{AtomicU32, Ordering::Acquire, Ordering::Release};
-use bristlecone_pm::wait::lock;
 
 use self::hints::Hints;
 use self::node::{NodeRef, Nodes, Separator};

@@ -1,7 +1,7 @@
 //! A leaf leaves the index. Its range goes to a neighbour; nodes left without entries go too.
 
 use bristlecone_pm::sync::Ordering::Acquire;
-use bristlecone_pm::wait::lock;
+use bristlecone_pm::sync::wait::lock;
 
 use super::{Inner, KeyCodec, NodeRef, Side};
 use crate::shared::version_lock::pause;

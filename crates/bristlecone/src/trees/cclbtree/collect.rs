@@ -4,9 +4,9 @@
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::thread::JoinHandle;
 
-use bristlecone_pm::epoch;
+use bristlecone_pm::sync::epoch;
+use bristlecone_pm::sync::wait::{self, lock};
 use bristlecone_pm::sync::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use bristlecone_pm::wait::{self, lock};
 use bristlecone_pm::{Copies, Durable, LOG_ENTRY_BYTES, LogChunk, LogEntry, LogSpot, Medium, Persist};
 
 use super::layout::LEAF_BYTES;

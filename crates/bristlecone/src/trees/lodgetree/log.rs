@@ -8,8 +8,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use bristlecone_pm::epoch;
 use bristlecone_pm::sync::Ordering::Release;
+use bristlecone_pm::sync::epoch;
 use bristlecone_pm::sync::{
     AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
 };

@@ -1,7 +1,7 @@
 //! Reading a key's item. Nobody waits for anybody: a reader looks, and where a value may not be
 //! durable yet it sees to that itself.
 
-use bristlecone_pm::epoch::Guard;
+use bristlecone_pm::sync::epoch::Guard;
 use bristlecone_pm::{Durable, LINE_BYTES, Medium, Persist, Word};
 
 use super::NbTree;
@@ -26,7 +26,7 @@ impl<K: KeyCodec, V: Codec> Pins<K, V> {
 
     /// The rest of them.
     pub fn beside(key: K::Guard) -> Self {
-        Self { epoch: bristlecone_pm::epoch::pin(), key, value: V::pin() }
+        Self { epoch: bristlecone_pm::sync::epoch::pin(), key, value: V::pin() }
     }
 }
 
@@ -266,7 +266,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
 
     /// A value of a word that stands in a record.
     pub(super) fn boxed(&self, record: u64) -> u64 {
-        let guard = bristlecone_pm::epoch::pin();
+        let guard = bristlecone_pm::sync::epoch::pin();
         let bytes = self.values.read(record, &guard);
         bytes.try_into().map_or(0, u64::from_le_bytes)
     }

@@ -237,7 +237,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             Stored::Plain(_) if V::INLINE => Ok(()),
             Stored::Record(record) => {
                 let fresh = self.values.mark_live(record).map_err(Some)?;
-                let whole = !V::INLINE || self.values.read(record, &bristlecone_pm::epoch::pin()).len() == 8;
+                let whole =
+                    !V::INLINE || self.values.read(record, &bristlecone_pm::sync::epoch::pin()).len() == 8;
                 if fresh && whole { Ok(()) } else { Err(None) }
             }
             Stored::Plain(_) | Stored::Sealed(_) | Stored::Empty => Err(None),

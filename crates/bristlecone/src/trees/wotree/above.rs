@@ -124,8 +124,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         let mut before = None;
         loop {
             reserve.fill(wanted)?;
-            let _pinned = bristlecone_pm::epoch::pin();
-            let _shape = bristlecone_pm::wait::read(&self.shape_lock);
+            let _pinned = bristlecone_pm::sync::epoch::pin();
+            let _shape = bristlecone_pm::sync::wait::read(&self.shape_lock);
             let mut path = Path::default();
             self.descend(Aim::At(key), guard, &mut path)?;
             let Some(Missing { level, left }) = path.missing else { return Ok(any) };

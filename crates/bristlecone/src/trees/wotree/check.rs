@@ -231,7 +231,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Counts from leaf to leaf. Of what changes meanwhile it finds some.
     pub(super) fn count_all(&self) -> Count {
         let mut count = Count { items: 0, leaves: 0, at_rest: true };
-        let _pinned = bristlecone_pm::epoch::pin();
+        let _pinned = bristlecone_pm::sync::epoch::pin();
         let most = self.pool.max_bytes() / self.shape.node_bytes;
         let Some(mut leaf) = self.first_leaf() else { return Count { at_rest: false, ..count } };
         while leaf != 0 && count.leaves < most {

@@ -1,6 +1,6 @@
 //! Empty nodes leave the tree. One at a time, and not while anybody splits.
 
-use bristlecone_pm::epoch::Guard;
+use bristlecone_pm::sync::epoch::Guard;
 use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result};
 
 use super::inner::Aim;
@@ -57,9 +57,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     }
 
     fn try_free(&self, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<Outcome> {
-        let _shape = bristlecone_pm::wait::write(&self.shape_lock);
+        let _shape = bristlecone_pm::sync::wait::write(&self.shape_lock);
         // The nodes of the path stay.
-        let pinned = bristlecone_pm::epoch::pin();
+        let pinned = bristlecone_pm::sync::epoch::pin();
         let mut path = Path::default();
         let leaf = self.descend(Aim::At(key), &pins.keys, &mut path)?.leaf;
         let removal = match self.plan(leaf, &path, &pins.keys)? {

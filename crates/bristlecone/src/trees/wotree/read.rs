@@ -159,7 +159,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Goes to the leaf of an aim. Nodes stay what they are while somebody is pinned who may have read
     /// a reference to them.
     pub(super) fn descend(&self, aim: Aim<'_, K>, guard: &K::Guard, path: &mut impl Trail) -> Result<At<'_>> {
-        let _pinned = bristlecone_pm::epoch::pin();
+        let _pinned = bristlecone_pm::sync::epoch::pin();
         'root: loop {
             // Of one attempt: other threads may send it back to the root as often as they change that.
             let mut steps = 0;
