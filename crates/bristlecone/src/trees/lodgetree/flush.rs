@@ -93,9 +93,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// What a change that finds the buffer full is flushed with, and then is not logged: what is buffered for
+    /// Gathers what a change that finds the buffer full is flushed with, and then is not logged: what is buffered for
     /// its own leaf, and the oldest items of others. `false`: one of the leaves may have to split.
-    pub(super) fn company(
+    pub(super) fn co_flush_group(
         &self,
         node: &Locked<'_>,
         own: usize,

@@ -22,7 +22,24 @@ enum Outcome {
     Again,
 }
 
-/// What somebody found who holds the lock.
+/// Where a change goes, what is known about its key by then, and the flush that is under way before it.
+struct Plan<'a, M: Medium> {
+    found: Found,
+    way: Way<'a, M>,
+    flush: Option<UnderWay>,
+}
+
+/// Where a change goes.
+enum Way<'a, M: Medium> {
+    /// Into the log and the buffer, which have room for it.
+    Log(Spot<'a, M>),
+    /// To its leaf, without an entry, with a group of leaves or alone.
+    Leaf,
+    /// Nowhere yet: the node has no room.
+    Again,
+}
+
+/// What a writer found that holds the lock.
 fn unchanged<T>(found: std::result::Result<T, Stale>) -> T {
     found.unwrap_or_else(|Stale| unreachable!("a locked node does not change"))
 }
@@ -210,7 +227,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     fn apply(
         &self,
         mut node: Locked<'_>,
-        mut found: Found,
+        found: Found,
         key: K::Ref<'_>,
         value: Option<V::Ref<'_>>,
         guards: &Guards<K, V>,
@@ -219,50 +236,16 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             self.split_node(&node, &guards.0)?;
             return Ok(Outcome::Again);
         }
-        let tag = K::fingerprint(key);
-        let (mut full, mut gathered, mut flush) = (false, Gathered::default(), None);
-        if found.item.is_none() && self.is_without_room(&node, found.at) {
-            full = true;
-            if !self.company(&node, found.at, tag, &mut gathered, guards) {
-                gathered.clear();
-                match self.make_room(&mut node, &found, key, guards) {
-                    Ok((moved, under_way)) if self.is_without_room(&node, moved.at) => {
-                        self.end_flush(under_way, guards);
-                        return Ok(Outcome::Again);
-                    }
-                    Ok((moved, under_way)) => (found, full, flush) = (moved, false, under_way),
-                    // Nothing that is buffered has room; the change may have.
-                    Err(error) if error.is_no_room() => {}
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        let steady = found.item.is_some();
-        let spot = if full { None } else { self.reserve_entry(steady) };
-        let spot =
-            spot.or_else(|| self.is_stuck(&node, &found).then(|| self.reserve_among_copies()).flatten());
-        if spot.is_none() && node.counts().index > self.index_max {
-            // A flush split a leaf. What is not logged may split another one, and the node has no place for that.
-            self.end_flush(flush, guards);
-            return Ok(Outcome::Again);
-        }
-        if spot.is_none() && found.in_leaf == InLeaf::Unseen {
-            found = self.look(&node, found.at, key, &guards.0);
-        }
-        match (spot, self.write_records(&found, key, value)) {
-            (Some(spot), Ok(mut change)) => {
-                let UnderWay { lines, leftovers } = flush.unwrap_or_else(UnderWay::nothing);
-                self.log_and_buffer(&node, (&found, tag), &mut change, (spot, lines), guards);
-                self.let_go(leftovers, guards);
-            }
-            (_, change) => {
+        let mut group = Gathered::default();
+        let Plan { mut found, way, flush } = self.plan(&mut node, found, key, &mut group, guards)?;
+        match way {
+            Way::Again => {
                 self.end_flush(flush, guards);
-                let mut change = change?;
-                let done = self.write_through(&node, (&found, tag), &mut change, &mut gathered, guards);
-                if let Err(error) = done {
-                    change.discard::<K, V, M>((&self.keys, &self.values));
-                    return Err(error);
-                }
+                return Ok(Outcome::Again);
+            }
+            Way::Log(spot) => self.log_change(&node, &found, (key, value), (spot, flush), guards)?,
+            Way::Leaf => {
+                found = self.write_through(&node, found, (key, value), (&mut group, flush), guards)?;
             }
         }
         self.count(&found, value.is_some());
@@ -270,6 +253,101 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             self.shrink(node, found.at, guards);
         }
         Ok(Outcome::Done)
+    }
+
+    /// Decides where a change goes. A full node is flushed: with the change, by the `group` that is gathered for that, or
+    /// to make room for it.
+    fn plan<'a>(
+        &'a self,
+        node: &mut Locked<'_>,
+        found: Found,
+        key: K::Ref<'_>,
+        group: &mut Gathered,
+        guards: &Guards<K, V>,
+    ) -> Result<Plan<'a, M>> {
+        if found.item.is_some() || !self.is_without_room(node, found.at) {
+            return Ok(self.plan_to_log(node, found, None));
+        }
+        if self.co_flush_group(node, found.at, K::fingerprint(key), group, guards) {
+            return Ok(Plan { found, way: Way::Leaf, flush: None });
+        }
+        group.clear();
+        match self.make_room(node, &found, key, guards) {
+            Ok((found, flush)) if self.is_without_room(node, found.at) => {
+                Ok(Plan { found, way: Way::Again, flush })
+            }
+            Ok((found, flush)) => Ok(self.plan_to_log(node, found, flush)),
+            // Nothing that is buffered has room; the change may have.
+            Err(error) if error.is_no_room() => Ok(Plan { found, way: Way::Leaf, flush: None }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Decides where a change goes that the buffer has room for: into the log, if that has room, too.
+    fn plan_to_log<'a>(&'a self, node: &Locked<'_>, found: Found, flush: Option<UnderWay>) -> Plan<'a, M> {
+        let among_copies = || self.is_stuck(node, &found).then(|| self.reserve_among_copies()).flatten();
+        let way = match self.reserve_entry(found.item.is_some()).or_else(among_copies) {
+            Some(spot) => Way::Log(spot),
+            // A flush split a leaf. What is not logged may split another one, and the node has no place for that.
+            None if node.counts().index > self.index_max => Way::Again,
+            None => Way::Leaf,
+        };
+        Plan { found, way, flush }
+    }
+
+    /// Writes a change to the log and the buffer; a flush that is under way ends with it.
+    fn log_change(
+        &self,
+        node: &Locked<'_>,
+        found: &Found,
+        (key, value): (K::Ref<'_>, Option<V::Ref<'_>>),
+        (spot, flush): (Spot<'_, M>, Option<UnderWay>),
+        guards: &Guards<K, V>,
+    ) -> Result<()> {
+        match self.write_records(found, key, value) {
+            Ok(mut change) => {
+                let UnderWay { lines, leftovers } = flush.unwrap_or_else(UnderWay::nothing);
+                let found = (found, K::fingerprint(key));
+                self.log_and_buffer(node, found, &mut change, (spot, lines), guards);
+                self.let_go(leftovers, guards);
+                Ok(())
+            }
+            Err(error) => {
+                self.end_flush(flush, guards);
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes a change, and everything buffered for its leaf, to the leaf, without logging it, after a flush that is
+    /// under way; and some other leaves' groups, which have room. Returns what was known about the key before.
+    fn write_through(
+        &self,
+        node: &Locked<'_>,
+        mut found: Found,
+        (key, value): (K::Ref<'_>, Option<V::Ref<'_>>),
+        (group, flush): (&mut Gathered, Option<UnderWay>),
+        guards: &Guards<K, V>,
+    ) -> Result<Found> {
+        if found.in_leaf == InLeaf::Unseen {
+            found = self.look(node, found.at, key, &guards.0);
+        }
+        let change = self.write_records(&found, key, value);
+        self.end_flush(flush, guards);
+        let mut change = change?;
+        match self.flush_with(node, (&found, K::fingerprint(key)), &mut change, group, guards) {
+            Ok(()) => {}
+            Err(error) if error.is_no_room() && found.slot.is_some() => {
+                // What is buffered has no room, but the item is in the leaf, and nothing about it
+                // is buffered.
+                self.change_in_place(node, &found, &mut change, guards);
+            }
+            Err(error) => {
+                change.discard::<K, V, M>((&self.keys, &self.values));
+                return Err(error);
+            }
+        }
+        Ok(found)
     }
 
     /// Flushes what is buffered; what is known about a key then, which is not buffered itself.
@@ -391,27 +469,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let slot = in_leaf.then(|| self.slot_of(entry, item.key, item.tag, guard)).flatten();
         let held = slot.map(|slot| self.slot(entry.leaf, slot).value.load(self.medium()));
         (held != Some(item.value)).then_some(item.value)
-    }
-
-    /// Writes the change, and everything buffered for its leaf, to the leaf, without logging it; and some
-    /// other leaves' groups, which have room.
-    fn write_through(
-        &self,
-        node: &Locked<'_>,
-        (found, tag): (&Found, u8),
-        change: &mut Change,
-        gathered: &mut Gathered,
-        guards: &Guards<K, V>,
-    ) -> Result<()> {
-        match self.flush_with(node, (found, tag), change, gathered, guards) {
-            Err(error) if error.is_no_room() && found.slot.is_some() => {
-                // What is buffered has no room, but the item is in the leaf, and nothing about it
-                // is buffered.
-                self.change_in_place(node, found, change, guards);
-                Ok(())
-            }
-            done => done,
-        }
     }
 
     /// Changes an item that the leaf holds and about which nothing is buffered.
