@@ -19,6 +19,7 @@ mod leaf;
 mod log;
 mod recover;
 mod salvage;
+mod write;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -33,6 +34,7 @@ pub use self::leaf::{LeafLayout, Link};
 pub use self::log::{ASIDE_MIN, RESERVED_CHUNKS, Relief, TreeLog};
 pub use self::recover::{Replayed, Survivor};
 pub use self::salvage::salvage;
+pub use self::write::{Hint, Outcome, Writer};
 use super::codec::{Codec, KeyCodec};
 use super::counter::Counter;
 use super::no_room::Epochs;

@@ -2,10 +2,29 @@
 
 use bristlecone_pm::{Finding, Medium};
 
-use super::Core;
 use super::layout::LeafWord;
+use super::{CclBTree, Core};
 use crate::shared::buffered::Item;
 use crate::shared::codec::{Codec, KeyCodec};
+use crate::trees::{Inspect, TreeStats};
+
+impl<K: KeyCodec, V: Codec, M: Medium> Inspect for CclBTree<K, V, M> {
+    fn len(&self) -> u64 {
+        self.count_all();
+        self.len.sum()
+    }
+
+    fn stats(&self) -> TreeStats {
+        self.store.stats(self.len(), &self.log, self.inner.dram_bytes() + self.buffers.bytes())
+    }
+
+    fn check(&self) -> Vec<Finding> {
+        // The collector writes, too.
+        let _at_rest = self.collection.hold();
+        self.count_all();
+        self.verify()
+    }
+}
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// Verifies every leaf and its buffer against the index, the chain and the allocator. The

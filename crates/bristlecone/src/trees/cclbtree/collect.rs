@@ -284,17 +284,18 @@ impl Drop for Thread {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> CclBTree<K, V, M> {
-    /// What a writer does for the log before its own work: its result is ready before its fence is over,
-    /// and the sooner it is handed over the better.
+    /// Does what a writer does for the log before its own work: its result is ready before its fence is over, and the
+    /// sooner it is handed over the better.
     #[inline(always)]
-    pub(super) fn before_write(&self) {
+    pub(super) fn before_write(&self) -> &Core<K, V, M> {
         if self.collection.is_due() {
-            self.see_to_the_log();
+            self.help_log();
         }
+        &self.core
     }
 
     #[cold]
-    fn see_to_the_log(&self) {
+    fn help_log(&self) {
         let in_background = self.options.collector_threads != 0 && self.in_background();
         if in_background && self.collection.wanted.load(Relaxed) {
             let mut asked = lock(&self.collector.shared.asked);

@@ -93,6 +93,7 @@
 //! their leaf's stamp pend again; a damaged one is an error. The log stays as it is. (4) Chunks without a
 //! leaf or a record that counts go back to the pool. *A crash in between: the chain and the log say the same as before.*
 
+mod apply;
 mod buffer;
 mod check;
 mod collect;
@@ -108,19 +109,17 @@ mod split;
 mod tests;
 mod write;
 
-use std::ops::{Bound, Deref};
+use std::ops::Deref;
 use std::sync::Arc;
 
-use bristlecone_pm::{Finding, Medium, PoolFile, Result, TreeEntry};
+use bristlecone_pm::Medium;
 
 use self::buffer::Buffers;
 use self::collect::{Collector, Thread};
 use self::layout::{Leaf, SLOTS_MAX};
 use self::room::Promised;
 use super::parameters::{Parameters, broken_rule};
-use super::scan::Leafwise;
-use super::{Batch, Inspect, Open, Read, Removed, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
-use crate::shared::buffered::{self, Store, TreeLog};
+use crate::shared::buffered::{Store, TreeLog};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::Inner;
 use crate::shared::search::Level;
@@ -238,101 +237,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> Deref for Core<K, V, M> {
     #[inline(always)]
     fn deref(&self) -> &Store<Leaf, K, V, M> {
         &self.store
-    }
-}
-
-impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
-    type Options = CclBTreeOptions;
-
-    fn open(
-        pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
-        options: CclBTreeOptions,
-        threads: usize,
-    ) -> Result<Self> {
-        let (log, logged) = TreeLog::open(pool, entry.id, options.log_entries);
-        let mut core = Core {
-            store: Store::open(pool, entry, options.leaf_slots as usize)?,
-            options,
-            log,
-            inner: Inner::new(options.inner_bytes as usize, 0)?,
-            buffers: Buffers::new(options.batch as usize, pool.chunk_bytes(), pool.chunks_max())?,
-            level: Level::detect(),
-            collection: Collector::default(),
-            promised: Promised::default(),
-        };
-        core.recover(entry.id, logged, threads)?;
-        Ok(Self { core: Arc::new(core), collector: Thread::default() })
-    }
-
-    fn salvage(
-        pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
-        options: CclBTreeOptions,
-        rescue: &mut Rescue<'_, K, V>,
-    ) -> Result<()> {
-        buffered::salvage::<Leaf, K, V, M>(pool, entry, (options.leaf_slots, options.log_entries), rescue)
-    }
-}
-
-impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for CclBTree<K, V, M> {
-    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
-        self.read(key, show).is_some()
-    }
-}
-
-impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for CclBTree<K, V, M> {
-    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
-        self.before_write();
-        self.put(key, value, mode)
-    }
-
-    fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
-        self.before_write();
-        self.put_unseen(key, value)
-    }
-
-    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.before_write();
-        self.delete(key, None).map(Removed::<V>::ok)
-    }
-
-    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.before_write();
-        self.delete(key, Some(expected)).map(|done| done.map(drop))
-    }
-
-    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.before_write();
-        self.swap(key, expected, new)
-    }
-}
-
-impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for CclBTree<K, V, M> {
-    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        self.ascend(bounds, into)
-    }
-
-    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        self.descend(bounds, into)
-    }
-}
-
-impl<K: KeyCodec, V: Codec, M: Medium> Inspect for CclBTree<K, V, M> {
-    fn len(&self) -> u64 {
-        self.count_all();
-        self.len.sum()
-    }
-
-    fn stats(&self) -> TreeStats {
-        self.store.stats(self.len(), &self.log, self.inner.dram_bytes() + self.buffers.bytes())
-    }
-
-    fn check(&self) -> Vec<Finding> {
-        // The collector writes, too.
-        let _at_rest = self.collection.hold();
-        self.count_all();
-        self.verify()
     }
 }
 

@@ -3,20 +3,21 @@
 
 use bristlecone_pm::Medium;
 
-use super::Core;
 use super::buffer::{BufferRef, State};
 use super::layout::{Leaf, LeafWord};
-use crate::shared::buffered::Stale;
+use super::{CclBTree, Core};
+use crate::shared::buffered::{Hint, Stale};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
 use crate::shared::slot::bits;
+use crate::trees::Read;
 
 /// How often a reader is disturbed before it locks the leaf.
 const PATIENCE: u32 = 8;
 
 /// What a leaf and its buffer say about a key.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Found {
+pub struct Found {
     /// The pending slot that holds the key, if one does.
     pub pending: Option<usize>,
     /// The key's word, if the tree has one for it.
@@ -25,6 +26,12 @@ pub(super) struct Found {
     pub value: Option<u64>,
     /// Nobody looked at the leaf, and the buffer says nothing.
     pub unseen: bool,
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for CclBTree<K, V, M> {
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
+        self.read(key, show).is_some()
+    }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
@@ -55,7 +62,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// What the leaf of `key` says about it while it is locked.
     #[cold]
     fn find_locked(&self, key: K::Ref<'_>, guard: &K::Guard) -> Found {
-        let leaf = self.lock_leaf(key, false, guard);
+        let leaf = self.lock_leaf(key, Hint::Present, guard);
         let Ok(found) = self.locate(*leaf, key, guard, || true) else {
             unreachable!("a leaf does not change while it is locked");
         };

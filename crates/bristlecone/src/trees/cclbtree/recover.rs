@@ -2,12 +2,54 @@
 //! written does not change what the chain and the log say: fingerprints, descriptors of chunks that nothing needs, the
 //! first leaf of a new tree. So a crash in here is one more crash.
 
-use bristlecone_pm::{LogChunk, Medium, Result, TreeId};
+use std::sync::Arc;
 
-use super::Core;
-use crate::shared::buffered::Replayed;
+use bristlecone_pm::{LogChunk, Medium, PoolFile, Result, TreeEntry, TreeId};
+
+use super::buffer::Buffers;
+use super::collect::{Collector, Thread};
+use super::layout::Leaf;
+use super::room::Promised;
+use super::{CclBTree, CclBTreeOptions, Core};
+use crate::shared::buffered::{self, Replayed, Store, TreeLog};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::Inner;
+use crate::shared::search::Level;
+use crate::trees::{Open, Rescue};
+
+impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
+    type Options = CclBTreeOptions;
+
+    fn open(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: CclBTreeOptions,
+        threads: usize,
+    ) -> Result<Self> {
+        let (log, logged) = TreeLog::open(pool, entry.id, options.log_entries);
+        let mut core = Core {
+            store: Store::open(pool, entry, options.leaf_slots as usize)?,
+            options,
+            log,
+            inner: Inner::new(options.inner_bytes as usize, 0)?,
+            buffers: Buffers::new(options.batch as usize, pool.chunk_bytes(), pool.chunks_max())?,
+            level: Level::detect(),
+            collection: Collector::default(),
+            promised: Promised::default(),
+        };
+        core.recover(entry.id, logged, threads)?;
+        Ok(Self { core: Arc::new(core), collector: Thread::default() })
+    }
+
+    fn salvage(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: CclBTreeOptions,
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Result<()> {
+        buffered::salvage::<Leaf, K, V, M>(pool, entry, (options.leaf_slots, options.log_entries), rescue)
+    }
+}
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     pub(super) fn recover(&mut self, tree: TreeId, logged: Vec<LogChunk>, threads: usize) -> Result<()> {

@@ -12,9 +12,6 @@
 //! A write that finds no room has collected the whole log before it says so, a few times at most and until that
 //! gives nothing, and has had the records freed that no reader holds any more.
 
-use std::sync::RwLockReadGuard;
-
-use bristlecone_pm::sync::wait;
 use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use bristlecone_pm::{Medium, Result};
 
@@ -173,11 +170,5 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let again = || self.pool.retry_growth().then(|| self.promise(1)).flatten();
         let _promise = self.promise(1).or_else(again).ok_or_else(|| self.pool.no_room())?;
         self.leaves.alloc()
-    }
-
-    /// Held by every writer where collection stops them.
-    #[inline(always)]
-    pub(super) fn pass_collection(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        self.is_naive().then(|| wait::read(&self.collection.stop))
     }
 }

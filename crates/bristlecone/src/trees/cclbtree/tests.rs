@@ -4,10 +4,11 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use bristlecone_pm::{CreateOptions, Native, TreeSpec};
+use bristlecone_pm::{CreateOptions, Native, PoolFile, TreeSpec};
 
 use super::*;
 use crate::shared::codec::Inline;
+use crate::trees::{Inspect, Open, Write, WriteMode};
 
 type Tree = CclBTree<Inline, Inline, Native>;
 

@@ -6,11 +6,21 @@ use super::LodgeTree;
 use super::layout::LeafWord;
 use super::node::{Entry, NodeRef};
 use crate::shared::codec::{Codec, KeyCodec};
+use crate::trees::{Inspect, TreeStats};
 
-impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
+    fn len(&self) -> u64 {
+        self.settle();
+        self.len.sum()
+    }
+
+    fn stats(&self) -> TreeStats {
+        self.store.stats(self.len(), &self.versions.log, self.inner.dram_bytes() + self.nodes.bytes())
+    }
+
     /// Verifies every node and its leaves against the index, the chain and the allocator. The
     /// counts are exact only while nobody writes.
-    pub(super) fn verify(&self) -> Vec<Finding> {
+    fn check(&self) -> Vec<Finding> {
         self.settle();
         let mut findings = self.inner.check();
         let mut nodes = Vec::new();
@@ -65,7 +75,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         findings.extend(self.versions.verify(nodes.iter().map(|(_, id)| self.nodes.get(*id))));
         findings
     }
+}
 
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Keys lie within the leaf's range, once each; how many there are.
     fn verify_leaf(
         &self,

@@ -7,8 +7,7 @@ use super::LodgeTree;
 use super::buffer::{Buffered, InLeaf};
 use super::layout::Slots;
 use super::node::{Entry, Locked};
-use super::read::Hope;
-use crate::shared::buffered::Item;
+use crate::shared::buffered::{Hint, Item};
 use crate::shared::codec::{Codec, KeyCodec};
 
 /// A change of one key, as words, and the slot that the leaf has for the key.
@@ -211,7 +210,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     #[inline(always)]
     pub(super) fn slot_of(&self, entry: Entry, key: u64, tag: u8, guard: &K::Guard) -> Option<usize> {
         let key = K::read(&self.keys, key, guard);
-        let found = self.locate_in_leaf(entry, key, tag, Hope::Present, guard, &|| true);
+        let found = self.locate_in_leaf(entry, key, tag, Hint::Present, guard, &|| true);
         found.ok().flatten().map(|(slot, ..)| slot)
     }
 }

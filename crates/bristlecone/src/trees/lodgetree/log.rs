@@ -285,7 +285,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
 
     /// What a writer does for the log when its own work is done.
     #[cold]
-    pub(super) fn see_to_the_log(&self) {
+    pub(super) fn help_log(&self) {
         // So many that a walk is over before half of a log is full.
         let pace = 2 * u64::from(self.nodes.end()) / self.versions.log.chunk_entries() as u64 + 2;
         self.walk(pace as u32);

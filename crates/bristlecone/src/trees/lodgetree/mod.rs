@@ -104,6 +104,7 @@
 //! items and fences are read. (3) Log entries above their leaf's stamp are buffered again, log by
 //! log on several threads; a damaged one is an error. (4) Nodes are built over the leaves, with room for what is buffered.
 
+mod apply;
 mod buffer;
 mod check;
 mod flush;
@@ -122,18 +123,16 @@ mod split;
 mod tests;
 mod write;
 
-use std::ops::{Bound, Deref};
-use std::sync::Arc;
+use std::ops::Deref;
 
-use bristlecone_pm::{Finding, Medium, PoolFile, Result, TreeEntry};
+use bristlecone_pm::Medium;
 
 use self::layout::{Header, SLOTS_MAX};
 use self::log::VersionLog;
 use self::node::Nodes;
-use self::places::{NODE_SLOTS_MAX, index_max};
+use self::places::NODE_SLOTS_MAX;
 use super::parameters::{Parameters, broken_rule};
-use super::{Batch, Inspect, Open, Read, Removed, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
-use crate::shared::buffered::{self, Store};
+use crate::shared::buffered::Store;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
 use crate::shared::inner::Inner;
@@ -236,97 +235,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> Deref for LodgeTree<K, V, M> {
     #[inline(always)]
     fn deref(&self) -> &Store<Header, K, V, M> {
         &self.store
-    }
-}
-
-impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
-    type Options = LodgeTreeOptions;
-
-    fn open(
-        pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
-        options: LodgeTreeOptions,
-        threads: usize,
-    ) -> Result<Self> {
-        let (versions, logged) = VersionLog::open(pool, entry.id, options.log_entries);
-        let (slots, node_slots) = (options.leaf_slots as usize, options.node_slots as usize);
-        let mut tree = Self {
-            store: Store::open(pool, entry, slots)?,
-            options,
-            versions,
-            inner: Inner::new(options.inner_bytes as usize, 0)?,
-            nodes: Nodes::new(node_slots)?,
-            node_slots,
-            index_max: index_max(node_slots),
-            split_items: slots.min(options.split_items as usize),
-            flush_leaves: options.flush_leaves as usize,
-            unseen: Counter::default(),
-            clock: Counter::default(),
-        };
-        tree.recover(entry.id, logged, threads)?;
-        Ok(tree)
-    }
-
-    fn salvage(
-        pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
-        options: LodgeTreeOptions,
-        rescue: &mut Rescue<'_, K, V>,
-    ) -> Result<()> {
-        buffered::salvage::<Header, K, V, M>(pool, entry, (options.leaf_slots, options.log_entries), rescue)
-    }
-}
-
-impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for LodgeTree<K, V, M> {
-    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
-        self.read(key, show).is_some()
-    }
-}
-
-impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for LodgeTree<K, V, M> {
-    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
-        self.put(key, value, mode)
-    }
-
-    fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
-        self.put_blindly(key, value)
-    }
-
-    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.delete(key, None).map(Removed::<V>::ok)
-    }
-
-    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.delete(key, Some(expected)).map(|done| done.map(drop))
-    }
-
-    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.swap(key, expected, new)
-    }
-}
-
-impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
-    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        self.ascend(bounds, into)
-    }
-
-    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        self.descend(bounds, into)
-    }
-}
-
-impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
-    fn len(&self) -> u64 {
-        self.settle();
-        self.len.sum()
-    }
-
-    fn stats(&self) -> TreeStats {
-        self.store.stats(self.len(), &self.versions.log, self.inner.dram_bytes() + self.nodes.bytes())
-    }
-
-    fn check(&self) -> Vec<Finding> {
-        self.verify()
     }
 }
 

@@ -7,14 +7,15 @@ use super::LodgeTree;
 use super::buffer::InLeaf;
 use super::layout::{Header, Slots, home, slot_offset, tag_of};
 use super::node::{Entry, NodeRef};
-use crate::shared::buffered::Stale;
+use crate::shared::buffered::{Hint, Stale};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
 use crate::shared::slot::bits;
+use crate::trees::Read;
 
 /// What a node and its leaves say about a key.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Found {
+pub struct Found {
     /// Place of the leaf in the index part.
     pub at: usize,
     /// The buffered item of the key, if there is one.
@@ -39,13 +40,10 @@ impl Found {
     }
 }
 
-/// What a reader expects, which decides where it looks first.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hope {
-    Present,
-    Absent,
-    /// Nothing: it does not look into leaves.
-    Blind,
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for LodgeTree<K, V, M> {
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
+        self.read(key, show).is_some()
+    }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
@@ -68,7 +66,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             let node = self.nodes.get_as::<USUAL>(id);
             let Some((locked, version)) = node.hold(version, tries) else { continue };
             let still = || node.lock.validate(version);
-            match self.locate(node, key, tag, Hope::Present, &key_guard, still) {
+            match self.locate(node, key, tag, Hint::Present, &key_guard, still) {
                 Ok(found) if still() => {
                     // The value word was read while the node stood; pinned, its record stays. Unlocked, `f` may
                     // write.
@@ -89,13 +87,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         node: NodeRef<'_>,
         key: K::Ref<'_>,
         tag: u8,
-        hope: Hope,
+        hint: Hint,
         guard: &K::Guard,
         still: impl Fn() -> bool,
     ) -> Result<Found, Stale> {
         let at = self.place(node, key, guard, &still)?;
         let items = node.probe(tag);
-        if hope == Hope::Blind && items.count() == 0 {
+        if hint == Hint::Blind && items.count() == 0 {
             return Ok(Found { at, in_leaf: InLeaf::Unseen, ..Found::default() });
         }
         let entry = node.entry(at);
@@ -105,7 +103,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
         // What is buffered needs nothing of the leaf.
         if items.count() == 0 {
-            if hope == Hope::Absent || !K::INLINE {
+            if hint == Hint::Absent || !K::INLINE {
                 self.pool.prefetch(entry.leaf);
             } else {
                 self.pool.prefetch(slot_offset(entry.leaf, entry.slots.first(tag, self.slots)));
@@ -127,10 +125,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                 });
             }
         }
-        if hope == Hope::Blind {
+        if hint == Hint::Blind {
             return Ok(Found { at, in_leaf: InLeaf::Unseen, ..Found::default() });
         }
-        let slot = self.locate_in_leaf(entry, key, tag, hope, guard, &still)?;
+        let slot = self.locate_in_leaf(entry, key, tag, hint, guard, &still)?;
         Ok(Found::of_leaf(at, slot))
     }
 
@@ -174,7 +172,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         entry: Entry,
         key: K::Ref<'_>,
         tag: u8,
-        hope: Hope,
+        hint: Hint,
         guard: &K::Guard,
         still: &impl Fn() -> bool,
     ) -> Result<Option<(usize, u64, u64)>, Stale> {
@@ -190,7 +188,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         };
         let taken = entry.slots.bitmap & self.slots_mask();
         let mut looked = 0;
-        if K::INLINE && hope == Hope::Present {
+        if K::INLINE && hint == Hint::Present {
             let (strays, home) = (entry.slots.strays(tag), home(tag, self.slots));
             for slots in [strays, home] {
                 for slot in bits(taken & slots) {

@@ -2,15 +2,21 @@
 //! written does not change what the chain and the logs say: fingerprints, descriptors of chunks that nothing needs, the
 //! first leaf of a new tree; and logs that nothing needs are emptied. So a crash in here is one more crash.
 
-use bristlecone_pm::{Error, LogChunk, LogEntry, Medium, Persist, Result, TreeId};
+use std::sync::Arc;
 
-use super::LodgeTree;
+use bristlecone_pm::{Error, LogChunk, LogEntry, Medium, Persist, PoolFile, Result, TreeEntry, TreeId};
+
 use super::buffer::Buffered;
-use super::layout::Slots;
-use super::node::Entry;
-use crate::shared::buffered::{Replayed, Survivor};
+use super::layout::{Header, Slots};
+use super::log::VersionLog;
+use super::node::{Entry, Nodes};
+use super::places::index_max;
+use super::{LodgeTree, LodgeTreeOptions};
+use crate::shared::buffered::{self, Replayed, Store, Survivor};
 use crate::shared::codec::{Codec, KeyCodec};
+use crate::shared::counter::Counter;
 use crate::shared::inner::Inner;
+use crate::trees::{Open, Rescue};
 
 /// What is known of a leaf on the chain.
 struct Known {
@@ -18,6 +24,44 @@ struct Known {
     /// A sequence that none of what has reached it, or is buffered, is above.
     newest: u64,
     buffered: Vec<Buffered>,
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
+    type Options = LodgeTreeOptions;
+
+    fn open(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: LodgeTreeOptions,
+        threads: usize,
+    ) -> Result<Self> {
+        let (versions, logged) = VersionLog::open(pool, entry.id, options.log_entries);
+        let (slots, node_slots) = (options.leaf_slots as usize, options.node_slots as usize);
+        let mut tree = Self {
+            store: Store::open(pool, entry, slots)?,
+            options,
+            versions,
+            inner: Inner::new(options.inner_bytes as usize, 0)?,
+            nodes: Nodes::new(node_slots)?,
+            node_slots,
+            index_max: index_max(node_slots),
+            split_items: slots.min(options.split_items as usize),
+            flush_leaves: options.flush_leaves as usize,
+            unseen: Counter::default(),
+            clock: Counter::default(),
+        };
+        tree.recover(entry.id, logged, threads)?;
+        Ok(tree)
+    }
+
+    fn salvage(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: LodgeTreeOptions,
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Result<()> {
+        buffered::salvage::<Header, K, V, M>(pool, entry, (options.leaf_slots, options.log_entries), rescue)
+    }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {

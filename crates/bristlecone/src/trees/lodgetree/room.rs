@@ -14,7 +14,7 @@ use bristlecone_pm::sync::wait;
 
 use super::LodgeTree;
 use super::log::Spot;
-use crate::shared::buffered::{RESERVED_CHUNKS, Relief};
+use crate::shared::buffered::RESERVED_CHUNKS;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::no_room;
 
@@ -39,16 +39,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         versions.log.reserve_among_copies(&versions.walk).map(|spot| Spot::of(versions, spot))
     }
 
-    /// There was no room when the logs had given `gifts`: whether there may be some by now.
-    #[cold]
-    pub(super) fn gain_room(&self, relief: &mut Relief, gifts: u64) -> bool {
-        let log = &self.versions.log;
-        relief.gain_room(&self.store, (log, gifts), || false, || self.reclaim_log(gifts))
-    }
-
     /// Whether the logs have given something back since they had given `gifts`: chunks, or keys that they
     /// name. Waits for a walk that is under way.
-    fn reclaim_log(&self, gifts: u64) -> bool {
+    pub(super) fn reclaim_log(&self, gifts: u64) -> bool {
         let (versions, log) = (&self.versions, &self.versions.log);
         log.reclaim(gifts, || {
             let mut walk = wait::lock(&versions.walk);

@@ -13,8 +13,8 @@ use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::{Cursor, Step};
 use crate::shared::version_lock::Version;
 use crate::shared::words::Words;
-use crate::trees::Batch;
 use crate::trees::scan::{Bounds, append, overlay, shorten, verified};
+use crate::trees::{Batch, Scan};
 
 /// A leaf as a scan found it, and where the scan goes on.
 struct Sight<K: KeyCodec> {
@@ -30,10 +30,9 @@ fn until_seen<T>(look: impl Fn(u32) -> Option<T>) -> T {
     (0..u32::MAX).find_map(look).expect("a reader who locks is a reader who sees")
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
-    /// See [`Index::scan_forward`](crate::trees::Index::scan_forward). Between two leaves the batch
-    /// keeps where the next one begins.
-    pub(super) fn ascend(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
+    /// Between two leaves the batch keeps where the next one begins.
+    fn scan_forward(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
         let guards = (K::pin(), V::pin());
         while !into.ended {
             let fence = into.fence.take().flatten();
@@ -79,9 +78,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         false
     }
 
-    /// See [`Index::scan_backward`](crate::trees::Index::scan_backward). Between two leaves the batch
-    /// keeps where the last one begins.
-    pub(super) fn descend(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
+    /// Between two leaves the batch keeps where the last one begins.
+    fn scan_backward(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
         let guards = (K::pin(), V::pin());
         while !into.ended {
             let fence = into.fence.take().flatten();
@@ -131,7 +129,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
         false
     }
+}
 
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Compares the fences of the node that a key leads to, or of the last one, with their checksums,
     /// and the one that a scan goes on from: a damaged one leads to another leaf.
     #[cold]

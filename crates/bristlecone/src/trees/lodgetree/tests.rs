@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use bristlecone_pm::{CreateOptions, Native, TreeSpec};
+use bristlecone_pm::{CreateOptions, Native, PoolFile, TreeSpec};
 
 use super::*;
 use crate::shared::codec::Inline;
+use crate::trees::{Inspect, Open, Write, WriteMode};
 
 type Tree = LodgeTree<Inline, Inline, Native>;
 
@@ -93,7 +94,7 @@ fn over_time(tree: &Tree, rounds: u64, draw: impl Fn(u64) -> u64 + Sync) -> Vec<
         sample(tree)
     };
     let samples: Vec<_> = (0..rounds).map(run).collect();
-    assert_eq!(tree.verify(), []);
+    assert_eq!(tree.check(), []);
     samples
 }
 
@@ -150,7 +151,7 @@ fn stragglers_do_not_pin_the_log() {
         }
         assert!(tree.versions.log.chunks_in_use() <= most_logs(&tree));
     }
-    assert_eq!(tree.verify(), []);
+    assert_eq!(tree.check(), []);
     let (mut logs, mut left) = (std::collections::BTreeSet::new(), 0);
     for straggler in &stragglers {
         let id = tree.inner.find(*straggler, &(), |node| tree.version_of(node)).0;
