@@ -15,6 +15,7 @@
 
 mod change;
 mod check;
+mod group;
 mod leaf;
 mod log;
 mod recover;
@@ -30,7 +31,8 @@ use bristlecone_pm::{
 };
 
 pub use self::change::{Change, Item};
-pub use self::leaf::{LeafLayout, Link};
+pub use self::group::{Leftovers, Part, Parts, Pending};
+pub use self::leaf::{LeafLayout, Link, tag_of};
 pub use self::log::{ASIDE_MIN, RESERVED_CHUNKS, Relief, TreeLog};
 pub use self::recover::{Replayed, Survivor};
 pub use self::salvage::salvage;

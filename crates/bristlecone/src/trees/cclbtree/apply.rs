@@ -147,7 +147,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             return None;
         }
         let key = K::read(&self.keys, key, guard);
-        let slot = self.locate_in_leaf(self.leaf(leaf.state().leaf), key, guard, &|| true);
+        let slot =
+            self.locate_in_leaf(self.leaf(leaf.state().leaf), key, K::fingerprint(key), guard, &|| true);
         slot.ok().flatten().map(|(.., value)| value)
     }
 
@@ -188,7 +189,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let state = leaf.state();
         let cells = self.leaf(state.leaf);
         let key = K::read(&self.keys, change.item.key, &guards.0);
-        let Ok(Some((slot, key, value))) = self.locate_in_leaf(cells, key, &guards.0, &|| true) else {
+        let Ok(Some((slot, key, value))) =
+            self.locate_in_leaf(cells, key, K::fingerprint(key), &guards.0, &|| true)
+        else {
             unreachable!("an item that does not pend is in the leaf");
         };
         if change.item.removed {

@@ -6,6 +6,7 @@ use bristlecone_pm::{Alone, Durable, Medium, Persist};
 use super::Core;
 use super::buffer::Locked;
 use super::layout::{Leaf, LeafWord, line_of};
+use crate::shared::buffered::tag_of;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::bits;
 
@@ -77,13 +78,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let next = LeafWord::unpack(source.header.word.load(medium)).next;
         let (mut bitmap, mut lines) = (word.bitmap, 0_usize);
         let mut free = bits(self.free_slots(to, bitmap));
+        let tags = source.header.fingerprints.load(medium);
         for from in bits(self.taken(source)) {
             let item = &source.slots[from];
             let key = item.key.load(medium);
             let slot = free.next().expect("room was made");
             target.slots[slot].key.store(medium, key);
             target.slots[slot].value.store(medium, item.value.load(medium));
-            self.note_fingerprint(target, slot, key);
+            target.header.fingerprints.store_byte(medium, slot, tag_of(&tags, from));
             bitmap |= 1 << slot;
             lines |= 1 << line_of(slot);
         }

@@ -84,7 +84,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             return Ok(found);
         }
         let leaf = self.leaf(state.leaf);
-        let slot = self.locate_in_leaf(leaf, key, guard, &still)?;
+        let slot = self.locate_in_leaf(leaf, key, K::fingerprint(key), guard, &still)?;
         let found = |(_, word, value)| Found { key: Some(word), value: Some(value), ..Found::default() };
         Ok(slot.map_or_else(Found::default, found))
     }
@@ -124,13 +124,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         &self,
         leaf: &Leaf,
         key: K::Ref<'_>,
+        tag: u8,
         guard: &K::Guard,
         still: &impl Fn() -> bool,
     ) -> Result<Option<(usize, u64, u64)>, Stale> {
         let medium = self.medium();
         let tags = leaf.header.fingerprints.load(medium);
         let taken = LeafWord::unpack(leaf.header.word.load(medium)).bitmap;
-        let hits = fingerprint::probe(tags, K::fingerprint(key)) & taken & self.slots_mask();
+        let hits = fingerprint::probe(tags, tag) & taken & self.slots_mask();
         for slot in bits(hits) {
             let item = &leaf.slots[slot];
             let word = item.key.load(medium);

@@ -17,9 +17,9 @@ use bristlecone_pm::{Medium, Result};
 
 use super::Core;
 use super::buffer::{Locked, State};
-use super::flush::Items;
+use super::flush::{Items, growth};
 use super::layout::{LEAF_BYTES, Leaf, LeafWord};
-use crate::shared::buffered::Item;
+use crate::shared::buffered::{Item, Pending};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
 
@@ -83,15 +83,17 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let cells = self.leaf(state.leaf);
         for at in (0..state.pending).filter(|at| Some(*at) != except) {
             let (key, value) = leaf.slot(at);
-            items.push(Item { key, value, removed: state.is_removed(at) }, self.slot_of(cells, key, guard));
+            items.push(self.pending(cells, Item { key, value, removed: state.is_removed(at) }, guard));
         }
     }
 
-    /// The slot that a leaf has for a key word.
+    /// An item on its way to a leaf, with the slot that the leaf has for its key.
     #[inline(always)]
-    pub(super) fn slot_of(&self, cells: &Leaf, key: u64, guard: &K::Guard) -> Option<usize> {
-        let key = K::read(&self.keys, key, guard);
-        self.locate_in_leaf(cells, key, guard, &|| true).ok().flatten().map(|(slot, ..)| slot)
+    pub(super) fn pending(&self, cells: &Leaf, item: Item, guard: &K::Guard) -> Pending {
+        let key = K::read(&self.keys, item.key, guard);
+        let tag = K::fingerprint(key);
+        let slot = self.locate_in_leaf(cells, key, tag, guard, &|| true);
+        Pending::of(item, tag, slot.ok().flatten().map(|(slot, ..)| slot))
     }
 
     /// A leaf that overflows has a slot promised.
@@ -113,7 +115,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     fn count_uncounted(&self, leaf: &Locked<'_>) {
         let mut items = Items::default();
         self.gather_pending(leaf, None, &K::pin(), &mut items);
-        self.len.add(items.growth());
+        self.len.add(growth(&items));
         leaf.set_state(State { uncounted: false, ..leaf.state() });
         self.count_overflow(false, self.overflows(leaf));
         self.promised.uncounted.add(-1);

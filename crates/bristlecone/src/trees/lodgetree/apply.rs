@@ -121,10 +121,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     ) -> Result<()> {
         match self.write_records(found, key, value) {
             Ok(mut change) => {
-                let UnderWay { lines, leftovers } = flush.unwrap_or_else(UnderWay::nothing);
+                let UnderWay { lines, logs, leftovers } = flush.unwrap_or_else(UnderWay::nothing);
                 let found = (found, K::fingerprint(key));
                 self.log_and_buffer(node, found, &mut change, (spot, lines), guards);
-                self.let_go(leftovers, guards);
+                self.finish_flush(&logs, leftovers, guards);
                 Ok(())
             }
             Err(error) => {

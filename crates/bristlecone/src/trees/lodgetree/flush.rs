@@ -6,11 +6,11 @@ use smallvec::SmallVec;
 
 use super::LodgeTree;
 use super::buffer::Items;
-use super::gather::{Gathered, Group, Pending};
+use super::gather::{Gathered, Group};
 use super::layout::{LeafWord, Slots, home, line_of, roomiest, slot_offset, slots_of_line};
 use super::node::{Entry, Locked};
 use super::read::Found;
-use crate::shared::buffered::{Change, Guards};
+use crate::shared::buffered::{Change, Guards, Leftovers, Pending};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::bits;
 
@@ -18,23 +18,18 @@ use crate::shared::slot::bits;
 #[must_use = "a flush ends with a fence"]
 pub(super) struct UnderWay {
     pub lines: Flushed,
+    pub logs: Logs,
     pub leftovers: Leftovers,
 }
 
 impl UnderWay {
     pub fn nothing() -> Self {
-        Self { lines: Flushed::none(), leftovers: Leftovers::default() }
+        Self { lines: Flushed::none(), logs: Logs::default(), leftovers: Leftovers::default() }
     }
 }
 
-/// What the tree lets go of once a flush is durable.
-#[derive(Default)]
-pub(super) struct Leftovers {
-    /// A log for each item that left the buffer.
-    logs: SmallVec<[u32; 8]>,
-    values: SmallVec<[u64; 8]>,
-    keys: SmallVec<[u64; 8]>,
-}
+/// A log for each item that left the buffer.
+pub(super) type Logs = SmallVec<[u32; 8]>;
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Makes room in a node for an item of the leaf at `wanted`: the leaf-count based flush. The
@@ -241,9 +236,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Flush 1 to 4, but for the last fence: the leaves have room for their groups, and share the fences.
     /// What the items name is durable.
     pub(super) fn write_groups(&self, node: &Locked<'_>, groups: &[Group<'_>]) -> UnderWay {
-        let mut leftovers = self.leftovers(node, groups);
-        let lines = self.write_items(node, groups, || self.forget_buffered(node, groups, &mut leftovers));
-        UnderWay { lines, leftovers }
+        let (mut logs, mut leftovers) = (Logs::default(), Leftovers::default());
+        for group in groups {
+            self.note_leftovers(node.leaf(group.at), group.items, &mut leftovers);
+        }
+        let lines = self.write_items(node, groups, || self.forget_buffered(node, groups, &mut logs));
+        UnderWay { lines, logs, leftovers }
     }
 
     /// The same, but for what is volatile: that is done `meanwhile`, while the items are on their way, and before
@@ -288,16 +286,16 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
 
     /// Ends a flush, if one is under way, that no log entry follows.
     pub(super) fn end_flush(&self, flush: Option<UnderWay>, guards: &Guards<K, V>) {
-        let Some(UnderWay { lines, leftovers }) = flush else { return };
+        let Some(UnderWay { lines, logs, leftovers }) = flush else { return };
         let Durable { .. } = self.medium().fence(lines, "lodgetree flush.4");
-        self.let_go(leftovers, guards);
+        self.finish_flush(&logs, leftovers, guards);
     }
 
     /// Flush 1 and 2: the items of a group go into slots; which are taken then.
     pub(super) fn fill(&self, entry: Entry, group: &Group<'_>, step: Step) -> (Slots, Flushed) {
         let medium = self.medium();
         let header = self.leaf(entry.leaf);
-        let (added, dropped) = group.changes();
+        let (added, dropped) = Pending::changes(group.items);
         let mut slots = entry.slots.without(dropped);
         if slots.forgotten != 0 && slots.bitmap != entry.slots.bitmap {
             // Others leave room to remember them.
@@ -342,39 +340,16 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// What was buffered for these leaves is in them. Logs need its entries until that is durable.
-    pub(super) fn forget_buffered(&self, node: &Locked<'_>, groups: &[Group<'_>], leftovers: &mut Leftovers) {
+    pub(super) fn forget_buffered(&self, node: &Locked<'_>, groups: &[Group<'_>], logs: &mut Logs) {
         let of_group = |group: &Group<'_>| node.items_of(group.at);
         let gone = groups.iter().map(of_group).reduce(Items::and).expect("a group");
-        leftovers.logs.extend(gone.map(|item| node.log(item)));
+        logs.extend(gone.map(|item| node.log(item)));
         node.drop_buffered(gone);
     }
 
-    /// What the items of some groups replace or remove.
-    pub(super) fn leftovers(&self, node: &Locked<'_>, groups: &[Group<'_>]) -> Leftovers {
-        let mut leftovers = Leftovers::default();
-        if K::INLINE && V::INLINE {
-            return leftovers;
-        }
-        for group in groups {
-            let leaf = node.entry(group.at).leaf;
-            for item in group.items {
-                let cell = item.slot().map(|slot| self.slot(leaf, slot));
-                let old = cell.map(|cell| cell.value.load(self.medium()));
-                // After a crash an item may be buffered that has reached the leaf already.
-                leftovers.values.extend(old.filter(|old| item.removed || *old != item.value));
-                // The leaf keeps its own word for a key that was written without looking for it.
-                let other = cell.map(|cell| cell.key.load(self.medium())).filter(|key| *key != item.key);
-                leftovers.keys.extend((item.removed || other.is_some()).then_some(item.key));
-                leftovers.keys.extend(other.filter(|_| item.removed));
-            }
-        }
-        leftovers
-    }
-
-    /// Lets go of what no leaf and no buffer holds any more, durably.
-    pub(super) fn let_go(&self, leftovers: Leftovers, guards: &Guards<K, V>) {
-        self.versions.release(&leftovers.logs);
-        leftovers.values.iter().for_each(|value| V::retire(&self.values, *value, &guards.1));
-        leftovers.keys.iter().for_each(|key| self.retire_key(*key));
+    /// Lets go of what a flush, which is durable by now, has left behind.
+    pub(super) fn finish_flush(&self, logs: &[u32], leftovers: Leftovers, guards: &Guards<K, V>) {
+        self.versions.release(logs);
+        self.let_go(leftovers, guards, |key| self.retire_key(key));
     }
 }

@@ -125,12 +125,6 @@ pub fn slot_offset(leaf: u64, slot: usize) -> u64 {
     Header::slot_offset(leaf, slot)
 }
 
-/// The fingerprint of slot `slot`.
-#[inline(always)]
-pub fn tag_of(tags: &[u64; TAG_WORDS], slot: usize) -> u8 {
-    (tags[slot / 8] >> (slot % 8 * 8)) as u8
-}
-
 /// The line of a leaf that slot `slot` stands in.
 #[inline(always)]
 pub const fn line_of(slot: usize) -> usize {

@@ -7,10 +7,10 @@ use smallvec::SmallVec;
 
 use super::LodgeTree;
 use super::buffer::Buffered;
-use super::gather::{Gathered, Group, Pending};
-use super::layout::{LeafWord, SLOTS_MAX, tag_of};
+use super::gather::{Gathered, Group};
+use super::layout::{LeafWord, SLOTS_MAX};
 use super::node::{Counts, Entry, Locked};
-use crate::shared::buffered::{Guards, Item};
+use crate::shared::buffered::{Guards, Item, Pending, tag_of};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::Step;
 use crate::shared::slot::bits;

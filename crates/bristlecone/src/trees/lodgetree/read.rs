@@ -5,9 +5,9 @@ use bristlecone_pm::Medium;
 
 use super::LodgeTree;
 use super::buffer::InLeaf;
-use super::layout::{Header, Slots, home, slot_offset, tag_of};
+use super::layout::{Header, Slots, home, slot_offset};
 use super::node::{Entry, NodeRef};
-use crate::shared::buffered::{Hint, Stale};
+use crate::shared::buffered::{Hint, Stale, tag_of};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
 use crate::shared::slot::bits;

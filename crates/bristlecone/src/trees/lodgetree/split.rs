@@ -5,25 +5,12 @@ use smallvec::SmallVec;
 
 use super::LodgeTree;
 use super::buffer::Buffered;
-use super::flush::UnderWay;
-use super::gather::{Group, Pending};
-use super::layout::{LeafWord, Slots, TAG_WORDS, line_of, tag_of};
+use super::flush::{Logs, UnderWay};
+use super::gather::Group;
+use super::layout::{LeafWord, Slots, TAG_WORDS, line_of};
 use super::node::{Counts, Entry, Locked, Splits};
-use crate::shared::buffered::{Guards, Item};
+use crate::shared::buffered::{Guards, Leftovers, Part, Pending};
 use crate::shared::codec::{Codec, KeyCodec};
-use crate::shared::slot::bits;
-
-/// An item of a leaf that is being split.
-#[derive(Clone, Copy)]
-struct Part<R> {
-    key: R,
-    item: Pending,
-    /// Whether the leaf does not hold it yet, or with another value.
-    changed: bool,
-}
-
-/// The items of a leaf, with the keys that they are sorted by.
-type Parts<R> = SmallVec<[Part<R>; 32]>;
 
 fn least<R: Ord + Copy>(parts: &[Part<R>]) -> Option<R> {
     parts.iter().map(|part| part.key).min()
@@ -54,8 +41,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         // Mostly the split before has asked for it.
         self.prefetch_leaf(leaf);
         self.leaves.prefetch_next();
-        let (added, dropped) = group.changes();
-        let mut parts = self.items_with(entry, group, dropped, &guards.0);
+        let (added, dropped) = Pending::changes(group.items);
+        let stay = u64::from(entry.slots.bitmap & !dropped);
+        let mut parts = self.parts_with(entry.leaf, stay, group.items, &guards.0);
         let (held, added) = parts.split_at(parts.len() - added);
         // New items above all others: an ascending load leaves full leaves behind.
         let ascending = least(added).is_some_and(|least| greatest(held) < Some(least));
@@ -72,7 +60,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                 return Err(error);
             }
         };
-        let mut leftovers = self.leftovers(node, std::slice::from_ref(group));
+        let (mut logs, mut leftovers) = (Logs::default(), Leftovers::default());
+        self.note_leftovers(entry.leaf, group.items, &mut leftovers);
         // Split 1: the new leaf, which leads where the old one did.
         let header = self.leaf(entry.leaf);
         let word = LeafWord::unpack(header.word.load(medium));
@@ -94,7 +83,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
         node.set_entry(group.at, Entry { slots: left, ..entry });
         let mut meanwhile = || {
-            self.forget_buffered(node, std::slice::from_ref(group), &mut leftovers);
+            self.forget_buffered(node, std::slice::from_ref(group), &mut logs);
             node.insert_entry(group.at + 1, Entry { fence, leaf, slots });
         };
         let changed = lower.iter().filter(|part| part.changed).map(|part| part.item);
@@ -112,37 +101,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             self.write_items(node, std::slice::from_ref(&rest), meanwhile)
         };
         self.clock.add(1);
-        Ok(UnderWay { lines, leftovers })
-    }
-
-    /// The items that a leaf holds once a group has reached it: first those that it has slots for.
-    fn items_with<'g>(
-        &'g self,
-        entry: Entry,
-        group: &Group<'_>,
-        dropped: u32,
-        guard: &'g K::Guard,
-    ) -> Parts<K::Ref<'g>> {
-        let medium = self.medium();
-        let tags = self.leaf(entry.leaf).fingerprints.load(medium);
-        let changes = group.items.iter().filter_map(Pending::slot).fold(0_u32, |bits, slot| bits | 1 << slot);
-        let mut parts = Parts::new();
-        for slot in bits(entry.slots.bitmap & !dropped) {
-            let cell = self.slot(entry.leaf, slot);
-            let newer = if changes >> slot & 1 == 0 {
-                None
-            } else {
-                group.items.iter().find(|item| item.slot() == Some(slot))
-            };
-            let (key, value) = (cell.key.load(medium), cell.value.load(medium));
-            let value = newer.map_or(value, |newer| newer.value);
-            let item = Pending::of(Item { key, value, removed: false }, tag_of(&tags, slot), Some(slot));
-            parts.push(Part { key: K::read(&self.keys, key, guard), item, changed: newer.is_some() });
-        }
-        for &item in group.items.iter().filter(|item| item.is_new()) {
-            parts.push(Part { key: K::read(&self.keys, item.key, guard), item, changed: true });
-        }
-        parts
+        Ok(UnderWay { lines, logs, leftovers })
     }
 
     /// Fills a fresh leaf; its slots, and what is under way.
