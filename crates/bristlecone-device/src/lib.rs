@@ -25,7 +25,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bristlecone_pm::{Domain, Geometry, LINE_BYTES, Medium, Part, Region, Step, part_of_descriptor};
+use bristlecone_pm::{Domain, Geometry, LINE_BYTES, Medium, Part, PartOf, Region, Step, kind_of_descriptor};
 
 pub use self::clock::Times;
 use self::clock::{Clock, Event};
@@ -34,6 +34,15 @@ pub use self::counts::{KINDS, OUTSIDE, Tallies, Tally, Traffic};
 use self::cpu::Cache;
 use self::media::{Media, MediaWrite};
 pub use self::profile::{Processor, Profile};
+
+/// What a device has to know of the pool on it to count apart what is written for what.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// The sizes of the pool.
+    pub geometry: Geometry,
+    /// What the slots of its chunks are for.
+    pub part_of: PartOf,
+}
 
 /// The medium that counts. Clones are one device.
 #[derive(Clone)]
@@ -94,21 +103,21 @@ impl std::fmt::Debug for Device {
 }
 
 impl Device {
-    /// A device under `region`, which a pool of this geometry will be in. In domain `eadr` flushes
+    /// A device under `region`, which a pool of this layout will be in. In domain `eadr` flushes
     /// do nothing; in any other they write back. `threads` are the numbers of threads that get
     /// clocks.
     pub fn new(
         region: &Region,
-        geometry: Geometry,
+        layout: Layout,
         domain: Domain,
         profile: Profile,
         processor: Processor,
         threads: &[usize],
     ) -> Self {
-        let lines = geometry.max_bytes() as usize / LINE_BYTES;
+        let lines = layout.geometry.max_bytes() as usize / LINE_BYTES;
         let state = State {
             profile,
-            parts: Parts::new(geometry),
+            parts: Parts::new(layout),
             cache: Cache::new(&processor),
             media: Media::new(profile),
             tallies: Tallies::default(),
@@ -123,7 +132,7 @@ impl Device {
         };
         Self(Arc::new(Inner {
             base: region.base().addr(),
-            bytes: geometry.max_bytes() as usize,
+            bytes: layout.geometry.max_bytes() as usize,
             eadr: domain == Domain::Eadr,
             state: Mutex::new(state),
         }))
@@ -390,15 +399,17 @@ struct Parts {
     descriptors: usize,
     chunk_bits: u32,
     chunks: Vec<Part>,
+    part_of: PartOf,
 }
 
 impl Parts {
-    fn new(geometry: Geometry) -> Self {
+    fn new(Layout { geometry, part_of }: Layout) -> Self {
         Self {
             header_bytes: geometry.header_bytes() as usize,
             descriptors: geometry.descriptors_offset() as usize,
             chunk_bits: geometry.chunk_bytes.trailing_zeros(),
             chunks: vec![Part::Other; geometry.chunks_max as usize],
+            part_of,
         }
     }
 
@@ -408,7 +419,7 @@ impl Parts {
         if offset < self.header_bytes {
             let word = offset.checked_sub(self.descriptors).map(|at| at / 8);
             if let Some(part) = word.and_then(|word| self.chunks.get_mut(word)) {
-                *part = part_of_descriptor(value);
+                *part = kind_of_descriptor(value).and_then(self.part_of).unwrap_or(Part::Other);
             }
         }
     }
