@@ -3,8 +3,7 @@
 use std::fmt;
 
 use bristlecone::{Key, Value};
-
-use crate::draw::mix;
+use bristlecone_random::mix;
 
 /// Where keys and values stand: the four pairs that the trees are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

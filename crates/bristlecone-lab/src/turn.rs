@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use bristlecone_cells::{Dice, suites};
+use bristlecone_cells::suites;
+use bristlecone_random::Generator;
 
 use crate::targets::{mode_of, subject_of};
 use bristlecone_sim::Budget;
@@ -34,8 +35,8 @@ pub struct Turn {
 impl Turn {
     /// Draws a turn. The same seed gives the same turn.
     pub fn of(seed: u64, threads: usize) -> Self {
-        let mut dice = Dice(seed);
-        let mut roll = |below: usize| dice.below(below as u64) as usize;
+        let mut generator = Generator::new(seed);
+        let mut roll = |below: usize| generator.index(below);
         let cells = suites::EXPLORER.cells();
         let cell = &cells[roll(cells.len())];
         let subject = subject_of(cell);

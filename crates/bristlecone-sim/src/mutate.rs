@@ -3,17 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::cache::Mode;
-use crate::campaign::{Round, explore_rounds, in_parallel};
-use crate::case::Case;
-use crate::explore::Budget;
-use crate::progress::Progress;
+use crate::explore::budget::Budget;
+use crate::explore::rounds::{Round, explore_rounds};
+use crate::explore::subject::Lone;
+use crate::explore::system::{Scenario, System};
+use crate::medium::mutation::{Mutation, mutations_of};
+use crate::model::mode::Mode;
+use crate::model::trace::{Site, SiteKind};
+use crate::parallel::in_parallel;
+use crate::report::case::Case;
+use crate::report::progress::Progress;
 use crate::report::{Failure, Report};
-use crate::schedule::{Registers, SCHEDULES, Schedules, explore_schedules, explore_schedules_with};
-use crate::sim::Mutation;
-use crate::subject::Lone;
-use crate::system::{Scenario, System};
-use crate::trace::{Site, SiteKind};
+use crate::schedule::registers::{Registers, SCHEDULES, Schedules};
+use crate::schedule::{explore_schedules, explore_schedules_with};
 
 /// Why nothing can notice some mutations: how they are told, up to their place; how many such there are; the reason.
 pub type Explanation = (&'static str, usize, &'static str);
@@ -128,27 +130,6 @@ impl fmt::Display for Table {
         }
         let tried = if self.interrupted { " tried so far" } else { "" };
         write!(f, "{} of {} mutations{tried} killed", self.killed(), self.rows.len())
-    }
-}
-
-impl fmt::Display for Mutation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Mutation::Remove(site) => write!(f, "remove {site}"),
-            Mutation::Shift(site) => write!(f, "shift {site}"),
-            Mutation::Swap(site) => write!(f, "swap {site}"),
-            Mutation::Lose(site) => write!(f, "lose {site}"),
-        }
-    }
-}
-
-/// Every change that is tried at a site.
-pub fn mutations_of(site: Site) -> Vec<Mutation> {
-    match site.kind {
-        SiteKind::Flush => vec![Mutation::Remove(site), Mutation::Shift(site)],
-        SiteKind::Fence | SiteKind::Order => vec![Mutation::Remove(site)],
-        SiteKind::Publish | SiteKind::Swap => vec![Mutation::Swap(site), Mutation::Lose(site)],
-        SiteKind::Store | SiteKind::Derived => vec![Mutation::Lose(site)],
     }
 }
 

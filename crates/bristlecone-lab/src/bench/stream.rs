@@ -1,6 +1,8 @@
 //! The operations of a phase, drawn before its clock starts: the loop that is measured reads
 //! words one after the other and does nothing else.
 
+use bristlecone_random::{GOLDEN_RATIO, Generator, mix};
+
 use super::workload::{Distribution, Mix, Op, Phase};
 
 /// What one thread does in a phase.
@@ -38,7 +40,7 @@ impl Keys {
     /// pressed into a hotspot are different as random words of so many bits are.
     #[inline]
     pub fn id(&self, index: u64) -> u64 {
-        let id = mix(index.wrapping_add(self.seed.wrapping_mul(GOLDEN)));
+        let id = mix(index.wrapping_add(self.seed.wrapping_mul(GOLDEN_RATIO)));
         match self.order {
             Order::Sequential => index,
             Order::Hotspot { loaded, keys, ops } if index >= loaded => {
@@ -55,23 +57,12 @@ impl Keys {
 /// How many words there are.
 const DOMAIN: f64 = (1_u128 << 64) as f64;
 
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// The finalizer of SplitMix64: a bijection of 64-bit words that leaves no pattern.
-#[inline]
-fn mix(mut word: u64) -> u64 {
-    word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ word >> 31
-}
-
-/// A stream of random words.
-struct Random(u64);
+/// Words and shares, drawn from a seed.
+struct Random(Generator);
 
 impl Random {
     fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(GOLDEN);
-        mix(self.0)
+        self.0.word()
     }
 
     /// Below `bound`.
@@ -100,7 +91,7 @@ pub fn draw(phase: &Phase, keys: &Keys, threads: usize, salt: u64) -> (Vec<Strea
         let drawing: Vec<_> = (0..threads as u64)
             .map(|thread| {
                 let range = per_thread(thread);
-                let random = Random(mix(keys.seed ^ salt.wrapping_mul(GOLDEN) ^ mix(thread + 1)));
+                let random = Random(Generator::new(mix(keys.seed ^ salt.wrapping_mul(GOLDEN_RATIO) ^ mix(thread + 1))));
                 let mut drawer =
                     Drawer { phase, keys, zipf: zipf.as_ref(), random, start: range.start, added: 0 };
                 scope.spawn(move || drawer.draw(range))
@@ -309,7 +300,7 @@ mod tests {
     #[test]
     fn zipf_gives_each_rank_its_share() {
         let zipf = Zipf::new(10_000, 0.99);
-        let mut random = Random(1);
+        let mut random = Random(Generator::new(1));
         let mut counts = [0u64; 3];
         let draws = 1_000_000;
         for _ in 0..draws {

@@ -3,7 +3,8 @@
 
 use bristlecone::Design;
 use bristlecone_baselines::{Baseline, Contender};
-use bristlecone_cells::{mix, seed};
+use bristlecone_cells::seed;
+use bristlecone_random::mix;
 use bristlecone_lab::EXPLAINED;
 use bristlecone_lab::proofs::baselines::AS_PUBLISHED;
 use bristlecone_lab::proofs::nbtree::changed_among_threads;

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use crate::access::{Access, Seen};
+use crate::model::access::{Access, Seen};
 
 /// What a thread did.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::history::Deed;
-use crate::access::Access;
+use crate::model::access::Access;
 
 /// Values that the threads write are this and above, all different.
 const WRITTEN: u64 = 1000;

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use bristlecone_pm::wait;
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
-use super::Registers;
 use super::history::{Deed, Entry};
 use super::plan::Plan;
+use super::registers::Registers;
 use super::turn::{self, Course, Taken};
-use crate::sim::Sim;
-use crate::system::guarded;
+use crate::medium::guard::guarded;
+use crate::medium::sim::Sim;
 
 /// Turns after which a schedule counts as hung.
 const TURNS_MAX: usize = 500_000;

@@ -6,7 +6,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use bristlecone::{Pool, Tree};
-use bristlecone_cells::{Dice, Items};
+use bristlecone_cells::Items;
+use bristlecone_random::Generator;
 
 use super::board::{KeyCell, State};
 use super::driver::Flaw;
@@ -30,7 +31,7 @@ pub struct Operator<'a, I: Items> {
     pool: &'a Pool,
     tree: &'a Tree<I::K, I::V>,
     thread: u64,
-    dice: Dice,
+    generator: Generator,
     /// What the next key depends on.
     last: u64,
 }
@@ -43,16 +44,16 @@ impl<'a, I: Items> Operator<'a, I> {
         tree: &'a Tree<I::K, I::V>,
         thread: u64,
     ) -> Self {
-        let mut dice = worker.round.dice(worker.life, thread);
-        let last = dice.below(keys.len() as u64);
-        Self { worker, keys, pool, tree, thread, dice, last }
+        let mut generator = worker.round.generator(worker.life, thread);
+        let last = generator.below(keys.len() as u64);
+        Self { worker, keys, pool, tree, thread, generator, last }
     }
 
     /// Does the operations of a life.
     pub fn run(mut self) -> Checked {
         let Round { kinds, operations, .. } = self.worker.round;
         for _ in 0..*operations {
-            let kind = kinds[self.dice.below(kinds.len() as u64) as usize];
+            let kind = kinds[self.generator.below(kinds.len() as u64) as usize];
             match kind {
                 Kind::Get => self.get()?,
                 Kind::Scan => self.scan(false)?,
@@ -76,9 +77,9 @@ impl<'a, I: Items> Operator<'a, I> {
     /// Draws one of `count` things, as the round's pattern has it.
     fn pick(&mut self, count: u64) -> u64 {
         let next = match self.worker.round.pattern {
-            Pattern::Hot if self.dice.below(16) > 0 => self.dice.below(HOT_KEYS),
-            Pattern::Dense if self.dice.below(64) > 0 => self.last + count * 2 + self.dice.below(5) - 2,
-            Pattern::Hot | Pattern::Dense | Pattern::Uniform => self.dice.below(count),
+            Pattern::Hot if self.generator.below(16) > 0 => self.generator.below(HOT_KEYS),
+            Pattern::Dense if self.generator.below(64) > 0 => self.last + count * 2 + self.generator.below(5) - 2,
+            Pattern::Hot | Pattern::Dense | Pattern::Uniform => self.generator.below(count),
             Pattern::Ascending => self.last + 1,
             Pattern::Descending => self.last + count - 1,
         };
@@ -108,7 +109,7 @@ impl<'a, I: Items> Operator<'a, I> {
             }
             Kind::CompareAndSwap => {
                 // One that must fail now and then: the value to come is not there yet.
-                let wrong = self.dice.below(8) == 0 || !now.is_present;
+                let wrong = self.generator.below(8) == 0 || !now.is_present;
                 let expected = if wrong { new.clone() } else { old.clone().unwrap_or_else(|| new.clone()) };
                 let swaps = old.as_ref() == Some(&expected);
                 let expected = I::value_ref(&expected);
@@ -130,7 +131,7 @@ impl<'a, I: Items> Operator<'a, I> {
         write: impl FnOnce() -> bristlecone::Result<T>,
     ) -> Checked {
         let (board, cell, flaw) = (self.worker.board, self.cell(key), self.worker.flaw);
-        let skipped = flaw == Some(Flaw::SkippedWrite) && changes && self.dice.below(200) == 0;
+        let skipped = flaw == Some(Flaw::SkippedWrite) && changes && self.generator.below(200) == 0;
         if changes {
             cell.intend(next);
         }
@@ -163,7 +164,7 @@ impl<'a, I: Items> Operator<'a, I> {
 
     /// Writes neighbours, in order.
     fn bulk(&mut self) -> Checked {
-        let (first, count) = (self.own_key(), 1 + self.dice.below(BULK_ITEMS));
+        let (first, count) = (self.own_key(), 1 + self.generator.below(BULK_ITEMS));
         let step = self.worker.round.threads as usize;
         for key in (first..self.keys.len()).step_by(step).take(count as usize) {
             self.write(Kind::Bulk, key)?;
@@ -175,8 +176,8 @@ impl<'a, I: Items> Operator<'a, I> {
     /// Only one thread has the other tree.
     fn other_tree(&mut self) -> Checked {
         // Seldom: it takes as long as a hundred others.
-        if self.thread == 0 && self.dice.below(16) == 0 {
-            let had_room = other::turn(self.worker, self.pool, &mut self.dice)?;
+        if self.thread == 0 && self.generator.below(16) == 0 {
+            let had_room = other::turn(self.worker, self.pool, &mut self.generator)?;
             self.worker.board.refused.fetch_add(u64::from(!had_room), Relaxed);
         }
         Ok(())
@@ -218,7 +219,7 @@ impl<'a, I: Items> Operator<'a, I> {
     fn scan(&mut self, backwards: bool) -> Checked {
         let keys = self.keys;
         let first = self.pick(keys.len() as u64) as usize;
-        let last = (first + self.dice.below(SCAN_ITEMS) as usize).min(keys.len() - 1);
+        let last = (first + self.generator.below(SCAN_ITEMS) as usize).min(keys.len() - 1);
         let places = first..=last;
         let before: Vec<_> = places
             .clone()

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use bristlecone::{Design, Error, Pool, Tree};
-use bristlecone_cells::Dice;
+use bristlecone_random::Generator;
 
 use super::board::Board;
 use super::worker::{Checked, Worker, expect, failed};
@@ -31,7 +31,7 @@ pub fn compare(board: &Board, pool: &Pool) -> Checked {
 }
 
 /// Drops the tree if it is there, and creates it otherwise; returns whether there was room.
-pub fn turn(worker: &Worker<'_>, pool: &Pool, dice: &mut Dice) -> Checked<bool> {
+pub fn turn(worker: &Worker<'_>, pool: &Pool, generator: &mut Generator) -> Checked<bool> {
     let was = worker.board.other.swap(MAY_BE, Release);
     match pool.drop_tree(NAME) {
         Ok(()) => {
@@ -43,7 +43,7 @@ pub fn turn(worker: &Worker<'_>, pool: &Pool, dice: &mut Dice) -> Checked<bool> 
         }
         Err(error) => return Err(failed("dropping the other tree")(error)),
     }
-    let design = Design::ALL[dice.below(Design::ALL.len() as u64) as usize];
+    let design = Design::ALL[generator.below(Design::ALL.len() as u64) as usize];
     let filled = pool.tree_options(NAME).design(design).create().and_then(|tree: Tree<u64, &[u8]>| {
         (0..ITEMS).try_for_each(|at| tree.insert(at, &at.to_le_bytes()).map(drop))
     });

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use bristlecone_cells::{Cell, Dice, mix, suites};
+use bristlecone_cells::{Cell, suites};
 use bristlecone_pm::Geometry;
+use bristlecone_random::{Generator, mix};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
@@ -114,13 +115,13 @@ pub struct Round {
 }
 
 /// Independent draws from one seed: what one limit changes leaves the others as they were.
-fn dice(seed: u64, of: &str) -> Dice {
-    Dice(of.bytes().fold(mix(seed), |hash, byte| mix(hash ^ u64::from(byte))))
+fn generator(seed: u64, of: &str) -> Generator {
+    Generator::new(of.bytes().fold(mix(seed), |hash, byte| mix(hash ^ u64::from(byte))))
 }
 
 /// Draws a power of two.
-fn power(dice: &mut Dice, fewest: u32, most: u32) -> u64 {
-    1 << (u64::from(fewest) + dice.below(u64::from(most - fewest) + 1))
+fn power(generator: &mut Generator, fewest: u32, most: u32) -> u64 {
+    1 << (u64::from(fewest) + generator.below(u64::from(most - fewest) + 1))
 }
 
 /// Chunks small enough that a few items fill many of them, and a round takes no longer than its processes.
@@ -130,27 +131,27 @@ impl Round {
     /// Draws a round. The same seed gives the same round, but for what happens at the same time.
     pub fn of(seed: u64, limits: &Limits) -> Self {
         let cells = suites::SOAK.cells();
-        let cell = cells[dice(seed, "cell").below(cells.len() as u64) as usize];
+        let cell = cells[generator(seed, "cell").below(cells.len() as u64) as usize];
         let geometry = geometry(seed, &cell);
-        let mut file = dice(seed, "file");
+        let mut file = generator(seed, "file");
         let chunks = 1 + file.below(geometry.chunks_max);
         let file_bytes = geometry.header_bytes() + chunks * geometry.chunk_bytes;
         let file_bytes_max = (file.below(6) == 0).then_some(file_bytes);
-        let threads = [1, 1, 2, 2, 3, 4, 6, 8][dice(seed, "threads").below(8) as usize];
+        let threads = [1, 1, 2, 2, 3, 4, 6, 8][generator(seed, "threads").below(8) as usize];
         let threads = limits.threads.unwrap_or(threads);
         // Few rounds live so long that logs are emptied and records used again, over and over.
-        let is_long = dice(seed, "long").below(8) == 0;
+        let is_long = generator(seed, "long").below(8) == 0;
         let (of_keys, of_operations) = if is_long { ((9, 11), (12, 15)) } else { ((3, 11), (4, 12)) };
-        let keys = power(&mut dice(seed, "keys"), of_keys.0, of_keys.1);
+        let keys = power(&mut generator(seed, "keys"), of_keys.0, of_keys.1);
         let keys = limits.keys.unwrap_or(u64::MAX).min(keys);
-        let operations = power(&mut dice(seed, "operations"), of_operations.0, of_operations.1);
+        let operations = power(&mut generator(seed, "operations"), of_operations.0, of_operations.1);
         let operations = limits.operations.unwrap_or(u64::MAX).min(operations);
         let patterns =
             [Pattern::Hot, Pattern::Dense, Pattern::Ascending, Pattern::Descending, Pattern::Uniform];
-        let pattern = patterns[dice(seed, "pattern").below(5) as usize];
+        let pattern = patterns[generator(seed, "pattern").below(5) as usize];
         let kinds = if limits.only.is_empty() { kinds(seed) } else { limits.only.clone() };
         let lives = lives(seed, threads * operations, limits.lives.unwrap_or(u64::MAX));
-        let first_number = dice(seed, "number").below(1 << 31);
+        let first_number = generator(seed, "number").below(1 << 31);
         let keys = keys.next_multiple_of(threads) as usize;
         Self {
             seed,
@@ -184,8 +185,8 @@ impl Round {
     }
 
     /// Returns the arbitrary numbers of a thread in a life.
-    pub fn dice(&self, life: usize, thread: u64) -> Dice {
-        dice(self.seed, &format!("life {life}, thread {thread}"))
+    pub fn generator(&self, life: usize, thread: u64) -> Generator {
+        generator(self.seed, &format!("life {life}, thread {thread}"))
     }
 }
 
@@ -203,31 +204,31 @@ impl fmt::Display for Round {
 
 /// The cell's own geometry, or one that is soon full.
 fn geometry(seed: u64, cell: &Cell) -> Geometry {
-    let mut dice = dice(seed, "geometry");
+    let mut generator = generator(seed, "geometry");
     let (chunk_bytes, chunks_max) = (cell.room.chunk_bytes, cell.room.chunks_max);
-    let tighter = chunk_bytes > TIGHT_CHUNK && dice.below(8) > 0;
+    let tighter = chunk_bytes > TIGHT_CHUNK && generator.below(8) > 0;
     let (chunk_bytes, chunks_max) =
-        if tighter { (TIGHT_CHUNK, 6 + dice.below(60)) } else { (chunk_bytes, chunks_max) };
+        if tighter { (TIGHT_CHUNK, 6 + generator.below(60)) } else { (chunk_bytes, chunks_max) };
     Geometry { chunk_bytes, chunks_max, trees_max: 8 }
 }
 
 /// Each kind is on or off; at least one makes keys.
 fn kinds(seed: u64) -> Vec<Kind> {
-    let mut dice = dice(seed, "kinds");
-    let mut kinds: Vec<_> = Kind::value_variants().iter().copied().filter(|_| dice.below(2) == 0).collect();
+    let mut generator = generator(seed, "kinds");
+    let mut kinds: Vec<_> = Kind::value_variants().iter().copied().filter(|_| generator.below(2) == 0).collect();
     if !kinds.iter().any(|kind| Kind::MAKE.contains(kind)) {
-        kinds.push(Kind::MAKE[dice.below(4) as usize]);
+        kinds.push(Kind::MAKE[generator.below(4) as usize]);
     }
     kinds
 }
 
 fn lives(seed: u64, operations: u64, most: u64) -> Vec<End> {
-    let mut dice = dice(seed, "lives");
-    let lives = (3 + dice.below(8)).min(most);
+    let mut generator = generator(seed, "lives");
+    let lives = (3 + generator.below(8)).min(most);
     let mut micros = |below: u64| {
         // Short times more often than long ones.
-        let bound = 1 + dice.below(below);
-        (dice.below(bound), dice.roll())
+        let bound = 1 + generator.below(below);
+        (generator.below(bound), generator.word())
     };
     let mut end = || {
         let (after, which) = micros(4000);

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::lines::WordSet;
+use crate::model::lines::WordSet;
 
 /// What is known of something that was met before.
 #[derive(Debug, Clone)]

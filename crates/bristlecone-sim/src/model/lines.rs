@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::image::mix;
-use crate::memory::{LINE_WORDS, Memory};
+use bristlecone_random::mix;
+
+use crate::model::memory::{LINE_WORDS, Line, Memory};
 
 /// Which words of a memory: a bit each, set from any thread.
 #[derive(Debug)]
@@ -97,4 +98,14 @@ impl Hasher for LineHasher {
     fn finish(&self) -> u64 {
         self.0 ^ self.0 >> 32
     }
+}
+
+/// The part of one line in the hash of an image: the sum over all lines.
+pub(crate) fn line_hash(line: u32, contents: &Line) -> u64 {
+    contents.iter().fold(u64::from(line) + 1, |hash, word| mix(hash.rotate_left(17) ^ mix(*word)))
+}
+
+/// What a line adds to the hash of an image that differs from the base.
+pub(crate) fn difference(base: &[Line], line: u32, contents: &Line) -> u64 {
+    line_hash(line, contents).wrapping_sub(line_hash(line, &base[line as usize]))
 }

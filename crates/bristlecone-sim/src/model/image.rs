@@ -3,9 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::cache::{Mode, Unpromised};
-use crate::lines::WordSet;
-use crate::memory::{LINE_WORDS, Line, Memory};
+use bristlecone_random::Generator;
+
+use crate::model::lines::{WordSet, line_hash};
+use crate::model::memory::{LINE_WORDS, Line, Memory};
+use crate::model::mode::Mode;
 
 /// Contents of one line that are considered before choices are sampled.
 const LINE_CONTENTS_MAX: usize = 4096;
@@ -23,36 +25,17 @@ pub(crate) struct Sample {
     pub(crate) drawn: u64,
 }
 
-/// A reproducible sequence of arbitrary numbers (splitmix64).
-#[derive(Debug)]
-pub(crate) struct Dice(pub(crate) u64);
-
-impl Dice {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
-    }
-
-    pub(crate) fn roll(&mut self, below: usize) -> usize {
-        (self.next() % below as u64) as usize
-    }
-}
-
-/// Spreads the bits of a number (splitmix64's finish).
-pub(crate) fn mix(mut x: u64) -> u64 {
-    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ x >> 31
-}
-
-/// The part of one line in the hash of an image: the sum over all lines.
-pub(crate) fn line_hash(line: u32, contents: &Line) -> u64 {
-    contents.iter().fold(u64::from(line) + 1, |hash, word| mix(hash.rotate_left(17) ^ mix(*word)))
-}
-
-/// What a line adds to the hash of an image that differs from the base.
-pub(crate) fn difference(base: &[Line], line: u32, contents: &Line) -> u64 {
-    line_hash(line, contents).wrapping_sub(line_hash(line, &base[line as usize]))
+/// A store that may be lost.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Unpromised {
+    pub(crate) word: usize,
+    pub(crate) value: u64,
+    /// Its place among all stores.
+    pub(crate) number: u64,
+    /// Whose store it was.
+    pub(crate) thread: u32,
+    /// Stores of a lower group of the same thread to the same line persist first.
+    pub(crate) group: u64,
 }
 
 /// Everything that one line may hold.
@@ -173,9 +156,9 @@ impl Kept {
             }
         } else {
             self.truncated = true;
-            let mut dice = Dice(line_hash(self.line, &from));
+            let mut generator = Generator::new(line_hash(self.line, &from));
             for _ in 0..LINE_CONTENTS_MAX {
-                self.add(seen, values.each_ref().map(|of_word| of_word[dice.roll(of_word.len())]));
+                self.add(seen, values.each_ref().map(|of_word| of_word[generator.index(of_word.len())]));
             }
         }
         self.add(seen, newest);
@@ -260,10 +243,10 @@ impl Possible {
         let everything: Vec<_> = self.lines.iter().map(|kept| kept.all).collect();
         visit(&nothing)?;
         visit(&everything)?;
-        let mut dice = Dice(seed);
+        let mut generator = Generator::new(seed);
         let count = self.lines.len();
         let alone: Vec<_> = match count > sample.lines {
-            true => (0..LINES_DRAWN.min(sample.lines)).map(|_| dice.roll(count)).collect(),
+            true => (0..LINES_DRAWN.min(sample.lines)).map(|_| generator.index(count)).collect(),
             false => (0..count).collect(),
         };
         for at in alone {
@@ -280,7 +263,7 @@ impl Possible {
             }
         }
         for _ in 0..sample.drawn {
-            let choice: Vec<_> = self.lines.iter().map(|kept| dice.roll(kept.contents.len())).collect();
+            let choice: Vec<_> = self.lines.iter().map(|kept| generator.index(kept.contents.len())).collect();
             visit(&choice)?;
         }
         Ok(())

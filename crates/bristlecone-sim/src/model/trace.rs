@@ -6,7 +6,7 @@ use std::panic::Location;
 
 use bristlecone_pm::Step;
 
-use crate::lines::LineHasher;
+use crate::model::lines::LineHasher;
 
 /// A place in the source.
 pub type Place = &'static Location<'static>;

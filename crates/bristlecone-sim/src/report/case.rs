@@ -15,8 +15,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::cache::Mode;
-use crate::report::{Choice, Failure};
+use crate::model::mode::Mode;
+use crate::report::{Choice, Crash, Failure};
 
 /// Changes whenever an older case would mean something else.
 const VERSION: &str = "v3";
@@ -50,7 +50,7 @@ pub struct Case {
 impl Case {
     /// The name of a failure.
     pub fn of(failure: &Failure, subject: &str, seed: u64, life_crashes: u32) -> Self {
-        let crash = |crash: &crate::Crash| CrashAt { event: crash.event, choices: crash.choices.clone() };
+        let crash = |crash: &Crash| CrashAt { event: crash.event, choices: crash.choices.clone() };
         Self {
             subject: subject.to_owned(),
             scenario: failure.scenario.clone(),

@@ -4,8 +4,9 @@
 //! acknowledgement: a crash at another moment leaves images that are among theirs, while the
 //! promises made to callers are the same. Where caches survive, every store is such a moment.
 
-use crate::cache::{Cache, Mode};
-use crate::trace::{Event, Mark};
+use crate::model::cache::Cache;
+use crate::model::mode::Mode;
+use crate::model::trace::{Event, Mark};
 
 /// The states allowed after a crash: `states[from..=to]` of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use crate::cache::Cache;
-use crate::explore::{Explorer, Worker};
-use crate::image::{Dice, Mattered, Sample, mix};
-use crate::judge::{Case, Image, Recovered, keep};
-use crate::lines::WordSet;
-use crate::met::Standing;
-use crate::points::{Allowed, walk};
-use crate::sim::Sim;
-use crate::system::{System, guarded};
-use crate::trace::{Event, Mark};
+use crate::explore::explorer::{Explorer, Worker};
+use crate::explore::points::{Allowed, walk};
+use crate::explore::system::System;
+use crate::explore::verify::{Case, Image, Recovered, keep};
+use crate::explore::visited::Standing;
+use crate::medium::guard::guarded;
+use crate::medium::sim::Sim;
+use crate::model::cache::Cache;
+use crate::model::image::{Mattered, Sample};
+use crate::model::lines::WordSet;
+use crate::model::trace::{Event, Mark};
+use bristlecone_random::{Generator, mix};
 
 /// Operations of most lives, at most.
 const SHORT: usize = 12;
@@ -50,9 +52,9 @@ impl<S: System> Explorer<'_, S> {
         }
         let outer = std::mem::replace(&mut worker.reads, WordSet::none(worker.stage.memory()));
         worker.report.lives += 1;
-        let mut dice = Dice(hash ^ mix(self.budget.seed));
-        let then = self.plan(&mut dice);
-        let inside = dice.roll(self.budget.life_crashes as usize) == 0;
+        let mut generator = Generator::new(hash ^ mix(self.budget.seed));
+        let then = self.plan(&mut generator);
+        let inside = generator.index(self.budget.life_crashes as usize) == 0;
         self.live(worker, (cache, case.allowed), recovered, &then, inside)
             .map_err(|what| format!("life after recovery, {then:?}: {what}"))?;
         outer.add_others(&worker.reads, &settled);
@@ -63,12 +65,12 @@ impl<S: System> Explorer<'_, S> {
 
     /// What is done to a recovered structure: every eighth goes through everything, the others
     /// begin and end anywhere, so that each operation comes first, and last before a crash.
-    fn plan(&self, dice: &mut Dice) -> Vec<S::Op> {
+    fn plan(&self, generator: &mut Generator) -> Vec<S::Op> {
         let then = &self.run.scenario.then;
-        if dice.roll(8) == 0 {
+        if generator.index(8) == 0 {
             return then.clone();
         }
-        let (first, count) = (dice.roll(then.len()), 1 + dice.roll(then.len().min(SHORT)));
+        let (first, count) = (generator.index(then.len()), 1 + generator.index(then.len().min(SHORT)));
         then.iter().cycle().skip(first).take(count).cloned().collect()
     }
 

@@ -1,17 +1,19 @@
 //! One case again, and nothing else.
 
-use crate::cache::{Cache, Mode};
-use crate::case::{Case, CrashAt};
-use crate::describe::describe;
-use crate::explore::{Budget, Explorer, Worker};
-use crate::image::Possible;
-use crate::judge::{self, keep};
-use crate::points::{Allowed, walk};
-use crate::progress::Progress;
+use crate::explore::budget::Budget;
+use crate::explore::explorer::{Explorer, Worker};
+use crate::explore::points::{Allowed, walk};
+use crate::explore::run::Run;
+use crate::explore::system::{Scenario, System};
+use crate::explore::verify::{self, keep};
+use crate::model::cache::Cache;
+use crate::model::image::Possible;
+use crate::model::mode::Mode;
+use crate::model::trace::Event;
 use crate::report::Report;
-use crate::run::Run;
-use crate::system::{Scenario, System};
-use crate::trace::Event;
+use crate::report::case::{Case, CrashAt};
+use crate::report::describe::describe;
+use crate::report::progress::Progress;
 
 /// Goes through the crashes of a case and checks the image that they lead to. `Err`: the case does
 /// not fit the code as it is.
@@ -89,7 +91,7 @@ impl<S: System> Explorer<'_, S> {
         let choice = chosen(&possible, crash)?;
         let image = keep(&possible, &choice, moment.cache.durable().clone());
         worker.crashes.push(describe(&self.run.ops, &possible, &choice, (trace, crash.event), depth));
-        let case = judge::Case { base: moment.cache.base(), image: &image, allowed: moment.allowed, depth };
+        let case = verify::Case { base: moment.cache.base(), image: &image, allowed: moment.allowed, depth };
         let Some((next, rest)) = rest.split_first() else {
             *if depth == 1 { &mut worker.report.images } else { &mut worker.report.nested_images } += 1;
             return Ok(self.judge(worker, &case));

@@ -2,68 +2,21 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use crate::cache::{Cache, Mode};
-use crate::lines::WordSet;
-use crate::met::Met;
-use crate::points::{Allowed, walk};
-use crate::progress::Progress;
+use crate::explore::budget::Budget;
+use crate::explore::points::{Allowed, walk};
+use crate::explore::run::Run;
+use crate::explore::scratch::Stage;
+use crate::explore::system::{Scenario, System};
+use crate::explore::visited::Met;
+use crate::medium::guard::guarded;
+use crate::medium::mutation::Mutation;
+use crate::medium::sim::Sim;
+use crate::model::cache::Cache;
+use crate::model::lines::WordSet;
+use crate::model::mode::Mode;
+use crate::model::trace::Event;
+use crate::report::progress::Progress;
 use crate::report::{Crash, Failure, Report};
-use crate::run::Run;
-use crate::sim::{Mutation, Sim};
-use crate::stage::Stage;
-use crate::system::{Scenario, System, guarded};
-use crate::trace::Event;
-
-/// How far an exploration goes.
-#[derive(Debug, Clone, Copy)]
-pub struct Budget {
-    /// Crash points that need at most this many runs are exhausted: one run stands for all images
-    /// that differ only in lines which nobody reads.
-    pub exhaustive: u64,
-    /// Of others, so many images are drawn beside the extremes.
-    pub sampled: u64,
-    /// Of each line, contents that are then tried alone; 0: not even nothing and everything.
-    pub extremes: usize,
-    /// Of more lines than this, which records of many lines have, only some are tried alone.
-    pub lines: usize,
-    /// The same as the first two for crashes inside recovery.
-    pub nested: (u64, u64),
-    /// How many crashes in a row: 1 is a crash with an undisturbed recovery.
-    pub depth: u32,
-    /// One in so many lives after a recovery crashes inside its last operation, too.
-    pub life_crashes: u32,
-    /// Images and lives that are remembered, so that none is explored twice. When there is no more
-    /// room for them, crash points are sampled.
-    pub remembered: usize,
-    /// What samples and lives are drawn from.
-    pub seed: u64,
-    /// Workers.
-    pub threads: usize,
-}
-
-impl Budget {
-    /// What a test run on few cores can afford.
-    pub fn quick() -> Self {
-        Self { depth: 2, threads: 2, ..Self::of(4096) }
-    }
-
-    /// A budget in proportion to the runs that one crash point may take.
-    pub fn of(runs: u64) -> Self {
-        let root = runs.isqrt().max(1);
-        Self {
-            exhaustive: runs,
-            sampled: (runs / 8).max(1),
-            extremes: 64,
-            lines: 512,
-            nested: (4 * root, root),
-            depth: 2,
-            life_crashes: if runs < 100_000 { 32 } else { 1 },
-            remembered: 8 << 20,
-            seed: 0,
-            threads: 1,
-        }
-    }
-}
 
 /// Explores every crash of a scenario.
 pub fn explore<S: System>(system: &S, scenario: &Scenario<S::Op>, mode: Mode, budget: Budget) -> Report {

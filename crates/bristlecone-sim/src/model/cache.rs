@@ -6,69 +6,11 @@
 
 use std::sync::Arc;
 
-use bristlecone_pm::Domain;
-
-use crate::image::{Kept, Possible, difference};
-use crate::lines::{LineMap, WordSet};
-use crate::memory::{LINE_WORDS, Line, Memory};
-use crate::trace::Event;
-
-/// Which of the stores that nobody promised may survive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Mode {
-    /// x86: of the stores to one line, a prefix in store order.
-    Prefix,
-    /// Any choice per word (ARM, page write-back), but for
-    /// [`ordered_within_line`](bristlecone_pm::Persist::ordered_within_line).
-    Subset,
-    /// Caches survive: exactly a prefix of all stores.
-    Eadr,
-}
-
-impl Mode {
-    /// Every mode.
-    pub const ALL: [Self; 3] = [Self::Prefix, Self::Subset, Self::Eadr];
-
-    /// Returns the domain whose code is run in this mode.
-    pub fn domain(self) -> Domain {
-        match self {
-            Self::Prefix => Domain::Adr,
-            Self::Subset => Domain::Msync,
-            Self::Eadr => Domain::Eadr,
-        }
-    }
-}
-
-impl std::str::FromStr for Mode {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|mode| mode.to_string() == name);
-        found.ok_or_else(|| format!("unknown mode {name:?}: there is prefix, subset, eadr"))
-    }
-}
-
-impl std::fmt::Display for Mode {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Mode::Prefix => "prefix",
-            Mode::Subset => "subset",
-            Mode::Eadr => "eadr",
-        })
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Unpromised {
-    pub(crate) word: usize,
-    pub(crate) value: u64,
-    /// Its place among all stores.
-    pub(crate) number: u64,
-    /// Whose store it was.
-    pub(crate) thread: u32,
-    /// Stores of a lower group of the same thread to the same line persist first.
-    pub(crate) group: u64,
-}
+use crate::model::image::{Kept, Possible, Unpromised};
+use crate::model::lines::{LineMap, WordSet, difference};
+use crate::model::memory::{LINE_WORDS, Line, Memory};
+use crate::model::mode::Mode;
+use crate::model::trace::Event;
 
 /// The state of all lines after some prefix of a trace.
 #[derive(Clone)]
@@ -231,7 +173,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use crate::sim::Sim;
+    use crate::medium::sim::Sim;
 
     /// All images of the first line that a crash could leave now, by their first two words.
     fn images(sim: &Sim, mode: Mode, memory: &Memory) -> BTreeSet<[u64; 2]> {

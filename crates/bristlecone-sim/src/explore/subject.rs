@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use crate::cache::Mode;
-use crate::case::{Case, CrashAt};
-use crate::explore::{Budget, explore_with};
-use crate::progress::Progress;
-use crate::replay::replay;
+use crate::explore::budget::Budget;
+use crate::explore::explorer::explore_with;
+use crate::explore::replay::replay;
+use crate::explore::system::{Scenario, System};
+use crate::medium::mutation::Mutation;
+use crate::model::mode::Mode;
 use crate::report::Report;
-use crate::schedule::{SCHEDULES, Schedules};
-use crate::sim::Mutation;
-use crate::system::{Scenario, System};
+use crate::report::case::{Case, CrashAt};
+use crate::report::progress::Progress;
+use crate::schedule::registers::{SCHEDULES, Schedules};
 
 /// A system with its scenarios.
 pub trait Subject: Sync {

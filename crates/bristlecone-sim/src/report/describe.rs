@@ -2,10 +2,10 @@
 
 use bristlecone_pm::LINE_BYTES;
 
-use crate::image::{Kept, Possible};
-use crate::memory::{LINE_WORDS, Line};
+use crate::model::image::{Kept, Possible};
+use crate::model::memory::{LINE_WORDS, Line};
+use crate::model::trace::{Event, Mark};
 use crate::report::{Choice, Crash};
-use crate::trace::{Event, Mark};
 
 /// Lines of an image that are told.
 const LINES_MAX: usize = 16;

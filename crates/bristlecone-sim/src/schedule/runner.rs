@@ -7,18 +7,21 @@ use bristlecone_pm::Step;
 
 use super::history::{self, Deed, Entry};
 use super::plan::Plan;
+use super::registers::{Registers, SCHEDULES};
 use super::threads::{by_turns, interleaved, went_on};
 use super::turn::{self, Course, Steps, Taken, number_of};
-use super::{Registers, failure};
-use crate::cache::{Cache, Mode};
-use crate::describe::describe;
-use crate::image::{Dice, Possible, mix};
-use crate::lines::LineMap;
-use crate::memory::{Line, Memory};
+use crate::medium::guard::guarded;
+use crate::medium::mutation::Mutation;
+use crate::medium::sim::Sim;
+use crate::model::cache::Cache;
+use crate::model::image::Possible;
+use crate::model::lines::LineMap;
+use crate::model::memory::{Line, Memory};
+use crate::model::mode::Mode;
+use crate::model::trace::Event;
+use crate::report::describe::describe;
 use crate::report::{Crash, Failure, Report};
-use crate::sim::{Mutation, Sim};
-use crate::system::guarded;
-use crate::trace::Event;
+use bristlecone_random::{Generator, mix};
 
 /// Crashes of one schedule, each of which others may follow.
 const CRASHES: usize = 4;
@@ -28,7 +31,7 @@ const CRASHES_IN_A_ROW: usize = 3;
 const STEPS: Steps = [2000, 500, 200];
 
 /// What the schedules of one plan share.
-pub(super) struct Stage {
+pub(super) struct PlanRunner {
     plan: Plan,
     at_first: BTreeMap<u64, u64>,
     base: Arc<[Line]>,
@@ -103,15 +106,15 @@ struct AfterCrash<'a> {
     turns: Option<u64>,
 }
 
-impl Stage {
+impl PlanRunner {
     pub(super) fn new<R: Registers>(
         registers: &R,
         seed: u64,
         plan: u64,
         mutation: Option<Mutation>,
     ) -> Result<Self, String> {
-        let mut dice = Dice(mix(seed) ^ mix(plan));
-        let plan = registers.plan(&mut |below| dice.roll(below));
+        let mut generator = Generator::new(mix(seed) ^ mix(plan));
+        let plan = registers.plan(&mut |below| generator.index(below));
         let memories = [registers.memory(), registers.memory()];
         let sim = Sim::new(&memories[0]);
         guarded(|| {
@@ -127,24 +130,24 @@ impl Stage {
     }
 
     /// Draws how the threads take their turns: anew, or as in a schedule that met something new, up to a point.
-    fn course(&self, dice: &mut Dice) -> Course {
-        let seed = dice.next();
-        if self.kept.is_empty() || dice.roll(2) == 0 {
+    fn course(&self, generator: &mut Generator) -> Course {
+        let seed = generator.word();
+        if self.kept.is_empty() || generator.index(2) == 0 {
             return Course::new(seed, self.steps);
         }
-        let Kept(course, changes) = &self.kept[dice.roll(self.kept.len())];
-        course.forked(dice.roll(*changes as usize + 1) as u64, seed)
+        let Kept(course, changes) = &self.kept[generator.index(self.kept.len())];
+        course.forked(generator.index(*changes as usize + 1) as u64, seed)
     }
 
     /// Runs a schedule without crashes and keeps its course if it met something new.
     fn begin<R: Registers>(
         &mut self,
         registers: &R,
-        dice: &mut Dice,
+        generator: &mut Generator,
         mode: Mode,
         report: &mut Report,
     ) -> Result<Ran, String> {
-        let course = self.course(dice);
+        let course = self.course(generator);
         let (ran, taken) = self.interleave(registers, mode, &course, report)?;
         let (kind, steps) = taken.steps;
         self.steps[kind] = steps;
@@ -159,7 +162,7 @@ impl Stage {
     /// Goes through a schedule from which later ones may be varied, without crashes.
     pub(super) fn pass<R: Registers>(&mut self, registers: &R, (seed, number): (u64, u64), mode: Mode) {
         // A failure is that schedule's own.
-        let _ = self.begin(registers, &mut dice_of(seed, number), mode, &mut Report::default());
+        let _ = self.begin(registers, &mut generator_of(seed, number), mode, &mut Report::default());
     }
 
     /// Runs a schedule, judges it, and crashes in it.
@@ -170,16 +173,16 @@ impl Stage {
         mode: Mode,
         report: &mut Report,
     ) -> Result<(), Box<Failure>> {
-        let mut dice = dice_of(seed, number);
+        let mut generator = generator_of(seed, number);
         let failed = |what| Box::new(failure(number, mode, Vec::new(), what));
-        let ran = self.begin(registers, &mut dice, mode, report).map_err(failed)?;
+        let ran = self.begin(registers, &mut generator, mode, report).map_err(failed)?;
         ran.published_amid().for_each(|step| *report.raced.entry(step).or_default() += 1);
         report.pairs.extend(self.met.iter().copied());
         history::judge(&ran.history, ran.trace.len(), &self.at_first, &ran.contents)
             .map_err(|what| failed(ran.told(format!("without a crash: {what}"))))?;
         for _ in 0..CRASHES {
             let mut crashes = Vec::new();
-            self.crash(registers, mode, &ran, &mut dice, &mut crashes, report)
+            self.crash(registers, mode, &ran, &mut generator, &mut crashes, report)
                 .map_err(|what| Box::new(failure(number, mode, std::mem::take(&mut crashes), what)))?;
         }
         Ok(())
@@ -191,21 +194,21 @@ impl Stage {
         registers: &R,
         mode: Mode,
         ran: &Ran,
-        dice: &mut Dice,
+        generator: &mut Generator,
         crashes: &mut Vec<Crash>,
         report: &mut Report,
     ) -> Result<(), String> {
         report.crash_points += 1;
         // What was lost long before shows at the end, too.
         let events = ran.trace.len() - ran.start;
-        let at = ran.start + if dice.roll(4) == 0 { events } else { dice.roll(events + 1) };
+        let at = ran.start + if generator.index(4) == 0 { events } else { generator.index(events + 1) };
         let mut cache = Cache::over(mode, Arc::clone(&ran.base), LineMap::default());
         ran.trace[..at].iter().for_each(|event| cache.feed(event));
         let possible = cache.possible();
-        let mut choice = draw(&possible, dice);
-        let goes_on = crashes.len() + 1 < CRASHES_IN_A_ROW && dice.roll(2) == 0;
-        let deeds = if goes_on { self.plan.more(&mut |below| dice.roll(below)) } else { Vec::new() };
-        let turns = (dice.roll(4) == 0).then(|| dice.next());
+        let mut choice = draw(&possible, generator);
+        let goes_on = crashes.len() + 1 < CRASHES_IN_A_ROW && generator.index(2) == 0;
+        let deeds = if goes_on { self.plan.more(&mut |below| generator.index(below)) } else { Vec::new() };
+        let turns = (generator.index(4) == 0).then(|| generator.word());
         let crash = AfterCrash { cache: &cache, possible: &possible, at, deeds: &deeds, turns };
         let mut outcome = self.recover(registers, &crash, &choice, ran, report);
         if outcome.is_err() {
@@ -225,7 +228,7 @@ impl Stage {
         let told = describe(&[], &possible, &choice, (&ran.trace, at), 1);
         crashes.push(Crash { during, ..told });
         let ran = outcome.map_err(|what| ran.told(what))?;
-        if goes_on { self.crash(registers, mode, &ran, dice, crashes, report) } else { Ok(()) }
+        if goes_on { self.crash(registers, mode, &ran, generator, crashes, report) } else { Ok(()) }
     }
 
     /// Lets the threads run by turns.
@@ -294,19 +297,23 @@ impl Stage {
     }
 }
 
-fn dice_of(seed: u64, number: u64) -> Dice {
-    Dice(mix(seed) ^ mix(number).rotate_left(32))
+pub(super) fn failure(number: u64, mode: Mode, crashes: Vec<Crash>, what: String) -> Failure {
+    Failure { scenario: SCHEDULES.to_owned(), mode, crashes, what, schedule: Some(number) }
+}
+
+fn generator_of(seed: u64, number: u64) -> Generator {
+    Generator::new(mix(seed) ^ mix(number).rotate_left(32))
 }
 
 /// Nothing, everything, or anything.
-fn draw(possible: &Possible, dice: &mut Dice) -> Vec<usize> {
-    let kind = dice.roll(4);
+fn draw(possible: &Possible, generator: &mut Generator) -> Vec<usize> {
+    let kind = generator.index(4);
     let lines = possible.lines.iter();
     lines
         .map(|kept| match kind {
             0 => 0,
             1 => kept.all,
-            _ => dice.roll(kept.contents.len()),
+            _ => generator.index(kept.contents.len()),
         })
         .collect()
 }

@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
-use crate::cache::Cache;
-use crate::describe::describe;
-use crate::explore::{Explorer, Worker};
-use crate::image::{Mattered, Possible, Sample, difference, mix};
-use crate::lines::{LineMap, WordSet};
-use crate::memory::Line;
-use crate::met::Standing;
-use crate::points::{Allowed, walk};
-use crate::sim::Sim;
-use crate::system::{System, guarded};
-use crate::trace::{Event, Mark};
+use crate::explore::explorer::{Explorer, Worker};
+use crate::explore::points::{Allowed, walk};
+use crate::explore::system::System;
+use crate::explore::visited::Standing;
+use crate::medium::guard::guarded;
+use crate::medium::sim::Sim;
+use crate::model::cache::Cache;
+use crate::model::image::{Kept, Mattered, Possible, Sample};
+use crate::model::lines::difference;
+use crate::model::lines::{LineMap, WordSet};
+use crate::model::memory::Line;
+use crate::model::trace::{Event, Mark};
+use crate::report::describe::describe;
+use bristlecone_random::mix;
 
 /// Of crash points with more images than this, only those are counted that were visited.
 const COUNTED_MAX: u64 = 1_000_000;
@@ -75,7 +78,7 @@ impl<S: System> Explorer<'_, S> {
         possible.lines.iter().for_each(|kept| _ = image.remove(&kept.line));
         let settled = image.iter().map(|(line, contents)| hash(*line, contents));
         let settled = settled.fold(0, u64::wrapping_add);
-        let of_line = |kept: &crate::image::Kept| -> Vec<u64> {
+        let of_line = |kept: &Kept| -> Vec<u64> {
             kept.contents.iter().map(|contents| hash(kept.line, contents)).collect()
         };
         let hashes: Vec<_> = possible.lines.iter().map(of_line).collect();

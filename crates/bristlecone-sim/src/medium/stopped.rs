@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use bristlecone_pm::Step;
 
-use crate::system::guarded;
+use crate::medium::guard::guarded;
 
 struct Stop {
     at: Step,

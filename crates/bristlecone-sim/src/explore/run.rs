@@ -1,8 +1,8 @@
 //! The one run of a scenario that all crashes are derived from.
 
-use crate::sim::Sim;
-use crate::system::{Scenario, System};
-use crate::trace::{Event, Mark};
+use crate::explore::system::{Scenario, System};
+use crate::medium::sim::Sim;
+use crate::model::trace::{Event, Mark};
 
 /// The one run of a scenario, and what was true at each of its steps.
 pub(crate) struct Run<'a, S: System> {

@@ -1,10 +1,14 @@
 //! What an exploration did and found.
 
+pub(crate) mod case;
+pub(crate) mod describe;
+pub(crate) mod progress;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::cache::Mode;
-use crate::trace::Sites;
+use crate::model::mode::Mode;
+use crate::model::trace::Sites;
 use bristlecone_pm::Step;
 
 /// The outcome of exploring one scenario.

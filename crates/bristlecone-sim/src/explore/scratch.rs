@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::image::difference;
-use crate::lines::LineMap;
-use crate::memory::{Line, Memory};
-use crate::trace::Event;
+use crate::model::lines::LineMap;
+use crate::model::lines::difference;
+use crate::model::memory::{LINE_WORDS, Line, Memory};
+use crate::model::trace::Event;
 
 /// Loads between two proofs that the memory is what the record says.
 const LOADS_PER_AUDIT: u32 = 512;
@@ -51,7 +51,7 @@ impl Stage {
     /// Notes what a run on this memory changed.
     pub(crate) fn note(&mut self, trace: &[Event]) {
         for (word, _) in trace.iter().filter_map(Event::stored) {
-            self.touch(word / crate::memory::LINE_WORDS as u32);
+            self.touch(word / LINE_WORDS as u32);
         }
     }
 

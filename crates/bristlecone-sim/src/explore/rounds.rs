@@ -1,13 +1,11 @@
 //! Many explorations on all cores.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
-use crate::cache::Mode;
-use crate::explore::Budget;
-use crate::progress::Progress;
+use crate::explore::budget::Budget;
+use crate::explore::subject::Subject;
+use crate::model::mode::Mode;
+use crate::parallel::in_parallel;
 use crate::report::Report;
-use crate::subject::Subject;
+use crate::report::progress::Progress;
 
 /// One scenario of one subject in one mode.
 #[derive(Clone, Copy)]
@@ -68,27 +66,4 @@ pub fn explore_rounds(
             report
         })
     })
-}
-
-/// Does the same to all items, on so many threads.
-pub(crate) fn in_parallel<T: Sync, R: Send>(
-    items: &[T],
-    threads: usize,
-    work: impl Fn(&T) -> R + Sync,
-) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let results: Vec<_> = items.iter().map(|_| Mutex::new(None)).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, items.len().max(1)) {
-            scope.spawn(|| {
-                while let Some((item, result)) =
-                    Some(next.fetch_add(1, Relaxed)).and_then(|at| items.get(at).zip(results.get(at)))
-                {
-                    *result.lock().expect("it is locked once") = Some(work(item));
-                }
-            });
-        }
-    });
-    let results = results.into_iter().map(|result| result.into_inner().expect("it is locked once"));
-    results.map(|result| result.expect("every item was worked on")).collect()
 }
