@@ -205,7 +205,7 @@ mod tests {
         let places = [
             "crates/bristlecone/tests/suite",
             "crates/bristlecone-lab/tests/explore",
-            "crates/bristlecone-lab/src/commands/soak",
+            "crates/bristlecone-lab/src/soak",
             "fuzz/fuzz_targets",
         ];
         for suite in SUITES {

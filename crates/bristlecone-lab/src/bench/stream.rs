@@ -91,7 +91,9 @@ pub fn draw(phase: &Phase, keys: &Keys, threads: usize, salt: u64) -> (Vec<Strea
         let drawing: Vec<_> = (0..threads as u64)
             .map(|thread| {
                 let range = per_thread(thread);
-                let random = Random(Generator::new(mix(keys.seed ^ salt.wrapping_mul(GOLDEN_RATIO) ^ mix(thread + 1))));
+                let random = Random(Generator::new(mix(keys.seed
+                    ^ salt.wrapping_mul(GOLDEN_RATIO)
+                    ^ mix(thread + 1))));
                 let mut drawer =
                     Drawer { phase, keys, zipf: zipf.as_ref(), random, start: range.start, added: 0 };
                 scope.spawn(move || drawer.draw(range))

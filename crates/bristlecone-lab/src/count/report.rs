@@ -8,7 +8,7 @@ use bristlecone_device::{OUTSIDE, Tallies, Tally, Times, Traffic};
 use bristlecone_pm::Part;
 use serde_json::{Map, Value, json};
 
-use super::{PhaseCount, Plan, kind};
+use super::run::{PhaseCount, Plan, kind};
 use crate::bench::latency::Latency;
 use crate::bench::workload::Op;
 

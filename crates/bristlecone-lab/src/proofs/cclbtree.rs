@@ -4,12 +4,11 @@ use std::marker::PhantomData;
 
 use bristlecone::Design;
 use bristlecone_pm::Geometry;
+use bristlecone_sim::{Budget, Scenario};
 
 use super::{Proof, Steps, accepted, named};
 use crate::targets::TreeOp::{self, Close, Create, Insert, Remove};
 use crate::targets::{Forest, Items, Texts, Words};
-use bristlecone_sim::Budget;
-use bristlecone_sim::Scenario;
 
 /// Trees with some options, and inner nodes that split soon.
 pub fn forest<I: Items>(options: &[(&'static str, u64)]) -> Forest<I> {

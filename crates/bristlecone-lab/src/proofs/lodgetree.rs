@@ -4,14 +4,11 @@ use std::marker::PhantomData;
 
 use bristlecone::{Design, Tree};
 use bristlecone_pm::{Geometry, PoolFile};
+use bristlecone_sim::{Budget, Memory, Scenario, Sim};
 
 use super::{Proof, Steps, accepted, insert, named, scenario};
 use crate::targets::TreeOp::{self, Close, Create, Elsewhere, Insert, Remove, Upsert};
 use crate::targets::{Forest, Items, Texts, Words, sim_pool};
-use bristlecone_sim::Budget;
-use bristlecone_sim::Memory;
-use bristlecone_sim::Scenario;
-use bristlecone_sim::Sim;
 
 /// The smallest nodes and leaves, and four entries to a chunk of the log.
 pub fn forest<I: Items>() -> Forest<I> {

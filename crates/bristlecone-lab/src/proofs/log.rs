@@ -4,12 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bristlecone_pm::{Durable, Geometry, Log, LogEntry, Persist, PoolFile, TreeId, TreeSpec};
+use bristlecone_sim::{Budget, Memory, Scenario, Sim, System};
 
 use super::{Proof, Steps};
-use bristlecone_sim::Budget;
-use bristlecone_sim::Memory;
-use bristlecone_sim::Sim;
-use bristlecone_sim::{Scenario, System};
 
 const GEOMETRY: Geometry = Geometry { chunk_bytes: 4096, chunks_max: 8, trees_max: 1 };
 /// The second one straddles two lines after its key, the fifth one before; the seventh ends one.

@@ -4,17 +4,14 @@ use std::marker::PhantomData;
 
 use bristlecone::Design;
 use bristlecone_pm::Geometry;
+use bristlecone_sim::{
+    Access, Budget, Deed, Mode, Plan, Planned, Progress, Scenario, Schedules, Site, Table,
+    mutate_schedules_among,
+};
 
 use super::{Proof, Steps, insert, named, scenario};
 use crate::targets::TreeOp::{self, Begin, Elsewhere, Finish, Insert, InsertNew, Remove, Rest, Update};
 use crate::targets::{Forest, Items, Texts, Words};
-use bristlecone_sim::Budget;
-use bristlecone_sim::Mode;
-use bristlecone_sim::Progress;
-use bristlecone_sim::Scenario;
-use bristlecone_sim::Site;
-use bristlecone_sim::{Access, Deed, Plan, Planned, Schedules};
-use bristlecone_sim::{Table, mutate_schedules_among};
 
 /// Slots of a small leaf.
 pub const SLOTS: u64 = 7;

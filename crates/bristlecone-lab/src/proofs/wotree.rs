@@ -5,12 +5,11 @@ use std::marker::PhantomData;
 use bristlecone::Design;
 use bristlecone_baselines::Contender;
 use bristlecone_pm::Geometry;
+use bristlecone_sim::{Budget, Scenario};
 
 use super::{Proof, Steps};
 use crate::targets::TreeOp::{self, Create, Drop, Elsewhere, Insert, Remove, Rest};
 use crate::targets::{Forest, Items, Texts, Words, tree_scenarios};
-use bristlecone_sim::Budget;
-use bristlecone_sim::Scenario;
 
 /// Words or texts in nodes of so many lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! What every tree goes through, in small leaves: each kind of operation and of structure change.
 
-use super::forest::TreeOp::{
+use super::tree_op::TreeOp::{
     self, Close, Create, CreateBare, Drop, Elsewhere, Insert, InsertNew, Remove, Short, Swap, Update,
 };
 use bristlecone_sim::Scenario;

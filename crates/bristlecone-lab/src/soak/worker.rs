@@ -1,7 +1,6 @@
 //! A worker: opens the pool or creates it, compares what is there with the board, and does operations until it is
 //! killed.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -11,11 +10,13 @@ use bristlecone_cells::Items;
 use bristlecone_pm::{PoolFile, Region};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::board::{Board, Phase};
+use super::board::Phase;
+use super::checked::{Checked, expect, failed};
 use super::compare::compare;
-use super::driver::Flaw;
 use super::items::KeyTable;
+use super::life::{Life, draft};
 use super::operate::Operator;
+use super::order::Flaw;
 use super::other;
 use super::round::{End, Round};
 
@@ -27,38 +28,13 @@ const BESIDE: u64 = 50;
 const POOL: u64 = 1;
 const POOL_AND_TREE: u64 = 2;
 
-/// What a worker found that must not be, or `None` if there was no room for its life.
-pub type Checked<T = ()> = Result<T, Option<String>>;
-
-/// Fails with what was done and the library's error.
-pub fn failed(doing: &str) -> impl Fn(Error) -> Option<String> + '_ {
-    move |error| Some(format!("{doing}: {error}"))
-}
-
-/// Fails with a text unless something holds.
-pub fn expect(holds: bool, what: impl FnOnce() -> String) -> Checked {
-    if holds { Ok(()) } else { Err(Some(what())) }
-}
-
-/// One life of a pool.
-pub struct Worker<'a> {
-    pub round: &'a Round,
-    pub board: &'static Board,
-    pub path: &'a Path,
-    pub life: usize,
-    pub end: End,
-    pub flaw: Option<Flaw>,
-}
-
-/// Returns where a pool with chunks of few bytes is made.
-pub fn draft(path: &Path) -> PathBuf {
-    path.with_extension("draft")
-}
+/// Lives one life.
+pub struct Worker<'a>(pub &'a Life<'a>);
 
 impl Worker<'_> {
     /// Lives; what is wrong is on the board afterwards.
     pub fn run<I: Items>(&self) {
-        let board = self.board;
+        let board = self.0.board;
         // Whatever other threads wait for: this ends the process.
         std::panic::set_hook(Box::new(move |panic| {
             board.fail(&panic.to_string());
@@ -70,56 +46,56 @@ impl Worker<'_> {
     }
 
     fn live<I: Items>(&self) -> Checked {
-        if let Some(bytes) = self.round.file_bytes_max {
+        if let Some(bytes) = self.0.round.file_bytes_max {
             let maximum = getrlimit(Resource::Fsize).maximum;
             let limited = setrlimit(Resource::Fsize, Rlimit { current: Some(bytes), maximum });
             limited.map_err(|error| Some(format!("limiting files: {error}")))?;
         }
-        let look = matches!(self.end, End::Look);
+        let look = matches!(self.0.end, End::Look);
         let Some(pool) = self.open_pool(look)? else { return Ok(()) };
-        self.board.enter(Phase::Opened);
+        self.0.board.enter(Phase::Opened);
         let findings = pool.check();
         expect(findings.is_empty(), || format!("check of the pool: {findings:?}"))?;
-        other::compare(self.board, &pool)?;
+        other::compare(self.0.board, &pool)?;
         self.trees_beside(&pool, look)?;
         let Some(tree) = self.open_tree::<I>(&pool, look)? else { return Ok(()) };
-        let keys = KeyTable::<I>::of(self.round);
-        if self.flaw == Some(Flaw::LostKey) && !look {
+        let keys = KeyTable::<I>::of(self.0.round);
+        if self.0.flaw == Some(Flaw::LostKey) && !look {
             let lost = tree.first_key_value();
             lost.map(|(key, _)| tree.remove(I::key_ref(&key)));
         }
-        self.board.enter(Phase::Comparing);
-        compare(self.board, &keys, &tree, !look)?;
-        if matches!(self.end, End::Look) {
+        self.0.board.enter(Phase::Comparing);
+        compare(self.0.board, &keys, &tree, !look)?;
+        if matches!(self.0.end, End::Look) {
             return Ok(());
         }
-        self.board.enter(Phase::Working);
-        if !matches!(self.end, End::Last) {
+        self.0.board.enter(Phase::Working);
+        if !matches!(self.0.end, End::Last) {
             self.operate(&keys, &pool, &tree)?;
         }
-        self.board.enter(Phase::Done);
-        if !matches!(self.end, End::Closed | End::Last) {
+        self.0.board.enter(Phase::Done);
+        if !matches!(self.0.end, End::Closed | End::Last) {
             loop {
                 std::thread::sleep(Duration::from_secs(1));
             }
         }
         drop(tree);
         pool.close().map_err(failed("closing the pool"))?;
-        self.board.closed.store(1, Relaxed);
+        self.0.board.closed.store(1, Relaxed);
         Ok(())
     }
 
     /// Opens the pool, or creates it if it never was.
     fn open_pool(&self, look: bool) -> Checked<Option<Pool>> {
-        let closed = self.board.closed.swap(0, Relaxed) == 1;
-        let options = Pool::options().domain(self.round.cell.domain).read_only(look).recovery_threads(2);
-        let pool = match options.open(self.path) {
-            Err(Error::NotFound { .. }) if self.board.created.load(Relaxed) == 0 => {
+        let closed = self.0.board.closed.swap(0, Relaxed) == 1;
+        let options = Pool::options().domain(self.0.round.cell.domain).read_only(look).recovery_threads(2);
+        let pool = match options.open(self.0.path) {
+            Err(Error::NotFound { .. }) if self.0.board.created.load(Relaxed) == 0 => {
                 if look {
                     return Ok(None);
                 }
                 match self.create_pool() {
-                    Err(error) if self.is_no_room(&error) => return Ok(None),
+                    Err(error) if self.0.is_no_room(&error) => return Ok(None),
                     created => created.map_err(failed("creating the pool"))?,
                 }
             }
@@ -128,62 +104,62 @@ impl Worker<'_> {
                 let was = pool.info().was_clean;
                 expect(!closed || was, || "a pool that was closed says that it was not".to_owned())?;
                 // One that is looked at stays as it is.
-                self.board.closed.store(u64::from(look && closed), Relaxed);
+                self.0.board.closed.store(u64::from(look && closed), Relaxed);
                 pool
             }
         };
-        self.board.created.fetch_max(POOL, Relaxed);
+        self.0.board.created.fetch_max(POOL, Relaxed);
         Ok(Some(pool))
     }
 
     fn create_pool(&self) -> bristlecone::Result<Pool> {
-        let Round { geometry, cell, .. } = self.round;
+        let Round { geometry, cell, .. } = self.0.round;
         let (chunk_bytes, max_bytes) = (geometry.chunk_bytes, geometry.chunk_bytes * geometry.chunks_max);
         let options = Pool::options().domain(cell.domain).recovery_threads(2);
         if chunk_bytes == 2 << 20 {
-            return options.max_bytes(max_bytes).create_new(true).open(self.path);
+            return options.max_bytes(max_bytes).create_new(true).open(self.0.path);
         }
         // The library makes pools of no such chunks in files: one in memory is written to a file.
         let (region, medium) = (Region::memory(geometry.max_bytes())?, Native::new(cell.domain));
         let made: Arc<PoolFile<Native>> = PoolFile::create_in(region, *geometry, cell.domain, medium)?;
         let words = made.words(0, geometry.header_bytes() as usize / 8);
         let header: Vec<u8> = words.iter().flat_map(|word| word.load(made.medium()).to_le_bytes()).collect();
-        let draft = draft(self.path);
-        let named = std::fs::write(&draft, header).and_then(|()| std::fs::rename(&draft, self.path));
+        let draft = draft(self.0.path);
+        let named = std::fs::write(&draft, header).and_then(|()| std::fs::rename(&draft, self.0.path));
         named.map_err(|source| Error::Io { doing: "writing a pool".to_owned(), source })?;
-        options.open(self.path)
+        options.open(self.0.path)
     }
 
     /// Opens the tree, or creates it if it never was. A tree that does not fit its pool is none.
     fn open_tree<I: Items>(&self, pool: &Pool, look: bool) -> Checked<Option<Tree<I::K, I::V>>> {
-        let options = self.round.cell.shape.tree(pool, TREE);
+        let options = self.0.round.cell.shape.tree(pool, TREE);
         let tree = match options.open() {
-            Err(Error::NoSuchTree { .. }) if self.board.created.load(Relaxed) < POOL_AND_TREE => {
+            Err(Error::NoSuchTree { .. }) if self.0.board.created.load(Relaxed) < POOL_AND_TREE => {
                 match options.create() {
                     Err(Error::ReadOnly) if look => return Ok(None),
-                    Err(error) if self.is_no_room(&error) => return Ok(None),
+                    Err(error) if self.0.is_no_room(&error) => return Ok(None),
                     created => created.map_err(failed("creating the tree"))?,
                 }
             }
             opened => opened.map_err(failed("opening the tree"))?,
         };
-        self.board.created.store(POOL_AND_TREE, Relaxed);
+        self.0.board.created.store(POOL_AND_TREE, Relaxed);
         Ok(Some(tree))
     }
 
     /// Checks the trees that stand beside the one, and makes what is missing.
     fn trees_beside(&self, pool: &Pool, look: bool) -> Checked {
-        for number in 0..self.round.cell.room.beside {
+        for number in 0..self.0.round.cell.room.beside {
             let name = format!("beside {number}");
-            if self.board.beside.load(Relaxed) > number {
+            if self.0.board.beside.load(Relaxed) > number {
                 let (items, findings) = pool.check_tree(&name).map_err(failed("checking a tree beside"))?;
                 expect((items, findings.len()) == (BESIDE, 0), || format!("{name}: {items}, {findings:?}"))?;
             } else if !look {
                 match self.fill_beside(pool, &name, number) {
-                    Err(error) if self.is_no_room(&error) => return Ok(()),
+                    Err(error) if self.0.is_no_room(&error) => return Ok(()),
                     filled => filled.map_err(failed("filling a tree beside"))?,
                 }
-                self.board.beside.store(number + 1, Relaxed);
+                self.0.board.beside.store(number + 1, Relaxed);
             }
         }
         Ok(())
@@ -198,20 +174,14 @@ impl Worker<'_> {
         (0..BESIDE).try_for_each(|at| tree.upsert(&format!("key {at}"), at))
     }
 
-    /// Whether there is no room where there may be none. Options may ask for more than a chunk has.
-    pub fn is_no_room(&self, error: &Error) -> bool {
-        let too_large = matches!(error, Error::Invalid { .. } | Error::TooLong { .. });
-        self.round.may_be_full() && (error.is_no_room() || too_large)
-    }
-
     /// Has every thread do its operations.
     fn operate<I: Items>(&self, keys: &KeyTable<I>, pool: &Pool, tree: &Tree<I::K, I::V>) -> Checked {
         std::thread::scope(|scope| {
-            for thread in 0..self.round.threads {
-                let operator = Operator::new(self, keys, pool, tree, thread);
+            for thread in 0..self.0.round.threads {
+                let operator = Operator::new(self.0, keys, pool, tree, thread);
                 let run = move || {
                     if let Err(Some(what)) = operator.run() {
-                        self.board.fail(&what);
+                        self.0.board.fail(&what);
                     }
                 };
                 let begun = std::thread::Builder::new().spawn_scoped(scope, run);

@@ -10,11 +10,12 @@ use bristlecone_cells::Items;
 use bristlecone_random::Generator;
 
 use super::board::{KeyCell, State};
-use super::driver::Flaw;
+use super::checked::{Checked, expect, failed};
 use super::items::{KeyTable, OwnedKey, OwnedValue};
+use super::life::Life;
+use super::order::Flaw;
 use super::other;
 use super::round::{Kind, Pattern, Round};
-use super::worker::{Checked, Worker, expect, failed};
 
 /// How long a write is late that is acknowledged too early: longer than a kill takes.
 const EARLY: Duration = Duration::from_millis(2);
@@ -26,7 +27,7 @@ const HOT_KEYS: u64 = 4;
 
 /// One thread. The keys that it writes are its own: every `threads`th one.
 pub struct Operator<'a, I: Items> {
-    worker: &'a Worker<'a>,
+    life: &'a Life<'a>,
     keys: &'a KeyTable<I>,
     pool: &'a Pool,
     tree: &'a Tree<I::K, I::V>,
@@ -38,20 +39,20 @@ pub struct Operator<'a, I: Items> {
 
 impl<'a, I: Items> Operator<'a, I> {
     pub fn new(
-        worker: &'a Worker<'a>,
+        life: &'a Life<'a>,
         keys: &'a KeyTable<I>,
         pool: &'a Pool,
         tree: &'a Tree<I::K, I::V>,
         thread: u64,
     ) -> Self {
-        let mut generator = worker.round.generator(worker.life, thread);
+        let mut generator = life.round.generator(life.number, thread);
         let last = generator.below(keys.len() as u64);
-        Self { worker, keys, pool, tree, thread, generator, last }
+        Self { life, keys, pool, tree, thread, generator, last }
     }
 
     /// Does the operations of a life.
     pub fn run(mut self) -> Checked {
-        let Round { kinds, operations, .. } = self.worker.round;
+        let Round { kinds, operations, .. } = self.life.round;
         for _ in 0..*operations {
             let kind = kinds[self.generator.below(kinds.len() as u64) as usize];
             match kind {
@@ -65,20 +66,22 @@ impl<'a, I: Items> Operator<'a, I> {
                     self.write(kind, key)?;
                 }
             }
-            self.worker.board.acknowledged.fetch_add(1, Relaxed);
+            self.life.board.acknowledged.fetch_add(1, Relaxed);
         }
         Ok(())
     }
 
     fn cell(&self, key: usize) -> &'a KeyCell {
-        &self.worker.board.keys[key]
+        &self.life.board.keys[key]
     }
 
     /// Draws one of `count` things, as the round's pattern has it.
     fn pick(&mut self, count: u64) -> u64 {
-        let next = match self.worker.round.pattern {
+        let next = match self.life.round.pattern {
             Pattern::Hot if self.generator.below(16) > 0 => self.generator.below(HOT_KEYS),
-            Pattern::Dense if self.generator.below(64) > 0 => self.last + count * 2 + self.generator.below(5) - 2,
+            Pattern::Dense if self.generator.below(64) > 0 => {
+                self.last + count * 2 + self.generator.below(5) - 2
+            }
             Pattern::Hot | Pattern::Dense | Pattern::Uniform => self.generator.below(count),
             Pattern::Ascending => self.last + 1,
             Pattern::Descending => self.last + count - 1,
@@ -89,7 +92,7 @@ impl<'a, I: Items> Operator<'a, I> {
 
     /// Draws one of the keys that the thread writes.
     fn own_key(&mut self) -> usize {
-        let threads = self.worker.round.threads;
+        let threads = self.life.round.threads;
         let own = self.keys.len() as u64 / threads;
         (self.pick(own) * threads + self.thread) as usize
     }
@@ -130,7 +133,7 @@ impl<'a, I: Items> Operator<'a, I> {
         due: &T,
         write: impl FnOnce() -> bristlecone::Result<T>,
     ) -> Checked {
-        let (board, cell, flaw) = (self.worker.board, self.cell(key), self.worker.flaw);
+        let (board, cell, flaw) = (self.life.board, self.cell(key), self.life.flaw);
         let skipped = flaw == Some(Flaw::SkippedWrite) && changes && self.generator.below(200) == 0;
         if changes {
             cell.intend(next);
@@ -153,7 +156,7 @@ impl<'a, I: Items> Operator<'a, I> {
                 }
                 Ok(())
             }
-            Err(error) if self.worker.is_no_room(&error) => {
+            Err(error) if self.life.is_no_room(&error) => {
                 cell.refuse();
                 board.refused.fetch_add(1, Relaxed);
                 self.get_one(key)
@@ -165,10 +168,10 @@ impl<'a, I: Items> Operator<'a, I> {
     /// Writes neighbours, in order.
     fn bulk(&mut self) -> Checked {
         let (first, count) = (self.own_key(), 1 + self.generator.below(BULK_ITEMS));
-        let step = self.worker.round.threads as usize;
+        let step = self.life.round.threads as usize;
         for key in (first..self.keys.len()).step_by(step).take(count as usize) {
             self.write(Kind::Bulk, key)?;
-            self.worker.board.acknowledged.fetch_add(1, Relaxed);
+            self.life.board.acknowledged.fetch_add(1, Relaxed);
         }
         Ok(())
     }
@@ -177,8 +180,8 @@ impl<'a, I: Items> Operator<'a, I> {
     fn other_tree(&mut self) -> Checked {
         // Seldom: it takes as long as a hundred others.
         if self.thread == 0 && self.generator.below(16) == 0 {
-            let had_room = other::turn(self.worker, self.pool, &mut self.generator)?;
-            self.worker.board.refused.fetch_add(u64::from(!had_room), Relaxed);
+            let had_room = other::turn(self.life, self.pool, &mut self.generator)?;
+            self.life.board.refused.fetch_add(u64::from(!had_room), Relaxed);
         }
         Ok(())
     }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use bristlecone_cli::failure::Outcome;
 use bristlecone_cli::interrupt;
 
-use super::driver::Flaw;
 use super::handle::Driver;
+use super::order::Flaw;
 use super::round::{Kind, Limits, Round};
 
 /// How often a round may pass before it counts as one that does not fail.

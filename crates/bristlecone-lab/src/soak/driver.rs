@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 
 use bristlecone_cells::{Items, Visit};
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use rustix::process::{Signal, WaitStatus};
-use serde::{Deserialize, Serialize};
 
 use super::board::{Board, Phase};
+use super::life::{Life, draft};
+use super::order::{Failed, Order, Ran};
 use super::process::{Child, clear, share};
-use super::round::{End, Limits, Round};
-use super::worker::{Worker, draft};
+use super::round::{End, Round};
+use super::worker::Worker;
 
 /// A worker that gets nowhere for so long hangs, unless the system has one of its threads wait where nothing can
 /// interrupt it. After more than that it hangs, too.
@@ -28,60 +29,6 @@ const GLANCE: Duration = Duration::from_micros(150);
 /// Runs rounds that standard input names, and tells of each on standard output
 #[derive(Args, Debug)]
 pub struct SoakDriver;
-
-/// A deliberate error of the worker: such a run must fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-pub enum Flaw {
-    /// Acknowledges each write before it is done.
-    EarlyAcknowledgement,
-    /// Acknowledges some writes that are not done at all.
-    SkippedWrite,
-    /// Loses a key when a pool is opened.
-    LostKey,
-}
-
-impl Flaw {
-    /// Returns the name that it has among arguments.
-    pub fn name(self) -> String {
-        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-    }
-}
-
-/// A round to be run.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Order {
-    pub seed: u64,
-    pub limits: Limits,
-    pub pool: PathBuf,
-    pub flaw: Option<Flaw>,
-    /// Whether the pool of a round that fails stays.
-    pub keep: bool,
-}
-
-/// What a round came to.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Ran {
-    pub seed: u64,
-    pub cell: String,
-    pub kills: u64,
-    /// Those among them that came while a pool was created or opened.
-    pub kills_in_opening: u64,
-    pub acknowledged: u64,
-    pub refused: u64,
-    pub reopens: u64,
-    pub keys_compared: u64,
-    pub failure: Option<Failed>,
-}
-
-/// A round that failed.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Failed {
-    pub what: String,
-    pub life: usize,
-    pub round: String,
-    /// The pool as it was left, if it was to stay; beside it the model.
-    pub pool: Option<PathBuf>,
-}
 
 impl SoakDriver {
     pub fn run(&self) -> Outcome {
@@ -105,8 +52,8 @@ fn run_round(order: &Order, board: &'static Board) -> std::io::Result<Ran> {
     clear(board);
     remove(&order.pool);
     for (life, &end) in round.lives.iter().enumerate() {
-        let worker = Worker { round: &round, board, path: &order.pool, life, end, flaw: order.flaw };
-        match one_life(&worker)? {
+        let one = Life { round: &round, board, path: &order.pool, number: life, end, flaw: order.flaw };
+        match live(&one)? {
             Lived::Killed => {
                 ran.kills += 1;
                 ran.kills_in_opening += u64::from(board.phase() < Phase::Comparing);
@@ -133,17 +80,17 @@ enum Lived {
 }
 
 /// Lets a worker live until its end comes.
-fn one_life(worker: &Worker<'_>) -> std::io::Result<Lived> {
-    struct Run<'a>(&'a Worker<'a>);
+fn live(life: &Life<'_>) -> std::io::Result<Lived> {
+    struct Run<'a>(&'a Life<'a>);
     impl Visit for Run<'_> {
         fn visit<I: Items>(self) {
-            self.0.run::<I>();
+            Worker(self.0).run::<I>();
         }
     }
-    let board = worker.board;
+    let board = life.board;
     board.enter(Phase::Begun);
-    let child = Child::fork(|| worker.round.cell.codec.visit(Run(worker)))?;
-    let watched = watch(&child, board, worker.end)?;
+    let child = Child::fork(|| life.round.cell.codec.visit(Run(life)))?;
+    let watched = watch(&child, board, life.end)?;
     let status = match watched {
         Watched::Due | Watched::Hangs(_) => child.kill()?,
         Watched::Ended(status) => status,

@@ -215,7 +215,8 @@ fn geometry(seed: u64, cell: &Cell) -> Geometry {
 /// Each kind is on or off; at least one makes keys.
 fn kinds(seed: u64) -> Vec<Kind> {
     let mut generator = generator(seed, "kinds");
-    let mut kinds: Vec<_> = Kind::value_variants().iter().copied().filter(|_| generator.below(2) == 0).collect();
+    let mut kinds: Vec<_> =
+        Kind::value_variants().iter().copied().filter(|_| generator.below(2) == 0).collect();
     if !kinds.iter().any(|kind| Kind::MAKE.contains(kind)) {
         kinds.push(Kind::MAKE[generator.below(4) as usize]);
     }

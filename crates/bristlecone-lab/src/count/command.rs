@@ -8,8 +8,9 @@ use bristlecone_cli::size;
 use bristlecone_device::{Processor, Profile};
 use clap::Args;
 
-use super::workload::{OPERATIONS_HELP, Workload};
-use crate::count::{self, Plan, report};
+use super::report;
+use super::run::{self, Plan};
+use crate::workload::{OPERATIONS_HELP, Workload};
 
 /// Count what a design costs a persistent memory that need not be here
 ///
@@ -93,7 +94,7 @@ impl Count {
             key: workload.key,
             value: workload.value,
         };
-        let counts = count::run(&plan, output)?;
+        let counts = run::run(&plan, output)?;
         if output.json() {
             return output.value(&report::json(&plan, &counts, &workload.json()));
         }

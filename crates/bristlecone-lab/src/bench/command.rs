@@ -10,12 +10,12 @@ use bristlecone_cli::scratch::Scratch;
 use bristlecone_cli::size;
 use clap::{ArgAction, Args};
 
-use super::workload::{OPERATIONS_HELP, Workload};
 use crate::bench::contest::{self, Plan};
 use crate::bench::rivals::Rival;
 use crate::bench::subject::Setup;
 use crate::bench::workload::Phase;
 use crate::bench::{report, run};
+use crate::workload::{OPERATIONS_HELP, Workload};
 
 /// Measure a design, alone or against others and volatile maps
 ///

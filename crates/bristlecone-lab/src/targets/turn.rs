@@ -4,15 +4,9 @@ use std::fmt;
 
 use bristlecone_cells::suites;
 use bristlecone_random::Generator;
+use bristlecone_sim::{Budget, Mode, Progress, Report, Round, Schedules, Subject, explore_rounds};
 
-use crate::targets::{mode_of, subject_of};
-use bristlecone_sim::Budget;
-use bristlecone_sim::Mode;
-use bristlecone_sim::Progress;
-use bristlecone_sim::Report;
-use bristlecone_sim::Schedules;
-use bristlecone_sim::Subject;
-use bristlecone_sim::{Round, explore_rounds};
+use crate::targets::shapes::{mode_of, subject_of};
 
 /// Images that are remembered in one turn: where more are met, each further crash point has a few.
 const REMEMBERED: usize = 1 << 16;

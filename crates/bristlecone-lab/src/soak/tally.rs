@@ -7,7 +7,7 @@ use bristlecone_cli::failure::Outcome;
 use bristlecone_cli::output::{Output, counted, grouped};
 use serde_json::json;
 
-use super::driver::Ran;
+use super::order::Ran;
 
 /// What was done so far.
 pub struct Tally {

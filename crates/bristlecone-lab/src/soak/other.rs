@@ -6,7 +6,8 @@ use bristlecone::{Design, Error, Pool, Tree};
 use bristlecone_random::Generator;
 
 use super::board::Board;
-use super::worker::{Checked, Worker, expect, failed};
+use super::checked::{Checked, expect, failed};
+use super::life::Life;
 
 const NAME: &str = "other";
 const ITEMS: u64 = 20;
@@ -31,11 +32,11 @@ pub fn compare(board: &Board, pool: &Pool) -> Checked {
 }
 
 /// Drops the tree if it is there, and creates it otherwise; returns whether there was room.
-pub fn turn(worker: &Worker<'_>, pool: &Pool, generator: &mut Generator) -> Checked<bool> {
-    let was = worker.board.other.swap(MAY_BE, Release);
+pub fn turn(life: &Life<'_>, pool: &Pool, generator: &mut Generator) -> Checked<bool> {
+    let was = life.board.other.swap(MAY_BE, Release);
     match pool.drop_tree(NAME) {
         Ok(()) => {
-            worker.board.other.store(ABSENT, Release);
+            life.board.other.store(ABSENT, Release);
             return Ok(true);
         }
         Err(Error::NoSuchTree { .. }) => {
@@ -49,10 +50,10 @@ pub fn turn(worker: &Worker<'_>, pool: &Pool, generator: &mut Generator) -> Chec
     });
     match filled {
         Ok(()) => {
-            worker.board.other.store(PRESENT, Release);
+            life.board.other.store(PRESENT, Release);
             Ok(true)
         }
-        Err(error) if worker.is_no_room(&error) => Ok(false),
+        Err(error) if life.is_no_room(&error) => Ok(false),
         Err(error) => Err(failed("creating the other tree")(error)),
     }
 }

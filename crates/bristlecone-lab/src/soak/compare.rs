@@ -6,8 +6,8 @@ use bristlecone::Tree;
 use bristlecone_cells::Items;
 
 use super::board::{Board, State};
+use super::checked::{Checked, expect};
 use super::items::{KeyTable, OwnedKey, OwnedValue};
-use super::worker::{Checked, expect};
 
 /// Compares a tree with the board, read in every way. What is found stays from here on, if the pool was opened
 /// for writing.

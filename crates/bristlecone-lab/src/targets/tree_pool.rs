@@ -1,26 +1,23 @@
 //! A pool with trees in it, through the public face.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
-use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
-use bristlecone::{Pool, Tree, Value};
+use bristlecone::{Pool, Tree};
 use bristlecone_baselines::Contender;
-use bristlecone_pm::{Error, Geometry, PoolFile, Step, TreeSpec};
+use bristlecone_pm::{Error, Geometry, PoolFile, TreeSpec};
+use bristlecone_sim::{
+    Answer, Deed, Memory, Progress, Registers, Report, Schedules, Seen, Sim, Stopped, System,
+    explore_schedules, guarded,
+};
 
 use super::items::Items;
 use super::media::sim_pool;
 use super::pool::{check_pool, open_pool};
-use bristlecone_sim::Memory;
-use bristlecone_sim::Progress;
-use bristlecone_sim::Report;
-use bristlecone_sim::Sim;
-use bristlecone_sim::Stopped;
-use bristlecone_sim::{Access, Seen};
-use bristlecone_sim::{Answer, Deed, Registers, Schedules, explore_schedules};
-use bristlecone_sim::{System, guarded};
+use super::tree_access::{act, read};
+use super::tree_op::TreeOp;
 
 /// A pool of trees of one design and one kind of items.
 #[derive(Debug, Clone)]
@@ -33,43 +30,6 @@ pub struct Forest<I> {
     pub options: Vec<(&'static str, u64)>,
     /// What keys and values are.
     pub items: PhantomData<I>,
-}
-
-/// What is done to a pool of trees. Operations on a tree that is not there do nothing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TreeOp {
-    /// Creates a tree, unless it is there.
-    Create(&'static str),
-    /// Creates a tree like another one as earlier versions did: it is live before it has a leaf, which the first
-    /// opening makes.
-    CreateBare(&'static str),
-    /// The same on a thread of its own, whose fences are nobody else's.
-    Elsewhere(Box<TreeOp>),
-    /// Begins an operation on one key on a thread of its own, which stops at a step before anything
-    /// comes of it.
-    Begin(Box<TreeOp>, Step),
-    /// Lets it go on.
-    Finish(Box<TreeOp>),
-    /// Drops a tree.
-    Drop(&'static str),
-    /// Writes a key.
-    Insert(&'static str, u64, u64),
-    /// Writes a key without asking what was there.
-    Upsert(&'static str, u64, u64),
-    /// Writes a key that is not there.
-    InsertNew(&'static str, u64, u64),
-    /// Writes a key that is there.
-    Update(&'static str, u64, u64),
-    /// Writes a key (first number) that has a value (second) and gives it another (third).
-    Swap(&'static str, u64, u64, u64),
-    /// Removes a key.
-    Remove(&'static str, u64),
-    /// Does something while the medium has no room: it grants so many requests, and refuses so many more.
-    Short(Box<TreeOp>, u64, u64),
-    /// Closes the pool in good order and opens it again.
-    Close,
-    /// Waits until nobody reads any more what was removed or replaced so far.
-    Rest,
 }
 
 /// An open pool of trees.
@@ -160,45 +120,6 @@ impl<I: Items> Drop for Live<I> {
     }
 }
 
-/// Does an operation on one key.
-fn act<I: Items>(tree: &Tree<I::K, I::V>, key: u64, access: Access) -> Result<Seen, String> {
-    match attempt::<I>(tree, key, access) {
-        Ok(Ok(seen)) => Ok(seen),
-        Ok(Err(held)) => Ok(Seen::Value(held.as_ref().map(I::value_number).transpose()?)),
-        Err(error) if error.is_no_room() => Ok(Seen::Refused),
-        Err(error) => Err(text(error)),
-    }
-}
-
-/// What an operation on one key answers: `Err` within `Ok` is the value that was there.
-type Attempt<I> = Result<Result<Seen, Option<<<I as Items>::V as Value>::Owned>>, Error>;
-
-fn attempt<I: Items>(tree: &Tree<I::K, I::V>, key: u64, access: Access) -> Attempt<I> {
-    I::with_key(key, |key| {
-        let held = match access {
-            Access::Get => tree.get(key),
-            Access::Insert(value) => I::with_value(value, |value| tree.insert(key, value))?,
-            Access::Upsert(value) => {
-                I::with_value(value, |value| tree.upsert(key, value))?;
-                return Ok(Ok(Seen::Done));
-            }
-            Access::InsertNew(value) => I::with_value(value, |value| tree.insert_new(key, value))?,
-            Access::Update(value) => I::with_value(value, |value| tree.update(key, value))?,
-            Access::Remove => tree.remove(key)?,
-            Access::Swap(expected, new) => {
-                let swapped = I::with_value(expected, |expected| {
-                    I::with_value(new, |new| tree.compare_and_swap(key, expected, new))
-                });
-                match swapped? {
-                    Ok(()) => return Ok(Ok(Seen::Swapped)),
-                    Err(held) => held,
-                }
-            }
-        };
-        Ok(Err(held))
-    })
-}
-
 /// Waits until everything has run that was put off until nobody reads it any more.
 fn rest() {
     let over = Arc::new(AtomicBool::new(false));
@@ -208,73 +129,6 @@ fn rest() {
         bristlecone_pm::epoch::pin().flush();
         std::thread::yield_now();
     }
-}
-
-/// Checks a tree and reads it in every way there is.
-fn read<I: Items>(tree: &Tree<I::K, I::V>) -> Result<BTreeMap<u64, u64>, String> {
-    let findings = tree.check();
-    if !findings.is_empty() {
-        return Err(format!("{findings:?}"));
-    }
-    let number = |(key, value): (_, _)| Ok((I::key_number(&key)?, I::value_number(&value)?));
-    let forward: Vec<(u64, u64)> = tree.iter().map(number).collect::<Result<_, String>>()?;
-    let mut backward: Vec<(u64, u64)> = tree.iter().rev().map(number).collect::<Result<_, String>>()?;
-    backward.reverse();
-    if forward != backward || !forward.is_sorted_by(|a, b| a.0 < b.0) {
-        return Err(format!("forward {forward:?}, backward {backward:?}"));
-    }
-    if tree.len() != forward.len() as u64 {
-        return Err(format!("a length of {}, but {forward:?}", tree.len()));
-    }
-    for (key, value) in &forward {
-        let got = I::with_key(*key, |key| tree.get(key));
-        if got.as_ref().map(I::value_number) != Some(Ok(*value)) {
-            return Err(format!("key {key} is there with {value}, but get says {:?}", got.is_some()));
-        }
-    }
-    read_beside::<I>(tree, &forward)?;
-    read_parts::<I>(tree, &forward)?;
-    Ok(forward.into_iter().collect())
-}
-
-/// Looks for keys that are absent: beside each that is there, below all of them, and above.
-fn read_beside<I: Items>(tree: &Tree<I::K, I::V>, all: &[(u64, u64)]) -> Result<(), String> {
-    let beside = all.iter().flat_map(|(key, _)| [key.saturating_sub(1), key + 1]);
-    let beside: BTreeSet<_> = beside.chain([0, LAST_KEY]).collect();
-    let is_absent = |key: &&u64| all.binary_search_by_key(*key, |(key, _)| *key).is_err();
-    for key in beside.iter().filter(is_absent) {
-        if I::with_key(*key, |key| tree.get(key).is_some() || tree.contains_key(key)) {
-            return Err(format!("key {key} is there by itself, and not among {all:?}"));
-        }
-    }
-    Ok(())
-}
-
-/// The largest key that scenarios may use.
-const LAST_KEY: u64 = 9999;
-
-/// Reads parts of the tree from both ends: their ends are keys that are there, and such that may not be.
-fn read_parts<I: Items>(tree: &Tree<I::K, I::V>, all: &[(u64, u64)]) -> Result<(), String> {
-    let at = |part: usize| all.get(all.len() * part / 6).map_or(part as u64, |(key, _)| *key);
-    for (from, to) in [(at(1), at(3)), (at(2) + 1, at(5) + 1), (at(3), at(3)), (at(4), at(1))] {
-        let range = || I::with_keys(from, to, |from, to| tree.range(from..to));
-        let until = || I::with_keys(from, to, |from, to| tree.range((Excluded(from), Included(to))));
-        for (parts, is_due) in [
-            ([range(), range()], &(|key| from <= key && key < to) as &dyn Fn(u64) -> bool),
-            ([until(), until()], &|key| from < key && key <= to),
-        ] {
-            let number = |(key, value): (_, _)| Ok((I::key_number(&key)?, I::value_number(&value)?));
-            let [forward, backward] = parts;
-            let forward: Vec<(u64, u64)> = forward.map(number).collect::<Result<_, String>>()?;
-            let mut backward: Vec<(u64, u64)> = backward.rev().map(number).collect::<Result<_, String>>()?;
-            backward.reverse();
-            let due: Vec<_> = all.iter().copied().filter(|(key, _)| is_due(*key)).collect();
-            if forward != due || backward != due {
-                return Err(format!("from {from} to {to}: {forward:?} and {backward:?}, but {all:?}"));
-            }
-        }
-    }
-    Ok(())
 }
 
 impl<I: Items> System for Forest<I> {
@@ -377,22 +231,6 @@ impl<I: Items> System for Forest<I> {
     fn observe(&self, live: &Live<I>) -> Result<Contents, String> {
         check_pool(&live.file)?;
         live.trees.iter().map(|(name, tree)| Ok((name.clone(), read::<I>(tree)?))).collect()
-    }
-}
-
-impl TreeOp {
-    /// The tree, the key, and what is done to it.
-    fn access(&self) -> Option<(&'static str, u64, Access)> {
-        Some(match *self {
-            Self::Insert(tree, key, value) => (tree, key, Access::Insert(value)),
-            Self::Upsert(tree, key, value) => (tree, key, Access::Upsert(value)),
-            Self::InsertNew(tree, key, value) => (tree, key, Access::InsertNew(value)),
-            Self::Update(tree, key, value) => (tree, key, Access::Update(value)),
-            Self::Swap(tree, key, expected, new) => (tree, key, Access::Swap(expected, new)),
-            Self::Remove(tree, key) => (tree, key, Access::Remove),
-            Self::Create(_) | Self::CreateBare(_) | Self::Drop(_) | Self::Close | Self::Rest => return None,
-            Self::Elsewhere(_) | Self::Begin(..) | Self::Finish(_) | Self::Short(..) => return None,
-        })
     }
 }
 

@@ -1,8 +1,5 @@
 //! `bristlecone-lab crash`: every crash that a design must survive, explored.
 
-mod forever;
-mod outcome;
-
 use std::time::Instant;
 
 use bristlecone::Design;
@@ -21,7 +18,8 @@ use bristlecone_sim::{
 };
 use clap::Args;
 
-use self::outcome::{Explored, Outcome as Explorations, Stopped};
+use super::forever;
+use super::outcome::{self, Explored, Outcome as Explorations, Stopped};
 use crate::bench::run::processors;
 
 /// Explore every crash of a design in the simulator

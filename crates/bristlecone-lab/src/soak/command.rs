@@ -1,24 +1,4 @@
-//! `bristlecone-lab soak`: processes that are killed, again and again, until one loses something.
-//!
-//! ```text
-//! soak          draws seeds, adds up, minimises            one process
-//!   driver      one round after the other: forks, kills    one a processor
-//!     worker    opens, compares, operates                  one a life of a pool
-//!         \--- board: memory shared by driver and workers, which says what is due
-//! ```
-
-mod board;
-mod compare;
-mod driver;
-mod handle;
-mod items;
-mod minimise;
-mod operate;
-mod other;
-mod process;
-mod round;
-mod tally;
-mod worker;
+//! The command: draws seeds, adds up, makes what fails smaller.
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -32,12 +12,11 @@ use bristlecone_cli::output::Output;
 use clap::Args;
 use serde_json::json;
 
-pub use self::driver::SoakDriver;
-use self::driver::{Failed, Flaw, Ran};
-use self::handle::Driver;
-use self::minimise::{Minimiser, TRIES};
-use self::round::Limits;
-use self::tally::Tally;
+use super::handle::Driver;
+use super::minimise::{Minimiser, TRIES};
+use super::order::{Failed, Flaw, Ran};
+use super::round::Limits;
+use super::tally::Tally;
 use crate::bench::run::processors;
 
 /// How often a line tells what was done so far.

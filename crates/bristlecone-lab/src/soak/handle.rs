@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 
-use super::driver::{Flaw, Order, Ran};
+use super::order::{Flaw, Order, Ran};
 use super::round::Limits;
 
 /// A driver that does not outlive this handle, nor does its pool.
