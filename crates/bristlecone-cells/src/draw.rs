@@ -75,7 +75,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn few_cells_show_what_all_show_and_others_with_another_seed() {
+    fn covering_few_cells_reach_every_goal_and_change_with_the_seed() {
         let all: Vec<_> = crate::all().collect();
         let shown = |cells: &[Cell]| cells.iter().flat_map(goals).collect::<BTreeSet<_>>();
         let names = |cells: &[Cell]| cells.iter().map(Cell::to_string).collect::<BTreeSet<_>>();

@@ -53,7 +53,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn arguments_are_consistent() {
         Cli::command().debug_assert();
     }
 }

@@ -61,7 +61,7 @@ impl Workload {
         self.operations.unwrap_or(self.records)
     }
 
-    /// The load and what follows.
+    /// Returns the load and the phases that follow it.
     pub fn phases(&self) -> Outcome<Vec<Phase>> {
         if self.records == 0 || self.operations() == 0 {
             return Err(Failure::usage("--records and --operations must be 1 or more"));
@@ -70,7 +70,7 @@ impl Workload {
         Ok(workload::phases(self.preset, mix, distribution, self.records, self.operations()))
     }
 
-    /// Where keys lie.
+    /// Returns where keys lie.
     pub fn order(&self) -> Order {
         match self.distribution {
             Some(Distribution::Sequential) => Order::Sequential,
@@ -79,7 +79,7 @@ impl Workload {
         }
     }
 
-    /// Bytes that a pool may grow to so that the phases fit. It grows as it is filled; the maximum
+    /// Returns the bytes that a pool may grow to so that the phases fit. It grows as it is filled; the maximum
     /// only has to be large enough.
     pub fn max_bytes(&self, phases: &[Phase]) -> u64 {
         let adds = |phase: &&Phase| phase.mix.has(Op::Insert) || phase.mix.has(Op::InsertNew);

@@ -43,7 +43,7 @@ pub struct PhaseCount {
     pub space: TreeStats,
 }
 
-/// The kind that the device knows an operation by.
+/// Returns the kind that the device knows an operation by.
 pub fn kind(op: Op) -> u8 {
     op as u8 + 1
 }
@@ -105,7 +105,7 @@ fn phases<K: BenchKey, V: BenchValue>(plan: &Plan, output: &Output) -> Outcome<V
     Ok(counts)
 }
 
-/// Bytes that the user asked to write: key and value, or the key that goes.
+/// Returns the bytes that the user asked to write: key and value, or the key that goes.
 fn user_bytes(op: Op, (id, written): (u64, u64), found: bool, (key, value): (&Buffer, &Buffer)) -> u64 {
     match op {
         Op::Get | Op::Scan => 0,

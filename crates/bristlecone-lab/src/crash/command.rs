@@ -331,7 +331,7 @@ fn replay(case: &Case, output: &mut Output) -> Outcome {
     if report.failures.is_empty() { Ok(()) } else { Err(Failure::Shown(Exit::Failed)) }
 }
 
-/// Bytes of memory that could be had, as the system estimates; 1 GiB where it does not say.
+/// Returns the bytes of memory that could be had, as the system estimates; 1 GiB where it does not say.
 fn available_memory() -> u64 {
     let said = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = said.lines().find_map(|line| line.strip_prefix("MemAvailable:"));

@@ -41,13 +41,13 @@ impl<'a> Outcome<'a> {
         Self { seed, budget, explored, interleaved, mutations, stopped: None, seconds: 0.0 }
     }
 
-    /// Whether nothing failed and no mutation survived.
+    /// Returns whether nothing failed and no mutation survived.
     pub fn is_clean(&self) -> bool {
         self.reports().all(|(_, report)| report.failures.is_empty())
             && self.mutations.as_ref().is_none_or(Table::is_clean)
     }
 
-    /// All reports, with the names of their subjects.
+    /// Returns all reports, with the names of their subjects.
     fn reports(&self) -> impl Iterator<Item = (&str, &Report)> {
         let explored = self.explored.iter().map(|explored| (explored.round.subject.name(), &explored.report));
         explored.chain(self.interleaved.iter().map(|(subject, report)| (subject.as_str(), report)))
@@ -231,7 +231,7 @@ fn extend(value: &mut Value, more: Value) {
     }
 }
 
-/// The outcome of one case.
+/// Prints the outcome of one case.
 pub fn show_replay(case: &Case, report: &Report, output: &mut Output) -> Done {
     let failure = report.failures.first();
     if output.json() {

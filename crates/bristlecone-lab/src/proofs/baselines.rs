@@ -61,7 +61,7 @@ pub(super) fn proofs(baseline: Baseline) -> Vec<Proof> {
     }
 }
 
-/// One thread splits a full leaf, others change what it had.
+/// Returns a plan: one thread splits a full leaf, others change what it had.
 fn split_meanwhile(roll: &mut dyn FnMut(usize) -> usize) -> Plan {
     let before = (0..6).map(|at| (at * 4, Access::Insert(at))).collect();
     let mut written = 1000;

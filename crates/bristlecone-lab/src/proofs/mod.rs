@@ -138,7 +138,7 @@ fn insert(key: u64) -> TreeOp {
     Insert("t", key, key)
 }
 
-/// A scenario of one tree.
+/// Returns a scenario of one tree.
 fn scenario(
     name: &'static str,
     setup: impl IntoIterator<Item = TreeOp>,

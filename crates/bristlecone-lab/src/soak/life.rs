@@ -19,7 +19,7 @@ pub struct Life<'a> {
 }
 
 impl Life<'_> {
-    /// Whether there is no room where there may be none. Options may ask for more than a chunk has.
+    /// Returns whether there is no room where there may be none. Options may ask for more than a chunk has.
     pub fn is_no_room(&self, error: &Error) -> bool {
         let too_large = matches!(error, Error::Invalid { .. } | Error::TooLong { .. });
         self.round.may_be_full() && (error.is_no_room() || too_large)

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn smaller_numbers_rise() {
+    fn minimise_fewer_gives_rising_smaller_numbers() {
         assert_eq!(fewer(1).count(), 0);
         assert_eq!(fewer(2).collect::<Vec<_>>(), [1]);
         assert_eq!(fewer(4).collect::<Vec<_>>(), [1, 2, 3]);

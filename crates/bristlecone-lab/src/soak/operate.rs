@@ -176,7 +176,7 @@ impl<'a, I: Items> Operator<'a, I> {
         Ok(())
     }
 
-    /// Only one thread has the other tree.
+    /// Creates or drops the other tree, which only one thread may.
     fn other_tree(&mut self) -> Checked {
         // Seldom: it takes as long as a hundred others.
         if self.thread == 0 && self.generator.below(16) == 0 {

@@ -114,7 +114,7 @@ pub struct Round {
     first_number: u64,
 }
 
-/// Independent draws from one seed: what one limit changes leaves the others as they were.
+/// Returns one of several independent generators of a seed: what one limit changes leaves the others as they were.
 fn generator(seed: u64, of: &str) -> Generator {
     Generator::new(of.bytes().fold(mix(seed), |hash, byte| mix(hash ^ u64::from(byte))))
 }
@@ -202,7 +202,7 @@ impl fmt::Display for Round {
     }
 }
 
-/// The cell's own geometry, or one that is soon full.
+/// Returns the cell's own geometry, or one that is soon full.
 fn geometry(seed: u64, cell: &Cell) -> Geometry {
     let mut generator = generator(seed, "geometry");
     let (chunk_bytes, chunks_max) = (cell.room.chunk_bytes, cell.room.chunks_max);
@@ -212,7 +212,7 @@ fn geometry(seed: u64, cell: &Cell) -> Geometry {
     Geometry { chunk_bytes, chunks_max, trees_max: 8 }
 }
 
-/// Each kind is on or off; at least one makes keys.
+/// Draws which kinds of operations there are; at least one makes keys.
 fn kinds(seed: u64) -> Vec<Kind> {
     let mut generator = generator(seed, "kinds");
     let mut kinds: Vec<_> =
@@ -254,7 +254,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn the_same_seed_draws_the_same_round_and_limits_leave_the_rest() {
+    fn soak_round_of_one_seed_is_the_same_and_limits_leave_the_rest() {
         let drawn = |seed, limits: &Limits| format!("{:?}", Round::of(seed, limits));
         let all = Limits::default();
         let rounds: BTreeSet<_> = (0..64).map(|seed| drawn(seed, &all)).collect();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_seeds_draw_everything_there_is() {
+    fn soak_rounds_of_a_thousand_seeds_draw_every_kind() {
         let rounds: Vec<_> = (0..1000).map(|seed| Round::of(seed, &Limits::default())).collect();
         let texts = rounds.iter().map(|round| format!("{round:?}")).collect::<Vec<_>>().join("\n");
         for part in ["Hot", "Dense", "Ascending", "Descending", "Uniform", "Closed", "Look", "After(Begun"] {

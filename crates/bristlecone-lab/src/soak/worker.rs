@@ -32,7 +32,7 @@ const POOL_AND_TREE: u64 = 2;
 pub struct Worker<'a>(pub &'a Life<'a>);
 
 impl Worker<'_> {
-    /// Lives; what is wrong is on the board afterwards.
+    /// Runs the life; what is wrong is on the board afterwards.
     pub fn run<I: Items>(&self) {
         let board = self.0.board;
         // Whatever other threads wait for: this ends the process.

@@ -41,7 +41,7 @@ pub enum TreeOp {
 }
 
 impl TreeOp {
-    /// The tree, the key, and what is done to it.
+    /// Returns the tree, the key, and what is done to it.
     pub(super) fn access(&self) -> Option<(&'static str, u64, Access)> {
         Some(match *self {
             Self::Insert(tree, key, value) => (tree, key, Access::Insert(value)),

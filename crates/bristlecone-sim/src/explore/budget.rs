@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
     /// Crash points that need at most this many runs are exhausted: one run stands for all images
-    /// that differ only in lines which nobody reads.
+    /// that differ only in lines that no recovery reads.
     pub exhaustive: u64,
     /// Of others, so many images are drawn beside the extremes.
     pub sampled: u64,
@@ -12,28 +12,28 @@ pub struct Budget {
     pub extremes: usize,
     /// Of more lines than this, which records of many lines have, only some are tried alone.
     pub lines: usize,
-    /// The same as the first two for crashes inside recovery.
+    /// The first two for crashes inside recovery.
     pub nested: (u64, u64),
     /// How many crashes in a row: 1 is a crash with an undisturbed recovery.
     pub depth: u32,
-    /// One in so many lives after a recovery crashes inside its last operation, too.
+    /// One in so many continuations after a recovery crashes inside its last operation, too.
     pub life_crashes: u32,
-    /// Images and lives that are remembered, so that none is explored twice. When there is no more
+    /// Images and continuations that are remembered, so that none is explored twice. When there is no more
     /// room for them, crash points are sampled.
     pub remembered: usize,
-    /// What samples and lives are drawn from.
+    /// What samples and continuations are drawn from.
     pub seed: u64,
     /// Workers.
     pub threads: usize,
 }
 
 impl Budget {
-    /// What a test run on few cores can afford.
+    /// Returns what a test run on few cores can afford.
     pub fn quick() -> Self {
         Self { depth: 2, threads: 2, ..Self::of(4096) }
     }
 
-    /// A budget in proportion to the runs that one crash point may take.
+    /// Returns a budget in proportion to the runs that one crash point may take.
     pub fn of(runs: u64) -> Self {
         let root = runs.isqrt().max(1);
         Self {

@@ -1,4 +1,4 @@
-//! Check 3: life goes on after recovery, and crashes again.
+//! Check 3: operations continue after recovery, and crash again.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use crate::model::lines::WordSet;
 use crate::model::trace::{Event, Mark};
 use bristlecone_random::{Generator, mix};
 
-/// Operations of most lives, at most.
+/// Operations of most continuations, at most.
 const SHORT: usize = 12;
-/// Images of a crash inside the last operation of a life: visited, and drawn beyond that.
+/// Images of a crash inside the last operation of a continuation: visited, and drawn beyond that.
 const IMAGES: (u64, u64) = (32, 8);
 /// Of each line, contents that are tried alone there.
 const EXTREMES: usize = 64;
 
 impl<S: System> Explorer<'_, S> {
-    /// More operations on what was recovered, and a crash in the last of them.
-    pub(crate) fn go_on(
+    /// Continues with more operations on what was recovered, and crashes in the last of them.
+    pub(crate) fn continue_after(
         &self,
         worker: &mut Worker,
         case: &Case<'_>,
@@ -32,13 +32,13 @@ impl<S: System> Explorer<'_, S> {
     ) -> Result<(), String> {
         let mut cache = Cache::over(self.mode, Arc::clone(case.base), case.image.clone());
         recovered.trace.iter().for_each(|event| cache.feed(event));
-        // A life depends on what it finds, and its crashes on how much of that is durable.
-        let hash = mix(worker.stage.hash()).wrapping_add(cache.durable_hash());
-        let settled = cache.take_overwritten(worker.stage.memory());
+        // A continuation depends on what it finds, and its crashes on how much of that is durable.
+        let hash = mix(worker.scratch.hash()).wrapping_add(cache.durable_hash());
+        let settled = cache.take_overwritten(worker.scratch.memory());
         recovered.sim.begin_again();
         let standing = match self.run.scenario.then.is_empty() {
             true => Standing::UnderWay,
-            false => self.lives.meet(hash, (), 0, worker.number),
+            false => self.continuations.enter(hash, (), 0, worker.number),
         };
         match &standing {
             Standing::New | Standing::UnderWay => {}
@@ -47,23 +47,23 @@ impl<S: System> Explorer<'_, S> {
         }
         if !matches!(standing, Standing::New) {
             self.run.system.abandon(recovered.live);
-            worker.stage.note(&recovered.sim.take_trace());
+            worker.scratch.note(&recovered.sim.take_trace());
             return Ok(());
         }
-        let outer = std::mem::replace(&mut worker.reads, WordSet::none(worker.stage.memory()));
+        let outer = std::mem::replace(&mut worker.reads, WordSet::none(worker.scratch.memory()));
         worker.report.lives += 1;
         let mut generator = Generator::new(hash ^ mix(self.budget.seed));
         let then = self.plan(&mut generator);
         let inside = generator.index(self.budget.life_crashes as usize) == 0;
-        self.live(worker, (cache, case.allowed), recovered, &then, inside)
-            .map_err(|what| format!("life after recovery, {then:?}: {what}"))?;
+        self.run_continuation(worker, (cache, case.allowed), recovered, &then, inside)
+            .map_err(|what| format!("continuation after recovery, {then:?}: {what}"))?;
         outer.add_others(&worker.reads, &settled);
         let reads = std::mem::replace(&mut worker.reads, outer);
-        self.lives.finish(hash, (), reads);
+        self.continuations.finish(hash, (), reads);
         Ok(())
     }
 
-    /// What is done to a recovered structure: every eighth goes through everything, the others
+    /// Draws what is done to a recovered structure: every eighth goes through everything, the others
     /// begin and end anywhere, so that each operation comes first, and last before a crash.
     fn plan(&self, generator: &mut Generator) -> Vec<S::Op> {
         let then = &self.run.scenario.then;
@@ -74,7 +74,7 @@ impl<S: System> Explorer<'_, S> {
         then.iter().cycle().skip(first).take(count).cloned().collect()
     }
 
-    fn live(
+    fn run_continuation(
         &self,
         worker: &mut Worker,
         (mut cache, allowed): (Cache, Allowed),
@@ -84,7 +84,7 @@ impl<S: System> Explorer<'_, S> {
     ) -> Result<(), String> {
         let Recovered { mut live, state: mut model, sim, .. } = recovered;
         let mut before = model.clone();
-        let lived = guarded(|| {
+        let ran = guarded(|| {
             for (at, op) in then.iter().enumerate() {
                 if at + 1 == then.len() {
                     sim.mark(Mark::Begin(0));
@@ -100,9 +100,9 @@ impl<S: System> Explorer<'_, S> {
             Ok(events)
         });
         let trace = sim.take_trace();
-        worker.stage.note(&trace);
+        worker.scratch.note(&trace);
         worker.reads.add_all(sim.reads());
-        let trace = &trace[..lived?];
+        let trace = &trace[..ran?];
         let last = trace.iter().position(|event| matches!(event, Event::Mark(Mark::Begin(0))));
         let last = last.unwrap_or(trace.len());
 
@@ -120,7 +120,7 @@ impl<S: System> Explorer<'_, S> {
     /// Opens the image that keeps nothing unpromised, and the one that keeps everything.
     fn extremes(&self, worker: &mut Worker, cache: &Cache, due: &[&S::State]) -> Result<(), String> {
         let possible = cache.possible();
-        let overwritten = cache.overwritten(worker.stage.memory());
+        let overwritten = cache.overwritten(worker.scratch.memory());
         let all = if possible.lines.is_empty() { &[true][..] } else { &[false, true] };
         for &everything in all {
             let choice = possible.lines.iter().map(|kept| if everything { kept.all } else { 0 });
@@ -139,7 +139,7 @@ impl<S: System> Explorer<'_, S> {
         due: &[&S::State],
     ) -> Result<(), String> {
         let possible = cache.possible();
-        let overwritten = cache.overwritten(worker.stage.memory());
+        let overwritten = cache.overwritten(worker.scratch.memory());
         let mut image = cache.durable().clone();
         let sample = Sample { extremes: EXTREMES, lines: self.budget.lines, drawn: IMAGES.1 };
         let visited = possible.visit(
@@ -158,21 +158,21 @@ impl<S: System> Explorer<'_, S> {
         Ok(())
     }
 
-    /// Opens an image, which must hold one of the states that are due. Gives the words it read.
+    /// Opens an image, which must hold one of the states that are due. Returns the words it read.
     fn reopen(&self, worker: &mut Worker, image: &Image, due: &[&S::State]) -> Result<WordSet, String> {
-        worker.stage.load(image);
+        worker.scratch.load(image);
         worker.report.reopened += 1;
         let system = self.run.system;
-        let sim = Sim::explored(worker.stage.memory(), self.mode, self.mutation);
+        let sim = Sim::explored(worker.scratch.memory(), self.mode, self.mutation);
         let seen = guarded(|| {
             let live = system.open(&sim)?.ok_or("nothing is there any more")?;
             let seen = system.observe(&live)?;
             system.abandon(live);
             Ok(seen)
         });
-        worker.stage.note(&sim.take_trace());
+        worker.scratch.note(&sim.take_trace());
         expect_state(&seen?, due)?;
-        let reads = WordSet::none(worker.stage.memory());
+        let reads = WordSet::none(worker.scratch.memory());
         reads.add_all(sim.reads());
         Ok(reads)
     }

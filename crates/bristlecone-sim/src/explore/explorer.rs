@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use crate::explore::budget::Budget;
 use crate::explore::points::{Allowed, walk};
 use crate::explore::run::Run;
-use crate::explore::scratch::Stage;
+use crate::explore::scratch::Scratch;
 use crate::explore::system::{Scenario, System};
-use crate::explore::visited::Met;
+use crate::explore::visited::Visited;
 use crate::medium::guard::guarded;
 use crate::medium::mutation::Mutation;
 use crate::medium::sim::Sim;
@@ -23,8 +23,8 @@ pub fn explore<S: System>(system: &S, scenario: &Scenario<S::Op>, mode: Mode, bu
     explore_with(system, scenario, mode, budget, None, &Progress::default())
 }
 
-/// [`explore`], with the code under test behaving as if it were changed, and under the eyes of
-/// somebody who may not want to wait for the end.
+/// Explores every crash of a scenario with the code under test behaving as if it were changed, until the end or until
+/// `progress` is stopped.
 pub fn explore_with<S: System>(
     system: &S,
     scenario: &Scenario<S::Op>,
@@ -59,16 +59,16 @@ pub(crate) struct Explorer<'a, S: System> {
     pub(crate) mutation: Option<Mutation>,
     pub(crate) progress: &'a Progress,
     next_point: AtomicUsize,
-    /// Somebody found a failure.
+    /// A worker found a failure.
     failed: AtomicBool,
-    pub(crate) images: Met<Allowed>,
-    pub(crate) lives: Met<()>,
+    pub(crate) images: Visited<Allowed>,
+    pub(crate) continuations: Visited<()>,
 }
 
 /// What one worker carries from image to image.
 pub(crate) struct Worker {
     pub(crate) number: usize,
-    pub(crate) stage: Stage,
+    pub(crate) scratch: Scratch,
     pub(crate) report: Report,
     pub(crate) crashes: Vec<Crash>,
     /// The words that the exploration under way has read.
@@ -99,12 +99,12 @@ impl<'a, S: System> Explorer<'a, S> {
             progress,
             next_point: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
-            images: Met::up_to(budget.remembered),
-            lives: Met::up_to(budget.remembered),
+            images: Visited::with_room_for(budget.remembered),
+            continuations: Visited::with_room_for(budget.remembered),
         }
     }
 
-    /// Does the run that all crashes are derived from, and gives what the medium held before it.
+    /// Does the run that all crashes are derived from, and returns what the medium held before it.
     pub(crate) fn perform(
         run: &mut Run<'_, S>,
         mode: Mode,
@@ -125,12 +125,12 @@ impl<'a, S: System> Explorer<'a, S> {
         })
     }
 
-    /// Whether there is no reason to go on.
+    /// Returns whether there is no reason to go on.
     pub(crate) fn is_over(&self) -> bool {
         self.failed.load(Relaxed) || self.progress.is_stopped()
     }
 
-    /// A worker before the first crash point: its cache, and the number of the first event.
+    /// Returns a worker before the first crash point: its cache, and the number of the first event.
     pub(crate) fn begin(&self, number: usize) -> (Worker, Cache, usize) {
         take_index();
         let mut cache = self.start.clone();
@@ -140,8 +140,8 @@ impl<'a, S: System> Explorer<'a, S> {
         cache.rebase();
         let memory = self.run.system.memory();
         let reads = WordSet::none(&memory);
-        let stage = Stage::new(memory, cache.base());
-        (Worker { number, stage, report: Report::default(), crashes: Vec::new(), reads }, cache, first)
+        let scratch = Scratch::new(memory, cache.base());
+        (Worker { number, scratch, report: Report::default(), crashes: Vec::new(), reads }, cache, first)
     }
 
     fn work(&self, number: usize) -> Report {
@@ -162,7 +162,7 @@ impl<'a, S: System> Explorer<'a, S> {
         self.conclude(worker, walked)
     }
 
-    /// The report of a worker that came to its end, or to a failure.
+    /// Returns the report of a worker that came to its end, or to a failure.
     pub(crate) fn conclude(&self, mut worker: Worker, outcome: Result<(), String>) -> Report {
         if let Err(what) = outcome {
             self.failed.store(true, Relaxed);

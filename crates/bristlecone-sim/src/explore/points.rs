@@ -16,7 +16,7 @@ pub(crate) struct Allowed {
 }
 
 impl Allowed {
-    /// This state and no other.
+    /// Allows this state and no other.
     pub(crate) fn only(state: usize) -> Self {
         Self { from: state, to: state }
     }

@@ -94,7 +94,7 @@ impl<S: System> Explorer<'_, S> {
         let case = verify::Case { base: moment.cache.base(), image: &image, allowed: moment.allowed, depth };
         let Some((next, rest)) = rest.split_first() else {
             *if depth == 1 { &mut worker.report.images } else { &mut worker.report.nested_images } += 1;
-            return Ok(self.judge(worker, &case));
+            return Ok(self.verify(worker, &case));
         };
         let recovered = match self.recover(worker, &case) {
             Ok(Some(recovered)) => recovered,
@@ -103,7 +103,7 @@ impl<S: System> Explorer<'_, S> {
         };
         let (index, recovery) = (recovered.index, recovered.recovery().to_vec());
         self.run.system.abandon(recovered.live);
-        worker.stage.note(&recovered.sim.take_trace());
+        worker.scratch.note(&recovered.sim.take_trace());
         let mut found = None;
         self.walk_recovery(&case, &recovery, index, &mut |cache, at, allowed| {
             if at == next.event {

@@ -19,7 +19,7 @@ pub struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// The scenario's name.
+    /// Returns the scenario's name.
     pub fn scenario(&self) -> &'static str {
         self.subject.scenarios()[self.scenario]
     }
@@ -37,7 +37,7 @@ impl std::fmt::Display for Round<'_> {
     }
 }
 
-/// Every scenario of the subjects in every mode.
+/// Returns every scenario of the subjects in every mode.
 pub fn rounds<'a>(subjects: impl IntoIterator<Item = &'a dyn Subject>, modes: &[Mode]) -> Vec<Round<'a>> {
     let mut rounds = Vec::new();
     for subject in subjects {
@@ -49,8 +49,8 @@ pub fn rounds<'a>(subjects: impl IntoIterator<Item = &'a dyn Subject>, modes: &[
 }
 
 /// Explores all rounds on as many workers as the budget has, a round each, or several to a round
-/// where rounds are few. `each` hears of every round that ended. Rounds that were never begun because
-/// somebody stopped it have no report.
+/// where rounds are few. Calls `each` with every round that ended. Rounds that were never begun because
+/// the exploration was stopped have no report.
 pub fn explore_rounds(
     rounds: &[Round<'_>],
     budget: Budget,

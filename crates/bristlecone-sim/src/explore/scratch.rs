@@ -10,7 +10,7 @@ use crate::model::trace::Event;
 /// Loads between two proofs that the memory is what the record says.
 const LOADS_PER_AUDIT: u32 = 512;
 
-pub(crate) struct Stage {
+pub(crate) struct Scratch {
     memory: Memory,
     base: Arc<[Line]>,
     /// Lines from here on are zeros in the base.
@@ -20,7 +20,7 @@ pub(crate) struct Stage {
     loads: u32,
 }
 
-impl Stage {
+impl Scratch {
     pub(crate) fn new(memory: Memory, base: &Arc<[Line]>) -> Self {
         memory.restore(base);
         let (used, is_touched) = (memory.used(), vec![false; base.len()]);
@@ -55,7 +55,7 @@ impl Stage {
         }
     }
 
-    /// A hash of what the memory holds now. Everything touched must have been noted.
+    /// Returns a hash of what the memory holds now. Everything touched must have been noted.
     pub(crate) fn hash(&self) -> u64 {
         let change = |line: &u32| difference(&self.base, *line, &self.memory.line(*line));
         self.touched.iter().map(change).fold(0, u64::wrapping_add)
@@ -67,7 +67,7 @@ impl Stage {
         }
     }
 
-    /// A store that bypassed the medium stays behind when everything recorded is undone.
+    /// Panics if a store bypassed the medium: it stays behind when everything recorded is undone.
     fn audit(&self) {
         for (line, contents) in self.base.iter().enumerate() {
             let found = self.memory.line(line as u32);

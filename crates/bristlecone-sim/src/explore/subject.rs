@@ -18,7 +18,7 @@ pub trait Subject: Sync {
     /// Its name in cases and reports.
     fn name(&self) -> &str;
 
-    /// The names of its scenarios.
+    /// Returns the names of its scenarios.
     fn scenarios(&self) -> Vec<&'static str>;
 
     /// Explores the scenario of this number.
@@ -128,7 +128,7 @@ fn replay_schedule<S: System>(system: &S, case: &Case) -> Result<Report, String>
     report.ok_or_else(|| format!("no threads share {}: it has no schedules", case.subject))
 }
 
-/// What is said of a scenario that none of the subjects has.
+/// Returns the error for a scenario that none of the subjects has.
 pub fn unknown_scenario<'a, T: Subject + ?Sized + 'a>(
     name: &str,
     subjects: impl IntoIterator<Item = &'a T>,

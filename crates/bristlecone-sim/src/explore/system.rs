@@ -17,7 +17,7 @@ pub trait System: Sync {
     /// The structure, open.
     type Live;
 
-    /// Fresh, zeroed memory for it.
+    /// Returns fresh, zeroed memory for it.
     fn memory(&self) -> Memory;
 
     /// Creates the structure on zeroed memory.
@@ -27,16 +27,16 @@ pub trait System: Sync {
     /// was ever created there.
     fn open(&self, sim: &Sim) -> Result<Option<Self::Live>, String>;
 
-    /// Lets go of the structure as a crash would: without another word to the medium.
+    /// Abandons the structure as a crash would: without another store to the medium.
     fn abandon(&self, live: Self::Live);
 
-    /// What it holds when it was just created.
+    /// Returns what it holds when it was just created.
     fn fresh(&self) -> Self::State;
 
-    /// Does the operation to the model and gives the answer that is due.
+    /// Applies the operation to the model and returns the result that is due.
     fn predict(&self, state: &mut Self::State, op: &Self::Op) -> String;
 
-    /// Does the operation and gives its answer.
+    /// Applies the operation and returns its result.
     fn apply(&self, live: &mut Self::Live, op: &Self::Op) -> Result<String, String>;
 
     /// Returns the answer of an operation that changed nothing because there was no room, if the operation may
@@ -67,6 +67,6 @@ pub struct Scenario<Op> {
     pub setup: Vec<Op>,
     /// The operations in which crashes happen.
     pub ops: Vec<Op>,
-    /// What is done to every recovered structure, to see that life goes on.
+    /// What is done to every recovered structure, to see that it can be used.
     pub then: Vec<Op>,
 }

@@ -1,4 +1,4 @@
-//! What is done to every image: opened, compared, lived in, crashed again.
+//! The checks of every image: it is opened, compared, operated on, and crashed again.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ const COUNTED_MAX: u64 = 1_000_000;
 /// An image: the common base but for these lines.
 pub(crate) type Image = LineMap<Line>;
 
-/// The image in which dirty lines keep what was chosen.
+/// Returns the image in which dirty lines keep what was chosen.
 pub(crate) fn keep(possible: &Possible, choice: &[usize], mut image: Image) -> Image {
     image.extend(possible.lines.iter().zip(choice).map(|(kept, at)| (kept.line, kept.contents[*at])));
     image
@@ -51,7 +51,7 @@ pub(crate) struct Recovered<S: System> {
 }
 
 impl<S: System> Recovered<S> {
-    /// What recovery alone did.
+    /// Returns what recovery alone did.
     pub(crate) fn recovery(&self) -> &[Event] {
         let opened = self.trace.iter().position(|event| matches!(event, Event::Mark(Mark::Opened)));
         &self.trace[..opened.map_or(0, |at| at + 1)]
@@ -99,18 +99,18 @@ impl<S: System> Explorer<'_, S> {
         };
         // What such words hold was not read from the image that recovery began with.
         let overwritten = match depth {
-            1 => WordSet::none(worker.stage.memory()),
-            _ => cache.overwritten(worker.stage.memory()),
+            1 => WordSet::none(worker.scratch.memory()),
+            _ => cache.overwritten(worker.scratch.memory()),
         };
         let mut visited = 0;
         let truncated = possible.visit(affordable, sample, seed, |choice| {
             if self.is_over() {
-                return Ok(Mattered::nothing(worker.stage.memory()));
+                return Ok(Mattered::nothing(worker.scratch.memory()));
             }
             visited += 1;
             let of_lines = hashes.iter().zip(choice).map(|(of_line, at)| of_line[*at]);
             let hash = of_lines.fold(settled, u64::wrapping_add);
-            match self.images.meet(hash, allowed, depth, worker.number) {
+            match self.images.enter(hash, allowed, depth, worker.number) {
                 Standing::New => {}
                 Standing::UnderWay => return Ok(Mattered::Unknown),
                 Standing::Elsewhere => {
@@ -124,9 +124,9 @@ impl<S: System> Explorer<'_, S> {
             }
             image = keep(&possible, choice, std::mem::take(&mut image));
             let case = Case { base, image: &image, allowed, depth };
-            let fresh = WordSet::none(worker.stage.memory());
+            let fresh = WordSet::none(worker.scratch.memory());
             let outer = std::mem::replace(&mut worker.reads, fresh);
-            if let Err(what) = self.judge(worker, &case) {
+            if let Err(what) = self.verify(worker, &case) {
                 let (choice, what) = match worker.crashes[..] {
                     [] => self.shrink(worker, &case, &possible, choice.to_vec(), what),
                     _ => (choice.to_vec(), what),
@@ -159,7 +159,7 @@ impl<S: System> Explorer<'_, S> {
     ) -> (Vec<usize>, String) {
         possible.shrink(&mut choice, |choice| {
             let image = keep(possible, choice, case.image.clone());
-            let again = self.judge(worker, &Case { image: &image, ..*case });
+            let again = self.verify(worker, &Case { image: &image, ..*case });
             // A failure of a crash further on is another one.
             let same = std::mem::take(&mut worker.crashes).is_empty();
             match again {
@@ -171,15 +171,15 @@ impl<S: System> Explorer<'_, S> {
         (choice, what)
     }
 
-    /// All four checks of one image.
-    pub(crate) fn judge(&self, worker: &mut Worker, case: &Case<'_>) -> Result<(), String> {
+    /// Runs all four checks of one image.
+    pub(crate) fn verify(&self, worker: &mut Worker, case: &Case<'_>) -> Result<(), String> {
         worker.report.opened += 1;
         self.progress.opened_one();
         let Some(recovered) = self.recover(worker, case)? else {
             return Ok(());
         };
         let (index, recovery) = (recovered.index, recovered.recovery().to_vec());
-        self.go_on(worker, case, recovered)?;
+        self.continue_after(worker, case, recovered)?;
         if case.depth < self.budget.depth { self.crash_again(worker, case, &recovery, index) } else { Ok(()) }
     }
 
@@ -191,8 +191,8 @@ impl<S: System> Explorer<'_, S> {
         case: &Case<'_>,
     ) -> Result<Option<Recovered<S>>, String> {
         let system = self.run.system;
-        worker.stage.load(case.image);
-        let sim = Sim::explored(worker.stage.memory(), self.mode, self.mutation);
+        worker.scratch.load(case.image);
+        let sim = Sim::explored(worker.scratch.memory(), self.mode, self.mutation);
         let recovered = guarded(|| {
             let Some(live) = system.open(&sim)? else {
                 return Ok(None);
@@ -203,7 +203,7 @@ impl<S: System> Explorer<'_, S> {
         });
         let trace = sim.take_trace();
         worker.reads.add_all(sim.reads());
-        worker.stage.note(&trace);
+        worker.scratch.note(&trace);
         worker.report.sites.note(&trace);
         worker.report.mutated |= sim.was_mutated();
         let Some((live, state)) = recovered? else {
@@ -214,13 +214,13 @@ impl<S: System> Explorer<'_, S> {
             Ok(index) => Ok(state.map(|state| Recovered { live, state, index, trace, sim })),
             Err(what) => {
                 system.abandon(live);
-                worker.stage.note(&sim.take_trace());
+                worker.scratch.note(&sim.take_trace());
                 Err(what)
             }
         }
     }
 
-    /// Which of the allowed states this is.
+    /// Returns which of the allowed states this is.
     fn accept(&self, state: &Option<S::State>, allowed: Allowed) -> Result<usize, String> {
         let Allowed { from, to } = allowed;
         let states = &self.run.states;
@@ -229,7 +229,7 @@ impl<S: System> Explorer<'_, S> {
             .ok_or_else(|| format!("recovered to {state:?}, allowed {:?}", &states[from..=to]))
     }
 
-    /// Check 4: crashes inside the recovery of an image, and right after it.
+    /// Runs check 4: crashes inside the recovery of an image, and right after it.
     fn crash_again(
         &self,
         worker: &mut Worker,

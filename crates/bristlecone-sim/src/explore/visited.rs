@@ -1,4 +1,4 @@
-//! What was explored already.
+//! The images and continuations that were explored already.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::model::lines::WordSet;
 
-/// What is known of something that was met before.
+/// What is known of something that was visited before.
 #[derive(Debug, Clone)]
 struct Known {
     /// The fewest crashes in a row that led to it.
     depth: u32,
-    /// Who explores it.
+    /// The worker that explores it.
     worker: usize,
     /// The words that its exploration read, once it is over.
     reads: Option<Arc<WordSet>>,
@@ -32,8 +32,8 @@ pub(crate) enum Standing {
 
 type Shard<K> = Mutex<HashMap<(u64, K), Known>>;
 
-/// Everything that was met, by hash, up to a bound: beyond it nothing more is remembered.
-pub(crate) struct Met<K> {
+/// Everything that was visited, by hash, up to a bound: beyond it nothing more is remembered.
+pub(crate) struct Visited<K> {
     shards: [Shard<K>; 16],
     /// Few different sets are read by many images: each stands here once.
     sets: Mutex<HashMap<u64, Arc<WordSet>>>,
@@ -44,14 +44,14 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("nothing panics while it is locked")
 }
 
-impl<K: Eq + std::hash::Hash> Met<K> {
+impl<K: Eq + std::hash::Hash> Visited<K> {
     /// Remembers at most `bound`.
-    pub(crate) fn up_to(bound: usize) -> Self {
+    pub(crate) fn with_room_for(bound: usize) -> Self {
         let shards = std::array::from_fn(|_| Mutex::default());
         Self { shards, sets: Mutex::default(), room: AtomicUsize::new(bound) }
     }
 
-    /// Whether nothing more can be remembered.
+    /// Returns whether nothing more can be remembered.
     pub(crate) fn is_full(&self) -> bool {
         self.room.load(Relaxed) == 0
     }
@@ -60,8 +60,8 @@ impl<K: Eq + std::hash::Hash> Met<K> {
         &self.shards[hash as usize % 16]
     }
 
-    /// Meets something; if it is new the caller explores it.
-    pub(crate) fn meet(&self, hash: u64, key: K, depth: u32, worker: usize) -> Standing {
+    /// Enters something into the set; if it is new the caller explores it.
+    pub(crate) fn enter(&self, hash: u64, key: K, depth: u32, worker: usize) -> Standing {
         let mut shard = locked(self.shard(hash));
         match shard.entry((hash, key)) {
             Entry::Occupied(known) if known.get().depth <= depth => {
@@ -81,7 +81,7 @@ impl<K: Eq + std::hash::Hash> Met<K> {
         Standing::New
     }
 
-    /// Its exploration is over.
+    /// Notes that an exploration is over, and what it read.
     pub(crate) fn finish(&self, hash: u64, key: K, reads: WordSet) -> Arc<WordSet> {
         let reads = Arc::clone(locked(&self.sets).entry(reads.hash()).or_insert_with(|| Arc::new(reads)));
         if let Some(known) = locked(self.shard(hash)).get_mut(&(hash, key)) {

@@ -58,7 +58,7 @@ impl Medium for Sim {
 
     fn flush_lines(&self, start: *const u8, bytes: usize, step: Step) {
         self.turn();
-        self.burn();
+        self.take_step();
         watch::pass(step);
         let at = Location::caller();
         let site = Site { kind: SiteKind::Flush, step, at };
@@ -78,7 +78,7 @@ impl Medium for Sim {
 
     fn drain(&self, step: Step) {
         self.cross();
-        self.burn();
+        self.take_step();
         watch::pass(step);
         let at = Location::caller();
         if !self.is_changed(Mutation::Remove(Site { kind: SiteKind::Fence, step, at })) {
@@ -88,7 +88,7 @@ impl Medium for Sim {
 
     fn about_to_read(&self, start: *const u8, bytes: usize) {
         self.cross();
-        self.burn();
+        self.take_step();
         if bytes > 0 {
             let [first, last] = self.ends_of(start, bytes);
             (first..=last).for_each(|word| self.read(word as u32));
@@ -96,12 +96,12 @@ impl Medium for Sim {
     }
 
     fn prefetch(&self, _address: *const u8) {
-        self.burn();
+        self.take_step();
     }
 
     fn reached(&self, step: Step) {
         self.cross();
-        self.burn();
+        self.take_step();
         watch::pass(step);
         stopped::pass(step);
     }
@@ -138,7 +138,7 @@ impl Medium for Sim {
     }
 
     fn order_line(&self) {
-        self.burn();
+        self.take_step();
         let at = Location::caller();
         if !self.is_changed(Mutation::Remove(Site::unnamed(SiteKind::Order, at))) {
             self.record(Event::Order { thread: thread(), at });

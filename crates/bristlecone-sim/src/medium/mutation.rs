@@ -28,7 +28,7 @@ impl fmt::Display for Mutation {
     }
 }
 
-/// Every change that is tried at a site.
+/// Returns every change that is tried at a site.
 pub fn mutations_of(site: Site) -> Vec<Mutation> {
     match site.kind {
         SiteKind::Flush => vec![Mutation::Remove(site), Mutation::Shift(site)],

@@ -24,7 +24,7 @@ pub(super) struct Inner {
     /// The address of the memory and how many words it has, at hand.
     base: usize,
     words: usize,
-    /// What the code believes in.
+    /// The domain that the code runs in.
     domain: Domain,
     mutation: Option<Mutation>,
     mutated: AtomicBool,
@@ -35,7 +35,7 @@ pub(super) struct Inner {
     /// How many requests for room are granted, and how many refused after them.
     pub(super) room: Mutex<(u64, u64)>,
     /// Accesses left before the run counts as hung.
-    fuel: AtomicU64,
+    step_budget: AtomicU64,
     trace: Mutex<Vec<Event>>,
     /// Words that were read before this run stored to them.
     pub(super) reads: WordSet,
@@ -45,9 +45,9 @@ pub(super) struct Inner {
 /// Events that a record has room for at first: few recoveries have more.
 const EVENTS: usize = 256;
 /// Accesses that a run may do: far more than any scenario needs.
-const FUEL: u64 = 50_000_000;
-/// The same for the recovery of an explored image, its checks and its life.
-const EXPLORED_FUEL: u64 = 5_000_000;
+const STEP_BUDGET: u64 = 50_000_000;
+/// Accesses that the recovery of an explored image, its checks and its continuation may do.
+const EXPLORED_STEP_BUDGET: u64 = 5_000_000;
 
 impl std::fmt::Debug for Sim {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -56,27 +56,27 @@ impl std::fmt::Debug for Sim {
 }
 
 impl Sim {
-    /// A medium over `memory` with an empty record.
+    /// Creates a medium over `memory` with an empty record.
     pub fn new(memory: &Memory) -> Self {
         Self::mutated(memory, None)
     }
 
-    /// A medium under which the code behaves as if it were changed.
+    /// Creates a medium under which the code behaves as if it were changed.
     pub fn mutated(memory: &Memory, mutation: Option<Mutation>) -> Self {
-        Self::made(memory, Domain::Adr, mutation, FUEL)
+        Self::made(memory, Domain::Adr, mutation, STEP_BUDGET)
     }
 
-    /// A medium of the domain that a mode stands for.
+    /// Creates a medium of the domain that a mode stands for.
     pub(crate) fn explored(memory: &Memory, mode: Mode, mutation: Option<Mutation>) -> Self {
-        Self::made(memory, mode.domain(), mutation, EXPLORED_FUEL)
+        Self::made(memory, mode.domain(), mutation, EXPLORED_STEP_BUDGET)
     }
 
-    fn made(memory: &Memory, domain: Domain, mutation: Option<Mutation>, fuel: u64) -> Self {
+    fn made(memory: &Memory, domain: Domain, mutation: Option<Mutation>, step_budget: u64) -> Self {
         let (mutated, takes_turns) = (AtomicBool::new(false), AtomicBool::new(false));
         let (memory, trace) = (memory.clone(), Mutex::new(Vec::with_capacity(EVENTS)));
         let (base, words) = (memory.base(), memory.reach());
         let (reads, stored) = (WordSet::none(&memory), WordSet::none(&memory));
-        let fuel = AtomicU64::new(fuel);
+        let step_budget = AtomicU64::new(step_budget);
         Self(Arc::new(Inner {
             memory,
             base,
@@ -87,14 +87,14 @@ impl Sim {
             takes_turns,
             offer: OnceLock::new(),
             room: Mutex::new((u64::MAX, 0)),
-            fuel,
+            step_budget,
             trace,
             reads,
             stored,
         }))
     }
 
-    /// The domain that pools on the medium are opened in.
+    /// Returns the domain that pools on the medium are opened in.
     pub fn domain(&self) -> Domain {
         self.0.domain
     }
@@ -151,12 +151,12 @@ impl Sim {
         self.0.takes_turns.load(Ordering::Relaxed)
     }
 
-    /// A turn where something was decided, or is about to be.
+    /// Offers a turn where something was decided, or is about to be.
     pub(super) fn cross(&self) {
         self.offer(At::Decision);
     }
 
-    /// Whether the mutation changed anything so far.
+    /// Returns whether the mutation changed anything so far.
     pub fn was_mutated(&self) -> bool {
         self.0.mutated.load(Ordering::Relaxed)
     }
@@ -169,7 +169,7 @@ impl Sim {
         applies
     }
 
-    /// The memory under the medium.
+    /// Returns the memory under the medium.
     pub fn memory(&self) -> &Memory {
         &self.0.memory
     }
@@ -179,17 +179,17 @@ impl Sim {
         self.record(Event::Mark(mark));
     }
 
-    /// What was recorded since the start or the last call.
+    /// Takes what was recorded since the start or the last call.
     pub fn take_trace(&self) -> Vec<Event> {
         std::mem::replace(&mut *self.trace(), Vec::with_capacity(EVENTS))
     }
 
-    /// The words of which the run read what was there before it.
+    /// Returns the words of which the run read what was there before it.
     pub(crate) fn reads(&self) -> &WordSet {
         &self.0.reads
     }
 
-    /// How many events the record holds.
+    /// Returns how many events the record holds.
     pub fn events(&self) -> usize {
         self.trace().len()
     }
@@ -203,25 +203,25 @@ impl Sim {
         self.trace().push(event);
     }
 
-    /// Lets the run go on for one more access.
-    pub(super) fn burn(&self) {
+    /// Takes one of the steps that the run may do.
+    pub(super) fn take_step(&self) {
         // Threads may forget each other's accesses: it is a bound, not a count.
-        let fuel = self.0.fuel.load(Ordering::Relaxed);
-        if fuel == 0 && !std::thread::panicking() {
+        let step_budget = self.0.step_budget.load(Ordering::Relaxed);
+        if step_budget == 0 && !std::thread::panicking() {
             panic!("the run does not end: millions of accesses so far; {}", watch::place());
         }
-        self.0.fuel.store(fuel.saturating_sub(1), Ordering::Relaxed);
+        self.0.step_budget.store(step_budget.saturating_sub(1), Ordering::Relaxed);
     }
 
     pub(super) fn word(&self, cell: &AtomicU64) -> u32 {
-        self.burn();
+        self.take_step();
         let address = std::ptr::from_ref(cell) as usize;
         let word = address.wrapping_sub(self.0.base) / 8;
         assert!(word < self.0.words, "an access outside the memory");
         word as u32
     }
 
-    /// What was read and stored so far counts as having been there before.
+    /// Makes what was read and stored so far count as having been there before.
     pub(crate) fn begin_again(&self) {
         self.0.reads.clear();
         self.0.stored.clear();
@@ -233,7 +233,7 @@ impl Sim {
         }
     }
 
-    /// The first and the last word of a range that is not empty.
+    /// Returns the first and the last word of a range that is not empty.
     pub(super) fn ends_of(&self, start: *const u8, bytes: usize) -> [usize; 2] {
         let word_at = |address| self.0.memory.word_at(address).expect("a range outside the memory");
         [start as usize, start as usize + bytes - 1].map(word_at)
@@ -268,13 +268,13 @@ impl Sim {
         trace.insert(before.unwrap_or(trace.len()), event);
     }
 
-    /// Whether the code is to behave as if it were changed so, which it does from here on.
+    /// Returns whether the code is to behave as if it were changed so, which it does from here on.
     pub(super) fn is_changed(&self, change: Mutation) -> bool {
         self.mutates(self.0.mutation == Some(change))
     }
 }
 
-/// The last store of a thread in the operation under way.
+/// Returns the last store of a thread in the operation under way.
 fn last_store(trace: &[Event], by: u32) -> Option<usize> {
     trace
         .iter()

@@ -18,11 +18,11 @@ thread_local! {
     static STOP: RefCell<Option<Stop>> = const { RefCell::new(None) };
 }
 
-/// The calling thread is at a step: it stops if this is the one.
+/// Notes that the calling thread is at a step, and stops it if this is the one.
 pub(crate) fn pass(step: Step) {
     let stop = STOP.with_borrow_mut(|stop| stop.take_if(|stop| stop.at == step));
     if let Some(Stop { came, go_on, .. }) = stop {
-        // Nobody is there any more if the run has failed: then it goes on, too.
+        // If the run has failed there is no receiver any more: then the thread goes on, too.
         let _ = came.send(());
         let _ = go_on.recv();
     }

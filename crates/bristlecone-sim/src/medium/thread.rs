@@ -11,12 +11,12 @@ thread_local! {
     static SIMULATED: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// The number of the calling thread in traces.
+/// Returns the number of the calling thread in traces.
 pub(crate) fn thread() -> u32 {
     SIMULATED.get().unwrap_or_else(|| OWN.with(|own| *own))
 }
 
-/// The calling thread stands for a simulated one of this number, or for itself.
+/// Lets the calling thread stand for a simulated one of this number, or for itself.
 pub(crate) fn assume_thread(number: Option<u32>) {
     SIMULATED.set(number);
 }

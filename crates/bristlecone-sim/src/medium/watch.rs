@@ -1,6 +1,6 @@
 //! Runs of code under test that do not end.
 //!
-//! Accesses to the medium and rounds of waiting burn fuel, of which a run has more than it can need. What loops
+//! Accesses to the medium and rounds of waiting take steps from a budget larger than any run needs. What loops
 //! between two of them is found by time, and ends the process: nothing else stops it. Either way the report
 //! says which named step the thread passed last.
 
@@ -87,7 +87,7 @@ pub(crate) fn begin() {
     SELF.with(|own| own.since.store(now(), Relaxed));
 }
 
-/// The run is over.
+/// Ends the watch over a run.
 pub(crate) fn end() {
     simulate_waiting(None);
     SELF.with(|own| own.since.store(0, Relaxed));

@@ -1,4 +1,4 @@
-//! What is done to one key, and what must come of it.
+//! Operations on one key, and what must come of each.
 
 /// One operation on one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,7 +7,7 @@ pub enum Access {
     Get,
     /// Writes this value.
     Insert(u64),
-    /// Writes this value, without asking what was there.
+    /// Writes this value, and does not return what was there.
     Upsert(u64),
     /// Writes this value if the key is absent.
     InsertNew(u64),
@@ -19,12 +19,12 @@ pub enum Access {
     Remove,
 }
 
-/// What an operation answered.
+/// The result of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
     /// The value that was there.
     Value(Option<u64>),
-    /// It does not tell.
+    /// It returns nothing.
     Done,
     /// The value was what it was expected to be, and was replaced.
     Swapped,
@@ -33,7 +33,7 @@ pub enum Seen {
 }
 
 impl Access {
-    /// What a key that holds `held` holds afterwards, and the answer that is due.
+    /// Returns what a key that holds `held` holds afterwards, and the result that is due.
     pub fn on(self, held: Option<u64>) -> (Option<u64>, Seen) {
         let after = match self {
             Self::Get => held,

@@ -25,12 +25,12 @@ pub struct Cache {
     dirty: LineMap<Vec<Unpromised>>,
     underway: LineMap<Vec<(u32, u64)>>,
     stores: u64,
-    /// How often each thread asked for an order.
+    /// How many orders each thread has set.
     groups: LineMap<u64>,
 }
 
 impl Cache {
-    /// Everything in `memory` is durable.
+    /// Creates the cache of a memory all of which is durable.
     pub fn new(mode: Mode, memory: &Memory) -> Self {
         let base = (0..memory.lines() as u32).map(|line| memory.line(line)).collect();
         Self::over(mode, base, LineMap::default())
@@ -58,13 +58,13 @@ impl Cache {
         &self.durable
     }
 
-    /// A hash of what is durable.
+    /// Returns a hash of what is durable.
     pub(crate) fn durable_hash(&self) -> u64 {
         let hash = |(line, contents): (&u32, &Line)| difference(&self.base, *line, contents);
         self.durable.iter().map(hash).fold(0, u64::wrapping_add)
     }
 
-    /// Words that hold, in every image, what was stored since the cache began.
+    /// Returns the words that hold, in every image, what was stored since the cache began.
     pub(crate) fn overwritten(&self, memory: &Memory) -> WordSet {
         let words = WordSet::none(memory);
         // A line that is dirty may keep these words, or newer ones: both were stored since.
@@ -72,14 +72,14 @@ impl Cache {
         words
     }
 
-    /// The same; from now on only later stores count.
+    /// Returns the overwritten words and forgets them: from now on only later stores count.
     pub(crate) fn take_overwritten(&mut self, memory: &Memory) -> WordSet {
         let words = self.overwritten(memory);
         self.overwritten.clear();
         words
     }
 
-    /// How many stores were fed so far.
+    /// Returns how many stores were fed so far.
     pub(crate) fn stores(&self) -> u64 {
         self.stores
     }
@@ -122,7 +122,7 @@ impl Cache {
         *self.overwritten.entry(line).or_default() |= 1 << word;
     }
 
-    /// A store that is not on the medium yet.
+    /// Takes a store that is not on the medium yet.
     fn keep_back(&mut self, word: u32, value: u64, thread: u32) {
         let (line, word) = (word / LINE_WORDS as u32, word as usize % LINE_WORDS);
         self.stores += 1;
@@ -154,7 +154,7 @@ impl Cache {
         self.mode
     }
 
-    /// What each line may hold if the crash comes now.
+    /// Returns what each line may hold if the crash comes now.
     pub(crate) fn possible(&self) -> Possible {
         let kept = |(line, stores): (&u32, &Vec<Unpromised>)| {
             Kept::new(*line, self.durable_line(*line), stores, self.mode)
@@ -175,7 +175,7 @@ mod tests {
 
     use crate::medium::sim::Sim;
 
-    /// All images of the first line that a crash could leave now, by their first two words.
+    /// Returns all images of the first line that a crash could leave now, by their first two words.
     fn images(sim: &Sim, mode: Mode, memory: &Memory) -> BTreeSet<[u64; 2]> {
         let mut cache = Cache::new(mode, memory);
         sim.take_trace().iter().for_each(|event| cache.feed(event));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_of_a_line_or_any_choice_of_its_words() {
+    fn cache_unflushed_stores_leave_a_prefix_of_the_line_or_any_choice_of_its_words() {
         let [prefix, subset] = both(|sim, memory| {
             put(sim, memory, 0, 1);
             put(sim, memory, 1, 2);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_within_a_line_can_be_asked_for() {
+    fn cache_order_within_line_in_subset_mode_leaves_prefixes() {
         let [prefix, subset] = both(|sim, memory| {
             put(sim, memory, 0, 1);
             let _ = sim.ordered_within_line();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_within_a_line_is_that_of_the_thread_that_asked_for_it() {
+    fn cache_order_within_line_of_one_thread_leaves_others_unordered() {
         let elsewhere = |run: &(dyn Fn() + Sync)| {
             std::thread::scope(|scope| scope.spawn(run).join().expect("no panic"));
         };
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_promises_what_preceded_the_flush() {
+    fn cache_fence_after_flush_promises_what_preceded_the_flush() {
         let both = both(|sim, memory| {
             put(sim, memory, 0, 1);
             let flushed = sim.flush(&memory.words(0, 1)[0], "here");
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_a_flush_nor_a_fence_alone_promises() {
+    fn cache_flush_or_fence_alone_promises_nothing() {
         for flushes in [true, false] {
             let [prefix, _] = both(|sim, memory| {
                 put(sim, memory, 0, 1);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fence_of_another_thread_promises_nothing() {
+    fn cache_fence_of_another_thread_promises_nothing() {
         let [prefix, _] = both(|sim, memory| {
             put(sim, memory, 0, 1);
             let flushed = sim.flush(&memory.words(0, 1)[0], "here");
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_locked_instruction_is_a_fence_only_on_x86_and_if_it_succeeds() {
+    fn cache_locked_instruction_is_a_fence_only_on_x86_and_if_it_succeeds() {
         for (current, images) in [(0, vec![[1, 0]]), (7, vec![[0, 0], [1, 0]])] {
             let [prefix, subset] = both(|sim, memory| {
                 put(sim, memory, 0, 1);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn surviving_caches_lose_nothing() {
+    fn cache_crash_in_eadr_mode_loses_nothing() {
         let (zeroed, memory) = (Memory::new(256), Memory::new(256));
         let sim = Sim::new(&memory);
         put(&sim, &memory, 0, 1);
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "outside the memory")]
-    fn an_access_elsewhere_is_refused() {
+    fn sim_store_outside_its_memory_panics() {
         Sim::new(&Memory::new(64)).store(&AtomicU64::new(0), 1, Ordering::Relaxed);
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Unpromised {
     pub(crate) value: u64,
     /// Its place among all stores.
     pub(crate) number: u64,
-    /// Whose store it was.
+    /// The thread that stored.
     pub(crate) thread: u32,
     /// Stores of a lower group of the same thread to the same line persist first.
     pub(crate) group: u64,
@@ -96,8 +96,8 @@ impl Kept {
         }
     }
 
-    /// Adds everything that stores of several threads may leave, each thread's in the order that it asked for,
-    /// and gives what all of them leave.
+    /// Adds everything that stores of several threads may leave, each thread's in the order that it set,
+    /// and returns what all of them leave.
     fn add_of_threads(&mut self, seen: &mut HashSet<Line>, from: Line, stores: &[Unpromised]) -> Line {
         // How many of the stores to each word have arrived; one that is overwritten has, too.
         type Arrived = [usize; LINE_WORDS];
@@ -111,7 +111,7 @@ impl Kept {
                 count => to(word).nth(count - 1).map_or(from[word], |store| store.value),
             })
         };
-        let (mut met, mut open) = (HashSet::from([[0; LINE_WORDS]]), vec![[0; LINE_WORDS]]);
+        let (mut reached, mut open) = (HashSet::from([[0; LINE_WORDS]]), vec![[0; LINE_WORDS]]);
         while let Some(arrived) = open.pop() {
             self.add(seen, contents(&arrived));
             for word in 0..LINE_WORDS {
@@ -120,19 +120,19 @@ impl Kept {
                 if stores.iter().filter(first).all(|other| has(&arrived, other)) {
                     let mut more = arrived;
                     more[word] += 1;
-                    if met.len() < LINE_CONTENTS_MAX && met.insert(more) {
+                    if reached.len() < LINE_CONTENTS_MAX && reached.insert(more) {
                         open.push(more);
                     }
                 }
             }
         }
-        self.truncated |= met.len() == LINE_CONTENTS_MAX;
+        self.truncated |= reached.len() == LINE_CONTENTS_MAX;
         let all = contents(&std::array::from_fn(|word| to(word).count()));
         self.add(seen, all);
         all
     }
 
-    /// Adds every choice of one value per word among those of a group, and gives the last.
+    /// Adds every choice of one value per word among those of a group, and returns the last.
     fn add_choices(&mut self, seen: &mut HashSet<Line>, from: Line, group: &[Unpromised]) -> Line {
         let mut values = from.map(|word| vec![word]);
         for store in group {
@@ -185,8 +185,8 @@ impl Possible {
     }
 
     /// Calls `visit` with choices (an index into the contents of each line) until they stand for
-    /// all images: `visit` tells which words mattered, and it branches only on contents that differ
-    /// in those. When `affordable`, asked with the number of visits so far, says no, it goes on with
+    /// all images: `visit` returns which words mattered, and it branches only on contents that differ
+    /// in those. When `affordable`, called with the number of visits so far, returns `false`, it goes on with
     /// the extremes instead (nothing, everything, each line alone, each line alone missing) and
     /// arbitrary choices; then the answer is `true`. Stops when `visit` fails.
     pub(crate) fn visit(
@@ -272,14 +272,14 @@ impl Possible {
 
 /// Which words an exploration depended on.
 pub(crate) enum Mattered {
-    /// Nobody knows.
+    /// It is not known.
     Unknown,
     /// No others than these.
     These(Arc<WordSet>),
 }
 
 impl Mattered {
-    /// None at all.
+    /// Returns that no word mattered.
     pub(crate) fn nothing(memory: &Memory) -> Self {
         Self::These(Arc::new(WordSet::none(memory)))
     }

@@ -60,7 +60,7 @@ impl WordSet {
         self.0.iter().for_each(|words| words.store(u64::MAX, Relaxed));
     }
 
-    /// A hash of the set.
+    /// Returns a hash of the set.
     pub(crate) fn hash(&self) -> u64 {
         let occupied = self.0.iter().enumerate().map(|(at, words)| (at as u64, words.load(Relaxed)));
         occupied
@@ -68,7 +68,7 @@ impl WordSet {
             .fold(0, |hash: u64, (at, words)| mix(hash.rotate_left(17) ^ mix(words ^ at.rotate_left(32))))
     }
 
-    /// Which words of a line are in the set, a bit each.
+    /// Returns which words of a line are in the set, a bit each.
     pub(crate) fn of_line(&self, line: u32) -> u8 {
         let first = line as usize * LINE_WORDS;
         (self.0[first / 64].load(Relaxed) >> (first % 64)) as u8
@@ -78,7 +78,7 @@ impl WordSet {
 /// Something of some lines.
 pub(crate) type LineMap<T> = HashMap<u32, T, BuildHasherDefault<LineHasher>>;
 
-/// Numbers of lines are nobody's choice: they need no hash that withstands an attack.
+/// Hashes numbers of lines: no input chooses them, so the hash need not withstand an attack.
 #[derive(Debug, Default)]
 pub(crate) struct LineHasher(u64);
 
@@ -100,12 +100,12 @@ impl Hasher for LineHasher {
     }
 }
 
-/// The part of one line in the hash of an image: the sum over all lines.
+/// Returns the part of one line in the hash of an image: the sum over all lines.
 pub(crate) fn line_hash(line: u32, contents: &Line) -> u64 {
     contents.iter().fold(u64::from(line) + 1, |hash, word| mix(hash.rotate_left(17) ^ mix(*word)))
 }
 
-/// What a line adds to the hash of an image that differs from the base.
+/// Returns what a line adds to the hash of an image that differs from the base.
 pub(crate) fn difference(base: &[Line], line: u32, contents: &Line) -> u64 {
     line_hash(line, contents).wrapping_sub(line_hash(line, &base[line as usize]))
 }

@@ -27,7 +27,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Zeroed memory of at least `bytes`.
+    /// Creates zeroed memory of at least `bytes`.
     pub fn new(bytes: usize) -> Self {
         Self::of_lines(bytes.div_ceil(LINE_BYTES), false)
     }
@@ -96,12 +96,12 @@ impl Memory {
         self.cell(word as usize).store(value, Relaxed);
     }
 
-    /// How many lines there are.
+    /// Returns how many lines there are.
     pub fn lines(&self) -> usize {
         self.cells.len()
     }
 
-    /// The memory as the bytes of a pool.
+    /// Returns the memory as the bytes of a pool.
     pub(crate) fn region(&self) -> Region {
         let owner = Arc::clone(&self.cells);
         let base = owner.as_ptr().cast_mut().cast();
@@ -111,7 +111,7 @@ impl Memory {
         unsafe { Region::owned_by(owner, base, reserved, self.length()) }
     }
 
-    /// The `count` words from word `first` on, for structures laid out by hand.
+    /// Returns the `count` words from word `first` on, for structures laid out by hand.
     ///
     /// # Panics
     ///
@@ -127,7 +127,7 @@ impl Memory {
         unsafe { std::slice::from_raw_parts(cells.as_ptr().cast(), count) }
     }
 
-    /// What stands in a line now.
+    /// Returns what stands in a line now.
     pub fn line(&self, line: u32) -> Line {
         self.cells[line as usize].0.each_ref().map(|cell| cell.load(Relaxed))
     }
@@ -158,7 +158,7 @@ impl Memory {
         self.cells.as_ptr() as usize
     }
 
-    /// The number of the word at an address inside this memory.
+    /// Returns the number of the word at an address inside this memory.
     pub(crate) fn word_at(&self, address: usize) -> Option<usize> {
         let word = address.checked_sub(self.base())? / 8;
         (word < self.reach()).then_some(word)

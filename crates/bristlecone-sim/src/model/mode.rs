@@ -2,7 +2,7 @@
 
 use bristlecone_pm::Domain;
 
-/// Which of the stores that nobody promised may survive.
+/// Which of the stores that no fence promised may survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// x86: of the stores to one line, a prefix in store order.

@@ -11,7 +11,7 @@ use crate::model::lines::LineHasher;
 /// A place in the source.
 pub type Place = &'static Location<'static>;
 
-/// The thread that what a file system does at opening is said of.
+/// The thread under which the trace has what a file system does at opening.
 pub(crate) const FILE: u32 = u32::MAX;
 
 /// One thing that happened.
@@ -23,7 +23,7 @@ pub enum Event {
         word: u32,
         /// What it holds from now on.
         value: u64,
-        /// Who stored.
+        /// The thread that stored.
         thread: u32,
         /// The name, where it was a publish.
         publish: Option<Step>,
@@ -43,11 +43,11 @@ pub enum Event {
         /// The thread that extended it.
         thread: u32,
     },
-    /// A line was asked to be written back.
+    /// A line is written back.
     Flush {
         /// The number of the line.
         line: u32,
-        /// Who asked.
+        /// The thread that flushed.
         thread: u32,
         /// The name of the site.
         step: Step,
@@ -56,7 +56,7 @@ pub enum Event {
     },
     /// A thread waited for its flushes.
     Fence {
-        /// Who waited.
+        /// The thread that waited.
         thread: u32,
         /// The name of the site.
         step: Step,
@@ -69,7 +69,7 @@ pub enum Event {
         word: u32,
         /// What it holds from now on.
         value: u64,
-        /// Who did it.
+        /// The thread that carried it out.
         thread: u32,
         /// Whether the medium never gets the store: a mutation.
         lost: bool,
@@ -78,7 +78,7 @@ pub enum Event {
     },
     /// Of a thread's stores to one line, those before this persist ahead of those after it.
     Order {
-        /// Who asked for it.
+        /// The thread that set the order.
         thread: u32,
         /// Where it stands.
         at: Place,
@@ -187,7 +187,7 @@ impl Event {
         }
     }
 
-    /// The site that this event came from, if it has a name.
+    /// Returns the site that this event came from, if it has a name.
     pub fn site(&self) -> Option<Site> {
         match *self {
             Event::Flush { thread: FILE, .. } | Event::Fence { thread: FILE, .. } => None,
@@ -203,7 +203,7 @@ impl Event {
         }
     }
 
-    /// The word that this event stored to.
+    /// Returns the word that this event stored to.
     pub fn stored(&self) -> Option<(u32, u64)> {
         match *self {
             Event::Store { word, value, .. }

@@ -5,7 +5,7 @@
 //!  |        |         |      |    | |  |   |   |      the next crash, inside the recovery
 //!  |        |         |      |    | |  |   line 198 kept the first of the contents it may have
 //!  |        |         |      |    | |  before event 412 of the run
-//!  |        |         |      |    | one in 8 lives crashes in its last operation
+//!  |        |         |      |    | one in 8 continuations crashes in its last operation
 //!  |        subject   |      mode seed
 //!  version            scenario
 //!
@@ -48,7 +48,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// The name of a failure.
+    /// Returns the name of a failure.
     pub fn of(failure: &Failure, subject: &str, seed: u64, life_crashes: u32) -> Self {
         let crash = |crash: &Crash| CrashAt { event: crash.event, choices: crash.choices.clone() };
         Self {
@@ -84,7 +84,7 @@ impl FromStr for Case {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let said = || {
+        let refusal = || {
             format!(
                 "{text:?} is not a case: it looks like {VERSION}/sstree-words-3/split/subset/0.8/412:198.1"
             )
@@ -98,17 +98,17 @@ impl FromStr for Case {
                     "the case is of version {version}, this tool replays {VERSION}: find it again with this tool"
                 )
             } else {
-                said()
+                refusal()
             });
         }
-        let mut next = || parts.next().filter(|part| !part.is_empty()).ok_or_else(said);
+        let mut next = || parts.next().filter(|part| !part.is_empty()).ok_or_else(refusal);
         let (subject, scenario) = (next()?.to_owned(), next()?.to_owned());
         let mode = next()?.parse()?;
-        let (seed, life_crashes) = pair(next()?).ok_or_else(said)?;
+        let (seed, life_crashes) = pair(next()?).ok_or_else(refusal)?;
         if life_crashes == 0 {
-            return Err(said());
+            return Err(refusal());
         }
-        let crashes = parts.map(|part| crash(part).ok_or_else(said)).collect::<Result<_, _>>()?;
+        let crashes = parts.map(|part| crash(part).ok_or_else(refusal)).collect::<Result<_, _>>()?;
         Ok(Self { subject, scenario, mode, seed, life_crashes, crashes })
     }
 }
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_case_reads_as_it_is_written() {
+    fn case_printed_parses_to_the_same() {
         for text in [
             "v3/sstree-words-3/split/subset/7.8/412:198.1,200.3/25:192.3/4",
             "v3/pool/drop/eadr/0.1/9",
@@ -141,17 +141,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_case_is_told_in_one_line() {
-        let said = |text: &str| match text.parse::<Case>() {
+    fn case_malformed_is_refused_in_one_line() {
+        let refusal = |text: &str| match text.parse::<Case>() {
             Ok(case) => panic!("{case:?}"),
             Err(what) => what,
         };
-        assert!(said("v1/pool/drop/eadr/0.1/9").contains("of version v1"));
-        assert!(said("v3/pool/drop/never/0.1/9").contains("unknown mode"));
+        assert!(refusal("v1/pool/drop/eadr/0.1/9").contains("of version v1"));
+        assert!(refusal("v3/pool/drop/never/0.1/9").contains("unknown mode"));
         for text in
             ["", "v3", "v3/pool/drop/eadr/0", "v3/pool/drop/eadr/0.0", "v3/pool/drop/eadr/0.1/x", "hello"]
         {
-            assert!(said(text).contains("is not a case") && said(text).lines().count() == 1, "{text}");
+            assert!(refusal(text).contains("is not a case") && refusal(text).lines().count() == 1, "{text}");
         }
     }
 }

@@ -7,10 +7,10 @@ use crate::model::memory::{LINE_WORDS, Line};
 use crate::model::trace::{Event, Mark};
 use crate::report::{Choice, Crash};
 
-/// Lines of an image that are told.
+/// Lines of an image that are described.
 const LINES_MAX: usize = 16;
 
-/// The crash before event `at` of a trace that kept `choice` of what was possible.
+/// Describes the crash before event `at` of a trace that kept `choice` of what was possible.
 pub(crate) fn describe(
     ops: &[String],
     possible: &Possible,

@@ -21,14 +21,14 @@ pub struct Report {
     /// The images that these could leave, all told, at most 2^64.
     pub covered: u64,
     /// Images that were decided: opened, or found to be equal to an opened one in every word that
-    /// its recovery, its checks and its life read. Of crash points with more than 10^6 images, those
+    /// its recovery, its checks and its continuation read. Of crash points with more than 10^6 images, those
     /// that were visited.
     pub images: u64,
-    /// The same of crashes inside a recovery.
+    /// Images of crashes inside a recovery that were decided.
     pub nested_images: u64,
     /// Images on which recovery ran, and all checks were made.
     pub opened: u64,
-    /// Recovered structures on which life went on and crashed again.
+    /// Recovered structures on which operations continued and crashed again.
     pub lives: u64,
     /// Images that these crashes left, opened.
     pub reopened: u64,
@@ -36,7 +36,7 @@ pub struct Report {
     pub truncated_points: u64,
     /// Crash points by how many crashes came before: the first of none, the next inside a recovery.
     pub depths: Vec<Depth>,
-    /// Crash points inside the last operation of lives.
+    /// Crash points inside the last operation of continuations.
     pub of_lives: Depth,
     /// Those among them that were because too many images were remembered already.
     pub forgetful_points: u64,
@@ -51,7 +51,7 @@ pub struct Report {
     pub sites: Sites,
     /// Whether the mutation asked for changed anything.
     pub mutated: bool,
-    /// Whether somebody stopped it before its end.
+    /// Whether it was stopped before its end.
     pub interrupted: bool,
     /// What went wrong, at most one finding per worker.
     pub failures: Vec<Failure>,
@@ -95,7 +95,7 @@ pub struct Failure {
     pub crashes: Vec<Crash>,
     /// What was wrong.
     pub what: String,
-    /// The number of the schedule, if several threads were at it.
+    /// The number of the schedule, if several threads ran.
     pub schedule: Option<u64>,
 }
 
@@ -110,7 +110,7 @@ pub struct Crash {
     pub next: String,
     /// What each dirty line kept, in words.
     pub kept: Vec<String>,
-    /// The same in numbers, of lines that kept anything.
+    /// What lines kept, in numbers, of those that kept anything.
     pub choices: Vec<Choice>,
 }
 
@@ -132,19 +132,19 @@ impl Report {
         self.depths[depth - 1].count(is_decided);
     }
 
-    /// Whether every image of every crash point was decided, those inside recoveries included. Crashes of lives
+    /// Returns whether every image of every crash point was decided, those inside recoveries included. Crashes of continuations
     /// and of schedules are samples by their nature, and come on top.
     pub fn is_decided(&self) -> bool {
         !self.interrupted && self.depths.iter().all(|depth| depth.sampled == 0)
     }
 
-    /// Says depth by depth at how many crash points images were sampled.
+    /// Describes depth by depth at how many crash points images were sampled.
     pub fn sampled(&self) -> String {
         let depths = self.depths.iter().zip(1..);
         let mut parts: Vec<_> =
             depths.map(|(points, depth)| format!("{points} points at depth {depth}")).collect();
         if self.of_lives.points > 0 {
-            parts.push(format!("{} inside lives", self.of_lives));
+            parts.push(format!("{} inside continuations", self.of_lives));
         }
         parts.join(", ")
     }
@@ -173,7 +173,7 @@ impl Report {
         self.failures.extend(other.failures);
     }
 
-    /// Fails a test, telling everything.
+    /// Fails a test, and prints everything.
     ///
     /// # Panics
     ///
@@ -187,7 +187,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}: {} crash points, {:.2e} possible images, {} decided ({} in recovery) by opening {}, {} lives ({} opened)",
+            "{}: {} crash points, {:.2e} possible images, {} decided ({} in recovery) by opening {}, {} continuations ({} opened)",
             self.scenario,
             self.crash_points,
             self.covered as f64,

@@ -1,8 +1,8 @@
-//! What an exploration under way can be asked and told.
+//! How far an exploration is, and the wish to stop it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Shared with whoever waits for an exploration.
+/// Shared by an exploration and its caller.
 #[derive(Debug, Default)]
 pub struct Progress {
     opened: AtomicU64,
@@ -10,17 +10,17 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Images opened so far.
+    /// Returns the images opened so far.
     pub fn opened(&self) -> u64 {
         self.opened.load(Relaxed)
     }
 
-    /// Asks all explorations to end soon, with what they have done by then.
+    /// Stops all explorations soon, with what they have done by then.
     pub fn stop(&self) {
         self.stopped.store(true, Relaxed);
     }
 
-    /// Whether it was asked to stop.
+    /// Returns whether it was stopped.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Relaxed)
     }

@@ -6,8 +6,8 @@
 //!
 //! ```text
 //! (seed, number) -> plan: what is there, what 2 or 3 threads do     shared by PER_PLAN schedules
-//!                -> who is next at each turn                        one run, one trace
-//!                -> CRASHES times: an event, and an image there     recovered, checked, judged
+//!                -> which thread is next at each turn                one run, one trace
+//!                -> CRASHES times: an event, and an image there     recovered, checked, verified
 //! ```
 
 pub(crate) mod history;
@@ -30,7 +30,7 @@ pub fn explore_schedules<R: Registers>(registers: &R, wanted: &Schedules, progre
     explore_schedules_with(registers, wanted, None, progress)
 }
 
-/// The same with the code under test behaving as if it were changed.
+/// Runs schedules with the code under test behaving as if it were changed.
 pub fn explore_schedules_with<R: Registers>(
     registers: &R,
     wanted: &Schedules,

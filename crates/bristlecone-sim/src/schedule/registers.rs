@@ -8,7 +8,7 @@ use crate::model::mode::Mode;
 use crate::schedule::history::{Answer, Deed};
 use crate::schedule::plan::Plan;
 
-/// The name that stands in the place of a scenario's.
+/// The name that reports have in the place of a scenario's.
 pub const SCHEDULES: &str = "schedules";
 
 /// Schedules of one plan.
@@ -19,7 +19,7 @@ pub trait Registers: Clone + Send + Sync + 'static {
     /// The structure, open.
     type Live: Send + Sync + 'static;
 
-    /// Fresh, zeroed memory for it.
+    /// Returns fresh, zeroed memory for it.
     fn memory(&self) -> Memory;
 
     /// Creates it on zeroed memory.
@@ -31,12 +31,12 @@ pub trait Registers: Clone + Send + Sync + 'static {
     /// Does something; any thread may.
     fn act(&self, live: &Self::Live, deed: &Deed) -> Result<Answer, String>;
 
-    /// What is there at first, and what the threads do. `roll` draws a number below its argument.
+    /// Draws what is there at first, and what the threads do; `roll` draws a number below its argument.
     fn plan(&self, roll: &mut dyn FnMut(usize) -> usize) -> Plan {
         Plan::draw(roll)
     }
 
-    /// Checks every invariant and reads everything. Nobody does anything else meanwhile.
+    /// Checks every invariant and reads everything. No thread does anything else meanwhile.
     fn contents(&self, live: &Self::Live) -> Result<BTreeMap<u64, u64>, String>;
 }
 

@@ -8,7 +8,7 @@ use bristlecone_pm::Step;
 use super::history::{self, Deed, Entry};
 use super::plan::Plan;
 use super::registers::{Registers, SCHEDULES};
-use super::threads::{by_turns, interleaved, went_on};
+use super::threads::{by_turns, interleaved, recover_and_continue};
 use super::turn::{self, Course, Steps, Taken, number_of};
 use crate::medium::guard::guarded;
 use crate::medium::mutation::Mutation;
@@ -40,7 +40,7 @@ pub(super) struct PlanRunner {
     mutation: Option<Mutation>,
     /// Courses that met something new in this plan.
     kept: Vec<Kept>,
-    met: BTreeSet<(Step, Step)>,
+    pairs: BTreeSet<(Step, Step)>,
     /// How many steps the last schedule of each kind had.
     steps: Steps,
 }
@@ -89,8 +89,8 @@ impl Ran {
         })
     }
 
-    fn told(&self, what: String) -> String {
-        let entries = self.history.iter().map(|entry| format!("\n  {}", tell(entry)));
+    fn described(&self, what: String) -> String {
+        let entries = self.history.iter().map(|entry| format!("\n  {}", describe_entry(entry)));
         what + &entries.collect::<String>()
     }
 }
@@ -125,8 +125,8 @@ impl PlanRunner {
         })?;
         let base = memories[0].snapshot();
         let at_first = plan.at_first();
-        let (kept, met) = (Vec::new(), BTreeSet::new());
-        Ok(Self { plan, at_first, base, memories, mutation, kept, met, steps: STEPS })
+        let (kept, pairs) = (Vec::new(), BTreeSet::new());
+        Ok(Self { plan, at_first, base, memories, mutation, kept, pairs, steps: STEPS })
     }
 
     /// Draws how the threads take their turns: anew, or as in a schedule that met something new, up to a point.
@@ -151,9 +151,9 @@ impl PlanRunner {
         let (ran, taken) = self.interleave(registers, mode, &course, report)?;
         let (kind, steps) = taken.steps;
         self.steps[kind] = steps;
-        let before = self.met.len();
-        self.met.extend(ran.raced());
-        if self.met.len() > before {
+        let before = self.pairs.len();
+        self.pairs.extend(ran.raced());
+        if self.pairs.len() > before {
             self.kept.push(Kept(course, taken.changes));
         }
         Ok(ran)
@@ -165,7 +165,7 @@ impl PlanRunner {
         let _ = self.begin(registers, &mut generator_of(seed, number), mode, &mut Report::default());
     }
 
-    /// Runs a schedule, judges it, and crashes in it.
+    /// Runs a schedule, verifies it, and crashes in it.
     pub(super) fn run<R: Registers>(
         &mut self,
         registers: &R,
@@ -177,9 +177,9 @@ impl PlanRunner {
         let failed = |what| Box::new(failure(number, mode, Vec::new(), what));
         let ran = self.begin(registers, &mut generator, mode, report).map_err(failed)?;
         ran.published_amid().for_each(|step| *report.raced.entry(step).or_default() += 1);
-        report.pairs.extend(self.met.iter().copied());
-        history::judge(&ran.history, ran.trace.len(), &self.at_first, &ran.contents)
-            .map_err(|what| failed(ran.told(format!("without a crash: {what}"))))?;
+        report.pairs.extend(self.pairs.iter().copied());
+        history::verify(&ran.history, ran.trace.len(), &self.at_first, &ran.contents)
+            .map_err(|what| failed(ran.described(format!("without a crash: {what}"))))?;
         for _ in 0..CRASHES {
             let mut crashes = Vec::new();
             self.crash(registers, mode, &ran, &mut generator, &mut crashes, report)
@@ -225,9 +225,9 @@ impl PlanRunner {
             0 => format!("operations of {} threads", self.plan.threads.len()),
             _ => "recovery, or what followed it".to_owned(),
         };
-        let told = describe(&[], &possible, &choice, (&ran.trace, at), 1);
-        crashes.push(Crash { during, ..told });
-        let ran = outcome.map_err(|what| ran.told(what))?;
+        let described = describe(&[], &possible, &choice, (&ran.trace, at), 1);
+        crashes.push(Crash { during, ..described });
+        let ran = outcome.map_err(|what| ran.described(what))?;
         if goes_on { self.crash(registers, mode, &ran, generator, crashes, report) } else { Ok(()) }
     }
 
@@ -255,7 +255,7 @@ impl PlanRunner {
         Ok((Ran { base, before, trace, history, start, contents }, taken))
     }
 
-    /// Opens what a crash leaves, judges it, and goes on with it.
+    /// Opens what a crash leaves, verifies it, and goes on with it.
     fn recover<R: Registers>(
         &self,
         registers: &R,
@@ -276,22 +276,22 @@ impl PlanRunner {
         let base = if deeds.is_empty() { Arc::default() } else { memory.snapshot() };
         let sim = Sim::explored(memory, cache.mode(), self.mutation);
         let (before, history, contents) = match turns {
-            None => guarded(|| turn::as_first(|| went_on(registers, &sim, deeds)))?,
+            None => guarded(|| turn::as_first(|| recover_and_continue(registers, &sim, deeds)))?,
             Some(seed) => {
                 let (registers, sim, deeds) = (registers.clone(), sim.clone(), deeds.to_vec());
                 let alone = move || {
                     turn::begin(0);
                     turn::take(&sim, true);
-                    let went_on = went_on(&registers, &sim, &deeds);
+                    let recover_and_continue = recover_and_continue(&registers, &sim, &deeds);
                     turn::take(&sim, false);
-                    went_on
+                    recover_and_continue
                 };
                 by_turns(&Course::new(*seed, STEPS), alone)?.0
             }
         };
-        history::judge(&ran.history, *at, &ran.before, &before)?;
+        history::verify(&ran.history, *at, &ran.before, &before)?;
         let trace = sim.take_trace();
-        history::judge(&history, trace.len(), &before, &contents)
+        history::verify(&history, trace.len(), &before, &contents)
             .map_err(|what| format!("after recovery: {what}"))?;
         Ok(Ran { base, before, trace, history, start: 0, contents })
     }
@@ -305,7 +305,7 @@ fn generator_of(seed: u64, number: u64) -> Generator {
     Generator::new(mix(seed) ^ mix(number).rotate_left(32))
 }
 
-/// Nothing, everything, or anything.
+/// Draws an image: nothing is kept, everything, or anything.
 fn draw(possible: &Possible, generator: &mut Generator) -> Vec<usize> {
     let kind = generator.index(4);
     let lines = possible.lines.iter();
@@ -318,7 +318,7 @@ fn draw(possible: &Possible, generator: &mut Generator) -> Vec<usize> {
         .collect()
 }
 
-fn tell(entry: &Entry) -> String {
+fn describe_entry(entry: &Entry) -> String {
     let Entry { thread, deed, answer, called, returned, began, ended } = entry;
     format!("thread {thread}: {deed:?} from {called} to {returned} (events {began} to {ended}): {answer:?}")
 }

@@ -87,12 +87,12 @@ impl Turns {
     }
 }
 
-/// Returns what a trace calls the simulated thread that does the deeds of this number.
-pub(super) fn number_of(doer: usize) -> u32 {
-    FIRST + 1 + doer as u32
+/// Returns the number in a trace of the simulated thread of this place in a plan.
+pub(super) fn number_of(thread: usize) -> u32 {
+    FIRST + 1 + thread as u32
 }
 
-/// The calling thread is the simulated one of this number from now on.
+/// Makes the calling thread the simulated one of this number.
 pub(super) fn begin(number: usize) {
     assume_thread(Some(FIRST + number as u32));
     assume_thread_index(Some(number));
@@ -132,7 +132,7 @@ pub(super) fn prepare(course: &Course) {
     simulate_parallel(Some(in_parallel));
 }
 
-/// From now on threads take turns, or no longer.
+/// Lets threads take turns from now on, or no longer.
 pub(super) fn take(sim: &Sim, whether: bool) {
     sim.take_turns(whether.then_some(offer));
     simulate_steps(whether.then_some(offer_in_memory));
@@ -146,7 +146,7 @@ pub(super) struct Taken {
     pub(super) steps: (usize, u64),
 }
 
-/// The calling thread is itself again.
+/// Makes the calling thread itself again.
 pub(super) fn end() -> Taken {
     assume_thread(None);
     assume_thread_index(None);
@@ -196,7 +196,7 @@ fn wait() {
     as_before(shuttle::thread::yield_now);
 }
 
-/// Others' turns change who the system thread stands for.
+/// Switches threads, and afterwards restores which simulated thread the system thread stands for.
 fn as_before(switch: impl FnOnce()) {
     let (number, index) = (thread(), thread_index());
     switch();

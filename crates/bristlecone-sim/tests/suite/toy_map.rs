@@ -28,7 +28,7 @@ enum Bug {
     RecoveryUnfenced,
 }
 
-const DRAWERS: usize = 5;
+const SLOTS: usize = 5;
 const MAGIC: usize = 0;
 const CAPACITY: usize = LINE_WORDS;
 const BITMAP: usize = 2 * LINE_WORDS;
@@ -39,9 +39,9 @@ const NOTE: usize = 6 * LINE_WORDS;
 const LOG: usize = 7 * LINE_WORDS;
 const FIRST: usize = 16 * LINE_WORDS;
 
-/// Drawers with a key and a value each, a bitmap that says which are taken, a note kept in one
+/// Slots with a key and a value each, a bitmap that says which are taken, a note kept in one
 /// line, and a log for changing all values at once.
-struct Cabinet(Bug);
+struct ToyMap(Bug);
 
 struct Live {
     sim: Sim,
@@ -71,13 +71,13 @@ impl Live {
         self.sim.flush(self.word(at), step)
     }
 
-    fn drawer(at: usize) -> usize {
+    fn slot(at: usize) -> usize {
         FIRST + at * LINE_WORDS
     }
 
     fn find(&self, key: u64) -> Option<usize> {
         let bitmap = self.load(BITMAP);
-        (0..DRAWERS).find(|at| bitmap >> at & 1 == 1 && self.load(Self::drawer(*at)) == key)
+        (0..SLOTS).find(|at| bitmap >> at & 1 == 1 && self.load(Self::slot(*at)) == key)
     }
 
     fn publish(&self, at: usize, value: u64, proof: &Durable, step: &'static str) {
@@ -89,7 +89,7 @@ impl Live {
         let Durable { .. } = self.sim.fence(flushed, step);
     }
 
-    fn settled(&self, step: &'static str) -> Durable {
+    fn fence_alone(&self, step: &'static str) -> Durable {
         self.sim.fence(Flushed::none(), step)
     }
 
@@ -98,31 +98,31 @@ impl Live {
         let old = self.find(key);
         let counts_used = matches!(self.bug, Bug::SlotLeaks | Bug::SlotUsedTwice);
         let taken = if counts_used { self.load(USED) } else { bitmap };
-        let at = (0..DRAWERS).find(|at| taken >> at & 1 == 0).expect("a free drawer");
+        let at = (0..SLOTS).find(|at| taken >> at & 1 == 0).expect("a free slot");
         if self.bug == Bug::SlotLeaks {
             self.word(USED).store(&self.sim, taken | 1 << at);
             let Durable { .. } = self.sim.persist(self.word(USED), "used");
         }
         let cleared = old.map_or(0, |old| 1 << old);
         let next = bitmap & !cleared | 1 << at;
-        let drawer = Self::drawer(at);
+        let slot = Self::slot(at);
         if self.bug == Bug::CommitBeforeData {
             self.word(BITMAP).store(&self.sim, next);
         }
-        self.word(drawer).store(&self.sim, key);
-        self.word(drawer + 1).store(&self.sim, value);
+        self.word(slot).store(&self.sim, key);
+        self.word(slot + 1).store(&self.sim, value);
         let durable = match self.bug {
-            Bug::DataNotFlushed => self.settled("put.1"),
+            Bug::DataNotFlushed => self.fence_alone("put.1"),
             Bug::DataNotFenced => {
-                let _ = self.flush(drawer, "put.1");
+                let _ = self.flush(slot, "put.1");
                 unproven()
             }
             Bug::WrongLineFlushed => {
-                let flushed = self.flush(drawer + LINE_WORDS, "put.1");
+                let flushed = self.flush(slot + LINE_WORDS, "put.1");
                 self.sim.fence(flushed, "put.1")
             }
             _ => {
-                let flushed = self.flush(drawer, "put.1");
+                let flushed = self.flush(slot, "put.1");
                 self.sim.fence(flushed, "put.1")
             }
         };
@@ -171,9 +171,9 @@ impl Live {
         let bitmap = self.load(BITMAP);
         let mut flushed = Flushed::none();
         let mut entries = 0;
-        for at in (0..DRAWERS).filter(|at| bitmap >> at & 1 == 1) {
+        for at in (0..SLOTS).filter(|at| bitmap >> at & 1 == 1) {
             entries += 1;
-            let old = self.load(Self::drawer(at) + 1);
+            let old = self.load(Self::slot(at) + 1);
             let value = if self.bug == Bug::RecoveryRepeats { 1 } else { old + 1 };
             let entry = LOG + entries * LINE_WORDS;
             self.word(entry).store(&self.sim, at as u64);
@@ -189,7 +189,7 @@ impl Live {
         let mut flushed = Flushed::none();
         for entry in 1..=self.load(LOG) as usize {
             let entry = LOG + entry * LINE_WORDS;
-            let value = Self::drawer(self.load(entry) as usize) + 1;
+            let value = Self::slot(self.load(entry) as usize) + 1;
             let old = if self.bug == Bug::RecoveryRepeats { self.load(value) } else { 0 };
             self.word(value).store(&self.sim, old + self.load(entry + 1));
             flushed = flushed.and(self.flush(value, "raise.3"));
@@ -205,13 +205,13 @@ impl Live {
     }
 }
 
-/// A proof that proves nothing, for the bugs that the types would have prevented.
+/// Returns a proof that proves nothing, for the bugs that the types would have prevented.
 fn unproven() -> Durable {
-    // A fence of a medium that nobody looks at.
+    // A fence of a medium that no test looks at.
     Sim::new(&Memory::new(64)).fence(Flushed::none(), "nowhere")
 }
 
-impl System for Cabinet {
+impl System for ToyMap {
     type Op = Op;
     type State = Contents;
     type Live = Live;
@@ -222,7 +222,7 @@ impl System for Cabinet {
 
     fn create(&self, sim: &Sim) -> Result<Live, String> {
         let live = Live { sim: sim.clone(), bug: self.0 };
-        live.word(CAPACITY).store(sim, DRAWERS as u64);
+        live.word(CAPACITY).store(sim, SLOTS as u64);
         let flushed = match self.0 {
             Bug::ConstructorNotFlushed => Flushed::none(),
             _ => live.flush(CAPACITY, "create.1"),
@@ -237,8 +237,8 @@ impl System for Cabinet {
         if live.load(MAGIC) == 0 {
             return Ok(None);
         }
-        if live.load(CAPACITY) != DRAWERS as u64 {
-            return Err("a cabinet without drawers".to_owned());
+        if live.load(CAPACITY) != SLOTS as u64 {
+            return Err("a map without slots".to_owned());
         }
         if live.load(LOG) != 0 {
             live.replay();
@@ -287,17 +287,17 @@ impl System for Cabinet {
             return Err("the counter disagrees with the bitmap".to_owned());
         }
         if self.0 == Bug::SlotLeaks && live.load(USED) != bitmap {
-            return Err("a drawer is lost".to_owned());
+            return Err("a slot is lost".to_owned());
         }
         let mut found = BTreeMap::new();
-        for at in (0..DRAWERS).filter(|at| bitmap >> at & 1 == 1) {
-            let drawer = Live::drawer(at);
-            let first = !found.contains_key(&live.load(drawer));
+        for at in (0..SLOTS).filter(|at| bitmap >> at & 1 == 1) {
+            let slot = Live::slot(at);
+            let first = !found.contains_key(&live.load(slot));
             if !first && self.0 != Bug::DuplicateTolerated {
                 return Err("a key twice".to_owned());
             }
             if first {
-                found.insert(live.load(drawer), live.load(drawer + 1));
+                found.insert(live.load(slot), live.load(slot + 1));
             }
         }
         Ok((found, live.load(NOTE + 1 + live.load(NOTE) as usize)))
@@ -307,7 +307,7 @@ impl System for Cabinet {
 fn scenario() -> Scenario<Op> {
     use Op::{Note, Put, Raise, Remove};
     Scenario {
-        name: "cabinet",
+        name: "toy-map",
         creation: true,
         setup: vec![Put(1, 10), Put(2, 20)],
         ops: [Note(5), Put(3, 30), Remove(2), Raise, Raise, Put(1, 11), Raise, Note(6)]
@@ -320,11 +320,11 @@ fn scenario() -> Scenario<Op> {
 
 fn explored(bug: Bug, mode: Mode) -> Report {
     // One worker: so the first finding is always the same.
-    explore(&Cabinet(bug), &scenario(), mode, Budget { threads: 1, ..Budget::quick() })
+    explore(&ToyMap(bug), &scenario(), mode, Budget { threads: 1, ..Budget::quick() })
 }
 
 #[test]
-fn the_right_cabinet_survives_every_crash() {
+fn toy_map_without_bugs_survives_every_crash() {
     for mode in [Mode::Prefix, Mode::Subset, Mode::Eadr] {
         let report = explored(Bug::None, mode);
         println!("{report}");
@@ -334,17 +334,17 @@ fn the_right_cabinet_survives_every_crash() {
 }
 
 #[test]
-fn every_seed_bug_is_caught_and_explained() {
+fn toy_map_with_each_bug_fails_with_its_explanation() {
     let bugs = [
         (Bug::CommitBeforeData, "recovered to Some(({0: 0}"),
         (Bug::DataNotFlushed, "recovered to Some(({0: 0}|then a crash: "),
         (Bug::DataNotFenced, "recovered to Some(({0: 0}"),
         (Bug::WrongLineFlushed, "recovered to Some(({0: 0}|then a crash: "),
         (Bug::AcknowledgedBeforeDurable, "recovered to Some(({|then a crash: "),
-        (Bug::ConstructorNotFlushed, "a cabinet without drawers"),
+        (Bug::ConstructorNotFlushed, "a map without slots"),
         (Bug::CounterDisagrees, "the counter disagrees with the bitmap"),
-        (Bug::SlotLeaks, "a drawer is lost"),
-        (Bug::SlotUsedTwice, "life after recovery"),
+        (Bug::SlotLeaks, "a slot is lost"),
+        (Bug::SlotUsedTwice, "continuation after recovery"),
         (Bug::DuplicateTolerated, "Remove(1)]: ({1: "),
         (Bug::LockSurvives, "locked for ever"),
         (Bug::LogOutlivesItsUse, "recovered to Some(({|then a crash: "),
@@ -366,17 +366,17 @@ fn every_seed_bug_is_caught_and_explained() {
 }
 
 #[test]
-fn a_case_leads_to_the_same_failure() {
+fn replay_case_of_a_failure_leads_to_the_same_failure() {
     for (bug, crashes) in [(Bug::CommitBeforeData, 1), (Bug::RecoveryUnfenced, 2), (Bug::LockSurvives, 1)] {
         let report = explored(bug, Mode::Subset);
         let failure = &report.failures[0];
-        let case = Case::of(failure, "cabinet", 0, Budget::quick().life_crashes);
+        let case = Case::of(failure, "toy-map", 0, Budget::quick().life_crashes);
         assert_eq!(case.crashes.len(), crashes, "{case}");
         let case: Case = case.to_string().parse().unwrap();
-        let again = replay(&Cabinet(bug), &scenario(), &case).unwrap();
+        let again = replay(&ToyMap(bug), &scenario(), &case).unwrap();
         assert_eq!(again.failures[0].to_string(), failure.to_string());
         assert_eq!(again.opened, 1, "nothing but the case");
-        match replay(&Cabinet(Bug::None), &scenario(), &case) {
+        match replay(&ToyMap(Bug::None), &scenario(), &case) {
             Ok(right) => right.assert_clean(),
             Err(what) => assert!(what.contains("does not fit"), "{what}"),
         }
@@ -384,13 +384,13 @@ fn a_case_leads_to_the_same_failure() {
 }
 
 #[test]
-fn an_assumed_line_order_is_caught_where_there_is_none() {
+fn toy_map_with_assumed_line_order_fails_in_subset_mode_only() {
     assert!(explored(Bug::LineOrderAssumed, Mode::Prefix).failures.is_empty());
     assert!(!explored(Bug::LineOrderAssumed, Mode::Subset).failures.is_empty());
 }
 
 #[test]
-fn what_needs_no_flush_is_still_wrong_where_caches_survive() {
+fn toy_map_in_eadr_mode_fails_with_bugs_that_no_flush_mends_only() {
     for bug in [Bug::CommitBeforeData, Bug::CounterDisagrees, Bug::RecoveryRepeats] {
         assert!(!explored(bug, Mode::Eadr).failures.is_empty(), "{bug:?}");
     }
@@ -400,9 +400,9 @@ fn what_needs_no_flush_is_still_wrong_where_caches_survive() {
 }
 
 #[test]
-fn every_mutation_is_killed() {
+fn toy_map_every_mutation_is_noticed() {
     let scenarios = [(scenario(), Mode::Subset)];
-    let table = mutate(&Cabinet(Bug::None), &scenarios, Budget::quick(), "");
+    let table = mutate(&ToyMap(Bug::None), &scenarios, Budget::quick(), "");
     println!("{table}");
     assert!(table.survivors().is_empty(), "{table}");
 }

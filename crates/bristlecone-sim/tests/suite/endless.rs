@@ -12,7 +12,7 @@ enum Loop {
     Reads,
     Flushes,
     Waits,
-    /// Nothing that anybody sees.
+    /// Nothing that the medium sees.
     Computes,
 }
 
@@ -88,7 +88,7 @@ fn explored(kind: Loop) -> Report {
 }
 
 #[test]
-fn a_recovery_without_end_is_a_failure_and_says_where() {
+fn recovery_without_end_fails_and_names_the_last_step() {
     for (kind, why) in [
         (Loop::Reads, "the run does not end"),
         (Loop::Flushes, "the run does not end"),
@@ -103,13 +103,13 @@ fn a_recovery_without_end_is_a_failure_and_says_where() {
 
 /// What touches nothing can only be ended with its process, which says where it was.
 #[test]
-fn a_computation_without_end_ends_the_process() {
+fn recovery_that_only_computes_without_end_aborts_the_process() {
     const CHILD: &str = "BRISTLECONE_LOOPS";
     if std::env::var_os(CHILD).is_some() {
         explored(Loop::Computes);
         unreachable!("it does not end");
     }
-    let name = "loops::a_computation_without_end_ends_the_process";
+    let name = "endless::recovery_that_only_computes_without_end_aborts_the_process";
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .env(CHILD, "1")
