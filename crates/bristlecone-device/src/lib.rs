@@ -13,7 +13,7 @@
 //! A [`Device`] is a [`Medium`] that carries out every access on ordinary memory and keeps count.
 //! It records nothing, so tens of millions of operations take minutes. Operations come one after
 //! the other; threads exist on the clocks only. The parameters and where they come from stand in
-//! `docs/DEVICE.md`.
+//! `docs/lab/DEVICE.md`.
 
 mod clock;
 mod counts;

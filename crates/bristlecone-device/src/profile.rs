@@ -1,4 +1,4 @@
-//! Kinds of persistent memory. Where each number comes from stands in `docs/DEVICE.md`.
+//! Kinds of persistent memory. Where each number comes from stands in `docs/lab/DEVICE.md`.
 
 use std::fmt;
 use std::str::FromStr;

@@ -21,7 +21,7 @@ use crate::workload::{OPERATIONS_HELP, Workload};
 /// take, as far as the device goes. Nothing is timed: the same seed gives the same figures on every
 /// machine. A thread of a design's own would be on no clock: CCL-BTree's collection is counted with
 /// the writes that call for it (collector_threads=0), and figures of another value vary from run to
-/// run. The pool is in memory only. docs/DEVICE.md has the model and its parameters.
+/// run. The pool is in memory only. docs/lab/DEVICE.md has the model and its parameters.
 #[derive(Args, Debug)]
 #[command(after_help = OPERATIONS_HELP)]
 pub struct Count {
