@@ -139,24 +139,20 @@ mod split;
 mod write;
 
 use std::marker::PhantomData;
-use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 
 use bristlecone_pm::sync::{AtomicU32, AtomicU64, AtomicUsize};
-use bristlecone_pm::{Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::{Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
 
 use self::layout::Shape;
 use self::leaves::Leaves;
 use super::parameters::{Parameters, broken_rule};
-use super::scan::Leafwise;
-use super::{Batch, Inspect, Open, Read, Removed, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 use crate::shared::no_room::{Epochs, Futile};
-use crate::shared::recovery::index_over;
 use crate::shared::search::Level;
 use crate::shared::version_lock::Version;
 
@@ -237,98 +233,6 @@ pub struct NbTree<K: KeyForm, V: ValueForm, M: Medium> {
     futile: Mutex<Futile<u64>>,
     len: Counter,
     forms: PhantomData<fn() -> (K, V)>,
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
-    type Options = NbTreeOptions;
-
-    fn open(
-        pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
-        options: NbTreeOptions,
-        threads: usize,
-    ) -> Result<Self> {
-        let inner_bytes = options.inner_bytes as usize;
-        let mut tree = Self::unrecovered(pool, entry, options)?;
-        let survivors = tree.survivors(threads)?;
-        tree.blocks.finish_recovery();
-        tree.keys.finish_recovery();
-        tree.values.finish_recovery();
-        tree.inner = if survivors.is_empty() {
-            Inner::new(inner_bytes, tree.first_leaf()?)?
-        } else {
-            tree.len.add(survivors.iter().map(|leaf| leaf.items as i64).sum());
-            index_over(inner_bytes, &survivors)?
-        };
-        Ok(tree)
-    }
-
-    fn salvage(
-        pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
-        options: NbTreeOptions,
-        rescue: &mut Rescue<'_, K, V>,
-    ) -> Result<()> {
-        Self::unrecovered(pool, entry, options)?.save(rescue)
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Read<K, V> for NbTree<K, V, M> {
-    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
-        self.read(key, show).is_some()
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for NbTree<K, V, M> {
-    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
-        self.put(key, value, mode)
-    }
-
-    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.delete(key, None).map(Removed::<V>::ok)
-    }
-
-    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.delete(key, Some(expected)).map(|done| done.map(drop))
-    }
-
-    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.swap(key, expected, new)
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for NbTree<K, V, M> {
-    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        let _pinned = bristlecone_pm::epoch::pin();
-        self.ascend(bounds, into)
-    }
-
-    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        let _pinned = bristlecone_pm::epoch::pin();
-        self.descend(bounds, into)
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for NbTree<K, V, M> {
-    fn len(&self) -> u64 {
-        self.len.sum()
-    }
-
-    fn stats(&self) -> TreeStats {
-        let outstanding = self.outstanding();
-        let blocks = self.blocks.stats();
-        let records = self.keys.stats().1 + self.values.stats().1;
-        TreeStats {
-            items: self.len(),
-            leaves: blocks.live_slots.saturating_sub(outstanding),
-            pm_bytes: blocks.chunks * blocks.chunk_bytes + records,
-            dram_bytes: self.inner.dram_bytes() + self.leaves.bytes(),
-        }
-    }
-
-    fn check(&self) -> Vec<Finding> {
-        self.verify()
-    }
 }
 
 impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {

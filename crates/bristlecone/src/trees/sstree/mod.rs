@@ -105,21 +105,16 @@ mod split;
 mod write;
 
 use std::marker::PhantomData;
-use std::ops::Bound;
 use std::sync::Arc;
 
-use bristlecone_pm::{Error, Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::{Heap, Medium, PoolFile, Records};
 
 use self::layout::Shape;
 use self::leaf::Leaves;
-use self::salvage::Wreck;
 use super::parameters::{Parameters, broken_rule};
-use super::scan::Leafwise;
-use super::{Batch, Inspect, Open, Read, Removed, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
-use crate::shared::recovery::index_over;
 use crate::shared::version_lock::Version;
 
 /// Parameters of an SSTree, fixed when it is created.
@@ -199,115 +194,6 @@ pub struct SsTree<K: KeyForm, V: ValueForm, M: Medium> {
     leaves: Leaves,
     len: Counter,
     forms: PhantomData<fn() -> (K, V)>,
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
-    type Options = SsTreeOptions;
-
-    fn open(
-        pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
-        options: SsTreeOptions,
-        threads: usize,
-    ) -> Result<Self> {
-        let shape = options.shape();
-        let inner_bytes = options.inner_bytes as usize;
-        let subnode_bytes = options.subnode_bytes as u32;
-        let mut tree = Self {
-            pool: Arc::clone(pool),
-            subnodes: Heap::open(pool, entry.id, SlotKind::Subnode, subnode_bytes, true)?,
-            keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
-            values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
-            shape,
-            moving: options.move_items != 0,
-            staging: shape.resident && !pool.domain().visible_is_durable(),
-            inner: Inner::new(inner_bytes, 0)?,
-            leaves: Leaves::new(shape)?,
-            len: Counter::default(),
-            forms: PhantomData,
-        };
-        let survivors = tree.survivors(threads)?;
-        tree.subnodes.finish_recovery();
-        tree.keys.finish_recovery();
-        tree.values.finish_recovery();
-        tree.inner = if survivors.is_empty() {
-            Inner::new(inner_bytes, tree.new_leaf(&[])?.0)?
-        } else {
-            tree.len.add(survivors.iter().map(|leaf| leaf.items as i64).sum());
-            index_over(inner_bytes, &survivors)?
-        };
-        let items = tree.len.sum();
-        let shared = K::check_records(&tree.keys, items).or_else(|| V::check_records(&tree.values, items));
-        if let Some(finding) = shared {
-            // A record would be freed twice, or while an item still names it.
-            return Err(Error::corrupted("items that name the same record", finding.what));
-        }
-        Ok(tree)
-    }
-
-    fn salvage(
-        pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
-        options: SsTreeOptions,
-        rescue: &mut Rescue<'_, K, V>,
-    ) -> Result<()> {
-        Wreck::new(pool, entry, options.shape())?.save(rescue)
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Read<K, V> for SsTree<K, V, M> {
-    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
-        self.read(key, show).is_some()
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for SsTree<K, V, M> {
-    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
-        self.put(key, value, mode)
-    }
-
-    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.delete(key, None).map(Removed::<V>::ok)
-    }
-
-    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.delete(key, Some(expected)).map(|done| done.map(drop))
-    }
-
-    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.swap(key, expected, new)
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for SsTree<K, V, M> {
-    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        self.ascend(bounds, into)
-    }
-
-    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        self.descend(bounds, into)
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for SsTree<K, V, M> {
-    fn len(&self) -> u64 {
-        self.len.sum()
-    }
-
-    fn stats(&self) -> TreeStats {
-        let subnodes = self.subnodes.stats();
-        let records = self.keys.stats().1 + self.values.stats().1;
-        TreeStats {
-            items: self.len(),
-            leaves: self.leaves.live() as u64,
-            pm_bytes: subnodes.chunks * subnodes.chunk_bytes + records,
-            dram_bytes: self.inner.dram_bytes() + self.leaves.bytes(),
-        }
-    }
-
-    fn check(&self) -> Vec<Finding> {
-        self.verify()
-    }
 }
 
 impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {

@@ -7,7 +7,7 @@ use super::read::At;
 use super::{Pins, WoTree};
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::version_lock::VersionLock;
-use crate::trees::{Removed, WriteMode};
+use crate::trees::{Removed, Swapped, Write, WriteMode};
 
 /// A locked node; unlocked when dropped.
 pub(super) struct Leaf<'t> {
@@ -38,13 +38,8 @@ pub(super) enum Change<R> {
     Full,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
-    pub(super) fn put(
-        &self,
-        key: K::Ref<'_>,
-        value: V::Ref<'_>,
-        mode: WriteMode,
-    ) -> Result<Option<V::Owned>> {
+impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for WoTree<K, V, M> {
+    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         let pins = self.pin();
         self.prepare(key, value);
         self.with_leaf(key, &pins, |leaf, view, found| match (found, mode) {
@@ -62,13 +57,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         })
     }
 
-    /// Replaces the value of `key` by `new` if it is `expected`; gives what was there.
-    pub(super) fn swap(
-        &self,
-        key: K::Ref<'_>,
-        expected: V::Ref<'_>,
-        new: V::Ref<'_>,
-    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.delete(key, None).map(Removed::<V>::ok)
+    }
+
+    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.delete(key, Some(expected)).map(|done| done.map(drop))
+    }
+
+    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
         let pins = self.pin();
         self.prepare(key, new);
         self.with_leaf(key, &pins, |leaf, _, found| {
@@ -81,10 +78,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             Ok(Change::Done(Ok(())))
         })
     }
+}
 
+impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     /// Removes the item of `key`, if its value is `expected` where one is.
     #[inline(always)]
-    pub(super) fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
+    fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
         let pins = self.pin();
         self.with_leaf(key, &pins, |leaf, view, found| {
             let Ok(found) = found else { return Ok(Change::Done(Err(None))) };
