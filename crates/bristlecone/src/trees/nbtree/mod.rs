@@ -148,7 +148,7 @@ use crossbeam_utils::CachePadded;
 
 use self::layout::Shape;
 use self::leaves::Leaves;
-use super::parameters::{Parameters, broken_rule};
+use super::parameters::{Parameters, design_options};
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
@@ -156,54 +156,24 @@ use crate::shared::no_room::{Epochs, Futile};
 use crate::shared::search::Level;
 use crate::shared::version_lock::Version;
 
-/// Parameters of an NBTree, fixed when it is created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NbTreeOptions {
-    /// Bytes of a leaf's block: 128, 256, 512 or 1024 (default, as in the paper).
-    pub block_bytes: u64,
-    /// Bytes of an inner node: 256 to 4096, a multiple of 64 (default 512).
-    pub inner_bytes: u64,
-    /// Who locks a leaf: nobody (0, default), writers (1), or writers and readers (2).
-    pub locking: u64,
-    /// Layers of a leaf: 2 (default), or 1 with its metadata on the medium.
-    pub layers: u64,
+design_options! {
+    /// Options of an NBTree, fixed when it is created.
+    pub struct NbTreeOptions of "nbtree" {
+        /// Bytes of a leaf's block. The default is the paper's.
+        block_bytes = 1024 in [128, 256, 512, 1024];
+        /// Bytes of an inner node.
+        inner_bytes = 512 in (256..=4096) step 64;
+        /// What locks a leaf: nothing (0), writers (1), or writers and readers (2).
+        locking = 0 in [0, 1, 2];
+        /// Layers of a leaf: 2, or 1 with its metadata on the medium.
+        layers = 2 in [1, 2];
+    }
 }
 
 /// Writers lock.
 const LOCK_WRITES: u64 = 1;
 /// Writers lock, and readers notice.
 const LOCK_ALL: u64 = 2;
-
-impl Default for NbTreeOptions {
-    fn default() -> Self {
-        Self { block_bytes: 1024, inner_bytes: 512, locking: 0, layers: 2 }
-    }
-}
-
-impl Parameters for NbTreeOptions {
-    const DESIGN: &'static str = "nbtree";
-
-    fn fields(&mut self) -> Vec<(&'static str, &mut u64)> {
-        vec![
-            ("block_bytes", &mut self.block_bytes),
-            ("inner_bytes", &mut self.inner_bytes),
-            ("locking", &mut self.locking),
-            ("layers", &mut self.layers),
-        ]
-    }
-
-    fn flaw(&self) -> Option<String> {
-        broken_rule(&[
-            ([128, 256, 512, 1024].contains(&self.block_bytes), "block_bytes must be 128, 256, 512 or 1024"),
-            (
-                (256..=4096).contains(&self.inner_bytes) && self.inner_bytes.is_multiple_of(64),
-                "inner_bytes must be 256 to 4096, a multiple of 64",
-            ),
-            (self.locking <= LOCK_ALL, "locking must be 0, 1 or 2"),
-            ([1, 2].contains(&self.layers), "layers must be 1 or 2"),
-        ])
-    }
-}
 
 /// The tree. See the module's story.
 pub struct NbTree<K: KeyForm, V: ValueForm, M: Medium> {

@@ -111,66 +111,27 @@ use bristlecone_pm::{Heap, Medium, PoolFile, Records};
 
 use self::layout::Shape;
 use self::leaf::Leaves;
-use super::parameters::{Parameters, broken_rule};
+use super::parameters::{Parameters, design_options};
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 use crate::shared::version_lock::Version;
 
-/// Parameters of an SSTree, fixed when it is created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SsTreeOptions {
-    /// Bytes of a subnode: 128, 192 or 256 (default: the media line of Optane, as in the paper).
-    pub subnode_bytes: u64,
-    /// Subnodes that a leaf may have, head included: 1 to 4. The paper's Table I counts overflow
-    /// subnodes; its default of 2 is 3 here.
-    pub max_subnodes: u64,
-    /// Bytes of an inner node: 256 to 4096, a multiple of 64 (default 512).
-    pub inner_bytes: u64,
-    /// Whether updates move items towards the head (Table II of the paper): 0 or 1 (default).
-    pub move_items: u64,
-    /// Whether only the head's fingerprints stand in DRAM, and those of every other subnode in
-    /// its predecessor, as in the paper: 0 (default) or 1. Saves about a byte of DRAM per key and
-    /// costs a line read for every item that is not in the head.
-    pub delegate_fingerprints: u64,
-}
-
-impl Default for SsTreeOptions {
-    fn default() -> Self {
-        Self {
-            subnode_bytes: 256,
-            max_subnodes: 3,
-            inner_bytes: 512,
-            move_items: 1,
-            delegate_fingerprints: 0,
-        }
-    }
-}
-
-impl Parameters for SsTreeOptions {
-    const DESIGN: &'static str = "sstree";
-
-    fn fields(&mut self) -> Vec<(&'static str, &mut u64)> {
-        vec![
-            ("subnode_bytes", &mut self.subnode_bytes),
-            ("max_subnodes", &mut self.max_subnodes),
-            ("inner_bytes", &mut self.inner_bytes),
-            ("move_items", &mut self.move_items),
-            ("delegate_fingerprints", &mut self.delegate_fingerprints),
-        ]
-    }
-
-    fn flaw(&self) -> Option<String> {
-        broken_rule(&[
-            ([128, 192, 256].contains(&self.subnode_bytes), "subnode_bytes must be 128, 192 or 256"),
-            ((1..=4).contains(&self.max_subnodes), "max_subnodes must be 1 to 4"),
-            (
-                (256..=4096).contains(&self.inner_bytes) && self.inner_bytes.is_multiple_of(64),
-                "inner_bytes must be 256 to 4096, a multiple of 64",
-            ),
-            (self.move_items < 2, "move_items must be 0 or 1"),
-            (self.delegate_fingerprints < 2, "delegate_fingerprints must be 0 or 1"),
-        ])
+design_options! {
+    /// Options of an SSTree, fixed when it is created.
+    pub struct SsTreeOptions of "sstree" {
+        /// Bytes of a subnode. The default is the media line of Optane, as in the paper.
+        subnode_bytes = 256 in [128, 192, 256];
+        /// Subnodes that a leaf may have, head included. The paper's Table I counts overflow subnodes; its default of 2
+        /// is 3 here.
+        max_subnodes = 3 in (1..=4);
+        /// Bytes of an inner node.
+        inner_bytes = 512 in (256..=4096) step 64;
+        /// Whether updates move items towards the head (Table II of the paper).
+        move_items = 1 in [0, 1];
+        /// Whether only the head's fingerprints stand in DRAM, and those of every other subnode in its predecessor, as in
+        /// the paper. Saves about a byte of DRAM per key and costs a line read for every item that is not in the head.
+        delegate_fingerprints = 0 in [0, 1];
     }
 }
 

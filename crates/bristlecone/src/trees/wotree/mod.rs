@@ -152,32 +152,15 @@ use self::layout::Shape;
 use self::log::Log;
 use self::nodes::Nodes;
 use super::Damage;
-use super::parameters::{Parameters, broken_rule};
+use super::parameters::{Parameters, design_options};
 use crate::shared::counter::Counter;
 use crate::shared::form::{KeyForm, ValueForm};
 
-/// Parameters of a WO-tree, fixed when it is created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WoTreeOptions {
-    /// Lines of a node: 4, 8, 16 (default, as in the paper) or 32; 2 for tests.
-    pub node_lines: u64,
-}
-
-impl Default for WoTreeOptions {
-    fn default() -> Self {
-        Self { node_lines: 16 }
-    }
-}
-
-impl Parameters for WoTreeOptions {
-    const DESIGN: &'static str = "wotree";
-
-    fn fields(&mut self) -> Vec<(&'static str, &mut u64)> {
-        vec![("node_lines", &mut self.node_lines)]
-    }
-
-    fn flaw(&self) -> Option<String> {
-        broken_rule(&[([2, 4, 8, 16, 32].contains(&self.node_lines), "node_lines must be 2, 4, 8, 16 or 32")])
+design_options! {
+    /// Options of a WO-tree, fixed when it is created.
+    pub struct WoTreeOptions of "wotree" {
+        /// Lines of a node. The default is the paper's; 2 is for tests.
+        node_lines = 16 in [2, 4, 8, 16, 32];
     }
 }
 
