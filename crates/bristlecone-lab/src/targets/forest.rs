@@ -211,9 +211,9 @@ fn attempt<I: Items>(tree: &Tree<I::K, I::V>, key: u64, access: Access) -> Attem
 fn rest() {
     let over = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&over);
-    bristlecone_pm::epoch::pin().defer(move || told.store(true, Release));
+    bristlecone_pm::sync::epoch::pin().defer(move || told.store(true, Release));
     while !over.load(Acquire) {
-        bristlecone_pm::epoch::pin().flush();
+        bristlecone_pm::sync::epoch::pin().flush();
         std::thread::yield_now();
     }
 }

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bristlecone_pm::{Durable, Persist, Word, wait};
+use bristlecone_pm::sync::wait;
+use bristlecone_pm::{Durable, Persist, Word};
 use bristlecone_sim::{
     Access, Answer, Deed, Memory, Mode, Progress, Registers, Report, Schedules, Seen, Sim, explore_schedules,
 };

@@ -124,8 +124,8 @@ use self::room::Promised;
 use super::parameters::{Parameters, design_options};
 use super::scan::Leafwise;
 use super::{Batch, Inspect, Open, Read, Removed, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 use crate::shared::no_room::Epochs;
 use crate::shared::search::Level;
@@ -163,13 +163,13 @@ design_options! {
 const _: () = assert!(buffer::BATCH_MAX == 8 && SLOTS_MAX == 14, "what the options allow");
 
 /// The tree. See the module's story.
-pub struct CclBTree<K: KeyForm, V: ValueForm, M: Medium> {
+pub struct CclBTree<K: KeyCodec, V: Codec, M: Medium> {
     core: Arc<Core<K, V, M>>,
     collector: Thread,
 }
 
 /// What the threads of a tree share with its collector.
-pub struct Core<K: KeyForm, V: ValueForm, M: Medium> {
+pub struct Core<K: KeyCodec, V: Codec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     options: CclBTreeOptions,
     leaves: Heap<M>,
@@ -190,7 +190,7 @@ pub struct Core<K: KeyForm, V: ValueForm, M: Medium> {
     forms: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Deref for CclBTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Deref for CclBTree<K, V, M> {
     type Target = Core<K, V, M>;
 
     #[inline(always)]
@@ -199,7 +199,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Deref for CclBTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
     type Options = CclBTreeOptions;
 
     fn open(
@@ -242,13 +242,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Read<K, V> for CclBTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for CclBTree<K, V, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
         self.read(key, show).is_some()
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for CclBTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for CclBTree<K, V, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.before_write();
         self.put(key, value, mode)
@@ -275,7 +275,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for CclBTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for CclBTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for CclBTree<K, V, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.ascend(bounds, into)
     }
@@ -285,7 +285,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for CclBTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for CclBTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Inspect for CclBTree<K, V, M> {
     fn len(&self) -> u64 {
         self.count_all();
         self.len.sum()
@@ -311,7 +311,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for CclBTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     #[inline(always)]
     fn medium(&self) -> &M {
         self.pool.medium()

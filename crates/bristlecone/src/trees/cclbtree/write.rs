@@ -9,7 +9,7 @@ use super::layout::LeafWord;
 use super::read::Found;
 use super::room::Promise;
 use crate::shared::change::{Change, Item};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::Version;
 use crate::trees::{Removed, WriteMode};
 
@@ -28,7 +28,7 @@ struct Relief {
     freed: bool,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     pub(super) fn put(
         &self,
         key: K::Ref<'_>,

@@ -135,8 +135,8 @@ use self::node::Nodes;
 use self::places::{NODE_SLOTS_MAX, index_max};
 use super::parameters::{Parameters, design_options};
 use super::{Batch, Inspect, Open, Read, Removed, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 use crate::shared::no_room::Epochs;
 use crate::shared::version_lock::{Glance, Version};
@@ -167,7 +167,7 @@ design_options! {
 const _: () = assert!(NODE_SLOTS_MAX == 36 && SLOTS_MAX == 27, "what the options allow");
 
 /// The tree. See the module's story.
-pub struct LodgeTree<K: KeyForm, V: ValueForm, M: Medium> {
+pub struct LodgeTree<K: KeyCodec, V: Codec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     options: LodgeTreeOptions,
     leaves: Heap<M>,
@@ -195,7 +195,7 @@ pub struct LodgeTree<K: KeyForm, V: ValueForm, M: Medium> {
     forms: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
     type Options = LodgeTreeOptions;
 
     fn open(
@@ -242,13 +242,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Read<K, V> for LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for LodgeTree<K, V, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
         self.read(key, show).is_some()
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for LodgeTree<K, V, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.put(key, value, mode)
     }
@@ -270,7 +270,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for LodgeTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.ascend(bounds, into)
     }
@@ -280,7 +280,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
     fn len(&self) -> u64 {
         self.settle();
         self.len.sum()
@@ -303,7 +303,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for LodgeTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     #[inline(always)]
     fn medium(&self) -> &M {
         self.pool.medium()

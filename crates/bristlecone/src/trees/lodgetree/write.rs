@@ -13,11 +13,11 @@ use super::node::{Entry, Locked};
 use super::read::{Found, Hope, Stale};
 use super::room::Relief;
 use crate::shared::change::{Change, Item};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::trees::{Removed, WriteMode};
 
 /// The guards of keys and values.
-pub(super) type Guards<K, V> = (<K as KeyForm>::Guard, <V as ValueForm>::Guard);
+pub(super) type Guards<K, V> = (<K as Codec>::Guard, <V as Codec>::Guard);
 
 /// What became of a change.
 enum Outcome {
@@ -31,7 +31,7 @@ fn unchanged<T>(found: std::result::Result<T, Stale>) -> T {
     found.unwrap_or_else(|Stale| unreachable!("a locked node does not change"))
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     pub(super) fn put(
         &self,
         key: K::Ref<'_>,

@@ -6,11 +6,11 @@ use super::NbTree;
 use super::layout::{EMPTY, Header, State, Stored};
 use super::leaf::Leaf;
 use super::meta::Tag;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::bits;
 use crate::trees::{Inspect, TreeStats};
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Inspect for NbTree<K, V, M> {
     fn len(&self) -> u64 {
         self.len.sum()
     }
@@ -63,7 +63,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for NbTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// One leaf: how many items it has.
     fn verify_leaf(
         &self,

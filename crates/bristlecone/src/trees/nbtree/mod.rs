@@ -149,8 +149,8 @@ use crossbeam_utils::CachePadded;
 use self::layout::Shape;
 use self::leaves::Leaves;
 use super::parameters::{Parameters, design_options};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 use crate::shared::no_room::{Epochs, Futile};
 use crate::shared::search::Level;
@@ -176,7 +176,7 @@ const LOCK_WRITES: u64 = 1;
 const LOCK_ALL: u64 = 2;
 
 /// The tree. See the module's story.
-pub struct NbTree<K: KeyForm, V: ValueForm, M: Medium> {
+pub struct NbTree<K: KeyCodec, V: Codec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     blocks: Heap<M>,
     keys: Records<M>,
@@ -202,10 +202,10 @@ pub struct NbTree<K: KeyForm, V: ValueForm, M: Medium> {
     /// Where no leaf had a key to give back.
     futile: Mutex<Futile<u64>>,
     len: Counter,
-    forms: PhantomData<fn() -> (K, V)>,
+    codecs: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// A tree that has not looked at its blocks yet.
     fn unrecovered(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, options: NbTreeOptions) -> Result<Self> {
         let shape = Shape::new(options.block_bytes as usize, options.layers);
@@ -229,7 +229,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             leaving: CachePadded::default(),
             futile: Mutex::default(),
             len: Counter::default(),
-            forms: PhantomData,
+            codecs: PhantomData,
         })
     }
 

@@ -1,33 +1,33 @@
 //! Reading a key's item. Nobody waits for anybody: a reader looks, and where a value may not be
 //! durable yet it sees to that itself.
 
-use bristlecone_pm::epoch::Guard;
+use bristlecone_pm::sync::epoch::Guard;
 use bristlecone_pm::{Durable, LINE_BYTES, Medium, Persist, Word};
 
 use super::NbTree;
 use super::layout::{Shape, Stored};
 use super::leaf::{FROZEN, Leaf};
 use super::meta::Tag;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::Slot;
 use crate::shared::version_lock::{Version, pause};
 use crate::trees::Read;
 
 /// What keeps leaves, blocks, keys and values alive while they are looked at.
-pub(super) struct Pins<K: KeyForm, V: ValueForm> {
+pub(super) struct Pins<K: KeyCodec, V: Codec> {
     pub epoch: Guard,
     pub key: K::Guard,
     pub value: V::Guard,
 }
 
-impl<K: KeyForm, V: ValueForm> Pins<K, V> {
+impl<K: KeyCodec, V: Codec> Pins<K, V> {
     pub fn new() -> Self {
         Self::beside(K::pin())
     }
 
     /// The rest of them.
     pub fn beside(key: K::Guard) -> Self {
-        Self { epoch: bristlecone_pm::epoch::pin(), key, value: V::pin() }
+        Self { epoch: bristlecone_pm::sync::epoch::pin(), key, value: V::pin() }
     }
 }
 
@@ -50,7 +50,7 @@ enum Glance {
     Stale,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Read<K, V> for NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for NbTree<K, V, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
         let guards = (K::pin(), V::pin());
         let tag = Tag::of::<K>(key);
@@ -79,7 +79,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Read<K, V> for NbTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Looks into a leaf that may go and come back as another one meanwhile, and then says so.
     #[inline(always)]
     fn glance(&self, leaf: &Leaf, version: Version, key: K::Ref<'_>, tag: Tag, guard: &K::Guard) -> Glance {
@@ -269,7 +269,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
 
     /// A value of a word that stands in a record.
     pub(super) fn boxed(&self, record: u64) -> u64 {
-        let guard = bristlecone_pm::epoch::pin();
+        let guard = bristlecone_pm::sync::epoch::pin();
         let bytes = self.values.read(record, &guard);
         bytes.try_into().map_or(0, u64::from_le_bytes)
     }

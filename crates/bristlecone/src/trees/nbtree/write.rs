@@ -8,7 +8,7 @@ use super::meta::Tag;
 use super::pending::Note;
 use super::read::{Pins, Sight};
 use super::{LOCK_WRITES, NbTree};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::Slot;
 use crate::trees::{Removed, Swapped, Write, WriteMode};
 
@@ -41,7 +41,7 @@ struct Target {
 }
 
 /// A key on its way into a leaf, with its value if there is one by now.
-struct Newcomer<'k, K: KeyForm> {
+struct Newcomer<'k, K: KeyCodec> {
     key: K::Ref<'k>,
     word: u64,
     tag: Tag,
@@ -49,12 +49,12 @@ struct Newcomer<'k, K: KeyForm> {
 }
 
 /// A value on its way into the tree, written once however often the change is tried.
-struct Fresh<'a, V: ValueForm> {
+struct Fresh<'a, V: Codec> {
     value: V::Ref<'a>,
     word: Option<u64>,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for NbTree<K, V, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         let (mut target, pins) = self.aim(key);
         match self.put_at_once(key, &mut target, value, mode, &pins) {
@@ -85,7 +85,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for NbTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// As most writes go: key and value are words, and the leaf is as it was seen and has room. `None`:
     /// not so, and nothing was changed.
     #[inline(always)]

@@ -5,11 +5,11 @@ use bristlecone_pm::{Finding, Medium};
 use super::SsTree;
 use super::layout::{END, Header, unstage};
 use super::leaf::{Leaf, View};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::trees::{Inspect, TreeStats};
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Inspect for SsTree<K, V, M> {
     fn len(&self) -> u64 {
         self.len.sum()
     }
@@ -52,7 +52,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for SsTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// The chain and the bitmap on the medium are those of the descriptor.
     fn verify_chain(&self, leaf: Leaf<'_>, view: &View, findings: &mut Vec<Finding>) {
         let mut report = |what: &str| {

@@ -112,8 +112,8 @@ use bristlecone_pm::{Heap, Medium, PoolFile, Records};
 use self::layout::Shape;
 use self::leaf::Leaves;
 use super::parameters::{Parameters, design_options};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 use crate::shared::version_lock::Version;
 
@@ -142,7 +142,7 @@ impl SsTreeOptions {
 }
 
 /// The tree. See the module's story.
-pub struct SsTree<K: KeyForm, V: ValueForm, M: Medium> {
+pub struct SsTree<K: KeyCodec, V: Codec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     subnodes: Heap<M>,
     keys: Records<M>,
@@ -154,10 +154,10 @@ pub struct SsTree<K: KeyForm, V: ValueForm, M: Medium> {
     inner: Inner<K>,
     leaves: Leaves,
     len: Counter,
-    forms: PhantomData<fn() -> (K, V)>,
+    codecs: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     #[inline(always)]
     fn medium(&self) -> &M {
         self.pool.medium()

@@ -5,8 +5,8 @@ use bristlecone_pm::Medium;
 use super::SsTree;
 use super::layout::{Header, slot_offset};
 use super::leaf::Leaf;
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::slot::{Slot, bits};
 use crate::trees::Read;
 
@@ -23,7 +23,7 @@ pub(super) struct Found {
     pub value: u64,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Read<K, V> for SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for SsTree<K, V, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
         let (key_guard, value_guard) = (K::pin(), V::pin());
         let tag = K::fingerprint(key);
@@ -44,7 +44,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Read<K, V> for SsTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// Finds the item of `key` in a leaf. `still` says whether what was read so far can be
     /// trusted: it is asked before anything out of line is looked at.
     #[inline(always)]

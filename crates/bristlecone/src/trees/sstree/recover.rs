@@ -14,8 +14,8 @@ use super::layout::{END, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, Shape, slot_offset,
 use super::leaf::{Leaves, Tags, View};
 use super::salvage::Wreck;
 use super::{SsTree, SsTreeOptions};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 use crate::shared::recovery::{Survivor, each, index_over};
 use crate::shared::slot::{Slot, bits};
@@ -73,7 +73,7 @@ impl Census {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
     type Options = SsTreeOptions;
 
     fn open(
@@ -96,7 +96,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
             inner: Inner::new(inner_bytes, 0)?,
             leaves: Leaves::new(shape)?,
             len: Counter::default(),
-            forms: PhantomData,
+            codecs: PhantomData,
         };
         let survivors = tree.survivors(threads)?;
         tree.subnodes.finish_recovery();
@@ -127,7 +127,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// Finds every leaf, in key order, repaired (recover 1-5).
     pub(super) fn survivors(&self, threads: usize) -> Result<Vec<Survivor<K>>> {
         let census = Census::new(self.subnodes.chunks(), self.shape);

@@ -3,7 +3,7 @@
 use bristlecone_pm::{CHUNK_BYTES, Domain, Geometry, Native, PoolFile, Region, TreeSpec};
 
 use super::{Parameters, SsTree, SsTreeOptions};
-use crate::shared::form::Inline;
+use crate::shared::codec::Inline;
 use crate::trees::{Inspect, Open, Write, WriteMode};
 
 const KEYS: u64 = 400_000;

@@ -7,7 +7,7 @@ use super::layout::{END, FREE, beside_header, slot_offset, stage};
 use super::leaf::{Leaf, Locked, View};
 use super::read::Found;
 use super::split::Move;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::{Slot, bits};
 use crate::trees::{Removed, Swapped, Write, WriteMode};
 
@@ -18,7 +18,7 @@ struct Item {
     tag: u8,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for SsTree<K, V, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         let guards = (K::pin(), V::pin());
         loop {
@@ -66,7 +66,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for SsTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// The locked leaf whose range holds `key`, and the key's item if there is one. The item is
     /// looked for before the leaf is locked, so that its line is under way while the lock waits
     /// for earlier stores to leave the processor.

@@ -5,8 +5,8 @@ use bristlecone_pm::{Finding, Medium, Result};
 use super::WoTree;
 use super::layout::State;
 use super::leaf::WRONG_ORDER;
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::version_lock::Glance;
 use crate::trees::{Inspect, TreeStats};
 
@@ -35,7 +35,7 @@ impl Census {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Inspect for WoTree<K, V, M> {
     fn len(&self) -> u64 {
         self.counted().0
     }
@@ -87,7 +87,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for WoTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     fn walk(&self, census: &mut Census) -> Result<()> {
         let mut first = self.root();
         let mut level = match self.nodes.state(first) {
@@ -275,7 +275,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     /// Counts from leaf to leaf. Of what changes meanwhile it finds some.
     fn count_all(&self) -> Count {
         let mut count = Count { items: 0, leaves: 0, at_rest: true };
-        let _pinned = bristlecone_pm::epoch::pin();
+        let _pinned = bristlecone_pm::sync::epoch::pin();
         let most = self.pool.max_bytes() / self.shape.node_bytes;
         let Some(mut leaf) = self.first_leaf() else { return Count { at_rest: false, ..count } };
         while leaf != 0 && count.leaves < most {

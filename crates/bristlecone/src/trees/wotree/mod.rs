@@ -153,8 +153,8 @@ use self::log::Log;
 use self::nodes::Nodes;
 use super::Damage;
 use super::parameters::{Parameters, design_options};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
-use crate::shared::form::{KeyForm, ValueForm};
 
 design_options! {
     /// Options of a WO-tree, fixed when it is created.
@@ -165,7 +165,7 @@ design_options! {
 }
 
 /// The tree. See the module's story.
-pub struct WoTree<K: KeyForm, V: ValueForm, M: Medium> {
+pub struct WoTree<K: KeyCodec, V: Codec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     id: TreeId,
     nodes: Nodes<M>,
@@ -187,16 +187,16 @@ pub struct WoTree<K: KeyForm, V: ValueForm, M: Medium> {
     freed: Counter,
     /// What reads came across.
     damage: Damage,
-    forms: PhantomData<fn() -> (K, V)>,
+    codecs: PhantomData<fn() -> (K, V)>,
 }
 
 /// What keeps the records alive that an operation reads.
-struct Pins<K: KeyForm, V: ValueForm> {
+struct Pins<K: KeyCodec, V: Codec> {
     keys: K::Guard,
     values: V::Guard,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Takes over what stands on the medium, without looking at it. A `fresh` tree has nothing yet.
     fn unrecovered(
         pool: &Arc<PoolFile<M>>,
@@ -223,7 +223,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             grown: Counter::default(),
             freed: Counter::default(),
             damage: Damage::default(),
-            forms: PhantomData,
+            codecs: PhantomData,
         })
     }
 

@@ -14,10 +14,10 @@ use super::log::Record;
 use super::read::{NoTrail, Path};
 use super::split::LIVE;
 use super::{WoTree, WoTreeOptions};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::trees::{Open, Rescue};
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
     type Options = WoTreeOptions;
 
     fn open(
@@ -51,7 +51,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Makes the first leaf. A crash before `create.3`: the tree has no root, and is made anew.
     pub(super) fn create(&self) -> Result<()> {
         let medium = self.medium();

@@ -9,11 +9,11 @@ use super::layout::SLOTS_MAX;
 use super::leaf::{Read, Stale, View, WRONG_ORDER};
 use super::read::{At, NoTrail, Path};
 use super::{Pins, WoTree};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::trees::{Batch, Scan};
 
 /// What a leaf says besides its items.
-struct Ends<K: KeyForm> {
+struct Ends<K: KeyCodec> {
     /// Where the next leaf begins; `None` at the right end.
     high: Option<K::Owned>,
     /// Whether it has items below, and above, what was asked for.
@@ -21,7 +21,7 @@ struct Ends<K: KeyForm> {
     above: bool,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for WoTree<K, V, M> {
     /// The batch's fence is where the next leaf begins.
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         let pins = self.pin();
@@ -115,7 +115,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for WoTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Notes why a scan ends before the last leaf.
     #[cold]
     fn cut_short(&self, error: Error, into: &mut Batch<K, V>) -> bool {
@@ -220,7 +220,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
 }
 
 /// Whether a key lies before everything that a lower bound lets in.
-fn precedes<K: KeyForm>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
+fn precedes<K: KeyCodec>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
     match from {
         Bound::Included(bound) => K::shorten(key) < K::shorten(bound),
         Bound::Excluded(bound) => K::shorten(key) <= K::shorten(bound),
@@ -229,7 +229,7 @@ fn precedes<K: KeyForm>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
 }
 
 /// Whether a key lies behind everything that an upper bound lets in.
-fn succeeds<K: KeyForm>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
+fn succeeds<K: KeyCodec>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
     match to {
         Bound::Included(bound) => K::shorten(key) > K::shorten(bound),
         Bound::Excluded(bound) => K::shorten(key) >= K::shorten(bound),

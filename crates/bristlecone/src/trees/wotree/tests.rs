@@ -11,7 +11,7 @@ use super::layout::State;
 use super::log::Record;
 use super::read::Path;
 use super::*;
-use crate::shared::form::Inline;
+use crate::shared::codec::Inline;
 use crate::trees::{Batch, Inspect, Open, Read, Scan, Write, WriteMode};
 
 type Tree = WoTree<Inline, Inline, Native>;

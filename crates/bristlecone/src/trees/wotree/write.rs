@@ -5,7 +5,7 @@ use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result};
 use super::leaf::{Found, View};
 use super::read::At;
 use super::{Pins, WoTree};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::VersionLock;
 use crate::trees::{Removed, Swapped, Write, WriteMode};
 
@@ -38,7 +38,7 @@ pub(super) enum Change<R> {
     Full,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for WoTree<K, V, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         let pins = self.pin();
         self.prepare(key, value);
@@ -80,7 +80,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for WoTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Removes the item of `key`, if its value is `expected` where one is.
     #[inline(always)]
     fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
