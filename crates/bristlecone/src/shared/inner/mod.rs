@@ -27,7 +27,7 @@ use self::node::{NodeRef, Nodes, Separator};
 pub use self::walk::{Cursor, Step};
 use super::arena::Room;
 use super::codec::KeyCodec;
-use super::version_lock::{Version, pause};
+use super::version_lock::{Stale, Version, pause};
 
 /// The index. Every key belongs to exactly one leaf.
 pub struct Inner<K: KeyCodec> {
@@ -49,9 +49,6 @@ enum Side {
     /// The entry before it.
     Before,
 }
-
-/// A reader came too late.
-struct Stale;
 
 impl<K: KeyCodec> Inner<K> {
     /// An index of one leaf that holds every key.

@@ -3,8 +3,8 @@
 use bristlecone_pm::Finding;
 use bristlecone_pm::sync::Ordering::Acquire;
 
-use super::{Inner, KeyCodec, NodeRef, Side, Stale};
-use crate::shared::version_lock::{Glance, Version, pause};
+use super::{Inner, KeyCodec, NodeRef, Side};
+use crate::shared::version_lock::{Glance, Stale, Version, pause};
 
 /// A place in the lowest level of the index.
 #[derive(Clone, Copy, Debug)]

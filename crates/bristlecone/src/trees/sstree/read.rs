@@ -8,10 +8,8 @@ use super::leaf::Leaf;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
 use crate::shared::slot::{Slot, bits};
+use crate::shared::version_lock::Stale;
 use crate::trees::Read;
-
-/// The leaf changed while it was being read.
-pub(super) struct Stale;
 
 /// Where a key's item stands and what it holds.
 #[derive(Clone, Copy)]

@@ -6,10 +6,11 @@ use bristlecone_pm::{Error, LINE_BYTES, Medium, Result};
 
 use super::inner::Aim;
 use super::layout::SLOTS_MAX;
-use super::leaf::{Read, Stale, View, WRONG_ORDER};
+use super::leaf::{Read, View, WRONG_ORDER};
 use super::read::{At, NoTrail, Path};
 use super::{Pins, WoTree};
 use crate::shared::codec::{Codec, KeyCodec};
+use crate::shared::version_lock::Stale;
 use crate::trees::{Batch, Scan};
 
 /// What a leaf says besides its items.

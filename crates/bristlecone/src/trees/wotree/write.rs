@@ -6,25 +6,28 @@ use super::leaf::{Found, View};
 use super::read::At;
 use super::{Pins, WoTree};
 use crate::shared::codec::{Codec, KeyCodec};
+use crate::shared::locked::{self, Guarded};
 use crate::shared::version_lock::VersionLock;
 use crate::trees::{Removed, Swapped, Write, WriteMode};
 
-/// A locked node; unlocked when dropped.
-pub(super) struct Leaf<'t> {
+/// A node and its lock.
+#[derive(Clone, Copy)]
+pub(super) struct NodeLock<'t> {
     pub node: u64,
     pub lock: &'t VersionLock,
 }
 
-impl Leaf<'_> {
-    /// Unlocks what has left the tree, for the last time.
-    pub fn leave(self) {
-        self.lock.unlock_obsolete();
-        std::mem::forget(self);
-    }
-}
+/// A node held by the only writer it may have.
+pub(super) type Locked<'t> = locked::Locked<NodeLock<'t>>;
 
-impl Drop for Leaf<'_> {
-    fn drop(&mut self) {
+impl Guarded for NodeLock<'_> {
+    #[inline(always)]
+    fn lock(&self) -> &VersionLock {
+        self.lock
+    }
+
+    #[inline(always)]
+    fn unlock_above(&self, _: u64) {
         self.lock.unlock();
     }
 }
@@ -118,14 +121,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         &self,
         key: K::Ref<'_>,
         pins: &Pins<K, V>,
-        mut change: impl FnMut(&Leaf<'_>, &View, std::result::Result<Found, usize>) -> Result<Change<R>>,
+        mut change: impl FnMut(&Locked<'_>, &View, std::result::Result<Found, usize>) -> Result<Change<R>>,
     ) -> Result<R> {
         loop {
             let At { leaf, lock, version, detour } = self.find(key, &pins.keys)?;
-            if !lock.upgrade(version) {
-                continue;
-            }
-            let leaf = Leaf { node: leaf, lock };
+            let Some(leaf) = Locked::at(NodeLock { node: leaf, lock }, version) else { continue };
             let view = self.own_view(leaf.node, &pins.keys)?;
             let found = self.own_place(leaf.node, &view, key, &pins.keys)?;
             let done = change(&leaf, &view, found)?;
@@ -168,7 +168,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Adds an item that the leaf does not hold; `false` if it has no room.
     fn add(
         &self,
-        leaf: &Leaf<'_>,
+        leaf: &Locked<'_>,
         view: &View,
         place: usize,
         key: K::Ref<'_>,
@@ -201,7 +201,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     }
 
     /// Gives the item a new value.
-    fn replace(&self, leaf: &Leaf<'_>, found: Found, value: V::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
+    fn replace(&self, leaf: &Locked<'_>, found: Found, value: V::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
         let medium = self.medium();
         let (word, flushed) = V::write_owned(&self.values, value, found.key, "wotree update.1")?;
         let cell = &self.nodes.item(leaf.node, found.slot).word;
