@@ -23,7 +23,7 @@ use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{AtomicU32, Ordering::Acquire, Ordering::Release};
 
 use self::hints::Hints;
-use self::node::{NodeRef, Nodes, Separator};
+use self::node::{AnyLayout, DefaultLayout, Layout, NodeRef, Nodes, Separator};
 pub use self::walk::{Cursor, Step};
 use super::arena::Room;
 use super::codec::KeyCodec;
@@ -32,8 +32,8 @@ use super::version_lock::{Stale, Version, pause};
 /// The index. Every key belongs to exactly one leaf.
 pub struct Inner<K: KeyCodec> {
     nodes: Nodes,
-    /// Whether the nodes are usual ones.
-    usual: bool,
+    /// Whether the nodes have the default layout.
+    by_default: bool,
     root: AtomicU32,
     hints: Hints,
     /// Held while the tree grows or a node leaves it.
@@ -77,7 +77,7 @@ impl<K: KeyCodec> Inner<K> {
 
     fn assemble(nodes: Nodes, root: u32) -> Self {
         Self {
-            usual: nodes.are_usual(),
+            by_default: nodes.have_default_layout(),
             nodes,
             root: AtomicU32::new(root),
             hints: Hints::default(),
@@ -99,22 +99,22 @@ impl<K: KeyCodec> Inner<K> {
         guard: &K::Guard,
         version_of: impl Fn(u32) -> Option<Version>,
     ) -> (u32, Version) {
-        if self.usual {
-            self.find_as::<true>(key, guard, version_of)
+        if self.by_default {
+            self.find_among::<DefaultLayout>(key, guard, version_of)
         } else {
-            self.find_as::<false>(key, guard, version_of)
+            self.find_among::<AnyLayout>(key, guard, version_of)
         }
     }
 
     #[inline(always)]
-    fn find_as<const USUAL: bool>(
+    fn find_among<L: Layout>(
         &self,
         key: K::Ref<'_>,
         guard: &K::Guard,
         version_of: impl Fn(u32) -> Option<Version>,
     ) -> (u32, Version) {
         for round in 0_u32.. {
-            if let Ok((node, seen)) = self.descend_as::<USUAL>(Some(key), Side::From, 1, guard)
+            if let Ok((node, seen)) = self.descend::<L>(Some(key), Side::From, 1, guard)
                 && let Ok(at) = self.choose(node, seen, Some(key), Side::From, guard)
             {
                 let leaf = node.child(at);
@@ -135,7 +135,7 @@ impl<K: KeyCodec> Inner<K> {
     /// things stand.
     pub fn room_above(&self, key: K::Ref<'_>, guard: &K::Guard) -> usize {
         for round in 0_u32.. {
-            if let Ok((node, seen)) = self.descend(Some(key), Side::From, 1, guard)
+            if let Ok((node, seen)) = self.descend::<AnyLayout>(Some(key), Side::From, 1, guard)
                 && let room = self.nodes.capacity() - node.count()
                 && node.lock.validate(seen)
             {
@@ -148,18 +148,7 @@ impl<K: KeyCodec> Inner<K> {
 
     /// The node of `level` whose range holds `key` (the last node for `None`).
     #[inline(always)]
-    fn descend(
-        &self,
-        key: Option<K::Ref<'_>>,
-        side: Side,
-        level: u32,
-        guard: &K::Guard,
-    ) -> Result<(NodeRef<'_>, Version), Stale> {
-        self.descend_as::<false>(key, side, level, guard)
-    }
-
-    #[inline(always)]
-    fn descend_as<const USUAL: bool>(
+    fn descend<L: Layout>(
         &self,
         key: Option<K::Ref<'_>>,
         side: Side,
@@ -169,12 +158,12 @@ impl<K: KeyCodec> Inner<K> {
         let hinted = K::INLINE && side == Side::From && level == 1;
         if hinted
             && let Some(key) = key
-            && let Some(found) = self.hinted::<USUAL>(key)
+            && let Some(found) = self.hinted::<L>(key)
         {
             return Ok(found);
         }
         // Pairs with the release in `grow`.
-        let mut node = self.nodes.get_as::<USUAL>(self.root.load(Acquire));
+        let mut node = L::get(&self.nodes, self.root.load(Acquire));
         let mut seen = node.lock.read().ok_or(Stale)?;
         loop {
             let next = match self.right_of(node, seen, key, side, guard)? {
@@ -191,7 +180,7 @@ impl<K: KeyCodec> Inner<K> {
             if !node.lock.validate(seen) {
                 return Err(Stale);
             }
-            let child = self.nodes.get_as::<USUAL>(next);
+            let child = L::get(&self.nodes, next);
             // Header, keys and children are read one after the other, but can be fetched at once.
             child.prefetch_children();
             let version = child.lock.read().ok_or(Stale)?;
@@ -296,7 +285,7 @@ impl<K: KeyCodec> Inner<K> {
                 }
                 continue;
             }
-            if let Ok((node, seen)) = self.descend(Some(key), Side::From, level, guard)
+            if let Ok((node, seen)) = self.descend::<AnyLayout>(Some(key), Side::From, level, guard)
                 && node.lock.upgrade(seen)
             {
                 let promoted = self.add_entry(node, key, separator, child, guard);

@@ -84,8 +84,47 @@ struct Shape {
     level: Level,
 }
 
-/// Bytes of a usual node, which is what designs have by default.
-const USUAL_BYTES: usize = 512;
+/// What the compiler knows of how nodes are laid out.
+pub trait Layout {
+    /// Returns a node.
+    fn get(nodes: &Nodes, id: u32) -> NodeRef<'_>;
+}
+
+/// Nothing.
+pub struct AnyLayout;
+
+/// That nodes have the size that designs give them by default, that keys are words, and that the processor compares
+/// lines of them.
+pub struct DefaultLayout;
+
+impl Layout for AnyLayout {
+    #[inline(always)]
+    fn get(nodes: &Nodes, id: u32) -> NodeRef<'_> {
+        nodes.get(id)
+    }
+}
+
+impl Layout for DefaultLayout {
+    #[inline(always)]
+    fn get(nodes: &Nodes, id: u32) -> NodeRef<'_> {
+        debug_assert!(nodes.have_default_layout());
+        match Self::SHAPE {
+            Some(shape) => {
+                NodeRef { id, node: nodes.arena.get_spaced::<{ Self::BYTES }>(id), shape, arena: PhantomData }
+            }
+            None => nodes.get(id),
+        }
+    }
+}
+
+impl DefaultLayout {
+    const BYTES: usize = 512;
+
+    #[cfg(target_arch = "x86_64")]
+    const SHAPE: Option<Shape> = Some(Shape::new(40, true, Level::Avx512));
+    #[cfg(not(target_arch = "x86_64"))]
+    const SHAPE: Option<Shape> = None;
+}
 
 /// A node with its arrays.
 #[derive(Clone, Copy)]
@@ -116,21 +155,9 @@ impl Nodes {
         NodeRef { id, node: self.arena.get(id), shape: self.shape, arena: PhantomData }
     }
 
-    /// Whether nodes are what [`get_as`](Self::get_as) is told at compile time that they are.
-    pub fn are_usual(&self) -> bool {
-        self.arena.bytes_each() == USUAL_BYTES && Some(self.shape) == Shape::USUAL
-    }
-
-    /// As [`get`](Self::get). If nodes are `USUAL`, the compiler knows their shape.
-    #[inline(always)]
-    pub fn get_as<const USUAL: bool>(&self, id: u32) -> NodeRef<'_> {
-        match Shape::USUAL {
-            Some(shape) if USUAL => {
-                debug_assert!(self.are_usual());
-                NodeRef { id, node: self.arena.get_spaced::<USUAL_BYTES>(id), shape, arena: PhantomData }
-            }
-            _ => self.get(id),
-        }
+    /// Whether nodes are what [`DefaultLayout`] says.
+    pub fn have_default_layout(&self) -> bool {
+        self.arena.bytes_each() == DefaultLayout::BYTES && Some(self.shape) == DefaultLayout::SHAPE
     }
 
     /// Fetches header and children of a node, which are enough to go from leaf to leaf.
@@ -174,12 +201,6 @@ impl Nodes {
 }
 
 impl Shape {
-    /// That of usual nodes, if keys are words and the processor compares lines of them.
-    #[cfg(target_arch = "x86_64")]
-    const USUAL: Option<Self> = Some(Self::new(40, true, Level::Avx512));
-    #[cfg(not(target_arch = "x86_64"))]
-    const USUAL: Option<Self> = None;
-
     const fn new(slots: usize, inline: bool, level: Level) -> Self {
         // At a line of their own.
         let ranks_at = (HEADER_BYTES + 4 * slots).next_multiple_of(LINE_BYTES);
