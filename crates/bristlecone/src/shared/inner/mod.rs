@@ -23,7 +23,7 @@ use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{AtomicU32, Ordering::Acquire, Ordering::Release};
 
 use self::hints::Hints;
-use self::node::{AnyLayout, DefaultLayout, Layout, NodeRef, Nodes, Separator};
+use self::node::{AnyLayout, DefaultLayout, Edge, Layout, NodeRef, Nodes, Separator};
 pub use self::walk::{Cursor, Step};
 use super::arena::Room;
 use super::codec::KeyCodec;
@@ -58,7 +58,7 @@ impl<K: KeyCodec> Inner<K> {
     /// If there is no memory for it.
     pub fn new(node_bytes: usize, leaf: u32) -> Fallible<Self> {
         let nodes = Nodes::new(node_bytes, K::INLINE)?;
-        let root = nodes.alloc(1, true)?;
+        let root = nodes.alloc(1, Edge::Left)?;
         nodes.get(root).insert(0, Separator::LEAST, leaf);
         nodes.get(root).lock.unlock();
         Ok(Self::assemble(nodes, root))
@@ -239,12 +239,13 @@ impl<K: KeyCodec> Inner<K> {
     ) -> Result<usize, Stale> {
         let Some(key) = key else { return Ok(node.count().saturating_sub(1)) };
         // The first key is the low fence, which the descent took care of.
-        let behind = |strictly| node.count_le(K::rank(key), strictly);
+        let rank = K::rank(key);
         if K::INLINE {
-            return Ok(behind(side == Side::Before).saturating_sub(1));
+            let begun = if side == Side::From { node.count_le(rank) } else { node.count_lt(rank) };
+            return Ok(begun.saturating_sub(1));
         }
         // Only keys of the same rank are looked at.
-        let (mut low, mut high) = (behind(true).max(1), behind(false));
+        let (mut low, mut high) = (node.count_lt(rank).max(1), node.count_le(rank));
         while low < high {
             let middle = low.midpoint(high);
             let separator = self.separator(node, seen, node.key(middle), guard)?;
@@ -317,7 +318,7 @@ impl<K: KeyCodec> Inner<K> {
         // An ascending load leaves full nodes behind.
         let ascending = at == node.count() && node.right().is_none();
         let middle = if ascending { node.count() - 1 } else { node.count() / 2 };
-        let right_id = self.nodes.alloc(node.level(), false).expect("nodes were reserved");
+        let right_id = self.nodes.alloc(node.level(), Edge::Inside).expect("nodes were reserved");
         let right = self.nodes.get(right_id);
         for from in middle..node.count() {
             right.insert(from - middle, node.separator(from), node.child(from));
@@ -349,7 +350,7 @@ impl<K: KeyCodec> Inner<K> {
         if self.nodes.get(root).level() >= level {
             return false;
         }
-        let id = self.nodes.alloc(level, true).expect("nodes were reserved");
+        let id = self.nodes.alloc(level, Edge::Left).expect("nodes were reserved");
         let node = self.nodes.get(id);
         node.insert(0, Separator::LEAST, root);
         node.insert(1, Separator::of::<K>(separator, guard), child);

@@ -18,7 +18,7 @@ use bristlecone_pm::{LINE_BYTES, Result};
 use crate::shared::arena::{Arena, Room, Zeroed};
 use crate::shared::codec::KeyCodec;
 use crate::shared::prefetch;
-use crate::shared::search::{GROUP, Level, count_le};
+use crate::shared::search::{GROUP, Level, count_le, count_lt};
 use crate::shared::version_lock::VersionLock;
 
 /// No node.
@@ -65,6 +65,15 @@ impl Separator {
     pub fn copy<K: KeyCodec>(self, guard: &K::Guard) -> Self {
         Self { rank: self.rank, word: K::copy_separator(self.word, guard) }
     }
+}
+
+/// Where a node stands in its level.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Edge {
+    /// At the left end: its range begins at minus infinity.
+    Left,
+    /// Behind another node.
+    Inside,
 }
 
 /// The nodes of one index.
@@ -169,12 +178,12 @@ impl Nodes {
     }
 
     /// A node without entries. Nobody else knows it, unless from an earlier life: it is locked.
-    pub fn alloc(&self, level: u32, leftmost: bool) -> Result<u32> {
+    pub fn alloc(&self, level: u32, at: Edge) -> Result<u32> {
         let id = self.arena.alloc()?;
         let node = self.get(id);
         node.lock.renew_locked();
         node.node.level.store(level, Relaxed);
-        node.node.leftmost.store(leftmost.into(), Relaxed);
+        node.node.leftmost.store(u32::from(at == Edge::Left), Relaxed);
         node.ranks().iter().for_each(|rank| rank.store(u64::MAX, Relaxed));
         node.node.count.store(0, Relaxed);
         node.set_right(None);
@@ -231,10 +240,16 @@ impl<'a> NodeRef<'a> {
         prefetch(start.wrapping_add(2 * LINE_BYTES));
     }
 
-    /// How many ranks are at most `rank`, or less than it, if `strictly`.
+    /// Returns how many ranks are at most `rank`.
     #[inline(always)]
-    pub fn count_le(self, rank: u64, strictly: bool) -> usize {
-        count_le(self.shape.level, self.ranks(), rank, strictly).min(self.count())
+    pub fn count_le(self, rank: u64) -> usize {
+        count_le(self.shape.level, self.ranks(), rank).min(self.count())
+    }
+
+    /// Returns how many ranks are less than `rank`.
+    #[inline(always)]
+    pub fn count_lt(self, rank: u64) -> usize {
+        count_lt(self.shape.level, self.ranks(), rank).min(self.count())
     }
 
     /// Every rank that entries may have, `u64::MAX` where none is.

@@ -41,7 +41,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for WoTree<K, V, M> {
     }
 
     fn stats(&self) -> TreeStats {
-        let nodes = self.nodes.stats(false);
+        let nodes = self.nodes.stats();
         let records = self.keys.stats().1 + self.values.stats().1 + self.separators.stats().1;
         TreeStats {
             items: self.len(),
@@ -61,7 +61,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for WoTree<K, V, M> {
         }
         let mut counts = vec![
             ("items", self.len(), census.items),
-            ("nodes", self.nodes.stats(true).live_slots, census.nodes),
+            ("nodes", self.nodes.swept_stats().live_slots, census.nodes),
             ("leaves", self.counted().1, census.leaves),
         ];
         if !K::INLINE {

@@ -233,12 +233,12 @@ fn a_root_that_is_lost_is_no_empty_tree() {
 fn what_a_split_does_not_need_is_free_again() {
     let (_scratch, pool) = Scratch::pool("reserve");
     let tree = ascending(&pool, 3);
-    let nodes = tree.nodes.stats(true).live_slots;
+    let nodes = tree.nodes.swept_stats().live_slots;
     let mut reserve = Reserve::empty(&tree);
     reserve.fill(5).unwrap();
-    assert_eq!(tree.nodes.stats(true).live_slots, nodes + 5);
+    assert_eq!(tree.nodes.swept_stats().live_slots, nodes + 5);
     drop(reserve);
-    assert_eq!(tree.nodes.stats(true).live_slots, nodes);
+    assert_eq!(tree.nodes.swept_stats().live_slots, nodes);
 }
 
 /// Bytes of the first lines of a node, or of a lane.
