@@ -236,7 +236,7 @@ pub struct NbTree<K: KeyCodec, V: Codec, M: Medium> {
     /// Where no leaf had a key to give back.
     futile: Mutex<Futile<u64>>,
     len: Counter,
-    forms: PhantomData<fn() -> (K, V)>,
+    codecs: PhantomData<fn() -> (K, V)>,
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
@@ -351,7 +351,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             leaving: CachePadded::default(),
             futile: Mutex::default(),
             len: Counter::default(),
-            forms: PhantomData,
+            codecs: PhantomData,
         })
     }
 

@@ -205,7 +205,7 @@ pub struct WoTree<K: KeyCodec, V: Codec, M: Medium> {
     freed: Counter,
     /// What reads came across.
     damage: Damage,
-    forms: PhantomData<fn() -> (K, V)>,
+    codecs: PhantomData<fn() -> (K, V)>,
 }
 
 /// What keeps the records alive that an operation reads.
@@ -330,7 +330,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             grown: Counter::default(),
             freed: Counter::default(),
             damage: Damage::default(),
-            forms: PhantomData,
+            codecs: PhantomData,
         })
     }
 
