@@ -26,8 +26,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bristlecone_pm::{
-    Durable, Flushed, Heap, LINE_BYTES, Medium, Persist, PoolFile, Records, Result, SlotKind, Step,
-    TreeEntry, TreeId,
+    Durable, Flushed, Heap, HeapSpec, LINE_BYTES, Medium, Persist, PoolFile, RecordSpec, Records, Result,
+    SlotKind, Step, TreeEntry, TreeId,
 };
 
 pub use self::change::{Change, Item};
@@ -45,10 +45,6 @@ use crate::trees::TreeStats;
 
 /// The guards of keys and values.
 pub type Guards<K, V> = (<K as Codec>::Guard, <V as Codec>::Guard);
-
-/// What was read changed meanwhile.
-#[derive(Debug)]
-pub struct Stale;
 
 /// What a store is generic over and has none of.
 type Kinds<L, K, V> = fn() -> (L, K, V);
@@ -74,9 +70,9 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
     pub fn open(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, slots: usize) -> Result<Self> {
         Ok(Self {
             pool: Arc::clone(pool),
-            leaves: Heap::open(pool, entry.id, L::KIND, L::bytes(slots) as u32, false)?,
-            keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
-            values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
+            leaves: Heap::open(pool, HeapSpec::new(entry.id, L::KIND, L::bytes(slots) as u32)),
+            keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
+            values: Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
             epochs: Epochs::default(),
             first: 0,
             slots,

@@ -13,7 +13,9 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use bristlecone_pm::{Chunk, LogEntry, Medium, PoolFile, Records, Result, SlotKind, TreeEntry, TreeId};
+use bristlecone_pm::{
+    Chunk, LogEntry, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry, TreeId,
+};
 
 use super::{LeafLayout, Link, TreeLog};
 use crate::shared::codec::{Codec, KeyCodec};
@@ -34,8 +36,8 @@ pub fn salvage<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>(
     }
     let relics = Relics::<L, M> {
         pool,
-        keys: &Records::open(pool, entry.id, SlotKind::KeyRecord)?,
-        values: &Records::open(pool, entry.id, SlotKind::ValueRecord)?,
+        keys: &Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
+        values: &Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
         first: pool.anchor(entry.id).load(pool.medium()),
         slots: slots as usize,
         places: Places::of(pool, entry.id, L::KIND, L::bytes(slots as usize) as u64),

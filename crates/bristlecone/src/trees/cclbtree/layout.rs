@@ -16,6 +16,8 @@ use bristlecone_pm::{Group, LINE_BYTES, Medium, Persistent, SlotKind, Word};
 use crate::shared::buffered::{LeafLayout, Link};
 use crate::shared::slot::Slot;
 
+/// The slots of leaves.
+pub const LEAVES: SlotKind = SlotKind::new(8);
 /// Bytes of a leaf.
 pub const LEAF_BYTES: u64 = 256;
 /// Where a leaf's slots begin.
@@ -51,7 +53,7 @@ const _: () = {
 };
 
 impl LeafLayout for Leaf {
-    const KIND: SlotKind = SlotKind::CclLeaf;
+    const KIND: SlotKind = LEAVES;
     type Tags = [u64; 2];
 
     #[inline(always)]
@@ -132,7 +134,7 @@ mod tests {
             (std::mem::offset_of!(Header, stamp), std::mem::offset_of!(Header, fingerprints)),
             (8, 16)
         );
-        assert_eq!((LEAF_BYTES, SLOTS_MAX, SlotKind::CclLeaf as u8), (256, 14, 8));
+        assert_eq!((LEAF_BYTES, SLOTS_MAX, LEAVES.code()), (256, 14, 8));
         let word = LeafWord { bitmap: 0x2001, next: 0x1234_5678_9a00 };
         assert_eq!(word.pack(), 0x1234_5678_9a00_2001);
     }

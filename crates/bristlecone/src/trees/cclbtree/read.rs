@@ -6,10 +6,11 @@ use bristlecone_pm::Medium;
 use super::buffer::{BufferRef, State};
 use super::layout::{Leaf, LeafWord};
 use super::{CclBTree, Core};
-use crate::shared::buffered::{Hint, Stale};
+use crate::shared::buffered::Hint;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
 use crate::shared::slot::bits;
+use crate::shared::version_lock::Stale;
 use crate::trees::Read;
 
 /// How often a reader is disturbed before it locks the leaf.

@@ -11,8 +11,9 @@ use super::layout::LeafWord;
 use super::log::Spot;
 use super::node::{Entry, Locked};
 use super::read::Found;
-use crate::shared::buffered::{Change, Guards, Hint, Item, Outcome, Stale};
+use crate::shared::buffered::{Change, Guards, Hint, Item, Outcome};
 use crate::shared::codec::{Codec, KeyCodec};
+use crate::shared::version_lock::Stale;
 
 /// Where a change goes, what is known about its key by then, and the flush that is under way before it.
 struct Plan<'a, M: Medium> {

@@ -18,6 +18,8 @@ use bristlecone_pm::{Group, LINE_BYTES, Medium, Persistent, SlotKind, Word};
 use crate::shared::buffered::{LeafLayout, Link};
 use crate::shared::slot::SLOT_BYTES;
 
+/// The slots of leaves.
+pub const LEAVES: SlotKind = SlotKind::new(10);
 /// Most slots that a leaf can have.
 pub const SLOTS_MAX: usize = 27;
 /// Words of fingerprints.
@@ -53,7 +55,7 @@ const _: () = {
 };
 
 impl LeafLayout for Header {
-    const KIND: SlotKind = SlotKind::LodgeLeaf;
+    const KIND: SlotKind = LEAVES;
     type Tags = [u64; TAG_WORDS];
 
     #[inline(always)]
@@ -367,7 +369,7 @@ mod tests {
         let stamp = std::mem::offset_of!(Header, stamp);
         let fingerprints = std::mem::offset_of!(Header, fingerprints);
         assert_eq!((siblings, stamp, fingerprints, std::mem::offset_of!(Header, fence)), (8, 24, 32, 64));
-        assert_eq!((SLOTS_MAX, SlotKind::LodgeLeaf as u8), (27, 10));
+        assert_eq!((SLOTS_MAX, LEAVES.code()), (27, 10));
         assert_eq!(LeafWord { bitmap: 0x0400_0001, selector: 1 }.pack(), 0x8000_0000_0400_0001);
     }
 }

@@ -7,10 +7,11 @@ use super::LodgeTree;
 use super::buffer::InLeaf;
 use super::layout::{Header, Slots, home, slot_offset};
 use super::node::{Entry, NodeRef};
-use crate::shared::buffered::{Hint, Stale, tag_of};
+use crate::shared::buffered::{Hint, tag_of};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
 use crate::shared::slot::bits;
+use crate::shared::version_lock::Stale;
 use crate::trees::Read;
 
 /// What a node and its leaves say about a key.
