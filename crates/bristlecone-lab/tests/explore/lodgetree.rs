@@ -100,7 +100,7 @@ fn what_stands_in_the_oldest_logs_is_logged_again() {
     let budget = Budget { exhaustive: 64, sampled: 32, nested: (16, 8), ..Budget::quick() };
     for mode in MODES {
         let report = explore(&single(), &stragglers(), mode, budget);
-        assert!(report.sites.iter().any(|site| site.step == "lodgetree walk.2"), "nothing was logged again");
+        assert!(report.sites.iter().any(|site| site.step == "lodgetree compact.2"), "nothing was logged again");
         report.assert_clean();
     }
 }
@@ -242,7 +242,7 @@ fn changed_in_place<I: Items>(steps: &[&str]) {
 fn flushes_what_fits(events: &[Event]) -> bool {
     let mut walked = false;
     events.iter().any(|event| match event {
-        Event::Fence { step: "lodgetree walk.2", .. } => {
+        Event::Fence { step: "lodgetree compact.2", .. } => {
             walked = true;
             false
         }

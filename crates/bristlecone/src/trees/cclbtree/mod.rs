@@ -72,7 +72,7 @@
 //! A removal that takes a leaf's last item is flushed at once, so that the leaf can go.
 //!
 //! # Collect (the log has TH_log percent of the leaves' bytes)
-//! 1. Every thread turns to a new chunk. What pends says by its epoch which log it is in.
+//! 1. Every thread rotates to a new chunk. What pends says by its epoch which log it is in.
 //! 2. Buffer after buffer, what pends and is in the old log is copied to the new one, while
 //!    writers go on. Leaves are not written.
 //! 3. The copies are fenced.

@@ -3,8 +3,8 @@
 
 use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
 
-use super::node::{Counts, NodeRef};
-use super::places::NODE_SLOTS_MAX;
+use super::node::Counts;
+use super::places::{NODE_SLOTS_MAX, NodeRef};
 use crate::shared::buffered::Item;
 use crate::shared::fingerprint;
 

@@ -4,7 +4,8 @@ use bristlecone_pm::{Finding, Medium};
 
 use super::LodgeTree;
 use super::layout::LeafWord;
-use super::node::{Entry, NodeRef};
+use super::node::Entry;
+use super::places::NodeRef;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::trees::{Inspect, TreeStats};
 

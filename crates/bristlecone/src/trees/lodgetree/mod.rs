@@ -85,18 +85,18 @@
 //!
 //! Small nodes merge with a neighbour, which is volatile; so leaves of two nodes can merge, too.
 //!
-//! # Walk (there are more logs than what is buffered needs)
-//! 1. The oldest logs are to go; or all, and every thread turns to a new one, if keys wait for it.
+//! # Compact (there are more logs than what is buffered needs)
+//! 1. The oldest logs are to go; or all, and every thread rotates to a new one, if keys wait for it.
 //! 2. Node after node, a few with every write, what is buffered and stands in a log that is to go is
 //!    appended again; flush, one fence for a node. *Both say the same; the newer one counts.*
 //!    Where the log has no room left for that, what fits goes to the leaves: flush 1 to 4.
 //! 3. These logs are emptied. If all went, the records of removed keys may be used again, which
 //!    entries of old logs name.
 //!
-//! So a straggler cannot keep a log for ever. While the walk lags, the logs grow by a quarter at most,
+//! So a straggler cannot keep a log for ever. While the pass lags, the logs grow by a quarter at most,
 //! or by one for each thread: then writes go through to their leaves instead, as they do when there is
-//! no room for a log. Their records are fenced first. Nobody waits. Only a write that finds no room makes a whole
-//! walk itself, once, before it gives up; and what is buffered for a full leaf can be changed or removed even then,
+//! no room for a log. Their records are fenced first. No thread waits. Only a write that finds no room makes a whole
+//! pass itself, once, before it gives up; and what is buffered for a full leaf can be changed or removed even then,
 //! by an entry behind the copies.
 //!
 //! # Recover
@@ -121,6 +121,7 @@ mod scan;
 mod split;
 #[cfg(test)]
 mod tests;
+mod versions;
 mod write;
 
 use std::ops::Deref;
@@ -128,9 +129,9 @@ use std::ops::Deref;
 use bristlecone_pm::Medium;
 
 use self::layout::{Header, SLOTS_MAX};
-use self::log::VersionLog;
 use self::node::Nodes;
 use self::places::NODE_SLOTS_MAX;
+use self::versions::VersionLog;
 use super::parameters::{Parameters, design_options};
 use crate::shared::buffered::Store;
 use crate::shared::codec::{Codec, KeyCodec};

@@ -5,12 +5,12 @@
 //! which their fingerprint names: readers are told of a few, so that they read one line of the leaf.
 //! Buffered items are numbered from the right, the oldest first. Where it all stands: see `places`.
 
-use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
+use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::{LINE_BYTES, Result};
 
 use super::layout::Slots;
-use super::places::{Places, USUAL_BYTES};
-use crate::shared::arena::{Arena, Room, Zeroed};
+use super::places::{Header, NodeRef, Places, USUAL_BYTES};
+use crate::shared::arena::{Arena, Room};
 use crate::shared::locked::{self, Guarded};
 use crate::shared::prefetch;
 use crate::shared::search::{self, Level};
@@ -18,22 +18,6 @@ use crate::shared::version_lock::{Version, VersionLock};
 
 /// Times that a reader looks before it locks.
 const PATIENCE: u32 = 8;
-
-/// The first words of a node. Changes only under the lock; readers validate, hence relaxed
-/// accesses.
-#[repr(C)]
-#[derive(Debug)]
-pub struct Header {
-    pub lock: VersionLock,
-    counts: AtomicU64,
-    splits: AtomicU64,
-}
-
-// SAFETY: atomics only, for which zero is a value.
-unsafe impl Zeroed for Header {}
-
-pub(super) const HEADER_BYTES: usize = 24;
-const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
 
 /// Bits of a leaf's offset, counted in lines; above them stands what its meta has no room for.
 const LEAF_BITS: usize = 48 - LINE_BYTES.trailing_zeros() as usize;
@@ -45,14 +29,6 @@ pub struct Nodes {
     arena: Arena<Header>,
     places: Places,
     usual: bool,
-}
-
-/// A node with its arrays.
-#[derive(Clone, Copy)]
-pub struct NodeRef<'a> {
-    pub id: u32,
-    pub(super) node: &'a Header,
-    pub(super) places: &'a Places,
 }
 
 /// How many slots each part of a node has.
@@ -147,14 +123,6 @@ impl Nodes {
 
     pub fn bytes(&self) -> u64 {
         self.arena.bytes()
-    }
-}
-
-impl std::ops::Deref for NodeRef<'_> {
-    type Target = Header;
-
-    fn deref(&self) -> &Header {
-        self.node
     }
 }
 

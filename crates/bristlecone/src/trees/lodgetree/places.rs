@@ -14,9 +14,10 @@
 use bristlecone_pm::LINE_BYTES;
 use bristlecone_pm::sync::{AtomicU32, AtomicU64};
 
-use super::node::{HEADER_BYTES, NodeRef};
+use crate::shared::arena::Zeroed;
 use crate::shared::fingerprint;
 use crate::shared::search::{self, Level};
+use crate::shared::version_lock::VersionLock;
 
 /// Most slots of a node.
 pub const NODE_SLOTS_MAX: usize = 36;
@@ -29,6 +30,24 @@ pub const fn index_max(slots: usize) -> usize {
     let buffer = slots / 4;
     slots - if buffer < 2 { 2 } else { buffer }
 }
+
+/// The first words of a node. Changes only under the lock; readers validate, hence relaxed
+/// accesses.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Header {
+    pub lock: VersionLock,
+    /// Slots of each part: see [`Counts`](super::node::Counts).
+    pub(super) counts: AtomicU64,
+    /// See [`Splits`](super::node::Splits).
+    pub(super) splits: AtomicU64,
+}
+
+// SAFETY: atomics only, for which zero is a value.
+unsafe impl Zeroed for Header {}
+
+const HEADER_BYTES: usize = 24;
+const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
 
 /// Where the arrays of a node are, and how they are searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +85,22 @@ impl Places {
         let bytes = (strays + 4 * (index_max(slots) + 1)).next_multiple_of(LINE_BYTES);
         let fences = (index_max(slots) + 1).next_multiple_of(search::GROUP);
         Self { slots, bytes, level, byte_words, fences, tags, owners, metas, keys, values, strays }
+    }
+}
+
+/// A node with its arrays.
+#[derive(Clone, Copy)]
+pub struct NodeRef<'a> {
+    pub id: u32,
+    pub(super) node: &'a Header,
+    pub(super) places: &'a Places,
+}
+
+impl std::ops::Deref for NodeRef<'_> {
+    type Target = Header;
+
+    fn deref(&self) -> &Header {
+        self.node
     }
 }
 

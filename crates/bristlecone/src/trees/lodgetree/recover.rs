@@ -8,9 +8,9 @@ use bristlecone_pm::{Error, LogChunk, LogEntry, Medium, Persist, PoolFile, Resul
 
 use super::buffer::Buffered;
 use super::layout::{Header, Slots};
-use super::log::VersionLog;
 use super::node::{Entry, Nodes};
 use super::places::index_max;
+use super::versions::VersionLog;
 use super::{LodgeTree, LodgeTreeOptions};
 use crate::shared::buffered::{self, Replayed, Store, Survivor};
 use crate::shared::codec::{Codec, KeyCodec};

@@ -3,23 +3,19 @@
 //! Leaves come first. The logs take no chunk of the last ones that there are, so that one which they have given
 //! back is not theirs again with the next write; writes go to their leaves instead. What is in the tree can be
 //! changed and removed even so: in its place in the leaf, or, if it is buffered, by an entry in the last chunk,
-//! or behind the copies that a walk makes in the chunk spared for them. That fails where more is buffered for
+//! or behind the copies that a compaction pass makes in the reserve chunk. That fails where more is buffered for
 //! leaves that are full than a chunk takes, until there is room again.
 //!
-//! A write that finds no room has walked over all nodes once before it says so, if the logs have anything to
+//! A write that finds no room has made a whole compaction pass once before it says so, if the logs have anything to
 //! give, and has had the records freed that no reader holds any more.
 
 use bristlecone_pm::Medium;
 use bristlecone_pm::sync::wait;
 
 use super::LodgeTree;
-use super::log::Spot;
+use super::versions::Spot;
 use crate::shared::buffered::RESERVED_CHUNKS;
 use crate::shared::codec::{Codec, KeyCodec};
-use crate::shared::no_room;
-
-/// Chunks of the logs, keys aside, and items when a walk for room gave nothing.
-pub(super) type Futile = no_room::Futile<(usize, usize, u64)>;
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Whether there is a chunk for a log that nobody needs for a leaf; or for a change that takes no more room
@@ -36,22 +32,22 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         if self.log_may_grow(true) {
             return None;
         }
-        versions.log.reserve_among_copies(&versions.walk).map(|spot| Spot::of(versions, spot))
+        versions.log.reserve_among_copies(&versions.pass).map(|spot| Spot::of(versions, spot))
     }
 
     /// Whether the logs have given something back since they had given `gifts`: chunks, or keys that they
-    /// name. Waits for a walk that is under way.
+    /// name. Waits for a compaction pass that is under way.
     pub(super) fn reclaim_log(&self, gifts: u64) -> bool {
         let (versions, log) = (&self.versions, &self.versions.log);
         log.reclaim(gifts, || {
-            let mut walk = wait::lock(&versions.walk);
+            let mut pass = wait::lock(&versions.pass);
             let nothing_yet = || log.gifts() == gifts;
             let state = || (log.chunks_in_use(), log.keys_aside(), self.len.sum());
-            // The first walk may be the rest of one that is under way.
+            // The first pass may be the rest of one that is under way.
             for _ in 0..2 {
-                if nothing_yet() && log.may_give() && walk.futile.is_past(state()) {
-                    self.walk_all(&mut walk);
-                    walk.futile.remember(nothing_yet().then(state));
+                if nothing_yet() && log.may_give() && pass.futile.is_past(state()) {
+                    self.compact_all(&mut pass);
+                    pass.futile.remember(nothing_yet().then(state));
                 }
             }
         })

@@ -7,8 +7,7 @@ use bristlecone_pm::{Medium, Result};
 
 use super::LodgeTree;
 use super::layout::slot_offset;
-use super::node::NodeRef;
-use super::places::NODE_SLOTS_MAX;
+use super::places::{NODE_SLOTS_MAX, NodeRef};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::{Cursor, Step};
 use crate::shared::version_lock::Version;

@@ -121,9 +121,9 @@ fn the_log_follows_what_is_buffered() {
     follows("bursty", &over_time(&tree, 8, |n| key((n / 20_000 * 1000 + n % 1000) % KEYS)));
 }
 
-/// One thread alone never meets the bound: a walk is over before the next log is full.
+/// One thread alone never meets the bound: a compaction pass is over before the next log is full.
 #[test]
-fn walks_end_before_logs_run_out() {
+fn compaction_passes_end_before_logs_run_out() {
     for log_entries in [2000, 4000, 8000] {
         let scratch = Scratch::new("alone");
         let tree = scratch.tree(short_logs(log_entries));
