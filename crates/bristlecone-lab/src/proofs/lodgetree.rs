@@ -156,7 +156,7 @@ pub(super) fn proofs() -> Vec<Proof> {
     let starting = Steps::Starting;
     let budget = Budget { life_crashes: 1, ..Budget::of(32) };
     let shallow = Budget { depth: 1, ..Budget::of(32) };
-    // Much is done before and after a walk; one that does not wait loses what it copied at the first crash.
+    // Much is done before and after a compaction pass; one that does not wait loses what it copied at the first crash.
     let few = Budget { depth: 1, life_crashes: u32::MAX, ..Budget::of(4) };
     let groups: [(&str, Scenarios); 6] = [
         ("lodgetree create", || named(&["creation", "begun"])),
@@ -173,7 +173,7 @@ pub(super) fn proofs() -> Vec<Proof> {
         .into_iter()
         .map(|steps| Proof::by_crashes(starting(steps), budget, || (forest::<Texts>(), named(&["insert"]))));
     let others = [
-        Proof::by_crashes(starting("lodgetree walk"), few, || (single(), vec![stragglers()])),
+        Proof::by_crashes(starting("lodgetree compact"), few, || (single(), vec![stragglers()])),
         Proof::by_crashes(starting("lodgetree merge.3"), shallow, || (forest::<Words>(), merged())),
         Proof::by_crashes(starting("lodgetree flush.1"), shallow, given_up),
         Proof::by_crashes(starting("lodgetree flush.2 records"), shallow, || {

@@ -36,7 +36,7 @@ pub use self::leaf::{LeafLayout, Link, tag_of};
 pub use self::log::{ASIDE_MIN, RESERVED_CHUNKS, Relief, TreeLog};
 pub use self::recover::{Replayed, Survivor};
 pub use self::salvage::salvage;
-pub use self::write::{Hint, Outcome, Writer};
+pub use self::write::{Found, Hint, InLeaf, Outcome, Writer};
 use super::codec::{Codec, KeyCodec};
 use super::counter::Counter;
 use super::no_room::Epochs;

@@ -18,6 +18,50 @@ pub enum Hint {
     Blind,
 }
 
+/// Whether a leaf has a slot for a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InLeaf {
+    #[default]
+    No,
+    Yes,
+    /// No thread has looked: the item was written without asking. It is none that goes, and its value is none
+    /// that the leaf holds.
+    Unseen,
+}
+
+impl From<bool> for InLeaf {
+    fn from(seen: bool) -> Self {
+        if seen { Self::Yes } else { Self::No }
+    }
+}
+
+/// What a leaf and what is buffered for it say about a key.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Found {
+    /// Number of the leaf, of those under the same lock.
+    pub at: usize,
+    /// The buffered item of the key, if there is one.
+    pub item: Option<usize>,
+    /// The leaf's slot for the key, if that was looked for: not if an item is buffered.
+    pub slot: Option<usize>,
+    /// The key's word, if the tree has one for it.
+    pub key: Option<u64>,
+    /// The value's word, if the key is there.
+    pub value: Option<u64>,
+    /// Whether the leaf has a slot for the key, if no item is buffered.
+    pub in_leaf: InLeaf,
+}
+
+impl Found {
+    /// What a leaf says, if nothing is buffered: slot, key and value.
+    #[inline(always)]
+    pub fn of_leaf(at: usize, slot: Option<(usize, u64, u64)>) -> Self {
+        let Some((slot, key, value)) = slot else { return Self { at, ..Self::default() } };
+        let (slot, key, value) = (Some(slot), Some(key), Some(value));
+        Self { at, item: None, slot, key, value, in_leaf: InLeaf::Yes }
+    }
+}
+
 /// What became of a change.
 pub enum Outcome {
     Done,
@@ -33,8 +77,6 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>: Deref<Target 
     type Place<'a>
     where
         Self: 'a;
-    /// What the place says about a key.
-    type Found: Copy;
 
     fn log(&self) -> &TreeLog<M>;
 
@@ -45,16 +87,13 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>: Deref<Target 
     }
 
     /// Returns the locked place of a key, and what that says about the key.
-    fn enter(&self, key: K::Ref<'_>, hint: Hint, guards: &Guards<K, V>) -> (Self::Place<'_>, Self::Found);
-
-    /// Returns the word of the key's value, if the key is there.
-    fn value_of(found: &Self::Found) -> Option<u64>;
+    fn enter(&self, key: K::Ref<'_>, hint: Hint, guards: &Guards<K, V>) -> (Self::Place<'_>, Found);
 
     /// Gives the key a value, or removes it: it is known to change something.
     fn change(
         &self,
         place: Self::Place<'_>,
-        found: Self::Found,
+        found: Found,
         key: K::Ref<'_>,
         value: Option<V::Ref<'_>>,
         guards: &Guards<K, V>,
@@ -73,7 +112,7 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>: Deref<Target 
         &self,
         key: K::Ref<'_>,
         hint: Hint,
-        mut write: impl FnMut(Self::Place<'_>, Self::Found, &Guards<K, V>) -> Result<Option<R>>,
+        mut write: impl FnMut(Self::Place<'_>, Found, &Guards<K, V>) -> Result<Option<R>>,
     ) -> Result<R> {
         let mut relief = Relief::new(Self::RECLAIMS);
         loop {
@@ -103,7 +142,7 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>: Deref<Target 
     fn put(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         let hint = if mode == WriteMode::Update { Hint::Present } else { Hint::Absent };
         self.write_at(key, hint, |place, found, guards| {
-            let old = Self::value_of(&found).map(|word| V::owned(V::read(&self.values, word, &guards.1)));
+            let old = found.value.map(|word| V::owned(V::read(&self.values, word, &guards.1)));
             if old.is_some() && mode == WriteMode::New || old.is_none() && mode == WriteMode::Update {
                 return Ok(Some(old));
             }
@@ -116,7 +155,7 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>: Deref<Target 
     #[inline(always)]
     fn swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
         self.write_at(key, Hint::Present, |place, found, guards| {
-            let Some(word) = Self::value_of(&found) else { return Ok(Some(Err(None))) };
+            let Some(word) = found.value else { return Ok(Some(Err(None))) };
             let old = V::read(&self.values, word, &guards.1);
             if old != V::shorten(expected) {
                 return Ok(Some(Err(Some(V::owned(old)))));
@@ -130,7 +169,7 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>: Deref<Target 
     #[inline(always)]
     fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
         self.write_at(key, Hint::Present, |place, found, guards| {
-            let Some(word) = Self::value_of(&found) else { return Ok(Some(Err(None))) };
+            let Some(word) = found.value else { return Ok(Some(Err(None))) };
             let old = V::owned(V::read(&self.values, word, &guards.1));
             if expected.is_some_and(|expected| V::borrow(&old) != V::shorten(expected)) {
                 return Ok(Some(Err(Some(old))));

@@ -6,9 +6,8 @@ use bristlecone_pm::{Durable, Flushed, LogEntry, LogSpot, Medium, Persist, Resul
 use super::Core;
 use super::buffer::{Locked, State};
 use super::layout::LeafWord;
-use super::read::Found;
 use super::room::Promise;
-use crate::shared::buffered::{Change, Guards, Item};
+use crate::shared::buffered::{Change, Found, Guards, InLeaf, Item};
 use crate::shared::codec::{Codec, KeyCodec};
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
@@ -25,7 +24,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let mut promise = None;
         let spot = if self.belongs_in_buffer(&leaf, found, value.is_some(), &mut promise) {
             let spot = self.reserve_entry();
-            let without_room = || found.pending.is_some() && self.overflows(&leaf);
+            let without_room = || found.item.is_some() && self.overflows(&leaf);
             spot.or_else(|| without_room().then(|| self.reserve_among_copies()).flatten())
         } else {
             None
@@ -86,7 +85,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         promise: &mut Option<Promise<'a>>,
     ) -> bool {
         let state = leaf.state();
-        if found.pending.is_none() && state.pending == self.buffers.batch() {
+        if found.item.is_none() && state.pending == self.buffers.batch() {
             return false;
         }
         let word = LeafWord::unpack(self.leaf(state.leaf).header.word.load(self.medium()));
@@ -122,12 +121,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     #[inline(always)]
     fn put_in_buffer(&self, leaf: &Locked<'_>, found: &Found, item: Item, epoch: u64, guards: &Guards<K, V>) {
         let mut state = leaf.state();
-        let at = found.pending.unwrap_or(state.pending);
-        if found.unseen && !state.uncounted {
+        let at = found.item.unwrap_or(state.pending);
+        if found.in_leaf == InLeaf::Unseen && !state.uncounted {
             state.uncounted = true;
             self.promised.uncounted.add(1);
         }
-        if let (Some(_), Some(superseded)) = (found.pending, found.value)
+        if let (Some(_), Some(superseded)) = (found.item, found.value)
             && self.value_in_leaf(leaf, item.key, &guards.0) != Some(superseded)
         {
             V::retire(&self.values, superseded, &guards.1);
@@ -160,8 +159,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         change: &mut Change,
         guards: &Guards<K, V>,
     ) -> Result<()> {
-        match self.flush(leaf, Some(change), found.pending, guards) {
-            Err(error) if error.is_no_room() && found.pending.is_none() && found.value.is_some() => {
+        match self.flush(leaf, Some(change), found.item, guards) {
+            Err(error) if error.is_no_room() && found.item.is_none() && found.value.is_some() => {
                 // What pends has no room, but the item is in the leaf, and nothing about it pends.
                 self.change_in_place(leaf, change, guards);
                 Ok(())

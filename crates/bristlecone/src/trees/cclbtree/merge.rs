@@ -30,7 +30,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
                 return;
             }
             // False: they are too far apart in the index, and nothing changed.
-            if !self.inner.remove(fence, right.id, guard, |heir| heir == Some(left.id)) {
+            if !self.inner.remove(fence, right.id, guard, |successor| successor == Some(left.id)) {
                 return;
             }
             self.absorb(&mut left, &right);

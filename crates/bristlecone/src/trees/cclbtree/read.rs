@@ -6,7 +6,7 @@ use bristlecone_pm::Medium;
 use super::buffer::{BufferRef, State};
 use super::layout::{Leaf, LeafWord};
 use super::{CclBTree, Core};
-use crate::shared::buffered::Hint;
+use crate::shared::buffered::{Found, Hint};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
 use crate::shared::slot::bits;
@@ -15,19 +15,6 @@ use crate::trees::Read;
 
 /// How often a reader is disturbed before it locks the leaf.
 const PATIENCE: u32 = 8;
-
-/// What a leaf and its buffer say about a key.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Found {
-    /// The pending slot that holds the key, if one does.
-    pub pending: Option<usize>,
-    /// The key's word, if the tree has one for it.
-    pub key: Option<u64>,
-    /// The value's word, if the key is there.
-    pub value: Option<u64>,
-    /// Nobody looked at the leaf, and the buffer says nothing.
-    pub unseen: bool,
-}
 
 impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for CclBTree<K, V, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
@@ -86,8 +73,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         }
         let leaf = self.leaf(state.leaf);
         let slot = self.locate_in_leaf(leaf, key, K::fingerprint(key), guard, &still)?;
-        let found = |(_, word, value)| Found { key: Some(word), value: Some(value), ..Found::default() };
-        Ok(slot.map_or_else(Found::default, found))
+        Ok(Found::of_leaf(0, slot))
     }
 
     /// What the buffer says about `key`, if it says anything.
@@ -113,7 +99,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             if K::read(&self.keys, word, guard) == K::shorten(key) {
                 let value = (!removed).then(|| buffer.slot(at).1);
                 let key = (!removed || pending.is_some()).then_some(word);
-                return Ok(Some(Found { pending, key, value, unseen: false }));
+                return Ok(Some(Found { item: pending, key, value, ..Found::default() }));
             }
         }
         Ok(None)

@@ -7,9 +7,8 @@ use bristlecone_pm::{Medium, Result};
 
 use super::buffer::Locked;
 use super::layout::Leaf;
-use super::read::Found;
 use super::{CclBTree, Core};
-use crate::shared::buffered::{Guards, Hint, Outcome, Relief, TreeLog, Writer};
+use crate::shared::buffered::{Found, Guards, Hint, InLeaf, Outcome, Relief, TreeLog, Writer};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::trees::{Removed, Swapped, Write, WriteMode};
 
@@ -42,7 +41,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> Writer<Leaf, K, V, M> for Core<K, V, M> {
         = Locked<'a>
     where
         Self: 'a;
-    type Found = Found;
 
     #[inline(always)]
     fn log(&self) -> &TreeLog<M> {
@@ -62,11 +60,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> Writer<Leaf, K, V, M> for Core<K, V, M> {
     }
 
     #[inline(always)]
-    fn value_of(found: &Found) -> Option<u64> {
-        found.value
-    }
-
-    #[inline(always)]
     fn change(
         &self,
         leaf: Locked<'_>,
@@ -78,7 +71,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Writer<Leaf, K, V, M> for Core<K, V, M> {
         // A new value takes no more room than the old one.
         if let Some(value) = value
             && found.value.is_some()
-            && (found.pending.is_some() || leaf.state().pending < self.buffers.batch())
+            && (found.item.is_some() || leaf.state().pending < self.buffers.batch())
             && let Some(done) = self.buffer_value(&leaf, &found, key, value, guards)
         {
             return done.map(|()| Outcome::Done);
@@ -227,12 +220,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let state = leaf.state();
         let has_room = state.pending < self.buffers.batch();
         if let Ok(Some(found)) = self.locate_buffered(**leaf, state, key, &guards.0, &|| true)
-            && (found.pending.is_some() || has_room)
-            && (found.value.is_some() || found.pending.is_some() && state.uncounted)
+            && (found.item.is_some() || has_room)
+            && (found.value.is_some() || found.item.is_some() && state.uncounted)
         {
             return Some(found);
         }
         let uncounted = state.uncounted || state.pending == 0 && self.room_is_plenty();
-        (has_room && uncounted).then(|| Found { unseen: true, ..Found::default() })
+        (has_room && uncounted).then(|| Found { in_leaf: InLeaf::Unseen, ..Found::default() })
     }
 }

@@ -4,14 +4,13 @@
 use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 
 use super::LodgeTree;
-use super::buffer::{Buffered, InLeaf};
+use super::buffer::Buffered;
 use super::flush::UnderWay;
 use super::gather::Gathered;
 use super::layout::LeafWord;
 use super::node::{Entry, Locked};
-use super::read::Found;
 use super::versions::Spot;
-use crate::shared::buffered::{Change, Guards, Hint, Item, Outcome};
+use crate::shared::buffered::{Change, Found, Guards, Hint, InLeaf, Item, Outcome};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::Stale;
 

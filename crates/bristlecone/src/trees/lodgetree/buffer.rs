@@ -5,7 +5,7 @@ use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
 
 use super::node::Counts;
 use super::places::{NODE_SLOTS_MAX, NodeRef};
-use crate::shared::buffered::Item;
+use crate::shared::buffered::{InLeaf, Item};
 use crate::shared::fingerprint;
 
 /// Beside the number of a log, which is a chunk's.
@@ -14,23 +14,6 @@ const IN_LEAF: u32 = 1 << 30;
 const UNSEEN: u32 = 1 << 31;
 const LOG: u32 = REMOVED - 1;
 const _: () = assert!(NODE_SLOTS_MAX <= u64::BITS as usize);
-
-/// Whether a leaf has a slot for a key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum InLeaf {
-    #[default]
-    No,
-    Yes,
-    /// Nobody has looked: the item was written without asking. It is none that goes, and its value is none
-    /// that the leaf holds.
-    Unseen,
-}
-
-impl From<bool> for InLeaf {
-    fn from(seen: bool) -> Self {
-        if seen { Self::Yes } else { Self::No }
-    }
-}
 
 /// A buffered item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

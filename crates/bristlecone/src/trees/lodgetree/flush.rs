@@ -9,8 +9,7 @@ use super::buffer::Items;
 use super::gather::{Gathered, Group};
 use super::layout::{LeafWord, Slots, home, line_of, roomiest, slot_offset, slots_of_line};
 use super::node::{Entry, Locked};
-use super::read::Found;
-use crate::shared::buffered::{Change, Guards, Leftovers, Pending};
+use crate::shared::buffered::{Change, Found, Guards, Leftovers, Pending};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::bits;
 

@@ -4,10 +4,10 @@ use bristlecone_pm::Medium;
 use smallvec::SmallVec;
 
 use super::LodgeTree;
-use super::buffer::{Buffered, InLeaf};
+use super::buffer::Buffered;
 use super::layout::Slots;
 use super::node::{Entry, Locked};
-use crate::shared::buffered::{Hint, Pending};
+use crate::shared::buffered::{Hint, InLeaf, Pending};
 use crate::shared::codec::{Codec, KeyCodec};
 
 /// Everything on its way to one leaf, which takes it only as a whole.

@@ -270,9 +270,10 @@ impl Guarded for NodeRef<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::buffer::{Buffered, InLeaf};
+    use super::super::buffer::Buffered;
     use super::super::places::NODE_SLOTS_MAX;
     use super::*;
+    use crate::shared::buffered::InLeaf;
 
     fn item(key: u64, owner: usize) -> Buffered {
         Buffered {

@@ -4,43 +4,15 @@
 use bristlecone_pm::Medium;
 
 use super::LodgeTree;
-use super::buffer::InLeaf;
 use super::layout::{Header, Slots, home, slot_offset};
 use super::node::Entry;
 use super::places::NodeRef;
-use crate::shared::buffered::{Hint, tag_of};
+use crate::shared::buffered::{Found, Hint, InLeaf, tag_of};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
 use crate::shared::slot::bits;
 use crate::shared::version_lock::Stale;
 use crate::trees::Read;
-
-/// What a node and its leaves say about a key.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Found {
-    /// Place of the leaf in the index part.
-    pub at: usize,
-    /// The buffered item of the key, if there is one.
-    pub item: Option<usize>,
-    /// The leaf's slot for the key, if that was looked for: not if an item is buffered.
-    pub slot: Option<usize>,
-    /// The key's word, if the tree has one for it.
-    pub key: Option<u64>,
-    /// The value's word, if the key is there.
-    pub value: Option<u64>,
-    /// Whether the leaf has a slot for the key, if no item is buffered.
-    pub in_leaf: InLeaf,
-}
-
-impl Found {
-    /// What a leaf says, if nothing is buffered: slot, key and value.
-    #[inline(always)]
-    pub fn of_leaf(at: usize, slot: Option<(usize, u64, u64)>) -> Self {
-        let Some((slot, key, value)) = slot else { return Self { at, ..Self::default() } };
-        let (slot, key, value) = (Some(slot), Some(key), Some(value));
-        Self { at, item: None, slot, key, value, in_leaf: InLeaf::Yes }
-    }
-}
 
 impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for LodgeTree<K, V, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {

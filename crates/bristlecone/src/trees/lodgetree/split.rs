@@ -9,7 +9,7 @@ use super::flush::{Logs, UnderWay};
 use super::gather::Group;
 use super::layout::{LeafWord, Slots, TAG_WORDS, line_of};
 use super::node::{Counts, Entry, Locked, Splits};
-use crate::shared::buffered::{Guards, Leftovers, Part, Pending};
+use crate::shared::buffered::{Guards, LeafLayout, Leftovers, Part, Pending};
 use crate::shared::codec::{Codec, KeyCodec};
 
 fn least<R: Ord + Copy>(parts: &[Part<R>]) -> Option<R> {
@@ -63,32 +63,49 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let (mut logs, mut leftovers) = (Logs::default(), Leftovers::default());
         self.note_leftovers(entry.leaf, group.items, &mut leftovers);
         // Split 1: the new leaf, which leads where the old one did.
-        let header = self.leaf(entry.leaf);
-        let word = LeafWord::unpack(header.word.load(medium));
-        let next = header.siblings[word.selector].load(medium);
+        let next = self.leaf(entry.leaf).link(medium).next;
         let items = upper.iter().map(|part| part.item);
         let (slots, flushed) = self.write_leaf(leaf, fence, items, next, node.sequence());
         let flushed = flushed.and(fence_flushed).and(records.take().unwrap_or_else(Flushed::none));
         let durable = medium.fence(flushed, "lodgetree split.1");
-        // Split 2: the old leaf drops what moved, and leads on to it.
+        let right = Entry { fence, leaf, slots };
+        let lines = self.shrink_leaf(node, group, (lower, upper), right, &durable, &mut logs);
+        self.clock.add(1);
+        Ok(UnderWay { lines, logs, leftovers })
+    }
+
+    /// Split 2 and 3: the old leaf drops the upper half, leads on to the new leaf, and takes what is new of the lower
+    /// half.
+    fn shrink_leaf<R>(
+        &self,
+        node: &Locked<'_>,
+        group: &Group<'_>,
+        (lower, upper): (&[Part<R>], &[Part<R>]),
+        right: Entry,
+        durable: &Durable,
+        logs: &mut Logs,
+    ) -> Flushed {
+        let (medium, entry) = (self.medium(), node.entry(group.at));
+        let header = self.leaf(entry.leaf);
+        let word = LeafWord::unpack(header.word.load(medium));
         let moved = upper.iter().filter_map(|part| part.item.slot());
-        let gone = moved.fold(dropped, |bits, slot| bits | 1 << slot);
+        let gone = moved.fold(Pending::changes(group.items).1, |bits, slot| bits | 1 << slot);
         let shrunk = LeafWord { bitmap: word.bitmap & !gone, ..word }.switched();
-        header.siblings[shrunk.selector].store(medium, leaf);
+        header.siblings[shrunk.selector].store(medium, right.leaf);
         let _ordered = medium.ordered_within_line();
-        header.word.publish(medium, shrunk.pack(), &durable, "lodgetree split.2");
+        header.word.publish(medium, shrunk.pack(), durable, "lodgetree split.2");
         let mut left = entry.slots.without(gone);
         if left.forgotten != 0 {
             left = self.slots_of(header, shrunk.bitmap);
         }
         node.set_entry(group.at, Entry { slots: left, ..entry });
         let mut meanwhile = || {
-            self.forget_buffered(node, std::slice::from_ref(group), &mut logs);
-            node.insert_entry(group.at + 1, Entry { fence, leaf, slots });
+            self.forget_buffered(node, std::slice::from_ref(group), logs);
+            node.insert_entry(group.at + 1, right);
         };
         let changed = lower.iter().filter(|part| part.changed).map(|part| part.item);
         let changed: SmallVec<[Pending; 16]> = changed.collect();
-        let lines = if changed.is_empty() {
+        if changed.is_empty() {
             // All of the group moved, or is dropped.
             let ordered = medium.ordered_within_line();
             header.stamp.publish(medium, node.sequence(), &ordered, "lodgetree split.2 stamp");
@@ -99,9 +116,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             // Split 3: the old leaf takes what is new of the lower half; now it has the room.
             let rest = Group { items: &changed, ..*group };
             self.write_items(node, std::slice::from_ref(&rest), meanwhile)
-        };
-        self.clock.add(1);
-        Ok(UnderWay { lines, logs, leftovers })
+        }
     }
 
     /// Fills a fresh leaf; its slots, and what is under way.

@@ -5,8 +5,7 @@ use bristlecone_pm::{Flushed, Medium, Result};
 use super::LodgeTree;
 use super::layout::Header;
 use super::node::Locked;
-use super::read::Found;
-use crate::shared::buffered::{Guards, Hint, Outcome, Relief, TreeLog, Writer};
+use crate::shared::buffered::{Found, Guards, Hint, Outcome, Relief, TreeLog, Writer};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::trees::{Removed, Swapped, Write, WriteMode};
 
@@ -39,7 +38,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> Writer<Header, K, V, M> for LodgeTree<K, 
         = Locked<'a>
     where
         Self: 'a;
-    type Found = Found;
 
     #[inline(always)]
     fn log(&self) -> &TreeLog<M> {
@@ -53,11 +51,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> Writer<Header, K, V, M> for LodgeTree<K, 
                 return locked;
             }
         }
-    }
-
-    #[inline(always)]
-    fn value_of(found: &Found) -> Option<u64> {
-        found.value
     }
 
     #[inline(always)]
