@@ -20,6 +20,8 @@ mod leaf;
 mod log;
 mod recover;
 mod salvage;
+#[cfg(test)]
+pub mod testing;
 mod write;
 
 use std::marker::PhantomData;
