@@ -71,7 +71,7 @@ impl Change {
         self.records = records;
     }
 
-    /// It did not happen: its records are nobody's.
+    /// Frees the records of a change that did not happen.
     pub fn discard<K: KeyCodec, V: Codec, M: Medium>(&self, (keys, values): (&Records<M>, &Records<M>)) {
         if self.new_key {
             K::free(keys, self.item.key);

@@ -63,8 +63,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         guards: &Guards<K, V>,
     ) {
         let entry = self.entry_of(leaf, change.item);
-        // Nobody reads the buffer as long as it is locked. What stands behind a fence stands between
-        // the next write's loads and their being asked for early.
+        // No thread reads the buffer as long as it is locked. What stands behind a fence stands between
+        // the next write's loads and their prefetch.
         self.put_in_buffer(leaf, found, change.item, spot.epoch(), guards);
         spot.append(&entry, change.take_records());
     }

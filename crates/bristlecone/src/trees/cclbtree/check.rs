@@ -28,7 +28,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for CclBTree<K, V, M> {
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// Verifies every leaf and its buffer against the index, the chain and the allocator. The
-    /// counts are exact only while nobody writes.
+    /// counts are exact only while no thread writes.
     pub(super) fn verify(&self) -> Vec<Finding> {
         let mut findings = self.inner.check();
         let mut leaves = Vec::new();

@@ -21,7 +21,7 @@ const STRIDE: u32 = 256;
 /// is collected.
 const ASIDE_A_LEAF: usize = 4;
 
-/// What is known about a collection, whoever runs it.
+/// What is known about a collection, whichever thread runs it.
 #[derive(Debug, Default)]
 pub(super) struct Collector {
     /// The log is long enough.
@@ -54,7 +54,7 @@ struct Round {
 struct Stuck;
 
 impl Collector {
-    /// Nobody collects as long as this is held: a collector sleeps amid its work.
+    /// No thread collects as long as this is held: a collector sleeps amid its work.
     pub fn hold(&self) -> impl Drop {
         lock(&self.round)
     }
@@ -116,7 +116,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         self.log.reserve_among_copies(&self.collection.round)
     }
 
-    /// Whether there is a chunk for the log, which nobody needs for a leaf.
+    /// Whether there is a chunk for the log that no leaf needs.
     fn log_may_grow<'a>(&'a self, spared: u64, promise: &mut Option<Promise<'a>>) -> bool {
         let free = self.log.chunks_free() as u64;
         if self.pool.chunks_available() + free <= spared {
@@ -127,7 +127,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         free > 1 || promise.is_some()
     }
 
-    /// Looks at up to `leaves` leaves; begins and ends collections as need be. Whoever comes
+    /// Looks at up to `leaves` leaves; begins and ends collections as need be. A thread that comes
     /// second goes away. Whether there is more to do.
     fn collect_some(&self, leaves: u32) -> bool {
         let _stopped = self.stop_writers();
@@ -143,7 +143,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     }
 
     /// Ends the collection that is under way, if there is one, and makes another one, unless the
-    /// log has given something back meanwhile. Waits for whoever collects.
+    /// log has given something back meanwhile. Waits for the thread that collects.
     fn collect_whole(&self, gifts: u64) {
         let _stopped = self.stop_writers();
         let mut round = lock(&self.collection.round);
@@ -160,7 +160,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         }
     }
 
-    /// The naive policy: nobody writes meanwhile.
+    /// The naive policy: no thread writes meanwhile.
     fn stop_writers(&self) -> Option<RwLockWriteGuard<'_, ()>> {
         self.is_naive().then(|| wait::write(&self.collection.stop))
     }
@@ -206,7 +206,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     fn carry_over(&self, id: u32, epoch: u64, copies: &mut Copies<'_, M>) -> Result<(), Stuck> {
         let buffer = self.buffers.get(id);
         let mut leaf = loop {
-            // Waits for writers, who may have appended to the old log; later ones cannot.
+            // Waits for writers, which may have appended to the old log; later ones cannot.
             let Some(version) = buffer.lock.read() else { return Ok(()) };
             if buffer.state().older_than(epoch) == 0 {
                 return Ok(());
@@ -237,7 +237,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         Ok(())
     }
 
-    /// Collect 4: nobody needs the old log.
+    /// Collect 4: nothing needs the old log.
     fn finish(&self, round: &mut Round) {
         self.log.recycle(std::mem::take(&mut round.old));
         self.log.retire_aside::<K>(&self.keys, std::mem::take(&mut round.aside));

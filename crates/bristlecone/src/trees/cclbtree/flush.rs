@@ -23,7 +23,7 @@ pub(super) fn growth(items: &[Pending]) -> i64 {
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// Writes everything pending, and `change`, to the leaf. `replaced` is the pending slot that
-    /// the change is instead of. If nobody has counted what pends, it is counted now, and the change
+    /// the change is instead of. If what pends was not counted, it is counted now, and the change
     /// with it. `Err`: there is no room; nothing changed.
     pub(super) fn flush(
         &self,

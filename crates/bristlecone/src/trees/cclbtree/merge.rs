@@ -68,7 +68,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     }
 
     /// Merge 2 and 3: the left leaf takes what the right one holds, for which nothing pends. Readers
-    /// who look for it wait at the left leaf already.
+    /// that look for it wait at the left leaf already.
     fn absorb(&self, left: &mut Locked<'_>, right: &Locked<'_>) {
         let medium = self.medium();
         let (from, to) = (right.state().leaf, left.state().leaf);

@@ -31,13 +31,13 @@
 //! of one leaf and the smallest of the next may be judged by the wrong leaf, and be lost.)
 //!
 //! # Write (the buffer has room, or has the key already)
-//! 1. What does not fit a word is written out of line and flushed. *A crash here: nobody refers to
+//! 1. What does not fit a word is written out of line and flushed. *A crash here: nothing refers to
 //!    the records; recovery finds their slots free.*
 //! 2. The entry is appended to this thread's log (see [`Log`]). *The change is there, or not.*
 //! 3. The item goes into the buffer, over an older pending one of its key.
 //!
-//! An upsert that tells nobody what was there does not look at the leaf: its item is *uncounted* until
-//! the next flush, or until somebody asks for what only the leaf knows.
+//! An upsert that does not return what was there does not look at the leaf: its item is *uncounted* until
+//! the next flush, or until an operation asks for what only the leaf knows.
 //!
 //! # Flush (no room in the buffer: everything pending and the new item, which is not logged)
 //! 1. If new items need the slots of removed ones, the word lets those go first; flush, fence. *A
@@ -53,7 +53,7 @@
 //! they are overwritten.
 //!
 //! # Split (the leaf has no room for what its buffer gathered)
-//! 1. The upper half of all items is written to a new leaf; flush, fence. *Nobody leads to it.*
+//! 1. The upper half of all items is written to a new leaf; flush, fence. *Nothing leads to it.*
 //! 2. One store of the old leaf's word drops what moved and leads on to the new leaf; flush,
 //!    fence. *Split or not. What pends for the lower half is in the log still; for the upper half
 //!    the new leaf's stamp has voided it.*
@@ -83,7 +83,7 @@
 //! A thread of the tree does this in the background. Where there is none, or where it lags by a
 //! quarter, writers do a few buffers each. If that does not help either, the log still does not
 //! grow beyond one and a half of its measure: writes flush their buffers instead, as they do when
-//! there is no room for a log. So nobody waits, and the log is bounded. Only a write that
+//! there is no room for a log. So no thread waits, and the log is bounded. Only a write that
 //! finds no room collects everything itself, once, before it gives up; and what pends in a leaf that
 //! overflows can be changed or removed even then, by an entry behind the copies.
 //!

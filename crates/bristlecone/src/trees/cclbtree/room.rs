@@ -1,6 +1,6 @@
 //! Room for leaves, and the promise that what was buffered can be flushed: a leaf that holds more
 //! with its buffer than it has slots *overflows*, and there are always as many free slots in the
-//! pool as leaves that overflow. A leaf that nobody has looked at since keys came into its buffer may
+//! pool as leaves that overflow. A leaf that no thread has looked at since keys came into its buffer may
 //! overflow, and counts as one that does.
 //!
 //! Another tree of the pool may take these slots, and the medium may be full before the pool is: then what it has
@@ -33,11 +33,11 @@ pub(super) struct Promised {
     under_way: AtomicU64,
     /// To leaves that overflow.
     overflowing: Counter,
-    /// To leaves whose pending items nobody has counted.
+    /// To leaves whose pending items are not counted.
     pub uncounted: Counter,
 }
 
-/// Room for leaves that nobody else gets while this lives.
+/// Room for leaves that no other thread gets while this lives.
 pub(super) struct Promise<'a> {
     under_way: &'a AtomicU64,
     leaves: u64,
@@ -45,7 +45,7 @@ pub(super) struct Promise<'a> {
 
 impl Drop for Promise<'_> {
     fn drop(&mut self) {
-        // Pairs with the addition in `promise`: who does not count it counts what it became.
+        // Pairs with the addition in `promise`: a thread that does not count it counts what it became.
         self.under_way.fetch_sub(self.leaves, Release);
     }
 }

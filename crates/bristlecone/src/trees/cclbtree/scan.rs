@@ -27,7 +27,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for CclBTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for Core<K, V, M> {
-    // Leaves are small: they are done before a line arrives that was asked for one leaf ago.
+    // Leaves are small: they are done before a line arrives that was prefetched one leaf ago.
     const AHEAD: usize = 6;
     const ITEMS_AHEAD: usize = 3;
 

@@ -1,5 +1,5 @@
-//! The log stays bounded, whatever becomes of the thread that should collect it; and what nobody looked
-//! at is counted when somebody asks.
+//! The log stays bounded, whatever becomes of the thread that should collect it; and what no thread
+//! looked at is counted when one asks.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 

@@ -211,7 +211,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let mut item = Buffered { key, value, log, owner, in_leaf, removed, tag };
         let entry = self.entry_of(node.sequence(), &item);
         // In this order, because what stands behind a fence stands between the next write's loads and their
-        // being asked for early.
+        // prefetch.
         let Some(at) = found.item else {
             node.push_buffered(item);
             return spot.append(&entry, change.take_records(), others);
@@ -270,7 +270,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Change::write::<K, V, M>((&self.keys, &self.values), found.key, key, value, steps)
     }
 
-    /// The value of a buffered item, if nobody but the buffer holds it: after a crash the leaf may hold
+    /// The value of a buffered item, if nothing but the buffer holds it: after a crash the leaf may hold
     /// it, too, and lets go of it when it gets another one.
     #[inline(always)]
     pub(super) fn value_of_buffer(

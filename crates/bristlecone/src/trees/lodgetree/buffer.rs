@@ -197,7 +197,7 @@ impl<'a> NodeRef<'a> {
         set_byte(self.tags(), slot, buffered.tag);
     }
 
-    /// Somebody has looked whether the leaf of a buffered item has a slot for its key.
+    /// Notes whether the leaf of a buffered item has a slot for its key.
     pub fn set_in_leaf(self, item: usize, in_leaf: bool) {
         let meta = &self.metas()[self.slot_of(item)];
         let seen = if in_leaf { IN_LEAF } else { 0 };
@@ -258,7 +258,7 @@ impl<'a> NodeRef<'a> {
         self.metas()[self.slot_of(item)].load(Relaxed) & LOG
     }
 
-    /// Items of a leaf once these, which are buffered for it, have reached it, at most: what nobody looked
+    /// Items of a leaf once these, which are buffered for it, have reached it, at most: what was not looked
     /// for may be there already.
     #[inline(always)]
     pub fn live_with(self, at: usize, items: Items) -> usize {

@@ -20,7 +20,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
     }
 
     /// Verifies every node and its leaves against the index, the chain and the allocator. The
-    /// counts are exact only while nobody writes.
+    /// counts are exact only while no thread writes.
     fn check(&self) -> Vec<Finding> {
         self.settle();
         let mut findings = self.inner.check();
@@ -71,7 +71,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
         }
         findings.extend(self.verify_totals(next, leaves.len() as u64, items));
         if self.unseen.sum() != 0 {
-            findings.push(Finding::new("tree", "counts items that nobody looked for, after looking for all"));
+            findings
+                .push(Finding::new("tree", "counts items that were not looked for, after looking for all"));
         }
         findings.extend(self.versions.verify(nodes.iter().map(|(_, id)| self.nodes.get(*id))));
         findings

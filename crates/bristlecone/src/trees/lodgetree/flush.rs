@@ -118,7 +118,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// Leaves that something is buffered for, but for one of them: in the order that they are flushed in. Those
-    /// that a flush has room for are asked for, all at once.
+    /// that a flush has room for are prefetched, all at once.
     fn flush_order(&self, node: &Locked<'_>, but: Option<usize>) -> impl Iterator<Item = usize> {
         let mut order = self.oldest_leaves(node).filter(move |at| Some(*at) != but);
         let room = self.flush_leaves - usize::from(but.is_some());
@@ -146,7 +146,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         })
     }
 
-    /// Asks for what a flush of what is buffered for a leaf looks at.
+    /// Prefetches what a flush of what is buffered for a leaf looks at.
     pub(super) fn prefetch_buffered(&self, node: &Locked<'_>, at: usize) {
         let items = node.items_of(at);
         if node.live_with(at, items) > self.split_items {
@@ -157,18 +157,18 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// Asks for the lines of a leaf where items with these fingerprints are, or go to.
+    /// Prefetches the lines of a leaf where items with these fingerprints are, or go to.
     fn prefetch_for(&self, node: &Locked<'_>, at: usize, tags: impl Iterator<Item = u8>) {
         let Entry { leaf, slots, .. } = node.entry(at);
-        let ask_for = |slot| self.pool.prefetch(slot_offset(leaf, slot));
+        let prefetch = |slot| self.pool.prefetch(slot_offset(leaf, slot));
         self.pool.prefetch(leaf);
         let free = !slots.bitmap & self.slots_mask();
         for tag in tags {
             let home = home(tag, self.slots);
-            ask_for(home.trailing_zeros() as usize);
-            bits(slots.strays(tag)).for_each(ask_for);
+            prefetch(home.trailing_zeros() as usize);
+            bits(slots.strays(tag)).for_each(prefetch);
             if free & home == 0 && free != 0 {
-                ask_for(self.pick(free, tag, 0));
+                prefetch(self.pick(free, tag, 0));
             }
         }
     }
@@ -218,7 +218,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                 // The threshold leaves some slots for when there is no other leaf.
                 Err(error) if error.is_no_room() && live <= self.slots => {}
                 Err(error) => {
-                    // Who finds another place has them to fence.
+                    // A caller that finds another place has them to fence.
                     change.into_iter().for_each(|change| change.keep_records(records.take()));
                     return Err(error);
                 }
@@ -244,7 +244,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// The same, but for what is volatile: that is done `meanwhile`, while the items are on their way, and before
-    /// the first fence: stores behind one wait for it. Nobody sees it before the node is unlocked.
+    /// the first fence: stores behind one wait for it. No thread sees it before the node is unlocked.
     pub(super) fn write_items(
         &self,
         node: &Locked<'_>,

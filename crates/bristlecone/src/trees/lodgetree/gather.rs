@@ -105,7 +105,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         gathered.leaves.push(Leaf { at, end, logged: end > before });
     }
 
-    /// The slot that its leaf has for a buffered item. If nobody looked before, the item is counted now.
+    /// The slot that its leaf has for a buffered item. If no thread looked before, the item is counted now.
     pub(super) fn slot_of_buffered(
         &self,
         node: &Locked<'_>,
@@ -136,7 +136,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         slot
     }
 
-    /// Counts what is buffered and nobody looked for.
+    /// Counts what is buffered and was not looked for.
     pub(super) fn settle(&self) {
         if self.unseen.sum() == 0 {
             return;

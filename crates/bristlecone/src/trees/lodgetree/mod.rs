@@ -20,8 +20,8 @@
 //! **The word that commits** is the stamp of a log entry for what is buffered, and the word of a
 //! leaf for everything else. Writers hold the node's lock until what they did is durable; readers
 //! look without a lock and validate its version. So they are never shown what a crash can take
-//! back, and wait at most for a flush of `flush_leaves` leaves and a log entry. Who was disturbed a
-//! few times in a row locks the node, so that nobody starves.
+//! back, and wait at most for a flush of `flush_leaves` leaves and a log entry. A reader that was disturbed a
+//! few times in a row locks the node, so that none starves.
 //!
 //! **Sequences.** What is done under a node's lock has the count of that lock as its sequence, in
 //! log entries as in the leaves' stamps. So writes to one key are ordered as the lock ordered them,
@@ -30,16 +30,16 @@
 //! paper replays every log that is left, which sets such a key back.)
 //!
 //! # Write
-//! 1. What does not fit a word is written out of line and flushed. *A crash here: nobody refers to
+//! 1. What does not fit a word is written out of line and flushed. *A crash here: nothing refers to
 //!    the records; recovery finds their slots free.*
-//! 2. The item goes into the node's buffer, over an older one of its key. Nobody looks there before the
+//! 2. The item goes into the node's buffer, over an older one of its key. No thread looks there before the
 //!    node is unlocked.
 //! 3. The entry is appended to this thread's log (see [`Log`](bristlecone_pm::Log)). *The change is
 //!    there, or not.* Only now the older item's entry is no longer needed.
 //!
-//! Who wants to know what was there looks into the leaf first. An upsert does not, so it touches
+//! A write that returns what was there looks into the leaf first. An upsert does not, so it touches
 //! the log and nothing else on the medium: whether its key is new is seen, and counted, when it is
-//! flushed, or when somebody asks for the number of items. A key out of line that the leaf has
+//! flushed, or when the number of items is asked for. A key out of line that the leaf has
 //! already is written once more; the leaf keeps its own.
 //!
 //! # Flush (the node is full)
@@ -63,7 +63,7 @@
 //!    much is buffered for the write's leaf as may be.* Its sequence is one above the stamps'.
 //!
 //! # Split of a leaf (it would hold more than `split_items`)
-//! 1. The upper half of all items is written to a new leaf; flush, fence. *Nobody leads to it.*
+//! 1. The upper half of all items is written to a new leaf; flush, fence. *Nothing leads to it.*
 //! 2. The sibling pointer that does not count is led to the new leaf; then one store of the word
 //!    drops what moved, and switches to that pointer. Flush, fence. *Split or not. What is buffered
 //!    for the lower half is in the log still; for the upper half the new stamp has voided it.* If
@@ -176,7 +176,7 @@ pub struct LodgeTree<K: KeyCodec, V: Codec, M: Medium> {
     index_max: usize,
     split_items: usize,
     flush_leaves: usize,
-    /// Buffered items that nobody looked for.
+    /// Buffered items that were not looked for.
     unseen: Counter,
     /// Leaf splits so far: the time that hotness is measured in.
     clock: Counter,
@@ -197,15 +197,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         self.version_as::<false>(node)
     }
 
-    /// The same, for nodes of which the compiler knows that they are `USUAL`.
+    /// The same, for nodes of which the compiler knows whether they have the `DEFAULT` layout.
     #[inline(always)]
-    fn version_as<const USUAL: bool>(&self, node: u32) -> Option<Version> {
-        let node = self.nodes.get_as::<USUAL>(node);
+    fn version_as<const DEFAULT: bool>(&self, node: u32) -> Option<Version> {
+        let node = self.nodes.get_as::<DEFAULT>(node);
         node.prefetch();
         node.lock.read()
     }
 
-    /// The same for those who hold a lock, and must not wait for another one.
+    /// The version of a node that is not locked: for threads that hold a lock, and must not wait for another one.
     fn version_if_free(&self, node: u32) -> Option<Version> {
         match self.nodes.get(node).lock.try_read() {
             Glance::Free(version) => Some(version),

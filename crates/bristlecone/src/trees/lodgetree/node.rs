@@ -9,7 +9,7 @@ use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::{LINE_BYTES, Result};
 
 use super::layout::Slots;
-use super::places::{Header, NodeRef, Places, USUAL_BYTES};
+use super::places::{DEFAULT_BYTES, Header, NodeRef, Places};
 use crate::shared::arena::{Arena, Room};
 use crate::shared::locked::{self, Guarded};
 use crate::shared::prefetch;
@@ -28,7 +28,7 @@ const _: () = assert!(LEAF_BITS + Slots::BITS <= 64 + 32);
 pub struct Nodes {
     arena: Arena<Header>,
     places: Places,
-    usual: bool,
+    by_default: bool,
 }
 
 /// How many slots each part of a node has.
@@ -62,7 +62,7 @@ pub struct Splits {
 impl Nodes {
     pub fn new(slots: usize) -> Result<Self> {
         let places = Places::new(slots, Level::detect());
-        Ok(Self { arena: Arena::new(places.bytes)?, places, usual: Some(places) == Places::USUAL })
+        Ok(Self { arena: Arena::new(places.bytes)?, places, by_default: Some(places) == Places::DEFAULT })
     }
 
     /// How their keys are searched.
@@ -72,17 +72,17 @@ impl Nodes {
 
     /// Whether nodes are what [`get_as`](Self::get_as) is told at compile time that they are.
     #[inline(always)]
-    pub fn are_usual(&self) -> bool {
-        self.usual
+    pub fn have_default_layout(&self) -> bool {
+        self.by_default
     }
 
-    /// As [`get`](Self::get). If nodes are `USUAL`, the compiler knows where everything is.
+    /// As [`get`](Self::get). If nodes have the `DEFAULT` layout, the compiler knows where everything is.
     #[inline(always)]
-    pub fn get_as<const USUAL: bool>(&self, id: u32) -> NodeRef<'_> {
-        match &Places::USUAL {
-            Some(places) if USUAL => {
-                debug_assert!(self.are_usual());
-                NodeRef { id, node: self.arena.get_spaced::<USUAL_BYTES>(id), places }
+    pub fn get_as<const DEFAULT: bool>(&self, id: u32) -> NodeRef<'_> {
+        match &Places::DEFAULT {
+            Some(places) if DEFAULT => {
+                debug_assert!(self.have_default_layout());
+                NodeRef { id, node: self.arena.get_spaced::<DEFAULT_BYTES>(id), places }
             }
             _ => self.get(id),
         }
@@ -93,7 +93,7 @@ impl Nodes {
         NodeRef { id, node: self.arena.get(id), places: &self.places }
     }
 
-    /// A node that nobody else knows, without entries, unlocked, with a count above `count`.
+    /// A node that no other thread knows, without entries, unlocked, with a count above `count`.
     pub fn alloc(&self, count: u64) -> Result<u32> {
         let id = self.arena.alloc()?;
         let node = self.get(id);
@@ -127,7 +127,7 @@ impl Nodes {
 }
 
 impl<'a> NodeRef<'a> {
-    /// Asks for all its lines.
+    /// Prefetches all its lines.
     #[inline(always)]
     pub fn prefetch(self) {
         let start = std::ptr::from_ref(self.node).cast::<u8>();
@@ -236,8 +236,8 @@ impl<'a> NodeRef<'a> {
         self.set_counts(Counts { index: count, ..self.counts() });
     }
 
-    /// What a reader of this node validates who tried `tries` times so far: the version it saw, or,
-    /// out of patience, one that cannot change. `None`: somebody was faster.
+    /// What a reader of this node validates that tried `tries` times so far: the version it saw, or,
+    /// out of patience, one that cannot change. `None`: another thread was faster.
     #[inline(always)]
     pub fn hold(self, version: Version, tries: u32) -> Option<(Option<Locked<'a>>, Version)> {
         if tries < PATIENCE {

@@ -21,9 +21,9 @@ use crate::shared::version_lock::VersionLock;
 
 /// Most slots of a node.
 pub const NODE_SLOTS_MAX: usize = 36;
-/// Slots of a usual node, which is what trees have by default, and its bytes.
-const USUAL_SLOTS: usize = 29;
-pub const USUAL_BYTES: usize = Places::new(USUAL_SLOTS, Level::Portable).bytes;
+/// Slots of a node of the default layout, and its bytes.
+const DEFAULT_SLOTS: usize = 29;
+pub const DEFAULT_BYTES: usize = Places::new(DEFAULT_SLOTS, Level::Portable).bytes;
 
 /// Leaves above which a node of so many slots splits. It has at most one more.
 pub const fn index_max(slots: usize) -> usize {
@@ -67,16 +67,16 @@ pub struct Places {
 }
 
 impl Places {
-    /// Those of usual nodes, if the processor compares lines of keys.
+    /// Those of the default layout, if the processor compares lines of keys.
     #[cfg(target_arch = "x86_64")]
-    pub const USUAL: Option<Self> = Some(Self::new(USUAL_SLOTS, Level::Avx512));
+    pub const DEFAULT: Option<Self> = Some(Self::new(DEFAULT_SLOTS, Level::Avx512));
     #[cfg(not(target_arch = "x86_64"))]
-    pub const USUAL: Option<Self> = None;
+    pub const DEFAULT: Option<Self> = None;
 
     pub const fn new(slots: usize, level: Level) -> Self {
         let byte_words = slots.next_multiple_of(8 * fingerprint::GROUP) / 8;
         let tags = HEADER_BYTES;
-        // What a search looks at comes first, and is asked for first.
+        // What a search looks at comes first, and is prefetched first.
         let keys = tags + 8 * byte_words;
         let owners = keys + 8 * slots;
         let metas = owners + 8 * byte_words;

@@ -1,5 +1,5 @@
-//! Reading a key's item. Readers take no lock; they look and validate. Only who was disturbed again
-//! and again locks the node, as a writer does, so that nobody starves.
+//! Reading a key's item. Readers take no lock; they look and validate. Only one that was disturbed again
+//! and again locks the node, as a writer does, so that none starves.
 
 use bristlecone_pm::Medium;
 
@@ -21,10 +21,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for LodgeTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
-    /// Looks `key` up. `f` sees the value before anybody can reuse it.
+    /// Looks `key` up. `f` sees the value before a thread can reuse it.
     #[inline(always)]
     pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
-        if self.nodes.are_usual() {
+        if self.nodes.have_default_layout() {
             self.read_as::<true, R>(key, f)
         } else {
             self.read_as::<false, R>(key, f)
@@ -32,12 +32,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     }
 
     #[inline(always)]
-    fn read_as<const USUAL: bool, R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+    fn read_as<const DEFAULT: bool, R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let (key_guard, value_guard) = (K::pin(), V::pin());
         let tag = K::fingerprint(key);
         for tries in 0_u32.. {
-            let (id, version) = self.inner.find(key, &key_guard, |node| self.version_as::<USUAL>(node));
-            let node = self.nodes.get_as::<USUAL>(id);
+            let (id, version) = self.inner.find(key, &key_guard, |node| self.version_as::<DEFAULT>(node));
+            let node = self.nodes.get_as::<DEFAULT>(id);
             let Some((locked, version)) = node.hold(version, tries) else { continue };
             let still = || node.lock.validate(version);
             match self.locate(node, key, tag, Hint::Present, &key_guard, still) {
@@ -50,7 +50,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                 _ => std::hint::spin_loop(),
             }
         }
-        unreachable!("a reader who locks is a reader who finds out")
+        unreachable!("a reader that locks is a reader that finds out")
     }
 
     /// Finds out what a node says about `key`. `still` says whether what was read so far can be

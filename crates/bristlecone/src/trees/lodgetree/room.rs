@@ -18,7 +18,7 @@ use crate::shared::buffered::RESERVED_CHUNKS;
 use crate::shared::codec::{Codec, KeyCodec};
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
-    /// Whether there is a chunk for a log that nobody needs for a leaf; or for a change that takes no more room
+    /// Whether there is a chunk for a log that no leaf needs; or for a change that takes no more room
     /// than there is in the buffer, whether there is one at all.
     pub(super) fn log_may_grow(&self, steady: bool) -> bool {
         let spared = if steady { 0 } else { RESERVED_CHUNKS };

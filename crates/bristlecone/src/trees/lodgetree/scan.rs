@@ -26,7 +26,7 @@ struct Sight<K: KeyCodec> {
 
 /// Looks, told how often it did, until it saw something.
 fn until_seen<T>(look: impl Fn(u32) -> Option<T>) -> T {
-    (0..u32::MAX).find_map(look).expect("a reader who locks is a reader who sees")
+    (0..u32::MAX).find_map(look).expect("a reader that locks is a reader that sees")
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
@@ -47,7 +47,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
                 let (id, version, cursor) =
                     self.inner.seek(Some(key), &guards.0, |node| self.version_of(node), |_| {});
                 let (locked, version) = self.nodes.get(id).hold(version, tries)?;
-                // Who holds a lock waits for nobody to the right.
+                // A thread that holds a lock waits for none to the right.
                 let next_version = |node| match locked {
                     None => self.version_of(node),
                     Some(_) => self.version_if_free(node),

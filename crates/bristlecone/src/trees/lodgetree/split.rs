@@ -38,7 +38,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
         self.prefetch_leaf(entry.leaf);
         let leaf = self.leaves.alloc()?;
-        // Mostly the split before has asked for it.
+        // Mostly the split before has prefetched it.
         self.prefetch_leaf(leaf);
         self.leaves.prefetch_next();
         let (added, dropped) = Pending::changes(group.items);

@@ -105,7 +105,7 @@ fn compaction_passes_end_before_logs_run_out() {
     }
 }
 
-/// Each log has one item that goes to a node of its own, where nobody flushes it.
+/// Each log has one item that goes to a node of its own, where no write flushes it.
 #[test]
 fn stragglers_do_not_pin_the_log() {
     let tree = tree(short_logs(300));

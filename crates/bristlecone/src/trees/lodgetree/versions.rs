@@ -162,7 +162,7 @@ impl<M: Medium> VersionLog<M> {
         let Some(own) = own_thread_index().and_then(|index| self.released.get(index)) else {
             return versions.iter().for_each(|version| self.count_released(*version));
         };
-        // Only this thread fills places, one after the other, and anybody may empty them. Pairs with `settle`.
+        // Only this thread fills places, one after the other, and any thread may empty them. Pairs with `settle`.
         let mut next = own.next.load(Relaxed);
         for version in versions {
             if own.places[next].load(Relaxed) != 0 {
@@ -188,7 +188,7 @@ impl<M: Medium> VersionLog<M> {
     }
 
     fn count_released(&self, version: u32) {
-        // Pairs with the other releases: whoever takes the last one sees all of them.
+        // Pairs with the other releases: the thread that takes the last one sees all of them.
         if self.needed.of(version).fetch_sub(1, AcqRel) == 1 {
             let _pinned = Self::before_emptying();
             let unneeded = self.log.take_sealed(|id| id == version && self.is_unneeded(id));
@@ -208,7 +208,7 @@ impl<M: Medium> VersionLog<M> {
         self.needed.of(version).load(Acquire) == 0
     }
 
-    /// Empties all full logs that nobody needs.
+    /// Empties all full logs that nothing needs.
     pub fn reuse(&self) {
         self.settle_all();
         let _pinned = Self::before_emptying();

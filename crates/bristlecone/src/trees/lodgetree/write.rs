@@ -83,7 +83,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Writes without asking what was there: only the flush looks into the leaf.
     #[inline(always)]
     pub(super) fn blind_put(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
-        if self.nodes.are_usual() {
+        if self.nodes.have_default_layout() {
             self.blind_put_as::<true>(key, value)
         } else {
             self.blind_put_as::<false>(key, value)
@@ -94,10 +94,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// registers that calls save included, follow a fence before the next one, processors stand still until it
     /// is over.
     #[inline(always)]
-    fn blind_put_as<const USUAL: bool>(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+    fn blind_put_as<const DEFAULT: bool>(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         let done = {
             let guards = (K::pin(), V::pin());
-            match self.try_lock_node::<USUAL>(key, Hint::Blind, &guards.0) {
+            match self.try_lock_node::<DEFAULT>(key, Hint::Blind, &guards.0) {
                 None => Ok(Outcome::Again),
                 Some((node, found)) => match self.buffer_at_once(&node, &found, key, value, &guards) {
                     Some(done) => done.map(|()| Outcome::Done),
@@ -150,14 +150,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Locks the node whose range holds `key`, if no other thread comes in between; returns it, and what it says about
     /// the key, which is found out before it is locked.
     #[inline(always)]
-    fn try_lock_node<const USUAL: bool>(
+    fn try_lock_node<const DEFAULT: bool>(
         &self,
         key: K::Ref<'_>,
         hint: Hint,
         guard: &K::Guard,
     ) -> Option<(Locked<'_>, Found)> {
-        let (id, version) = self.inner.find(key, guard, |node| self.version_as::<USUAL>(node));
-        let node = self.nodes.get_as::<USUAL>(id);
+        let (id, version) = self.inner.find(key, guard, |node| self.version_as::<DEFAULT>(node));
+        let node = self.nodes.get_as::<DEFAULT>(id);
         let still = || node.lock.validate(version);
         let found = self.locate(node, key, K::fingerprint(key), hint, guard, still).ok()?;
         Some((node.lock_at(version)?, found))
