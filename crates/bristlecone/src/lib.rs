@@ -25,6 +25,7 @@
 mod handle;
 mod iter;
 mod key;
+mod kinds;
 #[cfg(feature = "lab")]
 #[doc(hidden)]
 pub mod lab;
@@ -41,7 +42,8 @@ pub use bristlecone_pm::{
     VALUE_BYTES_MAX,
 };
 pub use iter::{CheckedRange, Range};
-pub use key::{Element, Key};
+pub use key::Key;
+pub use kinds::Element;
 pub use pool::{Pool, PoolOptions, TreeOptions};
 pub use salvage::{Salvage, SalvagedTree};
 pub use tree::Tree;

@@ -388,7 +388,10 @@ impl Pool {
 
 /// Returns whether keys or values of a kind are words.
 pub(crate) fn is_inline(kind: &str) -> bool {
-    matches!(kind, "u64" | "u32" | "i64")
+    matches!(
+        kind,
+        "()" | "bool" | "char" | "u8" | "u16" | "u32" | "u64" | "i8" | "i16" | "i32" | "i64" | "f32" | "f64"
+    )
 }
 
 fn no_such_tree(name: &str) -> Error {
