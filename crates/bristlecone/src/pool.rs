@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use bristlecone_pm::wait::lock;
+use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::{
     CreateOptions, Domain, Error, Finding, Medium, Native, PoolFile, PoolInfo, Result, TreeEntry, TreeId,
     TreeSpec,

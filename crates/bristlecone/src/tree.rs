@@ -9,7 +9,7 @@ use crate::handle::{Handle, Inherited};
 use crate::iter::{CheckedRange, Range};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::trees::any::Shared;
-use crate::trees::{Batch, Index, TreeStats, WriteMode};
+use crate::trees::{Batch, Index, Swapped, TreeStats, WriteMode};
 use crate::value::taken;
 use crate::{Key, Pool, Value, key, value};
 
@@ -168,6 +168,22 @@ impl<K: Key, V: Value> Tree<K, V> {
         old.map(taken::<V>).transpose()
     }
 
+    /// Removes a key if its value is `expected`. `Err` within `Ok`: it was not, nothing changed, and this is
+    /// what was there.
+    ///
+    /// # Errors
+    ///
+    /// As [`remove`](Self::remove).
+    pub fn remove_if(
+        &self,
+        key: K::Ref<'_>,
+        expected: V::Ref<'_>,
+    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+        self.writable()?;
+        let removed = V::with(expected, |expected| K::with(key, |key| self.tree.remove_if(key, expected)))?;
+        missed::<V>(removed)
+    }
+
     /// Replaces the value of a key if it is `expected`. `Err` within `Ok`: it was not, nothing
     /// changed, and this is what was there.
     pub fn compare_and_swap(
@@ -183,10 +199,7 @@ impl<K: Key, V: Value> Tree<K, V> {
                 K::with(key, |key| self.tree.compare_and_swap(key, expected, new))
             })
         })?;
-        match swapped {
-            Ok(()) => Ok(Ok(())),
-            Err(found) => found.map(taken::<V>).transpose().map(Err),
-        }
+        missed::<V>(swapped)
     }
 
     /// The items whose keys lie within bounds, in order, from both ends. Bounds the wrong way
@@ -240,5 +253,13 @@ impl<K: Key, V: Value> Tree<K, V> {
             Ok(()) => self.tree.check(),
             Err(error) => vec![Finding::new("tree", error.to_string())],
         }
+    }
+}
+
+/// Returns what a write came to that was to happen only beside a certain value.
+fn missed<V: Value>(done: Swapped<V::Codec>) -> Result<std::result::Result<(), Option<V::Owned>>> {
+    match done {
+        Ok(()) => Ok(Ok(())),
+        Err(found) => found.map(taken::<V>).transpose().map(Err),
     }
 }

@@ -1,6 +1,6 @@
 //! How keys and values are stored in the words of a slot: as they are, or as the offset of a record.
 
-use bristlecone_pm::epoch::Guard;
+use bristlecone_pm::sync::epoch::Guard;
 use bristlecone_pm::{Finding, Flushed, Judge, Medium, Records, Result, Step};
 
 /// How keys or values are stored.
@@ -178,7 +178,7 @@ impl Codec for Record {
     type Guard = Guard;
 
     fn pin() -> Guard {
-        bristlecone_pm::epoch::pin()
+        bristlecone_pm::sync::epoch::pin()
     }
     fn owned(bytes: &[u8]) -> Box<[u8]> {
         bytes.into()
@@ -225,7 +225,7 @@ impl Codec for Record {
         records.verify(word)
     }
     fn check_records<M: Medium>(records: &Records<M>, items: u64) -> Option<Finding> {
-        bristlecone_pm::epoch::pin().flush();
+        bristlecone_pm::sync::epoch::pin().flush();
         let live = records.stats().0;
         // Records that a reader may still hold are not free yet.
         (live < items).then(|| Finding::new("records", format!("{live} live records for {items} items")))

@@ -3,8 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use bristlecone_pm::Result;
+use bristlecone_pm::sync::wait::{in_parallel, lock};
 use bristlecone_pm::sync::{AtomicUsize, Ordering::Relaxed};
-use bristlecone_pm::wait::{in_parallel, lock};
 
 use super::codec::KeyCodec;
 use super::inner::Inner;

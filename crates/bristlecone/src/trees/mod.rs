@@ -19,7 +19,8 @@ use std::sync::Arc;
 use bristlecone_pm::{Error, Finding, Medium, PoolFile, Result, TreeEntry};
 
 pub use self::damage::Damage;
-pub use self::designs::{Design, salvage};
+pub use self::designs::{Design, part_of, salvage};
+pub use self::parameters::{Allowed, OptionInfo};
 pub use self::rescue::Rescue;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::Cursor;
@@ -86,12 +87,18 @@ pub trait Write<K: KeyCodec, V: Codec> {
     /// Removes an item; returns its value.
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>>;
 
+    /// Removes an item if its value is `expected`; `Err` within `Ok` is what was there instead, and stays.
+    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>>;
+
     /// Replaces a value if it is `expected`; `Err` within `Ok` is what was there instead.
     fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>>;
 }
 
-/// What a swap came to: done, or the value that was there instead.
+/// What a conditional change came to: done, or the value that was there instead.
 pub type Swapped<V> = std::result::Result<(), Option<<V as Codec>::Owned>>;
+
+/// What a removal came to: the value that was removed, or the one that was not as expected.
+type Removed<V> = std::result::Result<<V as Codec>::Owned, Option<<V as Codec>::Owned>>;
 
 /// Scans, a leaf at a time.
 pub trait Scan<K: KeyCodec, V: Codec> {

@@ -14,8 +14,9 @@
 
 use std::sync::RwLockReadGuard;
 
+use bristlecone_pm::sync::wait;
 use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
-use bristlecone_pm::{Medium, Result, wait};
+use bristlecone_pm::{Medium, Result};
 
 use super::Core;
 use super::buffer::{Locked, State};

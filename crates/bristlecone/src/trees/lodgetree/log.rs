@@ -8,12 +8,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use bristlecone_pm::epoch;
 use bristlecone_pm::sync::Ordering::Release;
+use bristlecone_pm::sync::epoch;
+use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{
     AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
 };
-use bristlecone_pm::wait::lock;
 use bristlecone_pm::{
     Durable, Finding, Flushed, LINE_BYTES, Log, LogChunk, LogEntry, LogSpot, Medium, Persist, PoolFile,
     Result, TreeId, own_thread_index,
@@ -353,7 +353,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         } else {
             versions.gifts.unmix();
             walk.aside = std::mem::take(&mut lock(&versions.aside));
-            versions.log.turn(0)
+            versions.log.rotate().1
         };
         for chunk in &walk.old {
             versions.needed.of(chunk.id()).fetch_or(OLD, AcqRel);
@@ -387,7 +387,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             if versions.is_old(buffered.log) {
                 // What is buffered is bounded, and the old logs are about to go.
                 let log = &versions.log;
-                let spot = log.reserve_copy(|_| true).or_else(|| log.reserve_spare());
+                let spot = log.reserve_copy(|_| true).or_else(|| log.draw_on_reserve());
                 has_room = spot.is_some();
                 let Some(spot) = spot else { break };
                 let spot = Spot { versions, spot };

@@ -9,8 +9,9 @@
 //! A write that finds no room has walked over all nodes once before it says so, if the logs have anything to
 //! give, and has had the records freed that no reader holds any more.
 
+use bristlecone_pm::Medium;
+use bristlecone_pm::sync::wait;
 use bristlecone_pm::sync::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use bristlecone_pm::{Medium, wait};
 
 use super::LodgeTree;
 use super::log::{Spot, VersionLog};

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use bristlecone_pm::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use bristlecone_pm::{Alone, Medium, Result, wait};
+use bristlecone_pm::sync::wait;
+use bristlecone_pm::{Alone, Medium, Result};
 
 use super::NbTree;
 use super::layout::{EMPTY, SEALED_EMPTY};
@@ -161,7 +162,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         self.outstanding.fetch_add(1, Relaxed);
         let queue = Arc::clone(&self.retired);
         // SAFETY: the closure owns what it uses, and may run on any thread.
-        unsafe { bristlecone_pm::epoch::pin().defer_unchecked(move || queue.push(id)) };
+        unsafe { bristlecone_pm::sync::epoch::pin().defer_unchecked(move || queue.push(id)) };
     }
 
     /// A block for a new leaf: that of a leaf that everybody has let go of, which caches may still hold,
@@ -284,7 +285,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Leaves that are retired and not yet taken back.
     pub(super) fn outstanding(&self) -> u64 {
         for _ in 0..EPOCHS {
-            bristlecone_pm::epoch::pin().flush();
+            bristlecone_pm::sync::epoch::pin().flush();
         }
         self.reclaim();
         self.outstanding.load(Acquire) as u64

@@ -104,7 +104,7 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
             Stored::Empty => return Ok(None),
             Stored::Record(record) => {
                 self.values.verify(record)?;
-                if V::INLINE && self.values.read(record, &bristlecone_pm::epoch::pin()).len() != 8 {
+                if V::INLINE && self.values.read(record, &bristlecone_pm::sync::epoch::pin()).len() != 8 {
                     return Err(broken("a value that cannot be"));
                 }
             }
