@@ -22,6 +22,7 @@
 //!
 //! What survives what is a matter of the [`Domain`] in force: see `docs/DURABILITY.md`.
 
+pub mod dynamic;
 mod handle;
 mod iter;
 mod key;

@@ -74,6 +74,9 @@ impl<T: Element> Element for Option<T> {
     }
 }
 
+/// How many elements a tuple may have.
+pub(crate) const TUPLE_MAX: usize = 8;
+
 /// Returns the name of a tuple, as Rust writes it.
 pub(crate) fn tuple_kind(elements: &[String]) -> String {
     match elements {

@@ -1,7 +1,7 @@
 //! The kinds of keys and values: how each is encoded, so that words and bytes order as the type does.
 
-mod composed;
-mod records;
+pub(crate) mod composed;
+pub(crate) mod records;
 #[cfg(test)]
 mod tests;
 pub(crate) mod words;
