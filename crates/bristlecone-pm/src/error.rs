@@ -40,9 +40,7 @@ pub enum Error {
         needs: String,
     },
     /// The pool contradicts itself.
-    #[error(
-        "the pool is corrupted: {what} at {location}; `bristlecone check --repair` saves what can be read"
-    )]
+    #[error("the pool is corrupted: {what} at {location}")]
     Corrupted {
         /// What is wrong.
         what: String,
