@@ -30,14 +30,14 @@ pub const LEVELS_MAX: usize = 12;
 pub struct Change(Vec<(u64, u64)>);
 
 impl Change {
-    /// A word of a node, unless it stands there already.
+    /// Adds a word of a node, unless it stands there already.
     pub fn set<M: Medium>(&mut self, store: &Store<M>, node: u64, at: usize, word: u64) {
         if store.load(node, at) != word {
             self.0.push((node + (at * 8) as u64, word));
         }
     }
 
-    /// A word anywhere.
+    /// Adds a word anywhere.
     pub fn set_at(&mut self, offset: u64, word: u64) {
         self.0.push((offset, word));
     }
@@ -107,14 +107,14 @@ impl<M: Medium> Log<M> {
         self.pool.at(self.offset)
     }
 
-    /// The words of a lane; the last one is the long lane.
+    /// Returns the words of a lane; the last one is the long lane.
     fn lane(&self, lane: usize) -> &[Word] {
         let words = if lane == self.lanes.len() { self.long_words } else { self.lane_words };
         let start = LINE_WORDS + lane * self.lane_words;
         self.pool.words(self.offset + (start * 8) as u64, words)
     }
 
-    /// A lane for a change of one leaf.
+    /// Locks a lane for a change of one leaf.
     fn own_lane(&self) -> (MutexGuard<'_, ()>, &[Word]) {
         let lane = thread_index() % self.lanes.len();
         (wait::lock(&self.lanes[lane]), self.lane(lane))

@@ -36,7 +36,7 @@ impl<M: Medium> Store<M> {
         self.pool.medium()
     }
 
-    /// Words of a node.
+    /// Returns the words of a node.
     pub fn node_words(&self) -> usize {
         self.node_bytes as usize / 8
     }
@@ -52,7 +52,7 @@ impl<M: Medium> Store<M> {
         self.heap.free(node);
     }
 
-    /// Recovery: the tree refers to a node.
+    /// Marks a node as live in recovery: the tree refers to it.
     pub fn mark_live(&self, node: u64) -> Result<()> {
         if self.heap.mark_live(node)? { Ok(()) } else { Err(damaged("a node with two parents", node)) }
     }
@@ -69,7 +69,7 @@ impl<M: Medium> Store<M> {
         self.locks.bytes()
     }
 
-    /// The lock of a node; an error if no node can stand there.
+    /// Returns the lock of a node; an error if no node can stand there.
     #[inline(always)]
     pub fn lock(&self, node: u64) -> Result<&VersionLock> {
         self.locks.get(node).ok_or_else(|| damaged("a reference to no node", node))
@@ -85,7 +85,7 @@ impl<M: Medium> Store<M> {
         self.word(node, at).load(self.medium())
     }
 
-    /// Consecutive words of a node.
+    /// Returns the consecutive words of a node.
     pub fn words(&self, node: u64, at: usize, words: usize) -> &[Word] {
         self.pool.words(node + (at * 8) as u64, words)
     }
@@ -100,7 +100,7 @@ pub fn damaged(what: &str, node: u64) -> Error {
 pub struct Locked<'s>(&'s VersionLock);
 
 impl<'s> Locked<'s> {
-    /// Of a lock that the caller holds.
+    /// Creates the guard of a lock that the caller holds.
     pub fn held(lock: &'s VersionLock) -> Self {
         Self(lock)
     }

@@ -13,7 +13,7 @@
 //! A [`Device`] is a [`Medium`] that carries out every access on ordinary memory and keeps count.
 //! It records nothing, so tens of millions of operations take minutes. Operations come one after
 //! the other; threads exist on the clocks only. The parameters and where they come from stand in
-//! `docs/DEVICE.md`.
+//! `docs/lab/DEVICE.md`.
 
 mod clock;
 mod counts;
@@ -171,7 +171,7 @@ impl Device {
         offset
     }
 
-    /// The lines that `[start, start + bytes)` touches.
+    /// Returns the lines that `[start, start + bytes)` touches.
     fn lines(&self, start: *const u8, bytes: usize) -> std::ops::Range<usize> {
         let offset = start.addr().wrapping_sub(self.0.base);
         assert!(offset < self.0.bytes && bytes <= self.0.bytes - offset, "a range outside the device");
@@ -290,7 +290,7 @@ impl State {
         self.touch(line, by, true, first);
     }
 
-    /// A line that the cache does not have is on its way from now on.
+    /// Prefetches a line that the cache does not have.
     fn prefetch(&mut self, line: usize, kind: u8) {
         let by = Writer::new(kind, self.parts.of(line));
         if let Some((module, media)) = self.fetch(line, by, false) {
@@ -302,7 +302,7 @@ impl State {
         }
     }
 
-    /// A line goes through the cache; it is fetched even if it will only be written.
+    /// Takes a line through the cache; it is fetched even if it will only be written.
     fn touch(&mut self, line: usize, by: Writer, store: bool, first: bool) {
         let fetched = self.fetch(line, by, store);
         let asked = std::mem::take(&mut self.asked[line]);
@@ -351,7 +351,7 @@ impl State {
         }
     }
 
-    /// A line reaches the device.
+    /// Writes a line to the device.
     fn write(&mut self, line: usize, by: Writer, timed: bool) {
         self.tallies.traffic(by).device_bytes_written += LINE_BYTES as u64;
         let sent = self.media.write(line, by);

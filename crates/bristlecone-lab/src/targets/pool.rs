@@ -8,10 +8,7 @@ use bristlecone_pm::{
     Alone, ChunkRange, Durable, Error, Flushed, Geometry, Heap, HeapSpec, Persist, PoolFile, SlotKind,
     TreeEntry, TreeSpec, Word,
 };
-
-use bristlecone_sim::Memory;
-use bristlecone_sim::Sim;
-use bristlecone_sim::System;
+use bristlecone_sim::{Memory, Sim, System};
 
 /// A pool of bags. See the module.
 #[derive(Debug, Clone, Copy)]
