@@ -208,7 +208,7 @@ fn a_slower_medium_does_the_same() {
     let (bytes, first) = pages(1);
     let delayed = Native::delayed(Domain::Adr, std::time::Duration::ZERO);
     let range = &bytes[first + 60..][..300];
-    let did = traced(|| _ = delayed.persist(range, "test"));
+    let did = traced(|| delayed.persist(range, "test"));
     writes_back(&did, range.as_ptr().addr(), range.len());
 }
 
@@ -217,7 +217,7 @@ fn surviving_caches_need_a_fence_and_shared_memory_nothing() {
     let (bytes, first) = pages(1);
     for (domain, due) in [(Domain::Eadr, vec![Did::Fence]), (Domain::Process, vec![])] {
         let native = Native::new(domain);
-        let did = traced(|| _ = native.persist(&bytes[first + 60..][..300], "test"));
+        let did = traced(|| native.persist(&bytes[first + 60..][..300], "test"));
         assert_eq!(did, due, "{domain}");
     }
 }

@@ -15,8 +15,21 @@
 //! ```
 //!
 //! When data and publishing word share one 64-byte line, the hardware persists the line's stores
-//! in program order and no fence is needed between them: [`Persist::ordered_within_line`] gives
+//! in program order and no fence is needed between them: [`Persist::ordered_within_line`] returns
 //! the weaker witness [`Ordered`].
+//!
+//! What a witness proves, and what it does not:
+//!
+//! - [`Durable`] proves that this thread flushed *something* and fenced it afterwards. It does not say which bytes: a
+//!   flush of the wrong range, or one before the last store to it, compiles. What the types rule out is the publish
+//!   without any fence, and the fence before its flush.
+//! - [`Flushed`] stays with the thread that flushed: a fence waits for the flushes of its own thread alone.
+//! - [`Ordered`] proves that the stores before it were kept in order, not that they share the line of the word.
+//! - [`Alone`] proves nothing: it is the place where a reviewer looks for the reason.
+//!
+//! Ranges are the simulator's business. It keeps for every line what was flushed and fenced, builds every image that a
+//! crash could leave of the rest, and removes each flush, moves it to the next line, and removes each fence and each
+//! order in turn: a scenario has to notice.
 
 mod arch;
 pub(crate) mod copy;
@@ -24,6 +37,7 @@ mod domain;
 mod native;
 mod prefetch;
 
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use self::domain::Domain;
@@ -169,24 +183,31 @@ impl Medium for Box<dyn Medium> {
     }
 }
 
-/// Lines under way to the medium. Hand it to [`Persist::fence`].
+/// Lines under way to the medium. Hand it to [`Persist::fence`], on the thread that flushed:
+///
+/// ```compile_fail
+/// use bristlecone_pm::Flushed;
+///
+/// let flushed = Flushed::none();
+/// std::thread::spawn(move || drop(flushed));
+/// ```
 #[must_use = "a flush promises nothing before its fence"]
 #[derive(Debug)]
-pub struct Flushed(());
+pub struct Flushed(PhantomData<*const ()>);
 
 impl Flushed {
-    /// Nothing under way yet: where a loop over lines begins.
+    /// Returns a witness of nothing: where a loop over lines begins.
     pub fn none() -> Self {
-        Self(())
+        Self(PhantomData)
     }
 
-    /// Both.
+    /// Returns a witness of both.
     pub fn and(self, _other: Flushed) -> Self {
         self
     }
 }
 
-/// Proof that a flush was fenced.
+/// Proof that a flush was fenced. Not of which bytes: see [the module](self).
 #[must_use]
 #[derive(Debug)]
 pub struct Durable(());
@@ -220,22 +241,29 @@ pub trait Persist: Medium {
     #[track_caller]
     fn flush<T: ?Sized>(&self, value: &T, step: Step) -> Flushed {
         self.flush_lines(std::ptr::from_ref(value).cast(), size_of_val(value), step);
-        Flushed(())
+        Flushed(PhantomData)
     }
 
-    /// Waits for what was flushed.
+    /// Waits for what this thread flushed.
     #[inline(always)]
     #[track_caller]
     fn fence(&self, flushed: Flushed, step: Step) -> Durable {
-        let Flushed(()) = flushed;
+        let Flushed(PhantomData) = flushed;
         self.drain(step);
         Durable(())
     }
 
-    /// [`flush`](Self::flush) and [`fence`](Self::fence) in one.
+    /// Flushes and fences `value`: durable when this returns.
     #[inline(always)]
     #[track_caller]
-    fn persist<T: ?Sized>(&self, value: &T, step: Step) -> Durable {
+    fn persist<T: ?Sized>(&self, value: &T, step: Step) {
+        let Durable(()) = self.persist_proof(value, step);
+    }
+
+    /// Flushes and fences `value`, and returns the proof for the word that makes it reachable.
+    #[inline(always)]
+    #[track_caller]
+    fn persist_proof<T: ?Sized>(&self, value: &T, step: Step) -> Durable {
         let flushed = self.flush(value, step);
         self.fence(flushed, step)
     }

@@ -317,7 +317,7 @@ mod tests {
         let medium = Native::delayed(Domain::Adr, Duration::from_micros(200));
         let lines = [0_u64; 32];
         let begun = Instant::now();
-        let _durable = medium.persist(&lines, "test");
+        medium.persist(&lines, "test");
         assert!(begun.elapsed() >= Duration::from_micros(800));
     }
 }

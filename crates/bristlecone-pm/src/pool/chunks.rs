@@ -8,7 +8,7 @@ use super::backing::{PAGE_BYTES, data};
 use super::directory::TreeId;
 use super::layout::{Descriptor, ENTRY_FREE, SlotKind};
 use crate::sync::Ordering::Relaxed;
-use crate::{Durable, Error, Medium, Persist, Result, Word};
+use crate::{Error, Medium, Persist, Result, Word};
 
 /// A chunk that belongs to a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl<M: Medium> PoolFile<M> {
         }
         let word = Descriptor::Owned { owner: owner.0, kind, slot_bytes }.encode();
         descriptor.publish(medium, word, &durable, "pool chunk_alloc.2");
-        let Durable { .. } = medium.persist(descriptor, "pool chunk_alloc.2");
+        medium.persist(descriptor, "pool chunk_alloc.2");
         Ok(Chunk { id, kind, slot_bytes, offset })
     }
 
@@ -202,7 +202,7 @@ impl<M: Medium> PoolFile<M> {
     pub(crate) fn chunk_free(&self, id: u32) {
         let (descriptor, medium) = (self.descriptor(id), self.medium());
         descriptor.store(medium, Descriptor::Free.encode());
-        let Durable { .. } = medium.persist(descriptor, "pool chunk_free");
+        medium.persist(descriptor, "pool chunk_free");
         self.put_chunks([id]);
     }
 

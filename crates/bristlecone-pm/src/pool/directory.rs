@@ -139,7 +139,7 @@ impl<M: Medium> PoolFile<M> {
             Ok(made) => {
                 let (state, medium) = (&self.entry(id).state, self.medium());
                 state.publish(medium, ENTRY_LIVE, &durable, "pool create_tree.2");
-                let Durable { .. } = medium.persist(state, "pool create_tree.2");
+                medium.persist(state, "pool create_tree.2");
                 self.health()?;
                 Ok((entry, made))
             }
@@ -166,7 +166,7 @@ impl<M: Medium> PoolFile<M> {
             u64::from(spec.design) | u64::from(checksum(&self.entry_bytes(entry), spec.design)) << 32,
         );
         entry.state.store(medium, ENTRY_DROPPING);
-        medium.persist(entry, "pool create_tree.1")
+        medium.persist_proof(entry, "pool create_tree.1")
     }
 
     /// Returns `Corrupted` for a tree that had leaves when it became live and owns no chunk of
@@ -232,7 +232,7 @@ impl<M: Medium> PoolFile<M> {
             return Err(Error::NoSuchTree { name: format!("#{}", id.0) });
         }
         entry.state.store(medium, ENTRY_DROPPING);
-        let Durable { .. } = medium.persist(&entry.state, "pool drop_tree.1");
+        medium.persist(&entry.state, "pool drop_tree.1");
         self.finish_drop(id);
         self.health()
     }

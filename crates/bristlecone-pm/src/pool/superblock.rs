@@ -5,7 +5,7 @@ use super::layout::{
     VERSION,
 };
 use super::{Access, Finding};
-use crate::{Domain, Durable, Error, Medium, Persist, Region, Result, Word};
+use crate::{Domain, Error, Medium, Persist, Region, Result, Word};
 
 /// What the superblock of a pool of this version says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Contents {
         let cells = copy(region, self.sequence % 2);
         let mut words = self.to_superblock().words().into_iter();
         cells.each(|cell| cell.store(medium, words.next().unwrap_or_default()));
-        let Durable { .. } = medium.persist(cells, "pool superblock");
+        medium.persist(cells, "pool superblock");
     }
 
     /// Reads whichever copy is valid and newer, and says what is wrong with the other one.
