@@ -20,6 +20,8 @@ pub unsafe trait Persistent: Sized {}
 #[derive(Debug)]
 pub struct Word(AtomicU64);
 
+const _: () = assert!(size_of::<Word>() == 8 && align_of::<Word>() == 8);
+
 // SAFETY: a transparent atomic integer; any eight bytes are a value.
 unsafe impl Persistent for Word {}
 

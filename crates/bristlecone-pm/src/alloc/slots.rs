@@ -39,6 +39,7 @@ impl Slots {
 
     /// Ends that a slot is unknown; whether it was.
     pub fn know(&self, slot: usize) -> bool {
+        debug_assert!(slot / 64 < self.bitmap.len(), "a slot beyond its chunk");
         let bit = 1 << (slot % 64);
         self.unknown.get(slot / 64).is_some_and(|bits| bits.fetch_and(!bit, AcqRel) & bit != 0)
     }

@@ -233,6 +233,7 @@ impl Region {
 
     /// Makes the first `len` bytes exist. The caller lets nobody else grow the region meanwhile.
     pub(crate) fn grow(&self, len: u64) -> Result<()> {
+        assert!(len <= self.reserved, "a region beyond its reservation");
         if len <= self.len() {
             return Ok(());
         }

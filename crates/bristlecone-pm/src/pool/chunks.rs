@@ -63,6 +63,7 @@ impl FreeChunks {
 
 impl<M: Medium> PoolFile<M> {
     pub(super) fn descriptor(&self, id: u32) -> &Word {
+        assert!(u64::from(id) < self.geometry.chunks_max, "a chunk beyond the pool");
         self.at(self.geometry.descriptors_offset() + u64::from(id) * 8)
     }
 
@@ -96,6 +97,8 @@ impl<M: Medium> PoolFile<M> {
         slot_bytes: u32,
         tags: u64,
     ) -> Result<Chunk> {
+        let whole = slot_bytes.is_multiple_of(8) && u64::from(slot_bytes) <= self.geometry.chunk_bytes;
+        assert!(slot_bytes > 0 && whole, "slots of {slot_bytes} bytes");
         let id = self.take_chunk()?;
         let offset = self.chunk_offset(id);
         let (descriptor, medium) = (self.descriptor(id), self.medium());
@@ -195,7 +198,12 @@ impl<M: Medium> PoolFile<M> {
 
     /// Takes back chunks that the medium has bytes for.
     fn put_chunks(&self, ids: impl IntoIterator<Item = u32>) {
-        self.with_chunks(|chunks| chunks.free.extend(ids));
+        self.with_chunks(|chunks| {
+            for id in ids {
+                debug_assert!(id < chunks.begun && !chunks.free.contains(&id), "a chunk was freed twice");
+                chunks.free.push(id);
+            }
+        });
     }
 
     /// Takes a chunk from its owner, durably, before anybody else can get it.

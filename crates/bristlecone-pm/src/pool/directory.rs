@@ -40,6 +40,7 @@ pub struct TreeEntry {
 
 impl<M: Medium> PoolFile<M> {
     pub(super) fn entry(&self, id: TreeId) -> &Entry {
+        assert!(u64::from(id.0) < self.geometry.trees_max, "an entry beyond the directory");
         self.at(DIRECTORY_OFFSET + u64::from(id.0) * ENTRY_BYTES)
     }
 

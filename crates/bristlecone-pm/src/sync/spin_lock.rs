@@ -56,6 +56,7 @@ impl<T> DerefMut for Held<'_, T> {
 impl<T> Drop for Held<'_, T> {
     #[inline]
     fn drop(&mut self) {
+        debug_assert!(self.0.held.load(Relaxed), "a lock that is given back twice");
         self.0.held.store(false, Release);
         cross();
     }

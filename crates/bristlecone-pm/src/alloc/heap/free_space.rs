@@ -78,7 +78,9 @@ impl<M: Medium> Heap<M> {
         chunks.roomy.insert(0, slots);
     }
 
+    /// Takes a chunk from the pool. The caller holds the lock on growing.
     fn new_chunk(&self) -> Result<Arc<Slots>> {
+        debug_assert!(self.growing.try_lock().is_err(), "two threads grow the heap");
         let tags = if self.spec.tagged { u64::MAX } else { 0 };
         let chunk = self.pool.chunk_alloc(self.spec.owner, self.spec.kind, self.spec.slot_bytes, tags)?;
         Ok(Arc::new(Slots::new(chunk.id, chunk.offset, self.slots_per_chunk())))

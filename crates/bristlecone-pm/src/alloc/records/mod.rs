@@ -8,6 +8,10 @@
 //! [unswept](RecordSpec::unswept). Behind the bytes of an *owned* record stands one more
 //! word, from which a judge can tell whether the tree refers to the record.
 
+mod classes;
+#[cfg(test)]
+mod tests;
+
 use std::sync::{Arc, OnceLock};
 
 use crate::sync::epoch::Guard;
@@ -19,44 +23,15 @@ use crate::{
     Word, read_bytes, write_bytes,
 };
 
+pub(crate) use self::classes::is_record_class;
+use self::classes::{CLASSES, class_of};
+
 /// Longest key in bytes.
 pub const KEY_BYTES_MAX: usize = 16 << 10;
 /// Longest value in bytes.
 pub const VALUE_BYTES_MAX: usize = 128 << 10;
 
 const HEADER_BYTES: usize = 8;
-
-/// Slot sizes: two to an octave, from 16 B to beyond the longest record.
-const CLASSES: [u32; 28] = [
-    16,
-    24,
-    32,
-    48,
-    64,
-    96,
-    128,
-    192,
-    256,
-    384,
-    512,
-    768,
-    1 << 10,
-    1536,
-    2 << 10,
-    3 << 10,
-    4 << 10,
-    6 << 10,
-    8 << 10,
-    12 << 10,
-    16 << 10,
-    24 << 10,
-    32 << 10,
-    48 << 10,
-    64 << 10,
-    96 << 10,
-    128 << 10,
-    192 << 10,
-];
 
 /// What records are kept for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,6 +188,10 @@ impl<M: Medium> Records<M> {
     }
 
     fn write_record(&self, bytes: &[u8], owner: Option<u64>, step: Step) -> Result<(u64, Flushed)> {
+        assert!(
+            bytes.len() <= VALUE_BYTES_MAX && owner.is_some() == self.spec.owned,
+            "no record of this kind"
+        );
         self.drain_retired();
         let offset = self.heap(self.class_of(bytes.len())).alloc()?;
         let medium = self.pool.medium();
@@ -335,92 +314,5 @@ impl<M: Medium> Records<M> {
             .filter_map(OnceLock::get)
             .map(|heap| heap.stats())
             .fold((0, 0), |sum, stats| (sum.0 + stats.live_slots, sum.1 + stats.chunks * stats.chunk_bytes))
-    }
-}
-
-/// Whether records stand in slots of this size.
-pub(crate) fn is_record_class(slot_bytes: u32) -> bool {
-    CLASSES.contains(&slot_bytes)
-}
-
-/// The smallest class that holds a record of `len` bytes.
-fn class_of(len: usize) -> usize {
-    CLASSES.partition_point(|&bytes| (bytes as usize) < len + HEADER_BYTES)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{CHUNK_BYTES, Domain, Geometry, Native, Region, TreeSpec};
-
-    fn records() -> (Arc<PoolFile<Native>>, Records<Native>) {
-        let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max: 64, trees_max: 2 };
-        let region = Region::memory(geometry.max_bytes()).unwrap();
-        let medium = Native::new(Domain::Adr);
-        let pool = PoolFile::create_in(region, geometry, Domain::Adr, medium).unwrap();
-        let spec = TreeSpec {
-            name: "t".into(),
-            design: 1,
-            key_kind: "bytes".into(),
-            value_kind: "bytes".into(),
-            params: [0; 8],
-        };
-        let id = pool.create_tree(&spec).unwrap().id;
-        let records = Records::open(&pool, RecordSpec::new(id, SlotKind::KEY_RECORD)).unwrap();
-        (pool, records)
-    }
-
-    #[test]
-    fn every_length_comes_back() {
-        let (pool, records) = records();
-        let guard = crate::sync::epoch::pin();
-        let bytes: Vec<u8> = (0..VALUE_BYTES_MAX).map(|i| (i * 31) as u8).collect();
-        for len in (0..300).chain([4096, 16 << 10, 65_535, 65_536, VALUE_BYTES_MAX]) {
-            let (offset, flushed) = records.write(&bytes[..len], "test").unwrap();
-            let _durable = pool.medium().fence(flushed, "test");
-            assert_eq!(records.read(offset, &guard), &bytes[..len]);
-            records.verify(offset).unwrap();
-        }
-    }
-
-    #[test]
-    fn a_pinned_reader_keeps_the_bytes() {
-        let (_pool, records) = records();
-        let (offset, _flushed) = records.write(b"kept while read", "test").unwrap();
-        let reader = crate::sync::epoch::pin();
-        let bytes = records.read(offset, &reader);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                records.retire(offset, &crate::sync::epoch::pin());
-                for round in 0..2000_u32 {
-                    let guard = crate::sync::epoch::pin();
-                    guard.flush();
-                    let (other, _flushed) = records.write(&round.to_le_bytes().repeat(3), "test").unwrap();
-                    assert_ne!(other, offset);
-                }
-            });
-        });
-        assert_eq!(bytes, b"kept while read");
-    }
-
-    #[test]
-    fn what_readers_let_go_is_used_again() {
-        let (_pool, records) = records();
-        for round in 0..200_000_u64 {
-            let (offset, _flushed) = records.write(&[round as u8; 100], "test").unwrap();
-            records.retire(offset, &crate::sync::epoch::pin());
-        }
-        assert!(records.stats().1 <= 4 * CHUNK_BYTES, "{:?}", records.stats());
-    }
-
-    #[test]
-    fn nonsense_is_no_record() {
-        let (pool, records) = records();
-        let (offset, _flushed) = records.write(b"right", "test").unwrap();
-        for wrong in [0, 8, offset + 1, offset + 8, u64::MAX, u64::MAX - 7, 1 << 40] {
-            assert!(records.mark_live(wrong).and(records.verify(wrong)).is_err(), "{wrong:#x}");
-        }
-        pool.at::<Word>(offset + 8).store(pool.medium(), 1);
-        assert!(matches!(records.verify(offset), Err(Error::Corrupted { .. })));
     }
 }
