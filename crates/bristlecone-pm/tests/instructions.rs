@@ -1,5 +1,5 @@
 //! The instructions that the native medium runs, one by one: the lines that are written back and the pages
-//! that are synced are those that were asked for, and the fence comes last.
+//! that are synced are those that were passed, and the fence comes last.
 //!
 //! The processor traps after each instruction while its trap flag is set. The handler looks at the next one:
 //! `clwb`, `clflushopt` and `clflush` with their addresses, `sfence`, and system calls. So what is looked at
@@ -58,7 +58,7 @@ const REGISTERS: [libc::c_int; 16] = [
 ];
 
 extern "C" fn on_trap(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: with SA_SIGINFO the kernel gives the interrupted context, which nobody else uses.
+    // SAFETY: with SA_SIGINFO the kernel passes the interrupted context, which no other code uses.
     let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let register = |number: libc::c_int| registers[number as usize] as usize;
     let code = register(libc::REG_RIP) as *const u8;

@@ -20,7 +20,7 @@
 //!
 //! What a witness proves, and what it does not:
 //!
-//! - [`Durable`] proves that this thread flushed *something* and fenced it afterwards. It does not say which bytes: a
+//! - [`Durable`] proves that this thread flushed *something* and fenced it afterwards. It does not prove of which bytes: a
 //!   flush of the wrong range, or one before the last store to it, compiles. What the types rule out is the publish
 //!   without any fence, and the fence before its flush.
 //! - [`Flushed`] stays with the thread that flushed: a fence waits for the flushes of its own thread alone.
@@ -48,7 +48,7 @@ pub use self::prefetch::prefetch;
 /// Bytes of a CPU cache line, the unit of flushing.
 pub const LINE_BYTES: usize = 64;
 
-/// The name of one flush, fence or publish site: the design and the step of its story,
+/// The name of one flush, fence or publish site: the design and the step of its protocol,
 /// `"sstree insert.2"`. It costs nothing at run time; the simulator reports and mutates by it.
 pub type Step = &'static str;
 
@@ -79,7 +79,7 @@ pub trait Medium: Send + Sync + 'static {
         self.store(cell, value, Ordering::Release);
     }
 
-    /// Replaces `current` by `new`, or gives the value found. Success orders like `AcqRel`.
+    /// Replaces `current` by `new`, or returns the value found. Success orders like `AcqRel`.
     #[track_caller]
     fn compare_exchange(&self, cell: &AtomicU64, current: u64, new: u64) -> Result<u64, u64>;
 
@@ -91,7 +91,7 @@ pub trait Medium: Send + Sync + 'static {
     #[track_caller]
     fn drain(&self, step: Step);
 
-    /// The medium was extended up to the end of `last`, which nothing stands in yet. With this thread's
+    /// Notes that the medium was extended up to the end of `last`, which holds nothing yet. With this thread's
     /// next [`drain`](Self::drain) it has that length for good.
     #[track_caller]
     #[inline(always)]
@@ -99,7 +99,7 @@ pub trait Medium: Send + Sync + 'static {
         let _ = last;
     }
 
-    /// Asks for another chunk's bytes, or for the length to hold them. Only a simulator has none.
+    /// Returns whether there are bytes for another chunk. Only a simulator may have none.
     #[inline(always)]
     fn has_room(&self) -> bool {
         true
@@ -109,27 +109,27 @@ pub trait Medium: Send + Sync + 'static {
     #[track_caller]
     fn order_line(&self);
 
-    /// Bytes are about to be read as a slice, past the medium. Only a simulator needs to know.
+    /// Notes that bytes are about to be read as a slice, past the medium. Only a simulator needs to know.
     #[inline(always)]
     fn about_to_read(&self, start: *const u8, bytes: usize) {
         let _ = (start, bytes);
     }
 
-    /// A line is needed soon. Only a hint, which changes nothing that can be observed: an address
+    /// Prefetches a line. Only a hint, which changes nothing that can be observed: an address
     /// outside the pool does no harm.
     #[inline(always)]
     fn prefetch(&self, address: *const u8) {
         crate::prefetch(address);
     }
 
-    /// An algorithm without locks is between two steps. Only tests need to know: they stop a thread
+    /// Notes that an algorithm without locks is between two steps. Only tests need to know: they stop a thread
     /// here, and expect all others to go on.
     #[inline(always)]
     fn reached(&self, step: Step) {
         let _ = step;
     }
 
-    /// Whether durability was ever refused by the system (a failed `msync`): nothing written
+    /// Returns whether durability was ever refused by the system (a failed `msync`): nothing written
     /// since may be acknowledged.
     fn failed(&self) -> bool {
         false
@@ -183,7 +183,7 @@ impl Medium for Box<dyn Medium> {
     }
 }
 
-/// Lines under way to the medium. Hand it to [`Persist::fence`], on the thread that flushed:
+/// Lines under way to the medium. [`Persist::fence`] takes it, on the thread that flushed:
 ///
 /// ```compile_fail
 /// use bristlecone_pm::Flushed;
@@ -217,7 +217,7 @@ pub struct Durable(());
 #[derive(Debug)]
 pub struct Ordered(());
 
-/// Says that a publishing store makes nothing reachable: it takes something away, or its word is all there is.
+/// States that a publishing store makes nothing reachable: it takes something away, or its word is all there is.
 #[derive(Debug)]
 pub struct Alone;
 
@@ -228,13 +228,13 @@ mod sealed {
     impl Sealed for super::Alone {}
 }
 
-/// What a publishing store asks for: [`Durable`], [`Ordered`] within one line, or [`Alone`].
+/// What a publishing store needs: [`Durable`], [`Ordered`] within one line, or [`Alone`].
 pub trait Witness: sealed::Sealed {}
 impl Witness for Durable {}
 impl Witness for Ordered {}
 impl Witness for Alone {}
 
-/// The witnessed face of every [`Medium`].
+/// Flushes, fences and witnesses of every [`Medium`].
 pub trait Persist: Medium {
     /// Starts writing back the lines of `value`.
     #[inline(always)]

@@ -44,13 +44,13 @@ impl<M: Medium> PoolFile<M> {
         self.at(DIRECTORY_OFFSET + u64::from(id.0) * ENTRY_BYTES)
     }
 
-    /// Every tree, in the order of the directory.
+    /// Returns every tree, in the order of the directory.
     pub fn trees(&self) -> Result<Vec<TreeEntry>> {
         self.here()?;
         self.live_trees().map(|id| Ok(TreeEntry { id, spec: self.read_entry(id)? })).collect()
     }
 
-    /// The places of the directory that have a tree.
+    /// Returns the places of the directory that have a tree.
     pub fn live_trees(&self) -> impl Iterator<Item = TreeId> {
         let ids = (0..self.geometry.trees_max as u32).map(TreeId);
         ids.filter(|&id| self.entry(id).state.load(self.medium()) == ENTRY_LIVE)
@@ -62,12 +62,12 @@ impl<M: Medium> PoolFile<M> {
         ids.map(|id| self.entry(id).state.load(self.medium()))
     }
 
-    /// The tree of a name.
+    /// Returns the tree of a name.
     pub fn find_tree(&self, name: &str) -> Result<Option<TreeEntry>> {
         Ok(self.trees()?.into_iter().find(|tree| tree.spec.name == name))
     }
 
-    /// The word of the directory that a design may keep its root in; zero in a tree just created.
+    /// Returns the word of the directory that a design may keep its root in; zero in a tree just created.
     pub fn anchor(&self, id: TreeId) -> &Word {
         &self.entry(id).root
     }
@@ -171,7 +171,7 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Returns `Corrupted` for a tree that had leaves when it became live and owns no chunk of
-    /// them now: it would open as an empty one. `part_of` says which these are.
+    /// them now: it would open as an empty one. `part_of` decides which these are.
     pub fn expect_leaves(&self, tree: &TreeEntry, part_of: PartOf) -> Result<()> {
         if self.is_initialized(tree.id)
             && !self.chunks_of(tree.id).iter().any(|chunk| part_of(chunk.kind) == Some(Part::Leaf))
@@ -246,7 +246,7 @@ impl<M: Medium> PoolFile<M> {
             self.chunk_free(chunk.id);
         }
         // No flush: a crash that takes this back makes opening drop a tree without chunks once more,
-        // and whoever creates a tree here flushes the whole entry before it commits.
+        // and the thread that creates a tree here flushes the whole entry before it commits.
         entry.state.store_derived(medium, ENTRY_FREE);
     }
 

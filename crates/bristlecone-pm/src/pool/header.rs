@@ -48,7 +48,7 @@ fn read(file: &File, path: &Path, buffer: &mut [u8], offset: u64) -> Result<()> 
     allowed().and_then(|()| file.read_exact_at(buffer, offset)).map_err(|error| Error::io(doing(), error))
 }
 
-/// Asked before each read of the file.
+/// Decides before each read of the file whether it is refused.
 pub(super) fn allowed() -> std::io::Result<()> {
     failpoint::check("pread").map_err(std::io::Error::from)
 }

@@ -1,4 +1,4 @@
-//! Where everything stands in a pool file. `docs/FORMAT.md` draws it.
+//! Where everything is stored in a pool file. `docs/FORMAT.md` draws it.
 //!
 //! ```text
 //! 0        superblock, copy 0      4096     superblock, copy 1
@@ -36,7 +36,7 @@ pub(crate) const PARAMS: usize = 8;
 pub(crate) struct Superblock<W> {
     /// [`MAGIC`]: another file is refused before anything in it is believed.
     pub magic: W,
-    /// [`VERSION`]: a version that gives bytes another meaning has another number, which earlier ones refuse.
+    /// [`VERSION`]: a version that changes the meaning of bytes has another number, which earlier ones refuse.
     pub version: W,
     /// Features that every version may ignore. There are none.
     pub compat: W,
@@ -48,7 +48,7 @@ pub(crate) struct Superblock<W> {
     pub uuid: [W; 2],
     /// Bytes of a chunk, on which every offset depends.
     pub chunk_bytes: W,
-    /// Chunks that the pool may grow to: so many descriptors stand before the first one.
+    /// Chunks that the pool may grow to: so many descriptors precede the first one.
     pub chunks_max: W,
     /// Entries of the directory: the descriptors begin behind them.
     pub trees_max: W,
@@ -98,7 +98,7 @@ impl Superblock<u64> {
         words
     }
 
-    /// Returns the checksum that the other words ask for.
+    /// Returns the checksum of the other words.
     pub fn expected_checksum(&self) -> u64 {
         let bytes: [u8; offset_of!(Superblock<Word>, checksum)] = le_bytes(&self.words());
         crc32c::crc32c(&bytes).into()
@@ -205,7 +205,7 @@ impl fmt::Display for SlotKind {
     }
 }
 
-/// What the bytes of a chunk are for, as writes are told apart in reports.
+/// What the bytes of a chunk are for, as reports tell writes apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Nodes of a tree.
@@ -291,7 +291,7 @@ impl Geometry {
             && self.chunk_bytes * self.chunks_max <= 1 << 48
     }
 
-    /// Where the chunks' descriptors stand, a word each.
+    /// Returns where the chunks' descriptors begin, a word each.
     #[inline]
     pub fn descriptors_offset(&self) -> u64 {
         DIRECTORY_OFFSET + self.trees_max * ENTRY_BYTES
@@ -302,10 +302,10 @@ impl Geometry {
         self.descriptors_offset() + self.chunks_max * 8
     }
 
-    /// Bytes before the first chunk.
+    /// Returns the bytes before the first chunk.
     #[inline]
     pub fn header_bytes(&self) -> u64 {
-        // A power of two, so that no division is needed where bounds are asked for.
+        // A power of two, so that bounds need no division.
         (self.descriptors_end() + self.chunk_bytes - 1) & !(self.chunk_bytes - 1)
     }
 
@@ -314,7 +314,7 @@ impl Geometry {
         (len.saturating_sub(self.header_bytes()) / self.chunk_bytes).min(self.chunks_max)
     }
 
-    /// Bytes of a pool that has grown to its maximum.
+    /// Returns the bytes of a pool that has grown to its maximum.
     pub fn max_bytes(&self) -> u64 {
         self.header_bytes() + self.chunks_max * self.chunk_bytes
     }

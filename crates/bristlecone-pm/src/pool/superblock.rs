@@ -7,7 +7,7 @@ use super::layout::{
 use super::{Access, Finding};
 use crate::{Domain, Error, Medium, Persist, Region, Result, Word};
 
-/// What the superblock of a pool of this version says.
+/// What the superblock of a pool of this version holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Contents {
     pub uuid: [u64; 2],
@@ -49,7 +49,7 @@ impl Contents {
         medium.persist(cells, "pool superblock");
     }
 
-    /// Reads whichever copy is valid and newer, and says what is wrong with the other one.
+    /// Reads the copy that is valid and newer, and returns what is wrong with the other one.
     pub fn read<M: Medium>(region: &Region, medium: &M, access: Access) -> Result<(Self, Option<Finding>)> {
         let copies = [0, 1].map(|turn| copy(region, turn).each(|word| word.load(medium)));
         Self::of(copies, access)
@@ -65,7 +65,7 @@ impl Contents {
         }
     }
 
-    /// Returns what two copies say together, and what is wrong with one of them unless a crash
+    /// Returns what two copies hold together, and what is wrong with one of them unless a crash
     /// while it was written explains it.
     pub fn of(copies: [Superblock<u64>; 2], access: Access) -> Result<(Self, Option<Finding>)> {
         let (valid, other, error) = match copies.map(|superblock| parse(&superblock, access)) {
@@ -92,7 +92,7 @@ impl Contents {
     }
 }
 
-/// Returns whether `other` is what a crash leaves of the copy that was written before or after `valid`: what stands
+/// Returns whether `other` is what a crash leaves of the copy that was written before or after `valid`: what comes
 /// before the sequence never changes, but when a later version first writes to a pool. Behind the first copy of a new
 /// pool the second is written over zeros.
 fn explains(valid: &Superblock<u64>, other: &Superblock<u64>) -> bool {
