@@ -1,4 +1,4 @@
-//! The baselines by name, and what stands beside them in a comparison.
+//! The baselines by name, and every design by name for a comparison.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,11 +12,11 @@ use bristlecone_pm::{PoolFile, TreeEntry};
 
 use crate::coupled::Coupled;
 use crate::fastfair::FastFair;
-use crate::index::Face;
+use crate::index::BaselineIndex;
 use crate::native::Native;
 use crate::wbtree::WbTree;
 
-/// A design that is there to be compared with.
+/// A published design to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Baseline {
     /// A B+-tree with sorted leaves that shift, and full write-ahead logging.
@@ -94,9 +94,9 @@ impl GuestDesign for Baseline {
         }
         let lines = Options::from_words(entry.spec.params)?.node_lines;
         match self {
-            Self::Native => of_words(Face::<Coupled<Native, M>, M>::open(pool, entry, lines, 1)?),
-            Self::WbTree => of_words(Face::<Coupled<WbTree, M>, M>::open(pool, entry, lines, 1)?),
-            Self::FastFair => of_words(Face::<FastFair<M>, M>::open(pool, entry, lines, 1)?),
+            Self::Native => of_words(BaselineIndex::<Coupled<Native, M>, M>::open(pool, entry, lines, 1)?),
+            Self::WbTree => of_words(BaselineIndex::<Coupled<WbTree, M>, M>::open(pool, entry, lines, 1)?),
+            Self::FastFair => of_words(BaselineIndex::<FastFair<M>, M>::open(pool, entry, lines, 1)?),
         }
     }
 }

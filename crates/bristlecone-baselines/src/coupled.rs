@@ -3,7 +3,7 @@
 //! durably, is their own.
 //!
 //! A split is one change of the log, from the leaf to the highest node that hears of it, so a tree
-//! is whole whenever nobody writes and after every recovery. Nodes are not merged: a leaf without
+//! is whole whenever no thread writes and after every recovery. Nodes are not merged: a leaf without
 //! items stays, and is filled again.
 
 use std::sync::{Arc, Mutex};
@@ -32,7 +32,7 @@ pub trait Layout: Copy + Send + Sync + 'static {
     /// Returns the child below all separators.
     fn leftmost<M: Medium>(self, store: &Store<M>, node: u64) -> u64;
 
-    /// Writes a node that nobody knows.
+    /// Writes a node that no other one names yet.
     fn fill<M: Medium>(
         self,
         store: &Store<M>,
@@ -60,7 +60,7 @@ pub struct Coupled<L, M: Medium> {
     pub layout: L,
     /// Copy of the log's.
     root: AtomicU64,
-    /// Held by the one who splits.
+    /// Held by the thread that splits.
     splitting: Mutex<()>,
     census: Census,
 }
@@ -191,7 +191,7 @@ impl<L: Layout, M: Medium> Coupled<L, M> {
             return Err(error);
         }
         if let Some(root) = root {
-            // Pairs with the loads of those who descend.
+            // Pairs with the loads of searches that descend.
             self.root.store(root, Release);
         }
         self.census.leaves.add(1);

@@ -62,7 +62,7 @@ pub struct Log<M: Medium> {
 }
 
 impl<M: Medium> Log<M> {
-    /// Takes over the log of a tree, or makes an empty one: whoever names it waits for the flush.
+    /// Takes over the log of a tree, or makes an empty one: the caller, which names it, waits for the flush.
     pub fn open(pool: &Arc<PoolFile<M>>, id: TreeId, node_words: usize) -> Result<(Self, Flushed)> {
         // A leaf may move all its items; a split moves half of a node at each level.
         let round = |words: usize| words.next_multiple_of(LINE_WORDS);

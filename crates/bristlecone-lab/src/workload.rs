@@ -1,4 +1,4 @@
-//! What is asked of a design: the arguments that `bench` and `count` share.
+//! Workloads as arguments: what `bench` and `count` share.
 
 use bristlecone_baselines::Contender;
 use bristlecone_cli::arguments::option;
@@ -88,7 +88,7 @@ impl Workload {
         (1 << 30) + added.saturating_mul(bytes_each)
     }
 
-    /// As asked for, in JSON.
+    /// Returns the arguments in JSON.
     pub fn json(&self) -> Value {
         let preset =
             clap::ValueEnum::to_possible_value(&self.preset).map(|value| value.get_name().to_owned());

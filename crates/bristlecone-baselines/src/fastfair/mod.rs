@@ -21,7 +21,7 @@
 //! - Readers without locks see values that a crash takes back. Leaves are read under versions, as
 //!   the paper's own variant with leaf locks; inner nodes are searched without locks.
 //! - Leftovers of a crash are put right by recovery, which goes through the nodes anyway, not by the
-//!   writers who meet them. Nodes are not merged, so entries of inner nodes only ever shift right.
+//!   writers that meet them. Nodes are not merged, so entries of inner nodes only ever shift right.
 
 mod node;
 mod recover;
@@ -82,7 +82,7 @@ impl<M: Medium> Core<M> for FastFair<M> {
         tree.census.items.add(items as i64);
         tree.census.leaves.add(leaves as i64);
         for [level, low, node] in strays.into_iter().rev() {
-            match tree.tell(level, low, node) {
+            match tree.add_above(level, low, node) {
                 // Siblings lead to it as well.
                 Err(error) if !error.is_no_room() => return Err(error),
                 Ok(()) | Err(_) => {}

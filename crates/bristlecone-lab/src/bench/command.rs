@@ -10,8 +10,8 @@ use bristlecone_cli::scratch::Scratch;
 use bristlecone_cli::size;
 use clap::{ArgAction, Args};
 
-use crate::bench::contest::{self, Plan};
-use crate::bench::rivals::Rival;
+use crate::bench::comparison::{self, Plan};
+use crate::bench::competitor::Competitor;
 use crate::bench::subject::Setup;
 use crate::bench::workload::Phase;
 use crate::bench::{report, run};
@@ -57,7 +57,7 @@ pub struct Bench {
     /// Run these through the same phases, in turns, and print ratios: the volatile maps ferntree,
     /// congee (u64 only), scc and skiplist, and designs. Baselines are given the same --option.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    against: Vec<Rival>,
+    against: Vec<Competitor>,
     /// Report throughput over time, too, in slices of so many milliseconds; needs --json.
     #[arg(long, value_name = "MS", requires = "json", value_parser = clap::value_parser!(u32).range(1..=600_000))]
     timeline: Option<u32>,
@@ -71,7 +71,7 @@ impl Bench {
                 .map_err(|error| Failure::io("turning huge pages off", &error.into()))?;
         }
         let scratch = Scratch::new(self.pool.as_deref(), "bench", false);
-        let results = contest::run(&plan, &scratch, output)?;
+        let results = comparison::run(&plan, &scratch, output)?;
         if output.json() {
             return output.value(&report::json(&plan, &results, &self.workload.json()));
         }

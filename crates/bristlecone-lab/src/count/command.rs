@@ -64,7 +64,7 @@ fn domain(text: &str) -> Result<Domain, String> {
     }
 }
 
-/// Returns the options of a workload, with background threads turned off unless they were asked for.
+/// Returns the options of a workload, with background threads turned off unless they were given.
 fn on_the_clock(workload: &Workload) -> Vec<(String, u64)> {
     const COLLECTORS: &str = "collector_threads";
     let mut options = workload.options.clone();

@@ -1,4 +1,4 @@
-//! What was counted, as tables for people and as JSON for programs.
+//! What was counted, as tables and as JSON.
 
 use bristlecone::TreeStats;
 use bristlecone_cli::failure::Outcome;

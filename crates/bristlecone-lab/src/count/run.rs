@@ -12,7 +12,7 @@ use bristlecone_pm::{CHUNK_BYTES, Geometry, Region, assume_thread_index};
 
 use crate::bench::data::{BenchKey, BenchValue, Buffer, Shape};
 use crate::bench::stream::{self, Keys, Order};
-use crate::bench::subject::{Ours, operate};
+use crate::bench::subject::{TreeStore, operate};
 use crate::bench::workload::{Op, Phase};
 
 /// Everything that makes a run what it is.
@@ -48,7 +48,7 @@ pub fn kind(op: Op) -> u8 {
     op as u8 + 1
 }
 
-/// Operations between two looks at the clock and the user's wishes.
+/// Operations between two looks at the clock and at Ctrl-C.
 const STRIDE: usize = 1 << 12;
 
 /// Runs the plan.
@@ -67,7 +67,7 @@ fn phases<K: BenchKey, V: BenchValue>(plan: &Plan, output: &Output) -> Outcome<V
     let region = Region::memory(geometry.max_bytes())?;
     let device = Device::new(&region, geometry, plan.domain, plan.profile, plan.processor, &plan.threads);
     let pool = device_pool(&device, region, geometry, plan.domain)?;
-    let tree = Ours::<K, V>::within::<AnyMedium>(pool, plan.design, &plan.options)?;
+    let tree = TreeStore::<K, V>::within::<AnyMedium>(pool, plan.design, &plan.options)?;
     // Creating is not part of any phase.
     device.take();
     let bar = output.progress("counting", Some(plan.phases.iter().map(|phase| phase.operations).sum()));
@@ -94,8 +94,8 @@ fn phases<K: BenchKey, V: BenchValue>(plan: &Plan, output: &Output) -> Outcome<V
         }
         if phase.all_found && found < phase.operations {
             let (name, all) = (&phase.name, phase.operations);
-            let said = format!("{name}: only {found} of {all} operations found their key");
-            return Err(Failure::new(Exit::Failed, said));
+            let what = format!("{name}: only {found} of {all} operations found their key");
+            return Err(Failure::new(Exit::Failed, what));
         }
         counts.push(PhaseCount { found, counted: device.take(), space: tree.stats() });
         keys.count += added;

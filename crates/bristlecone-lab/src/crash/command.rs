@@ -26,7 +26,7 @@ use crate::bench::run::processors;
 ///
 /// Each scenario runs once on a simulated medium. At every point where a crash differs from one at
 /// another point, every image that the crash could leave is opened with the real recovery, checked,
-/// compared with what was acknowledged, lived in, and crashed again. No pool is touched.
+/// compared with what was acknowledged, operated on, and crashed again. No pool is touched.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Subjects are `pool` and the shapes of each design, such as sstree-words-3: subnodes, leaves and nodes
@@ -69,7 +69,7 @@ pub struct Crash {
     /// Go through one failing case again, by the name that its report gave.
     #[arg(long, value_name = "CASE", conflicts_with_all = ["design", "scenario", "mode", "mutations", "stores", "schedules", "from"])]
     replay: Option<Case>,
-    /// What samples and lives are drawn from: the same seed, the same images.
+    /// What samples and continuations are drawn from: the same seed, the same images.
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Begin with this round, as an interrupted run names it.
@@ -99,7 +99,7 @@ fn subject(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-/// Bytes that one remembered image or life takes, with what the table around it wastes.
+/// Bytes that one remembered image or continuation takes, with what the table around it wastes.
 const BYTES_REMEMBERED: u64 = 160;
 
 impl Crash {
@@ -148,8 +148,8 @@ impl Crash {
 
     fn subjects(&self) -> Outcome<Vec<Box<dyn Subject>>> {
         let Some(name) = &self.design else {
-            let ours = Design::ALL.iter().flat_map(|design| subjects_of(*design));
-            return Ok(std::iter::once(pool_subject()).chain(ours).collect());
+            let trees = Design::ALL.iter().flat_map(|design| subjects_of(*design));
+            return Ok(std::iter::once(pool_subject()).chain(trees).collect());
         };
         if name == POOL {
             return Ok(vec![pool_subject()]);
@@ -174,10 +174,7 @@ impl Crash {
         if let Some(name) = &self.from {
             let first = rounds.iter().position(|round| round.to_string() == *name);
             let first = first.ok_or_else(|| {
-                Failure::usage(format!(
-                    "no round {name:?} among those asked for: they are like {}",
-                    rounds[0]
-                ))
+                Failure::usage(format!("no round {name:?} among those selected: they are like {}", rounds[0]))
             })?;
             rounds.drain(..first);
         }
@@ -194,7 +191,7 @@ impl Crash {
         }
         let threads = self.threads();
         let memory = self.memory.unwrap_or_else(|| available_memory() / 2);
-        // Every worker remembers images and lives.
+        // Every worker remembers images and continuations.
         let remembered = (memory / BYTES_REMEMBERED / 2 / threads as u64).max(1) as usize;
         Ok(Budget { depth: self.depth, seed: self.seed, remembered, threads, ..Budget::of(self.budget) })
     }
@@ -262,7 +259,7 @@ impl Crash {
         let mut table = Table::default().explained_by(EXPLAINED);
         for design in designs_of(explored) {
             let bar = output.progress("mutating", None);
-            // What one scenario alone notices is asked of that alone.
+            // With one scenario alone only that is mutated.
             let is_whole = self.scenario.is_none() && self.from.is_none() && mode == Mode::Subset;
             if is_whole && design != POOL {
                 let design = design.parse::<Contender>().expect("a subject begins with its design");
@@ -279,13 +276,13 @@ impl Crash {
                 bar.inc(1);
             };
             // The pool's sites are mutated where the pool is alone.
-            let is_theirs = |site: &Site| design == POOL || !site.is_of_pool();
-            let is_asked_for = |site: &Site| self.stores || site.is_named();
+            let is_of_design = |site: &Site| design == POOL || !site.is_of_pool();
+            let is_selected = |site: &Site| self.stores || site.is_named();
             let is_left = |site: &Site| {
-                is_asked_for(site) && !table.sites.contains(site) && !AS_PUBLISHED.contains(&site.step)
+                is_selected(site) && !table.sites.contains(site) && !AS_PUBLISHED.contains(&site.step)
             };
             let others =
-                mutate_rounds(&rounds, budget, &|site| is_theirs(site) && is_left(site), progress, &each);
+                mutate_rounds(&rounds, budget, &|site| is_of_design(site) && is_left(site), progress, &each);
             table.merge(others);
             if self.stores && is_whole && design == Design::NbTree.name() {
                 bar.set_message("what threads do for each other");
@@ -309,7 +306,7 @@ fn designs_of<'a>(explored: &[Explored<'a>]) -> Vec<&'a str> {
     designs
 }
 
-/// Hands the user's wish to stop on to the explorer, until that is told to stop anyway.
+/// Stops the explorer at Ctrl-C, or returns when it is stopped anyway.
 fn watch(progress: &Progress) {
     while !progress.is_stopped() {
         if interrupt::asked() {
@@ -333,8 +330,8 @@ fn replay(case: &Case, output: &mut Output) -> Outcome {
 
 /// Returns the bytes of memory that could be had, as the system estimates; 1 GiB where it does not say.
 fn available_memory() -> u64 {
-    let said = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = said.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kibibytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
     kibibytes.map_or(1 << 30, |kibibytes| kibibytes << 10)
 }

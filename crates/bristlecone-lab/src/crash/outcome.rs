@@ -11,7 +11,7 @@ pub struct Explored<'a> {
     pub report: Report,
 }
 
-/// Where somebody stopped a run.
+/// Where a run was stopped.
 #[derive(Clone, Copy)]
 pub enum Stopped<'a> {
     /// Before the end of this round.
@@ -141,7 +141,7 @@ impl<'a> Outcome<'a> {
         let width = names.iter().map(String::len).max().unwrap_or(0);
         output.line(format_args!(
             "{:width$} {:>7} {:>12} {:>12} {:>12} {:>9} {:>8}",
-            "subject/scenario/mode", "points", "images", "in recovery", "opened", "lives", "sampled"
+            "subject/scenario/mode", "points", "images", "in recovery", "opened", "continued", "sampled"
         ))?;
         for (name, Explored { report, .. }) in names.iter().zip(&self.explored) {
             let failed = if report.failures.is_empty() { "" } else { "  FAILED" };

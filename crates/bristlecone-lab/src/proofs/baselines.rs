@@ -41,7 +41,7 @@ const FAST_FAIR: &[Group] = &[
     ),
 ];
 
-/// A crash cannot tell whether a cut of FAST & FAIR was durable: entries from the sibling's first key on are cut by
+/// A crash cannot show whether a cut of FAST & FAIR was durable: entries from the sibling's first key on are cut by
 /// every recovery. The flush belongs to the published split, and recovery does as it does.
 pub const AS_PUBLISHED: &[&str] = &["fastfair split.3", "fastfair mend.1"];
 

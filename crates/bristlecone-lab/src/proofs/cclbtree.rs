@@ -33,7 +33,7 @@ pub fn base() -> Forest<Words> {
     forest(&[("leaf_slots", 4), ("batch", 0)])
 }
 
-/// Returns all slots of a chunk are leaves, of which a merge gives one back that the next split takes.
+/// Returns a scenario: all slots of a chunk are leaves, of which a merge gives one back that the next split takes.
 pub fn reuse() -> Scenario<TreeOp> {
     let removed = [72, 96, 40].into_iter().flat_map(|first| (first..first + 8).step_by(2));
     let setup = (0..=60).map(|key| Insert("t", key * 2, key));
@@ -48,7 +48,7 @@ pub fn reuse() -> Scenario<TreeOp> {
 }
 
 /// Returns a scenario: without room for the log, values out of line go over old ones in their leaves; they have to be there
-/// before anybody refers to them.
+/// before anything refers to them.
 pub fn written_through() -> (Forest<Texts>, Scenario<TreeOp>) {
     let forest =
         Forest { geometry: Geometry { chunks_max: 12, ..small::<Texts>().geometry }, ..small::<Texts>() };
@@ -66,10 +66,10 @@ pub fn written_through() -> (Forest<Texts>, Scenario<TreeOp>) {
 pub fn in_place<I: Items>() -> (Forest<I>, Scenario<TreeOp>) {
     let forest = Forest { geometry: Geometry { chunks_max: 12, ..small::<I>().geometry }, ..small::<I>() };
     // 16 full leaves, and with their buffers two keys more for some.
-    let ours = (0..64).map(|n| n * 12).chain((0..8).flat_map(|leaf| [leaf * 48 + 4, leaf * 48 + 8]));
-    let theirs = (0..1000).map(|n| Insert("u", n * 4, n * 4));
-    let setup = [Create("t")].into_iter().chain(ours.map(|key| Insert("t", key, key)));
-    let setup = accepted(&forest, setup.chain([Create("u")]).chain(theirs));
+    let items = (0..64).map(|n| n * 12).chain((0..8).flat_map(|leaf| [leaf * 48 + 4, leaf * 48 + 8]));
+    let others = (0..1000).map(|n| Insert("u", n * 4, n * 4));
+    let setup = [Create("t")].into_iter().chain(items.map(|key| Insert("t", key, key)));
+    let setup = accepted(&forest, setup.chain([Create("u")]).chain(others));
     let ops = (0..8).flat_map(|leaf| [Insert("t", leaf * 48 + 24, 1000), Remove("t", leaf * 48 + 36)]);
     let then = vec![Insert("t", 24, 1004), Remove("t", 48), Close, Remove("t", 60)];
     (forest, Scenario { name: "in-place", creation: false, setup, ops: ops.collect(), then })

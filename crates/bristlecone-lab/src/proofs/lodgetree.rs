@@ -36,7 +36,7 @@ pub fn single() -> Forest<Words> {
     single
 }
 
-/// Returns a scenario: log after log has one item that goes to a node where nobody flushes it, until there are so many
+/// Returns a scenario: log after log has one item that goes to a node where no write flushes it, until there are so many
 /// that these are logged again.
 pub fn stragglers() -> Scenario<TreeOp> {
     let write = |key, value| Insert("t", key, value);
@@ -54,7 +54,7 @@ pub fn stragglers() -> Scenario<TreeOp> {
     }
 }
 
-/// Does something to a new tree of a forest's kind.
+/// Runs something on a new tree as a tree pool has them.
 ///
 /// # Panics
 ///
@@ -81,10 +81,10 @@ const OVERFLOWING: u64 = 16;
 fn filled<I: Items>(missing: usize) -> (Forest<I>, Vec<TreeOp>) {
     let full = forest::<I>();
     let more = (0..OVERFLOWING).flat_map(|leaf| [leaf * 30 + 1, leaf * 30 + 2]);
-    let ours: Vec<_> = (0..LEAVES * 3).map(|n| n * 10).chain(more).map(insert).collect();
-    let ours = ours[..ours.len() - missing].iter().cloned();
-    let theirs = (0..1000).map(|n| Insert("u", n * 10, n));
-    let ops = accepted(&full, [Create("t")].into_iter().chain(ours).chain([Create("u")]).chain(theirs));
+    let items: Vec<_> = (0..LEAVES * 3).map(|n| n * 10).chain(more).map(insert).collect();
+    let items = items[..items.len() - missing].iter().cloned();
+    let others = (0..1000).map(|n| Insert("u", n * 10, n));
+    let ops = accepted(&full, [Create("t")].into_iter().chain(items).chain([Create("u")]).chain(others));
     (full, ops)
 }
 
@@ -107,7 +107,7 @@ fn given_up() -> (Forest<Words>, Vec<Scenario<TreeOp>>) {
 }
 
 /// Returns a scenario: without room for a log, values out of line go over old ones in their leaves; they have to be there
-/// before anybody refers to them.
+/// before anything refers to them.
 pub fn written_through() -> (Forest<Texts>, Scenario<TreeOp>) {
     let full =
         Forest { geometry: Geometry { chunks_max: 12, ..forest::<Texts>().geometry }, ..forest::<Texts>() };

@@ -54,7 +54,7 @@ impl Live {
         // Every crash leaves a log without damage.
         let found = found.map_err(|error| error.to_string())?;
         if let Some(torn) = found.iter().find(|found| **found != entry(found.sequence)) {
-            return Err(format!("nobody wrote {torn:?}"));
+            return Err(format!("no thread wrote {torn:?}"));
         }
         log.seal(chunks);
         Ok(Self { sim: sim.clone(), log, entries: found.iter().map(|entry| entry.sequence).collect() })

@@ -58,7 +58,7 @@ impl Steps {
 
 impl Proof {
     /// Changes steps in the scenarios of a system, in the mode that leaves most images. What is explored is made
-    /// when it is asked for.
+    /// when it is needed.
     pub fn by_crashes<S: System>(
         steps: Steps,
         budget: Budget,
@@ -73,7 +73,7 @@ impl Proof {
         }))
     }
 
-    /// Changes steps in schedules: for what several threads do, and nobody alone.
+    /// Changes steps in schedules: for what takes several threads.
     pub fn by_schedules<R: Registers>(steps: Steps, schedules: Schedules, registers: R) -> Self {
         Self(Box::new(move |known, progress, threads| {
             let schedules = Schedules { threads, ..schedules.clone() };
@@ -100,7 +100,7 @@ pub fn proofs_of(design: impl Into<Contender>) -> Vec<Proof> {
     }
 }
 
-/// Goes through proofs until the end, or until it is told to stop. What one noticed the next ones leave out.
+/// Goes through proofs until the end, or until `progress` is stopped. What one noticed the next ones leave out.
 pub fn prove(proofs: &[Proof], threads: usize, progress: &Progress) -> Table {
     let mut table = Table::default().explained_by(EXPLAINED);
     for Proof(prove) in proofs {

@@ -122,7 +122,7 @@ fn twins() -> Scenario<TreeOp> {
     scenario("twins", setup, [Finish(slow), remove(TWIN)], vec![remove(TWIN)])
 }
 
-/// Returns a plan: the same in any order; the removal, and more in other lines, may come while the slower one is not done.
+/// Returns a plan of the twins in any order; the removal, and more in other lines, may come while the slower one is not done.
 fn twins_and_removal(_: &mut dyn FnMut(usize) -> usize) -> Plan {
     let bring = |value| vec![Deed::Of(TWIN, Access::Insert(value))];
     let more = [1, 4].into_iter().map(|key| Deed::Of(key, Access::Insert(key)));

@@ -1,4 +1,4 @@
-//! WO-tree in nodes of a few lines, and how groups of its steps and of the baselines' are told.
+//! WO-tree in nodes of a few lines, and how groups of its steps and of the baselines' are described.
 
 use std::marker::PhantomData;
 
@@ -46,7 +46,7 @@ pub(super) fn scenarios() -> Vec<Scenario<TreeOp>> {
     let insert = |key: u64| Insert("t", key, key);
     let scenario = |name, setup: Vec<TreeOp>, ops: Vec<TreeOp>| {
         let setup = [Create("t")].into_iter().chain(setup).collect();
-        // What was done must hold whoever goes on.
+        // What was done must hold whichever thread goes on.
         let then = [1, 3, 5, 6, 7].map(|key| Elsewhere(Box::new(Insert("t", key, 90 + key))));
         Scenario { name, creation: false, setup, ops, then: then.to_vec() }
     };

@@ -1,4 +1,4 @@
-//! What Bristlecone itself is explored as, and the scenarios that every tree goes through.
+//! Trees and pools as subjects of the simulator, and the scenarios that every tree goes through.
 
 mod items;
 mod media;

@@ -39,7 +39,7 @@ pub fn life() -> Vec<TreeOp> {
     life
 }
 
-/// Returns a scenario: the scenarios of trees.
+/// Returns the scenarios of trees.
 pub fn tree_scenarios() -> Vec<Scenario<TreeOp>> {
     let mut all = vec![Scenario {
         name: "creation",

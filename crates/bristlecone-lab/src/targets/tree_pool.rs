@@ -49,7 +49,7 @@ fn text(error: Error) -> String {
 type Contents = BTreeMap<String, BTreeMap<u64, u64>>;
 
 impl<I: Items> Forest<I> {
-    fn grow(&self, sim: &Sim, file: Arc<PoolFile<Sim>>) -> Result<Live<I>, String> {
+    fn open_trees(&self, sim: &Sim, file: Arc<PoolFile<Sim>>) -> Result<Live<I>, String> {
         // Where threads take turns, recovery has several.
         let recovering = if sim.takes_turns() { 2 } else { 1 };
         let pool = sim_pool(Arc::clone(&file), recovering);
@@ -61,7 +61,7 @@ impl<I: Items> Forest<I> {
         Ok(live)
     }
 
-    fn plant(&self, live: &mut Live<I>, name: &str) -> Result<(), String> {
+    fn create_absent(&self, live: &mut Live<I>, name: &str) -> Result<(), String> {
         if live.trees.contains_key(name) {
             return Ok(());
         }
@@ -71,7 +71,7 @@ impl<I: Items> Forest<I> {
     }
 
     /// Creates a tree, or finds that there is no room for it.
-    fn plant_if_room(&self, live: &mut Live<I>, name: &str) -> Result<String, String> {
+    fn create_if_room(&self, live: &mut Live<I>, name: &str) -> Result<String, String> {
         if live.trees.contains_key(name) {
             return Ok(String::new());
         }
@@ -88,7 +88,7 @@ impl<I: Items> Forest<I> {
         self.design.create::<_, _, Sim>(&live.pool, name, &options)
     }
 
-    fn plant_bare(&self, live: &mut Live<I>, name: &str) -> Result<(), String> {
+    fn create_bare(&self, live: &mut Live<I>, name: &str) -> Result<(), String> {
         if live.trees.contains_key(name) {
             return Ok(());
         }
@@ -107,7 +107,7 @@ impl<I: Items> Forest<I> {
         if !file.was_clean() {
             return Err("a closed pool is not clean".to_owned());
         }
-        *live = self.grow(&live.sim.clone(), file)?;
+        *live = self.open_trees(&live.sim.clone(), file)?;
         Ok(())
     }
 }
@@ -120,11 +120,11 @@ impl<I: Items> Drop for Live<I> {
     }
 }
 
-/// Waits until everything has run that was put off until nobody reads it any more.
+/// Waits until everything has run that was put off until no thread reads it any more.
 fn rest() {
     let over = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&over);
-    bristlecone_pm::epoch::pin().defer(move || told.store(true, Release));
+    let seen = Arc::clone(&over);
+    bristlecone_pm::epoch::pin().defer(move || seen.store(true, Release));
     while !over.load(Acquire) {
         bristlecone_pm::epoch::pin().flush();
         std::thread::yield_now();
@@ -143,11 +143,11 @@ impl<I: Items> System for Forest<I> {
     fn create(&self, sim: &Sim) -> Result<Live<I>, String> {
         let region = sim.region();
         let file = PoolFile::create_in(region, self.geometry, sim.domain(), sim.clone());
-        self.grow(sim, file.map_err(text)?)
+        self.open_trees(sim, file.map_err(text)?)
     }
 
     fn open(&self, sim: &Sim) -> Result<Option<Live<I>>, String> {
-        open_pool(sim)?.map(|file| self.grow(sim, file)).transpose()
+        open_pool(sim)?.map(|file| self.open_trees(sim, file)).transpose()
     }
 
     fn abandon(&self, live: Live<I>) {
@@ -184,14 +184,14 @@ impl<I: Items> System for Forest<I> {
             TreeOp::Short(op, granted, refused) => {
                 live.sim.refuse_room(*granted, *refused);
                 let answer = match &**op {
-                    TreeOp::Create(name) => self.plant_if_room(live, name),
+                    TreeOp::Create(name) => self.create_if_room(live, name),
                     op => self.apply(live, op),
                 };
                 live.sim.refuse_room(u64::MAX, 0);
                 return answer;
             }
-            TreeOp::Create(name) => self.plant(live, name)?,
-            TreeOp::CreateBare(name) => self.plant_bare(live, name)?,
+            TreeOp::Create(name) => self.create_absent(live, name)?,
+            TreeOp::CreateBare(name) => self.create_bare(live, name)?,
             TreeOp::Elsewhere(op) => {
                 let elsewhere = || guarded(|| self.apply(live, op));
                 let done = std::thread::scope(|scope| scope.spawn(elsewhere).join());
@@ -203,7 +203,7 @@ impl<I: Items> System for Forest<I> {
                 let act = move || act::<I>(&tree, key, access).map(|seen| format!("{seen:?}"));
                 live.stopped = Some(Stopped::begin(at, act)?);
             }
-            TreeOp::Finish(_) => return live.stopped.take().ok_or("nobody has begun")?.finish(),
+            TreeOp::Finish(_) => return live.stopped.take().ok_or("no operation has begun")?.finish(),
             TreeOp::Rest => rest(),
             TreeOp::Drop(name) => {
                 if live.trees.remove(*name).is_some() {
@@ -246,7 +246,7 @@ impl<I: Items> Registers for Forest<I> {
 
     fn create(&self, sim: &Sim) -> Result<Live<I>, String> {
         let mut live = System::create(self, sim)?;
-        self.plant(&mut live, SHARED)?;
+        self.create_absent(&mut live, SHARED)?;
         Ok(live)
     }
 

@@ -15,7 +15,7 @@ use super::subject::Subject;
 
 /// The maps that `--against` knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Peer {
+pub enum VolatileMap {
     /// ferntree: a B+-tree with optimistic lock coupling
     Ferntree,
     /// congee: an adaptive radix tree; u64 keys and values only
@@ -26,7 +26,7 @@ pub enum Peer {
     Skiplist,
 }
 
-impl Peer {
+impl VolatileMap {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
@@ -96,7 +96,7 @@ where
 #[derive(Default)]
 pub struct Art(Congee<usize, usize>);
 
-/// It panics inside the crate if an allocation fails, as every peer does.
+/// It panics inside the crate if an allocation fails, as in every volatile map.
 const MEMORY: &str = "memory for congee";
 
 impl Subject<u64, u64> for Art {

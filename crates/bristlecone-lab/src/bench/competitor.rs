@@ -5,22 +5,22 @@ use std::str::FromStr;
 use bristlecone_baselines::Contender;
 use clap::ValueEnum;
 
-use super::peers::Peer;
+use super::volatile::VolatileMap;
 
-/// Whom a tree is measured against.
+/// What a tree is measured against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rival {
+pub enum Competitor {
     /// A volatile map.
-    Map(Peer),
+    Map(VolatileMap),
     /// A tree on the same medium.
     Tree(Contender),
 }
 
-impl Rival {
+impl Competitor {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Map(peer) => peer.name(),
+            Self::Map(map) => map.name(),
             Self::Tree(contender) => contender.name(),
         }
     }
@@ -28,7 +28,7 @@ impl Rival {
     /// Returns the name, with what it is.
     pub fn title(self) -> String {
         match self {
-            Self::Map(peer) => peer.name().to_owned(),
+            Self::Map(map) => map.name().to_owned(),
             Self::Tree(contender) => contender.title(),
         }
     }
@@ -39,15 +39,15 @@ impl Rival {
     }
 }
 
-impl FromStr for Rival {
+impl FromStr for Competitor {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        if let Ok(peer) = Peer::from_str(name, false) {
-            return Ok(Self::Map(peer));
+        if let Ok(map) = VolatileMap::from_str(name, false) {
+            return Ok(Self::Map(map));
         }
         name.parse().map(Self::Tree).map_err(|error| {
-            let maps: Vec<_> = Peer::value_variants().iter().map(|peer| peer.name()).collect();
+            let maps: Vec<_> = VolatileMap::value_variants().iter().map(|map| map.name()).collect();
             format!("{error}, and as volatile maps {}", maps.join(", "))
         })
     }
