@@ -12,13 +12,16 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bristlecone::Medium;
+use bristlecone_pm::sync::wait;
 use bristlecone_pm::{
-    Durable, Error, Flushed, Heap, LINE_BYTES, Persist, PoolFile, Result, SlotKind, TreeId, Word,
-    thread_index, wait,
+    Durable, Error, Flushed, Heap, HeapSpec, LINE_BYTES, Persist, PoolFile, Result, SlotKind, TreeId, Word,
+    thread_index,
 };
 
 use crate::store::{LINE_WORDS, Store};
 
+/// The slots of the log.
+pub const LOGS: SlotKind = SlotKind::new(33);
 /// Levels of a tree whose longest change still fits the log.
 pub const LEVELS_MAX: usize = 12;
 
@@ -71,7 +74,7 @@ impl<M: Medium> Log<M> {
         let bytes = |lanes: usize| (LINE_WORDS + lanes * lane_words + long_words) * 8;
         let lanes = [32, 4].into_iter().find(|lanes| bytes(*lanes) as u64 <= pool.chunk_bytes());
         let lanes = lanes.ok_or_else(|| Error::invalid("the pool's chunks are too small for this log"))?;
-        let heap = Heap::open(pool, id, SlotKind::BaselineLog, bytes(lanes) as u32, false)?;
+        let heap = Heap::open(pool, HeapSpec::new(id, LOGS, bytes(lanes) as u32));
         let named = pool.anchor(id).load(pool.medium());
         let offset = if named == 0 {
             heap.alloc()?

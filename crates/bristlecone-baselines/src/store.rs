@@ -5,8 +5,12 @@ use std::sync::Arc;
 use bristlecone::Medium;
 use bristlecone::shared::lock_table::LockTable;
 use bristlecone::shared::version_lock::VersionLock;
-use bristlecone_pm::{Error, Heap, HeapStats, LINE_BYTES, PoolFile, Result, SlotKind, TreeId, Word};
+use bristlecone_pm::{
+    Error, Heap, HeapSpec, HeapStats, LINE_BYTES, PoolFile, Result, SlotKind, TreeId, Word,
+};
 
+/// The slots of nodes.
+pub const NODES: SlotKind = SlotKind::new(32);
 /// Words of a line.
 pub const LINE_WORDS: usize = LINE_BYTES / 8;
 
@@ -21,7 +25,7 @@ pub struct Store<M: Medium> {
 impl<M: Medium> Store<M> {
     pub fn open(pool: &Arc<PoolFile<M>>, id: TreeId, node_lines: u64) -> Result<Self> {
         let node_bytes = node_lines * LINE_BYTES as u64;
-        let heap = Heap::open(pool, id, SlotKind::BaselineNode, node_bytes as u32, false)?;
+        let heap = Heap::open(pool, HeapSpec::new(id, NODES, node_bytes as u32));
         let locks = LockTable::new(pool.max_bytes(), pool.chunk_bytes(), node_bytes);
         heap.chunks().iter().for_each(|chunk| locks.admit(chunk.offset));
         Ok(Self { pool: Arc::clone(pool), id, node_bytes, heap, locks })

@@ -4,9 +4,10 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bristlecone_pm::{Domain, Geometry, LINE_BYTES, Medium, Region, Step};
+use bristlecone_pm::{Domain, LINE_BYTES, Medium, Region, Step};
 
 use super::counts::{KINDS, OUTSIDE};
+use super::parts::Layout;
 use super::profile::{Processor, Profile};
 use super::state::{Counted, State};
 
@@ -40,21 +41,21 @@ impl std::fmt::Debug for Device {
 }
 
 impl Device {
-    /// Creates a device under `region`, which a pool of this geometry will be in. In domain `eadr` flushes
+    /// Creates a device under `region`, which a pool of this layout will be in. In domain `eadr` flushes
     /// do nothing; in any other they write back. `threads` are the numbers of threads that get
     /// clocks.
     pub fn new(
         region: &Region,
-        geometry: Geometry,
+        layout: Layout,
         domain: Domain,
         profile: Profile,
         processor: Processor,
         threads: &[usize],
     ) -> Self {
-        let state = State::new(geometry, profile, processor, threads);
+        let state = State::new(layout, profile, processor, threads);
         Self(Arc::new(Inner {
             base: region.base().addr(),
-            bytes: geometry.max_bytes() as usize,
+            bytes: layout.geometry.max_bytes() as usize,
             eadr: domain == Domain::Eadr,
             state: Mutex::new(state),
         }))

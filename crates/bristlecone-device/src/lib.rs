@@ -10,8 +10,8 @@
 //!                 ->  virtual clocks     threads share modules    clock.rs
 //! ```
 //!
-//! A [`Device`] is a [`Medium`](bristlecone_pm::Medium) that carries out every access on ordinary memory and keeps count.
-//! It records nothing, so tens of millions of operations take minutes. Operations come one after
+//! A [`Device`] is a [`Medium`](bristlecone_pm::Medium) that carries out every access on ordinary memory and keeps
+//! count. It records nothing, so tens of millions of operations take minutes. Operations come one after
 //! the other; threads exist on the clocks only. The parameters and where they come from stand in
 //! `docs/lab/DEVICE.md`.
 
@@ -27,5 +27,6 @@ mod state;
 pub use clock::Times;
 pub use counts::{KINDS, OUTSIDE, Tallies, Tally, Traffic};
 pub use device::Device;
+pub use parts::Layout;
 pub use profile::{Processor, Profile};
 pub use state::Counted;

@@ -1,12 +1,12 @@
 //! What the model knows: what the caches hold, what was counted, and how late it is on each clock.
 
-use bristlecone_pm::{Geometry, LINE_BYTES};
+use bristlecone_pm::LINE_BYTES;
 
 use super::clock::{Clock, Event, Times};
 use super::counts::{OUTSIDE, Tallies, Writer};
 use super::cpu::Cache;
 use super::media::{Media, MediaWrite};
-use super::parts::Parts;
+use super::parts::{Layout, Parts};
 use super::profile::{Processor, Profile};
 
 /// The state of a device.
@@ -41,11 +41,11 @@ pub struct Counted {
 
 impl State {
     /// Creates the state of a device that nothing was done to, with a clock for each number of threads.
-    pub(super) fn new(geometry: Geometry, profile: Profile, processor: Processor, threads: &[usize]) -> Self {
-        let lines = geometry.max_bytes() as usize / LINE_BYTES;
+    pub(super) fn new(layout: Layout, profile: Profile, processor: Processor, threads: &[usize]) -> Self {
+        let lines = layout.geometry.max_bytes() as usize / LINE_BYTES;
         Self {
             profile,
-            parts: Parts::new(geometry),
+            parts: Parts::new(layout),
             cache: Cache::new(&processor),
             media: Media::new(profile),
             tallies: Tallies::default(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bristlecone_device::{Counted, Device, Processor, Profile, Times};
+use bristlecone_device::{Counted, Device, Layout, Processor, Profile, Times};
 use bristlecone_pm::{Domain, Geometry, LINE_BYTES, Part, Persist, PoolFile, Region};
 
 const WRITE: u8 = 1;
@@ -22,7 +22,14 @@ impl Bare {
         let geometry = Geometry { chunk_bytes: 2 << 20, chunks_max: 512, trees_max: 2 };
         let region = Region::memory(geometry.max_bytes()).unwrap();
         let processor = Processor { cache_bytes: 1 << 20, ..Processor::default() };
-        let device = Device::new(&region, geometry, domain, profile, processor, &THREADS);
+        let device = Device::new(
+            &region,
+            Layout { geometry, part_of: |_| None },
+            domain,
+            profile,
+            processor,
+            &THREADS,
+        );
         let pool = PoolFile::create_in(region, geometry, domain, device.clone()).unwrap();
         device.take();
         let start = geometry.header_bytes();

@@ -2,11 +2,11 @@
 
 use bristlecone::lab::AnyMedium;
 use bristlecone::{Domain, TreeStats};
-use bristlecone_baselines::Contender;
+use bristlecone_baselines::{Contender, part_of};
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_cli::output::Output;
-use bristlecone_device::{Counted, Device, Processor, Profile};
+use bristlecone_device::{Counted, Device, Layout, Processor, Profile};
 use bristlecone_lab::targets::device_pool;
 use bristlecone_pm::{CHUNK_BYTES, Geometry, Region, assume_thread_index};
 
@@ -65,7 +65,14 @@ fn phases<K: BenchKey, V: BenchValue>(plan: &Plan, output: &Output) -> Outcome<V
     let chunks_max = plan.max_bytes.div_ceil(CHUNK_BYTES);
     let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max, trees_max: 2 };
     let region = Region::memory(geometry.max_bytes())?;
-    let device = Device::new(&region, geometry, plan.domain, plan.profile, plan.processor, &plan.threads);
+    let device = Device::new(
+        &region,
+        Layout { geometry, part_of },
+        plan.domain,
+        plan.profile,
+        plan.processor,
+        &plan.threads,
+    );
     let pool = device_pool(&device, region, geometry, plan.domain)?;
     let tree = TreeStore::<K, V>::within::<AnyMedium>(pool, plan.design, &plan.options)?;
     // Creating is not part of any phase.

@@ -47,8 +47,8 @@ pub fn reuse() -> Scenario<TreeOp> {
     }
 }
 
-/// Returns a scenario: without room for the log, values out of line go over old ones in their leaves; they have to be there
-/// before anything refers to them.
+/// Returns a scenario: without room for the log, values out of line go over old ones in their leaves; they have to
+/// be there before anything refers to them.
 pub fn written_through() -> (Forest<Texts>, Scenario<TreeOp>) {
     let forest =
         Forest { geometry: Geometry { chunks_max: 12, ..small::<Texts>().geometry }, ..small::<Texts>() };

@@ -36,8 +36,8 @@ pub fn single() -> Forest<Words> {
     single
 }
 
-/// Returns a scenario: log after log has one item that goes to a node where no write flushes it, until there are so many
-/// that these are logged again.
+/// Returns a scenario: log after log has one item that goes to a node where no write flushes it, until there are
+/// so many that these are logged again.
 pub fn stragglers() -> Scenario<TreeOp> {
     let write = |key, value| Insert("t", key, value);
     let fill = (0..96).map(|n| write(n * 37 % 96 * 10, n));
@@ -88,8 +88,8 @@ fn filled<I: Items>(missing: usize) -> (Forest<I>, Vec<TreeOp>) {
     (full, ops)
 }
 
-/// Returns a scenario: a leaf is full, a removal is buffered for it, and a new item takes the removed one's slot. When the new
-/// one is not logged, a crash could leave it with the value of the removed one.
+/// Returns a scenario: a leaf is full, a removal is buffered for it, and a new item takes the removed one's slot.
+/// When the new one is not logged, a crash could leave it with the value of the removed one.
 fn given_up() -> (Forest<Words>, Vec<Scenario<TreeOp>>) {
     // The first items of two full leaves.
     let [first, second] = [OVERFLOWING * 30, (OVERFLOWING + 1) * 30];
@@ -106,8 +106,8 @@ fn given_up() -> (Forest<Words>, Vec<Scenario<TreeOp>>) {
     (filled::<Words>(0).0, scenarios.collect())
 }
 
-/// Returns a scenario: without room for a log, values out of line go over old ones in their leaves; they have to be there
-/// before anything refers to them.
+/// Returns a scenario: without room for a log, values out of line go over old ones in their leaves; they have to
+/// be there before anything refers to them.
 pub fn written_through() -> (Forest<Texts>, Scenario<TreeOp>) {
     let full =
         Forest { geometry: Geometry { chunks_max: 12, ..forest::<Texts>().geometry }, ..forest::<Texts>() };

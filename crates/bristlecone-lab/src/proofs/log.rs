@@ -118,7 +118,7 @@ impl System for Entries {
             Op::Reserve => drop(live.log.reserve(|_| true).ok_or("no room for an entry")?),
             Op::Release => _ = live.log.release_free(),
             Op::Collect => {
-                let old = live.log.turn(1);
+                let old = live.log.rotate().1;
                 let entries: Vec<_> = live.entries.iter().copied().collect();
                 for batch in entries.chunks(BATCH) {
                     let mut copies = live.log.copies();
@@ -133,7 +133,7 @@ impl System for Entries {
                 live.log.recycle(old);
             }
             Op::Recycle => {
-                live.log.recycle(live.log.turn(0));
+                live.log.recycle(live.log.rotate().1);
                 live.entries.clear();
             }
         }
@@ -145,7 +145,8 @@ impl System for Entries {
     }
 }
 
-/// Returns a scenario: entries come, and the log is recycled: never more than one chunk with entries, so that this is one step.
+/// Returns a scenario: entries come, and the log is recycled: never more than one chunk with entries, so that this
+/// is one step.
 fn rounds() -> Scenario<Op> {
     let round = |first| (first..first + 8).map(Op::Append).chain([Op::Recycle]);
     Scenario {
@@ -179,8 +180,8 @@ fn generations(name: &'static str, between: Op) -> Scenario<Op> {
     Scenario { name, creation: false, setup: setup.collect(), ops, then: vec![Op::Recycle] }
 }
 
-/// Returns a scenario: a chunk that was given back has the first generation again, and old entries of it, of which each new
-/// one makes the next one void: beside itself or in another line.
+/// Returns a scenario: a chunk that was given back has the first generation again, and old entries of it, of which
+/// each new one makes the next one void: beside itself or in another line.
 fn given_back() -> Scenario<Op> {
     let setup = (0..8).map(Op::Append).chain([Op::Recycle, Op::Release]);
     let ops = (8..16).map(Op::Append).chain([Op::Recycle, Op::Release, Op::Append(16), Op::Recycle]);

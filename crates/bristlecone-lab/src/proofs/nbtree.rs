@@ -53,8 +53,8 @@ fn elsewhere(op: TreeOp) -> TreeOp {
     Elsewhere(Box::new(op))
 }
 
-/// Returns a scenario: a leaf is replaced, and then everything goes. Seals are never flushed, so a crash may leave the items
-/// in the block of the old leaf, which recovery makes the first leaf of the empty tree.
+/// Returns a scenario: a leaf is replaced, and then everything goes. Seals are never flushed, so a crash may leave
+/// the items in the block of the old leaf, which recovery makes the first leaf of the empty tree.
 fn emptied() -> Scenario<TreeOp> {
     scenario(
         "emptied",
@@ -71,16 +71,16 @@ fn boxed() -> Scenario<TreeOp> {
     scenario("boxed", [], ops, vec![Insert("t", 2, 5), Insert("t", 3, boxed + 2)])
 }
 
-/// Returns a scenario: one leaf is replaced when the crash comes. What recovery puts back is durable before another thread
-/// splits the other leaf, in the blocks of the draft.
+/// Returns a scenario: one leaf is replaced when the crash comes. What recovery puts back is durable before
+/// another thread splits the other leaf, in the blocks of the draft.
 fn unsealed() -> Scenario<TreeOp> {
     let key = |at| at * 10;
     let then = vec![elsewhere(insert(5))];
     scenario("unsealed", (0..2 * SLOTS).map(key).map(insert), [insert(key(2 * SLOTS))], then)
 }
 
-/// Returns a scenario: the first leaf loses its last item when the crash comes, and recovery frees its block. Then the other
-/// leaf is split into it.
+/// Returns a scenario: the first leaf loses its last item when the crash comes, and recovery frees its block. Then
+/// the other leaf is split into it.
 fn empty() -> Scenario<TreeOp> {
     let key = |at| at * 10;
     let setup = (0..2 * SLOTS).map(key).map(insert).chain((0..SLOTS - 1).map(key).map(remove));
@@ -94,8 +94,8 @@ fn replaced() -> Scenario<TreeOp> {
     scenario("replaced", setup, [insert(SLOTS + 1), Finish(slow)], vec![])
 }
 
-/// Returns a scenario: a thread stops before its draft is taken, which is another one's then; it finds its key there, so it
-/// fences nothing more. The operation is a split into the blocks of the old leaf and of the draft.
+/// Returns a scenario: a thread stops before its draft is taken, which is another one's then; it finds its key
+/// there, so it fences nothing more. The operation is a split into the blocks of the old leaf and of the draft.
 fn discarded() -> Scenario<TreeOp> {
     let key = |at| at * 10;
     let slow = Box::new(InsertNew("t", 5, 1));
@@ -107,22 +107,23 @@ fn discarded() -> Scenario<TreeOp> {
     scenario("discarded", setup, [insert(key(FULL_CHUNK))], vec![])
 }
 
-/// Returns a scenario: the first leaf loses its last item, by a thread that fences nothing more, and goes. The operation is a
-/// split into its block.
+/// Returns a scenario: the first leaf loses its last item, by a thread that fences nothing more, and goes. The
+/// operation is a split into its block.
 fn freed() -> Scenario<TreeOp> {
     let emptied = (0..MANY - 1).map(remove).chain([elsewhere(remove(MANY - 1)), Rest]);
     scenario("freed", (0..FULL_CHUNK).map(insert).chain(emptied), [insert(FULL_CHUNK)], vec![])
 }
 
-/// Returns a scenario: two threads bring the same key. One stops before it joins the leaf, and finds then that the other one
-/// did: recovery may meet the key in two slots, and after the removal it must be in neither.
+/// Returns a scenario: two threads bring the same key. One stops before it joins the leaf, and finds then that the
+/// other one did: recovery may meet the key in two slots, and after the removal it must be in neither.
 fn twins() -> Scenario<TreeOp> {
     let slow = Box::new(Insert("t", TWIN, 1));
     let setup = HOME.into_iter().map(insert).chain([Begin(slow.clone(), "nbtree insert.3"), insert(TWIN)]);
     scenario("twins", setup, [Finish(slow), remove(TWIN)], vec![remove(TWIN)])
 }
 
-/// Returns a plan of the twins in any order; the removal, and more in other lines, may come while the slower one is not done.
+/// Returns a plan of the twins in any order; the removal, and more in other lines, may come while the slower one
+/// is not done.
 fn twins_and_removal(_: &mut dyn FnMut(usize) -> usize) -> Plan {
     let bring = |value| vec![Deed::Of(TWIN, Access::Insert(value))];
     let more = [1, 4].into_iter().map(|key| Deed::Of(key, Access::Insert(key)));
@@ -131,8 +132,8 @@ fn twins_and_removal(_: &mut dyn FnMut(usize) -> usize) -> Plan {
     Plan::new(before, vec![bring(101), bring(102), removal])
 }
 
-/// Returns a plan: two threads replace a full leaf, and a third one removes its keys meanwhile: what goes into both drafts after the
-/// copy is durable before either of them is the one.
+/// Returns a plan: two threads replace a full leaf, and a third one removes its keys meanwhile: what goes into
+/// both drafts after the copy is durable before either of them is the one.
 fn removed_meanwhile(_: &mut dyn FnMut(usize) -> usize) -> Plan {
     let of = |key, access| Deed::Of(key, access);
     let bring = |key| vec![of(key, Access::Insert(key))];
@@ -141,7 +142,8 @@ fn removed_meanwhile(_: &mut dyn FnMut(usize) -> usize) -> Plan {
     Plan::new(before, vec![bring(SLOTS), bring(SLOTS + 1), removals])
 }
 
-/// Returns a plan: one thread replaces a full leaf, another one gives its keys new values meanwhile, and a third one reads them.
+/// Returns a plan: one thread replaces a full leaf, another one gives its keys new values meanwhile, and a third
+/// one reads them.
 fn updated_meanwhile(_: &mut dyn FnMut(usize) -> usize) -> Plan {
     let of = |key, access| Deed::Of(key, access);
     let bring = |key| vec![of(key, Access::Insert(key))];

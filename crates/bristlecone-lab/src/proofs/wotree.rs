@@ -32,8 +32,8 @@ pub(super) fn forest<I: Items>(design: Contender, lines: u64) -> Forest<I> {
     Forest { geometry, design, options: vec![("node_lines", lines)], items: PhantomData }
 }
 
-/// Returns a scenario: a leaf is split off, emptied and freed, and begins anew elsewhere, by threads that do not fence for each other:
-/// a record of its first split must be gone by then.
+/// Returns a scenario: a leaf is split off, emptied and freed, and begins anew elsewhere, by threads that do not
+/// fence for each other: a record of its first split must be gone by then.
 fn another_life() -> Vec<TreeOp> {
     let elsewhere = |op| Elsewhere(Box::new(op));
     let removed = [12, 16, 20].map(|key| elsewhere(Remove("t", key)));

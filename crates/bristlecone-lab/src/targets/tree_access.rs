@@ -33,6 +33,12 @@ fn attempt<I: Items>(tree: &Tree<I::K, I::V>, key: u64, access: Access) -> Attem
             Access::InsertNew(value) => I::with_value(value, |value| tree.insert_new(key, value))?,
             Access::Update(value) => I::with_value(value, |value| tree.update(key, value))?,
             Access::Remove => tree.remove(key)?,
+            Access::RemoveIf(expected) => {
+                match I::with_value(expected, |expected| tree.remove_if(key, expected))? {
+                    Ok(()) => return Ok(Ok(Seen::Removed)),
+                    Err(held) => held,
+                }
+            }
             Access::Swap(expected, new) => {
                 let swapped = I::with_value(expected, |expected| {
                     I::with_value(new, |new| tree.compare_and_swap(key, expected, new))

@@ -32,6 +32,8 @@ pub enum TreeOp {
     Swap(&'static str, u64, u64, u64),
     /// Removes a key.
     Remove(&'static str, u64),
+    /// Removes a key (first number) that has a value (second).
+    RemoveIf(&'static str, u64, u64),
     /// Does something while the medium has no room: it grants so many requests, and refuses so many more.
     Short(Box<TreeOp>, u64, u64),
     /// Closes the pool in good order and opens it again.
@@ -50,6 +52,7 @@ impl TreeOp {
             Self::Update(tree, key, value) => (tree, key, Access::Update(value)),
             Self::Swap(tree, key, expected, new) => (tree, key, Access::Swap(expected, new)),
             Self::Remove(tree, key) => (tree, key, Access::Remove),
+            Self::RemoveIf(tree, key, expected) => (tree, key, Access::RemoveIf(expected)),
             Self::Create(_) | Self::CreateBare(_) | Self::Drop(_) | Self::Close | Self::Rest => return None,
             Self::Elsewhere(_) | Self::Begin(..) | Self::Finish(_) | Self::Short(..) => return None,
         })

@@ -124,9 +124,9 @@ impl<I: Items> Drop for Live<I> {
 fn rest() {
     let over = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&over);
-    bristlecone_pm::epoch::pin().defer(move || seen.store(true, Release));
+    bristlecone_pm::sync::epoch::pin().defer(move || seen.store(true, Release));
     while !over.load(Acquire) {
-        bristlecone_pm::epoch::pin().flush();
+        bristlecone_pm::sync::epoch::pin().flush();
         std::thread::yield_now();
     }
 }

@@ -3,7 +3,8 @@
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bristlecone_pm::{LINE_BYTES, Medium, Step, wait};
+use bristlecone_pm::sync::wait;
+use bristlecone_pm::{LINE_BYTES, Medium, Step};
 
 use crate::medium::mutation::Mutation;
 use crate::medium::sim::Sim;

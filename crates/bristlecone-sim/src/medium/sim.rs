@@ -4,7 +4,8 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use bristlecone_pm::{Domain, Region, wait};
+use bristlecone_pm::sync::wait;
+use bristlecone_pm::{Domain, Region};
 
 use crate::medium::mutation::Mutation;
 use crate::medium::thread::{At, thread};

@@ -132,8 +132,8 @@ impl Report {
         self.depths[depth - 1].count(is_decided);
     }
 
-    /// Returns whether every image of every crash point was decided, those inside recoveries included. Crashes of continuations
-    /// and of schedules are samples by their nature, and come on top.
+    /// Returns whether every image of every crash point was decided, those inside recoveries included. Crashes of
+    /// continuations and of schedules are samples by their nature, and come on top.
     pub fn is_decided(&self) -> bool {
         !self.interrupted && self.depths.iter().all(|depth| depth.sampled == 0)
     }
