@@ -43,25 +43,26 @@ pub struct Crash {
     /// one of the baselines native, wbtree and fastfair.
     #[arg(long, value_parser = subject)]
     design: Option<String>,
-    /// Only this scenario.
+    /// Explore only this scenario.
     #[arg(long, value_name = "NAME")]
     scenario: Option<String>,
-    /// Only this crash model: prefix, subset or eadr [default: all; mutations: subset]
+    /// Explore only this crash model: prefix, subset or eadr [default: all; mutations: subset]
     #[arg(long)]
     mode: Option<Mode>,
     /// How many crashes in a row: 2 is a crash, and a crash in the recovery from it.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=9))]
     depth: u32,
-    /// Images of one crash point that are opened at most; points with more are sampled.
+    /// Open at most this many images of one crash point; points with more are sampled.
     #[arg(long, value_name = "IMAGES", default_value = "4096", value_parser = size::parse_count)]
     budget: u64,
-    /// Then remove, shift, swap or lose each flush, fence and publish, and expect that to be noticed.
+    /// Then remove, shift, swap or lose each flush, fence and publish, one at a time, and fail if no exploration
+    /// notices.
     #[arg(long)]
     mutations: bool,
-    /// Lose each other store and compare-and-swap, and remove each order within a line, too.
+    /// Also lose each other store and compare-and-swap, and remove each order within a line.
     #[arg(long, requires = "mutations")]
     stores: bool,
-    /// Then run so many schedules of two or three threads on every shape of a design, by turns drawn from
+    /// Then run this many schedules of two or three threads on every shape of a design, by turns drawn from
     /// the seed, with crashes at arbitrary moments. Threads change at accesses to the medium and, in a build with
     /// `--features turns`, at locks and accesses to DRAM.
     #[arg(long, value_name = "N", default_value = "0", value_parser = size::parse_count)]
@@ -69,7 +70,7 @@ pub struct Crash {
     /// Go through one failing case again, by the name that its report gave.
     #[arg(long, value_name = "CASE", conflicts_with_all = ["design", "scenario", "mode", "mutations", "stores", "schedules", "from"])]
     replay: Option<Case>,
-    /// What samples and continuations are drawn from: the same seed, the same images.
+    /// Seed of samples and continuations: the same seed gives the same images.
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Begin with this round, as an interrupted run names it.
@@ -79,10 +80,10 @@ pub struct Crash {
     /// sizes that are small enough, until something fails; a line a minute says how far it is.
     #[arg(long, conflicts_with_all = ["design", "scenario", "mode", "depth", "budget", "mutations", "stores", "schedules", "replay", "from", "memory"])]
     forever: bool,
-    /// End after so many draws.
+    /// End after this many draws.
     #[arg(long, value_name = "N", requires = "forever", value_parser = clap::value_parser!(u64).range(1..))]
     turns: Option<u64>,
-    /// Workers [default: one per processor]
+    /// Number of workers [default: one per processor]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Memory for remembering images, so that none is opened twice; without room for more, crash

@@ -45,27 +45,27 @@ A failure leaves the pool and, in JSON, what is known of its keys; then the roun
 fails, and the line that repeats it is printed. Threads and kills never come twice in the same order, so a round
 that fails may pass the next time: --repeat runs it again.")]
 pub struct Soak {
-    /// End after so many minutes [default: not at all]
+    /// End after this many minutes [default: not at all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     minutes: Option<u64>,
-    /// End after the rounds of so many seeds.
+    /// End after the rounds of this many seeds.
     #[arg(long, value_name = "N", conflicts_with = "minutes", value_parser = clap::value_parser!(u64).range(1..))]
     rounds: Option<u64>,
     /// The seed of the first round; each further one has its successor [default: an arbitrary one]
     #[arg(long)]
     seed: Option<u64>,
-    /// Run each round so often.
+    /// Run each round this many times.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     repeat: u64,
     #[command(flatten)]
     limits: Limits,
-    /// Rounds at the same time [default: one per processor]
+    /// Number of rounds at the same time [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
     /// Where the pools are [default: /dev/shm, or the folder for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Does wrong on purpose, to see that it is found.
+    /// Introduce an error on purpose, to see that it is found.
     #[arg(long, hide = true)]
     flaw: Option<Flaw>,
 }
