@@ -170,8 +170,8 @@ impl<L: Layout, M: Medium> Coupled<L, M> {
         if !full(leaf) {
             return Ok(());
         }
-        let told = path.len() - splits - usize::from(!root_splits);
-        let _locks: Vec<_> = path[told..]
+        let first = path.len() - splits - usize::from(!root_splits);
+        let _locks: Vec<_> = path[first..]
             .iter()
             .map(|node| Ok(Locked::wait(self.store.lock(*node)?)))
             .collect::<Result<_>>()?;
@@ -231,7 +231,7 @@ impl<L: Layout, M: Medium> Coupled<L, M> {
     }
 
     /// Goes through the nodes below one, which covers a span and stands so high: counts items and
-    /// leaves, and tells what is wrong. `visit` sees each node first.
+    /// leaves, and returns what is wrong. `visit` sees each node first.
     fn walk(
         &self,
         node: u64,

@@ -4,7 +4,7 @@ use std::ops::{AddAssign, Index};
 
 use bristlecone_pm::Part;
 
-/// Kinds of operations that a device tells apart; 0 is [`OUTSIDE`].
+/// Kinds of operations that a device distinguishes; 0 is [`OUTSIDE`].
 pub const KINDS: usize = 16;
 /// Not part of any operation: setting up, and whatever threads do in the background.
 pub const OUTSIDE: u8 = 0;

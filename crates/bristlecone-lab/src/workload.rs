@@ -1,6 +1,6 @@
 //! Workloads as arguments: what `bench` and `count` share.
 
-use bristlecone_baselines::Contender;
+use bristlecone_baselines::AnyDesign;
 use bristlecone_cli::arguments::option;
 use bristlecone_cli::failure::{Failure, Outcome};
 use bristlecone_cli::size;
@@ -25,7 +25,7 @@ pub struct Workload {
     /// The design: sstree, nbtree, cclbtree, lodgetree or wotree, or one of the baselines native, wbtree
     /// and fastfair.
     #[arg(long, default_value = "sstree")]
-    pub design: Contender,
+    pub design: AnyDesign,
     /// An option of the design, as docs/designs lists them; may be given several times.
     #[arg(long = "option", value_name = "NAME=NUMBER", value_parser = option)]
     pub options: Vec<(String, u64)>,

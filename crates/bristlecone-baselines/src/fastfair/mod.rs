@@ -12,7 +12,7 @@
 //! written and flushed, then linked, then the left one is cut by one store, then the parent hears.
 //!
 //! What the paper leaves open, and how it is closed here:
-//! - Two entries of a leaf with equal values look like one entry that moves. Leaves tell entries that
+//! - Two entries of a leaf with equal values look like one entry that moves. Leaves distinguish entries that
 //!   are there twice by their keys: of two equal ones the right one counts, so inserts end with the
 //!   key. A zero value would end the leaf: values are kept plus one, and the largest is refused.
 //! - A search that no parent leads to a new sibling compares with the sibling's first key, which

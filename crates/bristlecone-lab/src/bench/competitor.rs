@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use bristlecone_baselines::Contender;
+use bristlecone_baselines::AnyDesign;
 use clap::ValueEnum;
 
 use super::volatile::VolatileMap;
@@ -13,7 +13,7 @@ pub enum Competitor {
     /// A volatile map.
     Map(VolatileMap),
     /// A tree on the same medium.
-    Tree(Contender),
+    Tree(AnyDesign),
 }
 
 impl Competitor {
@@ -21,7 +21,7 @@ impl Competitor {
     pub fn name(self) -> &'static str {
         match self {
             Self::Map(map) => map.name(),
-            Self::Tree(contender) => contender.name(),
+            Self::Tree(design) => design.name(),
         }
     }
 
@@ -29,13 +29,13 @@ impl Competitor {
     pub fn title(self) -> String {
         match self {
             Self::Map(map) => map.name().to_owned(),
-            Self::Tree(contender) => contender.title(),
+            Self::Tree(design) => design.title(),
         }
     }
 
     /// Returns whether it is a design that is there to be compared with only.
     pub fn is_baseline(self) -> bool {
-        matches!(self, Self::Tree(contender) if contender.is_baseline())
+        matches!(self, Self::Tree(design) if design.is_baseline())
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bristlecone::{Domain, Error, Medium, Native, Pool, PoolInfo, PoolOptions, Tree, TreeStats};
-use bristlecone_baselines::Contender;
+use bristlecone_baselines::AnyDesign;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::scratch::Scratch;
 
@@ -54,7 +54,7 @@ pub fn operate<K: BenchKey, V: BenchValue>(
 /// What the tree under measurement is.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    pub design: Contender,
+    pub design: AnyDesign,
     pub options: Vec<(String, u64)>,
     pub domain: Option<Domain>,
     /// What every flushed line takes longer.
@@ -132,7 +132,7 @@ impl<K: BenchKey, V: BenchValue> TreeStore<K, V> {
     }
 
     /// Creates the tree in a pool on a medium.
-    pub fn within<M: Medium>(pool: Pool, design: Contender, options: &[(String, u64)]) -> Outcome<Self> {
+    pub fn within<M: Medium>(pool: Pool, design: AnyDesign, options: &[(String, u64)]) -> Outcome<Self> {
         Ok(Self { tree: design.create::<_, _, M>(&pool, TREE, options)?, pool })
     }
 

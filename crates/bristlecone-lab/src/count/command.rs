@@ -1,7 +1,7 @@
 //! `bristlecone-lab count`: what a design costs a device, counted by a model of it.
 
 use bristlecone::{Design, Domain};
-use bristlecone_baselines::Contender;
+use bristlecone_baselines::AnyDesign;
 use bristlecone_cli::failure::Outcome;
 use bristlecone_cli::output::{Output, grouped};
 use bristlecone_cli::size;
@@ -69,7 +69,7 @@ fn on_the_clock(workload: &Workload) -> Vec<(String, u64)> {
     const COLLECTORS: &str = "collector_threads";
     let mut options = workload.options.clone();
     let given = options.iter().any(|(name, _)| name == COLLECTORS);
-    if workload.design == Contender::Ours(Design::CclBTree) && !given {
+    if workload.design == AnyDesign::Library(Design::CclBTree) && !given {
         options.push((COLLECTORS.to_owned(), 0));
     }
     options

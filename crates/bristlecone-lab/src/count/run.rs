@@ -2,7 +2,7 @@
 
 use bristlecone::lab::AnyMedium;
 use bristlecone::{Domain, TreeStats};
-use bristlecone_baselines::{Contender, part_of};
+use bristlecone_baselines::{AnyDesign, part_of};
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_cli::output::Output;
@@ -18,7 +18,7 @@ use crate::bench::workload::{Op, Phase};
 /// Everything that makes a run what it is.
 #[derive(Debug)]
 pub struct Plan {
-    pub design: Contender,
+    pub design: AnyDesign,
     pub options: Vec<(String, u64)>,
     pub profile: Profile,
     pub processor: Processor,

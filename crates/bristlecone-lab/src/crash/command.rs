@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bristlecone::Design;
-use bristlecone_baselines::Contender;
+use bristlecone_baselines::AnyDesign;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::output::{Output, grouped};
 use bristlecone_cli::{interrupt, size};
@@ -95,7 +95,7 @@ pub struct Crash {
 /// Reads a subject's name.
 fn subject(name: &str) -> Result<String, String> {
     if name != POOL {
-        name.parse::<Contender>().map_err(|error| format!("{error}, and pool"))?;
+        name.parse::<AnyDesign>().map_err(|error| format!("{error}, and pool"))?;
     }
     Ok(name.to_owned())
 }
@@ -155,7 +155,7 @@ impl Crash {
         if name == POOL {
             return Ok(vec![pool_subject()]);
         }
-        let subjects = subjects_of(name.parse::<Contender>()?);
+        let subjects = subjects_of(name.parse::<AnyDesign>()?);
         if subjects.is_empty() {
             return Err(Failure::usage(format!("{name} has no shapes to explore yet")));
         }
@@ -255,7 +255,7 @@ impl Crash {
         // Most mutations are noticed at once: a small budget and frequent crashes find them soonest.
         let Budget { remembered, threads, seed, .. } = budget;
         let runs = self.budget.min(256);
-        let budget = Budget { remembered, threads, seed, life_crashes: 1, ..Budget::of(runs) };
+        let budget = Budget { remembered, threads, seed, continuation_crashes: 1, ..Budget::of(runs) };
         let mode = self.mode.unwrap_or(Mode::Subset);
         let mut table = Table::default().explained_by(EXPLAINED);
         for design in designs_of(explored) {
@@ -263,7 +263,7 @@ impl Crash {
             // With one scenario alone only that is mutated.
             let is_whole = self.scenario.is_none() && self.from.is_none() && mode == Mode::Subset;
             if is_whole && design != POOL {
-                let design = design.parse::<Contender>().expect("a subject begins with its design");
+                let design = design.parse::<AnyDesign>().expect("a subject begins with its design");
                 bar.set_message(format!("steps of {design}"));
                 table.merge(prove(&proofs_of(design), threads, progress));
             }

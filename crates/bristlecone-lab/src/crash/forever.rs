@@ -24,7 +24,7 @@ impl Tally {
         let (seconds, opened) = (started.elapsed().as_secs(), total.opened + total.reopened);
         let images = total.images + total.nested_images;
         let value = json!({
-            "seconds": seconds, "turns": turns, "images": images, "opened": opened, "lives": total.lives,
+            "seconds": seconds, "turns": turns, "images": images, "opened": opened, "lives": total.continuations,
             "schedules": total.schedules, "failures": total.failures.len(),
         });
         let text = format!(
@@ -62,7 +62,7 @@ pub fn run(
         if !report.failures.is_empty() {
             bar.finish_and_clear();
             for failure in &report.failures {
-                let case = Case::of(failure, turn.subject(), seed, turn.budget().life_crashes);
+                let case = Case::of(failure, turn.subject(), seed, turn.budget().continuation_crashes);
                 output.line(format_args!("{failure}  again: bristlecone-lab crash --replay {case}"))?;
                 output.line(format_args!(
                     "the whole turn: bristlecone-lab crash --forever --turns 1 --seed {seed}"

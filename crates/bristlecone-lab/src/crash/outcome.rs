@@ -61,7 +61,7 @@ impl<'a> Outcome<'a> {
 
     fn cases(&self) -> impl Iterator<Item = (Case, &bristlecone_sim::Failure)> {
         self.reports().flat_map(move |(subject, report)| {
-            let of = move |failure| Case::of(failure, subject, self.seed, self.budget.life_crashes);
+            let of = move |failure| Case::of(failure, subject, self.seed, self.budget.continuation_crashes);
             report.failures.iter().map(move |failure| (of(failure), failure))
         })
     }
@@ -200,7 +200,7 @@ fn row(report: &Report) -> String {
         grouped(report.images),
         grouped(report.nested_images),
         grouped(report.opened + report.reopened),
-        grouped(report.lives),
+        grouped(report.continuations),
         grouped(report.truncated_points),
     )
 }
@@ -212,10 +212,10 @@ fn add_counts(value: &mut Value, report: &Report) {
         "nested_images": report.nested_images,
         "possible_images": report.covered,
         "opened": report.opened + report.reopened,
-        "lives": report.lives,
+        "lives": report.continuations,
         "truncated_points": report.truncated_points,
         "by_depth": report.depths.iter().map(in_json).collect::<Vec<_>>(),
-        "inside_lives": in_json(&report.of_lives),
+        "inside_lives": in_json(&report.in_continuations),
         "truncated_for_memory": report.forgetful_points,
     });
     extend(value, counts);

@@ -203,7 +203,7 @@ pub fn scenarios() -> Vec<Scenario<Op>> {
 
 /// Returns how far each of them is explored.
 pub fn budget() -> Budget {
-    Budget { life_crashes: 1, ..Budget::of(256) }
+    Budget { continuation_crashes: 1, ..Budget::of(256) }
 }
 
 /// Returns the proofs of every step of the log in each of the scenarios.

@@ -5,13 +5,13 @@ use std::marker::PhantomData;
 use bristlecone::Design;
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{
-    Access, Budget, Deed, Mode, Plan, Planned, Progress, Scenario, Schedules, Site, Table,
+    Access, Budget, Mode, Operation, Plan, Planned, Progress, Scenario, Schedules, Site, Table,
     mutate_schedules_among,
 };
 
 use super::{Proof, Steps, insert, named, scenario};
 use crate::targets::TreeOp::{self, Begin, Elsewhere, Finish, Insert, InsertNew, Remove, Rest, Update};
-use crate::targets::{Forest, Items, Texts, Words};
+use crate::targets::{Items, Texts, TreePool, Words};
 
 /// Slots of a small leaf.
 pub const SLOTS: u64 = 7;
@@ -27,17 +27,17 @@ const HOME: [u64; 2] = [0, 2];
 const TWIN: u64 = 3;
 
 /// Leaves of seven slots.
-pub fn small<I: Items>() -> Forest<I> {
-    forest(128)
+pub fn small<I: Items>() -> TreePool<I> {
+    tree_pool(128)
 }
 
 /// Returns a pool of eight blocks to a chunk.
-pub fn wide() -> Forest<Words> {
-    forest(512)
+pub fn wide() -> TreePool<Words> {
+    tree_pool(512)
 }
 
-fn forest<I: Items>(block_bytes: u64) -> Forest<I> {
-    Forest {
+fn tree_pool<I: Items>(block_bytes: u64) -> TreePool<I> {
+    TreePool {
         geometry: Geometry { chunk_bytes: 4096, chunks_max: 24, trees_max: 3 },
         design: Design::NbTree.into(),
         options: vec![("block_bytes", block_bytes), ("inner_bytes", 256)],
@@ -125,9 +125,9 @@ fn twins() -> Scenario<TreeOp> {
 /// Returns a plan of the twins in any order; the removal, and more in other lines, may come while the slower one
 /// is not done.
 fn twins_and_removal(_: &mut dyn FnMut(usize) -> usize) -> Plan {
-    let bring = |value| vec![Deed::Of(TWIN, Access::Insert(value))];
-    let more = [1, 4].into_iter().map(|key| Deed::Of(key, Access::Insert(key)));
-    let removal = [Deed::Of(TWIN, Access::Remove)].into_iter().chain(more).collect();
+    let bring = |value| vec![Operation::On(TWIN, Access::Insert(value))];
+    let more = [1, 4].into_iter().map(|key| Operation::On(key, Access::Insert(key)));
+    let removal = [Operation::On(TWIN, Access::Remove)].into_iter().chain(more).collect();
     let before = HOME.map(|key| (key, Access::Insert(key))).into();
     Plan::new(before, vec![bring(101), bring(102), removal])
 }
@@ -135,7 +135,7 @@ fn twins_and_removal(_: &mut dyn FnMut(usize) -> usize) -> Plan {
 /// Returns a plan: two threads replace a full leaf, and a third one removes its keys meanwhile: what goes into
 /// both drafts after the copy is durable before either of them is the one.
 fn removed_meanwhile(_: &mut dyn FnMut(usize) -> usize) -> Plan {
-    let of = |key, access| Deed::Of(key, access);
+    let of = |key, access| Operation::On(key, access);
     let bring = |key| vec![of(key, Access::Insert(key))];
     let removals = (1..4).map(|key| of(key, Access::Remove)).collect();
     let before = (0..SLOTS).map(|key| (key, Access::Insert(key))).collect();
@@ -145,7 +145,7 @@ fn removed_meanwhile(_: &mut dyn FnMut(usize) -> usize) -> Plan {
 /// Returns a plan: one thread replaces a full leaf, another one gives its keys new values meanwhile, and a third
 /// one reads them.
 fn updated_meanwhile(_: &mut dyn FnMut(usize) -> usize) -> Plan {
-    let of = |key, access| Deed::Of(key, access);
+    let of = |key, access| Operation::On(key, access);
     let bring = |key| vec![of(key, Access::Insert(key))];
     let updates = (1..4).map(|key| of(key, Access::Update(100 + key))).collect();
     let reads = (1..4).map(|key| of(key, Access::Get)).collect();
@@ -154,7 +154,7 @@ fn updated_meanwhile(_: &mut dyn FnMut(usize) -> usize) -> Plan {
 }
 
 /// Returns scenarios in which blocks are used again: in small leaves, and where few fit a chunk.
-pub fn reuses() -> [(Forest<Words>, Vec<Scenario<TreeOp>>, Budget); 2] {
+pub fn reuses() -> [(TreePool<Words>, Vec<Scenario<TreeOp>>, Budget); 2] {
     let in_small = vec![emptied(), boxed(), unsealed(), empty(), replaced(), twins()];
     let in_wide = vec![freed(), discarded()];
     [(small(), in_small, Budget::of(64)), (wide(), in_wide, Budget { depth: 1, ..Budget::of(64) })]
@@ -166,7 +166,7 @@ fn schedules_in(modes: &[Mode]) -> Schedules {
     Schedules { seed: 0, first: 0, count: 4096, modes: modes.to_vec(), threads: 1 }
 }
 
-fn planned(plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan) -> Planned<Forest<Words>> {
+fn planned(plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan) -> Planned<TreePool<Words>> {
     Planned { registers: small(), plan }
 }
 
@@ -182,7 +182,7 @@ pub fn changed_among_threads(chosen: &dyn Fn(&Site) -> bool) -> Table {
 
 /// Groups of steps, each with what notices a change there soonest.
 pub(super) fn proofs() -> Vec<Proof> {
-    let budget = Budget { life_crashes: 1, depth: 1, ..Budget::of(32) };
+    let budget = Budget { continuation_crashes: 1, depth: 1, ..Budget::of(32) };
     let groups: [(&str, Scenarios); 9] = [
         ("nbtree create", || [named(&["creation", "begun"]), vec![emptied()]].concat()),
         ("nbtree update.1", || vec![boxed()]),

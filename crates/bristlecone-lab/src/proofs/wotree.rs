@@ -3,13 +3,13 @@
 use std::marker::PhantomData;
 
 use bristlecone::Design;
-use bristlecone_baselines::Contender;
+use bristlecone_baselines::AnyDesign;
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{Budget, Scenario};
 
 use super::{Proof, Steps};
 use crate::targets::TreeOp::{self, Create, Drop, Elsewhere, Insert, Remove, Rest};
-use crate::targets::{Forest, Items, Texts, Words, tree_scenarios};
+use crate::targets::{Items, Texts, TreePool, Words, tree_scenarios};
 
 /// Words or texts in nodes of so many lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +27,9 @@ pub(super) struct Group(
 );
 
 /// Trees of a design in nodes of so many lines.
-pub(super) fn forest<I: Items>(design: Contender, lines: u64) -> Forest<I> {
+pub(super) fn tree_pool<I: Items>(design: AnyDesign, lines: u64) -> TreePool<I> {
     let geometry = Geometry { chunk_bytes: 4096, chunks_max: 24, trees_max: 3 };
-    Forest { geometry, design, options: vec![("node_lines", lines)], items: PhantomData }
+    TreePool { geometry, design, options: vec![("node_lines", lines)], items: PhantomData }
 }
 
 /// Returns a scenario: a leaf is split off, emptied and freed, and begins anew elsewhere, by threads that do not
@@ -74,19 +74,19 @@ pub(super) fn scenarios() -> Vec<Scenario<TreeOp>> {
 }
 
 /// Returns the proofs of each step of the groups, by its name.
-pub(super) fn proofs_in(design: Contender, groups: &'static [Group]) -> Vec<Proof> {
-    fn of<I: Items>(design: Contender, lines: u64, group: &'static Group, budget: Budget) -> Proof {
+pub(super) fn proofs_in(design: AnyDesign, groups: &'static [Group]) -> Vec<Proof> {
+    fn of<I: Items>(design: AnyDesign, lines: u64, group: &'static Group, budget: Budget) -> Proof {
         let Group(_, steps, names) = group;
         Proof::by_crashes(Steps::Among(steps), budget, move || {
             let all = tree_scenarios().into_iter().chain(scenarios());
-            (forest::<I>(design, lines), all.filter(|scenario| names.contains(&scenario.name)).collect())
+            (tree_pool::<I>(design, lines), all.filter(|scenario| names.contains(&scenario.name)).collect())
         })
     }
-    let budget = Budget { life_crashes: 1, ..Budget::of(64) };
+    let budget = Budget { continuation_crashes: 1, ..Budget::of(64) };
     let proof = |group: &'static Group| match group.0 {
         OfWords(lines) => of::<Words>(design, lines, group, budget),
         // Opening texts asks of every record whether it is live.
-        OfTexts(lines) => of::<Texts>(design, lines, group, Budget { life_crashes: 8, ..budget }),
+        OfTexts(lines) => of::<Texts>(design, lines, group, Budget { continuation_crashes: 8, ..budget }),
     };
     groups.iter().map(proof).collect()
 }

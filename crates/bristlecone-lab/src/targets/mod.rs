@@ -18,4 +18,4 @@ pub use pool_scenarios::pool_scenarios;
 pub use scenarios::{life, tree_scenarios};
 pub use shapes::{POOL, all_subjects, all_subjects_of, mode_of, pool_subject, subject_of, subjects_of};
 pub use tree_op::TreeOp;
-pub use tree_pool::Forest;
+pub use tree_pool::TreePool;

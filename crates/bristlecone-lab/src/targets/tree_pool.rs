@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
 use bristlecone::{Pool, Tree};
-use bristlecone_baselines::Contender;
+use bristlecone_baselines::AnyDesign;
 use bristlecone_pm::{Error, Geometry, PoolFile, TreeSpec};
 use bristlecone_sim::{
-    Answer, Deed, Memory, Progress, Registers, Report, Schedules, Seen, Sim, Stopped, System,
+    Answer, Memory, Operation, Progress, Registers, Report, Schedules, Seen, Sim, Stopped, System,
     explore_schedules, guarded,
 };
 
@@ -21,11 +21,11 @@ use super::tree_op::TreeOp;
 
 /// A pool of trees of one design and one kind of items.
 #[derive(Debug, Clone)]
-pub struct Forest<I> {
+pub struct TreePool<I> {
     /// The sizes of the pool.
     pub geometry: Geometry,
     /// The design of the trees.
-    pub design: Contender,
+    pub design: AnyDesign,
     /// Its options, by name.
     pub options: Vec<(&'static str, u64)>,
     /// What keys and values are.
@@ -48,7 +48,7 @@ fn text(error: Error) -> String {
 /// What the trees hold.
 type Contents = BTreeMap<String, BTreeMap<u64, u64>>;
 
-impl<I: Items> Forest<I> {
+impl<I: Items> TreePool<I> {
     fn open_trees(&self, sim: &Sim, file: Arc<PoolFile<Sim>>) -> Result<Live<I>, String> {
         // Where threads take turns, recovery has several.
         let recovering = if sim.takes_turns() { 2 } else { 1 };
@@ -131,7 +131,7 @@ fn rest() {
     }
 }
 
-impl<I: Items> System for Forest<I> {
+impl<I: Items> System for TreePool<I> {
     type Op = TreeOp;
     type State = Contents;
     type Live = Live<I>;
@@ -237,7 +237,7 @@ impl<I: Items> System for Forest<I> {
 /// The tree that threads share.
 const SHARED: &str = "t";
 
-impl<I: Items> Registers for Forest<I> {
+impl<I: Items> Registers for TreePool<I> {
     type Live = Live<I>;
 
     fn memory(&self) -> Memory {
@@ -254,11 +254,11 @@ impl<I: Items> Registers for Forest<I> {
         System::open(self, sim)?.ok_or_else(|| "nothing is there any more".to_owned())
     }
 
-    fn act(&self, live: &Live<I>, deed: &Deed) -> Result<Answer, String> {
+    fn act(&self, live: &Live<I>, operation: &Operation) -> Result<Answer, String> {
         let tree = &live.trees[SHARED];
-        match deed {
-            Deed::Of(key, access) => Ok(Answer::Of(act::<I>(tree, *key, *access)?)),
-            Deed::Scan => {
+        match operation {
+            Operation::On(key, access) => Ok(Answer::One(act::<I>(tree, *key, *access)?)),
+            Operation::Scan => {
                 let number = |(key, value): (_, _)| Ok((I::key_number(&key)?, I::value_number(&value)?));
                 Ok(Answer::All(tree.iter().map(number).collect::<Result<_, String>>()?))
             }

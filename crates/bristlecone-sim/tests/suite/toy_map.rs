@@ -370,7 +370,7 @@ fn replay_case_of_a_failure_leads_to_the_same_failure() {
     for (bug, crashes) in [(Bug::CommitBeforeData, 1), (Bug::RecoveryUnfenced, 2), (Bug::LockSurvives, 1)] {
         let report = explored(bug, Mode::Subset);
         let failure = &report.failures[0];
-        let case = Case::of(failure, "toy-map", 0, Budget::quick().life_crashes);
+        let case = Case::of(failure, "toy-map", 0, Budget::quick().continuation_crashes);
         assert_eq!(case.crashes.len(), crashes, "{case}");
         let case: Case = case.to_string().parse().unwrap();
         let again = replay(&ToyMap(bug), &scenario(), &case).unwrap();
