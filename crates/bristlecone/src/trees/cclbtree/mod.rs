@@ -189,7 +189,7 @@ pub struct Core<K: KeyCodec, V: Codec, M: Medium> {
     collection: Collector,
     /// Leaves that are promised room: see [`room`].
     promised: Promised,
-    forms: PhantomData<fn() -> (K, V)>,
+    codecs: PhantomData<fn() -> (K, V)>,
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Deref for CclBTree<K, V, M> {
@@ -228,7 +228,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
             len: Counter::default(),
             collection: Collector::default(),
             promised: Promised::default(),
-            forms: PhantomData,
+            codecs: PhantomData,
         };
         core.recover(entry.id, logged, threads)?;
         Ok(Self { core: Arc::new(core), collector: Thread::default() })

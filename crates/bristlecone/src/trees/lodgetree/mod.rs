@@ -194,7 +194,7 @@ pub struct LodgeTree<K: KeyCodec, V: Codec, M: Medium> {
     unseen: Counter,
     /// Leaf splits so far: the time that hotness is measured in.
     clock: Counter,
-    forms: PhantomData<fn() -> (K, V)>,
+    codecs: PhantomData<fn() -> (K, V)>,
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
@@ -228,7 +228,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
             len: Counter::default(),
             unseen: Counter::default(),
             clock: Counter::default(),
-            forms: PhantomData,
+            codecs: PhantomData,
         };
         tree.recover(entry.id, logged, threads)?;
         Ok(tree)
