@@ -1,5 +1,5 @@
 //! What shows that each flush, fence and order of a design is needed: groups of steps, each with the smallest
-//! tree_pool and scenarios, or the plan of several threads, in which a change of one of them is noticed soonest.
+//! tree pool and scenarios, or the plan of several threads, in which a change of one of them is noticed soonest.
 //!
 //! The tests and `bristlecone-lab crash --mutations` run the same.
 
