@@ -154,10 +154,10 @@ impl<'a> Outcome<'a> {
             output.line(format_args!("{name:width$} {}  {schedules}{failed}", row(report)))?;
         }
         output.line(format_args!("{:width$} {}", "all", row(&total)))?;
-        if total.forgetful_points > 0 {
+        if total.points_beyond_memory > 0 {
             output.line(format_args!(
                 "{} sampled for want of memory: see --memory",
-                counted(total.forgetful_points, "crash point was", "crash points were")
+                counted(total.points_beyond_memory, "crash point was", "crash points were")
             ))?;
         }
         for (case, failure) in self.cases() {
@@ -216,7 +216,7 @@ fn add_counts(value: &mut Value, report: &Report) {
         "truncated_points": report.truncated_points,
         "by_depth": report.depths.iter().map(in_json).collect::<Vec<_>>(),
         "inside_lives": in_json(&report.in_continuations),
-        "truncated_for_memory": report.forgetful_points,
+        "truncated_for_memory": report.points_beyond_memory,
     });
     extend(value, counts);
 }

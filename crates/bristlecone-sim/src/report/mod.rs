@@ -39,7 +39,7 @@ pub struct Report {
     /// Crash points inside the last operation of continuations.
     pub in_continuations: Depth,
     /// Those among them that were because too many images were remembered already.
-    pub forgetful_points: u64,
+    pub points_beyond_memory: u64,
     /// Schedules of several threads that were run.
     pub schedules: u64,
     /// Publishes of one thread of a schedule, by name, that came while another one's operation was
@@ -161,7 +161,7 @@ impl Report {
         self.schedules += other.schedules;
         other.raced.into_iter().for_each(|(step, times)| *self.raced.entry(step).or_default() += times);
         self.pairs.extend(other.pairs);
-        self.forgetful_points += other.forgetful_points;
+        self.points_beyond_memory += other.points_beyond_memory;
         self.interrupted |= other.interrupted;
         self.truncated_points += other.truncated_points;
         let depths = self.depths.len().max(other.depths.len());
