@@ -2,7 +2,7 @@
 //! how threads get along, by lock coupling with versions. What a node is, and how a leaf changes
 //! durably, is their own.
 //!
-//! A split is one change of the log, from the leaf to the highest node that hears of it, so a tree
+//! A split is one change of the log, from the leaf to the highest node that it changes, so a tree
 //! is whole whenever no thread writes and after every recovery. Nodes are not merged: a leaf without
 //! items stays, and is filled again.
 

@@ -69,7 +69,7 @@ pub trait Core<M: Medium>: Sized + Send + Sync + 'static {
 
     fn get(&self, key: u64) -> Option<u64>;
 
-    /// Changes a key as `decide` says of its value; returns the value it had.
+    /// Changes a key as `decide` returns for its value; returns the value it had.
     fn change(&self, key: u64, decide: impl Fn(Option<u64>) -> Fate) -> Result<Option<u64>>;
 
     /// Returns the items of a leaf, ascending, and what it covers.

@@ -11,7 +11,7 @@ use crate::bench::data::Shape;
 use crate::bench::stream::Order;
 use crate::bench::workload::{self, Distribution, Mix, Op, Phase, Preset};
 
-/// What `--help` says about the operations.
+/// The part of `--help` on operations.
 pub const OPERATIONS_HELP: &str = "\
 Operations of --mix: insert and insert_new add keys, get, update, upsert, scan (of 100) and
 read_modify_write use keys that are there, remove takes whatever key the distribution gives. insert and

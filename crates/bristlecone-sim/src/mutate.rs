@@ -210,7 +210,7 @@ const SCHEDULES_AT_ONCE: usize = 1024;
 
 /// Changes one site after the other, of those that are `wanted`, and explores the rounds that pass
 /// it until one of them fails. Rounds come with the report of the code unchanged, which has the
-/// sites that they pass. `each` hears of every mutation that was decided.
+/// sites that they pass. Calls `each` with every mutation that was decided.
 pub fn mutate_rounds(
     rounds: &[(Round<'_>, Report)],
     budget: Budget,

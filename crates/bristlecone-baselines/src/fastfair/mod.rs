@@ -9,7 +9,7 @@
 //!
 //! Insert (FAST): entries shift right from the end, a line is flushed before the shift leaves it.
 //! The last store makes the entry valid. Delete: they shift left. Split (FAIR): the right node is
-//! written and flushed, then linked, then the left one is cut by one store, then the parent hears.
+//! written and flushed, then linked, then the left one is cut by one store, then the parent gets the entry.
 //!
 //! What the paper leaves open, and how it is closed here:
 //! - Two entries of a leaf with equal values look like one entry that moves. Leaves distinguish entries that

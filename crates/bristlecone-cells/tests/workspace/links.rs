@@ -5,7 +5,7 @@ use std::fs::read_to_string;
 
 use crate::{files, root};
 
-/// Returns what stands in the round brackets of a text's links.
+/// Returns the targets of a text's links.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices("](").filter_map(|(at, _)| text[at + 2..].split_once(')')).map(|(link, _)| link)
 }

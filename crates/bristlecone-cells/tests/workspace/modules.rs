@@ -94,7 +94,7 @@ impl Graph {
     }
 }
 
-/// Returns whether a module stands in the folder of another one.
+/// Returns whether a module is in the folder of another one.
 fn is_of(module: &Module, folder: &Module) -> bool {
     module.len() == folder.len() + 1 && module.starts_with(folder)
 }

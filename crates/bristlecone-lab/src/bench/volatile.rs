@@ -1,6 +1,6 @@
 //! What a user would hold the data in if it did not have to survive: volatile concurrent ordered
-//! maps, through their crates. Where one has no operation of its own for what is asked, it does
-//! what its user would do; what it cannot do at all is skipped, and said so.
+//! maps, through their crates. Where one has no operation of its own, it does
+//! what its user would do; what it cannot do at all is skipped, and reported.
 
 use std::hint::black_box;
 use std::ops::Bound;
@@ -13,7 +13,7 @@ use scc::{Guard, TreeIndex};
 use super::data::{BenchKey, BenchValue};
 use super::subject::Subject;
 
-/// The maps that `--against` knows.
+/// The maps that `--against` can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum VolatileMap {
     /// ferntree: a B+-tree with optimistic lock coupling

@@ -236,7 +236,7 @@ pub enum Preset {
     YcsbF,
 }
 
-/// Theta of Zipf's law where nothing else is said.
+/// Theta of Zipf's law by default.
 const THETA: f64 = 0.99;
 const SCAN_LENGTH: usize = 100;
 

@@ -112,7 +112,7 @@ fn phases<K: BenchKey, V: BenchValue>(plan: &Plan, output: &Output) -> Outcome<V
     Ok(counts)
 }
 
-/// Returns the bytes that the user asked to write: key and value, or the key that goes.
+/// Returns the bytes that the user wrote: key and value, or the key that goes.
 fn user_bytes(op: Op, (id, written): (u64, u64), found: bool, (key, value): (&Buffer, &Buffer)) -> u64 {
     match op {
         Op::Get | Op::Scan => 0,

@@ -22,7 +22,7 @@ const MANY: u64 = 31;
 const FULL_CHUNK: u64 = 4 * MANY;
 
 /// Keys that leave one slot of their line in a small leaf, and one more key of that line: if two threads
-/// bring it, it stands in two lines.
+/// bring it, it is in two lines.
 const HOME: [u64; 2] = [0, 2];
 const TWIN: u64 = 3;
 

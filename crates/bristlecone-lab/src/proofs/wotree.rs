@@ -85,7 +85,7 @@ pub(super) fn proofs_in(design: AnyDesign, groups: &'static [Group]) -> Vec<Proo
     let budget = Budget { continuation_crashes: 1, ..Budget::of(64) };
     let proof = |group: &'static Group| match group.0 {
         OfWords(lines) => of::<Words>(design, lines, group, budget),
-        // Opening texts asks of every record whether it is live.
+        // Opening texts checks of every record whether it is live.
         OfTexts(lines) => of::<Texts>(design, lines, group, Budget { continuation_crashes: 8, ..budget }),
     };
     groups.iter().map(proof).collect()

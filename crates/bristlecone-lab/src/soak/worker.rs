@@ -24,7 +24,7 @@ use super::round::{End, Round};
 const TREE: &str = "t";
 /// Entries of each tree beside it.
 const BESIDE: u64 = 50;
-/// What [`Board::created`] says of the pool and of the tree in it.
+/// The values of [`Board::created`] for the pool and for the tree in it.
 const POOL: u64 = 1;
 const POOL_AND_TREE: u64 = 2;
 

@@ -17,7 +17,7 @@ use super::tree_pool::TreePool;
 /// The name of the pool without trees.
 pub const POOL: &str = "pool";
 
-/// The room that is explored where nothing is said of it: the first one with small chunks.
+/// The room that is explored by default: the first one with small chunks.
 const USUAL: &str = "small-chunks";
 
 /// Baselines keep words only, and are not part of the table.

@@ -49,7 +49,7 @@ pub struct Report {
     pub pairs: BTreeSet<(Step, Step)>,
     /// The sites that the trace and its recoveries passed.
     pub sites: Sites,
-    /// Whether the mutation asked for changed anything.
+    /// Whether the mutation of the run changed anything.
     pub mutated: bool,
     /// Whether it was stopped before its end.
     pub interrupted: bool,

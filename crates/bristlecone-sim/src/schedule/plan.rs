@@ -19,7 +19,7 @@ pub struct Plan {
     pub room: (u64, u64),
 }
 
-/// The medium has room for whatever is asked for.
+/// The medium has room for every request.
 const ROOM: (u64, u64) = (u64::MAX, 0);
 
 /// Writes after a crash have values from here on.

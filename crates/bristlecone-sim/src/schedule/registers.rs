@@ -25,7 +25,7 @@ pub trait Registers: Clone + Send + Sync + 'static {
     /// Creates it on zeroed memory.
     fn create(&self, sim: &Sim) -> Result<Self::Live, String>;
 
-    /// Opens what stands in the memory of `sim`, recovering it.
+    /// Opens what the memory of `sim` holds, recovering it.
     fn open(&self, sim: &Sim) -> Result<Self::Live, String>;
 
     /// Does something; any thread may.
