@@ -84,7 +84,7 @@ fn live(life: &Life<'_>) -> std::io::Result<Lived> {
     struct Run<'a>(&'a Life<'a>);
     impl Visit for Run<'_> {
         fn visit<I: Items>(self) {
-            Worker(self.0).run::<I>();
+            Worker { life: self.0 }.run::<I>();
         }
     }
     let board = life.board;
