@@ -118,7 +118,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         self.first = first;
         let anchor = self.pool.anchor(tree);
         anchor.publish(self.medium(), first, durable, step);
-        let Durable { .. } = self.medium().persist(anchor, step);
+        self.medium().persist(anchor, step);
     }
 
     /// Returns what the tree occupies.

@@ -136,7 +136,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let word = LeafWord::unpack(cells.header.word.load(medium));
         let word = LeafWord { bitmap: word.bitmap & !u64::from(Pending::changes(items).1), ..word };
         cells.header.word.publish(medium, word.pack(), &Alone, "cclbtree flush.1");
-        let Durable { .. } = medium.persist(&cells.header.word, "cclbtree flush.1");
+        medium.persist(&cells.header.word, "cclbtree flush.1");
     }
 
     /// Flush 2 to 4: the leaf has room for the items. With `logged`, log entries up to now are
@@ -203,7 +203,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             let ordered = medium.ordered_within_line();
             cells.header.stamp.publish(medium, stamp, &ordered, "cclbtree flush.4");
         }
-        let Durable { .. } = medium.persist(&cells.header, "cclbtree flush.4");
+        medium.persist(&cells.header, "cclbtree flush.4");
     }
 
     /// A leaf no longer holds the key. It stays if it is the leaf's fence, and otherwise until no

@@ -70,7 +70,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let gone = moved.fold(dropped, |bits, slot| bits | 1 << slot);
         let shrunk = LeafWord { bitmap: word.bitmap & !gone, next: offset };
         cells.header.word.publish(medium, shrunk.pack(), &durable, "cclbtree split.2");
-        let Durable { .. } = medium.persist(&cells.header.word, "cclbtree split.2");
+        medium.persist(&cells.header.word, "cclbtree split.2");
         // Split 3: the old leaf takes what is new of the lower half; now it has the room.
         let rest: Items = lower.iter().filter(|part| part.changed).map(|part| part.item).collect();
         self.write_items(left, &rest, None, true);
