@@ -1,6 +1,6 @@
 //! A change of one key on its way into a tree that buffers and logs.
 
-use bristlecone_pm::{Flushed, Medium, Records, Result, Step};
+use bristlecone_pm::{Flushed, LogEntry, Medium, Records, Result, Step};
 
 use crate::shared::codec::{Codec, KeyCodec};
 
@@ -10,6 +10,14 @@ pub struct Item {
     pub key: u64,
     pub value: u64,
     pub removed: bool,
+}
+
+impl Item {
+    /// Returns the log entry that says so.
+    #[inline(always)]
+    pub fn entry(self, sequence: u64) -> LogEntry {
+        LogEntry { sequence, removed: self.removed, key: self.key, value: self.value }
+    }
 }
 
 /// The change on its way, and what of it is not durable yet.

@@ -3,9 +3,9 @@
 use std::ops::Deref;
 use std::sync::RwLockReadGuard;
 
-use bristlecone_pm::{Medium, Result};
+use bristlecone_pm::{Medium, Result, Step};
 
-use super::{Guards, LeafLayout, Relief, Store, TreeLog};
+use super::{Change, Guards, LeafLayout, Relief, Store, TreeLog};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::trees::{Removed, Swapped, WriteMode};
 
@@ -73,6 +73,8 @@ pub enum Outcome {
 pub trait Writer<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>: Deref<Target = Store<L, K, V, M>> {
     /// How often a write without room reclaims the log, while that gives something.
     const RECLAIMS: usize;
+    /// The names of write 1, for keys and for values.
+    const RECORD_STEPS: [Step; 2];
     /// What a writer holds locked.
     type Place<'a>
     where
@@ -104,6 +106,12 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>: Deref<Target 
 
     /// Does what comes after a write.
     fn after_write(&self) -> Result<()>;
+
+    /// Write 1: what stands out of line is written first.
+    #[inline(always)]
+    fn write_records(&self, found: &Found, key: K::Ref<'_>, value: Option<V::Ref<'_>>) -> Result<Change> {
+        Change::write::<K, V, M>((&self.keys, &self.values), found.key, key, value, Self::RECORD_STEPS)
+    }
 
     /// Runs `write` at the locked place of a key, with what that says about the key, until it gives a result; again
     /// if there is no room but some to gain.

@@ -1,13 +1,13 @@
 //! A change of a key in its locked leaf: into the log and the buffer, or through to the leaf. Step numbers are those of
 //! the story in `mod.rs`.
 
-use bristlecone_pm::{Flushed, LogEntry, LogSpot, Medium, Persist, Result};
+use bristlecone_pm::{Flushed, LogSpot, Medium, Persist, Result};
 
 use super::Core;
 use super::buffer::{Locked, State};
 use super::layout::LeafWord;
 use super::room::Promise;
-use crate::shared::buffered::{Change, Found, Guards, InLeaf, Item};
+use crate::shared::buffered::{Change, Found, Guards, InLeaf, Item, Writer};
 use crate::shared::codec::{Codec, KeyCodec};
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
@@ -62,16 +62,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         spot: LogSpot<'_, M>,
         guards: &Guards<K, V>,
     ) {
-        let entry = self.entry_of(leaf, change.item);
+        let entry = change.item.entry(leaf.sequence());
         // No thread reads the buffer as long as it is locked. What stands behind a fence stands between
         // the next write's loads and their prefetch.
         self.put_in_buffer(leaf, found, change.item, spot.epoch(), guards);
         spot.append(&entry, change.take_records());
-    }
-
-    #[inline(always)]
-    fn entry_of(&self, leaf: &Locked<'_>, item: Item) -> LogEntry {
-        LogEntry { sequence: leaf.sequence(), removed: item.removed, key: item.key, value: item.value }
     }
 
     /// Whether a change waits in the buffer. It does not if there is no room, if it takes the
@@ -103,18 +98,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         }
         *promise = self.promise(1);
         promise.is_some()
-    }
-
-    /// Write 1: what stands out of line is written first.
-    #[inline(always)]
-    pub(super) fn write_records(
-        &self,
-        found: &Found,
-        key: K::Ref<'_>,
-        value: Option<V::Ref<'_>>,
-    ) -> Result<Change> {
-        let steps = ["cclbtree write.1 key", "cclbtree write.1 value"];
-        Change::write::<K, V, M>((&self.keys, &self.values), found.key, key, value, steps)
     }
 
     /// Write 3: readers find the item in the buffer, once it is unlocked.
@@ -178,7 +161,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             && self.buffers.batch() > 0
             && let Some(spot) = self.reserve_entry()
         {
-            spot.append(&self.entry_of(leaf, item), None);
+            spot.append(&item.entry(leaf.sequence()), None);
         }
     }
 

@@ -7,12 +7,12 @@ use std::thread::JoinHandle;
 use bristlecone_pm::sync::epoch;
 use bristlecone_pm::sync::wait::{self, lock};
 use bristlecone_pm::sync::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use bristlecone_pm::{Copies, Durable, LOG_ENTRY_BYTES, LogChunk, LogEntry, LogSpot, Medium, Persist};
+use bristlecone_pm::{Copies, Durable, LOG_ENTRY_BYTES, LogChunk, LogSpot, Medium, Persist};
 
 use super::layout::LEAF_BYTES;
 use super::room::Promise;
 use super::{CclBTree, Core};
-use crate::shared::buffered::{ASIDE_MIN, RESERVED_CHUNKS};
+use crate::shared::buffered::{ASIDE_MIN, Item, RESERVED_CHUNKS};
 use crate::shared::codec::{Codec, KeyCodec};
 
 /// Leaves that are looked at between two fences.
@@ -229,9 +229,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
                 }
             }
             let (key, value) = leaf.slot(at);
-            let removed = state.is_removed(at);
-            let entry = LogEntry { sequence: leaf.sequence(), removed, key, value };
-            state.set_epoch(at, copies.append(&entry));
+            let item = Item { key, value, removed: state.is_removed(at) };
+            state.set_epoch(at, copies.append(&item.entry(leaf.sequence())));
             leaf.set_state(state);
         }
         Ok(())

@@ -34,8 +34,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     ) -> Result<()> {
         let state = leaf.state();
         let cells = self.leaf(state.leaf);
-        let mut items = Items::default();
-        self.gather_pending(leaf, replaced, &guards.0, &mut items);
+        let mut items = self.pending_items(leaf, replaced, &guards.0);
         let last = change.as_deref().map(|change| change.item);
         if let Some(item) = last {
             items.push(self.pending(cells, item, &guards.0));
@@ -122,8 +121,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
 
     /// Items that the leaf will hold once everything pending has reached it.
     pub(super) fn live_items(&self, leaf: &Locked<'_>) -> usize {
-        let mut items = Items::default();
-        self.gather_pending(leaf, None, &K::pin(), &mut items);
+        let items = self.pending_items(leaf, None, &K::pin());
         let word = LeafWord::unpack(self.leaf(leaf.state().leaf).header.word.load(self.medium()));
         let (added, dropped) = Pending::changes(&items);
         (word.bitmap & !u64::from(dropped)).count_ones() as usize + added

@@ -65,29 +65,23 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         if word.bitmap.count_ones() as usize + state.pending < self.slots {
             return false;
         }
-        let mut items = Items::default();
-        self.gather_pending(leaf, None, &K::pin(), &mut items);
-        self.room_for(state.leaf, &items).is_none()
+        self.room_for(state.leaf, &self.pending_items(leaf, None, &K::pin())).is_none()
     }
 
-    /// What pends for a leaf, with the slots that the leaf has for it, but for the pending slot `except`.
+    /// Returns what pends for a leaf, with the slots that the leaf has for it, but for the pending slot `except`.
     #[inline(always)]
-    pub(super) fn gather_pending(
-        &self,
-        leaf: &Locked<'_>,
-        except: Option<usize>,
-        guard: &K::Guard,
-        items: &mut Items,
-    ) {
+    pub(super) fn pending_items(&self, leaf: &Locked<'_>, except: Option<usize>, guard: &K::Guard) -> Items {
         let state = leaf.state();
         let cells = self.leaf(state.leaf);
-        for at in (0..state.pending).filter(|at| Some(*at) != except) {
+        let slots = (0..state.pending).filter(|at| Some(*at) != except);
+        let item = |at| {
             let (key, value) = leaf.slot(at);
-            items.push(self.pending(cells, Item { key, value, removed: state.is_removed(at) }, guard));
-        }
+            self.pending(cells, Item { key, value, removed: state.is_removed(at) }, guard)
+        };
+        slots.map(item).collect()
     }
 
-    /// An item on its way to a leaf, with the slot that the leaf has for its key.
+    /// Returns an item on its way to a leaf, with the slot that the leaf has for its key.
     #[inline(always)]
     pub(super) fn pending(&self, cells: &Leaf, item: Item, guard: &K::Guard) -> Pending {
         let key = K::read(&self.keys, item.key, guard);
@@ -113,9 +107,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
 
     #[cold]
     fn count_uncounted(&self, leaf: &Locked<'_>) {
-        let mut items = Items::default();
-        self.gather_pending(leaf, None, &K::pin(), &mut items);
-        self.len.add(growth(&items));
+        self.len.add(growth(&self.pending_items(leaf, None, &K::pin())));
         leaf.set_state(State { uncounted: false, ..leaf.state() });
         self.count_overflow(false, self.overflows(leaf));
         self.promised.uncounted.add(-1);

@@ -3,7 +3,7 @@
 use std::sync::RwLockReadGuard;
 
 use bristlecone_pm::sync::wait;
-use bristlecone_pm::{Medium, Result};
+use bristlecone_pm::{Medium, Result, Step};
 
 use super::buffer::Locked;
 use super::layout::Leaf;
@@ -37,6 +37,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for CclBTree<K, V, M> {
 impl<K: KeyCodec, V: Codec, M: Medium> Writer<Leaf, K, V, M> for Core<K, V, M> {
     // As long as that gives something, which others may take.
     const RECLAIMS: usize = usize::MAX;
+    const RECORD_STEPS: [Step; 2] = ["cclbtree write.1 key", "cclbtree write.1 value"];
     type Place<'a>
         = Locked<'a>
     where

@@ -10,7 +10,7 @@ use super::gather::Gathered;
 use super::layout::LeafWord;
 use super::node::{Entry, Locked};
 use super::versions::Spot;
-use crate::shared::buffered::{Change, Found, Guards, Hint, InLeaf, Item, Outcome};
+use crate::shared::buffered::{Change, Found, Guards, Hint, InLeaf, Item, Outcome, Writer};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::Stale;
 
@@ -209,7 +209,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let Item { key, value, removed } = change.item;
         let (log, owner, in_leaf) = (spot.log(), found.at, found.in_leaf);
         let mut item = Buffered { key, value, log, owner, in_leaf, removed, tag };
-        let entry = self.entry_of(node.sequence(), &item);
+        let entry = change.item.entry(node.sequence());
         // In this order, because what stands behind a fence stands between the next write's loads and their
         // prefetch.
         let Some(at) = found.item else {
@@ -256,18 +256,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Whether a key is buffered, and its leaf would have to split to take what is buffered for it.
     fn is_stuck(&self, node: &Locked<'_>, found: &Found) -> bool {
         found.item.is_some() && node.live_with(found.at, node.items_of(found.at)) > self.slots
-    }
-
-    /// Write 1: what stands out of line is written first.
-    #[inline(always)]
-    pub(super) fn write_records(
-        &self,
-        found: &Found,
-        key: K::Ref<'_>,
-        value: Option<V::Ref<'_>>,
-    ) -> Result<Change> {
-        let steps = ["lodgetree write.1 key", "lodgetree write.1 value"];
-        Change::write::<K, V, M>((&self.keys, &self.values), found.key, key, value, steps)
     }
 
     /// The value of a buffered item, if nothing but the buffer holds it: after a crash the leaf may hold

@@ -2,7 +2,7 @@
 //! time, and append what is still buffered of the old logs again. Step numbers are those of the story in `mod.rs`.
 
 use bristlecone_pm::sync::{Ordering::Acquire, Ordering::Release};
-use bristlecone_pm::{Durable, Flushed, LogEntry, Medium, Persist};
+use bristlecone_pm::{Durable, Flushed, Medium, Persist};
 use smallvec::SmallVec;
 
 use super::LodgeTree;
@@ -116,7 +116,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                 has_room = spot.is_some();
                 let Some(spot) = spot else { break };
                 let spot = Spot::of(versions, spot);
-                let (log, under_way) = spot.copy(&self.entry_of(node.sequence(), &buffered));
+                let (log, under_way) = spot.copy(&buffered.item().entry(node.sequence()));
                 flushed = flushed.and(under_way);
                 copies.push((item, log));
             }
@@ -168,10 +168,5 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         if self.versions.log.put_aside(key) >= ASIDE_MIN.max(self.nodes.live()) {
             self.versions.want(ALL);
         }
-    }
-
-    /// A log entry that says what a buffered item does.
-    pub(super) fn entry_of(&self, sequence: u64, item: &Buffered) -> LogEntry {
-        LogEntry { sequence, removed: item.removed, key: item.key, value: item.value }
     }
 }

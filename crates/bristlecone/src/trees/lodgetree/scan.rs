@@ -16,7 +16,7 @@ use crate::trees::scan::{Bounds, append, overlay, shorten, verified};
 use crate::trees::{Batch, Scan};
 
 /// A leaf as a scan found it, and where the scan goes on.
-struct Sight<K: KeyCodec> {
+struct Probe<K: KeyCodec> {
     words: Words,
     /// Where the leaf begins, or where the next one does. `None`: there is none before or after.
     further: Option<K::Owned>,
@@ -25,7 +25,7 @@ struct Sight<K: KeyCodec> {
 }
 
 /// Looks, told how often it did, until it saw something.
-fn until_seen<T>(look: impl Fn(u32) -> Option<T>) -> T {
+fn until_probed<T>(look: impl Fn(u32) -> Option<T>) -> T {
     (0..u32::MAX).find_map(look).expect("a reader that locks is a reader that sees")
 }
 
@@ -54,22 +54,22 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
                 };
                 self.look_ahead(id, version, cursor, key, &guards.0, next_version)
             };
-            let mut sight = until_seen(look);
+            let mut probe = until_probed(look);
             into.entries.clear();
             let read =
                 (|word| K::read(&self.keys, word, &guards.0), |word| V::read(&self.values, word, &guards.1));
             let wanted = (from, shorten::<K>(bounds.1));
             if into.checked
-                && let Err(error) = self.verify_fences(Some(key), sight.fence, &guards.0)
+                && let Err(error) = self.verify_fences(Some(key), probe.fence, &guards.0)
             {
                 return into.fail(error);
             }
-            if into.checked && !verified(&sight.words, wanted, into, read.0, self.verifiers()) {
+            if into.checked && !verified(&probe.words, wanted, into, read.0, self.verifiers()) {
                 return false;
             }
-            let outside = append::<K, V, true>(self.nodes.level(), &mut sight.words, wanted, into, read);
-            into.ended = outside.above || sight.further.is_none();
-            into.fence = Some(sight.further);
+            let outside = append::<K, V, true>(self.nodes.level(), &mut probe.words, wanted, into, read);
+            into.ended = outside.above || probe.further.is_none();
+            into.fence = Some(probe.further);
             if !into.entries.is_empty() {
                 return true;
             }
@@ -102,26 +102,26 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
                 let (_locked, version) = self.nodes.get(id).hold(version, tries)?;
                 self.look_back(id, version, to, &guards.0)
             };
-            let mut sight = until_seen(look);
+            let mut probe = until_probed(look);
             into.entries.clear();
             let read =
                 (|word| K::read(&self.keys, word, &guards.0), |word| V::read(&self.values, word, &guards.1));
             let wanted = (shorten::<K>(bounds.0), to);
-            let aim = match to {
+            let bound = match to {
                 Bound::Included(key) | Bound::Excluded(key) => Some(key),
                 Bound::Unbounded => None,
             };
             if into.checked
-                && let Err(error) = self.verify_fences(aim, sight.fence, &guards.0)
+                && let Err(error) = self.verify_fences(bound, probe.fence, &guards.0)
             {
                 return into.fail(error);
             }
-            if into.checked && !verified(&sight.words, wanted, into, read.0, self.verifiers()) {
+            if into.checked && !verified(&probe.words, wanted, into, read.0, self.verifiers()) {
                 return false;
             }
-            let outside = append::<K, V, false>(self.nodes.level(), &mut sight.words, wanted, into, read);
-            into.ended = outside.below || sight.further.is_none();
-            into.fence = Some(sight.further);
+            let outside = append::<K, V, false>(self.nodes.level(), &mut probe.words, wanted, into, read);
+            into.ended = outside.below || probe.further.is_none();
+            into.fence = Some(probe.further);
             if !into.entries.is_empty() {
                 return true;
             }
@@ -138,7 +138,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         if K::INLINE {
             return Ok(());
         }
-        let fences = until_seen(|tries| {
+        let fences = until_probed(|tries| {
             let version_of = |node| self.version_of(node);
             let (id, version) = match key {
                 Some(key) => self.inner.find(key, guard, version_of),
@@ -171,7 +171,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         key: K::Ref<'_>,
         guard: &K::Guard,
         next_version: impl Fn(u32) -> Option<Version>,
-    ) -> Option<Sight<K>> {
+    ) -> Option<Probe<K>> {
         let node = self.nodes.get(id);
         let still = || node.lock.validate(version);
         let at = self.place(node, key, guard, &still).ok()?;
@@ -191,13 +191,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                     let fence = next.fence(0);
                     next.lock.validate(seen).then_some(fence)?
                 }
-                Step::End => return still().then_some(Sight { words, further: None, fence: 0 }),
+                Step::End => return still().then_some(Probe { words, further: None, fence: 0 }),
                 Step::Lost => return None,
             }
         };
         let further = Some(K::owned(K::read(&self.keys, fence, guard)));
         // What was seen of both nodes was so at the moment when the second one was looked at.
-        still().then_some(Sight { words, further, fence })
+        still().then_some(Probe { words, further, fence })
     }
 
     /// The last leaf with keys up to a bound, and where it begins. `None`: something changed.
@@ -207,7 +207,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         version: Version,
         to: Bound<K::Ref<'_>>,
         guard: &K::Guard,
-    ) -> Option<Sight<K>> {
+    ) -> Option<Probe<K>> {
         let node = self.nodes.get(id);
         let still = || node.lock.validate(version);
         let at = match to {
@@ -228,7 +228,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let words = self.snapshot(node, version, at)?;
         let first = entry.leaf == self.first;
         let further = (!first).then(|| K::owned(K::read(&self.keys, entry.fence, guard)));
-        Some(Sight { words, further, fence: if first { 0 } else { entry.fence } })
+        Some(Probe { words, further, fence: if first { 0 } else { entry.fence } })
     }
 
     /// The items of a leaf, and in their place what is buffered. `None`: the node changed.

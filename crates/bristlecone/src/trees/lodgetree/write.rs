@@ -1,6 +1,6 @@
 //! Insert, update and remove: where a write finds its node. What it does there stands in `apply`.
 
-use bristlecone_pm::{Flushed, Medium, Result};
+use bristlecone_pm::{Flushed, Medium, Result, Step};
 
 use super::LodgeTree;
 use super::layout::Header;
@@ -34,6 +34,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for LodgeTree<K, V, M> {
 impl<K: KeyCodec, V: Codec, M: Medium> Writer<Header, K, V, M> for LodgeTree<K, V, M> {
     // The passes of others, and of other writes, have given what there is.
     const RECLAIMS: usize = 1;
+    const RECORD_STEPS: [Step; 2] = ["lodgetree write.1 key", "lodgetree write.1 value"];
     type Place<'a>
         = Locked<'a>
     where
