@@ -85,7 +85,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let mut keys = Vec::new();
         for slot in 0..self.shape.slots {
             let item = self.slot(leaf, slot);
-            let value = self.reveal(item.value.load(self.medium()));
+            let value = self.resolve(item.value.load(self.medium()));
             if value == EMPTY {
                 continue;
             }
@@ -103,7 +103,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 continue;
             }
             let key = K::read(&self.keys, word, &guard);
-            if self.probe(leaf, Tag::of::<K>(key)) >> slot & 1 == 0 {
+            if self.candidates(leaf, Tag::of::<K>(key)) >> slot & 1 == 0 {
                 report("fingerprint differs from its key");
             }
             keys.push(key);
@@ -124,7 +124,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
         *previous = keys.last().map(|last| K::owned(*last)).or(previous.take());
         bits(taken)
-            .filter(|&slot| self.reveal(self.slot(leaf, slot).value.load(self.medium())) != EMPTY)
+            .filter(|&slot| self.resolve(self.slot(leaf, slot).value.load(self.medium())) != EMPTY)
             .count() as u64
     }
 }

@@ -10,7 +10,7 @@ use bristlecone_pm::{Alone, Medium, Result};
 use super::NbTree;
 use super::layout::{EMPTY, SEALED_EMPTY};
 use super::leaf::{FROZEN, Leaf, Succession};
-use super::read::Pins;
+use super::lookup::Pins;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::Step;
 use crate::shared::slot::bits;
@@ -56,7 +56,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Free: a leaf without items leaves the index, unless it is the only one, or another thread
     /// writes to it after all.
     #[cold]
-    pub(super) fn shed(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) {
+    pub(super) fn free_if_empty(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) {
         let leaf = self.leaves.get(id);
         if self.items(leaf) > 0 {
             return;

@@ -113,7 +113,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
 
     /// Slots whose fingerprint is `tag`, among those that belong to keys.
     #[inline(always)]
-    pub(super) fn probe(&self, leaf: &Leaf, tag: Tag) -> u64 {
+    pub(super) fn candidates(&self, leaf: &Leaf, tag: Tag) -> u64 {
         let hits = self.probe_bytes(leaf, tag.byte);
         if self.single_layer {
             return hits;

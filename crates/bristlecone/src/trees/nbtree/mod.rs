@@ -125,10 +125,12 @@
 //! NBTree-WR). `layers = 1` keeps the metadata in the block (NBTree-SL).
 
 mod check;
+mod join;
 mod layout;
 mod leaf;
 mod leaves;
 mod link;
+mod lookup;
 mod meta;
 mod pending;
 mod read;
@@ -136,6 +138,7 @@ mod recover;
 mod salvage;
 mod scan;
 mod split;
+mod value;
 mod write;
 
 use std::marker::PhantomData;

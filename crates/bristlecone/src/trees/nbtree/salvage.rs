@@ -11,7 +11,7 @@ use bristlecone_pm::{ChunkRange, Error, Result};
 
 use super::NbTree;
 use super::layout::{State, Stored};
-use super::read::Pins;
+use super::lookup::Pins;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::Slot;
 use crate::trees::Rescue;

@@ -19,12 +19,12 @@ use crate::trees::{Batch, Scan};
 impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for NbTree<K, V, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         let _pinned = bristlecone_pm::sync::epoch::pin();
-        self.ascend(bounds, into)
+        Leafwise::ascend(self, bounds, into)
     }
 
     fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         let _pinned = bristlecone_pm::sync::epoch::pin();
-        self.descend(bounds, into)
+        Leafwise::descend(self, bounds, into)
     }
 }
 
@@ -61,7 +61,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
         let leaf = self.leaves.get(leaf);
         for slot in bits(self.bitmap(leaf) & self.shape.all()) {
             let item = self.slot(leaf, slot);
-            let value = self.reveal(item.value.load(self.medium()));
+            let value = self.resolve(item.value.load(self.medium()));
             if value != EMPTY {
                 words.push(item.key.load(self.medium()), value);
             }

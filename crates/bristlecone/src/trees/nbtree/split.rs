@@ -8,8 +8,8 @@ use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result, Step};
 use super::NbTree;
 use super::layout::{EMPTY, Header, SEALED_EMPTY, SLOTS_MAX, Shape, State, Stored};
 use super::leaf::{Leaf, Succession};
+use super::lookup::Pins;
 use super::meta::{Tag, Tags};
-use super::read::Pins;
 use crate::shared::arena::Room;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::{SLOT_BYTES, bits};
@@ -115,7 +115,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let mut values = [EMPTY; SLOTS_MAX];
         let mut items = 0_u64;
         for slot in bits(seen) {
-            values[slot] = self.reveal(old[slot].value.load(medium));
+            values[slot] = self.resolve(old[slot].value.load(medium));
             if values[slot] != EMPTY {
                 items |= 1 << slot;
                 keys[len] = K::read(&self.keys, old[slot].key.load(medium), &pins.key);
@@ -165,7 +165,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let mut flushed = Flushed::none();
         for half in halves.iter_mut().filter(|half| half.block != 0) {
             half.items = half.taken;
-            flushed = flushed.and(self.begin(half, leaf.block(), birth));
+            flushed = flushed.and(self.write_header(half, leaf.block(), birth));
         }
         Draft { halves, separator, values, cells, flushed }
     }
@@ -180,7 +180,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     }
 
     /// Writes what a draft's block has beside the items.
-    fn begin(&self, half: &Half, origin: u64, birth: u64) -> Flushed {
+    fn write_header(&self, half: &Half, origin: u64, birth: u64) -> Flushed {
         let medium = self.medium();
         self.clear_slots(half.block, !half.taken);
         let header: &Header = self.pool.at(half.block);
@@ -218,7 +218,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 }
                 let word = cell.load(medium);
                 let sealed = Stored::is_sealed(word);
-                let value = self.reveal(word);
+                let value = self.resolve(word);
                 if value != draft.values[slot] {
                     self.redraft(leaf, slot, value, draft, pins);
                     late = true;
