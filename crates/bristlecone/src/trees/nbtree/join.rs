@@ -46,7 +46,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         match self.key_word(key) {
             Ok(word) => Ok(self.join(at.leaf, at.seen, NewItem { key, word, tag, value }, pins)),
             // Keys of removed items are given back when their leaf is replaced.
-            Err(error) if !*tidied && error.is_no_room() && at.leaf.pending.lost() > 0 => {
+            Err(error) if !*tidied && error.is_no_room() && at.leaf.pending.removed() > 0 => {
                 *tidied = true;
                 Ok(Joined::Full)
             }
@@ -81,27 +81,27 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         medium.reached("nbtree insert.2");
         let cell = self.slot(leaf, slot);
         cell.key.store(medium, word);
-        let note = value.map(|value| {
-            let note = self.announce(leaf, slot);
+        let token = value.map(|value| {
+            let token = self.announce(leaf, slot);
             // Relies on line order.
             let ordered = medium.ordered_within_line();
             cell.value.publish(medium, value, &ordered, "nbtree insert.2");
-            note
+            token
         });
         medium.reached("nbtree insert.3");
         if let Err(found) = self.swap_bitmap(leaf, seen, seen | 1 << slot)
             && let Err(instead) = self.join_late(leaf, seen, found, slot, key, pins)
         {
-            if let Some(note) = note {
+            if let Some(token) = token {
                 cell.value.store(medium, EMPTY);
-                self.complete(leaf, cell, note, "nbtree insert.3");
+                self.complete(leaf, cell, token, "nbtree insert.3");
             }
             K::free(&self.keys, word);
             return instead;
         }
-        let Some(note) = note else { return Joined::Slot(slot) };
+        let Some(token) = token else { return Joined::Slot(slot) };
         self.len.add(1);
-        self.complete(leaf, cell, note, "nbtree insert.4");
+        self.complete(leaf, cell, token, "nbtree insert.4");
         Joined::Item
     }
 

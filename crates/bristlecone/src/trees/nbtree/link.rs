@@ -25,9 +25,9 @@ const EPOCHS: u32 = 4;
 const GIVEN_BACK: usize = 8;
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
-    /// Link 3, free 3: puts the heirs of a leaf into the index in its place, or takes it out if it has
+    /// Link 3, free 3: puts the successors of a leaf into the index in its place, or takes it out if it has
     /// none. If another thread is busy there, the next one does it that comes by: until then the leaf
-    /// forwards to its heirs.
+    /// forwards to its successors.
     pub(super) fn install(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) {
         let leaf = self.leaves.get(id);
         let succession = leaf.succession();
@@ -42,8 +42,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// The heir of a leaf that is in charge of `key`.
-    pub(super) fn heir(&self, leaf: &Leaf, key: K::Ref<'_>, pins: &Pins<K, V>) -> u32 {
+    /// The successor of a leaf that is in charge of `key`.
+    pub(super) fn successor(&self, leaf: &Leaf, key: K::Ref<'_>, pins: &Pins<K, V>) -> u32 {
         let succession = leaf.succession();
         match succession.right() {
             Some(right) if K::separator_at(self.leaves.get(right).low(), &pins.key) <= K::shorten(key) => {
@@ -256,7 +256,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         while replaced < at_most {
             let leaf = self.leaves.get(id);
             let mut last = None;
-            if leaf.pending.lost() > 0
+            if leaf.pending.removed() > 0
                 && let Some(slot) = bits(self.bitmap(leaf) & !FROZEN).next()
             {
                 let key = K::read(&self.keys, self.slot(leaf, slot).key.load(self.medium()), &pins.key);

@@ -144,13 +144,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             }
             self.install(id, key, pins);
             while leaf.succession().is_open() && !leaf.succession().is_removed() {
-                id = self.heir(leaf, key, pins);
+                id = self.successor(leaf, key, pins);
                 leaf = self.leaves.get(id);
             }
             if !leaf.succession().is_open() {
                 return (id, leaf);
             }
-            // Removed, and out of the index by now, or an heir of a leaf that waits for its own turn there.
+            // Removed, and out of the index by now, or a successor of a leaf that waits for its own turn there.
             pause(round);
         }
         unreachable!("rounds are not counted out")

@@ -86,7 +86,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Items of the leaf, up to what is just being done: a key that joined counts as one at once.
     #[inline(always)]
     pub(super) fn items(&self, leaf: &Leaf) -> i32 {
-        (self.bitmap(leaf) & !FROZEN).count_ones() as i32 - leaf.pending.lost()
+        (self.bitmap(leaf) & !FROZEN).count_ones() as i32 - leaf.pending.removed()
     }
 
     /// Replaces the bitmap, or gives the one found.

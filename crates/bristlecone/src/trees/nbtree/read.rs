@@ -117,7 +117,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Returns a value word without its seal: what was sealed, as long as the leaf's heirs do not count.
+    /// Returns a value word without its seal: what was sealed, as long as the leaf's successors do not count.
     #[inline(always)]
     pub(super) fn resolve(&self, word: u64) -> u64 {
         match Stored::decode(word) {

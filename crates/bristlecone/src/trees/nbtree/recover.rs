@@ -36,10 +36,10 @@ impl Met {
 /// What was found in some chunks.
 struct Found<K: KeyCodec> {
     leaves: Vec<Survivor<K>>,
-    /// Cells with a seal, and the values that those name; and cells of twins, without a value.
+    /// Cells with a seal, and the values that those name; and cells of duplicates, without a value.
     sealed: Vec<(u64, u64)>,
     /// Words of keys that stand in two slots.
-    twins: Vec<u64>,
+    duplicates: Vec<u64>,
     /// Blocks of replacements that did not come to pass, and leaves without items.
     stale: Vec<u64>,
     stamp: u64,
@@ -47,7 +47,7 @@ struct Found<K: KeyCodec> {
 
 impl<K: KeyCodec> Default for Found<K> {
     fn default() -> Self {
-        Self { leaves: Vec::new(), sealed: Vec::new(), twins: Vec::new(), stale: Vec::new(), stamp: 0 }
+        Self { leaves: Vec::new(), sealed: Vec::new(), duplicates: Vec::new(), stale: Vec::new(), stamp: 0 }
     }
 }
 
@@ -92,7 +92,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         ranges.sort_unstable_by_key(|range| range.offset);
         let mut found = self.census(&ranges, threads)?;
         self.stamps.store(found.stamp + 1, Relaxed);
-        self.mend(&found);
+        self.repair(&found);
         found.leaves.sort_unstable_by(|a, b| a.low.cmp(&b.low));
         for pair in found.leaves.windows(2) {
             if pair[0].high >= pair[1].low {
@@ -116,7 +116,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         for mut part in parts {
             all.leaves.append(&mut part.leaves);
             all.sealed.append(&mut part.sealed);
-            all.twins.append(&mut part.twins);
+            all.duplicates.append(&mut part.duplicates);
             all.stale.append(&mut part.stale);
             all.stamp = all.stamp.max(part.stamp);
         }
@@ -235,7 +235,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             let tag = Tag::of::<K>(key);
             if met.insert(tag) && self.holds(block, bitmap, key, &guard) {
                 found.sealed.push((self.shape.cell(block, at), EMPTY));
-                found.twins.push(word);
+                found.duplicates.push(word);
                 continue;
             }
             self.mark_value(value).map_err(|what| {
@@ -257,7 +257,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Ok(Some(Survivor { low: K::owned(low), high: K::owned(high), leaf: id, items }))
     }
 
-    /// What stands in the cell that a seal names, if it is the cell of a draft that holds the same key's
+    /// What stands in the cell that a seal names, if it is the cell of a copy that holds the same key's
     /// value.
     pub(super) fn unseal(&self, key: u64, cell: u64, ranges: &[ChunkRange]) -> Option<u64> {
         if cell == 0 {
@@ -293,9 +293,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         })
     }
 
-    /// Recover 1 and 2, in any order: what a draft's cells hold stays until its block is used again, and
-    /// whether a block is a draft does not change.
-    fn mend(&self, found: &Found<K>) {
+    /// Recover 1 and 2, in any order: what a copy's cells hold stays until its block is used again, and
+    /// whether a block is a copy does not change.
+    fn repair(&self, found: &Found<K>) {
         let medium = self.medium();
         let mut flushed = Flushed::none();
         for &(cell, value) in &found.sealed {
@@ -312,7 +312,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         if !found.sealed.is_empty() || !found.stale.is_empty() {
             let Durable { .. } = medium.fence(flushed, "nbtree recover.3");
         }
-        for &key in &found.twins {
+        for &key in &found.duplicates {
             K::free(&self.keys, key);
         }
     }

@@ -21,7 +21,7 @@ enum Standing {
     /// No leaf's.
     Nothing,
     Leaf,
-    /// Its header is broken, or says that it is a draft.
+    /// Its header is broken, or says that it is a copy.
     InDoubt,
 }
 

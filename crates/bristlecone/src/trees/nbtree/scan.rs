@@ -55,7 +55,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
         self.prefetch_block(self.leaves.block(leaf));
     }
 
-    /// `None`: its heirs count by now.
+    /// `None`: its successors count by now.
     #[inline(always)]
     fn snapshot(&self, leaf: u32, _: Version, words: &mut Words) -> Option<()> {
         let leaf = self.leaves.get(leaf);
@@ -67,7 +67,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
             }
         }
         self.settle_all(leaf);
-        // The cells that seals named may be those of the heirs by now, and have changed.
+        // The cells that seals named may be those of the successors by now, and have changed.
         (!leaf.succession().is_open()).then_some(())
     }
 
@@ -149,8 +149,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             halves.reverse();
         }
         let mut seen = [Outside::default(); 2];
-        for ((heir, bounds), seen) in halves.into_iter().zip(&mut seen) {
-            self.gather::<DESCENDING>(heir, version, bounds, into, seen, guards);
+        for ((successor, bounds), seen) in halves.into_iter().zip(&mut seen) {
+            self.gather::<DESCENDING>(successor, version, bounds, into, seen, guards);
         }
         let (lower, upper) = if DESCENDING { (seen[1], seen[0]) } else { (seen[0], seen[1]) };
         outside.below |= lower.below || precedes::<K>(middle, from) && upper.below;

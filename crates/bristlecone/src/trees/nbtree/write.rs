@@ -7,7 +7,7 @@ use super::join::{Joined, NewItem};
 use super::layout::{EMPTY, Stored};
 use super::leaf::Leaf;
 use super::lookup::{Pins, Target};
-use super::pending::Note;
+use super::pending::DirtyToken;
 use super::value::{NewValue, Outcome};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::Slot;
@@ -216,16 +216,16 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
 
     /// A flush of the slot is to come, where stores need one.
     #[inline(always)]
-    pub(super) fn announce(&self, leaf: &Leaf, slot: usize) -> Option<Note> {
+    pub(super) fn announce(&self, leaf: &Leaf, slot: usize) -> Option<DirtyToken> {
         (!self.visible_is_durable).then(|| leaf.enter(self.shape, slot))
     }
 
     /// The flush that was announced.
     #[inline(always)]
-    pub(super) fn complete(&self, leaf: &Leaf, cell: &Slot, note: Option<Note>, step: Step) {
-        if let Some(note) = note {
+    pub(super) fn complete(&self, leaf: &Leaf, cell: &Slot, token: Option<DirtyToken>, step: Step) {
+        if let Some(token) = token {
             let Durable { .. } = self.medium().persist(cell, step);
-            leaf.pending.leave(note);
+            leaf.pending.leave(token);
         }
     }
 
@@ -254,7 +254,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             };
             // Before the own mark, which would look like another thread's.
             self.hold_key(leaf, slot, old);
-            let note = self.announce(leaf, slot);
+            let token = self.announce(leaf, slot);
             medium.reached("nbtree update.2");
             // The key precedes the value within the line: relies on line order.
             let ordered = medium.ordered_within_line();
@@ -270,11 +270,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 }
             }
             if changed {
-                self.complete(leaf, cell, note, "nbtree update.3");
+                self.complete(leaf, cell, token, "nbtree update.3");
                 return Ok(Some((Outcome { old, changed }, emptied)));
             }
-            if let Some(note) = note {
-                leaf.pending.leave(note);
+            if let Some(token) = token {
+                leaf.pending.leave(token);
             }
         }
     }
@@ -296,7 +296,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         if slots == 0 {
             return false;
         }
-        leaf.pending.lose(slots);
+        leaf.pending.note_removed(slots);
         slots > 0 && self.items(leaf) <= 0
     }
 }
