@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_few_values_have_each() {
+    fn shapes_have_each_value_of_options_with_few() {
         let few: [(Design, &str, &[u64]); 8] = [
             (SsTree, "max_subnodes", &[1, 2, 3, 4]),
             (SsTree, "subnode_bytes", &[128, 192]),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_and_defaults_come_first() {
+    fn shapes_have_unique_names_and_defaults_first() {
         let names: BTreeSet<_> = shapes().map(|shape| shape.to_string()).collect();
         assert_eq!(names.len(), shapes().count());
         for design in Design::ALL {

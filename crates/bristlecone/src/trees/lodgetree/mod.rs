@@ -127,7 +127,9 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bristlecone_pm::{Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::{
+    Finding, Heap, HeapSpec, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry,
+};
 
 use self::layout::{SLOTS_MAX, leaf_bytes};
 use self::log::VersionLog;
@@ -192,7 +194,7 @@ pub struct LodgeTree<K: KeyCodec, V: Codec, M: Medium> {
     unseen: Counter,
     /// Leaf splits so far: the time that hotness is measured in.
     clock: Counter,
-    forms: PhantomData<fn() -> (K, V)>,
+    codecs: PhantomData<fn() -> (K, V)>,
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
@@ -210,9 +212,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
         let mut tree = Self {
             pool: Arc::clone(pool),
             options,
-            leaves: Heap::open(pool, entry.id, SlotKind::LodgeLeaf, leaf_bytes(slots) as u32, false)?,
-            keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
-            values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
+            leaves: Heap::open(pool, HeapSpec::new(entry.id, layout::LEAVES, leaf_bytes(slots) as u32)),
+            keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
+            values: Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
             epochs: Epochs::default(),
             versions,
             inner: Inner::new(options.inner_bytes as usize, 0)?,
@@ -226,7 +228,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
             len: Counter::default(),
             unseen: Counter::default(),
             clock: Counter::default(),
-            forms: PhantomData,
+            codecs: PhantomData,
         };
         tree.recover(entry.id, logged, threads)?;
         Ok(tree)

@@ -93,7 +93,7 @@
 //! built from the items, so fingerprints never need a flush of their own.
 
 mod check;
-mod layout;
+pub(super) mod layout;
 mod leaf;
 mod read;
 mod recover;

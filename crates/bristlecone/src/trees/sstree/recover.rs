@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use bristlecone_pm::sync::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use bristlecone_pm::{
-    ChunkRange, Durable, Error, Heap, Medium, Persist, PoolFile, Records, Result, SlotKind, TreeEntry,
+    ChunkRange, Durable, Error, Heap, HeapSpec, Medium, Persist, PoolFile, RecordSpec, Records, Result,
+    SlotKind, TreeEntry,
 };
 
-use super::layout::{END, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, Shape, slot_offset, unstage};
+use super::layout::{END, FREE, LEAF_SLOTS_MAX, SUBNODES, SUBNODES_MAX, Shape, slot_offset, unstage};
 use super::leaf::{Leaves, Tags, View};
 use super::salvage::Wreck;
 use super::{SsTree, SsTreeOptions};
@@ -87,9 +88,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
         let subnode_bytes = options.subnode_bytes as u32;
         let mut tree = Self {
             pool: Arc::clone(pool),
-            subnodes: Heap::open(pool, entry.id, SlotKind::Subnode, subnode_bytes, true)?,
-            keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
-            values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
+            subnodes: Heap::open(
+                pool,
+                HeapSpec { tagged: true, ..HeapSpec::new(entry.id, SUBNODES, subnode_bytes) },
+            ),
+            keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
+            values: Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
             shape,
             moving: options.move_items != 0,
             staging: shape.resident && !pool.domain().visible_is_durable(),
