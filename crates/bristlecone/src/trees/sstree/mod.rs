@@ -92,6 +92,7 @@
 //! reach its slot is copied there. Fingerprints and the index are
 //! built from the items, so fingerprints never need a flush of their own.
 
+mod census;
 mod check;
 pub(super) mod layout;
 mod leaf;

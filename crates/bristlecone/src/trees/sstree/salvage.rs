@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use bristlecone_pm::{ChunkRange, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry};
 
+use super::census::Census;
 use super::layout::{END, FREE, Header, LEAF_SLOTS_MAX, SUBNODES, SUBNODES_MAX, Shape, slot_offset, unstage};
-use super::recover::Census;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::{Slot, bits};
 use crate::trees::Rescue;

@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 use super::WoTree;
 use super::inner::Aim;
 use super::layout::LEVEL_MAX;
+use super::nodes::Locked;
 use super::read::{Missing, Path};
-use super::write::Locked;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::VersionLock;
 

@@ -6,7 +6,7 @@ use bristlecone_pm::{Durable, Error, LINE_BYTES, Medium, Persist, Result};
 
 use super::WoTree;
 use super::layout::NO_KEY;
-use super::write::Locked;
+use super::nodes::Locked;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::{Glance, VersionLock};
 

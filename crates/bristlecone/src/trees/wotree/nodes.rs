@@ -13,10 +13,33 @@ use crossbeam_queue::SegQueue;
 
 use super::layout::{Link, NODES, Pair, Shape, State};
 use crate::shared::lock_table::LockTable;
+use crate::shared::locked::{self, Guarded};
 use crate::shared::version_lock::VersionLock;
 
 /// Counters of turns; see [`Nodes::turns`].
 const TURNS: usize = 256;
+
+/// A node and its lock.
+#[derive(Clone, Copy)]
+pub struct NodeLock<'t> {
+    pub node: u64,
+    pub lock: &'t VersionLock,
+}
+
+/// A node held by the only writer it may have.
+pub type Locked<'t> = locked::Locked<NodeLock<'t>>;
+
+impl Guarded for NodeLock<'_> {
+    #[inline(always)]
+    fn lock(&self) -> &VersionLock {
+        self.lock
+    }
+
+    #[inline(always)]
+    fn unlock_above(&self, _: u64) {
+        self.lock.unlock();
+    }
+}
 
 pub struct Nodes<M: Medium> {
     pool: Arc<PoolFile<M>>,

@@ -8,8 +8,8 @@ use super::inner::Aim;
 use super::layout::{Link, NO_KEY, State};
 use super::leaf::{Order, View, WRONG_ORDER};
 use super::log::Record;
+use super::nodes::{Locked, NodeLock};
 use super::read::Path;
-use super::write::{Locked, NodeLock};
 use super::{Pins, WoTree};
 use crate::shared::codec::{Codec, KeyCodec};
 

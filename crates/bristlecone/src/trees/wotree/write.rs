@@ -3,34 +3,11 @@
 use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result};
 
 use super::leaf::{Found, View};
+use super::nodes::{Locked, NodeLock};
 use super::read::At;
 use super::{Pins, WoTree};
 use crate::shared::codec::{Codec, KeyCodec};
-use crate::shared::locked::{self, Guarded};
-use crate::shared::version_lock::VersionLock;
 use crate::trees::{Removed, Swapped, Write, WriteMode};
-
-/// A node and its lock.
-#[derive(Clone, Copy)]
-pub(super) struct NodeLock<'t> {
-    pub node: u64,
-    pub lock: &'t VersionLock,
-}
-
-/// A node held by the only writer it may have.
-pub(super) type Locked<'t> = locked::Locked<NodeLock<'t>>;
-
-impl Guarded for NodeLock<'_> {
-    #[inline(always)]
-    fn lock(&self) -> &VersionLock {
-        self.lock
-    }
-
-    #[inline(always)]
-    fn unlock_above(&self, _: u64) {
-        self.lock.unlock();
-    }
-}
 
 /// What a change of a leaf wants done to it afterwards.
 pub(super) enum Change<R> {
