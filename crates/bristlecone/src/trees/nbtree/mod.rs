@@ -109,6 +109,11 @@
 //!    can come back, does the neighbour answer for it. Any thread that meets the leaf does 2 and 3 if
 //!    they are not done.
 //!
+//! # Create
+//! 1. The slots of a block that stand beyond its first line are emptied; flush, fence. *The block is no leaf's.*
+//! 2. In its first line the slots are emptied, and the state becomes LIVE; flush, fence. *The tree has its leaf, or
+//!    another one is made when it is opened.*
+//!
 //! # Recover
 //! Every block of the tree's chunks is looked at, on several threads. One that is LIVE is a leaf's,
 //! unless it is of a replacement that was not linked: its origin is LIVE and older, or was replaced

@@ -86,11 +86,14 @@
 //!
 //! # Recover
 //! Every subnode of the tree's chunks is looked at, chunk by chunk, on several threads. Tagged
-//! ones are free; those that no `next` names are heads. (1) An untimely tag is taken off; (2) a
-//! link to a tagged tail without items is cut; (3) empty tails and leaves are freed; (4) leaves
-//! are sorted by smallest key, and overlaps are split for good; (5) a staged item that did not
-//! reach its slot is copied there. Fingerprints and the index are
-//! built from the items, so fingerprints never need a flush of their own.
+//! ones are free; those that no `next` names are heads.
+//! 1. An untimely tag is taken off.
+//! 2. A link to a tagged tail without items is cut; flush, fence.
+//! 3. Empty tails and leaves are freed; flush, fence.
+//! 4. Leaves are sorted by smallest key, and overlaps are split for good; flush, fence.
+//! 5. A staged item that did not reach its slot is copied there; flush, fence.
+//!
+//! Fingerprints and the index are built from the items, so fingerprints never need a flush of their own.
 
 mod census;
 mod check;

@@ -197,7 +197,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         medium.flush(cell, step)
     }
 
-    /// Expansion: the fresh subnode becomes the head, and its first line says everything.
+    /// Expand 1 and 2: the fresh subnode becomes the head, and its first line says everything.
     fn expand(&self, leaf: Leaf<'_>, view: &View, fresh: u64, item: &Item, flushed: Flushed) {
         let medium = self.medium();
         self.settle(flushed);

@@ -105,14 +105,18 @@
 //!    Readers may still be in the nodes, which are used again when those have left.
 //!
 //! # Create
-//! 1. The log's lanes become empty. 2. An empty leaf. 3. The anchor names it. *Without a root the
-//!    tree is made anew.*
+//! 1. The log's lanes become empty; flush, fence.
+//! 2. An empty leaf is written; flush, fence. *Without a root the tree is made anew.*
+//! 3. The anchor names it; flush, fence. *The tree is there.*
 //!
 //! # Recover
 //! The log is read, and nothing else: what opening costs does not depend on the number of keys.
-//! (1) Splits that nobody could see are undone; (2) the others are finished from step 3 on, upper
-//! levels first; (3) a node that is not the root, though named as one, is freed; frees are finished; slot arrays named
-//! by rebuilds are made anew. Which slots of the tree's chunks are free is found out when room is
+//! 1. Splits that no reader could see are undone.
+//! 2. The others are finished from step 3 on, upper levels first.
+//! 3. A node that is not the root, though named as one, is freed; frees are finished; slot arrays named by rebuilds are
+//!    made anew.
+//!
+//! Which slots of the tree's chunks are free is found out when room is
 //! needed, a few at a time: of a node its state tells, of a record whether the item of its owner
 //! refers to it. The number of items is counted when somebody asks.
 //!
