@@ -128,12 +128,15 @@ impl VersionLock {
 
     /// Unlocks with a count above `count`.
     pub fn unlock_above(&self, count: u64) {
-        self.0.store(self.count().max(count) * ONE + ONE, Release);
+        let word = self.0.load(Relaxed);
+        debug_assert_eq!(word & LOCKED, LOCKED, "unlocking what is not locked");
+        self.0.store((word / ONE).max(count) * ONE + ONE, Release);
     }
 
     /// Unlocks for the last time: readers and writers are sent away.
     pub fn unlock_obsolete(&self) {
         let word = self.0.load(Relaxed);
+        debug_assert_eq!(word & LOCKED, LOCKED, "unlocking what is not locked");
         self.0.store(((word & !LOCKED) + ONE) | OBSOLETE, Release);
     }
 

@@ -190,6 +190,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let last = if ascending { keys.len() } else { keys.len().div_ceil(2) } - 1;
         let (_, left, above) = keys.select_nth_unstable(last);
         let first = above.iter().min().unwrap_or(&new);
+        debug_assert!(*left < *first, "keys of a leaf differ");
         K::separator(*left, *first)
     }
 

@@ -133,6 +133,7 @@ pub fn beside_header(slot: usize) -> bool {
 /// Offset of slot `slot` of the subnode at `subnode`.
 #[inline(always)]
 pub fn slot_offset(subnode: u64, slot: usize) -> u64 {
+    debug_assert!(slot <= SUBNODE_SLOTS_MAX, "slot {slot}");
     subnode + (HEADER_BYTES + slot * SLOT_BYTES) as u64
 }
 

@@ -163,17 +163,31 @@ impl<'a> Leaf<'a> {
         self.header.subnodes[at % SUBNODES_MAX].load(Relaxed) & !COUNT_MASK
     }
 
-    /// Takes over a view. The caller holds the lock, or is the only one who knows the leaf.
-    pub fn set_view(self, view: &View) {
+    /// Makes the descriptor one of a leaf that no other thread knows yet.
+    pub fn begin(self, view: &View, tags: &Tags) {
+        self.store_view(view);
+        self.store_tags(tags);
+    }
+
+    /// Takes over what a recovered leaf has lost. No other thread knows it yet.
+    pub fn shrink(self, view: &View) {
+        debug_assert!(view.bitmap & !self.bitmap() == 0, "a leaf that shrinks gains no item");
+        self.store_view(view);
+    }
+
+    fn store_view(self, view: &View) {
+        debug_assert!((1..=SUBNODES_MAX).contains(&view.count), "{view:?}");
         for (cell, &subnode) in self.header.subnodes.iter().zip(&view.subnodes) {
             cell.store(subnode, Relaxed);
         }
         self.header.subnodes[0].store(view.subnodes[0] | view.count as u64, Relaxed);
-        self.set_bitmap(view.bitmap);
+        self.header.bitmap.store(view.bitmap, Relaxed);
     }
 
-    pub fn set_bitmap(self, bitmap: u64) {
-        self.header.bitmap.store(bitmap, Relaxed);
+    fn store_tags(self, tags: &Tags) {
+        for (word, bytes) in self.tags.iter().zip(tags.0.as_chunks().0) {
+            word.store(u64::from_le_bytes(*bytes), Relaxed);
+        }
     }
 
     /// Slots whose fingerprint is `tag`, taken or not: as bits of the leaf's bitmap.
@@ -189,19 +203,6 @@ impl<'a> Leaf<'a> {
             bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());
         }
         tags
-    }
-
-    /// Replaces all fingerprints that stand here.
-    pub fn set_tags(self, tags: &Tags) {
-        for (word, bytes) in self.tags.iter().zip(tags.0.as_chunks().0) {
-            word.store(u64::from_le_bytes(*bytes), Relaxed);
-        }
-    }
-
-    /// Sets the fingerprint of the slot at a bit of the bitmap.
-    pub fn set_tag(self, bit: usize, tag: u8) {
-        let (word, shift) = (&self.tags[bit / 8], bit % 8 * 8);
-        word.store(word.load(Relaxed) & !(0xff << shift) | u64::from(tag) << shift, Relaxed);
     }
 
     /// Locks the leaf if it is still the one that was read at `version`.
@@ -245,6 +246,30 @@ impl Tags {
 /// A leaf held by the only writer it may have.
 pub type Locked<'a> = locked::Locked<Leaf<'a>>;
 
+/// What changes under the lock only.
+impl Locked<'_> {
+    /// Takes over a view.
+    pub fn set_view(&self, view: &View) {
+        self.store_view(view);
+    }
+
+    /// Replaces the bitmap.
+    pub fn set_bitmap(&self, bitmap: u64) {
+        self.header.bitmap.store(bitmap, Relaxed);
+    }
+
+    /// Replaces all fingerprints that stand here.
+    pub fn set_tags(&self, tags: &Tags) {
+        self.store_tags(tags);
+    }
+
+    /// Sets the fingerprint of the slot at a bit of the bitmap.
+    pub fn set_tag(&self, bit: usize, tag: u8) {
+        let (word, shift) = (&self.tags[bit / 8], bit % 8 * 8);
+        word.store(word.load(Relaxed) & !(0xff << shift) | u64::from(tag) << shift, Relaxed);
+    }
+}
+
 impl Guarded for Leaf<'_> {
     #[inline(always)]
     fn lock(&self) -> &VersionLock {
@@ -266,7 +291,7 @@ mod tests {
         let leaves = Leaves::new(Shape::new(256, 3, true)).unwrap();
         let leaf = leaves.get(leaves.alloc().unwrap());
         let view = View { subnodes: [256, 512, 1 << 40, 0], count: 3, bitmap: 0b1011 };
-        leaf.set_view(&view);
+        leaf.begin(&view, &Tags::default());
         let back = leaf.view();
         assert_eq!((back.subnodes, back.count, back.bitmap), (view.subnodes, 3, 0b1011));
     }
@@ -277,6 +302,7 @@ mod tests {
             let shape = Shape::new(bytes, 4, resident);
             let leaves = Leaves::new(shape).unwrap();
             let (_, leaf) = (leaves.alloc().unwrap(), leaves.get(leaves.alloc().unwrap()));
+            let leaf = leaf.lock_at(leaf.lock.read().unwrap()).unwrap();
             let tagged = shape.slots * shape.tagged_subnodes();
             (0..tagged).for_each(|bit| leaf.set_tag(bit, bit as u8 + 1));
             (0..tagged).for_each(|bit| assert_eq!(leaf.probe(leaves.level, bit as u8 + 1), 1 << bit));

@@ -266,8 +266,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
         let leaf = self.leaves.get(id);
         leaf.lock.renew();
-        leaf.set_view(view);
-        leaf.set_tags(&tags);
+        leaf.begin(view, &tags);
         if !self.shape.resident {
             for at in 1..view.count {
                 let delegated = &self.header(view.subnodes[at - 1]).annex;
@@ -330,7 +329,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             self.untail(&mut view);
             self.subnodes.free(tail);
         }
-        self.leaves.get(left.leaf).set_view(&view);
+        self.leaves.get(left.leaf).shrink(&view);
         left.high = K::owned(high);
         left.items = view.bitmap.count_ones() as usize;
         Ok(())

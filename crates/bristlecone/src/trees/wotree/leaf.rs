@@ -7,6 +7,7 @@ use bristlecone_pm::{Durable, Medium, Persist, Result, Witness};
 use super::WoTree;
 use super::layout::{SLOT_WORDS_MAX, STATE_SLOTS, State};
 use super::log::{Lane, Record};
+use super::nodes::Locked;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::Stale;
 
@@ -54,6 +55,7 @@ impl Order {
 
     pub fn insert(&mut self, at: usize, slot: usize) {
         let len = self.len();
+        debug_assert!(at <= len && !self.slots().contains(&(slot as u8)), "slot {slot} at {at} of {len}");
         self.0.copy_within(1 + at..=len, 2 + at);
         self.0[1 + at] = slot as u8;
         self.0[0] += 1;
@@ -61,6 +63,7 @@ impl Order {
 
     pub fn remove(&mut self, at: usize) {
         let len = self.len();
+        debug_assert!(at < len, "{at} of {len}");
         self.0.copy_within(2 + at..=len, 1 + at);
         self.0[len] = 0;
         self.0[0] -= 1;
@@ -284,7 +287,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
 
     /// Makes the bitmap and the slot array of a locked leaf those of `view`, durably: both or
     /// neither. `proof` says that the items behind its new bits are durable.
-    pub(super) fn commit(&self, leaf: u64, view: &View, proof: &impl Witness) {
+    pub(super) fn commit(&self, leaf: &Locked<'_>, view: &View, proof: &impl Witness) {
+        self.commit_alone(leaf.node, view, proof);
+    }
+
+    /// As [`commit`](Self::commit), while no other thread writes to the tree.
+    pub(super) fn commit_alone(&self, leaf: u64, view: &View, proof: &impl Witness) {
+        debug_assert!(view.is_sound(), "the slot array of leaf {leaf:#x} differs from its bitmap");
         let medium = self.medium();
         let state = self.nodes.state_word(leaf);
         let next = State::Leaf { bitmap: view.bitmap as u64, valid: true }.encode();

@@ -157,7 +157,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
         if self.bitmap(leaf).is_some() {
             let view = self.made_anew(leaf, &K::pin())?;
-            self.commit(leaf, &view, &self.medium().ordered_within_line());
+            self.commit_alone(leaf, &view, &self.medium().ordered_within_line());
         }
         Ok(())
     }
@@ -195,7 +195,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             });
             view.order.truncate(kept);
             // Nothing has to be durable before bits are cleared.
-            self.commit(left, &View::of(view.order), &Alone);
+            self.commit_alone(left, &View::of(view.order), &Alone);
         }
         self.enter_again(left, right, separator, level, &guard)
     }

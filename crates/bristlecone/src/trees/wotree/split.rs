@@ -127,7 +127,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         if !ascending {
             let mut order = view.order;
             order.truncate(kept);
-            self.commit(left.node, &View::of(order), &durable);
+            self.commit(left, &View::of(order), &durable);
         }
         self.grown.add(1);
         // Split 5.

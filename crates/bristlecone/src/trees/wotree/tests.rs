@@ -188,7 +188,7 @@ fn what_is_counted_while_a_writer_is_halfway_does_not_stay() {
         let mut next = *view;
         next.order.insert(place, slot);
         next.bitmap |= 1 << slot;
-        tree.commit(leaf.node, &next, &tree.medium().ordered_within_line());
+        tree.commit(leaf, &next, &tree.medium().ordered_within_line());
         std::thread::scope(|scope| scope.spawn(|| tree.len()).join()).unwrap();
         tree.added.add(1);
         Ok(write::Change::Done(()))

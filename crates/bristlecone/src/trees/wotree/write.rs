@@ -78,7 +78,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             V::keep(&self.values, found.value);
             let _lane = self.note_rebuild(leaf.node);
             // Delete 1: nothing has to be durable before a bit is cleared.
-            self.commit(leaf.node, &next, &Alone);
+            self.commit(leaf, &next, &Alone);
             K::retire(&self.keys, found.key, &pins.keys);
             V::retire(&self.values, found.value, &pins.values);
             self.removed.add(1);
@@ -172,7 +172,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         let mut next = *view;
         next.order.insert(place, slot);
         next.bitmap |= 1 << slot;
-        self.commit(leaf.node, &next, &durable);
+        self.commit(leaf, &next, &durable);
         self.added.add(1);
         Ok(true)
     }
