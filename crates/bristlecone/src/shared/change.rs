@@ -71,7 +71,7 @@ impl Change {
         self.records = records;
     }
 
-    /// It did not happen: its records are nobody's.
+    /// It did not happen: nothing refers to its records.
     pub fn discard<K: KeyCodec, V: Codec, M: Medium>(&self, (keys, values): (&Records<M>, &Records<M>)) {
         if self.new_key {
             K::free(keys, self.item.key);

@@ -252,8 +252,8 @@ impl KeyCodec for Record {
         if word == 0 {
             return &[];
         }
-        // SAFETY: the word comes from `make_separator`; whoever retired it did so after the guard
-        // was pinned, so the box is still there, and nobody ever changes it.
+        // SAFETY: the word comes from `make_separator`; the thread that retired it did so after the guard
+        // was pinned, so the box is still there, and no thread ever changes it.
         unsafe { &(&*separator_box(word))[LEN_BYTES..] }
     }
     fn retire_separator(word: u64, guard: &Guard) {

@@ -38,7 +38,7 @@ impl LockTable {
     pub fn admit(&self, node: u64) {
         let cell = &self.chunks[(node >> self.chunk_shift) as usize];
         if cell.load(Acquire).is_null() {
-            // Who comes second finds what the first one left.
+            // A thread that comes second finds what the first one left.
             let _ = cell.compare_exchange(std::ptr::null_mut(), UNTOUCHED, AcqRel, Acquire);
         }
     }
@@ -51,7 +51,7 @@ impl LockTable {
         }
         let locks: Box<[VersionLock]> = (0..self.slots()).map(|_| VersionLock::default()).collect();
         let locks = Box::into_raw(locks).cast::<VersionLock>();
-        // Pairs with the loads: who sees the pointer sees zeroed locks.
+        // Pairs with the loads: a thread that sees the pointer sees zeroed locks.
         match cell.compare_exchange(UNTOUCHED, locks, AcqRel, Acquire) {
             Ok(_) => {
                 self.made.fetch_add(1, Relaxed);

@@ -49,7 +49,7 @@ impl VersionLock {
         if word & (LOCKED | OBSOLETE) == 0 { Some(Version(word)) } else { self.read_slow() }
     }
 
-    /// The version, if nobody holds the lock; waits for nobody.
+    /// Returns the version, if no thread holds the lock; does not wait.
     #[inline(always)]
     pub fn try_read(&self) -> Glance {
         let word = self.0.load(Acquire);
@@ -105,7 +105,7 @@ impl VersionLock {
         }
     }
 
-    /// Whether somebody holds the lock.
+    /// Returns whether a thread holds the lock.
     pub fn is_locked(&self) -> bool {
         self.0.load(Relaxed) & LOCKED != 0
     }
@@ -120,7 +120,7 @@ impl VersionLock {
         cross();
     }
 
-    /// How often it was unlocked so far; whoever holds it may take this for a sequence.
+    /// How often it was unlocked so far; its holder may take this for a sequence.
     #[inline(always)]
     pub fn count(&self) -> u64 {
         self.0.load(Relaxed) / ONE
@@ -140,7 +140,7 @@ impl VersionLock {
         self.0.store(((word & !LOCKED) + ONE) | OBSOLETE, Release);
     }
 
-    /// Makes it obsolete without ever locking it: for what nobody locks.
+    /// Makes it obsolete without ever locking it: for what no thread locks.
     pub fn expire(&self) {
         self.0.fetch_or(OBSOLETE, Release);
         // Keeps what is done to the memory from now on behind it, for readers that validate.
@@ -152,14 +152,14 @@ impl VersionLock {
         self.renew_above(0);
     }
 
-    /// The same, and holds it.
+    /// Makes an obsolete lock guard something new, and holds it.
     pub fn renew_locked(&self) {
         self.0.store((self.count() * ONE + ONE) | LOCKED, Release);
         // Keeps what is done to the memory from now on behind it, for readers that validate.
         fence(Release);
     }
 
-    /// The same with a count above `count`.
+    /// Makes an obsolete lock guard something new, with a count above `count`.
     pub fn renew_above(&self, count: u64) {
         self.0.store(self.count().max(count) * ONE + ONE, Release);
     }

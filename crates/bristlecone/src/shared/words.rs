@@ -109,7 +109,7 @@ impl Words {
         self.place_by(|a, b| if DESCENDING { b.cmp(a) } else { a.cmp(b) }, put);
     }
 
-    /// The same in whatever order, and each place once.
+    /// Puts the items in whatever order, and each place once.
     #[inline(always)]
     pub fn place_by(
         &self,

@@ -1,7 +1,7 @@
 //! Where to begin: for keys that are words, which node of the lowest level holds those with the same
-//! first bits. Nothing hangs on what stands here, because whoever comes to a node by a hint asks the
+//! first bits. Nothing hangs on what stands here, because a thread that comes to a node by a hint asks the
 //! node whether the key is in its range, as if it had come by a sibling; so hints are written by
-//! whoever descends, are never taken back, and may be of nodes that have left or serve again elsewhere.
+//! any thread that descends, are never taken back, and may be of nodes that have left or serve again elsewhere.
 //!
 //! A hint takes the place of all levels but the last, and of their instructions, which else stand
 //! between the misses of one operation and the next.
@@ -100,10 +100,10 @@ impl Hints {
     }
 }
 
-/// Memory that nobody has touched, so that trees take as much of it as they use.
+/// Memory that nothing has touched, so that trees take as much of it as they use.
 fn no_hints() -> Box<[AtomicU32]> {
     let zeros = Box::into_raw(vec![0_u32; BUCKETS_MAX as usize].into_boxed_slice());
-    // SAFETY: an atomic is what it is atomic of, in memory, and nobody else has the box.
+    // SAFETY: an atomic is what it is atomic of, in memory, and no other thread has the box.
     unsafe { Box::from_raw(zeros as *mut [AtomicU32]) }
 }
 
@@ -113,7 +113,7 @@ impl<K: KeyCodec> Inner<K> {
     pub(super) fn hinted<L: Layout>(&self, key: K::Ref<'_>) -> Option<(NodeRef<'_>, Version)> {
         let rank = K::rank(key);
         let (hint, begins) = self.hints.of(rank)?;
-        // Pairs with the releases below: whoever knows the number sees the node as it was known, or later.
+        // Pairs with the releases below: a thread that knows the number sees the node as it was known, or later.
         let id = hint.load(Acquire).checked_sub(1)?;
         let node = L::get(&self.nodes, id);
         node.prefetch_children();

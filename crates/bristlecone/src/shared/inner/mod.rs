@@ -355,7 +355,7 @@ impl<K: KeyCodec> Inner<K> {
         node.insert(0, Separator::LEAST, root);
         node.insert(1, Separator::of::<K>(separator, guard), child);
         node.lock.unlock();
-        // Pairs with the acquire in `descend`: whoever sees the root sees its entries.
+        // Pairs with the acquire in `descend`: a thread that sees the root sees its entries.
         self.root.store(id, Release);
         true
     }

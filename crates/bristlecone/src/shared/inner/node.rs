@@ -177,7 +177,7 @@ impl Nodes {
         node.prefetch_children();
     }
 
-    /// A node without entries. Nobody else knows it, unless from an earlier life: it is locked.
+    /// A node without entries. No other thread knows it, unless from an earlier life: it is locked.
     pub fn alloc(&self, level: u32, at: Edge) -> Result<u32> {
         let id = self.arena.alloc()?;
         let node = self.get(id);

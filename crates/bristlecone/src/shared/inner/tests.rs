@@ -142,7 +142,7 @@ fn finding_while_others_split_and_remove() {
 }
 
 /// Threads fill regions of their own with leaves and take away those whose range the leaf to the left
-/// takes over, so that nodes leave one region and serve in another. Everybody finds the right leaves.
+/// takes over, so that nodes leave one region and serve in another. Every thread finds the right leaves.
 fn nodes_serve_again_elsewhere<K: KeyCodec>(node_bytes: usize, name: impl Fn(u32) -> K::Owned + Sync) {
     const REGIONS: u32 = 3;
     const LEAVES: u32 = 300;

@@ -142,7 +142,7 @@ impl<K: KeyCodec> Inner<K> {
         Ok(Some(K::owned(self.separator(node, seen, node.key(at), guard)?)))
     }
 
-    /// Every leaf with its low fence, in order. Nobody writes meanwhile.
+    /// Every leaf with its low fence, in order. No thread writes meanwhile.
     pub fn for_each_leaf(&self, mut visit: impl FnMut(Option<K::Ref<'_>>, u32)) {
         self.each_node(|node| {
             // Pinned anew for each node, lest what others give up waits for the whole walk.
@@ -174,7 +174,7 @@ impl<K: KeyCodec> Inner<K> {
         }
     }
 
-    /// Keys ascend within and across the nodes of every level. Nobody writes meanwhile.
+    /// Keys ascend within and across the nodes of every level. No thread writes meanwhile.
     pub fn check(&self) -> Vec<Finding> {
         let guard = K::pin();
         let mut findings = Vec::new();

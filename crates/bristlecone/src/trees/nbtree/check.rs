@@ -27,7 +27,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for NbTree<K, V, M> {
     }
 
     // Verifies every leaf against the medium, the index and the allocator. The counts are exact
-    // only while nobody writes.
+    // only while no thread writes.
     fn check(&self) -> Vec<Finding> {
         let mut findings = self.inner.check();
         let outstanding = self.outstanding();

@@ -10,7 +10,7 @@ use super::meta::{Tag, Tags};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::{SLOT_BYTES, Slot, bits};
 
-/// One new leaf in the making, which nobody else writes to.
+/// One new leaf in the making, which no other thread writes to.
 #[derive(Clone, Copy)]
 pub(super) struct Half {
     pub block: u64,

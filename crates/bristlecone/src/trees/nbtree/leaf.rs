@@ -24,7 +24,7 @@ pub const FROZEN: u64 = 1 << 63;
 pub struct Leaf {
     /// A byte for each slot: zero until the slot is claimed, then of the fingerprint of its key.
     pub tags: [AtomicU64; TAG_WORDS],
-    /// Renewed when the descriptor is used for another leaf, for those who read unpinned. Nobody
+    /// Renewed when the descriptor is used for another leaf, for threads that read unpinned. No thread
     /// ever locks it.
     pub incarnation: VersionLock,
     /// A bit for each slot that belongs to its key for good, and [`FROZEN`].
@@ -148,7 +148,7 @@ impl Leaf {
         self.succession.fetch_or(OPEN, AcqRel);
     }
 
-    /// Makes the descriptor one of a new leaf, which nobody else knows yet.
+    /// Makes the descriptor one of a new leaf, which no other thread knows yet.
     pub fn begin(&self, block: u64, low: Option<u64>) {
         self.block.store(block, Relaxed);
         self.succession.store(0, Relaxed);
@@ -162,12 +162,12 @@ impl Leaf {
         self.low.load(Relaxed)
     }
 
-    /// The same for who frees it: nobody reads the leaf any more.
+    /// Takes the separator word at which the leaf begins, to free it: no thread reads the leaf any more.
     pub fn take_low(&self) -> u64 {
         self.low.swap(0, Relaxed)
     }
 
-    /// A flush in the line of `slot` is to come: whoever reads there meanwhile flushes, too.
+    /// A flush in the line of `slot` is to come: a thread that reads there meanwhile flushes, too.
     #[inline(always)]
     pub fn enter(&self, shape: Shape, slot: usize) -> DirtyToken {
         self.pending.enter(shape.line(slot))

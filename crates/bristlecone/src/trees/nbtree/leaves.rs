@@ -1,4 +1,4 @@
-//! The descriptors of all leaves: one for each block, in the order of the blocks. Whoever learns
+//! The descriptors of all leaves: one for each block, in the order of the blocks. A thread that learns
 //! the number of a leaf knows where its items are, and can ask for them before the descriptor is
 //! there.
 
@@ -75,7 +75,7 @@ impl Leaves {
     #[inline(always)]
     pub fn block(&self, id: u32) -> u64 {
         let within = id & ((1 << self.range_shift) - 1);
-        // Whoever has the number has it from somebody who saw the chunk.
+        // A thread that has the number has it from one that saw the chunk.
         let chunk = self.row(id >> self.range_shift).chunk.load(Relaxed);
         chunk + (u64::from(within) << self.block_shift)
     }

@@ -1,5 +1,5 @@
 //! What follows when a leaf was replaced or emptied: the index learns of it, sooner or later, and
-//! what nobody can reach any more is used again.
+//! what no thread can reach any more is used again.
 
 use std::sync::Arc;
 
@@ -156,8 +156,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Nobody who comes from now on reaches the leaf; its block and its descriptor are free once
-    /// those who came before are gone.
+    /// No thread reaches the leaf from now on; its block and its descriptor are free once
+    /// the threads that reached it before are gone.
     pub(super) fn retire(&self, id: u32) {
         self.outstanding.fetch_add(1, Relaxed);
         let queue = Arc::clone(&self.retired);
@@ -165,7 +165,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         unsafe { bristlecone_pm::sync::epoch::pin().defer_unchecked(move || queue.push(id)) };
     }
 
-    /// A block for a new leaf: that of a leaf that everybody has let go of, which caches may still hold,
+    /// A block for a new leaf: that of a leaf that every thread has released, which caches may still hold,
     /// or one from the heap. It has a number.
     pub(super) fn fresh_block(&self) -> Result<u64> {
         if let Some(block) = self.take_back() {
@@ -181,7 +181,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Gives the blocks of leaves back that everybody has let go of.
+    /// Gives the blocks of leaves back that every thread has released.
     pub(super) fn reclaim(&self) {
         while let Some(block) = self.take_back() {
             self.blocks.free(block);
@@ -190,7 +190,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
 
     fn take_back(&self) -> Option<u64> {
         let leaf = self.leaves.get(self.retired.pop()?);
-        // Those who read unpinned notice before anything is used again.
+        // Threads that read unpinned notice before anything is used again.
         leaf.incarnation.expire();
         Self::release_low(leaf);
         self.outstanding.fetch_sub(1, Relaxed);
@@ -247,7 +247,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         replaced > 0
     }
 
-    /// The same for leaves from that of `from` on; how many were replaced, of so many at most.
+    /// Replaces such leaves from that of `from` on; returns how many, of so many at most.
     fn give_back_from(&self, from: Option<K::Ref<'_>>, at_most: usize) -> usize {
         let pins = Pins::<K, V>::new();
         let version_of = |leaf| self.version_of(leaf);

@@ -14,7 +14,7 @@ use crate::shared::fingerprint::{GROUP, probe, probe_cells};
 /// one in twelve.
 #[derive(Clone, Copy, Debug)]
 pub struct Tag {
-    /// Zero is left to slots that nobody claimed.
+    /// Zero is left to slots that no thread claimed.
     pub byte: u8,
     /// All bits set or none, for each bit beyond the byte.
     extras: [u64; EXTRA_BITS],
@@ -137,7 +137,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         probe_cells(self.level, &leaf.tags, tag)
     }
 
-    /// Claims a slot that nobody has, in its key's home line if there is one, by setting its fingerprint.
+    /// Claims a slot that no thread has, in its key's home line if there is one, by setting its fingerprint.
     /// Those `seen` in the bitmap belong to keys.
     #[inline(always)]
     pub(super) fn claim(&self, leaf: &Leaf, seen: u64, tag: Tag) -> Option<usize> {
@@ -185,7 +185,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Writes the metadata of a leaf that nobody else knows yet.
+    /// Writes the metadata of a leaf that no other thread knows yet.
     pub(super) fn set_meta(&self, leaf: &Leaf, block: u64, bitmap: u64, tags: &Tags) {
         if self.single_layer {
             let (at, tags_at) = self.shape.meta(block);

@@ -3,7 +3,7 @@
 //! Zhang et al., *NBTree: a Lock-free PM-friendly Persistent B+-Tree for eADR-enabled PM Systems*.
 //! A leaf has two layers: metadata in DRAM, items on the medium. Keys join a leaf by appending;
 //! their values change in place, one word by compare-and-swap; and a leaf without room is replaced
-//! while everybody goes on working with it. No operation on leaves ever waits for another one.
+//! while all threads go on working with it. No operation on leaves ever waits for another one.
 //!
 //! ```text
 //! DRAM   inner index --> descriptor (128 B)                          ,-- successors (once replaced) --> descriptors
@@ -15,7 +15,7 @@
 //!
 //! **The word that commits** is the value word of a slot: an item exists while it is not EMPTY. A
 //! slot becomes its key's own by one compare-and-swap of the bitmap, for as long as the leaf lasts,
-//! so that nobody ever sees a key in two slots. From then on everything about the item is the value
+//! so that no thread ever sees a key in two slots. From then on everything about the item is the value
 //! word: update, remove and swap are each one compare-and-swap of it. A replacement commits by the
 //! `state` of the old block.
 //!
@@ -25,12 +25,12 @@
 //!
 //! # Insert
 //! 1. Keys and values that do not fit a word are written out of line; flush, fence. *A crash here:
-//!    nobody refers to the records; recovery finds their slots free.*
+//!    nothing refers to the records; recovery finds their slots free.*
 //! 2. A slot is claimed by setting its fingerprint; the key is stored, and behind it in the same line
 //!    the value, with a mark as of update 2. *The item may be there: its insert is still under way,
-//!    and nobody saw it.*
+//!    and no thread saw it.*
 //! 3. The bitmap takes the slot in. If it changed meanwhile, the new keys are searched for the same
-//!    key; who finds it empties the slot again (flush, fence) and goes on with the other one, as
+//!    key; a thread that finds it empties the slot again (flush, fence) and goes on with the other one, as
 //!    update. *The key may stand in two slots, of two inserts under way: recovery keeps either.*
 //! 4. Flush, fence; the mark goes. *The item is there, or not.*
 //!
@@ -81,9 +81,9 @@
 //! 1. One compare-and-swap in the old descriptor decides whose copy is taken. Other copies are
 //!    discarded once 2 is done.
 //! 2. The old block's state becomes REPLACED with the copy's stamp; flush, fence. *The new leaves
-//!    are there instead of the old one, or not.* Then the descriptor forwards everybody to them.
-//! 3. The index learns of them. Until it does, the old leaf forwards. Then nobody finds the old leaf
-//!    any more, and its block is used again once everybody who did is gone (epochs).
+//!    are there instead of the old one, or not.* Then the descriptor forwards every thread to them.
+//! 3. The index learns of them. Until it does, the old leaf forwards. Then no thread finds the old leaf
+//!    any more, and its block is used again once every thread that did is gone (epochs).
 //!
 //! The paper sets two bits of each value and carries what it finds changed over afterwards; a
 //! change may then be made in both leaves, or in neither, when values repeat. Sealing needs no bit
@@ -119,9 +119,9 @@
 //! unless it is of a replacement that was not linked: its origin is LIVE and older, or was replaced
 //! by blocks of another stamp.
 //! 1. Seals are replaced by the values that they name; of a key in two slots one is emptied.
-//! 2. Copies and empty leaves become REPLACED, by nobody.
+//! 2. Copies and empty leaves become REPLACED, by no leaf.
 //! 3. One fence for both. *A crash before it: the same again. Copies are copies still, and their cells
-//!    hold what they held: nobody has used their blocks.*
+//!    hold what they held: no thread has used their blocks.*
 //!
 //! Metadata and the index are built from the items.
 //!
@@ -184,7 +184,7 @@ const LOCK_WRITES: u64 = 1;
 /// Writers lock, and readers notice.
 const LOCK_ALL: u64 = 2;
 
-/// The tree. See the module's story.
+/// The tree. See the module's protocol.
 pub struct NbTree<K: KeyCodec, V: Codec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     blocks: Heap<M>,

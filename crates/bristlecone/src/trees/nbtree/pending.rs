@@ -7,8 +7,8 @@ use crate::shared::sync::AtomicU32;
 
 /// A mark for one flush, and counts.
 ///
-/// The mark is whose who finds none. It ends by a plain store: a locked instruction would wait for
-/// the flush, and everything that the thread does next would wait for that. Only who finds another
+/// The mark belongs to the thread that finds none. It ends by a plain store: a locked instruction would wait for
+/// the flush, and everything that the thread does next would wait for that. Only a thread that finds another
 /// one's mark is counted instead.
 #[derive(Debug, Default)]
 pub struct Pending {
@@ -30,16 +30,16 @@ pub enum DirtyToken {
 }
 
 impl Pending {
-    /// What a leaf has that nobody else knows yet.
+    /// What a leaf has that no other thread knows yet.
     pub fn begin(&self) {
         self.marked.store(0, Relaxed);
         self.counts.store(0, Relaxed);
     }
 
-    /// A flush in `line` is to come: whoever reads there meanwhile flushes, too.
+    /// A flush in `line` is to come: a thread that reads there meanwhile flushes, too.
     #[inline(always)]
     pub fn enter(&self, line: usize) -> DirtyToken {
-        // Before the store that the flush is for, which releases it: whoever sees that sees this.
+        // Before the store that the flush is for, which releases it: a thread that sees that sees this.
         let free = self.marked.load(Relaxed) == 0;
         if free && self.marked.compare_exchange(0, line as u32 + 1, AcqRel, Relaxed).is_ok() {
             return DirtyToken::Marked;

@@ -13,7 +13,7 @@ use crate::shared::slot::Slot;
 use crate::shared::version_lock::Version;
 use crate::trees::Read;
 
-/// What a reader who is not pinned found out about a key.
+/// What a reader that is not pinned found out about a key.
 enum Glance {
     /// A value word, or that there is no item.
     Found(u64),

@@ -303,10 +303,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             cell.store(medium, value);
             flushed = flushed.and(medium.flush(cell, "nbtree recover.1"));
         }
-        let nobody = State::Replaced { by: self.stamp() }.encode();
+        let by_none = State::Replaced { by: self.stamp() }.encode();
         for &block in &found.stale {
             let state = &self.pool.at::<Header>(block).state;
-            state.store(medium, nobody);
+            state.store(medium, by_none);
             flushed = flushed.and(medium.flush(state, "nbtree recover.2"));
         }
         if !found.sealed.is_empty() || !found.stale.is_empty() {

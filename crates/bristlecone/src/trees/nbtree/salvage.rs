@@ -83,7 +83,7 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
                 Ok(true) => Standing::Leaf,
                 Ok(false) | Err(_) => Standing::InDoubt,
             },
-            // A block that ever was somebody's keeps its stamp.
+            // A block that ever was a leaf's keeps its stamp.
             State::Free if self.birth_of(block) == 0 => Standing::InDoubt,
             State::Free | State::Replaced { .. } => Standing::Nothing,
         }

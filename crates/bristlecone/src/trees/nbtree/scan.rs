@@ -28,7 +28,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for NbTree<K, V, M> {
     }
 }
 
-/// Whoever scans is pinned: leaves are there as long as anybody looks at them.
+/// A thread that scans is pinned: leaves are there as long as it looks at them.
 impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
     #[inline(always)]
     fn inner(&self) -> &Inner<K> {

@@ -1,4 +1,4 @@
-//! A leaf without room is replaced by one or two leaves with what it holds, while everybody goes
+//! A leaf without room is replaced by one or two leaves with what it holds, while all threads go
 //! on working with it: copy, sync, link. Any number of threads may replace the same leaf; each
 //! makes its own copy of the new leaves, and one copy is taken.
 
@@ -15,7 +15,7 @@ use crate::shared::arena::Room;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::bits;
 
-/// How often a thread copies the value of a slot before it asks those who change it to replace the
+/// How often a thread copies the value of a slot before it asks the threads that change it to replace the
 /// leaf as well. From then on each of them changes it at most once more.
 const STILL_ROUNDS: u32 = 4;
 
@@ -162,7 +162,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             return;
         }
         // Seals of the old leaf may name cells of this copy: until what was decided is durable,
-        // and nobody reads the old leaf, they stay.
+        // and no thread reads the old leaf, they stay.
         self.open(leaf);
         for id in [Some(left), right].into_iter().flatten() {
             self.discard(self.leaves.get(id).block());
@@ -204,7 +204,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// A copy that was not taken says so, durably, before the old leaf's block is used again.
     fn discard(&self, block: u64) {
         let state = &self.pool.at::<Header>(block).state;
-        // By nobody.
+        // By no leaf.
         state.store(self.medium(), State::Replaced { by: self.stamp() }.encode());
         let Durable { .. } = self.medium().persist(state, "nbtree link.1 discard");
     }

@@ -27,7 +27,7 @@
 //!
 //! # Insert
 //! 1. Keys and values that do not fit a word are written out of line, flushed and fenced. *A crash
-//!    here: nobody refers to the records; recovery finds their slots free.*
+//!    here: nothing refers to the records; recovery finds their slots free.*
 //! 2. The item goes into the free slot nearest to the head, its key last, and is flushed. In the
 //!    header's line this is not needed, since the line keeps the order of its stores. *Its bit is
 //!    clear: nothing happened.*
@@ -145,7 +145,7 @@ impl SsTreeOptions {
     }
 }
 
-/// The tree. See the module's story.
+/// The tree. See the module's protocol.
 pub struct SsTree<K: KeyCodec, V: Codec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     subnodes: Heap<M>,

@@ -14,7 +14,7 @@ use bristlecone_pm::{
 use super::census::Census;
 use super::layout::{END, FREE, LEAF_SLOTS_MAX, SUBNODES, SUBNODES_MAX, slot_offset, unstage};
 use super::leaf::{Leaves, Tags, View};
-use super::salvage::Wreck;
+use super::salvage::DamagedTree;
 use super::{SsTree, SsTreeOptions};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
@@ -79,7 +79,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
         options: SsTreeOptions,
         rescue: &mut Rescue<'_, K, V>,
     ) -> Result<()> {
-        Wreck::new(pool, entry, options.shape())?.save(rescue)
+        DamagedTree::new(pool, entry, options.shape())?.save(rescue)
     }
 }
 
@@ -235,7 +235,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         self.slot(view.subnodes[at], slot).key.load(self.medium()) == word
     }
 
-    /// Takes the empty tail off a chain that nobody else knows yet.
+    /// Takes the empty tail off a chain that no other thread knows yet.
     fn untail(&self, view: &mut View) {
         let medium = self.medium();
         let tag = &self.header(view.tail()).next;
@@ -335,7 +335,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(())
     }
 
-    /// The items of a leaf as (bit, words). Nobody else works on the leaf.
+    /// The items of a leaf as (bit, words). No other thread works on the leaf.
     pub(super) fn words(&self, leaf: u32) -> impl Iterator<Item = (u64, (u64, u64))> {
         let view = self.leaves.get(leaf).view();
         let mut words = [(0, (0, 0)); LEAF_SLOTS_MAX];

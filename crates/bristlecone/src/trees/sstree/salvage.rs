@@ -17,7 +17,7 @@ use crate::shared::slot::{Slot, bits};
 use crate::trees::Rescue;
 
 /// What is left of a tree.
-pub(super) struct Wreck<M: Medium> {
+pub(super) struct DamagedTree<M: Medium> {
     pool: Arc<PoolFile<M>>,
     keys: Records<M>,
     values: Records<M>,
@@ -44,7 +44,7 @@ struct Item {
     value: u64,
 }
 
-impl<M: Medium> Wreck<M> {
+impl<M: Medium> DamagedTree<M> {
     pub fn new(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, shape: Shape) -> Result<Self> {
         let slots = pool.chunk_bytes() as usize / shape.subnode_bytes;
         let mut ranges = Vec::new();
@@ -174,7 +174,7 @@ impl<M: Medium> Wreck<M> {
         })
     }
 
-    /// Gives leaves with a broken chain the subnodes that nobody names any more and whose keys lie
+    /// Gives leaves with a broken chain the subnodes that nothing names any more and whose keys lie
     /// among their own; counts what stays away.
     fn rejoin<K: KeyCodec, V: Codec>(&self, pieces: &mut Vec<Piece<K>>, rescue: &mut Rescue<'_, K, V>) {
         for at in 0..pieces.len() {

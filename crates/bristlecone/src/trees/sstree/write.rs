@@ -1,4 +1,4 @@
-//! Insert, update and remove within one leaf. Step numbers are those of the story in `mod.rs`.
+//! Insert, update and remove within one leaf. Step numbers are those of the protocol in `mod.rs`.
 
 use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result, Step};
 

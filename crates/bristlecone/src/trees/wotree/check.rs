@@ -52,7 +52,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for WoTree<K, V, M> {
     }
 
     // Verifies every level from left to right, each against the one above, and the allocators
-    // against what was found. Exact only while nobody writes.
+    // against what was found. Exact only while no thread writes.
     fn check(&self) -> Vec<Finding> {
         let mut census = Census::default();
         if let Err(error) = self.walk(&mut census) {
@@ -188,7 +188,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                     census.note(node, "entries out of order or range");
                 }
                 if entries.last().is_some_and(|&(_, left)| left == child) {
-                    // A twin, which the next change of the node takes out.
+                    // A duplicate, which the next change of the node takes out.
                     continue;
                 }
                 entries.push((Some(key), child));
@@ -251,8 +251,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// (items, leaves). Recovery does not count; who asks first after it does, and what he finds
-    /// is kept if nobody changed anything meanwhile.
+    /// (items, leaves). Recovery does not count; the thread that asks first after it does, and what it finds
+    /// is kept if nothing was changed meanwhile.
     fn counted(&self) -> (u64, u64) {
         let changes = || [&self.added, &self.grown, &self.removed, &self.freed].map(Counter::sum);
         if let Some(&(items, leaves)) = self.base.get() {
@@ -266,7 +266,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             let [added, grown, removed, freed] = before;
             let items = (found.items + removed).saturating_sub(added);
             let leaves = (found.leaves + freed).saturating_sub(grown);
-            // Who comes second found the same.
+            // A thread that comes second found the same.
             let _ = self.base.set((items, leaves));
         }
         (found.items, found.leaves)

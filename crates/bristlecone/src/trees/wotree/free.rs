@@ -68,7 +68,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             Plan::Missing(low) => return Ok(Outcome::Missing(low)),
         };
         let others = self.locks_of(&removal)?;
-        // Left before right, as everybody locks.
+        // Left before right, as every thread locks.
         let Some(left) = self.locked(removal.nodes[0].left)? else { return Ok(Outcome::Done) };
         let Some(leaf) = self.locked(leaf)? else { return Ok(Outcome::Done) };
         if self.bitmap(leaf.node).is_none_or(|(bitmap, _)| bitmap != 0) {
@@ -87,7 +87,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(Locked::wait(NodeLock { node, lock }))
     }
 
-    /// A root with one child gives way to it (shrink 1 to 3). Nobody splits or frees meanwhile.
+    /// A root with one child gives way to it (shrink 1 to 3). No thread splits or frees meanwhile.
     fn shrink(&self, pinned: &Guard) -> Result<()> {
         let medium = self.medium();
         loop {
@@ -181,7 +181,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     }
 
     /// Takes nodes out of the tree (free 1 to 5). The leaf and its left neighbour are locked, and
-    /// nobody splits.
+    /// no thread splits.
     fn carry_out(
         &self,
         removal: &Removal,
@@ -218,7 +218,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             let heir = if removal.to_right { at + 1 } else { at.saturating_sub(1) };
             let heir = self.nodes.entry(removal.parent, heir).word.load(medium);
             let entry = self.nodes.entry(removal.parent, at);
-            // Free 2: a twin of its neighbour, until it is taken out.
+            // Free 2: a duplicate of its neighbour, until it is taken out.
             entry.word.publish(medium, heir, &Alone, "wotree free.2");
             let Durable { .. } = medium.persist(entry, "wotree free.2");
         }

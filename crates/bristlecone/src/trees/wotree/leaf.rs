@@ -257,7 +257,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         })
     }
 
-    /// The view of a leaf that the caller has locked, or that nobody else knows. A slot array that
+    /// The view of a leaf that the caller has locked, or that no other thread knows. A slot array that
     /// could not be changed is an error; whether it is [sound](View::is_sound) takes longer to say.
     pub(super) fn own_view(&self, leaf: u64, guard: &K::Guard) -> Result<View> {
         let Ok(view) = self.view(leaf, guard, || true) else {
@@ -325,7 +325,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         let Durable { .. } = medium.fence(flushed, "wotree commit.2 long");
     }
 
-    /// Stores bitmap and slot array of a leaf that nobody knows; no flush.
+    /// Stores bitmap and slot array of a leaf that no other thread knows; no flush.
     pub(super) fn write_view(&self, leaf: u64, view: &View) {
         let medium = self.medium();
         for (at, cell) in self.nodes.slot_words(leaf).iter().enumerate() {

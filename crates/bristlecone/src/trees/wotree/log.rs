@@ -8,8 +8,8 @@
 //!              of the levels above, a lane each; 63 the root
 //! ```
 //!
-//! Who splits a node keeps its lane while he splits the parent. Each level has lanes of its own,
-//! so whoever waits for a lane waits for one who needs only lanes above it.
+//! A thread that splits a node keeps its lane while it splits the parent. Each level has lanes of its own,
+//! so a thread that waits for a lane waits for one that needs only lanes above it.
 //!
 //! The kind commits a record: it is stored behind the rest in the same line, or, where a record
 //! is longer than a line, after the rest is durable. A lane whose kind is zero holds nothing. Every
@@ -149,12 +149,12 @@ impl<M: Medium> Log<M> {
         Some(Lane { log: self, words: self.lane_words(lane), _held: Some(held) })
     }
 
-    /// The lane of the root. The caller is the only one who replaces it.
+    /// The lane of the root. Only the caller replaces it.
     pub fn root_lane(&self) -> Lane<'_, M> {
         Lane { log: self, words: self.lane_words(LANES - 1), _held: None }
     }
 
-    /// The lane of frees. The caller is the only one who frees.
+    /// The lane of frees. Only the caller frees.
     pub fn free_lane(&self) -> Lane<'_, M> {
         Lane { log: self, words: self.pool.words(self.offset, FREE_WORDS), _held: None }
     }
@@ -223,7 +223,7 @@ impl<M: Medium> Lane<'_, M> {
         let Durable { .. } = medium.persist(&self.words[0], "wotree log.2");
     }
 
-    /// What the lane says; `None` for nothing. `Err`: a kind that nobody writes.
+    /// What the lane says; `None` for nothing. `Err`: a kind that no version writes.
     pub fn read(&self) -> std::result::Result<Option<Record>, u64> {
         let medium = self.log.pool.medium();
         let word = |at: usize| self.words[at].load(medium);

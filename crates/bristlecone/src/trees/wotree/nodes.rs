@@ -1,8 +1,8 @@
 //! The nodes of a tree: where they come from and go to, their locks, and their words.
 //!
 //! Locks live in DRAM, one to a slot of a chunk, made when a chunk is first touched. A node that
-//! left the tree keeps its lock, obsolete, until no reader can hold the node; so whoever is
-//! pinned may follow any reference that he ever read.
+//! left the tree keeps its lock, obsolete, until no reader can hold the node; so a thread that is
+//! pinned may follow any reference that it ever read.
 
 use std::sync::Arc;
 
@@ -90,7 +90,7 @@ impl<M: Medium> Nodes<M> {
         Ok(node)
     }
 
-    /// Gives back a node that nobody saw.
+    /// Gives back a node that no other thread saw.
     pub fn unalloc(&self, node: u64) {
         self.heap.free(node);
     }

@@ -33,7 +33,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
         let tree = Self::unrecovered(pool, entry, options, fresh)?;
         if fresh {
             tree.create()?;
-            // Nobody counts before this.
+            // No thread counts before this.
             let _ = tree.base.set((0, 1));
         } else {
             tree.replay()?;
@@ -60,7 +60,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         let flushed = self.write_leaf(leaf, &[], 0, 0);
         let durable = medium.fence(flushed, "wotree create.2");
         self.anchor().publish(medium, leaf, &durable, "wotree create.3");
-        // The fence is for those who write to the tree from other threads: theirs do not count here.
+        // The fence is for threads that write to the tree later: theirs do not count here.
         let Durable { .. } = medium.persist(self.anchor(), "wotree create.3");
         self.set_root(leaf);
         self.pool.health()
@@ -221,7 +221,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// A node that nobody reached is free.
+    /// A node that no thread reached is free.
     pub(super) fn undo_node(&self, node: u64) -> Result<()> {
         self.nodes.lock(node)?;
         let state = self.nodes.state_word(node);

@@ -1,4 +1,4 @@
-//! A full node becomes two, and its parent hears of it. Step numbers are those of the story.
+//! A full node becomes two, and its parent hears of it. Step numbers are those of the protocol.
 
 use bristlecone_pm::{Durable, Flushed, LINE_BYTES, Medium, Persist, Result, Step};
 use smallvec::SmallVec;
@@ -166,7 +166,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         medium.persist(link, next)
     }
 
-    /// Fills a node that nobody knows: the items stand in key order. Every line once.
+    /// Fills a node that no other thread knows: the items stand in key order. Every line once.
     pub(super) fn write_leaf(&self, leaf: u64, items: &[(u64, u64)], next: u64, high: u64) -> Flushed {
         let medium = self.medium();
         for (slot, words) in items.iter().enumerate() {
@@ -261,7 +261,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     }
 
     /// Takes the entries from `kept` on out of an inner node (split 4). They lie beyond its high
-    /// key, so nobody follows them: durable before the log forgets the split is soon enough.
+    /// key, so no thread follows them: durable before the log forgets the split is soon enough.
     pub(super) fn cut(&self, node: u64, kept: usize) -> Flushed {
         let medium = self.medium();
         for at in (kept..self.shape.entries).rev() {
