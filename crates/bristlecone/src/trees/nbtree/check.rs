@@ -87,7 +87,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             if value == EMPTY {
                 continue;
             }
-            items += u64::from(self.bitmap(leaf) >> slot & 1);
+            items += self.bitmap(leaf) >> slot & 1;
             match self.verify_item(leaf, slot, value, &guard) {
                 Ok(key) => keys.push(key),
                 Err(what) => report(&what),
