@@ -32,7 +32,7 @@ struct Spare {
 // SAFETY: memory that only its holder can reach.
 unsafe impl Send for Spare {}
 
-/// The spares, unless another thread has them. They are not waited for: in a child that was forked
+/// Returns the spares, unless another thread has them. They are not waited for: in a child that was forked
 /// while another thread had them they are never given back.
 fn spares() -> Option<MutexGuard<'static, Vec<Spare>>> {
     match SPARES.try_lock() {
@@ -94,7 +94,7 @@ unsafe impl<T: Zeroed> Send for Arena<T> {}
 unsafe impl<T: Zeroed> Sync for Arena<T> {}
 
 impl<T: Zeroed> Arena<T> {
-    /// An arena whose values are `bytes_each` bytes apart: at least the type's size (types that
+    /// Returns an arena whose values are `bytes_each` bytes apart: at least the type's size (types that
     /// are followed by arrays of a length known at run time take more).
     ///
     /// # Errors
@@ -140,7 +140,7 @@ impl<T: Zeroed> Arena<T> {
         lock(&self.state)
     }
 
-    /// A value that no other thread has; what a former owner left in it is still there.
+    /// Returns a value that no other thread has; what a former owner left in it is still there.
     ///
     /// # Errors
     ///
@@ -215,7 +215,7 @@ impl<T: Zeroed> Arena<T> {
         self.state().free.push(index);
     }
 
-    /// The value of an index that was handed out at some time.
+    /// Returns the value of an index that was handed out at some time.
     #[inline(always)]
     pub fn get(&self, index: u32) -> &T {
         debug_assert!(index < self.begun());
@@ -232,22 +232,22 @@ impl<T: Zeroed> Arena<T> {
         unsafe { &*self.base.wrapping_add(index as usize * BYTES).cast() }
     }
 
-    /// Bytes that values are apart.
+    /// Returns the bytes that values are apart.
     pub fn bytes_each(&self) -> usize {
         self.bytes_each
     }
 
-    /// Bytes of memory in use, free values included.
+    /// Returns the bytes of memory in use, free values included.
     pub fn bytes(&self) -> u64 {
         u64::from(self.begun()) * self.bytes_each as u64
     }
 
-    /// Values that were ever handed out have an index below this.
+    /// Returns a number above the index of every value that was ever handed out.
     pub fn begun(&self) -> u32 {
         self.begun.load(Acquire)
     }
 
-    /// Values handed out and not given back.
+    /// Returns the number of values handed out and not given back.
     pub fn live(&self) -> usize {
         let state = self.state();
         self.begun() as usize - state.free.len()

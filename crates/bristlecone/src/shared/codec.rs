@@ -268,7 +268,7 @@ impl KeyCodec for Record {
 /// Bytes before a separator's own.
 const LEN_BYTES: usize = size_of::<u32>();
 
-/// The box of a separator.
+/// Returns the box of a separator.
 ///
 /// # Safety
 ///

@@ -32,7 +32,7 @@ impl Counter {
         }
     }
 
-    /// The sum over all threads.
+    /// Returns the sum over all threads.
     pub fn sum(&self) -> u64 {
         let own: i64 = self.own.iter().map(|stripe| stripe.load(Relaxed)).sum();
         let sum = own + self.shared.load(Relaxed);

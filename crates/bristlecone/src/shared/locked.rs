@@ -46,7 +46,7 @@ impl<G: Guarded> Locked<G> {
         }
     }
 
-    /// What is done under the lock has this sequence.
+    /// Returns the sequence of what is done under the lock.
     #[inline(always)]
     pub fn sequence(&self) -> u64 {
         self.lock().count().max(self.above) + 1
@@ -57,7 +57,7 @@ impl<G: Guarded> Locked<G> {
         self.above = self.above.max(count);
     }
 
-    /// It has left the tree: a thread that comes to it later starts again from the root.
+    /// Unlocks what has left the tree: a thread that comes to it later starts again from the root.
     pub fn retire(mut self) {
         self.obsolete = true;
     }

@@ -14,7 +14,7 @@ const ONE: u64 = 4;
 pub struct Version(u64);
 
 impl Version {
-    /// What holds while the lock is held that was upgraded from this version.
+    /// Returns what holds while the lock is held that was upgraded from this version.
     #[inline(always)]
     pub fn locked(self) -> Self {
         Self(self.0 | LOCKED)
@@ -76,7 +76,7 @@ impl VersionLock {
         None
     }
 
-    /// Whether nothing has changed since `version`: what was read in between is consistent.
+    /// Returns whether nothing has changed since `version`: what was read in between is consistent.
     #[inline(always)]
     pub fn validate(&self, version: Version) -> bool {
         // Keeps the reads before it from moving behind the load.
@@ -120,7 +120,7 @@ impl VersionLock {
         cross();
     }
 
-    /// How often it was unlocked so far; its holder may take this for a sequence.
+    /// Returns how often it was unlocked so far; its holder may take this for a sequence.
     #[inline(always)]
     pub fn count(&self) -> u64 {
         self.0.load(Relaxed) / ONE

@@ -50,13 +50,13 @@ impl Words {
         self.taken |= 1 << at;
     }
 
-    /// How many there are.
+    /// Returns how many there are.
     #[inline(always)]
     pub fn count(&self) -> usize {
         self.taken.count_ones() as usize
     }
 
-    /// Where they are, and their words.
+    /// Returns where they are, and their words.
     #[inline(always)]
     pub fn iter(&self) -> impl Iterator<Item = (usize, [u64; 2])> {
         let mut left = self.taken;

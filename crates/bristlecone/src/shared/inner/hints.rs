@@ -56,7 +56,7 @@ impl Default for Hints {
 }
 
 impl Hints {
-    /// The hint for a key, if hints are in use: a node's number and one, or 0; and where its bucket begins.
+    /// Returns the hint for a key, if hints are in use: a node's number and one, or 0; and where its bucket begins.
     #[inline(always)]
     fn of(&self, rank: u64) -> Option<(&AtomicU32, u64)> {
         let scale = &*self.scale;
@@ -93,14 +93,14 @@ impl Hints {
         (self.scale.last.load(Relaxed) > 0).then(|| self.vain.load(Relaxed))
     }
 
-    /// Bytes of DRAM.
+    /// Returns the bytes of DRAM.
     pub fn bytes(&self) -> u64 {
         let buckets = u64::from(self.scale.last.load(Relaxed)) + 1;
         if self.table.get().is_some() { buckets * size_of::<AtomicU32>() as u64 } else { 0 }
     }
 }
 
-/// Memory that nothing has touched, so that trees take as much of it as they use.
+/// Returns memory that nothing has touched, so that trees take as much of it as they use.
 fn no_hints() -> Box<[AtomicU32]> {
     let zeros = Box::into_raw(vec![0_u32; BUCKETS_MAX as usize].into_boxed_slice());
     // SAFETY: an atomic is what it is atomic of, in memory, and no other thread has the box.
@@ -108,7 +108,7 @@ fn no_hints() -> Box<[AtomicU32]> {
 }
 
 impl<K: KeyCodec> Inner<K> {
-    /// The node of the lowest level whose range holds a key, if a hint leads there or next to it.
+    /// Returns the node of the lowest level whose range holds a key, if a hint leads there or next to it.
     #[inline(always)]
     pub(super) fn hinted<L: Layout>(&self, key: K::Ref<'_>) -> Option<(NodeRef<'_>, Version)> {
         let rank = K::rank(key);
@@ -143,7 +143,7 @@ impl<K: KeyCodec> Inner<K> {
         Some((right, version))
     }
 
-    /// A descent from the root came to a node.
+    /// Notes that a descent from the root came to a node.
     #[inline(always)]
     pub(super) fn learn(&self, key: K::Ref<'_>, node: u32) {
         let Some((hint, _)) = self.hints.of(K::rank(key)) else { return };

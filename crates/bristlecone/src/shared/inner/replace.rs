@@ -42,7 +42,7 @@ impl<K: KeyCodec> Inner<K> {
         (node.child(at) == leaf && node.lock.upgrade(seen)).then_some((node, at))
     }
 
-    /// Whether the index has one leaf only. A guess while others change it.
+    /// Returns whether the index has one leaf only. A guess while others change it.
     pub fn is_single(&self) -> bool {
         let mut node = self.nodes.get(self.root.load(Acquire));
         loop {

@@ -242,7 +242,7 @@ fn byte_strings_whose_first_bytes_are_equal_are_told_apart() {
     }
 }
 
-/// Leaves of which each begins where its key does, found by every key; how many lookups of the last
+/// Finds leaves, of which each begins where its key does, by every key; returns how many lookups of the last
 /// round began at the root, if hints were in use to the end.
 fn found_from_the_root(keys: &[u64]) -> Option<u64> {
     let version = VersionLock::default().read();

@@ -184,7 +184,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         [0, usize::from(copy.halves[1].block != 0)].map(|half| self.slots_of(copy.halves[half].block))
     }
 
-    /// Where the right half begins: at the median, or, if all keys lie below the `new` one, there.
+    /// Returns where the right half begins: at the median, or, if all keys lie below the `new` one, there.
     fn middle<'k>(keys: &mut [K::Ref<'k>], new: K::Ref<'k>) -> K::Ref<'k> {
         let ascending = keys.iter().max().is_some_and(|greatest| *greatest < new);
         let last = if ascending { keys.len() } else { keys.len().div_ceil(2) } - 1;

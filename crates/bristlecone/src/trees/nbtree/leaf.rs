@@ -64,7 +64,7 @@ const REMOVED: u64 = 1 << 62;
 const OPEN: u64 = 1 << 63;
 
 impl Succession {
-    /// One or two leaves take the place.
+    /// Returns the succession of a leaf whose place one or two leaves take.
     pub fn successors(left: u32, right: Option<u32>) -> Self {
         let number = |id: u32| {
             debug_assert!(u64::from(id) < LEAVES_MAX);
@@ -73,17 +73,17 @@ impl Succession {
         Self(number(left) | right.map_or(0, number) << SUCCESSOR_BITS)
     }
 
-    /// No leaf takes the place: the leaf is empty and leaves the index.
+    /// Returns the succession of a leaf that is empty and leaves the index.
     pub fn removed() -> Self {
         Self(REMOVED)
     }
 
-    /// Whether anything took the leaf's place yet, be it durable or not.
+    /// Returns whether anything took the leaf's place yet, be it durable or not.
     pub fn is_decided(self) -> bool {
         self.0 != 0
     }
 
-    /// Whether the leaf no longer counts.
+    /// Returns whether the leaf no longer counts.
     #[inline(always)]
     pub fn is_open(self) -> bool {
         self.0 & OPEN != 0
@@ -93,7 +93,7 @@ impl Succession {
         self.0 & REMOVED != 0
     }
 
-    /// The successors of a leaf that was replaced.
+    /// Returns the successors of a leaf that was replaced.
     pub fn left(self) -> u32 {
         ((self.0 & SUCCESSOR_MASK) - 1) as u32
     }
@@ -104,7 +104,7 @@ impl Succession {
 }
 
 impl Leaf {
-    /// Offset of the leaf's block.
+    /// Returns the offset of the leaf's block.
     #[inline(always)]
     pub fn block(&self) -> u64 {
         self.block.load(Relaxed) & !(LOCKED | STILL)
@@ -127,7 +127,7 @@ impl Leaf {
         self.block.fetch_or(STILL, Relaxed);
     }
 
-    /// Whether writers are asked to replace the leaf.
+    /// Returns whether writers are asked to replace the leaf.
     pub fn is_still(&self) -> bool {
         self.block.load(Relaxed) & STILL != 0
     }
@@ -143,7 +143,7 @@ impl Leaf {
         self.succession.compare_exchange(0, succession.0, AcqRel, Acquire).is_ok()
     }
 
-    /// The decision is durable: from here on the successors count.
+    /// Notes that the decision is durable: from here on the successors count.
     pub fn open(&self) {
         self.succession.fetch_or(OPEN, AcqRel);
     }
@@ -157,7 +157,7 @@ impl Leaf {
         self.incarnation.renew();
     }
 
-    /// The separator word at which the leaf begins, if it is a right one.
+    /// Returns the separator word at which the leaf begins, if it is a right one.
     pub fn low(&self) -> u64 {
         self.low.load(Relaxed)
     }
@@ -167,13 +167,13 @@ impl Leaf {
         self.low.swap(0, Relaxed)
     }
 
-    /// A flush in the line of `slot` is to come: a thread that reads there meanwhile flushes, too.
+    /// Notes that a flush in the line of `slot` is to come: a thread that reads there meanwhile flushes, too.
     #[inline(always)]
     pub fn enter(&self, shape: Shape, slot: usize) -> DirtyToken {
         self.pending.enter(shape.line(slot))
     }
 
-    /// Whether a flush in the line of `slot` may be under way. What was read there comes first.
+    /// Returns whether a flush in the line of `slot` may be under way. What was read there comes first.
     #[inline(always)]
     pub fn is_flushing(&self, shape: Shape, slot: usize) -> bool {
         self.pending.is_flushing(shape.line(slot))

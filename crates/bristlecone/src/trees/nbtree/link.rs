@@ -42,7 +42,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// The successor of a leaf that is in charge of `key`.
+    /// Returns the successor of a leaf that is in charge of `key`.
     pub(super) fn successor(&self, leaf: &Leaf, key: K::Ref<'_>, pins: &Pins<K, V>) -> u32 {
         let succession = leaf.succession();
         match succession.right() {
@@ -156,7 +156,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// No thread reaches the leaf from now on; its block and its descriptor are free once
+    /// Retires a leaf that no thread reaches from now on; its block and its descriptor are free once
     /// the threads that reached it before are gone.
     pub(super) fn retire(&self, id: u32) {
         self.outstanding.fetch_add(1, Relaxed);
@@ -165,7 +165,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         unsafe { bristlecone_pm::sync::epoch::pin().defer_unchecked(move || queue.push(id)) };
     }
 
-    /// A block for a new leaf: that of a leaf that every thread has released, which caches may still hold,
+    /// Returns a block for a new leaf: that of a leaf that every thread has released, which caches may still hold,
     /// or one from the heap. It has a number.
     pub(super) fn fresh_block(&self) -> Result<u64> {
         if let Some(block) = self.take_back() {
@@ -205,7 +205,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Blocks, keys and values that only readers keep from being used again.
+    /// Returns the number of blocks, keys and values that only readers keep from being used again.
     fn held(&self) -> u64 {
         let blocks = (self.outstanding.load(Relaxed) as u64).saturating_sub(self.retired.len() as u64);
         blocks + self.keys.held() + self.values.held()
@@ -282,7 +282,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         replaced
     }
 
-    /// Leaves that are retired and not yet taken back.
+    /// Returns the number of leaves that are retired and not yet taken back.
     pub(super) fn outstanding(&self) -> u64 {
         for _ in 0..EPOCHS {
             bristlecone_pm::sync::epoch::pin().flush();

@@ -47,7 +47,7 @@ impl Tags {
         }
     }
 
-    /// Those of some of the slots.
+    /// Returns those of some of the slots.
     #[inline(always)]
     pub fn of_slots(&self, slots: u64) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl Tags {
     }
 }
 
-/// A byte of ones for each of eight bits.
+/// Returns a byte of ones for each of eight bits.
 #[inline(always)]
 fn bytes_of(bits: u64) -> u64 {
     // All bits to every byte, of which its own remains; then the top bit tells whether it was set.
@@ -83,7 +83,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         leaf.bitmap.load(Acquire)
     }
 
-    /// Items of the leaf, up to what is just being done: a key that joined counts as one at once.
+    /// Returns the number of items of the leaf, up to what is just being done: a key that joined counts as one at once.
     #[inline(always)]
     pub(super) fn items(&self, leaf: &Leaf) -> i32 {
         (self.bitmap(leaf) & !FROZEN).count_ones() as i32 - leaf.pending.removed()
@@ -99,7 +99,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         leaf.bitmap.compare_exchange(seen, new, AcqRel, Acquire)
     }
 
-    /// No slot joins the leaf any more; gives those that did.
+    /// Lets no slot join the leaf any more; returns those that did.
     pub(super) fn freeze(&self, leaf: &Leaf) -> u64 {
         let mut seen = self.bitmap(leaf);
         while seen & FROZEN == 0 {
@@ -111,7 +111,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         seen & !FROZEN
     }
 
-    /// Slots whose fingerprint is `tag`, among those that belong to keys.
+    /// Returns the slots whose fingerprint is `tag`, among those that belong to keys.
     #[inline(always)]
     pub(super) fn candidates(&self, leaf: &Leaf, tag: Tag) -> u64 {
         let hits = self.probe_bytes(leaf, tag.byte);
@@ -124,7 +124,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             .fold(hits, |hits, (bits, extra)| hits & !(bits.load(Relaxed) ^ extra))
     }
 
-    /// Slots with this byte, be it that of a key or of one that is about to join.
+    /// Returns the slots with this byte, be it that of a key or of one that is about to join.
     #[inline(always)]
     fn probe_bytes(&self, leaf: &Leaf, tag: u8) -> u64 {
         if self.single_layer {
@@ -172,7 +172,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// The fingerprints of a leaf; those of slots that belong to keys stay what they are.
+    /// Returns the fingerprints of a leaf; those of slots that belong to keys stay what they are.
     pub(super) fn tags(&self, leaf: &Leaf) -> Tags {
         if self.single_layer {
             let cells = self.tag_cells(leaf);

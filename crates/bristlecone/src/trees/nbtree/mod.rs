@@ -215,7 +215,7 @@ pub struct NbTree<K: KeyCodec, V: Codec, M: Medium> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
-    /// A tree that has not looked at its blocks yet.
+    /// Returns a tree that has not looked at its blocks yet.
     fn unrecovered(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, options: NbTreeOptions) -> Result<Self> {
         let shape = Shape::new(options.block_bytes as usize, options.layers);
         let block_bytes = options.block_bytes as u32;

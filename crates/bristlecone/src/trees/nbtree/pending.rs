@@ -30,13 +30,13 @@ pub enum DirtyToken {
 }
 
 impl Pending {
-    /// What a leaf has that no other thread knows yet.
+    /// Makes it that of a leaf that no other thread knows yet.
     pub fn begin(&self) {
         self.marked.store(0, Relaxed);
         self.counts.store(0, Relaxed);
     }
 
-    /// A flush in `line` is to come: a thread that reads there meanwhile flushes, too.
+    /// Notes that a flush in `line` is to come: a thread that reads there meanwhile flushes, too.
     #[inline(always)]
     pub fn enter(&self, line: usize) -> DirtyToken {
         // Before the store that the flush is for, which releases it: a thread that sees that sees this.
@@ -48,7 +48,7 @@ impl Pending {
         DirtyToken::Counted
     }
 
-    /// The flush is done.
+    /// Takes the note of a flush back: it is done.
     #[inline(always)]
     pub fn leave(&self, token: DirtyToken) {
         match token {
@@ -57,25 +57,25 @@ impl Pending {
         }
     }
 
-    /// So many more slots are without an item; gives how many there are now.
+    /// Notes that so many more slots are without an item; returns how many there are now.
     #[inline(always)]
     pub fn note_removed(&self, slots: i32) -> i32 {
         let by = (slots as u32) << SLOTS_AT;
         removed_of(self.counts.fetch_add(by, Relaxed).wrapping_add(by))
     }
 
-    /// Slots without an item, up to what is just being done.
+    /// Returns the slots without an item, up to what is just being done.
     pub fn removed(&self) -> i32 {
         removed_of(self.counts.load(Relaxed))
     }
 
-    /// Whether a flush in `line` may be under way. What was read there comes first.
+    /// Returns whether a flush in `line` may be under way. What was read there comes first.
     #[inline(always)]
     pub fn is_flushing(&self, line: usize) -> bool {
         self.marked.load(Acquire) == line as u32 + 1 || self.counts.load(Acquire) & FLUSHES != 0
     }
 
-    /// Whether a flush in any line may be under way.
+    /// Returns whether a flush in any line may be under way.
     pub fn is_flushing_anywhere(&self) -> bool {
         self.marked.load(Acquire) != 0 || self.counts.load(Acquire) & FLUSHES != 0
     }

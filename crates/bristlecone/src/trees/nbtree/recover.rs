@@ -24,7 +24,7 @@ use crate::trees::{Open, Rescue};
 struct Met([u64; 4]);
 
 impl Met {
-    /// Whether one like it was met before.
+    /// Returns whether one like it was met before.
     fn insert(&mut self, tag: Tag) -> bool {
         let (word, bit) = (&mut self.0[usize::from(tag.byte / 64)], 1 << (tag.byte % 64));
         let before = *word & bit != 0;
@@ -123,7 +123,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Ok(all)
     }
 
-    /// What a block's header says: its state and its stamp.
+    /// Returns what a block's header says: its state and its stamp.
     pub(super) fn header_of(&self, block: u64) -> Result<(State, u64)> {
         let header: &Header = self.pool.at(block);
         let word = header.state.load(self.medium());
@@ -138,7 +138,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Ok((state, birth))
     }
 
-    /// The stamp in a block's header, whatever its state.
+    /// Returns the stamp in a block's header, whatever its state.
     pub(super) fn birth_of(&self, block: u64) -> u64 {
         self.pool.at::<Header>(block).birth.load(self.medium())
     }
@@ -161,7 +161,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Ok(())
     }
 
-    /// Whether the replacement that a block was made for was linked. The block that it replaced may
+    /// Returns whether the replacement that a block was made for was linked. The block that it replaced may
     /// be anything by now, but then it is younger.
     pub(super) fn came_to_pass(&self, origin: u64, birth: u64, ranges: &[ChunkRange]) -> Result<bool> {
         if origin == 0 {
@@ -182,7 +182,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         })
     }
 
-    /// Whether a block of this tree begins at an offset.
+    /// Returns whether a block of this tree begins at an offset.
     pub(super) fn is_block(&self, offset: u64, ranges: &[ChunkRange]) -> bool {
         let before = ranges.partition_point(|range| range.offset <= offset);
         let range = before.checked_sub(1).map(|at| ranges[at]);
@@ -257,7 +257,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Ok(Some(Survivor { low: K::owned(low), high: K::owned(high), leaf: id, items }))
     }
 
-    /// What stands in the cell that a seal names, if it is the cell of a copy that holds the same key's
+    /// Returns what stands in the cell that a seal names, if it is the cell of a copy that holds the same key's
     /// value.
     pub(super) fn unseal(&self, key: u64, cell: u64, ranges: &[ChunkRange]) -> Option<u64> {
         if cell == 0 {
@@ -270,7 +270,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         (named && value != EMPTY && !Stored::is_sealed(value)).then_some(value)
     }
 
-    /// What a value word refers to is live, and nothing else refers to it. `Err` without an error: it
+    /// Marks what a value word refers to as live, if nothing else refers to it. `Err` without an error: it
     /// is no value of this tree.
     fn mark_value(&self, value: u64) -> std::result::Result<(), Option<Error>> {
         match Stored::decode(value) {
@@ -285,7 +285,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Whether one of the slots of a block that are taken holds a key.
+    /// Returns whether one of the slots of a block that are taken holds a key.
     fn holds(&self, block: u64, taken: u64, key: K::Ref<'_>, guard: &K::Guard) -> bool {
         bits(taken).any(|at| {
             let slot: &Slot = self.pool.at(self.shape.slot(block, at));
@@ -317,7 +317,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// The leaf of a tree without items.
+    /// Returns the leaf of a tree without items.
     pub(super) fn first_leaf(&self) -> Result<u32> {
         let block = self.fresh_block()?;
         let medium = self.medium();

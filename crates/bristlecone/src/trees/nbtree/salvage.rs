@@ -89,7 +89,7 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
         }
     }
 
-    /// The items that a block may hold, in the order of their slots. `Err`: what is wrong with one.
+    /// Returns the items that a block may hold, in the order of their slots. `Err`: what is wrong with one.
     fn items_in(&self, block: u64, ranges: &[ChunkRange]) -> impl Iterator<Item = Result<Item>> {
         (0..self.shape.slots).filter_map(move |at| self.item(block, at, ranges).transpose())
     }

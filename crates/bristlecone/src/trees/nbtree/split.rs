@@ -45,7 +45,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Ok(())
     }
 
-    /// One block where the items are few, two where they are many. The second is zero where a
+    /// Returns one block where the items are few, two where they are many. The second is zero where a
     /// full pool has only one and one is enough. Comes with room for the second one in the index.
     fn blocks_for(&self, leaf: &Leaf) -> Result<([u64; 2], Option<Room<'_>>)> {
         let first = self.fresh_block()?;
@@ -145,7 +145,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         copy.flushed = std::mem::replace(&mut copy.flushed, Flushed::none()).and(flushed);
     }
 
-    /// Link 1: the copy is taken, or another one was.
+    /// Link 1: decides that the copy is taken, or finds that another one was.
     fn decide(&self, leaf: &Leaf, copy: &LeafCopy<K::Ref<'_>>) {
         let make = |half: &Half, low: Option<u64>| {
             let id = self.leaves.of(half.block);
@@ -170,7 +170,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Link 2, free 2: what was decided becomes durable, and then counts.
+    /// Link 2, free 2: makes durable what was decided, which counts from then on.
     pub(super) fn open(&self, leaf: &Leaf) {
         let succession = leaf.succession();
         if succession.is_open() {
@@ -188,7 +188,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         leaf.open();
     }
 
-    /// The leaf's block is no leaf's any more, but for those born with a stamp, which are durable.
+    /// Makes the leaf's block no leaf's any more, but for those born with a stamp, which are durable.
     fn mark_replaced(&self, leaf: &Leaf, by: u64, step: Step) {
         let medium = self.medium();
         let header: &Header = self.pool.at(leaf.block());
@@ -196,12 +196,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let Durable { .. } = medium.persist(header, step);
     }
 
-    /// A stamp that is greater than all before.
+    /// Returns a stamp that is greater than all before.
     pub(super) fn stamp(&self) -> u64 {
         self.stamps.fetch_add(1, Relaxed)
     }
 
-    /// A copy that was not taken says so, durably, before the old leaf's block is used again.
+    /// Marks a copy that was not taken as such, durably, before the old leaf's block is used again.
     fn discard(&self, block: u64) {
         let state = &self.pool.at::<Header>(block).state;
         // By no leaf.

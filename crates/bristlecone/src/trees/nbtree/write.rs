@@ -214,13 +214,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// A flush of the slot is to come, where stores need one.
+    /// Notes that a flush of the slot is to come, where stores need one.
     #[inline(always)]
     pub(super) fn announce(&self, leaf: &Leaf, slot: usize) -> Option<DirtyToken> {
         (!self.visible_is_durable).then(|| leaf.enter(self.shape, slot))
     }
 
-    /// The flush that was announced.
+    /// Does the flush that was announced.
     #[inline(always)]
     pub(super) fn complete(&self, leaf: &Leaf, cell: &Slot, token: Option<DirtyToken>, step: Step) {
         if let Some(token) = token {
@@ -290,7 +290,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// So many more slots of the leaf have no item; whether none has one any more.
+    /// Notes that so many more slots of the leaf have no item; returns whether none has one any more.
     #[inline(always)]
     fn note_removed(&self, leaf: &Leaf, slots: i32) -> bool {
         if slots == 0 {

@@ -29,7 +29,7 @@ impl Census {
         (0..slots as u64).map(move |slot| offset + slot * subnode_bytes)
     }
 
-    /// The word and the bit of the subnode at `offset`, if one can stand there.
+    /// Returns the word and the bit of the subnode at `offset`, if one can stand there.
     pub fn bit(&self, offset: u64) -> Option<(&AtomicU64, u64)> {
         let chunk = self.ranges.partition_point(|range| range.offset <= offset).checked_sub(1)?;
         let within = offset - self.ranges[chunk].offset;

@@ -109,26 +109,26 @@ impl View {
         self.subnodes[self.count - 1]
     }
 
-    /// Taken slots of the subnode at `at`, from bit 0.
+    /// Returns the taken slots of the subnode at `at`, from bit 0.
     #[inline(always)]
     pub fn taken(&self, shape: Shape, at: usize) -> u64 {
         self.bitmap >> (at * shape.slots) & shape.head_bits()
     }
 
-    /// Free slots of the subnode at `at`, from bit 0.
+    /// Returns the free slots of the subnode at `at`, from bit 0.
     #[inline(always)]
     pub fn free(&self, shape: Shape, at: usize) -> u64 {
         !self.taken(shape, at) & shape.head_bits()
     }
 
-    /// The first free slot of the leaf, nearest to the head.
+    /// Returns the first free slot of the leaf, nearest to the head.
     pub fn first_free(&self, shape: Shape) -> Option<(usize, usize)> {
         let free = !self.bitmap & ((1 << (self.count * shape.slots)) - 1);
         let bit = free.trailing_zeros() as usize;
         (free != 0).then(|| shape.place(bit))
     }
 
-    /// Every taken slot as (position of the subnode, slot).
+    /// Returns every taken slot as (position of the subnode, slot).
     pub fn items(&self, shape: Shape) -> impl Iterator<Item = (usize, usize)> + use<> {
         bits(self.bitmap).map(move |bit| shape.place(bit))
     }
@@ -143,7 +143,7 @@ impl std::ops::Deref for Leaf<'_> {
 }
 
 impl<'a> Leaf<'a> {
-    /// The leaf as it stands; garbage unless the version is validated or the lock held.
+    /// Returns the leaf as it stands; garbage unless the version is validated or the lock held.
     #[inline(always)]
     pub fn view(self) -> View {
         let mut subnodes = self.header.subnodes.each_ref().map(|subnode| subnode.load(Relaxed));
@@ -157,7 +157,7 @@ impl<'a> Leaf<'a> {
         self.header.bitmap.load(Relaxed)
     }
 
-    /// Offset of the subnode at a position.
+    /// Returns the offset of the subnode at a position.
     #[inline(always)]
     pub fn subnode(self, at: usize) -> u64 {
         self.header.subnodes[at % SUBNODES_MAX].load(Relaxed) & !COUNT_MASK
@@ -190,13 +190,13 @@ impl<'a> Leaf<'a> {
         }
     }
 
-    /// Slots whose fingerprint is `tag`, taken or not: as bits of the leaf's bitmap.
+    /// Returns the slots whose fingerprint is `tag`, taken or not: as bits of the leaf's bitmap.
     #[inline(always)]
     pub fn probe(self, level: Level, tag: u8) -> u64 {
         fingerprint::probe_cells(level, self.tags, tag)
     }
 
-    /// All fingerprints that stand here.
+    /// Returns all fingerprints that stand here.
     pub fn tags(self) -> Tags {
         let mut tags = Tags::default();
         for (bytes, word) in tags.0.chunks_exact_mut(8).zip(self.tags) {
@@ -227,14 +227,14 @@ impl Tags {
         self.0[bit] = tag;
     }
 
-    /// As they are once the leaf has a new head with one item.
+    /// Returns them as they are once the leaf has a new head with one item.
     pub fn expanded(mut self, shape: Shape, tag: u8) -> Self {
         self.0.copy_within(..64 - shape.slots, shape.slots);
         self.0[0] = tag;
         self
     }
 
-    /// Those of one subnode, as its predecessor holds them on the medium.
+    /// Returns those of one subnode, as its predecessor holds them on the medium.
     pub fn of_subnode(&self, shape: Shape, at: usize) -> [u64; FINGERPRINT_WORDS] {
         let mut bytes = [0; 8 * FINGERPRINT_WORDS];
         bytes[..shape.slots].copy_from_slice(&self.0[at * shape.slots..][..shape.slots]);

@@ -104,7 +104,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(found)
     }
 
-    /// Which subnodes of a chunk are in use, and which ones they name.
+    /// Notes which subnodes of a chunk are in use, and which ones they name.
     fn take_census(&self, census: &Census, chunk: usize) -> Result<()> {
         let mut occupied = 0;
         let mut offsets = census.offsets(chunk);
@@ -125,7 +125,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(())
     }
 
-    /// The leaves whose heads stand in a chunk.
+    /// Returns the leaves whose heads stand in a chunk.
     fn recover_chunk(&self, census: &Census, chunk: usize) -> Result<Vec<Survivor<K>>> {
         let mut found = Vec::new();
         let mut ids = 0..0;
@@ -207,7 +207,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(view)
     }
 
-    /// An item whose bit is set while its slot still holds another key is taken from the annex.
+    /// Takes from the annex an item whose bit is set while its slot still holds another key.
     fn unstage(&self, view: &View, bit: usize) -> Result<()> {
         let medium = self.medium();
         let head = view.subnodes[0];
@@ -230,7 +230,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(())
     }
 
-    /// Whether a slot holds the key of a word.
+    /// Returns whether a slot holds the key of a word.
     fn holds(&self, view: &View, (at, slot): (usize, usize), word: u64) -> bool {
         self.slot(view.subnodes[at], slot).key.load(self.medium()) == word
     }
@@ -283,8 +283,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(Survivor { low: K::owned(low), high: K::owned(high), leaf: id, items })
     }
 
-    /// Two neighbours that overlap are a split that the crash caught between its new leaf and the
-    /// old one's bitmap: the old one drops what the new one holds (recover 4).
+    /// Finishes splits: two neighbours that overlap are one that the crash caught between its new leaf and the
+    /// old one's bitmap, and the old one drops what the new one holds (recover 4).
     fn finish_splits(&self, found: &mut [Survivor<K>]) -> Result<()> {
         for right in 1..found.len() {
             let (lefts, rights) = found.split_at_mut(right);
@@ -335,7 +335,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(())
     }
 
-    /// The items of a leaf as (bit, words). No other thread works on the leaf.
+    /// Returns the items of a leaf as (bit, words). No other thread works on the leaf.
     pub(super) fn words(&self, leaf: u32) -> impl Iterator<Item = (u64, (u64, u64))> {
         let view = self.leaves.get(leaf).view();
         let mut words = [(0, (0, 0)); LEAF_SLOTS_MAX];

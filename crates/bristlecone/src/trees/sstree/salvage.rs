@@ -66,7 +66,7 @@ impl<M: Medium> DamagedTree<M> {
         self.header(subnode).next.load(self.pool.medium())
     }
 
-    /// Every subnode without the free tag.
+    /// Returns every subnode without the free tag.
     fn occupied(&self) -> impl Iterator<Item = u64> {
         let all = (0..self.census.ranges.len()).flat_map(|chunk| self.census.offsets(chunk));
         all.filter(|&subnode| self.next(subnode) != FREE)
@@ -156,7 +156,7 @@ impl<M: Medium> DamagedTree<M> {
         None
     }
 
-    /// The items of a leaf whose subnodes are known.
+    /// Returns the items of a leaf whose subnodes are known.
     fn items<K: KeyCodec>(&self, piece: &Piece<K>) -> impl Iterator<Item = Item> {
         bits(piece.bitmap).filter_map(|bit| {
             let (at, slot) = self.shape.place(bit);

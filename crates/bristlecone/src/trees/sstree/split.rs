@@ -200,7 +200,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    /// An empty leaf leaves the index and gives its subnode back; the only leaf stays.
+    /// Takes an empty leaf out of the index and gives its subnode back; the only leaf stays.
     pub(super) fn free_if_empty(&self, id: u32, leaf: Locked<'_>, key: K::Ref<'_>, guard: &K::Guard) {
         let view = leaf.view();
         if view.bitmap != 0 || !self.inner.remove(key, id, guard, |_| true) {

@@ -67,7 +67,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for SsTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
-    /// The locked leaf whose range holds `key`, and the key's item if there is one. The item is
+    /// Returns the locked leaf whose range holds `key`, and the key's item if there is one. The item is
     /// looked for before the leaf is locked, so that its line is under way while the lock waits
     /// for earlier stores to leave the processor.
     #[inline(always)]
@@ -126,7 +126,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(true)
     }
 
-    /// Insert 1: what stands out of line is written first.
+    /// Insert 1: writes what stands out of line first.
     fn write_records(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<(Item, Flushed)> {
         let (key_word, key_flushed) = K::write(&self.keys, key, "sstree insert.1 key")?;
         match V::write(&self.values, value, "sstree insert.1 value") {
@@ -197,7 +197,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         medium.flush(cell, step)
     }
 
-    /// Expand 1 and 2: the fresh subnode becomes the head, and its first line says everything.
+    /// Expand 1 and 2: makes the fresh subnode the head, and its first line says everything.
     fn expand(&self, leaf: &Locked<'_>, view: &View, fresh: u64, item: &Item, flushed: Flushed) {
         let medium = self.medium();
         self.settle(flushed);
@@ -260,7 +260,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(())
     }
 
-    /// Free slots that an updated item of the subnode at `at` moves to. With all fingerprints in
+    /// Returns the free slots that an updated item of the subnode at `at` moves to. With all fingerprints in
     /// DRAM no subnode is better than another, but the tail's items move, so that it can go.
     #[inline(always)]
     fn room_to_move(&self, bitmap: u64, at: usize) -> u64 {
@@ -358,7 +358,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    /// Reclaim 3: the predecessor lets go of the tail.
+    /// Reclaim 3: unlinks the tail from its predecessor.
     fn unlink_tail(&self, view: &View, durable: &Durable) {
         let link = &self.header(view.subnodes[view.count - 2]).next;
         link.publish(self.medium(), END, durable, "sstree reclaim.3");

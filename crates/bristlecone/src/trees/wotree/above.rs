@@ -66,7 +66,7 @@ pub(super) struct Above<'t> {
 }
 
 impl Above<'_> {
-    /// Nodes that the entry takes.
+    /// Returns the number of nodes that the entry takes.
     pub fn nodes(&self) -> usize {
         if self.grows { self.inner.len() + 1 } else { self.inner.len() - 1 }
     }

@@ -132,7 +132,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// The nodes of a level from the left end on.
+    /// Returns the nodes of a level from the left end on.
     pub(super) fn level(&self, mut node: u64, level: u8) -> Result<Vec<u64>> {
         let most = self.pool.max_bytes() / self.shape.node_bytes;
         let mut nodes = Vec::new();
@@ -163,7 +163,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// The entries of a level, each node's first one with the range that it inherits.
+    /// Returns the entries of a level, each node's first one with the range that it inherits.
     fn entries_of(&self, nodes: &[u64], level: u8, census: &mut Census) -> Vec<(Option<u64>, u64)> {
         let (medium, guard) = (self.medium(), K::pin());
         let mut entries = Vec::new();
@@ -230,7 +230,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// The first leaf, without waiting for writers. `None`: the way to it is damaged.
+    /// Returns the first leaf, without waiting for writers. `None`: the way to it is damaged.
     fn first_leaf(&self) -> Option<u64> {
         loop {
             let root = self.root();

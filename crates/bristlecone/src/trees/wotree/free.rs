@@ -87,7 +87,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(Locked::wait(NodeLock { node, lock }))
     }
 
-    /// A root with one child gives way to it (shrink 1 to 3). No thread splits or frees meanwhile.
+    /// Makes a root with one child give way to it (shrink 1 to 3). No thread splits or frees meanwhile.
     fn shrink(&self, pinned: &Guard) -> Result<()> {
         let medium = self.medium();
         loop {
@@ -118,7 +118,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// What has to go with an empty leaf. It stays if it is the first one of the tree.
+    /// Returns what has to go with an empty leaf. It stays if it is the first one of the tree.
     fn plan(&self, leaf: u64, path: &Path, guard: &K::Guard) -> Result<Plan> {
         if path.missing.is_some() {
             return Ok(Plan::Missing(None));
@@ -156,7 +156,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(Plan::Stay)
     }
 
-    /// Where a right neighbour of nodes that go begins, if it is not what their heir leads to: it would
+    /// Returns where a right neighbour of nodes that go begins, if it is not what their heir leads to: it would
     /// lie to the left of where the parent leads then, and its items be lost.
     fn stranger(&self, mut heir: u64, nodes: &[Freed]) -> Option<u64> {
         for (level, freed) in nodes.iter().enumerate().rev() {
@@ -171,7 +171,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         None
     }
 
-    /// The locks of the inner nodes that change, and of those that go.
+    /// Returns the locks of the inner nodes that change, and of those that go.
     fn locks_of(&self, removal: &Removal) -> Result<[Vec<(u64, &VersionLock)>; 2]> {
         let inner = &removal.nodes[1..];
         let lock = |node: u64| Ok((node, self.nodes.lock(node)?));
@@ -210,7 +210,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         self.freed.add(1);
     }
 
-    /// Free 2 and 3; what was done already is not done again.
+    /// Unlinks the nodes (free 2 and 3); what was done already is not done again.
     pub(super) fn unlink(&self, removal: &Removal) -> Flushed {
         let medium = self.medium();
         let top = removal.nodes[removal.nodes.len() - 1].node;
@@ -243,7 +243,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         flushed
     }
 
-    /// Free 4: the nodes and the separator can be found free.
+    /// Free 4: lets the nodes and the separator be found free.
     pub(super) fn erase(&self, removal: &Removal, mut flushed: Flushed) {
         let medium = self.medium();
         for freed in &removal.nodes {

@@ -27,7 +27,7 @@ impl<K: KeyCodec> Clone for Aim<'_, K> {
 impl<K: KeyCodec> Copy for Aim<'_, K> {}
 
 impl<K: KeyCodec> Aim<'_, K> {
-    /// Whether the aim lies in a range that begins at `low`.
+    /// Returns whether the aim lies in a range that begins at `low`.
     #[inline(always)]
     pub fn is_at_or_after(self, low: K::Ref<'_>) -> bool {
         match self {
@@ -53,7 +53,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         K::read(&self.separators, word, guard)
     }
 
-    /// Where an aim goes from an inner node. Takes no lock and waits for no writer of the node
+    /// Returns where an aim goes from an inner node. Takes no lock and waits for no writer of the node
     /// but one that takes it out of the tree.
     #[inline(always)]
     pub(super) fn step(
@@ -84,7 +84,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Step::Down(entry.word.load(self.medium()), low)
     }
 
-    /// The last of the first `count` entries that an aim lies at or after.
+    /// Returns the last of the first `count` entries that an aim lies at or after.
     #[inline(always)]
     fn place(&self, node: u64, count: usize, aim: Aim<'_, K>, guard: &K::Guard) -> usize {
         // Without branches on keys, of which every other one would be guessed wrong.
@@ -171,13 +171,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         unreachable!("rounds do not end")
     }
 
-    /// Entries of a locked inner node.
+    /// Returns the number of entries of a locked inner node.
     pub(super) fn count(&self, node: u64) -> usize {
         let there = |at: &usize| self.nodes.entry(node, *at).word.load(self.medium()) != 0;
         (0..self.shape.entries).take_while(there).count()
     }
 
-    /// Where a child stands in a locked inner node without duplicates.
+    /// Returns where a child stands in a locked inner node without duplicates.
     pub(super) fn place_of(&self, node: u64, child: u64) -> Option<usize> {
         (0..self.count(node)).find(|&at| self.nodes.entry(node, at).word.load(self.medium()) == child)
     }

@@ -31,7 +31,7 @@ impl Order {
         self.0[0].into()
     }
 
-    /// The slot array of words on the medium. `None`: it names slots that a leaf does not have, or
+    /// Returns the slot array of words on the medium. `None`: it names slots that a leaf does not have, or
     /// one twice.
     pub fn of_words(words: &[u64], slots: usize) -> Option<Self> {
         let mut order = Self::empty();
@@ -80,7 +80,7 @@ impl Order {
         self.slots().iter().fold(0, |bits, &slot| bits | bit(slot))
     }
 
-    /// A word of the slot array.
+    /// Returns a word of the slot array.
     #[inline(always)]
     fn word(&self, at: usize) -> u64 {
         u64::from_le_bytes(std::array::from_fn(|byte| self.0[at * 8 + byte]))
@@ -103,18 +103,18 @@ impl View {
         Self { bitmap: order.bitmap(), order }
     }
 
-    /// Whether the slot array names every slot with an item once, and no other one.
+    /// Returns whether the slot array names every slot with an item once, and no other one.
     pub fn is_sound(&self) -> bool {
         self.has_all() && self.order.bitmap() == self.bitmap
     }
 
-    /// Whether the slot array names as many slots as hold items.
+    /// Returns whether the slot array names as many slots as hold items.
     #[inline(always)]
     fn has_all(&self) -> bool {
         self.order.len() == self.bitmap.count_ones() as usize
     }
 
-    /// A slot without an item.
+    /// Returns a slot without an item.
     pub fn first_free(&self, slots: usize) -> Option<usize> {
         let slot = self.bitmap.trailing_ones() as usize;
         (slot < slots).then_some(slot)
@@ -131,7 +131,7 @@ pub(super) struct Found {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
-    /// Which slots hold items, and whether the slot array is right. `None`: it is no leaf.
+    /// Returns which slots hold items, and whether the slot array is right. `None`: it is no leaf.
     #[inline(always)]
     pub(super) fn bitmap(&self, leaf: u64) -> Option<(u128, bool)> {
         let State::Leaf { bitmap, valid } = self.nodes.state(leaf)? else { return None };
@@ -158,7 +158,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(View { bitmap, order })
     }
 
-    /// The words of the item of a key, looked up in the slot array where it stands. `still` as in
+    /// Returns the words of the item of a key, looked up in the slot array where it stands. `still` as in
     /// [`locate`](Self::locate).
     #[inline(always)]
     pub(super) fn look(
@@ -182,7 +182,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(found.ok().map(|found| (found.key, found.value)))
     }
 
-    /// The order of the items, from their keys: the slot array follows from the bitmap, never the
+    /// Returns the order of the items, from their keys: the slot array follows from the bitmap, never the
     /// other way round.
     #[cold]
     fn rebuild(&self, leaf: u64, bitmap: u128, guard: &K::Guard, still: impl Fn() -> bool) -> Read<Order> {
@@ -257,7 +257,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         })
     }
 
-    /// The view of a leaf that the caller has locked, or that no other thread knows. A slot array that
+    /// Returns the view of a leaf that the caller has locked, or that no other thread knows. A slot array that
     /// could not be changed is an error; whether it is [sound](View::is_sound) takes longer to say.
     pub(super) fn own_view(&self, leaf: u64, guard: &K::Guard) -> Result<View> {
         let Ok(view) = self.view(leaf, guard, || true) else {

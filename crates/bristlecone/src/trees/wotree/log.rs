@@ -109,17 +109,17 @@ impl<M: Medium> Log<M> {
         Ok(log)
     }
 
-    /// Bytes of the pool.
+    /// Returns the bytes of the pool.
     pub fn bytes(&self) -> u64 {
         self.pool.chunk_bytes()
     }
 
-    /// A lane for a change of a leaf: the one that this thread had last, so that a rebuild is one word.
+    /// Returns a lane for a change of a leaf: the one that this thread had last, so that a rebuild is one word.
     pub fn own_lane(&self) -> Lane<'_, M> {
         self.lane_from(thread_index(), 0..LEAF_LANES)
     }
 
-    /// A lane for a split at a level (0: the leaves): each time another one, so that none wears out.
+    /// Returns a lane for a split at a level (0: the leaves): each time another one, so that none wears out.
     pub fn next_lane(&self, level: u8) -> Lane<'_, M> {
         let lanes = match usize::from(level) {
             0 => 0..LEAF_LANES,
@@ -149,12 +149,12 @@ impl<M: Medium> Log<M> {
         Some(Lane { log: self, words: self.lane_words(lane), _held: Some(held) })
     }
 
-    /// The lane of the root. Only the caller replaces it.
+    /// Returns the lane of the root. Only the caller replaces it.
     pub fn root_lane(&self) -> Lane<'_, M> {
         Lane { log: self, words: self.lane_words(LANES - 1), _held: None }
     }
 
-    /// The lane of frees. Only the caller frees.
+    /// Returns the lane of frees. Only the caller frees.
     pub fn free_lane(&self) -> Lane<'_, M> {
         Lane { log: self, words: self.pool.words(self.offset, FREE_WORDS), _held: None }
     }
@@ -164,7 +164,7 @@ impl<M: Medium> Log<M> {
         self.pool.words(self.offset + line * LINE_BYTES as u64, LINE_WORDS)
     }
 
-    /// Every lane, for recovery, which holds those with records until it is done with them.
+    /// Returns every lane, for recovery, which holds those with records until it is done with them.
     pub fn all(&self) -> impl Iterator<Item = Lane<'_, M>> {
         (0..LANES).filter_map(|lane| self.try_lane(lane)).chain(std::iter::once(self.free_lane()))
     }
@@ -216,14 +216,14 @@ impl<M: Medium> Lane<'_, M> {
         let Durable { .. } = medium.persist(&self.words[0], "wotree log.1");
     }
 
-    /// The record is done with, durably when this returns.
+    /// Ends the record, durably when this returns.
     pub fn wipe(&self) {
         let medium = self.log.pool.medium();
         self.words[0].store(medium, 0);
         let Durable { .. } = medium.persist(&self.words[0], "wotree log.2");
     }
 
-    /// What the lane says; `None` for nothing. `Err`: a kind that no version writes.
+    /// Returns what the lane says; `None` for nothing. `Err`: a kind that no version writes.
     pub fn read(&self) -> std::result::Result<Option<Record>, u64> {
         let medium = self.log.pool.medium();
         let word = |at: usize| self.words[at].load(medium);

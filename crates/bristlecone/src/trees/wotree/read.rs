@@ -77,7 +77,7 @@ impl Trail for Path {
 }
 
 impl Path {
-    /// The node of a level (1: the leaves' parents) that was passed.
+    /// Returns the node of a level (1: the leaves' parents) that was passed.
     pub fn at_level(&self, level: u8) -> Option<u64> {
         self.inner.len().checked_sub(usize::from(level)).map(|at| self.inner[at])
     }
@@ -93,7 +93,7 @@ pub(super) struct At<'t> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for WoTree<K, V, M> {
-    /// A damaged tree shows what it can, and notes what is wrong; `check` and every write say it, too.
+    /// Shows of a damaged tree what can be shown, and notes what is wrong; `check` and every write say it, too.
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
         let pins = self.pin();
         for round in 0.. {
@@ -293,7 +293,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Err(self.damaged("nodes that lead in a circle", node))
     }
 
-    /// The level of the root. `None`: it is not the root any more.
+    /// Returns the level of the root. `None`: it is not the root any more.
     #[inline(always)]
     fn level_of(&self, root: u64) -> Result<Option<u8>> {
         match self.nodes.state(root) {
@@ -304,7 +304,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// Whether the value of an item can be shown. A record whose header is broken would show as an empty value.
+    /// Returns whether the value of an item can be shown. A record whose header is broken would show as an empty value.
     #[inline(always)]
     pub(super) fn has_value(&self, key: u64, value: u64) -> bool {
         V::INLINE || !self.values.is_empty_at(value) || self.is_really_empty(self.verify_value(key, value))
@@ -347,7 +347,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         self.note_error(&self.damaged(what, node));
     }
 
-    /// The words of the item of a key, for liveness callbacks.
+    /// Returns the words of the item of a key, for liveness callbacks.
     pub(super) fn words_of(&self, key: K::Ref<'_>) -> Result<Option<(u64, u64)>> {
         let pins = self.pin();
         for round in 0.. {

@@ -36,7 +36,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// As many nodes as the split of a leaf and of its full ancestors will take, unless they change.
+    /// Returns how many nodes the split of a leaf and of its full ancestors will take, unless they change.
     fn likely_nodes(&self, key: K::Ref<'_>, guard: &K::Guard) -> Result<usize> {
         // The nodes of the path stay.
         let _pinned = bristlecone_pm::sync::epoch::pin();
@@ -146,7 +146,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         })
     }
 
-    /// The left node names the right one, and ends where that begins (split 3). Relies on line order.
+    /// Makes the left node name the right one, and end where that begins (split 3). Relies on line order.
     fn hand_over(
         &self,
         link: &Link,

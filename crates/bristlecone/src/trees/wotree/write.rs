@@ -134,7 +134,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         let _ = self.complete(key, &pins.keys);
     }
 
-    /// The value of an item; an error if its record is broken.
+    /// Returns the value of an item; an error if its record is broken.
     fn value_of(&self, found: Found, pins: &Pins<K, V>) -> Result<V::Owned> {
         if !self.has_value(found.key, found.value) {
             self.verify_value(found.key, found.value)?;
