@@ -64,7 +64,7 @@ impl Pending {
         removed_of(self.counts.fetch_add(by, Relaxed).wrapping_add(by))
     }
 
-    /// Returns the slots without an item, up to what is just being done.
+    /// Returns the number of slots without an item, up to what is just being done.
     pub fn removed(&self) -> i32 {
         removed_of(self.counts.load(Relaxed))
     }
