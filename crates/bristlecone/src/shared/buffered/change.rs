@@ -68,13 +68,13 @@ impl Change {
         Ok(change)
     }
 
-    /// The records that whatever names them has to wait for; once.
+    /// Returns the records that whatever names them has to wait for; once.
     #[inline(always)]
     pub fn take_records(&mut self) -> Option<Flushed> {
         self.records.take()
     }
 
-    /// Nothing named them after all.
+    /// Frees them: nothing named them after all.
     pub fn keep_records(&mut self, records: Option<Flushed>) {
         self.records = records;
     }

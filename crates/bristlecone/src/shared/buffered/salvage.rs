@@ -150,7 +150,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         Ok(())
     }
 
-    /// The newest entry of each key.
+    /// Returns the newest entry of each key.
     fn entries<K: KeyCodec, V: Codec>(
         &mut self,
         rescue: &mut Rescue<'_, K, V>,
@@ -180,7 +180,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         newest
     }
 
-    /// The leaves in their order.
+    /// Returns the leaves in their order.
     fn chain<K: KeyCodec, V: Codec>(&self, rescue: &mut Rescue<'_, K, V>) -> Vec<Member<K>> {
         let mut seen = HashSet::new();
         let mut chain: Vec<Member<K>> = Vec::new();
@@ -215,7 +215,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         }
     }
 
-    /// Where the range of a leaf begins: at its fence, which is above that of the leaf before it.
+    /// Returns where the range of a leaf begins: at its fence, which is above that of the leaf before it.
     fn low<K: KeyCodec, V: Codec>(
         &self,
         offset: u64,
@@ -244,7 +244,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         believed
     }
 
-    /// What stands where a leaf may be.
+    /// Returns what stands where a leaf may be.
     fn leaf(&self, offset: u64) -> Option<Relic> {
         self.places.contains(offset).then(|| self.read(offset))
     }
@@ -273,7 +273,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         Some(K::owned(K::read(self.keys, word, &guard)))
     }
 
-    /// The leaf that a broken chain goes on with.
+    /// Returns the leaf that a broken chain goes on with.
     fn resume<K: KeyCodec>(&self, chain: &[Member<K>], seen: &HashSet<u64>) -> Option<u64> {
         let last = chain.last();
         let held = last.into_iter().flat_map(|member| self.read(member.offset).items);

@@ -1,5 +1,5 @@
-//! A change of a key in its locked node: into the log and the buffer, or through to the leaf. Step numbers are those of
-//! the story in `mod.rs`.
+//! A change of a key in its locked node: into the log and the buffer, or through to the leaf. Step numbers are those
+//! of the story in `mod.rs`.
 
 use bristlecone_pm::{Flushed, Medium, Persist, Result};
 
@@ -70,8 +70,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         Ok(Outcome::Done)
     }
 
-    /// Decides where a change goes. A full node is flushed: with the change, by the `group` that is gathered for that, or
-    /// to make room for it.
+    /// Decides where a change goes. A full node is flushed: with the change, by the `group` that is gathered for
+    /// that, or to make room for it.
     fn plan<'a>(
         &'a self,
         node: &mut Locked<'_>,

@@ -1,6 +1,6 @@
 //! Opening a tree after anything: as [`buffered`](crate::shared::buffered) does, with nodes over the leaves. What is
-//! written does not change what the chain and the logs say: fingerprints, descriptors of chunks that nothing needs, the
-//! first leaf of a new tree; and logs that nothing needs are emptied. So a crash in here is one more crash.
+//! written does not change what the chain and the logs say: fingerprints, descriptors of chunks that nothing needs,
+//! the first leaf of a new tree; and logs that nothing needs are emptied. So a crash in here is one more crash.
 
 use std::sync::Arc;
 

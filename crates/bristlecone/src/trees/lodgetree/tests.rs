@@ -233,8 +233,8 @@ impl Medium for Gate {
     }
 }
 
-/// A log that lost its last needed entry is emptied by one thread, while another one makes a whole compaction pass, which
-/// knows nothing of that log: the record of a key that its entries name is not free before the log is empty.
+/// A log that lost its last needed entry is emptied by one thread, while another one makes a whole compaction pass,
+/// which knows nothing of that log: the record of a key that its entries name is not free before the log is empty.
 #[test]
 fn a_key_outlives_the_log_that_is_emptied_beside_a_compaction_pass() {
     let [armed, is_waiting, is_open] = [const { AtomicBool::new(false) }; 3];
