@@ -58,7 +58,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
                 self.drop_removed(cells, &items);
             }
             self.write_items(leaf, &items, records, logged);
-            self.settle(leaf, replaced.zip(last));
+            self.mark_flushed(leaf, replaced.zip(last));
         }
         if let Some(item) = last {
             self.log_what_is_there(leaf, item);
@@ -81,7 +81,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     }
 
     /// What was pending is in the leaf. Readers may still find it in the buffer.
-    fn settle(&self, leaf: &Locked<'_>, replaced: Option<(usize, Item)>) {
+    fn mark_flushed(&self, leaf: &Locked<'_>, replaced: Option<(usize, Item)>) {
         let mut state = leaf.state();
         if let Some((at, item)) = replaced {
             leaf.set_slot(at, item.key, item.value);

@@ -11,7 +11,7 @@ use crate::trees::{Inspect, TreeStats};
 
 impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
     fn len(&self) -> u64 {
-        self.settle();
+        self.count_all();
         self.len.sum()
     }
 
@@ -22,7 +22,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
     /// Verifies every node and its leaves against the index, the chain and the allocator. The
     /// counts are exact only while no thread writes.
     fn check(&self) -> Vec<Finding> {
-        self.settle();
+        self.count_all();
         let mut findings = self.inner.check();
         let mut nodes = Vec::new();
         self.inner.for_each_leaf(|fence, id| nodes.push((fence.map(K::owned), id)));

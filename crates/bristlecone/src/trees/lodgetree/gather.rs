@@ -137,7 +137,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// Counts what is buffered and was not looked for.
-    pub(super) fn settle(&self) {
+    pub(super) fn count_all(&self) {
         if self.unseen.sum() == 0 {
             return;
         }

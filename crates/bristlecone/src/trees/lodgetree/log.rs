@@ -137,7 +137,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     fn finish_pass(&self, pass: &mut Pass) {
         let versions = &self.versions;
         versions.unmark_old(&pass.old);
-        versions.settle_all();
+        versions.count_all_releases();
         let old = std::mem::take(&mut pass.old);
         let (empty, needed): (Vec<_>, Vec<_>) =
             old.into_iter().partition(|old| versions.is_unneeded(old.id()));

@@ -162,11 +162,11 @@ impl<M: Medium> VersionLog<M> {
         let Some(own) = own_thread_index().and_then(|index| self.released.get(index)) else {
             return versions.iter().for_each(|version| self.count_released(*version));
         };
-        // Only this thread fills places, one after the other, and any thread may empty them. Pairs with `settle`.
+        // Only this thread fills places, one after the other, and any thread may empty them. Pairs with `count_releases`.
         let mut next = own.next.load(Relaxed);
         for version in versions {
             if own.places[next].load(Relaxed) != 0 {
-                self.settle(own);
+                self.count_releases(own);
             }
             own.places[next].store(version + 1, Release);
             next = (next + 1) % RELEASED;
@@ -175,11 +175,11 @@ impl<M: Medium> VersionLog<M> {
     }
 
     /// Counts what threads have released.
-    pub fn settle_all(&self) {
-        self.released.iter().for_each(|released| self.settle(released));
+    pub fn count_all_releases(&self) {
+        self.released.iter().for_each(|released| self.count_releases(released));
     }
 
-    fn settle(&self, released: &Released) {
+    fn count_releases(&self, released: &Released) {
         for place in released.places.iter().filter(|place| place.load(Relaxed) != 0) {
             if let Some(version) = place.swap(0, Acquire).checked_sub(1) {
                 self.count_released(version);
@@ -210,7 +210,7 @@ impl<M: Medium> VersionLog<M> {
 
     /// Empties all full logs that nothing needs.
     pub fn reuse(&self) {
-        self.settle_all();
+        self.count_all_releases();
         let _pinned = Self::before_emptying();
         let unneeded = self.log.take_sealed(|id| self.is_unneeded(id));
         if !unneeded.is_empty() {
@@ -225,7 +225,7 @@ impl<M: Medium> VersionLog<M> {
 
     /// Every log counts as many entries as are buffered.
     pub fn verify<'a>(&self, nodes: impl Iterator<Item = NodeRef<'a>>) -> Option<Finding> {
-        self.settle_all();
+        self.count_all_releases();
         let mut buffered = std::collections::BTreeMap::<u32, u32>::new();
         nodes.flat_map(NodeRef::all_buffered).for_each(|item| *buffered.entry(item.log).or_default() += 1);
         let count = |log: u32| {
