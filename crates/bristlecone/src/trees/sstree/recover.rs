@@ -25,8 +25,8 @@ pub(super) struct Census {
 }
 
 impl Census {
-    pub fn new(mut ranges: Vec<ChunkRange>, shape: Shape) -> Self {
-        ranges.sort_unstable_by_key(|range| range.offset);
+    pub fn new(ranges: Vec<ChunkRange>, shape: Shape) -> Self {
+        debug_assert!(ranges.is_sorted_by_key(|range| range.offset));
         let words = |range: &ChunkRange| (0..range.slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         let named = ranges.iter().map(words).collect();
         let subnode_bytes = shape.subnode_bytes as u64;
@@ -72,7 +72,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         each(chunks, threads, |chunk| self.take_census(&census, chunk))?;
         let found = each(chunks, threads, |chunk| {
             let mut own = self.recover_chunk(&census, chunk)?;
-            own.sort_unstable_by(|a, b| a.low.cmp(&b.low));
+            own.sort_unstable_by(Survivor::by_low);
             Ok(own)
         })?;
         if census.occupied.into_inner() != census.reached.into_inner() {
@@ -80,7 +80,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
         let mut found: Vec<_> = found.into_iter().flatten().collect();
         // Stable, because such a sort merges what is sorted already.
-        found.sort_by(|a, b| a.low.cmp(&b.low));
+        found.sort_by(Survivor::by_low);
         self.finish_splits(&mut found)?;
         Ok(found)
     }

@@ -148,8 +148,7 @@ impl<M: Medium> Nodes<M> {
 
     /// Every slot of the tree's chunks, a node or free.
     pub fn all(&self) -> impl Iterator<Item = u64> {
-        let mut chunks = self.heap.chunks();
-        chunks.sort_unstable_by_key(|chunk| chunk.offset);
+        let chunks = self.heap.chunks();
         let bytes = self.shape.node_bytes;
         chunks
             .into_iter()
