@@ -13,5 +13,6 @@ mod nbtree;
 mod planned;
 mod pool;
 mod trees;
+mod turns;
 mod volumes;
 mod wotree;
