@@ -31,7 +31,7 @@ impl Baseline {
     /// Every baseline.
     pub const ALL: &[Self] = &[Self::Native, Self::WbTree, Self::FastFair];
 
-    /// The name, as in arguments and reports.
+    /// Returns the name, as in arguments and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -117,13 +117,13 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// Every one, the product's first.
+    /// Returns every design, the product's first.
     pub fn all() -> impl Iterator<Item = Self> {
         let ours = Design::ALL.iter().map(|design| Self::Ours(*design));
         ours.chain(Baseline::ALL.iter().map(|baseline| Self::Baseline(*baseline)))
     }
 
-    /// The name, as in arguments.
+    /// Returns the name, as in arguments.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ours(design) => design.name(),
@@ -131,12 +131,12 @@ impl Contender {
         }
     }
 
-    /// Whether it is there to be compared with only.
+    /// Returns whether it is there to be compared with only.
     pub fn is_baseline(self) -> bool {
         matches!(self, Self::Baseline(_))
     }
 
-    /// The name, with what it is, for reports.
+    /// Returns the name, with what it is, for reports.
     pub fn title(self) -> String {
         let mark = if self.is_baseline() { " (baseline)" } else { "" };
         format!("{}{mark}", self.name())

@@ -21,7 +21,7 @@ mod shape;
 mod suite;
 
 pub use codec::{Codec, Items, Labels, Notes, Texts, Visit, Words};
-pub use draw::{Dice, covering, goals, mix, seed};
+pub use draw::{covering, goals, seed};
 pub use effort::{Effort, by_effort, takes, tell};
 pub use room::{DOMAINS, ROOMS, Room};
 pub use shape::{SHAPES, SHORT_LOGS, Shape, shapes};

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use std::collections::{BTreeMap, BTreeSet};
 
-    /// Every option of every design, as the directory has it where nothing was asked for.
+    /// Returns every option of every design, as the directory has it by default.
     fn defaults() -> Vec<(Design, BTreeMap<&'static str, u64>)> {
         let path =
             std::path::PathBuf::from(format!("/dev/shm/bristlecone-cells-{}.pool", std::process::id()));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_of_every_design_has_another_value_than_its_default() {
+    fn shapes_vary_every_option_of_every_design() {
         for (design, defaults) in defaults() {
             for (option, default) in &defaults {
                 let shapes = shapes().filter(|shape| shape.design == design);
@@ -160,7 +160,7 @@ mod tests {
 
     /// The page of a design lists its options, each with its default in bold; the format has their order.
     #[test]
-    fn the_docs_have_every_option_and_its_default() {
+    fn docs_list_every_option_with_its_default() {
         let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
         let read = |name: String| std::fs::read_to_string(docs.join(name)).unwrap();
         let format = read("FORMAT.md".to_owned());
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_few_values_have_each() {
+    fn shapes_have_each_value_of_options_with_few() {
         let few: [(Design, &str, &[u64]); 8] = [
             (SsTree, "max_subnodes", &[1, 2, 3, 4]),
             (SsTree, "subnode_bytes", &[128, 192]),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_and_defaults_come_first() {
+    fn shapes_have_unique_names_and_defaults_first() {
         let names: BTreeSet<_> = shapes().map(|shape| shape.to_string()).collect();
         assert_eq!(names.len(), shapes().count());
         for design in Design::ALL {

@@ -115,7 +115,9 @@ use std::marker::PhantomData;
 use std::ops::{Bound, Deref};
 use std::sync::Arc;
 
-use bristlecone_pm::{Finding, Heap, Log, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::{
+    Finding, Heap, HeapSpec, Log, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry,
+};
 
 use self::buffer::Buffers;
 use self::collect::{Collector, Thread};
@@ -260,9 +262,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
         let mut core = Core {
             pool: Arc::clone(pool),
             options,
-            leaves: Heap::open(pool, entry.id, SlotKind::CclLeaf, LEAF_BYTES as u32, false)?,
-            keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
-            values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
+            leaves: Heap::open(pool, HeapSpec::new(entry.id, layout::LEAVES, LEAF_BYTES as u32)),
+            keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
+            values: Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
             epochs: Epochs::default(),
             log,
             inner: Inner::new(options.inner_bytes as usize, 0)?,

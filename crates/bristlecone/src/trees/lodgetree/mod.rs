@@ -127,7 +127,9 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bristlecone_pm::{Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::{
+    Finding, Heap, HeapSpec, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry,
+};
 
 use self::layout::{SLOTS_MAX, leaf_bytes};
 use self::log::VersionLog;
@@ -258,9 +260,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
         let mut tree = Self {
             pool: Arc::clone(pool),
             options,
-            leaves: Heap::open(pool, entry.id, SlotKind::LodgeLeaf, leaf_bytes(slots) as u32, false)?,
-            keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
-            values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
+            leaves: Heap::open(pool, HeapSpec::new(entry.id, layout::LEAVES, leaf_bytes(slots) as u32)),
+            keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
+            values: Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
             epochs: Epochs::default(),
             versions,
             inner: Inner::new(options.inner_bytes as usize, 0)?,

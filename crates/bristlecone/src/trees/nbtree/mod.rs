@@ -125,7 +125,7 @@
 //! NBTree-WR). `layers = 1` keeps the metadata in the block (NBTree-SL).
 
 mod check;
-mod layout;
+pub(super) mod layout;
 mod leaf;
 mod leaves;
 mod link;
@@ -143,7 +143,9 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 
 use bristlecone_pm::sync::{AtomicU32, AtomicU64, AtomicUsize};
-use bristlecone_pm::{Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::{
+    Finding, Heap, HeapSpec, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry,
+};
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
 
@@ -338,9 +340,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let block_bytes = options.block_bytes as u32;
         Ok(Self {
             pool: Arc::clone(pool),
-            blocks: Heap::open(pool, entry.id, SlotKind::NbBlock, block_bytes, true)?,
-            keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
-            values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
+            blocks: Heap::open(
+                pool,
+                HeapSpec { tagged: true, ..HeapSpec::new(entry.id, layout::BLOCKS, block_bytes) },
+            ),
+            keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
+            values: Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
             epochs: Epochs::default(),
             shape,
             locking: options.locking,

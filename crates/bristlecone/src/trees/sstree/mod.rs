@@ -93,7 +93,7 @@
 //! built from the items, so fingerprints never need a flush of their own.
 
 mod check;
-mod layout;
+pub(super) mod layout;
 mod leaf;
 mod read;
 mod recover;
@@ -108,7 +108,9 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bristlecone_pm::{Error, Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::{
+    Error, Finding, Heap, HeapSpec, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry,
+};
 
 use self::layout::Shape;
 use self::leaf::Leaves;
@@ -215,9 +217,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
         let subnode_bytes = options.subnode_bytes as u32;
         let mut tree = Self {
             pool: Arc::clone(pool),
-            subnodes: Heap::open(pool, entry.id, SlotKind::Subnode, subnode_bytes, true)?,
-            keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
-            values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
+            subnodes: Heap::open(
+                pool,
+                HeapSpec { tagged: true, ..HeapSpec::new(entry.id, layout::SUBNODES, subnode_bytes) },
+            ),
+            keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
+            values: Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
             shape,
             moving: options.move_items != 0,
             staging: shape.resident && !pool.domain().visible_is_durable(),

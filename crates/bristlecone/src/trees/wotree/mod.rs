@@ -129,7 +129,7 @@ mod above;
 mod check;
 mod free;
 mod inner;
-mod layout;
+pub(super) mod layout;
 mod leaf;
 mod log;
 mod nodes;
@@ -147,7 +147,9 @@ use std::ops::Bound;
 use std::sync::{Arc, OnceLock, RwLock};
 
 use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
-use bristlecone_pm::{Finding, Medium, PoolFile, Records, Result, SlotKind, TreeEntry, TreeId, Word};
+use bristlecone_pm::{
+    Finding, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry, TreeId, Word,
+};
 
 use self::layout::Shape;
 use self::log::Log;
@@ -319,13 +321,16 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     ) -> Result<Self> {
         let shape = Shape::new(options.node_lines);
         let root = pool.anchor(entry.id).load(pool.medium());
+        let unswept = |kind| RecordSpec { unswept: true, ..RecordSpec::new(entry.id, kind) };
+        let owned = |kind| RecordSpec { owned: true, ..unswept(kind) };
+        let separators = RecordSpec { tagged: true, ..owned(layout::SEPARATORS) };
         Ok(Self {
             pool: Arc::clone(pool),
             id: entry.id,
             nodes: Nodes::open(pool, entry.id, shape, fresh)?,
-            keys: Records::open_unsettled(pool, entry.id, SlotKind::KeyRecord, false)?,
-            values: Records::open_unsettled(pool, entry.id, SlotKind::ValueRecord, true)?,
-            separators: Records::open_unsettled(pool, entry.id, SlotKind::SeparatorRecord, true)?,
+            keys: Records::open(pool, unswept(SlotKind::KEY_RECORD))?,
+            values: Records::open(pool, owned(SlotKind::VALUE_RECORD))?,
+            separators: Records::open(pool, separators)?,
             log: Log::open(pool, entry.id, fresh)?,
             shape,
             root: AtomicU64::new(root),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use bristlecone_pm::{CreateOptions, Native, Persist, TreeSpec};
 
 use super::above::Reserve;
-use super::layout::State;
+use super::layout::{LOGS, State};
 use super::log::Record;
 use super::read::Path;
 use super::*;
@@ -275,7 +275,7 @@ fn the_log_is_golden() {
     let (_scratch, pool) = Scratch::pool("golden-log");
     let tree = create(&pool, OPTIONS);
     let chunks = pool.chunks_of(pool.trees().unwrap()[0].id);
-    let log = chunks.iter().find(|chunk| chunk.kind == SlotKind::WoLog).expect("the tree's log").offset;
+    let log = chunks.iter().find(|chunk| chunk.kind == LOGS).expect("the tree's log").offset;
     tree.log.next_lane(0).write(&Record::Split { left: 1, right: 2, separator: 3, level: 0 });
     assert_eq!(words(&pool, log + 8 * 64, 5), [2, 1, 2, 3, 0]);
     tree.log.next_lane(1).write(&Record::Split { left: 4, right: 5, separator: 6, level: 1 });
