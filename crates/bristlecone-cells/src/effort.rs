@@ -4,6 +4,8 @@ use std::fmt;
 use std::io::Write;
 use std::str::FromStr;
 
+use crate::seed;
+
 /// How much a run tries: `BRISTLECONE_EFFORT`. What is asserted of each thing that is tried is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effort {
@@ -67,6 +69,11 @@ pub fn by_effort<T>(quick: T, ci: T, long: T) -> T {
     }
 }
 
+/// Returns whether this run takes the thing of a number: a quick run takes one of so many, others each day.
+pub fn in_share(number: usize, one_of: u64) -> bool {
+    Effort::of_run() > Effort::Quick || (number as u64).wrapping_add(seed()).is_multiple_of(one_of)
+}
+
 /// Returns whether this run makes at least an effort; says what is left out if it does not.
 pub fn takes(least: Effort, what: &str) -> bool {
     let takes = Effort::of_run() >= least;
@@ -95,6 +102,12 @@ mod tests {
             Err("there is no effort \"fast\", but quick, ci, long".to_owned())
         );
         assert!(Effort::ALL.is_sorted());
+    }
+
+    #[test]
+    fn each_thing_is_in_the_share_of_some_day() {
+        let taken = (0..12).filter(|number| in_share(*number, 4)).count();
+        assert_eq!(taken, if Effort::of_run() == Effort::Quick { 3 } else { 12 });
     }
 
     #[test]

@@ -9,11 +9,10 @@ use bristlecone_lab::targets::TreeOp::{
 };
 use bristlecone_lab::targets::{Forest, Items, Texts, Words};
 use bristlecone_pm::{Geometry, LINE_BYTES};
-use bristlecone_sim::{Budget, Event, Mode, Report, Scenario, explore};
+use bristlecone_sim::{Budget, Event, Report, Scenario, explore};
 
+use crate::effort::{affordable, modes};
 use crate::mutations::every_step_is_needed;
-
-const MODES: [Mode; 3] = [Mode::Prefix, Mode::Subset, Mode::Eadr];
 
 /// Key 1 is written beside a straggler, the last key, whose node nobody else writes to. Then key 1 is
 /// written or removed again and again, and flushed, and its logs are used again: all but the
@@ -68,7 +67,7 @@ fn blind() -> Scenario<TreeOp> {
 #[test]
 fn what_nobody_looked_for_survives() {
     let budget = Budget { exhaustive: 64, sampled: 32, nested: (16, 8), ..Budget::quick() };
-    for mode in MODES {
+    for mode in modes() {
         explore(&forest::<Words>(), &blind(), mode, budget).assert_clean();
         explore(&forest::<Texts>(), &blind(), mode, budget).assert_clean();
     }
@@ -77,7 +76,7 @@ fn what_nobody_looked_for_survives() {
 fn survives<I: Items>(budget: Budget) -> Report {
     let mut total = Report { scenario: "all".to_owned(), ..Report::default() };
     for scenario in [straggler("straggler", 6, false), straggler("straggler-removed", 3, true)] {
-        for mode in MODES {
+        for mode in modes() {
             let report = explore(&forest::<I>(), &scenario, mode, budget);
             println!("{report}");
             total.merge(report);
@@ -97,8 +96,8 @@ fn an_old_value_in_a_straggling_log_stays_dead() {
 
 #[test]
 fn what_stands_in_the_oldest_logs_is_logged_again() {
-    let budget = Budget { exhaustive: 64, sampled: 32, nested: (16, 8), ..Budget::quick() };
-    for mode in MODES {
+    let budget = affordable(Budget { exhaustive: 64, sampled: 32, nested: (16, 8), ..Budget::quick() });
+    for mode in modes() {
         let report = explore(&single(), &stragglers(), mode, budget);
         assert!(report.sites.iter().any(|site| site.step == "lodgetree walk.2"), "nothing was logged again");
         report.assert_clean();
@@ -200,7 +199,7 @@ fn slots_are_used_again<I: Items>() {
     let roomy = roomy::<I>();
     for seed in 0..16 {
         let budget = Budget { exhaustive: 256, depth: 1, life_crashes: 1, seed, ..Budget::quick() };
-        for mode in MODES {
+        for mode in modes() {
             let report = explore(&roomy, &scenario, mode, budget);
             assert!(
                 report.sites.iter().any(|site| site.step == "lodgetree flush.1"),
@@ -215,7 +214,7 @@ fn slots_are_used_again<I: Items>() {
 fn a_full_pool_writes_values_before_leaves_name_them() {
     let (full, scenario) = written_through();
     let budget = Budget { depth: 1, ..Budget::of(32) };
-    for mode in MODES {
+    for mode in modes() {
         explore(&full, &scenario, mode, budget).assert_clean();
     }
 }
@@ -229,7 +228,7 @@ fn a_full_pool_changes_items_in_place() {
 fn changed_in_place<I: Items>(steps: &[&str]) {
     let (full, scenario) = in_place::<I>();
     let budget = Budget { depth: 1, ..Budget::of(32) };
-    for mode in MODES {
+    for mode in modes() {
         let report = explore(&full, &scenario, mode, budget);
         report.assert_clean();
         for step in steps {
@@ -301,7 +300,7 @@ fn what_cannot_be_logged_again_goes_to_leaves() {
                     // Recovery may have to keep logs longer: then there is no room for more.
                     then: vec![],
                 };
-                MODES.iter().for_each(|mode| explore(&full, &scenario, *mode, budget).assert_clean());
+                modes().into_iter().for_each(|mode| explore(&full, &scenario, mode, budget).assert_clean());
                 explored += 1;
             }
         }

@@ -4,6 +4,7 @@ mod baselines;
 mod cclbtree;
 mod collections;
 mod corpus;
+mod effort;
 mod figures;
 mod lodgetree;
 mod log;
