@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use bristlecone::lab::{
-    self, Codec, GuestDesign, Index, KeyCodec, Open, PARAMS, Parameters, broken_rule, of_words,
+    self, Codec, GuestDesign, Index, KeyCodec, Open, PARAMS, Parameters, design_options, of_words,
 };
 use bristlecone::{Design, Error, Key, Medium, Pool, Result, Tree, Value};
 use bristlecone_pm::{PoolFile, TreeEntry};
@@ -41,26 +41,11 @@ impl Baseline {
     }
 }
 
-/// Parameters of every baseline.
-struct Options {
-    node_lines: u64,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { node_lines: 16 }
-    }
-}
-
-impl Parameters for Options {
-    const DESIGN: &'static str = "a baseline";
-
-    fn fields(&mut self) -> Vec<(&'static str, &mut u64)> {
-        vec![("node_lines", &mut self.node_lines)]
-    }
-
-    fn flaw(&self) -> Option<String> {
-        broken_rule(&[([2, 4, 8, 16, 32].contains(&self.node_lines), "node_lines must be 2, 4, 8, 16 or 32")])
+design_options! {
+    /// Options of every baseline.
+    pub struct Options of "a baseline" {
+        /// Lines of a node; 2 is for tests.
+        node_lines = 16 in [2, 4, 8, 16, 32];
     }
 }
 

@@ -45,5 +45,5 @@ pub use key::{Element, Key};
 pub use pool::{Pool, PoolOptions, TreeOptions};
 pub use salvage::{Salvage, SalvagedTree};
 pub use tree::Tree;
-pub use trees::{Design, TreeStats};
+pub use trees::{Allowed, Design, OptionInfo, TreeStats};
 pub use value::Value;

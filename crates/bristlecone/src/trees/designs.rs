@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bristlecone_pm::{Error, LINE_BYTES, Medium, Part, PoolFile, Result, SlotKind, TreeEntry, TreeSpec};
 
-use super::parameters::{PARAMS, Parameters};
+use super::parameters::{OptionInfo, PARAMS, Parameters};
 use super::{Index, Open, Rescue, cclbtree, lodgetree, nbtree, sstree, wotree};
 use crate::shared::codec::{Codec, KeyCodec};
 
@@ -29,6 +29,11 @@ macro_rules! designs {
             /// The name, as in arguments and reports.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$design => $module::$options::DESIGN,)+ }
+            }
+
+            /// Returns what its trees can be created with.
+            pub fn options(self) -> &'static [OptionInfo] {
+                match self { $(Self::$design => $module::$options::OPTIONS,)+ }
             }
 
             /// The parameters as words: defaults, but for what is given by name.

@@ -104,12 +104,14 @@ impl<M: Medium> Nodes<M> {
         }
     }
 
-    /// What the heap occupies, without the nodes that readers may still hold. With `exact` slots
-    /// that nobody judged yet are judged.
-    pub fn stats(&self, exact: bool) -> HeapStats {
-        if exact {
-            self.heap.settle_all(&|node| self.is_taken(node));
-        }
+    /// Returns what the heap occupies, after every slot was asked whether it is in use.
+    pub fn swept_stats(&self) -> HeapStats {
+        self.heap.settle_all(&|node| self.is_taken(node));
+        self.stats()
+    }
+
+    /// Returns what the heap occupies, as far as is known, without the nodes that readers may still hold.
+    pub fn stats(&self) -> HeapStats {
         let stats = self.heap.stats();
         HeapStats { live_slots: stats.live_slots.saturating_sub(self.limbo.load(Relaxed) as u64), ..stats }
     }
