@@ -51,6 +51,9 @@ fn explored(
     tell(&format!("{} of {all} rounds: {total}", rounds_of_all.len()));
     if !is_whole {
         // The figures are those of all rounds.
+        if mutated {
+            takes(Effort::Ci, &format!("every flush, fence and publish of {design}"));
+        }
         return;
     }
     assert!(total.images + total.nested_images >= images, "{total}");
