@@ -3,6 +3,7 @@
 mod efforts;
 mod links;
 mod modules;
+mod steps;
 
 use std::path::{Path, PathBuf};
 

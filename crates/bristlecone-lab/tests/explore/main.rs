@@ -13,6 +13,7 @@ mod mutations;
 mod nbtree;
 mod planned;
 mod pool;
+mod toy;
 mod trees;
 mod turns;
 mod volumes;

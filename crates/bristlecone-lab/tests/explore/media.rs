@@ -99,7 +99,7 @@ fn within(what: &str, found: f64, due: f64, tolerance: f64) {
 
 /// N items are logged for each that goes to the leaf, and takes them along in one media line.
 #[test]
-fn upserts_write_what_the_papers_formula_says() {
+fn cclbtree_upserts_write_what_the_papers_formula_says() {
     for batch in [1, 2, 4] {
         // No split, and no collection: the formula has neither.
         let bench = Bench::ccl(&[("batch", batch), ("log_percent", 1000)]).loaded();
@@ -112,7 +112,7 @@ fn upserts_write_what_the_papers_formula_says() {
 /// The paper's 187, 150, 133, 123 and 118 bytes, of which ours need be at most as many: they are
 /// 14 to 26 % fewer.
 #[test]
-fn inserts_write_at_most_what_the_papers_do() {
+fn cclbtree_inserts_write_at_most_what_the_papers_do() {
     if !takes(Effort::Ci, "media writes of inserts into CCL-BTree") {
         return;
     }
@@ -129,7 +129,7 @@ fn inserts_write_at_most_what_the_papers_do() {
 /// The paper: buffers save 63.9 % of the media writes of leaves, logging only what stays in a buffer
 /// 26.5 % of those of the log. All in all it says 44 %.
 #[test]
-fn each_technique_saves_media_writes() {
+fn cclbtree_each_technique_saves_media_writes() {
     if !takes(Effort::Ci, "what each technique of CCL-BTree saves") {
         return;
     }
@@ -149,7 +149,7 @@ fn each_technique_saves_media_writes() {
 
 /// Media bytes for each byte that the user writes, of which the paper has about 10, and DRAM.
 #[test]
-fn amplification_and_space() {
+fn cclbtree_amplification_and_space_hold() {
     let bench = Bench::ccl(&[]).loaded();
     let uniform: Cost = bench.write(KEYS..2 * KEYS).into();
     let (uniform, dram) = (uniform.all / 16.0, bench.tree.stats().dram_bytes as f64 / (2 * KEYS) as f64);
@@ -178,7 +178,7 @@ fn zipf(count: u64, theta: f64) -> impl Iterator<Item = u64> {
 /// of new writes is that collection copies again and again what pends for leaves that are seldom written
 /// to. Nothing else is written, though the log shrinks and grows all the time.
 #[test]
-fn skewed_upserts_write_leaves_entries_and_copies() {
+fn cclbtree_skewed_upserts_write_leaves_entries_and_copies() {
     if !takes(Effort::Ci, "skewed upserts into CCL-BTree") {
         return;
     }
@@ -199,7 +199,7 @@ fn skewed_upserts_write_leaves_entries_and_copies() {
 /// 48 threads on the clock of an Optane device: collecting the log costs next to nothing, unless it
 /// stops the writers.
 #[test]
-fn inserts_on_the_clock_of_many_threads() {
+fn cclbtree_inserts_of_many_threads_are_ahead_on_the_clock() {
     if !takes(Effort::Ci, "CCL-BTree on the clock of many threads") {
         return;
     }

@@ -1,6 +1,6 @@
 //! What a run without an end draws.
 
-use bristlecone_baselines::Contender;
+use bristlecone_baselines::AnyDesign;
 use bristlecone_lab::Turn;
 use bristlecone_lab::targets::subjects_of;
 
@@ -16,7 +16,7 @@ fn the_same_seed_draws_the_same_turn() {
 
 #[test]
 fn every_design_has_a_shape() {
-    for design in Contender::all() {
+    for design in AnyDesign::all() {
         assert!(!subjects_of(design).is_empty(), "{design} is not explored: it needs tiny shapes");
     }
 }

@@ -5,7 +5,7 @@
 
 use std::cmp::Reverse;
 
-use bristlecone_pm::{ChunkRange, Durable, Error, LogChunk, LogEntry, Medium, Persist, Result, TreeId};
+use bristlecone_pm::{ChunkRange, Error, LogChunk, LogEntry, Medium, Persist, Result, TreeId};
 
 use super::Core;
 use super::layout::{LEAF_BYTES, LeafWord};
@@ -72,7 +72,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         self.first = first;
         let anchor = self.pool.anchor(tree);
         anchor.publish(self.medium(), first, &durable, "cclbtree create.2");
-        let Durable { .. } = self.medium().persist(anchor, "cclbtree create.2");
+        self.medium().persist(anchor, "cclbtree create.2");
         let id = self.buffers.alloc(first, 0)?;
         self.inner = Inner::new(self.options.inner_bytes as usize, id)?;
         self.log.seal(logged);
