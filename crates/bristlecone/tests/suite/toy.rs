@@ -21,7 +21,7 @@ use bristlecone::lab::{
 };
 use bristlecone::{Error, Finding, Medium, Result, TreeStats};
 use bristlecone_pm::sync::wait::lock;
-use bristlecone_pm::{Durable, Heap, HeapSpec, Persist, PoolFile, SlotKind, Step, TreeEntry, TreeId, Word};
+use bristlecone_pm::{Heap, HeapSpec, Persist, PoolFile, SlotKind, Step, TreeEntry, TreeId, Word};
 
 /// No kind of slots of another design.
 const ARRAYS: SlotKind = SlotKind::new(48);
@@ -99,7 +99,7 @@ impl<M: Medium> Tree<M> {
         let durable = medium.fence(flushed, copy);
         let anchor = self.pool.anchor(self.id);
         anchor.publish(medium, array, &durable, root);
-        let Durable { .. } = medium.persist(anchor, root);
+        medium.persist(anchor, root);
         Ok(array)
     }
 

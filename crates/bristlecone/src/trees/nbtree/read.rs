@@ -1,7 +1,7 @@
 //! Reading a key's item. No thread waits for another one: a reader looks, and where a value may not be
 //! durable yet it sees to that itself.
 
-use bristlecone_pm::{Durable, Medium, Persist, Word};
+use bristlecone_pm::{Medium, Persist, Word};
 
 use super::NbTree;
 use super::layout::{EMPTY, Stored};
@@ -106,14 +106,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// crash can take back. Its writer may be far from its flush, so no reader waits for that.
     pub(super) fn settle(&self, leaf: &Leaf, slot: usize) {
         if !self.visible_is_durable && leaf.is_flushing(self.shape, slot) {
-            let Durable { .. } = self.medium().persist(self.slot(leaf, slot), "nbtree read.2");
+            self.medium().persist(self.slot(leaf, slot), "nbtree read.2");
         }
     }
 
     /// Makes durable whatever was read in the leaf.
     pub(super) fn settle_all(&self, leaf: &Leaf) {
         if !self.visible_is_durable && leaf.pending.is_flushing_anywhere() {
-            let Durable { .. } = self.medium().persist(self.words_of(leaf.block()), "nbtree read.2");
+            self.medium().persist(self.words_of(leaf.block()), "nbtree read.2");
         }
     }
 

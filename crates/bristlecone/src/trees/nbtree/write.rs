@@ -1,6 +1,6 @@
 //! Insert, update and remove within one leaf. Step numbers are those of the protocol in `mod.rs`.
 
-use bristlecone_pm::{Durable, Error, Medium, Persist, Result, Step};
+use bristlecone_pm::{Error, Medium, Persist, Result, Step};
 
 use super::NbTree;
 use super::join::{Joined, NewItem};
@@ -224,7 +224,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     #[inline(always)]
     pub(super) fn complete(&self, leaf: &Leaf, cell: &Slot, token: Option<DirtyToken>, step: Step) {
         if let Some(token) = token {
-            let Durable { .. } = self.medium().persist(cell, step);
+            self.medium().persist(cell, step);
             leaf.pending.leave(token);
         }
     }
