@@ -34,7 +34,7 @@ pub trait ExternalDesign: Copy {
 }
 
 /// A design, wherever it is from: what creates and opens its trees in a pool on the medium `M`.
-pub trait AnyDesign: Copy + Send + Sync + 'static {
+pub trait TreeDesign: Copy + Send + Sync + 'static {
     /// Creates a tree, with options by name.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ pub trait AnyDesign: Copy + Send + Sync + 'static {
     fn open<K: Key, V: Value, M: Medium>(self, pool: &Pool, name: &str) -> Result<Tree<K, V>>;
 }
 
-impl<D: ExternalDesign + Send + Sync + 'static> AnyDesign for D {
+impl<D: ExternalDesign + Send + Sync + 'static> TreeDesign for D {
     fn create<K: Key, V: Value, M: Medium>(
         self,
         pool: &Pool,

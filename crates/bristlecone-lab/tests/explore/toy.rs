@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use bristlecone_lab::targets::{Forest, Words, tree_scenarios};
+use bristlecone_lab::targets::{TreePool, Words, tree_scenarios};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{
     Budget, Mode, Prepared, Progress, Report, Schedules, Site, Subject, explore_rounds, explore_schedules,
@@ -15,14 +15,14 @@ mod design;
 use design::Toy;
 
 /// A pool with room for a few arrays of so many items as the scenarios have.
-fn forest() -> Forest<Words, Toy> {
+fn tree_pool() -> TreePool<Words, Toy> {
     let geometry = Geometry { chunk_bytes: 8192, chunks_max: 12, trees_max: 3 };
-    Forest { geometry, design: Toy, options: vec![("items", 120)], items: PhantomData }
+    TreePool { geometry, design: Toy, options: vec![("items", 120)], items: PhantomData }
 }
 
 #[test]
 fn toy_survives_every_crash_and_needs_every_flush() {
-    let subject = Prepared { name: "toy".to_owned(), system: forest(), scenarios: tree_scenarios() };
+    let subject = Prepared { name: "toy".to_owned(), system: tree_pool(), scenarios: tree_scenarios() };
     let rounds = rounds([&subject as &dyn Subject], &[Mode::Prefix, Mode::Subset]);
     let budget = Budget { threads: 2, ..Budget::of(16) };
     let reports = explore_rounds(&rounds, budget, &Progress::default(), &|_, _| {});
@@ -37,7 +37,7 @@ fn toy_survives_every_crash_and_needs_every_flush() {
     let rounds: Vec<_> = rounds.into_iter().zip(reports).collect();
     let rounds: Vec<_> = rounds.into_iter().filter(|(round, _)| round.mode == Mode::Subset).collect();
     let wanted = |site: &Site| !site.is_of_pool() && site.is_named();
-    let budget = Budget { threads: 2, life_crashes: 1, ..Budget::of(16) };
+    let budget = Budget { threads: 2, continuation_crashes: 1, ..Budget::of(16) };
     let table = mutate_rounds(&rounds, budget, &wanted, &Progress::default(), &|_| {});
     println!("{table}");
     assert!(table.survivors().is_empty() && table.killed() >= 8, "{table}");
@@ -46,7 +46,7 @@ fn toy_survives_every_crash_and_needs_every_flush() {
 #[test]
 fn threads_share_a_toy() {
     let wanted = Schedules { seed: 3, first: 0, count: 400, modes: Mode::ALL.to_vec(), threads: 2 };
-    let report = explore_schedules(&forest(), &wanted, &Progress::default());
+    let report = explore_schedules(&tree_pool(), &wanted, &Progress::default());
     println!("{report}");
     report.assert_clean();
     assert_eq!(report.schedules, 400);

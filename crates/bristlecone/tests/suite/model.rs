@@ -6,7 +6,7 @@ use std::fmt::Debug;
 
 use crate::common::{Cell, Items, Noise, Plant, Scratch, Shape, Visit, baselines, defaults, small, suites};
 use crate::toy::Toy;
-use bristlecone::lab::AnyDesign;
+use bristlecone::lab::TreeDesign;
 use bristlecone::{Design, Error, KEY_BYTES_MAX, Key, Native, Pool, Result, Tree, VALUE_BYTES_MAX, Value};
 
 /// A tree against a model: `key` and `value` make arguments from numbers.
@@ -144,11 +144,11 @@ where
 /// The toy, as large as the model needs it.
 impl Plant for Toy {
     fn create<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
-        AnyDesign::create::<_, _, Native>(*self, pool, name, &[("items".to_owned(), 2000)])
+        TreeDesign::create::<_, _, Native>(*self, pool, name, &[("items".to_owned(), 2000)])
     }
 
     fn open<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
-        AnyDesign::open::<_, _, Native>(*self, pool, name)
+        TreeDesign::open::<_, _, Native>(*self, pool, name)
     }
 }
 
