@@ -27,9 +27,11 @@
 //! - `lab`: where designs and media from outside plug in, to be measured and explored. Not part of the product; what it
 //!   makes public may change at any time.
 
+pub mod dynamic;
 mod handle;
 mod iter;
 mod key;
+mod kinds;
 #[cfg(feature = "lab")]
 #[doc(hidden)]
 pub mod lab;
@@ -46,7 +48,8 @@ pub use bristlecone_pm::{
     VALUE_BYTES_MAX,
 };
 pub use iter::{CheckedRange, Range};
-pub use key::{Element, Key};
+pub use key::Key;
+pub use kinds::Element;
 pub use pool::{Pool, PoolOptions, TreeOptions};
 pub use salvage::{Salvage, SalvagedTree};
 pub use tree::Tree;

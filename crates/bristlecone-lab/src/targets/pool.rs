@@ -68,7 +68,7 @@ pub(super) fn open_pool(sim: &Sim) -> Result<Option<Arc<PoolFile<Sim>>>, String>
     }
 }
 
-/// Checks what the pool itself can say, and that every chunk is free or somebody's.
+/// Checks the pool itself, and that every chunk is free or has an owner.
 pub(super) fn check_pool(pool: &PoolFile<Sim>) -> Result<(), String> {
     let findings = pool.check();
     if !findings.is_empty() {

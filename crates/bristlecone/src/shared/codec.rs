@@ -18,6 +18,8 @@ pub trait Codec: Send + Sync + 'static {
     fn owned(item: Self::Ref<'_>) -> Self::Owned;
     fn borrow(item: &Self::Owned) -> Self::Ref<'_>;
     fn shorten<'long: 'short, 'short>(item: Self::Ref<'long>) -> Self::Ref<'short>;
+    /// Returns its length, as the limits of keys and values count it.
+    fn bytes(item: Self::Ref<'_>) -> usize;
 
     /// Writes a record if need be; returns the word.
     fn write<M: Medium>(records: &Records<M>, item: Self::Ref<'_>, step: Step) -> Result<(u64, Flushed)>;
@@ -105,6 +107,10 @@ impl Codec for Inline {
         word
     }
     #[inline(always)]
+    fn bytes(_: u64) -> usize {
+        size_of::<u64>()
+    }
+    #[inline(always)]
     fn write<M: Medium>(_: &Records<M>, word: u64, _: Step) -> Result<(u64, Flushed)> {
         Ok((word, Flushed::none()))
     }
@@ -183,6 +189,9 @@ impl Codec for Record {
     fn shorten<'long: 'short, 'short>(bytes: &'long [u8]) -> &'short [u8] {
         bytes
     }
+    fn bytes(bytes: &[u8]) -> usize {
+        bytes.len()
+    }
     fn write<M: Medium>(records: &Records<M>, bytes: &[u8], step: Step) -> Result<(u64, Flushed)> {
         records.write(bytes, step)
     }
@@ -252,8 +261,8 @@ impl KeyCodec for Record {
         if word == 0 {
             return &[];
         }
-        // SAFETY: the word comes from `make_separator`; whoever retired it did so after the guard
-        // was pinned, so the box is still there, and nobody ever changes it.
+        // SAFETY: the word comes from `make_separator`; the thread that retired it did so after the guard
+        // was pinned, so the box is still there, and no thread ever changes it.
         unsafe { &(&*separator_box(word))[LEN_BYTES..] }
     }
     fn retire_separator(word: u64, guard: &Guard) {
@@ -268,7 +277,7 @@ impl KeyCodec for Record {
 /// Bytes before a separator's own.
 const LEN_BYTES: usize = size_of::<u32>();
 
-/// The box of a separator.
+/// Returns the box of a separator.
 ///
 /// # Safety
 ///
