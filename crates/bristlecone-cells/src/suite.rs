@@ -2,8 +2,11 @@
 
 use bristlecone::Design::CclBTree;
 
+use crate::cell::{self, Cell};
+use crate::codec::Codec;
+use crate::draw::{covering, seed};
 use crate::room::{FILE_CHUNK, SMALL_CHUNK};
-use crate::{Cell, Codec, SHORT_LOGS, covering, seed};
+use crate::shape::SHORT_LOGS;
 
 /// A suite of tests.
 #[derive(Debug)]
@@ -125,7 +128,7 @@ impl Suite {
 
     /// Returns all cells of the suite.
     pub fn cells(&self) -> Vec<Cell> {
-        crate::all().filter(|cell| self.why_not(cell).is_none()).collect()
+        cell::all().filter(|cell| self.why_not(cell).is_none()).collect()
     }
 
     /// Returns one of the drawn cells of each design, for suites of which one takes long; all cells if these
