@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use bristlecone::lab::{
-    self, Codec, GuestDesign, Index, KeyCodec, Open, PARAMS, Parameters, design_options, of_words,
+    self, Codec, GuestDesign, Index, KeyCodec, Open, PARAMS, Parameters, TreeDesign, design_options, of_words,
 };
 use bristlecone::{Design, Error, Key, Medium, Pool, Result, Tree, Value};
 use bristlecone_pm::{PoolFile, TreeEntry};
@@ -158,6 +158,21 @@ impl AnyDesign {
             Self::Library(design) => pool.tree_options(name).design(design).open(),
             Self::Baseline(baseline) => lab::open::<K, V, M>(pool, name, baseline),
         }
+    }
+}
+
+impl TreeDesign for AnyDesign {
+    fn create<K: Key, V: Value, M: Medium>(
+        self,
+        pool: &Pool,
+        name: &str,
+        options: &[(String, u64)],
+    ) -> Result<Tree<K, V>> {
+        Self::create::<K, V, M>(self, pool, name, options)
+    }
+
+    fn open<K: Key, V: Value, M: Medium>(self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
+        Self::open::<K, V, M>(self, pool, name)
     }
 }
 

@@ -44,7 +44,7 @@ fn geometry(room: &Room) -> Geometry {
 pub fn subject_of(cell: &Cell) -> Box<dyn Subject> {
     fn of<I: Items>(name: String, cell: &Cell) -> Box<dyn Subject> {
         let Cell { shape, room, .. } = cell;
-        let (design, options) = (shape.design.into(), shape.options.to_vec());
+        let (design, options) = (AnyDesign::from(shape.design), shape.options.to_vec());
         prepared(name, TreePool::<I> { geometry: geometry(room), design, options, items: PhantomData })
     }
     let Cell { shape, codec, room, .. } = cell;

@@ -134,7 +134,8 @@ fn room_is_refused_and_comes_back() {
         let Cell { shape, room, .. } = cell.expect("every design keeps words");
         let geometry = Geometry { chunk_bytes: room.chunk_bytes, chunks_max: room.chunks_max, trees_max: 3 };
         let options = shape.options.to_vec();
-        let tree_pool = TreePool::<Words> { geometry, design: (*design).into(), options, items: PhantomData };
+        let tree_pool =
+            TreePool::<Words> { geometry, design: AnyDesign::from(*design), options, items: PhantomData };
         let mut refused = 0;
         for scenario in tree_scenarios().iter().filter(|scenario| scenario.name.starts_with("short")) {
             let mut live = System::create(&tree_pool, &Sim::new(&System::memory(&tree_pool))).unwrap();
