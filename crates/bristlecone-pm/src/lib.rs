@@ -39,8 +39,8 @@ pub use medium::{Alone, Durable, Flushed, LINE_BYTES, Medium, Ordered, Persist, 
 pub use native::Native;
 pub use opener::Opener;
 pub use pool::{
-    CHUNK_BYTES, Chunk, CreateOptions, Damaged, Finding, Geometry, Part, PoolFile, PoolInfo, SlotKind,
-    TreeEntry, TreeId, TreeSpec, part_of_descriptor,
+    CHUNK_BYTES, Chunk, CreateOptions, Damaged, Finding, Geometry, OpenOptions, Part, PoolFile, PoolInfo,
+    SlotKind, TreeEntry, TreeId, TreeSpec, part_of_descriptor,
 };
 pub use prefetch::prefetch;
 pub use record::{KEY_BYTES_MAX, Records, VALUE_BYTES_MAX};

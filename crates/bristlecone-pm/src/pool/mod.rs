@@ -4,6 +4,7 @@ mod backing;
 mod chunks;
 mod directory;
 mod header;
+mod intent;
 mod layout;
 mod new_file;
 mod open;
@@ -35,6 +36,15 @@ pub struct CreateOptions {
     pub max_bytes: u64,
     /// The persistence domain; detected if `None`.
     pub domain: Option<Domain>,
+}
+
+/// How a pool is opened for writing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenOptions {
+    /// The persistence domain; detected if `None`.
+    pub domain: Option<Domain>,
+    /// Bytes that the pool may grow to from now on, unless it may grow to more.
+    pub max_bytes: Option<u64>,
 }
 
 /// What is done with a pool.
@@ -280,6 +290,8 @@ impl<M: Medium> PoolFile<M> {
     }
 }
 
+#[cfg(test)]
+mod intent_tests;
 #[cfg(test)]
 mod limits_tests;
 #[cfg(test)]
