@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use bristlecone::lab::{
-    self, GuestDesign, Index, KeyForm, Open, PARAMS, Parameters, ValueForm, broken_rule, of_words,
+    self, Codec, GuestDesign, Index, KeyCodec, Open, PARAMS, Parameters, broken_rule, of_words,
 };
 use bristlecone::{Design, Error, Key, Medium, Pool, Result, Tree, Value};
 use bristlecone_pm::{PoolFile, TreeEntry};
@@ -73,7 +73,7 @@ impl GuestDesign for Baseline {
         }
     }
 
-    fn admit<K: KeyForm, V: ValueForm>(self) -> Result<()> {
+    fn admit<K: KeyCodec, V: Codec>(self) -> Result<()> {
         if K::INLINE && V::INLINE {
             return Ok(());
         }
@@ -84,7 +84,7 @@ impl GuestDesign for Baseline {
         Ok(Options::parse(given)?.to_words())
     }
 
-    fn open<K: KeyForm, V: ValueForm, M: Medium>(
+    fn open<K: KeyCodec, V: Codec, M: Medium>(
         self,
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,

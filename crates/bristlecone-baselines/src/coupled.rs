@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex};
 
 use bristlecone::shared::version_lock::{Version, VersionLock};
 use bristlecone::{Medium, Result};
+use bristlecone_pm::sync::wait;
 use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
-use bristlecone_pm::{Durable, Flushed, Persist, PoolFile, TreeEntry, wait};
+use bristlecone_pm::{Durable, Flushed, Persist, PoolFile, TreeEntry};
 
 use crate::index::{Aim, Census, Core, Fate, Span};
 use crate::log::{Change, LEVELS_MAX, Log};

@@ -128,6 +128,12 @@ impl<M: Medium, C: Core<M>> Write<Inline, Inline> for Face<C, M> {
         self.core.change(key, |old| if old.is_some() { Fate::Goes } else { Fate::Stays })
     }
 
+    fn remove_if(&self, key: u64, expected: u64) -> Result<Swapped<Inline>> {
+        let as_expected = |old| old == Some(expected);
+        let old = self.core.change(key, |old| if as_expected(old) { Fate::Goes } else { Fate::Stays })?;
+        Ok(if as_expected(old) { Ok(()) } else { Err(old) })
+    }
+
     fn compare_and_swap(&self, key: u64, expected: u64, new: u64) -> Result<Swapped<Inline>> {
         let as_expected = |old| old == Some(expected);
         let fate = |old| if as_expected(old) { Fate::Gets(new) } else { Fate::Stays };

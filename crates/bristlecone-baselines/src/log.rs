@@ -12,9 +12,10 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bristlecone::Medium;
+use bristlecone_pm::sync::wait;
 use bristlecone_pm::{
     Durable, Error, Flushed, Heap, LINE_BYTES, Persist, PoolFile, Result, SlotKind, TreeId, Word,
-    thread_index, wait,
+    thread_index,
 };
 
 use crate::store::{LINE_WORDS, Store};

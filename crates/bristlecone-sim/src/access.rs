@@ -17,6 +17,8 @@ pub enum Access {
     Swap(u64, u64),
     /// Removes it.
     Remove,
+    /// Removes it if it has this value.
+    RemoveIf(u64),
 }
 
 /// What an operation answered.
@@ -28,6 +30,8 @@ pub enum Seen {
     Done,
     /// The value was what it was expected to be, and was replaced.
     Swapped,
+    /// The value was what it was expected to be, and was removed.
+    Removed,
     /// There was no room, and nothing changed.
     Refused,
 }
@@ -44,6 +48,8 @@ impl Access {
             Self::Swap(expected, new) if held == Some(expected) => return (Some(new), Seen::Swapped),
             Self::Swap(..) => held,
             Self::Remove => None,
+            Self::RemoveIf(expected) if held == Some(expected) => return (None, Seen::Removed),
+            Self::RemoveIf(_) => held,
         };
         (after, Seen::Value(held))
     }

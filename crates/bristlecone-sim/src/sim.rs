@@ -5,7 +5,8 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bristlecone_pm::{Domain, LINE_BYTES, Medium, Region, Step, wait};
+use bristlecone_pm::sync::wait;
+use bristlecone_pm::{Domain, LINE_BYTES, Medium, Region, Step};
 
 use crate::cache::Mode;
 use crate::lines::WordSet;

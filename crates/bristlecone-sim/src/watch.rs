@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use bristlecone_pm::{Step, wait::simulate_waiting};
+use bristlecone_pm::Step;
+use bristlecone_pm::sync::wait::simulate_waiting;
 
 /// Rounds that a run may wait for other threads.
 const ROUNDS: u32 = 20_000;

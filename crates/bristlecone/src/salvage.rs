@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bristlecone_pm::{Damaged, Error, Finding, Native, PoolFile, Result, TreeEntry};
 
 use crate::pool::is_inline;
-use crate::shared::form::{Inline, KeyForm, OutOfLine, ValueForm};
+use crate::shared::codec::{Codec, Inline, KeyCodec, Record};
 use crate::trees::any::expect_kinds;
 use crate::trees::{Rescue, salvage};
 use crate::{Pool, PoolOptions};
@@ -100,13 +100,13 @@ fn save_tree(old: &Arc<PoolFile<Native>>, entry: &TreeEntry, pool: &Pool) -> Res
     // What a tree stores depends on the form of its types only.
     match (is_inline(&entry.spec.key_kind), is_inline(&entry.spec.value_kind)) {
         (true, true) => save::<Inline, Inline>(old, entry, pool),
-        (true, false) => save::<Inline, OutOfLine>(old, entry, pool),
-        (false, true) => save::<OutOfLine, Inline>(old, entry, pool),
-        (false, false) => save::<OutOfLine, OutOfLine>(old, entry, pool),
+        (true, false) => save::<Inline, Record>(old, entry, pool),
+        (false, true) => save::<Record, Inline>(old, entry, pool),
+        (false, false) => save::<Record, Record>(old, entry, pool),
     }
 }
 
-fn save<K: KeyForm, V: ValueForm>(
+fn save<K: KeyCodec, V: Codec>(
     old: &Arc<PoolFile<Native>>,
     entry: &TreeEntry,
     pool: &Pool,

@@ -2,7 +2,8 @@
 
 use bristlecone::{Medium, Result};
 use bristlecone_pm::sync::Ordering::{Acquire, Release};
-use bristlecone_pm::{Durable, Persist, wait};
+use bristlecone_pm::sync::wait;
+use bristlecone_pm::{Durable, Persist};
 
 use super::{FastFair, NEXT};
 use crate::index::Aim;

@@ -121,7 +121,7 @@ impl System for Entries {
             Op::Reserve => drop(live.log.reserve(|_| true).ok_or("no room for an entry")?),
             Op::Release => _ = live.log.release_free(),
             Op::Collect => {
-                let old = live.log.turn(1);
+                let old = live.log.rotate().1;
                 let entries: Vec<_> = live.entries.iter().copied().collect();
                 for batch in entries.chunks(BATCH) {
                     let mut copies = live.log.copies();
@@ -136,7 +136,7 @@ impl System for Entries {
                 live.log.recycle(old);
             }
             Op::Recycle => {
-                live.log.recycle(live.log.turn(0));
+                live.log.recycle(live.log.rotate().1);
                 live.entries.clear();
             }
         }

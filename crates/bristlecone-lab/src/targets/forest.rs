@@ -64,6 +64,8 @@ pub enum TreeOp {
     Swap(&'static str, u64, u64, u64),
     /// Removes a key.
     Remove(&'static str, u64),
+    /// Removes a key (first number) that has a value (second).
+    RemoveIf(&'static str, u64, u64),
     /// Does something while the medium has no room: it grants so many requests, and refuses so many more.
     Short(Box<TreeOp>, u64, u64),
     /// Closes the pool in good order and opens it again.
@@ -185,6 +187,12 @@ fn attempt<I: Items>(tree: &Tree<I::K, I::V>, key: u64, access: Access) -> Attem
             Access::InsertNew(value) => I::with_value(value, |value| tree.insert_new(key, value))?,
             Access::Update(value) => I::with_value(value, |value| tree.update(key, value))?,
             Access::Remove => tree.remove(key)?,
+            Access::RemoveIf(expected) => {
+                match I::with_value(expected, |expected| tree.remove_if(key, expected))? {
+                    Ok(()) => return Ok(Ok(Seen::Removed)),
+                    Err(held) => held,
+                }
+            }
             Access::Swap(expected, new) => {
                 let swapped = I::with_value(expected, |expected| {
                     I::with_value(new, |new| tree.compare_and_swap(key, expected, new))
@@ -203,9 +211,9 @@ fn attempt<I: Items>(tree: &Tree<I::K, I::V>, key: u64, access: Access) -> Attem
 fn rest() {
     let over = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&over);
-    bristlecone_pm::epoch::pin().defer(move || told.store(true, Release));
+    bristlecone_pm::sync::epoch::pin().defer(move || told.store(true, Release));
     while !over.load(Acquire) {
-        bristlecone_pm::epoch::pin().flush();
+        bristlecone_pm::sync::epoch::pin().flush();
         std::thread::yield_now();
     }
 }
@@ -390,6 +398,7 @@ impl TreeOp {
             Self::Update(tree, key, value) => (tree, key, Access::Update(value)),
             Self::Swap(tree, key, expected, new) => (tree, key, Access::Swap(expected, new)),
             Self::Remove(tree, key) => (tree, key, Access::Remove),
+            Self::RemoveIf(tree, key, expected) => (tree, key, Access::RemoveIf(expected)),
             Self::Create(_) | Self::CreateBare(_) | Self::Drop(_) | Self::Close | Self::Rest => return None,
             Self::Elsewhere(_) | Self::Begin(..) | Self::Finish(_) | Self::Short(..) => return None,
         })

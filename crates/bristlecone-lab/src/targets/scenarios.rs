@@ -1,7 +1,8 @@
 //! What every tree goes through, in small leaves: each kind of operation and of structure change.
 
 use super::forest::TreeOp::{
-    self, Close, Create, CreateBare, Drop, Elsewhere, Insert, InsertNew, Remove, Short, Swap, Update,
+    self, Close, Create, CreateBare, Drop, Elsewhere, Insert, InsertNew, Remove, RemoveIf, Short, Swap,
+    Update,
 };
 use bristlecone_sim::Scenario;
 
@@ -120,6 +121,12 @@ fn changes() -> Vec<Scenario<TreeOp>> {
             (0..12)
                 .map(|key| Update(TREE, key, 50 + key))
                 .chain([Swap(TREE, 7, 0, 1), Swap(TREE, 7, 57, 1), Insert(TREE, 3, 4)])
+                .chain([
+                    RemoveIf(TREE, 7, 57),
+                    RemoveIf(TREE, 61, 1),
+                    RemoveIf(TREE, 7, 1),
+                    Insert(TREE, 7, 1),
+                ])
                 .chain([InsertNew(TREE, 7, 2), InsertNew(TREE, 63, 2), Update(TREE, 62, 1)])
                 .collect(),
         ),

@@ -7,7 +7,7 @@ use super::PoolFile;
 use super::backing::{PAGE_BYTES, data};
 use super::directory::TreeId;
 use super::layout::{Descriptor, ENTRY_FREE, SlotKind};
-use crate::record::is_record_class;
+use crate::alloc::is_record_class;
 use crate::sync::Ordering::Relaxed;
 use crate::{Durable, Error, Medium, Persist, Result, Word};
 

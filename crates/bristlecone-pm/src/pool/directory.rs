@@ -7,7 +7,7 @@ use super::layout::{
     DIRECTORY_OFFSET, ENTRY_BYTES, ENTRY_DROPPING, ENTRY_FREE, ENTRY_LIVE, Entry, INITIALIZED,
     KIND_BYTES_MAX, NAME_BYTES_MAX, PARAMS, Part,
 };
-use crate::cell::{le_bytes, load_words};
+use crate::word::{le_bytes, load_words};
 use crate::{Durable, Error, Medium, Persist, Result, Word, write_bytes};
 
 /// A tree's place in the directory, which its chunks name as their owner.

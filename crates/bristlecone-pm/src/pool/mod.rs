@@ -23,7 +23,8 @@ use self::layout::VERSION;
 pub use self::layout::{Geometry, Part, SlotKind, part_of_descriptor};
 pub use self::salvage::Damaged;
 use self::superblock::Contents;
-use crate::{Domain, Error, LINE_BYTES, Medium, Opener, Persistent, Region, Result, Word, wait};
+use crate::sync::wait;
+use crate::{Domain, Error, LINE_BYTES, Medium, Opener, Persistent, Region, Result, Word};
 
 /// Bytes of a chunk unless a pool is created otherwise: a huge page.
 pub const CHUNK_BYTES: u64 = 2 << 20;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::layout::{DIRECTORY_OFFSET, ENTRY_BYTES, ENTRY_DROPPING, SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS};
 use super::tests::{Scratch, spec};
 use super::*;
-use crate::{Native, fault};
+use crate::{Native, failpoint};
 
 fn write_word(scratch: &Scratch, offset: u64, word: u64) {
     let file = FileOptions::new().write(true).open(&scratch.0).unwrap();
@@ -103,9 +103,9 @@ fn a_medium_that_is_full_is_an_error_wherever_a_byte_is_backed() {
     let mut refused = 0;
     for after in 0..20 {
         punch();
-        fault::refuse(after, rustix::io::Errno::FAULT);
+        failpoint::refuse(after, rustix::io::Errno::FAULT);
         let opened = scratch.open();
-        fault::cease();
+        failpoint::cease();
         refused += usize::from(matches!(opened, Err(Error::MediumFull { .. })));
     }
     assert_eq!(refused, 4, "opening backs the holes of header and chunk, a page first and then the rest");
@@ -125,10 +125,10 @@ fn a_creation_that_dies_leaves_nothing() {
     let names = || std::fs::read_dir(&directory).unwrap().count();
     for (times, nth) in (1..3).flat_map(|times| (0..16).map(move |nth| (times, nth))) {
         // Refused twice from the first call on, the file has a temporary name.
-        fault::refuse_many(nth, times, rustix::io::Errno::OPNOTSUPP);
+        failpoint::refuse_many(nth, times, rustix::io::Errno::OPNOTSUPP);
         let options = CreateOptions { max_bytes: 8 << 20, domain: None };
         let made = PoolFile::create(&path, &options, Native::new);
-        fault::cease();
+        failpoint::cease();
         assert_eq!(names(), usize::from(made.is_ok()), "call {nth}, {times} times: {made:?}");
         if made.is_ok() {
             drop(made);

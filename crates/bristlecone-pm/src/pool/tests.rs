@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::layout::{DIRECTORY_OFFSET, Descriptor, ENTRY_BYTES, SUPERBLOCK_WORDS};
 use super::*;
-use crate::{Native, Persist, fault};
+use crate::{Native, Persist, failpoint};
 
 pub(super) struct Scratch(pub PathBuf);
 
@@ -187,18 +187,18 @@ fn a_chunk_has_its_owner_only_once_the_file_durably_has_the_chunk() {
     let page = |offset: u64| (pool.region.base().addr() + offset as usize) & !4095;
     let alloc = || pool.chunk_alloc(tree.id, SlotKind::Subnode, 1 << 20, 1);
     for id in 0..3 {
-        let _ = fault::synced();
+        let _ = failpoint::synced();
         let chunk = alloc().unwrap();
         let descriptor = page(pool.geometry.descriptors_offset() + id * 8);
-        assert_eq!(fault::synced(), [(page(chunk.offset + (2 << 20) - 8), 4096), (descriptor, 4096)]);
+        assert_eq!(failpoint::synced(), [(page(chunk.offset + (2 << 20) - 8), 4096), (descriptor, 4096)]);
     }
     // One that was used before: its first word, too, before the descriptor.
     pool.chunk_free(1);
-    let _ = fault::synced();
+    let _ = failpoint::synced();
     let chunk = alloc().unwrap();
     let (first, last) = (page(chunk.offset), page(chunk.offset + (2 << 20) - 8));
     assert_eq!(
-        fault::synced(),
+        failpoint::synced(),
         [(first, 4096), (last, 4096), (page(pool.geometry.descriptors_offset()), 4096)]
     );
 }
@@ -211,9 +211,9 @@ fn a_chunk_whose_file_cannot_be_made_to_have_it_gets_no_owner() {
         let options = CreateOptions { max_bytes: 8 << 20, domain: Some(Domain::Msync) };
         let pool = PoolFile::create(&scratch.0, &options, Native::new).unwrap();
         let tree = pool.create_tree(&spec("a")).unwrap();
-        fault::refuse(nth, rustix::io::Errno::IO);
+        failpoint::refuse(nth, rustix::io::Errno::IO);
         let made = pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, 1);
-        if fault::cease() {
+        if failpoint::cease() {
             break;
         }
         if let Err(error) = made {
@@ -271,11 +271,11 @@ fn failing_system_calls_are_errors_and_leave_nothing() {
     let scratch = Scratch::new("fault");
     let mut refused = 0;
     for nth in 0.. {
-        fault::refuse(nth, rustix::io::Errno::NOMEM);
+        failpoint::refuse(nth, rustix::io::Errno::NOMEM);
         let options = CreateOptions { max_bytes: 8 << 20, domain: None };
         let made = PoolFile::create(&scratch.0, &options, Native::new);
         // MAP_SYNC is tried before an ordinary mapping: refusing it changes nothing.
-        let untouched = fault::cease();
+        let untouched = failpoint::cease();
         match made {
             Ok(_) if untouched => break,
             Ok(_) => std::fs::remove_file(&scratch.0).unwrap(),
@@ -289,9 +289,9 @@ fn failing_system_calls_are_errors_and_leave_nothing() {
     let pool = scratch.open().unwrap();
     let tree = pool.create_tree(&spec("a")).unwrap().id;
     for nth in 0..3 {
-        fault::refuse(nth, rustix::io::Errno::NOSPC);
+        failpoint::refuse(nth, rustix::io::Errno::NOSPC);
         let chunk = pool.chunk_alloc(tree, SlotKind::Subnode, 256, u64::MAX);
-        assert!(fault::cease() || chunk.is_err());
+        assert!(failpoint::cease() || chunk.is_err());
     }
     assert!(pool.chunk_alloc(tree, SlotKind::Subnode, 256, u64::MAX).is_ok());
     assert!(pool.check().is_empty());
@@ -303,7 +303,7 @@ fn a_header_that_cannot_be_read_is_an_error() {
     drop(scratch.create());
     for nth in 0..2 {
         // The lock comes first.
-        fault::refuse(1 + nth, rustix::io::Errno::IO);
+        failpoint::refuse(1 + nth, rustix::io::Errno::IO);
         let error = scratch.open().unwrap_err();
         assert!(matches!(&error, Error::Io { doing, .. } if doing.contains("header")), "{error}");
     }
@@ -332,9 +332,9 @@ fn pages_that_cannot_be_read_are_told_and_passed_over() {
     pool.close().unwrap();
     drop(pool);
     // Of the system calls, the fourth reads the chunk, and if that fails its pages one by one.
-    fault::refuse_many(3, 4, rustix::io::Errno::IO);
+    failpoint::refuse_many(3, 4, rustix::io::Errno::IO);
     let Damaged { pool, findings, .. } = PoolFile::open_damaged(&scratch.0, Native::new).unwrap();
-    assert!(!fault::cease());
+    assert!(!failpoint::cease());
     let pages: Vec<_> = (0..3).map(|page| format!("byte {:#x}", chunk.offset + page * 4096)).collect();
     assert_eq!(findings.iter().map(|finding| finding.location.clone()).collect::<Vec<_>>(), pages);
     assert_eq!(pool.at::<Word>(chunk.offset + 8192).load(pool.medium()), 0);
@@ -350,9 +350,9 @@ fn what_the_medium_has_no_room_for_is_not_available_until_it_has() {
     let first = alloc().unwrap();
     assert_eq!(pool.chunks_available(), 3);
     // The file can be made longer, but has no bytes there.
-    fault::refuse(1, rustix::io::Errno::NOSPC);
+    failpoint::refuse(1, rustix::io::Errno::NOSPC);
     assert!(matches!(alloc(), Err(Error::MediumFull { .. })));
-    assert_eq!((fault::cease(), pool.chunks_available()), (false, 0));
+    assert_eq!((failpoint::cease(), pool.chunks_available()), (false, 0));
     assert!(matches!(pool.no_room(), Error::MediumFull { .. }));
     // A chunk that is given back has its bytes.
     pool.chunk_free(first.id);
@@ -362,14 +362,14 @@ fn what_the_medium_has_no_room_for_is_not_available_until_it_has() {
     assert_eq!(alloc().unwrap().id, 1);
     assert_eq!(pool.chunks_available(), 2);
     // Nor may the file be longer than a limit.
-    fault::refuse(0, rustix::io::Errno::FBIG);
+    failpoint::refuse(0, rustix::io::Errno::FBIG);
     let error = alloc().unwrap_err();
     assert!(error.is_no_room() && matches!(error, Error::Io { .. }), "{error}");
     // Whoever only wants to know is told for long what is known, and then what is.
     for calls in 0..2 {
-        fault::refuse(0, rustix::io::Errno::NOSPC);
+        failpoint::refuse(0, rustix::io::Errno::NOSPC);
         (0..1000).for_each(|_| assert_eq!(pool.chunks_available(), 0));
-        assert_eq!(fault::cease(), calls == 0, "the medium was asked {calls} times");
+        assert_eq!(failpoint::cease(), calls == 0, "the medium was asked {calls} times");
     }
     assert!((1..=1024).any(|_| pool.chunks_available() > 0), "it was never asked again");
     assert_eq!(pool.chunks_available(), 2);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use bristlecone_pm::wait;
+use bristlecone_pm::sync::wait;
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
 use super::Registers;

@@ -8,8 +8,9 @@
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-use bristlecone_pm::wait::{Turn, simulate_parallel, simulate_steps, simulate_waiting};
-use bristlecone_pm::{assume_thread_index, epoch, thread_index};
+use bristlecone_pm::sync::epoch;
+use bristlecone_pm::sync::wait::{Turn, simulate_parallel, simulate_steps, simulate_waiting};
+use bristlecone_pm::{assume_thread_index, thread_index};
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 
 use crate::image::Dice;

@@ -3,7 +3,8 @@
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
-use bristlecone_pm::{Durable, Persist, Word, wait};
+use bristlecone_pm::sync::wait;
+use bristlecone_pm::{Durable, Persist, Word};
 use bristlecone_sim::{Budget, Memory, Mode, Report, Scenario, Sim, System, explore};
 
 /// What a recovery does without end.

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bristlecone_pm::{Durable, Persist, Word, wait};
+use bristlecone_pm::sync::wait;
+use bristlecone_pm::{Durable, Persist, Word};
 use bristlecone_sim::{
     Access, Answer, Deed, Memory, Mode, Progress, Registers, Report, Schedules, Seen, Sim, explore_schedules,
 };
@@ -162,7 +163,7 @@ impl Registers for Shelf {
                 (0..KEYS as u64)
                     .filter_map(|key| match live.access(key, Access::Get) {
                         Seen::Value(value) => value.map(|value| (key, value)),
-                        Seen::Swapped | Seen::Done | Seen::Refused => None,
+                        Seen::Swapped | Seen::Removed | Seen::Done | Seen::Refused => None,
                     })
                     .collect(),
             ),

@@ -8,7 +8,7 @@ use bristlecone_pm::{Error, LINE_BYTES, Medium, PoolFile, Result, SlotKind, Tree
 
 use super::parameters::{PARAMS, Parameters};
 use super::{Index, Open, Rescue, cclbtree, lodgetree, nbtree, sstree, wotree};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 
 macro_rules! designs {
     ($($(#[$doc:meta])* $design:ident = $code:literal, $module:ident: $tree:ident, $options:ident;)+) => {
@@ -45,7 +45,7 @@ macro_rules! designs {
         }
 
         /// Opens the tree of an entry, recovering whatever a crash left.
-        pub(super) fn open<K: KeyForm, V: ValueForm, M: Medium>(
+        pub(super) fn open<K: KeyCodec, V: Codec, M: Medium>(
             pool: &Arc<PoolFile<M>>,
             entry: &TreeEntry,
             threads: usize,
@@ -60,7 +60,7 @@ macro_rules! designs {
         }
 
         /// Hands over what can be read of the tree of an entry.
-        pub fn salvage<K: KeyForm, V: ValueForm, M: Medium>(
+        pub fn salvage<K: KeyCodec, V: Codec, M: Medium>(
             pool: &Arc<PoolFile<M>>,
             entry: &TreeEntry,
             rescue: &mut Rescue<'_, K, V>,

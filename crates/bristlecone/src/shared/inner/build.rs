@@ -3,9 +3,9 @@
 use bristlecone_pm::Result;
 
 use super::node::{Nodes, Separator};
-use super::{Inner, KeyForm};
+use super::{Inner, KeyCodec};
 
-impl<K: KeyForm> Inner<K> {
+impl<K: KeyCodec> Inner<K> {
     /// An index over leaves and the keys at which they begin, ascending and at least one; the
     /// first one begins at minus infinity whatever its key. Nodes are filled to three quarters.
     pub fn build(node_bytes: usize, leaves: impl IntoIterator<Item = (K::Owned, u32)>) -> Result<Self> {

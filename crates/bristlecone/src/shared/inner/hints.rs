@@ -12,7 +12,7 @@ use bristlecone_pm::sync::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Re
 use crossbeam_utils::CachePadded;
 
 use super::node::{NodeRef, Nodes};
-use super::{Inner, KeyForm, Side};
+use super::{Inner, KeyCodec, Side};
 use crate::shared::version_lock::{Glance, Version};
 
 /// Nodes from which on there are hints.
@@ -107,7 +107,7 @@ fn no_hints() -> Box<[AtomicU32]> {
     unsafe { Box::from_raw(zeros as *mut [AtomicU32]) }
 }
 
-impl<K: KeyForm> Inner<K> {
+impl<K: KeyCodec> Inner<K> {
     /// The node of the lowest level whose range holds a key, if a hint leads there or next to it.
     #[inline(always)]
     pub(super) fn hinted<const USUAL: bool>(&self, key: K::Ref<'_>) -> Option<(NodeRef<'_>, Version)> {

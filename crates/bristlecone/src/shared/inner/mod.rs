@@ -19,18 +19,18 @@ use std::marker::PhantomData;
 use std::sync::Mutex;
 
 use bristlecone_pm::Result as Fallible;
+use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{AtomicU32, Ordering::Acquire, Ordering::Release};
-use bristlecone_pm::wait::lock;
 
 use self::hints::Hints;
 use self::node::{NodeRef, Nodes, Separator};
 pub use self::walk::{Cursor, Step};
 use super::arena::Room;
-use super::form::KeyForm;
+use super::codec::KeyCodec;
 use super::version_lock::{Version, pause};
 
 /// The index. Every key belongs to exactly one leaf.
-pub struct Inner<K: KeyForm> {
+pub struct Inner<K: KeyCodec> {
     nodes: Nodes,
     /// Whether the nodes are usual ones.
     usual: bool,
@@ -53,7 +53,7 @@ enum Side {
 /// A reader came too late.
 struct Stale;
 
-impl<K: KeyForm> Inner<K> {
+impl<K: KeyCodec> Inner<K> {
     /// An index of one leaf that holds every key.
     ///
     /// # Errors
@@ -374,7 +374,7 @@ impl<K: KeyForm> Inner<K> {
     }
 }
 
-impl<K: KeyForm> Drop for Inner<K> {
+impl<K: KeyCodec> Drop for Inner<K> {
     fn drop(&mut self) {
         self.drop_separators();
     }

@@ -16,7 +16,7 @@ use bristlecone_pm::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use bristlecone_pm::{LINE_BYTES, Result};
 
 use crate::shared::arena::{Arena, Room, Zeroed};
-use crate::shared::form::KeyForm;
+use crate::shared::codec::KeyCodec;
 use crate::shared::prefetch;
 use crate::shared::search::{GROUP, Level, count_le};
 use crate::shared::version_lock::VersionLock;
@@ -48,7 +48,7 @@ const _: () = assert!(size_of::<Node>() == HEADER_BYTES);
 pub struct Separator {
     /// Orders like the key, but for keys of the same rank.
     pub rank: u64,
-    /// What [`KeyForm::make_separator`] made of it.
+    /// What [`KeyCodec::make_separator`] made of it.
     pub word: u64,
 }
 
@@ -57,12 +57,12 @@ impl Separator {
     pub const LEAST: Self = Self { rank: 0, word: 0 };
 
     /// The separator of a word that is known to be good.
-    pub fn of<K: KeyForm>(word: u64, guard: &K::Guard) -> Self {
+    pub fn of<K: KeyCodec>(word: u64, guard: &K::Guard) -> Self {
         Self { rank: K::rank(K::separator_at(word, guard)), word }
     }
 
     /// Another one for the same key.
-    pub fn copy<K: KeyForm>(self, guard: &K::Guard) -> Self {
+    pub fn copy<K: KeyCodec>(self, guard: &K::Guard) -> Self {
         Self { rank: self.rank, word: K::copy_separator(self.word, guard) }
     }
 }

@@ -3,10 +3,10 @@
 
 use bristlecone_pm::sync::Ordering::Acquire;
 
-use super::{Inner, KeyForm, NodeRef, Side};
+use super::{Inner, KeyCodec, NodeRef, Side};
 use crate::shared::version_lock::Version;
 
-impl<K: KeyForm> Inner<K> {
+impl<K: KeyCodec> Inner<K> {
     /// Puts `left`, and from a separator on `right`, in the place of the leaf `old`, in whose
     /// range `key` lies. `false`: somebody else did, or the node is being changed just now; ask
     /// again later. Only one caller is ever told `true` for a leaf.

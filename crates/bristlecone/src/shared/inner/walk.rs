@@ -3,7 +3,7 @@
 use bristlecone_pm::Finding;
 use bristlecone_pm::sync::Ordering::Acquire;
 
-use super::{Inner, KeyForm, NodeRef, Side, Stale};
+use super::{Inner, KeyCodec, NodeRef, Side, Stale};
 use crate::shared::version_lock::{Glance, Version, pause};
 
 /// A place in the lowest level of the index.
@@ -24,7 +24,7 @@ pub enum Step {
     Lost,
 }
 
-impl<K: KeyForm> Inner<K> {
+impl<K: KeyCodec> Inner<K> {
     /// Like `find`, and where the leaf stands, to go on from there. `None`: the first leaf. `near` is
     /// told where that is before anybody waits for the leaf.
     pub fn seek(

@@ -123,9 +123,9 @@ use self::layout::{LEAF_BYTES, Leaf, SLOTS_MAX};
 use self::room::Promised;
 use super::parameters::{Parameters, broken_rule};
 use super::scan::Leafwise;
-use super::{Batch, Inspect, Open, Read, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use super::{Batch, Inspect, Open, Read, Removed, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 use crate::shared::no_room::Epochs;
 use crate::shared::search::Level;
@@ -210,13 +210,13 @@ impl Parameters for CclBTreeOptions {
 }
 
 /// The tree. See the module's story.
-pub struct CclBTree<K: KeyForm, V: ValueForm, M: Medium> {
+pub struct CclBTree<K: KeyCodec, V: Codec, M: Medium> {
     core: Arc<Core<K, V, M>>,
     collector: Thread,
 }
 
 /// What the threads of a tree share with its collector.
-pub struct Core<K: KeyForm, V: ValueForm, M: Medium> {
+pub struct Core<K: KeyCodec, V: Codec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     options: CclBTreeOptions,
     leaves: Heap<M>,
@@ -237,7 +237,7 @@ pub struct Core<K: KeyForm, V: ValueForm, M: Medium> {
     forms: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Deref for CclBTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Deref for CclBTree<K, V, M> {
     type Target = Core<K, V, M>;
 
     #[inline(always)]
@@ -246,7 +246,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Deref for CclBTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
     type Options = CclBTreeOptions;
 
     fn open(
@@ -289,13 +289,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Read<K, V> for CclBTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for CclBTree<K, V, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
         self.read(key, show).is_some()
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for CclBTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for CclBTree<K, V, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.before_write();
         self.put(key, value, mode)
@@ -308,7 +308,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for CclBTree<K, V, M> {
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.before_write();
-        self.delete(key)
+        self.delete(key, None).map(Removed::<V>::ok)
+    }
+
+    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.before_write();
+        self.delete(key, Some(expected)).map(|done| done.map(drop))
     }
 
     fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
@@ -317,7 +322,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for CclBTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for CclBTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for CclBTree<K, V, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.ascend(bounds, into)
     }
@@ -327,7 +332,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for CclBTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for CclBTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Inspect for CclBTree<K, V, M> {
     fn len(&self) -> u64 {
         self.count_all();
         self.len.sum()
@@ -353,7 +358,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for CclBTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     #[inline(always)]
     fn medium(&self) -> &M {
         self.pool.medium()

@@ -6,8 +6,8 @@ use bristlecone_pm::Medium;
 use super::Core;
 use super::buffer::{BufferRef, State};
 use super::layout::{LEAF_BYTES, Leaf, LeafWord};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::slot::bits;
 
 /// How often a reader is disturbed before it locks the leaf.
@@ -29,7 +29,7 @@ pub(super) struct Found {
     pub unseen: bool,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// Looks `key` up. `f` sees the value before anybody can reuse it.
     #[inline(always)]
     pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {

@@ -134,9 +134,9 @@ use self::log::VersionLog;
 use self::node::Nodes;
 use self::places::{NODE_SLOTS_MAX, index_max};
 use super::parameters::{Parameters, broken_rule};
-use super::{Batch, Inspect, Open, Read, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use super::{Batch, Inspect, Open, Read, Removed, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 use crate::shared::no_room::Epochs;
 use crate::shared::version_lock::{Glance, Version};
@@ -215,7 +215,7 @@ impl Parameters for LodgeTreeOptions {
 }
 
 /// The tree. See the module's story.
-pub struct LodgeTree<K: KeyForm, V: ValueForm, M: Medium> {
+pub struct LodgeTree<K: KeyCodec, V: Codec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     options: LodgeTreeOptions,
     leaves: Heap<M>,
@@ -243,7 +243,7 @@ pub struct LodgeTree<K: KeyForm, V: ValueForm, M: Medium> {
     forms: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
     type Options = LodgeTreeOptions;
 
     fn open(
@@ -290,13 +290,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Read<K, V> for LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for LodgeTree<K, V, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
         self.read(key, show).is_some()
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for LodgeTree<K, V, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.put(key, value, mode)
     }
@@ -306,7 +306,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for LodgeTree<K, V, M> {
     }
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.delete(key)
+        self.delete(key, None).map(Removed::<V>::ok)
+    }
+
+    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.delete(key, Some(expected)).map(|done| done.map(drop))
     }
 
     fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
@@ -314,7 +318,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for LodgeTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.ascend(bounds, into)
     }
@@ -324,7 +328,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
     fn len(&self) -> u64 {
         self.settle();
         self.len.sum()
@@ -347,7 +351,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for LodgeTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     #[inline(always)]
     fn medium(&self) -> &M {
         self.pool.medium()

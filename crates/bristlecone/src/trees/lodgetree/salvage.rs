@@ -7,13 +7,13 @@ use bristlecone_pm::{Log, LogEntry, Medium, PoolFile, Records, Result, SlotKind,
 
 use super::LodgeTreeOptions;
 use super::layout::{Header, LeafWord, leaf_bytes, slot_offset};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::{Slot, bits};
 use crate::trees::Rescue;
 use crate::trees::relics::{LeafSlots, Relic, Relics};
 
 /// Hands over every item that can be believed.
-pub(super) fn save<K: KeyForm, V: ValueForm, M: Medium>(
+pub(super) fn save<K: KeyCodec, V: Codec, M: Medium>(
     pool: &Arc<PoolFile<M>>,
     entry: &TreeEntry,
     options: LodgeTreeOptions,

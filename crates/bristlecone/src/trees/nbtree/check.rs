@@ -6,10 +6,10 @@ use super::NbTree;
 use super::layout::{EMPTY, Header, State, Stored};
 use super::leaf::Leaf;
 use super::meta::Tag;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::bits;
 
-impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Verifies every leaf against the medium, the index and the allocator. The counts are exact
     /// only while nobody writes.
     pub(super) fn verify(&self) -> Vec<Finding> {

@@ -151,9 +151,9 @@ use self::layout::Shape;
 use self::leaves::Leaves;
 use super::parameters::{Parameters, broken_rule};
 use super::scan::Leafwise;
-use super::{Batch, Inspect, Open, Read, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use super::{Batch, Inspect, Open, Read, Removed, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 use crate::shared::no_room::{Epochs, Futile};
 use crate::shared::recovery::index_over;
@@ -210,7 +210,7 @@ impl Parameters for NbTreeOptions {
 }
 
 /// The tree. See the module's story.
-pub struct NbTree<K: KeyForm, V: ValueForm, M: Medium> {
+pub struct NbTree<K: KeyCodec, V: Codec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     blocks: Heap<M>,
     keys: Records<M>,
@@ -239,7 +239,7 @@ pub struct NbTree<K: KeyForm, V: ValueForm, M: Medium> {
     forms: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
     type Options = NbTreeOptions;
 
     fn open(
@@ -273,19 +273,23 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Read<K, V> for NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for NbTree<K, V, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
         self.read(key, show).is_some()
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for NbTree<K, V, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.put(key, value, mode)
     }
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.delete(key)
+        self.delete(key, None).map(Removed::<V>::ok)
+    }
+
+    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.delete(key, Some(expected)).map(|done| done.map(drop))
     }
 
     fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
@@ -293,19 +297,19 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for NbTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for NbTree<K, V, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        let _pinned = bristlecone_pm::epoch::pin();
+        let _pinned = bristlecone_pm::sync::epoch::pin();
         self.ascend(bounds, into)
     }
 
     fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        let _pinned = bristlecone_pm::epoch::pin();
+        let _pinned = bristlecone_pm::sync::epoch::pin();
         self.descend(bounds, into)
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Inspect for NbTree<K, V, M> {
     fn len(&self) -> u64 {
         self.len.sum()
     }
@@ -327,7 +331,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for NbTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// A tree that has not looked at its blocks yet.
     fn unrecovered(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, options: NbTreeOptions) -> Result<Self> {
         let shape = Shape::new(options.block_bytes as usize, options.layers);

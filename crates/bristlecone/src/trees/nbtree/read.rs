@@ -1,32 +1,32 @@
 //! Reading a key's item. Nobody waits for anybody: a reader looks, and where a value may not be
 //! durable yet it sees to that itself.
 
-use bristlecone_pm::epoch::Guard;
+use bristlecone_pm::sync::epoch::Guard;
 use bristlecone_pm::{Durable, LINE_BYTES, Medium, Persist, Word};
 
 use super::NbTree;
 use super::layout::{Shape, Stored};
 use super::leaf::{FROZEN, Leaf};
 use super::meta::Tag;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::Slot;
 use crate::shared::version_lock::{Version, pause};
 
 /// What keeps leaves, blocks, keys and values alive while they are looked at.
-pub(super) struct Pins<K: KeyForm, V: ValueForm> {
+pub(super) struct Pins<K: KeyCodec, V: Codec> {
     pub epoch: Guard,
     pub key: K::Guard,
     pub value: V::Guard,
 }
 
-impl<K: KeyForm, V: ValueForm> Pins<K, V> {
+impl<K: KeyCodec, V: Codec> Pins<K, V> {
     pub fn new() -> Self {
         Self::beside(K::pin())
     }
 
     /// The rest of them.
     pub fn beside(key: K::Guard) -> Self {
-        Self { epoch: bristlecone_pm::epoch::pin(), key, value: V::pin() }
+        Self { epoch: bristlecone_pm::sync::epoch::pin(), key, value: V::pin() }
     }
 }
 
@@ -49,7 +49,7 @@ enum Glance {
     Stale,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Looks `key` up. `show` sees the value before anybody can reuse it.
     #[inline(always)]
     pub(super) fn read<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
@@ -266,7 +266,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
 
     /// A value of a word that stands in a record.
     pub(super) fn boxed(&self, record: u64) -> u64 {
-        let guard = bristlecone_pm::epoch::pin();
+        let guard = bristlecone_pm::sync::epoch::pin();
         let bytes = self.values.read(record, &guard);
         bytes.try_into().map_or(0, u64::from_le_bytes)
     }

@@ -9,7 +9,7 @@ use super::NbTree;
 use super::layout::{EMPTY, Header, SLOTS_MAX, STAMP_END, State, Stored};
 use super::leaf::TAG_WORDS;
 use super::meta::{Tag, Tags};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::recovery::{Survivor, each};
 use crate::shared::slot::{Slot, bits};
 
@@ -28,7 +28,7 @@ impl Met {
 }
 
 /// What was found in some chunks.
-struct Found<K: KeyForm> {
+struct Found<K: KeyCodec> {
     leaves: Vec<Survivor<K>>,
     /// Cells with a seal, and the values that those name; and cells of twins, without a value.
     sealed: Vec<(u64, u64)>,
@@ -39,13 +39,13 @@ struct Found<K: KeyForm> {
     stamp: u64,
 }
 
-impl<K: KeyForm> Default for Found<K> {
+impl<K: KeyCodec> Default for Found<K> {
     fn default() -> Self {
         Self { leaves: Vec::new(), sealed: Vec::new(), twins: Vec::new(), stale: Vec::new(), stamp: 0 }
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Finds every leaf, in key order, repaired.
     pub(super) fn survivors(&self, threads: usize) -> Result<Vec<Survivor<K>>> {
         let mut ranges = self.blocks.chunks();
@@ -237,7 +237,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             Stored::Plain(_) if V::INLINE => Ok(()),
             Stored::Record(record) => {
                 let fresh = self.values.mark_live(record).map_err(Some)?;
-                let whole = !V::INLINE || self.values.read(record, &bristlecone_pm::epoch::pin()).len() == 8;
+                let whole =
+                    !V::INLINE || self.values.read(record, &bristlecone_pm::sync::epoch::pin()).len() == 8;
                 if fresh && whole { Ok(()) } else { Err(None) }
             }
             Stored::Plain(_) | Stored::Sealed(_) | Stored::Empty => Err(None),

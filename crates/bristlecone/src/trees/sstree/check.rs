@@ -5,10 +5,10 @@ use bristlecone_pm::{Finding, Medium};
 use super::SsTree;
 use super::layout::{END, Header, unstage};
 use super::leaf::{Leaf, View};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
-use crate::shared::form::{KeyForm, ValueForm};
 
-impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// Verifies every leaf against the medium, the index and the allocator. The counts are exact
     /// only while nobody writes.
     pub(super) fn verify(&self) -> Vec<Finding> {

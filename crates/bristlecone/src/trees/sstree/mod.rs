@@ -115,9 +115,9 @@ use self::leaf::Leaves;
 use self::salvage::Wreck;
 use super::parameters::{Parameters, broken_rule};
 use super::scan::Leafwise;
-use super::{Batch, Inspect, Open, Read, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use super::{Batch, Inspect, Open, Read, Removed, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 use crate::shared::recovery::index_over;
 use crate::shared::version_lock::Version;
@@ -186,7 +186,7 @@ impl SsTreeOptions {
 }
 
 /// The tree. See the module's story.
-pub struct SsTree<K: KeyForm, V: ValueForm, M: Medium> {
+pub struct SsTree<K: KeyCodec, V: Codec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     subnodes: Heap<M>,
     keys: Records<M>,
@@ -198,10 +198,10 @@ pub struct SsTree<K: KeyForm, V: ValueForm, M: Medium> {
     inner: Inner<K>,
     leaves: Leaves,
     len: Counter,
-    forms: PhantomData<fn() -> (K, V)>,
+    codecs: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
     type Options = SsTreeOptions;
 
     fn open(
@@ -224,7 +224,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
             inner: Inner::new(inner_bytes, 0)?,
             leaves: Leaves::new(shape)?,
             len: Counter::default(),
-            forms: PhantomData,
+            codecs: PhantomData,
         };
         let survivors = tree.survivors(threads)?;
         tree.subnodes.finish_recovery();
@@ -255,19 +255,23 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Read<K, V> for SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for SsTree<K, V, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
         self.read(key, show).is_some()
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for SsTree<K, V, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.put(key, value, mode)
     }
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.delete(key)
+        self.delete(key, None).map(Removed::<V>::ok)
+    }
+
+    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.delete(key, Some(expected)).map(|done| done.map(drop))
     }
 
     fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
@@ -275,7 +279,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for SsTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for SsTree<K, V, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.ascend(bounds, into)
     }
@@ -285,7 +289,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for SsTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Inspect for SsTree<K, V, M> {
     fn len(&self) -> u64 {
         self.len.sum()
     }
@@ -306,7 +310,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for SsTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     #[inline(always)]
     fn medium(&self) -> &M {
         self.pool.medium()

@@ -5,8 +5,8 @@ use bristlecone_pm::Medium;
 use super::SsTree;
 use super::layout::{Header, slot_offset};
 use super::leaf::Leaf;
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::slot::{Slot, bits};
 
 /// The leaf changed while it was being read.
@@ -22,7 +22,7 @@ pub(super) struct Found {
     pub value: u64,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// Looks `key` up. `f` sees the value before anybody can reuse it.
     pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let (key_guard, value_guard) = (K::pin(), V::pin());

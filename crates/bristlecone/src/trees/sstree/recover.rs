@@ -8,7 +8,7 @@ use bristlecone_pm::{ChunkRange, Durable, Error, Medium, Persist, Result};
 use super::SsTree;
 use super::layout::{END, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, Shape, slot_offset, unstage};
 use super::leaf::{Tags, View};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::recovery::{Survivor, each};
 use crate::shared::slot::{Slot, bits};
 
@@ -64,7 +64,7 @@ impl Census {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// Finds every leaf, in key order, repaired (recover 1-5).
     pub(super) fn survivors(&self, threads: usize) -> Result<Vec<Survivor<K>>> {
         let census = Census::new(self.subnodes.chunks(), self.shape);

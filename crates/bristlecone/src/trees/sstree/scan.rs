@@ -4,7 +4,7 @@ use bristlecone_pm::{Medium, Result, Word};
 
 use super::SsTree;
 use super::layout::{SUBNODES_MAX, slot_offset};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::Inner;
 use crate::shared::search::Level;
 use crate::shared::slot::Slot;
@@ -16,7 +16,7 @@ const SLOT_WORDS: usize = size_of::<Slot>() / size_of::<Word>();
 /// Places that a subnode has among a leaf's items: a power of two, so that copies lie aligned.
 const SUBNODE_SLOTS: usize = WORDS_MAX / SUBNODES_MAX;
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Leafwise<K, V> for SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for SsTree<K, V, M> {
     #[inline(always)]
     fn inner(&self) -> &Inner<K> {
         &self.inner

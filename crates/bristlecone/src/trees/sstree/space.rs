@@ -3,7 +3,7 @@
 use bristlecone_pm::{CHUNK_BYTES, Domain, Geometry, Native, PoolFile, Region, TreeSpec};
 
 use super::{Inspect, Open, Parameters, SsTree, SsTreeOptions, Write, WriteMode};
-use crate::shared::form::Inline;
+use crate::shared::codec::Inline;
 
 const KEYS: u64 = 400_000;
 

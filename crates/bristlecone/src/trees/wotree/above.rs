@@ -9,16 +9,16 @@ use super::inner::Aim;
 use super::layout::LEVEL_MAX;
 use super::read::{Missing, Path};
 use super::write::Leaf;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::VersionLock;
 
 /// Nodes taken ahead of a split, so that a pool that becomes full fails before anything changes.
-pub(super) struct Reserve<'t, K: KeyForm, V: ValueForm, M: Medium> {
+pub(super) struct Reserve<'t, K: KeyCodec, V: Codec, M: Medium> {
     tree: &'t WoTree<K, V, M>,
     nodes: SmallVec<[(u64, &'t VersionLock); 4]>,
 }
 
-impl<'t, K: KeyForm, V: ValueForm, M: Medium> Reserve<'t, K, V, M> {
+impl<'t, K: KeyCodec, V: Codec, M: Medium> Reserve<'t, K, V, M> {
     pub fn empty(tree: &'t WoTree<K, V, M>) -> Self {
         Self { tree, nodes: SmallVec::new() }
     }
@@ -42,7 +42,7 @@ impl<'t, K: KeyForm, V: ValueForm, M: Medium> Reserve<'t, K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Drop for Reserve<'_, K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Drop for Reserve<'_, K, V, M> {
     fn drop(&mut self) {
         self.nodes.drain(..).for_each(|(node, _)| self.tree.nodes.unalloc(node));
     }
@@ -72,7 +72,7 @@ impl Above<'_> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Counts what was done in vain because another thread has put a root above this one's nodes
     /// meanwhile, which can happen once a level.
     pub(super) fn once_more(&self, in_vain: &mut u64) -> Result<()> {
@@ -124,8 +124,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         let mut before = None;
         loop {
             reserve.fill(wanted)?;
-            let _pinned = bristlecone_pm::epoch::pin();
-            let _shape = bristlecone_pm::wait::read(&self.shape_lock);
+            let _pinned = bristlecone_pm::sync::epoch::pin();
+            let _shape = bristlecone_pm::sync::wait::read(&self.shape_lock);
             let mut path = Path::default();
             self.descend(Aim::At(key), guard, &mut path)?;
             let Some(Missing { level, left }) = path.missing else { return Ok(any) };

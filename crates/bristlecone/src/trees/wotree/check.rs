@@ -5,7 +5,7 @@ use bristlecone_pm::{Finding, Medium, Result};
 use super::WoTree;
 use super::layout::State;
 use super::leaf::WRONG_ORDER;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::Glance;
 
 /// What a walk over the tree came across.
@@ -33,7 +33,7 @@ impl Census {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Verifies every level from left to right, each against the one above, and the allocators
     /// against what was found. Exact only while nobody writes.
     pub(super) fn verify(&self) -> Vec<Finding> {
@@ -231,7 +231,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     /// Counts from leaf to leaf. Of what changes meanwhile it finds some.
     pub(super) fn count_all(&self) -> Count {
         let mut count = Count { items: 0, leaves: 0, at_rest: true };
-        let _pinned = bristlecone_pm::epoch::pin();
+        let _pinned = bristlecone_pm::sync::epoch::pin();
         let most = self.pool.max_bytes() / self.shape.node_bytes;
         let Some(mut leaf) = self.first_leaf() else { return Count { at_rest: false, ..count } };
         while leaf != 0 && count.leaves < most {

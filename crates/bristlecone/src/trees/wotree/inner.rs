@@ -6,26 +6,26 @@ use bristlecone_pm::{Durable, Error, LINE_BYTES, Medium, Persist, Result};
 
 use super::WoTree;
 use super::layout::NO_KEY;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::{Glance, VersionLock};
 
 /// What a search looks for: the node whose range holds a key, or the one just before it.
-pub(super) enum Aim<'k, K: KeyForm> {
+pub(super) enum Aim<'k, K: KeyCodec> {
     At(K::Ref<'k>),
     Before(K::Ref<'k>),
     /// The last node.
     End,
 }
 
-impl<K: KeyForm> Clone for Aim<'_, K> {
+impl<K: KeyCodec> Clone for Aim<'_, K> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<K: KeyForm> Copy for Aim<'_, K> {}
+impl<K: KeyCodec> Copy for Aim<'_, K> {}
 
-impl<K: KeyForm> Aim<'_, K> {
+impl<K: KeyCodec> Aim<'_, K> {
     /// Whether the aim lies in a range that begins at `low`.
     #[inline(always)]
     pub fn is_at_or_after(self, low: K::Ref<'_>) -> bool {
@@ -47,7 +47,7 @@ pub(super) enum Step {
     Lost,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     pub(super) fn separator<'g>(&'g self, word: u64, guard: &'g K::Guard) -> K::Ref<'g> {
         K::read(&self.separators, word, guard)
     }

@@ -153,9 +153,11 @@ use self::layout::Shape;
 use self::log::Log;
 use self::nodes::Nodes;
 use super::parameters::{Parameters, broken_rule};
-use super::{Batch, Damage, Inspect, Open, Read, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use super::{
+    Batch, Damage, Inspect, Open, Read, Removed, Rescue, Scan, Swapped, TreeStats, Write, WriteMode,
+};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
-use crate::shared::form::{KeyForm, ValueForm};
 
 /// Parameters of a WO-tree, fixed when it is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,7 +185,7 @@ impl Parameters for WoTreeOptions {
 }
 
 /// The tree. See the module's story.
-pub struct WoTree<K: KeyForm, V: ValueForm, M: Medium> {
+pub struct WoTree<K: KeyCodec, V: Codec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     id: TreeId,
     nodes: Nodes<M>,
@@ -209,12 +211,12 @@ pub struct WoTree<K: KeyForm, V: ValueForm, M: Medium> {
 }
 
 /// What keeps the records alive that an operation reads.
-struct Pins<K: KeyForm, V: ValueForm> {
+struct Pins<K: KeyCodec, V: Codec> {
     keys: K::Guard,
     values: V::Guard,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
     type Options = WoTreeOptions;
 
     fn open(
@@ -248,19 +250,23 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Read<K, V> for WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for WoTree<K, V, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
         self.read(key, show).is_some()
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for WoTree<K, V, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.put(key, value, mode)
     }
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.delete(key)
+        self.delete(key, None).map(Removed::<V>::ok)
+    }
+
+    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.delete(key, Some(expected)).map(|done| done.map(drop))
     }
 
     fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
@@ -268,7 +274,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for WoTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for WoTree<K, V, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.ascend(bounds, into)
     }
@@ -278,7 +284,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for WoTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Inspect for WoTree<K, V, M> {
     fn len(&self) -> u64 {
         self.len_now()
     }
@@ -303,7 +309,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for WoTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Takes over what stands on the medium, without looking at it. A `fresh` tree has nothing yet.
     fn unrecovered(
         pool: &Arc<PoolFile<M>>,

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use bristlecone_pm::epoch::Guard;
+use bristlecone_pm::sync::epoch::Guard;
 use bristlecone_pm::sync::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use bristlecone_pm::{Error, Heap, HeapStats, Medium, PoolFile, Result, SlotKind, TreeId, Word};
 use crossbeam_queue::SegQueue;

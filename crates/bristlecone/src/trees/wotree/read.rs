@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::WoTree;
 use super::inner::{Aim, Step};
 use super::layout::State;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::{Glance, Version, VersionLock};
 
 /// Nodes that a descent passes unless it is sent to the right very often.
@@ -91,7 +91,7 @@ pub(super) struct At<'t> {
     pub detour: bool,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Goes to the leaf of a key: in a glide, if nobody is in the way.
     #[inline(always)]
     pub(super) fn find(&self, key: K::Ref<'_>, guard: &K::Guard) -> Result<At<'_>> {
@@ -159,7 +159,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     /// Goes to the leaf of an aim. Nodes stay what they are while somebody is pinned who may have read
     /// a reference to them.
     pub(super) fn descend(&self, aim: Aim<'_, K>, guard: &K::Guard, path: &mut impl Trail) -> Result<At<'_>> {
-        let _pinned = bristlecone_pm::epoch::pin();
+        let _pinned = bristlecone_pm::sync::epoch::pin();
         'root: loop {
             // Of one attempt: other threads may send it back to the root as often as they change that.
             let mut steps = 0;

@@ -12,9 +12,9 @@ use super::leaf::View;
 use super::log::Record;
 use super::read::{NoTrail, Path};
 use super::split::LIVE;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Makes the first leaf. A crash before `create.3`: the tree has no root, and is made anew.
     pub(super) fn create(&self) -> Result<()> {
         let medium = self.medium();

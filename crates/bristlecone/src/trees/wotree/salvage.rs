@@ -16,11 +16,11 @@ use super::layout::{Shape, State};
 use super::leaf::Order;
 use super::log::Record;
 use super::{Pins, WoTree, WoTreeOptions};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::trees::{Inspect, Open, Rescue};
 
 /// A leaf with keys.
-struct Piece<K: KeyForm> {
+struct Piece<K: KeyCodec> {
     leaf: u64,
     /// Key word and value word of each item that can be read.
     items: Vec<(u64, u64)>,
@@ -47,7 +47,7 @@ struct Splits {
     unborn: Vec<u64>,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Hands over what can be read of a tree that was not recovered, and then says what else is
     /// wrong with it.
     pub(super) fn save(
@@ -258,7 +258,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     }
 }
 
-fn is_between<K: KeyForm>(key: K::Ref<'_>, [left, right]: [Option<&K::Owned>; 2]) -> bool {
+fn is_between<K: KeyCodec>(key: K::Ref<'_>, [left, right]: [Option<&K::Owned>; 2]) -> bool {
     let above = left.is_none_or(|left| K::shorten(key) >= K::shorten(K::borrow(left)));
     above && right.is_none_or(|right| K::shorten(key) <= K::shorten(K::borrow(right)))
 }

@@ -9,11 +9,11 @@ use super::layout::SLOTS_MAX;
 use super::leaf::{Read, Stale, View, WRONG_ORDER};
 use super::read::{At, NoTrail, Path};
 use super::{Pins, WoTree};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::trees::Batch;
 
 /// What a leaf says besides its items.
-struct Ends<K: KeyForm> {
+struct Ends<K: KeyCodec> {
     /// Where the next leaf begins; `None` at the right end.
     high: Option<K::Owned>,
     /// Whether it has items below, and above, what was asked for.
@@ -21,7 +21,7 @@ struct Ends<K: KeyForm> {
     above: bool,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// See [`Index::scan_forward`](crate::trees::Index::scan_forward). The batch's fence is where
     /// the next leaf begins.
     pub(super) fn ascend(
@@ -212,7 +212,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Compares the records of all keys with their checksums, and those of the values that are wanted.
     fn verify_items(
         &self,
@@ -230,7 +230,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
 }
 
 /// Whether a key lies before everything that a lower bound lets in.
-fn precedes<K: KeyForm>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
+fn precedes<K: KeyCodec>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
     match from {
         Bound::Included(bound) => K::shorten(key) < K::shorten(bound),
         Bound::Excluded(bound) => K::shorten(key) <= K::shorten(bound),
@@ -239,7 +239,7 @@ fn precedes<K: KeyForm>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
 }
 
 /// Whether a key lies behind everything that an upper bound lets in.
-fn succeeds<K: KeyForm>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
+fn succeeds<K: KeyCodec>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
     match to {
         Bound::Included(bound) => K::shorten(key) > K::shorten(bound),
         Bound::Excluded(bound) => K::shorten(key) >= K::shorten(bound),

@@ -11,12 +11,12 @@ use super::log::Record;
 use super::read::Path;
 use super::write::Leaf;
 use super::{Pins, WoTree};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 
 /// A separator's owner: it is live. Zero, or no record: it is not.
 pub(super) const LIVE: u64 = 1;
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Splits the leaf of `key` if it is full. The upper half of its items goes to a new leaf; if
     /// `key` lies above them all nothing moves and the new leaf begins empty, so that ascending
     /// loads leave full leaves behind.
@@ -39,7 +39,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     /// As many nodes as the split of a leaf and of its full ancestors will take, unless they change.
     fn likely_nodes(&self, key: K::Ref<'_>, guard: &K::Guard) -> Result<usize> {
         // The nodes of the path stay.
-        let _pinned = bristlecone_pm::epoch::pin();
+        let _pinned = bristlecone_pm::sync::epoch::pin();
         let mut path = Path::default();
         self.descend(Aim::At(key), guard, &mut path)?;
         let full = |node: &&u64| self.count(**node) == self.shape.entries;
@@ -53,9 +53,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         reserve: &mut Reserve<'_, K, V, M>,
         pins: &Pins<K, V>,
     ) -> Result<Attempt> {
-        let _pinned = bristlecone_pm::epoch::pin();
+        let _pinned = bristlecone_pm::sync::epoch::pin();
         // Frees stay away until the parent knows the new leaf.
-        let _shape = bristlecone_pm::wait::read(&self.shape_lock);
+        let _shape = bristlecone_pm::sync::wait::read(&self.shape_lock);
         let mut path = Path::default();
         let at = self.descend(Aim::At(key), &pins.keys, &mut path)?;
         if !at.lock.upgrade(at.version) {

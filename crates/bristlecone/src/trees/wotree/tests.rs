@@ -10,7 +10,7 @@ use super::layout::State;
 use super::log::Record;
 use super::read::Path;
 use super::*;
-use crate::shared::form::Inline;
+use crate::shared::codec::Inline;
 
 type Tree = WoTree<Inline, Inline, Native>;
 

@@ -5,9 +5,9 @@ use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result};
 use super::leaf::{Found, View};
 use super::read::At;
 use super::{Pins, WoTree};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::VersionLock;
-use crate::trees::WriteMode;
+use crate::trees::{Removed, WriteMode};
 
 /// A locked node; unlocked when dropped.
 pub(super) struct Leaf<'t> {
@@ -38,7 +38,7 @@ pub(super) enum Change<R> {
     Full,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     pub(super) fn put(
         &self,
         key: K::Ref<'_>,
@@ -82,11 +82,16 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         })
     }
 
-    pub(super) fn delete(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+    /// Removes the item of `key`, if its value is `expected` where one is.
+    #[inline(always)]
+    pub(super) fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
         let pins = self.pin();
         self.with_leaf(key, &pins, |leaf, view, found| {
-            let Ok(found) = found else { return Ok(Change::Done(None)) };
+            let Ok(found) = found else { return Ok(Change::Done(Err(None))) };
             let old = self.value_of(found, &pins)?;
+            if expected.is_some_and(|expected| V::borrow(&old) != V::shorten(expected)) {
+                return Ok(Change::Done(Err(Some(old))));
+            }
             let mut next = *view;
             next.order.remove(found.place);
             next.bitmap &= !(1 << found.slot);
@@ -98,7 +103,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             K::retire(&self.keys, found.key, &pins.keys);
             V::retire(&self.values, found.value, &pins.values);
             self.removed.add(1);
-            Ok(if next.bitmap == 0 { Change::Emptied(Some(old)) } else { Change::Done(Some(old)) })
+            Ok(if next.bitmap == 0 { Change::Emptied(Ok(old)) } else { Change::Done(Ok(old)) })
         })
     }
 

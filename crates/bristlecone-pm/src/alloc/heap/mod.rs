@@ -8,10 +8,9 @@
 //! of its chunks counts as taken until a *judge* was asked whether the tree refers to it, a few
 //! words of slots at a time, by those who need room ([`Heap::prepare`]). Opening it takes no time.
 
+mod free_space;
 #[cfg(test)]
 mod growth_tests;
-mod room;
-mod settle;
 #[cfg(test)]
 mod tests;
 
@@ -20,9 +19,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockWri
 
 use crossbeam_utils::CachePadded;
 
-use crate::slots::Slots;
+use super::slots::Slots;
+use crate::sync::wait;
 use crate::sync::{Ordering::AcqRel, Ordering::Acquire};
-use crate::{Chunk, Error, Medium, PoolFile, Result, SlotKind, TreeId, thread_index, wait};
+use crate::{Chunk, Error, Medium, PoolFile, Result, SlotKind, TreeId, thread_index};
 
 const CACHES: usize = 64;
 
@@ -104,7 +104,7 @@ pub struct Heap<M: Medium> {
     pool: Arc<PoolFile<M>>,
     owner: TreeId,
     kind: SlotKind,
-    slot_bytes: u32,
+    pub(super) slot_bytes: u32,
     tagged: bool,
     /// Apart from what every operation reads.
     chunks: CachePadded<RwLock<Chunks>>,
@@ -113,7 +113,7 @@ pub struct Heap<M: Medium> {
     /// Made with the first slot: a heap that is only looked at has none.
     caches: OnceLock<Box<[CachePadded<Mutex<Cache>>]>>,
     /// Chunks with words of slots that nobody has judged yet: how many words are left.
-    unsettled: Mutex<Vec<(Arc<Slots>, usize)>>,
+    pub(super) unsettled: Mutex<Vec<(Arc<Slots>, usize)>>,
 }
 
 /// Whether the tree refers to the slot at an offset.
@@ -269,7 +269,7 @@ impl<M: Medium> Heap<M> {
         Ok(())
     }
 
-    fn chunk_of(&self, offset: u64) -> Option<(Arc<Slots>, usize)> {
+    pub(super) fn chunk_of(&self, offset: u64) -> Option<(Arc<Slots>, usize)> {
         let chunks = wait::read(&self.chunks);
         let slots = chunks.all.range(..=offset).next_back()?.1;
         let within = offset - slots.offset;

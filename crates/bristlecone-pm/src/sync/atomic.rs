@@ -18,7 +18,7 @@ pub const HAS_TURNS: bool = cfg!(feature = "turns");
 mod turns {
     use std::sync::atomic::Ordering;
 
-    use crate::wait::step;
+    use crate::sync::wait::step;
 
     /// Declares atomics with the methods of the standard library's, each a step.
     macro_rules! atomics {

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::arch::{self, FlushKind};
-use crate::{Domain, LINE_BYTES, Medium, Step, fault};
+use super::arch::{self, FlushKind};
+use crate::{Domain, LINE_BYTES, Medium, Step, failpoint};
 
 /// Bytes that `msync` works on.
 const PAGE_BYTES: usize = 4096;
@@ -142,7 +142,7 @@ impl Native {
 
     fn sync_run(&self, first: usize, pages: usize) {
         let (start, bytes) = (first * PAGE_BYTES, pages * PAGE_BYTES);
-        let synced = fault::call_msync(start, bytes, || {
+        let synced = failpoint::call_msync(start, bytes, || {
             let start = std::ptr::without_provenance_mut(start);
             // SAFETY: the pages were flushed through references into a live mapping; the kernel checks
             // the range by itself.
@@ -244,15 +244,15 @@ mod tests {
             flush(&media[0], page(5), 1);
             flush(&media[2], page(4), 8);
             flush(&media[0], page(3), 8);
-            let _ = fault::synced();
+            let _ = failpoint::synced();
             media[1].drain("test");
-            assert_eq!(fault::synced(), [(page(7), PAGE_BYTES)], "{round}");
+            assert_eq!(failpoint::synced(), [(page(7), PAGE_BYTES)], "{round}");
             media[1].drain("test");
-            assert_eq!(fault::synced(), []);
+            assert_eq!(failpoint::synced(), []);
             media[0].drain("test");
-            assert_eq!(fault::synced(), [(page(2), 2 * PAGE_BYTES), (page(5), PAGE_BYTES)]);
+            assert_eq!(failpoint::synced(), [(page(2), 2 * PAGE_BYTES), (page(5), PAGE_BYTES)]);
             media[2].drain("test");
-            assert_eq!(fault::synced(), [(page(4), PAGE_BYTES)]);
+            assert_eq!(failpoint::synced(), [(page(4), PAGE_BYTES)]);
         }
         assert!(media.iter().all(|medium| !medium.failed()));
     }

@@ -4,7 +4,7 @@
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::copy;
+use crate::medium::copy;
 use crate::medium::{Flushed, Medium, Step, Witness};
 
 /// A type that may be laid over persistent bytes.

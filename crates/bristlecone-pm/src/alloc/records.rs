@@ -10,7 +10,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::epoch::Guard;
+use crate::sync::epoch::Guard;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crossbeam_queue::SegQueue;
 
@@ -373,7 +373,7 @@ mod tests {
     #[test]
     fn every_length_comes_back() {
         let (pool, records) = records();
-        let guard = crate::epoch::pin();
+        let guard = crate::sync::epoch::pin();
         let bytes: Vec<u8> = (0..VALUE_BYTES_MAX).map(|i| (i * 31) as u8).collect();
         for len in (0..300).chain([4096, 16 << 10, 65_535, 65_536, VALUE_BYTES_MAX]) {
             let (offset, flushed) = records.write(&bytes[..len], "test").unwrap();
@@ -387,13 +387,13 @@ mod tests {
     fn a_pinned_reader_keeps_the_bytes() {
         let (_pool, records) = records();
         let (offset, _flushed) = records.write(b"kept while read", "test").unwrap();
-        let reader = crate::epoch::pin();
+        let reader = crate::sync::epoch::pin();
         let bytes = records.read(offset, &reader);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                records.retire(offset, &crate::epoch::pin());
+                records.retire(offset, &crate::sync::epoch::pin());
                 for round in 0..2000_u32 {
-                    let guard = crate::epoch::pin();
+                    let guard = crate::sync::epoch::pin();
                     guard.flush();
                     let (other, _flushed) = records.write(&round.to_le_bytes().repeat(3), "test").unwrap();
                     assert_ne!(other, offset);
@@ -408,7 +408,7 @@ mod tests {
         let (_pool, records) = records();
         for round in 0..200_000_u64 {
             let (offset, _flushed) = records.write(&[round as u8; 100], "test").unwrap();
-            records.retire(offset, &crate::epoch::pin());
+            records.retire(offset, &crate::sync::epoch::pin());
         }
         assert!(records.stats().1 <= 4 * CHUNK_BYTES, "{:?}", records.stats());
     }

@@ -4,8 +4,8 @@
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 
+use crate::sync::wait::{cross, pause};
 use crate::sync::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use crate::wait::{cross, pause};
 
 /// What one thread at a time may use, for a short while.
 #[derive(Debug, Default)]

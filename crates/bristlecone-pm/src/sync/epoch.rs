@@ -9,8 +9,8 @@ pub use crossbeam_epoch::Guard;
 use crossbeam_epoch::{Collector, LocalHandle};
 
 use crate::sync::HAS_TURNS;
+use crate::sync::wait::cross;
 use crate::thread_index;
-use crate::wait::cross;
 
 thread_local! {
     /// The participants of simulated threads, by their numbers.

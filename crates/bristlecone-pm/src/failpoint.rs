@@ -1,8 +1,11 @@
 //! Failing system calls, for tests: the N-th call of this thread is refused.
 //!
-//! Other crates' tests reach this by the feature `faults`, which only their dev-dependencies ask for.
+//! Other crates' tests reach this by the feature `failpoints`, which only their dev-dependencies ask for.
 
-#![cfg_attr(not(any(test, feature = "faults")), allow(dead_code))]
+#![cfg_attr(
+    not(feature = "failpoints"),
+    allow(dead_code, reason = "tests of other crates use what is not used here")
+)]
 
 use std::cell::Cell;
 

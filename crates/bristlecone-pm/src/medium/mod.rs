@@ -18,7 +18,18 @@
 //! in program order and no fence is needed between them: [`Persist::ordered_within_line`] gives
 //! the weaker witness [`Ordered`].
 
+mod arch;
+pub(crate) mod copy;
+mod domain;
+mod native;
+mod prefetch;
+
 use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use self::domain::Domain;
+pub(crate) use self::domain::is_memory;
+pub use self::native::Native;
+pub use self::prefetch::prefetch;
 
 /// Bytes of a CPU cache line, the unit of flushing.
 pub const LINE_BYTES: usize = 64;

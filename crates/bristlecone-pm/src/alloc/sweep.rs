@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use super::{Heap, Judge};
-use crate::slots::Slots;
+use super::heap::{Heap, Judge};
+use super::slots::Slots;
+use crate::Medium;
 use crate::sync::Ordering::Acquire;
-use crate::{Medium, wait};
+use crate::sync::wait;
 
 impl<M: Medium> Heap<M> {
     /// Has up to `words` words of unsettled slots judged; whether any slot turned out to be free.
-    pub(super) fn settle(&self, words: usize, judge: Judge<'_>) -> bool {
+    pub(in crate::alloc) fn settle(&self, words: usize, judge: Judge<'_>) -> bool {
         let mut found = false;
         for _ in 0..words {
             let Some((slots, word)) = self.next_unsettled() else { return found };
@@ -32,15 +33,6 @@ impl<M: Medium> Heap<M> {
             self.say_roomy(slots, word);
         }
         found
-    }
-
-    /// A word of a chunk may have room, unless the pool has the chunk by now.
-    fn say_roomy(&self, slots: Arc<Slots>, word: usize) {
-        let mut chunks = self.lock_chunks();
-        let known = chunks.roomy.iter().any(|roomy| Arc::ptr_eq(roomy, &slots));
-        if chunks.has(&slots) && !known && slots.bitmap[word].load(Acquire) != u64::MAX {
-            chunks.roomy.push(slots);
-        }
     }
 
     fn next_unsettled(&self) -> Option<(Arc<Slots>, usize)> {

@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, RwLockWriteGuard};
 
+use super::super::slots::Slots;
 use super::{Cache, Chunks, Heap, Judge};
-use crate::slots::Slots;
+use crate::sync::wait;
 use crate::sync::{Ordering::Acquire, Ordering::Release};
-use crate::{Medium, Result, wait};
+use crate::{Medium, Result};
 
 /// Words of slots that are settled by one who needs room, before the heap grows.
 const SETTLED_AT_ONCE: usize = 4;
@@ -102,6 +103,15 @@ impl<M: Medium> Heap<M> {
         Some((chunks, cache))
     }
 
+    /// A word of a chunk may have room, unless the pool has the chunk by now.
+    pub(in crate::alloc) fn say_roomy(&self, slots: Arc<Slots>, word: usize) {
+        let mut chunks = self.lock_chunks();
+        let known = chunks.roomy.iter().any(|roomy| Arc::ptr_eq(roomy, &slots));
+        if chunks.has(&slots) && !known && slots.bitmap[word].load(Acquire) != u64::MAX {
+            chunks.roomy.push(slots);
+        }
+    }
+
     /// Takes what another thread's cache holds idle.
     fn steal(&self) -> Option<Cache> {
         self.each_cache().find_map(|mut cache| (cache.free != 0).then(|| std::mem::take(&mut *cache)))
@@ -117,7 +127,7 @@ impl<M: Medium> Heap<M> {
 
     /// Gives a chunk back to the pool if no slot of it is in use; slots that sit in caches are
     /// not. The heap's last chunk stays.
-    pub(super) fn release(&self, slots: &Arc<Slots>) {
+    pub(in crate::alloc) fn release(&self, slots: &Arc<Slots>) {
         let mut chunks = self.lock_chunks();
         // Whoever freed the last slot before this one may have given the chunk back, and the pool may have
         // handed it out again.

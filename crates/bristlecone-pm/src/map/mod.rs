@@ -1,6 +1,9 @@
 //! The bytes of a pool in this process: one stretch of address space, reserved once, that a file
 //! (or anonymous memory) fills from the front as it grows, so that nothing ever moves.
 
+pub(crate) mod numa;
+mod sigbus;
+
 use std::any::Any;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
@@ -11,10 +14,10 @@ use std::sync::{Arc, LazyLock};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::bus::Watch;
-use crate::domain::is_memory;
-use crate::pause::Pause;
-use crate::{Error, Opener, Result, fault};
+use self::sigbus::Watch;
+use crate::medium::is_memory;
+use crate::sync::pause::Pause;
+use crate::{Error, Opener, Result, failpoint};
 
 /// Mappings begin and grow at multiples of a huge page.
 pub(crate) const HUGE_BYTES: u64 = 2 << 20;
@@ -106,7 +109,7 @@ impl Region {
     pub(crate) fn file(file: File, path: &Path, len: u64, reserved: u64) -> Result<Self> {
         let (whole, base) = reserve(reserved)?;
         let map = |flags: MapFlags| {
-            fault::check("mmap")?;
+            failpoint::check("mmap")?;
             let prot = ProtFlags::READ | ProtFlags::WRITE;
             // SAFETY: replaces part of the reservation made above, which nobody else uses.
             unsafe {
@@ -130,7 +133,7 @@ impl Region {
         let (whole, base) = reserve(reserved)?;
         let private = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        let mapped = fault::check("mmap").and_then(|()| {
+        let mapped = failpoint::check("mmap").and_then(|()| {
             // SAFETY: replaces part of the reservation made above, which nobody else uses.
             unsafe { rustix::mm::mmap(base.cast(), len as usize, prot, private, &file, 0) }
         });
@@ -238,7 +241,7 @@ impl Region {
             let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
             let allowed = if limit.is_some_and(|limit| len > limit) { Err(Errno::FBIG) } else { Ok(()) };
             let grow = || rustix::fs::ftruncate(file.as_fd(), len);
-            let grown = allowed.and_then(|()| fault::call("ftruncate", grow));
+            let grown = allowed.and_then(|()| failpoint::call("ftruncate", grow));
             grown.map_err(|error| full_or(error, len))?;
         } else if self.file.is_some() {
             self.allow(len)?;
@@ -253,7 +256,7 @@ impl Region {
     pub(crate) fn populate(&self, offset: u64, bytes: u64) -> Result<()> {
         let Some(file) = self.shared_file() else { return Ok(()) };
         if !self.in_memory {
-            let reserved = fault::call("fallocate", || {
+            let reserved = failpoint::call("fallocate", || {
                 rustix::fs::fallocate(file.as_fd(), rustix::fs::FallocateFlags::empty(), offset, bytes)
             });
             return match reserved {
@@ -270,7 +273,7 @@ impl Region {
     }
 
     fn populate_write(&self, offset: u64, bytes: u64) -> Result<()> {
-        let populated = fault::call("populate", || self.advise(offset, bytes, libc::MADV_POPULATE_WRITE));
+        let populated = failpoint::call("populate", || self.advise(offset, bytes, libc::MADV_POPULATE_WRITE));
         match populated {
             // Kernels before 5.14: pages come when they are touched.
             Ok(()) | Err(Errno::INVAL) => Ok(()),
@@ -309,7 +312,7 @@ impl Region {
     /// Writes everything back to the file.
     pub(crate) fn sync(&self) -> Result<()> {
         let Some(file) = self.shared_file() else { return Ok(()) };
-        fault::call("fsync", || rustix::fs::fsync(file.as_fd()))
+        failpoint::call("fsync", || rustix::fs::fsync(file.as_fd()))
             .map_err(|error| Error::io("syncing the pool", error))
     }
 }
@@ -342,7 +345,7 @@ impl Drop for Region {
 /// Reserves address space that begins at a huge page: (all of it, the aligned begin).
 fn reserve(bytes: u64) -> Result<((*mut u8, usize), *mut u8)> {
     let whole = bytes as usize + HUGE_BYTES as usize;
-    let reserved = fault::check("mmap").and_then(|()| {
+    let reserved = failpoint::check("mmap").and_then(|()| {
         // SAFETY: a new mapping at an address of the kernel's choice disturbs nobody.
         unsafe {
             rustix::mm::mmap_anonymous(
