@@ -22,12 +22,15 @@
 //!
 //! What survives what is a matter of the [`Domain`] in force: see `docs/DURABILITY.md`.
 
+mod close;
+mod conditional;
 mod handle;
 mod iter;
 mod key;
 #[cfg(feature = "lab")]
 #[doc(hidden)]
 pub mod lab;
+mod options;
 mod pool;
 mod salvage;
 #[doc(hidden)]
@@ -40,9 +43,12 @@ pub use bristlecone_pm::{
     Domain, Error, Finding, KEY_BYTES_MAX, Medium, Native, PoolInfo, Result, TreeEntry, TreeSpec,
     VALUE_BYTES_MAX,
 };
+pub use close::CloseError;
+pub use conditional::{CasError, TryInsertError};
 pub use iter::{CheckedRange, Range};
 pub use key::{Element, Key};
-pub use pool::{Pool, PoolOptions, TreeOptions};
+pub use options::PoolOptions;
+pub use pool::{Pool, TreeOptions};
 pub use salvage::{Salvage, SalvagedTree};
 pub use tree::Tree;
 pub use trees::{Design, TreeStats};

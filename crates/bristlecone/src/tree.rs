@@ -10,7 +10,10 @@ use crate::iter::{CheckedRange, Range};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::trees::any::Shared;
 use crate::trees::{Batch, Index, TreeStats, WriteMode};
-use crate::{Key, Pool, Value, key, value};
+use crate::{CasError, Key, Pool, TryInsertError, Value, key, value};
+
+/// What a conditional change came to: done, or what was there instead.
+type Held<V> = std::result::Result<(), Option<<V as Value>::Owned>>;
 
 /// An ordered map from `K` to `V` in a pool, for any number of threads.
 ///
@@ -136,9 +139,40 @@ impl<K: Key, V: Value> Tree<K, V> {
         })
     }
 
-    /// Writes a key that is not there yet. `Some`: it was, with this value, and nothing changed.
-    pub fn insert_new(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.write(key, value, WriteMode::New)
+    /// Inserts a key that is absent.
+    ///
+    /// # Errors
+    ///
+    /// [`TryInsertError::Present`] if the key is there, with its value, and nothing has changed; otherwise as
+    /// [`insert`](Self::insert).
+    ///
+    /// ```
+    /// use bristlecone::TryInsertError;
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-try-insert-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    ///
+    /// let names = pool.tree::<&str, u64>("names")?;
+    /// names.try_insert("ada", 1)?;
+    /// match names.try_insert("ada", 2) {
+    ///     Err(TryInsertError::Present(owner)) => assert_eq!(owner, 1),
+    ///     other => other?,
+    /// }
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline]
+    pub fn try_insert(
+        &self,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+    ) -> std::result::Result<(), TryInsertError<V>> {
+        match self.write(key, value, WriteMode::New)? {
+            None => Ok(()),
+            Some(held) => Err(TryInsertError::Present(held)),
+        }
     }
 
     /// Replaces the value of a key that is there; gives the value it had. `None`: it was not, and
@@ -167,30 +201,71 @@ impl<K: Key, V: Value> Tree<K, V> {
         Ok(old.map(|old| V::decode(V::Codec::borrow(&old))))
     }
 
-    /// Removes a key if its value is `expected`. `Err` within `Ok`: it was not, nothing changed, and this is
-    /// what was there.
+    /// Changes a key from what is expected to what is wanted; `None` stands for an absent key.
+    ///
+    /// | `expected` | `new` | if the key is as expected |
+    /// |---|---|---|
+    /// | `None` | `Some` | it is inserted |
+    /// | `Some` | `Some` | its value is replaced |
+    /// | `Some` | `None` | it is removed |
+    /// | `None` | `None` | it stays absent, and that is all that is asked |
+    ///
+    /// Each is one atomic step, for other threads and for a crash.
     ///
     /// # Errors
     ///
-    /// As [`remove`](Self::remove).
-    pub fn remove_if(
-        &self,
-        key: K::Ref<'_>,
-        expected: V::Ref<'_>,
-    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
-        self.writable()?;
-        let removed = V::with(expected, |expected| K::with(key, |key| self.tree.remove_if(key, expected)))?;
-        Ok(removed.map_err(|found| found.map(|found| V::decode(V::Codec::borrow(&found)))))
-    }
-
-    /// Replaces the value of a key if it is `expected`. `Err` within `Ok`: it was not, nothing
-    /// changed, and this is what was there.
+    /// [`CasError::Found`] if the key is not as expected, with what it is, and nothing has changed; otherwise as
+    /// [`insert`](Self::insert).
+    ///
+    /// ```
+    /// use bristlecone::CasError;
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-swap-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    ///
+    /// let hits = pool.tree::<&str, u64>("hits")?;
+    /// let count = |page| -> bristlecone::Result<u64> {
+    ///     let mut held = hits.get(page);
+    ///     loop {
+    ///         let next = held.unwrap_or(0) + 1;
+    ///         match hits.compare_and_swap(page, held, Some(next)) {
+    ///             Ok(()) => return Ok(next),
+    ///             // Another thread was faster.
+    ///             Err(CasError::Found(other)) => held = other,
+    ///             Err(error) => return Err(error.into()),
+    ///         }
+    ///     }
+    /// };
+    /// assert_eq!((count("/")?, count("/")?), (1, 2));
+    /// assert!(hits.compare_and_swap("/", Some(1), None).is_err());
+    /// hits.compare_and_swap("/", Some(2), None)?;
+    /// hits.compare_and_swap("/", None, None)?;
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn compare_and_swap(
         &self,
         key: K::Ref<'_>,
-        expected: V::Ref<'_>,
-        new: V::Ref<'_>,
-    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+        expected: Option<V::Ref<'_>>,
+        new: Option<V::Ref<'_>>,
+    ) -> std::result::Result<(), CasError<V>> {
+        let found = match (expected, new) {
+            (None, Some(new)) => self.write(key, new, WriteMode::New)?.map(Some),
+            (Some(expected), Some(new)) => self.replace_if(key, expected, new)?.err(),
+            (Some(expected), None) => self.remove_if(key, expected)?.err(),
+            (None, None) => {
+                self.writable()?;
+                self.get(key).map(Some)
+            }
+        };
+        found.map_or(Ok(()), |found| Err(CasError::Found(found)))
+    }
+
+    /// Replaces a value if it is `expected`; `Err` within `Ok` is what was there instead.
+    #[inline]
+    fn replace_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Held<V>> {
         self.writable()?;
         let swapped = V::with(expected, |expected| {
             V::with(new, |new| {
@@ -199,6 +274,14 @@ impl<K: Key, V: Value> Tree<K, V> {
             })
         })?;
         Ok(swapped.map_err(|found| found.map(|found| V::decode(V::Codec::borrow(&found)))))
+    }
+
+    /// Removes a key if its value is `expected`; `Err` within `Ok` is what was there instead.
+    #[inline]
+    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Held<V>> {
+        self.writable()?;
+        let removed = V::with(expected, |expected| K::with(key, |key| self.tree.remove_if(key, expected)))?;
+        Ok(removed.map_err(|found| found.map(|found| V::decode(V::Codec::borrow(&found)))))
     }
 
     /// The items whose keys lie within bounds, in order, from both ends. Bounds the wrong way
@@ -252,5 +335,14 @@ impl<K: Key, V: Value> Tree<K, V> {
             Ok(()) => self.tree.check(),
             Err(error) => vec![Finding::new("tree", error.to_string())],
         }
+    }
+}
+
+impl<'t, K: Key, V: Value> IntoIterator for &'t Tree<K, V> {
+    type Item = (K::Owned, V::Owned);
+    type IntoIter = Range<'t, K, V>;
+
+    fn into_iter(self) -> Range<'t, K, V> {
+        self.iter()
     }
 }

@@ -19,7 +19,7 @@ use super::directory::{TreeEntry, TreeId, check_name, checksum};
 use super::layout::{
     ENTRY_DROPPING, ENTRY_LIVE, Entry, INITIALIZED, INTENT_OFFSET, INTENT_WORDS, NAME_BYTES_MAX,
 };
-use crate::cell::{le_bytes, load_words};
+use crate::word::{le_bytes, load_words};
 use crate::{Durable, Error, Medium, Persist, Result, Word};
 
 /// In the place of an entry that takes another one's: there is none, the entry gets another name.

@@ -253,13 +253,21 @@ impl<M: Medium> PoolFile<M> {
         Ok(pool)
     }
 
-    /// Closes the pool in good order: durably marked as clean. Handles still held elsewhere keep
-    /// the file open.
+    /// Marks the pool durably as closed in good order. The file stays open until the last handle is dropped, and
+    /// nothing may be written to the pool until then.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; the pool is in use as before then.
     pub fn close(&self) -> Result<()> {
         self.here()?;
         self.health()?;
         self.write_contents(|contents| contents.clean = true)?;
-        if self.domain() == Domain::Msync { self.region.sync() } else { Ok(()) }
+        if self.domain() != Domain::Msync {
+            return Ok(());
+        }
+        // Not closed after all: what is written from now on is not that of a closed pool.
+        self.region.sync().inspect_err(|_| _ = self.write_contents(|contents| contents.clean = false))
     }
 
     /// Changes the superblock, durably: the copy that is older is overwritten.

@@ -13,6 +13,7 @@ mod counted;
 mod cut_short;
 mod damaged_logs;
 mod deleted;
+mod directory;
 mod disturbed;
 mod figures;
 mod full_pool;
