@@ -61,7 +61,7 @@ pub fn tree_to_read(args: &ReadArgs, name: &str) -> Outcome<(Pool, Box<dyn AnyTr
 }
 
 fn report_damage(pool: &Pool) {
-    for Finding { location, what } in pool.info().findings {
+    for Finding { location, what, .. } in pool.info().findings {
         eprintln!("bristlecone: {what} at {location}");
     }
 }

@@ -33,16 +33,21 @@ pub mod lab;
 mod options;
 mod pool;
 mod salvage;
+#[cfg(feature = "lab")]
 #[doc(hidden)]
 pub mod shared;
+#[cfg(not(feature = "lab"))]
+mod shared;
 mod tree;
 mod trees;
 mod value;
 
 pub use bristlecone_pm::{
-    Domain, Error, Finding, KEY_BYTES_MAX, Medium, Native, PoolInfo, Result, TreeEntry, TreeSpec,
-    VALUE_BYTES_MAX,
+    Domain, Error, Finding, KEY_BYTES_MAX, PoolInfo, Result, TreeEntry, TreeSpec, VALUE_BYTES_MAX,
 };
+#[cfg(feature = "lab")]
+#[doc(hidden)]
+pub use bristlecone_pm::{Medium, Native};
 pub use close::CloseError;
 pub use conditional::{CasError, TryInsertError};
 pub use iter::{CheckedRange, Range};

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+#[cfg(feature = "lab")]
 use std::time::Duration;
 
 use bristlecone_pm::{CreateOptions, Domain, Error, Native, OpenOptions, PoolFile, Result};
@@ -119,6 +120,7 @@ impl PoolOptions {
     /// # Errors
     ///
     /// As [`open`](Self::open).
+    #[cfg(feature = "lab")]
     #[doc(hidden)]
     pub fn open_delayed(&self, path: &Path, per_line: Duration) -> Result<Pool> {
         self.open_on(path, |domain| Native::delayed(domain, per_line))
@@ -139,7 +141,7 @@ impl PoolOptions {
         }?;
         file.drop_unfinished_trees();
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Pool::on(file, self.recovery_threads.unwrap_or_else(cores)))
+        Ok(Pool::over(file, self.recovery_threads.unwrap_or_else(cores)))
     }
 
     /// Refuses options that no pool can be opened with.

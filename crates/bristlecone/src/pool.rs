@@ -68,8 +68,14 @@ impl Pool {
 
 impl Pool {
     /// Makes a pool of an open pool file, on whatever medium.
+    #[cfg(feature = "lab")]
     #[doc(hidden)]
     pub fn on<M: Medium>(file: Arc<PoolFile<M>>, recovery_threads: usize) -> Self {
+        Self::over(file, recovery_threads)
+    }
+
+    /// Makes a pool of an open pool file, on whatever medium.
+    pub(crate) fn over<M: Medium>(file: Arc<PoolFile<M>>, recovery_threads: usize) -> Self {
         let (done, opener) = (AtomicBool::new(false), *file.opener());
         let file = Box::new(PoolOn(file));
         Self(Handle::new(Arc::new(Shared { file, open: Mutex::default(), recovery_threads, done }), opener))
@@ -400,13 +406,8 @@ impl TreeOptions {
     /// wholly or not at all.
     pub fn create<K: Key, V: Value>(&self) -> Result<Tree<K, V>> {
         let design = self.design.unwrap_or_default();
-        let spec = TreeSpec {
-            name: self.name.clone(),
-            design: design.code(),
-            key_kind: K::kind(),
-            value_kind: V::kind(),
-            params: design.parse(&self.given)?,
-        };
+        let params = design.parse(&self.given)?;
+        let spec = TreeSpec::new(&self.name, design.code(), K::kind(), V::kind()).with_params(params);
         self.pool.create_tree(|| {
             let (entry, tree) = self.pool.0.file.create_index(&spec, (K::Codec::INLINE, V::Codec::INLINE))?;
             Ok((entry, tree.typed()?))

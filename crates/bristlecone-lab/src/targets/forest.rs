@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
 use bristlecone::{Pool, Tree, Value};
 use bristlecone_baselines::Contender;
-use bristlecone_pm::{Error, Geometry, PoolFile, Step, TreeSpec};
+use bristlecone_pm::{Error, Geometry, PoolFile, Step};
 
 use super::items::Items;
 use super::media::sim_pool;
@@ -135,7 +135,7 @@ impl<I: Items> Forest<I> {
             return Ok(());
         }
         let other = live.file.trees().map_err(text)?.pop().ok_or("there is no tree to be like")?;
-        live.file.create_tree(&TreeSpec { name: name.to_owned(), ..other.spec }).map_err(text)?;
+        live.file.create_tree(&other.spec.with_name(name)).map_err(text)?;
         let tree = self.design.open::<_, _, Sim>(&live.pool, name).map_err(text)?;
         live.trees.insert(name.to_owned(), tree);
         Ok(())

@@ -215,13 +215,9 @@ impl Bag {
 }
 
 fn spec(name: &str) -> TreeSpec {
-    TreeSpec {
-        name: name.to_owned(),
-        design: 7,
-        key_kind: name.to_owned(),
-        value_kind: format!("bag of {name}, in more bytes than one line"),
-        params: std::array::from_fn(|at| at as u64 + name.len() as u64),
-    }
+    let value_kind = format!("bag of {name}, in more bytes than one line");
+    TreeSpec::new(name, 7, name, value_kind)
+        .with_params(std::array::from_fn(|at| at as u64 + name.len() as u64))
 }
 
 impl System for Bags {
@@ -326,7 +322,7 @@ impl System for Bags {
         let mut state = BTreeMap::new();
         for (name, bag) in &live.bags {
             // Its name may be another one than it was created with.
-            let made = TreeSpec { name: name.clone(), ..spec(&bag.entry.spec.key_kind) };
+            let made = spec(&bag.entry.spec.key_kind).with_name(name);
             if bag.entry.spec != made {
                 return Err(format!("bag {name} has become {:?}", bag.entry.spec));
             }

@@ -16,6 +16,7 @@ pub struct TreeId(pub u32);
 
 /// What a tree is created with.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TreeSpec {
     /// Its name: 1 to 64 bytes.
     pub name: String,
@@ -31,11 +32,37 @@ pub struct TreeSpec {
 
 /// A tree that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TreeEntry {
     /// Its place in the directory.
     pub id: TreeId,
     /// What it was created with.
     pub spec: TreeSpec,
+}
+
+impl TreeSpec {
+    /// Makes a specification with all parameters zero.
+    pub fn new(
+        name: impl Into<String>,
+        design: u32,
+        key_kind: impl Into<String>,
+        value_kind: impl Into<String>,
+    ) -> Self {
+        let params = [0; PARAMS];
+        Self { name: name.into(), design, key_kind: key_kind.into(), value_kind: value_kind.into(), params }
+    }
+
+    /// Returns this with other parameters.
+    pub fn with_params(mut self, params: [u64; PARAMS]) -> Self {
+        self.params = params;
+        self
+    }
+
+    /// Returns this with another name.
+    pub fn with_name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
 }
 
 impl<M: Medium> PoolFile<M> {

@@ -59,6 +59,7 @@ enum Access {
 
 /// Something that `check` found wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Finding {
     /// Where.
     pub location: String,
@@ -67,7 +68,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding.
+    /// Makes a finding.
     pub fn new(location: impl Into<String>, what: impl Into<String>) -> Self {
         Self { location: location.into(), what: what.into() }
     }
@@ -75,6 +76,7 @@ impl Finding {
 
 /// What is known about an open pool.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct PoolInfo {
     /// Where the file is; `None` for a pool in memory.
     pub path: Option<PathBuf>,
