@@ -20,7 +20,7 @@ pub enum Aim {
 }
 
 impl Aim {
-    /// Whether the aim lies in a range that begins at `low`.
+    /// Returns whether the aim lies in a range that begins at `low`.
     #[inline(always)]
     pub fn is_at_or_after(self, low: u64) -> bool {
         match self {
@@ -62,7 +62,7 @@ pub trait Core<M: Medium>: Sized + Send + Sync + 'static {
 
     fn census(&self) -> &Census;
 
-    /// Bytes of the pool besides nodes.
+    /// Returns the bytes of the pool besides nodes.
     fn log_bytes(&self) -> u64 {
         0
     }
@@ -72,7 +72,7 @@ pub trait Core<M: Medium>: Sized + Send + Sync + 'static {
     /// Decides about a key by its value, and does it; gives the value.
     fn change(&self, key: u64, decide: impl Fn(Option<u64>) -> Fate) -> Result<Option<u64>>;
 
-    /// The items of a leaf, ascending, and what it covers.
+    /// Returns the items of a leaf, ascending, and what it covers.
     fn leaf(&self, aim: Aim, into: &mut Vec<(u64, u64)>) -> Result<Span>;
 
     /// Goes through every node: how many items and nodes there are. `Err`: what is wrong with one.

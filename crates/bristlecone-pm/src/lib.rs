@@ -24,7 +24,9 @@ mod pool;
 pub mod sync;
 mod word;
 
-pub use alloc::{ChunkRange, Heap, HeapStats, Judge, KEY_BYTES_MAX, Records, VALUE_BYTES_MAX};
+pub use alloc::{
+    ChunkRange, Heap, HeapSpec, HeapStats, Judge, KEY_BYTES_MAX, RecordSpec, Records, VALUE_BYTES_MAX,
+};
 pub use error::{Error, Result};
 pub use log::{Copies, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, LogSpot};
 pub use map::Region;
@@ -33,8 +35,8 @@ pub use medium::{
 };
 pub use opener::Opener;
 pub use pool::{
-    CHUNK_BYTES, Chunk, CreateOptions, Damaged, Finding, Geometry, OpenOptions, Part, PoolFile, PoolInfo,
-    SlotKind, TreeEntry, TreeId, TreeSpec, part_of_descriptor,
+    CHUNK_BYTES, Chunk, CreateOptions, Damaged, Finding, Geometry, OpenOptions, Part, PartOf, PoolFile,
+    PoolInfo, SlotKind, TreeEntry, TreeId, TreeSpec, kind_of_descriptor,
 };
 pub use sync::{assume_thread_index, own_thread_index, thread_index};
 pub use word::{Group, Persistent, Word, read_bytes, read_words, write_bytes};

@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use bristlecone_pm::{Medium, PoolFile, Result, TreeEntry, TreeSpec};
 
+pub use crate::design_options;
 pub use crate::shared::codec::{Codec, Inline, KeyCodec};
 use crate::trees::any::{AnyIndex, PoolOn, Shared};
-pub use crate::trees::parameters::{PARAMS, Parameters, broken_rule};
+pub use crate::trees::parameters::{PARAMS, Parameters};
+pub use crate::trees::part_of;
 pub use crate::trees::{Batch, Index, Inspect, Open, Read, Scan, Swapped, Write, WriteMode};
 use crate::{Error, Key, Pool, Tree, Value};
 

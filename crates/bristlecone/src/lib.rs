@@ -56,5 +56,5 @@ pub use options::PoolOptions;
 pub use pool::{Pool, TreeOptions};
 pub use salvage::{Salvage, SalvagedTree};
 pub use tree::Tree;
-pub use trees::{Design, TreeStats};
+pub use trees::{Allowed, Design, OptionInfo, TreeStats};
 pub use value::Value;

@@ -8,6 +8,7 @@ use bristlecone_pm::{Damaged, Error, Finding, Native, PoolFile, Result, TreeEntr
 use crate::pool::is_inline;
 use crate::shared::codec::{Codec, Inline, KeyCodec, Record};
 use crate::trees::any::expect_kinds;
+use crate::trees::part_of;
 use crate::trees::{Rescue, salvage};
 use crate::{Pool, PoolOptions};
 
@@ -75,7 +76,8 @@ impl PoolOptions {
     }
 
     fn salvage_native(&self, from: &Path, to: &Path) -> Result<Salvage> {
-        let Damaged { pool: old, findings, chunks_lost } = PoolFile::open_damaged(from, Native::new)?;
+        let Damaged { pool: old, findings, chunks_lost } =
+            PoolFile::open_damaged(from, part_of, Native::new)?;
         let max_bytes = old.info().max_bytes.max(self.asked_bytes().unwrap_or(0));
         let pool = self.clone().max_bytes(max_bytes).read_only(false).create_new(true).open(to)?;
         let save = |entry: &TreeEntry| {
@@ -117,7 +119,8 @@ fn save<K: KeyCodec, V: Codec>(
     if let Err(error) = expect_kinds(old, entry) {
         rescue.find("tree".to_owned(), format!("{error}"));
     }
-    let salvaged = old.expect_leaves(entry).and_then(|()| salvage::<K, V, Native>(old, entry, &mut rescue));
+    let salvaged =
+        old.expect_leaves(entry, part_of).and_then(|()| salvage::<K, V, Native>(old, entry, &mut rescue));
     match salvaged {
         Ok(()) => {}
         // The old pool may have no room for what recovery has to write; the new one is as large.

@@ -4,12 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bristlecone_pm::{Durable, Geometry, Log, LogEntry, Persist, PoolFile, TreeId, TreeSpec};
+use bristlecone_sim::{Budget, Memory, Scenario, Sim, System};
 
 use super::{Proof, Steps};
-use bristlecone_sim::Budget;
-use bristlecone_sim::Memory;
-use bristlecone_sim::Sim;
-use bristlecone_sim::{Scenario, System};
 
 const GEOMETRY: Geometry = Geometry { chunk_bytes: 4096, chunks_max: 8, trees_max: 1 };
 /// The second one straddles two lines after its key, the fifth one before; the seventh ends one.
@@ -142,7 +139,7 @@ impl System for Entries {
     }
 }
 
-/// Entries come, and the log is recycled: never more than one chunk with entries, so that this is one step.
+/// Returns a scenario: entries come, and the log is recycled: never more than one chunk with entries, so that this is one step.
 fn rounds() -> Scenario<Op> {
     let round = |first| (first..first + 8).map(Op::Append).chain([Op::Recycle]);
     Scenario {
@@ -168,7 +165,7 @@ fn copies() -> [Scenario<Op>; 2] {
     ]
 }
 
-/// Entries of a chunk's first generation stand in it until its generations begin again.
+/// Returns a scenario: entries of a chunk's first generation stand in it until its generations begin again.
 fn generations(name: &'static str, between: Op) -> Scenario<Op> {
     let setup = (2..GENERATIONS).flat_map(|_| [between, Op::Recycle]);
     let setup = [Op::Append(1), Op::Append(2), Op::Recycle].into_iter().chain(setup);
@@ -176,7 +173,7 @@ fn generations(name: &'static str, between: Op) -> Scenario<Op> {
     Scenario { name, creation: false, setup: setup.collect(), ops, then: vec![Op::Recycle] }
 }
 
-/// A chunk that was given back has the first generation again, and old entries of it, of which each new
+/// Returns a scenario: a chunk that was given back has the first generation again, and old entries of it, of which each new
 /// one makes the next one void: beside itself or in another line.
 fn given_back() -> Scenario<Op> {
     let setup = (0..8).map(Op::Append).chain([Op::Recycle, Op::Release]);
@@ -202,7 +199,7 @@ pub fn budget() -> Budget {
     Budget { life_crashes: 1, ..Budget::of(256) }
 }
 
-/// Every step of the log in each of the scenarios.
+/// Returns the proofs of every step of the log in each of the scenarios.
 pub(super) fn proofs() -> Vec<Proof> {
     let of = |number| {
         let only = move || (Entries, vec![scenarios().swap_remove(number)]);

@@ -5,7 +5,7 @@
 //! again, which waits until no reader can hold it.
 //!
 //! A design whose recovery does not look at its items opens its records
-//! [unsettled](Records::open_unsettled). Behind the bytes of an *owned* record stands one more
+//! [unswept](RecordSpec::unswept). Behind the bytes of an *owned* record stands one more
 //! word, from which a judge can tell whether the tree refers to the record.
 
 use std::sync::{Arc, OnceLock};
@@ -15,8 +15,8 @@ use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crossbeam_queue::SegQueue;
 
 use crate::{
-    Chunk, Error, Flushed, Heap, Judge, Medium, Persist, PoolFile, Result, SlotKind, Step, TreeId, Word,
-    read_bytes, write_bytes,
+    Chunk, Error, Flushed, Heap, HeapSpec, Judge, Medium, Persist, PoolFile, Result, SlotKind, Step, TreeId,
+    Word, read_bytes, write_bytes,
 };
 
 /// Longest key in bytes.
@@ -58,14 +58,33 @@ const CLASSES: [u32; 28] = [
     192 << 10,
 ];
 
+/// What records are kept for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordSpec {
+    /// The tree that owns the chunks.
+    pub owner: TreeId,
+    /// What the slots hold.
+    pub kind: SlotKind,
+    /// Whether every record has a word of its owner.
+    pub owned: bool,
+    /// Whether recovery marks no record: which are live is found out when free space is needed.
+    pub unswept: bool,
+    /// Whether the header of a slot that never held a record is zero.
+    pub tagged: bool,
+}
+
+impl RecordSpec {
+    /// Returns records without owners, of which recovery marks the live ones.
+    pub fn new(owner: TreeId, kind: SlotKind) -> Self {
+        Self { owner, kind, owned: false, unswept: false, tagged: false }
+    }
+}
+
 /// The keys or the values of one tree.
 #[derive(Debug)]
 pub struct Records<M: Medium> {
     pool: Arc<PoolFile<M>>,
-    owner: TreeId,
-    kind: SlotKind,
-    owned: bool,
-    unsettled: bool,
+    spec: RecordSpec,
     /// Few classes are in use; the others cost a word.
     heaps: [OnceLock<Box<Heap<M>>>; CLASSES.len()],
     /// Slots whose epoch is over. Readers' last words are run by any thread, at any time, even
@@ -76,42 +95,22 @@ pub struct Records<M: Medium> {
 }
 
 impl<M: Medium> Records<M> {
-    /// Takes over the records of a tree; none counts as live until it is marked.
-    pub fn open(pool: &Arc<PoolFile<M>>, owner: TreeId, kind: SlotKind) -> Result<Self> {
-        Self::open_as(pool, owner, kind, false, false)
-    }
-
-    /// Takes over the records of a tree; which are live is found out when room is needed. With
-    /// `owned`, every record has a word of its owner. The header of a separator's slot that never
-    /// held one is zero.
-    pub fn open_unsettled(
-        pool: &Arc<PoolFile<M>>,
-        owner: TreeId,
-        kind: SlotKind,
-        owned: bool,
-    ) -> Result<Self> {
-        Self::open_as(pool, owner, kind, owned, true)
-    }
-
-    fn open_as(
-        pool: &Arc<PoolFile<M>>,
-        owner: TreeId,
-        kind: SlotKind,
-        owned: bool,
-        unsettled: bool,
-    ) -> Result<Self> {
+    /// Takes over the records of a tree. None counts as live until it is marked; unswept ones all do until they are
+    /// swept.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupted`](Error::Corrupted) if a chunk has slots of a size that no record has.
+    pub fn open(pool: &Arc<PoolFile<M>>, spec: RecordSpec) -> Result<Self> {
         let records = Self {
             pool: Arc::clone(pool),
-            owner,
-            kind,
-            owned,
-            unsettled,
+            spec,
             heaps: [const { OnceLock::new() }; CLASSES.len()],
             retired: Arc::default(),
             limbo: AtomicU64::new(0),
         };
-        let chunks = pool.chunks_of(owner);
-        for chunk in chunks.iter().filter(|chunk| chunk.kind == kind) {
+        let chunks = pool.chunks_of(spec.owner);
+        for chunk in chunks.iter().filter(|chunk| chunk.kind == spec.kind) {
             let class = CLASSES.iter().position(|&bytes| bytes == chunk.slot_bytes);
             let class = class.ok_or_else(|| {
                 let what = format!("no record has slots of {} bytes", chunk.slot_bytes);
@@ -130,15 +129,15 @@ impl<M: Medium> Records<M> {
     fn heap_of(&self, chunks: &[Chunk], class: usize) -> &Heap<M> {
         // Two heaps over one unsettled chunk would each judge it: only one of them may begin.
         self.heaps[class].get_or_init(|| {
-            let (pool, tagged) = (&self.pool, self.unsettled && self.kind == SlotKind::SeparatorRecord);
-            let make = if self.unsettled { Heap::unsettled_of } else { Heap::of };
-            Box::new(make(chunks, pool, self.owner, self.kind, CLASSES[class], tagged))
+            let RecordSpec { owner, kind, owned: _, unswept, tagged } = self.spec;
+            let spec = HeapSpec { owner, kind, slot_bytes: CLASSES[class], tagged, unswept };
+            Box::new(Heap::over(chunks, &self.pool, spec))
         })
     }
 
     /// The class that a record of `len` bytes, and its owner if it has one, is kept in.
     fn class_of(&self, len: usize) -> usize {
-        class_of(len + if self.owned { HEADER_BYTES } else { 0 })
+        class_of(len + if self.spec.owned { HEADER_BYTES } else { 0 })
     }
 
     /// Sees to it that a record of `len` bytes can be written soon without a judge.
@@ -278,7 +277,8 @@ impl<M: Medium> Records<M> {
 
     /// The class of the record at an offset, its header believed only if it fits its chunk.
     fn class_at(&self, offset: u64) -> Result<usize> {
-        let broken = || Error::corrupted("a reference to no record", format!("{:?} {offset:#x}", self.kind));
+        let broken =
+            || Error::corrupted("a reference to no record", format!("{} at {offset:#x}", self.spec.kind));
         let (first, chunk_bytes) = (self.pool.chunk_offset(0), self.pool.chunk_bytes());
         let end = first + self.pool.chunk_counts().1 * chunk_bytes;
         if !offset.is_multiple_of(8) || !(first..end).contains(&offset) {
@@ -304,7 +304,7 @@ impl<M: Medium> Records<M> {
         if crc32c::crc32c(&bytes) == (header >> 32) as u32 {
             return Ok(());
         }
-        Err(Error::corrupted("checksum of a record differs", format!("{:?} {offset:#x}", self.kind)))
+        Err(Error::corrupted("checksum of a record differs", format!("{} at {offset:#x}", self.spec.kind)))
     }
 
     /// Recovery is over: chunks without live records go back to the pool.
@@ -366,7 +366,7 @@ mod tests {
             params: [0; 8],
         };
         let id = pool.create_tree(&spec).unwrap().id;
-        let records = Records::open(&pool, id, SlotKind::KeyRecord).unwrap();
+        let records = Records::open(&pool, RecordSpec::new(id, SlotKind::KEY_RECORD)).unwrap();
         (pool, records)
     }
 

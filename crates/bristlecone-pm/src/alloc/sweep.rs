@@ -19,7 +19,7 @@ impl<M: Medium> Heap<M> {
             while bits != 0 {
                 let slot = word * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
-                let live = judge(slots.offset + slot as u64 * u64::from(self.slot_bytes));
+                let live = judge(self.slot_offset(&slots, slot));
                 // Whoever frees a slot made it known before it left the tree: then the judgement,
                 // which may have come later, does not count.
                 if slots.know(slot) && !live {

@@ -73,7 +73,7 @@ impl<M: Medium> Log<M> {
                 return Some(free.remove(near));
             }
         }
-        let fresh = self.pool.chunk_alloc(self.owner, SlotKind::Log, LOG_ENTRY_BYTES as u32, 1);
+        let fresh = self.pool.chunk_alloc(self.owner, SlotKind::LOG, LOG_ENTRY_BYTES as u32, 1);
         let Ok(chunk) = fresh else { return lock(&self.chunks).free.pop() };
         let (generation, standing) = (Generation::default(), Standing::Checked);
         let mut fresh =

@@ -145,7 +145,7 @@ impl<M: Medium> Log<M> {
         let room = pool.chunk_bytes() as usize / LOG_ENTRY_BYTES;
         let slots = entries_max.map_or(room, |entries| (entries + 1).min(room));
         let nodes = Nodes::here();
-        let owned = pool.chunks_of(owner).into_iter().filter(|chunk| chunk.kind == SlotKind::Log);
+        let owned = pool.chunks_of(owner).into_iter().filter(|chunk| chunk.kind == SlotKind::LOG);
         let chunks: Vec<_> = owned
             .map(|chunk| {
                 let header = pool.at::<Header>(chunk.offset);

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use super::layout::{GENERATIONS, Generation};
 use super::*;
+use crate::pool::tests::NODES;
 use crate::{Domain, Durable, Geometry, Native, Persist, Region, TreeSpec, Word, assume_thread_index};
 
 const CHUNK_BYTES: u64 = 4096;
@@ -49,7 +50,7 @@ fn found(log: &Log<Native>) -> Vec<Vec<LogEntry>> {
 /// Chunks that the log says it owns, and that the pool knows as its own.
 fn owned(log: &Log<Native>) -> usize {
     let chunks = log.pool.chunks_of(log.owner);
-    assert_eq!(chunks.iter().filter(|chunk| chunk.kind == SlotKind::Log).count(), log.chunks_owned());
+    assert_eq!(chunks.iter().filter(|chunk| chunk.kind == SlotKind::LOG).count(), log.chunks_owned());
     log.chunks_owned()
 }
 
@@ -224,7 +225,7 @@ fn what_a_chunk_held_before_is_no_entry() {
     for copied in [false, true] {
         for (count, entries_max) in (0..=9).map(|count| (count, 9)).chain([(169, 169)]) {
             let log = log(2, Some(entries_max));
-            let take = || log.pool.chunk_alloc(log.owner, SlotKind::Subnode, 256, 0);
+            let take = || log.pool.chunk_alloc(log.owner, NODES, 256, 0);
             let before: Vec<_> = std::iter::from_fn(|| take().ok()).collect();
             assert_eq!(before.len(), 2);
             for chunk in before {

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::pool::tests::NODES;
 use crate::{Domain, Geometry, Native, Region, TreeSpec, assume_thread_index};
 
 thread_local!(static PROCESSOR: Cell<usize> = const { Cell::new(0) });
@@ -66,7 +67,7 @@ fn a_full_pool_gives_what_is_far_away() {
     let log = log_on_two_nodes(8);
     (0..5).for_each(|_| _ = append(&log, 0).unwrap());
     log.recycle(log.rotate().1);
-    let take = || log.pool.chunk_alloc(log.owner, SlotKind::Subnode, 256, 0);
+    let take = || log.pool.chunk_alloc(log.owner, NODES, 256, 0);
     while take().is_ok() {}
     PROCESSOR.set(2);
     assert_eq!(log.chunks_free(), 0, "the free one is far from here");

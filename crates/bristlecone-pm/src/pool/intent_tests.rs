@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use super::layout::{DIRECTORY_OFFSET, ENTRY_BYTES, INTENT_OFFSET, SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS};
-use super::tests::{Scratch, spec};
+use super::tests::{NODES, Scratch, part_of, spec};
 use super::*;
 use crate::Native;
 
@@ -15,7 +15,7 @@ fn names(pool: &Pool) -> Vec<String> {
 }
 
 fn leaf(pool: &Pool) -> impl Fn(&TreeEntry) -> Result<Chunk> {
-    |entry| pool.chunk_alloc(entry.id, SlotKind::Subnode, 256, u64::MAX)
+    |entry| pool.chunk_alloc(entry.id, NODES, 256, u64::MAX)
 }
 
 #[test]
@@ -154,7 +154,8 @@ fn the_intent_is_golden() {
         std::fs::write(&scratch.0, &broken).unwrap();
         let error = scratch.open().unwrap_err();
         assert!(matches!(&error, Error::Corrupted { location, .. } if location == "intent"), "{error}");
-        let Damaged { pool, findings, .. } = PoolFile::open_damaged(&scratch.0, Native::new).unwrap();
+        let Damaged { pool, findings, .. } =
+            PoolFile::open_damaged(&scratch.0, part_of, Native::new).unwrap();
         assert_eq!((names(&pool), &*findings[0].location), (vec!["a".to_owned()], "intent"));
     }
 }
@@ -168,7 +169,7 @@ fn a_larger_maximum_is_had_or_refused() {
     let scratch = Scratch::new("raise");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap();
-    let alloc = |pool: &Pool| pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, u64::MAX);
+    let alloc = |pool: &Pool| pool.chunk_alloc(tree.id, NODES, 256, u64::MAX);
     (0..4).for_each(|_| _ = alloc(&pool).unwrap());
     assert!(matches!(alloc(&pool), Err(Error::PoolFull { .. })));
     let (small, header) = (pool.max_bytes(), pool.geometry.header_bytes());

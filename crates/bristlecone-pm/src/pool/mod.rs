@@ -20,7 +20,7 @@ pub use self::chunks::Chunk;
 use self::chunks::FreeChunks;
 pub use self::directory::{TreeEntry, TreeId, TreeSpec};
 use self::layout::VERSION;
-pub use self::layout::{Geometry, Part, SlotKind, part_of_descriptor};
+pub use self::layout::{Geometry, Part, PartOf, SlotKind, kind_of_descriptor};
 pub use self::salvage::Damaged;
 use self::superblock::Contents;
 use crate::sync::wait;
@@ -300,4 +300,4 @@ mod limits_tests;
 #[cfg(test)]
 mod opening_tests;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

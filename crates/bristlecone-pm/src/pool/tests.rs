@@ -8,6 +8,20 @@ use super::layout::{DIRECTORY_OFFSET, Descriptor, ENTRY_BYTES, SUPERBLOCK_WORDS}
 use super::*;
 use crate::{Native, Persist, failpoint};
 
+/// Nodes of one design, and of another.
+pub(crate) const NODES: SlotKind = SlotKind::new(1);
+pub(super) const OTHER_NODES: SlotKind = SlotKind::new(8);
+
+/// What a layer above says of its slots.
+pub(super) fn part_of(kind: SlotKind) -> Option<Part> {
+    match kind {
+        NODES | OTHER_NODES => Some(Part::Leaf),
+        SlotKind::LOG => Some(Part::Log),
+        SlotKind::KEY_RECORD | SlotKind::VALUE_RECORD => Some(Part::Other),
+        _ => None,
+    }
+}
+
 pub(super) struct Scratch(pub PathBuf);
 
 impl Scratch {
@@ -48,7 +62,7 @@ fn trees_and_chunks_are_there_again() {
     let scratch = Scratch::new("again");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap();
-    let chunk = pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, u64::MAX).unwrap();
+    let chunk = pool.chunk_alloc(tree.id, NODES, 256, u64::MAX).unwrap();
     assert!(matches!(pool.create_tree(&spec("a")), Err(Error::TreeExists { .. })));
     drop(pool);
     let pool = scratch.open().unwrap();
@@ -69,7 +83,7 @@ fn an_interrupted_drop_is_finished() {
     let scratch = Scratch::new("drop");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap();
-    pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, u64::MAX).unwrap();
+    pool.chunk_alloc(tree.id, NODES, 256, u64::MAX).unwrap();
     pool.at::<Word>(DIRECTORY_OFFSET).store(pool.medium(), layout::ENTRY_DROPPING);
     drop(pool);
     let pool = scratch.open().unwrap();
@@ -93,13 +107,12 @@ fn a_full_pool_is_an_error_and_a_freed_chunk_is_room() {
     let scratch = Scratch::new("full");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap().id;
-    let chunks: Vec<_> =
-        (0..4).map(|_| pool.chunk_alloc(tree, SlotKind::Subnode, 256, u64::MAX).unwrap()).collect();
-    assert!(matches!(pool.chunk_alloc(tree, SlotKind::Subnode, 256, u64::MAX), Err(Error::PoolFull { .. })));
+    let chunks: Vec<_> = (0..4).map(|_| pool.chunk_alloc(tree, NODES, 256, u64::MAX).unwrap()).collect();
+    assert!(matches!(pool.chunk_alloc(tree, NODES, 256, u64::MAX), Err(Error::PoolFull { .. })));
     let dirty = pool.at::<Word>(chunks[2].offset + 512);
     dirty.store(pool.medium(), 77);
     pool.chunk_free(chunks[2].id);
-    assert_eq!(pool.chunk_alloc(tree, SlotKind::Subnode, 256, u64::MAX).unwrap(), chunks[2]);
+    assert_eq!(pool.chunk_alloc(tree, NODES, 256, u64::MAX).unwrap(), chunks[2]);
     assert_eq!(dirty.load(pool.medium()), 0, "tags of a used chunk are cleared");
 }
 
@@ -108,7 +121,7 @@ fn every_flipped_header_bit_is_an_error_or_harmless() {
     let scratch = Scratch::new("flips");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap();
-    pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, u64::MAX).unwrap();
+    pool.chunk_alloc(tree.id, NODES, 256, u64::MAX).unwrap();
     drop(pool);
     let whole = std::fs::read(&scratch.0).unwrap();
     let descriptors = (DIRECTORY_OFFSET + 256 * ENTRY_BYTES) as usize;
@@ -152,7 +165,7 @@ fn truncated_foreign_and_random_files_are_refused() {
     let scratch = Scratch::new("foreign");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap();
-    pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, u64::MAX).unwrap();
+    pool.chunk_alloc(tree.id, NODES, 256, u64::MAX).unwrap();
     drop(pool);
     let whole = std::fs::read(&scratch.0).unwrap();
     for len in [0, 1, 63, 4096, 8192, 8193, 1 << 20, (2 << 20) - 1, 2 << 20, (4 << 20) - 4096] {
@@ -185,7 +198,7 @@ fn a_chunk_has_its_owner_only_once_the_file_durably_has_the_chunk() {
     let pool = PoolFile::create(&scratch.0, &options, Native::new).unwrap();
     let tree = pool.create_tree(&spec("a")).unwrap();
     let page = |offset: u64| (pool.region.base().addr() + offset as usize) & !4095;
-    let alloc = || pool.chunk_alloc(tree.id, SlotKind::Subnode, 1 << 20, 1);
+    let alloc = || pool.chunk_alloc(tree.id, NODES, 1 << 20, 1);
     for id in 0..3 {
         let _ = failpoint::synced();
         let chunk = alloc().unwrap();
@@ -212,7 +225,7 @@ fn a_chunk_whose_file_cannot_be_made_to_have_it_gets_no_owner() {
         let pool = PoolFile::create(&scratch.0, &options, Native::new).unwrap();
         let tree = pool.create_tree(&spec("a")).unwrap();
         failpoint::refuse(nth, rustix::io::Errno::IO);
-        let made = pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, 1);
+        let made = pool.chunk_alloc(tree.id, NODES, 256, 1);
         if failpoint::cease() {
             break;
         }
@@ -230,8 +243,7 @@ fn a_file_may_end_before_chunks_that_no_tree_owned() {
     let scratch = Scratch::new("end");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap();
-    let alloc =
-        |pool: &PoolFile<Native>| pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, u64::MAX).unwrap();
+    let alloc = |pool: &PoolFile<Native>| pool.chunk_alloc(tree.id, NODES, 256, u64::MAX).unwrap();
     let chunks = [alloc(&pool), alloc(&pool), alloc(&pool)];
     pool.at::<Word>(chunks[2].offset).store(pool.medium(), 77);
     pool.chunk_free(2);
@@ -290,10 +302,10 @@ fn failing_system_calls_are_errors_and_leave_nothing() {
     let tree = pool.create_tree(&spec("a")).unwrap().id;
     for nth in 0..3 {
         failpoint::refuse(nth, rustix::io::Errno::NOSPC);
-        let chunk = pool.chunk_alloc(tree, SlotKind::Subnode, 256, u64::MAX);
+        let chunk = pool.chunk_alloc(tree, NODES, 256, u64::MAX);
         assert!(failpoint::cease() || chunk.is_err());
     }
-    assert!(pool.chunk_alloc(tree, SlotKind::Subnode, 256, u64::MAX).is_ok());
+    assert!(pool.chunk_alloc(tree, NODES, 256, u64::MAX).is_ok());
     assert!(pool.check().is_empty());
 }
 
@@ -326,14 +338,14 @@ fn pages_that_cannot_be_read_are_told_and_passed_over() {
     let scratch = Scratch::new("pages");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap();
-    let chunk = pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, u64::MAX).unwrap();
+    let chunk = pool.chunk_alloc(tree.id, NODES, 256, u64::MAX).unwrap();
     pool.at::<Word>(chunk.offset + 8192).store(pool.medium(), 77);
     pool.at::<Word>(chunk.offset + 12288).store(pool.medium(), 88);
     pool.close().unwrap();
     drop(pool);
     // Of the system calls, the fourth reads the chunk, and if that fails its pages one by one.
     failpoint::refuse_many(3, 4, rustix::io::Errno::IO);
-    let Damaged { pool, findings, .. } = PoolFile::open_damaged(&scratch.0, Native::new).unwrap();
+    let Damaged { pool, findings, .. } = PoolFile::open_damaged(&scratch.0, part_of, Native::new).unwrap();
     assert!(!failpoint::cease());
     let pages: Vec<_> = (0..3).map(|page| format!("byte {:#x}", chunk.offset + page * 4096)).collect();
     assert_eq!(findings.iter().map(|finding| finding.location.clone()).collect::<Vec<_>>(), pages);
@@ -346,7 +358,7 @@ fn what_the_medium_has_no_room_for_is_not_available_until_it_has() {
     let scratch = Scratch::new("medium-full");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap().id;
-    let alloc = || pool.chunk_alloc(tree, SlotKind::Subnode, 256, u64::MAX);
+    let alloc = || pool.chunk_alloc(tree, NODES, 256, u64::MAX);
     let first = alloc().unwrap();
     assert_eq!(pool.chunks_available(), 3);
     // The file can be made longer, but has no bytes there.

@@ -11,7 +11,7 @@ use bristlecone_pm::{
     Finding, Medium, Opener, PoolFile, PoolInfo, Result, SlotKind, TreeEntry, TreeId, TreeSpec,
 };
 
-use super::designs::open;
+use super::designs::{open, part_of};
 use super::{Design, Index, Inspect};
 use crate::Error;
 use crate::shared::codec::{Codec, Inline, KeyCodec, Record};
@@ -170,7 +170,7 @@ impl<M: Medium> AnyPool for PoolOn<M> {
     }
 
     fn expect_whole(&self, entry: &TreeEntry) -> Result<()> {
-        self.0.expect_leaves(entry)?;
+        self.0.expect_leaves(entry, part_of)?;
         expect_kinds(&self.0, entry)
     }
 
@@ -199,7 +199,7 @@ pub fn expect_kinds<M: Medium>(file: &PoolFile<M>, entry: &TreeEntry) -> Result<
             kind == chunk.kind && bytes.is_none_or(|bytes| bytes == u64::from(chunk.slot_bytes))
         };
         if !kinds.iter().any(known) {
-            let what = format!("{design} has no {:?} of {} bytes", chunk.kind, chunk.slot_bytes);
+            let what = format!("{design} has no slots of {} and {} bytes", chunk.kind, chunk.slot_bytes);
             return Err(Error::corrupted(what, format!("descriptor of chunk {}", chunk.id)));
         }
     }

@@ -4,9 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use bristlecone_pm::{Error, LINE_BYTES, Medium, PoolFile, Result, SlotKind, TreeEntry, TreeSpec};
+use bristlecone_pm::{Error, LINE_BYTES, Medium, Part, PoolFile, Result, SlotKind, TreeEntry, TreeSpec};
 
-use super::parameters::{PARAMS, Parameters};
+use super::parameters::{OptionInfo, PARAMS, Parameters};
 use super::{Index, Open, Rescue, cclbtree, lodgetree, nbtree, sstree, wotree};
 use crate::shared::codec::{Codec, KeyCodec};
 
@@ -29,6 +29,11 @@ macro_rules! designs {
             /// The name, as in arguments and reports.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$design => $module::$options::DESIGN,)+ }
+            }
+
+            /// Returns what its trees can be created with.
+            pub fn options(self) -> &'static [OptionInfo] {
+                match self { $(Self::$design => $module::$options::OPTIONS,)+ }
             }
 
             /// The parameters as words: defaults, but for what is given by name.
@@ -103,24 +108,41 @@ impl Design {
     pub(crate) fn slots(self, tree: &TreeSpec) -> Result<Vec<(SlotKind, Option<u64>)>> {
         let options = Self::options_of(tree)?;
         let option = |name: &str| options.iter().find(|(own, _)| *own == name).map_or(0, |(_, value)| *value);
-        let log = (SlotKind::Log, None);
-        let mut slots = vec![(SlotKind::KeyRecord, None), (SlotKind::ValueRecord, None)];
+        let log = (SlotKind::LOG, None);
+        let mut slots = vec![(SlotKind::KEY_RECORD, None), (SlotKind::VALUE_RECORD, None)];
         match self {
-            Self::SsTree => slots.push((SlotKind::Subnode, Some(option("subnode_bytes")))),
-            Self::NbTree => slots.push((SlotKind::NbBlock, Some(option("block_bytes")))),
-            Self::CclBTree => slots.extend([(SlotKind::CclLeaf, Some(cclbtree::layout::LEAF_BYTES)), log]),
+            Self::SsTree => slots.push((sstree::layout::SUBNODES, Some(option("subnode_bytes")))),
+            Self::NbTree => slots.push((nbtree::layout::BLOCKS, Some(option("block_bytes")))),
+            Self::CclBTree => {
+                slots.extend([(cclbtree::layout::LEAVES, Some(cclbtree::layout::LEAF_BYTES)), log])
+            }
             Self::LodgeTree => {
                 let leaf_bytes = lodgetree::layout::leaf_bytes(option("leaf_slots") as usize) as u64;
-                slots.extend([(SlotKind::LodgeLeaf, Some(leaf_bytes)), log]);
+                slots.extend([(lodgetree::layout::LEAVES, Some(leaf_bytes)), log]);
             }
             Self::WoTree => slots.extend([
-                (SlotKind::WoNode, Some(option("node_lines") * LINE_BYTES as u64)),
-                (SlotKind::WoLog, None),
-                (SlotKind::SeparatorRecord, None),
+                (wotree::layout::NODES, Some(option("node_lines") * LINE_BYTES as u64)),
+                (wotree::layout::LOGS, None),
+                (wotree::layout::SEPARATORS, None),
             ]),
         }
         Ok(slots)
     }
+}
+
+/// Returns what slots of a kind are for; `None` if no design has such slots.
+pub fn part_of(kind: SlotKind) -> Option<Part> {
+    const LEAVES: [SlotKind; 5] = [
+        sstree::layout::SUBNODES,
+        nbtree::layout::BLOCKS,
+        cclbtree::layout::LEAVES,
+        lodgetree::layout::LEAVES,
+        wotree::layout::NODES,
+    ];
+    const LOGS: [SlotKind; 2] = [SlotKind::LOG, wotree::layout::LOGS];
+    const RECORDS: [SlotKind; 3] = [SlotKind::KEY_RECORD, SlotKind::VALUE_RECORD, wotree::layout::SEPARATORS];
+    let kinds = [(&LEAVES[..], Part::Leaf), (&LOGS, Part::Log), (&RECORDS, Part::Other)];
+    kinds.into_iter().find(|(of_part, _)| of_part.contains(&kind)).map(|(_, part)| part)
 }
 
 impl fmt::Display for Design {

@@ -19,7 +19,8 @@ use std::sync::Arc;
 use bristlecone_pm::{Error, Finding, Medium, PoolFile, Result, TreeEntry};
 
 pub use self::damage::Damage;
-pub use self::designs::{Design, salvage};
+pub use self::designs::{Design, part_of, salvage};
+pub use self::parameters::{Allowed, OptionInfo};
 pub use self::rescue::Rescue;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::Cursor;

@@ -62,7 +62,7 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
         }
     }
 
-    /// See [`Index::scan_forward`](crate::trees::Index::scan_forward).
+    /// See [`Scan::scan_forward`](crate::trees::Scan::scan_forward).
     fn ascend(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
         let guard = K::pin();
         let version_of = |leaf| self.version(leaf);
@@ -102,7 +102,7 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
         false
     }
 
-    /// See [`Index::scan_backward`](crate::trees::Index::scan_backward).
+    /// See [`Scan::scan_backward`](crate::trees::Scan::scan_backward).
     fn descend(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
         let guard = K::pin();
         let version_of = |leaf| self.version(leaf);

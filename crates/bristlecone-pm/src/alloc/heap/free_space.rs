@@ -79,8 +79,8 @@ impl<M: Medium> Heap<M> {
     }
 
     fn new_chunk(&self) -> Result<Arc<Slots>> {
-        let tags = if self.tagged { u64::MAX } else { 0 };
-        let chunk = self.pool.chunk_alloc(self.owner, self.kind, self.slot_bytes, tags)?;
+        let tags = if self.spec.tagged { u64::MAX } else { 0 };
+        let chunk = self.pool.chunk_alloc(self.spec.owner, self.spec.kind, self.spec.slot_bytes, tags)?;
         Ok(Arc::new(Slots::new(chunk.id, chunk.offset, self.slots_per_chunk())))
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::thread::Scope;
 use std::time::Duration;
 
-use super::tests::pool;
+use super::tests::{NODES, pool};
 use super::*;
 use crate::{Native, assume_thread_index};
 
@@ -15,7 +15,7 @@ const PER_CHUNK: usize = 256;
 
 fn open(chunks: u64) -> Heap<Native> {
     let (pool, tree) = pool(chunks);
-    Heap::open(&pool, tree, SlotKind::Subnode, SLOT_BYTES, false).unwrap()
+    Heap::open(&pool, HeapSpec::new(tree, NODES, SLOT_BYTES))
 }
 
 fn chunks_of(heap: &Heap<Native>) -> usize {
@@ -42,7 +42,7 @@ fn a_large_heap_takes_its_next_chunk_ahead_and_a_small_one_does_not() {
 #[test]
 fn the_next_chunk_is_taken_once_more_than_an_eighth_of_the_last_one_is() {
     let (pool, tree) = pool(64);
-    let heap = Heap::open(&pool, tree, SlotKind::Subnode, SLOT_BYTES / 2, false).unwrap();
+    let heap = Heap::open(&pool, HeapSpec::new(tree, NODES, SLOT_BYTES / 2));
     take(&heap, 15 * 512 + 64);
     assert_eq!(chunks_of(&heap), 16);
     take(&heap, 1);
@@ -181,7 +181,7 @@ fn each_of_sixty_four_threads_takes_a_word_of_slots_for_itself() {
 #[test]
 fn what_lies_behind_the_last_slot_of_a_chunk_is_none() {
     let (pool, tree) = pool(4);
-    let heap = Heap::open(&pool, tree, SlotKind::Subnode, 192, false).unwrap();
+    let heap = Heap::open(&pool, HeapSpec::new(tree, NODES, 192));
     let chunk = heap.alloc().unwrap();
     let slots = (64 << 10) / 192;
     heap.mark_live(chunk + (slots - 1) * 192).unwrap();
@@ -193,9 +193,9 @@ fn what_lies_behind_the_last_slot_of_a_chunk_is_none() {
 /// A heap of two chunks of which nothing is known yet, in a pool of so many chunks; and all its slots.
 fn unsettled(chunks: u64) -> (Heap<Native>, Vec<u64>) {
     let (pool, tree) = pool(chunks);
-    let before = Heap::open(&pool, tree, SlotKind::Subnode, SLOT_BYTES, false).unwrap();
+    let before = Heap::open(&pool, HeapSpec::new(tree, NODES, SLOT_BYTES));
     let slots = take(&before, 2 * PER_CHUNK);
-    (Heap::open_unsettled(&pool, tree, SlotKind::Subnode, SLOT_BYTES, false), slots)
+    (Heap::open(&pool, HeapSpec { unswept: true, ..HeapSpec::new(tree, NODES, SLOT_BYTES) }), slots)
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! by [`Heap::mark_live`]. So allocation costs the medium nothing, and nothing can leak. A slot
 //! is a bit in DRAM; threads take 64 of them at a time, a whole bitmap word.
 //!
-//! A heap that is opened [unsettled](Heap::open_unsettled) is told nothing at recovery. Each slot
+//! A heap that is opened [unswept](HeapSpec::unswept) is told nothing at recovery. Each slot
 //! of its chunks counts as taken until a *judge* was asked whether the tree refers to it, a few
 //! words of slots at a time, by those who need room ([`Heap::prepare`]). Opening it takes no time.
 
@@ -15,7 +15,7 @@ mod growth_tests;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockWriteGuard};
 
 use crossbeam_utils::CachePadded;
 
@@ -98,14 +98,34 @@ impl Chunks {
     }
 }
 
+/// The slots of a heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeapSpec {
+    /// The tree that owns the chunks.
+    pub owner: TreeId,
+    /// What the slots hold.
+    pub kind: SlotKind,
+    /// Bytes of a slot: a multiple of eight.
+    pub slot_bytes: u32,
+    /// Whether slots that are handed out begin with a durable zero word, and must do so again when they are freed.
+    pub tagged: bool,
+    /// Whether recovery marks no slot: which are free is found out when free space is needed, by
+    /// [`prepare`](Heap::prepare).
+    pub unswept: bool,
+}
+
+impl HeapSpec {
+    /// Returns slots that are not tagged, of which recovery marks the live ones.
+    pub fn new(owner: TreeId, kind: SlotKind, slot_bytes: u32) -> Self {
+        Self { owner, kind, slot_bytes, tagged: false, unswept: false }
+    }
+}
+
 /// A volatile allocator of equal slots. See the module.
 #[derive(Debug)]
 pub struct Heap<M: Medium> {
     pool: Arc<PoolFile<M>>,
-    owner: TreeId,
-    kind: SlotKind,
-    pub(super) slot_bytes: u32,
-    tagged: bool,
+    spec: HeapSpec,
     /// Apart from what every operation reads.
     chunks: CachePadded<RwLock<Chunks>>,
     /// Held while a chunk is taken from the pool.
@@ -123,87 +143,46 @@ pub type Judge<'a> = &'a dyn Fn(u64) -> bool;
 const AHEAD_FROM: usize = 16;
 
 impl<M: Medium> Heap<M> {
-    /// Takes over the chunks of one tree, kind and slot size. Every slot counts as free until it
-    /// is marked live. With `tagged`, slots handed out begin with a durable zero word, and must
-    /// do so again when they are freed.
-    pub fn open(
-        pool: &Arc<PoolFile<M>>,
-        owner: TreeId,
-        kind: SlotKind,
-        slot_bytes: u32,
-        tagged: bool,
-    ) -> Result<Self> {
-        Ok(Self::of(&pool.chunks_of(owner), pool, owner, kind, slot_bytes, tagged))
+    /// Takes over the chunks of one tree, kind and slot size. Every slot counts as free until it is marked live; in an
+    /// unswept heap every slot counts as taken until it is swept.
+    ///
+    /// # Panics
+    ///
+    /// If no slot fits a chunk, or slots are not a multiple of eight bytes.
+    pub fn open(pool: &Arc<PoolFile<M>>, spec: HeapSpec) -> Self {
+        Self::over(&pool.chunks_of(spec.owner), pool, spec)
     }
 
-    /// The same, of a tree whose chunks are known.
-    pub(crate) fn of(
-        chunks: &[Chunk],
-        pool: &Arc<PoolFile<M>>,
-        owner: TreeId,
-        kind: SlotKind,
-        slot_bytes: u32,
-        tagged: bool,
-    ) -> Self {
-        let mut heap = Self::empty(pool, owner, kind, slot_bytes, tagged);
-        heap.adopt(chunks, Slots::new);
-        heap
-    }
-
-    /// Takes over the chunks of one tree, kind and slot size. Which of their slots are free is
-    /// found out when room is needed: see [`prepare`](Self::prepare).
-    pub fn open_unsettled(
-        pool: &Arc<PoolFile<M>>,
-        owner: TreeId,
-        kind: SlotKind,
-        slot_bytes: u32,
-        tagged: bool,
-    ) -> Self {
-        Self::unsettled_of(&pool.chunks_of(owner), pool, owner, kind, slot_bytes, tagged)
-    }
-
-    pub(crate) fn unsettled_of(
-        chunks: &[Chunk],
-        pool: &Arc<PoolFile<M>>,
-        owner: TreeId,
-        kind: SlotKind,
-        slot_bytes: u32,
-        tagged: bool,
-    ) -> Self {
-        let mut heap = Self::empty(pool, owner, kind, slot_bytes, tagged);
-        heap.adopt(chunks, Slots::unsettled);
-        let chunks = heap.chunks.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let unsettled = chunks.all.values().map(|slots| (Arc::clone(slots), slots.unknown.len()));
-        heap.unsettled = Mutex::new(unsettled.collect());
-        heap
-    }
-
-    fn empty(pool: &Arc<PoolFile<M>>, owner: TreeId, kind: SlotKind, slot_bytes: u32, tagged: bool) -> Self {
+    /// Takes over those of a tree's `chunks` that have the heap's kind and slot size.
+    pub(crate) fn over(chunks: &[Chunk], pool: &Arc<PoolFile<M>>, spec: HeapSpec) -> Self {
+        let whole = spec.slot_bytes.is_multiple_of(8) && u64::from(spec.slot_bytes) <= pool.chunk_bytes();
+        assert!(spec.slot_bytes > 0 && whole, "slots of {} bytes", spec.slot_bytes);
+        let slots = (pool.chunk_bytes() / u64::from(spec.slot_bytes)) as usize;
+        let make = if spec.unswept { Slots::unsettled } else { Slots::new };
+        let of_heap =
+            chunks.iter().filter(|chunk| (chunk.kind, chunk.slot_bytes) == (spec.kind, spec.slot_bytes));
+        let all: BTreeMap<_, _> =
+            of_heap.map(|chunk| (chunk.offset, Arc::new(make(chunk.id, chunk.offset, slots)))).collect();
+        let unsettled = all.values().filter(|_| spec.unswept);
+        let unsettled = unsettled.map(|slots| (Arc::clone(slots), slots.unknown.len())).collect();
         Self {
             pool: Arc::clone(pool),
-            owner,
-            kind,
-            slot_bytes,
-            tagged,
-            chunks: CachePadded::default(),
+            spec,
+            chunks: CachePadded::new(RwLock::new(Chunks { all, roomy: Vec::new() })),
             growing: Mutex::default(),
             caches: OnceLock::new(),
-            unsettled: Mutex::default(),
+            unsettled: Mutex::new(unsettled),
         }
     }
 
-    fn adopt(&mut self, owned: &[Chunk], make: fn(u32, u64, usize) -> Slots) {
-        let slots = self.slots_per_chunk();
-        let chunks = self.chunks.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for chunk in owned {
-            if (chunk.kind, chunk.slot_bytes) == (self.kind, self.slot_bytes) {
-                chunks.all.insert(chunk.offset, Arc::new(make(chunk.id, chunk.offset, slots)));
-            }
-        }
+    /// Returns where a slot of a chunk begins.
+    pub(super) fn slot_offset(&self, slots: &Slots, slot: usize) -> u64 {
+        debug_assert!(slot < self.slots_per_chunk(), "a slot beyond its chunk");
+        slots.offset + slot as u64 * u64::from(self.spec.slot_bytes)
     }
 
     fn slots_per_chunk(&self) -> usize {
-        (self.pool.chunk_bytes() / u64::from(self.slot_bytes)) as usize
+        (self.pool.chunk_bytes() / u64::from(self.spec.slot_bytes)) as usize
     }
 
     /// A chunk is worth taking up again once no more of its slots are taken; otherwise the heap grows.
@@ -229,11 +208,11 @@ impl<M: Medium> Heap<M> {
     pub fn alloc(&self) -> Result<u64> {
         // Indices are dense, so threads share a cache only when there are very many.
         let index = thread_index() % CACHES;
-        if let Some(slot) = self.cache(index).take(self.slot_bytes) {
+        if let Some(slot) = self.cache(index).take(self.spec.slot_bytes) {
             return Ok(slot);
         }
         let (chunks, mut filled) = self.refill(None)?;
-        let slot = filled.take(self.slot_bytes).expect("a refill brings slots");
+        let slot = filled.take(self.spec.slot_bytes).expect("a refill brings slots");
         // Those who lock both begin with the chunks. With both locked, nobody finds slots that are
         // neither live nor cached.
         let spare = std::mem::replace(&mut *self.cache(index), filled);
@@ -249,8 +228,8 @@ impl<M: Medium> Heap<M> {
 
     /// Asks for the lines of this thread's next slot, if it is known which that will be.
     pub fn prefetch_next(&self) {
-        if let Some(slot) = self.cache(thread_index() % CACHES).next(self.slot_bytes) {
-            self.pool.prefetch_lines(slot, self.slot_bytes as usize);
+        if let Some(slot) = self.cache(thread_index() % CACHES).next(self.spec.slot_bytes) {
+            self.pool.prefetch_lines(slot, self.spec.slot_bytes as usize);
         }
     }
 
@@ -273,8 +252,8 @@ impl<M: Medium> Heap<M> {
         let chunks = wait::read(&self.chunks);
         let slots = chunks.all.range(..=offset).next_back()?.1;
         let within = offset - slots.offset;
-        let slot = (within / u64::from(self.slot_bytes)) as usize;
-        let fits = within.is_multiple_of(u64::from(self.slot_bytes)) && slot < self.slots_per_chunk();
+        let slot = (within / u64::from(self.spec.slot_bytes)) as usize;
+        let fits = within.is_multiple_of(u64::from(self.spec.slot_bytes)) && slot < self.slots_per_chunk();
         fits.then(|| (Arc::clone(slots), slot))
     }
 
@@ -294,7 +273,10 @@ impl<M: Medium> Heap<M> {
     /// several threads, and only before [`finish_recovery`](Self::finish_recovery).
     pub fn mark_live(&self, offset: u64) -> Result<bool> {
         let (slots, slot) = self.chunk_of(offset).ok_or_else(|| {
-            Error::corrupted("a reference to no slot of this tree", format!("{:?} {offset:#x}", self.kind))
+            Error::corrupted(
+                "a reference to no slot of this tree",
+                format!("{} at {offset:#x}", self.spec.kind),
+            )
         })?;
         let fresh = slots.bitmap[slot / 64].fetch_or(1 << (slot % 64), AcqRel) >> (slot % 64) & 1 == 0;
         if fresh {
@@ -343,7 +325,7 @@ impl<M: Medium> Heap<M> {
             chunks: chunks.all.len() as u64,
             chunk_bytes: self.pool.chunk_bytes(),
             live_slots: (taken as u64).saturating_sub(cached),
-            slot_bytes: self.slot_bytes.into(),
+            slot_bytes: self.spec.slot_bytes.into(),
         }
     }
 }

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+pub(crate) use crate::pool::tests::NODES;
 use crate::{Domain, Geometry, Native, Region, TreeSpec, Word};
 
 pub(crate) fn pool(chunks: u64) -> (Arc<PoolFile<Native>>, TreeId) {
@@ -22,7 +23,7 @@ pub(crate) fn pool(chunks: u64) -> (Arc<PoolFile<Native>>, TreeId) {
 #[test]
 fn slots_are_unique_and_the_full_pool_gives_every_one() {
     let (pool, tree) = pool(4);
-    let heap = Heap::open(&pool, tree, SlotKind::Subnode, 192, true).unwrap();
+    let heap = Heap::open(&pool, HeapSpec { tagged: true, ..HeapSpec::new(tree, NODES, 192) });
     let per_chunk = (64 << 10) / 192;
     let mut slots = BTreeSet::new();
     while let Ok(slot) = heap.alloc() {
@@ -42,7 +43,7 @@ fn slots_are_unique_and_the_full_pool_gives_every_one() {
 #[test]
 fn idle_caches_of_other_threads_are_used_before_the_pool_is_full() {
     let (pool, tree) = pool(1);
-    let heap = Heap::open(&pool, tree, SlotKind::Subnode, 256, true).unwrap();
+    let heap = Heap::open(&pool, HeapSpec { tagged: true, ..HeapSpec::new(tree, NODES, 256) });
     std::thread::scope(|scope| scope.spawn(|| heap.alloc().unwrap()).join().unwrap());
     let got = std::iter::from_fn(|| heap.alloc().ok()).count();
     assert_eq!(got, 255);
@@ -51,7 +52,7 @@ fn idle_caches_of_other_threads_are_used_before_the_pool_is_full() {
 #[test]
 fn threads_never_share_a_slot() {
     let (pool, tree) = pool(64);
-    let heap = Heap::open(&pool, tree, SlotKind::Subnode, 128, false).unwrap();
+    let heap = Heap::open(&pool, HeapSpec::new(tree, NODES, 128));
     std::thread::scope(|scope| {
         for thread in 1..=4_u64 {
             let (heap, pool) = (&heap, &pool);
@@ -80,7 +81,7 @@ fn threads_never_share_a_slot() {
 #[test]
 fn who_looks_late_takes_no_chunk_that_is_in_use_again() {
     let (pool, tree) = pool(2);
-    let heap = Heap::open(&pool, tree, SlotKind::Subnode, 256, false).unwrap();
+    let heap = Heap::open(&pool, HeapSpec::new(tree, NODES, 256));
     let slots: Vec<u64> = (0..512).map(|_| heap.alloc().unwrap()).collect();
     let (late, _) = heap.chunk_of(slots[256]).unwrap();
     slots[256..].iter().for_each(|slot| heap.free(*slot));
@@ -95,9 +96,9 @@ fn who_looks_late_takes_no_chunk_that_is_in_use_again() {
 #[test]
 fn recovery_knows_only_what_it_is_told() {
     let (pool, tree) = pool(8);
-    let heap = Heap::open(&pool, tree, SlotKind::Subnode, 256, false).unwrap();
+    let heap = Heap::open(&pool, HeapSpec::new(tree, NODES, 256));
     let slots: Vec<u64> = (0..600).map(|_| heap.alloc().unwrap()).collect();
-    let again = Heap::open(&pool, tree, SlotKind::Subnode, 256, false).unwrap();
+    let again = Heap::open(&pool, HeapSpec::new(tree, NODES, 256));
     assert_eq!(again.chunks(), heap.chunks());
     assert!(again.mark_live(slots[3]).unwrap());
     assert!(!again.mark_live(slots[3]).unwrap());

@@ -2,7 +2,7 @@
 
 use bristlecone_pm::Result;
 
-use super::node::{Nodes, Separator};
+use super::node::{Edge, Nodes, Separator};
 use super::{Inner, KeyCodec};
 
 impl<K: KeyCodec> Inner<K> {
@@ -39,7 +39,8 @@ impl<K: KeyCodec> Inner<K> {
             let key = Separator::of::<K>(key, &guard);
             let full = above.last().is_none_or(|&(_, id)| nodes.get(id).count() == fill);
             if full {
-                let id = nodes.alloc(level, above.is_empty())?;
+                let edge = if above.is_empty() { Edge::Left } else { Edge::Inside };
+                let id = nodes.alloc(level, edge)?;
                 if let Some(&(_, left)) = above.last() {
                     nodes.get(left).set_right(Some((id, key.copy::<K>(&guard))));
                 }

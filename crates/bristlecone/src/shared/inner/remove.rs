@@ -3,7 +3,7 @@
 use bristlecone_pm::sync::Ordering::Acquire;
 use bristlecone_pm::sync::wait::lock;
 
-use super::{Inner, KeyCodec, NodeRef, Side};
+use super::{AnyLayout, Inner, KeyCodec, NodeRef, Side};
 use crate::shared::version_lock::pause;
 
 impl<K: KeyCodec> Inner<K> {
@@ -19,7 +19,7 @@ impl<K: KeyCodec> Inner<K> {
         mut agreed: impl FnMut(Option<u32>) -> bool,
     ) -> bool {
         for round in 0_u32.. {
-            if let Ok((node, seen)) = self.descend(Some(key), Side::From, 1, guard)
+            if let Ok((node, seen)) = self.descend::<AnyLayout>(Some(key), Side::From, 1, guard)
                 && node.lock.upgrade(seen)
             {
                 let at = node.position(leaf);

@@ -3,7 +3,7 @@
 
 use bristlecone_pm::sync::Ordering::Acquire;
 
-use super::{Inner, KeyCodec, NodeRef, Side};
+use super::{AnyLayout, Inner, KeyCodec, NodeRef, Side};
 use crate::shared::version_lock::Version;
 
 impl<K: KeyCodec> Inner<K> {
@@ -36,7 +36,8 @@ impl<K: KeyCodec> Inner<K> {
 
     /// Locks the node in which `leaf` stands as the entry whose range holds `key`.
     fn lock_entry(&self, key: K::Ref<'_>, leaf: u32, guard: &K::Guard) -> Option<(NodeRef<'_>, usize)> {
-        let (node, seen): (NodeRef<'_>, Version) = self.descend(Some(key), Side::From, 1, guard).ok()?;
+        let (node, seen): (NodeRef<'_>, Version) =
+            self.descend::<AnyLayout>(Some(key), Side::From, 1, guard).ok()?;
         let at = self.choose(node, seen, Some(key), Side::From, guard).ok()?;
         (node.child(at) == leaf && node.lock.upgrade(seen)).then_some((node, at))
     }

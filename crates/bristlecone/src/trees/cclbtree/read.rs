@@ -9,12 +9,10 @@ use super::layout::{LEAF_BYTES, Leaf, LeafWord};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
 use crate::shared::slot::bits;
+use crate::shared::version_lock::Stale;
 
 /// How often a reader is disturbed before it locks the leaf.
 const PATIENCE: u32 = 8;
-
-/// The leaf changed while it was being read.
-pub(super) struct Stale;
 
 /// What a leaf and its buffer say about a key.
 #[derive(Clone, Copy, Debug, Default)]

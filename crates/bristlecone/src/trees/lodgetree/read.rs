@@ -10,10 +10,7 @@ use super::node::{Entry, NodeRef};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
 use crate::shared::slot::{Slot, bits};
-
-/// The node changed while it was being read.
-#[derive(Debug)]
-pub(super) struct Stale;
+use crate::shared::version_lock::Stale;
 
 /// What a node and its leaves say about a key.
 #[derive(Clone, Copy, Debug, Default)]

@@ -10,10 +10,11 @@ use super::gather::Gathered;
 use super::layout::LeafWord;
 use super::log::Spot;
 use super::node::{Entry, Locked};
-use super::read::{Found, Hope, Stale};
+use super::read::{Found, Hope};
 use super::room::Relief;
 use crate::shared::change::{Change, Item};
 use crate::shared::codec::{Codec, KeyCodec};
+use crate::shared::version_lock::Stale;
 use crate::trees::{Removed, WriteMode};
 
 /// The guards of keys and values.

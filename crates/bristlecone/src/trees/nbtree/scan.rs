@@ -13,8 +13,20 @@ use crate::shared::search::Level;
 use crate::shared::slot::bits;
 use crate::shared::version_lock::Version;
 use crate::shared::words::Words;
-use crate::trees::Batch;
 use crate::trees::scan::{Bounds, Leafwise, Outside, precedes, shorten, succeeds};
+use crate::trees::{Batch, Scan};
+
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for NbTree<K, V, M> {
+    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        let _pinned = bristlecone_pm::sync::epoch::pin();
+        self.ascend(bounds, into)
+    }
+
+    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        let _pinned = bristlecone_pm::sync::epoch::pin();
+        self.descend(bounds, into)
+    }
+}
 
 /// Whoever scans is pinned: leaves are there as long as anybody looks at them.
 impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {

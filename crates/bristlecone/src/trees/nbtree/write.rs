@@ -10,7 +10,7 @@ use super::read::{Pins, Sight};
 use super::{LOCK_WRITES, NbTree};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::Slot;
-use crate::trees::{Removed, WriteMode};
+use crate::trees::{Removed, Swapped, Write, WriteMode};
 
 /// How often a write that finds no room is tried again: a leaf may have to be replaced for the keys that it
 /// gives back, and another one for the block.
@@ -54,13 +54,8 @@ struct Fresh<'a, V: Codec> {
     word: Option<u64>,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
-    pub(super) fn put(
-        &self,
-        key: K::Ref<'_>,
-        value: V::Ref<'_>,
-        mode: WriteMode,
-    ) -> Result<Option<V::Owned>> {
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for NbTree<K, V, M> {
+    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         let (mut target, pins) = self.aim(key);
         match self.put_at_once(key, &mut target, value, mode, &pins) {
             Some(outcome) => self.conclude(None, Ok(outcome), &pins),
@@ -68,6 +63,29 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
+    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.delete(key, None).map(Removed::<V>::ok)
+    }
+
+    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.delete(key, Some(expected)).map(|done| done.map(drop))
+    }
+
+    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.with_room(key, self.aim(key), |target, pins| {
+            let mut fresh = Fresh { value: new, word: None };
+            let mut swapped = false;
+            let outcome = self.alter(key, target, true, pins, |old| {
+                swapped = self.is_value(old, expected, pins);
+                if swapped { self.fresh_word(&mut fresh).map(Some) } else { Ok(None) }
+            });
+            let old = self.conclude(fresh.word, outcome, pins)?;
+            Ok(if swapped { Ok(()) } else { Err(old) })
+        })
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// As most writes go: key and value are words, and the leaf is as it was seen and has room. `None`:
     /// not so, and nothing was changed.
     #[inline(always)]
@@ -151,28 +169,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         unreachable!("rounds do not end")
     }
 
-    /// Replaces the value of `key` by `new` if it is `expected`; gives what was there.
-    pub(super) fn swap(
-        &self,
-        key: K::Ref<'_>,
-        expected: V::Ref<'_>,
-        new: V::Ref<'_>,
-    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
-        self.with_room(key, self.aim(key), |target, pins| {
-            let mut fresh = Fresh { value: new, word: None };
-            let mut swapped = false;
-            let outcome = self.alter(key, target, true, pins, |old| {
-                swapped = self.is_value(old, expected, pins);
-                if swapped { self.fresh_word(&mut fresh).map(Some) } else { Ok(None) }
-            });
-            let old = self.conclude(fresh.word, outcome, pins)?;
-            Ok(if swapped { Ok(()) } else { Err(old) })
-        })
-    }
-
     /// Removes the item of `key`, if its value is `expected` where one is.
     #[inline(always)]
-    pub(super) fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
+    fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
         self.with_room(key, self.aim(key), |target, pins| {
             let outcome = self.alter(key, target, true, pins, |old| {
                 let goes = match expected {

@@ -8,9 +8,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use bristlecone_pm::{ChunkRange, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::{ChunkRange, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry};
 
-use super::layout::{END, FREE, Header, LEAF_SLOTS_MAX, SUBNODES_MAX, Shape, slot_offset, unstage};
+use super::layout::{END, FREE, Header, LEAF_SLOTS_MAX, SUBNODES, SUBNODES_MAX, Shape, slot_offset, unstage};
 use super::recover::Census;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::{Slot, bits};
@@ -49,12 +49,12 @@ impl<M: Medium> Wreck<M> {
         let slots = pool.chunk_bytes() as usize / shape.subnode_bytes;
         let mut ranges = Vec::new();
         for chunk in pool.chunks_of(entry.id) {
-            if (chunk.kind, chunk.slot_bytes as usize) == (SlotKind::Subnode, shape.subnode_bytes) {
+            if (chunk.kind, chunk.slot_bytes as usize) == (SUBNODES, shape.subnode_bytes) {
                 ranges.push(ChunkRange { offset: chunk.offset, slots });
             }
         }
-        let keys = Records::open(pool, entry.id, SlotKind::KeyRecord)?;
-        let values = Records::open(pool, entry.id, SlotKind::ValueRecord)?;
+        let keys = Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?;
+        let values = Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?;
         Ok(Self { pool: Arc::clone(pool), keys, values, shape, census: Census::new(ranges, shape) })
     }
 

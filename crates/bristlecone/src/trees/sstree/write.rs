@@ -9,7 +9,7 @@ use super::read::Found;
 use super::split::Move;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::{Slot, bits};
-use crate::trees::{Removed, WriteMode};
+use crate::trees::{Removed, Swapped, Write, WriteMode};
 
 /// A new item on its way into a leaf: its words, and its records if it has any.
 struct Item {
@@ -18,13 +18,8 @@ struct Item {
     tag: u8,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
-    pub(super) fn put(
-        &self,
-        key: K::Ref<'_>,
-        value: V::Ref<'_>,
-        mode: WriteMode,
-    ) -> Result<Option<V::Owned>> {
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for SsTree<K, V, M> {
+    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         let guards = (K::pin(), V::pin());
         loop {
             let inserts = |found: Option<Found>| found.is_none();
@@ -49,13 +44,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    /// Replaces the value of `key` by `new` if it is `expected`; gives what was there.
-    pub(super) fn swap(
-        &self,
-        key: K::Ref<'_>,
-        expected: V::Ref<'_>,
-        new: V::Ref<'_>,
-    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.delete(key, None).map(Removed::<V>::ok)
+    }
+
+    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.delete(key, Some(expected)).map(|done| done.map(drop))
+    }
+
+    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
         let guards = (K::pin(), V::pin());
         let (_, leaf, found) = self.lock_leaf(key, &guards.0, |_| false);
         let Some(found) = found else { return Ok(Err(None)) };
@@ -67,7 +64,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         drop(leaf);
         self.pool.health().map(Ok)
     }
+}
 
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// The locked leaf whose range holds `key`, and the key's item if there is one. The item is
     /// looked for before the leaf is locked, so that its line is under way while the lock waits
     /// for earlier stores to leave the processor.
@@ -288,7 +287,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
 
     /// Removes the item of `key`, if its value is `expected` where one is.
     #[inline(always)]
-    pub(super) fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
+    fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
         let guards = (K::pin(), V::pin());
         let (id, leaf, found) = self.lock_leaf(key, &guards.0, |found| found.is_some());
         let Some(found) = found else { return Ok(Err(None)) };

@@ -7,7 +7,7 @@ use super::inner::Aim;
 use super::layout::State;
 use super::log::{FREED_MAX, Freed, Record};
 use super::read::Path;
-use super::write::Leaf;
+use super::write::{Locked, NodeLock};
 use super::{Pins, WoTree};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::VersionLock;
@@ -75,16 +75,16 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             return Ok(Outcome::Done);
         }
         self.carry_out(&removal, &others, pins, &pinned);
-        leaf.leave();
+        leaf.retire();
         drop(left);
         self.shrink(&pinned)?;
         Ok(Outcome::Done)
     }
 
     /// Locks a node. `None`: it has left the tree.
-    fn locked(&self, node: u64) -> Result<Option<Leaf<'_>>> {
+    pub(super) fn locked(&self, node: u64) -> Result<Option<Locked<'_>>> {
         let lock = self.nodes.lock(node)?;
-        Ok(lock.lock().then_some(Leaf { node, lock }))
+        Ok(Locked::wait(NodeLock { node, lock }))
     }
 
     /// A root with one child gives way to it (shrink 1 to 3). Nobody splits or frees meanwhile.

@@ -6,6 +6,7 @@ use bristlecone_pm::{Durable, Error, LINE_BYTES, Medium, Persist, Result};
 
 use super::WoTree;
 use super::layout::NO_KEY;
+use super::write::Locked;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::{Glance, VersionLock};
 
@@ -287,7 +288,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         level: u8,
         hint: Option<u64>,
         guard: &K::Guard,
-    ) -> Result<Option<(u64, &VersionLock)>> {
+    ) -> Result<Option<Locked<'_>>> {
         let mut hint = hint;
         loop {
             let mut node = match hint.take() {
@@ -298,16 +299,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                 },
             };
             loop {
-                let lock = self.nodes.lock(node)?;
-                if !lock.lock() {
-                    break;
-                }
+                let Some(locked) = self.locked(node)? else { break };
                 match self.step_right(node, level, aim, guard) {
-                    Some(Step::Right(next, _)) => {
-                        lock.unlock();
-                        node = next;
-                    }
-                    _ => return Ok(Some((node, lock))),
+                    Some(Step::Right(next, _)) => node = next,
+                    _ => return Ok(Some(locked)),
                 }
             }
         }

@@ -8,10 +8,7 @@ use super::WoTree;
 use super::layout::{SLOT_WORDS_MAX, STATE_SLOTS, State};
 use super::log::{Lane, Record};
 use crate::shared::codec::{Codec, KeyCodec};
-
-/// The node changed while it was being read.
-#[derive(Debug)]
-pub(super) struct Stale;
+use crate::shared::version_lock::Stale;
 
 /// What is wrong with a leaf whose slot array names other slots than its bitmap.
 pub(super) const WRONG_ORDER: &str = "slot array differs from the bitmap";

@@ -10,9 +10,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use bristlecone_pm::{Error, Medium, PoolFile, Result, SlotKind, TreeEntry, Word};
+use bristlecone_pm::{Error, Medium, PoolFile, Result, TreeEntry, Word};
 
-use super::layout::{Shape, State};
+use super::layout::{NODES, Shape, State};
 use super::leaf::Order;
 use super::log::Record;
 use super::{Pins, WoTree, WoTreeOptions};
@@ -246,7 +246,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Refuses a tree that has nodes but names none as its root. Nothing is changed.
     pub(super) fn expect_no_nodes(pool: &PoolFile<M>, entry: &TreeEntry, shape: Shape) -> Result<()> {
         let chunks = pool.chunks_of(entry.id);
-        let chunks = chunks.iter().filter(|chunk| chunk.kind == SlotKind::WoNode).map(|chunk| chunk.offset);
+        let chunks = chunks.iter().filter(|chunk| chunk.kind == NODES).map(|chunk| chunk.offset);
         let nodes =
             chunks.flat_map(|chunk| (chunk..chunk + pool.chunk_bytes()).step_by(shape.node_bytes as usize));
         let free = |&node: &u64| pool.at::<Word>(node).load(pool.medium()) == State::Free.encode();

@@ -6,11 +6,12 @@ use bristlecone_pm::{Error, LINE_BYTES, Medium, Result};
 
 use super::inner::Aim;
 use super::layout::SLOTS_MAX;
-use super::leaf::{Read, Stale, View, WRONG_ORDER};
+use super::leaf::{Read, View, WRONG_ORDER};
 use super::read::{At, NoTrail, Path};
 use super::{Pins, WoTree};
 use crate::shared::codec::{Codec, KeyCodec};
-use crate::trees::Batch;
+use crate::shared::version_lock::Stale;
+use crate::trees::{Batch, Scan};
 
 /// What a leaf says besides its items.
 struct Ends<K: KeyCodec> {
@@ -21,14 +22,9 @@ struct Ends<K: KeyCodec> {
     above: bool,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
-    /// See [`Index::scan_forward`](crate::trees::Index::scan_forward). The batch's fence is where
-    /// the next leaf begins.
-    pub(super) fn ascend(
-        &self,
-        bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
-        into: &mut Batch<K, V>,
-    ) -> bool {
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for WoTree<K, V, M> {
+    /// The batch's fence is where the next leaf begins.
+    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         let pins = self.pin();
         let mut path = Path::default();
         loop {
@@ -77,12 +73,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// See [`Index::scan_backward`](crate::trees::Index::scan_backward).
-    pub(super) fn descend_scan(
-        &self,
-        bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
-        into: &mut Batch<K, V>,
-    ) -> bool {
+    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         let pins = self.pin();
         let mut path = Path::default();
         loop {
@@ -123,7 +114,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             }
         }
     }
+}
 
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Notes why a scan ends before the last leaf.
     #[cold]
     fn cut_short(&self, error: Error, into: &mut Batch<K, V>) -> bool {
@@ -210,9 +203,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         let high = (next != 0).then(|| K::owned(self.separator(high, &pins.keys)));
         Ok(Ends { high, below: start > 0, above: end < words.len() })
     }
-}
 
-impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Compares the records of all keys with their checksums, and those of the values that are wanted.
     fn verify_items(
         &self,
