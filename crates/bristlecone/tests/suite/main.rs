@@ -15,6 +15,7 @@ mod damaged_logs;
 mod deleted;
 mod directory;
 mod disturbed;
+mod examples;
 mod figures;
 mod full_pool;
 mod hot_key;
