@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bristlecone_pm::sync::wait::lock;
-use bristlecone_pm::{Error, Finding, Medium, PoolFile, PoolInfo, Result, TreeEntry, TreeId, TreeSpec};
+use bristlecone_pm::{Error, Finding, Medium, PoolFile, PoolInfo, Result, TreeEntry, TreeId};
 
 use crate::handle::{Handle, Inherited};
 use crate::shared::codec::Codec;
 use crate::trees::any::{self, AnyPool, OpenTree, PoolOn};
-use crate::{CloseError, Design, Key, PoolOptions, Tree, Value};
+use crate::{CloseError, Key, PoolOptions, Tree, TreeOptions, Value};
 
 /// A tree behind the types of its keys and values.
 type AnyTree<K, V> = any::Shared<<K as Key>::Codec, <V as Value>::Codec>;
@@ -82,6 +82,26 @@ impl Pool {
     }
 
     /// Opens the tree of this name, or creates it with defaults.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Mismatch`] for a tree of other types; otherwise as [`TreeOptions::open`] and [`TreeOptions::create`].
+    ///
+    /// ```
+    /// # use bristlecone::{Error, Pool};
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-tree-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let places = pool.tree::<(&str, u32), u64>("places")?;
+    /// places.insert(("Ulm", 89073), 1)?;
+    /// // Handles to one tree, from as many threads as there are.
+    /// let again = pool.tree::<(&str, u32), u64>("places")?;
+    /// assert_eq!(again.get(("Ulm", 89073)), Some(1));
+    /// assert!(matches!(pool.tree::<u64, u64>("places"), Err(Error::Mismatch { .. })));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn tree<K: Key, V: Value>(&self, name: &str) -> Result<Tree<K, V>> {
         let options = self.tree_options(name);
         for _ in 1..LOOKS {
@@ -98,12 +118,16 @@ impl Pool {
         options.open()
     }
 
-    /// Begins to create a tree with options of its own.
+    /// Begins to create a tree with options of its own, or to open one that must have them.
     pub fn tree_options(&self, name: &str) -> TreeOptions {
-        TreeOptions { pool: self.clone(), name: name.to_owned(), design: None, given: Vec::new() }
+        TreeOptions::new(self.clone(), name)
     }
 
-    /// The trees in the pool.
+    /// Returns the trees in the pool, in the order of its directory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`] if an entry of the directory cannot be read; [`Error::Forked`].
     pub fn trees(&self) -> Result<Vec<TreeEntry>> {
         self.0.file.here()?;
         self.0.file.trees()
@@ -208,7 +232,7 @@ impl Pool {
         Ok(entry)
     }
 
-    /// What is known about the pool.
+    /// Returns what is known about the pool.
     ///
     /// # Panics
     ///
@@ -244,6 +268,11 @@ impl Pool {
     }
 
     /// Makes room ahead of time, so that growth costs no page faults later.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MediumFull`] if the file system has no such room, of which what there is was taken;
+    /// [`Error::ReadOnly`]; [`Error::Forked`].
     pub fn prefault(&self, bytes: u64) -> Result<()> {
         self.0.file.prefault(bytes)
     }
@@ -334,7 +363,7 @@ impl Pool {
     }
 
     /// Recovers a tree of the library's designs.
-    fn recover<K: Key, V: Value>(&self, entry: &TreeEntry) -> Result<AnyTree<K, V>> {
+    pub(crate) fn recover<K: Key, V: Value>(&self, entry: &TreeEntry) -> Result<AnyTree<K, V>> {
         let inline = (K::Codec::INLINE, V::Codec::INLINE);
         self.0.file.open_index(entry, inline, self.0.recovery_threads)?.typed()
     }
@@ -377,76 +406,4 @@ pub(crate) fn is_inline(kind: &str) -> bool {
 
 fn no_such_tree(name: &str) -> Error {
     Error::NoSuchTree { name: name.to_owned() }
-}
-
-/// How a tree is created or opened.
-#[derive(Clone, Debug)]
-pub struct TreeOptions {
-    pool: Pool,
-    name: String,
-    design: Option<Design>,
-    given: Vec<(String, u64)>,
-}
-
-impl TreeOptions {
-    /// The design (default: SSTree).
-    pub fn design(mut self, design: Design) -> Self {
-        self.design = Some(design);
-        self
-    }
-
-    /// A parameter of the design, by name: see `docs/designs/`. Whether the design has it,
-    /// and whether its value fits, is looked at when the tree is created or opened.
-    pub fn option(mut self, name: &str, value: u64) -> Self {
-        self.given.push((name.to_owned(), value));
-        self
-    }
-
-    /// Creates the tree. After `Ok` it exists and survives; after `Err` or a crash it exists
-    /// wholly or not at all.
-    pub fn create<K: Key, V: Value>(&self) -> Result<Tree<K, V>> {
-        let design = self.design.unwrap_or_default();
-        let params = design.parse(&self.given)?;
-        let spec = TreeSpec::new(&self.name, design.code(), K::kind(), V::kind()).with_params(params);
-        self.pool.create_tree(|| {
-            let (entry, tree) = self.pool.0.file.create_index(&spec, (K::Codec::INLINE, V::Codec::INLINE))?;
-            Ok((entry, tree.typed()?))
-        })
-    }
-
-    /// Opens the tree, recovering it if it is not open yet. `K` and `V` must be the types it was
-    /// created with, and options that were set must be its own.
-    pub fn open<K: Key, V: Value>(&self) -> Result<Tree<K, V>> {
-        let recover = |entry: &_| self.pool.recover::<K, V>(entry);
-        self.pool.open_tree(&self.name, |entry| self.verify::<K, V>(entry), recover)
-    }
-
-    fn verify<K: Key, V: Value>(&self, entry: &TreeEntry) -> Result<()> {
-        let spec = &entry.spec;
-        let design = Design::of(spec)?;
-        let mismatch = |what, found: &str, asked: String| Error::Mismatch {
-            name: self.name.clone(),
-            what,
-            found: found.to_owned(),
-            asked,
-        };
-        if spec.key_kind != K::kind() {
-            return Err(mismatch("keys of type", &spec.key_kind, K::kind()));
-        }
-        if spec.value_kind != V::kind() {
-            return Err(mismatch("values of type", &spec.value_kind, V::kind()));
-        }
-        if let Some(asked) = self.design.filter(|asked| *asked != design) {
-            return Err(mismatch("design", design.name(), asked.to_string()));
-        }
-        // Names and values must be possible before they can be compared.
-        design.parse(&self.given)?;
-        for (option, found) in Design::options_of(spec)? {
-            let given = self.given.iter().rev().find(|(name, _)| name == option);
-            if let Some((_, asked)) = given.filter(|(_, asked)| *asked != found) {
-                return Err(mismatch("options", &format!("{option}={found}"), format!("{option}={asked}")));
-            }
-        }
-        Ok(())
-    }
 }

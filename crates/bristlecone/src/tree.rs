@@ -9,11 +9,8 @@ use crate::handle::{Handle, Inherited};
 use crate::iter::{CheckedRange, Range};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::trees::any::Shared;
-use crate::trees::{Batch, Index, TreeStats, WriteMode};
-use crate::{CasError, Key, Pool, TryInsertError, Value, key, value};
-
-/// What a conditional change came to: done, or what was there instead.
-type Held<V> = std::result::Result<(), Option<<V as Value>::Owned>>;
+use crate::trees::{Batch, Index, TreeStats};
+use crate::{Key, Pool, Value};
 
 /// An ordered map from `K` to `V` in a pool, for any number of threads.
 ///
@@ -28,7 +25,7 @@ type Held<V> = std::result::Result<(), Option<<V as Value>::Owned>>;
 /// [`Error::Forked`](crate::Error) and whatever returns no `Result` panics with its message, since the
 /// pool's bytes are not in the child's memory.
 pub struct Tree<K: Key, V: Value> {
-    tree: Handle<dyn Index<K::Codec, V::Codec>>,
+    pub(crate) tree: Handle<dyn Index<K::Codec, V::Codec>>,
     pool: Pool,
     /// Of the pool; here because every write asks.
     read_only: bool,
@@ -58,7 +55,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     }
 
     #[inline(always)]
-    fn writable(&self) -> Result<()> {
+    pub(crate) fn writable(&self) -> Result<()> {
         if self.read_only || !self.tree.is_here() { self.pool.0.file.writable() } else { Ok(()) }
     }
 
@@ -74,7 +71,26 @@ impl<K: Key, V: Value> Tree<K, V> {
         &*self.tree
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-get-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// assert_eq!(ages.get("Methuselah"), Some(4857));
+    /// assert_eq!(ages.get("Pando"), None);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline]
     pub fn get(&self, key: K::Ref<'_>) -> Option<V::Owned> {
         let mut found = None;
@@ -84,6 +100,25 @@ impl<K: Key, V: Value> Tree<K, V> {
 
     /// Calls `show` with the value of a key, without copying it. Nothing is locked meanwhile, so that it
     /// may use the tree.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-get-with-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let texts = pool.tree::<u64, &str>("texts")?;
+    /// texts.insert(7, "one two three")?;
+    /// let words = texts.get_with(7, |text| text.split(' ').count());
+    /// assert_eq!(words, Some(3));
+    /// assert_eq!(texts.get_with(8, str::len), None);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn get_with<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let (mut show, mut shown) = (Some(show), None);
         let mut once = |value: <V::Codec as Codec>::Ref<'_>| {
@@ -99,7 +134,21 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # Errors
     ///
     /// [`Error::Corrupted`](crate::Error) if the value's record is damaged, or that of any key in the same leaf,
-    /// since it might be the one that was asked for.
+    /// since it might be the one that was asked for; [`Error::Forked`](crate::Error) in a child of the opener.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-try-get-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// assert_eq!(ages.try_get("Prometheus")?, Some(4900));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn try_get(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.pool.0.file.here()?;
         let mut batch = Batch::checked();
@@ -112,212 +161,156 @@ impl<K: Key, V: Value> Tree<K, V> {
 
     /// Iterates over items as [`range`](Self::range) does, with the records of keys and values
     /// compared with their checksums. After an error nothing more comes from this end.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-try-range-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// let sum: u64 = ages.try_range(..).map(|item| item.map(|(_, age)| age)).sum::<bristlecone::Result<_>>()?;
+    /// assert_eq!(sum, 9757);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn try_range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> CheckedRange<'_, K, V> {
         self.range(bounds).checked()
     }
 
-    /// Whether a key is there.
+    /// Returns whether a key is there.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
     pub fn contains_key(&self, key: K::Ref<'_>) -> bool {
         K::with(key, |key| self.here().get(key, &mut |_| ()))
     }
 
-    /// Writes a key's value, whether it is there or not; gives the value it had.
-    pub fn insert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.write(key, value, WriteMode::Upsert)
-    }
-
-    /// Writes a key's value, whether it is there or not, and does not tell which. Trees that buffer
-    /// (LodgeTree, and CCL-BTree where keys fit a word) need not look into a leaf for that.
-    pub fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
-        self.writable()?;
-        V::with(value, |value| {
-            value::check_len(V::bytes(value))?;
-            K::with(key, |key| {
-                key::check_len(K::bytes(key))?;
-                self.tree.upsert(key, value)
-            })
-        })
-    }
-
-    /// Inserts a key that is absent.
-    ///
-    /// # Errors
-    ///
-    /// [`TryInsertError::Present`] if the key is there, with its value, and nothing has changed; otherwise as
-    /// [`insert`](Self::insert).
-    ///
-    /// ```
-    /// use bristlecone::TryInsertError;
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-try-insert-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
-    ///
-    /// let names = pool.tree::<&str, u64>("names")?;
-    /// names.try_insert("ada", 1)?;
-    /// match names.try_insert("ada", 2) {
-    ///     Err(TryInsertError::Present(owner)) => assert_eq!(owner, 1),
-    ///     other => other?,
-    /// }
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[inline]
-    pub fn try_insert(
-        &self,
-        key: K::Ref<'_>,
-        value: V::Ref<'_>,
-    ) -> std::result::Result<(), TryInsertError<V>> {
-        match self.write(key, value, WriteMode::New)? {
-            None => Ok(()),
-            Some(held) => Err(TryInsertError::Present(held)),
-        }
-    }
-
-    /// Replaces the value of a key that is there; gives the value it had. `None`: it was not, and
-    /// nothing changed.
-    pub fn update(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.write(key, value, WriteMode::Update)
-    }
-
-    #[inline]
-    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
-        self.writable()?;
-        let old = V::with(value, |value| {
-            value::check_len(V::bytes(value))?;
-            K::with(key, |key| {
-                key::check_len(K::bytes(key))?;
-                self.tree.write(key, value, mode)
-            })
-        })?;
-        Ok(old.map(|old| V::decode(V::Codec::borrow(&old))))
-    }
-
-    /// Removes a key; gives its value.
-    pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.writable()?;
-        let old = K::with(key, |key| self.tree.remove(key))?;
-        Ok(old.map(|old| V::decode(V::Codec::borrow(&old))))
-    }
-
-    /// Changes a key from what is expected to what is wanted; `None` stands for an absent key.
-    ///
-    /// | `expected` | `new` | if the key is as expected |
-    /// |---|---|---|
-    /// | `None` | `Some` | it is inserted |
-    /// | `Some` | `Some` | its value is replaced |
-    /// | `Some` | `None` | it is removed |
-    /// | `None` | `None` | it stays absent, and that is all that is asked |
-    ///
-    /// Each is one atomic step, for other threads and for a crash.
-    ///
-    /// # Errors
-    ///
-    /// [`CasError::Found`] if the key is not as expected, with what it is, and nothing has changed; otherwise as
-    /// [`insert`](Self::insert).
-    ///
-    /// ```
-    /// use bristlecone::CasError;
-    /// # use bristlecone::Pool;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-swap-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
-    ///
-    /// let hits = pool.tree::<&str, u64>("hits")?;
-    /// let count = |page| -> bristlecone::Result<u64> {
-    ///     let mut held = hits.get(page);
-    ///     loop {
-    ///         let next = held.unwrap_or(0) + 1;
-    ///         match hits.compare_and_swap(page, held, Some(next)) {
-    ///             Ok(()) => return Ok(next),
-    ///             // Another thread was faster.
-    ///             Err(CasError::Found(other)) => held = other,
-    ///             Err(error) => return Err(error.into()),
-    ///         }
-    ///     }
-    /// };
-    /// assert_eq!((count("/")?, count("/")?), (1, 2));
-    /// assert!(hits.compare_and_swap("/", Some(1), None).is_err());
-    /// hits.compare_and_swap("/", Some(2), None)?;
-    /// hits.compare_and_swap("/", None, None)?;
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn compare_and_swap(
-        &self,
-        key: K::Ref<'_>,
-        expected: Option<V::Ref<'_>>,
-        new: Option<V::Ref<'_>>,
-    ) -> std::result::Result<(), CasError<V>> {
-        let found = match (expected, new) {
-            (None, Some(new)) => self.write(key, new, WriteMode::New)?.map(Some),
-            (Some(expected), Some(new)) => self.replace_if(key, expected, new)?.err(),
-            (Some(expected), None) => self.remove_if(key, expected)?.err(),
-            (None, None) => {
-                self.writable()?;
-                self.get(key).map(Some)
-            }
-        };
-        found.map_or(Ok(()), |found| Err(CasError::Found(found)))
-    }
-
-    /// Replaces a value if it is `expected`; `Err` within `Ok` is what was there instead.
-    #[inline]
-    fn replace_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Held<V>> {
-        self.writable()?;
-        let swapped = V::with(expected, |expected| {
-            V::with(new, |new| {
-                value::check_len(V::bytes(new))?;
-                K::with(key, |key| self.tree.compare_and_swap(key, expected, new))
-            })
-        })?;
-        Ok(swapped.map_err(|found| found.map(|found| V::decode(V::Codec::borrow(&found)))))
-    }
-
-    /// Removes a key if its value is `expected`; `Err` within `Ok` is what was there instead.
-    #[inline]
-    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Held<V>> {
-        self.writable()?;
-        let removed = V::with(expected, |expected| K::with(key, |key| self.tree.remove_if(key, expected)))?;
-        Ok(removed.map_err(|found| found.map(|found| V::decode(V::Codec::borrow(&found)))))
-    }
-
-    /// The items whose keys lie within bounds, in order, from both ends. Bounds the wrong way
+    /// Iterates over the items whose keys lie within bounds, in order, from both ends. Bounds the wrong way
     /// round hold nothing.
+    ///
+    /// The iterator reads a leaf at a time, holds no lock meanwhile, and may be used while threads write: see
+    /// [`Tree`] for what it shows then. It panics in a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-range-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// let names: Vec<_> = ages.range("N"..).map(|(name, _)| name).collect();
+    /// assert_eq!(names, ["Prometheus"]);
+    /// let (name, age) = ages.range(.."Q").next_back().unwrap();
+    /// assert_eq!((&*name, age), ("Prometheus", 4900));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Range<'_, K, V> {
         let own =
             |bound: Bound<&K::Ref<'a>>| bound.map(|key| K::with(*key, |key| <K::Codec as Codec>::owned(key)));
         Range::new(self, own(bounds.start_bound()), own(bounds.end_bound()))
     }
 
-    /// All items in order, from both ends.
+    /// Iterates over all items in order, from both ends: see [`range`](Self::range).
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-iter-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// for (name, age) in &ages {
+    ///     println!("{name}: {age}");
+    /// }
+    /// assert_eq!(ages.iter().rev().next().unwrap().1, 4900);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn iter(&self) -> Range<'_, K, V> {
         Range::new(self, Bound::Unbounded, Bound::Unbounded)
     }
 
-    /// The item with the smallest key.
+    /// Returns the item with the smallest key.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-first-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// assert_eq!(ages.first_key_value(), Some(("Methuselah".to_owned(), 4857)));
+    /// assert_eq!(ages.last_key_value(), Some(("Prometheus".to_owned(), 4900)));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn first_key_value(&self) -> Option<(K::Owned, V::Owned)> {
         self.iter().next()
     }
 
-    /// The item with the largest key.
+    /// Returns the item with the largest key.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
     pub fn last_key_value(&self) -> Option<(K::Owned, V::Owned)> {
         self.iter().next_back()
     }
 
-    /// Number of items; exact while nobody writes.
+    /// Returns the number of items; exact while no thread writes.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
     pub fn len(&self) -> u64 {
         self.here().len()
     }
 
-    /// Whether there are no items.
+    /// Returns whether there are no items.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What the tree occupies.
+    /// Returns what the tree occupies, in whole chunks of the pool.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-stats-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// let stats = ages.stats();
+    /// assert_eq!(stats.items, 2);
+    /// assert!(stats.pm_bytes >= 2 << 20);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn stats(&self) -> TreeStats {
         self.here().stats()
     }
@@ -329,7 +322,22 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.tree.damage()
     }
 
-    /// Verifies everything the tree reaches. Exact only while nobody writes.
+    /// Verifies everything the tree reaches; an empty list is a sound tree. Exact only while no thread writes. In a
+    /// child of the process that opened the pool, that is what it finds.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-check-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// assert!(ages.check().is_empty());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn check(&self) -> Vec<Finding> {
         match self.pool.0.file.here() {
             Ok(()) => self.tree.check(),
