@@ -12,7 +12,7 @@ use bristlecone::shared::version_lock::{Version, VersionLock};
 use bristlecone::{Medium, Result};
 use bristlecone_pm::sync::wait;
 use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
-use bristlecone_pm::{Durable, Flushed, Persist, PoolFile, TreeEntry};
+use bristlecone_pm::{Flushed, Persist, PoolFile, TreeEntry};
 
 use crate::index::{Aim, Census, Core, Fate, Span};
 use crate::log::{Change, LEVELS_MAX, Log};
@@ -287,7 +287,7 @@ impl<L: Layout, M: Medium> Coupled<L, M> {
         let durable = medium.fence(log.and(leaf).and(named), "create.1");
         let anchor = self.store.pool.anchor(self.store.id);
         anchor.publish(medium, self.log.offset(), &durable, "create.2");
-        let Durable { .. } = medium.persist(anchor, "create.2");
+        medium.persist(anchor, "create.2");
         self.root.store(root, Release);
         self.census.leaves.add(1);
         Ok(())

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bristlecone::Medium;
 use bristlecone_pm::sync::wait;
 use bristlecone_pm::{
-    Durable, Error, Flushed, Heap, HeapSpec, LINE_BYTES, Persist, PoolFile, Result, SlotKind, TreeId, Word,
+    Error, Flushed, Heap, HeapSpec, LINE_BYTES, Persist, PoolFile, Result, SlotKind, TreeId, Word,
     thread_index,
 };
 
@@ -145,11 +145,11 @@ impl<M: Medium> Log<M> {
         body.iter().zip(&runs).for_each(|(cell, word)| cell.store(medium, *word));
         let durable = medium.fence(flushed.and(medium.flush(body, "log.1")), "log.1");
         lane[0].publish(medium, runs.len() as u64, &durable, "log.2");
-        let Durable { .. } = medium.persist(&lane[0], "log.2");
+        medium.persist(&lane[0], "log.2");
         let flushed = self.store(&change.0);
         let durable = medium.fence(flushed, "log.3");
         lane[0].publish(medium, 0, &durable, "log.4");
-        let Durable { .. } = medium.persist(&lane[0], "log.4");
+        medium.persist(&lane[0], "log.4");
         Ok(())
     }
 
@@ -190,7 +190,7 @@ impl<M: Medium> Log<M> {
             }
             let durable = medium.fence(self.store(&words), "log replay.1");
             lane[0].publish(medium, 0, &durable, "log replay.2");
-            let Durable { .. } = medium.persist(&lane[0], "log replay.2");
+            medium.persist(&lane[0], "log replay.2");
         }
         Ok(())
     }

@@ -127,7 +127,7 @@ fn device_eadr_writes_a_hot_line_once() {
     for value in 0..1000 {
         bare.device.operation(WRITE, || {
             word.store(medium, value);
-            (drop(medium.persist(word, "hot")), 8)
+            (medium.persist(word, "hot"), 8)
         });
     }
     let total = bare.device.take().tallies[WRITE].total();

@@ -5,33 +5,33 @@ use std::fmt;
 
 use bristlecone_pm::{Error, Result};
 
-use crate::Value;
-
-/// Why [`Tree::try_insert`](crate::Tree::try_insert) inserted nothing.
+/// Why [`Tree::try_insert`](crate::Tree::try_insert) inserted nothing; `T` is a value of the tree, owned.
 ///
 /// In a function that returns [`bristlecone::Result`](crate::Result), `?` makes [`Error::KeyExists`] of
 /// [`Present`](Self::Present).
+#[derive(Debug)]
 #[non_exhaustive]
-pub enum TryInsertError<V: Value> {
+pub enum TryInsertError<T> {
     /// The key is there, with this value. Nothing has changed.
-    Present(V::Owned),
+    Present(T),
     /// The operation failed. What holds then is said at [`Tree`](crate::Tree).
     Failed(Error),
 }
 
-/// Why [`Tree::compare_and_swap`](crate::Tree::compare_and_swap) changed nothing.
+/// Why [`Tree::compare_and_swap`](crate::Tree::compare_and_swap) changed nothing; `T` is a value of the tree, owned.
 ///
 /// In a function that returns [`bristlecone::Result`](crate::Result), `?` makes [`Error::ValueDiffers`] of
 /// [`Found`](Self::Found).
+#[derive(Debug)]
 #[non_exhaustive]
-pub enum CasError<V: Value> {
+pub enum CasError<T> {
     /// The key has this value, or is absent, and that is not what was expected. Nothing has changed.
-    Found(Option<V::Owned>),
+    Found(Option<T>),
     /// The operation failed. What holds then is said at [`Tree`](crate::Tree).
     Failed(Error),
 }
 
-impl<V: Value> TryInsertError<V> {
+impl<T> TryInsertError<T> {
     /// Returns the value that is there.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl<V: Value> TryInsertError<V> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn into_present(self) -> Result<V::Owned> {
+    pub fn into_present(self) -> Result<T> {
         match self {
             Self::Present(value) => Ok(value),
             Self::Failed(error) => Err(error),
@@ -62,13 +62,13 @@ impl<V: Value> TryInsertError<V> {
     }
 }
 
-impl<V: Value> CasError<V> {
+impl<T> CasError<T> {
     /// Returns what is there: the value of the key, or `None` if it is absent.
     ///
     /// # Errors
     ///
     /// The error of an operation that failed.
-    pub fn into_found(self) -> Result<Option<V::Owned>> {
+    pub fn into_found(self) -> Result<Option<T>> {
         match self {
             Self::Found(value) => Ok(value),
             Self::Failed(error) => Err(error),
@@ -76,20 +76,20 @@ impl<V: Value> CasError<V> {
     }
 }
 
-impl<V: Value> From<Error> for TryInsertError<V> {
+impl<T> From<Error> for TryInsertError<T> {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }
 
-impl<V: Value> From<Error> for CasError<V> {
+impl<T> From<Error> for CasError<T> {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }
 
-impl<V: Value> From<TryInsertError<V>> for Error {
-    fn from(error: TryInsertError<V>) -> Self {
+impl<T> From<TryInsertError<T>> for Error {
+    fn from(error: TryInsertError<T>) -> Self {
         match error {
             TryInsertError::Present(_) => Self::KeyExists,
             TryInsertError::Failed(error) => error,
@@ -97,8 +97,8 @@ impl<V: Value> From<TryInsertError<V>> for Error {
     }
 }
 
-impl<V: Value> From<CasError<V>> for Error {
-    fn from(error: CasError<V>) -> Self {
+impl<T> From<CasError<T>> for Error {
+    fn from(error: CasError<T>) -> Self {
         match error {
             CasError::Found(_) => Self::ValueDiffers,
             CasError::Failed(error) => error,
@@ -106,25 +106,7 @@ impl<V: Value> From<CasError<V>> for Error {
     }
 }
 
-impl<V: Value> fmt::Debug for TryInsertError<V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Present(value) => f.debug_tuple("Present").field(value).finish(),
-            Self::Failed(error) => f.debug_tuple("Failed").field(error).finish(),
-        }
-    }
-}
-
-impl<V: Value> fmt::Debug for CasError<V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Found(value) => f.debug_tuple("Found").field(value).finish(),
-            Self::Failed(error) => f.debug_tuple("Failed").field(error).finish(),
-        }
-    }
-}
-
-impl<V: Value> fmt::Display for TryInsertError<V> {
+impl<T> fmt::Display for TryInsertError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Present(_) => Error::KeyExists.fmt(f),
@@ -133,7 +115,7 @@ impl<V: Value> fmt::Display for TryInsertError<V> {
     }
 }
 
-impl<V: Value> fmt::Display for CasError<V> {
+impl<T> fmt::Display for CasError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Found(_) => Error::ValueDiffers.fmt(f),
@@ -142,7 +124,7 @@ impl<V: Value> fmt::Display for CasError<V> {
     }
 }
 
-impl<V: Value> StdError for TryInsertError<V> {
+impl<T: fmt::Debug> StdError for TryInsertError<T> {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
             Self::Present(_) => None,
@@ -151,7 +133,7 @@ impl<V: Value> StdError for TryInsertError<V> {
     }
 }
 
-impl<V: Value> StdError for CasError<V> {
+impl<T: fmt::Debug> StdError for CasError<T> {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
             Self::Found(_) => None,

@@ -42,9 +42,11 @@
 
 mod close;
 mod conditional;
+pub mod dynamic;
 mod handle;
 mod iter;
 mod key;
+mod kinds;
 #[cfg(feature = "lab")]
 #[doc(hidden)]
 pub mod lab;
@@ -71,7 +73,8 @@ pub use bristlecone_pm::{Medium, Native};
 pub use close::CloseError;
 pub use conditional::{CasError, TryInsertError};
 pub use iter::{CheckedRange, Range};
-pub use key::{Element, Key};
+pub use key::Key;
+pub use kinds::Element;
 pub use options::PoolOptions;
 pub use pool::Pool;
 pub use salvage::{Salvage, SalvagedTree};
@@ -92,8 +95,8 @@ const _: () = {
         is_shared::<Tree<K, V>>();
         is_shared::<Range<'static, K, V>>();
         is_shared::<CheckedRange<'static, K, V>>();
-        is_shared::<TryInsertError<V>>();
-        is_shared::<CasError<V>>();
+        is_shared::<TryInsertError<V::Owned>>();
+        is_shared::<CasError<V::Owned>>();
     }
     of_items::<u64, &'static str>();
 };

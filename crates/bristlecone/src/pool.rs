@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::{Error, Finding, Medium, PoolFile, PoolInfo, Result, TreeEntry, TreeId};
 
+use crate::dynamic::Kind;
 use crate::handle::{Handle, Inherited};
 use crate::shared::codec::Codec;
 use crate::trees::any::{self, AnyPool, OpenTree, PoolOn};
@@ -217,7 +218,8 @@ impl Pool {
         self.0.file.writable()?;
         let mut open = self.lock_open();
         let entry = self.find_closed(name, &open)?;
-        let inline = (is_inline(&entry.spec.key_kind), is_inline(&entry.spec.value_kind));
+        let is_word = |kind: &str| Kind::of_directory(kind).map(|kind| kind.is_word());
+        let inline = (is_word(&entry.spec.key_kind)?, is_word(&entry.spec.value_kind)?);
         self.0.file.clear_index(&entry, inline)?;
         open.remove(&entry.id);
         Ok(())
@@ -373,35 +375,19 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// As [`TreeOptions::open`] if it cannot be opened; nothing can be said about it then.
+    /// As [`dynamic_tree`](Self::dynamic_tree) if it cannot be opened; nothing can be said about it then.
     pub fn check_tree(&self, name: &str) -> Result<(u64, Vec<Finding>)> {
-        // What a tree stores depends on the form of its types only.
-        let spec = self.find(name)?.spec;
-        match (is_inline(&spec.key_kind), is_inline(&spec.value_kind)) {
-            (true, true) => self.check_as::<u64, u64>(name),
-            (true, false) => self.check_as::<u64, &'static [u8]>(name),
-            (false, true) => self.check_as::<&'static [u8], u64>(name),
-            (false, false) => self.check_as::<&'static [u8], &'static [u8]>(name),
-        }
-    }
-
-    fn check_as<K: Key, V: Value>(&self, name: &str) -> Result<(u64, Vec<Finding>)> {
-        let tree = self.open_tree::<K, V>(name, |_| Ok(()), |entry| self.recover::<K, V>(entry))?;
+        let tree = self.dynamic_tree(name)?;
         Ok((tree.len(), tree.check()))
     }
 
-    fn find(&self, name: &str) -> Result<TreeEntry> {
+    pub(crate) fn find(&self, name: &str) -> Result<TreeEntry> {
         self.0.file.find_tree(name)?.ok_or_else(|| no_such_tree(name))
     }
 
     fn lock_open(&self) -> MutexGuard<'_, HashMap<TreeId, OpenTree>> {
         lock(&self.0.open)
     }
-}
-
-/// Returns whether keys or values of a kind are words.
-pub(crate) fn is_inline(kind: &str) -> bool {
-    matches!(kind, "u64" | "u32" | "i64")
 }
 
 fn no_such_tree(name: &str) -> Error {

@@ -10,6 +10,7 @@ use crate::iter::{CheckedRange, Range};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::trees::any::Shared;
 use crate::trees::{Batch, Index, TreeStats};
+use crate::value::taken;
 use crate::{Key, Pool, Value};
 
 /// An ordered map from `K` to `V` in a pool, for any number of threads.
@@ -94,7 +95,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     #[inline]
     pub fn get(&self, key: K::Ref<'_>) -> Option<V::Owned> {
         let mut found = None;
-        K::with(key, |key| self.here().get(key, &mut |value| found = Some(V::decode(value))));
+        K::with(key, |key| self.here().get(key, &mut |value| found = V::decode(value)));
         found
     }
 
@@ -122,7 +123,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     pub fn get_with<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let (mut show, mut shown) = (Some(show), None);
         let mut once = |value: <V::Codec as Codec>::Ref<'_>| {
-            shown = show.take().map(|show| V::view(value, show));
+            shown = show.take().and_then(|show| V::view(value, show));
         };
         K::with(key, |key| self.here().get(key, &mut once));
         shown
@@ -155,7 +156,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         K::with(key, |key| self.tree.scan_forward((Bound::Included(key), Bound::Included(key)), &mut batch));
         match batch.damage {
             Some(error) => Err(error),
-            None => Ok(batch.entries.pop().map(|(_, value)| V::decode(V::Codec::borrow(&value)))),
+            None => batch.entries.pop().map(|(_, value)| taken::<V>(value)).transpose(),
         }
     }
 

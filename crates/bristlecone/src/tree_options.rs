@@ -2,6 +2,7 @@
 
 use bristlecone_pm::{Error, Result, TreeEntry, TreeSpec};
 
+use crate::dynamic::Kind;
 use crate::shared::codec::Codec;
 use crate::{Design, Key, Pool, Tree, Value};
 
@@ -54,13 +55,7 @@ impl TreeOptions {
     /// # }
     /// ```
     pub fn create<K: Key, V: Value>(&self) -> Result<Tree<K, V>> {
-        let design = self.design.unwrap_or_default();
-        let params = design.parse(&self.given)?;
-        let spec = TreeSpec::new(&self.name, design.code(), K::kind(), V::kind()).with_params(params);
-        self.pool.create_tree(|| {
-            let (entry, tree) = self.pool.0.file.create_index(&spec, (K::Codec::INLINE, V::Codec::INLINE))?;
-            Ok((entry, tree.typed()?))
-        })
+        self.create_as(&self.spec(K::kind(), V::kind())?)
     }
 
     /// Opens the tree, recovering it if it is not open yet. `K` and `V` must be the types it was
@@ -72,11 +67,37 @@ impl TreeOptions {
     /// for a design that this version does not know; [`Error::PoolFull`] and [`Error::MediumFull`] if recovery needs
     /// room and there is none.
     pub fn open<K: Key, V: Value>(&self) -> Result<Tree<K, V>> {
-        let recover = |entry: &_| self.pool.recover::<K, V>(entry);
-        self.pool.open_tree(&self.name, |entry| self.verify::<K, V>(entry), recover)
+        self.open_as(&K::kind(), &V::kind())
     }
 
-    fn verify<K: Key, V: Value>(&self, entry: &TreeEntry) -> Result<()> {
+    /// Returns what the tree is to be created with.
+    pub(crate) fn spec(&self, key_kind: String, value_kind: String) -> Result<TreeSpec> {
+        let design = self.design.unwrap_or_default();
+        let params = design.parse(&self.given)?;
+        Ok(TreeSpec::new(&self.name, design.code(), key_kind, value_kind).with_params(params))
+    }
+
+    /// Returns what the tree was created with.
+    pub(crate) fn spec_of_tree(&self) -> Result<TreeSpec> {
+        self.pool.0.file.here()?;
+        Ok(self.pool.find(&self.name)?.spec)
+    }
+
+    /// Creates the tree with kinds that `K` and `V` are encoded like.
+    pub(crate) fn create_as<K: Key, V: Value>(&self, spec: &TreeSpec) -> Result<Tree<K, V>> {
+        self.pool.create_tree(|| {
+            let (entry, tree) = self.pool.0.file.create_index(spec, (K::Codec::INLINE, V::Codec::INLINE))?;
+            Ok((entry, tree.typed()?))
+        })
+    }
+
+    /// Opens the tree if its kinds are these, which `K` and `V` are encoded like.
+    pub(crate) fn open_as<K: Key, V: Value>(&self, key_kind: &str, value_kind: &str) -> Result<Tree<K, V>> {
+        let recover = |entry: &_| self.pool.recover::<K, V>(entry);
+        self.pool.open_tree(&self.name, |entry| self.verify(entry, key_kind, value_kind), recover)
+    }
+
+    fn verify(&self, entry: &TreeEntry, key_kind: &str, value_kind: &str) -> Result<()> {
         let spec = &entry.spec;
         let design = Design::of(spec)?;
         let mismatch = |what, found: &str, asked: String| Error::Mismatch {
@@ -85,11 +106,13 @@ impl TreeOptions {
             found: found.to_owned(),
             asked,
         };
-        if spec.key_kind != K::kind() {
-            return Err(mismatch("keys of type", &spec.key_kind, K::kind()));
+        if spec.key_kind != key_kind {
+            Kind::of_directory(&spec.key_kind)?;
+            return Err(mismatch("keys of type", &spec.key_kind, key_kind.to_owned()));
         }
-        if spec.value_kind != V::kind() {
-            return Err(mismatch("values of type", &spec.value_kind, V::kind()));
+        if spec.value_kind != value_kind {
+            Kind::of_directory(&spec.value_kind)?;
+            return Err(mismatch("values of type", &spec.value_kind, value_kind.to_owned()));
         }
         if let Some(asked) = self.design.filter(|asked| *asked != design) {
             return Err(mismatch("design", design.name(), asked.to_string()));

@@ -3,7 +3,8 @@
 use bristlecone_pm::Result;
 
 use crate::shared::codec::Codec;
-use crate::trees::WriteMode;
+use crate::trees::{Swapped, WriteMode};
+use crate::value::taken;
 use crate::{CasError, Key, Tree, TryInsertError, Value, key, value};
 
 /// What a conditional change came to: done, or what was there instead.
@@ -44,9 +45,9 @@ impl<K: Key, V: Value> Tree<K, V> {
     pub fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         self.writable()?;
         V::with(value, |value| {
-            value::check_len(V::bytes(value))?;
+            value::check_len(V::Codec::bytes(value))?;
             K::with(key, |key| {
-                key::check_len(K::bytes(key))?;
+                key::check_len(K::Codec::bytes(key))?;
                 self.tree.upsert(key, value)
             })
         })
@@ -81,7 +82,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         &self,
         key: K::Ref<'_>,
         value: V::Ref<'_>,
-    ) -> std::result::Result<(), TryInsertError<V>> {
+    ) -> std::result::Result<(), TryInsertError<V::Owned>> {
         match self.write(key, value, WriteMode::New)? {
             None => Ok(()),
             Some(held) => Err(TryInsertError::Present(held)),
@@ -115,13 +116,13 @@ impl<K: Key, V: Value> Tree<K, V> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.writable()?;
         let old = V::with(value, |value| {
-            value::check_len(V::bytes(value))?;
+            value::check_len(V::Codec::bytes(value))?;
             K::with(key, |key| {
-                key::check_len(K::bytes(key))?;
+                key::check_len(K::Codec::bytes(key))?;
                 self.tree.write(key, value, mode)
             })
         })?;
-        Ok(old.map(|old| V::decode(V::Codec::borrow(&old))))
+        old.map(taken::<V>).transpose()
     }
 
     /// Removes a key; returns its value.
@@ -146,7 +147,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.writable()?;
         let old = K::with(key, |key| self.tree.remove(key))?;
-        Ok(old.map(|old| V::decode(V::Codec::borrow(&old))))
+        old.map(taken::<V>).transpose()
     }
 
     /// Changes a key from what is expected to what is wanted; `None` stands for an absent key.
@@ -198,7 +199,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         key: K::Ref<'_>,
         expected: Option<V::Ref<'_>>,
         new: Option<V::Ref<'_>>,
-    ) -> std::result::Result<(), CasError<V>> {
+    ) -> std::result::Result<(), CasError<V::Owned>> {
         let found = match (expected, new) {
             (None, Some(new)) => self.write(key, new, WriteMode::New)?.map(Some),
             (Some(expected), Some(new)) => self.replace_if(key, expected, new)?.err(),
@@ -217,11 +218,11 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.writable()?;
         let swapped = V::with(expected, |expected| {
             V::with(new, |new| {
-                value::check_len(V::bytes(new))?;
+                value::check_len(V::Codec::bytes(new))?;
                 K::with(key, |key| self.tree.compare_and_swap(key, expected, new))
             })
         })?;
-        Ok(swapped.map_err(|found| found.map(|found| V::decode(V::Codec::borrow(&found)))))
+        missed::<V>(swapped)
     }
 
     /// Removes a key if its value is `expected`; `Err` within `Ok` is what was there instead.
@@ -229,6 +230,14 @@ impl<K: Key, V: Value> Tree<K, V> {
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Held<V>> {
         self.writable()?;
         let removed = V::with(expected, |expected| K::with(key, |key| self.tree.remove_if(key, expected)))?;
-        Ok(removed.map_err(|found| found.map(|found| V::decode(V::Codec::borrow(&found)))))
+        missed::<V>(removed)
+    }
+}
+
+/// Returns what a write came to that was to happen only beside a certain value.
+fn missed<V: Value>(done: Swapped<V::Codec>) -> Result<Held<V>> {
+    match done {
+        Ok(()) => Ok(Ok(())),
+        Err(found) => found.map(taken::<V>).transpose().map(Err),
     }
 }

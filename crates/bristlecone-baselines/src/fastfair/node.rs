@@ -1,7 +1,7 @@
 //! A node: words, and entries that shift (FAST).
 
 use bristlecone::Medium;
-use bristlecone_pm::{Durable, Flushed, Persist};
+use bristlecone_pm::{Flushed, Persist};
 
 use super::{FastFair, HEADER, LEFTMOST};
 use crate::store::LINE_WORDS;
@@ -33,7 +33,7 @@ impl<M: Medium> FastFair<M> {
 
     /// Makes the line of an entry durable.
     pub(super) fn persist(&self, node: u64, at: usize, step: &'static str) {
-        let Durable { .. } = self.medium().persist(self.store.word(node, HEADER + at * 2), step);
+        self.medium().persist(self.store.word(node, HEADER + at * 2), step);
     }
 
     pub(super) fn begins_line(at: usize) -> bool {

@@ -22,7 +22,7 @@ impl<M: Medium> FastFair<M> {
         let header = [level + 1, self.store.load(node, NEXT), separator, leftmost];
         let durable = medium.fence(self.fill(right, header, moved), "fastfair split.1");
         self.store.word(node, NEXT).publish(medium, right, &durable, "fastfair split.2");
-        let Durable { .. } = medium.persist(self.store.word(node, NEXT), "fastfair split.2");
+        medium.persist(self.store.word(node, NEXT), "fastfair split.2");
         // As published. Recovery would cut a node where its sibling begins without it.
         self.set_word(node, kept, 0);
         self.persist(node, kept, "fastfair split.3");
@@ -74,7 +74,7 @@ impl<M: Medium> FastFair<M> {
     pub(super) fn name(&self, root: u64, durable: &Durable) {
         let (medium, anchor) = (self.medium(), self.store.pool.anchor(self.store.id));
         anchor.publish(medium, root, durable, "fastfair grow.2");
-        let Durable { .. } = medium.persist(anchor, "fastfair grow.2");
+        medium.persist(anchor, "fastfair grow.2");
         // Pairs with the loads of those who descend.
         self.root.store(root, Release);
     }

@@ -110,11 +110,11 @@ impl Live {
             let to = self.word(NODES[1] + key as usize);
             to.store(&self.sim, self.held(0, key).map_or(0, |value| value + 1));
             if self.bug != Bug::SplitBeforeDurable {
-                let Durable { .. } = self.sim.persist(to, "split.1");
+                self.sim.persist(to, "split.1");
             }
         }
         self.word(BOUNDARY).store(&self.sim, boundary);
-        let Durable { .. } = self.sim.persist(self.word(BOUNDARY), "split.2");
+        self.sim.persist(self.word(BOUNDARY), "split.2");
     }
 
     fn access(&self, key: u64, access: Access) -> Seen {

@@ -101,7 +101,7 @@ impl Live {
         let at = (0..SLOTS).find(|at| taken >> at & 1 == 0).expect("a free slot");
         if self.bug == Bug::SlotLeaks {
             self.word(USED).store(&self.sim, taken | 1 << at);
-            let Durable { .. } = self.sim.persist(self.word(USED), "used");
+            self.sim.persist(self.word(USED), "used");
         }
         let cleared = old.map_or(0, |old| 1 << old);
         let next = bitmap & !cleared | 1 << at;
@@ -143,14 +143,14 @@ impl Live {
         let Some(at) = self.find(key) else { return };
         let next = self.load(BITMAP) & !(1 << at);
         self.word(BITMAP).store(&self.sim, next);
-        let Durable { .. } = self.sim.persist(self.word(BITMAP), "remove");
+        self.sim.persist(self.word(BITMAP), "remove");
         if self.bug == Bug::CounterDisagrees {
             self.word(COUNT).store(&self.sim, next.count_ones().into());
-            let Durable { .. } = self.sim.persist(self.word(COUNT), "count");
+            self.sim.persist(self.word(COUNT), "count");
         }
         if matches!(self.bug, Bug::SlotLeaks | Bug::SlotUsedTwice) {
             self.word(USED).store(&self.sim, next);
-            let Durable { .. } = self.sim.persist(self.word(USED), "used");
+            self.sim.persist(self.word(USED), "used");
         }
     }
 
@@ -164,7 +164,7 @@ impl Live {
             let ordered = self.sim.ordered_within_line();
             self.word(NOTE).publish(&self.sim, at, &ordered, "note");
         }
-        let Durable { .. } = self.sim.persist(self.word(NOTE), "note");
+        self.sim.persist(self.word(NOTE), "note");
     }
 
     fn raise(&mut self) {

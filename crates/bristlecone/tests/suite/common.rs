@@ -26,7 +26,7 @@ pub fn small() -> impl Iterator<Item = Shape> {
 /// # Panics
 ///
 /// If the operation failed.
-pub fn inserted<V: Value>(done: std::result::Result<(), TryInsertError<V>>) -> Option<V::Owned> {
+pub fn inserted<T>(done: std::result::Result<(), TryInsertError<T>>) -> Option<T> {
     done.err().map(|present| present.into_present().unwrap())
 }
 
@@ -35,9 +35,7 @@ pub fn inserted<V: Value>(done: std::result::Result<(), TryInsertError<V>>) -> O
 /// # Panics
 ///
 /// If the operation failed.
-pub fn swapped<V: Value>(
-    done: std::result::Result<(), CasError<V>>,
-) -> std::result::Result<(), Option<V::Owned>> {
+pub fn swapped<T>(done: std::result::Result<(), CasError<T>>) -> std::result::Result<(), Option<T>> {
     done.map_err(|differs| differs.into_found().unwrap())
 }
 
