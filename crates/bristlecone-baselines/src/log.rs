@@ -6,7 +6,7 @@
 //! 3. The words themselves, each line flushed once; fence. *Done again from the log.*
 //! 4. The commit word becomes zero; flush, fence.
 //!
-//! The log stands in one slot, which is the tree's anchor: a line with the root, a lane for each of
+//! The log is in one slot, which is the tree's anchor: a line with the root, a lane for each of
 //! a few leaf changes at a time, and a longer lane for the one change of structure.
 
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -30,7 +30,7 @@ pub const LEVELS_MAX: usize = 12;
 pub struct Change(Vec<(u64, u64)>);
 
 impl Change {
-    /// Adds a word of a node, unless it stands there already.
+    /// Adds a word of a node, unless it is there already.
     pub fn set<M: Medium>(&mut self, store: &Store<M>, node: u64, at: usize, word: u64) {
         if store.load(node, at) != word {
             self.0.push((node + (at * 8) as u64, word));
@@ -65,7 +65,7 @@ pub struct Log<M: Medium> {
 }
 
 impl<M: Medium> Log<M> {
-    /// Takes over the log of a tree, or makes an empty one: whoever names it waits for the flush.
+    /// Takes over the log of a tree, or makes an empty one: the caller, which names it, waits for the flush.
     pub fn open(pool: &Arc<PoolFile<M>>, id: TreeId, node_words: usize) -> Result<(Self, Flushed)> {
         // A leaf may move all its items; a split moves half of a node at each level.
         let round = |words: usize| words.next_multiple_of(LINE_WORDS);

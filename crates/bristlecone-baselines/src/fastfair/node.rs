@@ -49,7 +49,7 @@ impl<M: Medium> FastFair<M> {
         (0..self.count(node)).map(|at| (self.key(node, at), self.word(node, at))).collect()
     }
 
-    /// Writes a node that nobody knows.
+    /// Writes a node that no other one names yet.
     pub(super) fn fill(&self, node: u64, header: [u64; HEADER], entries: &[(u64, u64)]) -> Flushed {
         let entries = entries.iter().flat_map(|(key, word)| [*key, *word]);
         let end = (entries.clone().count() < self.capacity * 2).then_some([0, 0]);

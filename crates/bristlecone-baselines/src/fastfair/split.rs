@@ -1,4 +1,4 @@
-//! Splits (FAIR), and who hears of them.
+//! Splits (FAIR), and the levels above them.
 
 use bristlecone::{Medium, Result};
 use bristlecone_pm::sync::Ordering::{Acquire, Release};
@@ -30,11 +30,11 @@ impl<M: Medium> FastFair<M> {
         if level == 0 {
             self.census.leaves.add(1);
         }
-        self.tell(level + 1, separator, right)
+        self.add_above(level + 1, separator, right)
     }
 
     /// Adds a new node to the level above it.
-    pub(super) fn tell(&self, level: u64, separator: u64, child: u64) -> Result<()> {
+    pub(super) fn add_above(&self, level: u64, separator: u64, child: u64) -> Result<()> {
         loop {
             let Some(mut node) = self.descend_inner(Aim::At(separator), level)? else {
                 if self.grow(level, separator, child)? {
@@ -75,7 +75,7 @@ impl<M: Medium> FastFair<M> {
         let (medium, anchor) = (self.medium(), self.store.pool.anchor(self.store.id));
         anchor.publish(medium, root, durable, "fastfair grow.2");
         medium.persist(anchor, "fastfair grow.2");
-        // Pairs with the loads of those who descend.
+        // Pairs with the loads of searches that descend.
         self.root.store(root, Release);
     }
 }

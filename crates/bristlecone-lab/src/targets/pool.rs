@@ -82,7 +82,7 @@ fn open_pool_of(sim: &Sim, max_bytes: Option<u64>) -> Result<Option<Arc<PoolFile
     }
 }
 
-/// Checks what the pool itself can say, and that every chunk is free or somebody's.
+/// Checks the pool itself, and that every chunk is free or has an owner.
 pub(super) fn check_pool(pool: &PoolFile<Sim>) -> Result<(), String> {
     let findings = pool.check();
     if !findings.is_empty() {

@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    /// Runs on fresh memory and gives the images in prefix and in subset mode.
+    /// Runs on fresh memory and returns the images in prefix and in subset mode.
     fn both(run: impl Fn(&Sim, &Memory)) -> [BTreeSet<[u64; 2]>; 2] {
         [Mode::Prefix, Mode::Subset].map(|mode| {
             let (zeroed, memory) = (Memory::new(256), Memory::new(256));
