@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use arbitrary::Arbitrary;
-use bristlecone::{Domain, Key, Pool, Tree, Value};
-use bristlecone_baselines::{Baseline, AnyDesign};
+use bristlecone::{Domain, Key, Native, Pool, Tree, Value};
+use bristlecone_baselines::{AnyDesign, Baseline};
 use bristlecone_cells::{Cell, Items, Visit, Words, suites};
 use libfuzzer_sys::fuzz_target;
 
@@ -61,7 +61,7 @@ impl<I: Items> Twin<I> {
         let pool = Pool::options().max_bytes(64 << 20).domain(domain).create_new(true);
         let pool = pool.open(&path).expect("a pool in shared memory");
         let options: Vec<_> = options.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        let tree = design.create(&pool, "t", &options).expect("a tree");
+        let tree = design.create::<_, _, Native>(&pool, "t", &options).expect("a tree");
         let mut twin = Self { design, domain, path, open: Some((pool, tree)), model: BTreeMap::new() };
         steps.iter().for_each(|step| twin.step(step));
         twin.compare();
@@ -82,7 +82,7 @@ impl<I: Items> Twin<I> {
             pool.close().expect("nothing is in use")
         }
         let pool = Pool::options().domain(self.domain).open(&self.path).expect("the pool is sound");
-        let tree = self.design.open(&pool, "t").expect("the tree is sound");
+        let tree = self.design.open::<_, _, Native>(&pool, "t").expect("the tree is sound");
         self.open = Some((pool, tree));
         self.compare();
     }
