@@ -77,6 +77,17 @@ pub enum Error {
         /// The maximum given at creation.
         max_bytes: u64,
     },
+    /// The pool cannot have so large a maximum: its header has no room for the descriptors. Move what it holds
+    /// to a larger one.
+    #[error(
+        "the pool cannot grow to {asked} bytes, only to {possible}: create a larger one and move everything there"
+    )]
+    MaximumFixed {
+        /// The maximum asked for.
+        asked: u64,
+        /// The largest that this pool can have.
+        possible: u64,
+    },
     /// The file system has no room left for the pool to grow.
     #[error("the file system is full: free some space (growing the pool to {bytes} bytes failed)")]
     MediumFull {
@@ -129,6 +140,13 @@ pub enum Error {
         /// The longest allowed.
         max_bytes: usize,
     },
+    /// The key is there already: what a refused `try_insert` becomes where only the fact counts.
+    #[error("the key is there already, with another value or the same: nothing has changed")]
+    KeyExists,
+    /// The key had another value than expected, or none: what a refused `compare_and_swap` becomes where only
+    /// the fact counts.
+    #[error("the key has another value than expected, or none: nothing has changed")]
+    ValueDiffers,
     /// The medium refused to make data durable (`msync` failed). What was acknowledged before
     /// stands; nothing since may be trusted. Reopen the pool.
     #[error("the medium refused to make data durable: reopen the pool")]

@@ -1,8 +1,8 @@
 //! The superblock: written in turn to two copies, so that a torn update leaves the other one.
 
 use super::layout::{
-    Geometry, INCOMPAT_KNOWN, INCOMPAT_LOG_CHECKS, MAGIC, RO_COMPAT_KNOWN, SUPERBLOCK_STRIDE,
-    SUPERBLOCK_WORDS, Superblock, VERSION,
+    Geometry, INCOMPAT_INTENT, INCOMPAT_KNOWN, INCOMPAT_LOG_CHECKS, MAGIC, RO_COMPAT_KNOWN,
+    SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS, Superblock, VERSION,
 };
 use super::{Access, Finding};
 use crate::word::{le_bytes, load_words};
@@ -16,9 +16,15 @@ pub(super) struct Contents {
     pub sequence: u64,
     pub domain: Domain,
     pub clean: bool,
+    /// A change of the directory is under way.
+    pub intent: bool,
 }
 
 const CLEAN: u64 = 1 << 8;
+const SEQUENCE: usize = 10;
+const CHECKSUM: usize = SUPERBLOCK_WORDS - 1;
+/// No checksum, which has 32 bits: words before the sequence are being changed.
+const CHANGING: u64 = u64::MAX;
 
 /// The words of one copy.
 type Copy = [u64; SUPERBLOCK_WORDS];
@@ -31,7 +37,7 @@ impl Contents {
             MAGIC,
             VERSION,
             0,
-            INCOMPAT_LOG_CHECKS,
+            INCOMPAT_LOG_CHECKS | if self.intent { INCOMPAT_INTENT } else { 0 },
             0,
             self.uuid[0],
             self.uuid[1],
@@ -42,17 +48,42 @@ impl Contents {
             state,
             0,
         ];
-        words[SUPERBLOCK_WORDS - 1] = checksum(&words);
+        words[CHECKSUM] = checksum(&words);
         words
     }
 
-    /// Writes the copy whose turn it is. Durable when this returns.
+    /// Writes the copy whose turn it is, over zeros or over words that are the same up to the sequence. Durable
+    /// when this returns.
     pub fn write<M: Medium>(&self, region: &Region, medium: &M) {
         let cells = copy(region, self.sequence % 2);
         for (cell, word) in cells.iter().zip(self.words()) {
             cell.store(medium, word);
         }
         let Durable { .. } = medium.persist(cells, "pool superblock");
+    }
+
+    /// Writes the copy whose turn it is, whatever changes. Durable when this returns.
+    ///
+    /// Where a word before the sequence changes, what a crash leaves must not look like damage to a copy that
+    /// was whole:
+    ///
+    /// 1. The checksum says that the copy is being changed; flush, fence.
+    /// 2. Everything but the checksum is stored; flush, fence.
+    /// 3. The checksum is stored; flush, fence.
+    pub fn update<M: Medium>(&self, region: &Region, medium: &M) {
+        let (cells, words) = (copy(region, self.sequence % 2), self.words());
+        if load_words(medium, cells)[..SEQUENCE] == words[..SEQUENCE] {
+            return self.write(region, medium);
+        }
+        let (last, others) = (&cells[CHECKSUM], &cells[..CHECKSUM]);
+        last.store(medium, CHANGING);
+        let Durable { .. } = medium.persist(last, "pool superblock.1");
+        for (cell, word) in others.iter().zip(words) {
+            cell.store(medium, word);
+        }
+        let Durable { .. } = medium.persist(others, "pool superblock.2");
+        last.store(medium, words[CHECKSUM]);
+        let Durable { .. } = medium.persist(last, "pool superblock.3");
     }
 
     /// Reads whichever copy is valid and newer, and says what is wrong with the other one.
@@ -77,7 +108,8 @@ impl Contents {
         let (valid, other, error) = match copies.map(|words| parse(words, access)) {
             [Ok(a), Ok(b)] => {
                 let (newer, older) = if a.sequence > b.sequence { (a, 1) } else { (b, 0) };
-                let differs = (a.uuid, a.geometry) != (b.uuid, b.geometry);
+                let differs =
+                    a.uuid != b.uuid || a.geometry.with_chunks_max(b.geometry.chunks_max) != Some(b.geometry);
                 let what = "it is of another pool than the newer copy";
                 return Ok((newer, differs.then(|| finding(older, what))));
             }
@@ -99,15 +131,20 @@ impl Contents {
 }
 
 /// Returns whether `other` is what a crash leaves of the copy that was written before or after `valid`: up
-/// to the sequence no word ever changes, but when a later version first writes to a pool. Behind the first
-/// copy of a new pool the second is written over zeros.
+/// to the sequence no word ever changes, unless the checksum says so: then the bit of a change that is under way
+/// may, and the maximum. Behind the first copy of a new pool the second is written over zeros.
 fn explains(valid: &Copy, other: &Copy) -> bool {
-    const SEQUENCE: usize = 10;
     let near = [valid[SEQUENCE].wrapping_sub(1), valid[SEQUENCE].wrapping_add(1)];
-    let is_update = valid[..SEQUENCE] == other[..SEQUENCE] && near.contains(&other[SEQUENCE]);
+    let mut same = *other;
+    if other[CHECKSUM] == CHANGING {
+        same[3] ^= (same[3] ^ valid[3]) & INCOMPAT_INTENT;
+        let is_raised = geometry(valid).with_chunks_max(other[8]).is_some();
+        same[8] = if is_raised { valid[8] } else { other[8] };
+    }
+    let is_update = valid[..SEQUENCE] == same[..SEQUENCE] && near.contains(&other[SEQUENCE]);
     let mut second = *valid;
     second[SEQUENCE] = 1;
-    second[SUPERBLOCK_WORDS - 1] = checksum(&second);
+    second[CHECKSUM] = checksum(&second);
     let is_creation = || other.iter().zip(second).all(|(&word, new)| word == 0 || word == new);
     is_update || valid[SEQUENCE] == 0 && is_creation()
 }
@@ -128,7 +165,7 @@ fn parse(words: Copy, access: Access) -> Result<Contents> {
     if words[0] != MAGIC {
         return broken("no magic number");
     }
-    if words[SUPERBLOCK_WORDS - 1] != checksum(&words) {
+    if words[CHECKSUM] != checksum(&words) {
         return broken("checksum differs");
     }
     if words[1] != VERSION {
@@ -139,17 +176,22 @@ fn parse(words: Copy, access: Access) -> Result<Contents> {
     if unknown != (0, 0) {
         return Err(Error::Newer { needs: format!("features {:#x}/{:#x}", unknown.0, unknown.1) });
     }
-    let geometry = Geometry { chunk_bytes: words[7], chunks_max: words[8], trees_max: words[9] };
+    let geometry = geometry(&words);
     let Some(domain) = domain_of(words[11] & 0xff) else { return broken("unknown domain") };
     if !geometry.is_valid() {
         return broken("sizes out of range");
     }
     let clean = words[11] & CLEAN != 0;
-    Ok(Contents { uuid: [words[5], words[6]], geometry, sequence: words[10], domain, clean })
+    let intent = words[3] & INCOMPAT_INTENT != 0;
+    Ok(Contents { uuid: [words[5], words[6]], geometry, sequence: words[10], domain, clean, intent })
+}
+
+fn geometry(words: &Copy) -> Geometry {
+    Geometry { chunk_bytes: words[7], chunks_max: words[8], trees_max: words[9] }
 }
 
 fn checksum(words: &Copy) -> u64 {
-    crc32c::crc32c(&le_bytes::<SUPERBLOCK_WORDS, { (SUPERBLOCK_WORDS - 1) * 8 }>(words)).into()
+    crc32c::crc32c(&le_bytes::<SUPERBLOCK_WORDS, { CHECKSUM * 8 }>(words)).into()
 }
 
 fn domain_code(domain: Domain) -> u64 {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::common::{Noise, Plant, Scratch, Shape, small};
+use crate::common::{Noise, Plant, Scratch, Shape, inserted, small};
 use bristlecone::dynamic::Datum;
 use bristlecone::{Error, Key, Pool, Tree, Value, dynamic};
 
@@ -112,12 +112,13 @@ where
             1 => (self.dynamic.insert(&key_datum, &value_datum).unwrap(), true),
             2 => (typed(self.typed.update(key_ref, value_ref).unwrap()), held.is_some()),
             3 => (self.dynamic.update(&key_datum, &value_datum).unwrap(), held.is_some()),
-            4 => (self.dynamic.insert_new(&key_datum, &value_datum).unwrap(), held.is_none()),
+            4 => (inserted(self.dynamic.try_insert(&key_datum, &value_datum)), held.is_none()),
             5 => {
-                let expected = held.clone().unwrap_or_else(|| value_datum.clone());
-                let swapped = self.dynamic.compare_and_swap(&key_datum, &expected, &value_datum).unwrap();
-                assert_eq!(swapped, if held.is_some() { Ok(()) } else { Err(None) });
-                (held.clone(), held.is_some())
+                let new = Some(value_datum.borrowed());
+                self.dynamic.compare_and_swap(&key_datum, held.clone(), new.clone()).unwrap();
+                let absent = self.dynamic.compare_and_swap(&key_datum, None, new).unwrap_err();
+                assert_eq!(absent.into_found().unwrap(), Some(value_datum.clone()));
+                (held.clone(), true)
             }
             6 => {
                 self.dynamic.upsert(&key_datum, &value_datum).unwrap();
