@@ -42,6 +42,9 @@
 
 mod close;
 mod conditional;
+#[cfg(feature = "derive")]
+#[doc(hidden)]
+pub mod derived;
 pub mod dynamic;
 mod handle;
 mod iter;
@@ -64,6 +67,8 @@ mod tree_write;
 mod trees;
 mod value;
 
+#[cfg(feature = "derive")]
+pub use bristlecone_derive::Key;
 pub use bristlecone_pm::{
     Domain, Error, Finding, KEY_BYTES_MAX, PoolInfo, Result, TreeEntry, TreeSpec, VALUE_BYTES_MAX,
 };
@@ -75,6 +80,8 @@ pub use conditional::{CasError, TryInsertError};
 pub use iter::{CheckedRange, Range};
 pub use key::Key;
 pub use kinds::Element;
+#[cfg(feature = "serde")]
+pub use kinds::encoded::{Json, Postcard};
 pub use options::PoolOptions;
 pub use pool::Pool;
 pub use salvage::{Salvage, SalvagedTree};

@@ -51,7 +51,7 @@ impl<K: Key, V: Value> Tree<K, V> {
                 key::check_len(K::Codec::bytes(key))?;
                 self.tree.upsert(key, value)
             })
-        })
+        })?
     }
 
     /// Inserts a key that is absent.
@@ -122,7 +122,7 @@ impl<K: Key, V: Value> Tree<K, V> {
                 key::check_len(K::Codec::bytes(key))?;
                 self.tree.write(key, value, mode)
             })
-        })?;
+        })??;
         old.map(taken::<V>).transpose()
     }
 
@@ -229,7 +229,7 @@ impl<K: Key, V: Value> Tree<K, V> {
                 value::check_len(V::Codec::bytes(new))?;
                 K::with(key, |key| self.tree.compare_and_swap(key, expected, new))
             })
-        })?;
+        })???;
         missed::<V>(swapped)
     }
 
@@ -237,7 +237,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     #[inline]
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Held<V>> {
         self.writable()?;
-        let removed = V::with(expected, |expected| K::with(key, |key| self.tree.remove_if(key, expected)))?;
+        let removed = V::with(expected, |expected| K::with(key, |key| self.tree.remove_if(key, expected)))??;
         missed::<V>(removed)
     }
 }

@@ -3,7 +3,7 @@
 use crate::common::Scratch;
 use bristlecone::dynamic::{Datum, Kind};
 use bristlecone::shared::codec::Record;
-use bristlecone::{Design, Error, Value};
+use bristlecone::{Design, Error, Result, Value};
 
 /// Byte strings that pass for a kind.
 macro_rules! pretender {
@@ -21,8 +21,8 @@ macro_rules! pretender {
             fn lend(value: &Vec<u8>) -> &[u8] {
                 value
             }
-            fn with<R>(value: &[u8], use_it: impl FnOnce(&[u8]) -> R) -> R {
-                use_it(value)
+            fn with<R>(value: &[u8], use_it: impl FnOnce(&[u8]) -> R) -> Result<R> {
+                Ok(use_it(value))
             }
             fn view<R>(value: &[u8], show: impl FnOnce(&[u8]) -> R) -> Option<R> {
                 Some(show(value))
