@@ -204,14 +204,3 @@ fn what_is_not_of_its_kind_is_left_out_and_reported() {
     is_told(dynamic.try_insert(37u64, "new").unwrap_err().into());
     assert_eq!((typed.len(), dynamic.contains_key(27u64).unwrap()), (99, false));
 }
-
-#[cfg(not(feature = "serde"))]
-#[test]
-fn json_is_read_but_not_written_without_serde() {
-    let scratch = Scratch::new();
-    let pool = scratch.open();
-    let tree = pool.tree_options("t").create_dynamic(&Kind::U64, &Kind::Json).unwrap();
-    let refused = tree.insert(1u64, Datum::Json("{}".into())).unwrap_err();
-    assert_eq!(refused.to_string(), "JSON is written with the feature `serde` only, which verifies it");
-    assert_eq!(tree.get(1u64).unwrap(), None);
-}
