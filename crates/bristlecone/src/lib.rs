@@ -26,7 +26,8 @@
 //!   durable. A crash of what, is a matter of the [`Domain`] in force: see `docs/DURABILITY.md`.
 //! - **Atomicity**: a write of one key happened wholly or not at all, for other threads as for a crash. Two writes, to
 //!   one tree or to two, are two steps: `examples/secondary_index.rs` shows what follows from that.
-//! - **Errors**: after `Err` nothing has changed, but for [`Error::DurabilityLost`]. Errors of conditional writes
+//! - **Errors**: after `Err` nothing has changed, but for [`Error::DurabilityLost`], and for an
+//!   [`Error::Corrupted`] that says that what was replaced cannot be shown. Errors of conditional writes
 //!   ([`TryInsertError`], [`CasError`]) say what was there instead; `?` makes an [`Error`] of them.
 //!
 //! # Where to begin
@@ -35,6 +36,13 @@
 //! `BTreeMap`. [`Pool::tree_options`] chooses a [`Design`]: `docs/designs/README.md` says which one, and how many bytes
 //! an item takes. The folder `examples/` of the crate has sessions that expire, counters, time series, a secondary
 //! index, a process that is killed, a pool that is full, and values of a new type.
+//!
+//! [`Key`](trait@Key) and [`Value`] say which types there are. [`dynamic`] has trees whose types are known at run time only.
+//!
+//! # Features
+//!
+//! `derive` makes keys of structs; `serde` makes values of any type that serde knows. Neither is on by default, since
+//! each adds crates to compile.
 //!
 //! Trees work on anything a `Tree` can be shared with: [`Pool`], [`Tree`] and their options are `Send` and `Sync`, and
 //! no operation takes `&mut self`. A pool has one writing process at a time, or any number of reading ones; another

@@ -375,3 +375,74 @@ tuples!(5: A a, B b, C c, D d, E e);
 tuples!(6: A a, B b, C c, D d, E e, F f);
 tuples!(7: A a, B b, C c, D d, E e, F f, G g);
 tuples!(8: A a, B b, C c, D d, E e, F f, G g, H h);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// There and back, and to nothing else.
+    fn converts<T>(it: T, described: &str)
+    where
+        T: Into<Datum<'static>>
+            + TryFrom<Datum<'static>, Error = Error>
+            + Clone
+            + PartialEq
+            + std::fmt::Debug,
+    {
+        let datum: Datum<'static> = it.clone().into();
+        assert_eq!(datum.describe(&Kind::Unit), described);
+        assert_eq!(datum.borrowed().into_owned(), datum);
+        assert_eq!(T::try_from(datum).unwrap(), it);
+    }
+
+    #[test]
+    fn data_come_from_types_and_become_them() {
+        converts((), "()");
+        converts(true, "bool");
+        converts('x', "char");
+        converts(1u8, "u8");
+        converts(1u16, "u16");
+        converts(1u32, "u32");
+        converts(1u64, "u64");
+        converts(1u128, "u128");
+        converts(-1i8, "i8");
+        converts(-1i16, "i16");
+        converts(-1i32, "i32");
+        converts(-1i64, "i64");
+        converts(-1i128, "i128");
+        converts(-1.5f32, "f32");
+        converts(-1.5f64, "f64");
+        converts("x".to_owned(), "str");
+        converts(vec![1u8], "bytes");
+        converts([1u8, 2], "bytes");
+        converts(Some(1u8), "an option");
+        converts(None::<String>, "an option");
+        converts((1u8,), "a tuple of 1");
+        converts((1u8, "x".to_owned(), (None::<u8>, [0u8; 0])), "a tuple of 3");
+        converts((1u8, 2i8, 3u16, 4i16, 5u32, 6i32, 7u64, 8i64), "a tuple of 8");
+    }
+
+    #[test]
+    fn data_are_not_taken_for_what_they_are_not() {
+        let told = |error: Error| error.to_string();
+        assert_eq!(told(u64::try_from(Datum::from(7u32)).unwrap_err()), "u32 is not u64");
+        assert_eq!(told(String::try_from(Datum::from(b"x")).unwrap_err()), "bytes is not str");
+        assert_eq!(told(<[u8; 2]>::try_from(Datum::from(b"x")).unwrap_err()), "bytes is not [u8; 2]");
+        assert_eq!(told(Option::<u8>::try_from(Datum::from(7u8)).unwrap_err()), "u8 is not an option");
+        assert_eq!(
+            told(<(u8, u8)>::try_from(Datum::from((7u8,))).unwrap_err()),
+            "a tuple of 1 is not a tuple of 2"
+        );
+        assert_eq!(told(<(u8, u8)>::try_from(Datum::from((7u8, 7i8))).unwrap_err()), "i8 is not u8");
+    }
+
+    #[test]
+    fn data_order_as_keys_do() {
+        let ascending: Vec<Datum<'_>> =
+            vec![(-f64::NAN).into(), (-1.0).into(), (-0.0).into(), 0.0.into(), 1.0.into(), f64::NAN.into()];
+        assert!(ascending.is_sorted());
+        assert!(Datum::from(-0.0) != Datum::from(0.0) && Datum::from(f64::NAN) == Datum::from(f64::NAN));
+        assert!(Datum::from(None::<&str>) < Datum::from(Some("")));
+        assert!(Datum::from(("a", 2u8)) < Datum::from(("ab", 1u8)));
+    }
+}
