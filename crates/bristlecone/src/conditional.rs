@@ -5,7 +5,7 @@ use std::fmt;
 
 use bristlecone_pm::{Error, Result};
 
-/// Why [`Tree::try_insert`](crate::Tree::try_insert) inserted nothing.
+/// Why [`Tree::try_insert`](crate::Tree::try_insert) inserted nothing; `T` is a value of the tree, owned.
 ///
 /// In a function that returns [`bristlecone::Result`](crate::Result), `?` makes [`Error::KeyExists`] of
 /// [`Present`](Self::Present).
@@ -18,7 +18,7 @@ pub enum TryInsertError<T> {
     Failed(Error),
 }
 
-/// Why [`Tree::compare_and_swap`](crate::Tree::compare_and_swap) changed nothing.
+/// Why [`Tree::compare_and_swap`](crate::Tree::compare_and_swap) changed nothing; `T` is a value of the tree, owned.
 ///
 /// In a function that returns [`bristlecone::Result`](crate::Result), `?` makes [`Error::ValueDiffers`] of
 /// [`Found`](Self::Found).

@@ -33,6 +33,43 @@ pub trait GuestDesign: Copy {
     ) -> Result<Shared<K, V>>;
 }
 
+/// A design, wherever it is from: what creates and opens its trees in a pool on the medium `M`.
+pub trait TreeDesign: Copy + Send + Sync + 'static {
+    /// Creates a tree, with options by name.
+    ///
+    /// # Errors
+    ///
+    /// As [`TreeOptions::create`](crate::TreeOptions::create).
+    fn create<K: Key, V: Value, M: Medium>(
+        self,
+        pool: &Pool,
+        name: &str,
+        options: &[(String, u64)],
+    ) -> Result<Tree<K, V>>;
+
+    /// Opens a tree.
+    ///
+    /// # Errors
+    ///
+    /// As [`TreeOptions::open`](crate::TreeOptions::open).
+    fn open<K: Key, V: Value, M: Medium>(self, pool: &Pool, name: &str) -> Result<Tree<K, V>>;
+}
+
+impl<D: GuestDesign + Send + Sync + 'static> TreeDesign for D {
+    fn create<K: Key, V: Value, M: Medium>(
+        self,
+        pool: &Pool,
+        name: &str,
+        options: &[(String, u64)],
+    ) -> Result<Tree<K, V>> {
+        create::<K, V, M>(pool, name, self, options)
+    }
+
+    fn open<K: Key, V: Value, M: Medium>(self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
+        open::<K, V, M>(pool, name, self)
+    }
+}
+
 /// A medium that is chosen at run time.
 pub type AnyMedium = Box<dyn Medium>;
 

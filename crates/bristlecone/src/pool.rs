@@ -218,10 +218,8 @@ impl Pool {
         self.0.file.writable()?;
         let mut open = self.lock_open();
         let entry = self.find_closed(name, &open)?;
-        let inline = (
-            Kind::of_directory(&entry.spec.key_kind)?.is_word(),
-            Kind::of_directory(&entry.spec.value_kind)?.is_word(),
-        );
+        let is_word = |kind: &str| Kind::of_directory(kind).map(|kind| kind.is_word());
+        let inline = (is_word(&entry.spec.key_kind)?, is_word(&entry.spec.value_kind)?);
         self.0.file.clear_index(&entry, inline)?;
         open.remove(&entry.id);
         Ok(())

@@ -55,7 +55,7 @@ impl TreeOptions {
     /// # }
     /// ```
     pub fn create<K: Key, V: Value>(&self) -> Result<Tree<K, V>> {
-        self.create_as(&self.spec(&K::kind(), &V::kind())?)
+        self.create_as(&self.spec(K::kind(), V::kind())?)
     }
 
     /// Opens the tree, recovering it if it is not open yet. `K` and `V` must be the types it was
@@ -71,7 +71,7 @@ impl TreeOptions {
     }
 
     /// Returns what the tree is to be created with.
-    pub(crate) fn spec(&self, key_kind: &str, value_kind: &str) -> Result<TreeSpec> {
+    pub(crate) fn spec(&self, key_kind: String, value_kind: String) -> Result<TreeSpec> {
         let design = self.design.unwrap_or_default();
         let params = design.parse(&self.given)?;
         Ok(TreeSpec::new(&self.name, design.code(), key_kind, value_kind).with_params(params))

@@ -2,6 +2,7 @@
 
 mod links;
 mod modules;
+mod steps;
 
 use std::path::{Path, PathBuf};
 

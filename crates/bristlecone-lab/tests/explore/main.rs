@@ -12,6 +12,7 @@ mod mutations;
 mod nbtree;
 mod planned;
 mod pool;
+mod toy;
 mod trees;
 mod volumes;
 mod wotree;

@@ -109,7 +109,7 @@ impl<M: Medium> PoolFile<M> {
         for (cell, word) in cells.iter().zip(intent) {
             cell.store(medium, word);
         }
-        let Durable { .. } = medium.persist(cells, "pool intent.1");
+        medium.persist(cells, "pool intent.1");
         self.health()?;
         self.write_contents(|contents| contents.intent = true)?;
         self.change_entries(&intent);

@@ -3,7 +3,9 @@
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use super::layout::{DIRECTORY_OFFSET, ENTRY_BYTES, INTENT_OFFSET, SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS};
+use super::layout::{
+    DIRECTORY_OFFSET, ENTRY_BYTES, INTENT_OFFSET, SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS, Superblock,
+};
 use super::tests::{NODES, Scratch, part_of, spec};
 use super::*;
 use crate::Native;
@@ -239,7 +241,9 @@ fn a_raise_that_was_cut_short_is_no_damage() {
             let mut copies = superblocks(other);
             copies[copy] = torn;
             let words = copies.map(|bytes| {
-                std::array::from_fn(|at| u64::from_le_bytes(bytes[at * 8..at * 8 + 8].try_into().unwrap()))
+                Superblock::from_words(std::array::from_fn(|at| {
+                    u64::from_le_bytes(bytes[at * 8..at * 8 + 8].try_into().unwrap())
+                }))
             });
             let (contents, damage) = Contents::of(words, Access::Write).unwrap();
             assert_eq!(damage, None, "copy {copy}, words {kept:#b}");

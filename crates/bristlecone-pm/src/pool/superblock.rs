@@ -2,13 +2,12 @@
 
 use super::layout::{
     Geometry, INCOMPAT_INTENT, INCOMPAT_KNOWN, INCOMPAT_LOG_CHECKS, MAGIC, RO_COMPAT_KNOWN,
-    SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS, Superblock, VERSION,
+    SUPERBLOCK_STRIDE, Superblock, VERSION,
 };
 use super::{Access, Finding};
-use crate::word::{le_bytes, load_words};
-use crate::{Domain, Durable, Error, Medium, Persist, Region, Result, Word};
+use crate::{Domain, Error, Medium, Persist, Region, Result, Word};
 
-/// The superblock's contents, in words up to the checksum.
+/// What the superblock of a pool of this version holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Contents {
     pub uuid: [u64; 2],
@@ -20,46 +19,39 @@ pub(super) struct Contents {
     pub intent: bool,
 }
 
+/// Bits of the state.
+const DOMAIN: u64 = 0xff;
 const CLEAN: u64 = 1 << 8;
-const SEQUENCE: usize = 10;
-const CHECKSUM: usize = SUPERBLOCK_WORDS - 1;
 /// No checksum, which has 32 bits: words before the sequence are being changed.
 const CHANGING: u64 = u64::MAX;
 
-/// The words of one copy.
-type Copy = [u64; SUPERBLOCK_WORDS];
-
 impl Contents {
-    fn words(&self) -> Copy {
-        let state = domain_code(self.domain) | if self.clean { CLEAN } else { 0 };
+    fn to_superblock(self) -> Superblock<u64> {
         let Geometry { chunk_bytes, chunks_max, trees_max } = self.geometry;
-        let mut words = [
-            MAGIC,
-            VERSION,
-            0,
-            INCOMPAT_LOG_CHECKS | if self.intent { INCOMPAT_INTENT } else { 0 },
-            0,
-            self.uuid[0],
-            self.uuid[1],
+        let superblock = Superblock {
+            magic: MAGIC,
+            version: VERSION,
+            compat: 0,
+            incompat: INCOMPAT_LOG_CHECKS | if self.intent { INCOMPAT_INTENT } else { 0 },
+            ro_compat: 0,
+            uuid: self.uuid,
             chunk_bytes,
             chunks_max,
             trees_max,
-            self.sequence,
-            state,
-            0,
-        ];
-        words[CHECKSUM] = checksum(&words);
-        words
+            sequence: self.sequence,
+            state: domain_code(self.domain) | if self.clean { CLEAN } else { 0 },
+            checksum: 0,
+        };
+        superblock.sealed()
     }
 
     /// Writes the copy whose turn it is, over zeros or over words that are the same up to the sequence. Durable
     /// when this returns.
     pub fn write<M: Medium>(&self, region: &Region, medium: &M) {
         let cells = copy(region, self.sequence % 2);
-        for (cell, word) in cells.iter().zip(self.words()) {
-            cell.store(medium, word);
-        }
-        let Durable { .. } = medium.persist(cells, "pool superblock");
+        let mut words = self.to_superblock().words().into_iter();
+        cells.each(|cell| cell.store(medium, words.next().unwrap_or_default()));
+        medium.persist(cells, "pool superblock");
     }
 
     /// Writes the copy whose turn it is, whatever changes. Durable when this returns.
@@ -71,24 +63,23 @@ impl Contents {
     /// 2. Everything but the checksum is stored; flush, fence.
     /// 3. The checksum is stored; flush, fence.
     pub fn update<M: Medium>(&self, region: &Region, medium: &M) {
-        let (cells, words) = (copy(region, self.sequence % 2), self.words());
-        if load_words(medium, cells)[..SEQUENCE] == words[..SEQUENCE] {
+        let (cells, new) = (copy(region, self.sequence % 2), self.to_superblock());
+        let Superblock { sequence, state, checksum, .. } = new;
+        if new == (Superblock { sequence, state, checksum, ..cells.each(|cell| cell.load(medium)) }) {
             return self.write(region, medium);
         }
-        let (last, others) = (&cells[CHECKSUM], &cells[..CHECKSUM]);
-        last.store(medium, CHANGING);
-        let Durable { .. } = medium.persist(last, "pool superblock.1");
-        for (cell, word) in others.iter().zip(words) {
-            cell.store(medium, word);
-        }
-        let Durable { .. } = medium.persist(others, "pool superblock.2");
-        last.store(medium, words[CHECKSUM]);
-        let Durable { .. } = medium.persist(last, "pool superblock.3");
+        cells.checksum.store(medium, CHANGING);
+        medium.persist(&cells.checksum, "pool superblock.1");
+        let mut words = Superblock { checksum: CHANGING, ..new }.words().into_iter();
+        cells.each(|cell| cell.store(medium, words.next().unwrap_or_default()));
+        medium.persist(cells, "pool superblock.2");
+        cells.checksum.store(medium, checksum);
+        medium.persist(&cells.checksum, "pool superblock.3");
     }
 
-    /// Reads whichever copy is valid and newer, and says what is wrong with the other one.
+    /// Reads the copy that is valid and newer, and returns what is wrong with the other one.
     pub fn read<M: Medium>(region: &Region, medium: &M, access: Access) -> Result<(Self, Option<Finding>)> {
-        let copies = [0, 1].map(|turn| load_words(medium, copy(region, turn)));
+        let copies = [0, 1].map(|turn| copy(region, turn).each(|word| word.load(medium)));
         Self::of(copies, access)
     }
 
@@ -102,14 +93,14 @@ impl Contents {
         }
     }
 
-    /// Returns what two copies say together, and what is wrong with one of them unless a crash
+    /// Returns what two copies hold together, and what is wrong with one of them unless a crash
     /// while it was written explains it.
-    pub fn of(copies: [Copy; 2], access: Access) -> Result<(Self, Option<Finding>)> {
-        let (valid, other, error) = match copies.map(|words| parse(words, access)) {
+    pub fn of(copies: [Superblock<u64>; 2], access: Access) -> Result<(Self, Option<Finding>)> {
+        let (valid, other, error) = match copies.map(|superblock| parse(&superblock, access)) {
             [Ok(a), Ok(b)] => {
                 let (newer, older) = if a.sequence > b.sequence { (a, 1) } else { (b, 0) };
-                let differs =
-                    a.uuid != b.uuid || a.geometry.with_chunks_max(b.geometry.chunks_max) != Some(b.geometry);
+                let raised = a.geometry.with_chunks_max(b.geometry.chunks_max);
+                let differs = (a.uuid, raised) != (b.uuid, Some(b.geometry));
                 let what = "it is of another pool than the newer copy";
                 return Ok((newer, differs.then(|| finding(older, what))));
             }
@@ -130,68 +121,64 @@ impl Contents {
     }
 }
 
-/// Returns whether `other` is what a crash leaves of the copy that was written before or after `valid`: up
-/// to the sequence no word ever changes, unless the checksum says so: then the bit of a change that is under way
-/// may, and the maximum. Behind the first copy of a new pool the second is written over zeros.
-fn explains(valid: &Copy, other: &Copy) -> bool {
-    let near = [valid[SEQUENCE].wrapping_sub(1), valid[SEQUENCE].wrapping_add(1)];
-    let mut same = *other;
-    if other[CHECKSUM] == CHANGING {
-        same[3] ^= (same[3] ^ valid[3]) & INCOMPAT_INTENT;
-        let is_raised = geometry(valid).with_chunks_max(other[8]).is_some();
-        same[8] = if is_raised { valid[8] } else { other[8] };
+/// Returns whether `other` is what a crash leaves of the copy that was written before or after `valid`: what comes
+/// before the sequence never changes, unless the checksum says so. Then the bit of a change that is under way may, and
+/// the maximum. Behind the first copy of a new pool the second is written over zeros.
+fn explains(valid: &Superblock<u64>, other: &Superblock<u64>) -> bool {
+    let Superblock { sequence, state, checksum, .. } = *other;
+    let near = [valid.sequence.wrapping_sub(1), valid.sequence.wrapping_add(1)];
+    let mut expected = Superblock { sequence, state, checksum, ..*valid };
+    if checksum == CHANGING {
+        expected.incompat ^= (expected.incompat ^ other.incompat) & INCOMPAT_INTENT;
+        let raised = geometry_of(valid).with_chunks_max(other.chunks_max);
+        expected.chunks_max = raised.map_or(valid.chunks_max, |raised| raised.chunks_max);
     }
-    let is_update = valid[..SEQUENCE] == same[..SEQUENCE] && near.contains(&other[SEQUENCE]);
-    let mut second = *valid;
-    second[SEQUENCE] = 1;
-    second[CHECKSUM] = checksum(&second);
-    let is_creation = || other.iter().zip(second).all(|(&word, new)| word == 0 || word == new);
-    is_update || valid[SEQUENCE] == 0 && is_creation()
+    let is_update = expected == *other && near.contains(&sequence);
+    let second = Superblock { sequence: 1, ..*valid }.sealed().words();
+    let is_creation = || other.words().iter().zip(second).all(|(&word, new)| word == 0 || word == new);
+    is_update || valid.sequence == 0 && is_creation()
 }
 
 fn finding(copy: usize, what: &str) -> Finding {
     Finding::new(format!("superblock, copy {copy}"), format!("{what}: the other copy is used in its place"))
 }
 
-fn copy(region: &Region, turn: u64) -> &[Word; SUPERBLOCK_WORDS] {
-    assert!(region.len() >= turn * SUPERBLOCK_STRIDE + size_of::<Superblock>() as u64);
+fn copy(region: &Region, turn: u64) -> &Superblock<Word> {
+    assert!(region.len() >= turn * SUPERBLOCK_STRIDE + size_of::<Superblock<Word>>() as u64);
     let start = region.base().wrapping_add((turn * SUPERBLOCK_STRIDE) as usize);
     // SAFETY: within the region (asserted), aligned to a page, and words allow any bytes.
     unsafe { &*start.cast() }
 }
 
-fn parse(words: Copy, access: Access) -> Result<Contents> {
+fn parse(superblock: &Superblock<u64>, access: Access) -> Result<Contents> {
     let broken = |what: &str| Err(Error::corrupted(what, "superblock"));
-    if words[0] != MAGIC {
+    let &Superblock { magic, version, incompat, ro_compat, uuid, sequence, state, checksum, .. } = superblock;
+    if magic != MAGIC {
         return broken("no magic number");
     }
-    if words[CHECKSUM] != checksum(&words) {
+    if checksum != superblock.expected_checksum() {
         return broken("checksum differs");
     }
-    if words[1] != VERSION {
-        return Err(Error::Newer { needs: format!("format version {}", words[1]) });
+    if version != VERSION {
+        return Err(Error::Newer { needs: format!("format version {version}") });
     }
     let ro_compat_known = if access == Access::Read { u64::MAX } else { RO_COMPAT_KNOWN };
-    let unknown = (words[3] & !INCOMPAT_KNOWN, words[4] & !ro_compat_known);
+    let unknown = (incompat & !INCOMPAT_KNOWN, ro_compat & !ro_compat_known);
     if unknown != (0, 0) {
         return Err(Error::Newer { needs: format!("features {:#x}/{:#x}", unknown.0, unknown.1) });
     }
-    let geometry = geometry(&words);
-    let Some(domain) = domain_of(words[11] & 0xff) else { return broken("unknown domain") };
+    let geometry = geometry_of(superblock);
+    let Some(domain) = domain_of(state & DOMAIN) else { return broken("unknown domain") };
     if !geometry.is_valid() {
         return broken("sizes out of range");
     }
-    let clean = words[11] & CLEAN != 0;
-    let intent = words[3] & INCOMPAT_INTENT != 0;
-    Ok(Contents { uuid: [words[5], words[6]], geometry, sequence: words[10], domain, clean, intent })
+    let (clean, intent) = (state & CLEAN != 0, incompat & INCOMPAT_INTENT != 0);
+    Ok(Contents { uuid, geometry, sequence, domain, clean, intent })
 }
 
-fn geometry(words: &Copy) -> Geometry {
-    Geometry { chunk_bytes: words[7], chunks_max: words[8], trees_max: words[9] }
-}
-
-fn checksum(words: &Copy) -> u64 {
-    crc32c::crc32c(&le_bytes::<SUPERBLOCK_WORDS, { CHECKSUM * 8 }>(words)).into()
+fn geometry_of(superblock: &Superblock<u64>) -> Geometry {
+    let &Superblock { chunk_bytes, chunks_max, trees_max, .. } = superblock;
+    Geometry { chunk_bytes, chunks_max, trees_max }
 }
 
 fn domain_code(domain: Domain) -> u64 {

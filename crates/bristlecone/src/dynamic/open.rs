@@ -42,7 +42,7 @@ impl TreeOptions {
         if !keys.is_key() {
             return Err(Error::invalid(format!("keys cannot be {keys}: it has no order")));
         }
-        let spec = self.spec(&keys.to_string(), &values.to_string())?;
+        let spec = self.spec(keys.to_string(), values.to_string())?;
         self.dynamic(spec, (keys.clone(), values.clone()), Create)
     }
 

@@ -52,7 +52,7 @@ pub struct Survivor<K: KeyCodec> {
     pub items: usize,
 }
 
-/// The index over leaves, ascending and at least one: each begins as early as the one before it
+/// Returns the index over leaves, ascending and at least one: each begins as early as the one before it
 /// allows.
 pub fn index_over<K: KeyCodec>(node_bytes: usize, survivors: &[Survivor<K>]) -> Result<Inner<K>> {
     let before = std::iter::once(None).chain(survivors.iter().map(Some));

@@ -45,17 +45,18 @@ impl Words {
     #[inline(always)]
     pub fn push(&mut self, key: u64, value: u64) {
         let at = self.taken.trailing_ones() as usize % WORDS_MAX;
+        debug_assert!(self.taken >> at & 1 == 0, "more items than a leaf has");
         self.items[at].write([key, value]);
         self.taken |= 1 << at;
     }
 
-    /// How many there are.
+    /// Returns how many there are.
     #[inline(always)]
     pub fn count(&self) -> usize {
         self.taken.count_ones() as usize
     }
 
-    /// Where they are, and their words.
+    /// Returns where they are, and their words.
     #[inline(always)]
     pub fn iter(&self) -> impl Iterator<Item = (usize, [u64; 2])> {
         let mut left = self.taken;
@@ -72,6 +73,7 @@ impl Words {
     /// Puts a value in the place of an item's.
     #[inline(always)]
     pub fn set_value(&mut self, at: usize, key: u64, value: u64) {
+        debug_assert!(self.taken >> at & 1 == 1, "no item at {at}");
         self.items[at].write([key, value]);
     }
 
@@ -107,7 +109,7 @@ impl Words {
         self.place_by(|a, b| if DESCENDING { b.cmp(a) } else { a.cmp(b) }, put);
     }
 
-    /// The same in whatever order, and each place once.
+    /// Puts the items in whatever order, and each place once.
     #[inline(always)]
     pub fn place_by(
         &self,

@@ -26,7 +26,7 @@ macro_rules! designs {
                 match self { $(Self::$design => $code,)+ }
             }
 
-            /// The name, as in arguments and reports.
+            /// Returns the name, as in arguments and reports.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$design => $module::$options::DESIGN,)+ }
             }
@@ -36,7 +36,7 @@ macro_rules! designs {
                 match self { $(Self::$design => $module::$options::OPTIONS,)+ }
             }
 
-            /// The parameters as words: defaults, but for what is given by name.
+            /// Returns the parameters as words: defaults, but for what is given by name.
             pub(crate) fn parse(self, given: &[(String, u64)]) -> Result<[u64; PARAMS]> {
                 match self { $(Self::$design => Ok($module::$options::parse(given)?.to_words()),)+ }
             }
@@ -112,7 +112,7 @@ impl Design {
 }
 
 impl Design {
-    /// The slots that a tree of this design is made of: their kinds, and their bytes where these
+    /// Returns the slots that a tree of this design is made of: their kinds, and their bytes where these
     /// are always the same.
     pub(crate) fn slots(self, tree: &TreeSpec) -> Result<Vec<(SlotKind, Option<u64>)>> {
         let options = Self::options_of(tree)?;

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bristlecone::{CasError, Design, Key, Native, Pool, PoolOptions, Result, Tree, TryInsertError, Value};
-use bristlecone_baselines::{Baseline, Contender};
+use bristlecone_baselines::{AnyDesign, Baseline};
 pub use bristlecone_cells::{Cell, Codec, Items, SHAPES, Shape, Visit, suites};
 use bristlecone_pm::{Domain, Geometry, PoolFile, Region};
 
@@ -26,7 +26,7 @@ pub fn small() -> impl Iterator<Item = Shape> {
 /// # Panics
 ///
 /// If the operation failed.
-pub fn inserted<T: std::fmt::Debug>(done: std::result::Result<(), TryInsertError<T>>) -> Option<T> {
+pub fn inserted<T>(done: std::result::Result<(), TryInsertError<T>>) -> Option<T> {
     done.err().map(|present| present.into_present().unwrap())
 }
 
@@ -35,9 +35,7 @@ pub fn inserted<T: std::fmt::Debug>(done: std::result::Result<(), TryInsertError
 /// # Panics
 ///
 /// If the operation failed.
-pub fn swapped<T: std::fmt::Debug>(
-    done: std::result::Result<(), CasError<T>>,
-) -> std::result::Result<(), Option<T>> {
+pub fn swapped<T>(done: std::result::Result<(), CasError<T>>) -> std::result::Result<(), Option<T>> {
     done.map_err(|differs| differs.into_found().unwrap())
 }
 
@@ -100,11 +98,11 @@ impl Plant for Shape {
 impl Plant for Beside {
     fn create<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
         let options = [("node_lines".to_owned(), self.node_lines)];
-        Contender::Baseline(self.baseline).create::<_, _, Native>(pool, name, &options)
+        AnyDesign::Baseline(self.baseline).create::<_, _, Native>(pool, name, &options)
     }
 
     fn open<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
-        Contender::Baseline(self.baseline).open::<_, _, Native>(pool, name)
+        AnyDesign::Baseline(self.baseline).open::<_, _, Native>(pool, name)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::common::{Noise, Plant, Scratch, Shape, inserted, small};
+use crate::common::{Noise, Plant, Scratch, Shape, inserted, small, swapped};
 use bristlecone::dynamic::Datum;
 use bristlecone::{Error, Key, Pool, Tree, Value, dynamic};
 
@@ -114,11 +114,17 @@ where
             3 => (self.dynamic.update(&key_datum, &value_datum).unwrap(), held.is_some()),
             4 => (inserted(self.dynamic.try_insert(&key_datum, &value_datum)), held.is_none()),
             5 => {
-                let new = Some(value_datum.borrowed());
-                self.dynamic.compare_and_swap(&key_datum, held.clone(), new.clone()).unwrap();
-                let absent = self.dynamic.compare_and_swap(&key_datum, None, new).unwrap_err();
-                assert_eq!(absent.into_found().unwrap(), Some(value_datum.clone()));
-                (held.clone(), true)
+                // What is there, or something else, which may be nothing.
+                let other = Some(value_datum.clone()).filter(|_| held.is_none());
+                let expected = if noise.below(3) == 0 { other } else { held.clone() };
+                let new = Some(value_datum.clone()).filter(|_| noise.below(3) > 0);
+                let due = if expected == held { Ok(()) } else { Err(held.clone()) };
+                let done = self.dynamic.compare_and_swap(&key_datum, expected, new.clone());
+                assert_eq!(swapped(done), due);
+                if due.is_ok() && new.is_none() {
+                    self.model.remove(&key_datum);
+                }
+                (held.clone(), due.is_ok() && new.is_some())
             }
             6 => {
                 self.dynamic.upsert(&key_datum, &value_datum).unwrap();

@@ -38,5 +38,6 @@ mod salvage;
 mod signals;
 mod threads;
 mod told;
+mod toy;
 mod words;
 mod wotree_full;

@@ -142,7 +142,7 @@ impl<K: KeyCodec> Inner<K> {
         Some(neighbours)
     }
 
-    /// The left neighbours' ranges grow over the chain, which goes.
+    /// Grows the left neighbours' ranges over the chain, which goes.
     fn leave_to_left(&self, chain: &[(u32, NodeRef<'_>)], left: &Locked<'_>, guard: &K::Guard) -> Vec<u32> {
         let mut dead = Vec::new();
         for (&(id, node), &(_, left)) in chain.iter().zip(&left.0) {
@@ -156,7 +156,7 @@ impl<K: KeyCodec> Inner<K> {
         dead
     }
 
-    /// The chain's nodes take over their right neighbours' entries, which go.
+    /// Makes the chain's nodes take over their right neighbours' entries, which go.
     fn take_from_right(
         &self,
         chain: &[(u32, NodeRef<'_>)],

@@ -25,7 +25,7 @@ pub enum Step {
 }
 
 impl<K: KeyCodec> Inner<K> {
-    /// Like `find`, and where the leaf stands, to go on from there. `None`: the first leaf. `near` is
+    /// Finds a leaf, and where it stands, to go on from there. `None`: the first leaf. `near` is
     /// told where that is before anybody waits for the leaf.
     pub fn seek(
         &self,
@@ -51,7 +51,7 @@ impl<K: KeyCodec> Inner<K> {
         unreachable!("rounds are not counted out")
     }
 
-    /// The leaf at a cursor, if its node still is what it was.
+    /// Returns the leaf at a cursor, if its node still is what it was.
     fn look(&self, cursor: Cursor, version_of: impl Fn(u32) -> Option<Version>) -> Step {
         let node = self.nodes.get(cursor.node);
         let leaf = node.child(cursor.at);
@@ -64,7 +64,7 @@ impl<K: KeyCodec> Inner<K> {
         Step::Lost
     }
 
-    /// The leaf to the right of a cursor's.
+    /// Returns the leaf to the right of a cursor's.
     pub fn next(&self, cursor: Cursor, version_of: impl Fn(u32) -> Option<Version>) -> Step {
         let node = self.nodes.get(cursor.node);
         if cursor.at + 1 < node.count() {
@@ -92,7 +92,7 @@ impl<K: KeyCodec> Inner<K> {
         }
     }
 
-    /// A leaf a few places to the right, if the next node's are far enough: for prefetching.
+    /// Returns a leaf a few places to the right, if the next node's are far enough: for prefetching.
     pub fn ahead(&self, cursor: Cursor, places: usize) -> Option<u32> {
         let node = self.nodes.get(cursor.node);
         let (at, count) = (cursor.at + places, node.count());
@@ -107,7 +107,7 @@ impl<K: KeyCodec> Inner<K> {
         leaf.filter(|_| node.lock.validate(cursor.seen) && right.lock.validate(seen))
     }
 
-    /// The last leaf that begins before `key` (of all, for `None`), and where it begins: `None`
+    /// Returns the last leaf that begins before `key` (of all, for `None`), and where it begins: `None`
     /// for the first leaf.
     pub fn find_before(
         &self,
@@ -142,7 +142,7 @@ impl<K: KeyCodec> Inner<K> {
         Ok(Some(K::owned(self.separator(node, seen, node.key(at), guard)?)))
     }
 
-    /// Every leaf with its low fence, in order. Nobody writes meanwhile.
+    /// Calls `visit` with every leaf and its low fence, in order. No thread writes meanwhile.
     pub fn for_each_leaf(&self, mut visit: impl FnMut(Option<K::Ref<'_>>, u32)) {
         self.each_node(|node| {
             // Pinned anew for each node, lest what others give up waits for the whole walk.
@@ -154,7 +154,7 @@ impl<K: KeyCodec> Inner<K> {
         });
     }
 
-    /// Every node, level by level from the root, each level from the left.
+    /// Calls `visit` with every node, level by level from the root, each level from the left.
     fn each_node(&self, mut visit: impl FnMut(NodeRef<'_>)) {
         let mut first = self.root.load(Acquire);
         loop {
@@ -174,7 +174,7 @@ impl<K: KeyCodec> Inner<K> {
         }
     }
 
-    /// Keys ascend within and across the nodes of every level. Nobody writes meanwhile.
+    /// Verifies that keys ascend within and across the nodes of every level. No thread writes meanwhile.
     pub fn check(&self) -> Vec<Finding> {
         let guard = K::pin();
         let mut findings = Vec::new();

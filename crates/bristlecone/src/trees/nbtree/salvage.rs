@@ -11,7 +11,7 @@ use bristlecone_pm::{ChunkRange, Error, Result};
 
 use super::NbTree;
 use super::layout::{State, Stored};
-use super::read::Pins;
+use super::lookup::Pins;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::Slot;
 use crate::trees::Rescue;
@@ -21,7 +21,7 @@ enum Standing {
     /// No leaf's.
     Nothing,
     Leaf,
-    /// Its header is broken, or says that it is a draft.
+    /// Its header is broken, or says that it is a copy.
     InDoubt,
 }
 
@@ -83,13 +83,13 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
                 Ok(true) => Standing::Leaf,
                 Ok(false) | Err(_) => Standing::InDoubt,
             },
-            // A block that ever was somebody's keeps its stamp.
+            // A block that ever was a leaf's keeps its stamp.
             State::Free if self.birth_of(block) == 0 => Standing::InDoubt,
             State::Free | State::Replaced { .. } => Standing::Nothing,
         }
     }
 
-    /// The items that a block may hold, in the order of their slots. `Err`: what is wrong with one.
+    /// Returns the items that a block may hold, in the order of their slots. `Err`: what is wrong with one.
     fn items_in(&self, block: u64, ranges: &[ChunkRange]) -> impl Iterator<Item = Result<Item>> {
         (0..self.shape.slots).filter_map(move |at| self.item(block, at, ranges).transpose())
     }

@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use bristlecone_pm::{ChunkRange, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry};
 
+use super::census::Census;
 use super::layout::{END, FREE, Header, LEAF_SLOTS_MAX, SUBNODES, SUBNODES_MAX, Shape, slot_offset, unstage};
-use super::recover::Census;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::{Slot, bits};
 use crate::trees::Rescue;
 
 /// What is left of a tree.
-pub(super) struct Wreck<M: Medium> {
+pub(super) struct DamagedTree<M: Medium> {
     pool: Arc<PoolFile<M>>,
     keys: Records<M>,
     values: Records<M>,
@@ -44,7 +44,7 @@ struct Item {
     value: u64,
 }
 
-impl<M: Medium> Wreck<M> {
+impl<M: Medium> DamagedTree<M> {
     pub fn new(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, shape: Shape) -> Result<Self> {
         let slots = pool.chunk_bytes() as usize / shape.subnode_bytes;
         let mut ranges = Vec::new();
@@ -66,7 +66,7 @@ impl<M: Medium> Wreck<M> {
         self.header(subnode).next.load(self.pool.medium())
     }
 
-    /// Every subnode without the free tag.
+    /// Returns every subnode without the free tag.
     fn occupied(&self) -> impl Iterator<Item = u64> {
         let all = (0..self.census.ranges.len()).flat_map(|chunk| self.census.offsets(chunk));
         all.filter(|&subnode| self.next(subnode) != FREE)
@@ -156,7 +156,7 @@ impl<M: Medium> Wreck<M> {
         None
     }
 
-    /// The items of a leaf whose subnodes are known.
+    /// Returns the items of a leaf whose subnodes are known.
     fn items<K: KeyCodec>(&self, piece: &Piece<K>) -> impl Iterator<Item = Item> {
         bits(piece.bitmap).filter_map(|bit| {
             let (at, slot) = self.shape.place(bit);
@@ -174,7 +174,7 @@ impl<M: Medium> Wreck<M> {
         })
     }
 
-    /// Gives leaves with a broken chain the subnodes that nobody names any more and whose keys lie
+    /// Gives leaves with a broken chain the subnodes that nothing names any more and whose keys lie
     /// among their own; counts what stays away.
     fn rejoin<K: KeyCodec, V: Codec>(&self, pieces: &mut Vec<Piece<K>>, rescue: &mut Rescue<'_, K, V>) {
         for at in 0..pieces.len() {

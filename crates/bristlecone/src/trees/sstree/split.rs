@@ -4,7 +4,7 @@ use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 
 use super::SsTree;
 use super::layout::{END, FINGERPRINT_WORDS, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, beside_header};
-use super::leaf::{Leaf, Locked, Tags, View};
+use super::leaf::{Locked, Tags, View};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::bits;
 
@@ -27,7 +27,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// Moves items within a leaf; the first one takes the value `value` if there is one.
     pub(super) fn relocate(
         &self,
-        leaf: Leaf<'_>,
+        leaf: &Locked<'_>,
         view: &View,
         moves: &[Move],
         mut value: Option<u64>,
@@ -56,7 +56,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// them all nothing moves and the new leaf begins empty, so that ascending loads leave full
     /// leaves behind.
     #[inline(never)]
-    pub(super) fn split(&self, left: Leaf<'_>, key: K::Ref<'_>, guard: &K::Guard) -> Result<()> {
+    pub(super) fn split(&self, left: &Locked<'_>, key: K::Ref<'_>, guard: &K::Guard) -> Result<()> {
         let key = K::shorten(key);
         let view = left.view();
         let mut parts = [Part { key, words: (0, 0), bit: 0 }; LEAF_SLOTS_MAX];
@@ -81,11 +81,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             let bitmap = view.bitmap & !moved;
             let head = self.header(view.subnodes[0]);
             head.bitmap.publish(self.medium(), bitmap, &durable, "sstree split.3");
-            let Durable { .. } = self.medium().persist(&head.bitmap, "sstree split.3");
+            self.medium().persist(&head.bitmap, "sstree split.3");
             left.set_bitmap(bitmap);
         }
         let first = upper.first().map_or(key, |part| part.key);
         let separator = lower.last().map_or(first, |last| K::separator(last.key, first));
+        debug_assert!(lower.last().is_none_or(|last| last.key < separator) && separator <= first);
         self.inner.insert(separator, right, guard);
         self.compact(left);
         Ok(())
@@ -134,11 +135,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         // Split 2: the head's own line was not flushed yet; relies on its order.
         let ordered = medium.ordered_within_line();
         head.next.publish(medium, next, &ordered, "sstree split.2");
-        let durable = medium.persist(head, "sstree split.2");
+        let durable = medium.persist_proof(head, "sstree split.2");
 
         let leaf = self.leaves.get(id);
-        leaf.set_tags(&tags);
-        leaf.set_view(&View { subnodes, count, bitmap });
+        leaf.begin(&View { subnodes, count, bitmap }, &tags);
         leaf.lock.renew();
         Ok((id, durable))
     }
@@ -181,7 +181,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
 
     /// Draws the items of the tail into the subnodes before it while they have room, so that a
     /// leaf occupies no more subnodes than its items need.
-    fn compact(&self, leaf: Leaf<'_>) {
+    fn compact(&self, leaf: &Locked<'_>) {
         loop {
             let view = leaf.view();
             let live = view.bitmap.count_ones() as usize;
@@ -200,7 +200,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    /// An empty leaf leaves the index and gives its subnode back; the only leaf stays.
+    /// Takes an empty leaf out of the index and gives its subnode back; the only leaf stays.
     pub(super) fn free_if_empty(&self, id: u32, leaf: Locked<'_>, key: K::Ref<'_>, guard: &K::Guard) {
         let view = leaf.view();
         if view.bitmap != 0 || !self.inner.remove(key, id, guard, |_| true) {
@@ -209,7 +209,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         // Readers look for its keys in the left neighbour from here on, and find none.
         let tag = &self.header(view.subnodes[0]).next;
         tag.store(self.medium(), FREE);
-        let Durable { .. } = self.medium().persist(tag, "sstree free.1");
+        self.medium().persist(tag, "sstree free.1");
         leaf.retire();
         self.leaves.free(id);
         self.subnodes.free(view.subnodes[0]);

@@ -1,10 +1,10 @@
-//! Insert, update and remove within one leaf. Step numbers are those of the story in `mod.rs`.
+//! Insert, update and remove within one leaf. Step numbers are those of the protocol in `mod.rs`.
 
 use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result, Step};
 
 use super::SsTree;
 use super::layout::{END, FREE, beside_header, slot_offset, stage};
-use super::leaf::{Leaf, Locked, View};
+use super::leaf::{Locked, View};
 use super::read::Found;
 use super::split::Move;
 use crate::shared::codec::{Codec, KeyCodec};
@@ -27,7 +27,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for SsTree<K, V, M> {
             if let Some(found) = found {
                 let old = self.value_of(found, &guards.1);
                 if mode != WriteMode::New {
-                    self.replace(*leaf, found, value, &guards.1)?;
+                    self.replace(&leaf, found, value, &guards.1)?;
                 }
                 drop(leaf);
                 return self.pool.health().map(|()| Some(old));
@@ -35,12 +35,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for SsTree<K, V, M> {
             if mode == WriteMode::Update {
                 return Ok(None);
             }
-            if self.add(*leaf, key, value)? {
+            if self.add(&leaf, key, value)? {
                 drop(leaf);
                 return self.pool.health().map(|()| None);
             }
             // Looked up again: the key may belong to the new leaf.
-            self.split(*leaf, key, &guards.0)?;
+            self.split(&leaf, key, &guards.0)?;
         }
     }
 
@@ -60,14 +60,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for SsTree<K, V, M> {
         if V::borrow(&old) != V::shorten(expected) {
             return Ok(Err(Some(old)));
         }
-        self.replace(*leaf, found, new, &guards.1)?;
+        self.replace(&leaf, found, new, &guards.1)?;
         drop(leaf);
         self.pool.health().map(Ok)
     }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
-    /// The locked leaf whose range holds `key`, and the key's item if there is one. The item is
+    /// Returns the locked leaf whose range holds `key`, and the key's item if there is one. The item is
     /// looked for before the leaf is locked, so that its line is under way while the lock waits
     /// for earlier stores to leave the processor.
     #[inline(always)]
@@ -103,7 +103,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     }
 
     /// Adds an item that the leaf does not hold; `false` if it has no room.
-    fn add(&self, leaf: Leaf<'_>, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool> {
+    fn add(&self, leaf: &Locked<'_>, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool> {
         let view = leaf.view();
         let place = view.first_free(self.shape);
         if place.is_none() && view.count == self.shape.subnodes_max {
@@ -126,7 +126,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(true)
     }
 
-    /// Insert 1: what stands out of line is written first.
+    /// Insert 1: writes what stands out of line first.
     fn write_records(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<(Item, Flushed)> {
         let (key_word, key_flushed) = K::write(&self.keys, key, "sstree insert.1 key")?;
         match V::write(&self.values, value, "sstree insert.1 value") {
@@ -149,7 +149,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    fn fill(&self, leaf: Leaf<'_>, view: View, (at, slot): (usize, usize), item: &Item, flushed: Flushed) {
+    fn fill(&self, leaf: &Locked<'_>, view: View, (at, slot): (usize, usize), item: &Item, flushed: Flushed) {
         let medium = self.medium();
         let head = self.header(view.subnodes[0]);
         let cell = self.slot(view.subnodes[at], slot);
@@ -165,7 +165,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             // Insert 3: relies on line order, so that one flush serves both.
             let ordered = medium.ordered_within_line();
             head.bitmap.publish(medium, bitmap, &ordered, "sstree insert.3");
-            let Durable { .. } = medium.persist(&head.bitmap, "sstree insert.3");
+            medium.persist(&head.bitmap, "sstree insert.3");
         } else if staged {
             self.settle(flushed);
             let flushed = self.write_whole(cell, (item.key, item.value), "sstree insert.2 staged");
@@ -184,7 +184,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             let flushed = flushed.and(medium.flush(cell, "sstree insert.2"));
             let durable = medium.fence(flushed, "sstree insert.2");
             head.bitmap.publish(medium, bitmap, &durable, "sstree insert.3 apart");
-            let Durable { .. } = medium.persist(&head.bitmap, "sstree insert.3 apart");
+            medium.persist(&head.bitmap, "sstree insert.3 apart");
         }
         leaf.set_bitmap(bitmap);
     }
@@ -197,8 +197,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         medium.flush(cell, step)
     }
 
-    /// Expansion: the fresh subnode becomes the head, and its first line says everything.
-    fn expand(&self, leaf: Leaf<'_>, view: &View, fresh: u64, item: &Item, flushed: Flushed) {
+    /// Expand 1 and 2: makes the fresh subnode the head, and its first line says everything.
+    fn expand(&self, leaf: &Locked<'_>, view: &View, fresh: u64, item: &Item, flushed: Flushed) {
         let medium = self.medium();
         self.settle(flushed);
         let (header, cell) = (self.header(fresh), self.slot(fresh, 0));
@@ -212,7 +212,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         // Expand 2: replaces the free tag; relies on line order.
         let ordered = medium.ordered_within_line();
         header.next.publish(medium, view.subnodes[0], &ordered, "sstree expand.2");
-        let Durable { .. } = medium.persist(header, "sstree expand.2");
+        medium.persist(header, "sstree expand.2");
 
         let mut grown = View { count: view.count + 1, bitmap, ..*view };
         grown.subnodes.copy_within(..view.count, 1);
@@ -223,7 +223,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
 
     /// Sets the fingerprint of a slot where readers look for it: in the descriptor, or in the
     /// predecessor. No flush: recovery derives fingerprints from the keys.
-    pub(super) fn note_fingerprint(&self, leaf: Leaf<'_>, view: &View, (at, slot): (usize, usize), tag: u8) {
+    pub(super) fn note_fingerprint(
+        &self,
+        leaf: &Locked<'_>,
+        view: &View,
+        (at, slot): (usize, usize),
+        tag: u8,
+    ) {
         if self.shape.resident || at == 0 {
             leaf.set_tag(at * self.shape.slots + slot, tag);
         } else {
@@ -234,7 +240,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
 
     /// Gives the item a new value: in place, or by moving it.
     #[inline(always)]
-    fn replace(&self, leaf: Leaf<'_>, found: Found, value: V::Ref<'_>, guard: &V::Guard) -> Result<()> {
+    fn replace(&self, leaf: &Locked<'_>, found: Found, value: V::Ref<'_>, guard: &V::Guard) -> Result<()> {
         let medium = self.medium();
         let (word, flushed) = V::write(&self.values, value, "sstree update.1")?;
         let room = self.room_to_move(leaf.bitmap(), found.at);
@@ -248,13 +254,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
                 let durable = medium.fence(flushed, "sstree update.1 fence");
                 cell.publish(medium, word, &durable, "sstree update.2");
             }
-            let Durable { .. } = medium.persist(cell, "sstree update.2");
+            medium.persist(cell, "sstree update.2");
         }
         V::retire(&self.values, found.value, guard);
         Ok(())
     }
 
-    /// Free slots that an updated item of the subnode at `at` moves to. With all fingerprints in
+    /// Returns the free slots that an updated item of the subnode at `at` moves to. With all fingerprints in
     /// DRAM no subnode is better than another, but the tail's items move, so that it can go.
     #[inline(always)]
     fn room_to_move(&self, bitmap: u64, at: usize) -> u64 {
@@ -272,7 +278,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
 
     /// Moves the updated item, and while there is room its line mates, towards the head.
     #[inline(never)]
-    fn move_forward(&self, leaf: Leaf<'_>, found: Found, room: u64, value: u64, flushed: Flushed) {
+    fn move_forward(&self, leaf: &Locked<'_>, found: Found, room: u64, value: u64, flushed: Flushed) {
         let view = leaf.view();
         let mates = self.shape.line_mates(found.slot) & view.taken(self.shape, found.at) & !(1 << found.slot);
         let sources = std::iter::once(found.slot).chain(bits(mates));
@@ -296,7 +302,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             return Ok(Err(Some(old)));
         }
         let cleared = 1 << (found.at * self.shape.slots + found.slot);
-        self.commit(*leaf, &leaf.view(), 0, cleared, Flushed::none());
+        self.commit(&leaf, &leaf.view(), 0, cleared, Flushed::none());
         K::retire(&self.keys, found.key, &guards.0);
         V::retire(&self.values, found.value, &guards.1);
         self.len.add(-1);
@@ -307,14 +313,18 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
 
     /// Publishes one bitmap word that sets some bits and clears others, after `flushed` is
     /// durable; a tail that this empties is reclaimed on the way (reclaim 1-3).
-    pub(super) fn commit(&self, leaf: Leaf<'_>, view: &View, set: u64, clear: u64, flushed: Flushed) {
+    pub(super) fn commit(&self, leaf: &Locked<'_>, view: &View, set: u64, clear: u64, flushed: Flushed) {
         let medium = self.medium();
         let head = self.header(view.subnodes[0]);
+        debug_assert!(
+            set & view.bitmap == 0 && clear & !view.bitmap == 0,
+            "{set:#x} and {clear:#x} of {view:?}"
+        );
         let mut next = View { bitmap: view.bitmap & !clear | set, ..*view };
         let emptied = view.count > 1 && next.taken(self.shape, view.count - 1) == 0;
         if set == 0 && !emptied {
             head.bitmap.publish(medium, next.bitmap, &Alone, "sstree delete.1");
-            let Durable { .. } = medium.persist(&head.bitmap, "sstree delete.1");
+            medium.persist(&head.bitmap, "sstree delete.1");
             leaf.set_bitmap(next.bitmap);
             return;
         }
@@ -331,9 +341,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             // The bitmap and the link share the head's line: relies on line order.
             let ordered = medium.ordered_within_line();
             head.next.publish(medium, END, &ordered, "sstree reclaim.3 head");
-            let Durable { .. } = medium.persist(head, "sstree reclaim.3 head");
+            medium.persist(head, "sstree reclaim.3 head");
         } else {
-            let durable = medium.persist(&head.bitmap, "sstree reclaim.2 move.2");
+            let durable = medium.persist_proof(&head.bitmap, "sstree reclaim.2 move.2");
             if emptied {
                 self.unlink_tail(view, &durable);
             }
@@ -348,19 +358,19 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    /// Reclaim 3: the predecessor lets go of the tail.
+    /// Reclaim 3: unlinks the tail from its predecessor.
     fn unlink_tail(&self, view: &View, durable: &Durable) {
         let link = &self.header(view.subnodes[view.count - 2]).next;
         link.publish(self.medium(), END, durable, "sstree reclaim.3");
-        let Durable { .. } = self.medium().persist(link, "sstree reclaim.3");
+        self.medium().persist(link, "sstree reclaim.3");
     }
 
     /// Subnodes that had become empty in the middle are tails now: they go too.
-    fn reclaim_tails(&self, leaf: Leaf<'_>, mut view: View) {
+    fn reclaim_tails(&self, leaf: &Locked<'_>, mut view: View) {
         while view.count > 1 && view.taken(self.shape, view.count - 1) == 0 {
             let tag = &self.header(view.tail()).next;
             tag.store(self.medium(), FREE);
-            let durable = self.medium().persist(tag, "sstree reclaim.1 middle");
+            let durable = self.medium().persist_proof(tag, "sstree reclaim.1 middle");
             self.unlink_tail(&view, &durable);
             let tail = view.tail();
             view.count -= 1;

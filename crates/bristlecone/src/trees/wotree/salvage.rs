@@ -174,7 +174,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Some(Piece { leaf, items, median, range: None })
     }
 
-    /// The slot array of a leaf, if it could be one.
+    /// Returns the slot array of a leaf, if it could be one.
     fn order_of(&self, leaf: u64) -> Option<Order> {
         let words: Vec<u64> =
             self.nodes.slot_words(leaf).iter().map(|word| word.load(self.medium())).collect();
