@@ -5,7 +5,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use bristlecone::lab::{
-    self, Codec, GuestDesign, Index, KeyCodec, Open, PARAMS, Parameters, TreeDesign, design_options, of_words,
+    self, Codec, ExternalDesign, Index, KeyCodec, Open, PARAMS, Parameters, TreeDesign, design_options,
+    of_words,
 };
 use bristlecone::{Design, Error, Key, Medium, Pool, Result, Tree, Value};
 use bristlecone_pm::{PoolFile, TreeEntry};
@@ -49,7 +50,7 @@ design_options! {
     }
 }
 
-impl GuestDesign for Baseline {
+impl ExternalDesign for Baseline {
     fn code(self) -> u32 {
         match self {
             Self::Native => 0x101,
@@ -58,7 +59,7 @@ impl GuestDesign for Baseline {
         }
     }
 
-    fn admit<K: KeyCodec, V: Codec>(self) -> Result<()> {
+    fn supports<K: KeyCodec, V: Codec>(self) -> Result<()> {
         if K::INLINE && V::INLINE {
             return Ok(());
         }
