@@ -12,6 +12,9 @@ use crate::failure::{Exit, Failure, Outcome};
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 
+/// Nothing is under way that would have to come to an end.
+static AT_PROMPT: AtomicBool = AtomicBool::new(false);
+
 /// The file that a second signal must not leave behind.
 static REMOVED_AT_EXIT: Mutex<Option<PathBuf>> = Mutex::new(None);
 
@@ -19,7 +22,7 @@ static REMOVED_AT_EXIT: Mutex<Option<PathBuf>> = Mutex::new(None);
 /// that was acknowledged either; so an error here is none.
 pub fn listen() {
     let _ = ctrlc::set_handler(|| {
-        if ASKED.swap(true, Ordering::Relaxed) {
+        if ASKED.swap(true, Ordering::Relaxed) || AT_PROMPT.load(Ordering::Relaxed) {
             if let Some(path) = removed_at_exit().take() {
                 let _ = std::fs::remove_file(path);
             }
@@ -42,6 +45,16 @@ fn removed_at_exit() -> MutexGuard<'static, Option<PathBuf>> {
 #[inline]
 pub fn asked() -> bool {
     ASKED.load(Ordering::Relaxed)
+}
+
+/// Forgets that the user wanted a command to stop, before the next one.
+pub fn forget() {
+    ASKED.store(false, Ordering::Relaxed);
+}
+
+/// Says whether the tool waits at a prompt: a signal ends it at once then.
+pub fn at_prompt(waits: bool) {
+    AT_PROMPT.store(waits, Ordering::Relaxed);
 }
 
 /// Fails if the user wants us to stop.

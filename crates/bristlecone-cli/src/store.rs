@@ -2,69 +2,10 @@
 
 use std::ops::Bound;
 
-use bristlecone::{Design, Error, Finding, Key, Pool, Tree, TreeSpec, Value};
+use bristlecone::{Design, Error, Key, Pool, Tree, TreeSpec, TreeStats, Value};
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 
-use crate::args::{PoolArgs, ReadArgs};
-use crate::datum::{Datum, Kind};
-
-/// Opens a pool that exists, and says on standard error what of it was damaged.
-pub fn open(args: &PoolArgs) -> Outcome<Pool> {
-    let pool = open_as_it_is(args)?;
-    report_damage(&pool);
-    Ok(pool)
-}
-
-fn open_as_it_is(args: &PoolArgs) -> Outcome<Pool> {
-    let mut options = Pool::options();
-    if let Some(domain) = args.domain.domain {
-        options = options.domain(domain);
-    }
-    Ok(options.open(&args.path)?)
-}
-
-/// Opens a pool that exists, to read, and says on standard error what of it was damaged.
-pub fn open_to_read(args: &ReadArgs) -> Outcome<Pool> {
-    let pool = open_to_check(args)?;
-    report_damage(&pool);
-    Ok(pool)
-}
-
-/// Opens a pool that exists, to read: without writing if asked to, if the file cannot be written,
-/// or if there is no room that recovery may write to.
-pub fn open_to_check(args: &ReadArgs) -> Outcome<Pool> {
-    let path = &args.pool.path;
-    let writable = rustix::fs::access(path, rustix::fs::Access::WRITE_OK);
-    let refused = [rustix::io::Errno::ACCESS, rustix::io::Errno::PERM, rustix::io::Errno::ROFS];
-    if args.read_only || writable.is_err_and(|error| refused.contains(&error)) {
-        return Ok(Pool::options().read_only(true).open(path)?);
-    }
-    match open_as_it_is(&args.pool) {
-        Err(failure) if failure.is_full() => Ok(Pool::options().read_only(true).open(path)?),
-        opened => opened,
-    }
-}
-
-/// Opens a pool that exists and a tree in it, to read. Where opening the tree takes room that there
-/// is not, nothing is written.
-pub fn tree_to_read(args: &ReadArgs, name: &str) -> Outcome<(Pool, Box<dyn AnyTree>)> {
-    let pool = open_to_read(args)?;
-    match tree(&pool, name) {
-        Err(failure) if failure.is_full() && !pool.info().read_only => {
-            drop(pool);
-            let pool = Pool::options().read_only(true).open(&args.pool.path)?;
-            let tree = tree(&pool, name)?;
-            Ok((pool, tree))
-        }
-        opened => Ok((pool, opened?)),
-    }
-}
-
-fn report_damage(pool: &Pool) {
-    for Finding { location, what } in pool.info().findings {
-        eprintln!("bristlecone: {what} at {location}");
-    }
-}
+use crate::datum::{Datum, Kind, Shown};
 
 /// What the directory says about a tree.
 pub struct TreeInfo {
@@ -118,33 +59,32 @@ pub fn find(pool: &Pool, name: &str) -> Outcome<TreeInfo> {
 
 /// A tree of any kind.
 pub trait AnyTree {
-    /// Kind of the keys.
-    fn key_kind(&self) -> Kind;
-    /// Kind of the values.
-    fn value_kind(&self) -> Kind;
-    /// Number of entries.
+    /// Returns the kind of the keys.
+    fn key_kind(&self) -> &Kind;
+    /// Returns the kind of the values.
+    fn value_kind(&self) -> &Kind;
+    /// Returns the number of entries.
     fn len(&self) -> u64;
-    /// Calls `show` with the value of `key`; whether there is one. Its record is compared with its
-    /// checksum.
-    fn get(&self, key: Datum<'_>, show: &mut dyn FnMut(Datum<'_>) -> Outcome) -> Outcome<bool>;
-    /// Whether the value of `key` is exactly `value`.
-    fn holds(&self, key: Datum<'_>, value: Datum<'_>) -> Outcome<bool>;
-    /// Sets the value of `key`; whether there was one before.
-    fn insert(&self, key: Datum<'_>, value: Datum<'_>) -> Outcome<bool>;
-    /// Sets the value of `key` if it has none; whether it was set.
-    fn insert_new(&self, key: Datum<'_>, value: Datum<'_>) -> Outcome<bool>;
-    /// Sets the value of `key` if it has one; whether it was set.
-    fn update(&self, key: Datum<'_>, value: Datum<'_>) -> Outcome<bool>;
-    /// Removes `key`; whether it was there.
-    fn remove(&self, key: Datum<'_>) -> Outcome<bool>;
+    /// Returns the value of a key, its record compared with its checksum.
+    fn get(&self, key: &Datum) -> Outcome<Option<Datum>>;
+    /// Sets the value of a key; returns whether there was one before.
+    fn insert(&self, key: &Datum, value: &Datum) -> Outcome<bool>;
+    /// Sets the value of a key that has none; returns the value it has otherwise.
+    fn insert_new(&self, key: &Datum, value: &Datum) -> Outcome<Option<Datum>>;
+    /// Sets the value of a key that has one; returns whether it was set.
+    fn update(&self, key: &Datum, value: &Datum) -> Outcome<bool>;
+    /// Removes a key; returns whether it was there.
+    fn remove(&self, key: &Datum) -> Outcome<bool>;
     /// Calls `each` with entries in order until it returns `false`. Their records are compared with
     /// their checksums.
     fn scan(
         &self,
-        bounds: (Bound<Datum<'_>>, Bound<Datum<'_>>),
+        bounds: (Bound<&Datum>, Bound<&Datum>),
         reverse: bool,
-        each: &mut dyn FnMut(Datum<'_>, Datum<'_>) -> Outcome<bool>,
+        each: &mut dyn FnMut(&Datum, &Datum) -> Outcome<bool>,
     ) -> Outcome;
+    /// Returns what the tree occupies.
+    fn stats(&self) -> TreeStats;
 }
 
 /// Opens a tree as what it is.
@@ -162,7 +102,7 @@ pub fn tree(pool: &Pool, name: &str) -> Outcome<Box<dyn AnyTree>> {
 
 /// Opens a tree of these kinds.
 pub fn open_tree(pool: &Pool, name: &str, (key, value): (Kind, Kind)) -> Outcome<Box<dyn AnyTree>> {
-    dispatch(key, value, &mut Opening { pool, name })
+    dispatch(&key, &value, &mut Opening { pool, name })
 }
 
 /// Creates a tree of these kinds.
@@ -173,7 +113,7 @@ pub fn create(
     design: Design,
     options: &[(String, u64)],
 ) -> Outcome<Box<dyn AnyTree>> {
-    dispatch(key, value, &mut Creating { pool, name, design, options })
+    dispatch(&key, &value, &mut Creating { pool, name, design, options })
 }
 
 /// Does something for one pair of types.
@@ -181,18 +121,18 @@ trait ForTypes {
     fn run<K: TextKey, V: TextValue>(&mut self) -> Result<Box<dyn AnyTree>, Error>;
 }
 
-fn dispatch(key: Kind, value: Kind, what: &mut impl ForTypes) -> Outcome<Box<dyn AnyTree>> {
-    fn with_key<K: TextKey>(value: Kind, what: &mut impl ForTypes) -> Result<Box<dyn AnyTree>, Error> {
+fn dispatch(key: &Kind, value: &Kind, what: &mut impl ForTypes) -> Outcome<Box<dyn AnyTree>> {
+    fn with_key<K: TextKey>(value: &Kind, what: &mut impl ForTypes) -> Result<Box<dyn AnyTree>, Error> {
         match value {
             Kind::U64 => what.run::<K, u64>(),
             Kind::Str => what.run::<K, &'static str>(),
-            Kind::Bytes => what.run::<K, &'static [u8]>(),
+            _ => what.run::<K, &'static [u8]>(),
         }
     }
     let tree = match key {
         Kind::U64 => with_key::<u64>(value, what),
         Kind::Str => with_key::<&'static str>(value, what),
-        Kind::Bytes => with_key::<&'static [u8]>(value, what),
+        _ => with_key::<&'static [u8]>(value, what),
     };
     Ok(tree?)
 }
@@ -227,46 +167,42 @@ impl ForTypes for Creating<'_> {
 
 /// A key type that stands for a [`Kind`].
 trait TextKey: Key + Sized + 'static {
-    const KIND: Kind;
-    fn of(datum: Datum<'_>) -> Outcome<Self::Ref<'_>>;
-    fn datum(owned: &Self::Owned) -> Datum<'_>;
+    const KIND: &'static Kind;
+    fn of(datum: &Datum) -> Outcome<Self::Ref<'_>>;
+    fn datum(owned: Self::Owned) -> Datum;
 }
 
 /// A value type that stands for a [`Kind`].
 trait TextValue: Value + Sized + 'static {
-    const KIND: Kind;
-    fn of(datum: Datum<'_>) -> Outcome<Self::Ref<'_>>;
-    fn datum(owned: &Self::Owned) -> Datum<'_>;
-    fn datum_of(shown: Self::Ref<'_>) -> Datum<'_>;
+    const KIND: &'static Kind;
+    fn of(datum: &Datum) -> Outcome<Self::Ref<'_>>;
+    fn datum(owned: Self::Owned) -> Datum;
 }
 
 macro_rules! texts {
     ($($type:ty, $kind:ident, |$owned:ident| $borrow:expr;)*) => {$(
         impl TextKey for $type {
-            const KIND: Kind = Kind::$kind;
-            fn of(datum: Datum<'_>) -> Outcome<<Self as Key>::Ref<'_>> {
+            const KIND: &'static Kind = &Kind::$kind;
+            fn of(datum: &Datum) -> Outcome<<Self as Key>::Ref<'_>> {
                 match datum {
-                    Datum::$kind(datum) => Ok(datum),
+                    Datum::$kind($owned) => Ok($borrow),
                     other => Err(wrong_kind(other, Kind::$kind)),
                 }
             }
-            fn datum($owned: &<Self as Key>::Owned) -> Datum<'_> {
-                Datum::$kind($borrow)
+            fn datum(owned: <Self as Key>::Owned) -> Datum {
+                Datum::$kind(owned)
             }
         }
         impl TextValue for $type {
-            const KIND: Kind = Kind::$kind;
-            fn of(datum: Datum<'_>) -> Outcome<<Self as Value>::Ref<'_>> {
+            const KIND: &'static Kind = &Kind::$kind;
+            fn of(datum: &Datum) -> Outcome<<Self as Value>::Ref<'_>> {
                 match datum {
-                    Datum::$kind(datum) => Ok(datum),
+                    Datum::$kind($owned) => Ok($borrow),
                     other => Err(wrong_kind(other, Kind::$kind)),
                 }
             }
-            fn datum($owned: &<Self as Value>::Owned) -> Datum<'_> {
-                Datum::$kind($borrow)
-            }
-            fn datum_of(shown: <Self as Value>::Ref<'_>) -> Datum<'_> {
-                Datum::$kind(shown)
+            fn datum(owned: <Self as Value>::Owned) -> Datum {
+                Datum::$kind(owned)
             }
         }
     )*};
@@ -278,16 +214,16 @@ texts! {
     &'static [u8], Bytes, |owned| owned;
 }
 
-fn wrong_kind(datum: Datum<'_>, kind: Kind) -> Failure {
-    Failure::usage(format!("{datum} is not of kind {kind}"))
+fn wrong_kind(datum: &Datum, kind: Kind) -> Failure {
+    Failure::usage(format!("{} is not of kind {kind}", Shown(datum)))
 }
 
 impl<K: TextKey, V: TextValue> AnyTree for Tree<K, V> {
-    fn key_kind(&self) -> Kind {
+    fn key_kind(&self) -> &Kind {
         K::KIND
     }
 
-    fn value_kind(&self) -> Kind {
+    fn value_kind(&self) -> &Kind {
         V::KIND
     }
 
@@ -295,51 +231,48 @@ impl<K: TextKey, V: TextValue> AnyTree for Tree<K, V> {
         Tree::len(self)
     }
 
-    fn get(&self, key: Datum<'_>, show: &mut dyn FnMut(Datum<'_>) -> Outcome) -> Outcome<bool> {
-        match self.try_get(K::of(key)?)? {
-            Some(value) => show(V::datum(&value)).map(|()| true),
-            None => Ok(false),
-        }
+    fn get(&self, key: &Datum) -> Outcome<Option<Datum>> {
+        Ok(self.try_get(K::of(key)?)?.map(V::datum))
     }
 
-    fn holds(&self, key: Datum<'_>, value: Datum<'_>) -> Outcome<bool> {
-        Ok(self.get_with(K::of(key)?, |found| V::datum_of(found) == value).unwrap_or(false))
-    }
-
-    fn insert(&self, key: Datum<'_>, value: Datum<'_>) -> Outcome<bool> {
+    fn insert(&self, key: &Datum, value: &Datum) -> Outcome<bool> {
         Ok(Tree::insert(self, K::of(key)?, V::of(value)?)?.is_some())
     }
 
-    fn insert_new(&self, key: Datum<'_>, value: Datum<'_>) -> Outcome<bool> {
-        Ok(Tree::insert_new(self, K::of(key)?, V::of(value)?)?.is_none())
+    fn insert_new(&self, key: &Datum, value: &Datum) -> Outcome<Option<Datum>> {
+        Ok(Tree::insert_new(self, K::of(key)?, V::of(value)?)?.map(V::datum))
     }
 
-    fn update(&self, key: Datum<'_>, value: Datum<'_>) -> Outcome<bool> {
+    fn update(&self, key: &Datum, value: &Datum) -> Outcome<bool> {
         Ok(Tree::update(self, K::of(key)?, V::of(value)?)?.is_some())
     }
 
-    fn remove(&self, key: Datum<'_>) -> Outcome<bool> {
+    fn remove(&self, key: &Datum) -> Outcome<bool> {
         Ok(Tree::remove(self, K::of(key)?)?.is_some())
     }
 
     fn scan(
         &self,
-        bounds: (Bound<Datum<'_>>, Bound<Datum<'_>>),
+        bounds: (Bound<&Datum>, Bound<&Datum>),
         reverse: bool,
-        each: &mut dyn FnMut(Datum<'_>, Datum<'_>) -> Outcome<bool>,
+        each: &mut dyn FnMut(&Datum, &Datum) -> Outcome<bool>,
     ) -> Outcome {
         let mut range = self.try_range((bound::<K>(bounds.0)?, bound::<K>(bounds.1)?));
         while let Some(item) = if reverse { range.next_back() } else { range.next() } {
             let (key, value) = item?;
-            if !each(K::datum(&key), V::datum(&value))? {
+            if !each(&K::datum(key), &V::datum(value))? {
                 break;
             }
         }
         Ok(())
     }
+
+    fn stats(&self) -> TreeStats {
+        Tree::stats(self)
+    }
 }
 
-fn bound<K: TextKey>(bound: Bound<Datum<'_>>) -> Outcome<Bound<K::Ref<'_>>> {
+fn bound<K: TextKey>(bound: Bound<&Datum>) -> Outcome<Bound<K::Ref<'_>>> {
     Ok(match bound {
         Bound::Included(datum) => Bound::Included(K::of(datum)?),
         Bound::Excluded(datum) => Bound::Excluded(K::of(datum)?),

@@ -34,6 +34,7 @@ mod salvage;
 pub mod shared;
 mod tree;
 mod trees;
+mod usage;
 mod value;
 
 pub use bristlecone_pm::{
@@ -46,4 +47,5 @@ pub use pool::{Pool, PoolOptions, TreeOptions};
 pub use salvage::{Salvage, SalvagedTree};
 pub use tree::Tree;
 pub use trees::{Design, TreeStats};
+pub use usage::TreeUsage;
 pub use value::Value;

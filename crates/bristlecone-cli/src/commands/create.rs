@@ -8,18 +8,22 @@ use bristlecone_cli::size;
 use clap::Args;
 use serde_json::json;
 
-use crate::args::{PoolArgs, TreeArgs};
-use crate::store;
+use crate::args::TreeArgs;
+use crate::open::{PoolArgs, explain, with_domain};
 
 /// What a pool may grow to if nothing is said. The file is only as large as what is in it.
 pub const POOL_BYTES: u64 = 8 << 30;
 
 /// Create a pool, a tree in it, or both
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  bristlecone create /dev/shm/trees.pool --size 64G
+  bristlecone create trees.pool --tree ages --value u64
+  bristlecone create trees.pool --tree log --design lodgetree --key u64 --value bytes")]
 pub struct Create {
     #[command(flatten)]
     pool: PoolArgs,
-    /// What the pool may grow to, such as 8G (the default); it begins small.
+    /// What a new pool may grow to, such as 64G; the file begins small [default: 8G]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
     /// Create a tree of this name, in a new pool or in one that exists.
@@ -39,7 +43,7 @@ impl Create {
         let (pool, exists) = match self.new_pool() {
             // Another process has made it, perhaps only just now.
             Err(Failure::Said { exit: Exit::Usage, .. })
-                if self.tree.is_some() && self.pool.path.exists() =>
+                if self.tree.is_some() && self.pool.pool.path.is_file() =>
             {
                 (self.existing()?, true)
             }
@@ -50,12 +54,12 @@ impl Create {
             if created.is_err() && !exists {
                 // A pool without the tree that was asked for is not what was asked for. It goes while
                 // it is still held, so that it cannot be another process's by then.
-                let _ = std::fs::remove_file(&self.pool.path);
+                let _ = std::fs::remove_file(&self.pool.pool.path);
             }
             created?;
         }
         let info = pool.info();
-        let path = self.pool.path.display();
+        let path = self.pool.pool.path.display();
         let mut text = String::new();
         if !exists {
             text += &format!(
@@ -74,7 +78,7 @@ impl Create {
         }
         output.either(
             &json!({
-                "pool": self.pool.path,
+                "pool": self.pool.pool.path,
                 "created": !exists,
                 "max_bytes": info.max_bytes,
                 "domain": info.domain.to_string(),
@@ -86,20 +90,19 @@ impl Create {
     }
 
     fn new_pool(&self) -> Outcome<Pool> {
-        let mut options = Pool::options().max_bytes(self.size.unwrap_or(POOL_BYTES)).create_new(true);
-        if let Some(domain) = self.pool.domain.domain {
-            options = options.domain(domain);
-        }
-        Ok(options.open(&self.pool.path)?)
+        let options = with_domain(self.pool.domain.domain);
+        let options = options.max_bytes(self.size.unwrap_or(POOL_BYTES)).create_new(true);
+        let path = &self.pool.pool.path;
+        options.open(path).map_err(|error| explain(path, error))
     }
 
     fn existing(&self) -> Outcome<Pool> {
-        let pool = store::open(&self.pool)?;
+        let pool = self.pool.open()?;
         let max_bytes = pool.info().max_bytes;
         match self.size {
             Some(size) if !is_maximum(size, max_bytes) => Err(Failure::usage(format!(
                 "{} exists with a maximum of {}, not {}: leave --size out",
-                self.pool.path.display(),
+                self.pool.pool.path.display(),
                 size::show(max_bytes),
                 size::show(size)
             ))),

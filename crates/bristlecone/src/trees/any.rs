@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use bristlecone_pm::{
-    Finding, Medium, Opener, PoolFile, PoolInfo, Result, SlotKind, TreeEntry, TreeId, TreeSpec,
+    Chunk, Finding, Medium, Opener, PoolFile, PoolInfo, Result, SlotKind, TreeEntry, TreeId, TreeSpec,
 };
 
 use super::designs::open;
@@ -99,6 +99,7 @@ pub trait AnyPool: Any + Send + Sync {
     fn trees(&self) -> Result<Vec<TreeEntry>>;
     fn find_tree(&self, name: &str) -> Result<Option<TreeEntry>>;
     fn drop_tree(&self, id: TreeId) -> Result<()>;
+    fn chunks_of(&self, id: TreeId) -> Vec<Chunk>;
     fn info(&self) -> PoolInfo;
     fn check(&self) -> Vec<Finding>;
     fn prefault(&self, bytes: u64) -> Result<()>;
@@ -145,6 +146,9 @@ impl<M: Medium> AnyPool for PoolOn<M> {
     }
     fn drop_tree(&self, id: TreeId) -> Result<()> {
         self.0.drop_tree(id)
+    }
+    fn chunks_of(&self, id: TreeId) -> Vec<Chunk> {
+        self.0.chunks_of(id)
     }
     fn info(&self) -> PoolInfo {
         self.0.info()
