@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use bristlecone::lab::{
-    self, GuestDesign, Index, KeyForm, Open, PARAMS, Parameters, ValueForm, broken_rule, of_words,
+    self, Codec, GuestDesign, Index, KeyCodec, Open, PARAMS, Parameters, design_options, of_words,
 };
 use bristlecone::{Design, Error, Key, Medium, Pool, Result, Tree, Value};
 use bristlecone_pm::{PoolFile, TreeEntry};
@@ -31,7 +31,7 @@ impl Baseline {
     /// Every baseline.
     pub const ALL: &[Self] = &[Self::Native, Self::WbTree, Self::FastFair];
 
-    /// The name, as in arguments and reports.
+    /// Returns the name, as in arguments and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -41,26 +41,11 @@ impl Baseline {
     }
 }
 
-/// Parameters of every baseline.
-struct Options {
-    node_lines: u64,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { node_lines: 16 }
-    }
-}
-
-impl Parameters for Options {
-    const DESIGN: &'static str = "a baseline";
-
-    fn fields(&mut self) -> Vec<(&'static str, &mut u64)> {
-        vec![("node_lines", &mut self.node_lines)]
-    }
-
-    fn flaw(&self) -> Option<String> {
-        broken_rule(&[([2, 4, 8, 16, 32].contains(&self.node_lines), "node_lines must be 2, 4, 8, 16 or 32")])
+design_options! {
+    /// Options of every baseline.
+    pub struct Options of "a baseline" {
+        /// Lines of a node; 2 is for tests.
+        node_lines = 16 in [2, 4, 8, 16, 32];
     }
 }
 
@@ -73,7 +58,7 @@ impl GuestDesign for Baseline {
         }
     }
 
-    fn admit<K: KeyForm, V: ValueForm>(self) -> Result<()> {
+    fn admit<K: KeyCodec, V: Codec>(self) -> Result<()> {
         if K::INLINE && V::INLINE {
             return Ok(());
         }
@@ -84,7 +69,7 @@ impl GuestDesign for Baseline {
         Ok(Options::parse(given)?.to_words())
     }
 
-    fn open<K: KeyForm, V: ValueForm, M: Medium>(
+    fn open<K: KeyCodec, V: Codec, M: Medium>(
         self,
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
@@ -117,13 +102,13 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// Every one, the product's first.
+    /// Returns every design, the product's first.
     pub fn all() -> impl Iterator<Item = Self> {
         let ours = Design::ALL.iter().map(|design| Self::Ours(*design));
         ours.chain(Baseline::ALL.iter().map(|baseline| Self::Baseline(*baseline)))
     }
 
-    /// The name, as in arguments.
+    /// Returns the name, as in arguments.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ours(design) => design.name(),
@@ -131,12 +116,12 @@ impl Contender {
         }
     }
 
-    /// Whether it is there to be compared with only.
+    /// Returns whether it is there to be compared with only.
     pub fn is_baseline(self) -> bool {
         matches!(self, Self::Baseline(_))
     }
 
-    /// The name, with what it is, for reports.
+    /// Returns the name, with what it is, for reports.
     pub fn title(self) -> String {
         let mark = if self.is_baseline() { " (baseline)" } else { "" };
         format!("{}{mark}", self.name())

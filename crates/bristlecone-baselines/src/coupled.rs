@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex};
 
 use bristlecone::shared::version_lock::{Version, VersionLock};
 use bristlecone::{Medium, Result};
+use bristlecone_pm::sync::wait;
 use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
-use bristlecone_pm::{Durable, Flushed, Persist, PoolFile, TreeEntry, wait};
+use bristlecone_pm::{Durable, Flushed, Persist, PoolFile, TreeEntry};
 
 use crate::index::{Aim, Census, Core, Fate, Span};
 use crate::log::{Change, LEVELS_MAX, Log};
@@ -20,16 +21,16 @@ use crate::store::{Locked, Store, damaged};
 /// What a node is.
 pub trait Layout: Copy + Send + Sync + 'static {
     fn new(node_lines: u64) -> Self;
-    /// Entries of a node.
+    /// Returns the entries of a node.
     fn capacity(self) -> usize;
-    /// How far a node stands above the leaves.
+    /// Returns how far a node stands above the leaves.
     fn level<M: Medium>(self, store: &Store<M>, node: u64) -> u64;
-    /// Entries that a node has: no more than fit, whatever is read.
+    /// Returns the entries that a node has: no more than fit, whatever is read.
     fn count<M: Medium>(self, store: &Store<M>, node: u64) -> usize;
-    /// The entry at a place in the order of the keys: an item, or a separator and its child.
+    /// Returns the entry at a place in the order of the keys: an item, or a separator and its child.
     fn key<M: Medium>(self, store: &Store<M>, node: u64, at: usize) -> u64;
     fn value<M: Medium>(self, store: &Store<M>, node: u64, at: usize) -> u64;
-    /// The child below all separators.
+    /// Returns the child below all separators.
     fn leftmost<M: Medium>(self, store: &Store<M>, node: u64) -> u64;
 
     /// Writes a node that nobody knows.
@@ -41,7 +42,7 @@ pub trait Layout: Copy + Send + Sync + 'static {
         leftmost: u64,
         entries: &[(u64, u64)],
     ) -> Flushed;
-    /// What makes a node have these entries.
+    /// Adds to a change what makes a node have these entries.
     fn rewrite<M: Medium>(self, store: &Store<M>, node: u64, entries: &[(u64, u64)], change: &mut Change);
     /// Puts right what a crash left of a node, durably.
     fn mend<M: Medium>(self, _store: &Store<M>, _node: u64) {}
@@ -74,7 +75,7 @@ struct Found<'t> {
 }
 
 impl<L: Layout, M: Medium> Coupled<L, M> {
-    /// Entries of a node whose keys the aim lies at or after.
+    /// Returns the entries of a node whose keys the aim lies at or after.
     #[inline(always)]
     fn place(&self, node: u64, aim: Aim) -> usize {
         let (mut low, mut high) = (0, self.layout.count(&self.store, node));
@@ -138,7 +139,7 @@ impl<L: Layout, M: Medium> Coupled<L, M> {
         }
     }
 
-    /// The item of a key in a leaf, or its place.
+    /// Returns the item of a key in a leaf, or its place.
     #[inline(always)]
     fn find(&self, leaf: u64, key: u64) -> std::result::Result<(usize, u64), usize> {
         match self.place(leaf, Aim::At(key)) {
@@ -198,7 +199,7 @@ impl<L: Layout, M: Medium> Coupled<L, M> {
         Ok(())
     }
 
-    /// What splits a full leaf and its full ancestors, with nodes that were taken for it.
+    /// Plans the split of a full leaf and its full ancestors, with nodes that were taken for it.
     fn plan(&self, leaf: u64, path: &[u64], fresh: &mut Vec<u64>) -> (Change, Flushed) {
         let (store, layout) = (&self.store, self.layout);
         let mut take = || fresh.pop().expect("as many nodes as splits");
@@ -276,7 +277,7 @@ impl<L: Layout, M: Medium> Coupled<L, M> {
         self.walk(root, level, Span::default(), visit)
     }
 
-    /// An empty leaf is the root, durably; then the log is named.
+    /// Makes an empty leaf the root, durably; then the anchor names the log.
     fn create(&self, log: Flushed) -> Result<()> {
         let medium = self.store.medium();
         let root = self.store.alloc()?;

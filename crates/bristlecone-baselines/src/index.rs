@@ -20,7 +20,7 @@ pub enum Aim {
 }
 
 impl Aim {
-    /// Whether the aim lies in a range that begins at `low`.
+    /// Returns whether the aim lies in a range that begins at `low`.
     #[inline(always)]
     pub fn is_at_or_after(self, low: u64) -> bool {
         match self {
@@ -62,7 +62,7 @@ pub trait Core<M: Medium>: Sized + Send + Sync + 'static {
 
     fn census(&self) -> &Census;
 
-    /// Bytes of the pool besides nodes.
+    /// Returns the bytes of the pool besides nodes.
     fn log_bytes(&self) -> u64 {
         0
     }
@@ -72,7 +72,7 @@ pub trait Core<M: Medium>: Sized + Send + Sync + 'static {
     /// Decides about a key by its value, and does it; gives the value.
     fn change(&self, key: u64, decide: impl Fn(Option<u64>) -> Fate) -> Result<Option<u64>>;
 
-    /// The items of a leaf, ascending, and what it covers.
+    /// Returns the items of a leaf, ascending, and what it covers.
     fn leaf(&self, aim: Aim, into: &mut Vec<(u64, u64)>) -> Result<Span>;
 
     /// Goes through every node: how many items and nodes there are. `Err`: what is wrong with one.
@@ -126,6 +126,12 @@ impl<M: Medium, C: Core<M>> Write<Inline, Inline> for Face<C, M> {
 
     fn remove(&self, key: u64) -> Result<Option<u64>> {
         self.core.change(key, |old| if old.is_some() { Fate::Goes } else { Fate::Stays })
+    }
+
+    fn remove_if(&self, key: u64, expected: u64) -> Result<Swapped<Inline>> {
+        let as_expected = |old| old == Some(expected);
+        let old = self.core.change(key, |old| if as_expected(old) { Fate::Goes } else { Fate::Stays })?;
+        Ok(if as_expected(old) { Ok(()) } else { Err(old) })
     }
 
     fn compare_and_swap(&self, key: u64, expected: u64, new: u64) -> Result<Swapped<Inline>> {

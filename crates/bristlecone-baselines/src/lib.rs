@@ -14,4 +14,15 @@ mod native;
 mod store;
 mod wbtree;
 
+use bristlecone_pm::{Part, SlotKind};
 pub use contender::{Baseline, Contender};
+
+/// Returns what slots of a kind are for, in trees of the baselines and of the library; `None` if no design has such
+/// slots.
+pub fn part_of(kind: SlotKind) -> Option<Part> {
+    match kind {
+        store::NODES => Some(Part::Leaf),
+        log::LOGS => Some(Part::Log),
+        other => bristlecone::lab::part_of(other),
+    }
+}

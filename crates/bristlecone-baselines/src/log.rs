@@ -12,13 +12,16 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bristlecone::Medium;
+use bristlecone_pm::sync::wait;
 use bristlecone_pm::{
-    Durable, Error, Flushed, Heap, LINE_BYTES, Persist, PoolFile, Result, SlotKind, TreeId, Word,
-    thread_index, wait,
+    Durable, Error, Flushed, Heap, HeapSpec, LINE_BYTES, Persist, PoolFile, Result, SlotKind, TreeId, Word,
+    thread_index,
 };
 
 use crate::store::{LINE_WORDS, Store};
 
+/// The slots of the log.
+pub const LOGS: SlotKind = SlotKind::new(33);
 /// Levels of a tree whose longest change still fits the log.
 pub const LEVELS_MAX: usize = 12;
 
@@ -27,14 +30,14 @@ pub const LEVELS_MAX: usize = 12;
 pub struct Change(Vec<(u64, u64)>);
 
 impl Change {
-    /// A word of a node, unless it stands there already.
+    /// Adds a word of a node, unless it stands there already.
     pub fn set<M: Medium>(&mut self, store: &Store<M>, node: u64, at: usize, word: u64) {
         if store.load(node, at) != word {
             self.0.push((node + (at * 8) as u64, word));
         }
     }
 
-    /// A word anywhere.
+    /// Adds a word anywhere.
     pub fn set_at(&mut self, offset: u64, word: u64) {
         self.0.push((offset, word));
     }
@@ -71,7 +74,7 @@ impl<M: Medium> Log<M> {
         let bytes = |lanes: usize| (LINE_WORDS + lanes * lane_words + long_words) * 8;
         let lanes = [32, 4].into_iter().find(|lanes| bytes(*lanes) as u64 <= pool.chunk_bytes());
         let lanes = lanes.ok_or_else(|| Error::invalid("the pool's chunks are too small for this log"))?;
-        let heap = Heap::open(pool, id, SlotKind::BaselineLog, bytes(lanes) as u32, false)?;
+        let heap = Heap::open(pool, HeapSpec::new(id, LOGS, bytes(lanes) as u32));
         let named = pool.anchor(id).load(pool.medium());
         let offset = if named == 0 {
             heap.alloc()?
@@ -104,14 +107,14 @@ impl<M: Medium> Log<M> {
         self.pool.at(self.offset)
     }
 
-    /// The words of a lane; the last one is the long lane.
+    /// Returns the words of a lane; the last one is the long lane.
     fn lane(&self, lane: usize) -> &[Word] {
         let words = if lane == self.lanes.len() { self.long_words } else { self.lane_words };
         let start = LINE_WORDS + lane * self.lane_words;
         self.pool.words(self.offset + (start * 8) as u64, words)
     }
 
-    /// A lane for a change of one leaf.
+    /// Locks a lane for a change of one leaf.
     fn own_lane(&self) -> (MutexGuard<'_, ()>, &[Word]) {
         let lane = thread_index() % self.lanes.len();
         (wait::lock(&self.lanes[lane]), self.lane(lane))

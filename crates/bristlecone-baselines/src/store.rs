@@ -5,8 +5,12 @@ use std::sync::Arc;
 use bristlecone::Medium;
 use bristlecone::shared::lock_table::LockTable;
 use bristlecone::shared::version_lock::VersionLock;
-use bristlecone_pm::{Error, Heap, HeapStats, LINE_BYTES, PoolFile, Result, SlotKind, TreeId, Word};
+use bristlecone_pm::{
+    Error, Heap, HeapSpec, HeapStats, LINE_BYTES, PoolFile, Result, SlotKind, TreeId, Word,
+};
 
+/// The slots of nodes.
+pub const NODES: SlotKind = SlotKind::new(32);
 /// Words of a line.
 pub const LINE_WORDS: usize = LINE_BYTES / 8;
 
@@ -21,7 +25,7 @@ pub struct Store<M: Medium> {
 impl<M: Medium> Store<M> {
     pub fn open(pool: &Arc<PoolFile<M>>, id: TreeId, node_lines: u64) -> Result<Self> {
         let node_bytes = node_lines * LINE_BYTES as u64;
-        let heap = Heap::open(pool, id, SlotKind::BaselineNode, node_bytes as u32, false)?;
+        let heap = Heap::open(pool, HeapSpec::new(id, NODES, node_bytes as u32));
         let locks = LockTable::new(pool.max_bytes(), pool.chunk_bytes(), node_bytes);
         heap.chunks().iter().for_each(|chunk| locks.admit(chunk.offset));
         Ok(Self { pool: Arc::clone(pool), id, node_bytes, heap, locks })
@@ -32,7 +36,7 @@ impl<M: Medium> Store<M> {
         self.pool.medium()
     }
 
-    /// Words of a node.
+    /// Returns the words of a node.
     pub fn node_words(&self) -> usize {
         self.node_bytes as usize / 8
     }
@@ -48,7 +52,7 @@ impl<M: Medium> Store<M> {
         self.heap.free(node);
     }
 
-    /// Recovery: the tree refers to a node.
+    /// Marks a node as live in recovery: the tree refers to it.
     pub fn mark_live(&self, node: u64) -> Result<()> {
         if self.heap.mark_live(node)? { Ok(()) } else { Err(damaged("a node with two parents", node)) }
     }
@@ -65,7 +69,7 @@ impl<M: Medium> Store<M> {
         self.locks.bytes()
     }
 
-    /// The lock of a node; an error if no node can stand there.
+    /// Returns the lock of a node; an error if no node can stand there.
     #[inline(always)]
     pub fn lock(&self, node: u64) -> Result<&VersionLock> {
         self.locks.get(node).ok_or_else(|| damaged("a reference to no node", node))
@@ -81,7 +85,7 @@ impl<M: Medium> Store<M> {
         self.word(node, at).load(self.medium())
     }
 
-    /// Consecutive words of a node.
+    /// Returns the consecutive words of a node.
     pub fn words(&self, node: u64, at: usize, words: usize) -> &[Word] {
         self.pool.words(node + (at * 8) as u64, words)
     }
@@ -96,7 +100,7 @@ pub fn damaged(what: &str, node: u64) -> Error {
 pub struct Locked<'s>(&'s VersionLock);
 
 impl<'s> Locked<'s> {
-    /// Of a lock that the caller holds.
+    /// Creates the guard of a lock that the caller holds.
     pub fn held(lock: &'s VersionLock) -> Self {
         Self(lock)
     }

@@ -51,7 +51,7 @@ impl Order {
         self.slots.iter().fold(0, |bits, slot| bits | 1 << slot)
     }
 
-    /// A word of the slot array: the count, then the slots.
+    /// Returns a word of the slot array: the count, then the slots.
     fn word(&self, at: usize) -> u64 {
         let byte = |place: usize| match place {
             0 => self.slots.len() as u8,
@@ -83,7 +83,7 @@ impl WbTree {
         (store.load(node, self.order_at + at / 8) >> (at % 8 * 8) & 0xff) as usize
     }
 
-    /// The slot of an entry; some slot, whatever is read.
+    /// Returns the slot of an entry; some slot, whatever is read.
     #[inline(always)]
     fn slot<M: Medium>(self, store: &Store<M>, node: u64, at: usize) -> usize {
         self.order_byte(store, node, at + 1).min(self.slots - 1)

@@ -3,8 +3,7 @@
 use std::fmt;
 
 use bristlecone::{Key, Value};
-
-use crate::draw::mix;
+use bristlecone_random::mix;
 
 /// Where keys and values stand: the four pairs that the trees are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +110,7 @@ items!(
     Texts: &'static [u8], &'static str, |number| text(number).into_bytes(), text, Vec::as_slice, String::as_str
 );
 
-/// The ends of the range, then numbers side by side and scattered ones by turns.
+/// Returns a key: first the ends of the range, then numbers side by side and scattered ones by turns.
 fn rank(number: u64) -> u64 {
     match number {
         0..5 => [0, u64::MAX, 1, u64::MAX - 1, 1 << 63][number as usize],
@@ -141,7 +140,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn keys_are_different() {
+    fn codec_keys_of_different_numbers_differ() {
         assert_eq!((0..100_000).map(rank).collect::<BTreeSet<_>>().len(), 100_000);
         assert_eq!((0..100_000).map(text).collect::<BTreeSet<_>>().len(), 100_000);
     }

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::time::SystemTime;
 
+use bristlecone_random::Generator;
+
 use crate::Cell;
 
 /// Returns what the day's cells are drawn from: `BRISTLECONE_SEED`, or the number of the day.
@@ -61,34 +63,10 @@ pub fn covering(mut cells: Vec<Cell>, seed: u64) -> Vec<Cell> {
 }
 
 fn shuffle(cells: &mut [Cell], seed: u64) {
-    let mut dice = Dice(seed);
+    let mut generator = Generator::new(seed);
     for end in (2..=cells.len()).rev() {
-        cells.swap(end - 1, dice.below(end as u64) as usize);
+        cells.swap(end - 1, generator.index(end));
     }
-}
-
-/// A reproducible sequence of arbitrary numbers (splitmix64).
-#[derive(Clone, Debug)]
-pub struct Dice(pub u64);
-
-impl Dice {
-    /// Returns the next number.
-    pub fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
-    }
-
-    /// Returns a number below `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.roll() % end
-    }
-}
-
-/// Spreads the bits of a number (splitmix64's finish).
-pub fn mix(mut x: u64) -> u64 {
-    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ x >> 31
 }
 
 #[cfg(test)]
@@ -97,7 +75,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn few_cells_show_what_all_show_and_others_with_another_seed() {
+    fn covering_few_cells_reach_every_goal_and_change_with_the_seed() {
         let all: Vec<_> = crate::all().collect();
         let shown = |cells: &[Cell]| cells.iter().flat_map(goals).collect::<BTreeSet<_>>();
         let names = |cells: &[Cell]| cells.iter().map(Cell::to_string).collect::<BTreeSet<_>>();

@@ -20,7 +20,7 @@ mod shape;
 mod suite;
 
 pub use codec::{Codec, Items, Labels, Notes, Texts, Visit, Words};
-pub use draw::{Dice, covering, goals, mix, seed};
+pub use draw::{covering, goals, seed};
 pub use room::{DOMAINS, ROOMS, Room};
 pub use shape::{SHAPES, SHORT_LOGS, Shape, shapes};
 pub use suite::{LeftOut, SUITES, Suite, suites};

@@ -125,61 +125,79 @@ impl fmt::Display for Shape {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bristlecone::Allowed;
     use std::collections::{BTreeMap, BTreeSet};
-
-    /// Every option of every design, as the directory has it where nothing was asked for.
-    fn defaults() -> Vec<(Design, BTreeMap<&'static str, u64>)> {
-        let path =
-            std::path::PathBuf::from(format!("/dev/shm/bristlecone-cells-{}.pool", std::process::id()));
-        let pool = Pool::options().create_new(true).max_bytes(64 << 20).open(&path).unwrap();
-        for design in Design::ALL {
-            pool.tree_options(design.name()).design(*design).create::<u64, u64>().unwrap();
-        }
-        let trees = pool.trees().unwrap();
-        std::fs::remove_file(path).unwrap();
-        let of = |design: &Design| {
-            let entry = trees.iter().find(|entry| entry.spec.name == design.name()).unwrap();
-            (*design, Design::options_of(&entry.spec).unwrap().into_iter().collect())
-        };
-        Design::ALL.iter().map(of).collect()
-    }
 
     #[test]
     fn every_option_of_every_design_has_another_value_than_its_default() {
-        for (design, defaults) in defaults() {
-            for (option, default) in &defaults {
-                let shapes = shapes().filter(|shape| shape.design == design);
-                let values: BTreeSet<_> = shapes.filter_map(|shape| shape.option(option)).collect();
-                assert!(
-                    values.iter().any(|value| value != default),
-                    "{design}: {option} is always {default}"
-                );
+        for design in Design::ALL {
+            for option in design.options() {
+                let shapes = shapes().filter(|shape| shape.design == *design);
+                let values: BTreeSet<_> = shapes.filter_map(|shape| shape.option(option.name)).collect();
+                let (name, default) = (option.name, option.default);
+                assert!(values.iter().any(|value| *value != default), "{design}: {name} is always {default}");
             }
         }
     }
 
-    /// The page of a design lists its options, each with its default in bold; the format has their order.
+    fn doc(name: &str) -> String {
+        let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        std::fs::read_to_string(docs.join(name)).unwrap()
+    }
+
+    /// Whether a line of a design's page says which values an option may have.
+    fn says(line: &str, allowed: Allowed) -> bool {
+        let numbers: BTreeSet<u64> =
+            line.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect();
+        match allowed {
+            Allowed::OneOf(values) => values.iter().all(|value| numbers.contains(value)),
+            Allowed::Range(least, u64::MAX) => line.contains(&format!("{least} or more")),
+            Allowed::Range(0, most) if most > 1 << 20 => numbers.contains(&0),
+            Allowed::Range(least, most) => numbers.contains(&least) && numbers.contains(&most),
+            Allowed::Multiples(least, most, of) => {
+                [least, most, of].iter().all(|value| numbers.contains(value))
+            }
+            other => panic!("{other:?} is nothing that a page can say"),
+        }
+    }
+
     #[test]
     fn the_docs_have_every_option_and_its_default() {
-        let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-        let read = |name: String| std::fs::read_to_string(docs.join(name)).unwrap();
-        let format = read("FORMAT.md".to_owned());
-        for (design, defaults) in defaults() {
-            let page = read(format!("designs/{design}.md"));
+        for design in Design::ALL {
+            let page = doc(&format!("designs/{design}.md"));
             let listed = |line: &&str| line.starts_with("- `") && !line.contains(":**");
             let listed: Vec<_> = page.lines().filter(listed).collect();
-            for (option, default) in &defaults {
-                let line = listed.iter().find(|line| line.starts_with(&format!("- `{option}`")));
-                let line = line.unwrap_or_else(|| panic!("docs/designs/{design}.md has no {option}"));
-                assert!(line.contains(&format!("**{default}**")), "{design}: {line}, where it is {default}");
-                assert!(format.contains(&format!("`{option}`")), "FORMAT.md has no {option} of {design}");
+            for option in design.options() {
+                let line = listed.iter().find(|line| line.starts_with(&format!("- `{}`", option.name)));
+                let line = line.unwrap_or_else(|| panic!("docs/designs/{design}.md has no {}", option.name));
+                let default = format!("**{}**", option.default);
+                assert!(line.contains(&default), "{design}: {line}, where it is {option}");
+                assert!(says(line, option.allowed), "{design}: {line}, where it is {option}");
             }
-            assert_eq!(listed.len(), defaults.len(), "docs/designs/{design}.md: {listed:?}");
+            assert_eq!(listed.len(), design.options().len(), "docs/designs/{design}.md: {listed:?}");
+        }
+    }
+
+    /// The directory keeps options by their place, which FORMAT.md tells.
+    #[test]
+    fn the_format_has_every_option_in_its_place() {
+        let format = doc("FORMAT.md");
+        let rows = format.lines().filter(|line| line.starts_with("| ")).map(|line| {
+            let cells: Vec<_> = line.split('|').map(str::trim).collect();
+            let name: String = cells[1].to_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
+            (name, cells)
+        });
+        let rows: BTreeMap<_, _> = rows.collect();
+        for design in Design::ALL {
+            let row = rows.get(design.name()).unwrap_or_else(|| panic!("FORMAT.md has no row of {design}"));
+            let names: Vec<_> = row[2].split(", ").map(|name| name.trim_matches('`')).collect();
+            let options: Vec<_> = design.options().iter().map(|option| option.name).collect();
+            assert_eq!(names, options, "FORMAT.md: {row:?}");
         }
     }
 
     #[test]
-    fn options_of_few_values_have_each() {
+    fn shapes_have_each_value_of_options_with_few() {
         let few: [(Design, &str, &[u64]); 8] = [
             (SsTree, "max_subnodes", &[1, 2, 3, 4]),
             (SsTree, "subnode_bytes", &[128, 192]),
@@ -199,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_and_defaults_come_first() {
+    fn shapes_have_unique_names_and_defaults_first() {
         let names: BTreeSet<_> = shapes().map(|shape| shape.to_string()).collect();
         assert_eq!(names.len(), shapes().count());
         for design in Design::ALL {

@@ -167,7 +167,7 @@ mod tests {
 
     /// Each cell runs somewhere, and so does each shape where crashes are explored or files are used.
     #[test]
-    fn no_cell_is_missing_everywhere() {
+    fn suites_together_run_every_cell_and_shape() {
         for cell in crate::all() {
             let runs = SUITES.iter().any(|suite| suite.why_not(&cell).is_none());
             let large_or_few = OF_LARGE_POOLS.holds;
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_left_out_has_a_reason_that_leaves_something_out() {
+    fn suites_leave_out_only_what_a_reason_names() {
         for suite in SUITES {
             for LeftOut { holds, why } in suite.leaves_out {
                 assert!(!why.is_empty() && crate::all().any(|cell| holds(&cell)), "{}: {why}", suite.name);
@@ -200,12 +200,12 @@ mod tests {
 
     /// A suite of the table that no test draws from would claim what never runs.
     #[test]
-    fn every_suite_is_drawn_from() {
+    fn suites_of_the_table_each_have_a_test_that_draws_from_them() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let places = [
             "crates/bristlecone/tests/suite",
             "crates/bristlecone-lab/tests/explore",
-            "crates/bristlecone-lab/src/commands/soak",
+            "crates/bristlecone-lab/src/soak",
             "fuzz/fuzz_targets",
         ];
         for suite in SUITES {

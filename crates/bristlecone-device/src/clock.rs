@@ -216,7 +216,7 @@ impl Clock {
     }
 }
 
-/// The thread is done with what it began, if it began anything.
+/// Records that a thread is done with what it began, if it began anything.
 fn record(latencies: &mut BTreeMap<u8, Histogram<u64>>, thread: &Thread, time: Time) {
     if thread.kind != OUTSIDE {
         let kind = latencies.entry(thread.kind);
@@ -226,7 +226,7 @@ fn record(latencies: &mut BTreeMap<u8, Histogram<u64>>, thread: &Thread, time: T
 }
 
 impl Costs {
-    /// When a line is there that is asked for at `time`.
+    /// Returns when a line is there that is read from `time` on.
     fn read(&self, time: Time, module: u16, media: bool, busy_until: &mut [Time]) -> Time {
         if !media {
             return time + self.buffered_read;

@@ -70,14 +70,14 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Everything.
+    /// Returns the traffic of all parts.
     pub fn total(&self) -> Traffic {
         let mut total = Traffic::default();
         self.parts.iter().for_each(|part| total += *part);
         total
     }
 
-    /// What concerns chunks of one sort.
+    /// Returns the traffic of chunks of one sort.
     pub fn part(&self, part: Part) -> Traffic {
         self.parts[part as usize]
     }
@@ -107,7 +107,7 @@ impl Tallies {
         &mut self.0[of.kind()].parts[of.part()]
     }
 
-    /// All kinds together.
+    /// Returns all kinds together.
     pub fn sum(&self) -> Tally {
         let mut sum = Tally::default();
         self.0.iter().for_each(|tally| sum += *tally);
@@ -132,7 +132,7 @@ impl Index<u8> for Tallies {
 }
 
 impl Writer {
-    /// Whether it belongs to an operation, whose time counts.
+    /// Returns whether it belongs to an operation, whose time counts.
     pub fn is_timed(self) -> bool {
         self.kind() != usize::from(OUTSIDE)
     }

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_recently_used_line_leaves_and_only_dirty_ones_are_written() {
+    fn cpu_cache_touch_when_full_evicts_the_least_recently_used_and_writes_only_dirty_lines() {
         let mut cache = cache(3);
         assert!(!cache.touch(1, Some(BY)).hit && !cache.touch(2, None).hit && !cache.touch(3, Some(BY)).hit);
         assert!(cache.touch(1, None).hit, "a load leaves a dirty line dirty");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_cleaned_once_and_stays() {
+    fn cpu_cache_clean_writes_a_dirty_line_once_and_keeps_it() {
         let mut cache = cache(4);
         cache.touch(0, Some(BY));
         assert_eq!((cache.clean(0), cache.clean(0), cache.clean(9)), (Some(BY), None, None));

@@ -13,7 +13,7 @@
 //! A [`Device`] is a [`Medium`] that carries out every access on ordinary memory and keeps count.
 //! It records nothing, so tens of millions of operations take minutes. Operations come one after
 //! the other; threads exist on the clocks only. The parameters and where they come from stand in
-//! `docs/DEVICE.md`.
+//! `docs/lab/DEVICE.md`.
 
 mod clock;
 mod counts;
@@ -25,7 +25,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bristlecone_pm::{Domain, Geometry, LINE_BYTES, Medium, Part, Region, Step, part_of_descriptor};
+use bristlecone_pm::{Domain, Geometry, LINE_BYTES, Medium, Part, PartOf, Region, Step, kind_of_descriptor};
 
 pub use self::clock::Times;
 use self::clock::{Clock, Event};
@@ -34,6 +34,15 @@ pub use self::counts::{KINDS, OUTSIDE, Tallies, Tally, Traffic};
 use self::cpu::Cache;
 use self::media::{Media, MediaWrite};
 pub use self::profile::{Processor, Profile};
+
+/// What a device has to know of the pool on it to count apart what is written for what.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// The sizes of the pool.
+    pub geometry: Geometry,
+    /// What the slots of its chunks are for.
+    pub part_of: PartOf,
+}
 
 /// The medium that counts. Clones are one device.
 #[derive(Clone)]
@@ -94,21 +103,21 @@ impl std::fmt::Debug for Device {
 }
 
 impl Device {
-    /// A device under `region`, which a pool of this geometry will be in. In domain `eadr` flushes
+    /// A device under `region`, which a pool of this layout will be in. In domain `eadr` flushes
     /// do nothing; in any other they write back. `threads` are the numbers of threads that get
     /// clocks.
     pub fn new(
         region: &Region,
-        geometry: Geometry,
+        layout: Layout,
         domain: Domain,
         profile: Profile,
         processor: Processor,
         threads: &[usize],
     ) -> Self {
-        let lines = geometry.max_bytes() as usize / LINE_BYTES;
+        let lines = layout.geometry.max_bytes() as usize / LINE_BYTES;
         let state = State {
             profile,
-            parts: Parts::new(geometry),
+            parts: Parts::new(layout),
             cache: Cache::new(&processor),
             media: Media::new(profile),
             tallies: Tallies::default(),
@@ -123,7 +132,7 @@ impl Device {
         };
         Self(Arc::new(Inner {
             base: region.base().addr(),
-            bytes: geometry.max_bytes() as usize,
+            bytes: layout.geometry.max_bytes() as usize,
             eadr: domain == Domain::Eadr,
             state: Mutex::new(state),
         }))
@@ -162,7 +171,7 @@ impl Device {
         offset
     }
 
-    /// The lines that `[start, start + bytes)` touches.
+    /// Returns the lines that `[start, start + bytes)` touches.
     fn lines(&self, start: *const u8, bytes: usize) -> std::ops::Range<usize> {
         let offset = start.addr().wrapping_sub(self.0.base);
         assert!(offset < self.0.bytes && bytes <= self.0.bytes - offset, "a range outside the device");
@@ -281,7 +290,7 @@ impl State {
         self.touch(line, by, true, first);
     }
 
-    /// A line that the cache does not have is on its way from now on.
+    /// Prefetches a line that the cache does not have.
     fn prefetch(&mut self, line: usize, kind: u8) {
         let by = Writer::new(kind, self.parts.of(line));
         if let Some((module, media)) = self.fetch(line, by, false) {
@@ -293,7 +302,7 @@ impl State {
         }
     }
 
-    /// A line goes through the cache; it is fetched even if it will only be written.
+    /// Takes a line through the cache; it is fetched even if it will only be written.
     fn touch(&mut self, line: usize, by: Writer, store: bool, first: bool) {
         let fetched = self.fetch(line, by, store);
         let asked = std::mem::take(&mut self.asked[line]);
@@ -342,7 +351,7 @@ impl State {
         }
     }
 
-    /// A line reaches the device.
+    /// Writes a line to the device.
     fn write(&mut self, line: usize, by: Writer, timed: bool) {
         self.tallies.traffic(by).device_bytes_written += LINE_BYTES as u64;
         let sent = self.media.write(line, by);
@@ -390,15 +399,17 @@ struct Parts {
     descriptors: usize,
     chunk_bits: u32,
     chunks: Vec<Part>,
+    part_of: PartOf,
 }
 
 impl Parts {
-    fn new(geometry: Geometry) -> Self {
+    fn new(Layout { geometry, part_of }: Layout) -> Self {
         Self {
             header_bytes: geometry.header_bytes() as usize,
             descriptors: geometry.descriptors_offset() as usize,
             chunk_bits: geometry.chunk_bytes.trailing_zeros(),
             chunks: vec![Part::Other; geometry.chunks_max as usize],
+            part_of,
         }
     }
 
@@ -408,7 +419,7 @@ impl Parts {
         if offset < self.header_bytes {
             let word = offset.checked_sub(self.descriptors).map(|at| at / 8);
             if let Some(part) = word.and_then(|word| self.chunks.get_mut(word)) {
-                *part = part_of_descriptor(value);
+                *part = kind_of_descriptor(value).and_then(self.part_of).unwrap_or(Part::Other);
             }
         }
     }

@@ -50,7 +50,7 @@ impl Media {
         (&mut self.modules[self.profile.module_of(line)], line / lines, 1 << (line % lines))
     }
 
-    /// A line arrives; what this sends to the media.
+    /// Takes a line that arrives, and returns what this sends to the media.
     pub fn write(&mut self, line: usize, by: Writer) -> Option<MediaWrite> {
         let every = self.every();
         let (module, unit, bit) = self.find(line);
@@ -66,7 +66,7 @@ impl Media {
         Some(evicted.to_media(every))
     }
 
-    /// A line is asked for; whether the media must be.
+    /// Reads a line, and returns whether the media must be read.
     pub fn read(&mut self, line: usize) -> bool {
         let (module, unit, bit) = self.find(line);
         if let Some(unit) = module.writes.as_mut().and_then(|writes| writes.peek_mut(&unit)) {
@@ -91,7 +91,7 @@ impl Media {
         }
     }
 
-    /// The bits of all lines of a media line.
+    /// Returns the bits of all lines of a media line.
     fn every(&self) -> u64 {
         u64::MAX >> (64 - self.profile.lines_per_unit())
     }
@@ -109,7 +109,7 @@ mod tests {
 
     const BY: Writer = Writer(1);
 
-    /// What `lines` send to the media of one module with room for two media lines of four.
+    /// Returns what `lines` send to the media of one module with room for two media lines of four.
     fn sent(write: &[usize]) -> Vec<bool> {
         let small = Profile { modules: 1, write_buffer_lines: 2, read_buffer_lines: 1, ..Profile::OPTANE };
         let mut media = Media::new(small);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_one_media_line_are_written_once() {
+    fn media_write_all_lines_of_a_media_line_writes_it_once() {
         assert_eq!(sent(&[0]), [true], "a part of it is read, modified and written");
         assert_eq!(sent(&[0, 1, 2, 3]), [false], "a whole one is written");
         assert_eq!(sent(&[0, 0, 0, 0]), [true]);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_needs_no_reading_before_it_is_written() {
+    fn media_write_part_of_a_media_line_in_the_read_buffer_reads_nothing() {
         let mut media = Media::new(Profile { modules: 1, ..Profile::OPTANE });
         assert!(media.read(0) && !media.read(1), "the whole media line is read");
         media.write(2, BY);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn without_buffers_every_line_goes_through() {
+    fn media_write_without_buffers_writes_every_line() {
         let mut media = Media::new(Profile::NVDIMM);
         for _ in 0..2 {
             assert_eq!(media.write(3, BY), Some(MediaWrite { by: BY, read_first: false }));

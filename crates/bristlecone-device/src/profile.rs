@@ -1,4 +1,4 @@
-//! Kinds of persistent memory. Where each number comes from stands in `docs/DEVICE.md`.
+//! Kinds of persistent memory. Where each number comes from stands in `docs/lab/DEVICE.md`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -91,12 +91,12 @@ impl Profile {
     /// Every profile.
     pub const ALL: [Self; 3] = [Self::OPTANE, Self::CXL_SSD, Self::NVDIMM];
 
-    /// Processor lines in a media line.
+    /// Returns the processor lines in a media line.
     pub(super) fn lines_per_unit(&self) -> usize {
         self.media_line_bytes / LINE_BYTES
     }
 
-    /// The module that holds a line.
+    /// Returns the module that holds a line.
     pub(super) fn module_of(&self, line: usize) -> usize {
         line * LINE_BYTES / self.interleave_bytes % self.modules
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bristlecone_device::{Counted, Device, Processor, Profile, Times};
+use bristlecone_device::{Counted, Device, Layout, Processor, Profile, Times};
 use bristlecone_pm::{Domain, Geometry, LINE_BYTES, Part, Persist, PoolFile, Region};
 
 const WRITE: u8 = 1;
@@ -22,7 +22,14 @@ impl Bare {
         let geometry = Geometry { chunk_bytes: 2 << 20, chunks_max: 512, trees_max: 2 };
         let region = Region::memory(geometry.max_bytes()).unwrap();
         let processor = Processor { cache_bytes: 1 << 20, ..Processor::default() };
-        let device = Device::new(&region, geometry, domain, profile, processor, &THREADS);
+        let device = Device::new(
+            &region,
+            Layout { geometry, part_of: |_| None },
+            domain,
+            profile,
+            processor,
+            &THREADS,
+        );
         let pool = PoolFile::create_in(region, geometry, domain, device.clone()).unwrap();
         device.take();
         let start = geometry.header_bytes();
@@ -63,7 +70,7 @@ fn microseconds(counted: &Counted, threads: usize) -> f64 {
 /// CCL-BTree, figure 2 (a): N lines of one media line. (b): 4 lines of each of N media lines. The
 /// paper's machine has four modules a socket.
 #[test]
-fn the_media_write_media_lines_whatever_the_processor_flushes() {
+fn device_flush_of_any_lines_writes_whole_media_lines() {
     const TIMES: u64 = 100_000;
     let run = |lines, units| {
         let profile = Profile { modules: 4, ..Profile::OPTANE };
@@ -94,7 +101,7 @@ fn the_media_write_media_lines_whatever_the_processor_flushes() {
 }
 
 #[test]
-fn profiles_differ_in_what_the_media_write() {
+fn device_profiles_differ_in_media_bytes_written() {
     for (profile, domain, bytes) in [
         (Profile::OPTANE, Domain::Adr, 256),
         (Profile::CXL_SSD, Domain::Adr, 4096),
@@ -114,7 +121,7 @@ fn profiles_differ_in_what_the_media_write() {
 }
 
 #[test]
-fn caches_that_survive_write_a_hot_line_once() {
+fn device_eadr_writes_a_hot_line_once() {
     let bare = Bare::new(Profile::OPTANE, Domain::Eadr);
     let (medium, word) = (bare.pool.medium(), &bare.pool.words(bare.start, 1)[0]);
     for value in 0..1000 {
@@ -129,7 +136,7 @@ fn caches_that_survive_write_a_hot_line_once() {
 }
 
 #[test]
-fn reads_are_counted_by_line_and_by_media_line() {
+fn device_reads_are_counted_by_line_and_by_media_line() {
     let bare = Bare::new(Profile::OPTANE, Domain::Adr);
     let medium = bare.pool.medium();
     bare.device.operation(READ, || {
@@ -148,7 +155,7 @@ fn reads_are_counted_by_line_and_by_media_line() {
 }
 
 #[test]
-fn more_threads_never_take_longer_and_the_media_are_the_limit() {
+fn clock_more_threads_never_take_longer_up_to_the_limit_of_the_media() {
     let counted = Bare::new(Profile::OPTANE, Domain::Adr).write(1, 1, 100_000);
     let times = THREADS.map(|threads| microseconds(&counted, threads));
     assert!(times.is_sorted_by(|more, fewer| more >= fewer), "{times:?}");
@@ -159,7 +166,7 @@ fn more_threads_never_take_longer_and_the_media_are_the_limit() {
 
 /// What operations of one thread took adds up to what it took in all; with more threads they take longer.
 #[test]
-fn latencies_add_up() {
+fn clock_latencies_of_one_thread_add_up_to_the_whole_time() {
     let bare = Bare::new(Profile::OPTANE, Domain::Adr);
     let counted = bare.write(1, 2, 30_000);
     let mean = |times: &Times| {
@@ -192,7 +199,7 @@ fn read_ahead(ahead: u64) -> (f64, u64) {
 }
 
 #[test]
-fn lines_that_were_asked_for_arrive_together_and_cost_the_media_as_much() {
+fn clock_prefetched_lines_arrive_together_and_cost_the_media_as_much() {
     let [alone, next, far, too_far] = [0, 1, 8, 64].map(read_ahead);
     assert!((0.30..0.31).contains(&alone.0), "one after the other: {alone:?}");
     assert!((0.14..0.17).contains(&next.0), "two at a time: {next:?}");
@@ -205,7 +212,7 @@ fn lines_that_were_asked_for_arrive_together_and_cost_the_media_as_much() {
 }
 
 #[test]
-fn asking_for_lines_in_time_costs_nothing_and_too_late_saves_nothing() {
+fn clock_prefetch_in_time_hides_the_read_and_too_late_saves_nothing() {
     let bare = Bare::new(Profile::OPTANE, Domain::Adr);
     let first = &bare.pool.words(bare.start + (1 << 20), 1)[0];
     let run = |access: &dyn Fn()| {

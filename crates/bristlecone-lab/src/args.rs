@@ -1,9 +1,14 @@
 //! The command line.
 
-use bristlecone_cli::failure;
+use bristlecone_cli::failure::{self, Outcome};
+use bristlecone_cli::output::Output;
 use clap::{Parser, Subcommand};
 
-use crate::commands::{bench, count, crash, soak};
+use crate::bench::command::Bench;
+use crate::count::command::Count;
+use crate::crash::command::Crash;
+use crate::soak::command::Soak;
+use crate::soak::driver::SoakDriver;
 
 /// Measures Bristlecone's trees, counts what they cost a device, and tries to break them.
 #[derive(Debug, Parser)]
@@ -18,15 +23,28 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The commands; each has a file or a folder of its own in `commands/`.
+/// The commands; each has a folder of its own.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    Bench(bench::Bench),
-    Count(count::Count),
-    Crash(crash::Crash),
-    Soak(soak::Soak),
+    Bench(Bench),
+    Count(Count),
+    Crash(Crash),
+    Soak(Soak),
     #[command(hide = true)]
-    SoakDriver(soak::SoakDriver),
+    SoakDriver(SoakDriver),
+}
+
+impl Command {
+    /// Does what was asked.
+    pub fn run(&self, output: &mut Output) -> Outcome {
+        match self {
+            Self::Bench(args) => args.run(output),
+            Self::Count(args) => args.run(output),
+            Self::Crash(args) => args.run(output),
+            Self::Soak(args) => args.run(output),
+            Self::SoakDriver(args) => args.run(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -35,7 +53,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn arguments_are_consistent() {
         Cli::command().debug_assert();
     }
 }

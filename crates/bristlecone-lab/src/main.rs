@@ -2,8 +2,10 @@
 
 mod args;
 mod bench;
-mod commands;
 mod count;
+mod crash;
+mod soak;
+mod workload;
 
 use std::process::ExitCode;
 
@@ -21,5 +23,5 @@ fn main() -> ExitCode {
     if !matches!(cli.command, Command::SoakDriver(_)) {
         interrupt::listen();
     }
-    answer::run("bristlecone-lab", cli.json, |output| commands::run(&cli.command, output))
+    answer::run("bristlecone-lab", cli.json, |output| cli.command.run(output))
 }

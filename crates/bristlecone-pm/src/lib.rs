@@ -1,47 +1,42 @@
-//! The ground that Bristlecone's trees stand on: persistent memory, reached through a
-//! [`Medium`], divided by a pool file.
+//! The lowest layer of Bristlecone: persistent memory, reached through a [`Medium`], divided by a pool file.
+//!
+//! From the bottom up, as the folders:
+//!
+//! - `medium`: loads, stores, flushes and fences; [`Native`] runs them; [`Domain`] says what survives a crash.
+//! - `word`: the words that persistent structures consist of.
+//! - `map`: reserved address space with a file in it, which grows; nodes of memory; bytes that cannot be had.
+//! - `pool`: superblock, tree directory and chunks of a pool file.
+//! - `alloc`: slots of one size in chunks, byte strings in slots, and the sweep that finds free ones.
+//! - `log`: write-ahead logs in chunks.
+//! - [`sync`]: locks, epochs, numbers of threads, and where simulated threads take turns.
 
-mod arch;
-mod bus;
-mod cell;
-mod copy;
-mod domain;
-pub mod epoch;
+mod alloc;
 mod error;
-#[cfg(not(feature = "faults"))]
-mod fault;
-#[cfg(feature = "faults")]
-pub mod fault;
-mod heap;
-mod latch;
+#[cfg(not(feature = "failpoints"))]
+mod failpoint;
+#[cfg(feature = "failpoints")]
+pub mod failpoint;
 mod log;
-mod mapping;
+mod map;
 mod medium;
-mod native;
-mod numa;
 mod opener;
-mod pause;
 mod pool;
-mod prefetch;
-mod record;
-mod slots;
 pub mod sync;
-mod thread;
-pub mod wait;
+mod word;
 
-pub use cell::{Group, Persistent, Word, read_bytes, read_words, write_bytes};
-pub use domain::Domain;
+pub use alloc::{
+    ChunkRange, Heap, HeapSpec, HeapStats, Judge, KEY_BYTES_MAX, RecordSpec, Records, VALUE_BYTES_MAX,
+};
 pub use error::{Error, Result};
-pub use heap::{ChunkRange, Heap, HeapStats, Judge};
 pub use log::{Copies, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, LogSpot};
-pub use mapping::Region;
-pub use medium::{Alone, Durable, Flushed, LINE_BYTES, Medium, Ordered, Persist, Step, Witness};
-pub use native::Native;
+pub use map::Region;
+pub use medium::{
+    Alone, Domain, Durable, Flushed, LINE_BYTES, Medium, Native, Ordered, Persist, Step, Witness, prefetch,
+};
 pub use opener::Opener;
 pub use pool::{
-    CHUNK_BYTES, Chunk, CreateOptions, Damaged, Finding, Geometry, Part, PoolFile, PoolInfo, SlotKind,
-    TreeEntry, TreeId, TreeSpec, part_of_descriptor,
+    CHUNK_BYTES, Chunk, CreateOptions, Damaged, Finding, Geometry, Part, PartOf, PoolFile, PoolInfo,
+    SlotKind, TreeEntry, TreeId, TreeSpec, kind_of_descriptor,
 };
-pub use prefetch::prefetch;
-pub use record::{KEY_BYTES_MAX, Records, VALUE_BYTES_MAX};
-pub use thread::{assume_thread_index, own_thread_index, thread_index};
+pub use sync::{assume_thread_index, own_thread_index, thread_index};
+pub use word::{Group, Persistent, Word, read_bytes, read_words, write_bytes};

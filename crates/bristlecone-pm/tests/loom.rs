@@ -8,13 +8,13 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use loom::thread;
 
-/// In the place of `src/sync.rs`.
+/// In the place of `src/sync/atomic.rs`.
 mod sync {
     pub use loom::sync::atomic::{AtomicU64, AtomicUsize};
 }
 
 #[allow(dead_code, reason = "the file serves the whole crate")]
-#[path = "../src/slots.rs"]
+#[path = "../src/alloc/slots.rs"]
 mod slots;
 
 use slots::Slots;

@@ -19,52 +19,37 @@
 //! it must contain. [`mutate`] removes one flush or fence after the other and expects the
 //! explorer to notice.
 
-mod access;
-mod cache;
-mod campaign;
-mod case;
-mod describe;
 mod explore;
-mod image;
-mod judge;
-mod life;
-mod lines;
-mod memory;
-mod met;
+mod medium;
+mod model;
 mod mutate;
-mod points;
-mod progress;
-mod replay;
+mod parallel;
 mod report;
-mod run;
 mod schedule;
-mod sim;
-mod stage;
-mod stopped;
-mod subject;
-mod system;
-mod trace;
-mod watch;
 
-pub use access::{Access, Seen};
-pub use cache::{Cache, Mode};
-pub use campaign::{Round, explore_rounds, rounds};
-pub use case::{Case, CrashAt};
-pub use explore::{Budget, explore, explore_with};
-pub use memory::{LINE_WORDS, Line, Memory};
+pub use explore::budget::Budget;
+pub use explore::explorer::{explore, explore_with};
+pub use explore::replay::replay;
+pub use explore::rounds::{Round, explore_rounds, rounds};
+pub use explore::subject::{Prepared, Subject, unknown_scenario};
+pub use explore::system::{Scenario, System};
+pub use medium::guard::guarded;
+pub use medium::mutation::{Mutation, mutations_of};
+pub use medium::sim::Sim;
+pub use medium::stopped::Stopped;
+pub use model::access::{Access, Seen};
+pub use model::cache::Cache;
+pub use model::memory::{LINE_WORDS, Line, Memory};
+pub use model::mode::Mode;
+pub use model::trace::{Event, Mark, Place, Site, SiteKind, Sites};
 pub use mutate::{
     Explanation, Table, mutate, mutate_among, mutate_rounds, mutate_schedules, mutate_schedules_among,
-    mutations_of,
 };
-pub use progress::Progress;
-pub use replay::replay;
+pub use report::case::{Case, CrashAt};
+pub use report::progress::Progress;
 pub use report::{Choice, Crash, Depth, Failure, Report};
-pub use schedule::{
-    Answer, Deed, PER_PLAN, Plan, Planned, Registers, SCHEDULES, Schedules, explore_schedules,
-    explore_schedules_with,
-};
-pub use sim::{Mutation, Sim};
-pub use stopped::Stopped;
-pub use subject::{Prepared, Subject, unknown_scenario};
-pub use system::{Scenario, System, guarded};
-pub use trace::{Event, Mark, Place, Site, SiteKind, Sites};
+pub use schedule::history::{Answer, Deed};
+pub use schedule::plan::Plan;
+pub use schedule::planned::Planned;
+pub use schedule::registers::{PER_PLAN, Registers, SCHEDULES, Schedules};
+pub use schedule::{explore_schedules, explore_schedules_with};

@@ -1,24 +1,26 @@
-//! Mutations: does anybody notice when a flush, a fence or an order is missing?
+//! Mutations: does any exploration notice when a flush, a fence or an order is missing?
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::cache::Mode;
-use crate::campaign::{Round, explore_rounds, in_parallel};
-use crate::case::Case;
-use crate::explore::Budget;
-use crate::progress::Progress;
+use crate::explore::budget::Budget;
+use crate::explore::rounds::{Round, explore_rounds};
+use crate::explore::subject::Lone;
+use crate::explore::system::{Scenario, System};
+use crate::medium::mutation::{Mutation, mutations_of};
+use crate::model::mode::Mode;
+use crate::model::trace::{Site, SiteKind};
+use crate::parallel::in_parallel;
+use crate::report::case::Case;
+use crate::report::progress::Progress;
 use crate::report::{Failure, Report};
-use crate::schedule::{Registers, SCHEDULES, Schedules, explore_schedules, explore_schedules_with};
-use crate::sim::Mutation;
-use crate::subject::Lone;
-use crate::system::{Scenario, System};
-use crate::trace::{Site, SiteKind};
+use crate::schedule::registers::{Registers, SCHEDULES, Schedules};
+use crate::schedule::{explore_schedules, explore_schedules_with};
 
-/// Why nothing can notice some mutations: how they are told, up to their place; how many such there are; the reason.
+/// Why nothing can notice some mutations: how they are printed, up to their place; how many such there are; the reason.
 pub type Explanation = (&'static str, usize, &'static str);
 
-/// Which mutations were noticed, and by whom.
+/// Which mutations were noticed, and by which round.
 #[derive(Debug, Default)]
 pub struct Table {
     /// Sites that were mutated.
@@ -27,7 +29,7 @@ pub struct Table {
     pub rows: BTreeMap<String, Option<String>>,
     /// What failed without any change: then nothing is known of changes.
     pub failures: Vec<Failure>,
-    /// Whether somebody stopped it before its end.
+    /// Whether it was stopped before its end.
     pub interrupted: bool,
     /// Mutations that nothing can notice.
     pub explanations: &'static [Explanation],
@@ -43,12 +45,12 @@ impl Table {
         self.explanations.iter().find(|(told, ..)| mutation.starts_with(told))
     }
 
-    /// Whether every change was noticed but those that are explained, and nothing failed without one.
+    /// Returns whether every change was noticed but those that are explained, and nothing failed without one.
     pub fn is_clean(&self) -> bool {
         self.failures.is_empty() && self.survivors().is_empty()
     }
 
-    /// Fails a test, telling everything, unless every change was noticed.
+    /// Fails a test, and prints everything, unless every change was noticed.
     ///
     /// # Panics
     ///
@@ -57,7 +59,7 @@ impl Table {
         assert!(self.is_clean(), "{self}");
     }
 
-    /// A table that says no more than that something failed without a change.
+    /// Returns a table that says no more than that something failed without a change.
     fn broken(failures: Vec<Failure>) -> Self {
         Self { failures, ..Self::default() }
     }
@@ -81,7 +83,7 @@ impl Table {
         self.survivors().iter().any(|name| name.ends_with(&site))
     }
 
-    /// The mutations that nothing noticed, and that are not explained.
+    /// Returns the mutations that nothing noticed, and that are not explained.
     pub fn survivors(&self) -> Vec<&str> {
         let unnoticed = self.rows.iter().filter(|(_, by)| by.is_none()).map(|(name, _)| name.as_str());
         let mut explained: BTreeMap<&str, usize> = BTreeMap::new();
@@ -95,7 +97,7 @@ impl Table {
         unnoticed.filter(is_left).collect()
     }
 
-    /// Adds what was found elsewhere: a mutation survives if nobody noticed it.
+    /// Adds what was found elsewhere: a mutation survives if no round noticed it.
     pub fn merge(&mut self, other: Table) {
         self.sites.extend(other.sites);
         for (name, by) in other.rows {
@@ -109,7 +111,7 @@ impl Table {
         }
     }
 
-    /// How many mutations were noticed.
+    /// Returns how many mutations were noticed.
     pub fn killed(&self) -> usize {
         self.rows.values().flatten().count()
     }
@@ -128,27 +130,6 @@ impl fmt::Display for Table {
         }
         let tried = if self.interrupted { " tried so far" } else { "" };
         write!(f, "{} of {} mutations{tried} killed", self.killed(), self.rows.len())
-    }
-}
-
-impl fmt::Display for Mutation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Mutation::Remove(site) => write!(f, "remove {site}"),
-            Mutation::Shift(site) => write!(f, "shift {site}"),
-            Mutation::Swap(site) => write!(f, "swap {site}"),
-            Mutation::Lose(site) => write!(f, "lose {site}"),
-        }
-    }
-}
-
-/// Every change that is tried at a site.
-pub fn mutations_of(site: Site) -> Vec<Mutation> {
-    match site.kind {
-        SiteKind::Flush => vec![Mutation::Remove(site), Mutation::Shift(site)],
-        SiteKind::Fence | SiteKind::Order => vec![Mutation::Remove(site)],
-        SiteKind::Publish | SiteKind::Swap => vec![Mutation::Swap(site), Mutation::Lose(site)],
-        SiteKind::Store | SiteKind::Derived => vec![Mutation::Lose(site)],
     }
 }
 
@@ -185,7 +166,7 @@ pub fn mutate_among<S: System>(
 }
 
 /// Runs schedules of threads with one site after the other removed, shifted or swapped, those whose
-/// names begin with `sites`, until one fails: for what several threads do, and nobody alone.
+/// names begin with `sites`, until one fails: for what takes several threads.
 pub fn mutate_schedules<R: Registers>(registers: &R, wanted: &Schedules, sites: &str) -> Table {
     mutate_schedules_among(registers, wanted, &|site| site.step.starts_with(sites), &Progress::default())
 }
@@ -224,7 +205,7 @@ pub fn mutate_schedules_among<R: Registers>(
     Table { sites, rows, interrupted: progress.is_stopped(), ..Table::default() }
 }
 
-/// Schedules that are run before anybody asks whether one has failed.
+/// Schedules that are run before it is checked whether one has failed.
 const SCHEDULES_AT_ONCE: usize = 1024;
 
 /// Changes one site after the other, of those that are `wanted`, and explores the rounds that pass
@@ -253,7 +234,7 @@ pub fn mutate_rounds(
                 let report = subject.explore(scenario, mode, alone, Some(*mutation), progress);
                 mutated |= report.mutated;
                 let (fit, others): (Vec<_>, Vec<_>) =
-                    report.failures.into_iter().partition(|failure| fits(*round, failure, alone));
+                    report.failures.into_iter().partition(|failure| is_of_mutation(*round, failure, alone));
                 failures.extend(others);
                 killed = fit;
                 report.mutated && !killed.is_empty()
@@ -275,9 +256,9 @@ pub fn mutate_rounds(
     Table { sites, rows, failures, interrupted: progress.is_stopped(), ..Table::default() }
 }
 
-/// Whether a failure is one of the change: it takes a crash, and the same crash does no harm without the change, or
-/// cannot come then.
-fn fits(round: Round<'_>, failure: &Failure, budget: Budget) -> bool {
+/// Returns whether a failure is the mutation's: it takes a crash, and the same crash does no harm without the
+/// mutation, or cannot come then.
+fn is_of_mutation(round: Round<'_>, failure: &Failure, budget: Budget) -> bool {
     let case = Case::of(failure, round.subject.name(), budget.seed, budget.life_crashes);
     let unchanged = || round.subject.replay(&case);
     !failure.crashes.is_empty() && unchanged().map_or(true, |report| report.failures.is_empty())

@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use bristlecone_pm::{Error, Result};
 
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::trees::Batch;
 use crate::{Key, Tree, Value};
 
@@ -12,9 +12,9 @@ use crate::{Key, Tree, Value};
 pub struct Range<'t, K: Key, V: Value> {
     tree: &'t Tree<K, V>,
     /// What the front still has in hand, and where it goes on after that.
-    front: Batch<K::Form, V::Form>,
+    front: Batch<K::Codec, V::Codec>,
     from: Limit<K>,
-    back: Batch<K::Form, V::Form>,
+    back: Batch<K::Codec, V::Codec>,
     to: Limit<K>,
     /// Whether anything was asked of the front, and of the back: if of both, they may meet within
     /// what is in hand.
@@ -22,9 +22,9 @@ pub struct Range<'t, K: Key, V: Value> {
     done: bool,
 }
 
-type Limit<K> = Bound<<<K as Key>::Form as KeyForm>::Owned>;
+type Limit<K> = Bound<<<K as Key>::Codec as Codec>::Owned>;
 
-fn borrow<K: KeyForm>(bound: &Bound<K::Owned>) -> Bound<K::Ref<'_>> {
+fn borrow<K: KeyCodec>(bound: &Bound<K::Owned>) -> Bound<K::Ref<'_>> {
     bound.as_ref().map(|key| K::borrow(key))
 }
 
@@ -60,7 +60,7 @@ impl<'t, K: Key, V: Value> Range<'t, K, V> {
     }
 
     /// Whether the back has not given out `key` yet, nor anything below it.
-    fn before_back(&self, key: &<K::Form as KeyForm>::Owned) -> bool {
+    fn before_back(&self, key: &<K::Codec as Codec>::Owned) -> bool {
         match (self.back.entries.last(), &self.to) {
             (Some((last, _)), _) | (None, Bound::Included(last)) => key <= last,
             (None, Bound::Excluded(end)) => key < end,
@@ -69,7 +69,7 @@ impl<'t, K: Key, V: Value> Range<'t, K, V> {
     }
 
     /// Whether the front has not given out `key` yet, nor anything above it.
-    fn after_front(&self, key: &<K::Form as KeyForm>::Owned) -> bool {
+    fn after_front(&self, key: &<K::Codec as Codec>::Owned) -> bool {
         match (self.front.entries.last(), &self.from) {
             (Some((first, _)), _) | (None, Bound::Included(first)) => key >= first,
             (None, Bound::Excluded(end)) => key > end,
@@ -77,10 +77,8 @@ impl<'t, K: Key, V: Value> Range<'t, K, V> {
         }
     }
 
-    fn give(
-        (key, value): (<K::Form as KeyForm>::Owned, <V::Form as ValueForm>::Owned),
-    ) -> (K::Owned, V::Owned) {
-        (K::decode(&key), V::decode(V::Form::borrow(&value)))
+    fn give((key, value): (<K::Codec as Codec>::Owned, <V::Codec as Codec>::Owned)) -> (K::Owned, V::Owned) {
+        (K::decode(&key), V::decode(V::Codec::borrow(&value)))
     }
 }
 
@@ -99,7 +97,7 @@ impl<K: Key, V: Value> Range<'_, K, V> {
                 self.done = true;
             } else {
                 self.begun.0 = true;
-                let bounds = (borrow::<K::Form>(&self.from), borrow::<K::Form>(&self.to));
+                let bounds = (borrow::<K::Codec>(&self.from), borrow::<K::Codec>(&self.to));
                 self.done = !self.tree.here().scan_forward(bounds, &mut self.front);
             }
         }
@@ -120,7 +118,7 @@ impl<K: Key, V: Value> Range<'_, K, V> {
                 self.done = true;
             } else {
                 self.begun.1 = true;
-                let bounds = (borrow::<K::Form>(&self.from), borrow::<K::Form>(&self.to));
+                let bounds = (borrow::<K::Codec>(&self.from), borrow::<K::Codec>(&self.to));
                 self.done = !self.tree.here().scan_backward(bounds, &mut self.back);
             }
         }

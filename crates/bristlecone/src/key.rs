@@ -3,7 +3,7 @@
 use bristlecone_pm::KEY_BYTES_MAX;
 use smallvec::SmallVec;
 
-use crate::shared::form::{Inline, KeyForm, OutOfLine};
+use crate::shared::codec::{Codec, Inline, KeyCodec, Record};
 
 /// Encoded keys up to this length are built without allocating.
 type Buffer = SmallVec<[u8; 256]>;
@@ -19,19 +19,19 @@ pub trait Key: 'static {
     /// What iterators give.
     type Owned: Clone + Send + Sync + std::fmt::Debug;
     #[doc(hidden)]
-    type Form: KeyForm;
+    type Codec: KeyCodec;
 
     /// The type's name in the pool's directory.
     fn kind() -> String;
 
     #[doc(hidden)]
-    fn with<R>(key: Self::Ref<'_>, use_it: impl FnOnce(<Self::Form as KeyForm>::Ref<'_>) -> R) -> R;
+    fn with<R>(key: Self::Ref<'_>, use_it: impl FnOnce(<Self::Codec as Codec>::Ref<'_>) -> R) -> R;
 
     #[doc(hidden)]
-    fn decode(key: &<Self::Form as KeyForm>::Owned) -> Self::Owned;
+    fn decode(key: &<Self::Codec as Codec>::Owned) -> Self::Owned;
 
     #[doc(hidden)]
-    fn bytes(key: <Self::Form as KeyForm>::Ref<'_>) -> usize;
+    fn bytes(key: <Self::Codec as Codec>::Ref<'_>) -> usize;
 }
 
 macro_rules! integer_key {
@@ -39,7 +39,7 @@ macro_rules! integer_key {
         impl Key for $type {
             type Ref<'a> = $type;
             type Owned = $type;
-            type Form = Inline;
+            type Codec = Inline;
 
             fn kind() -> String {
                 stringify!($type).to_owned()
@@ -69,7 +69,7 @@ macro_rules! bytes_key {
         impl Key for $type {
             type Ref<'a> = &'a $ref;
             type Owned = $owned;
-            type Form = OutOfLine;
+            type Codec = Record;
 
             fn kind() -> String {
                 $kind
@@ -95,7 +95,7 @@ bytes_key!(&'static [u8], [u8], Vec<u8>, "bytes".to_owned(), |key| key, |key: &[
 impl<const N: usize> Key for [u8; N] {
     type Ref<'a> = [u8; N];
     type Owned = [u8; N];
-    type Form = OutOfLine;
+    type Codec = Record;
 
     fn kind() -> String {
         format!("[u8; {N}]")
@@ -199,7 +199,7 @@ macro_rules! tuple_key {
         impl<$($name: Element),+> Key for ($($name,)+) {
             type Ref<'a> = ($($name::Ref<'a>,)+);
             type Owned = ($($name::Owned,)+);
-            type Form = OutOfLine;
+            type Codec = Record;
 
             fn kind() -> String {
                 format!("({})", [$($name::kind()),+].join(", "))
@@ -236,7 +236,7 @@ pub(crate) fn check_len(bytes: usize) -> crate::Result<()> {
 mod tests {
     use super::*;
 
-    fn encoded<K: Key<Form = OutOfLine>>(key: K::Ref<'_>) -> Box<[u8]> {
+    fn encoded<K: Key<Codec = Record>>(key: K::Ref<'_>) -> Box<[u8]> {
         K::with(key, |bytes| bytes.into())
     }
 

@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use bristlecone_pm::{Medium, PoolFile, Result, TreeEntry, TreeSpec};
 
-pub use crate::shared::form::{Inline, KeyForm, ValueForm};
+pub use crate::design_options;
+pub use crate::shared::codec::{Codec, Inline, KeyCodec};
 use crate::trees::any::{AnyIndex, PoolOn, Shared};
-pub use crate::trees::parameters::{PARAMS, Parameters, broken_rule};
+pub use crate::trees::parameters::{PARAMS, Parameters};
+pub use crate::trees::part_of;
 pub use crate::trees::{Batch, Index, Inspect, Open, Read, Scan, Swapped, Write, WriteMode};
 use crate::{Error, Key, Pool, Tree, Value};
 
@@ -18,13 +20,13 @@ pub trait GuestDesign: Copy {
     fn code(self) -> u32;
 
     /// Whether its trees can hold such keys and values.
-    fn admit<K: KeyForm, V: ValueForm>(self) -> Result<()>;
+    fn admit<K: KeyCodec, V: Codec>(self) -> Result<()>;
 
     /// The parameters as words: defaults, but for what is given by name.
     fn parse(self, given: &[(String, u64)]) -> Result<[u64; PARAMS]>;
 
     /// Opens a tree, recovering whatever a crash left.
-    fn open<K: KeyForm, V: ValueForm, M: Medium>(
+    fn open<K: KeyCodec, V: Codec, M: Medium>(
         self,
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
@@ -48,7 +50,7 @@ pub fn create<K: Key, V: Value, M: Medium>(
     design: impl GuestDesign,
     given: &[(String, u64)],
 ) -> Result<Tree<K, V>> {
-    design.admit::<K::Form, V::Form>()?;
+    design.admit::<K::Codec, V::Codec>()?;
     let spec = TreeSpec {
         name: name.to_owned(),
         design: design.code(),
@@ -67,7 +69,7 @@ pub fn open<K: Key, V: Value, M: Medium>(
     name: &str,
     design: impl GuestDesign,
 ) -> Result<Tree<K, V>> {
-    design.admit::<K::Form, V::Form>()?;
+    design.admit::<K::Codec, V::Codec>()?;
     let file = file_of::<M>(pool)?;
     pool.open_tree(name, |_| Ok(()), |entry| design.open(file, entry))
 }
@@ -77,7 +79,7 @@ pub fn open<K: Key, V: Value, M: Medium>(
 /// # Errors
 ///
 /// [`Error::Invalid`](crate::Error) if they are not those of words.
-pub fn of_words<K: KeyForm, V: ValueForm>(tree: impl Index<Inline, Inline>) -> Result<Shared<K, V>> {
+pub fn of_words<K: KeyCodec, V: Codec>(tree: impl Index<Inline, Inline>) -> Result<Shared<K, V>> {
     AnyIndex::InlineInline(Arc::new(tree)).typed()
 }
 

@@ -46,6 +46,6 @@ pub use key::{Element, Key};
 pub use pool::{Pool, PoolOptions, TreeOptions};
 pub use salvage::{Salvage, SalvagedTree};
 pub use tree::Tree;
-pub use trees::{Design, TreeStats};
+pub use trees::{Allowed, Design, OptionInfo, TreeStats};
 pub use usage::TreeUsage;
 pub use value::Value;

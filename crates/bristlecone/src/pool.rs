@@ -6,19 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use bristlecone_pm::wait::lock;
+use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::{
     CreateOptions, Domain, Error, Finding, Medium, Native, PoolFile, PoolInfo, Result, TreeEntry, TreeId,
     TreeSpec,
 };
 
 use crate::handle::{Handle, Inherited};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::Codec;
 use crate::trees::any::{self, AnyPool, OpenTree, PoolOn};
 use crate::{Design, Key, Tree, Value};
 
 /// A tree behind the types of its keys and values.
-type AnyTree<K, V> = any::Shared<<K as Key>::Form, <V as Value>::Form>;
+type AnyTree<K, V> = any::Shared<<K as Key>::Codec, <V as Value>::Codec>;
 
 /// How a pool is opened.
 #[derive(Clone, Debug, Default)]
@@ -351,7 +351,7 @@ impl Pool {
 
     /// Recovers a tree of the library's designs.
     fn recover<K: Key, V: Value>(&self, entry: &TreeEntry) -> Result<AnyTree<K, V>> {
-        let inline = (K::Form::INLINE, V::Form::INLINE);
+        let inline = (K::Codec::INLINE, V::Codec::INLINE);
         self.0.file.open_index(entry, inline, self.0.recovery_threads)?.typed()
     }
 
@@ -430,7 +430,7 @@ impl TreeOptions {
             params: design.parse(&self.given)?,
         };
         self.pool.create_tree(|| {
-            let (entry, tree) = self.pool.0.file.create_index(&spec, (K::Form::INLINE, V::Form::INLINE))?;
+            let (entry, tree) = self.pool.0.file.create_index(&spec, (K::Codec::INLINE, V::Codec::INLINE))?;
             Ok((entry, tree.typed()?))
         })
     }

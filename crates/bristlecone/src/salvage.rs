@@ -6,8 +6,9 @@ use std::sync::Arc;
 use bristlecone_pm::{Damaged, Error, Finding, Native, PoolFile, Result, TreeEntry};
 
 use crate::pool::is_inline;
-use crate::shared::form::{Inline, KeyForm, OutOfLine, ValueForm};
+use crate::shared::codec::{Codec, Inline, KeyCodec, Record};
 use crate::trees::any::expect_kinds;
+use crate::trees::part_of;
 use crate::trees::{Rescue, salvage};
 use crate::{Pool, PoolOptions};
 
@@ -75,7 +76,8 @@ impl PoolOptions {
     }
 
     fn salvage_native(&self, from: &Path, to: &Path) -> Result<Salvage> {
-        let Damaged { pool: old, findings, chunks_lost } = PoolFile::open_damaged(from, Native::new)?;
+        let Damaged { pool: old, findings, chunks_lost } =
+            PoolFile::open_damaged(from, part_of, Native::new)?;
         let max_bytes = old.info().max_bytes.max(self.asked_bytes().unwrap_or(0));
         let pool = self.clone().max_bytes(max_bytes).read_only(false).create_new(true).open(to)?;
         let save = |entry: &TreeEntry| {
@@ -100,13 +102,13 @@ fn save_tree(old: &Arc<PoolFile<Native>>, entry: &TreeEntry, pool: &Pool) -> Res
     // What a tree stores depends on the form of its types only.
     match (is_inline(&entry.spec.key_kind), is_inline(&entry.spec.value_kind)) {
         (true, true) => save::<Inline, Inline>(old, entry, pool),
-        (true, false) => save::<Inline, OutOfLine>(old, entry, pool),
-        (false, true) => save::<OutOfLine, Inline>(old, entry, pool),
-        (false, false) => save::<OutOfLine, OutOfLine>(old, entry, pool),
+        (true, false) => save::<Inline, Record>(old, entry, pool),
+        (false, true) => save::<Record, Inline>(old, entry, pool),
+        (false, false) => save::<Record, Record>(old, entry, pool),
     }
 }
 
-fn save<K: KeyForm, V: ValueForm>(
+fn save<K: KeyCodec, V: Codec>(
     old: &Arc<PoolFile<Native>>,
     entry: &TreeEntry,
     pool: &Pool,
@@ -117,7 +119,8 @@ fn save<K: KeyForm, V: ValueForm>(
     if let Err(error) = expect_kinds(old, entry) {
         rescue.find("tree".to_owned(), format!("{error}"));
     }
-    let salvaged = old.expect_leaves(entry).and_then(|()| salvage::<K, V, Native>(old, entry, &mut rescue));
+    let salvaged =
+        old.expect_leaves(entry, part_of).and_then(|()| salvage::<K, V, Native>(old, entry, &mut rescue));
     match salvaged {
         Ok(()) => {}
         // The old pool may have no room for what recovery has to write; the new one is as large.

@@ -7,7 +7,7 @@ use bristlecone_pm::{Finding, Result};
 
 use crate::handle::{Handle, Inherited};
 use crate::iter::{CheckedRange, Range};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::trees::any::Shared;
 use crate::trees::{Batch, Index, TreeStats, WriteMode};
 use crate::{Key, Pool, Value, key, value};
@@ -25,7 +25,7 @@ use crate::{Key, Pool, Value, key, value};
 /// [`Error::Forked`](crate::Error) and whatever returns no `Result` panics with its message, since the
 /// pool's bytes are not in the child's memory.
 pub struct Tree<K: Key, V: Value> {
-    tree: Handle<dyn Index<K::Form, V::Form>>,
+    tree: Handle<dyn Index<K::Codec, V::Codec>>,
     pool: Pool,
     /// Of the pool; here because every write asks.
     read_only: bool,
@@ -39,7 +39,7 @@ impl<K: Key, V: Value> Clone for Tree<K, V> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm> Inherited for dyn Index<K, V> {}
+impl<K: KeyCodec, V: Codec> Inherited for dyn Index<K, V> {}
 
 impl<K: Key, V: Value> std::fmt::Debug for Tree<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -48,7 +48,7 @@ impl<K: Key, V: Value> std::fmt::Debug for Tree<K, V> {
 }
 
 impl<K: Key, V: Value> Tree<K, V> {
-    pub(crate) fn new(tree: Shared<K::Form, V::Form>, pool: Pool) -> Self {
+    pub(crate) fn new(tree: Shared<K::Codec, V::Codec>, pool: Pool) -> Self {
         let read_only = pool.0.file.is_read_only();
         let tree = Handle::new(tree, pool.0.file.opener());
         Self { tree, pool, read_only, types: PhantomData }
@@ -66,7 +66,7 @@ impl<K: Key, V: Value> Tree<K, V> {
 
     /// Returns the tree; panics in a child of the process that opened the pool.
     #[inline(always)]
-    pub(crate) fn here(&self) -> &dyn Index<K::Form, V::Form> {
+    pub(crate) fn here(&self) -> &dyn Index<K::Codec, V::Codec> {
         self.pool.assert_here();
         &*self.tree
     }
@@ -83,8 +83,8 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// may use the tree.
     pub fn get_with<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let (mut show, mut shown) = (Some(show), None);
-        let mut once = |value: <V::Form as ValueForm>::Ref<'_>| {
-            shown = show.take().map(|show| show(V::view(value)));
+        let mut once = |value: <V::Codec as Codec>::Ref<'_>| {
+            shown = show.take().map(|show| V::view(value, show));
         };
         K::with(key, |key| self.here().get(key, &mut once));
         shown
@@ -103,7 +103,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         K::with(key, |key| self.tree.scan_forward((Bound::Included(key), Bound::Included(key)), &mut batch));
         match batch.damage {
             Some(error) => Err(error),
-            None => Ok(batch.entries.pop().map(|(_, value)| V::decode(V::Form::borrow(&value)))),
+            None => Ok(batch.entries.pop().map(|(_, value)| V::decode(V::Codec::borrow(&value)))),
         }
     }
 
@@ -127,11 +127,12 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// (LodgeTree, and CCL-BTree where keys fit a word) need not look into a leaf for that.
     pub fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         self.writable()?;
-        let value = V::encode(&value);
-        value::check_len(V::bytes(value))?;
-        K::with(key, |key| {
-            key::check_len(K::bytes(key))?;
-            self.tree.upsert(key, value)
+        V::with(value, |value| {
+            value::check_len(V::bytes(value))?;
+            K::with(key, |key| {
+                key::check_len(K::bytes(key))?;
+                self.tree.upsert(key, value)
+            })
         })
     }
 
@@ -149,20 +150,37 @@ impl<K: Key, V: Value> Tree<K, V> {
     #[inline]
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.writable()?;
-        let value = V::encode(&value);
-        value::check_len(V::bytes(value))?;
-        K::with(key, |key| {
-            key::check_len(K::bytes(key))?;
-            let old = self.tree.write(key, value, mode)?;
-            Ok(old.map(|old| V::decode(V::Form::borrow(&old))))
-        })
+        let old = V::with(value, |value| {
+            value::check_len(V::bytes(value))?;
+            K::with(key, |key| {
+                key::check_len(K::bytes(key))?;
+                self.tree.write(key, value, mode)
+            })
+        })?;
+        Ok(old.map(|old| V::decode(V::Codec::borrow(&old))))
     }
 
     /// Removes a key; gives its value.
     pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.writable()?;
         let old = K::with(key, |key| self.tree.remove(key))?;
-        Ok(old.map(|old| V::decode(V::Form::borrow(&old))))
+        Ok(old.map(|old| V::decode(V::Codec::borrow(&old))))
+    }
+
+    /// Removes a key if its value is `expected`. `Err` within `Ok`: it was not, nothing changed, and this is
+    /// what was there.
+    ///
+    /// # Errors
+    ///
+    /// As [`remove`](Self::remove).
+    pub fn remove_if(
+        &self,
+        key: K::Ref<'_>,
+        expected: V::Ref<'_>,
+    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+        self.writable()?;
+        let removed = V::with(expected, |expected| K::with(key, |key| self.tree.remove_if(key, expected)))?;
+        Ok(removed.map_err(|found| found.map(|found| V::decode(V::Codec::borrow(&found)))))
     }
 
     /// Replaces the value of a key if it is `expected`. `Err` within `Ok`: it was not, nothing
@@ -174,18 +192,20 @@ impl<K: Key, V: Value> Tree<K, V> {
         new: V::Ref<'_>,
     ) -> Result<std::result::Result<(), Option<V::Owned>>> {
         self.writable()?;
-        let (expected, new) = (V::encode(&expected), V::encode(&new));
-        value::check_len(V::bytes(new))?;
-        let swapped = K::with(key, |key| self.tree.compare_and_swap(key, expected, new))?;
-        Ok(swapped.map_err(|found| found.map(|found| V::decode(V::Form::borrow(&found)))))
+        let swapped = V::with(expected, |expected| {
+            V::with(new, |new| {
+                value::check_len(V::bytes(new))?;
+                K::with(key, |key| self.tree.compare_and_swap(key, expected, new))
+            })
+        })?;
+        Ok(swapped.map_err(|found| found.map(|found| V::decode(V::Codec::borrow(&found)))))
     }
 
     /// The items whose keys lie within bounds, in order, from both ends. Bounds the wrong way
     /// round hold nothing.
     pub fn range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Range<'_, K, V> {
-        let own = |bound: Bound<&K::Ref<'a>>| {
-            bound.map(|key| K::with(*key, |key| <K::Form as KeyForm>::owned(key)))
-        };
+        let own =
+            |bound: Bound<&K::Ref<'a>>| bound.map(|key| K::with(*key, |key| <K::Codec as Codec>::owned(key)));
         Range::new(self, own(bounds.start_bound()), own(bounds.end_bound()))
     }
 

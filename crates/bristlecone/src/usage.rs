@@ -2,6 +2,7 @@
 
 use bristlecone_pm::{Part, Result};
 
+use crate::trees::part_of;
 use crate::{Error, Pool};
 
 /// What the chunks of a tree are for, in bytes of whole chunks.
@@ -26,12 +27,13 @@ impl Pool {
     /// # Examples
     ///
     /// ```
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let path = directory.path().join("pool");
-    /// let pool = bristlecone::Pool::options().create_new(true).open(path)?;
+    /// # let path = format!("/dev/shm/bristlecone-doc-usage-{}.pool", std::process::id());
+    /// let pool = bristlecone::Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
     /// let tree = pool.tree::<u64, u64>("numbers")?;
     /// assert!(pool.usage("numbers")?.leaf_bytes > 0);
     /// assert_eq!(pool.usage("numbers")?.record_bytes, 0);
+    /// # drop((tree, pool));
+    /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn usage(&self, tree: &str) -> Result<TreeUsage> {
@@ -41,10 +43,10 @@ impl Pool {
         let chunk_bytes = file.info().chunk_bytes;
         let mut usage = TreeUsage::default();
         for chunk in file.chunks_of(entry.id) {
-            *match chunk.kind.part() {
-                Part::Leaf => &mut usage.leaf_bytes,
-                Part::Log => &mut usage.log_bytes,
-                Part::Other => &mut usage.record_bytes,
+            *match part_of(chunk.kind) {
+                Some(Part::Leaf) => &mut usage.leaf_bytes,
+                Some(Part::Log) => &mut usage.log_bytes,
+                Some(Part::Other) | None => &mut usage.record_bytes,
             } += chunk_bytes;
         }
         Ok(usage)

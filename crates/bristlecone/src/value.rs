@@ -2,7 +2,7 @@
 
 use bristlecone_pm::VALUE_BYTES_MAX;
 
-use crate::shared::form::{Inline, OutOfLine, ValueForm};
+use crate::shared::codec::{Codec, Inline, Record};
 
 /// A type of values: `u64`, `u32`, `i64`, `&str`, `&[u8]`, `[u8; N]`.
 ///
@@ -14,22 +14,22 @@ pub trait Value: 'static {
     /// What operations give.
     type Owned: Clone + Send + Sync + std::fmt::Debug;
     #[doc(hidden)]
-    type Form: ValueForm;
+    type Codec: Codec;
 
     /// The type's name in the pool's directory.
     fn kind() -> String;
 
     #[doc(hidden)]
-    fn encode<'a>(value: &'a Self::Ref<'_>) -> <Self::Form as ValueForm>::Ref<'a>;
+    fn with<R>(value: Self::Ref<'_>, use_it: impl FnOnce(<Self::Codec as Codec>::Ref<'_>) -> R) -> R;
 
     #[doc(hidden)]
-    fn view<'a>(value: <Self::Form as ValueForm>::Ref<'a>) -> Self::Ref<'a>;
+    fn view<R>(value: <Self::Codec as Codec>::Ref<'_>, show: impl FnOnce(Self::Ref<'_>) -> R) -> R;
 
     #[doc(hidden)]
-    fn decode(value: <Self::Form as ValueForm>::Ref<'_>) -> Self::Owned;
+    fn decode(value: <Self::Codec as Codec>::Ref<'_>) -> Self::Owned;
 
     #[doc(hidden)]
-    fn bytes(value: <Self::Form as ValueForm>::Ref<'_>) -> usize;
+    fn bytes(value: <Self::Codec as Codec>::Ref<'_>) -> usize;
 }
 
 macro_rules! integer_value {
@@ -37,18 +37,18 @@ macro_rules! integer_value {
         impl Value for $type {
             type Ref<'a> = $type;
             type Owned = $type;
-            type Form = Inline;
+            type Codec = Inline;
 
             fn kind() -> String {
                 stringify!($type).to_owned()
             }
             #[inline(always)]
-            fn encode<'a>(value: &'a Self::Ref<'_>) -> <Inline as ValueForm>::Ref<'a> {
-                *value as u64
+            fn with<R>(value: $type, use_it: impl FnOnce(u64) -> R) -> R {
+                use_it(value as u64)
             }
             #[inline(always)]
-            fn view<'a>(word: <Inline as ValueForm>::Ref<'a>) -> Self::Ref<'a> {
-                word as $type
+            fn view<R>(word: u64, show: impl FnOnce($type) -> R) -> R {
+                show(word as $type)
             }
             #[inline(always)]
             fn decode(word: u64) -> $type {
@@ -70,16 +70,18 @@ macro_rules! bytes_value {
         impl Value for $type {
             type Ref<'a> = &'a $ref;
             type Owned = $owned;
-            type Form = OutOfLine;
+            type Codec = Record;
 
             fn kind() -> String {
                 $kind.to_owned()
             }
-            fn encode<'a>(value: &'a Self::Ref<'_>) -> <OutOfLine as ValueForm>::Ref<'a> {
-                $encode(*value)
+            #[inline(always)]
+            fn with<R>(value: &$ref, use_it: impl FnOnce(&[u8]) -> R) -> R {
+                use_it($encode(value))
             }
-            fn view<'a>(bytes: <OutOfLine as ValueForm>::Ref<'a>) -> Self::Ref<'a> {
-                $view(bytes)
+            #[inline(always)]
+            fn view<R>(bytes: &[u8], show: impl FnOnce(&$ref) -> R) -> R {
+                show($view(bytes))
             }
             fn decode(bytes: &[u8]) -> $owned {
                 $decode(bytes)
@@ -114,16 +116,17 @@ bytes_value!(
 impl<const N: usize> Value for [u8; N] {
     type Ref<'a> = [u8; N];
     type Owned = [u8; N];
-    type Form = OutOfLine;
+    type Codec = Record;
 
     fn kind() -> String {
         format!("[u8; {N}]")
     }
-    fn encode<'a>(value: &'a Self::Ref<'_>) -> <OutOfLine as ValueForm>::Ref<'a> {
-        value
+    #[inline(always)]
+    fn with<R>(value: [u8; N], use_it: impl FnOnce(&[u8]) -> R) -> R {
+        use_it(&value)
     }
-    fn view<'a>(bytes: <OutOfLine as ValueForm>::Ref<'a>) -> Self::Ref<'a> {
-        Self::decode(bytes)
+    fn view<R>(bytes: &[u8], show: impl FnOnce([u8; N]) -> R) -> R {
+        show(Self::decode(bytes))
     }
     fn decode(bytes: &[u8]) -> [u8; N] {
         <[u8; N]>::try_from(bytes).unwrap_or([0; N])

@@ -203,6 +203,7 @@ fn ask_all(planted: &Planted, path: &Path, opener: u32) {
     forked(words.insert_new(7000, 7).map(drop));
     forked(words.update(7, 7).map(drop));
     forked(words.remove(7).map(drop));
+    forked(words.remove_if(7, 8).map(drop));
     forked(words.compare_and_swap(7, 8, 9).map(drop));
     forked(pool.tree::<u64, u64>("words").map(drop));
     forked(pool.tree::<u64, u64>("new").map(drop));

@@ -40,7 +40,7 @@ impl<M: Medium> FastFair<M> {
         (HEADER + at * 2).is_multiple_of(LINE_WORDS)
     }
 
-    /// Entries up to the zero that ends them.
+    /// Returns the entries up to the zero that ends them.
     pub(super) fn count(&self, node: u64) -> usize {
         (0..self.capacity).take_while(|at| self.word(node, *at) != 0).count()
     }
@@ -59,7 +59,7 @@ impl<M: Medium> FastFair<M> {
         self.medium().flush(cells, "fastfair split.1")
     }
 
-    /// FAST: adds an entry to a locked node with room, durably.
+    /// Adds an entry to a locked node with room, durably (FAST).
     pub(super) fn add(&self, node: u64, key: u64, word: u64, is_leaf: bool) {
         let count = self.count(node);
         let at = (0..count).position(|at| self.key(node, at) > key).unwrap_or(count);

@@ -10,7 +10,7 @@ use super::{FastFair, LEFTMOST, LOW, NEXT};
 use crate::store::damaged;
 
 impl<M: Medium> FastFair<M> {
-    /// Where the right sibling begins.
+    /// Returns where the right sibling begins.
     pub(super) fn high(&self, node: u64) -> Option<u64> {
         let next = self.store.load(node, NEXT);
         self.store.lock(next).ok().filter(|_| next != 0).map(|_| self.store.load(next, LOW))

@@ -19,7 +19,7 @@ pub(super) struct Found<'t> {
 }
 
 impl<M: Medium> FastFair<M> {
-    /// The right sibling, if the aim lies there.
+    /// Returns the right sibling, if the aim lies there.
     #[inline(always)]
     pub(super) fn right_of(&self, node: u64, aim: Aim) -> Result<Option<u64>> {
         let next = self.store.load(node, NEXT);
@@ -100,7 +100,7 @@ impl<M: Medium> FastFair<M> {
         }
     }
 
-    /// The item of a key, or its place, where a descent ended.
+    /// Returns the item of a key, or its place, where a descent ended.
     #[inline(always)]
     pub(super) fn find(&self, leaf: u64, place: usize, key: u64) -> std::result::Result<(usize, u64), usize> {
         match place.checked_sub(1) {

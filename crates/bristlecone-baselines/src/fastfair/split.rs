@@ -2,14 +2,15 @@
 
 use bristlecone::{Medium, Result};
 use bristlecone_pm::sync::Ordering::{Acquire, Release};
-use bristlecone_pm::{Durable, Persist, wait};
+use bristlecone_pm::sync::wait;
+use bristlecone_pm::{Durable, Persist};
 
 use super::{FastFair, NEXT};
 use crate::index::Aim;
 use crate::store::Locked;
 
 impl<M: Medium> FastFair<M> {
-    /// FAIR: splits a locked full node and unlocks it; then the level above hears of it.
+    /// Splits a locked full node and unlocks it; then adds the new node to the level above (FAIR).
     pub(super) fn split(&self, node: u64, level: u64, held: Locked<'_>) -> Result<()> {
         let medium = self.medium();
         let right = self.store.alloc()?;
@@ -32,7 +33,7 @@ impl<M: Medium> FastFair<M> {
         self.tell(level + 1, separator, right)
     }
 
-    /// A level hears of a new node below it.
+    /// Adds a new node to the level above it.
     pub(super) fn tell(&self, level: u64, separator: u64, child: u64) -> Result<()> {
         loop {
             let Some(mut node) = self.descend_inner(Aim::At(separator), level)? else {
@@ -56,7 +57,7 @@ impl<M: Medium> FastFair<M> {
         }
     }
 
-    /// A root for a level that is not there yet; `false`: it is there by now.
+    /// Creates a root for a level that is not there yet; `false`: it is there by now.
     pub(super) fn grow(&self, level: u64, separator: u64, child: u64) -> Result<bool> {
         let _rooting = wait::lock(&self.rooting);
         let (medium, old) = (self.medium(), self.root.load(Acquire));

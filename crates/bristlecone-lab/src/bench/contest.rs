@@ -98,7 +98,7 @@ fn congee() -> Box<dyn Runner> {
     Box::new(Entrant::<_, u64, u64>(Art::default(), PhantomData))
 }
 
-/// `None`: it takes no part.
+/// Creates the runner of a competitor; `None`: it takes no part.
 fn runner<K: BenchKey, V: BenchValue>(
     rival: Rival,
     setup: &Setup,

@@ -19,7 +19,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// Bytes of a datum, on average.
+    /// Returns the bytes of a datum, on average.
     pub fn mean_bytes(self) -> u64 {
         match self {
             Self::U64 => 8,
@@ -52,7 +52,7 @@ impl Shape {
         Self::read(text, "values", 0, VALUE_BYTES_MAX)
     }
 
-    /// Where data of this shape are made.
+    /// Creates the buffer in which data of this shape are made.
     pub fn buffer(self) -> Buffer {
         match self {
             Self::U64 => Buffer { bytes: Box::default(), min: 0, lengths: 1 },
@@ -102,7 +102,7 @@ impl Buffer {
         self.min + (((id & 0xffff_ffff) * self.lengths) >> 32) as usize
     }
 
-    /// Bytes of the datum of an identity.
+    /// Returns the bytes of the datum of an identity.
     pub fn bytes_of(&self, id: u64) -> u64 {
         if self.bytes.is_empty() { 8 } else { self.length(id) as u64 }
     }
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_are_read_and_written() {
+    fn datum_shape_printed_parses_to_the_same() {
         for text in ["u64", "bytes:8", "bytes:8-128"] {
             assert_eq!(Shape::of_keys(text).unwrap().to_string(), text);
         }
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn different_identities_make_different_keys_of_every_length() {
+    fn datum_keys_of_different_identities_differ_and_have_every_length() {
         let mut buffer = Shape::Bytes { min: 8, max: 11 }.buffer();
         let mut seen = std::collections::HashSet::new();
         let mut lengths = [0; 12];

@@ -35,12 +35,12 @@ impl Clock {
         Self { started: Instant::now(), ticks: ticks() }
     }
 
-    /// When it was started.
+    /// Returns when it was started.
     pub fn started(&self) -> Instant {
         self.started
     }
 
-    /// The same in ticks.
+    /// Returns the start in ticks.
     pub fn started_ticks(&self) -> u64 {
         self.ticks
     }
@@ -76,7 +76,7 @@ impl Latency {
         Self::from(&histogram)
     }
 
-    /// Each percentile's median over several runs.
+    /// Returns each percentile's median over several runs.
     pub fn median(runs: &[Self]) -> Self {
         let of = |field: fn(&Self) -> u64| {
             let mut values: Vec<u64> = runs.iter().map(field).collect();
@@ -94,12 +94,12 @@ impl Latency {
         }
     }
 
-    /// What stands over [`columns`](Self::columns).
+    /// Returns the heads of [`columns`](Self::columns).
     pub fn head() -> String {
         ["p50", "p99", "p99.9", "p99.99", "p99.999", "max"].map(|name| format!("{name:>9}")).concat()
     }
 
-    /// The percentiles as columns of a table.
+    /// Returns the percentiles as columns of a table.
     pub fn columns(&self) -> String {
         let columns = [self.p50, self.p99, self.p999, self.p9999, self.p99999, self.max];
         columns.map(|ns| format!("{:>9}", time(ns))).concat()
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_those_of_the_samples() {
+    fn latency_percentiles_are_those_of_the_samples() {
         let latency = Latency::of(1..=100_000);
         let near = |value: u64, wanted: f64| (value as f64 / wanted - 1.0).abs() < 0.002;
         assert!(near(latency.p50, 50e3) && near(latency.p99, 99e3) && near(latency.p9999, 99_990.0));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_measured_in_time() {
+    fn latency_clock_converts_ticks_to_time() {
         let clock = Clock::start();
         let before = ticks();
         std::thread::sleep(Duration::from_millis(20));

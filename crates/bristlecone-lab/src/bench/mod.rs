@@ -12,6 +12,7 @@
 //! - [`contest`]: all of them through the same phases, in turns.
 //! - [`report`]: medians, tables, JSON.
 
+pub mod command;
 pub mod contest;
 pub mod data;
 pub mod latency;

@@ -11,7 +11,7 @@ use super::contest::{PeerResult, PhaseResult, Plan, Results};
 use super::latency::Latency;
 use super::run::Measured;
 
-/// The middle one.
+/// Returns the middle one.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
@@ -22,7 +22,7 @@ impl Measured {
         self.operations as f64 / self.seconds / 1e6
     }
 
-    /// Throughput slice after slice, in Mop/s, up to the last whole one.
+    /// Returns throughput slice after slice, in Mop/s, up to the last whole one.
     fn timeline(&self, slice: Duration) -> Vec<f64> {
         let seconds = slice.as_secs_f64();
         let mut series = vec![0.0; (self.seconds / seconds) as usize];
@@ -62,7 +62,7 @@ impl PhaseResult {
         value
     }
 
-    /// How many times faster this is than `peer`: the median of what each round says.
+    /// Returns how many times faster this is than `peer`: the median of what each round says.
     fn ratio(&self, peer: &Self) -> f64 {
         median(
             self.rounds.iter().zip(&peer.rounds).map(|(ours, theirs)| ours.mops() / theirs.mops()).collect(),
@@ -70,7 +70,7 @@ impl PhaseResult {
     }
 }
 
-/// The whole run as one JSON value.
+/// Returns the whole run as one JSON value.
 pub fn json(plan: &Plan, results: &Results, workload: &Value) -> Value {
     let names = plan.phases.iter().map(|phase| phase.name.as_str());
     let phases: Vec<Value> =
@@ -148,7 +148,7 @@ fn machine() -> Value {
     })
 }
 
-/// The whole run as tables.
+/// Prints the whole run as tables.
 pub fn show(output: &mut Output, plan: &Plan, results: &Results, workload: &str) -> Outcome {
     let info = &results.info;
     let medium =
@@ -236,14 +236,14 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_medians_of_paired_rounds() {
+    fn report_ratio_is_the_median_of_paired_rounds() {
         let (ours, theirs) = (result(&[1.0, 2.0, 4.0]), result(&[2.0, 2.0, 12.0]));
         assert!((ours.ratio(&theirs) - 2.0).abs() < 1e-9);
         assert!((ours.mops() - 0.5).abs() < 1e-9);
     }
 
     #[test]
-    fn a_timeline_has_what_began_in_each_slice() {
+    fn report_timeline_counts_what_began_in_each_slice() {
         let mut round = result(&[3.5]).rounds.remove(0);
         round.batches = vec![0, 900_000_000, 1_000_000_000, 2_500_000_000, 3_400_000_000];
         let each = round.batch as f64 / 1e6;

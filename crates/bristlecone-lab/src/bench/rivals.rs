@@ -25,7 +25,7 @@ impl Rival {
         }
     }
 
-    /// The name, with what it is.
+    /// Returns the name, with what it is.
     pub fn title(self) -> String {
         match self {
             Self::Map(peer) => peer.name().to_owned(),
@@ -33,7 +33,7 @@ impl Rival {
         }
     }
 
-    /// Whether it is a design that is there to be compared with only.
+    /// Returns whether it is a design that is there to be compared with only.
     pub fn is_baseline(self) -> bool {
         matches!(self, Self::Tree(contender) if contender.is_baseline())
     }

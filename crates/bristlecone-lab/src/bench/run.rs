@@ -178,7 +178,7 @@ impl<S> Worker<'_, S> {
     }
 }
 
-/// The loop that is measured; how many operations found what they asked for.
+/// Runs the loop that is measured; returns how many operations found their key.
 #[inline(always)]
 fn drive(
     stream: &Stream,
@@ -202,7 +202,7 @@ fn drive(
     Ok(found)
 }
 
-/// The processors that this process may use.
+/// Returns the processors that this process may use.
 pub fn processors() -> Vec<usize> {
     match sched_getaffinity(None) {
         Ok(set) => (0..CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect(),

@@ -1,6 +1,8 @@
 //! The operations of a phase, drawn before its clock starts: the loop that is measured reads
 //! words one after the other and does nothing else.
 
+use bristlecone_random::{GOLDEN_RATIO, Generator, mix};
+
 use super::workload::{Distribution, Mix, Op, Phase};
 
 /// What one thread does in a phase.
@@ -34,11 +36,11 @@ pub enum Order {
 }
 
 impl Keys {
-    /// The identity of the key with this index: a bijection, so that no two keys are one. Keys that are
+    /// Returns the identity of the key with this index: a bijection, so that no two keys are one. Keys that are
     /// pressed into a hotspot are different as random words of so many bits are.
     #[inline]
     pub fn id(&self, index: u64) -> u64 {
-        let id = mix(index.wrapping_add(self.seed.wrapping_mul(GOLDEN)));
+        let id = mix(index.wrapping_add(self.seed.wrapping_mul(GOLDEN_RATIO)));
         match self.order {
             Order::Sequential => index,
             Order::Hotspot { loaded, keys, ops } if index >= loaded => {
@@ -55,37 +57,26 @@ impl Keys {
 /// How many words there are.
 const DOMAIN: f64 = (1_u128 << 64) as f64;
 
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// The finalizer of SplitMix64: a bijection of 64-bit words that leaves no pattern.
-#[inline]
-fn mix(mut word: u64) -> u64 {
-    word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ word >> 31
-}
-
-/// A stream of random words.
-struct Random(u64);
+/// Words and shares, drawn from a seed.
+struct Random(Generator);
 
 impl Random {
     fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(GOLDEN);
-        mix(self.0)
+        self.0.word()
     }
 
-    /// Below `bound`.
+    /// Returns a number below `bound`.
     fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.word()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// In [0, 1).
+    /// Returns a number in [0, 1).
     fn unit(&mut self) -> f64 {
         (self.word() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
-/// The streams of a phase, one for each thread, and how many keys it adds. The same phase, keys,
+/// Draws the streams of a phase, one for each thread, and how many keys it adds. The same phase, keys,
 /// seed and threads give the same streams.
 pub fn draw(phase: &Phase, keys: &Keys, threads: usize, salt: u64) -> (Vec<Stream>, u64) {
     let per_thread = |thread: u64| {
@@ -100,7 +91,9 @@ pub fn draw(phase: &Phase, keys: &Keys, threads: usize, salt: u64) -> (Vec<Strea
         let drawing: Vec<_> = (0..threads as u64)
             .map(|thread| {
                 let range = per_thread(thread);
-                let random = Random(mix(keys.seed ^ salt.wrapping_mul(GOLDEN) ^ mix(thread + 1)));
+                let random = Random(Generator::new(mix(keys.seed
+                    ^ salt.wrapping_mul(GOLDEN_RATIO)
+                    ^ mix(thread + 1))));
                 let mut drawer =
                     Drawer { phase, keys, zipf: zipf.as_ref(), random, start: range.start, added: 0 };
                 scope.spawn(move || drawer.draw(range))
@@ -154,7 +147,7 @@ impl Drawer<'_> {
         stream
     }
 
-    /// The index of a key that is there.
+    /// Draws the index of a key that is there.
     fn pick(&mut self, at: u64, order: &Permutation) -> u64 {
         let count = self.keys.count.max(1);
         match self.phase.distribution {
@@ -223,7 +216,7 @@ fn zeta_of_two(theta: f64) -> f64 {
     1.0 + 0.5f64.powf(theta)
 }
 
-/// The sum of `k^-theta` for `k` of 1 to `count`. Beyond the first terms the sum is the integral
+/// Returns the sum of `k^-theta` for `k` of 1 to `count`. Beyond the first terms the sum is the integral
 /// and its first corrections (Euler and Maclaurin), exact to the last digits that matter.
 fn zeta(count: u64, theta: f64) -> f64 {
     const EXACT: u64 = 1000;
@@ -289,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permutation_is_one() {
+    fn stream_permutation_is_a_bijection() {
         for count in [1, 2, 3, 64, 1000, 4097] {
             let permutation = Permutation::new(count, 7);
             let images: HashSet<u64> = (0..count).map(|index| permutation.at(index)).collect();
@@ -299,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn zeta_is_the_sum() {
+    fn stream_zeta_equals_the_sum() {
         for theta in [0.01, 0.5, 0.99, 0.999] {
             let sum: f64 = (1..=1_000_000u64).map(|k| (k as f64).powf(-theta)).sum();
             assert!((zeta(1_000_000, theta) / sum - 1.0).abs() < 1e-10, "{theta}");
@@ -307,9 +300,9 @@ mod tests {
     }
 
     #[test]
-    fn zipf_gives_each_rank_its_share() {
+    fn stream_zipf_gives_each_rank_its_share() {
         let zipf = Zipf::new(10_000, 0.99);
-        let mut random = Random(1);
+        let mut random = Random(Generator::new(1));
         let mut counts = [0u64; 3];
         let draws = 1_000_000;
         for _ in 0..draws {
@@ -328,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_drawn_is_there() {
+    fn stream_draw_of_reads_takes_keys_that_are_there() {
         let keys = Keys { seed: 3, order: Order::Scattered, count: 1000 };
         let there: HashSet<u64> = (0..1000).map(|index| keys.id(index)).collect();
         for text in ["uniform", "sequential", "zipf:0.9", "selfsimilar:0.2", "hotspot:0.2:0.8", "latest:0.9"]
@@ -341,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_is_new_and_known_afterwards() {
+    fn stream_draw_of_inserts_takes_new_keys() {
         let keys = Keys { seed: 3, order: Order::Scattered, count: 1000 };
         let (streams, added) = draw(&phase("insert=1", Distribution::Uniform, 5000), &keys, 4, 1);
         assert_eq!(added, 5000);
@@ -350,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_to_a_hotspot_lies_there() {
+    fn stream_draw_of_inserts_into_a_hotspot_lies_there() {
         let order = Order::Hotspot { loaded: 1000, keys: 0.2, ops: 0.8 };
         let keys = Keys { seed: 3, order, count: 1000 };
         let drawn = |distribution: &str| {
@@ -369,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_read_by_the_thread_that_added_it() {
+    fn stream_draw_of_latest_reads_keys_of_the_own_thread() {
         let keys = Keys { seed: 3, order: Order::Scattered, count: 10 };
         let (streams, added) = draw(&phase("get=1,insert=1", Distribution::Latest(0.9), 3000), &keys, 3, 1);
         let mut there: HashSet<u64> = (0..10).map(|index| keys.id(index)).collect();
@@ -385,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn skewed_distributions_keep_their_shares() {
+    fn stream_draw_of_skewed_distributions_keeps_their_shares() {
         let keys = Keys { seed: 3, order: Order::Sequential, count: 1000 };
         for text in ["hotspot:0.2:0.8", "selfsimilar:0.2"] {
             let (streams, _) = draw(&phase("get=1", text.parse().unwrap(), 100_000), &keys, 1, 1);

@@ -89,7 +89,7 @@ impl<K: BenchKey, V: BenchValue> Ours<K, V> {
         Self::planted(pool, setup)
     }
 
-    /// The same of another design, in a file without a name.
+    /// Creates a pool and a tree of another design, in a file without a name.
     pub fn beside(setup: &Setup, scratch: &Scratch) -> Outcome<Self> {
         let path = scratch.path().with_extension(format!("{}.pool", setup.design));
         let pool = Self::pool(setup, &path)?;
@@ -136,12 +136,12 @@ impl<K: BenchKey, V: BenchValue> Ours<K, V> {
         Ok(Self { tree: design.create::<_, _, M>(&pool, TREE, options)?, pool })
     }
 
-    /// What the tree occupies.
+    /// Returns what the tree occupies.
     pub fn stats(&self) -> TreeStats {
         self.tree.stats()
     }
 
-    /// What the pool is.
+    /// Returns what the pool is.
     pub fn info(&self) -> PoolInfo {
         self.pool.info()
     }

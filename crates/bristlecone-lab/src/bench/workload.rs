@@ -38,12 +38,12 @@ const OPS: [(&str, Op); 8] = [
 ];
 
 impl Op {
-    /// Every operation.
+    /// Returns every operation.
     pub fn all() -> impl Iterator<Item = Self> {
         OPS.into_iter().map(|(_, op)| op)
     }
 
-    /// Whether it adds a key.
+    /// Returns whether it adds a key.
     pub fn adds(self) -> bool {
         matches!(self, Self::Insert | Self::InsertNew)
     }
@@ -60,7 +60,7 @@ impl fmt::Display for Op {
 pub struct Mix(Vec<(Op, u32)>);
 
 impl Mix {
-    /// One operation only.
+    /// Creates a mix of one operation only.
     pub fn only(op: Op) -> Self {
         Self(vec![(op, 1)])
     }
@@ -69,7 +69,7 @@ impl Mix {
         Self(parts.to_vec())
     }
 
-    /// The operation, if there is only one kind.
+    /// Returns the operation, if there is only one kind.
     pub fn single(&self) -> Option<Op> {
         match self.0.as_slice() {
             [(op, _)] => Some(*op),
@@ -77,12 +77,12 @@ impl Mix {
         }
     }
 
-    /// Whether it has this operation in it.
+    /// Returns whether it has this operation in it.
     pub fn has(&self, op: Op) -> bool {
         self.0.iter().any(|(part, _)| *part == op)
     }
 
-    /// The operation that a random word picks.
+    /// Returns the operation that a random word picks.
     pub fn pick(&self, random: u64) -> Op {
         let total: u64 = self.0.iter().map(|(_, share)| u64::from(*share)).sum();
         let mut at = ((u128::from(random) * u128::from(total)) >> 64) as u64;
@@ -191,7 +191,7 @@ pub enum ScanLength {
 }
 
 impl ScanLength {
-    /// The length that a key's identity picks.
+    /// Returns the length that a key's identity picks.
     #[inline]
     pub fn of(self, id: u64) -> usize {
         match self {
@@ -240,7 +240,7 @@ pub enum Preset {
 const THETA: f64 = 0.99;
 const SCAN_LENGTH: usize = 100;
 
-/// The phases of a run: the load, then what the preset or the mix says.
+/// Returns the phases of a run: the load, then what the preset or the mix says.
 pub fn phases(
     preset: Preset,
     mix: Option<&Mix>,
@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mixes_are_read_and_written() {
+    fn mix_printed_parses_to_the_same() {
         let mix: Mix = "get=50,update=30%,scan=20".parse().unwrap();
         assert_eq!(mix.to_string(), "get=50,update=30,scan=20");
         assert_eq!(mix.single(), None);
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mix_picks_in_its_proportions() {
+    fn mix_picks_in_its_proportions() {
         let mix: Mix = "get=3,insert=1".parse().unwrap();
         let step = u64::MAX / 1000;
         let gets = (0..1000).filter(|i| mix.pick(i * step) == Op::Get).count();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn distributions_are_read_and_written() {
+    fn distribution_printed_parses_to_the_same() {
         for text in ["uniform", "sequential", "zipf:0.99", "selfsimilar:0.2", "hotspot:0.2:0.8", "latest:0.5"]
         {
             assert_eq!(text.parse::<Distribution>().unwrap().to_string(), text);

@@ -8,7 +8,7 @@ use bristlecone_device::{OUTSIDE, Tallies, Tally, Times, Traffic};
 use bristlecone_pm::Part;
 use serde_json::{Map, Value, json};
 
-use super::{PhaseCount, Plan, kind};
+use super::run::{PhaseCount, Plan, kind};
 use crate::bench::latency::Latency;
 use crate::bench::workload::Op;
 
@@ -43,13 +43,13 @@ impl Total {
         self.times.iter().map(mops)
     }
 
-    /// What operations took on the clock of the number of threads at this place.
+    /// Returns what operations took on the clock of the number of threads at this place.
     fn latencies(&self, at: usize) -> impl Iterator<Item = (Op, Latency)> {
         let of = move |op| self.times.get(at)?.latencies.get(&kind(op)).map(|times| (op, times.into()));
         Op::all().filter_map(of)
     }
 
-    /// The operations that there were.
+    /// Returns the operations that there were.
     fn kinds(&self) -> impl Iterator<Item = (Op, Tally)> {
         Op::all().map(|op| (op, self.tallies[kind(op)])).filter(|(_, tally)| tally.operations > 0)
     }
@@ -92,7 +92,7 @@ impl Total {
     }
 }
 
-/// A traffic's figures by name.
+/// Returns a traffic's figures by name.
 fn figures(traffic: &Traffic) -> [(&'static str, u64); 6] {
     [
         ("flushes", traffic.flushes),
@@ -119,7 +119,7 @@ fn per_operation(tally: &Tally) -> Value {
     Value::Object(json)
 }
 
-/// Totals, since there are no operations to divide by.
+/// Returns totals, since there are no operations to divide by.
 fn background(tallies: &Tallies) -> Value {
     let tally = tallies[OUTSIDE];
     let mut json: Map<String, Value> = figures(&tally.total())
@@ -142,7 +142,7 @@ fn space(stats: &TreeStats) -> Value {
     })
 }
 
-/// The phases that the run is about: those after the load, if there are any.
+/// Returns the phases that the run is about: those after the load, if there are any.
 fn measured(phases: &[PhaseCount]) -> &[PhaseCount] {
     match phases {
         [_, rest @ ..] if !rest.is_empty() => rest,
@@ -150,7 +150,7 @@ fn measured(phases: &[PhaseCount]) -> &[PhaseCount] {
     }
 }
 
-/// The whole run as one JSON value.
+/// Returns the whole run as one JSON value.
 pub fn json(plan: &Plan, phases: &[PhaseCount], workload: &Value) -> Value {
     let (profile, processor) = (&plan.profile, &plan.processor);
     let mut json = json!({
@@ -202,7 +202,7 @@ pub fn json(plan: &Plan, phases: &[PhaseCount], workload: &Value) -> Value {
     json
 }
 
-/// The whole run as tables.
+/// Prints the whole run as tables.
 pub fn show(output: &mut Output, plan: &Plan, phases: &[PhaseCount], workload: &str) -> Outcome {
     let (profile, cache) = (&plan.profile, size::show(plan.processor.cache_bytes as u64));
     output.line(format_args!(

@@ -1,13 +1,12 @@
 //! The baselines in nodes of two lines.
 
 use bristlecone_baselines::Baseline;
+use bristlecone_sim::{Access, Deed, Mode, Plan, Planned, Schedules};
 
 use super::wotree::Shape::OfWords;
 use super::wotree::{Group, forest, proofs_in};
 use super::{Proof, Steps};
 use crate::targets::Words;
-use bristlecone_sim::Mode;
-use bristlecone_sim::{Access, Deed, Plan, Planned, Schedules};
 
 const NATIVE: &[Group] = &[
     Group(OfWords(2), &["create.1", "create.2", "log create"], &["creation", "begun"]),
@@ -62,7 +61,7 @@ pub(super) fn proofs(baseline: Baseline) -> Vec<Proof> {
     }
 }
 
-/// One thread splits a full leaf, others change what it had.
+/// Returns a plan: one thread splits a full leaf, others change what it had.
 fn split_meanwhile(roll: &mut dyn FnMut(usize) -> usize) -> Plan {
     let before = (0..6).map(|at| (at * 4, Access::Insert(at))).collect();
     let mut written = 1000;

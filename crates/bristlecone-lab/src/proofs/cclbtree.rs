@@ -4,12 +4,11 @@ use std::marker::PhantomData;
 
 use bristlecone::Design;
 use bristlecone_pm::Geometry;
+use bristlecone_sim::{Budget, Scenario};
 
 use super::{Proof, Steps, accepted, named};
 use crate::targets::TreeOp::{self, Close, Create, Insert, Remove};
 use crate::targets::{Forest, Items, Texts, Words};
-use bristlecone_sim::Budget;
-use bristlecone_sim::Scenario;
 
 /// Trees with some options, and inner nodes that split soon.
 pub fn forest<I: Items>(options: &[(&'static str, u64)]) -> Forest<I> {
@@ -24,7 +23,7 @@ pub fn forest<I: Items>(options: &[(&'static str, u64)]) -> Forest<I> {
     }
 }
 
-/// The smallest leaves, and five entries to a chunk of the log.
+/// Returns the smallest leaves, and five entries to a chunk of the log.
 pub fn small<I: Items>() -> Forest<I> {
     forest(&[("leaf_slots", 4), ("log_entries", 5)])
 }
@@ -34,7 +33,7 @@ pub fn base() -> Forest<Words> {
     forest(&[("leaf_slots", 4), ("batch", 0)])
 }
 
-/// All slots of a chunk are leaves, of which a merge gives one back that the next split takes.
+/// Returns all slots of a chunk are leaves, of which a merge gives one back that the next split takes.
 pub fn reuse() -> Scenario<TreeOp> {
     let removed = [72, 96, 40].into_iter().flat_map(|first| (first..first + 8).step_by(2));
     let setup = (0..=60).map(|key| Insert("t", key * 2, key));
@@ -48,7 +47,7 @@ pub fn reuse() -> Scenario<TreeOp> {
     }
 }
 
-/// Without room for the log, values out of line go over old ones in their leaves; they have to be there
+/// Returns a scenario: without room for the log, values out of line go over old ones in their leaves; they have to be there
 /// before anybody refers to them.
 pub fn written_through() -> (Forest<Texts>, Scenario<TreeOp>) {
     let forest =

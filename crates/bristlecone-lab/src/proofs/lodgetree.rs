@@ -4,16 +4,13 @@ use std::marker::PhantomData;
 
 use bristlecone::{Design, Tree};
 use bristlecone_pm::{Geometry, PoolFile};
+use bristlecone_sim::{Budget, Memory, Scenario, Sim};
 
 use super::{Proof, Steps, accepted, insert, named, scenario};
 use crate::targets::TreeOp::{self, Close, Create, Elsewhere, Insert, Remove, Upsert};
 use crate::targets::{Forest, Items, Texts, Words, sim_pool};
-use bristlecone_sim::Budget;
-use bristlecone_sim::Memory;
-use bristlecone_sim::Scenario;
-use bristlecone_sim::Sim;
 
-/// The smallest nodes and leaves, and four entries to a chunk of the log.
+/// Returns a pool of the smallest nodes and leaves, and four entries to a chunk of the log.
 pub fn forest<I: Items>() -> Forest<I> {
     Forest {
         geometry: Geometry { chunk_bytes: 4096, chunks_max: 24, trees_max: 3 },
@@ -23,7 +20,7 @@ pub fn forest<I: Items>() -> Forest<I> {
     }
 }
 
-/// The same in a larger pool.
+/// Returns a larger pool of them.
 pub fn roomy<I: Items>() -> Forest<I> {
     Forest { geometry: Geometry { chunks_max: 64, ..forest::<I>().geometry }, ..forest::<I>() }
 }
@@ -39,7 +36,7 @@ pub fn single() -> Forest<Words> {
     single
 }
 
-/// Log after log has one item that goes to a node where nobody flushes it, until there are so many
+/// Returns a scenario: log after log has one item that goes to a node where nobody flushes it, until there are so many
 /// that these are logged again.
 pub fn stragglers() -> Scenario<TreeOp> {
     let write = |key, value| Insert("t", key, value);
@@ -79,7 +76,7 @@ const LEAVES: u64 = 64;
 /// Those of them whose buffers hold two keys more than they have room for.
 const OVERFLOWING: u64 = 16;
 
-/// A full pool, and what fills it: a tree that holds more than its leaves have room for, but for the `missing`
+/// Returns a full pool, and what fills it: a tree that holds more than its leaves have room for, but for the `missing`
 /// last of its keys, and another one that takes the room that those would need.
 fn filled<I: Items>(missing: usize) -> (Forest<I>, Vec<TreeOp>) {
     let full = forest::<I>();
@@ -91,7 +88,7 @@ fn filled<I: Items>(missing: usize) -> (Forest<I>, Vec<TreeOp>) {
     (full, ops)
 }
 
-/// A leaf is full, a removal is buffered for it, and a new item takes the removed one's slot. When the new
+/// Returns a scenario: a leaf is full, a removal is buffered for it, and a new item takes the removed one's slot. When the new
 /// one is not logged, a crash could leave it with the value of the removed one.
 fn given_up() -> (Forest<Words>, Vec<Scenario<TreeOp>>) {
     // The first items of two full leaves.
@@ -109,7 +106,7 @@ fn given_up() -> (Forest<Words>, Vec<Scenario<TreeOp>>) {
     (filled::<Words>(0).0, scenarios.collect())
 }
 
-/// Without room for a log, values out of line go over old ones in their leaves; they have to be there
+/// Returns a scenario: without room for a log, values out of line go over old ones in their leaves; they have to be there
 /// before anybody refers to them.
 pub fn written_through() -> (Forest<Texts>, Scenario<TreeOp>) {
     let full =
@@ -120,7 +117,7 @@ pub fn written_through() -> (Forest<Texts>, Scenario<TreeOp>) {
     (full, Scenario { name: "full", creation: false, setup, ops: ops.collect(), then: vec![] })
 }
 
-/// Without room for a log or a leaf, what is in a leaf is changed in its place.
+/// Returns a scenario: without room for a log or a leaf, what is in a leaf is changed in its place.
 pub fn in_place<I: Items>() -> (Forest<I>, Scenario<TreeOp>) {
     let (full, setup) = filled::<I>(0);
     let ops = (OVERFLOWING - 6..OVERFLOWING).flat_map(|leaf| {

@@ -4,12 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bristlecone_pm::{Durable, Geometry, Log, LogEntry, Persist, PoolFile, TreeId, TreeSpec};
+use bristlecone_sim::{Budget, Memory, Scenario, Sim, System};
 
 use super::{Proof, Steps};
-use bristlecone_sim::Budget;
-use bristlecone_sim::Memory;
-use bristlecone_sim::Sim;
-use bristlecone_sim::{Scenario, System};
 
 const GEOMETRY: Geometry = Geometry { chunk_bytes: 4096, chunks_max: 8, trees_max: 1 };
 /// The second one straddles two lines after its key, the fifth one before; the seventh ends one.
@@ -121,7 +118,7 @@ impl System for Entries {
             Op::Reserve => drop(live.log.reserve(|_| true).ok_or("no room for an entry")?),
             Op::Release => _ = live.log.release_free(),
             Op::Collect => {
-                let old = live.log.turn(1);
+                let old = live.log.rotate().1;
                 let entries: Vec<_> = live.entries.iter().copied().collect();
                 for batch in entries.chunks(BATCH) {
                     let mut copies = live.log.copies();
@@ -136,7 +133,7 @@ impl System for Entries {
                 live.log.recycle(old);
             }
             Op::Recycle => {
-                live.log.recycle(live.log.turn(0));
+                live.log.recycle(live.log.rotate().1);
                 live.entries.clear();
             }
         }
@@ -148,7 +145,7 @@ impl System for Entries {
     }
 }
 
-/// Entries come, and the log is recycled: never more than one chunk with entries, so that this is one step.
+/// Returns a scenario: entries come, and the log is recycled: never more than one chunk with entries, so that this is one step.
 fn rounds() -> Scenario<Op> {
     let round = |first| (first..first + 8).map(Op::Append).chain([Op::Recycle]);
     Scenario {
@@ -174,7 +171,7 @@ fn copies() -> [Scenario<Op>; 2] {
     ]
 }
 
-/// Entries of a chunk's first generation stand in it until its generations begin again.
+/// Returns a scenario: entries of a chunk's first generation stand in it until its generations begin again.
 fn generations(name: &'static str, between: Op) -> Scenario<Op> {
     let setup = (2..GENERATIONS).flat_map(|_| [between, Op::Recycle]);
     let setup = [Op::Append(1), Op::Append(2), Op::Recycle].into_iter().chain(setup);
@@ -182,7 +179,7 @@ fn generations(name: &'static str, between: Op) -> Scenario<Op> {
     Scenario { name, creation: false, setup: setup.collect(), ops, then: vec![Op::Recycle] }
 }
 
-/// A chunk that was given back has the first generation again, and old entries of it, of which each new
+/// Returns a scenario: a chunk that was given back has the first generation again, and old entries of it, of which each new
 /// one makes the next one void: beside itself or in another line.
 fn given_back() -> Scenario<Op> {
     let setup = (0..8).map(Op::Append).chain([Op::Recycle, Op::Release]);
@@ -208,7 +205,7 @@ pub fn budget() -> Budget {
     Budget { life_crashes: 1, ..Budget::of(256) }
 }
 
-/// Every step of the log in each of the scenarios.
+/// Returns the proofs of every step of the log in each of the scenarios.
 pub(super) fn proofs() -> Vec<Proof> {
     let of = |number| {
         let only = move || (Entries, vec![scenarios().swap_remove(number)]);

@@ -5,6 +5,7 @@
 
 pub mod baselines;
 pub mod cclbtree;
+pub mod explained;
 pub mod lodgetree;
 pub mod log;
 pub mod nbtree;
@@ -14,18 +15,14 @@ pub mod wotree;
 use bristlecone::Design;
 use bristlecone_baselines::Contender;
 use bristlecone_pm::Step;
+use bristlecone_sim::{
+    Budget, Mode, Progress, Registers, Scenario, Schedules, Seen, Sim, Site, System, Table, mutate_among,
+    mutate_schedules_among,
+};
 
-use crate::explained::EXPLAINED;
+use self::explained::EXPLAINED;
 use crate::targets::TreeOp::{self, Create, Insert};
 use crate::targets::{Forest, Items, tree_scenarios};
-use bristlecone_sim::Budget;
-use bristlecone_sim::Mode;
-use bristlecone_sim::Progress;
-use bristlecone_sim::Sim;
-use bristlecone_sim::Site;
-use bristlecone_sim::{Registers, Schedules, Seen};
-use bristlecone_sim::{Scenario, System};
-use bristlecone_sim::{Table, mutate_among, mutate_schedules_among};
 
 pub use sites::sites_passed;
 
@@ -141,7 +138,7 @@ fn insert(key: u64) -> TreeOp {
     Insert("t", key, key)
 }
 
-/// A scenario of one tree.
+/// Returns a scenario of one tree.
 fn scenario(
     name: &'static str,
     setup: impl IntoIterator<Item = TreeOp>,

@@ -4,17 +4,14 @@ use std::marker::PhantomData;
 
 use bristlecone::Design;
 use bristlecone_pm::Geometry;
+use bristlecone_sim::{
+    Access, Budget, Deed, Mode, Plan, Planned, Progress, Scenario, Schedules, Site, Table,
+    mutate_schedules_among,
+};
 
 use super::{Proof, Steps, insert, named, scenario};
 use crate::targets::TreeOp::{self, Begin, Elsewhere, Finish, Insert, InsertNew, Remove, Rest, Update};
 use crate::targets::{Forest, Items, Texts, Words};
-use bristlecone_sim::Budget;
-use bristlecone_sim::Mode;
-use bristlecone_sim::Progress;
-use bristlecone_sim::Scenario;
-use bristlecone_sim::Site;
-use bristlecone_sim::{Access, Deed, Plan, Planned, Schedules};
-use bristlecone_sim::{Table, mutate_schedules_among};
 
 /// Slots of a small leaf.
 pub const SLOTS: u64 = 7;
@@ -34,7 +31,7 @@ pub fn small<I: Items>() -> Forest<I> {
     forest(128)
 }
 
-/// Eight blocks to a chunk.
+/// Returns a pool of eight blocks to a chunk.
 pub fn wide() -> Forest<Words> {
     forest(512)
 }
@@ -56,7 +53,7 @@ fn elsewhere(op: TreeOp) -> TreeOp {
     Elsewhere(Box::new(op))
 }
 
-/// A leaf is replaced, and then everything goes. Seals are never flushed, so a crash may leave the items
+/// Returns a scenario: a leaf is replaced, and then everything goes. Seals are never flushed, so a crash may leave the items
 /// in the block of the old leaf, which recovery makes the first leaf of the empty tree.
 fn emptied() -> Scenario<TreeOp> {
     scenario(
@@ -74,7 +71,7 @@ fn boxed() -> Scenario<TreeOp> {
     scenario("boxed", [], ops, vec![Insert("t", 2, 5), Insert("t", 3, boxed + 2)])
 }
 
-/// One leaf is replaced when the crash comes. What recovery puts back is durable before another thread
+/// Returns a scenario: one leaf is replaced when the crash comes. What recovery puts back is durable before another thread
 /// splits the other leaf, in the blocks of the draft.
 fn unsealed() -> Scenario<TreeOp> {
     let key = |at| at * 10;
@@ -82,7 +79,7 @@ fn unsealed() -> Scenario<TreeOp> {
     scenario("unsealed", (0..2 * SLOTS).map(key).map(insert), [insert(key(2 * SLOTS))], then)
 }
 
-/// The first leaf loses its last item when the crash comes, and recovery frees its block. Then the other
+/// Returns a scenario: the first leaf loses its last item when the crash comes, and recovery frees its block. Then the other
 /// leaf is split into it.
 fn empty() -> Scenario<TreeOp> {
     let key = |at| at * 10;
@@ -90,14 +87,14 @@ fn empty() -> Scenario<TreeOp> {
     scenario("empty", setup, [remove(key(SLOTS - 1))], vec![insert(key(SLOTS) + 5)])
 }
 
-/// A thread has replaced a leaf and stops. Another one writes to the new leaf meanwhile.
+/// Returns a scenario: a thread has replaced a leaf and stops. Another one writes to the new leaf meanwhile.
 fn replaced() -> Scenario<TreeOp> {
     let slow = Box::new(insert(SLOTS));
     let setup = (0..SLOTS).map(insert).chain([Begin(slow.clone(), "nbtree link.3")]);
     scenario("replaced", setup, [insert(SLOTS + 1), Finish(slow)], vec![])
 }
 
-/// A thread stops before its draft is taken, which is another one's then; it finds its key there, so it
+/// Returns a scenario: a thread stops before its draft is taken, which is another one's then; it finds its key there, so it
 /// fences nothing more. The operation is a split into the blocks of the old leaf and of the draft.
 fn discarded() -> Scenario<TreeOp> {
     let key = |at| at * 10;
@@ -110,14 +107,14 @@ fn discarded() -> Scenario<TreeOp> {
     scenario("discarded", setup, [insert(key(FULL_CHUNK))], vec![])
 }
 
-/// The first leaf loses its last item, by a thread that fences nothing more, and goes. The operation is a
+/// Returns a scenario: the first leaf loses its last item, by a thread that fences nothing more, and goes. The operation is a
 /// split into its block.
 fn freed() -> Scenario<TreeOp> {
     let emptied = (0..MANY - 1).map(remove).chain([elsewhere(remove(MANY - 1)), Rest]);
     scenario("freed", (0..FULL_CHUNK).map(insert).chain(emptied), [insert(FULL_CHUNK)], vec![])
 }
 
-/// Two threads bring the same key. One stops before it joins the leaf, and finds then that the other one
+/// Returns a scenario: two threads bring the same key. One stops before it joins the leaf, and finds then that the other one
 /// did: recovery may meet the key in two slots, and after the removal it must be in neither.
 fn twins() -> Scenario<TreeOp> {
     let slow = Box::new(Insert("t", TWIN, 1));
@@ -125,7 +122,7 @@ fn twins() -> Scenario<TreeOp> {
     scenario("twins", setup, [Finish(slow), remove(TWIN)], vec![remove(TWIN)])
 }
 
-/// The same in any order; the removal, and more in other lines, may come while the slower one is not done.
+/// Returns a plan: the same in any order; the removal, and more in other lines, may come while the slower one is not done.
 fn twins_and_removal(_: &mut dyn FnMut(usize) -> usize) -> Plan {
     let bring = |value| vec![Deed::Of(TWIN, Access::Insert(value))];
     let more = [1, 4].into_iter().map(|key| Deed::Of(key, Access::Insert(key)));
@@ -134,7 +131,7 @@ fn twins_and_removal(_: &mut dyn FnMut(usize) -> usize) -> Plan {
     Plan::new(before, vec![bring(101), bring(102), removal])
 }
 
-/// Two threads replace a full leaf, and a third one removes its keys meanwhile: what goes into both drafts after the
+/// Returns a plan: two threads replace a full leaf, and a third one removes its keys meanwhile: what goes into both drafts after the
 /// copy is durable before either of them is the one.
 fn removed_meanwhile(_: &mut dyn FnMut(usize) -> usize) -> Plan {
     let of = |key, access| Deed::Of(key, access);
@@ -144,7 +141,7 @@ fn removed_meanwhile(_: &mut dyn FnMut(usize) -> usize) -> Plan {
     Plan::new(before, vec![bring(SLOTS), bring(SLOTS + 1), removals])
 }
 
-/// One thread replaces a full leaf, another one gives its keys new values meanwhile, and a third one reads them.
+/// Returns a plan: one thread replaces a full leaf, another one gives its keys new values meanwhile, and a third one reads them.
 fn updated_meanwhile(_: &mut dyn FnMut(usize) -> usize) -> Plan {
     let of = |key, access| Deed::Of(key, access);
     let bring = |key| vec![of(key, Access::Insert(key))];

@@ -3,13 +3,9 @@
 use std::collections::BTreeSet;
 
 use bristlecone_baselines::Contender;
+use bristlecone_sim::{Budget, Mode, Progress, Site, explore_rounds, rounds};
 
 use crate::targets::subjects_of;
-use bristlecone_sim::Budget;
-use bristlecone_sim::Mode;
-use bristlecone_sim::Progress;
-use bristlecone_sim::Site;
-use bristlecone_sim::{explore_rounds, rounds};
 
 /// Returns the sites that are not the pool's and that the scenarios of a design pass, in every shape that has a
 /// name, and their recoveries.

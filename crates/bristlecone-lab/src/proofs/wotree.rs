@@ -5,12 +5,11 @@ use std::marker::PhantomData;
 use bristlecone::Design;
 use bristlecone_baselines::Contender;
 use bristlecone_pm::Geometry;
+use bristlecone_sim::{Budget, Scenario};
 
 use super::{Proof, Steps};
 use crate::targets::TreeOp::{self, Create, Drop, Elsewhere, Insert, Remove, Rest};
 use crate::targets::{Forest, Items, Texts, Words, tree_scenarios};
-use bristlecone_sim::Budget;
-use bristlecone_sim::Scenario;
 
 /// Words or texts in nodes of so many lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +32,7 @@ pub(super) fn forest<I: Items>(design: Contender, lines: u64) -> Forest<I> {
     Forest { geometry, design, options: vec![("node_lines", lines)], items: PhantomData }
 }
 
-/// A leaf is split off, emptied and freed, and begins anew elsewhere, by threads that do not fence for each other:
+/// Returns a scenario: a leaf is split off, emptied and freed, and begins anew elsewhere, by threads that do not fence for each other:
 /// a record of its first split must be gone by then.
 fn another_life() -> Vec<TreeOp> {
     let elsewhere = |op| Elsewhere(Box::new(op));
@@ -42,7 +41,7 @@ fn another_life() -> Vec<TreeOp> {
     first.into_iter().chain(removed).chain([Rest, elsewhere(Insert("t", 26, 26))]).collect()
 }
 
-/// What small nodes have no need of.
+/// Returns the scenarios that small nodes have no need of.
 pub(super) fn scenarios() -> Vec<Scenario<TreeOp>> {
     let insert = |key: u64| Insert("t", key, key);
     let scenario = |name, setup: Vec<TreeOp>, ops: Vec<TreeOp>| {
@@ -74,7 +73,7 @@ pub(super) fn scenarios() -> Vec<Scenario<TreeOp>> {
     ]
 }
 
-/// Group by group, each step by its name.
+/// Returns the proofs of each step of the groups, by its name.
 pub(super) fn proofs_in(design: Contender, groups: &'static [Group]) -> Vec<Proof> {
     fn of<I: Items>(design: Contender, lines: u64, group: &'static Group, budget: Budget) -> Proof {
         let Group(_, steps, names) = group;

@@ -19,9 +19,9 @@ pub trait Items: Copy + Sync + Send + 'static {
     ) -> R;
     /// Shows the value of a number.
     fn with_value<R>(number: u64, show: impl FnOnce(<Self::V as Value>::Ref<'_>) -> R) -> R;
-    /// The number of a key; an error if it is nobody's.
+    /// Returns the number of a key; an error if no number makes it.
     fn key_number(key: &<Self::K as Key>::Owned) -> Result<u64, String>;
-    /// The number of a value; an error if it is nobody's.
+    /// Returns the number of a value; an error if no number makes it.
     fn value_number(value: &<Self::V as Value>::Owned) -> Result<u64, String>;
 }
 
@@ -164,7 +164,7 @@ const SLOTS: [usize; 12] =
 /// Bytes before those of a record.
 const HEADER: usize = 8;
 
-/// How long the key and the value of a number are: keys up to 16 KiB, values up to 128 KiB.
+/// Returns how long the key and the value of a number are: keys up to 16 KiB, values up to 128 KiB.
 fn volume(number: u64, slots: &[usize]) -> usize {
     let slot = slots[number as usize / 3 % slots.len()];
     // The longest record is one that fits.

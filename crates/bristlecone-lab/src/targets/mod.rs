@@ -1,17 +1,21 @@
 //! What Bristlecone itself is explored as, and the scenarios that every tree goes through.
 
-mod forest;
 mod items;
 mod media;
 mod pool;
 mod pool_scenarios;
 mod scenarios;
 mod shapes;
+mod tree_access;
+mod tree_op;
+mod tree_pool;
+pub mod turn;
 
-pub use forest::{Forest, TreeOp};
 pub use items::{Items, Labels, Notes, Texts, Volumes, Words};
 pub use media::{device_pool, sim_pool};
 pub use pool::{BagOp, Bags};
 pub use pool_scenarios::pool_scenarios;
 pub use scenarios::{life, tree_scenarios};
 pub use shapes::{POOL, all_subjects, all_subjects_of, mode_of, pool_subject, subject_of, subjects_of};
+pub use tree_op::TreeOp;
+pub use tree_pool::Forest;

@@ -5,13 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bristlecone_pm::{
-    Alone, ChunkRange, Durable, Error, Flushed, Geometry, Heap, Persist, PoolFile, SlotKind, TreeEntry,
-    TreeSpec, Word,
+    Alone, ChunkRange, Durable, Error, Flushed, Geometry, Heap, HeapSpec, Persist, PoolFile, SlotKind,
+    TreeEntry, TreeSpec, Word,
 };
-
-use bristlecone_sim::Memory;
-use bristlecone_sim::Sim;
-use bristlecone_sim::System;
+use bristlecone_sim::{Memory, Sim, System};
 
 /// A pool of bags. See the module.
 #[derive(Debug, Clone, Copy)]
@@ -142,7 +139,10 @@ impl Live {
 
 impl Bag {
     fn open(pool: &Arc<PoolFile<Sim>>, entry: TreeEntry) -> Result<Self, String> {
-        let heap = Heap::open(pool, entry.id, SlotKind::Subnode, SLOT_BYTES, true).map_err(text)?;
+        let heap = Heap::open(
+            pool,
+            HeapSpec { tagged: true, ..HeapSpec::new(entry.id, SlotKind::new(1), SLOT_BYTES) },
+        );
         let mut slots = BTreeMap::new();
         for range in heap.chunks() {
             for slot in 0..range.slots as u64 {

@@ -1,13 +1,14 @@
 //! What every tree goes through, in small leaves: each kind of operation and of structure change.
 
-use super::forest::TreeOp::{
-    self, Close, Create, CreateBare, Drop, Elsewhere, Insert, InsertNew, Remove, Short, Swap, Update,
+use super::tree_op::TreeOp::{
+    self, Close, Create, CreateBare, Drop, Elsewhere, Insert, InsertNew, Remove, RemoveIf, Short, Swap,
+    Update,
 };
 use bristlecone_sim::Scenario;
 
 const TREE: &str = "t";
 
-/// Keys in an order that is neither theirs nor the opposite.
+/// Returns keys in an order that neither ascends nor descends.
 fn shuffled(keys: u64) -> impl Iterator<Item = u64> {
     (0..keys).map(move |at| at * 7 % keys)
 }
@@ -25,7 +26,7 @@ fn scenario(name: &'static str, setup: Vec<TreeOp>, ops: Vec<TreeOp>) -> Scenari
     Scenario { name, creation: false, setup, ops, then: life() }
 }
 
-/// What is done to a recovered pool, whatever it holds: every kind of operation, and enough of
+/// Returns what is done to a recovered pool, whatever it holds: every kind of operation, and enough of
 /// them for every kind of structure change.
 pub fn life() -> Vec<TreeOp> {
     let mut life = vec![Insert(TREE, 3, 103), Remove(TREE, 11), Update(TREE, 5, 105)];
@@ -39,7 +40,7 @@ pub fn life() -> Vec<TreeOp> {
     life
 }
 
-/// The scenarios of trees.
+/// Returns a scenario: the scenarios of trees.
 pub fn tree_scenarios() -> Vec<Scenario<TreeOp>> {
     let mut all = vec![Scenario {
         name: "creation",
@@ -82,7 +83,7 @@ fn growth() -> Vec<Scenario<TreeOp>> {
     ]
 }
 
-/// The medium refuses room, once or until further notice, and then each operation is done again.
+/// Returns scenarios in which the medium refuses room, once or until further notice, and each operation is done again.
 fn shortage() -> Vec<Scenario<TreeOp>> {
     let short = |op: &TreeOp, granted, refused| Short(Box::new(op.clone()), granted, refused);
     let never = |op: TreeOp| [short(&op, 0, u64::MAX), op];
@@ -120,6 +121,12 @@ fn changes() -> Vec<Scenario<TreeOp>> {
             (0..12)
                 .map(|key| Update(TREE, key, 50 + key))
                 .chain([Swap(TREE, 7, 0, 1), Swap(TREE, 7, 57, 1), Insert(TREE, 3, 4)])
+                .chain([
+                    RemoveIf(TREE, 7, 57),
+                    RemoveIf(TREE, 61, 1),
+                    RemoveIf(TREE, 7, 1),
+                    Insert(TREE, 7, 1),
+                ])
                 .chain([InsertNew(TREE, 7, 2), InsertNew(TREE, 63, 2), Update(TREE, 62, 1)])
                 .collect(),
         ),
@@ -172,7 +179,7 @@ fn shrinking() -> Vec<Scenario<TreeOp>> {
     ]
 }
 
-/// Exactly as many leaves as one chunk holds where leaves have three subnodes of six slots, so
+/// Fills exactly as many leaves as one chunk holds where leaves have three subnodes of six slots, so
 /// that what is freed next is used next. Leaf `i` has the even keys from `36 * i` on.
 fn full_chunk() -> Vec<TreeOp> {
     inserts((0..192).map(|key| key * 2))
@@ -182,7 +189,7 @@ fn even(keys: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
     keys.step_by(2)
 }
 
-/// The lives of these are short: what recovery did must hold before anything else is fenced.
+/// Returns scenarios with short continuations: what recovery did must hold before anything else is fenced.
 fn reuse() -> Vec<Scenario<TreeOp>> {
     let with = |mut setup: Vec<TreeOp>, more: Vec<TreeOp>| {
         setup.extend(more);

@@ -6,10 +6,13 @@ use bristlecone::Domain;
 use bristlecone_baselines::{Baseline, Contender};
 use bristlecone_cells::{Cell, Codec, ROOMS, Room, suites};
 use bristlecone_pm::Geometry;
+use bristlecone_sim::{Mode, Prepared, Subject};
 
-use super::{Bags, Forest, Items, Labels, Notes, Texts, Words, pool_scenarios, tree_scenarios};
-use bristlecone_sim::Mode;
-use bristlecone_sim::{Prepared, Subject};
+use super::items::{Items, Labels, Notes, Texts, Words};
+use super::pool::Bags;
+use super::pool_scenarios::pool_scenarios;
+use super::scenarios::tree_scenarios;
+use super::tree_pool::Forest;
 
 /// The name of the pool without trees.
 pub const POOL: &str = "pool";
@@ -97,7 +100,7 @@ fn baselines(design: Contender) -> impl Iterator<Item = Box<dyn Subject>> {
     })
 }
 
-/// The pool without trees.
+/// Returns the pool without trees.
 pub fn pool_subject() -> Box<dyn Subject> {
     let system = Bags { geometry: Geometry { chunk_bytes: 4096, chunks_max: 10, trees_max: 4 } };
     Box::new(Prepared { name: POOL.to_owned(), system, scenarios: pool_scenarios() })

@@ -2,8 +2,8 @@
 
 use bristlecone::lab::AnyMedium;
 use bristlecone::{Domain, Error, Tree};
-use bristlecone_baselines::Contender;
-use bristlecone_device::{Device, Processor, Profile, Tally, Times};
+use bristlecone_baselines::{Contender, part_of};
+use bristlecone_device::{Device, Layout, Processor, Profile, Tally, Times};
 use bristlecone_lab::targets::device_pool;
 use bristlecone_pm::{CHUNK_BYTES, Geometry, Part, Region};
 
@@ -67,7 +67,8 @@ impl Bench {
     ) -> Self {
         let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max: 64, trees_max: 2 };
         let region = Region::memory(geometry.max_bytes()).unwrap();
-        let device = Device::new(&region, geometry, domain, Profile::OPTANE, processor, threads);
+        let device =
+            Device::new(&region, Layout { geometry, part_of }, domain, Profile::OPTANE, processor, threads);
         let pool = device_pool(&device, region, geometry, domain).unwrap();
         let tree =
             design.parse::<Contender>().unwrap().create::<_, _, AnyMedium>(&pool, "t", options).unwrap();

@@ -1,8 +1,9 @@
 //! CCL-BTree's figures: what the media write, counted by the device model, and what that is worth on
 //! the clock of many threads.
 
+use bristlecone::lab::part_of;
 use bristlecone::{Design, Domain, Tree};
-use bristlecone_device::{Counted, Device, Processor, Profile, Traffic};
+use bristlecone_device::{Counted, Device, Layout, Processor, Profile, Traffic};
 use bristlecone_lab::targets::device_pool;
 use bristlecone_pm::{CHUNK_BYTES, Geometry, Part, Region};
 
@@ -33,8 +34,14 @@ impl Bench {
         let geometry = Geometry { chunk_bytes, chunks_max: 64 * CHUNK_BYTES / chunk_bytes, trees_max: 2 };
         let region = Region::memory(geometry.max_bytes()).unwrap();
         let domain = Domain::Adr;
-        let device =
-            Device::new(&region, geometry, domain, Profile::OPTANE, Processor::default(), &[THREADS]);
+        let device = Device::new(
+            &region,
+            Layout { geometry, part_of },
+            domain,
+            Profile::OPTANE,
+            Processor::default(),
+            &[THREADS],
+        );
         let pool = device_pool(&device, region, geometry, domain).unwrap();
         let tree = pool.tree_options("t").design(Design::CclBTree).option("collector_threads", 0);
         let tree = options.iter().fold(tree, |tree, (name, value)| tree.option(name, *value));

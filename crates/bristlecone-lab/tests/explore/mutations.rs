@@ -3,12 +3,13 @@
 
 use bristlecone::Design;
 use bristlecone_baselines::{Baseline, Contender};
-use bristlecone_cells::{mix, seed};
+use bristlecone_cells::seed;
 use bristlecone_lab::EXPLAINED;
 use bristlecone_lab::proofs::baselines::AS_PUBLISHED;
 use bristlecone_lab::proofs::nbtree::changed_among_threads;
 use bristlecone_lab::proofs::{proofs_of, prove, sites_passed};
 use bristlecone_lab::targets::subjects_of;
+use bristlecone_random::mix;
 use bristlecone_sim::{Budget, Mode, Progress, Site, explore_rounds, mutate_rounds, rounds};
 use std::collections::BTreeSet;
 

@@ -18,7 +18,7 @@ fn phases(report: &Value) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn micro_reports_every_phase() {
+fn bench_micro_reports_every_phase() {
     let bench = Bench::new();
     let report = bench.run("bench --records 5k --threads 2 --domain adr --pool @p --seed 7 --json").json();
     let names = ["load", "get", "update", "insert", "scan", "zipf", "remove"];
@@ -36,7 +36,7 @@ fn micro_reports_every_phase() {
 }
 
 #[test]
-fn a_timeline_adds_up_to_what_was_done() {
+fn bench_timeline_adds_up_to_all_operations() {
     let bench = Bench::new();
     let arguments = "--records 200k --threads 2 --domain adr --pool @p --design cclbtree --timeline 1 --json";
     for (timed, one_in) in [("", 64), ("--timed-one-in 1", 1)] {
@@ -56,7 +56,7 @@ fn a_timeline_adds_up_to_what_was_done() {
 }
 
 #[test]
-fn every_preset_mix_and_distribution_runs() {
+fn bench_runs_every_preset_mix_and_distribution() {
     let bench = Bench::new();
     let run = |arguments: &str| {
         let report =
@@ -78,7 +78,7 @@ fn every_preset_mix_and_distribution_runs() {
 }
 
 #[test]
-fn peers_run_the_same_phases() {
+fn bench_against_volatile_maps_runs_the_same_phases() {
     let bench = Bench::new();
     let arguments =
         "bench --records 3k --threads 2 --rounds 3 --pool @p --against ferntree,congee,scc,skiplist";
@@ -104,7 +104,7 @@ fn peers_run_the_same_phases() {
 }
 
 #[test]
-fn a_bench_that_cannot_be_is_refused() {
+fn bench_wrong_arguments_are_refused() {
     let bench = Bench::new();
     for wrong in [
         "--design oak",

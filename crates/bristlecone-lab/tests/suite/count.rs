@@ -18,7 +18,7 @@ const FIGURES: [&str; 6] = [
 ];
 
 #[test]
-fn everything_is_counted_by_operation_and_by_part() {
+fn count_json_has_every_operation_and_part() {
     let bench = Bench::new();
     let report = bench.run("count --records 20k --mix insert=1,update=1,remove=1,get=1 --json").json();
     let kinds: Vec<&str> = report["per_operation"].as_object().unwrap().keys().map(String::as_str).collect();
@@ -58,7 +58,7 @@ fn everything_is_counted_by_operation_and_by_part() {
 }
 
 #[test]
-fn the_same_seed_counts_the_same() {
+fn count_twice_with_one_seed_is_the_same() {
     let bench = Bench::new();
     let run = |seed: u64| {
         bench.run(&format!("count --records 5k --preset ycsb-a --threads 1,4 --seed {seed} --json")).ok()
@@ -68,7 +68,7 @@ fn the_same_seed_counts_the_same() {
 }
 
 #[test]
-fn what_the_profile_and_the_domain_change() {
+fn count_profile_and_domain_change_the_figures() {
     let bench = Bench::new();
     let run = |arguments: &str| bench.run(&format!("count --mix update=1 --json {arguments}")).json();
     let written = |report: &Value| number(&report["per_operation"]["update"]["media_bytes_written"]);
@@ -90,7 +90,7 @@ fn what_the_profile_and_the_domain_change() {
 }
 
 #[test]
-fn the_clock_knows_every_number_of_threads() {
+fn count_threads_each_get_a_throughput() {
     let bench = Bench::new();
     let report = bench.run("count --records 20k --mix insert=1 --threads 1,3,48 --json").json();
     let curve = report["throughput"].as_array().unwrap();
@@ -103,7 +103,7 @@ fn the_clock_knows_every_number_of_threads() {
 }
 
 #[test]
-fn people_get_tables() {
+fn count_without_json_prints_tables() {
     let bench = Bench::new();
     let said = bench.run("count --records 2k --threads 1,4").ok();
     for part in [
@@ -121,7 +121,7 @@ fn people_get_tables() {
 }
 
 #[test]
-fn every_preset_and_shape_is_counted() {
+fn count_runs_every_preset_and_shape() {
     let bench = Bench::new();
     for arguments in [
         "--preset load",
@@ -139,7 +139,7 @@ fn every_preset_and_shape_is_counted() {
 }
 
 #[test]
-fn a_count_that_cannot_be_is_refused() {
+fn count_wrong_arguments_are_refused() {
     let bench = Bench::new();
     for wrong in [
         "--design oak",

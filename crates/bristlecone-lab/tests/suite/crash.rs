@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::common::Bench;
 
 #[test]
-fn an_exploration_reports_its_counts() {
+fn crash_json_has_the_counts_of_an_exploration() {
     let report = Bench::new().run("crash --design pool --scenario chunks --json").json();
     let names: Vec<&str> = report.as_object().unwrap().keys().map(String::as_str).collect();
     for name in [
@@ -38,7 +38,7 @@ fn an_exploration_reports_its_counts() {
 }
 
 #[test]
-fn the_number_of_workers_changes_nothing_and_the_seed_does() {
+fn crash_counts_depend_on_the_seed_and_not_on_the_workers() {
     let bench = Bench::new();
     let counts = |arguments: &str| {
         let report = bench.run(&format!("crash --design pool --scenario drop --json {arguments}")).json();
@@ -51,7 +51,7 @@ fn the_number_of_workers_changes_nothing_and_the_seed_does() {
 }
 
 #[test]
-fn a_table_of_scenarios_and_one_of_mutations() {
+fn crash_without_json_prints_scenarios_and_mutations() {
     let said = Bench::new().run("crash --design pool --mode subset --budget 64 --mutations").ok();
     assert!(said.contains("pool/creation/subset"), "{said}");
     // That every crash was survived is said only where every one was decided.
@@ -67,7 +67,7 @@ fn a_table_of_scenarios_and_one_of_mutations() {
 }
 
 #[test]
-fn a_mutation_that_nobody_notices_fails_the_run() {
+fn crash_mutation_without_notice_fails_the_run() {
     // One scenario alone closes no pool after a drop.
     let ran = Bench::new().run("crash --design pool --mode prefix --scenario two-threads --mutations");
     assert_eq!(ran.code, 1, "{ran:?}");
@@ -75,7 +75,7 @@ fn a_mutation_that_nobody_notices_fails_the_run() {
 }
 
 #[test]
-fn schedules_of_several_threads_are_counted() {
+fn crash_schedules_are_counted() {
     let crash = "crash --design sstree --scenario creation --mode prefix --budget 1 --depth 1 --schedules";
     let report = Bench::new().run(&format!("{crash} 40 --json")).json();
     let shapes = report["scenarios"].as_u64().unwrap();
@@ -88,7 +88,7 @@ fn schedules_of_several_threads_are_counted() {
 }
 
 #[test]
-fn without_memory_points_are_sampled_and_it_says_so() {
+fn crash_without_memory_samples_points_and_reports_it() {
     let bench = Bench::new();
     let said = bench.run("crash --design pool --scenario creation --mode subset --memory 100k").ok();
     assert!(said.contains("sampled for want of memory"), "{said}");
@@ -120,7 +120,7 @@ fn interrupted(arguments: &str, signal: Signal, there: impl Fn(&str) -> bool) ->
 }
 
 #[test]
-fn an_interrupted_run_does_not_say_that_every_crash_survived() {
+fn crash_interrupted_does_not_report_that_every_crash_survived() {
     let rounds = "crash --design pool --depth 3 --budget 1M --threads 2";
     let schedules =
         "crash --design native --scenario creation --mode prefix --depth 1 --budget 1 --schedules 100M";
@@ -149,7 +149,7 @@ fn name_of(round: &Value) -> String {
 }
 
 #[test]
-fn a_run_goes_on_where_it_was_interrupted() {
+fn crash_from_goes_on_where_a_run_was_interrupted() {
     let crash = "crash --design pool --depth 3 --budget 1M --threads 2 --json";
     let said = interrupted(crash, Signal::INT, |said| !said.contains("\"next\":null"));
     let report: Value = serde_json::from_str(&said).unwrap();
@@ -166,7 +166,7 @@ fn a_run_goes_on_where_it_was_interrupted() {
 }
 
 #[test]
-fn what_goes_on_in_the_middle_is_the_rest_of_the_whole() {
+fn crash_from_runs_the_rest_of_the_whole() {
     let bench = Bench::new();
     let crash = "crash --design pool --budget 64 --seed 5 --threads 1 --json";
     let whole = rounds_of(&bench.run(crash).json());
@@ -177,7 +177,7 @@ fn what_goes_on_in_the_middle_is_the_rest_of_the_whole() {
 }
 
 #[test]
-fn what_cannot_be_explored_is_refused_in_one_line() {
+fn crash_wrong_arguments_are_refused_in_one_line() {
     let bench = Bench::new();
     bench.run("crash --budget 0").refused(2, "--budget must be 1 or more");
     bench.run("crash --design pool --scenario fly").refused(2, "there is chunks, creation,");
@@ -195,7 +195,7 @@ fn what_cannot_be_explored_is_refused_in_one_line() {
 
 /// The tool and the tests try the same: steps that only threads or full pools need are noticed, too.
 #[test]
-fn mutations_of_a_whole_design_are_all_noticed() {
+fn crash_mutations_of_a_whole_design_are_all_noticed() {
     let crash = "crash --design nbtree --mode subset --budget 16 --depth 1 --mutations --json";
     let report = Bench::new().run(crash).json();
     let mutations = &report["mutations"];
@@ -211,7 +211,7 @@ fn mutations_of_a_whole_design_are_all_noticed() {
 }
 
 #[test]
-fn a_run_without_an_end_is_the_turns_that_its_seeds_draw() {
+fn crash_forever_runs_the_turns_that_its_seeds_draw() {
     let bench = Bench::new();
     let forever = |rest: &str| bench.run(&format!("crash --forever --threads 1 --json {rest}")).json();
     let counts = |report: &Value| {

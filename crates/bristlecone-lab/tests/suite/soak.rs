@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::common::{Bench, Ran};
 
 #[test]
-fn some_rounds_find_nothing_and_leave_nothing() {
+fn soak_rounds_pass_and_leave_no_files() {
     let bench = Bench::new();
     std::fs::create_dir(bench.path("pools")).unwrap();
     let day = bristlecone_cells::seed();
@@ -56,22 +56,22 @@ fn is_found(flaw: &str) {
 }
 
 #[test]
-fn a_write_that_is_acknowledged_too_early_is_found() {
+fn soak_early_acknowledgement_is_found() {
     is_found("early-acknowledgement");
 }
 
 #[test]
-fn a_write_that_is_acknowledged_and_not_done_is_found() {
+fn soak_skipped_write_is_found() {
     is_found("skipped-write");
 }
 
 #[test]
-fn a_key_that_an_open_loses_is_found() {
+fn soak_key_lost_by_an_open_is_found() {
     is_found("lost-key");
 }
 
 #[test]
-fn a_run_ends_when_asked_to() {
+fn soak_interrupt_ends_the_run() {
     let bench = Bench::new();
     std::fs::create_dir(bench.path("pools")).unwrap();
     let mut command = bench.command("soak --seed 7 --jobs 1 --dir @pools");
@@ -87,7 +87,7 @@ fn a_run_ends_when_asked_to() {
 }
 
 #[test]
-fn wrong_arguments_are_refused() {
+fn soak_wrong_arguments_are_refused() {
     let bench = Bench::new();
     bench.run("soak --minutes 1 --rounds 1").refused(2, "cannot be used with");
     bench.run("soak --rounds 0").refused(2, "--help");

@@ -3,9 +3,9 @@
 use super::copies::Copies;
 use super::layout::{Generation, STAMPS_A_LINE, begins_line};
 use super::{APPENDERS, Appender, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry};
-use crate::latch::Held;
 use crate::sync::Ordering::Relaxed;
-use crate::wait::lock;
+use crate::sync::spin_lock::Held;
+use crate::sync::wait::lock;
 use crate::{Durable, Flushed, Medium, Persist, Step, thread_index};
 
 /// Room for one entry, which nobody else gets.
@@ -24,9 +24,9 @@ impl<M: Medium> Log<M> {
                 return None;
             }
             // Nothing is logged that could not be copied later.
-            if lock(&self.chunks).spare.is_none() {
-                let spare = self.take_chunk()?;
-                let other = lock(&self.chunks).spare.replace(spare);
+            if lock(&self.chunks).reserve.is_none() {
+                let reserve = self.take_chunk()?;
+                let other = lock(&self.chunks).reserve.replace(reserve);
                 lock(&self.chunks).free.extend(other);
             }
             self.take_chunk()
@@ -39,9 +39,9 @@ impl<M: Medium> Log<M> {
         self.reserve_at(APPENDERS, |full| may_grow(full).then(|| self.take_chunk()).flatten())
     }
 
-    /// The same out of what the log has set aside for copies that have no other place.
-    pub fn reserve_spare(&self) -> Option<LogSpot<'_, M>> {
-        self.reserve_at(APPENDERS, |_| lock(&self.chunks).spare.take())
+    /// Room for a copy in the reserve chunk, which the log has set aside for copies that have no other place.
+    pub fn draw_on_reserve(&self) -> Option<LogSpot<'_, M>> {
+        self.reserve_at(APPENDERS, |_| lock(&self.chunks).reserve.take())
     }
 
     #[inline(always)]
@@ -70,7 +70,7 @@ impl<M: Medium> Log<M> {
             return false;
         };
         self.in_use.fetch_add(1, Relaxed);
-        let full = appender.chunk.replace(fresh).map(|full| LogChunk { turn: appender.turn, ..full });
+        let full = appender.chunk.replace(fresh).map(|full| LogChunk { epoch: appender.epoch, ..full });
         appender.next = 1;
         lock(&self.chunks).sealed.extend(full);
         true
@@ -121,7 +121,7 @@ impl<M: Medium> LogSpot<'_, M> {
         self.appender.chunk.as_ref().expect("a spot stands in a chunk").id
     }
 
-    /// The epoch that the entry will belong to: see [`Log::turn`].
+    /// The epoch that the entry will belong to: see [`Log::rotate`].
     #[inline(always)]
     pub fn epoch(&self) -> u64 {
         self.appender.epoch

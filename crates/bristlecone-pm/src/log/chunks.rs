@@ -3,11 +3,11 @@
 use super::layout::Generation;
 use super::{APPENDERS, LOG_ENTRY_BYTES, Log, LogChunk, Standing};
 use crate::sync::Ordering::Relaxed;
-use crate::wait::lock;
+use crate::sync::wait::lock;
 use crate::{Durable, Flushed, Medium, Persist, SlotKind, Step, Word};
 
 impl<M: Medium> Log<M> {
-    /// Keeps chunks that still hold entries which somebody needs, until the next turn.
+    /// Keeps chunks that still hold entries which somebody needs, until the next rotation.
     pub fn seal(&self, chunks: Vec<LogChunk>) {
         lock(&self.chunks).sealed.extend(chunks);
     }
@@ -28,12 +28,12 @@ impl<M: Medium> Log<M> {
         self.active.load(Relaxed)
     }
 
-    /// Chunks that take no more entries, since the last turn.
+    /// Chunks that take no more entries, since the last rotation.
     pub(super) fn chunks_sealed(&self) -> usize {
         lock(&self.chunks).sealed.len()
     }
 
-    /// Whether a turn would find chunks with other entries than copies.
+    /// Whether a rotation would find chunks with other entries than copies.
     pub fn has_garbage(&self) -> bool {
         self.chunks_sealed() > 0 || self.appenders[..APPENDERS].iter().any(|each| each.hold().chunk.is_some())
     }
@@ -46,16 +46,16 @@ impl<M: Medium> Log<M> {
     /// Chunks of the pool that the log owns.
     pub fn chunks_owned(&self) -> usize {
         let chunks = lock(&self.chunks);
-        self.chunks_in_use() + chunks.free.len() + usize::from(chunks.spare.is_some())
+        self.chunks_in_use() + chunks.free.len() + usize::from(chunks.reserve.is_some())
     }
 
-    /// Chunks without entries that are not the spare one, and are near the calling thread.
+    /// Chunks without entries that are not the reserve, and are near the calling thread.
     pub fn chunks_free(&self) -> usize {
         let here = self.nodes.of_thread();
         lock(&self.chunks).free.iter().filter(|chunk| chunk.node == here).count()
     }
 
-    /// Gives back chunks without entries, but for the spare one; how many: for those who want the
+    /// Gives back chunks without entries, but for the reserve; how many: for those who want the
     /// space for something else.
     pub fn release_free(&self) -> usize {
         let free = std::mem::take(&mut lock(&self.chunks).free);
@@ -73,36 +73,36 @@ impl<M: Medium> Log<M> {
                 return Some(free.remove(near));
             }
         }
-        let fresh = self.pool.chunk_alloc(self.owner, SlotKind::Log, LOG_ENTRY_BYTES as u32, 1);
+        let fresh = self.pool.chunk_alloc(self.owner, SlotKind::LOG, LOG_ENTRY_BYTES as u32, 1);
         let Ok(chunk) = fresh else { return lock(&self.chunks).free.pop() };
         let (generation, standing) = (Generation::default(), Standing::Checked);
         let mut fresh =
-            LogChunk { id: chunk.id, offset: chunk.offset, generation, standing, node: here, turn: 0 };
+            LogChunk { id: chunk.id, offset: chunk.offset, generation, standing, node: here, epoch: 0 };
         // No flush of its own: the first entry shares its line, which keeps their order, and the second
         // one straddles two, and fences.
-        let generation = self.renew(&mut fresh, "log chunk");
+        let generation = self.bump_generation(&mut fresh, "log chunk");
         fresh.node = self.nodes.of_memory(generation);
         Some(fresh)
     }
 
-    /// Turns to new chunks: every entry so far is in a chunk of those returned, every later one
-    /// will not be, and is told the new `epoch`.
-    pub fn turn(&self, epoch: u64) -> Vec<LogChunk> {
-        let turn = {
+    /// Rotates to new chunks, which begins a new epoch; returns its number, and the old chunks: every entry so far
+    /// is in one of those, every later one will not be, and is of the new epoch.
+    pub fn rotate(&self) -> (u64, Vec<LogChunk>) {
+        let epoch = {
             let mut chunks = lock(&self.chunks);
-            chunks.turns += 1;
-            chunks.turns
+            chunks.epoch += 1;
+            chunks.epoch
         };
         let mut unfilled = Vec::new();
         for appender in &self.appenders {
             let mut appender = appender.hold();
-            (appender.epoch, appender.turn) = (epoch, turn);
+            appender.epoch = epoch;
             unfilled.extend(appender.chunk.take());
         }
-        // Some were filled meanwhile, by appenders that had not turned yet; others may be full of later entries already.
-        let mut old: Vec<_> = lock(&self.chunks).sealed.extract_if(.., |chunk| chunk.turn < turn).collect();
+        // Some were filled meanwhile, by appenders that had not rotated yet; others may be full of later entries already.
+        let mut old: Vec<_> = lock(&self.chunks).sealed.extract_if(.., |chunk| chunk.epoch < epoch).collect();
         old.append(&mut unfilled);
-        old
+        (epoch, old)
     }
 
     /// Empties chunks whose entries nobody needs, durably, for use again. The log keeps a quarter of what
@@ -113,7 +113,7 @@ impl<M: Medium> Log<M> {
         let mut flushed = Flushed::none();
         let mut emptied = Vec::with_capacity(count);
         for mut chunk in old {
-            let generation = self.renew(&mut chunk, "log recycle.1");
+            let generation = self.bump_generation(&mut chunk, "log recycle.1");
             flushed = flushed.and(medium.flush(generation, "log recycle.1"));
             emptied.push(chunk);
         }
@@ -122,8 +122,8 @@ impl<M: Medium> Log<M> {
         let keep = self.chunks_in_use() / 4 + 1;
         let surplus = {
             let mut chunks = lock(&self.chunks);
-            if chunks.spare.is_none() {
-                chunks.spare = emptied.pop();
+            if chunks.reserve.is_none() {
+                chunks.reserve = emptied.pop();
             }
             chunks.free.append(&mut emptied);
             let keep = keep.min(chunks.free.len());
@@ -133,7 +133,7 @@ impl<M: Medium> Log<M> {
     }
 
     /// Gives a chunk its next generation, which no entry has; where that stands.
-    fn renew(&self, chunk: &mut LogChunk, step: Step) -> &Word {
+    fn bump_generation(&self, chunk: &mut LogChunk, step: Step) -> &Word {
         let medium = self.pool.medium();
         chunk.generation = chunk.generation.next();
         chunk.standing = Standing::Checked;

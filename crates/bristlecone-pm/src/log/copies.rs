@@ -8,8 +8,8 @@
 //!    it is the end, and none behind it counts.* Who makes the copies fences last.
 
 use super::{Appender, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry};
-use crate::latch::Held;
-use crate::wait::lock;
+use crate::sync::spin_lock::Held;
+use crate::sync::wait::lock;
 use crate::{Durable, Flushed, Medium, Persist};
 
 /// Where copies are appended. See the module.
@@ -37,10 +37,10 @@ impl<'a, M: Medium> Copies<'a, M> {
         self.make_room(|full| may_grow(full).then(|| log.take_chunk()).flatten())
     }
 
-    /// The same out of what the log has set aside for copies that have no other place.
-    pub fn reserve_spare(&mut self) -> bool {
+    /// Whether there is room for one more, if only in the reserve chunk: see [`Log::draw_on_reserve`].
+    pub fn draw_on_reserve(&mut self) -> bool {
         let log = self.log;
-        self.make_room(|_| lock(&log.chunks).spare.take())
+        self.make_room(|_| lock(&log.chunks).reserve.take())
     }
 
     fn make_room(&mut self, more: impl FnOnce(usize) -> Option<LogChunk>) -> bool {

@@ -53,8 +53,8 @@ pub use self::append::LogSpot;
 pub use self::copies::Copies;
 use self::layout::{Cell, Generation, Header};
 pub use self::layout::{LOG_ENTRY_BYTES, LogEntry};
-use crate::latch::Latch;
-use crate::numa::Nodes;
+use crate::map::numa::Nodes;
+use crate::sync::spin_lock::Latch;
 use crate::{Medium, PoolFile, SlotKind, TreeId};
 
 /// Threads that append without sharing.
@@ -69,8 +69,8 @@ pub struct LogChunk {
     standing: Standing,
     /// The node that its memory belongs to.
     node: u16,
-    /// The turn after which its last entry came.
-    turn: u64,
+    /// The epoch of its last entry.
+    epoch: u64,
 }
 
 impl LogChunk {
@@ -97,9 +97,8 @@ struct Appender {
     chunk: Option<LogChunk>,
     /// Slot of the next entry.
     next: usize,
+    /// That of the entries that it appends.
     epoch: u64,
-    /// The last turn that it took part in.
-    turn: u64,
     began: bool,
 }
 
@@ -111,14 +110,14 @@ impl Appender {
 
 #[derive(Debug, Default)]
 struct Chunks {
-    /// Turns so far.
-    turns: u64,
-    /// Chunks that take no more entries, since the last turn.
+    /// Rotations so far.
+    epoch: u64,
+    /// Chunks that take no more entries, since the last rotation.
     sealed: Vec<LogChunk>,
     /// Chunks without entries.
     free: Vec<LogChunk>,
     /// One more without entries, so that even in a full pool there is a place for copies.
-    spare: Option<LogChunk>,
+    reserve: Option<LogChunk>,
 }
 
 /// The log of one tree. See the module.
@@ -146,14 +145,14 @@ impl<M: Medium> Log<M> {
         let room = pool.chunk_bytes() as usize / LOG_ENTRY_BYTES;
         let slots = entries_max.map_or(room, |entries| (entries + 1).min(room));
         let nodes = Nodes::here();
-        let owned = pool.chunks_of(owner).into_iter().filter(|chunk| chunk.kind == SlotKind::Log);
+        let owned = pool.chunks_of(owner).into_iter().filter(|chunk| chunk.kind == SlotKind::LOG);
         let chunks: Vec<_> = owned
             .map(|chunk| {
                 let header = pool.at::<Header>(chunk.offset);
                 let node = nodes.of_memory(&header.generation);
                 let (generation, standing) =
                     read::standing(header, pool.at(first_entry(chunk.offset)), pool.medium());
-                LogChunk { id: chunk.id, offset: chunk.offset, generation, standing, node, turn: 0 }
+                LogChunk { id: chunk.id, offset: chunk.offset, generation, standing, node, epoch: 0 }
             })
             .collect();
         let log = Self {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use super::layout::{GENERATIONS, Generation};
 use super::*;
+use crate::pool::tests::NODES;
 use crate::{Domain, Durable, Geometry, Native, Persist, Region, TreeSpec, Word, assume_thread_index};
 
 const CHUNK_BYTES: u64 = 4096;
@@ -49,7 +50,7 @@ fn found(log: &Log<Native>) -> Vec<Vec<LogEntry>> {
 /// Chunks that the log says it owns, and that the pool knows as its own.
 fn owned(log: &Log<Native>) -> usize {
     let chunks = log.pool.chunks_of(log.owner);
-    assert_eq!(chunks.iter().filter(|chunk| chunk.kind == SlotKind::Log).count(), log.chunks_owned());
+    assert_eq!(chunks.iter().filter(|chunk| chunk.kind == SlotKind::LOG).count(), log.chunks_owned());
     log.chunks_owned()
 }
 
@@ -72,7 +73,7 @@ fn a_chunk_takes_what_it_is_told_to_or_has_room_for() {
 
 /// The tree is asked before a log grows, and told how many chunks are full.
 #[test]
-fn a_log_grows_only_if_its_tree_lets_it_and_has_a_spare_chunk_first() {
+fn a_log_grows_only_if_its_tree_lets_it_and_has_a_reserve_first() {
     let log = log(16, Some(2));
     assert!(log.reserve(|_| false).is_none());
     assert_eq!((log.chunks_in_use(), owned(&log), log.has_garbage()), (0, 0, false));
@@ -85,7 +86,7 @@ fn a_log_grows_only_if_its_tree_lets_it_and_has_a_spare_chunk_first() {
         });
         spot.unwrap().append(&entry(number), None);
         asked.push(told.get());
-        assert_eq!(owned(&log), log.chunks_in_use() + 1, "one is to spare");
+        assert_eq!(owned(&log), log.chunks_in_use() + 1, "one is the reserve");
     }
     assert_eq!(asked, [Some(0), None, Some(1), None, Some(2), None, Some(3), None]);
     assert_eq!((log.chunks_in_use(), log.appenders()), (4, 1));
@@ -94,22 +95,22 @@ fn a_log_grows_only_if_its_tree_lets_it_and_has_a_spare_chunk_first() {
 }
 
 #[test]
-fn the_spare_chunk_is_for_copies_in_a_full_pool() {
+fn the_reserve_is_for_copies_in_a_full_pool() {
     let log = log(3, Some(1));
     append(&log, 0);
     append(&log, 1);
-    assert!(log.reserve(|_| true).is_none(), "two and the spare one are all there are");
+    assert!(log.reserve(|_| true).is_none(), "two and the reserve are all there are");
     assert!(log.reserve_copy(|_| true).is_none());
-    let spot = log.reserve_spare().unwrap();
+    let spot = log.draw_on_reserve().unwrap();
     let medium = log.pool.medium();
     let Durable { .. } = medium.fence(spot.append_unfenced(&entry(2), None), "test");
-    assert!(log.reserve_spare().is_none());
+    assert!(log.draw_on_reserve().is_none());
     assert_eq!((log.chunks_in_use(), owned(&log)), (3, 3));
     assert_eq!(found(&log).concat().len(), 3);
-    // The next chunk without entries becomes the spare one.
+    // The next chunk without entries becomes the reserve.
     log.recycle(log.take_oldest(1));
     assert_eq!((log.chunks_in_use(), owned(&log), log.chunks_free()), (2, 3, 0));
-    assert!(log.reserve_spare().is_some());
+    assert!(log.draw_on_reserve().is_some());
 }
 
 #[test]
@@ -162,23 +163,23 @@ fn a_turn_takes_the_chunks_of_every_thread_and_of_copies() {
     assert!(copies.reserve(|_| true));
     assert_eq!(copies.append(&entry(66)), 0);
     let Durable { .. } = log.pool.medium().fence(copies.flush(), "test");
-    let old = log.turn(7);
+    let (number, old) = log.rotate();
     let ids: BTreeSet<u32> = old.iter().map(LogChunk::id).collect();
     assert_eq!((old.len(), ids.len()), (APPENDERS + 1, APPENDERS + 1));
     assert!(ids.contains(&shared) && !log.has_garbage());
     let (next, epoch) = append(&log, 67);
-    assert!(epoch == 7 && !ids.contains(&next) && log.has_garbage());
+    assert!((number, epoch) == (1, 1) && !ids.contains(&next) && log.has_garbage());
     log.recycle(old);
     assert_eq!(found(&log).concat(), [entry(67)]);
     assume_thread_index(Some(APPENDERS - 1));
-    log.recycle(log.turn(8));
+    log.recycle(log.rotate().1);
     assert!(!log.has_garbage());
     append(&log, 68);
     assert!(log.has_garbage(), "the last thread's chunk counts, too");
     assume_thread_index(None);
 }
 
-/// Copies alone are no garbage: a turn would only make more of them.
+/// Copies alone are no garbage: a rotation would only make more of them.
 #[test]
 fn copies_are_no_garbage() {
     let log = log(16, Some(4));
@@ -194,7 +195,7 @@ fn a_chunk_is_near_where_its_memory_is() {
     let mut log = log(16, Some(1));
     log.nodes = Nodes::of(vec![0], || 0, |_| Some(1));
     append(&log, 1);
-    log.recycle(log.turn(1));
+    log.recycle(log.rotate().1);
     assert_eq!((log.chunks_in_use(), owned(&log), log.chunks_free()), (0, 2, 0));
 }
 
@@ -224,7 +225,7 @@ fn what_a_chunk_held_before_is_no_entry() {
     for copied in [false, true] {
         for (count, entries_max) in (0..=9).map(|count| (count, 9)).chain([(169, 169)]) {
             let log = log(2, Some(entries_max));
-            let take = || log.pool.chunk_alloc(log.owner, SlotKind::Subnode, 256, 0);
+            let take = || log.pool.chunk_alloc(log.owner, NODES, 256, 0);
             let before: Vec<_> = std::iter::from_fn(|| take().ok()).collect();
             assert_eq!(before.len(), 2);
             for chunk in before {
@@ -261,7 +262,7 @@ fn no_entry_of_an_older_generation_comes_back() {
             number += count;
             write(&log, &due, copied);
             assert_eq!(found(&log).concat(), due, "round {round}, copied: {copied}");
-            log.recycle(log.turn(round));
+            log.recycle(log.rotate().1);
             assert!(found(&log).concat().is_empty());
         }
     }

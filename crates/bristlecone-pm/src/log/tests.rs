@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::pool::tests::NODES;
 use crate::{Domain, Geometry, Native, Region, TreeSpec, assume_thread_index};
 
 thread_local!(static PROCESSOR: Cell<usize> = const { Cell::new(0) });
@@ -47,7 +48,7 @@ fn chunks_are_used_again_by_threads_of_their_node() {
     for n in 0..8 {
         near[n % 2].insert(append(&log, [1, 2][n % 2]).unwrap());
     }
-    let old = log.turn(1);
+    let old = log.rotate().1;
     // Of those in use a quarter is kept, and one.
     (0..20).for_each(|_| _ = append(&log, 0).unwrap());
     log.recycle(old);
@@ -65,8 +66,8 @@ fn chunks_are_used_again_by_threads_of_their_node() {
 fn a_full_pool_gives_what_is_far_away() {
     let log = log_on_two_nodes(8);
     (0..5).for_each(|_| _ = append(&log, 0).unwrap());
-    log.recycle(log.turn(1));
-    let take = || log.pool.chunk_alloc(log.owner, SlotKind::Subnode, 256, 0);
+    log.recycle(log.rotate().1);
+    let take = || log.pool.chunk_alloc(log.owner, NODES, 256, 0);
     while take().is_ok() {}
     PROCESSOR.set(2);
     assert_eq!(log.chunks_free(), 0, "the free one is far from here");
@@ -83,7 +84,7 @@ fn log_with(entries: u64, rounds: u64) -> Log<Native> {
     let append = |number| log.reserve(|_| true).unwrap().append(&entry(number), None);
     for round in 0..rounds {
         (0..40 - round % 40).for_each(|number| append(1000 + 100 * round + number));
-        log.recycle(log.turn(0));
+        log.recycle(log.rotate().1);
     }
     (1..=entries).for_each(append);
     log
@@ -230,10 +231,11 @@ fn entries_without_checks_are_read() {
     assert_eq!(read(&again), (vec![], vec![]));
 }
 
-/// All that a crash can leave of a header's line, which keeps the order of its stores, where it turns and
+/// All that a crash can leave of a header's line, which keeps the order of its stores, where its generation
+/// changes and
 /// where its first entry comes; and all that a crash can leave of what follows that, and so on.
 #[test]
-fn no_interrupted_turn_reads_as_damage() {
+fn no_interrupted_change_of_generation_reads_as_damage() {
     let log = log_with(1, 0);
     let medium = log.pool.medium();
     let words = words_of(&log, 3);
@@ -242,7 +244,7 @@ fn no_interrupted_turn_reads_as_damage() {
     };
     let entry_of = |generation| entry(5).stamp(generation, 1);
     let old = end(1).unwrap();
-    // What the pool hands out, after whatever it was; what the log had without checks; and its last turn.
+    // What the pool hands out, after whatever it was; what the log had without checks; and its last generation.
     let mut states = BTreeSet::from([[0; 7], [0, 0, 9, 8, 7, 6, 5], [0, 0, 0, old.end_mark(), 0, 0, 0]]);
     states.insert([0, 0, 0, entry_of(old), 35, !5, old.end_mark()]);
     states.extend([1, 7, 255].map(|number| [number, 0xdead_beef, 0, number << 1 | 5 << 9, 35, !5, 0]));
@@ -263,10 +265,10 @@ fn no_interrupted_turn_reads_as_damage() {
             let found: Vec<_> = again.remains(chunk).collect();
             assert!(found.iter().all(Result::is_ok), "{state:x?}: {found:?}");
             let next = chunk.generation.next();
-            let turn = [(3, next.end_mark()), (0, next.pattern()), (1, next.pattern())];
+            let bump = [(3, next.end_mark()), (0, next.pattern()), (1, next.pattern())];
             let first = [(4, 35), (5, !5), (6, next.end_mark()), (3, entry_of(next))];
             let mut state = *state;
-            for (at, value) in turn.into_iter().chain(first) {
+            for (at, value) in bump.into_iter().chain(first) {
                 state[at] = value;
                 after.insert(state);
             }
@@ -286,25 +288,25 @@ fn append_as(log: &Log<Native>, thread: usize) -> u32 {
     std::thread::scope(|scope| scope.spawn(append).join().unwrap())
 }
 
-/// A chunk that is filled while a turn is under way is one of the old ones, if its thread had not turned yet, and none of
+/// A chunk that is filled while a rotation is under way is one of the old ones, if its thread had not rotated yet, and none of
 /// them if it had: keys that its entries name are used again once the old ones are empty.
 #[test]
-fn a_turn_takes_what_is_filled_meanwhile() {
+fn a_rotation_takes_what_is_filled_meanwhile() {
     let log = log_of(64, 1);
     let (early, late) = (append_as(&log, 0), append_as(&log, 2));
     std::thread::scope(|scope| {
-        // The turn comes to the second thread, and waits for it.
+        // The rotation comes to the second thread, and waits for it.
         assume_thread_index(Some(1));
         let spot = log.reserve(|_| true).unwrap();
         let held = spot.chunk();
-        let turn = scope.spawn(|| log.turn(1));
-        while log.appenders[0].hold().turn == 0 {
+        let rotation = scope.spawn(|| log.rotate().1);
+        while log.appenders[0].hold().epoch == 0 {
             std::thread::yield_now();
         }
         let new = [append_as(&log, 0), append_as(&log, 0)];
         let filled = append_as(&log, 2);
         spot.append(&entry(1), None);
-        let old: BTreeSet<_> = turn.join().unwrap().iter().map(LogChunk::id).collect();
+        let old: BTreeSet<_> = rotation.join().unwrap().iter().map(LogChunk::id).collect();
         assert_eq!(old, BTreeSet::from([early, late, held, filled]));
         assert!(new.iter().all(|chunk| !old.contains(chunk)));
     });

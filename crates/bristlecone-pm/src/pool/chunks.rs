@@ -7,7 +7,6 @@ use super::PoolFile;
 use super::backing::{PAGE_BYTES, data};
 use super::directory::TreeId;
 use super::layout::{Descriptor, ENTRY_FREE, SlotKind};
-use crate::record::is_record_class;
 use crate::sync::Ordering::Relaxed;
 use crate::{Durable, Error, Medium, Persist, Result, Word};
 
@@ -104,7 +103,7 @@ impl<M: Medium> PoolFile<M> {
         let mut flushed = last.extend(medium);
         if Descriptor::decode(descriptor.load(medium)) != Some(Descriptor::Fresh) {
             // A log's tag has a copy behind it, in its line.
-            let words = if kind == SlotKind::Log { 2 } else { 1 };
+            let words = if kind == SlotKind::LOG { 2 } else { 1 };
             for slot in 0..tags.min(self.geometry.chunk_bytes / u64::from(slot_bytes)) {
                 let tag = self.words(offset + slot * u64::from(slot_bytes), words);
                 tag.iter().for_each(|word| word.store(medium, 0));
@@ -330,9 +329,9 @@ impl<M: Medium> PoolFile<M> {
                 }
                 Some(Descriptor::Fresh) => found.bare.push(id),
                 Some(Descriptor::Free) => found.free.push(id),
-                Some(Descriptor::Owned { owner, kind, slot_bytes }) => {
+                Some(Descriptor::Owned { owner, slot_bytes, .. }) => {
                     let whole = u64::from(slot_bytes) <= self.geometry.chunk_bytes;
-                    if u64::from(owner) >= self.geometry.trees_max || !whole || !fits(kind, slot_bytes) {
+                    if u64::from(owner) >= self.geometry.trees_max || !whole {
                         let what = format!("owner {owner} or slots of {slot_bytes} bytes cannot be");
                         return Err(broken(id, what));
                     }
@@ -385,10 +384,4 @@ impl<M: Medium> PoolFile<M> {
 
 fn broken(id: u32, what: impl Into<String>) -> Error {
     Error::corrupted(what, format!("descriptor of chunk {id}"))
-}
-
-/// Returns whether there are slots of such a size for a kind: records have sizes of their own.
-pub(super) fn fits(kind: SlotKind, slot_bytes: u32) -> bool {
-    let record = matches!(kind, SlotKind::KeyRecord | SlotKind::ValueRecord | SlotKind::SeparatorRecord);
-    !record || is_record_class(slot_bytes)
 }

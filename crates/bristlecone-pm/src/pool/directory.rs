@@ -5,9 +5,9 @@ use std::mem::offset_of;
 use super::PoolFile;
 use super::layout::{
     DIRECTORY_OFFSET, ENTRY_BYTES, ENTRY_DROPPING, ENTRY_FREE, ENTRY_LIVE, Entry, INITIALIZED,
-    KIND_BYTES_MAX, NAME_BYTES_MAX, PARAMS, Part,
+    KIND_BYTES_MAX, NAME_BYTES_MAX, PARAMS, Part, PartOf,
 };
-use crate::cell::{le_bytes, load_words};
+use crate::word::{le_bytes, load_words};
 use crate::{Durable, Error, Medium, Persist, Result, Word, write_bytes};
 
 /// A tree's place in the directory, which its chunks name as their owner.
@@ -170,10 +170,10 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Returns `Corrupted` for a tree that had leaves when it became live and owns no chunk of
-    /// them now: it would open as an empty one.
-    pub fn expect_leaves(&self, tree: &TreeEntry) -> Result<()> {
+    /// them now: it would open as an empty one. `part_of` says which these are.
+    pub fn expect_leaves(&self, tree: &TreeEntry, part_of: PartOf) -> Result<()> {
         if self.is_initialized(tree.id)
-            && !self.chunks_of(tree.id).iter().any(|chunk| chunk.kind.part() == Part::Leaf)
+            && !self.chunks_of(tree.id).iter().any(|chunk| part_of(chunk.kind) == Some(Part::Leaf))
         {
             let name = format!("tree {:?}", tree.spec.name);
             return Err(Error::corrupted("no chunk of its leaves is left", name));

@@ -9,7 +9,7 @@ use super::backing::data;
 use super::layout::{MAGIC, SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS};
 use super::superblock::Contents;
 use super::{Access, Finding};
-use crate::{Error, Result, fault};
+use crate::{Error, Result, failpoint};
 
 /// Reads the superblock of a file, and what is wrong with one copy of it.
 pub(super) fn superblock(file: &File, path: &Path, access: Access) -> Result<(Contents, Option<Finding>)> {
@@ -50,7 +50,7 @@ fn read(file: &File, path: &Path, buffer: &mut [u8], offset: u64) -> Result<()> 
 
 /// Asked before each read of the file.
 pub(super) fn allowed() -> std::io::Result<()> {
-    fault::check("pread").map_err(std::io::Error::from)
+    failpoint::check("pread").map_err(std::io::Error::from)
 }
 
 fn words(bytes: &[u8]) -> [u64; SUPERBLOCK_WORDS] {

@@ -7,6 +7,9 @@
 //! header   chunks                  chunk_bytes each; the header is padded to a chunk
 //! ```
 
+use std::fmt;
+use std::num::NonZeroU8;
+
 use crate::{Persistent, Word};
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"BRISTLEC");
@@ -87,35 +90,41 @@ const _: () = {
     assert!(std::mem::offset_of!(Entry, root) == 248);
 };
 
-/// What a chunk's slots hold.
+/// What the slots of a chunk hold: a code in the descriptor of the chunk. A design defines the codes of its own slots,
+/// beside their layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-#[non_exhaustive]
-pub enum SlotKind {
-    /// Subnodes of an SSTree.
-    Subnode = 1,
-    /// Keys out of line.
-    KeyRecord = 2,
-    /// Values out of line.
-    ValueRecord = 3,
-    /// Blocks of an NBTree.
-    NbBlock = 4,
-    /// Leaves of a CCL-BTree.
-    CclLeaf = 8,
-    /// Entries of a write-ahead log.
-    Log = 9,
-    /// Leaves of a LodgeTree.
-    LodgeLeaf = 10,
-    /// Nodes of a WO-tree.
-    WoNode = 16,
-    /// Log lanes of a WO-tree.
-    WoLog = 17,
-    /// Separators out of line.
-    SeparatorRecord = 18,
-    /// Nodes of a design that is there to be compared with.
-    BaselineNode = 32,
-    /// The log of such a design.
-    BaselineLog = 33,
+pub struct SlotKind(NonZeroU8);
+
+impl SlotKind {
+    /// Keys in [`Records`](crate::Records).
+    pub const KEY_RECORD: Self = Self::new(2);
+    /// Values in [`Records`](crate::Records).
+    pub const VALUE_RECORD: Self = Self::new(3);
+    /// Entries of a [`Log`](crate::Log).
+    pub const LOG: Self = Self::new(9);
+
+    /// Returns the kind of a code.
+    ///
+    /// # Panics
+    ///
+    /// If the code is zero, which is none.
+    pub const fn new(code: u8) -> Self {
+        match NonZeroU8::new(code) {
+            Some(code) => Self(code),
+            None => panic!("no kind of slots has code 0"),
+        }
+    }
+
+    /// Returns the code.
+    pub const fn code(self) -> u8 {
+        self.0.get()
+    }
+}
+
+impl fmt::Display for SlotKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "kind {}", self.0)
+    }
 }
 
 /// What the bytes of a chunk are for, as writes are told apart in reports.
@@ -125,25 +134,12 @@ pub enum Part {
     Leaf,
     /// A design's log.
     Log,
-    /// Everything else: items out of line, the pool's own structures.
+    /// Everything else: [`Records`](crate::Records), the pool's own structures.
     Other,
 }
 
-impl SlotKind {
-    /// What slots of this kind are for.
-    pub fn part(self) -> Part {
-        match self {
-            Self::Subnode
-            | Self::NbBlock
-            | Self::CclLeaf
-            | Self::LodgeLeaf
-            | Self::WoNode
-            | Self::BaselineNode => Part::Leaf,
-            Self::Log | Self::WoLog | Self::BaselineLog => Part::Log,
-            Self::KeyRecord | Self::ValueRecord | Self::SeparatorRecord => Part::Other,
-        }
-    }
-}
+/// Returns what slots of a kind are for: the table of the layer that knows the designs. `None`: no design has such slots.
+pub type PartOf = fn(SlotKind) -> Option<Part>;
 
 /// A chunk descriptor, one word: state (bits 0-7), kind (8-15), owner (16-39), slot bytes / 8
 /// (40-63).
@@ -166,7 +162,7 @@ impl Descriptor {
             Self::Fresh => 0,
             Self::Free => 1,
             Self::Owned { owner, kind, slot_bytes } => {
-                2 | (kind as u64) << 8 | u64::from(owner) << 16 | u64::from(slot_bytes / 8) << 40
+                2 | u64::from(kind.code()) << 8 | u64::from(owner) << 16 | u64::from(slot_bytes / 8) << 40
             }
         }
     }
@@ -176,21 +172,7 @@ impl Descriptor {
             0 if word == 0 => Some(Self::Fresh),
             1 if word == 1 => Some(Self::Free),
             2 => {
-                let kind = match word >> 8 & 0xff {
-                    1 => SlotKind::Subnode,
-                    2 => SlotKind::KeyRecord,
-                    3 => SlotKind::ValueRecord,
-                    4 => SlotKind::NbBlock,
-                    8 => SlotKind::CclLeaf,
-                    9 => SlotKind::Log,
-                    10 => SlotKind::LodgeLeaf,
-                    16 => SlotKind::WoNode,
-                    17 => SlotKind::WoLog,
-                    18 => SlotKind::SeparatorRecord,
-                    32 => SlotKind::BaselineNode,
-                    33 => SlotKind::BaselineLog,
-                    _ => return None,
-                };
+                let kind = SlotKind(NonZeroU8::new((word >> 8) as u8)?);
                 let owner = (word >> 16 & 0xff_ffff) as u32;
                 let slot_bytes = (word >> 40) as u32 * 8;
                 (slot_bytes != 0).then_some(Self::Owned { owner, kind, slot_bytes })
@@ -200,11 +182,11 @@ impl Descriptor {
     }
 }
 
-/// What the chunk of this descriptor is for, whoever reads it.
-pub fn part_of_descriptor(word: u64) -> Part {
-    match Descriptor::decode(word) {
-        Some(Descriptor::Owned { kind, .. }) => kind.part(),
-        _ => Part::Other,
+/// Returns what the slots of a chunk hold, from the chunk's descriptor; `None` if it has no owner.
+pub fn kind_of_descriptor(word: u64) -> Option<SlotKind> {
+    match Descriptor::decode(word)? {
+        Descriptor::Owned { kind, .. } => Some(kind),
+        Descriptor::Fresh | Descriptor::Free => None,
     }
 }
 
@@ -266,11 +248,11 @@ mod tests {
 
     #[test]
     fn descriptors_round_trip() {
-        let owned = Descriptor::Owned { owner: 255, kind: SlotKind::KeyRecord, slot_bytes: 163_848 };
+        let owned = Descriptor::Owned { owner: 255, kind: SlotKind::KEY_RECORD, slot_bytes: 163_848 };
         for descriptor in [Descriptor::Fresh, Descriptor::Free, owned] {
             assert_eq!(Descriptor::decode(descriptor.encode()), Some(descriptor));
         }
-        for bad in [3, 256, 1 | 1 << 40, 2, 2 | 255 << 8 | 1 << 40] {
+        for bad in [3, 256, 1 | 1 << 40, 2, 2 | 1 << 40, 2 | 255 << 8] {
             assert_eq!(Descriptor::decode(bad), None, "{bad:#x}");
         }
     }
@@ -281,7 +263,7 @@ mod tests {
         assert_eq!(geometry.descriptors_offset(), 73_728);
         assert_eq!(geometry.header_bytes(), 2 << 20);
         assert_eq!(MAGIC.to_le_bytes(), *b"BRISTLEC");
-        let owned = Descriptor::Owned { owner: 3, kind: SlotKind::Subnode, slot_bytes: 256 };
+        let owned = Descriptor::Owned { owner: 3, kind: SlotKind::new(1), slot_bytes: 256 };
         assert_eq!(owned.encode(), 0x0000_2000_0003_0102);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::tests::NODES;
 use super::*;
 use crate::Native;
 
@@ -62,7 +63,7 @@ fn a_chunk_that_was_used_has_as_many_clear_words_as_it_should() {
             params: [0; 8],
         };
         let tree = pool.create_tree(&spec).unwrap().id;
-        let alloc = |tags| pool.chunk_alloc(tree, SlotKind::Subnode, SLOT_BYTES as u32, tags).unwrap();
+        let alloc = |tags| pool.chunk_alloc(tree, NODES, SLOT_BYTES as u32, tags).unwrap();
         let used = alloc(0);
         let words = || (0..512).map(|word| pool.at::<Word>(used.offset + word * 8));
         words().for_each(|word| word.store(pool.medium(), 7));

@@ -19,10 +19,11 @@ pub use self::chunks::Chunk;
 use self::chunks::FreeChunks;
 pub use self::directory::{TreeEntry, TreeId, TreeSpec};
 use self::layout::VERSION;
-pub use self::layout::{Geometry, Part, SlotKind, part_of_descriptor};
+pub use self::layout::{Geometry, Part, PartOf, SlotKind, kind_of_descriptor};
 pub use self::salvage::Damaged;
 use self::superblock::Contents;
-use crate::{Domain, Error, LINE_BYTES, Medium, Opener, Persistent, Region, Result, Word, wait};
+use crate::sync::wait;
+use crate::{Domain, Error, LINE_BYTES, Medium, Opener, Persistent, Region, Result, Word};
 
 /// Bytes of a chunk unless a pool is created otherwise: a huge page.
 pub const CHUNK_BYTES: u64 = 2 << 20;
@@ -285,4 +286,4 @@ mod limits_tests;
 #[cfg(test)]
 mod opening_tests;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, CWD, RenameFlags, linkat, renameat_with};
 use rustix::io::Errno;
 
 use super::open::open_error;
-use crate::{Error, Result, fault};
+use crate::{Error, Result, failpoint};
 
 /// A new file without its name. Dropped before it has one it is gone.
 pub(super) struct NewFile<'p> {
@@ -30,7 +30,7 @@ impl<'p> NewFile<'p> {
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
         let options = OpenOptions::new().read(true).write(true).mode(0o600).clone();
-        let nameless = fault::check("openat").map_err(std::io::Error::from).and_then(|()| {
+        let nameless = failpoint::check("openat").map_err(std::io::Error::from).and_then(|()| {
             // The name is given through /proc.
             std::fs::metadata("/proc/self/fd")?;
             options.clone().custom_flags(libc::O_TMPFILE).open(directory)
@@ -39,7 +39,7 @@ impl<'p> NewFile<'p> {
             return Ok((file, Self { path, directory, temporary: None }));
         }
         let temporary = directory.join(temporary_name(path));
-        let made = fault::check("openat").map_err(std::io::Error::from);
+        let made = failpoint::check("openat").map_err(std::io::Error::from);
         let made = made.and_then(|()| options.clone().create_new(true).open(&temporary));
         let file = made.map_err(|error| open_error(path, error))?;
         Ok((file, Self { path, directory, temporary: Some(temporary) }))
@@ -48,7 +48,7 @@ impl<'p> NewFile<'p> {
     /// Gives the file its name, for good. If something has the name by now it stays.
     pub fn publish(self, file: &File) -> Result<()> {
         let named =
-            fault::check("linkat").and_then(|()| match &self.temporary {
+            failpoint::check("linkat").and_then(|()| match &self.temporary {
                 None => {
                     let own = format!("/proc/self/fd/{}", file.as_raw_fd());
                     linkat(CWD, own, CWD, self.path, AtFlags::SYMLINK_FOLLOW)
@@ -71,7 +71,7 @@ impl<'p> NewFile<'p> {
     /// Makes the name durable.
     fn sync_directory(&self) -> Result<()> {
         let synced = File::open(self.directory).and_then(|directory| {
-            match fault::call("fsync", || rustix::fs::fsync(directory.as_fd())) {
+            match failpoint::call("fsync", || rustix::fs::fsync(directory.as_fd())) {
                 // Directories of some file systems need not be synced, and cannot be.
                 Ok(()) | Err(Errno::INVAL) => Ok(()),
                 Err(error) => Err(error.into()),

@@ -15,7 +15,7 @@ use super::new_file::NewFile;
 use super::superblock::Contents;
 use super::{Access, CHUNK_BYTES, CreateOptions, Finding, Geometry, PoolFile, TREES_MAX, backing, header};
 use crate::sync::AtomicU64;
-use crate::{Domain, Error, Medium, Region, Result, fault};
+use crate::{Domain, Error, Medium, Region, Result, failpoint};
 
 /// Room for the kernel's table of locks, so that few reads take it.
 const LOCKS_BYTES: usize = 64 << 10;
@@ -284,7 +284,7 @@ fn lock(file: &File, access: Access) -> Result<()> {
     };
     let begun = Instant::now();
     loop {
-        match fault::call("flock", || flock(file, operation)) {
+        match failpoint::call("flock", || flock(file, operation)) {
             Ok(()) => return Ok(()),
             Err(rustix::io::Errno::WOULDBLOCK) => {}
             Err(error) => return Err(Error::io("locking the pool", error)),

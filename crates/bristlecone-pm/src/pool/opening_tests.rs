@@ -8,9 +8,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::layout::{DIRECTORY_OFFSET, ENTRY_BYTES, ENTRY_DROPPING, SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS};
-use super::tests::{Scratch, spec};
+use super::tests::{NODES, OTHER_NODES, Scratch, part_of, spec};
 use super::*;
-use crate::{Native, fault};
+use crate::{Native, failpoint};
 
 fn write_word(scratch: &Scratch, offset: u64, word: u64) {
     let file = OpenOptions::new().write(true).open(&scratch.0).unwrap();
@@ -59,7 +59,7 @@ fn a_pool_backs_the_descriptors_of_the_chunks_it_has_and_no_others() {
     for id in 0..600 {
         // A chunk of the next page of descriptors is the first to need that page.
         assert_eq!(backed(first_page + id * 8), id < 512 * pool.chunk_counts().1.div_ceil(512), "{id}");
-        pool.chunk_alloc(tree, SlotKind::Subnode, 256, 0).unwrap();
+        pool.chunk_alloc(tree, NODES, 256, 0).unwrap();
         assert!(backed(first_page + id * 8), "{id}");
         // What is in the chunks is of no interest here.
         let chunk = pool.chunk_offset(id as u32);
@@ -79,7 +79,7 @@ fn a_pool_backs_the_descriptors_of_the_chunks_it_has_and_no_others() {
     assert_eq!(pool.at::<Word>(pool.chunk_offset(599)).load(pool.medium()), 0);
     assert!(pool.check().is_empty());
     drop(pool);
-    drop(PoolFile::open_damaged(&scratch.0, Native::new).unwrap());
+    drop(PoolFile::open_damaged(&scratch.0, part_of, Native::new).unwrap());
     assert_eq!(blocks(&scratch), before, "reading took room");
 }
 
@@ -88,7 +88,7 @@ fn a_medium_that_is_full_is_an_error_wherever_a_byte_is_backed() {
     let scratch = Scratch::new("nospace");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap();
-    let chunk = pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, u64::MAX).unwrap();
+    let chunk = pool.chunk_alloc(tree.id, NODES, 256, u64::MAX).unwrap();
     let descriptors = pool.geometry.descriptors_offset();
     drop(pool);
     // A copy that left out what was zero.
@@ -103,9 +103,9 @@ fn a_medium_that_is_full_is_an_error_wherever_a_byte_is_backed() {
     let mut refused = 0;
     for after in 0..20 {
         punch();
-        fault::refuse(after, rustix::io::Errno::FAULT);
+        failpoint::refuse(after, rustix::io::Errno::FAULT);
         let opened = scratch.open();
-        fault::cease();
+        failpoint::cease();
         refused += usize::from(matches!(opened, Err(Error::MediumFull { .. })));
     }
     assert_eq!(refused, 4, "opening backs the holes of header and chunk, a page first and then the rest");
@@ -125,10 +125,10 @@ fn a_creation_that_dies_leaves_nothing() {
     let names = || std::fs::read_dir(&directory).unwrap().count();
     for (times, nth) in (1..3).flat_map(|times| (0..16).map(move |nth| (times, nth))) {
         // Refused twice from the first call on, the file has a temporary name.
-        fault::refuse_many(nth, times, rustix::io::Errno::OPNOTSUPP);
+        failpoint::refuse_many(nth, times, rustix::io::Errno::OPNOTSUPP);
         let options = CreateOptions { max_bytes: 8 << 20, domain: None };
         let made = PoolFile::create(&path, &options, Native::new);
-        fault::cease();
+        failpoint::cease();
         assert_eq!(names(), usize::from(made.is_ok()), "call {nth}, {times} times: {made:?}");
         if made.is_ok() {
             drop(made);
@@ -152,7 +152,7 @@ fn what_is_no_regular_file_is_no_pool_and_is_not_waited_for() {
         let opened = [
             PoolFile::open(path, None, Native::new).err(),
             PoolFile::open_read_only(path, Native::new).err(),
-            PoolFile::open_damaged(path, Native::new).err(),
+            PoolFile::open_damaged(path, part_of, Native::new).err(),
         ];
         for error in opened {
             assert!(matches!(error, Some(Error::NotAPool { .. })), "{}: {error:?}", path.display());
@@ -165,12 +165,12 @@ fn a_tree_that_cannot_have_its_first_leaf_is_not_created() {
     let scratch = Scratch::new("unit");
     let pool = scratch.create();
     let full = |pool: &PoolFile<Native>| {
-        let taken = std::iter::from_fn(|| pool.chunk_alloc(TreeId(0), SlotKind::Subnode, 256, 0).ok());
+        let taken = std::iter::from_fn(|| pool.chunk_alloc(TreeId(0), NODES, 256, 0).ok());
         taken.count()
     };
     pool.create_tree(&spec("a")).unwrap();
     assert_eq!(full(&pool), 4);
-    let leaf = |entry: &TreeEntry| pool.chunk_alloc(entry.id, SlotKind::Subnode, 256, u64::MAX);
+    let leaf = |entry: &TreeEntry| pool.chunk_alloc(entry.id, NODES, 256, u64::MAX);
     assert!(matches!(pool.create_tree_with(&spec("b"), leaf), Err(Error::PoolFull { .. })));
     assert_eq!(pool.trees().unwrap().len(), 1);
     // Of two chunks there is room for one: it comes back.
@@ -180,7 +180,7 @@ fn a_tree_that_cannot_have_its_first_leaf_is_not_created() {
     assert_eq!(pool.chunk_counts().0, 1);
     assert!(pool.check().is_empty());
     let (tree, chunk) = pool.create_tree_with(&spec("b"), leaf).unwrap();
-    pool.expect_leaves(&tree).unwrap();
+    pool.expect_leaves(&tree, part_of).unwrap();
     // A crash before it was live: opening takes it back, for reading, too.
     pool.at::<Word>(DIRECTORY_OFFSET + ENTRY_BYTES).store(pool.medium(), ENTRY_DROPPING);
     drop(pool);
@@ -190,12 +190,11 @@ fn a_tree_that_cannot_have_its_first_leaf_is_not_created() {
     let pool = scratch.open().unwrap();
     assert_eq!((pool.trees().unwrap().len(), pool.chunk_counts().0), (1, 1));
     // A tree that had a leaf and has none is damaged, not empty.
-    let (tree, again) = pool
-        .create_tree_with(&spec("b"), |entry| pool.chunk_alloc(entry.id, SlotKind::Subnode, 256, u64::MAX))
-        .unwrap();
+    let (tree, again) =
+        pool.create_tree_with(&spec("b"), |entry| pool.chunk_alloc(entry.id, NODES, 256, u64::MAX)).unwrap();
     assert_eq!(again, chunk);
     pool.descriptor(chunk.id).store(pool.medium(), 1);
-    assert!(matches!(pool.expect_leaves(&tree), Err(Error::Corrupted { .. })));
+    assert!(matches!(pool.expect_leaves(&tree, part_of), Err(Error::Corrupted { .. })));
 }
 
 #[test]
@@ -274,7 +273,7 @@ fn a_superblock_with_sizes_that_cannot_be_is_refused_at_once() {
                 OpenOptions::new().write(true).open(&scratch.0).unwrap().set_len(len).unwrap();
                 let before = blocks(&scratch);
                 let opened = PoolFile::open_read_only(&scratch.0, Native::new);
-                let damaged = PoolFile::open_damaged(&scratch.0, Native::new);
+                let damaged = PoolFile::open_damaged(&scratch.0, part_of, Native::new);
                 drop((opened, damaged));
                 assert!(blocks(&scratch) <= before, "{chunks_max} chunks of {chunk_bytes}: a look took room");
             }
@@ -289,13 +288,13 @@ fn every_damaged_word_of_a_header_is_an_error_or_harmless() {
     let scratch = Scratch::new("words");
     let pool = scratch.create();
     let mut trees = Vec::new();
-    for (name, kind) in [("a", SlotKind::Subnode), ("b", SlotKind::CclLeaf)] {
+    for (name, kind) in [("a", NODES), ("b", OTHER_NODES)] {
         let leaf = |entry: &TreeEntry| pool.chunk_alloc(entry.id, kind, 256, 0);
         let (tree, chunk) = pool.create_tree_with(&spec(name), leaf).unwrap();
         pool.at::<Word>(chunk.offset).store(pool.medium(), 77);
         trees.push((tree, chunk));
     }
-    let records = pool.chunk_alloc(trees[0].0.id, SlotKind::ValueRecord, 64, 0).unwrap();
+    let records = pool.chunk_alloc(trees[0].0.id, SlotKind::VALUE_RECORD, 64, 0).unwrap();
     pool.at::<Word>(records.offset).store(pool.medium(), 77);
     let descriptors = pool.geometry.descriptors_offset();
     pool.close().unwrap();
@@ -322,7 +321,7 @@ fn every_damaged_word_of_a_header_is_an_error_or_harmless() {
             match scratch.open() {
                 Ok(pool) => {
                     let sound = |(tree, chunk): &(TreeEntry, Chunk)| {
-                        pool.expect_leaves(tree).is_ok() && pool.chunks_of(tree.id).contains(chunk)
+                        pool.expect_leaves(tree, part_of).is_ok() && pool.chunks_of(tree.id).contains(chunk)
                     };
                     let lost = trees.iter().filter(|tree| !sound(tree)).count();
                     let names = pool.trees().unwrap();
@@ -337,7 +336,7 @@ fn every_damaged_word_of_a_header_is_an_error_or_harmless() {
                 Err(Error::Corrupted { .. } | Error::Newer { .. } | Error::NotAPool { .. }) => {}
                 Err(error) => panic!("{case}: {error}"),
             }
-            let saved = PoolFile::open_damaged(&scratch.0, Native::new);
+            let saved = PoolFile::open_damaged(&scratch.0, part_of, Native::new);
             assert!(
                 matches!(
                     &saved,

@@ -8,11 +8,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::backing::{self, PAGE_BYTES};
-use super::chunks::fits;
 use super::layout::{Descriptor, ENTRY_DROPPING, ENTRY_FREE, ENTRY_LIVE, Part};
 use super::open::{Found, detect};
 use super::superblock::Contents;
-use super::{Access, CHUNK_BYTES, Finding, Geometry, PoolFile, TREES_MAX, TreeId, header};
+use super::{Access, CHUNK_BYTES, Finding, Geometry, PartOf, PoolFile, TREES_MAX, TreeId, header};
+use crate::alloc::is_record_class;
 use crate::{Domain, Error, Medium, Region, Result};
 
 /// A damaged pool, mended in memory as far as it can be.
@@ -28,12 +28,16 @@ pub struct Damaged<M> {
 
 impl<M: Medium> PoolFile<M> {
     /// Opens a pool for reading whatever state it is in, and says what of it is lost. The file is
-    /// not changed.
+    /// not changed. `part_of` knows all kinds of slots; chunks of others are lost.
     ///
     /// # Errors
     ///
     /// As [`open_read_only`](Self::open_read_only), but `Corrupted` only if nothing is left.
-    pub fn open_damaged(path: &Path, make_medium: impl FnOnce(Domain) -> M) -> Result<Damaged<M>> {
+    pub fn open_damaged(
+        path: &Path,
+        part_of: PartOf,
+        make_medium: impl FnOnce(Domain) -> M,
+    ) -> Result<Damaged<M>> {
         let access = Access::Read;
         let (file, len) = Self::begin(path, access)?;
         let mut findings = Vec::new();
@@ -81,10 +85,12 @@ impl<M: Medium> PoolFile<M> {
         let found = Found { contents, was_clean: contents.clean, damage: None };
         let pool = Self::assemble(region, medium, found, detected, Some(path), access);
         pool.mend_directory(&mut findings)?;
-        let mut chunks_lost = pool.mend_chunks(&mut findings)?;
+        let mut chunks_lost = pool.mend_chunks(part_of, &mut findings)?;
         chunks_lost.extend(cut.and_then(|id| pool.owner_of(id)));
         let pages = unreadable.iter().map(|page| *page..page + PAGE_BYTES);
-        pages.chain(cut.map(|_| len..whole + geometry.chunk_bytes)).for_each(|missing| pool.spoil(missing));
+        pages
+            .chain(cut.map(|_| len..whole + geometry.chunk_bytes))
+            .for_each(|missing| pool.spoil(part_of, missing));
         pool.recover_chunks()?;
         pool.recover_directory()?;
         if guessed && pool.trees()?.is_empty() {
@@ -138,7 +144,7 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Makes sure that no record seems to stand where bytes are missing: zeros would be one without bytes.
-    fn spoil(&self, missing: Range<u64>) {
+    fn spoil(&self, part_of: PartOf, missing: Range<u64>) {
         let header_bytes = self.geometry.header_bytes();
         let chunk_of = |offset: u64| offset.saturating_sub(header_bytes) / self.geometry.chunk_bytes;
         for id in chunk_of(missing.start)..=chunk_of(missing.end - 1) {
@@ -147,7 +153,7 @@ impl<M: Medium> PoolFile<M> {
             let start = self.chunk_offset(id as u32);
             let of_chunk = missing.start.next_multiple_of(8).max(start)
                 ..missing.end.min(start + self.geometry.chunk_bytes);
-            if kind.part() == Part::Other && !of_chunk.is_empty() {
+            if part_of(kind) == Some(Part::Other) && !of_chunk.is_empty() {
                 let words = self.words(of_chunk.start, ((of_chunk.end - of_chunk.start) / 8) as usize);
                 words.iter().for_each(|word| word.store(self.medium(), u64::MAX));
             }
@@ -166,13 +172,13 @@ impl<M: Medium> PoolFile<M> {
 
     /// Leaves only descriptors that can be believed, of chunks that are there. Returns the owners
     /// of chunks that are not, one for each chunk.
-    fn mend_chunks(&self, findings: &mut Vec<Finding>) -> Result<Vec<TreeId>> {
+    fn mend_chunks(&self, part_of: PartOf, findings: &mut Vec<Finding>) -> Result<Vec<TreeId>> {
         let present = self.chunks_present();
         let mut lost = Vec::new();
         let mut beyond = 0_u64;
         self.descriptors_from(0, |id, word| {
             let found = Descriptor::decode(word);
-            let Some(what) = self.flaw_of(id, found, word) else { return Ok(()) };
+            let Some(what) = self.flaw_of(id, found, word, part_of) else { return Ok(()) };
             if id >= present {
                 beyond += 1;
             } else {
@@ -193,7 +199,7 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Returns what is wrong with a descriptor.
-    fn flaw_of(&self, id: u32, found: Option<Descriptor>, word: u64) -> Option<String> {
+    fn flaw_of(&self, id: u32, found: Option<Descriptor>, word: u64, part_of: PartOf) -> Option<String> {
         let live = |owner: u32| {
             u64::from(owner) < self.geometry.trees_max
                 && self.entry(TreeId(owner)).state.load(self.medium()) != ENTRY_FREE
@@ -210,9 +216,11 @@ impl<M: Medium> PoolFile<M> {
                 Some(format!("it belongs to directory entry {owner}, which is no tree"))
             }
             Some(Descriptor::Owned { kind, slot_bytes, .. }) => {
+                let Some(part) = part_of(kind) else { return Some(format!("unknown descriptor {word:#x}")) };
                 let whole = u64::from(slot_bytes) <= self.geometry.chunk_bytes;
-                let sound = whole && fits(kind, slot_bytes);
-                (!sound).then(|| format!("no chunk has slots of {slot_bytes} bytes"))
+                // Records have sizes of their own.
+                let sound = part != Part::Other || is_record_class(slot_bytes);
+                (!whole || !sound).then(|| format!("no chunk has slots of {slot_bytes} bytes"))
             }
         }
     }

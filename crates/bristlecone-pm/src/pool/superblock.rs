@@ -5,7 +5,7 @@ use super::layout::{
     SUPERBLOCK_WORDS, Superblock, VERSION,
 };
 use super::{Access, Finding};
-use crate::cell::{le_bytes, load_words};
+use crate::word::{le_bytes, load_words};
 use crate::{Domain, Durable, Error, Medium, Persist, Region, Result, Word};
 
 /// The superblock's contents, in words up to the checksum.

@@ -6,7 +6,21 @@ use std::sync::Arc;
 
 use super::layout::{DIRECTORY_OFFSET, Descriptor, ENTRY_BYTES, SUPERBLOCK_WORDS};
 use super::*;
-use crate::{Native, Persist, fault};
+use crate::{Native, Persist, failpoint};
+
+/// Nodes of one design, and of another.
+pub(crate) const NODES: SlotKind = SlotKind::new(1);
+pub(super) const OTHER_NODES: SlotKind = SlotKind::new(8);
+
+/// What a layer above says of its slots.
+pub(super) fn part_of(kind: SlotKind) -> Option<Part> {
+    match kind {
+        NODES | OTHER_NODES => Some(Part::Leaf),
+        SlotKind::LOG => Some(Part::Log),
+        SlotKind::KEY_RECORD | SlotKind::VALUE_RECORD => Some(Part::Other),
+        _ => None,
+    }
+}
 
 pub(super) struct Scratch(pub PathBuf);
 
@@ -48,7 +62,7 @@ fn trees_and_chunks_are_there_again() {
     let scratch = Scratch::new("again");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap();
-    let chunk = pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, u64::MAX).unwrap();
+    let chunk = pool.chunk_alloc(tree.id, NODES, 256, u64::MAX).unwrap();
     assert!(matches!(pool.create_tree(&spec("a")), Err(Error::TreeExists { .. })));
     drop(pool);
     let pool = scratch.open().unwrap();
@@ -69,7 +83,7 @@ fn an_interrupted_drop_is_finished() {
     let scratch = Scratch::new("drop");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap();
-    pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, u64::MAX).unwrap();
+    pool.chunk_alloc(tree.id, NODES, 256, u64::MAX).unwrap();
     pool.at::<Word>(DIRECTORY_OFFSET).store(pool.medium(), layout::ENTRY_DROPPING);
     drop(pool);
     let pool = scratch.open().unwrap();
@@ -93,13 +107,12 @@ fn a_full_pool_is_an_error_and_a_freed_chunk_is_room() {
     let scratch = Scratch::new("full");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap().id;
-    let chunks: Vec<_> =
-        (0..4).map(|_| pool.chunk_alloc(tree, SlotKind::Subnode, 256, u64::MAX).unwrap()).collect();
-    assert!(matches!(pool.chunk_alloc(tree, SlotKind::Subnode, 256, u64::MAX), Err(Error::PoolFull { .. })));
+    let chunks: Vec<_> = (0..4).map(|_| pool.chunk_alloc(tree, NODES, 256, u64::MAX).unwrap()).collect();
+    assert!(matches!(pool.chunk_alloc(tree, NODES, 256, u64::MAX), Err(Error::PoolFull { .. })));
     let dirty = pool.at::<Word>(chunks[2].offset + 512);
     dirty.store(pool.medium(), 77);
     pool.chunk_free(chunks[2].id);
-    assert_eq!(pool.chunk_alloc(tree, SlotKind::Subnode, 256, u64::MAX).unwrap(), chunks[2]);
+    assert_eq!(pool.chunk_alloc(tree, NODES, 256, u64::MAX).unwrap(), chunks[2]);
     assert_eq!(dirty.load(pool.medium()), 0, "tags of a used chunk are cleared");
 }
 
@@ -108,7 +121,7 @@ fn every_flipped_header_bit_is_an_error_or_harmless() {
     let scratch = Scratch::new("flips");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap();
-    pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, u64::MAX).unwrap();
+    pool.chunk_alloc(tree.id, NODES, 256, u64::MAX).unwrap();
     drop(pool);
     let whole = std::fs::read(&scratch.0).unwrap();
     let descriptors = (DIRECTORY_OFFSET + 256 * ENTRY_BYTES) as usize;
@@ -152,7 +165,7 @@ fn truncated_foreign_and_random_files_are_refused() {
     let scratch = Scratch::new("foreign");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap();
-    pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, u64::MAX).unwrap();
+    pool.chunk_alloc(tree.id, NODES, 256, u64::MAX).unwrap();
     drop(pool);
     let whole = std::fs::read(&scratch.0).unwrap();
     for len in [0, 1, 63, 4096, 8192, 8193, 1 << 20, (2 << 20) - 1, 2 << 20, (4 << 20) - 4096] {
@@ -182,20 +195,20 @@ fn a_chunk_has_its_owner_only_once_the_file_durably_has_the_chunk() {
     let pool = PoolFile::create(&scratch.0, &options, Native::new).unwrap();
     let tree = pool.create_tree(&spec("a")).unwrap();
     let page = |offset: u64| (pool.region.base().addr() + offset as usize) & !4095;
-    let alloc = || pool.chunk_alloc(tree.id, SlotKind::Subnode, 1 << 20, 1);
+    let alloc = || pool.chunk_alloc(tree.id, NODES, 1 << 20, 1);
     for id in 0..3 {
-        let _ = fault::synced();
+        let _ = failpoint::synced();
         let chunk = alloc().unwrap();
         let descriptor = page(pool.geometry.descriptors_offset() + id * 8);
-        assert_eq!(fault::synced(), [(page(chunk.offset + (2 << 20) - 8), 4096), (descriptor, 4096)]);
+        assert_eq!(failpoint::synced(), [(page(chunk.offset + (2 << 20) - 8), 4096), (descriptor, 4096)]);
     }
     // One that was used before: its first word, too, before the descriptor.
     pool.chunk_free(1);
-    let _ = fault::synced();
+    let _ = failpoint::synced();
     let chunk = alloc().unwrap();
     let (first, last) = (page(chunk.offset), page(chunk.offset + (2 << 20) - 8));
     assert_eq!(
-        fault::synced(),
+        failpoint::synced(),
         [(first, 4096), (last, 4096), (page(pool.geometry.descriptors_offset()), 4096)]
     );
 }
@@ -208,9 +221,9 @@ fn a_chunk_whose_file_cannot_be_made_to_have_it_gets_no_owner() {
         let options = CreateOptions { max_bytes: 8 << 20, domain: Some(Domain::Msync) };
         let pool = PoolFile::create(&scratch.0, &options, Native::new).unwrap();
         let tree = pool.create_tree(&spec("a")).unwrap();
-        fault::refuse(nth, rustix::io::Errno::IO);
-        let made = pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, 1);
-        if fault::cease() {
+        failpoint::refuse(nth, rustix::io::Errno::IO);
+        let made = pool.chunk_alloc(tree.id, NODES, 256, 1);
+        if failpoint::cease() {
             break;
         }
         if let Err(error) = made {
@@ -227,8 +240,7 @@ fn a_file_may_end_before_chunks_that_no_tree_owned() {
     let scratch = Scratch::new("end");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap();
-    let alloc =
-        |pool: &PoolFile<Native>| pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, u64::MAX).unwrap();
+    let alloc = |pool: &PoolFile<Native>| pool.chunk_alloc(tree.id, NODES, 256, u64::MAX).unwrap();
     let chunks = [alloc(&pool), alloc(&pool), alloc(&pool)];
     pool.at::<Word>(chunks[2].offset).store(pool.medium(), 77);
     pool.chunk_free(2);
@@ -268,11 +280,11 @@ fn failing_system_calls_are_errors_and_leave_nothing() {
     let scratch = Scratch::new("fault");
     let mut refused = 0;
     for nth in 0.. {
-        fault::refuse(nth, rustix::io::Errno::NOMEM);
+        failpoint::refuse(nth, rustix::io::Errno::NOMEM);
         let options = CreateOptions { max_bytes: 8 << 20, domain: None };
         let made = PoolFile::create(&scratch.0, &options, Native::new);
         // MAP_SYNC is tried before an ordinary mapping: refusing it changes nothing.
-        let untouched = fault::cease();
+        let untouched = failpoint::cease();
         match made {
             Ok(_) if untouched => break,
             Ok(_) => std::fs::remove_file(&scratch.0).unwrap(),
@@ -286,11 +298,11 @@ fn failing_system_calls_are_errors_and_leave_nothing() {
     let pool = scratch.open().unwrap();
     let tree = pool.create_tree(&spec("a")).unwrap().id;
     for nth in 0..3 {
-        fault::refuse(nth, rustix::io::Errno::NOSPC);
-        let chunk = pool.chunk_alloc(tree, SlotKind::Subnode, 256, u64::MAX);
-        assert!(fault::cease() || chunk.is_err());
+        failpoint::refuse(nth, rustix::io::Errno::NOSPC);
+        let chunk = pool.chunk_alloc(tree, NODES, 256, u64::MAX);
+        assert!(failpoint::cease() || chunk.is_err());
     }
-    assert!(pool.chunk_alloc(tree, SlotKind::Subnode, 256, u64::MAX).is_ok());
+    assert!(pool.chunk_alloc(tree, NODES, 256, u64::MAX).is_ok());
     assert!(pool.check().is_empty());
 }
 
@@ -300,7 +312,7 @@ fn a_header_that_cannot_be_read_is_an_error() {
     drop(scratch.create());
     for nth in 0..2 {
         // The lock comes first.
-        fault::refuse(1 + nth, rustix::io::Errno::IO);
+        failpoint::refuse(1 + nth, rustix::io::Errno::IO);
         let error = scratch.open().unwrap_err();
         assert!(matches!(&error, Error::Io { doing, .. } if doing.contains("header")), "{error}");
     }
@@ -323,15 +335,15 @@ fn pages_that_cannot_be_read_are_told_and_passed_over() {
     let scratch = Scratch::new("pages");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap();
-    let chunk = pool.chunk_alloc(tree.id, SlotKind::Subnode, 256, u64::MAX).unwrap();
+    let chunk = pool.chunk_alloc(tree.id, NODES, 256, u64::MAX).unwrap();
     pool.at::<Word>(chunk.offset + 8192).store(pool.medium(), 77);
     pool.at::<Word>(chunk.offset + 12288).store(pool.medium(), 88);
     pool.close().unwrap();
     drop(pool);
     // Of the system calls, the fourth reads the chunk, and if that fails its pages one by one.
-    fault::refuse_many(3, 4, rustix::io::Errno::IO);
-    let Damaged { pool, findings, .. } = PoolFile::open_damaged(&scratch.0, Native::new).unwrap();
-    assert!(!fault::cease());
+    failpoint::refuse_many(3, 4, rustix::io::Errno::IO);
+    let Damaged { pool, findings, .. } = PoolFile::open_damaged(&scratch.0, part_of, Native::new).unwrap();
+    assert!(!failpoint::cease());
     let pages: Vec<_> = (0..3).map(|page| format!("byte {:#x}", chunk.offset + page * 4096)).collect();
     assert_eq!(findings.iter().map(|finding| finding.location.clone()).collect::<Vec<_>>(), pages);
     assert_eq!(pool.at::<Word>(chunk.offset + 8192).load(pool.medium()), 0);
@@ -343,13 +355,13 @@ fn what_the_medium_has_no_room_for_is_not_available_until_it_has() {
     let scratch = Scratch::new("medium-full");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap().id;
-    let alloc = || pool.chunk_alloc(tree, SlotKind::Subnode, 256, u64::MAX);
+    let alloc = || pool.chunk_alloc(tree, NODES, 256, u64::MAX);
     let first = alloc().unwrap();
     assert_eq!(pool.chunks_available(), 3);
     // The file can be made longer, but has no bytes there.
-    fault::refuse(1, rustix::io::Errno::NOSPC);
+    failpoint::refuse(1, rustix::io::Errno::NOSPC);
     assert!(matches!(alloc(), Err(Error::MediumFull { .. })));
-    assert_eq!((fault::cease(), pool.chunks_available()), (false, 0));
+    assert_eq!((failpoint::cease(), pool.chunks_available()), (false, 0));
     assert!(matches!(pool.no_room(), Error::MediumFull { .. }));
     // A chunk that is given back has its bytes.
     pool.chunk_free(first.id);
@@ -359,14 +371,14 @@ fn what_the_medium_has_no_room_for_is_not_available_until_it_has() {
     assert_eq!(alloc().unwrap().id, 1);
     assert_eq!(pool.chunks_available(), 2);
     // Nor may the file be longer than a limit.
-    fault::refuse(0, rustix::io::Errno::FBIG);
+    failpoint::refuse(0, rustix::io::Errno::FBIG);
     let error = alloc().unwrap_err();
     assert!(error.is_no_room() && matches!(error, Error::Io { .. }), "{error}");
     // Whoever only wants to know is told for long what is known, and then what is.
     for calls in 0..2 {
-        fault::refuse(0, rustix::io::Errno::NOSPC);
+        failpoint::refuse(0, rustix::io::Errno::NOSPC);
         (0..1000).for_each(|_| assert_eq!(pool.chunks_available(), 0));
-        assert_eq!(fault::cease(), calls == 0, "the medium was asked {calls} times");
+        assert_eq!(failpoint::cease(), calls == 0, "the medium was asked {calls} times");
     }
     assert!((1..=1024).any(|_| pool.chunks_available() > 0), "it was never asked again");
     assert_eq!(pool.chunks_available(), 2);

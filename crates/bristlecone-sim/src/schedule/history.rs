@@ -1,11 +1,11 @@
 //! Durable linearizability: there is an order of all operations, each at a moment between its call
 //! and its return, in which every answer was right and after which a crash leaves what was found.
 //!
-//! Keys are independent of each other, so each is judged by itself.
+//! Keys are independent of each other, so each is verified by itself.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use crate::access::{Access, Seen};
+use crate::model::access::{Access, Seen};
 
 /// What a thread did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,8 +59,8 @@ struct Step {
     returned: u64,
 }
 
-/// Judges what was found after a crash before event `at`. `before` is what was there at first.
-pub(super) fn judge(
+/// Verifies what was found after a crash before event `at`. `before` is what was there at first.
+pub(super) fn verify(
     history: &[Entry],
     at: usize,
     before: &BTreeMap<u64, u64>,
@@ -75,17 +75,17 @@ pub(super) fn judge(
         let steps = steps_of(history, at, key);
         let (first, last) = (before.get(&key).copied(), found.get(&key).copied());
         if !explains(&steps, first, last) {
-            let told: Vec<_> = steps.iter().map(tell).collect();
+            let described: Vec<_> = steps.iter().map(describe).collect();
             return Err(format!(
                 "key {key} held {first:?} at first and {last:?} after the crash, which no order explains of: {}",
-                told.join("; ")
+                described.join("; ")
             ));
         }
     }
     Ok(())
 }
 
-fn tell(step: &Step) -> String {
+fn describe(step: &Step) -> String {
     let Step { access, seen, called, returned } = step;
     match seen {
         Some(seen) => format!("{access:?} from {called} to {returned} saw {seen:?}"),
@@ -108,7 +108,7 @@ fn steps_of(history: &[Entry], at: usize, key: u64) -> Vec<Step> {
     begun.filter_map(step).collect()
 }
 
-/// Whether some order of the steps leads from `first` to `last`.
+/// Returns whether some order of the steps leads from `first` to `last`.
 fn explains(steps: &[Step], first: Option<u64>, last: Option<u64>) -> bool {
     assert!(steps.len() <= 32, "more operations on one key than a word has bits");
     let mut seen = HashSet::new();
@@ -147,7 +147,7 @@ mod tests {
     const NOTHING: Option<Seen> = Some(Seen::Value(None));
 
     #[test]
-    fn what_returned_stays_and_what_did_not_may() {
+    fn history_crash_keeps_what_returned_and_may_keep_what_did_not() {
         let done = [step(Access::Insert(1), NOTHING, 0, 1)];
         assert!(explains(&done, None, Some(1)) && !explains(&done, None, None));
         let pending = [step(Access::Insert(1), None, 0, u64::MAX)];
@@ -156,14 +156,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reader_was_shown_stays() {
+    fn history_crash_keeps_what_a_reader_saw() {
         let read = step(Access::Get, Some(Seen::Value(Some(1))), 1, 2);
         let steps = [step(Access::Insert(1), None, 0, u64::MAX), read];
         assert!(explains(&steps, None, Some(1)) && !explains(&steps, None, None));
     }
 
     #[test]
-    fn nothing_takes_effect_before_its_call_or_after_its_return() {
+    fn history_operation_takes_effect_between_call_and_return() {
         let steps = [step(Access::Insert(1), NOTHING, 0, 1), step(Access::Get, NOTHING, 2, 3)];
         assert!(!explains(&steps, None, Some(1)));
         let steps = [step(Access::Insert(1), NOTHING, 0, 2), step(Access::Get, NOTHING, 1, 3)];
@@ -171,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_changed_nothing() {
+    fn history_refused_operation_changes_nothing() {
         let refused = [step(Access::Insert(1), Some(Seen::Refused), 0, 1)];
         assert!(explains(&refused, None, None) && !explains(&refused, None, Some(1)));
         assert!(explains(&refused, Some(2), Some(2)));
     }
 
     #[test]
-    fn of_two_swaps_one_succeeds() {
+    fn history_two_swaps_of_one_value_only_one_succeeds() {
         let swap = |new, seen, called| step(Access::Swap(0, new), Some(seen), called, 10);
         let one = [swap(1, Seen::Swapped, 0), swap(2, Seen::Value(Some(1)), 1)];
         assert!(explains(&one, Some(0), Some(1)) && !explains(&one, Some(0), Some(2)));

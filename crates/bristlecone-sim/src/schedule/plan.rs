@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::history::Deed;
-use crate::access::Access;
+use crate::model::access::Access;
 
 /// Values that the threads write are this and above, all different.
 const WRITTEN: u64 = 1000;
@@ -86,7 +86,7 @@ impl Plan {
         (0..count).map(|at| deed(Purpose::Mixed, key(roll(keys.len())), WRITTEN_LATER + at, roll)).collect()
     }
 
-    /// What is there when the threads begin.
+    /// Returns what is there when the threads begin.
     pub(super) fn at_first(&self) -> BTreeMap<u64, u64> {
         let mut held = BTreeMap::new();
         for (key, access) in &self.before {

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{Answer, Deed, Plan, Registers};
-use crate::memory::Memory;
-use crate::sim::Sim;
+use super::history::{Answer, Deed};
+use super::plan::Plan;
+use super::registers::Registers;
+use crate::medium::sim::Sim;
+use crate::model::memory::Memory;
 
 /// Registers whose threads do what a function draws.
 #[derive(Debug, Clone)]

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use bristlecone_pm::wait;
+use bristlecone_pm::sync::wait;
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
-use super::Registers;
 use super::history::{Deed, Entry};
 use super::plan::Plan;
+use super::registers::Registers;
 use super::turn::{self, Course, Taken};
-use crate::sim::Sim;
-use crate::system::guarded;
+use crate::medium::guard::guarded;
+use crate::medium::sim::Sim;
 
 /// Turns after which a schedule counts as hung.
 const TURNS_MAX: usize = 500_000;
@@ -41,7 +41,7 @@ pub(super) fn by_turns<T: Send + 'static>(
 }
 
 /// Does deeds one after the other, as thread `thread`.
-fn act_all<R: Registers>(
+fn apply_all<R: Registers>(
     registers: &R,
     live: &R::Live,
     sim: &Sim,
@@ -57,20 +57,20 @@ fn act_all<R: Registers>(
     deeds.iter().map(act).collect()
 }
 
-pub(super) type WentOn = Result<(BTreeMap<u64, u64>, Vec<Entry>, BTreeMap<u64, u64>), String>;
+pub(super) type Continued = Result<(BTreeMap<u64, u64>, Vec<Entry>, BTreeMap<u64, u64>), String>;
 
-/// Opens, reads everything, does something, and reads everything again.
-pub(super) fn went_on<R: Registers>(registers: &R, sim: &Sim, deeds: &[Deed]) -> WentOn {
+/// Opens the structure, reads everything, applies some operations, and reads everything again.
+pub(super) fn recover_and_continue<R: Registers>(registers: &R, sim: &Sim, deeds: &[Deed]) -> Continued {
     let live = registers.open(sim)?;
     let before = registers.contents(&live)?;
-    let history = act_all(registers, &live, sim, (0, &AtomicU64::new(0)), deeds)?;
+    let history = apply_all(registers, &live, sim, (0, &AtomicU64::new(0)), deeds)?;
     let contents = if deeds.is_empty() { before.clone() } else { registers.contents(&live)? };
     Ok((before, history, contents))
 }
 
 pub(super) type Interleaved = Result<(Vec<Entry>, usize, BTreeMap<u64, u64>), String>;
 
-/// What the first simulated thread does: it opens, starts the others, and looks at the end.
+/// Runs the first simulated thread: it opens, starts the others, and reads everything at the end.
 pub(super) fn interleaved<R: Registers>(registers: &R, sim: &Sim, plan: &Plan) -> Interleaved {
     turn::begin(0);
     let live = Arc::new(registers.open(sim)?);
@@ -85,7 +85,7 @@ pub(super) fn interleaved<R: Registers>(registers: &R, sim: &Sim, plan: &Plan) -
         let clock = Arc::clone(&clock);
         shuttle::thread::spawn(move || {
             turn::begin(thread + 1);
-            act_all(&registers, &live, &sim, (thread, &clock), &deeds)
+            apply_all(&registers, &live, &sim, (thread, &clock), &deeds)
         })
     });
     let threads: Vec<_> = threads.collect();

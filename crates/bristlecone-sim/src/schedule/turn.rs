@@ -8,12 +8,14 @@
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-use bristlecone_pm::wait::{Turn, simulate_parallel, simulate_steps, simulate_waiting};
-use bristlecone_pm::{assume_thread_index, epoch, thread_index};
+use bristlecone_pm::sync::epoch;
+use bristlecone_pm::sync::wait::{Turn, simulate_parallel, simulate_steps, simulate_waiting};
+use bristlecone_pm::{assume_thread_index, thread_index};
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 
-use crate::image::Dice;
-use crate::sim::{Sim, assume_thread, thread};
+use crate::medium::sim::Sim;
+use crate::medium::thread::{At, assume_thread, thread};
+use bristlecone_random::Generator;
 
 /// Numbers of simulated threads begin here, far from those of real ones.
 const FIRST: u32 = 1 << 30;
@@ -47,17 +49,6 @@ impl Course {
     }
 }
 
-/// What a step is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum At {
-    /// An access to DRAM.
-    Memory,
-    /// An access to the medium.
-    Medium,
-    /// A lock, a publish, a fence, a named step.
-    Decision,
-}
-
 thread_local! {
     /// Lesser steps than this are none.
     static LEAST: Cell<At> = const { Cell::new(At::Medium) };
@@ -65,14 +56,14 @@ thread_local! {
     static LEFT: Cell<u64> = const { Cell::new(0) };
     static TURNS: RefCell<Turns> = const {
         RefCell::new(Turns {
-            dice: Dice(0), forks: Vec::new(), gap: 1, strict: false, behind: Vec::new(), changes: 0, steps: 0
+            generator: Generator::new(0), forks: Vec::new(), gap: 1, strict: false, behind: Vec::new(), changes: 0, steps: 0
         })
     };
 }
 
 /// What the turns of the schedule under way are drawn from.
 struct Turns {
-    dice: Dice,
+    generator: Generator,
     forks: Vec<(u64, u64)>,
     /// One in so many steps changes the thread: part of what is drawn, so that some schedules have many changes
     /// and others one at the worst moment.
@@ -88,21 +79,21 @@ struct Turns {
 
 impl Turns {
     /// Draws for one more change.
-    fn next(&mut self) -> &mut Dice {
+    fn next(&mut self) -> &mut Generator {
         if let Some((_, seed)) = self.forks.iter().find(|(at, _)| *at == self.changes) {
-            self.dice = Dice(*seed);
+            self.generator = Generator::new(*seed);
         }
         self.changes += 1;
-        &mut self.dice
+        &mut self.generator
     }
 }
 
-/// Returns what a trace calls the simulated thread that does the deeds of this number.
-pub(super) fn number_of(doer: usize) -> u32 {
-    FIRST + 1 + doer as u32
+/// Returns the number in a trace of the simulated thread of this place in a plan.
+pub(super) fn number_of(thread: usize) -> u32 {
+    FIRST + 1 + thread as u32
 }
 
-/// The calling thread is the simulated one of this number from now on.
+/// Makes the calling thread the simulated one of this number.
 pub(super) fn begin(number: usize) {
     assume_thread(Some(FIRST + number as u32));
     assume_thread_index(Some(number));
@@ -126,25 +117,25 @@ pub(super) fn as_first<T>(run: impl FnOnce() -> T) -> T {
 
 /// Gets everything ready for a course.
 pub(super) fn prepare(course: &Course) {
-    let mut dice = Dice(course.seed);
-    let least = [At::Memory, At::Medium, At::Decision, At::Decision][dice.roll(4)];
+    let mut generator = Generator::new(course.seed);
+    let least = [At::Memory, At::Medium, At::Decision, At::Decision][generator.index(4)];
     LEAST.set(least);
-    let strict = dice.roll(2) == 0;
+    let strict = generator.index(2) == 0;
     let gap = match strict {
-        true => course.steps[least as usize] as usize / (1 + dice.roll(4)) + 1,
-        false => [1, 3, 10, 30, 100][dice.roll(5)],
+        true => course.steps[least as usize] as usize / (1 + generator.index(4)) + 1,
+        false => [1, 3, 10, 30, 100][generator.index(5)],
     };
-    let left = if strict { dice.roll(2 * gap - 1) as u64 } else { 0 };
+    let left = if strict { generator.index(2 * gap - 1) as u64 } else { 0 };
     let (forks, behind) = (course.forks.clone(), Vec::new());
-    TURNS.set(Turns { dice, forks, gap, strict, behind, changes: 0, steps: left });
+    TURNS.set(Turns { generator, forks, gap, strict, behind, changes: 0, steps: left });
     LEFT.set(left);
     epoch::simulate(THREADS_MAX);
     simulate_parallel(Some(in_parallel));
 }
 
-/// From now on threads take turns, or no longer.
+/// Lets threads take turns from now on, or no longer.
 pub(super) fn take(sim: &Sim, whether: bool) {
-    sim.take_turns(whether);
+    sim.take_turns(whether.then_some(offer));
     simulate_steps(whether.then_some(offer_in_memory));
 }
 
@@ -156,7 +147,7 @@ pub(super) struct Taken {
     pub(super) steps: (usize, u64),
 }
 
-/// The calling thread is itself again.
+/// Makes the calling thread itself again.
 pub(super) fn end() -> Taken {
     assume_thread(None);
     assume_thread_index(None);
@@ -176,7 +167,7 @@ fn offer_in_memory(turn: Turn) {
 }
 
 /// Lets any thread have the next turn.
-pub(crate) fn offer(at: At) {
+fn offer(at: At) {
     if at < LEAST.get() {
         return;
     }
@@ -189,7 +180,7 @@ pub(crate) fn offer(at: At) {
 #[cold]
 fn change() {
     let steps = TURNS.with_borrow_mut(|turns| {
-        let left = turns.dice.roll(2 * turns.gap - 1) as u64;
+        let left = turns.generator.index(2 * turns.gap - 1) as u64;
         LEFT.set(left);
         turns.steps += left + 1;
         turns.steps
@@ -206,7 +197,7 @@ fn wait() {
     as_before(shuttle::thread::yield_now);
 }
 
-/// Others' turns change who the system thread stands for.
+/// Switches threads, and afterwards restores which simulated thread the system thread stands for.
 fn as_before(switch: impl FnOnce()) {
     let (number, index) = (thread(), thread_index());
     switch();
@@ -253,7 +244,7 @@ impl Scheduler for Others {
         match others.len() {
             0 => current,
             count => Some(TURNS.with_borrow_mut(|turns| {
-                let drawn = others[turns.next().roll(count)];
+                let drawn = others[turns.next().index(count)];
                 if !turns.strict {
                     return drawn;
                 }
@@ -271,6 +262,6 @@ impl Scheduler for Others {
     }
 
     fn next_u64(&mut self) -> u64 {
-        TURNS.with_borrow_mut(|turns| turns.dice.next())
+        TURNS.with_borrow_mut(|turns| turns.generator.word())
     }
 }

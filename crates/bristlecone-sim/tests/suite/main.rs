@@ -1,5 +1,5 @@
 //! The tests of the simulator against structures of one screen, with known bugs.
 
-mod cabinet;
-mod loops;
+mod endless;
 mod schedules;
+mod toy_map;

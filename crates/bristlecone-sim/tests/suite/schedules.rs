@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bristlecone_pm::{Durable, Persist, Word, wait};
+use bristlecone_pm::sync::wait;
+use bristlecone_pm::{Durable, Persist, Word};
 use bristlecone_sim::{
     Access, Answer, Deed, Memory, Mode, Progress, Registers, Report, Schedules, Seen, Sim, explore_schedules,
 };
@@ -12,8 +13,8 @@ use bristlecone_sim::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bug {
     None,
-    /// A reader is shown what is not durable yet.
-    ReadsWhatACrashTakesBack,
+    /// A reader returns what is not durable yet.
+    ReadsBeforeDurable,
     /// The writer returns before its fence, which the next writer's does not replace.
     FenceLeftToOthers,
     /// A writer looks for the node, waits for its lock, and does not look again.
@@ -27,7 +28,7 @@ enum Bug {
 }
 
 const BUGS: [Bug; 5] = [
-    Bug::ReadsWhatACrashTakesBack,
+    Bug::ReadsBeforeDurable,
     Bug::FenceLeftToOthers,
     Bug::SplitMeanwhile,
     Bug::ComparesUnlocked,
@@ -43,7 +44,7 @@ const NODES: [usize; 2] = [1, 1 + KEYS];
 
 /// Keys in two nodes, the second of which comes with the first key that is large.
 #[derive(Debug, Clone, Copy)]
-struct Shelf(Bug);
+struct ToyRegisters(Bug);
 
 struct Live {
     sim: Sim,
@@ -103,7 +104,7 @@ impl Live {
         }
     }
 
-    /// The right node takes over the keys from `boundary` on. The left node is locked.
+    /// Moves the keys from `boundary` on to the right node. The left node is locked.
     fn split(&self, boundary: u64) {
         for key in boundary..KEYS as u64 {
             let to = self.word(NODES[1] + key as usize);
@@ -117,7 +118,7 @@ impl Live {
     }
 
     fn access(&self, key: u64, access: Access) -> Seen {
-        if access == Access::Get && self.bug == Bug::ReadsWhatACrashTakesBack {
+        if access == Access::Get && self.bug == Bug::ReadsBeforeDurable {
             return Seen::Value(self.held(self.node_of(key), key));
         }
         let unlocked = self.held(self.node_of(key), key);
@@ -140,7 +141,7 @@ impl Live {
     }
 }
 
-impl Registers for Shelf {
+impl Registers for ToyRegisters {
     type Live = Live;
 
     fn memory(&self) -> Memory {
@@ -162,7 +163,7 @@ impl Registers for Shelf {
                 (0..KEYS as u64)
                     .filter_map(|key| match live.access(key, Access::Get) {
                         Seen::Value(value) => value.map(|value| (key, value)),
-                        Seen::Swapped | Seen::Done | Seen::Refused => None,
+                        Seen::Swapped | Seen::Removed | Seen::Done | Seen::Refused => None,
                     })
                     .collect(),
             ),
@@ -180,11 +181,11 @@ impl Registers for Shelf {
 fn explored(bug: Bug, first: u64, count: u64) -> Report {
     let modes = vec![Mode::Prefix, Mode::Subset];
     let wanted = Schedules { seed: 1, first, count, modes, threads: 2 };
-    explore_schedules(&Shelf(bug), &wanted, &Progress::default())
+    explore_schedules(&ToyRegisters(bug), &wanted, &Progress::default())
 }
 
 #[test]
-fn the_right_shelf_passes() {
+fn toy_registers_without_bugs_pass_all_schedules() {
     let report = explored(Bug::None, 0, 2000);
     report.assert_clean();
     assert_eq!(report.schedules, 2000);
@@ -193,7 +194,7 @@ fn the_right_shelf_passes() {
 }
 
 #[test]
-fn every_bug_is_caught_and_its_schedule_again_is_the_same() {
+fn toy_registers_with_each_bug_fail_and_fail_again_in_the_same_schedule() {
     for bug in BUGS {
         let report = explored(bug, 0, 4000);
         let failure = report.failures.first().unwrap_or_else(|| panic!("{bug:?} went unnoticed"));
@@ -208,7 +209,7 @@ fn every_bug_is_caught_and_its_schedule_again_is_the_same() {
 }
 
 #[test]
-fn threads_that_wait_for_each_other_are_a_failure() {
+fn schedule_of_threads_that_wait_for_each_other_fails() {
     let failure = (0..4000).find_map(|number| explored(Bug::LocksInAnyOrder, number, 1).failures.pop());
     let failure = failure.expect("no schedule had both locks taken crosswise");
     println!("{failure}");
@@ -217,10 +218,10 @@ fn threads_that_wait_for_each_other_are_a_failure() {
 }
 
 #[test]
-fn a_schedule_is_the_same_whoever_runs_it() {
+fn schedule_run_by_more_workers_is_the_same() {
     let counts = |threads| {
         let wanted = Schedules { seed: 3, first: 7, count: 200, modes: vec![Mode::Subset], threads };
-        let report = explore_schedules(&Shelf(Bug::FenceLeftToOthers), &wanted, &Progress::default());
+        let report = explore_schedules(&ToyRegisters(Bug::FenceLeftToOthers), &wanted, &Progress::default());
         let mut failed: Vec<_> = report.failures.iter().map(ToString::to_string).collect();
         failed.sort();
         (report.schedules, failed)

@@ -4,8 +4,8 @@
 use std::marker::PhantomData;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
+use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{AtomicU32, Ordering::Acquire, Ordering::Release};
-use bristlecone_pm::wait::lock;
 use bristlecone_pm::{Error, Result};
 use crossbeam_utils::CachePadded;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};

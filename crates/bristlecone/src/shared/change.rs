@@ -2,7 +2,7 @@
 
 use bristlecone_pm::{Flushed, Medium, Records, Result, Step};
 
-use super::form::{KeyForm, ValueForm};
+use super::codec::{Codec, KeyCodec};
 
 /// A change of one key, as words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl Change {
     /// Writes what stands out of line: the key, unless it has a word already, and the value,
     /// unless there is none and the change removes the key.
     #[inline(always)]
-    pub fn write<K: KeyForm, V: ValueForm, M: Medium>(
+    pub fn write<K: KeyCodec, V: Codec, M: Medium>(
         (keys, values): (&Records<M>, &Records<M>),
         known: Option<u64>,
         key: K::Ref<'_>,
@@ -72,7 +72,7 @@ impl Change {
     }
 
     /// It did not happen: its records are nobody's.
-    pub fn discard<K: KeyForm, V: ValueForm, M: Medium>(&self, (keys, values): (&Records<M>, &Records<M>)) {
+    pub fn discard<K: KeyCodec, V: Codec, M: Medium>(&self, (keys, values): (&Records<M>, &Records<M>)) {
         if self.new_key {
             K::free(keys, self.item.key);
         }

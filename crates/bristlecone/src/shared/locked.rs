@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 
+use super::sync::spin_loop;
 use super::version_lock::{Version, VersionLock};
 
 /// A reference to something that has a version lock, whose count orders what is done under it.
@@ -9,7 +10,12 @@ pub trait Guarded: Copy {
     fn lock(&self) -> &VersionLock;
 
     /// Forgets what it holds: it is leaving the tree.
-    fn clear(&self);
+    fn clear(&self) {}
+
+    /// Unlocks, with a count above `count`.
+    fn unlock_above(&self, count: u64) {
+        self.lock().unlock_above(count);
+    }
 }
 
 /// What is held by the only writer it may have; given back when dropped, also on errors.
@@ -27,6 +33,17 @@ impl<G: Guarded> Locked<G> {
     pub fn at(guarded: G, version: Version) -> Option<Self> {
         // Lazily: a guard that is made is a guard that unlocks.
         guarded.lock().upgrade(version).then(|| Self { guarded, seen: version, above: 0, obsolete: false })
+    }
+
+    /// Waits until nobody holds it, and locks it. `None`: it has left the tree.
+    pub fn wait(guarded: G) -> Option<Self> {
+        loop {
+            let version = guarded.lock().read()?;
+            if let Some(locked) = Self::at(guarded, version) {
+                return Some(locked);
+            }
+            spin_loop();
+        }
     }
 
     /// What is done under the lock has this sequence.
@@ -60,7 +77,7 @@ impl<G: Guarded> Drop for Locked<G> {
             self.guarded.clear();
             self.lock().unlock_obsolete();
         } else {
-            self.lock().unlock_above(self.above);
+            self.guarded.unlock_above(self.above);
         }
     }
 }

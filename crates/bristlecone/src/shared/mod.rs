@@ -2,9 +2,9 @@
 
 pub mod arena;
 pub mod change;
+pub mod codec;
 pub mod counter;
 pub mod fingerprint;
-pub mod form;
 pub mod inner;
 pub mod lock_table;
 pub mod locked;

@@ -2,8 +2,9 @@
 
 use std::sync::Mutex;
 
-use bristlecone_pm::epoch::pin;
-use bristlecone_pm::{Medium, Records, wait};
+use bristlecone_pm::sync::epoch::pin;
+use bristlecone_pm::sync::wait;
+use bristlecone_pm::{Medium, Records};
 
 use super::version_lock::pause;
 

@@ -3,10 +3,10 @@
 use std::sync::{Mutex, PoisonError};
 
 use bristlecone_pm::Result;
+use bristlecone_pm::sync::wait::{in_parallel, lock};
 use bristlecone_pm::sync::{AtomicUsize, Ordering::Relaxed};
-use bristlecone_pm::wait::{in_parallel, lock};
 
-use super::form::KeyForm;
+use super::codec::KeyCodec;
 use super::inner::Inner;
 
 /// Runs `work` for every number below `count`, on up to `threads` threads; what they made, in
@@ -45,7 +45,7 @@ pub fn each<T: Send>(
 }
 
 /// A leaf found on the medium, with the smallest and the largest of its keys.
-pub struct Survivor<K: KeyForm> {
+pub struct Survivor<K: KeyCodec> {
     pub low: K::Owned,
     pub high: K::Owned,
     pub leaf: u32,
@@ -54,7 +54,7 @@ pub struct Survivor<K: KeyForm> {
 
 /// The index over leaves, ascending and at least one: each begins as early as the one before it
 /// allows.
-pub fn index_over<K: KeyForm>(node_bytes: usize, survivors: &[Survivor<K>]) -> Result<Inner<K>> {
+pub fn index_over<K: KeyCodec>(node_bytes: usize, survivors: &[Survivor<K>]) -> Result<Inner<K>> {
     let before = std::iter::once(None).chain(survivors.iter().map(Some));
     let fences = before.zip(survivors).map(|(before, leaf)| {
         let low = K::borrow(&leaf.low);

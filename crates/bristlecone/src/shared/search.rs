@@ -36,34 +36,36 @@ impl Level {
     }
 }
 
-/// How many of the ascending `keys` are at most `key` (less than it, if `strictly`). All keys are
+/// Returns how many of the ascending `keys` are at most `key`. All keys are
 /// compared, wherever the answer lies, so that no branch has to be guessed; a caller with fewer
 /// fills up with `u64::MAX`, and takes no more than it has for the answer. Keys may change
 /// meanwhile; then the answer is any number up to their count, and the caller's validation fails.
 ///
 /// `level` is what [`Level::detect`] said.
 #[inline(always)]
-pub fn count_le(level: Level, keys: &[AtomicU64], key: u64, strictly: bool) -> usize {
+pub fn count_le(level: Level, keys: &[AtomicU64], key: u64) -> usize {
     debug_assert!(keys.len().is_multiple_of(GROUP));
-    // Less than is at most the predecessor, but for zero, which nothing is less than.
-    if strictly && key == 0 {
-        return 0;
-    }
-    let bound = key.wrapping_sub(u64::from(strictly));
     match level {
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => {
             let (lines, _) = keys.as_chunks::<GROUP>();
             if let Ok(five) = lines.try_into() {
-                return avx512::count_five(five, bound);
+                return avx512::count_five(five, key);
             }
-            lines.iter().map(|line| avx512::count(line, bound)).sum()
+            lines.iter().map(|line| avx512::count(line, key)).sum()
         }
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the feature was detected.
-        Level::Avx2 => unsafe { count_avx2(keys, bound) },
-        Level::Portable => count_portable(keys, bound),
+        Level::Avx2 => unsafe { count_avx2(keys, key) },
+        Level::Portable => count_portable(keys, key),
     }
+}
+
+/// Returns how many of the ascending `keys` are less than `key`. Otherwise as [`count_le`].
+#[inline(always)]
+pub fn count_lt(level: Level, keys: &[AtomicU64], key: u64) -> usize {
+    // Less than is at most the predecessor, but for zero, which nothing is less than.
+    key.checked_sub(1).map_or(0, |bound| count_le(level, keys, bound))
 }
 
 /// Which of up to 64 `keys` are at most `key`, a bit for each. Otherwise as [`count_le`].
@@ -231,8 +233,8 @@ pub mod tests {
                 let naive = values.iter().filter(|&&value| value <= bound).count();
                 let less = values.iter().filter(|&&value| value < bound).count();
                 for level in levels() {
-                    assert_eq!(count_le(level, &keys, bound, false), naive, "{level:?}");
-                    assert_eq!(count_le(level, &keys, bound, true), less, "{level:?}");
+                    assert_eq!(count_le(level, &keys, bound), naive, "{level:?}");
+                    assert_eq!(count_lt(level, &keys, bound), less, "{level:?}");
                     let keys = &keys[..keys.len().min(64)];
                     let bit = |(at, value): (usize, &u64)| u64::from(*value <= bound) << at;
                     let mask = values[..keys.len()].iter().enumerate().map(bit).sum();

@@ -2,5 +2,5 @@
 
 pub use std::hint::spin_loop;
 
+pub use bristlecone_pm::sync::wait::{cross, pause};
 pub use bristlecone_pm::sync::{AtomicU32, AtomicU64, fence};
-pub use bristlecone_pm::wait::{cross, pause};

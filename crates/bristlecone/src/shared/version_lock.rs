@@ -21,6 +21,10 @@ impl Version {
     }
 }
 
+/// A version did not hold: what was read since is not what it was.
+#[derive(Clone, Copy, Debug)]
+pub struct Stale;
+
 /// What [`VersionLock::try_read`] saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Glance {
@@ -90,7 +94,7 @@ impl VersionLock {
         locked
     }
 
-    /// Locks. `false`: obsolete.
+    /// Locks; [`Locked`](super::locked::Locked) unlocks by itself. `false`: obsolete.
     pub fn lock(&self) -> bool {
         loop {
             match self.read() {

@@ -11,10 +11,10 @@ use bristlecone_pm::{
     Chunk, Finding, Medium, Opener, PoolFile, PoolInfo, Result, SlotKind, TreeEntry, TreeId, TreeSpec,
 };
 
-use super::designs::open;
+use super::designs::{open, part_of};
 use super::{Design, Index, Inspect};
 use crate::Error;
-use crate::shared::form::{Inline, KeyForm, OutOfLine, ValueForm};
+use crate::shared::codec::{Codec, Inline, KeyCodec, Record};
 
 /// A tree of keys `K` and values `V`.
 pub type Shared<K, V> = Arc<dyn Index<K, V>>;
@@ -24,11 +24,11 @@ pub enum AnyIndex {
     /// Words to words.
     InlineInline(Shared<Inline, Inline>),
     /// Words to records.
-    InlineRecord(Shared<Inline, OutOfLine>),
+    InlineRecord(Shared<Inline, Record>),
     /// Records to words.
-    RecordInline(Shared<OutOfLine, Inline>),
+    RecordInline(Shared<Record, Inline>),
     /// Records to records.
-    RecordRecord(Shared<OutOfLine, OutOfLine>),
+    RecordRecord(Shared<Record, Record>),
 }
 
 impl AnyIndex {
@@ -52,7 +52,7 @@ impl AnyIndex {
     /// # Errors
     ///
     /// [`Error::Invalid`] if it has others.
-    pub fn typed<K: KeyForm, V: ValueForm>(self) -> Result<Shared<K, V>> {
+    pub fn typed<K: KeyCodec, V: Codec>(self) -> Result<Shared<K, V>> {
         let tree: Box<dyn Any> = match self {
             Self::InlineInline(tree) => Box::new(tree),
             Self::InlineRecord(tree) => Box::new(tree),
@@ -73,7 +73,7 @@ pub struct OpenTree {
 }
 
 impl OpenTree {
-    pub fn new<K: KeyForm, V: ValueForm>(tree: &Shared<K, V>) -> Self {
+    pub fn new<K: KeyCodec, V: Codec>(tree: &Shared<K, V>) -> Self {
         let typed = Arc::downgrade(tree);
         let tree: Arc<dyn Inspect> = tree.clone();
         Self { tree: Arc::downgrade(&tree), typed: Box::new(typed) }
@@ -85,7 +85,7 @@ impl OpenTree {
     }
 
     /// Returns the tree, if it is open and has these codecs.
-    pub fn get<K: KeyForm, V: ValueForm>(&self) -> Option<Shared<K, V>> {
+    pub fn get<K: KeyCodec, V: Codec>(&self) -> Option<Shared<K, V>> {
         self.typed.downcast_ref::<Weak<dyn Index<K, V>>>()?.upgrade()
     }
 }
@@ -167,7 +167,7 @@ impl<M: Medium> AnyPool for PoolOn<M> {
     }
 
     fn expect_whole(&self, entry: &TreeEntry) -> Result<()> {
-        self.0.expect_leaves(entry)?;
+        self.0.expect_leaves(entry, part_of)?;
         expect_kinds(&self.0, entry)
     }
 
@@ -191,7 +191,7 @@ pub fn expect_kinds<M: Medium>(file: &PoolFile<M>, entry: &TreeEntry) -> Result<
             kind == chunk.kind && bytes.is_none_or(|bytes| bytes == u64::from(chunk.slot_bytes))
         };
         if !kinds.iter().any(known) {
-            let what = format!("{design} has no {:?} of {} bytes", chunk.kind, chunk.slot_bytes);
+            let what = format!("{design} has no slots of {} and {} bytes", chunk.kind, chunk.slot_bytes);
             return Err(Error::corrupted(what, format!("descriptor of chunk {}", chunk.id)));
         }
     }

@@ -3,7 +3,8 @@
 
 use std::sync::Mutex;
 
-use bristlecone_pm::{Finding, wait};
+use bristlecone_pm::Finding;
+use bristlecone_pm::sync::wait;
 
 /// Findings that are kept; the first tells enough.
 const FINDINGS_MAX: usize = 64;

@@ -4,11 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use bristlecone_pm::{Error, LINE_BYTES, Medium, PoolFile, Result, SlotKind, TreeEntry, TreeSpec};
+use bristlecone_pm::{Error, LINE_BYTES, Medium, Part, PoolFile, Result, SlotKind, TreeEntry, TreeSpec};
 
-use super::parameters::{PARAMS, Parameters};
+use super::parameters::{OptionInfo, PARAMS, Parameters};
 use super::{Index, Open, Rescue, cclbtree, lodgetree, nbtree, sstree, wotree};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 
 macro_rules! designs {
     ($($(#[$doc:meta])* $design:ident = $code:literal, $module:ident: $tree:ident, $options:ident;)+) => {
@@ -31,6 +31,11 @@ macro_rules! designs {
                 match self { $(Self::$design => $module::$options::DESIGN,)+ }
             }
 
+            /// Returns what its trees can be created with.
+            pub fn options(self) -> &'static [OptionInfo] {
+                match self { $(Self::$design => $module::$options::OPTIONS,)+ }
+            }
+
             /// The parameters as words: defaults, but for what is given by name.
             pub(crate) fn parse(self, given: &[(String, u64)]) -> Result<[u64; PARAMS]> {
                 match self { $(Self::$design => Ok($module::$options::parse(given)?.to_words()),)+ }
@@ -45,7 +50,7 @@ macro_rules! designs {
         }
 
         /// Opens the tree of an entry, recovering whatever a crash left.
-        pub(super) fn open<K: KeyForm, V: ValueForm, M: Medium>(
+        pub(super) fn open<K: KeyCodec, V: Codec, M: Medium>(
             pool: &Arc<PoolFile<M>>,
             entry: &TreeEntry,
             threads: usize,
@@ -60,7 +65,7 @@ macro_rules! designs {
         }
 
         /// Hands over what can be read of the tree of an entry.
-        pub fn salvage<K: KeyForm, V: ValueForm, M: Medium>(
+        pub fn salvage<K: KeyCodec, V: Codec, M: Medium>(
             pool: &Arc<PoolFile<M>>,
             entry: &TreeEntry,
             rescue: &mut Rescue<'_, K, V>,
@@ -103,24 +108,41 @@ impl Design {
     pub(crate) fn slots(self, tree: &TreeSpec) -> Result<Vec<(SlotKind, Option<u64>)>> {
         let options = Self::options_of(tree)?;
         let option = |name: &str| options.iter().find(|(own, _)| *own == name).map_or(0, |(_, value)| *value);
-        let log = (SlotKind::Log, None);
-        let mut slots = vec![(SlotKind::KeyRecord, None), (SlotKind::ValueRecord, None)];
+        let log = (SlotKind::LOG, None);
+        let mut slots = vec![(SlotKind::KEY_RECORD, None), (SlotKind::VALUE_RECORD, None)];
         match self {
-            Self::SsTree => slots.push((SlotKind::Subnode, Some(option("subnode_bytes")))),
-            Self::NbTree => slots.push((SlotKind::NbBlock, Some(option("block_bytes")))),
-            Self::CclBTree => slots.extend([(SlotKind::CclLeaf, Some(cclbtree::layout::LEAF_BYTES)), log]),
+            Self::SsTree => slots.push((sstree::layout::SUBNODES, Some(option("subnode_bytes")))),
+            Self::NbTree => slots.push((nbtree::layout::BLOCKS, Some(option("block_bytes")))),
+            Self::CclBTree => {
+                slots.extend([(cclbtree::layout::LEAVES, Some(cclbtree::layout::LEAF_BYTES)), log])
+            }
             Self::LodgeTree => {
                 let leaf_bytes = lodgetree::layout::leaf_bytes(option("leaf_slots") as usize) as u64;
-                slots.extend([(SlotKind::LodgeLeaf, Some(leaf_bytes)), log]);
+                slots.extend([(lodgetree::layout::LEAVES, Some(leaf_bytes)), log]);
             }
             Self::WoTree => slots.extend([
-                (SlotKind::WoNode, Some(option("node_lines") * LINE_BYTES as u64)),
-                (SlotKind::WoLog, None),
-                (SlotKind::SeparatorRecord, None),
+                (wotree::layout::NODES, Some(option("node_lines") * LINE_BYTES as u64)),
+                (wotree::layout::LOGS, None),
+                (wotree::layout::SEPARATORS, None),
             ]),
         }
         Ok(slots)
     }
+}
+
+/// Returns what slots of a kind are for; `None` if no design has such slots.
+pub fn part_of(kind: SlotKind) -> Option<Part> {
+    const LEAVES: [SlotKind; 5] = [
+        sstree::layout::SUBNODES,
+        nbtree::layout::BLOCKS,
+        cclbtree::layout::LEAVES,
+        lodgetree::layout::LEAVES,
+        wotree::layout::NODES,
+    ];
+    const LOGS: [SlotKind; 2] = [SlotKind::LOG, wotree::layout::LOGS];
+    const RECORDS: [SlotKind; 3] = [SlotKind::KEY_RECORD, SlotKind::VALUE_RECORD, wotree::layout::SEPARATORS];
+    let kinds = [(&LEAVES[..], Part::Leaf), (&LOGS, Part::Log), (&RECORDS, Part::Other)];
+    kinds.into_iter().find(|(of_part, _)| of_part.contains(&kind)).map(|(_, part)| part)
 }
 
 impl fmt::Display for Design {

@@ -19,22 +19,23 @@ use std::sync::Arc;
 use bristlecone_pm::{Error, Finding, Medium, PoolFile, Result, TreeEntry};
 
 pub use self::damage::Damage;
-pub use self::designs::{Design, salvage};
+pub use self::designs::{Design, part_of, salvage};
+pub use self::parameters::{Allowed, OptionInfo};
 pub use self::rescue::Rescue;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::Cursor;
 
 /// What every design does, one trait for each kind of operation. What holds after `Ok`, `Err` and a crash stands at
 /// [`crate::Tree`].
-pub trait Index<K: KeyForm, V: ValueForm>: Read<K, V> + Write<K, V> + Scan<K, V> + Inspect + 'static {}
+pub trait Index<K: KeyCodec, V: Codec>: Read<K, V> + Write<K, V> + Scan<K, V> + Inspect + 'static {}
 
-impl<K: KeyForm, V: ValueForm, T> Index<K, V> for T where
+impl<K: KeyCodec, V: Codec, T> Index<K, V> for T where
     T: Read<K, V> + Write<K, V> + Scan<K, V> + Inspect + 'static
 {
 }
 
 /// How a design's trees are opened.
-pub trait Open<K: KeyForm, V: ValueForm, M: Medium>: Index<K, V> + Sized {
+pub trait Open<K: KeyCodec, V: Codec, M: Medium>: Index<K, V> + Sized {
     /// What its trees are created with.
     type Options;
 
@@ -68,13 +69,13 @@ pub trait Open<K: KeyForm, V: ValueForm, M: Medium>: Index<K, V> + Sized {
 }
 
 /// Lookups.
-pub trait Read<K: KeyForm, V: ValueForm> {
+pub trait Read<K: KeyCodec, V: Codec> {
     /// Looks a key up, and calls `show` with its value, once; returns whether it is there.
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool;
 }
 
 /// Changes.
-pub trait Write<K: KeyForm, V: ValueForm> {
+pub trait Write<K: KeyCodec, V: Codec> {
     /// Writes an item; returns the value that was there.
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>>;
 
@@ -86,15 +87,21 @@ pub trait Write<K: KeyForm, V: ValueForm> {
     /// Removes an item; returns its value.
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>>;
 
+    /// Removes an item if its value is `expected`; `Err` within `Ok` is what was there instead, and stays.
+    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>>;
+
     /// Replaces a value if it is `expected`; `Err` within `Ok` is what was there instead.
     fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>>;
 }
 
-/// What a swap came to: done, or the value that was there instead.
-pub type Swapped<V> = std::result::Result<(), Option<<V as ValueForm>::Owned>>;
+/// What a conditional change came to: done, or the value that was there instead.
+pub type Swapped<V> = std::result::Result<(), Option<<V as Codec>::Owned>>;
+
+/// What a removal came to: the value that was removed, or the one that was not as expected.
+type Removed<V> = std::result::Result<<V as Codec>::Owned, Option<<V as Codec>::Owned>>;
 
 /// Scans, a leaf at a time.
-pub trait Scan<K: KeyForm, V: ValueForm> {
+pub trait Scan<K: KeyCodec, V: Codec> {
     /// Puts the items within bounds of the next leaf that has any into `into`, which is empty.
     /// `false`: there are none, or [`Batch::damage`] says why there might be. Going on with the same
     /// batch continues where it ended.
@@ -148,7 +155,7 @@ pub struct TreeStats {
 }
 
 /// The items of one leaf on their way through an iterator, which takes them from the end.
-pub struct Batch<K: KeyForm, V: ValueForm> {
+pub struct Batch<K: KeyCodec, V: Codec> {
     /// Forward: descending. Backward: ascending.
     pub entries: Vec<(K::Owned, V::Owned)>,
     /// Forward: where the next leaf is.
@@ -164,14 +171,14 @@ pub struct Batch<K: KeyForm, V: ValueForm> {
     pub damage: Option<Error>,
 }
 
-impl<K: KeyForm, V: ValueForm> Default for Batch<K, V> {
+impl<K: KeyCodec, V: Codec> Default for Batch<K, V> {
     fn default() -> Self {
         let (entries, damage) = (Vec::new(), None);
         Self { entries, cursor: None, ended: false, fence: None, checked: false, damage }
     }
 }
 
-impl<K: KeyForm, V: ValueForm> Batch<K, V> {
+impl<K: KeyCodec, V: Codec> Batch<K, V> {
     /// Makes a batch whose records are compared with their checksums.
     pub fn checked() -> Self {
         Self { checked: true, ..Self::default() }

@@ -1,69 +1,285 @@
-//! Parameters of a design: by name in the hands of a caller, as words in the directory.
+//! Options of a design, declared once: by name in the hands of a caller, as words in the directory, and with what is
+//! allowed and what it means in help texts and docs.
+
+use std::fmt;
 
 use bristlecone_pm::{Error, Result};
 
-/// Words that the directory keeps for a design's parameters.
+/// Words that the directory keeps for a design's options.
 pub const PARAMS: usize = 8;
 
-/// The options struct of a design.
+/// An option of a design, which is given when a tree is created and stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OptionInfo {
+    /// The name, as in arguments and reports.
+    pub name: &'static str,
+    /// The value where none is given.
+    pub default: u64,
+    /// The values that it may have.
+    pub allowed: Allowed,
+    /// What it means, in a sentence or a few.
+    pub doc: &'static str,
+}
+
+/// The values that an option may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Allowed {
+    /// Any of these.
+    OneOf(&'static [u64]),
+    /// Any from the first to the second; `u64::MAX` is no bound.
+    Range(u64, u64),
+    /// Any from the first to the second that is a multiple of the third.
+    Multiples(u64, u64, u64),
+}
+
+impl OptionInfo {
+    /// Describes an option.
+    #[must_use]
+    pub const fn new(name: &'static str, default: u64, allowed: Allowed, doc: &'static str) -> Self {
+        Self { name, default, allowed, doc }
+    }
+}
+
+impl fmt::Display for OptionInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, default, allowed, doc } = self;
+        write!(f, "{name}={default} ({allowed}): {doc}")
+    }
+}
+
+impl Allowed {
+    /// Returns whether a value is among them.
+    #[must_use]
+    pub fn contains(self, value: u64) -> bool {
+        match self {
+            Self::OneOf(values) => values.contains(&value),
+            Self::Range(least, most) => (least..=most).contains(&value),
+            Self::Multiples(least, most, of) => (least..=most).contains(&value) && value.is_multiple_of(of),
+        }
+    }
+}
+
+impl fmt::Display for Allowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::OneOf([]) => f.write_str("nothing"),
+            Self::OneOf([only]) => write!(f, "{only}"),
+            Self::OneOf([first, others @ .., last]) => {
+                write!(f, "{first}")?;
+                others.iter().try_for_each(|value| write!(f, ", {value}"))?;
+                write!(f, " or {last}")
+            }
+            Self::Range(least, u64::MAX) => write!(f, "{least} or more"),
+            Self::Range(least, most) if most > 1 << 20 && most.is_power_of_two() => {
+                write!(f, "{least} to 2^{}", most.ilog2())
+            }
+            Self::Range(least, most) => write!(f, "{least} to {most}"),
+            Self::Multiples(least, most, of) => write!(f, "{least} to {most}, a multiple of {of}"),
+        }
+    }
+}
+
+/// The options struct of a design, as `design_options!` declares it.
 pub trait Parameters: Default {
     /// The design's name.
     const DESIGN: &'static str;
 
-    /// Every parameter by its name, in the order of the directory's words.
-    fn fields(&mut self) -> Vec<(&'static str, &mut u64)>;
+    /// Every option, in the order of the directory's words.
+    const OPTIONS: &'static [OptionInfo];
 
-    /// What is wrong with the parameters as they stand, if anything.
-    fn flaw(&self) -> Option<String>;
+    /// Returns every option's value, in the same order.
+    fn values(&mut self) -> Vec<&mut u64>;
 
-    /// Defaults, but for what is given by name.
+    /// Returns the first rule between options that does not hold.
+    fn broken_rule(&self) -> Option<&'static str>;
+
+    /// Returns what is wrong with the options as they stand, if anything.
+    fn flaw(&mut self) -> Option<String> {
+        let forbidden =
+            Self::OPTIONS.iter().zip(self.values()).find(|(info, value)| !info.allowed.contains(**value));
+        let forbidden = forbidden.map(|(info, _)| format!("{} must be {}", info.name, info.allowed));
+        forbidden.or_else(|| self.broken_rule().map(str::to_owned))
+    }
+
+    /// Returns defaults, but for what is given by name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if there is no such option, or it must not have that value.
     fn parse(given: &[(String, u64)]) -> Result<Self> {
         let mut options = Self::default();
         for (name, value) in given {
-            let mut fields = options.fields();
-            match fields.iter_mut().find(|(field, _)| field == name) {
-                Some((_, field)) => **field = *value,
-                None => {
-                    let known: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
-                    let (design, known) = (Self::DESIGN, known.join(", "));
-                    return Err(Error::invalid(format!("{design} has no option {name:?}: it has {known}")));
-                }
-            }
+            let Some(at) = Self::OPTIONS.iter().position(|info| info.name == name) else {
+                let known: Vec<_> = Self::OPTIONS.iter().map(|info| info.name).collect();
+                let (design, known) = (Self::DESIGN, known.join(", "));
+                return Err(Error::invalid(format!("{design} has no option {name:?}: it has {known}")));
+            };
+            *options.values()[at] = *value;
         }
-        match options.flaw() {
-            Some(flaw) => Err(Error::invalid(flaw)),
-            None => Ok(options),
-        }
+        options.flaw().map_or(Ok(options), |flaw| Err(Error::invalid(flaw)))
     }
 
-    /// As the directory keeps them.
+    /// Returns them as the directory keeps them.
     fn to_words(mut self) -> [u64; PARAMS] {
         let mut words = [0; PARAMS];
-        for (word, (_, field)) in words.iter_mut().zip(self.fields()) {
-            *word = *field;
+        for (word, value) in words.iter_mut().zip(self.values()) {
+            *word = *value;
         }
         words
     }
 
-    /// Back from the directory, which nobody trusts.
+    /// Takes them from the directory, whose words may be damaged.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`] if they are not what [`parse`](Self::parse) lets through.
     fn from_words(words: [u64; PARAMS]) -> Result<Self> {
         let mut options = Self::default();
-        for ((_, field), word) in options.fields().into_iter().zip(words) {
-            *field = word;
+        for (value, word) in options.values().into_iter().zip(words) {
+            *value = word;
         }
-        match options.flaw() {
-            Some(flaw) => Err(Error::corrupted(flaw, "directory")),
-            None => Ok(options),
-        }
+        options.flaw().map_or(Ok(options), |flaw| Err(Error::corrupted(flaw, "directory")))
     }
 
-    /// Every parameter with its name.
+    /// Returns every option's name and value.
     fn named(mut self) -> Vec<(&'static str, u64)> {
-        self.fields().into_iter().map(|(name, field)| (name, *field)).collect()
+        Self::OPTIONS.iter().zip(self.values()).map(|(info, value)| (info.name, *value)).collect()
     }
 }
 
-/// The first rule that does not hold.
-pub fn broken_rule(rules: &[(bool, &str)]) -> Option<String> {
-    rules.iter().find(|(holds, _)| !holds).map(|(_, rule)| (*rule).to_owned())
+/// Declares the options of a design: each with its doc, name, default and the values that it may have, which are a list,
+/// a range, or a range with a step; and rules between them. Struct, parser, help and the docs of its fields follow.
+/// [`Parameters`] is in scope where it is called.
+#[cfg_attr(feature = "lab", macro_export)]
+macro_rules! design_options {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident of $design:literal {
+            $(
+                $(#[doc = $doc:literal])+
+                $option:ident = $default:literal in $allowed:tt $(step $step:literal)?;
+            )+
+        }
+        $(where |$own:ident| $rule:expr => $why:literal;)*
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name {
+            $(
+                $(#[doc = $doc])+
+                ///
+                #[doc = concat!(
+                    "Allowed: `", stringify!($allowed), $(" step ", stringify!($step),)? "`, default: ",
+                    stringify!($default), "."
+                )]
+                pub $option: u64,
+            )+
+        }
+
+        impl ::std::default::Default for $name {
+            fn default() -> Self {
+                Self { $($option: $default,)+ }
+            }
+        }
+
+        impl Parameters for $name {
+            const DESIGN: &'static str = $design;
+
+            const OPTIONS: &'static [$crate::OptionInfo] = &[$(
+                $crate::OptionInfo::new(
+                    stringify!($option),
+                    $default,
+                    design_options!(@allowed $allowed $($step)?),
+                    concat!($($doc),+).trim_ascii_start(),
+                ),
+            )+];
+
+            fn values(&mut self) -> ::std::vec::Vec<&mut u64> {
+                ::std::vec![$(&mut self.$option,)+]
+            }
+
+            fn broken_rule(&self) -> ::std::option::Option<&'static str> {
+                $(
+                    let $own = self;
+                    if !($rule) {
+                        return ::std::option::Option::Some($why);
+                    }
+                )*
+                ::std::option::Option::None
+            }
+        }
+    };
+    (@allowed [$($value:literal),+]) => {
+        $crate::Allowed::OneOf(&[$($value),+])
+    };
+    (@allowed ($least:literal..)) => {
+        $crate::Allowed::Range($least, u64::MAX)
+    };
+    (@allowed ($least:literal..=$most:literal)) => {
+        $crate::Allowed::Range($least, $most)
+    };
+    (@allowed ($least:literal..=$most:literal) $step:literal) => {
+        $crate::Allowed::Multiples($least, $most, $step)
+    };
+}
+
+pub(crate) use design_options;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    design_options! {
+        /// Options of nothing.
+        pub struct Toy of "toy" {
+            /// Takes few values,
+            /// not many.
+            few = 2 in [1, 2, 4];
+            /// Has no end.
+            many = 7 in (3..);
+            /// Goes in steps.
+            stepped = 128 in (64..=256) step 64;
+            /// Is large.
+            large = 0 in (0..=4294967296);
+        }
+        where |own| own.few <= own.many => "few must be at most many";
+    }
+
+    fn refused(option: &str, value: u64) -> String {
+        Toy::parse(&[(option.to_owned(), value)]).map(Toy::named).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_declaration_is_all_of_it() {
+        let shown: Vec<_> = Toy::OPTIONS.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            shown,
+            [
+                "few=2 (1, 2 or 4): Takes few values, not many.",
+                "many=7 (3 or more): Has no end.",
+                "stepped=128 (64 to 256, a multiple of 64): Goes in steps.",
+                "large=0 (0 to 2^32): Is large."
+            ]
+        );
+        assert_eq!(Toy::default().to_words(), [2, 7, 128, 0, 0, 0, 0, 0]);
+        let given = Toy::parse(&[("few".to_owned(), 4), ("large".to_owned(), 1 << 32)]).unwrap();
+        assert_eq!(given.named(), [("few", 4), ("many", 7), ("stepped", 128), ("large", 1 << 32)]);
+        assert_eq!(Toy::from_words(given.to_words()).unwrap(), given);
+    }
+
+    #[test]
+    fn what_is_not_allowed_is_refused() {
+        assert!(refused("few", 3).contains("few must be 1, 2 or 4"));
+        assert!(refused("many", 2).contains("many must be 3 or more"));
+        assert!(refused("stepped", 100).contains("stepped must be 64 to 256, a multiple of 64"));
+        assert!(refused("large", (1 << 32) + 1).contains("large must be 0 to 2^32"));
+        assert!(
+            refused("other", 1).contains("toy has no option \"other\": it has few, many, stepped, large")
+        );
+        let both = [("few".to_owned(), 4), ("many".to_owned(), 3)];
+        assert!(Toy::parse(&both).unwrap_err().to_string().contains("few must be at most many"));
+        assert!(matches!(Toy::from_words([3; PARAMS]), Err(Error::Corrupted { .. })));
+    }
 }

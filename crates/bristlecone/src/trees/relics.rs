@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use bristlecone_pm::{Chunk, LogEntry, Medium, PoolFile, Records, Result, SlotKind, TreeId};
 
 use super::Rescue;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 
 /// A leaf as it stands in its slot, whether it is one or not.
 pub(super) struct Relic {
@@ -43,7 +43,7 @@ pub(super) struct Relics<'a, M: Medium> {
 }
 
 /// A leaf of the chain: where its range begins, unless that is the smallest key.
-struct Link<K: KeyForm> {
+struct Link<K: KeyCodec> {
     offset: u64,
     low: Option<K::Owned>,
 }
@@ -93,7 +93,7 @@ fn at(leaf: u64) -> String {
 
 impl<M: Medium> Relics<'_, M> {
     /// Hands over every item that can be believed.
-    pub fn save<K: KeyForm, V: ValueForm>(mut self, rescue: &mut Rescue<'_, K, V>) -> Result<()> {
+    pub fn save<K: KeyCodec, V: Codec>(mut self, rescue: &mut Rescue<'_, K, V>) -> Result<()> {
         let chain = self.chain::<K, V>(rescue);
         let entries = self.entries::<K, V>(rescue);
         if chain.first().map_or(0, |link| link.offset) != self.first {
@@ -117,7 +117,7 @@ impl<M: Medium> Relics<'_, M> {
     }
 
     /// The newest entry of each key.
-    fn entries<K: KeyForm, V: ValueForm>(
+    fn entries<K: KeyCodec, V: Codec>(
         &mut self,
         rescue: &mut Rescue<'_, K, V>,
     ) -> BTreeMap<K::Owned, LogEntry> {
@@ -147,7 +147,7 @@ impl<M: Medium> Relics<'_, M> {
     }
 
     /// The leaves in their order.
-    fn chain<K: KeyForm, V: ValueForm>(&self, rescue: &mut Rescue<'_, K, V>) -> Vec<Link<K>> {
+    fn chain<K: KeyCodec, V: Codec>(&self, rescue: &mut Rescue<'_, K, V>) -> Vec<Link<K>> {
         let mut seen = HashSet::new();
         let mut chain: Vec<Link<K>> = Vec::new();
         let mut next = self.first;
@@ -182,7 +182,7 @@ impl<M: Medium> Relics<'_, M> {
     }
 
     /// Where the range of a leaf begins: at its fence, which is above that of the leaf before it.
-    fn low<K: KeyForm, V: ValueForm>(
+    fn low<K: KeyCodec, V: Codec>(
         &self,
         offset: u64,
         relic: &Relic,
@@ -215,14 +215,14 @@ impl<M: Medium> Relics<'_, M> {
         self.slots.contains(offset).then(|| (self.read)(offset))
     }
 
-    fn key<K: KeyForm>(&self, word: u64) -> Option<K::Owned> {
+    fn key<K: KeyCodec>(&self, word: u64) -> Option<K::Owned> {
         K::verify(self.keys, word).ok()?;
         let guard = K::pin();
         Some(K::owned(K::read(self.keys, word, &guard)))
     }
 
     /// The leaf that a broken chain goes on with.
-    fn resume<K: KeyForm>(&self, chain: &[Link<K>], seen: &HashSet<u64>) -> Option<u64> {
+    fn resume<K: KeyCodec>(&self, chain: &[Link<K>], seen: &HashSet<u64>) -> Option<u64> {
         let last = chain.last();
         let held = last.into_iter().flat_map(|link| (self.read)(link.offset).items);
         let keys = held.filter_map(|[key, _]| self.key::<K>(key));
@@ -258,7 +258,7 @@ impl<M: Medium> Relics<'_, M> {
     }
 
     /// Hands over the items of a leaf, with what the log says about them.
-    fn save_leaf<K: KeyForm, V: ValueForm>(
+    fn save_leaf<K: KeyCodec, V: Codec>(
         &self,
         link: &Link<K>,
         end: Option<&K::Owned>,
@@ -304,7 +304,7 @@ impl<M: Medium> Relics<'_, M> {
     }
 
     /// Hands over an item whose key can be read.
-    fn keep<K: KeyForm, V: ValueForm>(
+    fn keep<K: KeyCodec, V: Codec>(
         &self,
         key: u64,
         value: u64,

@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use bristlecone_pm::{Medium, Records, Result};
 
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::{Cursor, Inner, Step};
 use crate::shared::search::Level;
 use crate::shared::version_lock::Version;
@@ -22,10 +22,10 @@ pub struct Outside {
 }
 
 /// A range of keys.
-pub type Bounds<'a, 'b, K> = (Bound<<K as KeyForm>::Ref<'a>>, Bound<<K as KeyForm>::Ref<'b>>);
+pub type Bounds<'a, 'b, K> = (Bound<<K as Codec>::Ref<'a>>, Bound<<K as Codec>::Ref<'b>>);
 
 /// What a design says about its leaves.
-pub trait Leafwise<K: KeyForm, V: ValueForm> {
+pub trait Leafwise<K: KeyCodec, V: Codec> {
     /// How many leaves a scan asks for before it needs them: their volatile parts.
     const AHEAD: usize = 3;
     /// The same of their persistent parts.
@@ -62,7 +62,7 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
         }
     }
 
-    /// See [`Index::scan_forward`](crate::trees::Index::scan_forward).
+    /// See [`Scan::scan_forward`](crate::trees::Scan::scan_forward).
     fn ascend(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
         let guard = K::pin();
         let version_of = |leaf| self.version(leaf);
@@ -102,7 +102,7 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
         false
     }
 
-    /// See [`Index::scan_backward`](crate::trees::Index::scan_backward).
+    /// See [`Scan::scan_backward`](crate::trees::Scan::scan_backward).
     fn descend(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
         let guard = K::pin();
         let version_of = |leaf| self.version(leaf);
@@ -185,7 +185,7 @@ pub trait Leafwise<K: KeyForm, V: ValueForm> {
 /// Compares the records of a leaf's keys with their checksums, and those of its values that are
 /// wanted: any key might be the one that is looked for. `false`: one differs, and `into` has failed.
 #[cold]
-pub fn verified<'g, K: KeyForm, V: ValueForm>(
+pub fn verified<'g, K: KeyCodec, V: Codec>(
     words: &Words,
     (from, to): Bounds<'_, '_, K>,
     into: &mut Batch<K, V>,
@@ -208,7 +208,7 @@ pub fn verified<'g, K: KeyForm, V: ValueForm>(
 /// Appends those items that are wanted, in `DESCENDING` order or ascending. Their words are read by
 /// a function for keys and one for values.
 #[inline(always)]
-pub fn append<'g, K: KeyForm, V: ValueForm, const DESCENDING: bool>(
+pub fn append<'g, K: KeyCodec, V: Codec, const DESCENDING: bool>(
     level: Level,
     words: &mut Words,
     (from, to): Bounds<'_, '_, K>,
@@ -248,7 +248,7 @@ pub fn append<'g, K: KeyForm, V: ValueForm, const DESCENDING: bool>(
 /// Removes those of the entries in order that stand from `begin` on and are not wanted: they are at
 /// the ends, and of most leaves there are none.
 #[inline(always)]
-fn trim<K: KeyForm, V: ValueForm, const DESCENDING: bool>(
+fn trim<K: KeyCodec, V: Codec, const DESCENDING: bool>(
     (from, to): Bounds<'_, '_, K>,
     entries: &mut Vec<(K::Owned, V::Owned)>,
     begin: usize,
@@ -281,12 +281,12 @@ fn trim_ends<T>(
 }
 
 /// The same bound for a shorter time.
-pub fn shorten<'long: 'short, 'short, K: KeyForm>(bound: Bound<K::Ref<'long>>) -> Bound<K::Ref<'short>> {
+pub fn shorten<'long: 'short, 'short, K: KeyCodec>(bound: Bound<K::Ref<'long>>) -> Bound<K::Ref<'short>> {
     bound.map(K::shorten)
 }
 
 /// Whether a key lies before everything that a lower bound lets in.
-pub fn precedes<K: KeyForm>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
+pub fn precedes<K: KeyCodec>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
     match from {
         Bound::Included(bound) => K::shorten(key) < K::shorten(bound),
         Bound::Excluded(bound) => K::shorten(key) <= K::shorten(bound),
@@ -295,7 +295,7 @@ pub fn precedes<K: KeyForm>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
 }
 
 /// Whether a key lies behind everything that an upper bound lets in.
-pub fn succeeds<K: KeyForm>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
+pub fn succeeds<K: KeyCodec>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
     match to {
         Bound::Included(bound) => K::shorten(key) > K::shorten(bound),
         Bound::Excluded(bound) => K::shorten(key) >= K::shorten(bound),
@@ -305,7 +305,7 @@ pub fn succeeds<K: KeyForm>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
 
 /// Puts what is buffered for a key in the place of what its leaf holds.
 #[inline(always)]
-pub fn overlay<K: KeyForm, M: Medium>(keys: &Records<M>, words: &mut Words, key: u64, value: Option<u64>) {
+pub fn overlay<K: KeyCodec, M: Medium>(keys: &Records<M>, words: &mut Words, key: u64, value: Option<u64>) {
     let guard = K::pin();
     let same = |held: u64| {
         if K::INLINE { held == key } else { K::read(keys, held, &guard) == K::read(keys, key, &guard) }

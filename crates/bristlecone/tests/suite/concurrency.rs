@@ -167,6 +167,68 @@ fn swaps(shape: impl Plant) {
     assert_eq!(tree.iter().map(|(_, value)| value).sum::<u64>(), taken.into_inner());
 }
 
+/// Threads remove the same values, each of which exactly one removes, and which then brings the next one.
+fn removals<I: Items>(cell: Cell, keys: u64, rounds: u64) {
+    println!("{cell}");
+    let scratch = Scratch::new();
+    let pool = cell.pool(&scratch);
+    let tree: Tree<I::K, I::V> = cell.create(&pool, "t").unwrap();
+    // Different in every codec: of bytes there are eight, which tell some thousand versions apart.
+    let value = |version: u64| I::value(version * 8 + 3);
+    let wrong = I::value(5);
+    for key in 0..keys {
+        tree.insert_new(I::key_ref(&I::key(key)), I::value_ref(&value(0))).unwrap();
+    }
+    let versions: Vec<_> = (0..keys).map(|_| AtomicU64::new(0)).collect();
+    let taken = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (tree, versions, taken, wrong) = (&tree, &versions, &taken, &wrong);
+            scope.spawn(move || {
+                let mut noise = Noise(thread + 5);
+                for _ in 0..rounds {
+                    let number = noise.below(keys);
+                    let version = versions[number as usize].load(SeqCst);
+                    let (own, expected) = (I::key(number), value(version));
+                    let removed = tree.remove_if(I::key_ref(&own), I::value_ref(wrong)).unwrap();
+                    assert!(removed.is_err(), "a value that never was is removed");
+                    if tree.remove_if(I::key_ref(&own), I::value_ref(&expected)).unwrap() != Ok(()) {
+                        continue;
+                    }
+                    taken.fetch_add(1, Relaxed);
+                    // Another thread that removed the same value would have moved on, too.
+                    let moved =
+                        versions[number as usize].compare_exchange(version, version + 1, SeqCst, SeqCst);
+                    assert_eq!(moved, Ok(version), "removed twice");
+                    let next = value(version + 1);
+                    let held = tree.insert_new(I::key_ref(&own), I::value_ref(&next)).unwrap();
+                    assert!(held.is_none(), "removed, and there");
+                }
+            });
+        }
+    });
+    let last: u64 = versions.iter().map(|version| version.load(SeqCst)).sum();
+    assert_eq!(last, taken.into_inner());
+    assert!(last > rounds, "hardly any value was removed");
+    assert_eq!((tree.check(), tree.len()), (vec![], keys));
+    for (key, version) in (0..keys).zip(&versions) {
+        let held = tree.get(I::key_ref(&I::key(key)));
+        assert_eq!(held, Some(value(version.load(SeqCst))));
+    }
+}
+
+#[test]
+fn each_value_is_removed_by_one_thread() {
+    struct Run(Cell);
+    impl Visit for Run {
+        fn visit<I: Items>(self) {
+            let rounds = if self.0.codec == Codec::Words { 10_000 } else { 2_000 };
+            removals::<I>(self.0, 24, rounds);
+        }
+    }
+    suites::CONCURRENCY.drawn().into_iter().for_each(|cell| cell.codec.visit(Run(cell)));
+}
+
 /// Keys that are there throughout are in every scan, whatever comes and goes around them.
 #[test]
 fn scans_miss_nothing_that_stays() {

@@ -132,6 +132,13 @@ const CASES: &[Case] = &[
     },
     Case { name: "remove", keys: FULL, removed: &[], act: |t| _ = t.remove(KEY).unwrap(), after: None },
     Case {
+        name: "remove if",
+        keys: FULL,
+        removed: &[],
+        act: |t| _ = t.remove_if(KEY, KEY).unwrap(),
+        after: None,
+    },
+    Case {
         name: "insert",
         keys: &[100, 102, 104],
         removed: &[],

@@ -76,6 +76,16 @@ where
                 assert_eq!(tree.insert_new(key(), value()).unwrap(), present);
                 model.entry(own.clone()).or_insert(new.clone());
             }
+            roll if roll < 7 && round.is_multiple_of(3) => {
+                let expected = present.clone().filter(|_| round.is_multiple_of(2)).unwrap_or(new.clone());
+                let removed = tree.remove_if(key(), (self.value_ref)(&expected)).unwrap();
+                if present.as_ref() == Some(&expected) {
+                    assert_eq!(removed, Ok(()));
+                    model.remove(&own);
+                } else {
+                    assert_eq!(removed, Err(present));
+                }
+            }
             roll if roll < 7 => {
                 assert_eq!(tree.remove(key()).unwrap(), model.remove(&own));
             }

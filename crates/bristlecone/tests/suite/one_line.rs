@@ -147,10 +147,16 @@ fn one_line_and_one_flush() {
     println!("PM : DRAM = {ratio:.2} : 1, {:.1} B of DRAM a key", stats.dram_bytes as f64 / KEYS as f64);
     assert!(ratio >= 6.0, "PM : DRAM = {ratio}");
     bench.each("remove nothing", (0, 0), |tree, key, _| Ok(tree.remove(key ^ 1)?.is_none()));
+    bench.each("remove another", (0, 0), |tree, key, value| {
+        Ok(tree.remove_if(key, value + 1)? == Err(Some(value)))
+    });
     bench.each("remove", (1, 1), |tree, key, value| Ok(tree.remove(key)? == Some(value)));
     // The index stays high, and the leaf.
     bench.each("insert and remove", (2, 1), |tree, key, value| {
         Ok(tree.insert(key, value)?.is_none() && tree.remove(key)? == Some(value))
+    });
+    bench.each("insert and remove if", (2, 1), |tree, key, value| {
+        Ok(tree.insert(key, value)?.is_none() && tree.remove_if(key, value)? == Ok(()))
     });
 }
 

@@ -30,6 +30,11 @@ where
         let (key, value) = ((self.key_ref)(&own), (self.value_ref)(&new));
         let held = model.get(&own).cloned();
         match noise.below(10) {
+            0 if removals > 1 => {
+                let expected = held.clone().unwrap_or_else(|| new.clone());
+                let removed = tree.remove_if(key, (self.value_ref)(&expected)).unwrap();
+                assert_eq!(removed, if model.remove(&own).is_some() { Ok(()) } else { Err(None) });
+            }
             roll if roll < removals => assert_eq!(tree.remove(key).unwrap(), model.remove(&own)),
             6 => {
                 assert_eq!(tree.insert_new(key, value).unwrap(), held);

@@ -36,6 +36,7 @@ fn visit(pool: &Pool) {
         words.insert_new(1, 1).map(drop),
         words.update(1, 1).map(drop),
         words.remove(1).map(drop),
+        words.remove_if(1, 1).map(drop),
         words.compare_and_swap(1, 1, 2).map(drop),
         texts.insert("x", b"y").map(drop),
         texts.remove("key 00039").map(drop),

@@ -3,14 +3,14 @@
 //! after another opening, a tree is there wholly or not at all, and neither a descriptor, a mapping nor the lock
 //! is left behind.
 //!
-//! The library asks before each call (`bristlecone_pm::fault`), and the answer is here. A call that a signal
+//! The library asks before each call (`bristlecone_pm::failpoint`), and the answer is here. A call that a signal
 //! interrupts is made again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::{Plant, Scratch, Shape, is_alone, small};
 use bristlecone::{Domain, Error, Pool, Result, Tree};
-use bristlecone_pm::{Geometry, fault};
+use bristlecone_pm::{Geometry, failpoint};
 use rustix::io::Errno;
 
 /// Small chunks, so that a few items need many.
@@ -144,7 +144,7 @@ fn refuse_each(counts: &mut Counts, dense: usize, mut run: impl FnMut(usize, Err
     for answer in ANSWERS {
         let mut nth = 0;
         while !run(nth, answer) {
-            *counts.entry(fault::refused().unwrap()).or_default() += 1;
+            *counts.entry(failpoint::refused().unwrap()).or_default() += 1;
             nth += 1 + nth.saturating_sub(dense) / 8;
         }
         assert!(nth > 0, "no call was refused");
@@ -153,7 +153,7 @@ fn refuse_each(counts: &mut Counts, dense: usize, mut run: impl FnMut(usize, Err
 
 /// Asserts that errors are there only if there was a reason, and say it.
 fn assert_clear(errors: &[Error], answer: Errno, what: &str) {
-    let again = answer == Errno::INTR && fault::refused().is_some_and(|call| AGAIN.contains(&call));
+    let again = answer == Errno::INTR && failpoint::refused().is_some_and(|call| AGAIN.contains(&call));
     assert!(!again || errors.is_empty(), "{what}: {errors:?}");
     for error in errors {
         assert!(is_clear(error), "{what}: {error:?}");
@@ -168,10 +168,10 @@ fn lives(directory: &str, domains: &[Domain]) {
             refuse_each(&mut counts, 60, |nth, answer| {
                 std::fs::write(&site.scratch.0, &site.before).unwrap();
                 let free = held();
-                fault::refuse(nth, answer);
+                failpoint::refuse(nth, answer);
                 let told = site.live();
-                let untouched = fault::cease();
-                let what = format!("{shape:?} {domain} {answer:?} {nth} ({:?})", fault::refused());
+                let untouched = failpoint::cease();
+                let what = format!("{shape:?} {domain} {answer:?} {nth} ({:?})", failpoint::refused());
                 assert_eq!(held(), free, "{what}: something is left open");
                 assert_clear(&told.errors, answer, &what);
                 assert!(!untouched || told.errors.is_empty(), "{what}");
@@ -219,11 +219,11 @@ fn creating_a_pool_with_a_tree() {
         };
         refuse_each(&mut counts, 60, |nth, answer| {
             let free = held();
-            fault::refuse(nth, answer);
+            failpoint::refuse(nth, answer);
             let mut told = Told::default();
             create(&mut told);
-            let untouched = fault::cease();
-            let what = format!("{shape:?} {answer:?} {nth} ({:?})", fault::refused());
+            let untouched = failpoint::cease();
+            let what = format!("{shape:?} {answer:?} {nth} ({:?})", failpoint::refused());
             assert_eq!(held(), free, "{what}: something is left open");
             assert_clear(&told.errors, answer, &what);
             if scratch.0.exists() {
@@ -257,10 +257,10 @@ fn salvaging_a_pool() {
         let (site, to) = (Site::new(shape, Domain::Process, "/dev/shm"), Scratch::new());
         refuse_each(&mut counts, 12, |nth, answer| {
             let free = held();
-            fault::refuse(nth, answer);
+            failpoint::refuse(nth, answer);
             let salvaged = Pool::options().max_bytes(64 << 20).salvage(&site.scratch.0, &to.0);
-            let untouched = fault::cease();
-            let what = format!("{shape:?} {answer:?} {nth} ({:?})", fault::refused());
+            let untouched = failpoint::cease();
+            let what = format!("{shape:?} {answer:?} {nth} ({:?})", failpoint::refused());
             assert_eq!(held(), free, "{what}: something is left open");
             match salvaged {
                 Ok(salvage) => {

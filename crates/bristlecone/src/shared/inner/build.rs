@@ -2,10 +2,10 @@
 
 use bristlecone_pm::Result;
 
-use super::node::{Nodes, Separator};
-use super::{Inner, KeyForm};
+use super::node::{Edge, Nodes, Separator};
+use super::{Inner, KeyCodec};
 
-impl<K: KeyForm> Inner<K> {
+impl<K: KeyCodec> Inner<K> {
     /// An index over leaves and the keys at which they begin, ascending and at least one; the
     /// first one begins at minus infinity whatever its key. Nodes are filled to three quarters.
     pub fn build(node_bytes: usize, leaves: impl IntoIterator<Item = (K::Owned, u32)>) -> Result<Self> {
@@ -39,7 +39,8 @@ impl<K: KeyForm> Inner<K> {
             let key = Separator::of::<K>(key, &guard);
             let full = above.last().is_none_or(|&(_, id)| nodes.get(id).count() == fill);
             if full {
-                let id = nodes.alloc(level, above.is_empty())?;
+                let edge = if above.is_empty() { Edge::Left } else { Edge::Inside };
+                let id = nodes.alloc(level, edge)?;
                 if let Some(&(_, left)) = above.last() {
                     nodes.get(left).set_right(Some((id, key.copy::<K>(&guard))));
                 }

@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 use bristlecone_pm::sync::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use crossbeam_utils::CachePadded;
 
-use super::node::{NodeRef, Nodes};
-use super::{Inner, KeyForm, Side};
+use super::node::{AnyLayout, Layout, NodeRef, Nodes};
+use super::{Inner, KeyCodec, Side};
 use crate::shared::version_lock::{Glance, Version};
 
 /// Nodes from which on there are hints.
@@ -107,15 +107,15 @@ fn no_hints() -> Box<[AtomicU32]> {
     unsafe { Box::from_raw(zeros as *mut [AtomicU32]) }
 }
 
-impl<K: KeyForm> Inner<K> {
+impl<K: KeyCodec> Inner<K> {
     /// The node of the lowest level whose range holds a key, if a hint leads there or next to it.
     #[inline(always)]
-    pub(super) fn hinted<const USUAL: bool>(&self, key: K::Ref<'_>) -> Option<(NodeRef<'_>, Version)> {
+    pub(super) fn hinted<L: Layout>(&self, key: K::Ref<'_>) -> Option<(NodeRef<'_>, Version)> {
         let rank = K::rank(key);
         let (hint, begins) = self.hints.of(rank)?;
         // Pairs with the releases below: whoever knows the number sees the node as it was known, or later.
         let id = hint.load(Acquire).checked_sub(1)?;
-        let node = self.nodes.get_as::<USUAL>(id);
+        let node = L::get(&self.nodes, id);
         node.prefetch_children();
         let Glance::Free(seen) = node.lock.try_read() else { return None };
         if node.level() != 1 || node.key(0) > rank && !node.is_leftmost() {
@@ -128,7 +128,7 @@ impl<K: KeyForm> Inner<K> {
         if !node.lock.validate(seen) {
             return None;
         }
-        let right = self.nodes.get_as::<USUAL>(next);
+        let right = L::get(&self.nodes, next);
         right.prefetch_children();
         let Glance::Free(version) = right.lock.try_read() else { return None };
         let holds = rank < right.high_rank(true) || right.right().is_none();
@@ -167,8 +167,8 @@ impl<K: KeyForm> Inner<K> {
     fn scale_hints(&self, guard: &K::Guard) {
         let nodes = self.nodes.begun();
         // What a node says is believed without asking again: a wrong scale does no harm.
-        if let Ok((first, _)) = self.descend(Some(K::least()), Side::From, 1, guard)
-            && let Ok((last, _)) = self.descend(None, Side::From, 1, guard)
+        if let Ok((first, _)) = self.descend::<AnyLayout>(Some(K::least()), Side::From, 1, guard)
+            && let Ok((last, _)) = self.descend::<AnyLayout>(None, Side::From, 1, guard)
         {
             self.hints.scale(nodes, first.high_rank(true), last.key(0));
         }

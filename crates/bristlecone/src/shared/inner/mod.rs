@@ -19,21 +19,21 @@ use std::marker::PhantomData;
 use std::sync::Mutex;
 
 use bristlecone_pm::Result as Fallible;
+use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{AtomicU32, Ordering::Acquire, Ordering::Release};
-use bristlecone_pm::wait::lock;
 
 use self::hints::Hints;
-use self::node::{NodeRef, Nodes, Separator};
+use self::node::{AnyLayout, DefaultLayout, Edge, Layout, NodeRef, Nodes, Separator};
 pub use self::walk::{Cursor, Step};
 use super::arena::Room;
-use super::form::KeyForm;
-use super::version_lock::{Version, pause};
+use super::codec::KeyCodec;
+use super::version_lock::{Stale, Version, pause};
 
 /// The index. Every key belongs to exactly one leaf.
-pub struct Inner<K: KeyForm> {
+pub struct Inner<K: KeyCodec> {
     nodes: Nodes,
-    /// Whether the nodes are usual ones.
-    usual: bool,
+    /// Whether the nodes have the default layout.
+    by_default: bool,
     root: AtomicU32,
     hints: Hints,
     /// Held while the tree grows or a node leaves it.
@@ -50,10 +50,7 @@ enum Side {
     Before,
 }
 
-/// A reader came too late.
-struct Stale;
-
-impl<K: KeyForm> Inner<K> {
+impl<K: KeyCodec> Inner<K> {
     /// An index of one leaf that holds every key.
     ///
     /// # Errors
@@ -61,7 +58,7 @@ impl<K: KeyForm> Inner<K> {
     /// If there is no memory for it.
     pub fn new(node_bytes: usize, leaf: u32) -> Fallible<Self> {
         let nodes = Nodes::new(node_bytes, K::INLINE)?;
-        let root = nodes.alloc(1, true)?;
+        let root = nodes.alloc(1, Edge::Left)?;
         nodes.get(root).insert(0, Separator::LEAST, leaf);
         nodes.get(root).lock.unlock();
         Ok(Self::assemble(nodes, root))
@@ -80,7 +77,7 @@ impl<K: KeyForm> Inner<K> {
 
     fn assemble(nodes: Nodes, root: u32) -> Self {
         Self {
-            usual: nodes.are_usual(),
+            by_default: nodes.have_default_layout(),
             nodes,
             root: AtomicU32::new(root),
             hints: Hints::default(),
@@ -102,22 +99,22 @@ impl<K: KeyForm> Inner<K> {
         guard: &K::Guard,
         version_of: impl Fn(u32) -> Option<Version>,
     ) -> (u32, Version) {
-        if self.usual {
-            self.find_as::<true>(key, guard, version_of)
+        if self.by_default {
+            self.find_among::<DefaultLayout>(key, guard, version_of)
         } else {
-            self.find_as::<false>(key, guard, version_of)
+            self.find_among::<AnyLayout>(key, guard, version_of)
         }
     }
 
     #[inline(always)]
-    fn find_as<const USUAL: bool>(
+    fn find_among<L: Layout>(
         &self,
         key: K::Ref<'_>,
         guard: &K::Guard,
         version_of: impl Fn(u32) -> Option<Version>,
     ) -> (u32, Version) {
         for round in 0_u32.. {
-            if let Ok((node, seen)) = self.descend_as::<USUAL>(Some(key), Side::From, 1, guard)
+            if let Ok((node, seen)) = self.descend::<L>(Some(key), Side::From, 1, guard)
                 && let Ok(at) = self.choose(node, seen, Some(key), Side::From, guard)
             {
                 let leaf = node.child(at);
@@ -138,7 +135,7 @@ impl<K: KeyForm> Inner<K> {
     /// things stand.
     pub fn room_above(&self, key: K::Ref<'_>, guard: &K::Guard) -> usize {
         for round in 0_u32.. {
-            if let Ok((node, seen)) = self.descend(Some(key), Side::From, 1, guard)
+            if let Ok((node, seen)) = self.descend::<AnyLayout>(Some(key), Side::From, 1, guard)
                 && let room = self.nodes.capacity() - node.count()
                 && node.lock.validate(seen)
             {
@@ -151,18 +148,7 @@ impl<K: KeyForm> Inner<K> {
 
     /// The node of `level` whose range holds `key` (the last node for `None`).
     #[inline(always)]
-    fn descend(
-        &self,
-        key: Option<K::Ref<'_>>,
-        side: Side,
-        level: u32,
-        guard: &K::Guard,
-    ) -> Result<(NodeRef<'_>, Version), Stale> {
-        self.descend_as::<false>(key, side, level, guard)
-    }
-
-    #[inline(always)]
-    fn descend_as<const USUAL: bool>(
+    fn descend<L: Layout>(
         &self,
         key: Option<K::Ref<'_>>,
         side: Side,
@@ -172,12 +158,12 @@ impl<K: KeyForm> Inner<K> {
         let hinted = K::INLINE && side == Side::From && level == 1;
         if hinted
             && let Some(key) = key
-            && let Some(found) = self.hinted::<USUAL>(key)
+            && let Some(found) = self.hinted::<L>(key)
         {
             return Ok(found);
         }
         // Pairs with the release in `grow`.
-        let mut node = self.nodes.get_as::<USUAL>(self.root.load(Acquire));
+        let mut node = L::get(&self.nodes, self.root.load(Acquire));
         let mut seen = node.lock.read().ok_or(Stale)?;
         loop {
             let next = match self.right_of(node, seen, key, side, guard)? {
@@ -194,7 +180,7 @@ impl<K: KeyForm> Inner<K> {
             if !node.lock.validate(seen) {
                 return Err(Stale);
             }
-            let child = self.nodes.get_as::<USUAL>(next);
+            let child = L::get(&self.nodes, next);
             // Header, keys and children are read one after the other, but can be fetched at once.
             child.prefetch_children();
             let version = child.lock.read().ok_or(Stale)?;
@@ -253,12 +239,13 @@ impl<K: KeyForm> Inner<K> {
     ) -> Result<usize, Stale> {
         let Some(key) = key else { return Ok(node.count().saturating_sub(1)) };
         // The first key is the low fence, which the descent took care of.
-        let behind = |strictly| node.count_le(K::rank(key), strictly);
+        let rank = K::rank(key);
         if K::INLINE {
-            return Ok(behind(side == Side::Before).saturating_sub(1));
+            let begun = if side == Side::From { node.count_le(rank) } else { node.count_lt(rank) };
+            return Ok(begun.saturating_sub(1));
         }
         // Only keys of the same rank are looked at.
-        let (mut low, mut high) = (behind(true).max(1), behind(false));
+        let (mut low, mut high) = (node.count_lt(rank).max(1), node.count_le(rank));
         while low < high {
             let middle = low.midpoint(high);
             let separator = self.separator(node, seen, node.key(middle), guard)?;
@@ -299,7 +286,7 @@ impl<K: KeyForm> Inner<K> {
                 }
                 continue;
             }
-            if let Ok((node, seen)) = self.descend(Some(key), Side::From, level, guard)
+            if let Ok((node, seen)) = self.descend::<AnyLayout>(Some(key), Side::From, level, guard)
                 && node.lock.upgrade(seen)
             {
                 let promoted = self.add_entry(node, key, separator, child, guard);
@@ -331,7 +318,7 @@ impl<K: KeyForm> Inner<K> {
         // An ascending load leaves full nodes behind.
         let ascending = at == node.count() && node.right().is_none();
         let middle = if ascending { node.count() - 1 } else { node.count() / 2 };
-        let right_id = self.nodes.alloc(node.level(), false).expect("nodes were reserved");
+        let right_id = self.nodes.alloc(node.level(), Edge::Inside).expect("nodes were reserved");
         let right = self.nodes.get(right_id);
         for from in middle..node.count() {
             right.insert(from - middle, node.separator(from), node.child(from));
@@ -363,7 +350,7 @@ impl<K: KeyForm> Inner<K> {
         if self.nodes.get(root).level() >= level {
             return false;
         }
-        let id = self.nodes.alloc(level, true).expect("nodes were reserved");
+        let id = self.nodes.alloc(level, Edge::Left).expect("nodes were reserved");
         let node = self.nodes.get(id);
         node.insert(0, Separator::LEAST, root);
         node.insert(1, Separator::of::<K>(separator, guard), child);
@@ -374,7 +361,7 @@ impl<K: KeyForm> Inner<K> {
     }
 }
 
-impl<K: KeyForm> Drop for Inner<K> {
+impl<K: KeyCodec> Drop for Inner<K> {
     fn drop(&mut self) {
         self.drop_separators();
     }

@@ -16,9 +16,9 @@ use bristlecone_pm::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use bristlecone_pm::{LINE_BYTES, Result};
 
 use crate::shared::arena::{Arena, Room, Zeroed};
-use crate::shared::form::KeyForm;
+use crate::shared::codec::KeyCodec;
 use crate::shared::prefetch;
-use crate::shared::search::{GROUP, Level, count_le};
+use crate::shared::search::{GROUP, Level, count_le, count_lt};
 use crate::shared::version_lock::VersionLock;
 
 /// No node.
@@ -48,7 +48,7 @@ const _: () = assert!(size_of::<Node>() == HEADER_BYTES);
 pub struct Separator {
     /// Orders like the key, but for keys of the same rank.
     pub rank: u64,
-    /// What [`KeyForm::make_separator`] made of it.
+    /// What [`KeyCodec::make_separator`] made of it.
     pub word: u64,
 }
 
@@ -57,14 +57,23 @@ impl Separator {
     pub const LEAST: Self = Self { rank: 0, word: 0 };
 
     /// The separator of a word that is known to be good.
-    pub fn of<K: KeyForm>(word: u64, guard: &K::Guard) -> Self {
+    pub fn of<K: KeyCodec>(word: u64, guard: &K::Guard) -> Self {
         Self { rank: K::rank(K::separator_at(word, guard)), word }
     }
 
     /// Another one for the same key.
-    pub fn copy<K: KeyForm>(self, guard: &K::Guard) -> Self {
+    pub fn copy<K: KeyCodec>(self, guard: &K::Guard) -> Self {
         Self { rank: self.rank, word: K::copy_separator(self.word, guard) }
     }
+}
+
+/// Where a node stands in its level.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Edge {
+    /// At the left end: its range begins at minus infinity.
+    Left,
+    /// Behind another node.
+    Inside,
 }
 
 /// The nodes of one index.
@@ -84,8 +93,47 @@ struct Shape {
     level: Level,
 }
 
-/// Bytes of a usual node, which is what designs have by default.
-const USUAL_BYTES: usize = 512;
+/// What the compiler knows of how nodes are laid out.
+pub trait Layout {
+    /// Returns a node.
+    fn get(nodes: &Nodes, id: u32) -> NodeRef<'_>;
+}
+
+/// Nothing.
+pub struct AnyLayout;
+
+/// That nodes have the size that designs give them by default, that keys are words, and that the processor compares
+/// lines of them.
+pub struct DefaultLayout;
+
+impl Layout for AnyLayout {
+    #[inline(always)]
+    fn get(nodes: &Nodes, id: u32) -> NodeRef<'_> {
+        nodes.get(id)
+    }
+}
+
+impl Layout for DefaultLayout {
+    #[inline(always)]
+    fn get(nodes: &Nodes, id: u32) -> NodeRef<'_> {
+        debug_assert!(nodes.have_default_layout());
+        match Self::SHAPE {
+            Some(shape) => {
+                NodeRef { id, node: nodes.arena.get_spaced::<{ Self::BYTES }>(id), shape, arena: PhantomData }
+            }
+            None => nodes.get(id),
+        }
+    }
+}
+
+impl DefaultLayout {
+    const BYTES: usize = 512;
+
+    #[cfg(target_arch = "x86_64")]
+    const SHAPE: Option<Shape> = Some(Shape::new(40, true, Level::Avx512));
+    #[cfg(not(target_arch = "x86_64"))]
+    const SHAPE: Option<Shape> = None;
+}
 
 /// A node with its arrays.
 #[derive(Clone, Copy)]
@@ -116,21 +164,9 @@ impl Nodes {
         NodeRef { id, node: self.arena.get(id), shape: self.shape, arena: PhantomData }
     }
 
-    /// Whether nodes are what [`get_as`](Self::get_as) is told at compile time that they are.
-    pub fn are_usual(&self) -> bool {
-        self.arena.bytes_each() == USUAL_BYTES && Some(self.shape) == Shape::USUAL
-    }
-
-    /// As [`get`](Self::get). If nodes are `USUAL`, the compiler knows their shape.
-    #[inline(always)]
-    pub fn get_as<const USUAL: bool>(&self, id: u32) -> NodeRef<'_> {
-        match Shape::USUAL {
-            Some(shape) if USUAL => {
-                debug_assert!(self.are_usual());
-                NodeRef { id, node: self.arena.get_spaced::<USUAL_BYTES>(id), shape, arena: PhantomData }
-            }
-            _ => self.get(id),
-        }
+    /// Whether nodes are what [`DefaultLayout`] says.
+    pub fn have_default_layout(&self) -> bool {
+        self.arena.bytes_each() == DefaultLayout::BYTES && Some(self.shape) == DefaultLayout::SHAPE
     }
 
     /// Fetches header and children of a node, which are enough to go from leaf to leaf.
@@ -142,12 +178,12 @@ impl Nodes {
     }
 
     /// A node without entries. Nobody else knows it, unless from an earlier life: it is locked.
-    pub fn alloc(&self, level: u32, leftmost: bool) -> Result<u32> {
+    pub fn alloc(&self, level: u32, at: Edge) -> Result<u32> {
         let id = self.arena.alloc()?;
         let node = self.get(id);
         node.lock.renew_locked();
         node.node.level.store(level, Relaxed);
-        node.node.leftmost.store(leftmost.into(), Relaxed);
+        node.node.leftmost.store(u32::from(at == Edge::Left), Relaxed);
         node.ranks().iter().for_each(|rank| rank.store(u64::MAX, Relaxed));
         node.node.count.store(0, Relaxed);
         node.set_right(None);
@@ -174,12 +210,6 @@ impl Nodes {
 }
 
 impl Shape {
-    /// That of usual nodes, if keys are words and the processor compares lines of them.
-    #[cfg(target_arch = "x86_64")]
-    const USUAL: Option<Self> = Some(Self::new(40, true, Level::Avx512));
-    #[cfg(not(target_arch = "x86_64"))]
-    const USUAL: Option<Self> = None;
-
     const fn new(slots: usize, inline: bool, level: Level) -> Self {
         // At a line of their own.
         let ranks_at = (HEADER_BYTES + 4 * slots).next_multiple_of(LINE_BYTES);
@@ -210,10 +240,16 @@ impl<'a> NodeRef<'a> {
         prefetch(start.wrapping_add(2 * LINE_BYTES));
     }
 
-    /// How many ranks are at most `rank`, or less than it, if `strictly`.
+    /// Returns how many ranks are at most `rank`.
     #[inline(always)]
-    pub fn count_le(self, rank: u64, strictly: bool) -> usize {
-        count_le(self.shape.level, self.ranks(), rank, strictly).min(self.count())
+    pub fn count_le(self, rank: u64) -> usize {
+        count_le(self.shape.level, self.ranks(), rank).min(self.count())
+    }
+
+    /// Returns how many ranks are less than `rank`.
+    #[inline(always)]
+    pub fn count_lt(self, rank: u64) -> usize {
+        count_lt(self.shape.level, self.ranks(), rank).min(self.count())
     }
 
     /// Every rank that entries may have, `u64::MAX` where none is.

@@ -1,12 +1,12 @@
 //! A leaf leaves the index. Its range goes to a neighbour; nodes left without entries go too.
 
 use bristlecone_pm::sync::Ordering::Acquire;
-use bristlecone_pm::wait::lock;
+use bristlecone_pm::sync::wait::lock;
 
-use super::{Inner, KeyForm, NodeRef, Side};
+use super::{AnyLayout, Inner, KeyCodec, NodeRef, Side};
 use crate::shared::version_lock::pause;
 
-impl<K: KeyForm> Inner<K> {
+impl<K: KeyCodec> Inner<K> {
     /// Removes a leaf whose range holds `key`; its range goes to a neighbour. `false`: it is the
     /// only leaf, and stays; or it is not there any more; or `agreed` said no. That is asked at
     /// most once, with the index locked and everything else certain, and told which leaf precedes
@@ -19,7 +19,7 @@ impl<K: KeyForm> Inner<K> {
         mut agreed: impl FnMut(Option<u32>) -> bool,
     ) -> bool {
         for round in 0_u32.. {
-            if let Ok((node, seen)) = self.descend(Some(key), Side::From, 1, guard)
+            if let Ok((node, seen)) = self.descend::<AnyLayout>(Some(key), Side::From, 1, guard)
                 && node.lock.upgrade(seen)
             {
                 let at = node.position(leaf);

@@ -3,10 +3,10 @@
 
 use bristlecone_pm::sync::Ordering::Acquire;
 
-use super::{Inner, KeyForm, NodeRef, Side};
+use super::{AnyLayout, Inner, KeyCodec, NodeRef, Side};
 use crate::shared::version_lock::Version;
 
-impl<K: KeyForm> Inner<K> {
+impl<K: KeyCodec> Inner<K> {
     /// Puts `left`, and from a separator on `right`, in the place of the leaf `old`, in whose
     /// range `key` lies. `false`: somebody else did, or the node is being changed just now; ask
     /// again later. Only one caller is ever told `true` for a leaf.
@@ -36,7 +36,8 @@ impl<K: KeyForm> Inner<K> {
 
     /// Locks the node in which `leaf` stands as the entry whose range holds `key`.
     fn lock_entry(&self, key: K::Ref<'_>, leaf: u32, guard: &K::Guard) -> Option<(NodeRef<'_>, usize)> {
-        let (node, seen): (NodeRef<'_>, Version) = self.descend(Some(key), Side::From, 1, guard).ok()?;
+        let (node, seen): (NodeRef<'_>, Version) =
+            self.descend::<AnyLayout>(Some(key), Side::From, 1, guard).ok()?;
         let at = self.choose(node, seen, Some(key), Side::From, guard).ok()?;
         (node.child(at) == leaf && node.lock.upgrade(seen)).then_some((node, at))
     }

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::*;
-use crate::shared::form::{Inline, OutOfLine};
+use crate::shared::codec::{Codec, Inline, Record};
 use crate::shared::version_lock::VersionLock;
 
 /// Small enough that nodes split all the time: 8 entries, and 7 of byte strings.
@@ -65,8 +65,8 @@ fn follows_a_model_of_fences() {
 #[test]
 fn removing_all_but_one_leaves_one() {
     let version = VersionLock::default().read();
-    let inner = Inner::<OutOfLine>::new(SMALL_BYTES, 0).unwrap();
-    let guard = OutOfLine::pin();
+    let inner = Inner::<Record>::new(SMALL_BYTES, 0).unwrap();
+    let guard = Record::pin();
     let key = |i: u32| format!("a/common/prefix/{:05}", i * 7919 % 5000);
     (1..5000).for_each(|i| inner.insert(key(i).as_bytes(), i, &guard));
     for i in 0..5000 {
@@ -103,12 +103,12 @@ fn bulk_building_equals_inserting() {
 #[test]
 fn finding_while_others_split_and_remove() {
     let version = VersionLock::default().read();
-    let inner = Inner::<OutOfLine>::new(SMALL_BYTES, 0).unwrap();
+    let inner = Inner::<Record>::new(SMALL_BYTES, 0).unwrap();
     let running = AtomicUsize::new(3);
     // Fence k * 4 + 1 belongs to thread k % 3; fences k * 4 are there throughout.
     let fixed = 800_u32;
     let name = |i: u32| format!("{i:08}");
-    let guard = OutOfLine::pin();
+    let guard = Record::pin();
     (1..fixed).for_each(|k| inner.insert(name(k * 4).as_bytes(), k, &guard));
     drop(guard);
     std::thread::scope(|scope| {
@@ -117,7 +117,7 @@ fn finding_while_others_split_and_remove() {
             scope.spawn(move || {
                 for round in 0..30 {
                     for k in (thread..fixed).step_by(3) {
-                        let guard = OutOfLine::pin();
+                        let guard = Record::pin();
                         let key = name(k * 4 + 1 + round % 3);
                         inner.insert(key.as_bytes(), fixed + k, &guard);
                         let (leaf, _) = inner.find(key.as_bytes(), &guard, |_| version);
@@ -131,7 +131,7 @@ fn finding_while_others_split_and_remove() {
         let mut state = 99;
         while running.load(Relaxed) > 0 {
             let k = (noise(&mut state) % u64::from(fixed)) as u32;
-            let guard = OutOfLine::pin();
+            let guard = Record::pin();
             let (leaf, _) = inner.find(name(k * 4).as_bytes(), &guard, |_| version);
             // A removed first entry hands its range to the right, so a transient leaf may begin
             // at the fence; but never another fixed one.
@@ -143,7 +143,7 @@ fn finding_while_others_split_and_remove() {
 
 /// Threads fill regions of their own with leaves and take away those whose range the leaf to the left
 /// takes over, so that nodes leave one region and serve in another. Everybody finds the right leaves.
-fn nodes_serve_again_elsewhere<K: KeyForm>(node_bytes: usize, name: impl Fn(u32) -> K::Owned + Sync) {
+fn nodes_serve_again_elsewhere<K: KeyCodec>(node_bytes: usize, name: impl Fn(u32) -> K::Owned + Sync) {
     const REGIONS: u32 = 3;
     const LEAVES: u32 = 300;
     let version = VersionLock::default().read();
@@ -199,7 +199,7 @@ fn nodes_of_words_serve_again_elsewhere() {
 
 #[test]
 fn nodes_of_bytes_serve_again_elsewhere() {
-    nodes_serve_again_elsewhere::<OutOfLine>(SMALL_BYTES, |i| format!("{i:08}").into_bytes().into());
+    nodes_serve_again_elsewhere::<Record>(SMALL_BYTES, |i| format!("{i:08}").into_bytes().into());
 }
 
 #[test]
@@ -218,8 +218,8 @@ fn byte_strings_whose_first_bytes_are_equal_are_told_apart() {
     }
     keys.sort();
     keys.dedup();
-    let inner = Inner::<OutOfLine>::new(SMALL_BYTES, 0).unwrap();
-    let guard = OutOfLine::pin();
+    let inner = Inner::<Record>::new(SMALL_BYTES, 0).unwrap();
+    let guard = Record::pin();
     let count = keys.len();
     // A prime that does not divide the count: every key once, scattered.
     assert!(!count.is_multiple_of(7919));

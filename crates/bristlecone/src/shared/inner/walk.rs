@@ -3,8 +3,8 @@
 use bristlecone_pm::Finding;
 use bristlecone_pm::sync::Ordering::Acquire;
 
-use super::{Inner, KeyForm, NodeRef, Side, Stale};
-use crate::shared::version_lock::{Glance, Version, pause};
+use super::{AnyLayout, Inner, KeyCodec, NodeRef, Side};
+use crate::shared::version_lock::{Glance, Stale, Version, pause};
 
 /// A place in the lowest level of the index.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ pub enum Step {
     Lost,
 }
 
-impl<K: KeyForm> Inner<K> {
+impl<K: KeyCodec> Inner<K> {
     /// Like `find`, and where the leaf stands, to go on from there. `None`: the first leaf. `near` is
     /// told where that is before anybody waits for the leaf.
     pub fn seek(
@@ -36,7 +36,7 @@ impl<K: KeyForm> Inner<K> {
     ) -> (u32, Version, Cursor) {
         let key = key.map_or_else(K::least, K::shorten);
         for round in 0_u32.. {
-            if let Ok((node, seen)) = self.descend(Some(key), Side::From, 1, guard)
+            if let Ok((node, seen)) = self.descend::<AnyLayout>(Some(key), Side::From, 1, guard)
                 && let Ok(at) = self.choose(node, seen, Some(key), Side::From, guard)
             {
                 self.prefetch_right(node);
@@ -116,7 +116,7 @@ impl<K: KeyForm> Inner<K> {
         version_of: impl Fn(u32) -> Option<Version>,
     ) -> (u32, Version, Option<K::Owned>) {
         for round in 0_u32.. {
-            if let Ok((node, seen)) = self.descend(key, Side::Before, 1, guard)
+            if let Ok((node, seen)) = self.descend::<AnyLayout>(key, Side::Before, 1, guard)
                 && let Ok(at) = self.choose(node, seen, key, Side::Before, guard)
                 && let Ok(fence) = self.fence(node, seen, at, guard)
                 && let cursor = (Cursor { node: node.id, seen, at })

@@ -12,8 +12,8 @@ use std::collections::hash_map::Entry;
 use std::sync::Mutex;
 
 use bristlecone_pm::Result;
+use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use bristlecone_pm::wait::lock;
 use crossbeam_utils::CachePadded;
 
 use super::layout::LEAF_BYTES;

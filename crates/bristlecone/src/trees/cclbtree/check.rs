@@ -4,11 +4,11 @@ use bristlecone_pm::{Finding, Medium};
 
 use super::Core;
 use super::layout::LeafWord;
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::slot::bits;
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// Verifies every leaf and its buffer against the index, the chain and the allocator. The
     /// counts are exact only while nobody writes.
     pub(super) fn verify(&self) -> Vec<Finding> {

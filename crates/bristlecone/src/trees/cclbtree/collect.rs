@@ -4,17 +4,17 @@
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::thread::JoinHandle;
 
-use bristlecone_pm::epoch;
+use bristlecone_pm::sync::epoch;
+use bristlecone_pm::sync::wait::{self, lock};
 use bristlecone_pm::sync::{
     AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
-use bristlecone_pm::wait::{self, lock};
 use bristlecone_pm::{Copies, Durable, LOG_ENTRY_BYTES, LogChunk, LogEntry, LogSpot, Medium, Persist};
 
 use super::layout::LEAF_BYTES;
 use super::room::Promise;
 use super::{CclBTree, Core};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 
 /// Leaves that are looked at between two fences.
 const STRIDE: u32 = 256;
@@ -50,6 +50,7 @@ pub(super) struct Collector {
 /// One collection.
 #[derive(Debug, Default)]
 struct Round {
+    /// The epoch of the new log.
     epoch: u64,
     /// Buffers `next..end` have not been looked at.
     next: u32,
@@ -91,7 +92,7 @@ impl Collector {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// Chunks that the log may fill before it is collected: TH_log, or twice what must be in it
     /// anyway if that is more; at most a quarter of the pool.
     pub(super) fn log_chunks_wanted(&self) -> usize {
@@ -213,10 +214,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
     /// Collect 1: a new log begins. Every entry that pends and is of the old one says so.
     fn begin(&self, round: &mut Round) {
         self.collection.wanted.store(false, Release);
-        round.epoch += 1;
         round.aside = std::mem::take(&mut lock(&self.collection.aside));
         self.collection.mixed.store(false, Relaxed);
-        round.old = self.log.turn(round.epoch);
+        (round.epoch, round.old) = self.log.rotate();
         // Later buffers begin with the new log.
         (round.next, round.end) = (0, self.buffers.end());
         self.collection.running.store(true, Release);
@@ -268,7 +268,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
                 if self.flush_pending(&mut leaf).is_ok() {
                     return Ok(());
                 }
-                if !copies.reserve_spare() {
+                if !copies.draw_on_reserve() {
                     return Err(Stuck);
                 }
             }
@@ -342,7 +342,7 @@ impl Drop for Thread {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> CclBTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> CclBTree<K, V, M> {
     /// What a writer does for the log before its own work: its result is ready before its fence is over,
     /// and the sooner it is handed over the better.
     #[inline(always)]
@@ -383,7 +383,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> CclBTree<K, V, M> {
 }
 
 /// The collector's life.
-fn run<K: KeyForm, V: ValueForm, M: Medium>(core: &Weak<Core<K, V, M>>, signal: &Signal) {
+fn run<K: KeyCodec, V: Codec, M: Medium>(core: &Weak<Core<K, V, M>>, signal: &Signal) {
     loop {
         {
             let mut asked = lock(&signal.asked);

@@ -7,7 +7,7 @@ use super::Core;
 use super::buffer::{BATCH_MAX, Locked, State};
 use super::layout::{Leaf, LeafWord, line_of};
 use crate::shared::change::{Change, Item};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::bits;
 
 /// Most items that reach a leaf together: a full buffer, and the one that overflows it.
@@ -54,7 +54,7 @@ pub(super) struct Leftovers {
     keys: [Option<u64>; ITEMS_MAX],
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// Writes everything pending, and `change`, to the leaf. `replaced` is the pending slot that
     /// the change is instead of. If nobody has counted what pends, it is counted now, and the change
     /// with it. `Err`: there is no room; nothing changed.

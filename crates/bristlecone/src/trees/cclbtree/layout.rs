@@ -12,7 +12,10 @@
 //! leaf's range as it was, and knows which leaf a log entry was meant for.
 
 use crate::shared::slot::Slot;
-use bristlecone_pm::{Group, LINE_BYTES, Persistent, Word};
+use bristlecone_pm::{Group, LINE_BYTES, Persistent, SlotKind, Word};
+
+/// The slots of leaves.
+pub const LEAVES: SlotKind = SlotKind::new(8);
 
 /// Bytes of a leaf.
 pub const LEAF_BYTES: u64 = 256;
@@ -77,8 +80,6 @@ pub fn line_of(slot: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use bristlecone_pm::SlotKind;
-
     use super::*;
 
     #[test]
@@ -96,7 +97,7 @@ mod tests {
             (std::mem::offset_of!(Header, stamp), std::mem::offset_of!(Header, fingerprints)),
             (8, 16)
         );
-        assert_eq!((LEAF_BYTES, SLOTS_MAX, SlotKind::CclLeaf as u8), (256, 14, 8));
+        assert_eq!((LEAF_BYTES, SLOTS_MAX, LEAVES.code()), (256, 14, 8));
         let word = LeafWord { bitmap: 0x2001, next: 0x1234_5678_9a00 };
         assert_eq!(word.pack(), 0x1234_5678_9a00_2001);
     }

@@ -6,10 +6,10 @@ use bristlecone_pm::{Alone, Durable, Medium, Persist};
 use super::Core;
 use super::buffer::Locked;
 use super::layout::{Leaf, LeafWord, line_of};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::bits;
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// Merges a leaf into its left sibling if it is less than half full and that has room; and
     /// then that one into its own, and so on. Locks are taken from the right to the left.
     pub(super) fn merge_left<'a>(&'a self, mut right: Locked<'a>, guard: &K::Guard) {

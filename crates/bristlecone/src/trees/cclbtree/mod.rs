@@ -115,108 +115,63 @@ use std::marker::PhantomData;
 use std::ops::{Bound, Deref};
 use std::sync::Arc;
 
-use bristlecone_pm::{Finding, Heap, Log, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::{
+    Finding, Heap, HeapSpec, Log, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry,
+};
 
 use self::buffer::Buffers;
 use self::collect::{Collector, Thread};
 use self::layout::{LEAF_BYTES, Leaf, SLOTS_MAX};
 use self::room::Promised;
-use super::parameters::{Parameters, broken_rule};
+use super::parameters::{Parameters, design_options};
 use super::scan::Leafwise;
-use super::{Batch, Inspect, Open, Read, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use super::{Batch, Inspect, Open, Read, Removed, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 use crate::shared::no_room::Epochs;
 use crate::shared::search::Level;
 use crate::shared::version_lock::Version;
 
-/// Parameters of a CCL-BTree, fixed when it is created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CclBTreeOptions {
-    /// Items that a leaf's buffer gathers, the paper's N_batch: 0 to 8 (default 2). With 0 there
-    /// are no buffers and no log: the paper's `Base`.
-    pub batch: u64,
-    /// Slots of a leaf: 4 to 14 (default).
-    pub leaf_slots: u64,
-    /// Bytes of an inner node: 256 to 4096, a multiple of 64 (default 512).
-    pub inner_bytes: u64,
-    /// The log is collected when it has this many percent of the leaves' bytes, the paper's
-    /// TH_log: 1 to 1000 (default 40). The paper's is 20, and half of that is what pends anyway: a
-    /// log twice as long is collected a third as often.
-    pub log_percent: u64,
-    /// Entries of a log chunk: 1 or more; 0 (default): as many as it has room for.
-    pub log_entries: u64,
-    /// Whether writes that flush their buffer are logged, too, the paper's `+BNode`: 0 (default)
-    /// or 1. They are logged once they are in their leaf, at the same cost: so a write that finds no room
-    /// leaves no entry.
-    pub log_all: u64,
-    /// How the log is collected: 0 (default) copies what is still needed to a new log; 1 stops
-    /// all writers and flushes every buffer, as the paper's naive policy does.
-    pub naive_collection: u64,
-    /// Threads that collect the log in the background: 0 or 1 (default). Without one, and
-    /// whenever it lags, writers see to it that the log stays bounded.
-    pub collector_threads: u64,
+design_options! {
+    /// Options of a CCL-BTree, fixed when it is created.
+    pub struct CclBTreeOptions of "cclbtree" {
+        /// Items that a leaf's buffer gathers, the paper's N_batch. With 0 there are no buffers and no log: the paper's
+        /// `Base`.
+        batch = 2 in (0..=8);
+        /// Slots of a leaf.
+        leaf_slots = 14 in (4..=14);
+        /// Bytes of an inner node.
+        inner_bytes = 512 in (256..=4096) step 64;
+        /// The log is collected when it has this many percent of the leaves' bytes, the paper's TH_log. The paper's is
+        /// 20, and half of that is what pends anyway: a log twice as long is collected a third as often.
+        log_percent = 40 in (1..=1000);
+        /// Entries of a log chunk; 0: as many as it has room for.
+        log_entries = 0 in (0..=4_294_967_296);
+        /// Whether writes that flush their buffer are logged, too, the paper's `+BNode`. They are logged once they are
+        /// in their leaf, at the same cost: so a write that finds no room leaves no entry.
+        log_all = 0 in [0, 1];
+        /// How the log is collected: 0 copies what is still needed to a new log; 1 stops all writers and flushes every
+        /// buffer, as the paper's naive policy does.
+        naive_collection = 0 in [0, 1];
+        /// Threads that collect the log in the background. Without one, and whenever it lags, writers see to it that the
+        /// log stays bounded.
+        collector_threads = 1 in [0, 1];
+    }
+    // Two leaves must hold what one and its buffer gathered, if a slot is the fence's alone.
+    where |own| own.batch + 2 <= own.leaf_slots => "batch must be at most leaf_slots - 2";
 }
 
-impl Default for CclBTreeOptions {
-    fn default() -> Self {
-        Self {
-            batch: 2,
-            leaf_slots: 14,
-            inner_bytes: 512,
-            log_percent: 40,
-            log_entries: 0,
-            log_all: 0,
-            naive_collection: 0,
-            collector_threads: 1,
-        }
-    }
-}
-
-impl Parameters for CclBTreeOptions {
-    const DESIGN: &'static str = "cclbtree";
-
-    fn fields(&mut self) -> Vec<(&'static str, &mut u64)> {
-        vec![
-            ("batch", &mut self.batch),
-            ("leaf_slots", &mut self.leaf_slots),
-            ("inner_bytes", &mut self.inner_bytes),
-            ("log_percent", &mut self.log_percent),
-            ("log_entries", &mut self.log_entries),
-            ("log_all", &mut self.log_all),
-            ("naive_collection", &mut self.naive_collection),
-            ("collector_threads", &mut self.collector_threads),
-        ]
-    }
-
-    fn flaw(&self) -> Option<String> {
-        broken_rule(&[
-            (self.batch <= buffer::BATCH_MAX as u64, "batch must be 0 to 8"),
-            ((4..=SLOTS_MAX as u64).contains(&self.leaf_slots), "leaf_slots must be 4 to 14"),
-            // Two leaves must hold what one and its buffer gathered, if a slot is the fence's alone.
-            (self.batch + 2 <= self.leaf_slots, "batch must be at most leaf_slots - 2"),
-            (
-                (256..=4096).contains(&self.inner_bytes) && self.inner_bytes.is_multiple_of(64),
-                "inner_bytes must be 256 to 4096, a multiple of 64",
-            ),
-            ((1..=1000).contains(&self.log_percent), "log_percent must be 1 to 1000"),
-            (self.log_entries <= 1 << 32, "log_entries must be 0 to 2^32"),
-            (self.log_all < 2, "log_all must be 0 or 1"),
-            (self.naive_collection < 2, "naive_collection must be 0 or 1"),
-            (self.collector_threads < 2, "collector_threads must be 0 or 1"),
-        ])
-    }
-}
+const _: () = assert!(buffer::BATCH_MAX == 8 && SLOTS_MAX == 14, "what the options allow");
 
 /// The tree. See the module's story.
-pub struct CclBTree<K: KeyForm, V: ValueForm, M: Medium> {
+pub struct CclBTree<K: KeyCodec, V: Codec, M: Medium> {
     core: Arc<Core<K, V, M>>,
     collector: Thread,
 }
 
 /// What the threads of a tree share with its collector.
-pub struct Core<K: KeyForm, V: ValueForm, M: Medium> {
+pub struct Core<K: KeyCodec, V: Codec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     options: CclBTreeOptions,
     leaves: Heap<M>,
@@ -234,10 +189,10 @@ pub struct Core<K: KeyForm, V: ValueForm, M: Medium> {
     collection: Collector,
     /// Leaves that are promised room: see [`room`].
     promised: Promised,
-    forms: PhantomData<fn() -> (K, V)>,
+    codecs: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Deref for CclBTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Deref for CclBTree<K, V, M> {
     type Target = Core<K, V, M>;
 
     #[inline(always)]
@@ -246,7 +201,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Deref for CclBTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
     type Options = CclBTreeOptions;
 
     fn open(
@@ -260,9 +215,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
         let mut core = Core {
             pool: Arc::clone(pool),
             options,
-            leaves: Heap::open(pool, entry.id, SlotKind::CclLeaf, LEAF_BYTES as u32, false)?,
-            keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
-            values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
+            leaves: Heap::open(pool, HeapSpec::new(entry.id, layout::LEAVES, LEAF_BYTES as u32)),
+            keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
+            values: Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
             epochs: Epochs::default(),
             log,
             inner: Inner::new(options.inner_bytes as usize, 0)?,
@@ -273,7 +228,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
             len: Counter::default(),
             collection: Collector::default(),
             promised: Promised::default(),
-            forms: PhantomData,
+            codecs: PhantomData,
         };
         core.recover(entry.id, logged, threads)?;
         Ok(Self { core: Arc::new(core), collector: Thread::default() })
@@ -289,13 +244,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Read<K, V> for CclBTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for CclBTree<K, V, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
         self.read(key, show).is_some()
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for CclBTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for CclBTree<K, V, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.before_write();
         self.put(key, value, mode)
@@ -308,7 +263,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for CclBTree<K, V, M> {
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.before_write();
-        self.delete(key)
+        self.delete(key, None).map(Removed::<V>::ok)
+    }
+
+    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.before_write();
+        self.delete(key, Some(expected)).map(|done| done.map(drop))
     }
 
     fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
@@ -317,7 +277,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for CclBTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for CclBTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for CclBTree<K, V, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.ascend(bounds, into)
     }
@@ -327,7 +287,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for CclBTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for CclBTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Inspect for CclBTree<K, V, M> {
     fn len(&self) -> u64 {
         self.count_all();
         self.len.sum()
@@ -353,7 +313,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for CclBTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     #[inline(always)]
     fn medium(&self) -> &M {
         self.pool.medium()

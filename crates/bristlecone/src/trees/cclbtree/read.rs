@@ -6,15 +6,13 @@ use bristlecone_pm::Medium;
 use super::Core;
 use super::buffer::{BufferRef, State};
 use super::layout::{LEAF_BYTES, Leaf, LeafWord};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::slot::bits;
+use crate::shared::version_lock::Stale;
 
 /// How often a reader is disturbed before it locks the leaf.
 const PATIENCE: u32 = 8;
-
-/// The leaf changed while it was being read.
-pub(super) struct Stale;
 
 /// What a leaf and its buffer say about a key.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,7 +27,7 @@ pub(super) struct Found {
     pub unseen: bool,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// Looks `key` up. `f` sees the value before anybody can reuse it.
     #[inline(always)]
     pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {

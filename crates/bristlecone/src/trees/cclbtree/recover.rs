@@ -8,13 +8,13 @@ use bristlecone_pm::{ChunkRange, Durable, Error, LogChunk, LogEntry, Medium, Per
 use super::Core;
 use super::layout::{LEAF_BYTES, LeafWord};
 use crate::shared::change::Item;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::Inner;
 use crate::shared::recovery::each;
 use crate::shared::slot::bits;
 
 /// A leaf on the chain: where it begins, and its buffer.
-struct Survivor<K: KeyForm> {
+struct Survivor<K: KeyCodec> {
     fence: K::Owned,
     id: u32,
     stamp: u64,
@@ -43,7 +43,7 @@ impl Words {
 /// Leaves that a thread recovers at a time.
 const STRIDE: usize = 4096;
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     pub(super) fn recover(&mut self, tree: TreeId, logged: Vec<LogChunk>, threads: usize) -> Result<()> {
         let Some(first) = self.pool.root(tree)? else { return self.create(tree, logged) };
         self.first = first;

@@ -14,16 +14,17 @@
 
 use std::sync::RwLockReadGuard;
 
+use bristlecone_pm::sync::wait;
 use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
-use bristlecone_pm::{Medium, Result, wait};
+use bristlecone_pm::{Medium, Result};
 
 use super::Core;
 use super::buffer::{Locked, State};
 use super::flush::Items;
 use super::layout::{LEAF_BYTES, Leaf, LeafWord};
 use crate::shared::change::Item;
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
-use crate::shared::form::{KeyForm, ValueForm};
 
 /// Chunks that there are beyond what all leaves may need, when room is called plenty.
 const PLENTY_CHUNKS: u64 = 2;
@@ -52,7 +53,7 @@ impl Drop for Promise<'_> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     pub(super) fn leaves_per_chunk(&self) -> u64 {
         self.pool.chunk_bytes() / LEAF_BYTES
     }

@@ -3,17 +3,17 @@
 
 use std::sync::Arc;
 
-use bristlecone_pm::{Log, LogEntry, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::{Log, LogEntry, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry};
 
 use super::CclBTreeOptions;
-use super::layout::{LEAF_BYTES, Leaf, LeafWord};
-use crate::shared::form::{KeyForm, ValueForm};
+use super::layout::{LEAF_BYTES, LEAVES, Leaf, LeafWord};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::bits;
 use crate::trees::Rescue;
 use crate::trees::relics::{LeafSlots, Relic, Relics};
 
 /// Hands over every item that can be believed.
-pub(super) fn save<K: KeyForm, V: ValueForm, M: Medium>(
+pub(super) fn save<K: KeyCodec, V: Codec, M: Medium>(
     pool: &Arc<PoolFile<M>>,
     entry: &TreeEntry,
     options: CclBTreeOptions,
@@ -26,10 +26,10 @@ pub(super) fn save<K: KeyForm, V: ValueForm, M: Medium>(
     }
     let logged: Vec<Result<LogEntry>> = chunks.iter().flat_map(|chunk| log.remains(chunk)).collect();
     let relics = Relics {
-        keys: &Records::open(pool, entry.id, SlotKind::KeyRecord)?,
-        values: &Records::open(pool, entry.id, SlotKind::ValueRecord)?,
+        keys: &Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
+        values: &Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
         first: pool.anchor(entry.id).load(pool.medium()),
-        slots: LeafSlots::of(pool, entry.id, SlotKind::CclLeaf, LEAF_BYTES),
+        slots: LeafSlots::of(pool, entry.id, LEAVES, LEAF_BYTES),
         read: &|leaf| relic(pool, leaf, options.leaf_slots),
         logged,
     };

@@ -5,7 +5,7 @@ use bristlecone_pm::{Medium, Result};
 use super::Core;
 use super::buffer::BATCH_MAX;
 use super::layout::{LeafWord, SLOTS_OFFSET};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::Inner;
 use crate::shared::prefetch;
 use crate::shared::search::Level;
@@ -13,7 +13,7 @@ use crate::shared::version_lock::Version;
 use crate::shared::words::Words;
 use crate::trees::scan::{Leafwise, overlay};
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Leafwise<K, V> for Core<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for Core<K, V, M> {
     // Leaves are small: they are done before a line arrives that was asked for one leaf ago.
     const AHEAD: usize = 6;
     const ITEMS_AHEAD: usize = 3;

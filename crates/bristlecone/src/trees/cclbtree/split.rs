@@ -9,7 +9,7 @@ use super::flush::{ITEMS_MAX, Items};
 use super::layout::{LeafWord, SLOTS_MAX};
 use crate::shared::arena::Room;
 use crate::shared::change::Item;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::bits;
 
 /// Most items that a leaf and its buffer hold together with the one that overflows them.
@@ -32,7 +32,7 @@ pub(super) struct NewLeaf<'a> {
     _room: Room<'a>,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// Allocates all that a split of `left` needs. `Err`: nothing changed.
     pub(super) fn prepare_split(&self, left: &Locked<'_>) -> Result<NewLeaf<'_>> {
         let room = self.inner.reserve(1)?;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use bristlecone_pm::{CreateOptions, Native, TreeSpec};
 
 use super::*;
-use crate::shared::form::Inline;
+use crate::shared::codec::Inline;
 
 type Tree = CclBTree<Inline, Inline, Native>;
 

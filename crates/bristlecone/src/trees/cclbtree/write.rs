@@ -9,9 +9,9 @@ use super::layout::LeafWord;
 use super::read::Found;
 use super::room::Promise;
 use crate::shared::change::{Change, Item};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::Version;
-use crate::trees::WriteMode;
+use crate::trees::{Removed, WriteMode};
 
 /// How often a write that found no room tries again with what others, or once itself, got back from the
 /// log: still others may take it first.
@@ -28,7 +28,7 @@ struct Relief {
     freed: bool,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     pub(super) fn put(
         &self,
         key: K::Ref<'_>,
@@ -160,13 +160,18 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Core<K, V, M> {
         })
     }
 
-    pub(super) fn delete(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+    /// Removes the item of `key`, if its value is `expected` where one is.
+    #[inline(always)]
+    pub(super) fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
         self.with_leaf(key, |leaf, guards| {
             let found = self.standing(&leaf, key, guards);
-            let Some(word) = found.value else { return Ok(None) };
+            let Some(word) = found.value else { return Ok(Err(None)) };
             let old = V::owned(V::read(&self.values, word, &guards.1));
+            if expected.is_some_and(|expected| V::borrow(&old) != V::shorten(expected)) {
+                return Ok(Err(Some(old)));
+            }
             self.apply(leaf, &found, key, None, guards)?;
-            Ok(Some(old))
+            Ok(Ok(old))
         })
     }
 

@@ -5,11 +5,11 @@ use bristlecone_pm::{Finding, Medium};
 use super::LodgeTree;
 use super::layout::LeafWord;
 use super::node::{Entry, NodeRef};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::slot::bits;
 
-impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Verifies every node and its leaves against the index, the chain and the allocator. The
     /// counts are exact only while nobody writes.
     pub(super) fn verify(&self) -> Vec<Finding> {

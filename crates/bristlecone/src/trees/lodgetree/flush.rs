@@ -12,7 +12,7 @@ use super::node::{Entry, Locked};
 use super::read::Found;
 use super::write::Guards;
 use crate::shared::change::Change;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::bits;
 
 /// A flush of which all but the last lines are durable. Until they are, the logs have what it wrote.
@@ -37,7 +37,7 @@ pub(super) struct Leftovers {
     keys: SmallVec<[u64; 8]>,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Makes room in a node for an item of the leaf at `wanted`: the leaf-count based flush. The
     /// buffer is gone through from its oldest item until `flush_leaves` leaves are found; a leaf
     /// that would split ends the search, or is flushed alone if it is the first. A leaf that would

@@ -9,7 +9,7 @@ use super::layout::Slots;
 use super::node::{Entry, Locked};
 use super::read::Hope;
 use crate::shared::change::Item;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 
 /// A change of one key, as words, and the slot that the leaf has for the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +123,7 @@ impl Gathered {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Gathers what is buffered for a leaf, but for the item `except`.
     pub(super) fn gather(
         &self,

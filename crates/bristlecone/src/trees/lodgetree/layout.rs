@@ -14,7 +14,10 @@
 //! the leaf's own. The first leaf begins at minus infinity; its fence is not looked at.
 
 use crate::shared::slot::SLOT_BYTES;
-use bristlecone_pm::{Group, LINE_BYTES, Persistent, Word};
+use bristlecone_pm::{Group, LINE_BYTES, Persistent, SlotKind, Word};
+
+/// The slots of leaves.
+pub const LEAVES: SlotKind = SlotKind::new(10);
 
 /// Most slots that a leaf can have.
 pub const SLOTS_MAX: usize = 27;
@@ -255,8 +258,6 @@ impl Slots {
 
 #[cfg(test)]
 mod tests {
-    use bristlecone_pm::SlotKind;
-
     use super::*;
     use crate::shared::slot::bits;
 
@@ -337,7 +338,7 @@ mod tests {
         let stamp = std::mem::offset_of!(Header, stamp);
         let fingerprints = std::mem::offset_of!(Header, fingerprints);
         assert_eq!((siblings, stamp, fingerprints, std::mem::offset_of!(Header, fence)), (8, 24, 32, 64));
-        assert_eq!((SLOTS_MAX, SlotKind::LodgeLeaf as u8), (27, 10));
+        assert_eq!((SLOTS_MAX, LEAVES.code()), (27, 10));
         assert_eq!(LeafWord { bitmap: 0x0400_0001, selector: 1 }.pack(), 0x8000_0000_0400_0001);
     }
 }

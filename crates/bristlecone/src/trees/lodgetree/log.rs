@@ -8,12 +8,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use bristlecone_pm::epoch;
 use bristlecone_pm::sync::Ordering::Release;
+use bristlecone_pm::sync::epoch;
+use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{
     AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
 };
-use bristlecone_pm::wait::lock;
 use bristlecone_pm::{
     Durable, Finding, Flushed, LINE_BYTES, Log, LogChunk, LogEntry, LogSpot, Medium, Persist, PoolFile,
     Result, TreeId, own_thread_index,
@@ -25,7 +25,7 @@ use super::LodgeTree;
 use super::buffer::Buffered;
 use super::node::NodeRef;
 use super::room::{Futile, Gifts};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 
 /// Walks that may be wanted: over the nodes for what stands in the oldest logs, or in any.
 const OLDEST: u8 = 1;
@@ -283,7 +283,7 @@ impl<M: Medium> VersionLog<M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Logs that may be in use before writers look for stragglers: four times what all buffers can
     /// hold, and one for each thread. From twice what they hold on, four threads spent a quarter of their
     /// time looking.
@@ -353,7 +353,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         } else {
             versions.gifts.unmix();
             walk.aside = std::mem::take(&mut lock(&versions.aside));
-            versions.log.turn(0)
+            versions.log.rotate().1
         };
         for chunk in &walk.old {
             versions.needed.of(chunk.id()).fetch_or(OLD, AcqRel);
@@ -387,7 +387,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
             if versions.is_old(buffered.log) {
                 // What is buffered is bounded, and the old logs are about to go.
                 let log = &versions.log;
-                let spot = log.reserve_copy(|_| true).or_else(|| log.reserve_spare());
+                let spot = log.reserve_copy(|_| true).or_else(|| log.draw_on_reserve());
                 has_room = spot.is_some();
                 let Some(spot) = spot else { break };
                 let spot = Spot { versions, spot };

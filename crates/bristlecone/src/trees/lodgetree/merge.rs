@@ -12,11 +12,11 @@ use super::layout::{LeafWord, SLOTS_MAX, tag_of};
 use super::node::{Counts, Entry, Locked};
 use super::write::Guards;
 use crate::shared::change::Item;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::Step;
 use crate::shared::slot::bits;
 
-impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// After a removal from the leaf at `at`: leaves and nodes that have become too small merge.
     pub(super) fn shrink<'a>(&'a self, mut node: Locked<'a>, mut at: usize, guards: &Guards<K, V>) {
         loop {

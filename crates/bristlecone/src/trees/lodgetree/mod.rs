@@ -127,95 +127,49 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bristlecone_pm::{Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::{
+    Finding, Heap, HeapSpec, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry,
+};
 
 use self::layout::{SLOTS_MAX, leaf_bytes};
 use self::log::VersionLog;
 use self::node::Nodes;
 use self::places::{NODE_SLOTS_MAX, index_max};
-use super::parameters::{Parameters, broken_rule};
-use super::{Batch, Inspect, Open, Read, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use super::parameters::{Parameters, design_options};
+use super::{Batch, Inspect, Open, Read, Removed, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 use crate::shared::no_room::Epochs;
 use crate::shared::version_lock::{Glance, Version};
 
-/// Parameters of a LodgeTree, fixed when it is created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LodgeTreeOptions {
-    /// Slots of a last-level inner node, for leaves and buffered items: 6 to 36 (default 29).
-    pub node_slots: u64,
-    /// Slots of a leaf: 3 to 27 (default).
-    pub leaf_slots: u64,
-    /// Bytes of a node above the last level: 256 to 4096, a multiple of 64 (default 512).
-    pub inner_bytes: u64,
-    /// Leaves that a flush writes, the paper's t_node: 1 to 8 (default 2).
-    pub flush_leaves: u64,
-    /// Items above which a leaf splits, the paper's t_split: 2 or more (default 26; no more than
-    /// `leaf_slots` counts).
-    pub split_items: u64,
-    /// How many times as short or as long the time since a node's last split must be as the time before
-    /// it to be a burst or a cooling, the paper's t: 1 to 1000 (default 1: any difference counts; the
-    /// paper does not say its own).
-    pub burst_ratio: u64,
-    /// Nodes that a node splits into, at most: 2 to 8 (default 4). With 2 the split is the double
-    /// split that the paper compares with.
-    pub split_nodes: u64,
-    /// Entries of a log: 1 or more; 0 (default): as many as a chunk has room for.
-    pub log_entries: u64,
-}
-
-impl Default for LodgeTreeOptions {
-    fn default() -> Self {
-        Self {
-            node_slots: 29,
-            leaf_slots: 27,
-            inner_bytes: 512,
-            flush_leaves: 2,
-            split_items: 26,
-            burst_ratio: 1,
-            split_nodes: 4,
-            log_entries: 0,
-        }
+design_options! {
+    /// Options of a LodgeTree, fixed when it is created.
+    pub struct LodgeTreeOptions of "lodgetree" {
+        /// Slots of a last-level inner node, for leaves and buffered items.
+        node_slots = 29 in (6..=36);
+        /// Slots of a leaf.
+        leaf_slots = 27 in (3..=27);
+        /// Bytes of a node above the last level.
+        inner_bytes = 512 in (256..=4096) step 64;
+        /// Leaves that a flush writes, the paper's t_node.
+        flush_leaves = 2 in (1..=8);
+        /// Items above which a leaf splits, the paper's t_split; no more than `leaf_slots` counts.
+        split_items = 26 in (2..);
+        /// How many times as short or as long the time since a node's last split must be as the time before it to be a
+        /// burst or a cooling, the paper's t. With 1 any difference counts; the paper does not say its own.
+        burst_ratio = 1 in (1..=1000);
+        /// Nodes that a node splits into, at most. With 2 the split is the double split that the paper compares with.
+        split_nodes = 4 in (2..=8);
+        /// Entries of a log; 0: as many as a chunk has room for.
+        log_entries = 0 in (0..=4_294_967_296);
     }
 }
 
-impl Parameters for LodgeTreeOptions {
-    const DESIGN: &'static str = "lodgetree";
-
-    fn fields(&mut self) -> Vec<(&'static str, &mut u64)> {
-        vec![
-            ("node_slots", &mut self.node_slots),
-            ("leaf_slots", &mut self.leaf_slots),
-            ("inner_bytes", &mut self.inner_bytes),
-            ("flush_leaves", &mut self.flush_leaves),
-            ("split_items", &mut self.split_items),
-            ("burst_ratio", &mut self.burst_ratio),
-            ("split_nodes", &mut self.split_nodes),
-            ("log_entries", &mut self.log_entries),
-        ]
-    }
-
-    fn flaw(&self) -> Option<String> {
-        broken_rule(&[
-            ((6..=NODE_SLOTS_MAX as u64).contains(&self.node_slots), "node_slots must be 6 to 36"),
-            ((3..=SLOTS_MAX as u64).contains(&self.leaf_slots), "leaf_slots must be 3 to 27"),
-            (
-                (256..=4096).contains(&self.inner_bytes) && self.inner_bytes.is_multiple_of(64),
-                "inner_bytes must be 256 to 4096, a multiple of 64",
-            ),
-            ((1..=8).contains(&self.flush_leaves), "flush_leaves must be 1 to 8"),
-            (self.split_items >= 2, "split_items must be 2 or more"),
-            ((1..=1000).contains(&self.burst_ratio), "burst_ratio must be 1 to 1000"),
-            ((2..=8).contains(&self.split_nodes), "split_nodes must be 2 to 8"),
-            (self.log_entries <= 1 << 32, "log_entries must be 0 to 2^32"),
-        ])
-    }
-}
+const _: () = assert!(NODE_SLOTS_MAX == 36 && SLOTS_MAX == 27, "what the options allow");
 
 /// The tree. See the module's story.
-pub struct LodgeTree<K: KeyForm, V: ValueForm, M: Medium> {
+pub struct LodgeTree<K: KeyCodec, V: Codec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     options: LodgeTreeOptions,
     leaves: Heap<M>,
@@ -240,10 +194,10 @@ pub struct LodgeTree<K: KeyForm, V: ValueForm, M: Medium> {
     unseen: Counter,
     /// Leaf splits so far: the time that hotness is measured in.
     clock: Counter,
-    forms: PhantomData<fn() -> (K, V)>,
+    codecs: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
     type Options = LodgeTreeOptions;
 
     fn open(
@@ -258,9 +212,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
         let mut tree = Self {
             pool: Arc::clone(pool),
             options,
-            leaves: Heap::open(pool, entry.id, SlotKind::LodgeLeaf, leaf_bytes(slots) as u32, false)?,
-            keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
-            values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
+            leaves: Heap::open(pool, HeapSpec::new(entry.id, layout::LEAVES, leaf_bytes(slots) as u32)),
+            keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
+            values: Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
             epochs: Epochs::default(),
             versions,
             inner: Inner::new(options.inner_bytes as usize, 0)?,
@@ -274,7 +228,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
             len: Counter::default(),
             unseen: Counter::default(),
             clock: Counter::default(),
-            forms: PhantomData,
+            codecs: PhantomData,
         };
         tree.recover(entry.id, logged, threads)?;
         Ok(tree)
@@ -290,13 +244,13 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Read<K, V> for LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for LodgeTree<K, V, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
         self.read(key, show).is_some()
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for LodgeTree<K, V, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.put(key, value, mode)
     }
@@ -306,7 +260,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for LodgeTree<K, V, M> {
     }
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.delete(key)
+        self.delete(key, None).map(Removed::<V>::ok)
+    }
+
+    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.delete(key, Some(expected)).map(|done| done.map(drop))
     }
 
     fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
@@ -314,7 +272,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for LodgeTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.ascend(bounds, into)
     }
@@ -324,7 +282,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
     fn len(&self) -> u64 {
         self.settle();
         self.len.sum()
@@ -347,7 +305,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for LodgeTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     #[inline(always)]
     fn medium(&self) -> &M {
         self.pool.medium()

@@ -7,13 +7,10 @@ use super::LodgeTree;
 use super::buffer::InLeaf;
 use super::layout::{Header, Slots, home, slot_offset, tag_of};
 use super::node::{Entry, NodeRef};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::slot::{Slot, bits};
-
-/// The node changed while it was being read.
-#[derive(Debug)]
-pub(super) struct Stale;
+use crate::shared::version_lock::Stale;
 
 /// What a node and its leaves say about a key.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,7 +48,7 @@ pub(super) enum Hope {
     Blind,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Looks `key` up. `f` sees the value before anybody can reuse it.
     #[inline(always)]
     pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {

@@ -11,13 +11,13 @@ use super::LodgeTree;
 use super::buffer::Buffered;
 use super::layout::{LeafWord, Slots, leaf_bytes};
 use super::node::Entry;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::Inner;
 use crate::shared::recovery::each;
 use crate::shared::slot::bits;
 
 /// A leaf on the chain, and what is buffered for it.
-struct Survivor<K: KeyForm> {
+struct Survivor<K: KeyCodec> {
     low: K::Owned,
     entry: Entry,
     stamp: u64,
@@ -44,7 +44,7 @@ impl Links {
 /// Leaves that a thread recovers at a time.
 const STRIDE: usize = 4096;
 
-impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     pub(super) fn recover(&mut self, tree: TreeId, logged: Vec<LogChunk>, threads: usize) -> Result<()> {
         let Some(first) = self.pool.root(tree)? else { return self.create(tree, logged) };
         self.first = first;

@@ -9,12 +9,13 @@
 //! A write that finds no room has walked over all nodes once before it says so, if the logs have anything to
 //! give, and has had the records freed that no reader holds any more.
 
+use bristlecone_pm::Medium;
+use bristlecone_pm::sync::wait;
 use bristlecone_pm::sync::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use bristlecone_pm::{Medium, wait};
 
 use super::LodgeTree;
 use super::log::{Spot, VersionLog};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::no_room;
 
 /// How often a write that found no room tries again with what others, or once itself, got back from the
@@ -67,7 +68,7 @@ impl<M: Medium> VersionLog<M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Whether there is a chunk for a log that nobody needs for a leaf; or for a change that takes no more room
     /// than there is in the buffer, whether there is one at all.
     pub(super) fn log_may_grow(&self, steady: bool) -> bool {

@@ -3,17 +3,17 @@
 
 use std::sync::Arc;
 
-use bristlecone_pm::{Log, LogEntry, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::{Log, LogEntry, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry};
 
 use super::LodgeTreeOptions;
-use super::layout::{Header, LeafWord, leaf_bytes, slot_offset};
-use crate::shared::form::{KeyForm, ValueForm};
+use super::layout::{Header, LEAVES, LeafWord, leaf_bytes, slot_offset};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::{Slot, bits};
 use crate::trees::Rescue;
 use crate::trees::relics::{LeafSlots, Relic, Relics};
 
 /// Hands over every item that can be believed.
-pub(super) fn save<K: KeyForm, V: ValueForm, M: Medium>(
+pub(super) fn save<K: KeyCodec, V: Codec, M: Medium>(
     pool: &Arc<PoolFile<M>>,
     entry: &TreeEntry,
     options: LodgeTreeOptions,
@@ -27,10 +27,10 @@ pub(super) fn save<K: KeyForm, V: ValueForm, M: Medium>(
     let logged: Vec<Result<LogEntry>> = chunks.iter().flat_map(|chunk| log.remains(chunk)).collect();
     let slots = options.leaf_slots as usize;
     let relics = Relics {
-        keys: &Records::open(pool, entry.id, SlotKind::KeyRecord)?,
-        values: &Records::open(pool, entry.id, SlotKind::ValueRecord)?,
+        keys: &Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
+        values: &Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
         first: pool.anchor(entry.id).load(pool.medium()),
-        slots: LeafSlots::of(pool, entry.id, SlotKind::LodgeLeaf, leaf_bytes(slots) as u64),
+        slots: LeafSlots::of(pool, entry.id, LEAVES, leaf_bytes(slots) as u64),
         read: &|leaf| relic(pool, leaf, slots),
         logged,
     };

@@ -9,7 +9,7 @@ use super::LodgeTree;
 use super::layout::{leaf_bytes, slot_offset};
 use super::node::NodeRef;
 use super::places::NODE_SLOTS_MAX;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::{Cursor, Step};
 use crate::shared::version_lock::Version;
 use crate::shared::words::Words;
@@ -17,7 +17,7 @@ use crate::trees::Batch;
 use crate::trees::scan::{Bounds, append, overlay, shorten, verified};
 
 /// A leaf as a scan found it, and where the scan goes on.
-struct Sight<K: KeyForm> {
+struct Sight<K: KeyCodec> {
     words: Words,
     /// Where the leaf begins, or where the next one does. `None`: there is none before or after.
     further: Option<K::Owned>,
@@ -30,7 +30,7 @@ fn until_seen<T>(look: impl Fn(u32) -> Option<T>) -> T {
     (0..u32::MAX).find_map(look).expect("a reader who locks is a reader who sees")
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// See [`Index::scan_forward`](crate::trees::Index::scan_forward). Between two leaves the batch
     /// keeps where the next one begins.
     pub(super) fn ascend(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {

@@ -11,7 +11,7 @@ use super::layout::{LeafWord, Slots, TAG_WORDS, line_of, tag_of};
 use super::node::{Counts, Entry, Locked, Splits};
 use super::write::Guards;
 use crate::shared::change::Item;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::bits;
 
 /// An item of a leaf that is being split.
@@ -34,7 +34,7 @@ fn greatest<R: Ord + Copy>(parts: &[Part<R>]) -> Option<R> {
     parts.iter().map(|part| part.key).max()
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Splits a leaf that has no room for a group, and writes that. `Err`: there is no room for
     /// another leaf; nothing changed, and the records are still to be fenced.
     pub(super) fn split_leaf(

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use bristlecone_pm::{CreateOptions, Native, TreeSpec};
 
 use super::*;
-use crate::shared::form::Inline;
+use crate::shared::codec::Inline;
 
 type Tree = LodgeTree<Inline, Inline, Native>;
 

@@ -10,14 +10,15 @@ use super::gather::Gathered;
 use super::layout::LeafWord;
 use super::log::Spot;
 use super::node::{Entry, Locked};
-use super::read::{Found, Hope, Stale};
+use super::read::{Found, Hope};
 use super::room::Relief;
 use crate::shared::change::{Change, Item};
-use crate::shared::form::{KeyForm, ValueForm};
-use crate::trees::WriteMode;
+use crate::shared::codec::{Codec, KeyCodec};
+use crate::shared::version_lock::Stale;
+use crate::trees::{Removed, WriteMode};
 
 /// The guards of keys and values.
-pub(super) type Guards<K, V> = (<K as KeyForm>::Guard, <V as ValueForm>::Guard);
+pub(super) type Guards<K, V> = (<K as Codec>::Guard, <V as Codec>::Guard);
 
 /// What became of a change.
 enum Outcome {
@@ -31,7 +32,7 @@ fn unchanged<T>(found: std::result::Result<T, Stale>) -> T {
     found.unwrap_or_else(|Stale| unreachable!("a locked node does not change"))
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     pub(super) fn put(
         &self,
         key: K::Ref<'_>,
@@ -134,12 +135,17 @@ impl<K: KeyForm, V: ValueForm, M: Medium> LodgeTree<K, V, M> {
         })
     }
 
-    pub(super) fn delete(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+    /// Removes the item of `key`, if its value is `expected` where one is.
+    #[inline(always)]
+    pub(super) fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
         self.with_node(key, Hope::Present, |node, found, guards| {
-            let Some(word) = found.value else { return Ok(Some(None)) };
+            let Some(word) = found.value else { return Ok(Some(Err(None))) };
             let old = V::owned(V::read(&self.values, word, &guards.1));
+            if expected.is_some_and(|expected| V::borrow(&old) != V::shorten(expected)) {
+                return Ok(Some(Err(Some(old))));
+            }
             let done = self.apply(node, found, key, None, guards)?;
-            Ok(matches!(done, Outcome::Done).then_some(Some(old)))
+            Ok(matches!(done, Outcome::Done).then_some(Ok(old)))
         })
     }
 

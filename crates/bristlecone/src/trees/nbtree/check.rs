@@ -6,13 +6,30 @@ use super::NbTree;
 use super::layout::{EMPTY, Header, State, Stored};
 use super::leaf::Leaf;
 use super::meta::Tag;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::bits;
+use crate::trees::{Inspect, TreeStats};
 
-impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
-    /// Verifies every leaf against the medium, the index and the allocator. The counts are exact
-    /// only while nobody writes.
-    pub(super) fn verify(&self) -> Vec<Finding> {
+impl<K: KeyCodec, V: Codec, M: Medium> Inspect for NbTree<K, V, M> {
+    fn len(&self) -> u64 {
+        self.len.sum()
+    }
+
+    fn stats(&self) -> TreeStats {
+        let outstanding = self.outstanding();
+        let blocks = self.blocks.stats();
+        let records = self.keys.stats().1 + self.values.stats().1;
+        TreeStats {
+            items: self.len(),
+            leaves: blocks.live_slots.saturating_sub(outstanding),
+            pm_bytes: blocks.chunks * blocks.chunk_bytes + records,
+            dram_bytes: self.inner.dram_bytes() + self.leaves.bytes(),
+        }
+    }
+
+    // Verifies every leaf against the medium, the index and the allocator. The counts are exact
+    // only while nobody writes.
+    fn check(&self) -> Vec<Finding> {
         let mut findings = self.inner.check();
         let outstanding = self.outstanding();
         let mut previous: Option<K::Owned> = None;
@@ -44,7 +61,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         }
         findings
     }
+}
 
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// One leaf: how many items it has.
     fn verify_leaf(
         &self,

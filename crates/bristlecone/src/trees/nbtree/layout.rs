@@ -21,7 +21,10 @@
 //! key and every value can be stored.
 
 use crate::shared::slot::SLOT_BYTES;
-use bristlecone_pm::{LINE_BYTES, Persistent, Word};
+use bristlecone_pm::{LINE_BYTES, Persistent, SlotKind, Word};
+
+/// The slots of blocks.
+pub const BLOCKS: SlotKind = SlotKind::new(4);
 
 /// `state` of a block that belongs to no leaf: that of a chunk fresh from the file.
 pub const FREE: u64 = 0;

@@ -4,8 +4,8 @@
 
 use std::sync::Mutex;
 
+use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::sync::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use bristlecone_pm::wait::lock;
 use bristlecone_pm::{Error, LINE_BYTES, Medium, PoolFile, Result};
 use crossbeam_utils::CachePadded;
 

@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use bristlecone_pm::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use bristlecone_pm::{Alone, Medium, Result, wait};
+use bristlecone_pm::sync::wait;
+use bristlecone_pm::{Alone, Medium, Result};
 
 use super::NbTree;
 use super::layout::{EMPTY, SEALED_EMPTY};
 use super::leaf::{FROZEN, Leaf, Succession};
 use super::read::Pins;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::Step;
 use crate::shared::slot::bits;
 use crate::shared::version_lock::pause;
@@ -23,7 +24,7 @@ const EPOCHS: u32 = 4;
 /// Leaves that a write without room replaces at most, for the keys that they give back.
 const GIVEN_BACK: usize = 8;
 
-impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Link 3, free 3: puts the heirs of a leaf into the index in its place, or takes it out if it has
     /// none. If another thread is busy there, the next one does it that comes by: until then the leaf
     /// forwards to its heirs.
@@ -161,7 +162,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         self.outstanding.fetch_add(1, Relaxed);
         let queue = Arc::clone(&self.retired);
         // SAFETY: the closure owns what it uses, and may run on any thread.
-        unsafe { bristlecone_pm::epoch::pin().defer_unchecked(move || queue.push(id)) };
+        unsafe { bristlecone_pm::sync::epoch::pin().defer_unchecked(move || queue.push(id)) };
     }
 
     /// A block for a new leaf: that of a leaf that everybody has let go of, which caches may still hold,
@@ -284,14 +285,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
     /// Leaves that are retired and not yet taken back.
     pub(super) fn outstanding(&self) -> u64 {
         for _ in 0..EPOCHS {
-            bristlecone_pm::epoch::pin().flush();
+            bristlecone_pm::sync::epoch::pin().flush();
         }
         self.reclaim();
         self.outstanding.load(Acquire) as u64
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Drop for NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Drop for NbTree<K, V, M> {
     fn drop(&mut self) {
         if !K::INLINE {
             self.leaves.all().for_each(Self::release_low);

@@ -7,8 +7,8 @@ use bristlecone_pm::{Medium, Persist, Word};
 
 use super::NbTree;
 use super::leaf::{EXTRA_BITS, FROZEN, Leaf, TAG_WORDS};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint::{GROUP, probe, probe_cells};
-use crate::shared::form::{KeyForm, ValueForm};
 
 /// The fingerprint of a key: ten bits, so that one get in fifty looks at a slot in vain, instead of
 /// one in twelve.
@@ -24,7 +24,7 @@ pub struct Tag {
 
 impl Tag {
     #[inline(always)]
-    pub fn of<K: KeyForm>(key: K::Ref<'_>) -> Self {
+    pub fn of<K: KeyCodec>(key: K::Ref<'_>) -> Self {
         let hash = K::hash(key);
         let extras = std::array::from_fn(|bit| ((hash << (8 + bit)) as i64 >> 63) as u64);
         Self { byte: ((hash >> 56) as u8).max(1), extras, hash }
@@ -65,7 +65,7 @@ fn bytes_of(bits: u64) -> u64 {
     ((own + 0x7f7f_7f7f_7f7f_7f7f) >> 7 & 0x0101_0101_0101_0101) * 0xff
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     fn bitmap_cell(&self, leaf: &Leaf) -> &Word {
         self.pool.at(self.shape.meta(leaf.block()).0)
     }

@@ -125,7 +125,7 @@
 //! NBTree-WR). `layers = 1` keeps the metadata in the block (NBTree-SL).
 
 mod check;
-mod layout;
+pub(super) mod layout;
 mod leaf;
 mod leaves;
 mod link;
@@ -139,38 +139,35 @@ mod split;
 mod write;
 
 use std::marker::PhantomData;
-use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 
 use bristlecone_pm::sync::{AtomicU32, AtomicU64, AtomicUsize};
-use bristlecone_pm::{Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::{Heap, HeapSpec, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry};
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
 
 use self::layout::Shape;
 use self::leaves::Leaves;
-use super::parameters::{Parameters, broken_rule};
-use super::scan::Leafwise;
-use super::{Batch, Inspect, Open, Read, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use super::parameters::{Parameters, design_options};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
 use crate::shared::no_room::{Epochs, Futile};
-use crate::shared::recovery::index_over;
 use crate::shared::search::Level;
 use crate::shared::version_lock::Version;
 
-/// Parameters of an NBTree, fixed when it is created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NbTreeOptions {
-    /// Bytes of a leaf's block: 128, 256, 512 or 1024 (default, as in the paper).
-    pub block_bytes: u64,
-    /// Bytes of an inner node: 256 to 4096, a multiple of 64 (default 512).
-    pub inner_bytes: u64,
-    /// Who locks a leaf: nobody (0, default), writers (1), or writers and readers (2).
-    pub locking: u64,
-    /// Layers of a leaf: 2 (default), or 1 with its metadata on the medium.
-    pub layers: u64,
+design_options! {
+    /// Options of an NBTree, fixed when it is created.
+    pub struct NbTreeOptions of "nbtree" {
+        /// Bytes of a leaf's block. The default is the paper's.
+        block_bytes = 1024 in [128, 256, 512, 1024];
+        /// Bytes of an inner node.
+        inner_bytes = 512 in (256..=4096) step 64;
+        /// What locks a leaf: nothing (0), writers (1), or writers and readers (2).
+        locking = 0 in [0, 1, 2];
+        /// Layers of a leaf: 2, or 1 with its metadata on the medium.
+        layers = 2 in [1, 2];
+    }
 }
 
 /// Writers lock.
@@ -178,39 +175,8 @@ const LOCK_WRITES: u64 = 1;
 /// Writers lock, and readers notice.
 const LOCK_ALL: u64 = 2;
 
-impl Default for NbTreeOptions {
-    fn default() -> Self {
-        Self { block_bytes: 1024, inner_bytes: 512, locking: 0, layers: 2 }
-    }
-}
-
-impl Parameters for NbTreeOptions {
-    const DESIGN: &'static str = "nbtree";
-
-    fn fields(&mut self) -> Vec<(&'static str, &mut u64)> {
-        vec![
-            ("block_bytes", &mut self.block_bytes),
-            ("inner_bytes", &mut self.inner_bytes),
-            ("locking", &mut self.locking),
-            ("layers", &mut self.layers),
-        ]
-    }
-
-    fn flaw(&self) -> Option<String> {
-        broken_rule(&[
-            ([128, 256, 512, 1024].contains(&self.block_bytes), "block_bytes must be 128, 256, 512 or 1024"),
-            (
-                (256..=4096).contains(&self.inner_bytes) && self.inner_bytes.is_multiple_of(64),
-                "inner_bytes must be 256 to 4096, a multiple of 64",
-            ),
-            (self.locking <= LOCK_ALL, "locking must be 0, 1 or 2"),
-            ([1, 2].contains(&self.layers), "layers must be 1 or 2"),
-        ])
-    }
-}
-
 /// The tree. See the module's story.
-pub struct NbTree<K: KeyForm, V: ValueForm, M: Medium> {
+pub struct NbTree<K: KeyCodec, V: Codec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     blocks: Heap<M>,
     keys: Records<M>,
@@ -236,107 +202,22 @@ pub struct NbTree<K: KeyForm, V: ValueForm, M: Medium> {
     /// Where no leaf had a key to give back.
     futile: Mutex<Futile<u64>>,
     len: Counter,
-    forms: PhantomData<fn() -> (K, V)>,
+    codecs: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
-    type Options = NbTreeOptions;
-
-    fn open(
-        pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
-        options: NbTreeOptions,
-        threads: usize,
-    ) -> Result<Self> {
-        let inner_bytes = options.inner_bytes as usize;
-        let mut tree = Self::unrecovered(pool, entry, options)?;
-        let survivors = tree.survivors(threads)?;
-        tree.blocks.finish_recovery();
-        tree.keys.finish_recovery();
-        tree.values.finish_recovery();
-        tree.inner = if survivors.is_empty() {
-            Inner::new(inner_bytes, tree.first_leaf()?)?
-        } else {
-            tree.len.add(survivors.iter().map(|leaf| leaf.items as i64).sum());
-            index_over(inner_bytes, &survivors)?
-        };
-        Ok(tree)
-    }
-
-    fn salvage(
-        pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
-        options: NbTreeOptions,
-        rescue: &mut Rescue<'_, K, V>,
-    ) -> Result<()> {
-        Self::unrecovered(pool, entry, options)?.save(rescue)
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Read<K, V> for NbTree<K, V, M> {
-    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
-        self.read(key, show).is_some()
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for NbTree<K, V, M> {
-    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
-        self.put(key, value, mode)
-    }
-
-    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.delete(key)
-    }
-
-    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.swap(key, expected, new)
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for NbTree<K, V, M> {
-    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        let _pinned = bristlecone_pm::epoch::pin();
-        self.ascend(bounds, into)
-    }
-
-    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        let _pinned = bristlecone_pm::epoch::pin();
-        self.descend(bounds, into)
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for NbTree<K, V, M> {
-    fn len(&self) -> u64 {
-        self.len.sum()
-    }
-
-    fn stats(&self) -> TreeStats {
-        let outstanding = self.outstanding();
-        let blocks = self.blocks.stats();
-        let records = self.keys.stats().1 + self.values.stats().1;
-        TreeStats {
-            items: self.len(),
-            leaves: blocks.live_slots.saturating_sub(outstanding),
-            pm_bytes: blocks.chunks * blocks.chunk_bytes + records,
-            dram_bytes: self.inner.dram_bytes() + self.leaves.bytes(),
-        }
-    }
-
-    fn check(&self) -> Vec<Finding> {
-        self.verify()
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// A tree that has not looked at its blocks yet.
     fn unrecovered(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, options: NbTreeOptions) -> Result<Self> {
         let shape = Shape::new(options.block_bytes as usize, options.layers);
         let block_bytes = options.block_bytes as u32;
         Ok(Self {
             pool: Arc::clone(pool),
-            blocks: Heap::open(pool, entry.id, SlotKind::NbBlock, block_bytes, true)?,
-            keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
-            values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
+            blocks: Heap::open(
+                pool,
+                HeapSpec { tagged: true, ..HeapSpec::new(entry.id, layout::BLOCKS, block_bytes) },
+            ),
+            keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
+            values: Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
             epochs: Epochs::default(),
             shape,
             locking: options.locking,
@@ -351,7 +232,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             leaving: CachePadded::default(),
             futile: Mutex::default(),
             len: Counter::default(),
-            forms: PhantomData,
+            codecs: PhantomData,
         })
     }
 

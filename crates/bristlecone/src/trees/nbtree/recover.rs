@@ -2,16 +2,22 @@
 //! that a crash interrupted are undone, and the volatile half is built anew. Every step leaves a
 //! state that recovery understands, so a crash in here is one more crash.
 
-use bristlecone_pm::sync::Ordering::Relaxed;
-use bristlecone_pm::{ChunkRange, Durable, Error, Flushed, LINE_BYTES, Medium, Persist, Result, Word};
+use std::sync::Arc;
 
-use super::NbTree;
+use bristlecone_pm::sync::Ordering::Relaxed;
+use bristlecone_pm::{
+    ChunkRange, Durable, Error, Flushed, LINE_BYTES, Medium, Persist, PoolFile, Result, TreeEntry, Word,
+};
+
 use super::layout::{EMPTY, Header, SLOTS_MAX, STAMP_END, State, Stored};
 use super::leaf::TAG_WORDS;
 use super::meta::{Tag, Tags};
-use crate::shared::form::{KeyForm, ValueForm};
-use crate::shared::recovery::{Survivor, each};
+use super::{NbTree, NbTreeOptions};
+use crate::shared::codec::{Codec, KeyCodec};
+use crate::shared::inner::Inner;
+use crate::shared::recovery::{Survivor, each, index_over};
 use crate::shared::slot::{Slot, bits};
+use crate::trees::{Open, Rescue};
 
 /// The first bytes of fingerprints that were met, which tells most keys of a leaf apart.
 #[derive(Default)]
@@ -28,7 +34,7 @@ impl Met {
 }
 
 /// What was found in some chunks.
-struct Found<K: KeyForm> {
+struct Found<K: KeyCodec> {
     leaves: Vec<Survivor<K>>,
     /// Cells with a seal, and the values that those name; and cells of twins, without a value.
     sealed: Vec<(u64, u64)>,
@@ -39,13 +45,47 @@ struct Found<K: KeyForm> {
     stamp: u64,
 }
 
-impl<K: KeyForm> Default for Found<K> {
+impl<K: KeyCodec> Default for Found<K> {
     fn default() -> Self {
         Self { leaves: Vec::new(), sealed: Vec::new(), twins: Vec::new(), stale: Vec::new(), stamp: 0 }
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
+    type Options = NbTreeOptions;
+
+    fn open(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: NbTreeOptions,
+        threads: usize,
+    ) -> Result<Self> {
+        let inner_bytes = options.inner_bytes as usize;
+        let mut tree = Self::unrecovered(pool, entry, options)?;
+        let survivors = tree.survivors(threads)?;
+        tree.blocks.finish_recovery();
+        tree.keys.finish_recovery();
+        tree.values.finish_recovery();
+        tree.inner = if survivors.is_empty() {
+            Inner::new(inner_bytes, tree.first_leaf()?)?
+        } else {
+            tree.len.add(survivors.iter().map(|leaf| leaf.items as i64).sum());
+            index_over(inner_bytes, &survivors)?
+        };
+        Ok(tree)
+    }
+
+    fn salvage(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: NbTreeOptions,
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Result<()> {
+        Self::unrecovered(pool, entry, options)?.save(rescue)
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Finds every leaf, in key order, repaired.
     pub(super) fn survivors(&self, threads: usize) -> Result<Vec<Survivor<K>>> {
         let mut ranges = self.blocks.chunks();
@@ -237,7 +277,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
             Stored::Plain(_) if V::INLINE => Ok(()),
             Stored::Record(record) => {
                 let fresh = self.values.mark_live(record).map_err(Some)?;
-                let whole = !V::INLINE || self.values.read(record, &bristlecone_pm::epoch::pin()).len() == 8;
+                let whole =
+                    !V::INLINE || self.values.read(record, &bristlecone_pm::sync::epoch::pin()).len() == 8;
                 if fresh && whole { Ok(()) } else { Err(None) }
             }
             Stored::Plain(_) | Stored::Sealed(_) | Stored::Empty => Err(None),

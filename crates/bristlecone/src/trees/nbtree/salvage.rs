@@ -12,7 +12,7 @@ use bristlecone_pm::{ChunkRange, Error, Result};
 use super::NbTree;
 use super::layout::{State, Stored};
 use super::read::Pins;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::Slot;
 use crate::trees::Rescue;
 
@@ -26,7 +26,7 @@ enum Standing {
 }
 
 /// A block with keys.
-struct Piece<K: KeyForm> {
+struct Piece<K: KeyCodec> {
     block: u64,
     birth: u64,
     median: K::Owned,
@@ -42,7 +42,7 @@ struct Item {
     value: u64,
 }
 
-impl<K: KeyForm, V: ValueForm, M: bristlecone_pm::Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
     /// Hands over every item that can be believed. The tree was not recovered.
     pub(super) fn save(&self, rescue: &mut Rescue<'_, K, V>) -> Result<()> {
         let mut ranges = self.blocks.chunks();
@@ -104,7 +104,7 @@ impl<K: KeyForm, V: ValueForm, M: bristlecone_pm::Medium> NbTree<K, V, M> {
             Stored::Empty => return Ok(None),
             Stored::Record(record) => {
                 self.values.verify(record)?;
-                if V::INLINE && self.values.read(record, &bristlecone_pm::epoch::pin()).len() != 8 {
+                if V::INLINE && self.values.read(record, &bristlecone_pm::sync::epoch::pin()).len() != 8 {
                     return Err(broken("a value that cannot be"));
                 }
             }

@@ -7,17 +7,29 @@ use bristlecone_pm::{Medium, Result};
 
 use super::NbTree;
 use super::layout::{EMPTY, Stored};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::Inner;
 use crate::shared::search::Level;
 use crate::shared::slot::bits;
 use crate::shared::version_lock::Version;
 use crate::shared::words::Words;
-use crate::trees::Batch;
 use crate::trees::scan::{Bounds, Leafwise, Outside, precedes, shorten, succeeds};
+use crate::trees::{Batch, Scan};
+
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for NbTree<K, V, M> {
+    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        let _pinned = bristlecone_pm::sync::epoch::pin();
+        self.ascend(bounds, into)
+    }
+
+    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        let _pinned = bristlecone_pm::sync::epoch::pin();
+        self.descend(bounds, into)
+    }
+}
 
 /// Whoever scans is pinned: leaves are there as long as anybody looks at them.
-impl<K: KeyForm, V: ValueForm, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
     #[inline(always)]
     fn inner(&self) -> &Inner<K> {
         &self.inner
@@ -102,7 +114,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     fn gather<const DESCENDING: bool>(
         &self,
         id: u32,

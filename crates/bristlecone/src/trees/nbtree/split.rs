@@ -11,7 +11,7 @@ use super::leaf::{Leaf, Succession};
 use super::meta::{Tag, Tags};
 use super::read::Pins;
 use crate::shared::arena::Room;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::{SLOT_BYTES, bits};
 
 /// How often a thread redrafts the value of a slot before it asks those who change it to replace the
@@ -56,7 +56,7 @@ impl Half {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Replaces a leaf. `Ok`: it is replaced or was freed, durably, by any thread. `key` is what the caller came
     /// for: if it lies above everything in a full leaf, the new right leaf begins empty.
     #[cold]

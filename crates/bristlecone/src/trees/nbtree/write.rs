@@ -8,9 +8,9 @@ use super::meta::Tag;
 use super::pending::Note;
 use super::read::{Pins, Sight};
 use super::{LOCK_WRITES, NbTree};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::Slot;
-use crate::trees::WriteMode;
+use crate::trees::{Removed, Swapped, Write, WriteMode};
 
 /// How often a write that finds no room is tried again: a leaf may have to be replaced for the keys that it
 /// gives back, and another one for the block.
@@ -41,7 +41,7 @@ struct Target {
 }
 
 /// A key on its way into a leaf, with its value if there is one by now.
-struct Newcomer<'k, K: KeyForm> {
+struct Newcomer<'k, K: KeyCodec> {
     key: K::Ref<'k>,
     word: u64,
     tag: Tag,
@@ -49,18 +49,13 @@ struct Newcomer<'k, K: KeyForm> {
 }
 
 /// A value on its way into the tree, written once however often the change is tried.
-struct Fresh<'a, V: ValueForm> {
+struct Fresh<'a, V: Codec> {
     value: V::Ref<'a>,
     word: Option<u64>,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
-    pub(super) fn put(
-        &self,
-        key: K::Ref<'_>,
-        value: V::Ref<'_>,
-        mode: WriteMode,
-    ) -> Result<Option<V::Owned>> {
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for NbTree<K, V, M> {
+    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         let (mut target, pins) = self.aim(key);
         match self.put_at_once(key, &mut target, value, mode, &pins) {
             Some(outcome) => self.conclude(None, Ok(outcome), &pins),
@@ -68,6 +63,29 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         }
     }
 
+    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.delete(key, None).map(Removed::<V>::ok)
+    }
+
+    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.delete(key, Some(expected)).map(|done| done.map(drop))
+    }
+
+    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.with_room(key, self.aim(key), |target, pins| {
+            let mut fresh = Fresh { value: new, word: None };
+            let mut swapped = false;
+            let outcome = self.alter(key, target, true, pins, |old| {
+                swapped = self.is_value(old, expected, pins);
+                if swapped { self.fresh_word(&mut fresh).map(Some) } else { Ok(None) }
+            });
+            let old = self.conclude(fresh.word, outcome, pins)?;
+            Ok(if swapped { Ok(()) } else { Err(old) })
+        })
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// As most writes go: key and value are words, and the leaf is as it was seen and has room. `None`:
     /// not so, and nothing was changed.
     #[inline(always)]
@@ -151,33 +169,26 @@ impl<K: KeyForm, V: ValueForm, M: Medium> NbTree<K, V, M> {
         unreachable!("rounds do not end")
     }
 
-    /// Replaces the value of `key` by `new` if it is `expected`; gives what was there.
-    pub(super) fn swap(
-        &self,
-        key: K::Ref<'_>,
-        expected: V::Ref<'_>,
-        new: V::Ref<'_>,
-    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+    /// Removes the item of `key`, if its value is `expected` where one is.
+    #[inline(always)]
+    fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
         self.with_room(key, self.aim(key), |target, pins| {
-            let mut fresh = Fresh { value: new, word: None };
-            let mut swapped = false;
             let outcome = self.alter(key, target, true, pins, |old| {
-                let equal = self
-                    .with_value(old, pins, |old| V::shorten(old) == V::shorten(expected))
-                    .unwrap_or(false);
-                swapped = equal;
-                if equal { self.fresh_word(&mut fresh).map(Some) } else { Ok(None) }
+                let goes = match expected {
+                    None => old != EMPTY,
+                    Some(expected) => self.is_value(old, expected, pins),
+                };
+                Ok(goes.then_some(EMPTY))
             });
-            let old = self.conclude(fresh.word, outcome, pins)?;
-            Ok(if swapped { Ok(()) } else { Err(old) })
+            let changed = matches!(outcome, Ok(Outcome { changed: true, .. }));
+            let old = self.conclude(None, outcome, pins)?;
+            Ok(if changed { old.ok_or(None) } else { Err(old) })
         })
     }
 
-    pub(super) fn delete(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.with_room(key, self.aim(key), |target, pins| {
-            let outcome = self.alter(key, target, true, pins, |old| Ok((old != EMPTY).then_some(EMPTY)));
-            self.conclude(None, outcome, pins)
-        })
+    /// Whether a value word stands for `value`.
+    fn is_value(&self, word: u64, value: V::Ref<'_>, pins: &Pins<K, V>) -> bool {
+        self.with_value(word, pins, |found| V::shorten(found) == V::shorten(value)).unwrap_or(false)
     }
 
     /// Takes the old value over and lets go of what nobody refers to.

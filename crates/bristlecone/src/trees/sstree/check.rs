@@ -5,13 +5,29 @@ use bristlecone_pm::{Finding, Medium};
 use super::SsTree;
 use super::layout::{END, Header, unstage};
 use super::leaf::{Leaf, View};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::trees::{Inspect, TreeStats};
 
-impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
-    /// Verifies every leaf against the medium, the index and the allocator. The counts are exact
-    /// only while nobody writes.
-    pub(super) fn verify(&self) -> Vec<Finding> {
+impl<K: KeyCodec, V: Codec, M: Medium> Inspect for SsTree<K, V, M> {
+    fn len(&self) -> u64 {
+        self.len.sum()
+    }
+
+    fn stats(&self) -> TreeStats {
+        let subnodes = self.subnodes.stats();
+        let records = self.keys.stats().1 + self.values.stats().1;
+        TreeStats {
+            items: self.len(),
+            leaves: self.leaves.live() as u64,
+            pm_bytes: subnodes.chunks * subnodes.chunk_bytes + records,
+            dram_bytes: self.inner.dram_bytes() + self.leaves.bytes(),
+        }
+    }
+
+    // Verifies every leaf against the medium, the index and the allocator. The counts are exact
+    // only while nobody writes.
+    fn check(&self) -> Vec<Finding> {
         let mut findings = self.inner.check();
         let mut previous: Option<K::Owned> = None;
         let (mut items, mut subnodes) = (0, 0);
@@ -34,7 +50,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         findings.extend(V::check_records(&self.values, items));
         findings
     }
+}
 
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// The chain and the bitmap on the medium are those of the descriptor.
     fn verify_chain(&self, leaf: Leaf<'_>, view: &View, findings: &mut Vec<Finding>) {
         let mut report = |what: &str| {

@@ -11,7 +11,10 @@
 //! ```
 
 use crate::shared::slot::SLOT_BYTES;
-use bristlecone_pm::{Group, LINE_BYTES, Persistent, Word};
+use bristlecone_pm::{Group, LINE_BYTES, Persistent, SlotKind, Word};
+
+/// The slots of subnodes.
+pub const SUBNODES: SlotKind = SlotKind::new(1);
 
 /// `next` of a subnode that belongs to no leaf. Zero, where the paper takes all ones: a chunk
 /// that the file has just grown by is zero, so it needs no initialization.

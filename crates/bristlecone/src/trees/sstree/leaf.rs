@@ -5,6 +5,7 @@ use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
 
 use super::layout::{FINGERPRINT_WORDS, SUBNODES_MAX, Shape};
 use crate::shared::arena::{Arena, Zeroed};
+use crate::shared::locked::{self, Guarded};
 use crate::shared::search::Level;
 use crate::shared::slot::bits;
 use crate::shared::version_lock::{Version, VersionLock};
@@ -206,8 +207,7 @@ impl<'a> Leaf<'a> {
     /// Locks the leaf if it is still the one that was read at `version`.
     #[inline(always)]
     pub fn lock_at(self, version: Version) -> Option<Locked<'a>> {
-        // Lazily: a guard that is made is a guard that unlocks.
-        self.header.lock.upgrade(version).then(|| Locked { leaf: self, obsolete: false })
+        Locked::at(self, version)
     }
 }
 
@@ -242,34 +242,18 @@ impl Tags {
     }
 }
 
-/// A leaf held by the only writer it may have; given back when dropped, also on errors.
-pub struct Locked<'a> {
-    leaf: Leaf<'a>,
-    obsolete: bool,
-}
+/// A leaf held by the only writer it may have.
+pub type Locked<'a> = locked::Locked<Leaf<'a>>;
 
-impl Locked<'_> {
-    /// The leaf has left the tree: whoever comes to it later starts again from the root.
-    pub fn retire(mut self) {
-        self.obsolete = true;
+impl Guarded for Leaf<'_> {
+    #[inline(always)]
+    fn lock(&self) -> &VersionLock {
+        &self.header.lock
     }
-}
 
-impl<'a> std::ops::Deref for Locked<'a> {
-    type Target = Leaf<'a>;
-
-    fn deref(&self) -> &Leaf<'a> {
-        &self.leaf
-    }
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        if self.obsolete {
-            self.leaf.lock.unlock_obsolete();
-        } else {
-            self.leaf.lock.unlock();
-        }
+    #[inline(always)]
+    fn unlock_above(&self, _: u64) {
+        self.header.lock.unlock();
     }
 }
 

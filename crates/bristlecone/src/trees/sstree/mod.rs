@@ -93,7 +93,7 @@
 //! built from the items, so fingerprints never need a flush of their own.
 
 mod check;
-mod layout;
+pub(super) mod layout;
 mod leaf;
 mod read;
 mod recover;
@@ -105,77 +105,33 @@ mod split;
 mod write;
 
 use std::marker::PhantomData;
-use std::ops::Bound;
 use std::sync::Arc;
 
-use bristlecone_pm::{Error, Finding, Heap, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::{Heap, Medium, PoolFile, Records};
 
 use self::layout::Shape;
 use self::leaf::Leaves;
-use self::salvage::Wreck;
-use super::parameters::{Parameters, broken_rule};
-use super::scan::Leafwise;
-use super::{Batch, Inspect, Open, Read, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use super::parameters::{Parameters, design_options};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::inner::Inner;
-use crate::shared::recovery::index_over;
 use crate::shared::version_lock::Version;
 
-/// Parameters of an SSTree, fixed when it is created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SsTreeOptions {
-    /// Bytes of a subnode: 128, 192 or 256 (default: the media line of Optane, as in the paper).
-    pub subnode_bytes: u64,
-    /// Subnodes that a leaf may have, head included: 1 to 4. The paper's Table I counts overflow
-    /// subnodes; its default of 2 is 3 here.
-    pub max_subnodes: u64,
-    /// Bytes of an inner node: 256 to 4096, a multiple of 64 (default 512).
-    pub inner_bytes: u64,
-    /// Whether updates move items towards the head (Table II of the paper): 0 or 1 (default).
-    pub move_items: u64,
-    /// Whether only the head's fingerprints stand in DRAM, and those of every other subnode in
-    /// its predecessor, as in the paper: 0 (default) or 1. Saves about a byte of DRAM per key and
-    /// costs a line read for every item that is not in the head.
-    pub delegate_fingerprints: u64,
-}
-
-impl Default for SsTreeOptions {
-    fn default() -> Self {
-        Self {
-            subnode_bytes: 256,
-            max_subnodes: 3,
-            inner_bytes: 512,
-            move_items: 1,
-            delegate_fingerprints: 0,
-        }
-    }
-}
-
-impl Parameters for SsTreeOptions {
-    const DESIGN: &'static str = "sstree";
-
-    fn fields(&mut self) -> Vec<(&'static str, &mut u64)> {
-        vec![
-            ("subnode_bytes", &mut self.subnode_bytes),
-            ("max_subnodes", &mut self.max_subnodes),
-            ("inner_bytes", &mut self.inner_bytes),
-            ("move_items", &mut self.move_items),
-            ("delegate_fingerprints", &mut self.delegate_fingerprints),
-        ]
-    }
-
-    fn flaw(&self) -> Option<String> {
-        broken_rule(&[
-            ([128, 192, 256].contains(&self.subnode_bytes), "subnode_bytes must be 128, 192 or 256"),
-            ((1..=4).contains(&self.max_subnodes), "max_subnodes must be 1 to 4"),
-            (
-                (256..=4096).contains(&self.inner_bytes) && self.inner_bytes.is_multiple_of(64),
-                "inner_bytes must be 256 to 4096, a multiple of 64",
-            ),
-            (self.move_items < 2, "move_items must be 0 or 1"),
-            (self.delegate_fingerprints < 2, "delegate_fingerprints must be 0 or 1"),
-        ])
+design_options! {
+    /// Options of an SSTree, fixed when it is created.
+    pub struct SsTreeOptions of "sstree" {
+        /// Bytes of a subnode. The default is the media line of Optane, as in the paper.
+        subnode_bytes = 256 in [128, 192, 256];
+        /// Subnodes that a leaf may have, head included. The paper's Table I counts overflow subnodes; its default of 2
+        /// is 3 here.
+        max_subnodes = 3 in (1..=4);
+        /// Bytes of an inner node.
+        inner_bytes = 512 in (256..=4096) step 64;
+        /// Whether updates move items towards the head (Table II of the paper).
+        move_items = 1 in [0, 1];
+        /// Whether only the head's fingerprints stand in DRAM, and those of every other subnode in its predecessor, as in
+        /// the paper. Saves about a byte of DRAM per key and costs a line read for every item that is not in the head.
+        delegate_fingerprints = 0 in [0, 1];
     }
 }
 
@@ -186,7 +142,7 @@ impl SsTreeOptions {
 }
 
 /// The tree. See the module's story.
-pub struct SsTree<K: KeyForm, V: ValueForm, M: Medium> {
+pub struct SsTree<K: KeyCodec, V: Codec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     subnodes: Heap<M>,
     keys: Records<M>,
@@ -198,115 +154,10 @@ pub struct SsTree<K: KeyForm, V: ValueForm, M: Medium> {
     inner: Inner<K>,
     leaves: Leaves,
     len: Counter,
-    forms: PhantomData<fn() -> (K, V)>,
+    codecs: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
-    type Options = SsTreeOptions;
-
-    fn open(
-        pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
-        options: SsTreeOptions,
-        threads: usize,
-    ) -> Result<Self> {
-        let shape = options.shape();
-        let inner_bytes = options.inner_bytes as usize;
-        let subnode_bytes = options.subnode_bytes as u32;
-        let mut tree = Self {
-            pool: Arc::clone(pool),
-            subnodes: Heap::open(pool, entry.id, SlotKind::Subnode, subnode_bytes, true)?,
-            keys: Records::open(pool, entry.id, SlotKind::KeyRecord)?,
-            values: Records::open(pool, entry.id, SlotKind::ValueRecord)?,
-            shape,
-            moving: options.move_items != 0,
-            staging: shape.resident && !pool.domain().visible_is_durable(),
-            inner: Inner::new(inner_bytes, 0)?,
-            leaves: Leaves::new(shape)?,
-            len: Counter::default(),
-            forms: PhantomData,
-        };
-        let survivors = tree.survivors(threads)?;
-        tree.subnodes.finish_recovery();
-        tree.keys.finish_recovery();
-        tree.values.finish_recovery();
-        tree.inner = if survivors.is_empty() {
-            Inner::new(inner_bytes, tree.new_leaf(&[])?.0)?
-        } else {
-            tree.len.add(survivors.iter().map(|leaf| leaf.items as i64).sum());
-            index_over(inner_bytes, &survivors)?
-        };
-        let items = tree.len.sum();
-        let shared = K::check_records(&tree.keys, items).or_else(|| V::check_records(&tree.values, items));
-        if let Some(finding) = shared {
-            // A record would be freed twice, or while an item still names it.
-            return Err(Error::corrupted("items that name the same record", finding.what));
-        }
-        Ok(tree)
-    }
-
-    fn salvage(
-        pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
-        options: SsTreeOptions,
-        rescue: &mut Rescue<'_, K, V>,
-    ) -> Result<()> {
-        Wreck::new(pool, entry, options.shape())?.save(rescue)
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Read<K, V> for SsTree<K, V, M> {
-    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
-        self.read(key, show).is_some()
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for SsTree<K, V, M> {
-    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
-        self.put(key, value, mode)
-    }
-
-    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.delete(key)
-    }
-
-    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.swap(key, expected, new)
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for SsTree<K, V, M> {
-    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        self.ascend(bounds, into)
-    }
-
-    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        self.descend(bounds, into)
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for SsTree<K, V, M> {
-    fn len(&self) -> u64 {
-        self.len.sum()
-    }
-
-    fn stats(&self) -> TreeStats {
-        let subnodes = self.subnodes.stats();
-        let records = self.keys.stats().1 + self.values.stats().1;
-        TreeStats {
-            items: self.len(),
-            leaves: self.leaves.live() as u64,
-            pm_bytes: subnodes.chunks * subnodes.chunk_bytes + records,
-            dram_bytes: self.inner.dram_bytes() + self.leaves.bytes(),
-        }
-    }
-
-    fn check(&self) -> Vec<Finding> {
-        self.verify()
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     #[inline(always)]
     fn medium(&self) -> &M {
         self.pool.medium()

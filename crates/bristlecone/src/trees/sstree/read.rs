@@ -5,12 +5,11 @@ use bristlecone_pm::Medium;
 use super::SsTree;
 use super::layout::{Header, slot_offset};
 use super::leaf::Leaf;
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
-use crate::shared::form::{KeyForm, ValueForm};
 use crate::shared::slot::{Slot, bits};
-
-/// The leaf changed while it was being read.
-pub(super) struct Stale;
+use crate::shared::version_lock::Stale;
+use crate::trees::Read;
 
 /// Where a key's item stands and what it holds.
 #[derive(Clone, Copy)]
@@ -22,9 +21,8 @@ pub(super) struct Found {
     pub value: u64,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
-    /// Looks `key` up. `f` sees the value before anybody can reuse it.
-    pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for SsTree<K, V, M> {
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
         let (key_guard, value_guard) = (K::pin(), V::pin());
         let tag = K::fingerprint(key);
         loop {
@@ -34,13 +32,17 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
             match self.locate(leaf, key, tag, &key_guard, still) {
                 Ok(found) if still() => {
                     // The value word was read while the leaf stood; pinned, its record stays.
-                    return found.map(|found| f(V::read(&self.values, found.value, &value_guard)));
+                    return found
+                        .map(|found| show(V::read(&self.values, found.value, &value_guard)))
+                        .is_some();
                 }
                 _ => std::hint::spin_loop(),
             }
         }
     }
+}
 
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// Finds the item of `key` in a leaf. `still` says whether what was read so far can be
     /// trusted: it is asked before anything out of line is looked at.
     #[inline(always)]

@@ -2,15 +2,25 @@
 //! interrupted is finished or undone, and the volatile half is built anew. Every step leaves a
 //! state that recovery understands, so a crash in here is one more crash.
 
-use bristlecone_pm::sync::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use bristlecone_pm::{ChunkRange, Durable, Error, Medium, Persist, Result};
+use std::marker::PhantomData;
+use std::sync::Arc;
 
-use super::SsTree;
-use super::layout::{END, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, Shape, slot_offset, unstage};
-use super::leaf::{Tags, View};
-use crate::shared::form::{KeyForm, ValueForm};
-use crate::shared::recovery::{Survivor, each};
+use bristlecone_pm::sync::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use bristlecone_pm::{
+    ChunkRange, Durable, Error, Heap, HeapSpec, Medium, Persist, PoolFile, RecordSpec, Records, Result,
+    SlotKind, TreeEntry,
+};
+
+use super::layout::{END, FREE, LEAF_SLOTS_MAX, SUBNODES, SUBNODES_MAX, Shape, slot_offset, unstage};
+use super::leaf::{Leaves, Tags, View};
+use super::salvage::Wreck;
+use super::{SsTree, SsTreeOptions};
+use crate::shared::codec::{Codec, KeyCodec};
+use crate::shared::counter::Counter;
+use crate::shared::inner::Inner;
+use crate::shared::recovery::{Survivor, each, index_over};
 use crate::shared::slot::{Slot, bits};
+use crate::trees::{Open, Rescue};
 
 /// Descriptors that a thread takes at once.
 const IDS_AT_ONCE: u32 = 64;
@@ -64,7 +74,64 @@ impl Census {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
+    type Options = SsTreeOptions;
+
+    fn open(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: SsTreeOptions,
+        threads: usize,
+    ) -> Result<Self> {
+        let shape = options.shape();
+        let inner_bytes = options.inner_bytes as usize;
+        let subnode_bytes = options.subnode_bytes as u32;
+        let mut tree = Self {
+            pool: Arc::clone(pool),
+            subnodes: Heap::open(
+                pool,
+                HeapSpec { tagged: true, ..HeapSpec::new(entry.id, SUBNODES, subnode_bytes) },
+            ),
+            keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
+            values: Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
+            shape,
+            moving: options.move_items != 0,
+            staging: shape.resident && !pool.domain().visible_is_durable(),
+            inner: Inner::new(inner_bytes, 0)?,
+            leaves: Leaves::new(shape)?,
+            len: Counter::default(),
+            codecs: PhantomData,
+        };
+        let survivors = tree.survivors(threads)?;
+        tree.subnodes.finish_recovery();
+        tree.keys.finish_recovery();
+        tree.values.finish_recovery();
+        tree.inner = if survivors.is_empty() {
+            Inner::new(inner_bytes, tree.new_leaf(&[])?.0)?
+        } else {
+            tree.len.add(survivors.iter().map(|leaf| leaf.items as i64).sum());
+            index_over(inner_bytes, &survivors)?
+        };
+        let items = tree.len.sum();
+        let shared = K::check_records(&tree.keys, items).or_else(|| V::check_records(&tree.values, items));
+        if let Some(finding) = shared {
+            // A record would be freed twice, or while an item still names it.
+            return Err(Error::corrupted("items that name the same record", finding.what));
+        }
+        Ok(tree)
+    }
+
+    fn salvage(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: SsTreeOptions,
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Result<()> {
+        Wreck::new(pool, entry, options.shape())?.save(rescue)
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// Finds every leaf, in key order, repaired (recover 1-5).
     pub(super) fn survivors(&self, threads: usize) -> Result<Vec<Survivor<K>>> {
         let census = Census::new(self.subnodes.chunks(), self.shape);

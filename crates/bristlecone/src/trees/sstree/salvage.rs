@@ -8,11 +8,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use bristlecone_pm::{ChunkRange, Medium, PoolFile, Records, Result, SlotKind, TreeEntry};
+use bristlecone_pm::{ChunkRange, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry};
 
-use super::layout::{END, FREE, Header, LEAF_SLOTS_MAX, SUBNODES_MAX, Shape, slot_offset, unstage};
+use super::layout::{END, FREE, Header, LEAF_SLOTS_MAX, SUBNODES, SUBNODES_MAX, Shape, slot_offset, unstage};
 use super::recover::Census;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::{Slot, bits};
 use crate::trees::Rescue;
 
@@ -26,7 +26,7 @@ pub(super) struct Wreck<M: Medium> {
 }
 
 /// What is left of a leaf.
-struct Piece<K: KeyForm> {
+struct Piece<K: KeyCodec> {
     chain: Vec<u64>,
     bitmap: u64,
     staged: Option<usize>,
@@ -49,12 +49,12 @@ impl<M: Medium> Wreck<M> {
         let slots = pool.chunk_bytes() as usize / shape.subnode_bytes;
         let mut ranges = Vec::new();
         for chunk in pool.chunks_of(entry.id) {
-            if (chunk.kind, chunk.slot_bytes as usize) == (SlotKind::Subnode, shape.subnode_bytes) {
+            if (chunk.kind, chunk.slot_bytes as usize) == (SUBNODES, shape.subnode_bytes) {
                 ranges.push(ChunkRange { offset: chunk.offset, slots });
             }
         }
-        let keys = Records::open(pool, entry.id, SlotKind::KeyRecord)?;
-        let values = Records::open(pool, entry.id, SlotKind::ValueRecord)?;
+        let keys = Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?;
+        let values = Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?;
         Ok(Self { pool: Arc::clone(pool), keys, values, shape, census: Census::new(ranges, shape) })
     }
 
@@ -73,7 +73,7 @@ impl<M: Medium> Wreck<M> {
     }
 
     /// Hands over every item that can be believed.
-    pub fn save<K: KeyForm, V: ValueForm>(&self, rescue: &mut Rescue<'_, K, V>) -> Result<()> {
+    pub fn save<K: KeyCodec, V: Codec>(&self, rescue: &mut Rescue<'_, K, V>) -> Result<()> {
         for subnode in self.occupied() {
             let next = self.next(subnode);
             if next != END && self.census.name(next, subnode).is_err() {
@@ -121,7 +121,7 @@ impl<M: Medium> Wreck<M> {
     }
 
     /// Walks the chain of a leaf as far as it goes; `None` if no key of it can be read.
-    fn piece<K: KeyForm, V: ValueForm>(&self, head: u64, rescue: &mut Rescue<'_, K, V>) -> Option<Piece<K>> {
+    fn piece<K: KeyCodec, V: Codec>(&self, head: u64, rescue: &mut Rescue<'_, K, V>) -> Option<Piece<K>> {
         let (bitmap, staged) = unstage(self.header(head).bitmap.load(self.pool.medium()));
         let staged = staged.filter(|&bit| bit < LEAF_SLOTS_MAX && self.shape.resident);
         let mut chain = vec![head];
@@ -157,7 +157,7 @@ impl<M: Medium> Wreck<M> {
     }
 
     /// The items of a leaf whose subnodes are known.
-    fn items<K: KeyForm>(&self, piece: &Piece<K>) -> impl Iterator<Item = Item> {
+    fn items<K: KeyCodec>(&self, piece: &Piece<K>) -> impl Iterator<Item = Item> {
         bits(piece.bitmap).filter_map(|bit| {
             let (at, slot) = self.shape.place(bit);
             let subnode = *piece.chain.get(at)?;
@@ -176,7 +176,7 @@ impl<M: Medium> Wreck<M> {
 
     /// Gives leaves with a broken chain the subnodes that nobody names any more and whose keys lie
     /// among their own; counts what stays away.
-    fn rejoin<K: KeyForm, V: ValueForm>(&self, pieces: &mut Vec<Piece<K>>, rescue: &mut Rescue<'_, K, V>) {
+    fn rejoin<K: KeyCodec, V: Codec>(&self, pieces: &mut Vec<Piece<K>>, rescue: &mut Rescue<'_, K, V>) {
         for at in 0..pieces.len() {
             let piece = &pieces[at];
             let beyond = piece.bitmap >> (piece.chain.len() * self.shape.slots);
@@ -205,7 +205,7 @@ impl<M: Medium> Wreck<M> {
     }
 
     /// Hands over the items of a leaf, but for those whose keys lie beyond the leaves beside it.
-    fn hand_over<K: KeyForm, V: ValueForm>(
+    fn hand_over<K: KeyCodec, V: Codec>(
         &self,
         piece: &Piece<K>,
         order: &[K::Owned],

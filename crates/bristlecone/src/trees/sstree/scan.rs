@@ -1,22 +1,35 @@
 //! What a scan sees of a leaf: the slots of all its subnodes.
 
+use std::ops::Bound;
+
 use bristlecone_pm::{Medium, Result, Word};
 
 use super::SsTree;
 use super::layout::{SUBNODES_MAX, slot_offset};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::Inner;
 use crate::shared::search::Level;
 use crate::shared::slot::Slot;
 use crate::shared::version_lock::Version;
 use crate::shared::words::{WORDS_MAX, Words};
 use crate::trees::scan::Leafwise;
+use crate::trees::{Batch, Scan};
 
 const SLOT_WORDS: usize = size_of::<Slot>() / size_of::<Word>();
 /// Places that a subnode has among a leaf's items: a power of two, so that copies lie aligned.
 const SUBNODE_SLOTS: usize = WORDS_MAX / SUBNODES_MAX;
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Leafwise<K, V> for SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for SsTree<K, V, M> {
+    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        self.ascend(bounds, into)
+    }
+
+    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        self.descend(bounds, into)
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for SsTree<K, V, M> {
     #[inline(always)]
     fn inner(&self) -> &Inner<K> {
         &self.inner

@@ -2,8 +2,9 @@
 
 use bristlecone_pm::{CHUNK_BYTES, Domain, Geometry, Native, PoolFile, Region, TreeSpec};
 
-use super::{Inspect, Open, Parameters, SsTree, SsTreeOptions, Write, WriteMode};
-use crate::shared::form::Inline;
+use super::{Parameters, SsTree, SsTreeOptions};
+use crate::shared::codec::Inline;
+use crate::trees::{Inspect, Open, Write, WriteMode};
 
 const KEYS: u64 = 400_000;
 

@@ -5,7 +5,7 @@ use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 use super::SsTree;
 use super::layout::{END, FINGERPRINT_WORDS, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, beside_header};
 use super::leaf::{Leaf, Locked, Tags, View};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::bits;
 
 /// One item's way from (position of the subnode, slot) to another.
@@ -23,7 +23,7 @@ pub(super) struct Part<R> {
     bit: u64,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// Moves items within a leaf; the first one takes the value `value` if there is one.
     pub(super) fn relocate(
         &self,

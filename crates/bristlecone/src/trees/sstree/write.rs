@@ -7,9 +7,9 @@ use super::layout::{END, FREE, beside_header, slot_offset, stage};
 use super::leaf::{Leaf, Locked, View};
 use super::read::Found;
 use super::split::Move;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::{Slot, bits};
-use crate::trees::WriteMode;
+use crate::trees::{Removed, Swapped, Write, WriteMode};
 
 /// A new item on its way into a leaf: its words, and its records if it has any.
 struct Item {
@@ -18,13 +18,8 @@ struct Item {
     tag: u8,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
-    pub(super) fn put(
-        &self,
-        key: K::Ref<'_>,
-        value: V::Ref<'_>,
-        mode: WriteMode,
-    ) -> Result<Option<V::Owned>> {
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for SsTree<K, V, M> {
+    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         let guards = (K::pin(), V::pin());
         loop {
             let inserts = |found: Option<Found>| found.is_none();
@@ -49,13 +44,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    /// Replaces the value of `key` by `new` if it is `expected`; gives what was there.
-    pub(super) fn swap(
-        &self,
-        key: K::Ref<'_>,
-        expected: V::Ref<'_>,
-        new: V::Ref<'_>,
-    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.delete(key, None).map(Removed::<V>::ok)
+    }
+
+    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.delete(key, Some(expected)).map(|done| done.map(drop))
+    }
+
+    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
         let guards = (K::pin(), V::pin());
         let (_, leaf, found) = self.lock_leaf(key, &guards.0, |_| false);
         let Some(found) = found else { return Ok(Err(None)) };
@@ -67,7 +64,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         drop(leaf);
         self.pool.health().map(Ok)
     }
+}
 
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// The locked leaf whose range holds `key`, and the key's item if there is one. The item is
     /// looked for before the leaf is locked, so that its line is under way while the lock waits
     /// for earlier stores to leave the processor.
@@ -286,11 +285,16 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         self.relocate(leaf, &view, &moves[..len], Some(value), flushed);
     }
 
-    pub(super) fn delete(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+    /// Removes the item of `key`, if its value is `expected` where one is.
+    #[inline(always)]
+    fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
         let guards = (K::pin(), V::pin());
         let (id, leaf, found) = self.lock_leaf(key, &guards.0, |found| found.is_some());
-        let Some(found) = found else { return Ok(None) };
+        let Some(found) = found else { return Ok(Err(None)) };
         let old = self.value_of(found, &guards.1);
+        if expected.is_some_and(|expected| V::borrow(&old) != V::shorten(expected)) {
+            return Ok(Err(Some(old)));
+        }
         let cleared = 1 << (found.at * self.shape.slots + found.slot);
         self.commit(*leaf, &leaf.view(), 0, cleared, Flushed::none());
         K::retire(&self.keys, found.key, &guards.0);
@@ -298,7 +302,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> SsTree<K, V, M> {
         self.len.add(-1);
         self.free_if_empty(id, leaf, key, &guards.0);
         self.pool.health()?;
-        Ok(Some(old))
+        Ok(Ok(old))
     }
 
     /// Publishes one bitmap word that sets some bits and clears others, after `flushed` is

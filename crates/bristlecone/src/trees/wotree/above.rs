@@ -8,17 +8,17 @@ use super::WoTree;
 use super::inner::Aim;
 use super::layout::LEVEL_MAX;
 use super::read::{Missing, Path};
-use super::write::Leaf;
-use crate::shared::form::{KeyForm, ValueForm};
+use super::write::Locked;
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::VersionLock;
 
 /// Nodes taken ahead of a split, so that a pool that becomes full fails before anything changes.
-pub(super) struct Reserve<'t, K: KeyForm, V: ValueForm, M: Medium> {
+pub(super) struct Reserve<'t, K: KeyCodec, V: Codec, M: Medium> {
     tree: &'t WoTree<K, V, M>,
     nodes: SmallVec<[(u64, &'t VersionLock); 4]>,
 }
 
-impl<'t, K: KeyForm, V: ValueForm, M: Medium> Reserve<'t, K, V, M> {
+impl<'t, K: KeyCodec, V: Codec, M: Medium> Reserve<'t, K, V, M> {
     pub fn empty(tree: &'t WoTree<K, V, M>) -> Self {
         Self { tree, nodes: SmallVec::new() }
     }
@@ -42,7 +42,7 @@ impl<'t, K: KeyForm, V: ValueForm, M: Medium> Reserve<'t, K, V, M> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Drop for Reserve<'_, K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Drop for Reserve<'_, K, V, M> {
     fn drop(&mut self) {
         self.nodes.drain(..).for_each(|(node, _)| self.tree.nodes.unalloc(node));
     }
@@ -60,7 +60,7 @@ pub(super) enum Attempt {
 /// The inner nodes that a new entry changes, locked, the lowest first: full ones, which split, and
 /// the first that has room. While they are locked nothing enters them, so what they need is known.
 pub(super) struct Above<'t> {
-    pub inner: SmallVec<[Leaf<'t>; 4]>,
+    pub inner: SmallVec<[Locked<'t>; 4]>,
     /// All of them are full, or there are none: a root is put above them.
     grows: bool,
 }
@@ -72,7 +72,7 @@ impl Above<'_> {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Counts what was done in vain because another thread has put a root above this one's nodes
     /// meanwhile, which can happen once a level.
     pub(super) fn once_more(&self, in_vain: &mut u64) -> Result<()> {
@@ -96,14 +96,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     ) -> Result<Option<Above<'t>>> {
         let mut inner = SmallVec::new();
         loop {
-            let Some((node, lock)) = self.lock_inner(aim, level, path.at_level(level), guard)? else {
+            let Some(locked) = self.lock_inner(aim, level, path.at_level(level), guard)? else {
                 if u64::from(level) > LEVEL_MAX {
                     return Err(self.damaged("a tree that is too high", child));
                 }
                 // Roots are put above locked nodes only: this one stays the root, or was none.
                 return Ok((self.root() == child).then_some(Above { inner, grows: true }));
             };
-            inner.push(Leaf { node, lock });
+            let node = locked.node;
+            inner.push(locked);
             self.compact(node);
             if self.place_of(node, child).is_none() {
                 return Ok(None);
@@ -124,8 +125,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         let mut before = None;
         loop {
             reserve.fill(wanted)?;
-            let _pinned = bristlecone_pm::epoch::pin();
-            let _shape = bristlecone_pm::wait::read(&self.shape_lock);
+            let _pinned = bristlecone_pm::sync::epoch::pin();
+            let _shape = bristlecone_pm::sync::wait::read(&self.shape_lock);
             let mut path = Path::default();
             self.descend(Aim::At(key), guard, &mut path)?;
             let Some(Missing { level, left }) = path.missing else { return Ok(any) };
@@ -150,11 +151,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         reserve: &mut Reserve<'_, K, V, M>,
         guard: &K::Guard,
     ) -> Result<Attempt> {
-        let lock = self.nodes.lock(left)?;
-        if !lock.lock() {
-            return Ok(Attempt::Missing);
-        }
-        let left = Leaf { node: left, lock };
+        let Some(left) = self.locked(left)? else { return Ok(Attempt::Missing) };
         let link = self.nodes.link(left.node, level);
         let (right, separator) = (link.next.load(self.medium()), link.high.load(self.medium()));
         if right == 0 {

@@ -5,8 +5,10 @@ use bristlecone_pm::{Finding, Medium, Result};
 use super::WoTree;
 use super::layout::State;
 use super::leaf::WRONG_ORDER;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
+use crate::shared::counter::Counter;
 use crate::shared::version_lock::Glance;
+use crate::trees::{Inspect, TreeStats};
 
 /// What a walk over the tree came across.
 #[derive(Default)]
@@ -19,12 +21,12 @@ struct Census {
 }
 
 /// What was counted.
-pub(super) struct Count {
-    pub items: u64,
-    pub leaves: u64,
+struct Count {
+    items: u64,
+    leaves: u64,
     /// Whether no leaf was locked. Writers add what they do to the tree's counters before they
     /// unlock, so what a leaf at rest holds stands in these.
-    pub at_rest: bool,
+    at_rest: bool,
 }
 
 impl Census {
@@ -33,19 +35,34 @@ impl Census {
     }
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
-    /// Verifies every level from left to right, each against the one above, and the allocators
-    /// against what was found. Exact only while nobody writes.
-    pub(super) fn verify(&self) -> Vec<Finding> {
+impl<K: KeyCodec, V: Codec, M: Medium> Inspect for WoTree<K, V, M> {
+    fn len(&self) -> u64 {
+        self.counted().0
+    }
+
+    fn stats(&self) -> TreeStats {
+        let nodes = self.nodes.stats();
+        let records = self.keys.stats().1 + self.values.stats().1 + self.separators.stats().1;
+        TreeStats {
+            items: self.len(),
+            leaves: self.counted().1,
+            pm_bytes: nodes.chunks * nodes.chunk_bytes + self.log.bytes() + records,
+            dram_bytes: self.nodes.dram_bytes(),
+        }
+    }
+
+    // Verifies every level from left to right, each against the one above, and the allocators
+    // against what was found. Exact only while nobody writes.
+    fn check(&self) -> Vec<Finding> {
         let mut census = Census::default();
         if let Err(error) = self.walk(&mut census) {
             census.findings.push(Finding::new("tree", error.to_string()));
             return census.findings;
         }
         let mut counts = vec![
-            ("items", self.len_now(), census.items),
-            ("nodes", self.nodes.stats(true).live_slots, census.nodes),
-            ("leaves", self.leaves_now(), census.leaves),
+            ("items", self.len(), census.items),
+            ("nodes", self.nodes.swept_stats().live_slots, census.nodes),
+            ("leaves", self.counted().1, census.leaves),
         ];
         if !K::INLINE {
             self.keys.settle_all(&|offset| self.refers_to_key(offset));
@@ -65,6 +82,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         census.findings
     }
 
+    fn damage(&self) -> Vec<Finding> {
+        self.damage.findings()
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     fn walk(&self, census: &mut Census) -> Result<()> {
         let mut first = self.root();
         let mut level = match self.nodes.state(first) {
@@ -228,10 +251,31 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         }
     }
 
+    /// (items, leaves). Recovery does not count; who asks first after it does, and what he finds
+    /// is kept if nobody changed anything meanwhile.
+    fn counted(&self) -> (u64, u64) {
+        let changes = || [&self.added, &self.grown, &self.removed, &self.freed].map(Counter::sum);
+        if let Some(&(items, leaves)) = self.base.get() {
+            let [added, grown, removed, freed] = changes();
+            return ((items + added).saturating_sub(removed), (leaves + grown).saturating_sub(freed));
+        }
+        let before = changes();
+        let found = self.count_all();
+        // A writer that is between a change and its count holds its leaf's lock.
+        if found.at_rest && changes() == before {
+            let [added, grown, removed, freed] = before;
+            let items = (found.items + removed).saturating_sub(added);
+            let leaves = (found.leaves + freed).saturating_sub(grown);
+            // Who comes second found the same.
+            let _ = self.base.set((items, leaves));
+        }
+        (found.items, found.leaves)
+    }
+
     /// Counts from leaf to leaf. Of what changes meanwhile it finds some.
-    pub(super) fn count_all(&self) -> Count {
+    fn count_all(&self) -> Count {
         let mut count = Count { items: 0, leaves: 0, at_rest: true };
-        let _pinned = bristlecone_pm::epoch::pin();
+        let _pinned = bristlecone_pm::sync::epoch::pin();
         let most = self.pool.max_bytes() / self.shape.node_bytes;
         let Some(mut leaf) = self.first_leaf() else { return Count { at_rest: false, ..count } };
         while leaf != 0 && count.leaves < most {

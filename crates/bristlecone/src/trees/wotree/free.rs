@@ -1,15 +1,15 @@
 //! Empty nodes leave the tree. One at a time, and not while anybody splits.
 
-use bristlecone_pm::epoch::Guard;
+use bristlecone_pm::sync::epoch::Guard;
 use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result};
 
 use super::inner::Aim;
 use super::layout::State;
 use super::log::{FREED_MAX, Freed, Record};
 use super::read::Path;
-use super::write::Leaf;
+use super::write::{Locked, NodeLock};
 use super::{Pins, WoTree};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::VersionLock;
 
 /// Nodes that leave the tree together: an empty leaf, and the inner nodes above it that have no
@@ -41,7 +41,7 @@ enum Outcome {
     Missing(Option<u64>),
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Frees the leaf of `key` if it is empty and not the first one.
     pub(super) fn free_if_empty(&self, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
         let Outcome::Missing(low) = self.try_free(key, pins)? else { return Ok(()) };
@@ -57,9 +57,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     }
 
     fn try_free(&self, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<Outcome> {
-        let _shape = bristlecone_pm::wait::write(&self.shape_lock);
+        let _shape = bristlecone_pm::sync::wait::write(&self.shape_lock);
         // The nodes of the path stay.
-        let pinned = bristlecone_pm::epoch::pin();
+        let pinned = bristlecone_pm::sync::epoch::pin();
         let mut path = Path::default();
         let leaf = self.descend(Aim::At(key), &pins.keys, &mut path)?.leaf;
         let removal = match self.plan(leaf, &path, &pins.keys)? {
@@ -75,16 +75,16 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             return Ok(Outcome::Done);
         }
         self.carry_out(&removal, &others, pins, &pinned);
-        leaf.leave();
+        leaf.retire();
         drop(left);
         self.shrink(&pinned)?;
         Ok(Outcome::Done)
     }
 
     /// Locks a node. `None`: it has left the tree.
-    fn locked(&self, node: u64) -> Result<Option<Leaf<'_>>> {
+    pub(super) fn locked(&self, node: u64) -> Result<Option<Locked<'_>>> {
         let lock = self.nodes.lock(node)?;
-        Ok(lock.lock().then_some(Leaf { node, lock }))
+        Ok(Locked::wait(NodeLock { node, lock }))
     }
 
     /// A root with one child gives way to it (shrink 1 to 3). Nobody splits or frees meanwhile.

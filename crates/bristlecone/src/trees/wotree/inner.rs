@@ -6,26 +6,27 @@ use bristlecone_pm::{Durable, Error, LINE_BYTES, Medium, Persist, Result};
 
 use super::WoTree;
 use super::layout::NO_KEY;
-use crate::shared::form::{KeyForm, ValueForm};
+use super::write::Locked;
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::{Glance, VersionLock};
 
 /// What a search looks for: the node whose range holds a key, or the one just before it.
-pub(super) enum Aim<'k, K: KeyForm> {
+pub(super) enum Aim<'k, K: KeyCodec> {
     At(K::Ref<'k>),
     Before(K::Ref<'k>),
     /// The last node.
     End,
 }
 
-impl<K: KeyForm> Clone for Aim<'_, K> {
+impl<K: KeyCodec> Clone for Aim<'_, K> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<K: KeyForm> Copy for Aim<'_, K> {}
+impl<K: KeyCodec> Copy for Aim<'_, K> {}
 
-impl<K: KeyForm> Aim<'_, K> {
+impl<K: KeyCodec> Aim<'_, K> {
     /// Whether the aim lies in a range that begins at `low`.
     #[inline(always)]
     pub fn is_at_or_after(self, low: K::Ref<'_>) -> bool {
@@ -47,7 +48,7 @@ pub(super) enum Step {
     Lost,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     pub(super) fn separator<'g>(&'g self, word: u64, guard: &'g K::Guard) -> K::Ref<'g> {
         K::read(&self.separators, word, guard)
     }
@@ -287,7 +288,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         level: u8,
         hint: Option<u64>,
         guard: &K::Guard,
-    ) -> Result<Option<(u64, &VersionLock)>> {
+    ) -> Result<Option<Locked<'_>>> {
         let mut hint = hint;
         loop {
             let mut node = match hint.take() {
@@ -298,16 +299,10 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
                 },
             };
             loop {
-                let lock = self.nodes.lock(node)?;
-                if !lock.lock() {
-                    break;
-                }
+                let Some(locked) = self.locked(node)? else { break };
                 match self.step_right(node, level, aim, guard) {
-                    Some(Step::Right(next, _)) => {
-                        lock.unlock();
-                        node = next;
-                    }
-                    _ => return Ok(Some((node, lock))),
+                    Some(Step::Right(next, _)) => node = next,
+                    _ => return Ok(Some(locked)),
                 }
             }
         }

@@ -16,7 +16,14 @@
 //! at the right end; `high` is the least key that is not below this node, and means nothing at
 //! the right end.
 
-use bristlecone_pm::{LINE_BYTES, Persistent, Word};
+use bristlecone_pm::{LINE_BYTES, Persistent, SlotKind, Word};
+
+/// The slots of nodes.
+pub const NODES: SlotKind = SlotKind::new(16);
+/// The slots of the log.
+pub const LOGS: SlotKind = SlotKind::new(17);
+/// The slots of separators out of line.
+pub const SEPARATORS: SlotKind = SlotKind::new(18);
 
 /// Bytes of an item and of an entry.
 pub const PAIR_BYTES: usize = 16;

@@ -7,11 +7,8 @@ use bristlecone_pm::{Durable, Medium, Persist, Result, Witness};
 use super::WoTree;
 use super::layout::{SLOT_WORDS_MAX, STATE_SLOTS, State};
 use super::log::{Lane, Record};
-use crate::shared::form::{KeyForm, ValueForm};
-
-/// The node changed while it was being read.
-#[derive(Debug)]
-pub(super) struct Stale;
+use crate::shared::codec::{Codec, KeyCodec};
+use crate::shared::version_lock::Stale;
 
 /// What is wrong with a leaf whose slot array names other slots than its bitmap.
 pub(super) const WRONG_ORDER: &str = "slot array differs from the bitmap";
@@ -130,7 +127,7 @@ pub(super) struct Found {
     pub value: u64,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Which slots hold items, and whether the slot array is right. `None`: it is no leaf.
     #[inline(always)]
     pub(super) fn bitmap(&self, leaf: u64) -> Option<(u128, bool)> {

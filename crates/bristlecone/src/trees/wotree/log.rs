@@ -21,12 +21,12 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use bristlecone_pm::sync::{AtomicUsize, Ordering::Relaxed};
 use bristlecone_pm::{
-    Durable, Error, Flushed, Heap, LINE_BYTES, Medium, Persist, PoolFile, Result, SlotKind, TreeId, Word,
+    Durable, Error, Flushed, Heap, HeapSpec, LINE_BYTES, Medium, Persist, PoolFile, Result, TreeId, Word,
     thread_index,
 };
 use crossbeam_utils::CachePadded;
 
-use super::layout::LEVEL_MAX;
+use super::layout::{LEVEL_MAX, LOGS};
 use crate::shared::version_lock::pause;
 
 /// Bytes of a tree's log.
@@ -88,7 +88,7 @@ pub struct Lane<'l, M: Medium> {
 impl<M: Medium> Log<M> {
     /// Takes over the log of a tree; a `fresh` tree's log is empty, and made if it is not there.
     pub fn open(pool: &Arc<PoolFile<M>>, id: TreeId, fresh: bool) -> Result<Self> {
-        let heap = Heap::open(pool, id, SlotKind::WoLog, LOG_BYTES, false)?;
+        let heap = Heap::open(pool, HeapSpec::new(id, LOGS, LOG_BYTES));
         let offset = match heap.chunks().first() {
             Some(chunk) => {
                 heap.mark_live(chunk.offset)?;

@@ -129,7 +129,7 @@ mod above;
 mod check;
 mod free;
 mod inner;
-mod layout;
+pub(super) mod layout;
 mod leaf;
 mod log;
 mod nodes;
@@ -143,47 +143,29 @@ mod tests;
 mod write;
 
 use std::marker::PhantomData;
-use std::ops::Bound;
 use std::sync::{Arc, OnceLock, RwLock};
 
 use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
-use bristlecone_pm::{Finding, Medium, PoolFile, Records, Result, SlotKind, TreeEntry, TreeId, Word};
+use bristlecone_pm::{Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry, TreeId, Word};
 
 use self::layout::Shape;
 use self::log::Log;
 use self::nodes::Nodes;
-use super::parameters::{Parameters, broken_rule};
-use super::{Batch, Damage, Inspect, Open, Read, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use super::Damage;
+use super::parameters::{Parameters, design_options};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
-use crate::shared::form::{KeyForm, ValueForm};
 
-/// Parameters of a WO-tree, fixed when it is created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WoTreeOptions {
-    /// Lines of a node: 4, 8, 16 (default, as in the paper) or 32; 2 for tests.
-    pub node_lines: u64,
-}
-
-impl Default for WoTreeOptions {
-    fn default() -> Self {
-        Self { node_lines: 16 }
-    }
-}
-
-impl Parameters for WoTreeOptions {
-    const DESIGN: &'static str = "wotree";
-
-    fn fields(&mut self) -> Vec<(&'static str, &mut u64)> {
-        vec![("node_lines", &mut self.node_lines)]
-    }
-
-    fn flaw(&self) -> Option<String> {
-        broken_rule(&[([2, 4, 8, 16, 32].contains(&self.node_lines), "node_lines must be 2, 4, 8, 16 or 32")])
+design_options! {
+    /// Options of a WO-tree, fixed when it is created.
+    pub struct WoTreeOptions of "wotree" {
+        /// Lines of a node. The default is the paper's; 2 is for tests.
+        node_lines = 16 in [2, 4, 8, 16, 32];
     }
 }
 
 /// The tree. See the module's story.
-pub struct WoTree<K: KeyForm, V: ValueForm, M: Medium> {
+pub struct WoTree<K: KeyCodec, V: Codec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     id: TreeId,
     nodes: Nodes<M>,
@@ -205,105 +187,16 @@ pub struct WoTree<K: KeyForm, V: ValueForm, M: Medium> {
     freed: Counter,
     /// What reads came across.
     damage: Damage,
-    forms: PhantomData<fn() -> (K, V)>,
+    codecs: PhantomData<fn() -> (K, V)>,
 }
 
 /// What keeps the records alive that an operation reads.
-struct Pins<K: KeyForm, V: ValueForm> {
+struct Pins<K: KeyCodec, V: Codec> {
     keys: K::Guard,
     values: V::Guard,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
-    type Options = WoTreeOptions;
-
-    fn open(
-        pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
-        options: WoTreeOptions,
-        _threads: usize,
-    ) -> Result<Self> {
-        let fresh = pool.anchor(entry.id).load(pool.medium()) == 0;
-        if fresh {
-            Self::expect_no_nodes(pool, entry, Shape::new(options.node_lines))?;
-        }
-        let tree = Self::unrecovered(pool, entry, options, fresh)?;
-        if fresh {
-            tree.create()?;
-            // Nobody counts before this.
-            let _ = tree.base.set((0, 1));
-        } else {
-            tree.replay()?;
-        }
-        Ok(tree)
-    }
-
-    fn salvage(
-        pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
-        options: WoTreeOptions,
-        rescue: &mut Rescue<'_, K, V>,
-    ) -> Result<()> {
-        Self::save(pool, entry, options, rescue)
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Read<K, V> for WoTree<K, V, M> {
-    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
-        self.read(key, show).is_some()
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Write<K, V> for WoTree<K, V, M> {
-    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
-        self.put(key, value, mode)
-    }
-
-    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.delete(key)
-    }
-
-    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.swap(key, expected, new)
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Scan<K, V> for WoTree<K, V, M> {
-    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        self.ascend(bounds, into)
-    }
-
-    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        self.descend_scan(bounds, into)
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> Inspect for WoTree<K, V, M> {
-    fn len(&self) -> u64 {
-        self.len_now()
-    }
-
-    fn stats(&self) -> TreeStats {
-        let nodes = self.nodes.stats(false);
-        let records = self.keys.stats().1 + self.values.stats().1 + self.separators.stats().1;
-        TreeStats {
-            items: self.len_now(),
-            leaves: self.leaves_now(),
-            pm_bytes: nodes.chunks * nodes.chunk_bytes + self.log.bytes() + records,
-            dram_bytes: self.nodes.dram_bytes(),
-        }
-    }
-
-    fn check(&self) -> Vec<Finding> {
-        self.verify()
-    }
-
-    fn damage(&self) -> Vec<Finding> {
-        self.damage.findings()
-    }
-}
-
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Takes over what stands on the medium, without looking at it. A `fresh` tree has nothing yet.
     fn unrecovered(
         pool: &Arc<PoolFile<M>>,
@@ -313,13 +206,16 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     ) -> Result<Self> {
         let shape = Shape::new(options.node_lines);
         let root = pool.anchor(entry.id).load(pool.medium());
+        let unswept = |kind| RecordSpec { unswept: true, ..RecordSpec::new(entry.id, kind) };
+        let owned = |kind| RecordSpec { owned: true, ..unswept(kind) };
+        let separators = RecordSpec { tagged: true, ..owned(layout::SEPARATORS) };
         Ok(Self {
             pool: Arc::clone(pool),
             id: entry.id,
             nodes: Nodes::open(pool, entry.id, shape, fresh)?,
-            keys: Records::open_unsettled(pool, entry.id, SlotKind::KeyRecord, false)?,
-            values: Records::open_unsettled(pool, entry.id, SlotKind::ValueRecord, true)?,
-            separators: Records::open_unsettled(pool, entry.id, SlotKind::SeparatorRecord, true)?,
+            keys: Records::open(pool, unswept(SlotKind::KEY_RECORD))?,
+            values: Records::open(pool, owned(SlotKind::VALUE_RECORD))?,
+            separators: Records::open(pool, separators)?,
             log: Log::open(pool, entry.id, fresh)?,
             shape,
             root: AtomicU64::new(root),
@@ -330,7 +226,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             grown: Counter::default(),
             freed: Counter::default(),
             damage: Damage::default(),
-            forms: PhantomData,
+            codecs: PhantomData,
         })
     }
 
@@ -356,35 +252,5 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
 
     fn set_root(&self, root: u64) {
         self.root.store(root, Release);
-    }
-
-    fn len_now(&self) -> u64 {
-        let (items, _) = self.counted();
-        items
-    }
-
-    fn leaves_now(&self) -> u64 {
-        self.counted().1
-    }
-
-    /// (items, leaves). Recovery does not count; who asks first after it does, and what he finds
-    /// is kept if nobody changed anything meanwhile.
-    fn counted(&self) -> (u64, u64) {
-        let changes = || [&self.added, &self.grown, &self.removed, &self.freed].map(Counter::sum);
-        if let Some(&(items, leaves)) = self.base.get() {
-            let [added, grown, removed, freed] = changes();
-            return ((items + added).saturating_sub(removed), (leaves + grown).saturating_sub(freed));
-        }
-        let before = changes();
-        let found = self.count_all();
-        // A writer that is between a change and its count holds its leaf's lock.
-        if found.at_rest && changes() == before {
-            let [added, grown, removed, freed] = before;
-            let items = (found.items + removed).saturating_sub(added);
-            let leaves = (found.leaves + freed).saturating_sub(grown);
-            // Who comes second found the same.
-            let _ = self.base.set((items, leaves));
-        }
-        (found.items, found.leaves)
     }
 }

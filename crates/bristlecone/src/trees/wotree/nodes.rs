@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use bristlecone_pm::epoch::Guard;
+use bristlecone_pm::sync::epoch::Guard;
 use bristlecone_pm::sync::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use bristlecone_pm::{Error, Heap, HeapStats, Medium, PoolFile, Result, SlotKind, TreeId, Word};
+use bristlecone_pm::{Error, Heap, HeapSpec, HeapStats, Medium, PoolFile, Result, TreeId, Word};
 use crossbeam_queue::SegQueue;
 
-use super::layout::{Link, Pair, Shape, State};
+use super::layout::{Link, NODES, Pair, Shape, State};
 use crate::shared::lock_table::LockTable;
 use crate::shared::version_lock::VersionLock;
 
@@ -33,11 +33,8 @@ impl<M: Medium> Nodes<M> {
     /// Takes over the nodes of a tree. With `fresh` there are none yet, whatever the chunks hold.
     pub fn open(pool: &Arc<PoolFile<M>>, id: TreeId, shape: Shape, fresh: bool) -> Result<Self> {
         let bytes = shape.node_bytes as u32;
-        let heap = if fresh {
-            Heap::open(pool, id, SlotKind::WoNode, bytes, true)?
-        } else {
-            Heap::open_unsettled(pool, id, SlotKind::WoNode, bytes, true)
-        };
+        let slots = HeapSpec { tagged: true, unswept: !fresh, ..HeapSpec::new(id, NODES, bytes) };
+        let heap = Heap::open(pool, slots);
         let locks = LockTable::new(pool.max_bytes(), pool.chunk_bytes(), shape.node_bytes);
         heap.chunks().iter().for_each(|chunk| locks.admit(chunk.offset));
         Ok(Self {
@@ -107,12 +104,14 @@ impl<M: Medium> Nodes<M> {
         }
     }
 
-    /// What the heap occupies, without the nodes that readers may still hold. With `exact` slots
-    /// that nobody judged yet are judged.
-    pub fn stats(&self, exact: bool) -> HeapStats {
-        if exact {
-            self.heap.settle_all(&|node| self.is_taken(node));
-        }
+    /// Returns what the heap occupies, after every slot was asked whether it is in use.
+    pub fn swept_stats(&self) -> HeapStats {
+        self.heap.settle_all(&|node| self.is_taken(node));
+        self.stats()
+    }
+
+    /// Returns what the heap occupies, as far as is known, without the nodes that readers may still hold.
+    pub fn stats(&self) -> HeapStats {
         let stats = self.heap.stats();
         HeapStats { live_slots: stats.live_slots.saturating_sub(self.limbo.load(Relaxed) as u64), ..stats }
     }

@@ -6,8 +6,9 @@ use smallvec::SmallVec;
 use super::WoTree;
 use super::inner::{Aim, Step};
 use super::layout::State;
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::{Glance, Version, VersionLock};
+use crate::trees::Read;
 
 /// Nodes that a descent passes unless it is sent to the right very often.
 const STEPS_FEW: u32 = 256;
@@ -91,7 +92,40 @@ pub(super) struct At<'t> {
     pub detour: bool,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for WoTree<K, V, M> {
+    /// A damaged tree shows what it can, and notes what is wrong; `check` and every write say it, too.
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
+        let pins = self.pin();
+        for round in 0.. {
+            let At { leaf, lock, version, .. } = match self.find(key, &pins.keys) {
+                Ok(at) => at,
+                Err(error) => {
+                    self.note_error(&error);
+                    return false;
+                }
+            };
+            let still = || lock.validate(version);
+            match self.look(leaf, key, &pins.keys, still) {
+                Ok(found) if still() => {
+                    // The value word was read while the leaf stood; pinned, its record stays.
+                    let found = found.filter(|&(key, value)| self.has_value(key, value));
+                    return found
+                        .map(|(_, value)| show(V::read(&self.values, value, &pins.values)))
+                        .is_some();
+                }
+                // What is no leaf although nobody changes it never was one.
+                Err(_) if still() => {
+                    self.note_damage("a reference to no leaf", leaf);
+                    return false;
+                }
+                _ => crate::shared::version_lock::pause(round),
+            }
+        }
+        unreachable!("rounds do not end")
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Goes to the leaf of a key: in a glide, if nobody is in the way.
     #[inline(always)]
     pub(super) fn find(&self, key: K::Ref<'_>, guard: &K::Guard) -> Result<At<'_>> {
@@ -159,7 +193,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     /// Goes to the leaf of an aim. Nodes stay what they are while somebody is pinned who may have read
     /// a reference to them.
     pub(super) fn descend(&self, aim: Aim<'_, K>, guard: &K::Guard, path: &mut impl Trail) -> Result<At<'_>> {
-        let _pinned = bristlecone_pm::epoch::pin();
+        let _pinned = bristlecone_pm::sync::epoch::pin();
         'root: loop {
             // Of one attempt: other threads may send it back to the root as often as they change that.
             let mut steps = 0;
@@ -268,36 +302,6 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             _ if self.root() != root => Ok(None),
             _ => Err(self.damaged("a root that is no node", root)),
         }
-    }
-
-    /// Looks `key` up. `show` sees the value before anybody can reuse it. A damaged tree shows
-    /// what it can, and notes what is wrong; `check` and every write say it, too.
-    pub(super) fn read<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
-        let pins = self.pin();
-        for round in 0.. {
-            let At { leaf, lock, version, .. } = match self.find(key, &pins.keys) {
-                Ok(at) => at,
-                Err(error) => {
-                    self.note_error(&error);
-                    return None;
-                }
-            };
-            let still = || lock.validate(version);
-            match self.look(leaf, key, &pins.keys, still) {
-                Ok(found) if still() => {
-                    // The value word was read while the leaf stood; pinned, its record stays.
-                    let (_, value) = found.filter(|&(key, value)| self.has_value(key, value))?;
-                    return Some(show(V::read(&self.values, value, &pins.values)));
-                }
-                // What is no leaf although nobody changes it never was one.
-                Err(_) if still() => {
-                    self.note_damage("a reference to no leaf", leaf);
-                    return None;
-                }
-                _ => crate::shared::version_lock::pause(round),
-            }
-        }
-        unreachable!("rounds do not end")
     }
 
     /// Whether the value of an item can be shown. A record whose header is broken would show as an empty value.

@@ -1,20 +1,57 @@
 //! Opening a tree: the log is replayed, and nothing else is looked at. How long that takes does
 //! not depend on how much the tree holds.
 
-use bristlecone_pm::{Alone, Durable, Error, Flushed, Medium, Persist, Result};
+use std::sync::Arc;
 
-use super::WoTree;
+use bristlecone_pm::{Alone, Durable, Error, Flushed, Medium, Persist, PoolFile, Result, TreeEntry};
+
 use super::above::Reserve;
 use super::free::Removal;
 use super::inner::Aim;
-use super::layout::State;
+use super::layout::{Shape, State};
 use super::leaf::View;
 use super::log::Record;
 use super::read::{NoTrail, Path};
 use super::split::LIVE;
-use crate::shared::form::{KeyForm, ValueForm};
+use super::{WoTree, WoTreeOptions};
+use crate::shared::codec::{Codec, KeyCodec};
+use crate::trees::{Open, Rescue};
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
+    type Options = WoTreeOptions;
+
+    fn open(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: WoTreeOptions,
+        _threads: usize,
+    ) -> Result<Self> {
+        let fresh = pool.anchor(entry.id).load(pool.medium()) == 0;
+        if fresh {
+            Self::expect_no_nodes(pool, entry, Shape::new(options.node_lines))?;
+        }
+        let tree = Self::unrecovered(pool, entry, options, fresh)?;
+        if fresh {
+            tree.create()?;
+            // Nobody counts before this.
+            let _ = tree.base.set((0, 1));
+        } else {
+            tree.replay()?;
+        }
+        Ok(tree)
+    }
+
+    fn salvage(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: WoTreeOptions,
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Result<()> {
+        Self::save(pool, entry, options, rescue)
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Makes the first leaf. A crash before `create.3`: the tree has no root, and is made anew.
     pub(super) fn create(&self) -> Result<()> {
         let medium = self.medium();

@@ -10,17 +10,17 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use bristlecone_pm::{Error, Medium, PoolFile, Result, SlotKind, TreeEntry, Word};
+use bristlecone_pm::{Error, Medium, PoolFile, Result, TreeEntry, Word};
 
-use super::layout::{Shape, State};
+use super::layout::{NODES, Shape, State};
 use super::leaf::Order;
 use super::log::Record;
 use super::{Pins, WoTree, WoTreeOptions};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 use crate::trees::{Inspect, Open, Rescue};
 
 /// A leaf with keys.
-struct Piece<K: KeyForm> {
+struct Piece<K: KeyCodec> {
     leaf: u64,
     /// Key word and value word of each item that can be read.
     items: Vec<(u64, u64)>,
@@ -47,7 +47,7 @@ struct Splits {
     unborn: Vec<u64>,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Hands over what can be read of a tree that was not recovered, and then says what else is
     /// wrong with it.
     pub(super) fn save(
@@ -246,7 +246,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     /// Refuses a tree that has nodes but names none as its root. Nothing is changed.
     pub(super) fn expect_no_nodes(pool: &PoolFile<M>, entry: &TreeEntry, shape: Shape) -> Result<()> {
         let chunks = pool.chunks_of(entry.id);
-        let chunks = chunks.iter().filter(|chunk| chunk.kind == SlotKind::WoNode).map(|chunk| chunk.offset);
+        let chunks = chunks.iter().filter(|chunk| chunk.kind == NODES).map(|chunk| chunk.offset);
         let nodes =
             chunks.flat_map(|chunk| (chunk..chunk + pool.chunk_bytes()).step_by(shape.node_bytes as usize));
         let free = |&node: &u64| pool.at::<Word>(node).load(pool.medium()) == State::Free.encode();
@@ -258,7 +258,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     }
 }
 
-fn is_between<K: KeyForm>(key: K::Ref<'_>, [left, right]: [Option<&K::Owned>; 2]) -> bool {
+fn is_between<K: KeyCodec>(key: K::Ref<'_>, [left, right]: [Option<&K::Owned>; 2]) -> bool {
     let above = left.is_none_or(|left| K::shorten(key) >= K::shorten(K::borrow(left)));
     above && right.is_none_or(|right| K::shorten(key) <= K::shorten(K::borrow(right)))
 }

@@ -6,14 +6,15 @@ use bristlecone_pm::{Error, LINE_BYTES, Medium, Result};
 
 use super::inner::Aim;
 use super::layout::SLOTS_MAX;
-use super::leaf::{Read, Stale, View, WRONG_ORDER};
+use super::leaf::{Read, View, WRONG_ORDER};
 use super::read::{At, NoTrail, Path};
 use super::{Pins, WoTree};
-use crate::shared::form::{KeyForm, ValueForm};
-use crate::trees::Batch;
+use crate::shared::codec::{Codec, KeyCodec};
+use crate::shared::version_lock::Stale;
+use crate::trees::{Batch, Scan};
 
 /// What a leaf says besides its items.
-struct Ends<K: KeyForm> {
+struct Ends<K: KeyCodec> {
     /// Where the next leaf begins; `None` at the right end.
     high: Option<K::Owned>,
     /// Whether it has items below, and above, what was asked for.
@@ -21,14 +22,9 @@ struct Ends<K: KeyForm> {
     above: bool,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
-    /// See [`Index::scan_forward`](crate::trees::Index::scan_forward). The batch's fence is where
-    /// the next leaf begins.
-    pub(super) fn ascend(
-        &self,
-        bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
-        into: &mut Batch<K, V>,
-    ) -> bool {
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for WoTree<K, V, M> {
+    /// The batch's fence is where the next leaf begins.
+    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         let pins = self.pin();
         let mut path = Path::default();
         loop {
@@ -77,12 +73,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// See [`Index::scan_backward`](crate::trees::Index::scan_backward).
-    pub(super) fn descend_scan(
-        &self,
-        bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
-        into: &mut Batch<K, V>,
-    ) -> bool {
+    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         let pins = self.pin();
         let mut path = Path::default();
         loop {
@@ -123,7 +114,9 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             }
         }
     }
+}
 
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Notes why a scan ends before the last leaf.
     #[cold]
     fn cut_short(&self, error: Error, into: &mut Batch<K, V>) -> bool {
@@ -210,9 +203,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         let high = (next != 0).then(|| K::owned(self.separator(high, &pins.keys)));
         Ok(Ends { high, below: start > 0, above: end < words.len() })
     }
-}
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     /// Compares the records of all keys with their checksums, and those of the values that are wanted.
     fn verify_items(
         &self,
@@ -230,7 +221,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
 }
 
 /// Whether a key lies before everything that a lower bound lets in.
-fn precedes<K: KeyForm>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
+fn precedes<K: KeyCodec>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
     match from {
         Bound::Included(bound) => K::shorten(key) < K::shorten(bound),
         Bound::Excluded(bound) => K::shorten(key) <= K::shorten(bound),
@@ -239,7 +230,7 @@ fn precedes<K: KeyForm>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
 }
 
 /// Whether a key lies behind everything that an upper bound lets in.
-fn succeeds<K: KeyForm>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
+fn succeeds<K: KeyCodec>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
     match to {
         Bound::Included(bound) => K::shorten(key) > K::shorten(bound),
         Bound::Excluded(bound) => K::shorten(key) >= K::shorten(bound),

@@ -9,14 +9,14 @@ use super::layout::{Link, NO_KEY, State};
 use super::leaf::{Order, View, WRONG_ORDER};
 use super::log::Record;
 use super::read::Path;
-use super::write::Leaf;
+use super::write::{Locked, NodeLock};
 use super::{Pins, WoTree};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
 
 /// A separator's owner: it is live. Zero, or no record: it is not.
 pub(super) const LIVE: u64 = 1;
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Splits the leaf of `key` if it is full. The upper half of its items goes to a new leaf; if
     /// `key` lies above them all nothing moves and the new leaf begins empty, so that ascending
     /// loads leave full leaves behind.
@@ -39,7 +39,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     /// As many nodes as the split of a leaf and of its full ancestors will take, unless they change.
     fn likely_nodes(&self, key: K::Ref<'_>, guard: &K::Guard) -> Result<usize> {
         // The nodes of the path stay.
-        let _pinned = bristlecone_pm::epoch::pin();
+        let _pinned = bristlecone_pm::sync::epoch::pin();
         let mut path = Path::default();
         self.descend(Aim::At(key), guard, &mut path)?;
         let full = |node: &&u64| self.count(**node) == self.shape.entries;
@@ -53,15 +53,14 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         reserve: &mut Reserve<'_, K, V, M>,
         pins: &Pins<K, V>,
     ) -> Result<Attempt> {
-        let _pinned = bristlecone_pm::epoch::pin();
+        let _pinned = bristlecone_pm::sync::epoch::pin();
         // Frees stay away until the parent knows the new leaf.
-        let _shape = bristlecone_pm::wait::read(&self.shape_lock);
+        let _shape = bristlecone_pm::sync::wait::read(&self.shape_lock);
         let mut path = Path::default();
         let at = self.descend(Aim::At(key), &pins.keys, &mut path)?;
-        if !at.lock.upgrade(at.version) {
+        let Some(left) = Locked::at(NodeLock { node: at.leaf, lock: at.lock }, at.version) else {
             return Ok(Attempt::Done);
-        }
-        let left = Leaf { node: at.leaf, lock: at.lock };
+        };
         let view = self.own_view(left.node, &pins.keys)?;
         if view.first_free(self.shape.slots).is_some() {
             return Ok(Attempt::Done);
@@ -81,7 +80,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
 
     fn split_leaf(
         &self,
-        left: &Leaf<'_>,
+        left: &Locked<'_>,
         view: &View,
         key: K::Ref<'_>,
         above: &Above<'_>,
@@ -208,7 +207,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         left: u64,
         separator: u64,
         right: u64,
-        above: &[Leaf<'_>],
+        above: &[Locked<'_>],
         reserve: &mut Reserve<'_, K, V, M>,
         guard: &K::Guard,
     ) {
@@ -228,12 +227,12 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     /// node, locked before any other thread knows it, and where it begins.
     fn split_inner<'t>(
         &self,
-        left: &Leaf<'_>,
+        left: &Locked<'_>,
         level: u8,
-        above: &[Leaf<'_>],
+        above: &[Locked<'_>],
         reserve: &mut Reserve<'t, K, V, M>,
         guard: &K::Guard,
-    ) -> (Leaf<'t>, u64) {
+    ) -> (Locked<'t>, u64) {
         let medium = self.medium();
         let entries: SmallVec<[(u64, u64); 64]> = (0..self.shape.entries)
             .map(|at| {
@@ -244,7 +243,8 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         let kept = entries.len().div_ceil(2);
         let separator = entries[kept].0;
         let (right, lock) = reserve.take();
-        assert!(lock.lock(), "the lock of a node at hand guards nothing that has left the tree");
+        let locked = Locked::wait(NodeLock { node: right, lock });
+        let locked = locked.expect("the lock of a node at hand guards nothing that has left the tree");
         let lane = self.log.next_lane(level);
         lane.write(&Record::Split { left: left.node, right, separator, level });
         let link = self.nodes.link(left.node, level);
@@ -257,7 +257,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         let _: Flushed = self.cut(left.node, kept);
         self.tell_parent(level + 1, left.node, separator, right, above, reserve, guard);
         lane.wipe();
-        (Leaf { node: right, lock }, separator)
+        (locked, separator)
     }
 
     /// Takes the entries from `kept` on out of an inner node (split 4). They lie beyond its high

@@ -1,22 +1,30 @@
 //! What no sequence of operations shows: trees of earlier versions and damaged ones, and what is on the
 //! medium to the byte.
 
+use std::ops::Bound;
 use std::path::PathBuf;
 
 use bristlecone_pm::{CreateOptions, Native, Persist, TreeSpec};
 
 use super::above::Reserve;
-use super::layout::State;
+use super::layout::{LOGS, State};
 use super::log::Record;
 use super::read::Path;
 use super::*;
-use crate::shared::form::Inline;
+use crate::shared::codec::Inline;
+use crate::trees::{Batch, Inspect, Open, Read, Scan, Write, WriteMode};
 
 type Tree = WoTree<Inline, Inline, Native>;
 
 const OPTIONS: WoTreeOptions = WoTreeOptions { node_lines: 2 };
 /// Slots of a leaf of two lines, and entries of an inner node.
 const NODE: u64 = 6;
+
+fn value_of(tree: &Tree, key: u64) -> Option<u64> {
+    let mut found = None;
+    tree.get(key, &mut |value| found = Some(value));
+    found
+}
 
 struct Scratch(PathBuf);
 
@@ -140,7 +148,7 @@ fn a_free_beside_a_leaf_without_an_entry_loses_nothing() {
         assert!(tree.remove(key * 2).unwrap().is_some());
     }
     for key in (leaf + 1) * NODE..(leaf + 2) * NODE {
-        assert_eq!(tree.read(key * 2, |value| value), Some(key));
+        assert_eq!(value_of(&tree, key * 2), Some(key));
     }
     assert_eq!(tree.check(), []);
 }
@@ -181,12 +189,12 @@ fn what_is_counted_while_a_writer_is_halfway_does_not_stay() {
         next.order.insert(place, slot);
         next.bitmap |= 1 << slot;
         tree.commit(leaf.node, &next, &tree.medium().ordered_within_line());
-        std::thread::scope(|scope| scope.spawn(|| tree.len_now()).join()).unwrap();
+        std::thread::scope(|scope| scope.spawn(|| tree.len()).join()).unwrap();
         tree.added.add(1);
         Ok(write::Change::Done(()))
     })
     .unwrap();
-    assert_eq!((tree.len_now(), tree.check()), (3 * NODE, vec![]));
+    assert_eq!((tree.len(), tree.check()), (3 * NODE, vec![]));
 }
 
 /// The leaf that a removal emptied cannot be freed, since the way to its neighbour is damaged.
@@ -201,7 +209,7 @@ fn a_removal_that_stands_is_no_error() {
     for key in leaf * NODE..(leaf + 1) * NODE {
         assert_eq!(tree.remove(key * 2).unwrap(), Some(key));
     }
-    assert_eq!(tree.read(leaf * NODE * 2, |value| value), None);
+    assert_eq!(value_of(&tree, leaf * NODE * 2), None);
     // Its locks are free.
     assert_eq!(tree.write(leaf * NODE * 2, 1, WriteMode::New).unwrap(), None);
 }
@@ -225,12 +233,12 @@ fn a_root_that_is_lost_is_no_empty_tree() {
 fn what_a_split_does_not_need_is_free_again() {
     let (_scratch, pool) = Scratch::pool("reserve");
     let tree = ascending(&pool, 3);
-    let nodes = tree.nodes.stats(true).live_slots;
+    let nodes = tree.nodes.swept_stats().live_slots;
     let mut reserve = Reserve::empty(&tree);
     reserve.fill(5).unwrap();
-    assert_eq!(tree.nodes.stats(true).live_slots, nodes + 5);
+    assert_eq!(tree.nodes.swept_stats().live_slots, nodes + 5);
     drop(reserve);
-    assert_eq!(tree.nodes.stats(true).live_slots, nodes);
+    assert_eq!(tree.nodes.swept_stats().live_slots, nodes);
 }
 
 /// Bytes of the first lines of a node, or of a lane.
@@ -275,7 +283,7 @@ fn the_log_is_golden() {
     let (_scratch, pool) = Scratch::pool("golden-log");
     let tree = create(&pool, OPTIONS);
     let chunks = pool.chunks_of(pool.trees().unwrap()[0].id);
-    let log = chunks.iter().find(|chunk| chunk.kind == SlotKind::WoLog).expect("the tree's log").offset;
+    let log = chunks.iter().find(|chunk| chunk.kind == LOGS).expect("the tree's log").offset;
     tree.log.next_lane(0).write(&Record::Split { left: 1, right: 2, separator: 3, level: 0 });
     assert_eq!(words(&pool, log + 8 * 64, 5), [2, 1, 2, 3, 0]);
     tree.log.next_lane(1).write(&Record::Split { left: 4, right: 5, separator: 6, level: 1 });

@@ -5,26 +5,29 @@ use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result};
 use super::leaf::{Found, View};
 use super::read::At;
 use super::{Pins, WoTree};
-use crate::shared::form::{KeyForm, ValueForm};
+use crate::shared::codec::{Codec, KeyCodec};
+use crate::shared::locked::{self, Guarded};
 use crate::shared::version_lock::VersionLock;
-use crate::trees::WriteMode;
+use crate::trees::{Removed, Swapped, Write, WriteMode};
 
-/// A locked node; unlocked when dropped.
-pub(super) struct Leaf<'t> {
+/// A node and its lock.
+#[derive(Clone, Copy)]
+pub(super) struct NodeLock<'t> {
     pub node: u64,
     pub lock: &'t VersionLock,
 }
 
-impl Leaf<'_> {
-    /// Unlocks what has left the tree, for the last time.
-    pub fn leave(self) {
-        self.lock.unlock_obsolete();
-        std::mem::forget(self);
-    }
-}
+/// A node held by the only writer it may have.
+pub(super) type Locked<'t> = locked::Locked<NodeLock<'t>>;
 
-impl Drop for Leaf<'_> {
-    fn drop(&mut self) {
+impl Guarded for NodeLock<'_> {
+    #[inline(always)]
+    fn lock(&self) -> &VersionLock {
+        self.lock
+    }
+
+    #[inline(always)]
+    fn unlock_above(&self, _: u64) {
         self.lock.unlock();
     }
 }
@@ -38,13 +41,8 @@ pub(super) enum Change<R> {
     Full,
 }
 
-impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
-    pub(super) fn put(
-        &self,
-        key: K::Ref<'_>,
-        value: V::Ref<'_>,
-        mode: WriteMode,
-    ) -> Result<Option<V::Owned>> {
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for WoTree<K, V, M> {
+    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         let pins = self.pin();
         self.prepare(key, value);
         self.with_leaf(key, &pins, |leaf, view, found| match (found, mode) {
@@ -62,13 +60,15 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         })
     }
 
-    /// Replaces the value of `key` by `new` if it is `expected`; gives what was there.
-    pub(super) fn swap(
-        &self,
-        key: K::Ref<'_>,
-        expected: V::Ref<'_>,
-        new: V::Ref<'_>,
-    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
+    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.delete(key, None).map(Removed::<V>::ok)
+    }
+
+    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.delete(key, Some(expected)).map(|done| done.map(drop))
+    }
+
+    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
         let pins = self.pin();
         self.prepare(key, new);
         self.with_leaf(key, &pins, |leaf, _, found| {
@@ -81,12 +81,19 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             Ok(Change::Done(Ok(())))
         })
     }
+}
 
-    pub(super) fn delete(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
+    /// Removes the item of `key`, if its value is `expected` where one is.
+    #[inline(always)]
+    fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
         let pins = self.pin();
         self.with_leaf(key, &pins, |leaf, view, found| {
-            let Ok(found) = found else { return Ok(Change::Done(None)) };
+            let Ok(found) = found else { return Ok(Change::Done(Err(None))) };
             let old = self.value_of(found, &pins)?;
+            if expected.is_some_and(|expected| V::borrow(&old) != V::shorten(expected)) {
+                return Ok(Change::Done(Err(Some(old))));
+            }
             let mut next = *view;
             next.order.remove(found.place);
             next.bitmap &= !(1 << found.slot);
@@ -98,7 +105,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
             K::retire(&self.keys, found.key, &pins.keys);
             V::retire(&self.values, found.value, &pins.values);
             self.removed.add(1);
-            Ok(if next.bitmap == 0 { Change::Emptied(Some(old)) } else { Change::Done(Some(old)) })
+            Ok(if next.bitmap == 0 { Change::Emptied(Ok(old)) } else { Change::Done(Ok(old)) })
         })
     }
 
@@ -114,14 +121,11 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
         &self,
         key: K::Ref<'_>,
         pins: &Pins<K, V>,
-        mut change: impl FnMut(&Leaf<'_>, &View, std::result::Result<Found, usize>) -> Result<Change<R>>,
+        mut change: impl FnMut(&Locked<'_>, &View, std::result::Result<Found, usize>) -> Result<Change<R>>,
     ) -> Result<R> {
         loop {
             let At { leaf, lock, version, detour } = self.find(key, &pins.keys)?;
-            if !lock.upgrade(version) {
-                continue;
-            }
-            let leaf = Leaf { node: leaf, lock };
+            let Some(leaf) = Locked::at(NodeLock { node: leaf, lock }, version) else { continue };
             let view = self.own_view(leaf.node, &pins.keys)?;
             let found = self.own_place(leaf.node, &view, key, &pins.keys)?;
             let done = change(&leaf, &view, found)?;
@@ -164,7 +168,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     /// Adds an item that the leaf does not hold; `false` if it has no room.
     fn add(
         &self,
-        leaf: &Leaf<'_>,
+        leaf: &Locked<'_>,
         view: &View,
         place: usize,
         key: K::Ref<'_>,
@@ -197,7 +201,7 @@ impl<K: KeyForm, V: ValueForm, M: Medium> WoTree<K, V, M> {
     }
 
     /// Gives the item a new value.
-    fn replace(&self, leaf: &Leaf<'_>, found: Found, value: V::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
+    fn replace(&self, leaf: &Locked<'_>, found: Found, value: V::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
         let medium = self.medium();
         let (word, flushed) = V::write_owned(&self.values, value, found.key, "wotree update.1")?;
         let cell = &self.nodes.item(leaf.node, found.slot).word;

@@ -1,0 +1,50 @@
+//! Links of documents lead somewhere.
+
+use std::collections::BTreeSet;
+use std::fs::read_to_string;
+
+use crate::{files, root};
+
+/// Returns what stands in the round brackets of a text's links.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    text.match_indices("](").filter_map(|(at, _)| text[at + 2..].split_once(')')).map(|(link, _)| link)
+}
+
+/// Returns the name by which a heading is linked to.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
+}
+
+#[test]
+fn links_of_documents_lead_to_files_and_headings() {
+    let root = root();
+    let mut documents = files(&root.join("docs"), ".md");
+    documents.extend(["README.md", "CHANGELOG.md"].map(|name| root.join(name)));
+    let mut wrong = Vec::new();
+    let mut followed = 0;
+    for document in &documents {
+        let text = read_to_string(document).unwrap();
+        for link in links(&text).filter(|link| !link.contains("://")) {
+            let (path, heading) =
+                link.split_once('#').map_or((link, None), |(path, head)| (path, Some(head)));
+            let target =
+                if path.is_empty() { document.clone() } else { document.with_file_name("").join(path) };
+            let has = |heading: &str| {
+                let text = read_to_string(&target).unwrap_or_default();
+                let headings: BTreeSet<_> = text
+                    .lines()
+                    .filter(|line| line.starts_with('#'))
+                    .map(|line| anchor(line.trim_start_matches('#')))
+                    .collect();
+                headings.contains(heading)
+            };
+            if !target.exists() || !heading.is_none_or(has) {
+                wrong.push(format!("{}: {link}", document.strip_prefix(&root).unwrap().display()));
+            }
+            followed += 1;
+        }
+    }
+    assert!(followed > 20, "only {followed} links were found");
+    assert!(wrong.is_empty(), "links that lead nowhere:\n{}", wrong.join("\n"));
+}

@@ -1,0 +1,187 @@
+//! Modules of a crate import each other in one direction only.
+//!
+//! A node is a file; an edge is a path that begins with `crate`, `self` or `super` and leads to another file. A
+//! folder's `mod.rs` may name the files beside it and be named by them: that is one module in several files. Test
+//! modules are left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::read_to_string;
+use std::path::Path;
+
+use crate::{files, root};
+
+/// Knots that are still to be undone: of a crate, modules that may need each other, by the beginnings of their names.
+const KNOTS: &[(&str, &[&str])] = &[
+    ("bristlecone-cli", &["args", "commands::", "store"]),
+    ("bristlecone-pm", &["pool::new_file", "pool::open"]),
+    ("bristlecone-pm", &["sync", "wait"]),
+    ("bristlecone", &["trees::lodgetree::flush", "trees::lodgetree::write"]),
+    ("bristlecone", &["trees::lodgetree::log", "trees::lodgetree::room"]),
+    ("bristlecone", &["trees::lodgetree::node", "trees::lodgetree::places"]),
+];
+
+fn is_known(krate: &str, knot: &[String]) -> bool {
+    let begins = |module: &String, names: &[&str]| names.iter().any(|name| module.starts_with(name));
+    KNOTS.iter().any(|(of, names)| *of == krate && knot.iter().all(|module| begins(module, names)))
+}
+
+/// The module of a file: names from the crate's root on.
+type Module = Vec<String>;
+
+/// The files of one crate.
+struct Graph {
+    edges: BTreeMap<Module, BTreeSet<Module>>,
+}
+
+#[test]
+fn modules_of_every_crate_without_tests_have_no_cycle() {
+    let mut knots = Vec::new();
+    for entry in std::fs::read_dir(root().join("crates")).unwrap() {
+        let krate = entry.unwrap().path();
+        let name = krate.file_name().unwrap().to_string_lossy().into_owned();
+        let all = Graph::of(&krate.join("src")).knots();
+        for knot in all.iter().filter(|knot| !is_known(&name, knot)) {
+            knots.push(format!("{name}: {}", knot.join(" ")));
+        }
+    }
+    knots.sort();
+    assert!(knots.is_empty(), "modules that need each other:\n{}", knots.join("\n"));
+}
+
+#[test]
+fn paths_of_nested_use_trees_lead_to_modules() {
+    let text = "use crate::{a::{self, B}, c::D};\nfn f() { super::e::g() } // crate::h::i\nuse std::fmt;";
+    let found: Vec<_> = paths(text).into_iter().map(|path| path.join("::")).collect();
+    assert_eq!(found, ["crate::a::self", "crate::a::B", "crate::c::D", "super::e::g"]);
+}
+
+impl Graph {
+    fn of(src: &Path) -> Self {
+        let all: BTreeMap<Module, String> = files(src, ".rs")
+            .iter()
+            .map(|path| (module(path.strip_prefix(src).unwrap()), read_to_string(path).unwrap()))
+            .filter(|(module, _)| !module.last().is_some_and(|name| name.ends_with("tests")))
+            .collect();
+        let edges = all.iter().map(|(from, text)| {
+            let to = paths(text).into_iter().map(|path| resolve(&all, from, &path));
+            let to = to.filter(|to| to != from && !is_of(to, from) && !is_of(from, to)).collect();
+            (from.clone(), to)
+        });
+        Self { edges: edges.collect() }
+    }
+
+    /// Returns the modules that each reach each other.
+    fn knots(&self) -> Vec<Vec<String>> {
+        let reached: BTreeMap<_, _> = self.edges.keys().map(|from| (from, self.reach(from))).collect();
+        let mut knots = BTreeSet::new();
+        for (from, reaches) in &reached {
+            let knot: Vec<_> = reaches.iter().filter(|to| reached[to].contains(*from)).collect();
+            if knot.len() > 1 {
+                knots.insert(knot.iter().map(|module| module.join("::")).collect());
+            }
+        }
+        knots.into_iter().collect()
+    }
+
+    fn reach(&self, from: &Module) -> BTreeSet<Module> {
+        let (mut reached, mut open) = (BTreeSet::new(), vec![from]);
+        while let Some(module) = open.pop() {
+            let next = self.edges.get(module).into_iter().flatten();
+            open.extend(next.filter(|to| reached.insert((*to).clone())));
+        }
+        reached
+    }
+}
+
+/// Returns whether a module stands in the folder of another one.
+fn is_of(module: &Module, folder: &Module) -> bool {
+    module.len() == folder.len() + 1 && module.starts_with(folder)
+}
+
+fn module(path: &Path) -> Module {
+    let mut names: Module = path.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+    let last = names.pop().unwrap_or_default();
+    match last.trim_end_matches(".rs") {
+        "mod" | "lib" | "main" => {}
+        name => names.push(name.to_owned()),
+    }
+    names
+}
+
+/// Returns the file that a path leads to from a module.
+fn resolve(all: &BTreeMap<Module, String>, from: &Module, path: &[String]) -> Module {
+    let mut at = if path[0] == "crate" { Module::new() } else { from.clone() };
+    for name in path {
+        let mut next = at.clone();
+        match name.as_str() {
+            "crate" | "self" => continue,
+            "super" => _ = next.pop(),
+            name => next.push(name.to_owned()),
+        }
+        if !all.contains_key(&next) {
+            break;
+        }
+        at = next;
+    }
+    at
+}
+
+/// Returns the paths in a text that stay in its crate.
+fn paths(text: &str) -> Vec<Vec<String>> {
+    let tests = text.find("#[cfg(test)]\nmod ").unwrap_or(text.len());
+    let code: Vec<_> =
+        text[..tests].lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
+    let code = code.join("\n");
+    let mut found = Vec::new();
+    for start in ["crate::", "self::", "super::"] {
+        for (at, _) in code.match_indices(start) {
+            let before = code[..at].chars().next_back();
+            let begins = before.is_none_or(|before| !before.is_alphanumeric() && !"_:$".contains(before));
+            if begins {
+                expand(&mut Vec::new(), &mut code[at..].chars().peekable(), &mut found);
+            }
+        }
+    }
+    found
+}
+
+/// Reads a path, or each path of a tree in braces.
+fn expand(
+    stem: &mut Vec<String>,
+    text: &mut std::iter::Peekable<std::str::Chars<'_>>,
+    found: &mut Vec<Vec<String>>,
+) {
+    let depth = stem.len();
+    loop {
+        let mut name = String::new();
+        while let Some(next) = text.next_if(|next| next.is_alphanumeric() || *next == '_') {
+            name.push(next);
+        }
+        if !name.is_empty() {
+            stem.push(name);
+        }
+        match text.peek() {
+            Some(':') => _ = text.next(),
+            Some('{') => {
+                loop {
+                    text.next();
+                    while text.next_if(|next| next.is_whitespace()).is_some() {}
+                    expand(stem, text, found);
+                    while text.next_if(|next| !",}".contains(*next)).is_some() {}
+                    if text.peek() != Some(&',') {
+                        break;
+                    }
+                }
+                text.next();
+                break;
+            }
+            _ => {
+                if stem.len() > depth {
+                    found.push(stem.clone());
+                }
+                break;
+            }
+        }
+    }
+    stem.truncate(depth);
+}

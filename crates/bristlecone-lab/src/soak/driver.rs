@@ -1,0 +1,173 @@
+//! The process that forks workers, kills them, and has others look at what they leave.
+//!
+//! It opens no pool itself: pools refuse use after a fork. It has one thread, so that a child may do anything.
+
+use std::io::{BufRead, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use bristlecone_cells::{Items, Visit};
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use clap::Args;
+use rustix::process::{Signal, WaitStatus};
+
+use super::board::{Board, Phase};
+use super::life::{Life, draft};
+use super::order::{Failed, Order, Ran};
+use super::process::{Child, clear, share};
+use super::round::{End, Round};
+use super::worker::Worker;
+
+/// A worker that gets nowhere for so long hangs, unless the system has one of its threads wait where nothing can
+/// interrupt it. After more than that it hangs, too.
+const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE_WITH_THE_SYSTEM: Duration = Duration::from_secs(600);
+/// How often a worker is looked at. To look oftener costs the processor more than the worker does.
+const GLANCE: Duration = Duration::from_micros(150);
+
+/// Runs rounds that standard input names, and tells of each on standard output
+#[derive(Args, Debug)]
+pub struct SoakDriver;
+
+impl SoakDriver {
+    pub fn run(&self) -> Outcome {
+        let said = |error| Failure::io("running a round", &error);
+        let malformed = |error| Failure::new(Exit::BadInput, format!("an order: {error}"));
+        let board = share().map_err(said)?;
+        let mut output = std::io::stdout();
+        for line in std::io::stdin().lock().lines() {
+            let order: Order = serde_json::from_str(&line.map_err(said)?).map_err(malformed)?;
+            let ran = run_round(&order, board).map_err(said)?;
+            writeln!(output, "{}", serde_json::json!(ran))?;
+            output.flush()?;
+        }
+        Ok(())
+    }
+}
+
+fn run_round(order: &Order, board: &'static Board) -> std::io::Result<Ran> {
+    let round = Round::of(order.seed, &order.limits);
+    let mut ran = Ran { seed: order.seed, cell: round.cell.to_string(), ..Ran::default() };
+    clear(board);
+    remove(&order.pool);
+    for (life, &end) in round.lives.iter().enumerate() {
+        let one = Life { round: &round, board, path: &order.pool, number: life, end, flaw: order.flaw };
+        match live(&one)? {
+            Lived::Killed => {
+                ran.kills += 1;
+                ran.kills_in_opening += u64::from(board.phase() < Phase::Comparing);
+            }
+            Lived::ByItself => {}
+            Lived::Failed(what) => {
+                let pool = if order.keep { Some(keep(order, &round, board)?) } else { None };
+                ran.failure = Some(Failed { what, life, round: round.to_string(), pool });
+                break;
+            }
+        }
+    }
+    (ran.acknowledged, ran.refused) = (board.acknowledged.load(Relaxed), board.refused.load(Relaxed));
+    (ran.reopens, ran.keys_compared) = (board.compared.load(Relaxed), board.keys_compared.load(Relaxed));
+    remove(&order.pool);
+    Ok(ran)
+}
+
+/// How a life ended.
+enum Lived {
+    Killed,
+    ByItself,
+    Failed(String),
+}
+
+/// Lets a worker live until its end comes.
+fn live(life: &Life<'_>) -> std::io::Result<Lived> {
+    struct Run<'a>(&'a Life<'a>);
+    impl Visit for Run<'_> {
+        fn visit<I: Items>(self) {
+            Worker(self.0).run::<I>();
+        }
+    }
+    let board = life.board;
+    board.enter(Phase::Begun);
+    let child = Child::fork(|| life.round.cell.codec.visit(Run(life)))?;
+    let watched = watch(&child, board, life.end)?;
+    let status = match watched {
+        Watched::Due | Watched::Hangs(_) => child.kill()?,
+        Watched::Ended(status) => status,
+    };
+    let phase = board.phase();
+    Ok(match (board.failure(), watched) {
+        (Some(what), _) => Lived::Failed(what),
+        (None, Watched::Hangs(threads)) => Lived::Failed(format!("a worker hangs, {phase:?}: {threads:?}")),
+        (None, Watched::Due) if status.terminating_signal() == Some(Signal::KILL.as_raw()) => Lived::Killed,
+        // It may have ended just before it was killed.
+        (None, _) if status.exit_status() == Some(0) => Lived::ByItself,
+        _ => Lived::Failed(format!("a worker ended with {status:?}, {phase:?}")),
+    })
+}
+
+/// Why a worker need not be watched any longer.
+enum Watched {
+    /// It is to be killed.
+    Due,
+    /// What its threads do.
+    Hangs(Vec<(char, String)>),
+    Ended(WaitStatus),
+}
+
+/// Waits until a worker is to be killed, ends, or hangs.
+fn watch(child: &Child, board: &Board, end: End) -> std::io::Result<Watched> {
+    let at = || (board.phase(), board.acknowledged.load(Relaxed));
+    let (_, first) = at();
+    let (mut last, mut moved) = (at(), Instant::now());
+    let mut entered: Option<Instant> = None;
+    let mut patience = PATIENCE;
+    loop {
+        let now @ (phase, acknowledged) = at();
+        let mut pause = GLANCE;
+        let is_due = match end {
+            End::After(awaited, time) if phase >= awaited => {
+                let left = time.saturating_sub(entered.get_or_insert_with(Instant::now).elapsed());
+                pause = pause.min(left);
+                left.is_zero()
+            }
+            End::Acknowledged(number) => acknowledged - first >= number || phase == Phase::Done,
+            _ => false,
+        };
+        if is_due || board.failure().is_some() {
+            return Ok(Watched::Due);
+        }
+        if let Some(status) = child.ended()? {
+            return Ok(Watched::Ended(status));
+        }
+        if now != last {
+            (last, moved) = (now, Instant::now());
+        }
+        if moved.elapsed() > patience {
+            let threads = child.threads();
+            let waits = threads.iter().any(|(state, _)| *state == 'D');
+            if !waits || patience == PATIENCE_WITH_THE_SYSTEM {
+                return Ok(Watched::Hangs(threads));
+            }
+            patience = PATIENCE_WITH_THE_SYSTEM;
+        }
+        std::thread::sleep(pause);
+    }
+}
+
+/// Moves the pool out of the way of other rounds, with the model beside it; returns where it is.
+fn keep(order: &Order, round: &Round, board: &Board) -> std::io::Result<PathBuf> {
+    let kept = order.pool.with_file_name(format!("bristlecone-soak-failed-{}.pool", order.seed));
+    let model = board.model(round.keys, |key| round.number(key));
+    std::fs::write(kept.with_extension("json"), format!("{model:#}\n"))?;
+    match std::fs::rename(&order.pool, &kept) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(kept),
+    }
+}
+
+/// Removes a pool, if there is one.
+pub fn remove(path: &Path) {
+    let _ = std::fs::remove_file(path);
+    let _ = std::fs::remove_file(draft(path));
+}

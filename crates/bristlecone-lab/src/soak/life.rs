@@ -1,0 +1,32 @@
+//! One life of a pool: what is drawn for it, and what it leaves word on.
+
+use std::path::{Path, PathBuf};
+
+use bristlecone::Error;
+
+use super::board::Board;
+use super::order::Flaw;
+use super::round::{End, Round};
+
+/// One life of a pool.
+pub struct Life<'a> {
+    pub round: &'a Round,
+    pub board: &'static Board,
+    pub path: &'a Path,
+    pub number: usize,
+    pub end: End,
+    pub flaw: Option<Flaw>,
+}
+
+impl Life<'_> {
+    /// Returns whether there is no room where there may be none. Options may ask for more than a chunk has.
+    pub fn is_no_room(&self, error: &Error) -> bool {
+        let too_large = matches!(error, Error::Invalid { .. } | Error::TooLong { .. });
+        self.round.may_be_full() && (error.is_no_room() || too_large)
+    }
+}
+
+/// Returns where a pool with chunks of few bytes is made.
+pub fn draft(path: &Path) -> PathBuf {
+    path.with_extension("draft")
+}

@@ -1,0 +1,121 @@
+//! Operations on a tree by number, and every way to read it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Included};
+
+use bristlecone::{Error, Tree, Value};
+use bristlecone_sim::{Access, Seen};
+
+use super::items::Items;
+
+/// Does an operation on one key.
+pub(super) fn act<I: Items>(tree: &Tree<I::K, I::V>, key: u64, access: Access) -> Result<Seen, String> {
+    match attempt::<I>(tree, key, access) {
+        Ok(Ok(seen)) => Ok(seen),
+        Ok(Err(held)) => Ok(Seen::Value(held.as_ref().map(I::value_number).transpose()?)),
+        Err(error) if error.is_no_room() => Ok(Seen::Refused),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// What an operation on one key answers: `Err` within `Ok` is the value that was there.
+type Attempt<I> = Result<Result<Seen, Option<<<I as Items>::V as Value>::Owned>>, Error>;
+
+fn attempt<I: Items>(tree: &Tree<I::K, I::V>, key: u64, access: Access) -> Attempt<I> {
+    I::with_key(key, |key| {
+        let held = match access {
+            Access::Get => tree.get(key),
+            Access::Insert(value) => I::with_value(value, |value| tree.insert(key, value))?,
+            Access::Upsert(value) => {
+                I::with_value(value, |value| tree.upsert(key, value))?;
+                return Ok(Ok(Seen::Done));
+            }
+            Access::InsertNew(value) => I::with_value(value, |value| tree.insert_new(key, value))?,
+            Access::Update(value) => I::with_value(value, |value| tree.update(key, value))?,
+            Access::Remove => tree.remove(key)?,
+            Access::RemoveIf(expected) => {
+                match I::with_value(expected, |expected| tree.remove_if(key, expected))? {
+                    Ok(()) => return Ok(Ok(Seen::Removed)),
+                    Err(held) => held,
+                }
+            }
+            Access::Swap(expected, new) => {
+                let swapped = I::with_value(expected, |expected| {
+                    I::with_value(new, |new| tree.compare_and_swap(key, expected, new))
+                });
+                match swapped? {
+                    Ok(()) => return Ok(Ok(Seen::Swapped)),
+                    Err(held) => held,
+                }
+            }
+        };
+        Ok(Err(held))
+    })
+}
+
+/// Checks a tree and reads it in every way there is.
+pub(super) fn read<I: Items>(tree: &Tree<I::K, I::V>) -> Result<BTreeMap<u64, u64>, String> {
+    let findings = tree.check();
+    if !findings.is_empty() {
+        return Err(format!("{findings:?}"));
+    }
+    let number = |(key, value): (_, _)| Ok((I::key_number(&key)?, I::value_number(&value)?));
+    let forward: Vec<(u64, u64)> = tree.iter().map(number).collect::<Result<_, String>>()?;
+    let mut backward: Vec<(u64, u64)> = tree.iter().rev().map(number).collect::<Result<_, String>>()?;
+    backward.reverse();
+    if forward != backward || !forward.is_sorted_by(|a, b| a.0 < b.0) {
+        return Err(format!("forward {forward:?}, backward {backward:?}"));
+    }
+    if tree.len() != forward.len() as u64 {
+        return Err(format!("a length of {}, but {forward:?}", tree.len()));
+    }
+    for (key, value) in &forward {
+        let got = I::with_key(*key, |key| tree.get(key));
+        if got.as_ref().map(I::value_number) != Some(Ok(*value)) {
+            return Err(format!("key {key} is there with {value}, but get says {:?}", got.is_some()));
+        }
+    }
+    read_beside::<I>(tree, &forward)?;
+    read_parts::<I>(tree, &forward)?;
+    Ok(forward.into_iter().collect())
+}
+
+/// Looks for keys that are absent: beside each that is there, below all of them, and above.
+fn read_beside<I: Items>(tree: &Tree<I::K, I::V>, all: &[(u64, u64)]) -> Result<(), String> {
+    let beside = all.iter().flat_map(|(key, _)| [key.saturating_sub(1), key + 1]);
+    let beside: BTreeSet<_> = beside.chain([0, LAST_KEY]).collect();
+    let is_absent = |key: &&u64| all.binary_search_by_key(*key, |(key, _)| *key).is_err();
+    for key in beside.iter().filter(is_absent) {
+        if I::with_key(*key, |key| tree.get(key).is_some() || tree.contains_key(key)) {
+            return Err(format!("key {key} is there by itself, and not among {all:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// The largest key that scenarios may use.
+const LAST_KEY: u64 = 9999;
+
+/// Reads parts of the tree from both ends: their ends are keys that are there, and such that may not be.
+fn read_parts<I: Items>(tree: &Tree<I::K, I::V>, all: &[(u64, u64)]) -> Result<(), String> {
+    let at = |part: usize| all.get(all.len() * part / 6).map_or(part as u64, |(key, _)| *key);
+    for (from, to) in [(at(1), at(3)), (at(2) + 1, at(5) + 1), (at(3), at(3)), (at(4), at(1))] {
+        let range = || I::with_keys(from, to, |from, to| tree.range(from..to));
+        let until = || I::with_keys(from, to, |from, to| tree.range((Excluded(from), Included(to))));
+        for (parts, is_due) in [
+            ([range(), range()], &(|key| from <= key && key < to) as &dyn Fn(u64) -> bool),
+            ([until(), until()], &|key| from < key && key <= to),
+        ] {
+            let number = |(key, value): (_, _)| Ok((I::key_number(&key)?, I::value_number(&value)?));
+            let [forward, backward] = parts;
+            let forward: Vec<(u64, u64)> = forward.map(number).collect::<Result<_, String>>()?;
+            let mut backward: Vec<(u64, u64)> = backward.rev().map(number).collect::<Result<_, String>>()?;
+            backward.reverse();
+            let due: Vec<_> = all.iter().copied().filter(|(key, _)| is_due(*key)).collect();
+            if forward != due || backward != due {
+                return Err(format!("from {from} to {to}: {forward:?} and {backward:?}, but {all:?}"));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,271 @@
+//! A pool with trees in it, through the public face.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
+
+use bristlecone::{Pool, Tree};
+use bristlecone_baselines::Contender;
+use bristlecone_pm::{Error, Geometry, PoolFile, TreeSpec};
+use bristlecone_sim::{
+    Answer, Deed, Memory, Progress, Registers, Report, Schedules, Seen, Sim, Stopped, System,
+    explore_schedules, guarded,
+};
+
+use super::items::Items;
+use super::media::sim_pool;
+use super::pool::{check_pool, open_pool};
+use super::tree_access::{act, read};
+use super::tree_op::TreeOp;
+
+/// A pool of trees of one design and one kind of items.
+#[derive(Debug, Clone)]
+pub struct Forest<I> {
+    /// The sizes of the pool.
+    pub geometry: Geometry,
+    /// The design of the trees.
+    pub design: Contender,
+    /// Its options, by name.
+    pub options: Vec<(&'static str, u64)>,
+    /// What keys and values are.
+    pub items: PhantomData<I>,
+}
+
+/// An open pool of trees.
+pub struct Live<I: Items> {
+    sim: Sim,
+    file: Arc<PoolFile<Sim>>,
+    pool: Pool,
+    trees: BTreeMap<String, Tree<I::K, I::V>>,
+    stopped: Option<Stopped>,
+}
+
+fn text(error: Error) -> String {
+    error.to_string()
+}
+
+/// What the trees hold.
+type Contents = BTreeMap<String, BTreeMap<u64, u64>>;
+
+impl<I: Items> Forest<I> {
+    fn grow(&self, sim: &Sim, file: Arc<PoolFile<Sim>>) -> Result<Live<I>, String> {
+        // Where threads take turns, recovery has several.
+        let recovering = if sim.takes_turns() { 2 } else { 1 };
+        let pool = sim_pool(Arc::clone(&file), recovering);
+        let mut live = Live { sim: sim.clone(), file, pool, trees: BTreeMap::new(), stopped: None };
+        for entry in live.pool.trees().map_err(text)? {
+            let tree = self.design.open::<_, _, Sim>(&live.pool, &entry.spec.name).map_err(text)?;
+            live.trees.insert(entry.spec.name, tree);
+        }
+        Ok(live)
+    }
+
+    fn plant(&self, live: &mut Live<I>, name: &str) -> Result<(), String> {
+        if live.trees.contains_key(name) {
+            return Ok(());
+        }
+        let tree = self.create_tree(live, name).map_err(text)?;
+        live.trees.insert(name.to_owned(), tree);
+        Ok(())
+    }
+
+    /// Creates a tree, or finds that there is no room for it.
+    fn plant_if_room(&self, live: &mut Live<I>, name: &str) -> Result<String, String> {
+        if live.trees.contains_key(name) {
+            return Ok(String::new());
+        }
+        match self.create_tree(live, name) {
+            Ok(tree) => _ = live.trees.insert(name.to_owned(), tree),
+            Err(error) if error.is_no_room() => return Ok(format!("{:?}", Seen::Refused)),
+            Err(error) => return Err(text(error)),
+        }
+        Ok(String::new())
+    }
+
+    fn create_tree(&self, live: &Live<I>, name: &str) -> Result<Tree<I::K, I::V>, Error> {
+        let options: Vec<_> = self.options.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        self.design.create::<_, _, Sim>(&live.pool, name, &options)
+    }
+
+    fn plant_bare(&self, live: &mut Live<I>, name: &str) -> Result<(), String> {
+        if live.trees.contains_key(name) {
+            return Ok(());
+        }
+        let other = live.file.trees().map_err(text)?.pop().ok_or("there is no tree to be like")?;
+        live.file.create_tree(&TreeSpec { name: name.to_owned(), ..other.spec }).map_err(text)?;
+        let tree = self.design.open::<_, _, Sim>(&live.pool, name).map_err(text)?;
+        live.trees.insert(name.to_owned(), tree);
+        Ok(())
+    }
+
+    fn reopen(&self, live: &mut Live<I>) -> Result<(), String> {
+        live.trees.clear();
+        live.file.close().map_err(text)?;
+        live.pool.clone().simulate_crash();
+        let file = open_pool(&live.sim)?.ok_or("the pool is gone")?;
+        if !file.was_clean() {
+            return Err("a closed pool is not clean".to_owned());
+        }
+        *live = self.grow(&live.sim.clone(), file)?;
+        Ok(())
+    }
+}
+
+impl<I: Items> Drop for Live<I> {
+    fn drop(&mut self) {
+        let _ = self.stopped.take().map(Stopped::finish);
+        // A crash, not a close: also when the code under test panics.
+        self.pool.clone().simulate_crash();
+    }
+}
+
+/// Waits until everything has run that was put off until nobody reads it any more.
+fn rest() {
+    let over = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&over);
+    bristlecone_pm::sync::epoch::pin().defer(move || told.store(true, Release));
+    while !over.load(Acquire) {
+        bristlecone_pm::sync::epoch::pin().flush();
+        std::thread::yield_now();
+    }
+}
+
+impl<I: Items> System for Forest<I> {
+    type Op = TreeOp;
+    type State = Contents;
+    type Live = Live<I>;
+
+    fn memory(&self) -> Memory {
+        Memory::of_pool(&self.geometry)
+    }
+
+    fn create(&self, sim: &Sim) -> Result<Live<I>, String> {
+        let region = sim.region();
+        let file = PoolFile::create_in(region, self.geometry, sim.domain(), sim.clone());
+        self.grow(sim, file.map_err(text)?)
+    }
+
+    fn open(&self, sim: &Sim) -> Result<Option<Live<I>>, String> {
+        open_pool(sim)?.map(|file| self.grow(sim, file)).transpose()
+    }
+
+    fn abandon(&self, live: Live<I>) {
+        drop(live);
+    }
+
+    fn fresh(&self) -> Contents {
+        Contents::new()
+    }
+
+    fn predict(&self, state: &mut Contents, op: &TreeOp) -> String {
+        match op {
+            TreeOp::Elsewhere(op) | TreeOp::Finish(op) | TreeOp::Short(op, ..) => {
+                return self.predict(state, op);
+            }
+            TreeOp::Create(name) | TreeOp::CreateBare(name) => {
+                state.entry((*name).to_owned()).or_default();
+            }
+            TreeOp::Drop(name) => _ = state.remove(*name),
+            _ => {}
+        }
+        let Some((name, key, access)) = op.access() else { return String::new() };
+        let Some(tree) = state.get_mut(name) else { return String::new() };
+        let (after, seen) = access.on(tree.get(&key).copied());
+        match after {
+            Some(value) => _ = tree.insert(key, value),
+            None => _ = tree.remove(&key),
+        }
+        format!("{seen:?}")
+    }
+
+    fn apply(&self, live: &mut Live<I>, op: &TreeOp) -> Result<String, String> {
+        match op {
+            TreeOp::Short(op, granted, refused) => {
+                live.sim.refuse_room(*granted, *refused);
+                let answer = match &**op {
+                    TreeOp::Create(name) => self.plant_if_room(live, name),
+                    op => self.apply(live, op),
+                };
+                live.sim.refuse_room(u64::MAX, 0);
+                return answer;
+            }
+            TreeOp::Create(name) => self.plant(live, name)?,
+            TreeOp::CreateBare(name) => self.plant_bare(live, name)?,
+            TreeOp::Elsewhere(op) => {
+                let elsewhere = || guarded(|| self.apply(live, op));
+                let done = std::thread::scope(|scope| scope.spawn(elsewhere).join());
+                return done.map_err(|_| "a panic elsewhere")?;
+            }
+            TreeOp::Begin(op, at) => {
+                let (name, key, access) = op.access().ok_or("no operation on a key")?;
+                let tree = live.trees.get(name).ok_or("no tree")?.clone();
+                let act = move || act::<I>(&tree, key, access).map(|seen| format!("{seen:?}"));
+                live.stopped = Some(Stopped::begin(at, act)?);
+            }
+            TreeOp::Finish(_) => return live.stopped.take().ok_or("nobody has begun")?.finish(),
+            TreeOp::Rest => rest(),
+            TreeOp::Drop(name) => {
+                if live.trees.remove(*name).is_some() {
+                    live.pool.drop_tree(name).map_err(text)?;
+                }
+            }
+            TreeOp::Close => self.reopen(live)?,
+            _ => {
+                let Some((name, key, access)) = op.access() else { return Ok(String::new()) };
+                let Some(tree) = live.trees.get(name) else { return Ok(String::new()) };
+                return act::<I>(tree, key, access).map(|seen| format!("{seen:?}"));
+            }
+        }
+        Ok(String::new())
+    }
+
+    fn refusal(&self, op: &TreeOp) -> Option<String> {
+        matches!(op, TreeOp::Short(..)).then(|| format!("{:?}", Seen::Refused))
+    }
+
+    fn schedules(&self, wanted: &Schedules, progress: &Progress) -> Option<Report> {
+        Some(explore_schedules(self, wanted, progress))
+    }
+
+    fn observe(&self, live: &Live<I>) -> Result<Contents, String> {
+        check_pool(&live.file)?;
+        live.trees.iter().map(|(name, tree)| Ok((name.clone(), read::<I>(tree)?))).collect()
+    }
+}
+
+/// The tree that threads share.
+const SHARED: &str = "t";
+
+impl<I: Items> Registers for Forest<I> {
+    type Live = Live<I>;
+
+    fn memory(&self) -> Memory {
+        System::memory(self)
+    }
+
+    fn create(&self, sim: &Sim) -> Result<Live<I>, String> {
+        let mut live = System::create(self, sim)?;
+        self.plant(&mut live, SHARED)?;
+        Ok(live)
+    }
+
+    fn open(&self, sim: &Sim) -> Result<Live<I>, String> {
+        System::open(self, sim)?.ok_or_else(|| "nothing is there any more".to_owned())
+    }
+
+    fn act(&self, live: &Live<I>, deed: &Deed) -> Result<Answer, String> {
+        let tree = &live.trees[SHARED];
+        match deed {
+            Deed::Of(key, access) => Ok(Answer::Of(act::<I>(tree, *key, *access)?)),
+            Deed::Scan => {
+                let number = |(key, value): (_, _)| Ok((I::key_number(&key)?, I::value_number(&value)?));
+                Ok(Answer::All(tree.iter().map(number).collect::<Result<_, String>>()?))
+            }
+        }
+    }
+
+    fn contents(&self, live: &Live<I>) -> Result<BTreeMap<u64, u64>, String> {
+        self.observe(live)?.remove(SHARED).ok_or_else(|| "the tree is gone".to_owned())
+    }
+}

@@ -1,0 +1,101 @@
+//! What a run without an end explores: cells of the table that seeds draw, one after the other.
+
+use std::fmt;
+
+use bristlecone_cells::suites;
+use bristlecone_random::Generator;
+use bristlecone_sim::{Budget, Mode, Progress, Report, Round, Schedules, Subject, explore_rounds};
+
+use crate::targets::shapes::{mode_of, subject_of};
+
+/// Images that are remembered in one turn: where more are met, each further crash point has a few.
+const REMEMBERED: usize = 1 << 16;
+/// Runs of a crash point: so many, doubled up to so often.
+const RUNS: (u64, usize) = (4, 9);
+/// Crashes in a row, at most.
+const DEPTH: usize = 3;
+/// Schedules of each turn, at most.
+const SCHEDULES: usize = 256;
+
+/// What one seed draws: a cell, one of its scenarios, how far it is explored, and schedules of its threads.
+pub struct Turn {
+    subject: Box<dyn Subject>,
+    scenario: usize,
+    mode: Mode,
+    budget: Budget,
+    schedules: u64,
+}
+
+impl Turn {
+    /// Draws a turn. The same seed gives the same turn.
+    pub fn of(seed: u64, threads: usize) -> Self {
+        let mut generator = Generator::new(seed);
+        let mut roll = |below: usize| generator.index(below);
+        let cells = suites::EXPLORER.cells();
+        let cell = &cells[roll(cells.len())];
+        let subject = subject_of(cell);
+        let scenario = roll(subject.scenarios().len());
+        let (fewest, doublings) = RUNS;
+        let runs = fewest << roll(doublings);
+        let depth = 1 + roll(DEPTH) as u32;
+        let budget = Budget { depth, seed, threads, remembered: REMEMBERED, ..Budget::of(runs) };
+        let schedules = 1 + roll(SCHEDULES) as u64;
+        Self { subject, scenario, mode: mode_of(cell), budget, schedules }
+    }
+
+    /// Returns the name of what is explored.
+    pub fn subject(&self) -> &str {
+        self.subject.name()
+    }
+
+    /// Returns how far it is explored.
+    pub fn budget(&self) -> Budget {
+        self.budget
+    }
+
+    fn round(&self) -> Round<'_> {
+        Round { subject: self.subject.as_ref(), scenario: self.scenario, mode: self.mode }
+    }
+
+    /// Explores the scenario and, if that survives, the schedules.
+    pub fn explore(&self, progress: &Progress) -> Report {
+        let explored = explore_rounds(&[self.round()], self.budget, progress, &|_, _| {});
+        let mut report = explored.into_iter().flatten().next().unwrap_or_default();
+        let Budget { seed, threads, .. } = self.budget;
+        let wanted = Schedules { seed, first: 0, count: self.schedules, modes: vec![self.mode], threads };
+        if report.failures.is_empty()
+            && !progress.is_stopped()
+            && let Some(interleaved) = self.subject.schedules(&wanted, progress)
+        {
+            report.merge(interleaved);
+        }
+        report
+    }
+}
+
+impl fmt::Display for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.round())
+    }
+}
+
+impl fmt::Debug for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn").field("round", &self.to_string()).field("budget", &self.budget).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_draws_the_same_turn() {
+        let names: Vec<_> = (0..64).map(|seed| Turn::of(seed, 1).to_string()).collect();
+        assert!((0..64).all(|seed| Turn::of(seed, 1).to_string() == names[seed as usize]));
+        let mut distinct = names.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert!(distinct.len() > 48, "{names:?}");
+    }
+}

@@ -1,0 +1,295 @@
+//! When a heap grows, what it takes up again first, and of how many slots it asks a judge.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::thread::Scope;
+use std::time::Duration;
+
+use super::tests::{NODES, pool};
+use super::*;
+use crate::{Native, assume_thread_index};
+
+const SLOT_BYTES: u32 = 256;
+/// Slots of a chunk of 64 KiB.
+const PER_CHUNK: usize = 256;
+
+fn open(chunks: u64) -> Heap<Native> {
+    let (pool, tree) = pool(chunks);
+    Heap::open(&pool, HeapSpec::new(tree, NODES, SLOT_BYTES))
+}
+
+fn chunks_of(heap: &Heap<Native>) -> usize {
+    heap.stats().chunks as usize
+}
+
+fn take(heap: &Heap<Native>, slots: usize) -> Vec<u64> {
+    (0..slots).map(|_| heap.alloc().unwrap()).collect()
+}
+
+#[test]
+fn a_large_heap_takes_its_next_chunk_ahead_and_a_small_one_does_not() {
+    let heap = open(64);
+    for taken in 1..=20 * PER_CHUNK {
+        heap.alloc().unwrap();
+        let begun = taken.div_ceil(PER_CHUNK);
+        let ahead = usize::from(begun >= AHEAD_FROM);
+        assert_eq!(chunks_of(&heap), begun + ahead, "{taken} slots");
+    }
+    assert_eq!(heap.stats().live_slots, 20 * PER_CHUNK as u64);
+}
+
+/// With 512 slots a chunk the first 64 are an eighth, and no more than that.
+#[test]
+fn the_next_chunk_is_taken_once_more_than_an_eighth_of_the_last_one_is() {
+    let (pool, tree) = pool(64);
+    let heap = Heap::open(&pool, HeapSpec::new(tree, NODES, SLOT_BYTES / 2));
+    take(&heap, 15 * 512 + 64);
+    assert_eq!(chunks_of(&heap), 16);
+    take(&heap, 1);
+    assert_eq!(chunks_of(&heap), 17);
+}
+
+/// Time for threads to reach the lock that they are to wait for. Those that come later only make a test weaker.
+const REACHED: Duration = Duration::from_millis(60);
+
+/// Allocates one slot in each of four threads: of one number, or of one each.
+fn in_threads<'s>(scope: &'s Scope<'s, '_>, heap: &'s Heap<Native>, number: impl Fn(usize) -> usize) {
+    for thread in 0..4 {
+        let number = number(thread);
+        scope.spawn(move || {
+            assume_thread_index(Some(number));
+            if thread % 2 == 0 {
+                heap.prepare(&|_| true).unwrap();
+            }
+            heap.alloc().unwrap();
+        });
+    }
+    std::thread::sleep(REACHED);
+}
+
+/// Threads that find no room at the same time wait for the one that takes a chunk.
+#[test]
+fn threads_that_need_room_at_once_take_one_chunk() {
+    let heap = open(8);
+    std::thread::scope(|scope| {
+        let growing = wait::lock(&heap.growing);
+        in_threads(scope, &heap, |thread| thread);
+        // All of them saw that there is no room; now the first one looks again.
+        let chunks = heap.lock_chunks();
+        drop(growing);
+        std::thread::sleep(REACHED);
+        drop(chunks);
+    });
+    assert_eq!((heap.stats().live_slots, chunks_of(&heap)), (4, 1));
+}
+
+/// Threads of one number fill the place of what they take ahead at the same time; what one of them finds
+/// filled goes back.
+#[test]
+fn threads_that_share_what_they_take_ahead_lose_no_slot() {
+    let heap = open(8);
+    std::thread::scope(|scope| {
+        let chunks = heap.lock_chunks();
+        in_threads(scope, &heap, |_| 0);
+        drop(chunks);
+    });
+    assert_eq!((heap.stats().live_slots, chunks_of(&heap)), (4, 1));
+    // What the last one took ahead is for threads of this number.
+    assume_thread_index(Some(0));
+    let rest = take(&heap, PER_CHUNK - 4);
+    assume_thread_index(None);
+    assert_eq!((rest.len(), chunks_of(&heap)), (PER_CHUNK - 4, 1), "every slot is handed out");
+}
+
+/// Who frees looks for a chunk to give back only after half of its slots went: looking takes a lock.
+#[test]
+fn half_of_a_chunk_goes_before_anybody_looks_again() {
+    let heap = open(8);
+    let slots = take(&heap, 2 * PER_CHUNK);
+    let (chunk, _) = heap.chunk_of(slots[0]).unwrap();
+    let look_at = || chunk.look_at.load(Acquire);
+    heap.free(slots[0]);
+    assert_eq!(look_at(), 127);
+    slots[1..128].iter().for_each(|slot| heap.free(*slot));
+    assert_eq!((chunk.taken.load(Acquire), look_at()), (128, 127));
+    heap.free(slots[128]);
+    assert_eq!((chunk.taken.load(Acquire), look_at()), (127, 63));
+    slots[129..256].iter().for_each(|slot| heap.free(*slot));
+    assert_eq!(chunks_of(&heap), 1);
+}
+
+#[test]
+fn a_large_heap_does_not_grow_while_other_chunks_have_room() {
+    let heap = open(64);
+    let slots = take(&heap, 20 * PER_CHUNK);
+    let freed: BTreeSet<u64> = slots[2 * PER_CHUNK..][..64].iter().copied().collect();
+    freed.iter().for_each(|slot| heap.free(*slot));
+    assert_eq!(chunks_of(&heap), 21);
+    // The chunk that was taken ahead is used up, and then what was freed.
+    let next = take(&heap, PER_CHUNK);
+    assert!(next.iter().all(|slot| !freed.contains(slot)));
+    assert_eq!(chunks_of(&heap), 21);
+    let last: BTreeSet<u64> = take(&heap, 64).into_iter().collect();
+    assert_eq!(last, freed);
+    assert_eq!(chunks_of(&heap), 22, "there is no other room left");
+}
+
+#[test]
+fn a_chunk_is_taken_up_again_once_an_eighth_of_it_is_free() {
+    for (freed, chunks) in [(PER_CHUNK / 8 - 1, 4), (PER_CHUNK / 8, 3)] {
+        let heap = open(8);
+        let slots = take(&heap, 3 * PER_CHUNK);
+        let freed: BTreeSet<u64> = slots[PER_CHUNK..][..freed].iter().copied().collect();
+        freed.iter().for_each(|slot| heap.free(*slot));
+        let next = heap.alloc().unwrap();
+        assert_eq!(chunks_of(&heap), chunks, "{} slots were freed", freed.len());
+        assert_eq!(freed.contains(&next), chunks == 3);
+    }
+}
+
+#[test]
+fn a_full_pool_gives_every_last_slot_of_every_chunk() {
+    let heap = open(3);
+    let slots = take(&heap, 3 * PER_CHUNK);
+    let freed = [slots[7], slots[PER_CHUNK + 7], slots[2 * PER_CHUNK + 255]];
+    freed.iter().for_each(|slot| heap.free(*slot));
+    let again: BTreeSet<u64> = take(&heap, 3).into_iter().collect();
+    assert_eq!(again, freed.into_iter().collect());
+    assert!(heap.alloc().is_err());
+    assert_eq!(heap.stats().live_slots, 3 * PER_CHUNK as u64);
+}
+
+/// Threads of number 0 and 64 share what they take ahead, and no others do.
+#[test]
+fn each_of_sixty_four_threads_takes_a_word_of_slots_for_itself() {
+    let heap = open(64);
+    let alloc = |thread| {
+        assume_thread_index(Some(thread));
+        heap.alloc().unwrap()
+    };
+    let first: Vec<u64> = (0..CACHES).map(alloc).collect();
+    let words: BTreeSet<u64> = first.iter().map(|slot| slot / (64 * u64::from(SLOT_BYTES))).collect();
+    assert_eq!(words.len(), CACHES);
+    let second: Vec<u64> = (CACHES..2 * CACHES).map(alloc).collect();
+    assume_thread_index(None);
+    assert!(first.iter().zip(&second).all(|(first, second)| first + u64::from(SLOT_BYTES) == *second));
+    assert_eq!(heap.stats().live_slots, 2 * CACHES as u64);
+    first.iter().chain(&second).for_each(|slot| heap.free(*slot));
+    assert_eq!((heap.stats().live_slots, chunks_of(&heap)), (0, 1));
+}
+
+#[test]
+fn what_lies_behind_the_last_slot_of_a_chunk_is_none() {
+    let (pool, tree) = pool(4);
+    let heap = Heap::open(&pool, HeapSpec::new(tree, NODES, 192));
+    let chunk = heap.alloc().unwrap();
+    let slots = (64 << 10) / 192;
+    heap.mark_live(chunk + (slots - 1) * 192).unwrap();
+    assert!(heap.mark_live(chunk + slots * 192).is_err());
+    assert!(heap.mark_live(chunk + (slots - 2) * 192 + 64).is_err());
+    assert!(heap.mark_live(chunk - 1).is_err());
+}
+
+/// A heap of two chunks of which nothing is known yet, in a pool of so many chunks; and all its slots.
+fn unsettled(chunks: u64) -> (Heap<Native>, Vec<u64>) {
+    let (pool, tree) = pool(chunks);
+    let before = Heap::open(&pool, HeapSpec::new(tree, NODES, SLOT_BYTES));
+    let slots = take(&before, 2 * PER_CHUNK);
+    (Heap::open(&pool, HeapSpec { unswept: true, ..HeapSpec::new(tree, NODES, SLOT_BYTES) }), slots)
+}
+
+#[test]
+fn four_words_of_slots_are_judged_before_a_heap_grows_and_all_before_a_pool_is_full() {
+    let (heap, _) = unsettled(3);
+    let asked = Cell::new(0);
+    let all_live = |_| {
+        asked.set(asked.get() + 1);
+        true
+    };
+    assert_eq!(heap.stats().live_slots, 2 * PER_CHUNK as u64, "what is not known counts as taken");
+    heap.prepare(&all_live).unwrap();
+    assert_eq!((asked.get(), chunks_of(&heap)), (4 * 64, 3));
+    heap.prepare(&all_live).unwrap();
+    assert_eq!(asked.get(), 4 * 64, "there is a slot at hand");
+    take(&heap, PER_CHUNK);
+    assert!(heap.prepare(&all_live).is_err());
+    assert_eq!(asked.get(), 8 * 64);
+    assert!(heap.prepare(&all_live).is_err());
+    assert_eq!(asked.get(), 8 * 64, "each is asked about once");
+}
+
+#[test]
+fn what_judges_find_free_is_used_before_a_heap_grows() {
+    let (heap, slots) = unsettled(8);
+    // Every third slot is free.
+    let live: BTreeSet<u64> =
+        slots.iter().enumerate().filter(|(at, _)| at % 3 != 1).map(|(_, s)| *s).collect();
+    let judge = |slot| live.contains(&slot);
+    let mut found = BTreeSet::new();
+    while chunks_of(&heap) == 2 {
+        heap.prepare(&judge).unwrap();
+        if chunks_of(&heap) == 2 {
+            let slot = heap.alloc().unwrap();
+            assert!(!live.contains(&slot) && found.insert(slot), "{slot:#x} was handed out twice");
+        }
+    }
+    assert_eq!(found.len(), slots.len() - live.len());
+    assert_eq!(heap.stats().live_slots, slots.len() as u64);
+}
+
+#[test]
+fn a_single_free_slot_is_used_before_a_heap_grows() {
+    // The chunk behind is judged first; the one in front only if the pool is full.
+    for (chunks, free) in [(8, PER_CHUNK + 10), (2, PER_CHUNK + 10), (2, 10)] {
+        let (heap, slots) = unsettled(chunks);
+        heap.prepare(&|slot| slot != slots[free]).unwrap();
+        assert_eq!(chunks_of(&heap), 2);
+        assert_eq!(heap.alloc().unwrap(), slots[free]);
+    }
+}
+
+#[test]
+fn nothing_is_judged_while_there_is_known_room() {
+    let (heap, _) = unsettled(8);
+    let asked = Cell::new(0);
+    let all_live = |_| {
+        asked.set(asked.get() + 1);
+        true
+    };
+    // Grows, and has four words of room.
+    heap.prepare(&all_live).unwrap();
+    for _ in 0..4 {
+        assert_eq!(asked.get(), 4 * 64);
+        take(&heap, 64);
+        if chunks_of(&heap) == 3 && heap.stats().live_slots < 3 * PER_CHUNK as u64 {
+            heap.prepare(&all_live).unwrap();
+        }
+    }
+    heap.prepare(&all_live).unwrap();
+    assert_eq!((asked.get(), chunks_of(&heap)), (8 * 64, 4));
+}
+
+#[test]
+fn chunks_that_are_found_empty_go_back_and_others_are_listed_once() {
+    let (heap, _) = unsettled(8);
+    heap.settle_all(&|_| false);
+    assert_eq!((heap.stats().live_slots, chunks_of(&heap)), (0, 1));
+    let (heap, _) = unsettled(8);
+    let live = heap.chunks().iter().map(|chunk| chunk.offset).collect::<Vec<_>>();
+    heap.settle_all(&|slot| live.contains(&slot));
+    assert_eq!((heap.stats().live_slots, chunks_of(&heap)), (2, 2));
+    assert_eq!(wait::read(&heap.chunks).roomy.len(), 2);
+}
+
+#[test]
+fn what_is_kept_stays_whatever_a_judge_says_and_the_rest_goes() {
+    let (heap, slots) = unsettled(8);
+    let kept = [slots[5], slots[PER_CHUNK + 70]];
+    kept.iter().for_each(|slot| heap.keep(*slot));
+    heap.settle_all(&|slot| slot == slots[6] || slot == kept[1]);
+    assert_eq!(heap.stats().live_slots, 3);
+    for slot in [kept[0], kept[1], slots[6]] {
+        heap.free(slot);
+    }
+    assert_eq!((heap.stats().live_slots, chunks_of(&heap)), (0, 1));
+}

@@ -1,0 +1,331 @@
+//! Slots of one size, cut from a tree's chunks.
+//!
+//! Nothing about slots is persistent: which are live is what the tree can reach, told at recovery
+//! by [`Heap::mark_live`]. So allocation costs the medium nothing, and nothing can leak. A slot
+//! is a bit in DRAM; threads take 64 of them at a time, a whole bitmap word.
+//!
+//! A heap that is opened [unswept](HeapSpec::unswept) is told nothing at recovery. Each slot
+//! of its chunks counts as taken until a *judge* was asked whether the tree refers to it, a few
+//! words of slots at a time, by those who need room ([`Heap::prepare`]). Opening it takes no time.
+
+mod free_space;
+#[cfg(test)]
+mod growth_tests;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockWriteGuard};
+
+use crossbeam_utils::CachePadded;
+
+use super::slots::Slots;
+use crate::sync::wait;
+use crate::sync::{Ordering::AcqRel, Ordering::Acquire};
+use crate::{Chunk, Error, Medium, PoolFile, Result, SlotKind, TreeId, thread_index};
+
+const CACHES: usize = 64;
+
+/// A chunk as its tree sees it: where it begins and how many slots it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkRange {
+    /// Offset of the first slot.
+    pub offset: u64,
+    /// Number of slots.
+    pub slots: usize,
+}
+
+/// What a heap occupies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeapStats {
+    /// Chunks owned.
+    pub chunks: u64,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u64,
+    /// Slots handed out and not freed.
+    pub live_slots: u64,
+    /// Bytes of a slot.
+    pub slot_bytes: u64,
+}
+
+/// Slots that one thread took ahead of need.
+#[derive(Debug, Default)]
+struct Cache {
+    slots: Option<Arc<Slots>>,
+    word: usize,
+    free: u64,
+}
+
+impl Cache {
+    fn next(&self, slot_bytes: u32) -> Option<u64> {
+        let slots = self.slots.as_ref().filter(|_| self.free != 0)?;
+        let slot = self.word as u64 * 64 + u64::from(self.free.trailing_zeros());
+        Some(slots.offset + slot * u64::from(slot_bytes))
+    }
+
+    fn take(&mut self, slot_bytes: u32) -> Option<u64> {
+        let slot = self.next(slot_bytes)?;
+        self.free &= self.free - 1;
+        Some(slot)
+    }
+}
+
+/// The chunks of a heap, by offset, and where to look for room first.
+#[derive(Debug, Default)]
+struct Chunks {
+    all: BTreeMap<u64, Arc<Slots>>,
+    /// Chunks that may have room; each stands here at most once.
+    roomy: Vec<Arc<Slots>>,
+}
+
+impl Chunks {
+    /// Whether the heap still has a chunk, and has not got it back from the pool since.
+    fn has(&self, slots: &Arc<Slots>) -> bool {
+        self.all.get(&slots.offset).is_some_and(|own| Arc::ptr_eq(own, slots))
+    }
+
+    /// Chunks of which at most `taken_max` slots are taken.
+    fn with_room(&self, taken_max: usize) -> Vec<Arc<Slots>> {
+        let roomy = |slots: &&Arc<Slots>| slots.taken.load(Acquire) <= taken_max;
+        self.all.values().filter(roomy).cloned().collect()
+    }
+
+    /// Whether there is little room left, so that the next chunk had better be taken by now.
+    fn run_low(&self, slots_per_chunk: usize) -> bool {
+        // Several threads empty half a chunk in the time that the system takes for the next one.
+        let begun = |slots: &Arc<Slots>| slots.taken.load(Acquire) > slots_per_chunk / 8;
+        self.all.len() >= AHEAD_FROM && self.roomy.len() == 1 && begun(&self.roomy[0])
+    }
+}
+
+/// The slots of a heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeapSpec {
+    /// The tree that owns the chunks.
+    pub owner: TreeId,
+    /// What the slots hold.
+    pub kind: SlotKind,
+    /// Bytes of a slot: a multiple of eight.
+    pub slot_bytes: u32,
+    /// Whether slots that are handed out begin with a durable zero word, and must do so again when they are freed.
+    pub tagged: bool,
+    /// Whether recovery marks no slot: which are free is found out when free space is needed, by
+    /// [`prepare`](Heap::prepare).
+    pub unswept: bool,
+}
+
+impl HeapSpec {
+    /// Returns slots that are not tagged, of which recovery marks the live ones.
+    pub fn new(owner: TreeId, kind: SlotKind, slot_bytes: u32) -> Self {
+        Self { owner, kind, slot_bytes, tagged: false, unswept: false }
+    }
+}
+
+/// A volatile allocator of equal slots. See the module.
+#[derive(Debug)]
+pub struct Heap<M: Medium> {
+    pool: Arc<PoolFile<M>>,
+    spec: HeapSpec,
+    /// Apart from what every operation reads.
+    chunks: CachePadded<RwLock<Chunks>>,
+    /// Held while a chunk is taken from the pool.
+    growing: Mutex<()>,
+    /// Made with the first slot: a heap that is only looked at has none.
+    caches: OnceLock<Box<[CachePadded<Mutex<Cache>>]>>,
+    /// Chunks with words of slots that nobody has judged yet: how many words are left.
+    pub(super) unsettled: Mutex<Vec<(Arc<Slots>, usize)>>,
+}
+
+/// Whether the tree refers to the slot at an offset.
+pub type Judge<'a> = &'a dyn Fn(u64) -> bool;
+
+/// Chunks from which on a heap takes the next one ahead of need: which then is a small part of all.
+const AHEAD_FROM: usize = 16;
+
+impl<M: Medium> Heap<M> {
+    /// Takes over the chunks of one tree, kind and slot size. Every slot counts as free until it is marked live; in an
+    /// unswept heap every slot counts as taken until it is swept.
+    ///
+    /// # Panics
+    ///
+    /// If no slot fits a chunk, or slots are not a multiple of eight bytes.
+    pub fn open(pool: &Arc<PoolFile<M>>, spec: HeapSpec) -> Self {
+        Self::over(&pool.chunks_of(spec.owner), pool, spec)
+    }
+
+    /// Takes over those of a tree's `chunks` that have the heap's kind and slot size.
+    pub(crate) fn over(chunks: &[Chunk], pool: &Arc<PoolFile<M>>, spec: HeapSpec) -> Self {
+        let whole = spec.slot_bytes.is_multiple_of(8) && u64::from(spec.slot_bytes) <= pool.chunk_bytes();
+        assert!(spec.slot_bytes > 0 && whole, "slots of {} bytes", spec.slot_bytes);
+        let slots = (pool.chunk_bytes() / u64::from(spec.slot_bytes)) as usize;
+        let make = if spec.unswept { Slots::unsettled } else { Slots::new };
+        let of_heap =
+            chunks.iter().filter(|chunk| (chunk.kind, chunk.slot_bytes) == (spec.kind, spec.slot_bytes));
+        let all: BTreeMap<_, _> =
+            of_heap.map(|chunk| (chunk.offset, Arc::new(make(chunk.id, chunk.offset, slots)))).collect();
+        let unsettled = all.values().filter(|_| spec.unswept);
+        let unsettled = unsettled.map(|slots| (Arc::clone(slots), slots.unknown.len())).collect();
+        Self {
+            pool: Arc::clone(pool),
+            spec,
+            chunks: CachePadded::new(RwLock::new(Chunks { all, roomy: Vec::new() })),
+            growing: Mutex::default(),
+            caches: OnceLock::new(),
+            unsettled: Mutex::new(unsettled),
+        }
+    }
+
+    /// Returns where a slot of a chunk begins.
+    pub(super) fn slot_offset(&self, slots: &Slots, slot: usize) -> u64 {
+        debug_assert!(slot < self.slots_per_chunk(), "a slot beyond its chunk");
+        slots.offset + slot as u64 * u64::from(self.spec.slot_bytes)
+    }
+
+    fn slots_per_chunk(&self) -> usize {
+        (self.pool.chunk_bytes() / u64::from(self.spec.slot_bytes)) as usize
+    }
+
+    /// A chunk is worth taking up again once no more of its slots are taken; otherwise the heap grows.
+    fn worthwhile(&self) -> usize {
+        self.slots_per_chunk() / 8 * 7
+    }
+
+    fn lock_chunks(&self) -> RwLockWriteGuard<'_, Chunks> {
+        wait::write(&self.chunks)
+    }
+
+    fn cache(&self, index: usize) -> MutexGuard<'_, Cache> {
+        let caches = self.caches.get_or_init(|| (0..CACHES).map(|_| CachePadded::default()).collect());
+        wait::lock(&caches[index])
+    }
+
+    /// The caches of all threads, one after the other locked.
+    fn each_cache(&self) -> impl Iterator<Item = MutexGuard<'_, Cache>> {
+        self.caches.get().into_iter().flatten().map(|cache| wait::lock(cache))
+    }
+
+    /// Hands out a slot: its offset. `Err`: the pool or the medium is full; nothing changed.
+    pub fn alloc(&self) -> Result<u64> {
+        // Indices are dense, so threads share a cache only when there are very many.
+        let index = thread_index() % CACHES;
+        if let Some(slot) = self.cache(index).take(self.spec.slot_bytes) {
+            return Ok(slot);
+        }
+        let (chunks, mut filled) = self.refill(None)?;
+        let slot = filled.take(self.spec.slot_bytes).expect("a refill brings slots");
+        // Those who lock both begin with the chunks. With both locked, nobody finds slots that are
+        // neither live nor cached.
+        let spare = std::mem::replace(&mut *self.cache(index), filled);
+        let low = chunks.run_low(self.slots_per_chunk());
+        drop(chunks);
+        // Another thread of this cache may have filled it meanwhile.
+        self.put_back(spare);
+        if low {
+            self.grow_ahead();
+        }
+        Ok(slot)
+    }
+
+    /// Asks for the lines of this thread's next slot, if it is known which that will be.
+    pub fn prefetch_next(&self) {
+        if let Some(slot) = self.cache(thread_index() % CACHES).next(self.spec.slot_bytes) {
+            self.pool.prefetch_lines(slot, self.spec.slot_bytes as usize);
+        }
+    }
+
+    /// Sees to it that this thread's next slot is at hand. Unsettled slots are judged on the way,
+    /// a few at a time as long as the pool can grow, all of them when it cannot. The judge may
+    /// take its time, wait for locks, and use this heap; `Err` as of [`alloc`](Self::alloc).
+    pub fn prepare(&self, judge: Judge<'_>) -> Result<()> {
+        let index = thread_index() % CACHES;
+        if self.cache(index).free != 0 {
+            return Ok(());
+        }
+        let (chunks, filled) = self.refill(Some(judge))?;
+        let spare = std::mem::replace(&mut *self.cache(index), filled);
+        drop(chunks);
+        self.put_back(spare);
+        Ok(())
+    }
+
+    pub(super) fn chunk_of(&self, offset: u64) -> Option<(Arc<Slots>, usize)> {
+        let chunks = wait::read(&self.chunks);
+        let slots = chunks.all.range(..=offset).next_back()?.1;
+        let within = offset - slots.offset;
+        let slot = (within / u64::from(self.spec.slot_bytes)) as usize;
+        let fits = within.is_multiple_of(u64::from(self.spec.slot_bytes)) && slot < self.slots_per_chunk();
+        fits.then(|| (Arc::clone(slots), slot))
+    }
+
+    /// Takes a slot back; it may be handed out again at once.
+    ///
+    /// # Panics
+    ///
+    /// If the slot is not this heap's, or is free.
+    pub fn free(&self, offset: u64) {
+        let (slots, slot) = self.chunk_of(offset).expect("a slot of this heap");
+        if slots.give(slot / 64, 1 << (slot % 64)) {
+            self.release(&slots);
+        }
+    }
+
+    /// Recovery: the tree refers to this slot. `true`: for the first time. May be called from
+    /// several threads, and only before [`finish_recovery`](Self::finish_recovery).
+    pub fn mark_live(&self, offset: u64) -> Result<bool> {
+        let (slots, slot) = self.chunk_of(offset).ok_or_else(|| {
+            Error::corrupted(
+                "a reference to no slot of this tree",
+                format!("{} at {offset:#x}", self.spec.kind),
+            )
+        })?;
+        let fresh = slots.bitmap[slot / 64].fetch_or(1 << (slot % 64), AcqRel) >> (slot % 64) & 1 == 0;
+        if fresh {
+            slots.taken.fetch_add(1, AcqRel);
+        }
+        Ok(fresh)
+    }
+
+    /// Recovery: of 64 slots of a chunk, from slot `64 * word` on, the tree refers to those whose bits
+    /// are set. None of them was marked before.
+    ///
+    /// # Panics
+    ///
+    /// If `chunk` is not one of [`chunks`](Self::chunks), or has no such slots.
+    pub fn mark_live_word(&self, chunk: ChunkRange, word: usize, bits: u64) {
+        let (slots, _) = self.chunk_of(chunk.offset).expect("a chunk of this heap");
+        let before = slots.bitmap[word].fetch_or(bits, AcqRel);
+        assert_eq!(before & bits, 0, "slots that the chunk has not got, or marked before");
+        slots.taken.fetch_add(bits.count_ones() as usize, AcqRel);
+    }
+
+    /// Recovery is over: chunks without live slots go back to the pool.
+    pub fn finish_recovery(&self) {
+        let chunks: Vec<_> = {
+            let chunks = wait::read(&self.chunks);
+            chunks.all.values().cloned().collect()
+        };
+        for slots in chunks.iter().filter(|slots| slots.taken.load(Acquire) == 0) {
+            self.release(slots);
+        }
+    }
+
+    /// Every chunk of the heap, for recovery to look at.
+    pub fn chunks(&self) -> Vec<ChunkRange> {
+        let chunks = wait::read(&self.chunks);
+        let slots = self.slots_per_chunk();
+        chunks.all.keys().map(|&offset| ChunkRange { offset, slots }).collect()
+    }
+
+    /// What the heap occupies; exact while nobody allocates or frees.
+    pub fn stats(&self) -> HeapStats {
+        let cached: u64 = self.each_cache().map(|cache| u64::from(cache.free.count_ones())).sum();
+        let chunks = wait::read(&self.chunks);
+        let taken: usize = chunks.all.values().map(|slots| slots.taken.load(Acquire)).sum();
+        HeapStats {
+            chunks: chunks.all.len() as u64,
+            chunk_bytes: self.pool.chunk_bytes(),
+            live_slots: (taken as u64).saturating_sub(cached),
+            slot_bytes: self.spec.slot_bytes.into(),
+        }
+    }
+}

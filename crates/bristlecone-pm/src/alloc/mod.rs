@@ -1,0 +1,11 @@
+//! Space for trees: [slots](heap) of one size in chunks of the pool, [byte strings](records) in slots, and the
+//! [sweep] that finds out which slots are free when opening did not.
+
+mod heap;
+mod records;
+mod slots;
+mod sweep;
+
+pub use self::heap::{ChunkRange, Heap, HeapSpec, HeapStats, Judge};
+pub(crate) use self::records::is_record_class;
+pub use self::records::{KEY_BYTES_MAX, RecordSpec, Records, VALUE_BYTES_MAX};

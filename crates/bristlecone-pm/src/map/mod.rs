@@ -1,0 +1,371 @@
+//! The bytes of a pool in this process: one stretch of address space, reserved once, that a file
+//! (or anonymous memory) fills from the front as it grows, so that nothing ever moves.
+
+pub(crate) mod numa;
+mod sigbus;
+
+use std::any::Any;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use self::sigbus::Watch;
+use crate::medium::is_memory;
+use crate::sync::pause::Pause;
+use crate::{Error, Opener, Result, failpoint};
+
+/// Mappings begin and grow at multiples of a huge page.
+pub(crate) const HUGE_BYTES: u64 = 2 << 20;
+/// Linux 6.1: make the range huge pages now, even where shared memory is told never to use them.
+const MADV_COLLAPSE: i32 = 25;
+/// A collapse waits until the kernel has been at work on every processor: seconds where others keep these busy.
+static COLLAPSES: LazyLock<Pause> = LazyLock::new(Pause::new);
+
+/// A pool's bytes. See the module.
+#[derive(Debug)]
+pub struct Region {
+    base: *mut u8,
+    reserved: u64,
+    /// What was reserved, before alignment; null if the bytes are not ours.
+    whole: (*mut u8, usize),
+    /// Keeps bytes that are not ours.
+    owner: Option<Arc<dyn Any + Send + Sync>>,
+    len: AtomicU64,
+    file: Option<File>,
+    /// Whether stores reach the file.
+    shared: bool,
+    in_memory: bool,
+    dax: bool,
+    /// Tells where, should a byte of the file not be there when it is touched.
+    watch: Option<Watch>,
+    opener: Opener,
+    /// Whether a child of the opener has closed the file for itself.
+    abandoned: AtomicBool,
+}
+
+// SAFETY: the region is an address range; what is in it is reached through atomics only.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Returns anonymous memory of `bytes`, all zero: for tests and simulators.
+    pub fn memory(bytes: u64) -> Result<Self> {
+        let (whole, base) = reserve(bytes)?;
+        let region = Self::over(whole, base, bytes, bytes);
+        region.allow(bytes)?;
+        Ok(region)
+    }
+
+    /// A region that has no file yet.
+    fn over(whole: (*mut u8, usize), base: *mut u8, reserved: u64, len: u64) -> Self {
+        Self {
+            base,
+            reserved,
+            whole,
+            owner: None,
+            len: AtomicU64::new(len),
+            file: None,
+            shared: false,
+            in_memory: true,
+            dax: false,
+            watch: None,
+            opener: Opener::this(),
+            abandoned: AtomicBool::new(false),
+        }
+    }
+
+    /// Lets the first `bytes` of the reservation be used.
+    fn allow(&self, bytes: u64) -> Result<()> {
+        let prot = rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE;
+        // SAFETY: the range lies in the reservation, and takes no right away.
+        let allowed = unsafe { rustix::mm::mprotect(self.base.cast(), bytes as usize, prot) };
+        allowed.map_err(|error| Error::io("reserving memory", error))
+    }
+
+    /// Returns memory that `owner` looks after, such as a simulator's, of which `len` bytes count as existing.
+    ///
+    /// # Safety
+    ///
+    /// `base` points to `reserved` readable and writable bytes, aligned to a line, that exist as long
+    /// as `owner` does and are reached through atomics only.
+    pub unsafe fn owned_by(
+        owner: Arc<dyn Any + Send + Sync>,
+        base: *mut u8,
+        reserved: u64,
+        len: u64,
+    ) -> Self {
+        let mut region = Self::over((std::ptr::null_mut(), 0), base, reserved, len);
+        region.owner = Some(owner);
+        region
+    }
+
+    /// Maps `file`, found at `path`, of which `len` bytes exist and `reserved` may come to exist.
+    pub(crate) fn file(file: File, path: &Path, len: u64, reserved: u64) -> Result<Self> {
+        let (whole, base) = reserve(reserved)?;
+        let map = |flags: MapFlags| {
+            failpoint::check("mmap")?;
+            let prot = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: replaces part of the reservation made above, which nobody else uses.
+            unsafe {
+                rustix::mm::mmap(base.cast(), reserved as usize, prot, flags | MapFlags::FIXED, &file, 0)
+            }
+        };
+        let dax = map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC).is_ok();
+        let mapped = if dax { Ok(()) } else { map(MapFlags::SHARED).map(drop) };
+        let mut region = Self::over(whole, base, reserved, len);
+        (region.shared, region.in_memory, region.dax) = (true, is_memory(&file), dax);
+        region.watch = Some(Watch::new(base, reserved, path));
+        region.file = Some(file);
+        mapped.map_err(|error| Error::io("mapping the pool", error))?;
+        region.keep_from_children();
+        Ok(region)
+    }
+
+    /// Maps the `len` bytes of `file`, found at `path`, for reading: stores, and what the region
+    /// grows by, stay in this process.
+    pub(crate) fn private(file: File, path: &Path, len: u64, reserved: u64) -> Result<Self> {
+        let (whole, base) = reserve(reserved)?;
+        let private = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let mapped = failpoint::check("mmap").and_then(|()| {
+            // SAFETY: replaces part of the reservation made above, which nobody else uses.
+            unsafe { rustix::mm::mmap(base.cast(), len as usize, prot, private, &file, 0) }
+        });
+        let sync = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
+        // SAFETY: a new mapping at an address of the kernel's choice. It is asked for to see
+        // whether it can be had, and goes again.
+        let dax = unsafe {
+            let asked = rustix::mm::mmap(std::ptr::null_mut(), 4096, ProtFlags::READ, sync, &file, 0);
+            asked.is_ok_and(|page| rustix::mm::munmap(page, 4096).is_ok())
+        };
+        let mut region = Self::over(whole, base, reserved, len);
+        (region.in_memory, region.dax) = (is_memory(&file), dax);
+        region.watch = Some(Watch::new(base, len, path));
+        region.file = Some(file);
+        mapped.map_err(|error| Error::io("mapping the pool", error))?;
+        region.keep_from_children();
+        Ok(region)
+    }
+
+    /// Leaves the mapping out of what a child inherits: whatever the child does, it does not reach the
+    /// pool. If the kernel refuses, a child has bytes that it does not touch.
+    fn keep_from_children(&self) {
+        // SAFETY: the whole reservation, whose contents this does not change.
+        unsafe { libc::madvise(self.whole.0.cast(), self.whole.1, libc::MADV_DONTFORK) };
+    }
+
+    /// Returns the process that opened the region, to which alone it belongs.
+    pub(crate) fn opener(&self) -> &Opener {
+        &self.opener
+    }
+
+    /// Closes the file in a child of the opener, so that the child does not hold the lock when the
+    /// opener is gone. Nothing else is done: there may be other handles to the region in the child.
+    pub(crate) fn abandon(&self) {
+        if let Some(file) = &self.file
+            && !self.opener.is_here()
+            && !self.abandoned.swap(true, Ordering::Relaxed)
+        {
+            // SAFETY: the child does nothing with the file from now on, nor does it close it again.
+            unsafe { libc::close(file.as_raw_fd()) };
+        }
+    }
+
+    /// Replaces whole pages that the file does not have, or cannot be read from, by zeros.
+    pub(crate) fn blank(&self, offset: u64, bytes: u64) -> Result<()> {
+        let end = self.len().next_multiple_of(4096);
+        assert!(!self.shared && offset + bytes <= end, "pages of the region");
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        let (start, prot) = (self.base.wrapping_add(offset as usize), ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: replaces pages of a private mapping, to which no reference exists yet.
+        let blank = unsafe { rustix::mm::mmap_anonymous(start.cast(), bytes as usize, prot, flags) };
+        blank.map_err(|error| Error::io("mapping the pool", error))?;
+        self.keep_from_children();
+        Ok(())
+    }
+
+    /// Returns whether the file lies in memory, where even a read of a hole takes a page.
+    pub(crate) fn in_memory(&self) -> bool {
+        self.in_memory
+    }
+
+    /// Where the bytes begin in this process.
+    #[inline]
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Bytes of address space.
+    #[inline]
+    pub fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    /// Bytes that exist.
+    #[inline]
+    pub fn len(&self) -> u64 {
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// Whether nothing exists yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn dax(&self) -> bool {
+        self.dax
+    }
+
+    pub(crate) fn as_file(&self) -> Option<&File> {
+        self.file.as_ref()
+    }
+
+    /// The file, if stores reach it.
+    fn shared_file(&self) -> Option<&File> {
+        self.file.as_ref().filter(|_| self.shared)
+    }
+
+    /// Makes the first `len` bytes exist. The caller lets nobody else grow the region meanwhile.
+    pub(crate) fn grow(&self, len: u64) -> Result<()> {
+        if len <= self.len() {
+            return Ok(());
+        }
+        if let Some(file) = self.shared_file() {
+            // Beyond the limit the kernel would answer with a signal that ends the process.
+            let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+            let allowed = if limit.is_some_and(|limit| len > limit) { Err(Errno::FBIG) } else { Ok(()) };
+            let grow = || rustix::fs::ftruncate(file.as_fd(), len);
+            let grown = allowed.and_then(|()| failpoint::call("ftruncate", grow));
+            grown.map_err(|error| full_or(error, len))?;
+        } else if self.file.is_some() {
+            self.allow(len)?;
+        }
+        // Pairs with `len`: whoever sees the length may touch the bytes.
+        self.len.store(len, Ordering::Release);
+        Ok(())
+    }
+
+    /// Backs a range with memory or blocks, in huge pages where the system has them, so that
+    /// touching it cannot fail later.
+    pub(crate) fn populate(&self, offset: u64, bytes: u64) -> Result<()> {
+        let Some(file) = self.shared_file() else { return Ok(()) };
+        if !self.in_memory {
+            let reserved = failpoint::call("fallocate", || {
+                rustix::fs::fallocate(file.as_fd(), rustix::fs::FallocateFlags::empty(), offset, bytes)
+            });
+            return match reserved {
+                Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+                Err(error) => Err(full_or(error, offset + bytes)),
+            };
+        }
+        let huge = bytes.is_multiple_of(HUGE_BYTES) && offset.is_multiple_of(HUGE_BYTES);
+        // One page first: a range of nothing but holes does not collapse.
+        self.populate_write(offset, 4096)?;
+        let collapse = || self.advise(offset, bytes, MADV_COLLAPSE).is_ok();
+        let collapsed = huge && COLLAPSES.outside(collapse) == Some(true);
+        if collapsed { Ok(()) } else { self.populate_write(offset, bytes) }
+    }
+
+    fn populate_write(&self, offset: u64, bytes: u64) -> Result<()> {
+        let populated = failpoint::call("populate", || self.advise(offset, bytes, libc::MADV_POPULATE_WRITE));
+        match populated {
+            // Kernels before 5.14: pages come when they are touched.
+            Ok(()) | Err(Errno::INVAL) => Ok(()),
+            Err(error) => Err(full_or(error, offset + bytes)),
+        }
+    }
+
+    fn advise(&self, offset: u64, bytes: u64, advice: i32) -> rustix::io::Result<()> {
+        assert!(offset + bytes <= self.len(), "advice beyond the region");
+        let start = self.base.wrapping_add(offset as usize);
+        // SAFETY: the range lies within the mapping, and neither advice changes what is in it.
+        let answer = unsafe { libc::madvise(start.cast(), bytes as usize, advice) };
+        if answer == 0 {
+            return Ok(());
+        }
+        Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL))
+    }
+
+    /// How many bytes of the region are mapped by huge pages, as the kernel tells it.
+    pub fn huge_bytes(&self) -> u64 {
+        let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else { return 0 };
+        let (first, end) = (self.base.addr() as u64, self.base.addr() as u64 + self.reserved);
+        let (mut inside, mut sum) = (false, 0);
+        for line in maps.lines() {
+            let mut words = line.split_whitespace();
+            let Some(word) = words.next() else { continue };
+            if let Some((from, _)) = word.split_once('-') {
+                inside = u64::from_str_radix(from, 16).is_ok_and(|from| (first..end).contains(&from));
+            } else if inside && matches!(word, "ShmemPmdMapped:" | "FilePmdMapped:" | "AnonHugePages:") {
+                sum += words.next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) << 10;
+            }
+        }
+        sum
+    }
+
+    /// Writes everything back to the file.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let Some(file) = self.shared_file() else { return Ok(()) };
+        failpoint::call("fsync", || rustix::fs::fsync(file.as_fd()))
+            .map_err(|error| Error::io("syncing the pool", error))
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if self.owner.is_some() {
+            return;
+        }
+        // First: the addresses may be somebody else's as soon as they are unmapped.
+        self.watch = None;
+        if !self.opener.is_here() {
+            // The addresses may be another mapping's in this process, and the lock is the opener's.
+            if self.abandoned.load(Ordering::Relaxed) {
+                std::mem::forget(self.file.take());
+            }
+            return;
+        }
+        // SAFETY: this is the whole reservation, and nobody can reach it any more. A failure
+        // would leave address space behind, which is no reason to stop.
+        let _ = unsafe { rustix::mm::munmap(self.whole.0.cast(), self.whole.1) };
+        if let Some(file) = &self.file {
+            // A child that was forked meanwhile holds the file, and with it the lock, until it
+            // runs another program: closing it here would not be enough.
+            let _ = rustix::fs::flock(file, rustix::fs::FlockOperation::Unlock);
+        }
+    }
+}
+
+/// Reserves address space that begins at a huge page: (all of it, the aligned begin).
+fn reserve(bytes: u64) -> Result<((*mut u8, usize), *mut u8)> {
+    let whole = bytes as usize + HUGE_BYTES as usize;
+    let reserved = failpoint::check("mmap").and_then(|()| {
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nobody.
+        unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                whole,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        }
+    });
+    let doing = || format!("reserving {bytes} bytes of address space, which `ulimit -v` may forbid");
+    let start = reserved.map_err(|error| Error::io(doing(), error))?;
+    let start = start.cast::<u8>();
+    Ok(((start, whole), start.map_addr(|addr| addr.next_multiple_of(HUGE_BYTES as usize))))
+}
+
+fn full_or(error: rustix::io::Errno, bytes: u64) -> Error {
+    match error {
+        // A populate that runs into a full tmpfs says "bad address": it would have been a SIGBUS.
+        Errno::NOSPC | Errno::DQUOT | Errno::FAULT | Errno::NOMEM => Error::MediumFull { bytes },
+        error => Error::io(format!("growing the pool to {bytes} bytes"), error),
+    }
+}

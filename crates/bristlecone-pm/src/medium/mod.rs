@@ -1,0 +1,252 @@
+//! The medium: everything a structure does to persistent bytes passes through here.
+//!
+//! A structure is generic over [`Medium`]. [`Native`](crate::Native) compiles to plain loads,
+//! stores and flush instructions; a simulator records every access and builds the images that a crash could leave.
+//!
+//! # The witness of durability
+//!
+//! Data becomes durable in two moves, *flush* and *fence*, and only then may the one word that
+//! makes it reachable be stored. The order is in the types:
+//!
+//! ```text
+//! flush(range) -> Flushed      the lines are on their way
+//! fence(Flushed) -> Durable    they have arrived
+//! word.publish(value, &Durable)
+//! ```
+//!
+//! When data and publishing word share one 64-byte line, the hardware persists the line's stores
+//! in program order and no fence is needed between them: [`Persist::ordered_within_line`] gives
+//! the weaker witness [`Ordered`].
+
+mod arch;
+pub(crate) mod copy;
+mod domain;
+mod native;
+mod prefetch;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use self::domain::Domain;
+pub(crate) use self::domain::is_memory;
+pub use self::native::Native;
+pub use self::prefetch::prefetch;
+
+/// Bytes of a CPU cache line, the unit of flushing.
+pub const LINE_BYTES: usize = 64;
+
+/// The name of one flush, fence or publish site: the design and the step of its story,
+/// `"sstree insert.2"`. It costs nothing at run time; the simulator reports and mutates by it.
+pub type Step = &'static str;
+
+/// A kind of persistent memory: how it is read, written, flushed and fenced.
+///
+/// Structures call the methods of [`Persist`], [`Word`](crate::Word) and
+/// [`Group`](crate::Group), never these. Those that a crash depends on know the place in the source that called
+/// them: a simulator tells two uses of one step apart.
+pub trait Medium: Send + Sync + 'static {
+    /// Loads a word.
+    fn load(&self, cell: &AtomicU64, order: Ordering) -> u64;
+
+    /// Stores a word.
+    #[track_caller]
+    fn store(&self, cell: &AtomicU64, value: u64, order: Ordering);
+
+    /// Stores a word that no recovery relies on: see [`Word::store_derived`](crate::Word::store_derived).
+    #[track_caller]
+    fn store_derived(&self, cell: &AtomicU64, value: u64) {
+        self.store(cell, value, Ordering::Relaxed);
+    }
+
+    /// Stores a word that makes other data reachable: a store with release order, named for the
+    /// simulator.
+    #[track_caller]
+    fn publish(&self, cell: &AtomicU64, value: u64, step: Step) {
+        let _ = step;
+        self.store(cell, value, Ordering::Release);
+    }
+
+    /// Replaces `current` by `new`, or gives the value found. Success orders like `AcqRel`.
+    #[track_caller]
+    fn compare_exchange(&self, cell: &AtomicU64, current: u64, new: u64) -> Result<u64, u64>;
+
+    /// Starts writing back every line that `[start, start + bytes)` touches.
+    #[track_caller]
+    fn flush_lines(&self, start: *const u8, bytes: usize, step: Step);
+
+    /// Waits until the lines that this thread flushed have reached the persistence domain.
+    #[track_caller]
+    fn drain(&self, step: Step);
+
+    /// The medium was extended up to the end of `last`, which nothing stands in yet. With this thread's
+    /// next [`drain`](Self::drain) it has that length for good.
+    #[track_caller]
+    #[inline(always)]
+    fn extended(&self, last: &AtomicU64) {
+        let _ = last;
+    }
+
+    /// Asks for another chunk's bytes, or for the length to hold them. Only a simulator has none.
+    #[inline(always)]
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    /// Keeps the order of this thread's stores to one line where the hardware would not.
+    #[track_caller]
+    fn order_line(&self);
+
+    /// Bytes are about to be read as a slice, past the medium. Only a simulator needs to know.
+    #[inline(always)]
+    fn about_to_read(&self, start: *const u8, bytes: usize) {
+        let _ = (start, bytes);
+    }
+
+    /// A line is needed soon. Only a hint, which changes nothing that can be observed: an address
+    /// outside the pool does no harm.
+    #[inline(always)]
+    fn prefetch(&self, address: *const u8) {
+        crate::prefetch(address);
+    }
+
+    /// An algorithm without locks is between two steps. Only tests need to know: they stop a thread
+    /// here, and expect all others to go on.
+    #[inline(always)]
+    fn reached(&self, step: Step) {
+        let _ = step;
+    }
+
+    /// Whether durability was ever refused by the system (a failed `msync`): nothing written
+    /// since may be acknowledged.
+    fn failed(&self) -> bool {
+        false
+    }
+}
+
+/// A medium that is chosen at run time, at the price of a call for each access: what is generic over media is then
+/// compiled once for many of them. The place in the source that called is lost.
+impl Medium for Box<dyn Medium> {
+    fn load(&self, cell: &AtomicU64, order: Ordering) -> u64 {
+        (**self).load(cell, order)
+    }
+    fn store(&self, cell: &AtomicU64, value: u64, order: Ordering) {
+        (**self).store(cell, value, order);
+    }
+    fn store_derived(&self, cell: &AtomicU64, value: u64) {
+        (**self).store_derived(cell, value);
+    }
+    fn publish(&self, cell: &AtomicU64, value: u64, step: Step) {
+        (**self).publish(cell, value, step);
+    }
+    fn compare_exchange(&self, cell: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
+        (**self).compare_exchange(cell, current, new)
+    }
+    fn flush_lines(&self, start: *const u8, bytes: usize, step: Step) {
+        (**self).flush_lines(start, bytes, step);
+    }
+    fn drain(&self, step: Step) {
+        (**self).drain(step);
+    }
+    fn extended(&self, last: &AtomicU64) {
+        (**self).extended(last);
+    }
+    fn has_room(&self) -> bool {
+        (**self).has_room()
+    }
+    fn order_line(&self) {
+        (**self).order_line();
+    }
+    fn about_to_read(&self, start: *const u8, bytes: usize) {
+        (**self).about_to_read(start, bytes);
+    }
+    fn prefetch(&self, address: *const u8) {
+        (**self).prefetch(address);
+    }
+    fn reached(&self, step: Step) {
+        (**self).reached(step);
+    }
+    fn failed(&self) -> bool {
+        (**self).failed()
+    }
+}
+
+/// Lines under way to the medium. Hand it to [`Persist::fence`].
+#[must_use = "a flush promises nothing before its fence"]
+#[derive(Debug)]
+pub struct Flushed(());
+
+impl Flushed {
+    /// Nothing under way yet: where a loop over lines begins.
+    pub fn none() -> Self {
+        Self(())
+    }
+
+    /// Both.
+    pub fn and(self, _other: Flushed) -> Self {
+        self
+    }
+}
+
+/// Proof that a flush was fenced.
+#[must_use]
+#[derive(Debug)]
+pub struct Durable(());
+
+/// Proof that stores to one line are ordered.
+#[must_use]
+#[derive(Debug)]
+pub struct Ordered(());
+
+/// Says that a publishing store makes nothing reachable: it takes something away, or its word is all there is.
+#[derive(Debug)]
+pub struct Alone;
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Durable {}
+    impl Sealed for super::Ordered {}
+    impl Sealed for super::Alone {}
+}
+
+/// What a publishing store asks for: [`Durable`], [`Ordered`] within one line, or [`Alone`].
+pub trait Witness: sealed::Sealed {}
+impl Witness for Durable {}
+impl Witness for Ordered {}
+impl Witness for Alone {}
+
+/// The witnessed face of every [`Medium`].
+pub trait Persist: Medium {
+    /// Starts writing back the lines of `value`.
+    #[inline(always)]
+    #[track_caller]
+    fn flush<T: ?Sized>(&self, value: &T, step: Step) -> Flushed {
+        self.flush_lines(std::ptr::from_ref(value).cast(), size_of_val(value), step);
+        Flushed(())
+    }
+
+    /// Waits for what was flushed.
+    #[inline(always)]
+    #[track_caller]
+    fn fence(&self, flushed: Flushed, step: Step) -> Durable {
+        let Flushed(()) = flushed;
+        self.drain(step);
+        Durable(())
+    }
+
+    /// [`flush`](Self::flush) and [`fence`](Self::fence) in one.
+    #[inline(always)]
+    #[track_caller]
+    fn persist<T: ?Sized>(&self, value: &T, step: Step) -> Durable {
+        let flushed = self.flush(value, step);
+        self.fence(flushed, step)
+    }
+
+    /// Orders the stores before it ahead of those after it, **to one and the same line**.
+    #[inline(always)]
+    #[track_caller]
+    fn ordered_within_line(&self) -> Ordered {
+        self.order_line();
+        Ordered(())
+    }
+}
+
+impl<M: Medium> Persist for M {}

@@ -1,0 +1,96 @@
+//! Atomics in DRAM, in one place: a model checker puts its own in the place of these, and with the
+//! feature `turns` each access is a step between which a simulator lets other threads go on.
+//!
+//! Words of the pool are no such atomics: they pass through a [`Medium`](crate::Medium).
+
+pub use std::sync::atomic::{Ordering, fence};
+
+#[cfg(not(feature = "turns"))]
+pub use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+
+#[cfg(feature = "turns")]
+pub use self::turns::{AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+
+/// Whether a simulator is told of each access.
+pub const HAS_TURNS: bool = cfg!(feature = "turns");
+
+#[cfg(feature = "turns")]
+mod turns {
+    use std::sync::atomic::Ordering;
+
+    use crate::sync::wait::step;
+
+    /// Declares atomics with the methods of the standard library's, each a step.
+    macro_rules! atomics {
+        ($($name:ident $(<$of:ident>)? of $value:ty: $($method:ident)*;)*) => { $(
+            /// As the standard library's, and a step of a simulated thread.
+            #[derive(Debug, Default)]
+            #[repr(transparent)]
+            pub struct $name$(<$of>)?(std::sync::atomic::$name$(<$of>)?);
+
+            impl$(<$of>)? $name$(<$of>)? {
+                /// Makes one.
+                #[inline(always)]
+                pub const fn new(value: $value) -> Self {
+                    Self(std::sync::atomic::$name::new(value))
+                }
+                /// Loads the value.
+                #[inline(always)]
+                pub fn load(&self, order: Ordering) -> $value {
+                    step();
+                    self.0.load(order)
+                }
+                /// Stores a value.
+                #[inline(always)]
+                pub fn store(&self, value: $value, order: Ordering) {
+                    step();
+                    self.0.store(value, order);
+                }
+                /// Replaces the value that is expected.
+                ///
+                /// # Errors
+                ///
+                /// The value, if it is another.
+                #[inline(always)]
+                pub fn compare_exchange(
+                    &self,
+                    current: $value,
+                    new: $value,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    step();
+                    self.0.compare_exchange(current, new, success, failure)
+                }
+                /// Returns the value.
+                #[inline(always)]
+                pub fn into_inner(self) -> $value {
+                    self.0.into_inner()
+                }
+                /// Returns the value that only the caller can reach.
+                #[inline(always)]
+                pub fn get_mut(&mut self) -> &mut $value {
+                    self.0.get_mut()
+                }
+                $(
+                    /// Changes the value and returns what it was.
+                    #[inline(always)]
+                    pub fn $method(&self, value: $value, order: Ordering) -> $value {
+                        step();
+                        self.0.$method(value, order)
+                    }
+                )*
+            }
+        )* };
+    }
+
+    atomics! {
+        AtomicBool of bool: swap fetch_or fetch_and;
+        AtomicU8 of u8: swap fetch_or fetch_and fetch_max;
+        AtomicU32 of u32: swap fetch_add fetch_sub fetch_or fetch_and fetch_max;
+        AtomicU64 of u64: swap fetch_add fetch_sub fetch_or fetch_and fetch_max;
+        AtomicI64 of i64: swap fetch_add fetch_sub;
+        AtomicUsize of usize: swap fetch_add fetch_sub fetch_max;
+        AtomicPtr<T> of *mut T: swap;
+    }
+}

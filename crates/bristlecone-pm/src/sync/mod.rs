@@ -1,0 +1,12 @@
+//! What threads share in DRAM: atomics, locks, epochs, and the numbers of threads. All waiting passes through
+//! [`wait`], so that a simulator can run several threads by turns.
+
+mod atomic;
+pub mod epoch;
+pub(crate) mod pause;
+pub(crate) mod spin_lock;
+mod thread;
+pub mod wait;
+
+pub use self::atomic::*;
+pub use self::thread::{assume_thread_index, own_thread_index, thread_index};

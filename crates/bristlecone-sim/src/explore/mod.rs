@@ -1,0 +1,14 @@
+//! Every image that crashes of one thread may leave: opened, verified, gone on with, crashed again.
+
+pub(crate) mod budget;
+mod continuation;
+pub(crate) mod explorer;
+mod points;
+pub(crate) mod replay;
+pub(crate) mod rounds;
+mod run;
+mod scratch;
+pub(crate) mod subject;
+pub(crate) mod system;
+mod verify;
+mod visited;

@@ -1,0 +1,33 @@
+//! Which thread an access is recorded for, and where another one may take its turn.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+thread_local! {
+    static OWN: u32 = {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    };
+    static SIMULATED: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// Returns the number of the calling thread in traces.
+pub(crate) fn thread() -> u32 {
+    SIMULATED.get().unwrap_or_else(|| OWN.with(|own| *own))
+}
+
+/// Lets the calling thread stand for a simulated one of this number, or for itself.
+pub(crate) fn assume_thread(number: Option<u32>) {
+    SIMULATED.set(number);
+}
+
+/// What a step is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum At {
+    /// An access to DRAM.
+    Memory,
+    /// An access to the medium.
+    Medium,
+    /// A lock, a publish, a fence, a named step.
+    Decision,
+}

@@ -1,0 +1,56 @@
+//! Operations on one key, and what must come of each.
+
+/// One operation on one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Looks it up.
+    Get,
+    /// Writes this value.
+    Insert(u64),
+    /// Writes this value, and does not return what was there.
+    Upsert(u64),
+    /// Writes this value if the key is absent.
+    InsertNew(u64),
+    /// Writes this value if the key is there.
+    Update(u64),
+    /// Replaces the first value by the second.
+    Swap(u64, u64),
+    /// Removes it.
+    Remove,
+    /// Removes it if it has this value.
+    RemoveIf(u64),
+}
+
+/// The result of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    /// The value that was there.
+    Value(Option<u64>),
+    /// It returns nothing.
+    Done,
+    /// The value was what it was expected to be, and was replaced.
+    Swapped,
+    /// The value was what it was expected to be, and was removed.
+    Removed,
+    /// There was no room, and nothing changed.
+    Refused,
+}
+
+impl Access {
+    /// Returns what a key that holds `held` holds afterwards, and the result that is due.
+    pub fn on(self, held: Option<u64>) -> (Option<u64>, Seen) {
+        let after = match self {
+            Self::Get => held,
+            Self::Insert(value) => Some(value),
+            Self::Upsert(value) => return (Some(value), Seen::Done),
+            Self::InsertNew(value) => held.or(Some(value)),
+            Self::Update(value) => held.and(Some(value)),
+            Self::Swap(expected, new) if held == Some(expected) => return (Some(new), Seen::Swapped),
+            Self::Swap(..) => held,
+            Self::Remove => None,
+            Self::RemoveIf(expected) if held == Some(expected) => return (None, Seen::Removed),
+            Self::RemoveIf(_) => held,
+        };
+        (after, Seen::Value(held))
+    }
+}

@@ -1,0 +1,224 @@
+//! What an exploration did and found.
+
+pub(crate) mod case;
+pub(crate) mod describe;
+pub(crate) mod progress;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::model::mode::Mode;
+use crate::model::trace::Sites;
+use bristlecone_pm::Step;
+
+/// The outcome of exploring one scenario.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// The scenario's name.
+    pub scenario: String,
+    /// Moments at which a crash was explored.
+    pub crash_points: u64,
+    /// The images that these could leave, all told, at most 2^64.
+    pub covered: u64,
+    /// Images that were decided: opened, or found to be equal to an opened one in every word that
+    /// its recovery, its checks and its continuation read. Of crash points with more than 10^6 images, those
+    /// that were visited.
+    pub images: u64,
+    /// Images of crashes inside a recovery that were decided.
+    pub nested_images: u64,
+    /// Images on which recovery ran, and all checks were made.
+    pub opened: u64,
+    /// Recovered structures on which operations continued and crashed again.
+    pub lives: u64,
+    /// Images that these crashes left, opened.
+    pub reopened: u64,
+    /// Crash points whose images were sampled, not exhausted.
+    pub truncated_points: u64,
+    /// Crash points by how many crashes came before: the first of none, the next inside a recovery.
+    pub depths: Vec<Depth>,
+    /// Crash points inside the last operation of continuations.
+    pub of_lives: Depth,
+    /// Those among them that were because too many images were remembered already.
+    pub forgetful_points: u64,
+    /// Schedules of several threads that were run.
+    pub schedules: u64,
+    /// Publishes of one thread of a schedule, by name, that came while another one's operation was
+    /// under way.
+    pub raced: BTreeMap<Step, u64>,
+    /// Named steps of one thread of a schedule that came after one of another thread, amid its operation.
+    pub pairs: BTreeSet<(Step, Step)>,
+    /// The sites that the trace and its recoveries passed.
+    pub sites: Sites,
+    /// Whether the mutation asked for changed anything.
+    pub mutated: bool,
+    /// Whether it was stopped before its end.
+    pub interrupted: bool,
+    /// What went wrong, at most one finding per worker.
+    pub failures: Vec<Failure>,
+}
+
+/// How many crash points of a kind were looked at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Depth {
+    /// All of them.
+    pub points: u64,
+    /// Those whose images were sampled, not exhausted.
+    pub sampled: u64,
+}
+
+impl Depth {
+    /// Counts one more.
+    pub(crate) fn count(&mut self, is_decided: bool) {
+        self.merge(Self { points: 1, sampled: u64::from(!is_decided) });
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.points += other.points;
+        self.sampled += other.sampled;
+    }
+}
+
+impl fmt::Display for Depth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.sampled, self.points)
+    }
+}
+
+/// A crash that the structure did not survive.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// The scenario.
+    pub scenario: String,
+    /// The crash model.
+    pub mode: Mode,
+    /// The crash, and those inside its recovery that followed.
+    pub crashes: Vec<Crash>,
+    /// What was wrong.
+    pub what: String,
+    /// The number of the schedule, if several threads ran.
+    pub schedule: Option<u64>,
+}
+
+/// One crash on the way to a failure.
+#[derive(Debug, Clone)]
+pub struct Crash {
+    /// What was going on: the operation, or recovery.
+    pub during: String,
+    /// How many events had happened, and the one that was next.
+    pub event: usize,
+    /// The event that did not happen any more.
+    pub next: String,
+    /// What each dirty line kept, in words.
+    pub kept: Vec<String>,
+    /// What lines kept, in numbers, of those that kept anything.
+    pub choices: Vec<Choice>,
+}
+
+/// What one line kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// The line.
+    pub line: u32,
+    /// Which of the contents that it may have.
+    pub contents: usize,
+}
+
+impl Report {
+    /// Counts a crash point that came after so many crashes, its own among them.
+    pub(crate) fn decided(&mut self, depth: usize, is_decided: bool) {
+        self.truncated_points += u64::from(!is_decided);
+        let depths = self.depths.len().max(depth);
+        self.depths.resize(depths, Depth::default());
+        self.depths[depth - 1].count(is_decided);
+    }
+
+    /// Returns whether every image of every crash point was decided, those inside recoveries included. Crashes of continuations
+    /// and of schedules are samples by their nature, and come on top.
+    pub fn is_decided(&self) -> bool {
+        !self.interrupted && self.depths.iter().all(|depth| depth.sampled == 0)
+    }
+
+    /// Describes depth by depth at how many crash points images were sampled.
+    pub fn sampled(&self) -> String {
+        let depths = self.depths.iter().zip(1..);
+        let mut parts: Vec<_> =
+            depths.map(|(points, depth)| format!("{points} points at depth {depth}")).collect();
+        if self.of_lives.points > 0 {
+            parts.push(format!("{} inside continuations", self.of_lives));
+        }
+        parts.join(", ")
+    }
+
+    /// Adds what another worker or scenario did.
+    pub fn merge(&mut self, other: Report) {
+        self.crash_points += other.crash_points;
+        self.covered = self.covered.saturating_add(other.covered);
+        self.images += other.images;
+        self.opened += other.opened;
+        self.nested_images += other.nested_images;
+        self.lives += other.lives;
+        self.reopened += other.reopened;
+        self.schedules += other.schedules;
+        other.raced.into_iter().for_each(|(step, times)| *self.raced.entry(step).or_default() += times);
+        self.pairs.extend(other.pairs);
+        self.forgetful_points += other.forgetful_points;
+        self.interrupted |= other.interrupted;
+        self.truncated_points += other.truncated_points;
+        let depths = self.depths.len().max(other.depths.len());
+        self.depths.resize(depths, Depth::default());
+        self.depths.iter_mut().zip(other.depths).for_each(|(depth, more)| depth.merge(more));
+        self.of_lives.merge(other.of_lives);
+        self.sites.merge(&other.sites);
+        self.mutated |= other.mutated;
+        self.failures.extend(other.failures);
+    }
+
+    /// Fails a test, and prints everything.
+    ///
+    /// # Panics
+    ///
+    /// If there are failures.
+    pub fn assert_clean(&self) {
+        assert!(self.failures.is_empty(), "{self}");
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: {} crash points, {:.2e} possible images, {} decided ({} in recovery) by opening {}, {} continuations ({} opened)",
+            self.scenario,
+            self.crash_points,
+            self.covered as f64,
+            self.images + self.nested_images,
+            self.nested_images,
+            self.opened,
+            self.lives,
+            self.reopened
+        )?;
+        if !self.depths.is_empty() {
+            write!(f, ", sampled: {}", self.sampled())?;
+        }
+        if self.schedules > 0 {
+            write!(f, ", {} schedules", self.schedules)?;
+        }
+        self.failures.iter().try_for_each(|failure| write!(f, "\n{failure}"))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "FAILED {} ({}): {}", self.scenario, self.mode, self.what)?;
+        if let Some(number) = self.schedule {
+            writeln!(f, "  in schedule {number}")?;
+        }
+        for crash in &self.crashes {
+            writeln!(f, "  crash in {} at event {}, before {}", crash.during, crash.event, crash.next)?;
+            for line in &crash.kept {
+                writeln!(f, "    {line}")?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,281 @@
+//! How keys and values are stored in the words of a slot: as they are, or as the offset of a record.
+
+use bristlecone_pm::sync::epoch::Guard;
+use bristlecone_pm::{Finding, Flushed, Judge, Medium, Records, Result, Step};
+
+/// How keys or values are stored.
+pub trait Codec: Send + Sync + 'static {
+    /// Whether the word is the key or value.
+    const INLINE: bool;
+    /// A key or value that is looked at. Values have an order, too, but no design asks for it.
+    type Ref<'a>: Copy + Ord;
+    /// One that is kept.
+    type Owned: Ord + Clone + Send + Sync;
+    /// What keeps the bytes of records alive while they are looked at; nothing for words.
+    type Guard;
+
+    fn pin() -> Self::Guard;
+    fn owned(item: Self::Ref<'_>) -> Self::Owned;
+    fn borrow(item: &Self::Owned) -> Self::Ref<'_>;
+    fn shorten<'long: 'short, 'short>(item: Self::Ref<'long>) -> Self::Ref<'short>;
+
+    /// Writes a record if need be; returns the word.
+    fn write<M: Medium>(records: &Records<M>, item: Self::Ref<'_>, step: Step) -> Result<(u64, Flushed)>;
+    /// Writes a record with a word from which a judge can tell whether it is live.
+    fn write_owned<M: Medium>(
+        records: &Records<M>,
+        item: Self::Ref<'_>,
+        owner: u64,
+        step: Step,
+    ) -> Result<(u64, Flushed)>;
+    /// Makes room for an item that is written soon: see [`Records::prepare`].
+    fn prepare<M: Medium>(records: &Records<M>, item: Self::Ref<'_>, judge: Judge<'_>) -> Result<()>;
+    /// Notes that the word is about to leave the tree: see [`Records::keep`].
+    fn keep<M: Medium>(records: &Records<M>, word: u64);
+    /// Returns what a word stands for.
+    fn read<'a, M: Medium>(records: &'a Records<M>, word: u64, guard: &'a Self::Guard) -> Self::Ref<'a>;
+    /// Frees the record of a word that the tree no longer refers to, once no reader holds it.
+    fn retire<M: Medium>(records: &Records<M>, word: u64, guard: &Self::Guard);
+    /// Frees the record of a word that was never published.
+    fn free<M: Medium>(records: &Records<M>, word: u64);
+    /// Notes in recovery that the tree refers to this word.
+    fn mark_live<M: Medium>(records: &Records<M>, word: u64) -> Result<bool>;
+    /// Compares what the word stands for with its checksum.
+    fn verify<M: Medium>(records: &Records<M>, word: u64) -> Result<()>;
+    /// Reports whether fewer records are live than there are items.
+    fn check_records<M: Medium>(records: &Records<M>, items: u64) -> Option<Finding>;
+}
+
+/// What keys can do besides: they order, and separate nodes.
+pub trait KeyCodec: Codec {
+    /// Returns the smallest key.
+    fn least<'a>() -> Self::Ref<'a>;
+    /// Returns a word that orders like the key, but for different keys of the same rank; a word is
+    /// its own rank.
+    fn rank(key: Self::Ref<'_>) -> u64;
+    /// Returns a hash of the key, of which the top bits are the best ones.
+    fn hash(key: Self::Ref<'_>) -> u64;
+    /// Returns one byte of the hash.
+    #[inline(always)]
+    fn fingerprint(key: Self::Ref<'_>) -> u8 {
+        (Self::hash(key) >> 56) as u8
+    }
+    /// Returns a key above `left` and not above `right`, as short as possible.
+    fn separator<'a>(left: Self::Ref<'a>, right: Self::Ref<'a>) -> Self::Ref<'a>;
+
+    /// Makes a separator of the inner index: its word.
+    fn make_separator(key: Self::Ref<'_>) -> u64;
+    /// Returns what such a word stands for. It was made by `make_separator` and not retired before the
+    /// guard was pinned; zero stands for the smallest key.
+    fn separator_at(word: u64, guard: &Self::Guard) -> Self::Ref<'_>;
+    /// Makes another word for the same separator.
+    fn copy_separator(word: u64, guard: &Self::Guard) -> u64 {
+        Self::make_separator(Self::separator_at(word, guard))
+    }
+    /// Frees the separator of a word that the index no longer holds.
+    fn retire_separator(word: u64, guard: &Self::Guard);
+}
+
+/// Words: the whole domain of `u64`.
+#[derive(Debug)]
+pub struct Inline;
+
+/// Byte strings, in records.
+#[derive(Debug)]
+pub struct Record;
+
+impl Codec for Inline {
+    const INLINE: bool = true;
+    type Ref<'a> = u64;
+    type Owned = u64;
+    type Guard = ();
+
+    #[inline(always)]
+    fn pin() {}
+    #[inline(always)]
+    fn owned(word: u64) -> u64 {
+        word
+    }
+    #[inline(always)]
+    fn borrow(word: &u64) -> u64 {
+        *word
+    }
+    #[inline(always)]
+    fn shorten<'long: 'short, 'short>(word: u64) -> u64 {
+        word
+    }
+    #[inline(always)]
+    fn write<M: Medium>(_: &Records<M>, word: u64, _: Step) -> Result<(u64, Flushed)> {
+        Ok((word, Flushed::none()))
+    }
+    #[inline(always)]
+    fn write_owned<M: Medium>(_: &Records<M>, word: u64, _: u64, _: Step) -> Result<(u64, Flushed)> {
+        Ok((word, Flushed::none()))
+    }
+    #[inline(always)]
+    fn prepare<M: Medium>(_: &Records<M>, _: u64, _: Judge<'_>) -> Result<()> {
+        Ok(())
+    }
+    #[inline(always)]
+    fn keep<M: Medium>(_: &Records<M>, _: u64) {}
+    #[inline(always)]
+    fn read<'a, M: Medium>(_: &'a Records<M>, word: u64, (): &'a ()) -> u64 {
+        word
+    }
+    #[inline(always)]
+    fn retire<M: Medium>(_: &Records<M>, _: u64, (): &()) {}
+    #[inline(always)]
+    fn free<M: Medium>(_: &Records<M>, _: u64) {}
+    #[inline(always)]
+    fn mark_live<M: Medium>(_: &Records<M>, _: u64) -> Result<bool> {
+        Ok(true)
+    }
+    fn verify<M: Medium>(_: &Records<M>, _: u64) -> Result<()> {
+        Ok(())
+    }
+    fn check_records<M: Medium>(_: &Records<M>, _: u64) -> Option<Finding> {
+        None
+    }
+}
+
+impl KeyCodec for Inline {
+    #[inline(always)]
+    fn least<'a>() -> Self::Ref<'a> {
+        0
+    }
+    #[inline(always)]
+    fn rank(key: u64) -> u64 {
+        key
+    }
+    #[inline(always)]
+    fn hash(key: u64) -> u64 {
+        // Fibonacci hashing: the top bits depend on all others.
+        key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+    fn separator<'a>(_left: Self::Ref<'a>, right: Self::Ref<'a>) -> Self::Ref<'a> {
+        right
+    }
+    fn make_separator(key: u64) -> u64 {
+        key
+    }
+    #[inline(always)]
+    fn separator_at(word: u64, (): &()) -> u64 {
+        word
+    }
+    fn retire_separator(_: u64, (): &()) {}
+}
+
+impl Codec for Record {
+    const INLINE: bool = false;
+    type Ref<'a> = &'a [u8];
+    type Owned = Box<[u8]>;
+    type Guard = Guard;
+
+    fn pin() -> Guard {
+        bristlecone_pm::sync::epoch::pin()
+    }
+    fn owned(bytes: &[u8]) -> Box<[u8]> {
+        bytes.into()
+    }
+    fn borrow(bytes: &Box<[u8]>) -> &[u8] {
+        bytes
+    }
+    fn shorten<'long: 'short, 'short>(bytes: &'long [u8]) -> &'short [u8] {
+        bytes
+    }
+    fn write<M: Medium>(records: &Records<M>, bytes: &[u8], step: Step) -> Result<(u64, Flushed)> {
+        records.write(bytes, step)
+    }
+    fn write_owned<M: Medium>(
+        records: &Records<M>,
+        bytes: &[u8],
+        owner: u64,
+        step: Step,
+    ) -> Result<(u64, Flushed)> {
+        records.write_owned(bytes, owner, step)
+    }
+    fn prepare<M: Medium>(records: &Records<M>, bytes: &[u8], judge: Judge<'_>) -> Result<()> {
+        records.prepare(bytes.len(), judge)
+    }
+    fn keep<M: Medium>(records: &Records<M>, word: u64) {
+        records.keep(word);
+    }
+    fn read<'a, M: Medium>(records: &'a Records<M>, word: u64, guard: &'a Guard) -> &'a [u8] {
+        records.read(word, guard)
+    }
+    fn retire<M: Medium>(records: &Records<M>, word: u64, guard: &Guard) {
+        records.retire(word, guard);
+    }
+    fn free<M: Medium>(records: &Records<M>, word: u64) {
+        records.free(word);
+    }
+    fn mark_live<M: Medium>(records: &Records<M>, word: u64) -> Result<bool> {
+        records.mark_live(word)
+    }
+    fn verify<M: Medium>(records: &Records<M>, word: u64) -> Result<()> {
+        records.verify(word)
+    }
+    fn check_records<M: Medium>(records: &Records<M>, items: u64) -> Option<Finding> {
+        bristlecone_pm::sync::epoch::pin().flush();
+        let live = records.stats().0;
+        // Records that a reader may still hold are not free yet.
+        (live < items).then(|| Finding::new("records", format!("{live} live records for {items} items")))
+    }
+}
+
+impl KeyCodec for Record {
+    fn least<'a>() -> Self::Ref<'a> {
+        &[]
+    }
+    #[inline(always)]
+    fn rank(key: &[u8]) -> u64 {
+        if let Some(first) = key.first_chunk() {
+            return u64::from_be_bytes(*first);
+        }
+        let mut first = [0; 8];
+        first[..key.len()].copy_from_slice(key);
+        u64::from_be_bytes(first)
+    }
+    fn hash(key: &[u8]) -> u64 {
+        twox_hash::XxHash3_64::oneshot(key)
+    }
+    fn separator<'a>(left: Self::Ref<'a>, right: Self::Ref<'a>) -> Self::Ref<'a> {
+        let common = left.iter().zip(right).take_while(|(a, b)| a == b).count();
+        &right[..right.len().min(common + 1)]
+    }
+    fn make_separator(key: &[u8]) -> u64 {
+        // Its length stands before it: one address, and one miss to look at it.
+        let separator: Box<[u8]> = [&(key.len() as u32).to_ne_bytes(), key].concat().into();
+        Box::into_raw(separator).cast::<u8>().expose_provenance() as u64
+    }
+    fn separator_at(word: u64, _: &Guard) -> &[u8] {
+        if word == 0 {
+            return &[];
+        }
+        // SAFETY: the word comes from `make_separator`; whoever retired it did so after the guard
+        // was pinned, so the box is still there, and nobody ever changes it.
+        unsafe { &(&*separator_box(word))[LEN_BYTES..] }
+    }
+    fn retire_separator(word: u64, guard: &Guard) {
+        if word != 0 {
+            // SAFETY: the index no longer holds the word, and readers that saw it are pinned; it
+            // came from a box, which is made again once they are gone.
+            unsafe { guard.defer_unchecked(move || drop(Box::from_raw(separator_box(word)))) };
+        }
+    }
+}
+
+/// Bytes before a separator's own.
+const LEN_BYTES: usize = size_of::<u32>();
+
+/// The box of a separator.
+///
+/// # Safety
+///
+/// `Record::make_separator` made the word, and the box was not dropped since.
+unsafe fn separator_box(word: u64) -> *mut [u8] {
+    let start = std::ptr::with_exposed_provenance_mut::<u8>(word as usize);
+    // SAFETY: the box begins with the length of what follows.
+    let len = unsafe { start.cast::<[u8; LEN_BYTES]>().read() };
+    std::ptr::slice_from_raw_parts_mut(start, LEN_BYTES + u32::from_ne_bytes(len) as usize)
+}
