@@ -4,11 +4,13 @@
 mod common;
 mod damage;
 mod demo;
+mod dumps;
 mod entries;
 mod kill;
 mod loads;
 mod pools;
 mod room;
+mod shell;
 mod usage;
 
 /// The tool under test, and its name.
