@@ -6,6 +6,7 @@ use bristlecone_pm::{Error, Result};
 
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::trees::Batch;
+use crate::value::undecodable;
 use crate::{Key, Tree, Value};
 
 /// An iterator over the items of a tree. See [`Tree::range`](crate::Tree::range).
@@ -26,6 +27,15 @@ type Limit<K> = Bound<<<K as Key>::Codec as Codec>::Owned>;
 
 fn borrow<K: KeyCodec>(bound: &Bound<K::Owned>) -> Bound<K::Ref<'_>> {
     bound.as_ref().map(|key| K::borrow(key))
+}
+
+/// Ends a checked scan at what cannot be of the tree's types.
+#[cold]
+fn refuse<K: KeyCodec, V: Codec, T>(batch: &mut Batch<K, V>, what: &str, kind: String) -> Option<T> {
+    if batch.checked {
+        batch.fail(undecodable(what, kind));
+    }
+    None
 }
 
 /// Whether nothing can lie between two bounds.
@@ -77,8 +87,16 @@ impl<'t, K: Key, V: Value> Range<'t, K, V> {
         }
     }
 
-    fn give((key, value): (<K::Codec as Codec>::Owned, <V::Codec as Codec>::Owned)) -> (K::Owned, V::Owned) {
-        (K::decode(&key), V::decode(V::Codec::borrow(&value)))
+    /// Returns what an entry of a batch is. `None`: it cannot be of the tree's types, so that a checked
+    /// scan is over, and others leave it out.
+    #[inline(always)]
+    fn give(
+        (key, value): (<K::Codec as Codec>::Owned, <V::Codec as Codec>::Owned),
+        batch: &mut Batch<K::Codec, V::Codec>,
+    ) -> Option<(K::Owned, V::Owned)> {
+        let Some(key) = K::decode(key) else { return refuse(batch, "key", K::kind()) };
+        let Some(value) = V::take(value) else { return refuse(batch, "value", V::kind()) };
+        Some((key, value))
     }
 }
 
@@ -92,8 +110,13 @@ impl<K: Key, V: Value> Range<'_, K, V> {
                     if self.front.entries.is_empty() {
                         self.from = Bound::Excluded(entry.0.clone());
                     }
-                    return Some(Self::give(entry));
+                    match Self::give(entry, &mut self.front) {
+                        None => continue,
+                        item => return item,
+                    }
                 }
+                self.done = true;
+            } else if self.front.damage.is_some() {
                 self.done = true;
             } else {
                 self.begun.0 = true;
@@ -113,8 +136,13 @@ impl<K: Key, V: Value> Range<'_, K, V> {
                     if self.back.entries.is_empty() {
                         self.to = Bound::Excluded(entry.0.clone());
                     }
-                    return Some(Self::give(entry));
+                    match Self::give(entry, &mut self.back) {
+                        None => continue,
+                        item => return item,
+                    }
                 }
+                self.done = true;
+            } else if self.back.damage.is_some() {
                 self.done = true;
             } else {
                 self.begun.1 = true;
@@ -135,8 +163,9 @@ impl<K: Key, V: Value> Iterator for Range<'_, K, V> {
         if self.front.entries.len() > 1
             && !self.begun.1
             && let Some(entry) = self.front.entries.pop()
+            && let Some(item) = Self::give(entry, &mut self.front)
         {
-            return Some(Self::give(entry));
+            return Some(item);
         }
         self.look_forward()
     }
@@ -148,8 +177,9 @@ impl<K: Key, V: Value> DoubleEndedIterator for Range<'_, K, V> {
         if self.back.entries.len() > 1
             && !self.begun.0
             && let Some(entry) = self.back.entries.pop()
+            && let Some(item) = Self::give(entry, &mut self.back)
         {
-            return Some(Self::give(entry));
+            return Some(item);
         }
         self.look_backward()
     }

@@ -22,9 +22,11 @@
 //!
 //! What survives what is a matter of the [`Domain`] in force: see `docs/DURABILITY.md`.
 
+pub mod dynamic;
 mod handle;
 mod iter;
 mod key;
+mod kinds;
 #[cfg(feature = "lab")]
 #[doc(hidden)]
 pub mod lab;
@@ -42,7 +44,8 @@ pub use bristlecone_pm::{
     VALUE_BYTES_MAX,
 };
 pub use iter::{CheckedRange, Range};
-pub use key::{Element, Key};
+pub use key::Key;
+pub use kinds::Element;
 pub use pool::{Pool, PoolOptions, TreeOptions};
 pub use salvage::{Salvage, SalvagedTree};
 pub use tree::Tree;

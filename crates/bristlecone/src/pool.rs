@@ -12,6 +12,7 @@ use bristlecone_pm::{
     TreeSpec,
 };
 
+use crate::dynamic::Kind;
 use crate::handle::{Handle, Inherited};
 use crate::shared::codec::Codec;
 use crate::trees::any::{self, AnyPool, OpenTree, PoolOn};
@@ -360,20 +361,9 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// As [`TreeOptions::open`] if it cannot be opened; nothing can be said about it then.
+    /// As [`dynamic_tree`](Self::dynamic_tree) if it cannot be opened; nothing can be said about it then.
     pub fn check_tree(&self, name: &str) -> Result<(u64, Vec<Finding>)> {
-        // What a tree stores depends on the form of its types only.
-        let spec = self.find(name)?.spec;
-        match (is_inline(&spec.key_kind), is_inline(&spec.value_kind)) {
-            (true, true) => self.check_as::<u64, u64>(name),
-            (true, false) => self.check_as::<u64, &'static [u8]>(name),
-            (false, true) => self.check_as::<&'static [u8], u64>(name),
-            (false, false) => self.check_as::<&'static [u8], &'static [u8]>(name),
-        }
-    }
-
-    fn check_as<K: Key, V: Value>(&self, name: &str) -> Result<(u64, Vec<Finding>)> {
-        let tree = self.open_tree::<K, V>(name, |_| Ok(()), |entry| self.recover::<K, V>(entry))?;
+        let tree = self.dynamic_tree(name)?;
         Ok((tree.len(), tree.check()))
     }
 
@@ -384,11 +374,6 @@ impl Pool {
     fn lock_open(&self) -> MutexGuard<'_, HashMap<TreeId, OpenTree>> {
         lock(&self.0.open)
     }
-}
-
-/// Returns whether keys or values of a kind are words.
-pub(crate) fn is_inline(kind: &str) -> bool {
-    matches!(kind, "u64" | "u32" | "i64")
 }
 
 fn no_such_tree(name: &str) -> Error {
@@ -421,28 +406,43 @@ impl TreeOptions {
     /// Creates the tree. After `Ok` it exists and survives; after `Err` or a crash it exists
     /// wholly or not at all.
     pub fn create<K: Key, V: Value>(&self) -> Result<Tree<K, V>> {
-        let design = self.design.unwrap_or_default();
-        let spec = TreeSpec {
-            name: self.name.clone(),
-            design: design.code(),
-            key_kind: K::kind(),
-            value_kind: V::kind(),
-            params: design.parse(&self.given)?,
-        };
-        self.pool.create_tree(|| {
-            let (entry, tree) = self.pool.0.file.create_index(&spec, (K::Codec::INLINE, V::Codec::INLINE))?;
-            Ok((entry, tree.typed()?))
-        })
+        self.create_as(&self.spec(K::kind(), V::kind())?)
     }
 
     /// Opens the tree, recovering it if it is not open yet. `K` and `V` must be the types it was
     /// created with, and options that were set must be its own.
     pub fn open<K: Key, V: Value>(&self) -> Result<Tree<K, V>> {
-        let recover = |entry: &_| self.pool.recover::<K, V>(entry);
-        self.pool.open_tree(&self.name, |entry| self.verify::<K, V>(entry), recover)
+        self.open_as(&K::kind(), &V::kind())
     }
 
-    fn verify<K: Key, V: Value>(&self, entry: &TreeEntry) -> Result<()> {
+    /// Returns what the tree is to be created with.
+    pub(crate) fn spec(&self, key_kind: String, value_kind: String) -> Result<TreeSpec> {
+        let design = self.design.unwrap_or_default();
+        let params = design.parse(&self.given)?;
+        Ok(TreeSpec { name: self.name.clone(), design: design.code(), key_kind, value_kind, params })
+    }
+
+    /// Returns what the tree was created with.
+    pub(crate) fn spec_of_tree(&self) -> Result<TreeSpec> {
+        self.pool.0.file.here()?;
+        Ok(self.pool.find(&self.name)?.spec)
+    }
+
+    /// Creates the tree with kinds that `K` and `V` are encoded like.
+    pub(crate) fn create_as<K: Key, V: Value>(&self, spec: &TreeSpec) -> Result<Tree<K, V>> {
+        self.pool.create_tree(|| {
+            let (entry, tree) = self.pool.0.file.create_index(spec, (K::Codec::INLINE, V::Codec::INLINE))?;
+            Ok((entry, tree.typed()?))
+        })
+    }
+
+    /// Opens the tree if its kinds are these, which `K` and `V` are encoded like.
+    pub(crate) fn open_as<K: Key, V: Value>(&self, key_kind: &str, value_kind: &str) -> Result<Tree<K, V>> {
+        let recover = |entry: &_| self.pool.recover::<K, V>(entry);
+        self.pool.open_tree(&self.name, |entry| self.verify(entry, key_kind, value_kind), recover)
+    }
+
+    fn verify(&self, entry: &TreeEntry, key_kind: &str, value_kind: &str) -> Result<()> {
         let spec = &entry.spec;
         let design = Design::of(spec)?;
         let mismatch = |what, found: &str, asked: String| Error::Mismatch {
@@ -451,11 +451,13 @@ impl TreeOptions {
             found: found.to_owned(),
             asked,
         };
-        if spec.key_kind != K::kind() {
-            return Err(mismatch("keys of type", &spec.key_kind, K::kind()));
+        if spec.key_kind != key_kind {
+            Kind::of_directory(&spec.key_kind)?;
+            return Err(mismatch("keys of type", &spec.key_kind, key_kind.to_owned()));
         }
-        if spec.value_kind != V::kind() {
-            return Err(mismatch("values of type", &spec.value_kind, V::kind()));
+        if spec.value_kind != value_kind {
+            Kind::of_directory(&spec.value_kind)?;
+            return Err(mismatch("values of type", &spec.value_kind, value_kind.to_owned()));
         }
         if let Some(asked) = self.design.filter(|asked| *asked != design) {
             return Err(mismatch("design", design.name(), asked.to_string()));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bristlecone_pm::{Damaged, Error, Finding, Native, PoolFile, Result, TreeEntry};
 
-use crate::pool::is_inline;
+use crate::dynamic::Kind;
 use crate::shared::codec::{Codec, Inline, KeyCodec, Record};
 use crate::trees::any::expect_kinds;
 use crate::trees::part_of;
@@ -99,8 +99,9 @@ impl PoolOptions {
 }
 
 fn save_tree(old: &Arc<PoolFile<Native>>, entry: &TreeEntry, pool: &Pool) -> Result<SalvagedTree> {
-    // What a tree stores depends on the form of its types only.
-    match (is_inline(&entry.spec.key_kind), is_inline(&entry.spec.value_kind)) {
+    // What a tree stores depends on the codecs of its types only.
+    let is_word = |kind: &str| Kind::of_directory(kind).map(|kind| kind.is_word());
+    match (is_word(&entry.spec.key_kind)?, is_word(&entry.spec.value_kind)?) {
         (true, true) => save::<Inline, Inline>(old, entry, pool),
         (true, false) => save::<Inline, Record>(old, entry, pool),
         (false, true) => save::<Record, Inline>(old, entry, pool),

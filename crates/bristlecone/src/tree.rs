@@ -9,7 +9,8 @@ use crate::handle::{Handle, Inherited};
 use crate::iter::{CheckedRange, Range};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::trees::any::Shared;
-use crate::trees::{Batch, Index, TreeStats, WriteMode};
+use crate::trees::{Batch, Index, Swapped, TreeStats, WriteMode};
+use crate::value::taken;
 use crate::{Key, Pool, Value, key, value};
 
 /// An ordered map from `K` to `V` in a pool, for any number of threads.
@@ -75,7 +76,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     #[inline]
     pub fn get(&self, key: K::Ref<'_>) -> Option<V::Owned> {
         let mut found = None;
-        K::with(key, |key| self.here().get(key, &mut |value| found = Some(V::decode(value))));
+        K::with(key, |key| self.here().get(key, &mut |value| found = V::decode(value)));
         found
     }
 
@@ -84,7 +85,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     pub fn get_with<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let (mut show, mut shown) = (Some(show), None);
         let mut once = |value: <V::Codec as Codec>::Ref<'_>| {
-            shown = show.take().map(|show| V::view(value, show));
+            shown = show.take().and_then(|show| V::view(value, show));
         };
         K::with(key, |key| self.here().get(key, &mut once));
         shown
@@ -103,7 +104,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         K::with(key, |key| self.tree.scan_forward((Bound::Included(key), Bound::Included(key)), &mut batch));
         match batch.damage {
             Some(error) => Err(error),
-            None => Ok(batch.entries.pop().map(|(_, value)| V::decode(V::Codec::borrow(&value)))),
+            None => batch.entries.pop().map(|(_, value)| taken::<V>(value)).transpose(),
         }
     }
 
@@ -128,9 +129,9 @@ impl<K: Key, V: Value> Tree<K, V> {
     pub fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         self.writable()?;
         V::with(value, |value| {
-            value::check_len(V::bytes(value))?;
+            value::check_len(V::Codec::bytes(value))?;
             K::with(key, |key| {
-                key::check_len(K::bytes(key))?;
+                key::check_len(K::Codec::bytes(key))?;
                 self.tree.upsert(key, value)
             })
         })
@@ -151,20 +152,20 @@ impl<K: Key, V: Value> Tree<K, V> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.writable()?;
         let old = V::with(value, |value| {
-            value::check_len(V::bytes(value))?;
+            value::check_len(V::Codec::bytes(value))?;
             K::with(key, |key| {
-                key::check_len(K::bytes(key))?;
+                key::check_len(K::Codec::bytes(key))?;
                 self.tree.write(key, value, mode)
             })
         })?;
-        Ok(old.map(|old| V::decode(V::Codec::borrow(&old))))
+        old.map(taken::<V>).transpose()
     }
 
     /// Removes a key; gives its value.
     pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.writable()?;
         let old = K::with(key, |key| self.tree.remove(key))?;
-        Ok(old.map(|old| V::decode(V::Codec::borrow(&old))))
+        old.map(taken::<V>).transpose()
     }
 
     /// Removes a key if its value is `expected`. `Err` within `Ok`: it was not, nothing changed, and this is
@@ -180,7 +181,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     ) -> Result<std::result::Result<(), Option<V::Owned>>> {
         self.writable()?;
         let removed = V::with(expected, |expected| K::with(key, |key| self.tree.remove_if(key, expected)))?;
-        Ok(removed.map_err(|found| found.map(|found| V::decode(V::Codec::borrow(&found)))))
+        missed::<V>(removed)
     }
 
     /// Replaces the value of a key if it is `expected`. `Err` within `Ok`: it was not, nothing
@@ -194,11 +195,11 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.writable()?;
         let swapped = V::with(expected, |expected| {
             V::with(new, |new| {
-                value::check_len(V::bytes(new))?;
+                value::check_len(V::Codec::bytes(new))?;
                 K::with(key, |key| self.tree.compare_and_swap(key, expected, new))
             })
         })?;
-        Ok(swapped.map_err(|found| found.map(|found| V::decode(V::Codec::borrow(&found)))))
+        missed::<V>(swapped)
     }
 
     /// The items whose keys lie within bounds, in order, from both ends. Bounds the wrong way
@@ -252,5 +253,13 @@ impl<K: Key, V: Value> Tree<K, V> {
             Ok(()) => self.tree.check(),
             Err(error) => vec![Finding::new("tree", error.to_string())],
         }
+    }
+}
+
+/// Returns what a write came to that was to happen only beside a certain value.
+fn missed<V: Value>(done: Swapped<V::Codec>) -> Result<std::result::Result<(), Option<V::Owned>>> {
+    match done {
+        Ok(()) => Ok(Ok(())),
+        Err(found) => found.map(taken::<V>).transpose().map(Err),
     }
 }

@@ -1,145 +1,71 @@
 //! Types of values.
 
-use bristlecone_pm::VALUE_BYTES_MAX;
+use bristlecone_pm::{Error, Result, VALUE_BYTES_MAX};
 
-use crate::shared::codec::{Codec, Inline, Record};
+use crate::shared::codec::Codec;
 
-/// A type of values: `u64`, `u32`, `i64`, `&str`, `&[u8]`, `[u8; N]`.
+/// A type of values: everything that can be a [`Key`](crate::Key) but structs.
 ///
-/// Integers stand in the tree itself, the whole domain of them; everything else is written out
-/// of line and may have up to 128 KiB.
+/// `()`, `bool`, `char`, integers up to 64 bits and floats are words in the tree, the whole domain of
+/// them; everything else is written to a record of up to 128 KiB.
+///
+/// A value whose bytes cannot be one of its type was damaged. [`get`](crate::Tree::get) and
+/// [`range`](crate::Tree::range), which have no error to return, leave it out;
+/// [`try_get`](crate::Tree::try_get) and [`try_range`](crate::Tree::try_range) report it.
+///
+/// The library implements the trait; its hidden items are not meant to be implemented elsewhere, and may
+/// change.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the value of a tree",
+    note = "values are `()`, `bool`, `char`, integers but `usize` and `isize`, floats, `String`, `Vec<u8>`, `[u8; N]`, options and tuples of these"
+)]
 pub trait Value: 'static {
-    /// What operations take, and what is shown without copying.
+    /// What operations take, and what is shown without copying where that is possible.
     type Ref<'a>: Copy;
     /// What operations give.
     type Owned: Clone + Send + Sync + std::fmt::Debug;
     #[doc(hidden)]
     type Codec: Codec;
 
-    /// The type's name in the pool's directory.
+    /// Returns the type's name in the pool's directory.
     fn kind() -> String;
+
+    /// Lends a value that an operation gave to another one.
+    fn lend(value: &Self::Owned) -> Self::Ref<'_>;
 
     #[doc(hidden)]
     fn with<R>(value: Self::Ref<'_>, use_it: impl FnOnce(<Self::Codec as Codec>::Ref<'_>) -> R) -> R;
 
+    /// `None`: this cannot be a value of the type. So in the next two.
     #[doc(hidden)]
-    fn view<R>(value: <Self::Codec as Codec>::Ref<'_>, show: impl FnOnce(Self::Ref<'_>) -> R) -> R;
-
-    #[doc(hidden)]
-    fn decode(value: <Self::Codec as Codec>::Ref<'_>) -> Self::Owned;
+    fn view<R>(value: <Self::Codec as Codec>::Ref<'_>, show: impl FnOnce(Self::Ref<'_>) -> R) -> Option<R>;
 
     #[doc(hidden)]
-    fn bytes(value: <Self::Codec as Codec>::Ref<'_>) -> usize;
-}
+    fn decode(value: <Self::Codec as Codec>::Ref<'_>) -> Option<Self::Owned>;
 
-macro_rules! integer_value {
-    ($type:ty) => {
-        impl Value for $type {
-            type Ref<'a> = $type;
-            type Owned = $type;
-            type Codec = Inline;
-
-            fn kind() -> String {
-                stringify!($type).to_owned()
-            }
-            #[inline(always)]
-            fn with<R>(value: $type, use_it: impl FnOnce(u64) -> R) -> R {
-                use_it(value as u64)
-            }
-            #[inline(always)]
-            fn view<R>(word: u64, show: impl FnOnce($type) -> R) -> R {
-                show(word as $type)
-            }
-            #[inline(always)]
-            fn decode(word: u64) -> $type {
-                word as $type
-            }
-            fn bytes(_: u64) -> usize {
-                8
-            }
-        }
-    };
-}
-
-integer_value!(u64);
-integer_value!(u32);
-integer_value!(i64);
-
-macro_rules! bytes_value {
-    ($type:ty, $ref:ty, $owned:ty, $kind:expr, $encode:expr, $view:expr, $decode:expr) => {
-        impl Value for $type {
-            type Ref<'a> = &'a $ref;
-            type Owned = $owned;
-            type Codec = Record;
-
-            fn kind() -> String {
-                $kind.to_owned()
-            }
-            #[inline(always)]
-            fn with<R>(value: &$ref, use_it: impl FnOnce(&[u8]) -> R) -> R {
-                use_it($encode(value))
-            }
-            #[inline(always)]
-            fn view<R>(bytes: &[u8], show: impl FnOnce(&$ref) -> R) -> R {
-                show($view(bytes))
-            }
-            fn decode(bytes: &[u8]) -> $owned {
-                $decode(bytes)
-            }
-            fn bytes(bytes: &[u8]) -> usize {
-                bytes.len()
-            }
-        }
-    };
-}
-
-bytes_value!(
-    &'static str,
-    str,
-    String,
-    "str",
-    str::as_bytes,
-    // Only strings are written to a tree of strings; damage shows as an empty one.
-    |bytes| std::str::from_utf8(bytes).unwrap_or_default(),
-    |bytes| String::from_utf8_lossy(bytes).into_owned()
-);
-bytes_value!(
-    &'static [u8],
-    [u8],
-    Vec<u8>,
-    "bytes",
-    std::convert::identity,
-    std::convert::identity,
-    <[u8]>::to_vec
-);
-
-impl<const N: usize> Value for [u8; N] {
-    type Ref<'a> = [u8; N];
-    type Owned = [u8; N];
-    type Codec = Record;
-
-    fn kind() -> String {
-        format!("[u8; {N}]")
-    }
+    #[doc(hidden)]
     #[inline(always)]
-    fn with<R>(value: [u8; N], use_it: impl FnOnce(&[u8]) -> R) -> R {
-        use_it(&value)
-    }
-    fn view<R>(bytes: &[u8], show: impl FnOnce([u8; N]) -> R) -> R {
-        show(Self::decode(bytes))
-    }
-    fn decode(bytes: &[u8]) -> [u8; N] {
-        <[u8; N]>::try_from(bytes).unwrap_or([0; N])
-    }
-    fn bytes(bytes: &[u8]) -> usize {
-        bytes.len()
+    fn take(value: <Self::Codec as Codec>::Owned) -> Option<Self::Owned> {
+        Self::decode(<Self::Codec as Codec>::borrow(&value))
     }
 }
 
 /// Whether a value can be stored, as a tree asks before writing.
-pub(crate) fn check_len(bytes: usize) -> crate::Result<()> {
+pub(crate) fn check_len(bytes: usize) -> Result<()> {
     if bytes <= VALUE_BYTES_MAX {
         return Ok(());
     }
-    Err(crate::Error::TooLong { what: "value", bytes, max_bytes: VALUE_BYTES_MAX })
+    Err(Error::TooLong { what: "value", bytes, max_bytes: VALUE_BYTES_MAX })
+}
+
+/// Returns a value that was in a tree.
+#[inline(always)]
+pub(crate) fn taken<V: Value>(value: <V::Codec as Codec>::Owned) -> Result<V::Owned> {
+    V::take(value).ok_or_else(|| undecodable("value", V::kind()))
+}
+
+/// Says that a key or value cannot be of the type that its tree has.
+#[cold]
+pub(crate) fn undecodable(what: &str, kind: impl std::fmt::Display) -> Error {
+    Error::corrupted(format!("bytes that are no {kind}"), format!("a {what}"))
 }

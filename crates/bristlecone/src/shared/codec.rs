@@ -18,6 +18,8 @@ pub trait Codec: Send + Sync + 'static {
     fn owned(item: Self::Ref<'_>) -> Self::Owned;
     fn borrow(item: &Self::Owned) -> Self::Ref<'_>;
     fn shorten<'long: 'short, 'short>(item: Self::Ref<'long>) -> Self::Ref<'short>;
+    /// Returns its length, as the limits of keys and values count it.
+    fn bytes(item: Self::Ref<'_>) -> usize;
 
     /// Writes a record if need be; returns the word.
     fn write<M: Medium>(records: &Records<M>, item: Self::Ref<'_>, step: Step) -> Result<(u64, Flushed)>;
@@ -105,6 +107,10 @@ impl Codec for Inline {
         word
     }
     #[inline(always)]
+    fn bytes(_: u64) -> usize {
+        size_of::<u64>()
+    }
+    #[inline(always)]
     fn write<M: Medium>(_: &Records<M>, word: u64, _: Step) -> Result<(u64, Flushed)> {
         Ok((word, Flushed::none()))
     }
@@ -182,6 +188,9 @@ impl Codec for Record {
     }
     fn shorten<'long: 'short, 'short>(bytes: &'long [u8]) -> &'short [u8] {
         bytes
+    }
+    fn bytes(bytes: &[u8]) -> usize {
+        bytes.len()
     }
     fn write<M: Medium>(records: &Records<M>, bytes: &[u8], step: Step) -> Result<(u64, Flushed)> {
         records.write(bytes, step)

@@ -90,7 +90,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             };
             Ok((0..slots as u64).map(link).collect::<Vec<_>>())
         })?;
-        let most = links.iter().map(Vec::len).sum();
+        let most: usize = links.iter().map(Vec::len).sum();
         let links = Links { ranges, links, leaf_bytes };
         let mut chain = Vec::new();
         let mut offset = self.first;

@@ -1,0 +1,50 @@
+//! Trees whose kinds of keys and values are known at run time, as the directory of the pool names them: for
+//! tools, for bindings to other languages, for programs that take their schema from elsewhere.
+//!
+//! A [`Tree`] here and a [`crate::Tree`] of the same name are one tree, and may be open at the same time.
+//!
+//! ```
+//! use bristlecone::Pool;
+//! use bristlecone::dynamic::{Datum, Kind};
+//!
+//! # fn main() -> bristlecone::Result<()> {
+//! # let path = format!("/dev/shm/bristlecone-doc-dynamic-{}.pool", std::process::id());
+//! # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+//! let typed = pool.tree::<(String, u32), u64>("visits")?;
+//! typed.insert(("/about", 2026), 7)?;
+//!
+//! let visits = pool.dynamic_tree("visits")?;
+//! assert_eq!(visits.key_kind().to_string(), "(str, u32)");
+//! assert_eq!(visits.get(("/about", 2026u32))?, Some(Datum::U64(7)));
+//! visits.insert(("/", 2026u32), 12u64)?;
+//! for (key, value) in visits.range(..)? {
+//!     println!("{key:?}: {value:?}");
+//! }
+//! let refused = visits.insert("/", 12u64).unwrap_err();
+//! assert_eq!(refused.to_string(), r#"the tree "visits" has keys of type (str, u32), not str"#);
+//!
+//! let ages = pool.tree_options("ages").create_dynamic(&"str".parse()?, &Kind::U8)?;
+//! ages.insert("Methuselah", 255u8)?;
+//! # drop((typed, visits, ages, pool));
+//! # std::fs::remove_file(&path).unwrap();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Kinds that this version does not know
+//!
+//! A pool may have been written by a newer version of the library, with kinds that this one cannot read.
+//! Such trees are not opened, whether typed or here: [`Error::Newer`](crate::Error) says so. Their bytes
+//! are not shown raw, since nothing tells whether they are words or records.
+
+mod datum;
+mod encode;
+mod iter;
+mod kind;
+mod open;
+mod tree;
+
+pub use datum::Datum;
+pub use iter::{CheckedRange, Item, Range};
+pub use kind::Kind;
+pub use tree::Tree;

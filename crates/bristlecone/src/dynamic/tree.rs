@@ -1,0 +1,425 @@
+//! A tree whose kinds are known at run time.
+
+use std::fmt;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use bristlecone_pm::{Error, Finding, Result};
+
+use super::encode::{Records, Role, Stored, Unfit, Words};
+use super::{CheckedRange, Datum, Item, Kind, Range};
+use crate::value::undecodable;
+use crate::{Design, TreeStats};
+
+/// The tree, by its codecs.
+#[derive(Clone)]
+pub(super) enum On {
+    WordWord(crate::Tree<u64, u64>),
+    WordRecord(crate::Tree<u64, Vec<u8>>),
+    RecordWord(crate::Tree<Vec<u8>, u64>),
+    RecordRecord(crate::Tree<Vec<u8>, Vec<u8>>),
+}
+
+/// What the directory said about a tree when it was opened.
+pub(super) struct About {
+    pub name: String,
+    pub keys: Kind,
+    pub values: Kind,
+    pub design: Design,
+    pub options: Vec<(&'static str, u64)>,
+}
+
+/// Does the same with whichever tree it is: `K` and `V` are how its keys and values are stored.
+macro_rules! each {
+    ($on:expr, $tree:ident => $do:expr) => {
+        each!($on, $tree => $do; WordWord Words Words, WordRecord Words Records, RecordWord Records Words,
+            RecordRecord Records Records)
+    };
+    ($on:expr, $tree:ident => $do:expr; $($codecs:ident $key:ident $value:ident),+) => {
+        match $on {
+            $(On::$codecs($tree) => {
+                #[allow(dead_code, reason = "not every operation needs both")]
+                type K = $key;
+                #[allow(dead_code, reason = "not every operation needs both")]
+                type V = $value;
+                $do
+            })+
+        }
+    };
+}
+
+/// An ordered map in a pool, of the kinds that the pool's directory names.
+///
+/// Operations hold what those of [`crate::Tree`] hold. Besides what these return, each returns
+/// [`Error::Mismatch`] for a key or value that is not of the tree's kind, and changes nothing then;
+/// [`Error::Forked`] in a child of the process that opened the pool; and [`Error::Corrupted`] if the value
+/// that it would return cannot be of the tree's kind. If that value was replaced or removed, it is so
+/// nevertheless.
+#[derive(Clone)]
+pub struct Tree {
+    on: On,
+    about: Arc<About>,
+}
+
+impl fmt::Debug for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let About { name, keys, values, .. } = &*self.about;
+        let mut debug = f.debug_struct("Tree");
+        debug.field("name", name).field("key", keys).field("value", values).finish_non_exhaustive()
+    }
+}
+
+impl Tree {
+    pub(super) fn new(on: On, about: About) -> Self {
+        Self { on, about: Arc::new(about) }
+    }
+
+    /// Returns the tree's name, as it was when the tree was opened.
+    pub fn name(&self) -> &str {
+        &self.about.name
+    }
+
+    /// Returns the kind of its keys.
+    pub fn key_kind(&self) -> &Kind {
+        &self.about.keys
+    }
+
+    /// Returns the kind of its values.
+    pub fn value_kind(&self) -> &Kind {
+        &self.about.values
+    }
+
+    /// Returns its design.
+    pub fn design(&self) -> Design {
+        self.about.design
+    }
+
+    /// Returns its design's options by name.
+    pub fn options(&self) -> &[(&'static str, u64)] {
+        &self.about.options
+    }
+
+    /// Says why a datum cannot be a key, or a value.
+    #[cold]
+    fn unfit(&self, role: Role, datum: &Datum<'_>, why: Unfit) -> Error {
+        let (what, kind) = match role {
+            Role::Key => ("keys of type", self.key_kind()),
+            Role::Value => ("values of type", self.value_kind()),
+        };
+        match why {
+            Unfit::Kind => Error::Mismatch {
+                name: self.about.name.clone(),
+                what,
+                found: kind.to_string(),
+                asked: datum.describe(kind),
+            },
+            Unfit::Json(why) => Error::Invalid { what: why },
+        }
+    }
+
+    /// Calls `use_it` with what a key is in the tree.
+    fn key<K: Stored, R>(&self, key: &Datum<'_>, use_it: impl FnOnce(K::Ref<'_>) -> R) -> Result<R> {
+        K::with(self.key_kind(), Role::Key, key, use_it).map_err(|why| self.unfit(Role::Key, key, why))
+    }
+
+    /// Calls `use_it` with what a value is in the tree.
+    fn value<V: Stored, R>(&self, value: &Datum<'_>, use_it: impl FnOnce(V::Ref<'_>) -> R) -> Result<R> {
+        V::with(self.value_kind(), Role::Value, value, use_it)
+            .map_err(|why| self.unfit(Role::Value, value, why))
+    }
+
+    /// Calls `use_it` with what a key and a value are in the tree.
+    fn item<K: Stored, V: Stored, R>(
+        &self,
+        key: &Datum<'_>,
+        value: &Datum<'_>,
+        use_it: impl FnOnce(K::Ref<'_>, V::Ref<'_>) -> Result<R>,
+    ) -> Result<R> {
+        self.key::<K, _>(key, |key| self.value::<V, _>(value, |value| use_it(key, value)))??
+    }
+
+    /// Returns a value that was in the tree.
+    fn found<V: Stored>(&self, value: Option<V::Owned>) -> Result<Option<Datum<'static>>> {
+        let taken = value.map(|value| {
+            let kind = self.value_kind();
+            V::take(kind, Role::Value, value).ok_or_else(|| undecodable("value", kind))
+        });
+        taken.transpose()
+    }
+
+    fn here(&self) -> Result<()> {
+        each!(&self.on, tree => tree.opened_here())
+    }
+
+    /// Returns the value of a key.
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`].
+    pub fn get<'a>(&self, key: impl Into<Datum<'a>>) -> Result<Option<Datum<'static>>> {
+        self.get_with(key, |value| value.into_owned())
+    }
+
+    /// Calls `show` with the value of a key, without copying strings and bytes. Nothing is locked
+    /// meanwhile, so that it may use the tree.
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`].
+    pub fn get_with<'a, R>(
+        &self,
+        key: impl Into<Datum<'a>>,
+        show: impl FnOnce(Datum<'_>) -> R,
+    ) -> Result<Option<R>> {
+        self.here()?;
+        let (key, kind) = (key.into(), self.value_kind());
+        let shown = each!(&self.on, tree => self.key::<K, _>(&key, |key| {
+            tree.get_with(key, |value| V::view(kind, Role::Value, value).map(show))
+        }))?;
+        match shown {
+            Some(None) => Err(undecodable("value", kind)),
+            shown => Ok(shown.flatten()),
+        }
+    }
+
+    /// Returns the value of a key, with records compared with their checksums: see
+    /// [`crate::Tree::try_get`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`] if a record is damaged; those of every operation: see [`Tree`].
+    pub fn try_get<'a>(&self, key: impl Into<Datum<'a>>) -> Result<Option<Datum<'static>>> {
+        let key = key.into();
+        each!(&self.on, tree => self.found::<V>(self.key::<K, _>(&key, |key| tree.try_get(key))??))
+    }
+
+    /// Returns whether a key is there.
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`].
+    pub fn contains_key<'a>(&self, key: impl Into<Datum<'a>>) -> Result<bool> {
+        self.here()?;
+        let key = key.into();
+        each!(&self.on, tree => self.key::<K, _>(&key, |key| tree.contains_key(key)))
+    }
+
+    /// Writes a key's value, whether it is there or not; returns the value it had.
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`].
+    pub fn insert<'k, 'v>(
+        &self,
+        key: impl Into<Datum<'k>>,
+        value: impl Into<Datum<'v>>,
+    ) -> Result<Option<Datum<'static>>> {
+        let (key, value) = (key.into(), value.into());
+        each!(&self.on, tree => self.found::<V>(self.item::<K, V, _>(&key, &value, |key, value| {
+            tree.insert(key, value)
+        })?))
+    }
+
+    /// Writes a key's value, whether it is there or not, and does not tell which: see
+    /// [`crate::Tree::upsert`].
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`].
+    pub fn upsert<'k, 'v>(&self, key: impl Into<Datum<'k>>, value: impl Into<Datum<'v>>) -> Result<()> {
+        let (key, value) = (key.into(), value.into());
+        each!(&self.on, tree => self.item::<K, V, _>(&key, &value, |key, value| tree.upsert(key, value)))
+    }
+
+    /// Writes a key that is not there yet. `Some`: it was, with this value, and nothing changed.
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`].
+    pub fn insert_new<'k, 'v>(
+        &self,
+        key: impl Into<Datum<'k>>,
+        value: impl Into<Datum<'v>>,
+    ) -> Result<Option<Datum<'static>>> {
+        let (key, value) = (key.into(), value.into());
+        each!(&self.on, tree => self.found::<V>(self.item::<K, V, _>(&key, &value, |key, value| {
+            tree.insert_new(key, value)
+        })?))
+    }
+
+    /// Replaces the value of a key that is there; returns the value it had. `None`: it was not, and
+    /// nothing changed.
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`].
+    pub fn update<'k, 'v>(
+        &self,
+        key: impl Into<Datum<'k>>,
+        value: impl Into<Datum<'v>>,
+    ) -> Result<Option<Datum<'static>>> {
+        let (key, value) = (key.into(), value.into());
+        each!(&self.on, tree => self.found::<V>(self.item::<K, V, _>(&key, &value, |key, value| {
+            tree.update(key, value)
+        })?))
+    }
+
+    /// Removes a key; returns its value.
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`].
+    pub fn remove<'a>(&self, key: impl Into<Datum<'a>>) -> Result<Option<Datum<'static>>> {
+        let key = key.into();
+        each!(&self.on, tree => self.found::<V>(self.key::<K, _>(&key, |key| tree.remove(key))??))
+    }
+
+    /// Removes a key if its value is `expected`. `Err` within `Ok`: it was not, nothing changed, and
+    /// this is what was there.
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`].
+    pub fn remove_if<'k, 'v>(
+        &self,
+        key: impl Into<Datum<'k>>,
+        expected: impl Into<Datum<'v>>,
+    ) -> Result<std::result::Result<(), Option<Datum<'static>>>> {
+        let (key, expected) = (key.into(), expected.into());
+        each!(&self.on, tree => {
+            let done = self.item::<K, V, _>(&key, &expected, |key, expected| tree.remove_if(key, expected))?;
+            self.missed::<V>(done)
+        })
+    }
+
+    /// Replaces the value of a key if it is `expected`. `Err` within `Ok`: it was not, nothing changed,
+    /// and this is what was there.
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`].
+    pub fn compare_and_swap<'k, 'e, 'n>(
+        &self,
+        key: impl Into<Datum<'k>>,
+        expected: impl Into<Datum<'e>>,
+        new: impl Into<Datum<'n>>,
+    ) -> Result<std::result::Result<(), Option<Datum<'static>>>> {
+        let (key, expected, new) = (key.into(), expected.into(), new.into());
+        each!(&self.on, tree => {
+            let done = self.item::<K, V, _>(&key, &expected, |key, expected| {
+                self.value::<V, _>(&new, |new| tree.compare_and_swap(key, expected, new))?
+            })?;
+            self.missed::<V>(done)
+        })
+    }
+
+    /// Returns what a write came to that was to happen only beside a certain value.
+    fn missed<V: Stored>(
+        &self,
+        done: std::result::Result<(), Option<V::Owned>>,
+    ) -> Result<std::result::Result<(), Option<Datum<'static>>>> {
+        match done {
+            Ok(()) => Ok(Ok(())),
+            Err(found) => self.found::<V>(found).map(Err),
+        }
+    }
+
+    /// Returns a bound as the tree takes it.
+    fn bound<K: Stored>(&self, bound: Bound<&Datum<'_>>) -> Result<Bound<K::Bound>> {
+        let own = |key| self.key::<K, _>(key, K::bound);
+        Ok(match bound {
+            Bound::Included(key) => Bound::Included(own(key)?),
+            Bound::Excluded(key) => Bound::Excluded(own(key)?),
+            Bound::Unbounded => Bound::Unbounded,
+        })
+    }
+
+    /// Returns the items whose keys lie within bounds, in order, from both ends. Bounds the wrong way
+    /// round hold nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Mismatch`] for a bound that is not of the keys' kind; [`Error::Forked`].
+    pub fn range<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<Range<'_>> {
+        self.here()?;
+        let kinds = (self.key_kind(), self.value_kind());
+        each!(&self.on, tree => {
+            let (from, to) = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);
+            Ok(Range::new::<K, V>(crate::Range::new(tree, from, to), kinds))
+        })
+    }
+
+    /// Returns items as [`range`](Self::range) does, with the records of keys and values compared with
+    /// their checksums. After an error nothing more comes.
+    ///
+    /// # Errors
+    ///
+    /// As [`range`](Self::range); the iterator's own are [`Error::Corrupted`] for what is damaged or cannot be
+    /// of the tree's kinds.
+    pub fn try_range<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<CheckedRange<'_>> {
+        self.here()?;
+        let kinds = (self.key_kind(), self.value_kind());
+        each!(&self.on, tree => {
+            let (from, to) = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);
+            Ok(CheckedRange::new::<K, V>(crate::Range::new(tree, from, to).checked(), kinds))
+        })
+    }
+
+    /// Returns the item with the smallest key.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    pub fn first_key_value(&self) -> Result<Option<Item>> {
+        Ok(self.range(..)?.next())
+    }
+
+    /// Returns the item with the largest key.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    pub fn last_key_value(&self) -> Result<Option<Item>> {
+        Ok(self.range(..)?.next_back())
+    }
+
+    /// Returns the number of items; exact while no thread writes.
+    pub fn len(&self) -> u64 {
+        each!(&self.on, tree => tree.len())
+    }
+
+    /// Returns whether there are no items.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns what the tree occupies.
+    pub fn stats(&self) -> TreeStats {
+        each!(&self.on, tree => tree.stats())
+    }
+
+    /// Returns what reads came across that is wrong: see [`crate::Tree::damage`].
+    pub fn damage(&self) -> Vec<Finding> {
+        each!(&self.on, tree => tree.damage())
+    }
+
+    /// Verifies everything the tree reaches, and that its keys and values are of its kinds. Exact only
+    /// while no thread writes.
+    pub fn check(&self) -> Vec<Finding> {
+        let mut findings = each!(&self.on, tree => tree.check());
+        let kinds = (self.key_kind(), self.value_kind());
+        if findings.is_empty() && !(kinds.0.is_everything() && kinds.1.is_everything()) {
+            let (mut keys, mut values) = (0u64, 0u64);
+            each!(&self.on, tree => for (key, value) in tree.iter() {
+                keys += u64::from(K::take(kinds.0, Role::Key, key).is_none());
+                values += u64::from(V::take(kinds.1, Role::Value, value).is_none());
+            });
+            for (count, what, kind) in [(keys, "keys", kinds.0), (values, "values", kinds.1)] {
+                if count > 0 {
+                    findings.push(Finding::new(what, format!("{count} of them are no {kind}")));
+                }
+            }
+        }
+        findings
+    }
+}

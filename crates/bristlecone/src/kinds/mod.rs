@@ -1,0 +1,71 @@
+//! The kinds of keys and values: how each is encoded, so that words and bytes order as the type does.
+
+pub(crate) mod composed;
+pub(crate) mod records;
+#[cfg(test)]
+mod tests;
+pub(crate) mod words;
+
+use smallvec::SmallVec;
+
+use crate::Key;
+
+/// Encoded keys and values up to this length are built without allocating.
+pub type Buffer = SmallVec<[u8; 256]>;
+
+/// A type that options and tuples may have in them: every key.
+///
+/// An element is written so that the bytes of a tuple order as the tuple does: no element's bytes begin
+/// with another one's of the same type. Integers are big-endian, with their sign flipped; a zero byte of a
+/// string becomes `00 ff`, and its end `00 01`.
+pub trait Element: Key {
+    #[doc(hidden)]
+    fn append(element: Self::Ref<'_>, to: &mut Buffer);
+
+    /// Takes an element from the front of what is left. `None`: there is none.
+    #[doc(hidden)]
+    fn take(from: &mut &[u8]) -> Option<Self::Owned>;
+}
+
+/// Calls `use_it` with the bytes of an element that stands alone.
+#[doc(hidden)]
+pub fn encode<E: Element, R>(element: E::Ref<'_>, use_it: impl FnOnce(&[u8]) -> R) -> R {
+    let mut buffer = Buffer::new();
+    E::append(element, &mut buffer);
+    use_it(&buffer)
+}
+
+/// Returns the element that these bytes are, no less and no more.
+#[doc(hidden)]
+pub fn decode<E: Element>(mut bytes: &[u8]) -> Option<E::Owned> {
+    E::take(&mut bytes).filter(|_| bytes.is_empty())
+}
+
+/// Appends bytes so that they order before their continuations.
+pub(crate) fn append_escaped(bytes: &[u8], to: &mut Buffer) {
+    let mut pieces = bytes.split(|byte| *byte == 0);
+    if let Some(first) = pieces.next() {
+        to.extend_from_slice(first);
+    }
+    for piece in pieces {
+        to.extend_from_slice(&[0, 0xff]);
+        to.extend_from_slice(piece);
+    }
+    to.extend_from_slice(&[0, 1]);
+}
+
+/// Takes bytes up to their end.
+pub(crate) fn take_escaped(from: &mut &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    loop {
+        let end = from.iter().position(|byte| *byte == 0)?;
+        bytes.extend_from_slice(&from[..end]);
+        let mark = *from.get(end + 1)?;
+        *from = &from[end + 2..];
+        match mark {
+            0xff => bytes.push(0),
+            1 => return Some(bytes),
+            _ => return None,
+        }
+    }
+}
