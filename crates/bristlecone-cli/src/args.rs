@@ -1,5 +1,6 @@
 //! The command line.
 
+use bristlecone::dynamic::Tree;
 use bristlecone::{Design, Pool};
 use bristlecone_cli::arguments::option;
 use bristlecone_cli::failure::{self, Failure, Outcome};
@@ -10,14 +11,14 @@ use crate::commands::{
 };
 use crate::datum::Kind;
 use crate::shell;
-use crate::store::{self, AnyTree, TreeInfo};
+use crate::store::{self, TreeInfo};
 
 /// Ordered key-value indexes that survive crashes.
 ///
 /// A pool is a file that holds named trees; a tree maps keys to values, in order. Commands that only read leave
 /// the file as it is and may run at the same time; a command that writes has the pool for itself.
 #[derive(Debug, Parser)]
-#[command(name = "bristlecone", version, after_help = failure::HELP, propagate_version = true)]
+#[command(name = "bristlecone", version, after_help = help(), propagate_version = true)]
 pub struct Cli {
     /// Print JSON: one value per line on standard output, errors as JSON on standard error.
     #[arg(long, global = true)]
@@ -25,6 +26,25 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// How keys and values are written.
+const FORMS: &str = "\
+Keys and values, by kind:
+  u8 … u128, i8 … i128   decimal numbers
+  f32, f64               1.5, -2e-7, inf, NaN; in order, the least first
+  bool, char, str, ()    true or false; text as it is, without quotes; ()
+  bytes, [u8; N]         text, with \\xNN for what cannot be typed and \\\\ for a backslash
+  (str, u64) …           a JSON array: '[\"oak\", 7]'
+  Option<u64> …          null or the value in JSON: 7, '\"text\"'
+  json                   JSON (values only)
+  postcard               bytes as a program wrote them (values only)
+With --json numbers of up to 64 bits are numbers, wider ones strings; bytes keep their escapes. In lines of
+text, as `scan` and `dump` print them, a tab, a newline and a backslash in text are \\t, \\n and \\\\.";
+
+/// Returns what follows the list of commands.
+fn help() -> String {
+    format!("{FORMS}\n\n{}", failure::HELP)
 }
 
 /// The commands; each has a file of its own in `commands/`.
@@ -56,10 +76,10 @@ pub struct TreeArgs {
     /// Design of a new tree: sstree, nbtree, cclbtree, lodgetree or wotree [default: sstree]
     #[arg(long)]
     pub design: Option<Design>,
-    /// Kind of a new tree's keys: u64, str or bytes [default: str]
+    /// Kind of a new tree's keys, such as u64 or "(str, u32)": `bristlecone help` lists them [default: str]
     #[arg(long, value_name = "KIND")]
     pub key: Option<Kind>,
-    /// Kind of a new tree's values: u64, str or bytes [default: str]
+    /// Kind of a new tree's values, likewise [default: str]
     #[arg(long, value_name = "KIND")]
     pub value: Option<Kind>,
     /// Option of a new tree's design, such as max_subnodes=4; may be given several times.
@@ -105,13 +125,18 @@ impl TreeArgs {
     }
 
     /// Creates the tree.
-    pub fn create(&self, pool: &Pool, name: &str) -> Outcome<Box<dyn AnyTree>> {
-        store::create(pool, name, self.kinds(), self.design(), &self.options)
+    pub fn create(&self, pool: &Pool, name: &str) -> Outcome<Tree> {
+        let mut options = pool.tree_options(name).design(self.design());
+        for (name, value) in &self.options {
+            options = options.option(name, *value);
+        }
+        let (key, value) = self.kinds();
+        Ok(options.create_dynamic(&key, &value)?)
     }
 
     /// Opens the tree if there is one, which must then be as described; creates it as described, and where
     /// nothing was said as `default` says, otherwise.
-    pub fn open_or_create(&self, pool: &Pool, name: &str, default: Self) -> Outcome<Box<dyn AnyTree>> {
+    pub fn open_or_create(&self, pool: &Pool, name: &str, default: Self) -> Outcome<Tree> {
         let spec = store::specs(pool)?.into_iter().find(|tree| tree.name == name);
         let Some(info) = spec.map(TreeInfo::new).transpose()? else {
             return self.or(default).create(pool, name);

@@ -19,6 +19,7 @@ pub const POOL_BYTES: u64 = 8 << 30;
 #[command(after_help = "Examples:
   bristlecone create /dev/shm/trees.pool --size 64G
   bristlecone create trees.pool --tree ages --value u64
+  bristlecone create trees.pool --tree visits --key '(str, u32)' --value u64
   bristlecone create trees.pool --tree log --design lodgetree --key u64 --value bytes")]
 pub struct Create {
     #[command(flatten)]

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use bristlecone::dynamic::Tree;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::output::{Output, counted};
 use clap::Args;
@@ -9,7 +10,7 @@ use serde_json::json;
 
 use crate::datum::argument;
 use crate::open::PoolArgs;
-use crate::store::{self, AnyTree};
+use crate::store;
 
 /// Remove keys
 #[derive(Args, Debug)]
@@ -37,7 +38,7 @@ impl Del {
     pub fn run(&self, output: &mut Output) -> Outcome {
         let pool = self.pool.open()?;
         let tree = store::tree(&pool, &self.tree)?;
-        let done = self.what.run(&*tree, output);
+        let done = self.what.run(&tree, output);
         drop(tree);
         pool.close()?;
         done
@@ -46,13 +47,13 @@ impl Del {
 
 impl DelArgs {
     /// Removes the keys, and fails if any had no value.
-    pub fn run(&self, tree: &dyn AnyTree, output: &mut Output) -> Outcome {
+    pub fn run(&self, tree: &Tree, output: &mut Output) -> Outcome {
         // Every key is read before any is removed: a typing error removes nothing.
         let keys = self.keys.iter().map(|key| argument(tree.key_kind(), key));
         let keys = keys.collect::<Outcome<Vec<_>>>().map_err(|error| error.within("key"))?;
         let mut removed = 0;
         for key in &keys {
-            removed += u64::from(tree.remove(key)?);
+            removed += u64::from(tree.remove(key)?.is_some());
         }
         let absent = keys.len() as u64 - removed;
         let text = format!("removed {}", counted(removed, "entry", "entries"));

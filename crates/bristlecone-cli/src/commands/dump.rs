@@ -6,6 +6,7 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use bristlecone::Pool;
+use bristlecone::dynamic::Tree;
 use bristlecone_cli::failure::{Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_cli::output::{Output, counted};
@@ -17,7 +18,7 @@ use crate::datum::{self, Datum, Entry, Form};
 use crate::dump::{Header, Sum, Trailer};
 use crate::input::Format;
 use crate::open::ReadArgs;
-use crate::store::{self, AnyTree, TreeInfo};
+use crate::store::{self, TreeInfo};
 
 /// Print a tree, or all of a pool, as text that `load` reads back
 ///
@@ -118,7 +119,7 @@ impl DumpArgs {
         if !self.no_header {
             put(&line(&Header::new(info, tree.len(), format, number))?)?;
         }
-        let sum = entries(&*tree, format, &mut put)?;
+        let sum = entries(&tree, format, &mut put)?;
         if !self.no_header {
             put(&line(&Trailer::new(&info.name, sum))?)?;
         }
@@ -142,9 +143,9 @@ fn line(frame: &impl Serialize) -> Outcome<Vec<u8>> {
     Ok(text)
 }
 
-fn entries(tree: &dyn AnyTree, format: Format, put: &mut impl FnMut(&[u8]) -> Outcome) -> Outcome<Sum> {
+fn entries(tree: &Tree, format: Format, put: &mut impl FnMut(&[u8]) -> Outcome) -> Outcome<Sum> {
     let (mut sum, mut text) = (Sum::default(), Vec::new());
-    tree.scan((Bound::Unbounded, Bound::Unbounded), false, &mut |key, value| {
+    store::scan(tree, (Bound::Unbounded, Bound::Unbounded), false, &mut |key, value| {
         interrupt::check("the dump is not whole")?;
         text.clear();
         write(format, key, value, &mut text)?;

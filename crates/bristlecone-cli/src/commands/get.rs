@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 
+use bristlecone::dynamic::Tree;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::output::{Output, counted};
 use clap::Args;
 
 use crate::datum::{self, Entry, Form, Shown, argument};
 use crate::open::ReadArgs;
-use crate::store::{self, AnyTree};
+use crate::store;
 
 /// Print the values of keys
 #[derive(Args, Debug)]
@@ -36,18 +37,18 @@ impl Get {
     pub fn run(&self, output: &mut Output) -> Outcome {
         let pool = self.pool.open()?;
         let tree = store::tree(&pool, &self.tree)?;
-        self.what.run(&*tree, output)
+        self.what.run(&tree, output)
     }
 }
 
 impl GetArgs {
     /// Prints what there is, and fails if anything is not.
-    pub fn run(&self, tree: &dyn AnyTree, output: &mut Output) -> Outcome {
+    pub fn run(&self, tree: &Tree, output: &mut Output) -> Outcome {
         let mut absent = Vec::new();
         let mut text = Vec::new();
         for key in &self.keys {
             let key = argument(tree.key_kind(), key).map_err(|error| error.within("key"))?;
-            match tree.get(&key)? {
+            match tree.try_get(&key)? {
                 Some(value) if output.json() => output.value(&Entry::new(&key, &value))?,
                 Some(value) => {
                     text.clear();

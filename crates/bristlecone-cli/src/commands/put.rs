@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use bristlecone::dynamic::Tree;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::output::Output;
 use clap::Args;
@@ -9,7 +10,7 @@ use serde::Serialize;
 
 use crate::datum::{Json, Shown, argument};
 use crate::open::PoolArgs;
-use crate::store::{self, AnyTree};
+use crate::store;
 
 /// Set the value of a key
 #[derive(Args, Debug)]
@@ -53,7 +54,7 @@ impl Put {
     pub fn run(&self, output: &mut Output) -> Outcome {
         let pool = self.pool.open()?;
         let tree = store::tree(&pool, &self.tree)?;
-        let done = self.what.run(&*tree, output);
+        let done = self.what.run(&tree, output);
         drop(tree);
         pool.close()?;
         done
@@ -62,7 +63,7 @@ impl Put {
 
 impl PutArgs {
     /// Sets the value, if the key is as it is to be.
-    pub fn run(&self, tree: &dyn AnyTree, output: &mut Output) -> Outcome {
+    pub fn run(&self, tree: &Tree, output: &mut Output) -> Outcome {
         let key = argument(tree.key_kind(), &self.key).map_err(|error| error.within("key"))?;
         let value = argument(tree.value_kind(), &self.value).map_err(|error| error.within("value"))?;
         let shown = Shown(&key);
@@ -73,13 +74,13 @@ impl PutArgs {
             }
             false
         } else if self.existing {
-            if !tree.update(&key, &value)? {
+            if !tree.update(&key, &value)?.is_some() {
                 let said = format!("{shown} has no value: leave --existing out to add it");
                 return Err(Failure::new(Exit::Absent, said));
             }
             true
         } else {
-            tree.insert(&key, &value)?
+            tree.insert(&key, &value)?.is_some()
         };
         let said = if replaced { "replaced" } else { "added" };
         output.either(&Done { key: Json(&key), value: Json(&value), replaced }, said)

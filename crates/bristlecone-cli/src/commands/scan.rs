@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::ops::Bound;
 
+use bristlecone::dynamic::Tree;
 use bristlecone_cli::failure::{Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_cli::output::Output;
@@ -12,7 +13,7 @@ use serde_json::json;
 
 use crate::datum::{self, Datum, Entry, Form, Json, Kind, argument};
 use crate::open::ReadArgs;
-use crate::store::{self, AnyTree};
+use crate::store;
 
 /// Print entries in key order
 #[derive(Args, Debug)]
@@ -65,17 +66,17 @@ impl Scan {
     pub fn run(&self, output: &mut Output) -> Outcome {
         let pool = self.pool.open()?;
         let tree = store::tree(&pool, &self.tree)?;
-        self.what.run(&*tree, output)
+        self.what.run(&tree, output)
     }
 }
 
 impl ScanArgs {
     /// Prints the entries.
-    pub fn run(&self, tree: &dyn AnyTree, output: &mut Output) -> Outcome {
+    pub fn run(&self, tree: &Tree, output: &mut Output) -> Outcome {
         let (from, to) = self.bounds(tree.key_kind())?;
         let mut entries = 0;
         if self.limit != Some(0) {
-            tree.scan((from.as_ref(), to.as_ref()), self.reverse, &mut |key, value| {
+            store::scan(tree, (from, to), self.reverse, &mut |key, value| {
                 interrupt::check("nothing was changed")?;
                 entries += 1;
                 if !self.count {
@@ -132,7 +133,7 @@ pub fn under_prefix(prefix: Datum) -> Option<(Bound<Datum>, Bound<Datum>)> {
         Datum::Bytes(bytes) => {
             let kept = bytes.iter().rposition(|byte| *byte != 0xff).map_or(0, |last| last + 1);
             let mut end = bytes[..kept].to_vec();
-            (end.last_mut().map(|last| *last += 1).map(|()| Datum::Bytes(end)), bytes.is_empty())
+            (end.last_mut().map(|last| *last += 1).map(|()| Datum::Bytes(end.into())), bytes.is_empty())
         }
         Datum::Str(text) => {
             let kept = text.trim_end_matches(char::MAX);
@@ -141,7 +142,7 @@ pub fn under_prefix(prefix: Datum) -> Option<(Bound<Datum>, Bound<Datum>)> {
                 let raised = char::from_u32(u32::from(last) + 1).unwrap_or('\u{e000}');
                 let mut end = kept[..kept.len() - last.len_utf8()].to_owned();
                 end.push(raised);
-                Datum::Str(end)
+                Datum::Str(end.into())
             });
             (end, text.is_empty())
         }
@@ -165,8 +166,8 @@ mod tests {
 
     #[test]
     fn the_end_of_a_prefix_is_above_all_its_keys_and_no_higher() {
-        let end = |prefix: &[u8]| end(Datum::Bytes(prefix.to_vec()));
-        let bytes = |bytes: &[u8]| Some(Datum::Bytes(bytes.to_vec()));
+        let end = |prefix: &[u8]| end(Datum::Bytes(prefix.to_vec().into()));
+        let bytes = |bytes: &[u8]| Some(Datum::Bytes(bytes.to_vec().into()));
         assert_eq!(end(b"ab"), bytes(b"ac"));
         assert_eq!(end(b"a\xff\xff"), bytes(b"b"));
         assert_eq!(end(b"\xff"), None);
@@ -175,8 +176,8 @@ mod tests {
 
     #[test]
     fn the_end_of_a_string_prefix_is_a_string() {
-        let end = |prefix: &str| end(Datum::Str(prefix.to_owned()));
-        let text = |text: &str| Some(Datum::Str(text.to_owned()));
+        let end = |prefix: &str| end(Datum::Str(prefix.to_owned().into()));
+        let text = |text: &str| Some(Datum::Str(text.to_owned().into()));
         assert_eq!(end("ab"), text("ac"));
         assert_eq!(end("a\u{10ffff}"), text("b"));
         assert_eq!(end("\u{d7ff}"), text("\u{e000}"));

@@ -3,12 +3,13 @@
 //! Numbers of up to 64 bits are numbers, wider ones and what JSON has no number for are strings; strings and
 //! characters are strings; bytes are strings with the escapes of a dump; tuples are arrays; `()` is `null`.
 //! An option is `null` or its value; where the value could be `null` itself, it stands in an array of one.
+//! Values of kind `json` are what they are, without the spaces between.
 
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::escape::{quoted, unescape};
+use super::escape::quoted;
 use super::text::{self, Form, Shown};
 use super::{Datum, Kind};
 
@@ -32,6 +33,11 @@ impl Serialize for Json<'_> {
             Datum::F32(number) if number.is_finite() => to.serialize_f32(*number),
             Datum::F64(number) if number.is_finite() => to.serialize_f64(*number),
             Datum::Str(text) => to.serialize_str(text),
+            Datum::Json(text) => match serde_json::from_str::<Value>(text) {
+                Ok(value) => value.serialize(to),
+                // Bytes that are no JSON are shown as what they are.
+                Err(_) => to.serialize_str(text),
+            },
             Datum::Char(character) => to.serialize_char(*character),
             Datum::Option(Some(inner)) if may_be_null(inner) => [Json(inner)].serialize(to),
             Datum::Option(Some(inner)) => Json(inner).serialize(to),
@@ -40,18 +46,20 @@ impl Serialize for Json<'_> {
                 elements.iter().try_for_each(|element| array.serialize_element(&Json(element)))?;
                 array.end()
             }
-            Datum::U128(_)
-            | Datum::I128(_)
-            | Datum::F32(_)
-            | Datum::F64(_)
-            | Datum::Bytes(_)
-            | Datum::Array(_) => to.collect_str(&Shown(self.0)),
+            other => to.collect_str(&Shown(other)),
         }
     }
 }
 
 fn may_be_null(datum: &Datum) -> bool {
     matches!(datum, Datum::Unit | Datum::Option(_))
+}
+
+/// Returns a text if it is JSON.
+pub fn verified(text: String) -> Result<String, String> {
+    let parsed = serde_json::from_str::<serde::de::IgnoredAny>(&text);
+    parsed.map_err(|error| format!("{} is not JSON: {error}", quoted(text.as_bytes())))?;
+    Ok(text)
 }
 
 /// Reads a datum of a kind from JSON text.
@@ -80,12 +88,11 @@ pub fn from_value(kind: &Kind, value: Value) -> Result<Datum, String> {
     match (kind, value) {
         (Kind::Unit, Value::Null) => Ok(Datum::Unit),
         (Kind::Bool, Value::Bool(truth)) => Ok(Datum::Bool(truth)),
-        (Kind::Str, Value::String(text)) => Ok(Datum::Str(text)),
-        (Kind::Bytes, Value::String(text)) => unescape(text.as_bytes()).map(Datum::Bytes),
-        (Kind::Array(len), Value::String(text)) => {
-            unescape(text.as_bytes()).and_then(|bytes| text::array(bytes, *len)).map(Datum::Array)
+        (Kind::Json, value) => Ok(Datum::Json(value.to_string().into())),
+        (Kind::Str, Value::String(text)) => Ok(Datum::Str(text.into())),
+        (Kind::Char | Kind::Bytes | Kind::Array(_) | Kind::Postcard, Value::String(text)) => {
+            text::parse(kind, text.as_bytes(), Form::Plain)
         }
-        (Kind::Char, Value::String(text)) => text::parse(kind, text.as_bytes(), Form::Plain),
         (Kind::Option(_), Value::Null) => Ok(Datum::Option(None)),
         (Kind::Option(inner), value) => {
             let value = match (&**inner, value) {
@@ -118,6 +125,8 @@ fn is_number(kind: &Kind) -> bool {
             | Kind::Array(_)
             | Kind::Option(_)
             | Kind::Tuple(_)
+            | Kind::Json
+            | Kind::Postcard
     )
 }
 
@@ -129,7 +138,8 @@ fn example(kind: &Kind) -> String {
         Kind::F32 | Kind::F64 => "1.5".to_owned(),
         Kind::Str => "\"x\"".to_owned(),
         Kind::Char => "\"c\"".to_owned(),
-        Kind::Bytes => r#""\\x00""#.to_owned(),
+        Kind::Bytes | Kind::Postcard => r#""\\x00""#.to_owned(),
+        Kind::Json => "{\"a\":1}".to_owned(),
         Kind::Array(len) => format!("\"{}\"", "x".repeat((*len).min(8))),
         Kind::Option(inner) => match &**inner {
             Kind::Unit | Kind::Option(_) => format!("null or [{}]", example(inner)),

@@ -2,14 +2,17 @@
 
 mod escape;
 pub mod json;
-mod kind;
 #[cfg(test)]
 mod tests;
 pub mod text;
 
+pub use bristlecone::dynamic::Kind;
+
 pub use self::json::Json;
-pub use self::kind::{Datum, Kind};
 pub use self::text::{Form, Shown, argument, parse, write};
+
+/// A key or a value.
+pub type Datum = bristlecone::dynamic::Datum<'static>;
 
 /// One entry as JSON.
 #[derive(serde::Serialize)]
@@ -25,16 +28,6 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Returns whether two values of a kind are the same to the bit. `==` says so of no NaN, and of both zeros.
-pub fn same(a: &Datum, b: &Datum) -> bool {
-    let text = |datum| {
-        let mut text = Vec::new();
-        write(datum, Form::Plain, &mut text);
-        text
-    };
-    text(a) == text(b)
-}
-
 /// Returns how many bytes of content a key or value has, without what its encoding adds.
 pub fn content_bytes(datum: &Datum) -> u64 {
     match datum {
@@ -45,8 +38,10 @@ pub fn content_bytes(datum: &Datum) -> u64 {
         Datum::U64(_) | Datum::I64(_) | Datum::F64(_) => 8,
         Datum::U128(_) | Datum::I128(_) => 16,
         Datum::Str(text) => text.len() as u64,
-        Datum::Bytes(bytes) | Datum::Array(bytes) => bytes.len() as u64,
+        Datum::Json(text) => text.len() as u64,
+        Datum::Bytes(bytes) | Datum::Postcard(bytes) => bytes.len() as u64,
         Datum::Option(Some(inner)) => content_bytes(inner),
         Datum::Tuple(elements) => elements.iter().map(content_bytes).sum(),
+        _ => 0,
     }
 }

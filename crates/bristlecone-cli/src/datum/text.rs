@@ -21,7 +21,8 @@ pub enum Form {
 
 /// Reads text as a datum of a kind.
 ///
-/// Options and tuples are JSON; bytes have escapes; everything else is written as in Rust, without quotes.
+/// Options and tuples are JSON, as values of kind `json` are; bytes have escapes; everything else is written as in
+/// Rust, without quotes.
 pub fn parse(kind: &Kind, text: &[u8], form: Form) -> Result<Datum, String> {
     Ok(match kind {
         Kind::Unit => match text {
@@ -55,10 +56,13 @@ pub fn parse(kind: &Kind, text: &[u8], form: Form) -> Result<Datum, String> {
                 _ => return Err(format!("{} is not one character", quoted(text.as_bytes()))),
             }
         }
-        Kind::Str => Datum::Str(string(text, form)?),
-        Kind::Bytes => Datum::Bytes(unescape(text)?),
-        Kind::Array(len) => Datum::Array(array(unescape(text)?, *len)?),
+        Kind::Str => Datum::Str(string(text, form)?.into()),
+        Kind::Bytes => Datum::Bytes(unescape(text)?.into()),
+        Kind::Array(len) => Datum::Bytes(array(unescape(text)?, *len)?.into()),
+        Kind::Json => Datum::Json(json::verified(string(text, form)?)?.into()),
+        Kind::Postcard => Datum::Postcard(unescape(text)?.into()),
         Kind::Option(_) | Kind::Tuple(_) => json::parse(kind, text)?,
+        other => return Err(format!("this version of the tool cannot read values of kind {other}")),
     })
 }
 
@@ -108,9 +112,9 @@ pub fn write(datum: &Datum, form: Form, to: &mut Vec<u8>) {
         Form::Line => escape(text.as_bytes(), false, to),
     };
     match datum {
-        Datum::Str(text) => string(text, to),
+        Datum::Str(text) | Datum::Json(text) => string(text, to),
         Datum::Char(character) => string(character.encode_utf8(&mut [0; 4]), to),
-        Datum::Bytes(bytes) | Datum::Array(bytes) => escape(bytes, true, to),
+        Datum::Bytes(bytes) | Datum::Postcard(bytes) => escape(bytes, true, to),
         Datum::Option(_) | Datum::Tuple(_) => {
             if serde_json::to_writer(to, &Json(datum)).is_err() {
                 unreachable!("writing to memory cannot fail");

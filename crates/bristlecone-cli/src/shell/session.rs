@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use bristlecone::Pool;
+use bristlecone::dynamic::Tree;
 use bristlecone_cli::answer;
 use bristlecone_cli::failure::{Failure, Outcome};
 use bristlecone_cli::output::Output;
@@ -12,7 +13,7 @@ use serde_json::json;
 use super::words;
 use crate::args::TreeArgs;
 use crate::commands::{check, del, drop, dump, get, info, load, put, scan, stat, trees};
-use crate::store::{self, AnyTree};
+use crate::store;
 
 /// One line of the shell.
 #[derive(Debug, Parser)]
@@ -101,7 +102,7 @@ pub enum Next {
 pub struct Session<'a> {
     pool: Pool,
     path: &'a Path,
-    chosen: Option<(String, Box<dyn AnyTree>)>,
+    chosen: Option<(String, Tree)>,
 }
 
 impl<'a> Session<'a> {
@@ -132,7 +133,7 @@ impl<'a> Session<'a> {
     }
 
     /// Returns the chosen tree, or the pool's only one.
-    fn tree(&mut self) -> Outcome<&(String, Box<dyn AnyTree>)> {
+    fn tree(&mut self) -> Outcome<&(String, Tree)> {
         if self.chosen.is_none() {
             match self.names().as_slice() {
                 [only] => self.choose(only)?,
@@ -169,10 +170,10 @@ impl<'a> Session<'a> {
         match command {
             Command::Use { tree } => self.choose(&tree),
             Command::Trees => trees::list(&self.pool, output),
-            Command::Get(what) => what.run(&*self.tree()?.1, output),
-            Command::Put(what) => what.run(&*self.tree()?.1, output),
-            Command::Del(what) => what.run(&*self.tree()?.1, output),
-            Command::Scan(what) => what.run(&*self.tree()?.1, output),
+            Command::Get(what) => what.run(&self.tree()?.1, output),
+            Command::Put(what) => what.run(&self.tree()?.1, output),
+            Command::Del(what) => what.run(&self.tree()?.1, output),
+            Command::Scan(what) => what.run(&self.tree()?.1, output),
             Command::Create { tree, shape } => {
                 let created = shape.create(&self.pool, &tree)?;
                 self.chosen = Some((tree.clone(), created));

@@ -7,6 +7,7 @@ mod demo;
 mod dumps;
 mod entries;
 mod kill;
+mod kinds;
 mod loads;
 mod pools;
 mod room;

@@ -1,6 +1,5 @@
 //! Help, and what wrong usage is answered with.
 
-use bristlecone::Pool;
 use serde_json::{Value, json};
 
 use crate::common::Bench;
@@ -80,18 +79,6 @@ fn what_is_no_pool_is_told_apart() {
     let directory = bench.path("");
     let ran = bench.run(&format!("info {}", directory.display()));
     assert!(ran.code != 0 && ran.stderr.lines().count() == 1, "{ran:?}");
-}
-
-#[test]
-fn trees_of_other_kinds_are_left_to_programs() {
-    let bench = Bench::new();
-    let pool = Pool::options().max_bytes(64 << 20).create(true).open(bench.path("p")).unwrap();
-    drop(pool.tree::<(u64, &str), [u8; 4]>("odd").unwrap());
-    pool.close().unwrap();
-    assert!(bench.run("trees @p").ok().contains("odd"));
-    bench.run("get @p odd k").refused(2, "the tool opens u64, str and bytes");
-    let checked = bench.run("check @p --json").json();
-    assert_eq!((&checked["skipped"], &checked["trees"]), (&json!([]), &json!(1)));
 }
 
 #[test]

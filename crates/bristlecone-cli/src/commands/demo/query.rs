@@ -21,7 +21,7 @@ pub fn show(output: &mut Output, tree: &Files, directory: &Path, entries: &[Entr
     use std::os::unix::ffi::OsStrExt;
     let prefix = busiest(directory.as_os_str().as_bytes(), entries);
     let shown = text(&prefix);
-    let bounds = under_prefix(Datum::Bytes(prefix)).unwrap_or((Bound::Unbounded, Bound::Unbounded));
+    let bounds = under_prefix(Datum::Bytes(prefix.into())).unwrap_or((Bound::Unbounded, Bound::Unbounded));
     let bounds = (bytes(&bounds.0), bytes(&bounds.1));
 
     let started = Instant::now();
@@ -55,14 +55,14 @@ pub fn show(output: &mut Output, tree: &Files, directory: &Path, entries: &[Entr
 
 fn bytes(bound: &Bound<Datum>) -> Bound<&[u8]> {
     bound.as_ref().map(|datum| match datum {
-        Datum::Bytes(bytes) => bytes.as_slice(),
+        Datum::Bytes(bytes) => &**bytes,
         _ => &[],
     })
 }
 
 /// Returns a path as one line.
 fn text(path: &[u8]) -> String {
-    Shown(&Datum::Bytes(path.to_vec())).to_string()
+    Shown(&Datum::Bytes(path.to_vec().into())).to_string()
 }
 
 /// The directory within `directory` that holds most, with a slash behind it.

@@ -3,6 +3,7 @@
 use std::io::{BufRead, Error};
 
 use bristlecone::Pool;
+use bristlecone::dynamic::Tree;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_cli::output::counted;
@@ -15,7 +16,6 @@ use crate::args::TreeArgs;
 use crate::datum::{self, Datum, Form, Kind, json};
 use crate::dump::{self, Frame, Header, Trailer};
 use crate::input::{Format, Item, Records};
-use crate::store::AnyTree;
 
 /// What a load did.
 #[derive(Debug, Default, Serialize)]
@@ -44,7 +44,7 @@ pub struct Stream<'a> {
     name: Option<&'a str>,
     counter: Option<&'a ProgressBar>,
     /// The tree that entries go to.
-    tree: Option<Box<dyn AnyTree>>,
+    tree: Option<Tree>,
     /// The trees of a dump so far.
     headers: Vec<Header>,
     /// Whether the last of them has not ended yet.
@@ -148,7 +148,7 @@ impl<'a> Stream<'a> {
         self.tally.lines += 1;
         let entered = match (&self.tree, content) {
             (Some(tree), Ok((key, value))) if !self.outside() => {
-                enter(&**tree, format, line, key, value, &mut self.tally)
+                enter(tree, format, line, key, value, &mut self.tally)
             }
             (_, Err(wrong)) => Err(Failure::new(Exit::BadInput, wrong)),
             _ => Err(Failure::new(Exit::BadInput, "it stands outside the trees of the dump")),
@@ -202,26 +202,19 @@ fn stands(tally: &Tally) -> String {
 
 /// Enters one record. Both fields are read before anything is written. An entry that stands
 /// there already costs a lookup and no write, so a load that is run again is quick to catch up.
-fn enter(
-    tree: &dyn AnyTree,
-    format: Format,
-    line: u64,
-    key: &[u8],
-    value: &[u8],
-    tally: &mut Tally,
-) -> Outcome {
+fn enter(tree: &Tree, format: Format, line: u64, key: &[u8], value: &[u8], tally: &mut Tally) -> Outcome {
     let (key, value) = read((tree.key_kind(), tree.value_kind()), format, line, key, value)
         .map_err(|wrong| Failure::new(Exit::BadInput, wrong))?;
     // A key that no tree can hold makes its line bad, like one that cannot be read.
-    let unfit = |failure| match failure {
+    let unfit = |failure: Failure| match failure {
         Failure::Said { exit: Exit::Usage, line } => Failure::new(Exit::BadInput, line),
         other => other,
     };
-    match tree.insert_new(&key, &value).map_err(unfit)? {
+    match tree.insert_new(&key, &value).map_err(|error| unfit(error.into()))? {
         None => tally.added += 1,
-        Some(found) if datum::same(&found, &value) => tally.unchanged += 1,
+        Some(found) if found == value => tally.unchanged += 1,
         Some(_) => {
-            tree.insert(&key, &value).map_err(unfit)?;
+            tree.insert(&key, &value).map_err(|error| unfit(error.into()))?;
             tally.replaced += 1;
         }
     }

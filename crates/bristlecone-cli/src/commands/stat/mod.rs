@@ -77,7 +77,7 @@ pub fn show(pool: &Pool, tree: Option<&str>, output: &mut Output) -> Outcome {
 fn read(pool: &Pool, info: TreeInfo, each: &mut dyn FnMut() -> Outcome) -> Outcome<TreeStat> {
     let tree = store::tree(pool, &info.name)?;
     let (mut keys, mut values) = (Lengths::default(), Lengths::default());
-    tree.scan((Bound::Unbounded, Bound::Unbounded), false, &mut |key, value| {
+    store::scan(&tree, (Bound::Unbounded, Bound::Unbounded), false, &mut |key, value| {
         keys.add(crate::datum::content_bytes(key));
         values.add(crate::datum::content_bytes(value));
         each().map(|()| true)
