@@ -74,7 +74,7 @@ impl PutArgs {
             }
             false
         } else if self.existing {
-            if !tree.update(&key, &value)?.is_some() {
+            if tree.update(&key, &value)?.is_none() {
                 let said = format!("{shown} has no value: leave --existing out to add it");
                 return Err(Failure::new(Exit::Absent, said));
             }

@@ -30,7 +30,7 @@ impl Drawn {
             ['\0', '\t', '\n', '\r', '\\', '"', '\'', ',', '[', '{', '\u{7f}', '\u{85}', 'ü', char::MAX];
         match self.word() % 3 {
             0 => ODD[(self.word() % 14) as usize],
-            1 => char::from((b'a' + (self.word() % 26) as u8) as u8),
+            1 => char::from(b'a' + (self.word() % 26) as u8),
             _ => char::from_u32((self.word() % 0x11_0000) as u32).unwrap_or('x'),
         }
     }
@@ -41,7 +41,13 @@ impl Drawn {
 
     fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len)
-            .map(|_| if self.word() % 2 == 0 { b'a' + (self.word() % 26) as u8 } else { self.word() as u8 })
+            .map(|_| {
+                if self.word().is_multiple_of(2) {
+                    b'a' + (self.word() % 26) as u8
+                } else {
+                    self.word() as u8
+                }
+            })
             .collect()
     }
 
@@ -49,7 +55,7 @@ impl Drawn {
         let wide = u128::from(self.number()) << 64 | u128::from(self.number());
         match kind {
             Kind::Unit => Datum::Unit,
-            Kind::Bool => Datum::Bool(self.word() % 2 == 0),
+            Kind::Bool => Datum::Bool(self.word().is_multiple_of(2)),
             Kind::U8 => Datum::U8(self.number() as u8),
             Kind::U16 => Datum::U16(self.number() as u16),
             Kind::U32 => Datum::U32(self.number() as u32),
@@ -74,7 +80,7 @@ impl Drawn {
                 if *kind == Kind::Bytes { Datum::Bytes(bytes) } else { Datum::Postcard(bytes) }
             }
             Kind::Array(len) => Datum::Bytes(self.bytes(*len).into()),
-            Kind::Option(_) if self.word() % 3 == 0 => Datum::Option(None),
+            Kind::Option(_) if self.word().is_multiple_of(3) => Datum::Option(None),
             Kind::Option(inner) => Datum::Option(Some(Box::new(self.datum(inner)))),
             Kind::Tuple(kinds) => Datum::Tuple(kinds.iter().map(|kind| self.datum(kind)).collect()),
             other => panic!("{other} is not tested"),
@@ -83,7 +89,7 @@ impl Drawn {
 
     fn exponent(&mut self, all: u64) -> u64 {
         let bits = self.word();
-        if self.word() % 4 == 0 { bits | all } else { bits }
+        if self.word().is_multiple_of(4) { bits | all } else { bits }
     }
 }
 

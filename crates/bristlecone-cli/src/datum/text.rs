@@ -83,14 +83,11 @@ fn number<N: FromStr>(text: &[u8], range: &str) -> Result<N, String> {
 }
 
 /// Reads a number, `inf`, `-inf`, `NaN`, or a particular NaN by its bits: `NaN:0x7ff8000000000001`.
-fn float<N: FromStr>(
+fn float<N: FromStr + Copy>(
     text: &[u8],
     of_bits: impl Fn(u64) -> Option<N>,
     is_nan: impl Fn(N) -> bool,
-) -> Result<N, String>
-where
-    N: Copy,
-{
+) -> Result<N, String> {
     let text = std::str::from_utf8(text).map(str::trim).unwrap_or_default();
     let number = match text.strip_prefix("NaN:0x") {
         Some(bits) => u64::from_str_radix(bits, 16).ok().and_then(of_bits).filter(|number| is_nan(*number)),

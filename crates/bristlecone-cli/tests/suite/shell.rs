@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -111,7 +110,7 @@ impl Terminal {
         let mut command = bench.command(arguments);
         command.env("HOME", bench.path("")).env_remove("XDG_STATE_HOME").env("TERM", "xterm");
         let child = command.stdin(theirs()).stdout(theirs()).stderr(theirs()).spawn().unwrap();
-        Self { child, screen: File::from(OwnedFd::from(ours)) }
+        Self { child, screen: File::from(ours) }
     }
 
     /// Waits until the screen shows `text`, and returns what it showed meanwhile.
