@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use arbitrary::Arbitrary;
 use bristlecone::{Domain, Key, Pool, Tree, Value};
-use bristlecone_baselines::{Baseline, Contender};
+use bristlecone_baselines::{Baseline, AnyDesign};
 use bristlecone_cells::{Cell, Items, Visit, Words, suites};
 use libfuzzer_sys::fuzz_target;
 
@@ -47,7 +47,7 @@ type Model<I> = BTreeMap<<<I as Items>::K as Key>::Owned, <<I as Items>::V as Va
 
 /// A tree and what it should hold.
 struct Twin<I: Items> {
-    design: Contender,
+    design: AnyDesign,
     domain: Domain,
     path: PathBuf,
     open: Option<(Pool, Tree<I::K, I::V>)>,
@@ -55,7 +55,7 @@ struct Twin<I: Items> {
 }
 
 impl<I: Items> Twin<I> {
-    fn run(design: Contender, options: &[(&str, u64)], domain: Domain, steps: &[Step]) {
+    fn run(design: AnyDesign, options: &[(&str, u64)], domain: Domain, steps: &[Step]) {
         let path = PathBuf::from(format!("/dev/shm/bristlecone-fuzz-{}.pool", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let pool = Pool::options().max_bytes(64 << 20).domain(domain).create_new(true);

@@ -2,8 +2,8 @@
 //! how threads get along, by lock coupling with versions. What a node is, and how a leaf changes
 //! durably, is their own.
 //!
-//! A split is one change of the log, from the leaf to the highest node that hears of it, so a tree
-//! is whole whenever nobody writes and after every recovery. Nodes are not merged: a leaf without
+//! A split is one change of the log, from the leaf to the highest node that it changes, so a tree
+//! is whole whenever no thread writes and after every recovery. Nodes are not merged: a leaf without
 //! items stays, and is filled again.
 
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use bristlecone::shared::version_lock::{Version, VersionLock};
 use bristlecone::{Medium, Result};
 use bristlecone_pm::sync::wait;
 use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
-use bristlecone_pm::{Durable, Flushed, Persist, PoolFile, TreeEntry};
+use bristlecone_pm::{Flushed, Persist, PoolFile, TreeEntry};
 
 use crate::index::{Aim, Census, Core, Fate, Span};
 use crate::log::{Change, LEVELS_MAX, Log};
@@ -33,7 +33,7 @@ pub trait Layout: Copy + Send + Sync + 'static {
     /// Returns the child below all separators.
     fn leftmost<M: Medium>(self, store: &Store<M>, node: u64) -> u64;
 
-    /// Writes a node that nobody knows.
+    /// Writes a node that no other one names yet.
     fn fill<M: Medium>(
         self,
         store: &Store<M>,
@@ -61,7 +61,7 @@ pub struct Coupled<L, M: Medium> {
     pub layout: L,
     /// Copy of the log's.
     root: AtomicU64,
-    /// Held by the one who splits.
+    /// Held by the thread that splits.
     splitting: Mutex<()>,
     census: Census,
 }
@@ -170,8 +170,8 @@ impl<L: Layout, M: Medium> Coupled<L, M> {
         if !full(leaf) {
             return Ok(());
         }
-        let told = path.len() - splits - usize::from(!root_splits);
-        let _locks: Vec<_> = path[told..]
+        let first = path.len() - splits - usize::from(!root_splits);
+        let _locks: Vec<_> = path[first..]
             .iter()
             .map(|node| Ok(Locked::wait(self.store.lock(*node)?)))
             .collect::<Result<_>>()?;
@@ -192,7 +192,7 @@ impl<L: Layout, M: Medium> Coupled<L, M> {
             return Err(error);
         }
         if let Some(root) = root {
-            // Pairs with the loads of those who descend.
+            // Pairs with the loads of searches that descend.
             self.root.store(root, Release);
         }
         self.census.leaves.add(1);
@@ -231,7 +231,7 @@ impl<L: Layout, M: Medium> Coupled<L, M> {
     }
 
     /// Goes through the nodes below one, which covers a span and stands so high: counts items and
-    /// leaves, and tells what is wrong. `visit` sees each node first.
+    /// leaves, and returns what is wrong. `visit` sees each node first.
     fn walk(
         &self,
         node: u64,
@@ -287,7 +287,7 @@ impl<L: Layout, M: Medium> Coupled<L, M> {
         let durable = medium.fence(log.and(leaf).and(named), "create.1");
         let anchor = self.store.pool.anchor(self.store.id);
         anchor.publish(medium, self.log.offset(), &durable, "create.2");
-        let Durable { .. } = medium.persist(anchor, "create.2");
+        medium.persist(anchor, "create.2");
         self.root.store(root, Release);
         self.census.leaves.add(1);
         Ok(())

@@ -1,4 +1,4 @@
-//! What a baseline has to bring, and the face that all of them get in return.
+//! What a baseline implements, and the traits of the library that it gets from that.
 
 use std::marker::PhantomData;
 use std::ops::Bound;
@@ -69,18 +69,18 @@ pub trait Core<M: Medium>: Sized + Send + Sync + 'static {
 
     fn get(&self, key: u64) -> Option<u64>;
 
-    /// Decides about a key by its value, and does it; gives the value.
+    /// Changes a key as `decide` returns for its value; returns the value it had.
     fn change(&self, key: u64, decide: impl Fn(Option<u64>) -> Fate) -> Result<Option<u64>>;
 
     /// Returns the items of a leaf, ascending, and what it covers.
     fn leaf(&self, aim: Aim, into: &mut Vec<(u64, u64)>) -> Result<Span>;
 
-    /// Goes through every node: how many items and nodes there are. `Err`: what is wrong with one.
+    /// Reads every node: returns how many items and nodes there are. `Err`: what is wrong with one.
     fn survey(&self) -> Result<(u64, u64)>;
 }
 
 /// A baseline as an index.
-pub struct Face<C, M> {
+pub struct BaselineIndex<C, M> {
     core: C,
     medium: PhantomData<fn() -> M>,
 }
@@ -101,7 +101,7 @@ fn within((from, to): Bounds, key: u64) -> bool {
         }
 }
 
-impl<M: Medium, C: Core<M>> Open<Inline, Inline, M> for Face<C, M> {
+impl<M: Medium, C: Core<M>> Open<Inline, Inline, M> for BaselineIndex<C, M> {
     /// Lines of a node.
     type Options = u64;
 
@@ -110,13 +110,13 @@ impl<M: Medium, C: Core<M>> Open<Inline, Inline, M> for Face<C, M> {
     }
 }
 
-impl<M: Medium, C: Core<M>> Read<Inline, Inline> for Face<C, M> {
+impl<M: Medium, C: Core<M>> Read<Inline, Inline> for BaselineIndex<C, M> {
     fn get(&self, key: u64, show: &mut dyn FnMut(u64)) -> bool {
         self.core.get(key).map(show).is_some()
     }
 }
 
-impl<M: Medium, C: Core<M>> Write<Inline, Inline> for Face<C, M> {
+impl<M: Medium, C: Core<M>> Write<Inline, Inline> for BaselineIndex<C, M> {
     fn write(&self, key: u64, value: u64, mode: WriteMode) -> Result<Option<u64>> {
         self.core.change(key, |old| match (old, mode) {
             (Some(_), WriteMode::New) | (None, WriteMode::Update) => Fate::Stays,
@@ -142,7 +142,7 @@ impl<M: Medium, C: Core<M>> Write<Inline, Inline> for Face<C, M> {
     }
 }
 
-impl<M: Medium, C: Core<M>> Scan<Inline, Inline> for Face<C, M> {
+impl<M: Medium, C: Core<M>> Scan<Inline, Inline> for BaselineIndex<C, M> {
     fn scan_forward(&self, bounds: Bounds, into: &mut Batch<Inline, Inline>) -> bool {
         let mut items = Vec::new();
         loop {
@@ -183,7 +183,7 @@ impl<M: Medium, C: Core<M>> Scan<Inline, Inline> for Face<C, M> {
     }
 }
 
-impl<M: Medium, C: Core<M>> Inspect for Face<C, M> {
+impl<M: Medium, C: Core<M>> Inspect for BaselineIndex<C, M> {
     fn len(&self) -> u64 {
         self.core.census().items.sum()
     }

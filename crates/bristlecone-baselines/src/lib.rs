@@ -1,12 +1,12 @@
 //! Published designs that the trees of Bristlecone are measured against. For comparison only: the
-//! product does not contain them, and they do no more than a comparison needs. They keep 8-byte keys
+//! library does not contain them, and they do no more than a comparison needs. They keep 8-byte keys
 //! and values, as their papers' experiments do, and do not merge nodes.
 //!
-//! Each goes through the same face, the same medium and the same explorer of crashes as the designs
-//! of the product, and has been made to survive what is found there.
+//! Each goes through the same traits, the same medium and the same explorer of crashes as the designs
+//! of the library, and has been made to survive what is found there.
 
-mod contender;
 mod coupled;
+mod designs;
 mod fastfair;
 mod index;
 mod log;
@@ -15,7 +15,7 @@ mod store;
 mod wbtree;
 
 use bristlecone_pm::{Part, SlotKind};
-pub use contender::{Baseline, Contender};
+pub use designs::{AnyDesign, Baseline};
 
 /// Returns what slots of a kind are for, in trees of the baselines and of the library; `None` if no design has such
 /// slots.

@@ -6,7 +6,7 @@
 //! 3. The words themselves, each line flushed once; fence. *Done again from the log.*
 //! 4. The commit word becomes zero; flush, fence.
 //!
-//! The log stands in one slot, which is the tree's anchor: a line with the root, a lane for each of
+//! The log is in one slot, which is the tree's anchor: a line with the root, a lane for each of
 //! a few leaf changes at a time, and a longer lane for the one change of structure.
 
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bristlecone::Medium;
 use bristlecone_pm::sync::wait;
 use bristlecone_pm::{
-    Durable, Error, Flushed, Heap, HeapSpec, LINE_BYTES, Persist, PoolFile, Result, SlotKind, TreeId, Word,
+    Error, Flushed, Heap, HeapSpec, LINE_BYTES, Persist, PoolFile, Result, SlotKind, TreeId, Word,
     thread_index,
 };
 
@@ -30,7 +30,7 @@ pub const LEVELS_MAX: usize = 12;
 pub struct Change(Vec<(u64, u64)>);
 
 impl Change {
-    /// Adds a word of a node, unless it stands there already.
+    /// Adds a word of a node, unless it is there already.
     pub fn set<M: Medium>(&mut self, store: &Store<M>, node: u64, at: usize, word: u64) {
         if store.load(node, at) != word {
             self.0.push((node + (at * 8) as u64, word));
@@ -65,7 +65,7 @@ pub struct Log<M: Medium> {
 }
 
 impl<M: Medium> Log<M> {
-    /// Takes over the log of a tree, or makes an empty one: whoever names it waits for the flush.
+    /// Takes over the log of a tree, or makes an empty one: the caller, which names it, waits for the flush.
     pub fn open(pool: &Arc<PoolFile<M>>, id: TreeId, node_words: usize) -> Result<(Self, Flushed)> {
         // A leaf may move all its items; a split moves half of a node at each level.
         let round = |words: usize| words.next_multiple_of(LINE_WORDS);
@@ -145,11 +145,11 @@ impl<M: Medium> Log<M> {
         body.iter().zip(&runs).for_each(|(cell, word)| cell.store(medium, *word));
         let durable = medium.fence(flushed.and(medium.flush(body, "log.1")), "log.1");
         lane[0].publish(medium, runs.len() as u64, &durable, "log.2");
-        let Durable { .. } = medium.persist(&lane[0], "log.2");
+        medium.persist(&lane[0], "log.2");
         let flushed = self.store(&change.0);
         let durable = medium.fence(flushed, "log.3");
         lane[0].publish(medium, 0, &durable, "log.4");
-        let Durable { .. } = medium.persist(&lane[0], "log.4");
+        medium.persist(&lane[0], "log.4");
         Ok(())
     }
 
@@ -190,7 +190,7 @@ impl<M: Medium> Log<M> {
             }
             let durable = medium.fence(self.store(&words), "log replay.1");
             lane[0].publish(medium, 0, &durable, "log replay.2");
-            let Durable { .. } = medium.persist(&lane[0], "log replay.2");
+            medium.persist(&lane[0], "log replay.2");
         }
         Ok(())
     }

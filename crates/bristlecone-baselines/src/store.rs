@@ -47,7 +47,7 @@ impl<M: Medium> Store<M> {
         Ok(node)
     }
 
-    /// Takes back a node that nobody saw.
+    /// Takes back a node that no thread has seen.
     pub fn unalloc(&self, node: u64) {
         self.heap.free(node);
     }

@@ -18,7 +18,7 @@
 //! log, as published. A slot array that a crash left invalid is made anew when the tree is opened.
 
 use bristlecone::{Medium, Result};
-use bristlecone_pm::{Durable, Flushed, Persist};
+use bristlecone_pm::{Flushed, Persist};
 
 use crate::coupled::{Coupled, Layout};
 use crate::log::Change;
@@ -122,7 +122,7 @@ impl WbTree {
         let medium = store.medium();
         let first = store.word(leaf, 0);
         first.store(medium, first.load(medium) & !VALID);
-        let Durable { .. } = medium.persist(first, "wbtree leaf.1");
+        medium.persist(first, "wbtree leaf.1");
         let mut flushed = self.store_order(store, leaf, order);
         if let Some(slot) = staged {
             flushed = flushed.and(medium.flush(store.words(leaf, self.entry(slot), 2), "wbtree leaf.2"));
@@ -131,10 +131,10 @@ impl WbTree {
         let bitmap = order.bitmap();
         if self.is_long() && store.load(leaf, 2) != (bitmap >> FIRST) as u64 {
             store.word(leaf, 2).publish(medium, (bitmap >> FIRST) as u64, &durable, "wbtree leaf.2 long");
-            durable = medium.persist(store.word(leaf, 2), "wbtree leaf.2 long");
+            durable = medium.persist_proof(store.word(leaf, 2), "wbtree leaf.2 long");
         }
         first.publish(medium, bitmap as u64 | VALID, &durable, "wbtree leaf.3");
-        let Durable { .. } = medium.persist(first, "wbtree leaf.3");
+        medium.persist(first, "wbtree leaf.3");
     }
 }
 
@@ -266,7 +266,7 @@ impl Layout for WbTree {
         let (store, medium) = (&tree.store, tree.store.medium());
         let cell = store.word(leaf, self.entry(self.slot(store, leaf, at)) + 1);
         cell.store(medium, value);
-        let Durable { .. } = medium.persist(cell, "wbtree update");
+        medium.persist(cell, "wbtree update");
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! What keys and values are: each stands in the tree itself or out of line.
+//! Codecs: keys and values are inline, or in records out of line.
 
 use std::fmt;
 

@@ -10,7 +10,7 @@ use bristlecone::{Pool, TreeOptions};
 pub struct Shape {
     /// The design.
     pub design: Design,
-    /// What tells the shape from others of the design.
+    /// What distinguishes the shape from others of the design.
     pub name: &'static str,
     /// What is not as by default.
     pub options: &'static [(&'static str, u64)],
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// The directory keeps options by their place, which FORMAT.md tells.
+    /// The directory keeps options by their place, which FORMAT.md lists.
     #[test]
     fn the_format_has_every_option_in_its_place() {
         let format = doc("FORMAT.md");

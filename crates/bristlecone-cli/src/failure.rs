@@ -126,7 +126,11 @@ impl From<Error> for Failure {
             Error::Io { doing, source } => return Self::io(doing, source),
             _ => Exit::Failed,
         };
-        Self::new(exit, error.to_string())
+        let advice = match &error {
+            Error::Corrupted { .. } => "; `bristlecone check --repair` saves what can be read",
+            _ => "",
+        };
+        Self::new(exit, format!("{error}{advice}"))
     }
 }
 

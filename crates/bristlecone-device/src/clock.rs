@@ -22,15 +22,15 @@ pub(super) enum Event {
     Hit,
     /// The device is read; whether the media is.
     Read { module: u16, media: bool },
-    /// The same, ahead of need: the thread goes on.
+    /// The device is read ahead of need (a prefetch): the thread goes on.
     Prefetch { module: u16, media: bool },
-    /// A line is needed that was asked for ahead: which of this operation's prefetches it was, from 0.
+    /// A prefetched line is needed: which of this operation's prefetches it was, from 0.
     Prefetched { number: u32 },
-    /// The same, if an operation before asked for it.
+    /// A line is needed that an operation before prefetched.
     PrefetchedBefore,
     /// A line goes to the device; whether that makes the media write.
     Write { module: u16, media: bool },
-    /// A line is asked to be written back.
+    /// A line is written back.
     Flush,
     /// A wait; whether there is anything to wait for.
     Fence { flushed: bool },
@@ -88,9 +88,9 @@ struct Thread {
     began: Time,
     events: Vec<Event>,
     done: usize,
-    /// When the lines arrive that the operation under way asked for ahead.
+    /// When the lines arrive that the operation under way prefetched.
     arrivals: Vec<Time>,
-    /// When the last line arrives that an operation before asked for ahead.
+    /// When the last line arrives that an operation before prefetched.
     arrived: Time,
     /// Until when each buffer waits for a line.
     fills: Vec<Time>,

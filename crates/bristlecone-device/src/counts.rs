@@ -4,14 +4,14 @@ use std::ops::{AddAssign, Index};
 
 use bristlecone_pm::Part;
 
-/// Kinds of operations that a device tells apart; 0 is [`OUTSIDE`].
+/// Kinds of operations that a device distinguishes; 0 is [`OUTSIDE`].
 pub const KINDS: usize = 16;
 /// Not part of any operation: setting up, and whatever threads do in the background.
 pub const OUTSIDE: u8 = 0;
 
 const PARTS: [Part; 3] = [Part::Leaf, Part::Log, Part::Other];
 
-/// Whom a write belongs to: the kind of its operation, and what was written.
+/// What a write is counted to: the kind of its operation, and what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Writer(pub u8);
 
@@ -32,7 +32,7 @@ impl Writer {
 /// Lines and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Lines that were asked to be written back.
+    /// Lines that flushes wrote back.
     pub flushes: u64,
     /// Different lines that an operation stored to, summed over operations.
     pub lines_written: u64,
@@ -62,7 +62,7 @@ impl AddAssign for Traffic {
 pub struct Tally {
     /// How many there were.
     pub operations: u64,
-    /// Bytes that the user asked to write.
+    /// Bytes that the user wrote.
     pub user_bytes: u64,
     /// Waits for flushes.
     pub fences: u64,

@@ -5,7 +5,7 @@ use bristlecone_pm::LINE_BYTES;
 use super::counts::Writer;
 use super::profile::Processor;
 
-/// A line as the cache holds it: its number, who dirtied it, and whether it is dirty.
+/// A line as the cache holds it: its number, the writer that dirtied it, and whether it is dirty.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Way(u64);
 
@@ -69,7 +69,7 @@ impl Cache {
         Touched { hit: found.is_some(), evicted: evicted.writer().map(|by| ((evicted.0 >> 16) as usize, by)) }
     }
 
-    /// Cleans a line; who dirtied it, if it was dirty. The line stays in the cache.
+    /// Cleans a line; returns the writer that dirtied it, if it was dirty. The line stays in the cache.
     pub fn clean(&mut self, line: usize) -> Option<Writer> {
         let way = self.set(line).iter_mut().find(|way| way.holds(line))?;
         let writer = way.writer();

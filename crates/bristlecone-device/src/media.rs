@@ -13,7 +13,7 @@ struct Unit {
     written: u64,
     /// Whether the device knows the others, so that it need not read them from the media.
     known: bool,
-    /// Who wrote the first one.
+    /// The writer of the first one.
     by: Writer,
 }
 

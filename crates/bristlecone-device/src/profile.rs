@@ -1,4 +1,4 @@
-//! Kinds of persistent memory. Where each number comes from stands in `docs/lab/DEVICE.md`.
+//! Kinds of persistent memory. `docs/lab/DEVICE.md` has the source of each number.
 
 use std::fmt;
 use std::str::FromStr;
@@ -131,7 +131,7 @@ pub struct Processor {
     pub hit_ns: f64,
     /// Each operation's work on volatile memory.
     pub operation_ns: f64,
-    /// Lines that a thread may have asked for ahead and that are not there yet.
+    /// Prefetched lines of a thread that may be under way at once.
     pub fill_buffers: usize,
 }
 

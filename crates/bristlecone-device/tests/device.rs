@@ -127,7 +127,7 @@ fn device_eadr_writes_a_hot_line_once() {
     for value in 0..1000 {
         bare.device.operation(WRITE, || {
             word.store(medium, value);
-            (drop(medium.persist(word, "hot")), 8)
+            (medium.persist(word, "hot"), 8)
         });
     }
     let total = bare.device.take().tallies[WRITE].total();
@@ -161,7 +161,7 @@ fn clock_more_threads_never_take_longer_up_to_the_limit_of_the_media() {
     assert!(times.is_sorted_by(|more, fewer| more >= fewer), "{times:?}");
     // Six modules, each busy for 39 + 111 ns with a random line: 25 ns an operation.
     assert!((0.025..0.027).contains(&times[2]), "{times:?}");
-    assert!(times[0] > 0.6, "one thread has nobody to share its latency with: {times:?}");
+    assert!(times[0] > 0.6, "one thread shares its latency with no other: {times:?}");
 }
 
 /// What operations of one thread took adds up to what it took in all; with more threads they take longer.
@@ -179,7 +179,7 @@ fn clock_latencies_of_one_thread_add_up_to_the_whole_time() {
     assert!(mean(many) > 2.0 * mean(one), "{} and {} ns", mean(one), mean(many));
 }
 
-/// One thread reads lines that the cache does not have, each after it asked for the line `ahead` places
+/// One thread reads lines that the cache does not have, each after it prefetched the line `ahead` places
 /// further on: microseconds a line, and bytes that the media read.
 fn read_ahead(ahead: u64) -> (f64, u64) {
     const LINES: u64 = 20_000;

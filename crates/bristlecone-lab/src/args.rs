@@ -35,7 +35,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Does what was asked.
+    /// Runs the command.
     pub fn run(&self, output: &mut Output) -> Outcome {
         match self {
             Self::Bench(args) => args.run(output),

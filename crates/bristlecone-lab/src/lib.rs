@@ -1,5 +1,5 @@
-//! What the laboratory explores and measures: the library's trees, and those that they are compared with, as subjects of the
-//! simulator; and what shows that each flush, fence and order of them is needed.
+//! What the laboratory explores and measures: the library's trees, and those that they are compared with, as
+//! subjects of the simulator; and what shows that each flush, fence and order of them is needed.
 
 pub mod proofs;
 pub mod targets;

@@ -1,6 +1,6 @@
-//! What is asked of a design: the arguments that `bench` and `count` share.
+//! Workloads as arguments: what `bench` and `count` share.
 
-use bristlecone_baselines::Contender;
+use bristlecone_baselines::AnyDesign;
 use bristlecone_cli::arguments::option;
 use bristlecone_cli::failure::{Failure, Outcome};
 use bristlecone_cli::size;
@@ -11,47 +11,47 @@ use crate::bench::data::Shape;
 use crate::bench::stream::Order;
 use crate::bench::workload::{self, Distribution, Mix, Op, Phase, Preset};
 
-/// What `--help` says about the operations.
+/// The part of `--help` on operations.
 pub const OPERATIONS_HELP: &str = "\
 Operations of --mix: insert and insert_new add keys, get, update, upsert, scan (of 100) and
 read_modify_write use keys that are there, remove takes whatever key the distribution gives. insert and
-upsert do not ask what was there; the others do. New keys lie evenly in the key range, or with
+upsert do not return what was there; the others do. New keys lie evenly in the key range, or with
 sequential behind it; with hotspot:KEYS:OPS the share OPS of them lies in the lowest part of it, the
 share KEYS, so that hotspot:0.2:0.8 is 80 % of the inserts into 20 % of the range.
 The scan phase of micro has a tenth of the operations.";
 
 #[derive(Args, Debug)]
 pub struct Workload {
-    /// Design: sstree, nbtree, cclbtree, lodgetree or wotree; or, to compare with, one of the baselines
-    /// native, wbtree and fastfair.
+    /// The design: sstree, nbtree, cclbtree, lodgetree or wotree, or one of the baselines native, wbtree
+    /// and fastfair.
     #[arg(long, default_value = "sstree")]
-    pub design: Contender,
-    /// Parameter of the design; may be given several times.
+    pub design: AnyDesign,
+    /// An option of the design, as docs/designs lists them; may be given several times.
     #[arg(long = "option", value_name = "NAME=NUMBER", value_parser = option)]
     pub options: Vec<(String, u64)>,
-    /// Keys that are loaded, such as 10M.
+    /// Number of keys to load, such as 10M.
     #[arg(long, value_name = "N", default_value = "1M", value_parser = size::parse_count)]
     pub records: u64,
     /// Operations of each phase after the load [default: as many as records]
     #[arg(long, value_name = "M", value_parser = size::parse_count)]
     operations: Option<u64>,
-    /// One phase of these operations in these proportions, such as get=90,insert=10.
+    /// Run one phase after the load, of operations in these proportions, such as get=90,insert=10.
     #[arg(long, value_name = "OP=SHARE,...", conflicts_with = "preset")]
     mix: Option<Mix>,
-    /// A known sequence of phases.
+    /// Run a known sequence of phases after the load.
     #[arg(long, value_enum, default_value = "micro")]
     preset: Preset,
-    /// Which keys are asked for: uniform, sequential, zipf:THETA, selfsimilar:SKEW,
+    /// Which keys operations take: uniform, sequential, zipf:THETA, selfsimilar:SKEW,
     /// hotspot:KEYS:OPS or latest:THETA [default: uniform, or what the preset says]
     #[arg(long, value_name = "KIND")]
     pub distribution: Option<Distribution>,
-    /// What keys are: u64 or bytes:MIN-MAX.
+    /// Type of the keys: u64, or byte strings as bytes:LENGTH or bytes:MIN-MAX.
     #[arg(long, value_name = "SHAPE", default_value = "u64", value_parser = Shape::of_keys)]
     pub key: Shape,
-    /// What values are: u64 or bytes:MIN-MAX.
+    /// Type of the values: u64, or byte strings as bytes:LENGTH or bytes:MIN-MAX.
     #[arg(long, value_name = "SHAPE", default_value = "u64", value_parser = Shape::of_values)]
     pub value: Shape,
-    /// What the keys and operations are drawn from: the same seed, the same operations.
+    /// Seed of the keys and operations: the same seed gives the same operations.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
@@ -88,7 +88,7 @@ impl Workload {
         (1 << 30) + added.saturating_mul(bytes_each)
     }
 
-    /// As asked for, in JSON.
+    /// Returns the arguments in JSON.
     pub fn json(&self) -> Value {
         let preset =
             clap::ValueEnum::to_possible_value(&self.preset).map(|value| value.get_name().to_owned());

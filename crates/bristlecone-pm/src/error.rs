@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Why an operation could not be done. Each says what to do about it, in one line.
+/// Why an operation could not be done, in one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -40,9 +40,7 @@ pub enum Error {
         needs: String,
     },
     /// The pool contradicts itself.
-    #[error(
-        "the pool is corrupted: {what} at {location}; `bristlecone check --repair` saves what can be read"
-    )]
+    #[error("the pool is corrupted: {what} at {location}")]
     Corrupted {
         /// What is wrong.
         what: String,
@@ -71,13 +69,13 @@ pub enum Error {
         /// Clones of the pool's handle, those in trees and in tree options included.
         handles: usize,
     },
-    /// The pool has no room left. Reads, removals and updates in place go on.
+    /// The pool has no space left. Reads, removals and updates in place go on.
     #[error("the pool is full: remove something, or create a larger one (its maximum is {max_bytes} bytes)")]
     PoolFull {
         /// The maximum given at creation.
         max_bytes: u64,
     },
-    /// The file system has no room left for the pool to grow.
+    /// The file system has no space left for the pool to grow.
     #[error("the file system is full: free some space (growing the pool to {bytes} bytes failed)")]
     MediumFull {
         /// The size asked for.
@@ -142,8 +140,8 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Whether something could not be had for want of room: the pool has its maximum, the file system is
-    /// full, or a limit on the size of files forbids more. Room may come back.
+    /// Returns whether there was no space for something: the pool has its maximum, the file system is
+    /// full, or a limit on the size of files forbids more. Space may come back.
     pub fn is_no_room(&self) -> bool {
         match self {
             Self::PoolFull { .. } | Self::MediumFull { .. } => true,
@@ -152,17 +150,17 @@ impl Error {
         }
     }
 
-    /// An [`Error::Io`] from what was being done and the system's answer.
+    /// Returns an [`Error::Io`] from what was being done and the system's answer.
     pub fn io(doing: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
         Self::Io { doing: doing.into(), source: source.into() }
     }
 
-    /// An [`Error::Corrupted`].
+    /// Returns an [`Error::Corrupted`].
     pub fn corrupted(what: impl Into<String>, location: impl Into<String>) -> Self {
         Self::Corrupted { what: what.into(), location: location.into() }
     }
 
-    /// An [`Error::Invalid`].
+    /// Returns an [`Error::Invalid`].
     pub fn invalid(what: impl Into<String>) -> Self {
         Self::Invalid { what: what.into() }
     }

@@ -1,6 +1,6 @@
 //! Failing system calls, for tests: the N-th call of this thread is refused.
 //!
-//! Other crates' tests reach this by the feature `failpoints`, which only their dev-dependencies ask for.
+//! Tests of other crates reach this by the feature `failpoints`, which only their dev-dependencies turn on.
 
 #![cfg_attr(
     not(feature = "failpoints"),
@@ -34,7 +34,7 @@ pub fn cease() -> bool {
     REFUSE.take().is_some()
 }
 
-/// Returns the name of the call that was refused last, if one was since it was asked for.
+/// Returns the name of the call that was refused last, if one was since [`refuse`].
 pub fn refused() -> Option<&'static str> {
     REFUSED.get()
 }
@@ -45,7 +45,7 @@ thread_local! {
     static SYNCED: std::cell::RefCell<Vec<(usize, usize)>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-/// Returns what this thread synced since it was last asked, in order: address and bytes.
+/// Returns what this thread synced since the last call of this, in order: address and bytes.
 #[cfg(test)]
 pub(crate) fn synced() -> Vec<(usize, usize)> {
     SYNCED.take()
@@ -68,7 +68,7 @@ pub(crate) fn call<T>(name: &'static str, mut call: impl FnMut() -> Result<T>) -
     }
 }
 
-/// Asked before each system call on a pool; these are rare, so it costs nothing that matters.
+/// Decides before each system call on a pool whether it is refused; calls are rare, so it costs nothing that matters.
 pub(crate) fn check(call: &'static str) -> Result<()> {
     match REFUSE.get() {
         None => Ok(()),

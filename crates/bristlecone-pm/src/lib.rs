@@ -25,7 +25,7 @@ pub mod sync;
 mod word;
 
 pub use alloc::{
-    ChunkRange, Heap, HeapSpec, HeapStats, Judge, KEY_BYTES_MAX, RecordSpec, Records, VALUE_BYTES_MAX,
+    ChunkRange, Heap, HeapSpec, HeapStats, KEY_BYTES_MAX, Liveness, RecordSpec, Records, VALUE_BYTES_MAX,
 };
 pub use error::{Error, Result};
 pub use log::{Copies, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, LogSpot};

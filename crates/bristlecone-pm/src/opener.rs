@@ -19,7 +19,7 @@ static WORD: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
 /// The last number taken by this process or, before the fork, by its ancestors.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// Stands in for the page where the kernel does not wipe any.
+/// Replaces the page where the kernel does not wipe any.
 static PLAIN: AtomicU64 = AtomicU64::new(0);
 
 /// The process that opened something.
@@ -74,7 +74,7 @@ fn word() -> &'static AtomicU64 {
     unsafe { &*word }
 }
 
-/// A page of zeros that is zero in every child.
+/// Returns a page of zeros that is zero in every child.
 fn wiped_page() -> Option<*mut AtomicU64> {
     let prot = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice.
@@ -89,7 +89,7 @@ fn wiped_page() -> Option<*mut AtomicU64> {
     None
 }
 
-/// A word that `fork` itself zeroes in a child.
+/// Returns a word that `fork` itself zeroes in a child.
 fn plain_word() -> *mut AtomicU64 {
     extern "C" fn forked() {
         PLAIN.store(0, Relaxed);
@@ -111,7 +111,7 @@ fn discard(word: *mut AtomicU64) {
 mod tests {
     use super::*;
 
-    /// Whether `ask` holds in a child.
+    /// Returns whether `ask` holds in a child.
     fn in_child(ask: impl FnOnce() -> bool) -> bool {
         // SAFETY: the child asks and exits, by async-signal-safe calls.
         let child = unsafe { libc::fork() };

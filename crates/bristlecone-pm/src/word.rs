@@ -20,11 +20,13 @@ pub unsafe trait Persistent: Sized {}
 #[derive(Debug)]
 pub struct Word(AtomicU64);
 
+const _: () = assert!(size_of::<Word>() == 8 && align_of::<Word>() == 8);
+
 // SAFETY: a transparent atomic integer; any eight bytes are a value.
 unsafe impl Persistent for Word {}
 
 impl Word {
-    /// Loads; pairs with [`publish`](Self::publish).
+    /// Loads the value; pairs with [`publish`](Self::publish).
     #[inline(always)]
     pub fn load<M: Medium>(&self, medium: &M) -> u64 {
         medium.load(&self.0, Ordering::Acquire)
@@ -51,14 +53,14 @@ impl Word {
         Flushed::none()
     }
 
-    /// Stores the word that makes other data reachable; asks for the proof that it may.
+    /// Stores the word that makes other data reachable, with the proof that it may.
     #[inline(always)]
     #[track_caller]
     pub fn publish<M: Medium>(&self, medium: &M, value: u64, _proof: &impl Witness, step: Step) {
         medium.publish(&self.0, value, step);
     }
 
-    /// Replaces `current` by `new` if it stands there; asks for the proof that it may.
+    /// Replaces `current` by `new` if it is stored there, with the proof that it may.
     #[inline(always)]
     #[track_caller]
     pub fn publish_if<M: Medium>(
@@ -81,7 +83,7 @@ pub struct Group<const WORDS: usize>([Word; WORDS]);
 unsafe impl<const WORDS: usize> Persistent for Group<WORDS> {}
 
 impl<const WORDS: usize> Group<WORDS> {
-    /// The words of the group; byte `i` is byte `i % 8` (little-endian) of word `i / 8`.
+    /// Loads the words of the group; byte `i` is byte `i % 8` (little-endian) of word `i / 8`.
     #[inline(always)]
     pub fn load<M: Medium>(&self, medium: &M) -> [u64; WORDS] {
         std::array::from_fn(|i| self.0[i].load(medium))
@@ -135,11 +137,11 @@ impl<const WORDS: usize> Group<WORDS> {
 pub fn read_words<M: Medium>(medium: &M, from: &[Word], to: &mut [MaybeUninit<u64>]) {
     assert!(from.len() == to.len(), "a copy of another length");
     medium.about_to_read(from.as_ptr().cast(), size_of_val(from));
-    // SAFETY: both are valid for so many words, and `to` is nobody else's.
+    // SAFETY: both are valid for so many words, and no other thread has `to`.
     unsafe { copy::words(from.as_ptr().cast(), to.as_mut_ptr().cast(), from.len()) };
 }
 
-/// The values of an array of words: see [`read_words`].
+/// Loads an array of words: see [`read_words`].
 pub(crate) fn load_words<M: Medium, const N: usize>(medium: &M, from: &[Word; N]) -> [u64; N] {
     let mut to = [MaybeUninit::uninit(); N];
     read_words(medium, from, &mut to);
@@ -147,7 +149,7 @@ pub(crate) fn load_words<M: Medium, const N: usize>(medium: &M, from: &[Word; N]
     to.map(|word| unsafe { word.assume_init() })
 }
 
-/// Words as they stand on the medium.
+/// Returns words as the bytes of the medium.
 pub(crate) fn le_bytes<const WORDS: usize, const BYTES: usize>(words: &[u64; WORDS]) -> [u8; BYTES] {
     const { assert!(BYTES <= WORDS * 8) };
     let mut bytes = [0; BYTES];
@@ -173,7 +175,7 @@ pub fn write_bytes<M: Medium>(medium: &M, to: &[Word], bytes: &[u8]) {
     }
 }
 
-/// Appends `len` bytes that stand in `from` to `to`.
+/// Appends `len` bytes that are stored in `from` to `to`.
 ///
 /// # Panics
 ///

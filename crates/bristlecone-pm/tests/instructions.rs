@@ -1,5 +1,5 @@
 //! The instructions that the native medium runs, one by one: the lines that are written back and the pages
-//! that are synced are those that were asked for, and the fence comes last.
+//! that are synced are those that were passed, and the fence comes last.
 //!
 //! The processor traps after each instruction while its trap flag is set. The handler looks at the next one:
 //! `clwb`, `clflushopt` and `clflush` with their addresses, `sfence`, and system calls. So what is looked at
@@ -58,7 +58,7 @@ const REGISTERS: [libc::c_int; 16] = [
 ];
 
 extern "C" fn on_trap(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: with SA_SIGINFO the kernel gives the interrupted context, which nobody else uses.
+    // SAFETY: with SA_SIGINFO the kernel passes the interrupted context, which no other code uses.
     let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let register = |number: libc::c_int| registers[number as usize] as usize;
     let code = register(libc::REG_RIP) as *const u8;
@@ -208,7 +208,7 @@ fn a_slower_medium_does_the_same() {
     let (bytes, first) = pages(1);
     let delayed = Native::delayed(Domain::Adr, std::time::Duration::ZERO);
     let range = &bytes[first + 60..][..300];
-    let did = traced(|| _ = delayed.persist(range, "test"));
+    let did = traced(|| delayed.persist(range, "test"));
     writes_back(&did, range.as_ptr().addr(), range.len());
 }
 
@@ -217,7 +217,7 @@ fn surviving_caches_need_a_fence_and_shared_memory_nothing() {
     let (bytes, first) = pages(1);
     for (domain, due) in [(Domain::Eadr, vec![Did::Fence]), (Domain::Process, vec![])] {
         let native = Native::new(domain);
-        let did = traced(|| _ = native.persist(&bytes[first + 60..][..300], "test"));
+        let did = traced(|| native.persist(&bytes[first + 60..][..300], "test"));
         assert_eq!(did, due, "{domain}");
     }
 }

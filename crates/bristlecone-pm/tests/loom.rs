@@ -21,7 +21,7 @@ use slots::Slots;
 
 const ALL: u64 = 0b11;
 
-/// Two slots and what is in them: loom notices whoever reads or writes there unordered.
+/// Two slots and what is in them: loom notices a thread that reads or writes there unordered.
 struct Chunk {
     slots: Slots,
     contents: [UnsafeCell<u64>; 2],
@@ -44,15 +44,15 @@ impl Chunk {
     fn take_and_write(&self) -> u64 {
         let Some((_, free)) = self.slots.take_word() else { return 0 };
         for (slot, contents) in self.contents.iter().enumerate().filter(|(slot, _)| free >> slot & 1 != 0) {
-            // SAFETY: whoever took a slot is alone with it; loom says if not.
+            // SAFETY: the thread that took a slot is alone with it; loom reports if not.
             contents.with_mut(|contents| unsafe { *contents = 1 + slot as u64 });
         }
         free
     }
 
-    /// Looks at the first slot for the last time, as readers of an earlier epoch, and gives it back.
+    /// Looks at the first slot for the last time, as readers of an earlier epoch, and frees it.
     fn leave_and_give(&self) {
-        // SAFETY: it is taken, so nobody writes to it; loom says if not.
+        // SAFETY: it is taken, so no thread writes to it; loom reports if not.
         self.contents[0].with(|contents| unsafe { *contents });
         self.slots.give(0, 1);
     }
@@ -72,9 +72,9 @@ fn slots_given_back_come_to_one_owner_after_their_last_reader() {
     assert!(matches!(taken[..], [0, 0] | [0, 1] | [1, 0]), "{taken:?}");
 }
 
-fn a_slot_that_leaves_the_tree_is_given_back_once_whatever_a_judge_says() {
-    let chunk = Chunk::new(Slots::unsettled(0, 0, 2));
-    let judge = {
+fn a_slot_that_leaves_the_tree_is_given_back_once_whatever_a_sweep_finds() {
+    let chunk = Chunk::new(Slots::unswept(0, 0, 2));
+    let sweep = {
         let chunk = Arc::clone(&chunk);
         thread::spawn(move || {
             let live = chunk.linked.load(Acquire);
@@ -87,11 +87,11 @@ fn a_slot_that_leaves_the_tree_is_given_back_once_whatever_a_judge_says() {
         let chunk = Arc::clone(&chunk);
         thread::spawn(move || chunk.take_and_write())
     };
-    // Who removes an item keeps its slot before it is unlinked, and gives it back an epoch later.
+    // A thread that removes an item keeps its slot before it is unlinked, and frees it an epoch later.
     chunk.slots.know(0);
     chunk.linked.store(false, Release);
     chunk.leave_and_give();
-    judge.join().expect("no slot is given twice");
+    sweep.join().expect("no slot is freed twice");
     assert!(taker.join().expect("no panic") <= 1);
 }
 
@@ -102,8 +102,8 @@ fn main() {
             slots_given_back_come_to_one_owner_after_their_last_reader,
         ),
         (
-            "a_slot_that_leaves_the_tree_is_given_back_once_whatever_a_judge_says",
-            a_slot_that_leaves_the_tree_is_given_back_once_whatever_a_judge_says,
+            "a_slot_that_leaves_the_tree_is_given_back_once_whatever_a_sweep_finds",
+            a_slot_that_leaves_the_tree_is_given_back_once_whatever_a_sweep_finds,
         ),
     ];
     for (name, model) in models {

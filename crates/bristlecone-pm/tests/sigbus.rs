@@ -1,5 +1,5 @@
 //! Bytes of a pool that cannot be had when they are touched: one line that says where, and an
-//! abort; faults elsewhere go to whoever had the signal before.
+//! abort; faults elsewhere go to the handler that was installed before.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -70,20 +70,20 @@ fn fault_elsewhere() {
     unreachable!("there is nothing to read");
 }
 
-extern "C" fn somebody(_: i32) {
+extern "C" fn earlier_handler(_: i32) {
     // SAFETY: async-signal-safe.
     unsafe { libc::_exit(42) };
 }
 
 #[test]
-fn a_fault_elsewhere_goes_to_who_was_there_before() {
+fn a_fault_elsewhere_goes_to_the_handler_before() {
     if let Some(path) = std::env::var_os(CHILD) {
         // SAFETY: the handler is async-signal-safe.
-        unsafe { libc::signal(libc::SIGBUS, somebody as *const () as usize) };
+        unsafe { libc::signal(libc::SIGBUS, earlier_handler as *const () as usize) };
         let _pool = create(Path::new(&path));
         fault_elsewhere();
     }
-    let ended = child("a_fault_elsewhere_goes_to_who_was_there_before", &scratch("elsewhere"));
+    let ended = child("a_fault_elsewhere_goes_to_the_handler_before", &scratch("elsewhere"));
     assert_eq!(ended.status.code(), Some(42), "{ended:?}");
 }
 

@@ -42,7 +42,7 @@ impl Table {
     }
 
     fn known(&self, mutation: &str) -> Option<&'static Explanation> {
-        self.explanations.iter().find(|(told, ..)| mutation.starts_with(told))
+        self.explanations.iter().find(|(name, ..)| mutation.starts_with(name))
     }
 
     /// Returns whether every change was noticed but those that are explained, and nothing failed without one.
@@ -88,10 +88,10 @@ impl Table {
         let unnoticed = self.rows.iter().filter(|(_, by)| by.is_none()).map(|(name, _)| name.as_str());
         let mut explained: BTreeMap<&str, usize> = BTreeMap::new();
         let is_left = |name: &&str| {
-            self.known(name).is_none_or(|(told, times, _)| {
-                let met = explained.entry(*told).or_default();
-                *met += 1;
-                *met > *times
+            self.known(name).is_none_or(|(explanation, times, _)| {
+                let count = explained.entry(*explanation).or_default();
+                *count += 1;
+                *count > *times
             })
         };
         unnoticed.filter(is_left).collect()
@@ -210,7 +210,7 @@ const SCHEDULES_AT_ONCE: usize = 1024;
 
 /// Changes one site after the other, of those that are `wanted`, and explores the rounds that pass
 /// it until one of them fails. Rounds come with the report of the code unchanged, which has the
-/// sites that they pass. `each` hears of every mutation that was decided.
+/// sites that they pass. Calls `each` with every mutation that was decided.
 pub fn mutate_rounds(
     rounds: &[(Round<'_>, Report)],
     budget: Budget,
@@ -259,7 +259,7 @@ pub fn mutate_rounds(
 /// Returns whether a failure is the mutation's: it takes a crash, and the same crash does no harm without the
 /// mutation, or cannot come then.
 fn is_of_mutation(round: Round<'_>, failure: &Failure, budget: Budget) -> bool {
-    let case = Case::of(failure, round.subject.name(), budget.seed, budget.life_crashes);
+    let case = Case::of(failure, round.subject.name(), budget.seed, budget.continuation_crashes);
     let unchanged = || round.subject.replay(&case);
     !failure.crashes.is_empty() && unchanged().map_or(true, |report| report.failures.is_empty())
 }

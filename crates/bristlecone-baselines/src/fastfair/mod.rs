@@ -9,10 +9,10 @@
 //!
 //! Insert (FAST): entries shift right from the end, a line is flushed before the shift leaves it.
 //! The last store makes the entry valid. Delete: they shift left. Split (FAIR): the right node is
-//! written and flushed, then linked, then the left one is cut by one store, then the parent hears.
+//! written and flushed, then linked, then the left one is cut by one store, then the parent gets the entry.
 //!
 //! What the paper leaves open, and how it is closed here:
-//! - Two entries of a leaf with equal values look like one entry that moves. Leaves tell entries that
+//! - Two entries of a leaf with equal values look like one entry that moves. Leaves distinguish entries that
 //!   are there twice by their keys: of two equal ones the right one counts, so inserts end with the
 //!   key. A zero value would end the leaf: values are kept plus one, and the largest is refused.
 //! - A search that no parent leads to a new sibling compares with the sibling's first key, which
@@ -21,7 +21,7 @@
 //! - Readers without locks see values that a crash takes back. Leaves are read under versions, as
 //!   the paper's own variant with leaf locks; inner nodes are searched without locks.
 //! - Leftovers of a crash are put right by recovery, which goes through the nodes anyway, not by the
-//!   writers who meet them. Nodes are not merged, so entries of inner nodes only ever shift right.
+//!   writers that meet them. Nodes are not merged, so entries of inner nodes only ever shift right.
 
 mod node;
 mod recover;
@@ -82,7 +82,7 @@ impl<M: Medium> Core<M> for FastFair<M> {
         tree.census.items.add(items as i64);
         tree.census.leaves.add(leaves as i64);
         for [level, low, node] in strays.into_iter().rev() {
-            match tree.tell(level, low, node) {
+            match tree.add_above(level, low, node) {
                 // Siblings lead to it as well.
                 Err(error) if !error.is_no_room() => return Err(error),
                 Ok(()) | Err(_) => {}

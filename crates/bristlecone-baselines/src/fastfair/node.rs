@@ -1,7 +1,7 @@
 //! A node: words, and entries that shift (FAST).
 
 use bristlecone::Medium;
-use bristlecone_pm::{Durable, Flushed, Persist};
+use bristlecone_pm::{Flushed, Persist};
 
 use super::{FastFair, HEADER, LEFTMOST};
 use crate::store::LINE_WORDS;
@@ -33,7 +33,7 @@ impl<M: Medium> FastFair<M> {
 
     /// Makes the line of an entry durable.
     pub(super) fn persist(&self, node: u64, at: usize, step: &'static str) {
-        let Durable { .. } = self.medium().persist(self.store.word(node, HEADER + at * 2), step);
+        self.medium().persist(self.store.word(node, HEADER + at * 2), step);
     }
 
     pub(super) fn begins_line(at: usize) -> bool {
@@ -49,7 +49,7 @@ impl<M: Medium> FastFair<M> {
         (0..self.count(node)).map(|at| (self.key(node, at), self.word(node, at))).collect()
     }
 
-    /// Writes a node that nobody knows.
+    /// Writes a node that no other one names yet.
     pub(super) fn fill(&self, node: u64, header: [u64; HEADER], entries: &[(u64, u64)]) -> Flushed {
         let entries = entries.iter().flat_map(|(key, word)| [*key, *word]);
         let end = (entries.clone().count() < self.capacity * 2).then_some([0, 0]);

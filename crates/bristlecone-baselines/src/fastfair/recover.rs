@@ -64,7 +64,7 @@ impl<M: Medium> FastFair<M> {
                 }
                 match expected.remove(&node) {
                     None if node != first => strays.push([level + 1, low, node]),
-                    Some(told) if told != low => return Err(damaged("a child in the wrong place", node)),
+                    Some(found) if found != low => return Err(damaged("a child in the wrong place", node)),
                     _ => {}
                 }
                 let (entries, high) = (self.entries(node), self.high(node));

@@ -30,7 +30,7 @@ impl<M: Medium> FastFair<M> {
         Ok(aim.is_at_or_after(self.store.load(next, LOW)).then_some(next))
     }
 
-    /// Goes to the node of an aim on a level, without locks. `None`: the root stands below it.
+    /// Goes to the node of an aim on a level, without locks. `None`: the root is below it.
     pub(super) fn descend_inner(&self, aim: Aim, level: u64) -> Result<Option<u64>> {
         // Pairs with the store when the root was split.
         let mut node = self.root.load(Acquire);

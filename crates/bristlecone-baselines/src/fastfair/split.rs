@@ -1,4 +1,4 @@
-//! Splits (FAIR), and who hears of them.
+//! Splits (FAIR), and the levels above them.
 
 use bristlecone::{Medium, Result};
 use bristlecone_pm::sync::Ordering::{Acquire, Release};
@@ -22,7 +22,7 @@ impl<M: Medium> FastFair<M> {
         let header = [level + 1, self.store.load(node, NEXT), separator, leftmost];
         let durable = medium.fence(self.fill(right, header, moved), "fastfair split.1");
         self.store.word(node, NEXT).publish(medium, right, &durable, "fastfair split.2");
-        let Durable { .. } = medium.persist(self.store.word(node, NEXT), "fastfair split.2");
+        medium.persist(self.store.word(node, NEXT), "fastfair split.2");
         // As published. Recovery would cut a node where its sibling begins without it.
         self.set_word(node, kept, 0);
         self.persist(node, kept, "fastfair split.3");
@@ -30,11 +30,11 @@ impl<M: Medium> FastFair<M> {
         if level == 0 {
             self.census.leaves.add(1);
         }
-        self.tell(level + 1, separator, right)
+        self.add_above(level + 1, separator, right)
     }
 
     /// Adds a new node to the level above it.
-    pub(super) fn tell(&self, level: u64, separator: u64, child: u64) -> Result<()> {
+    pub(super) fn add_above(&self, level: u64, separator: u64, child: u64) -> Result<()> {
         loop {
             let Some(mut node) = self.descend_inner(Aim::At(separator), level)? else {
                 if self.grow(level, separator, child)? {
@@ -74,8 +74,8 @@ impl<M: Medium> FastFair<M> {
     pub(super) fn name(&self, root: u64, durable: &Durable) {
         let (medium, anchor) = (self.medium(), self.store.pool.anchor(self.store.id));
         anchor.publish(medium, root, durable, "fastfair grow.2");
-        let Durable { .. } = medium.persist(anchor, "fastfair grow.2");
-        // Pairs with the loads of those who descend.
+        medium.persist(anchor, "fastfair grow.2");
+        // Pairs with the loads of searches that descend.
         self.root.store(root, Release);
     }
 }

@@ -1,11 +1,12 @@
-//! Links of documents lead somewhere.
+//! Links and paths of documents lead somewhere.
 
 use std::collections::BTreeSet;
 use std::fs::read_to_string;
+use std::path::PathBuf;
 
 use crate::{files, root};
 
-/// Returns what stands in the round brackets of a text's links.
+/// Returns the targets of a text's links.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices("](").filter_map(|(at, _)| text[at + 2..].split_once(')')).map(|(link, _)| link)
 }
@@ -16,15 +17,53 @@ fn anchor(heading: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
 }
 
-#[test]
-fn links_of_documents_lead_to_files_and_headings() {
+/// Returns the documents of the workspace.
+fn documents() -> Vec<PathBuf> {
     let root = root();
     let mut documents = files(&root.join("docs"), ".md");
     documents.extend(["README.md", "CHANGELOG.md"].map(|name| root.join(name)));
+    documents
+}
+
+/// Returns the paths of sources and documents in a text's code spans, from the workspace's folder.
+fn paths(text: &str) -> impl Iterator<Item = String> {
+    let spans =
+        text.split('`').skip(1).step_by(2).filter(|span| !span.contains([' ', '\n', '*', '{', '<', ',']));
+    spans.filter_map(|span| match span.split_once('/')? {
+        ("crates" | "docs", _) => Some(span.to_owned()),
+        (krate, rest)
+            if krate.starts_with("bristlecone")
+                && (rest.starts_with("src/") || rest.starts_with("tests/")) =>
+        {
+            Some(format!("crates/{span}"))
+        }
+        _ => None,
+    })
+}
+
+#[test]
+fn paths_in_documents_lead_to_files() {
     let mut wrong = Vec::new();
     let mut followed = 0;
-    for document in &documents {
-        let text = read_to_string(document).unwrap();
+    for document in documents() {
+        for path in paths(&read_to_string(&document).unwrap()) {
+            if !root().join(&path).exists() {
+                wrong.push(format!("{}: {path}", document.strip_prefix(root()).unwrap().display()));
+            }
+            followed += 1;
+        }
+    }
+    assert!(followed > 40, "only {followed} paths were found");
+    assert!(wrong.is_empty(), "paths that lead nowhere:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn links_of_documents_lead_to_files_and_headings() {
+    let root = root();
+    let mut wrong = Vec::new();
+    let mut followed = 0;
+    for document in documents() {
+        let text = read_to_string(&document).unwrap();
         for link in links(&text).filter(|link| !link.contains("://")) {
             let (path, heading) =
                 link.split_once('#').map_or((link, None), |(path, head)| (path, Some(head)));

@@ -14,10 +14,11 @@ use crate::{files, root};
 const KNOTS: &[(&str, &[&str])] = &[
     ("bristlecone-cli", &["args", "commands::", "store"]),
     ("bristlecone-pm", &["pool::new_file", "pool::open"]),
-    ("bristlecone-pm", &["sync", "wait"]),
     ("bristlecone", &["trees::lodgetree::flush", "trees::lodgetree::write"]),
     ("bristlecone", &["trees::lodgetree::log", "trees::lodgetree::room"]),
     ("bristlecone", &["trees::lodgetree::node", "trees::lodgetree::places"]),
+    ("bristlecone", &["trees::sstree::recover", "trees::sstree::salvage"]),
+    ("bristlecone", &["trees::wotree::inner", "trees::wotree::read", "trees::wotree::write"]),
 ];
 
 fn is_known(krate: &str, knot: &[String]) -> bool {
@@ -93,7 +94,7 @@ impl Graph {
     }
 }
 
-/// Returns whether a module stands in the folder of another one.
+/// Returns whether a module is in the folder of another one.
 fn is_of(module: &Module, folder: &Module) -> bool {
     module.len() == folder.len() + 1 && module.starts_with(folder)
 }

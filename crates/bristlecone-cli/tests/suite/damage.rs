@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use bristlecone::{Design, Native, Pool};
-use bristlecone_baselines::{Baseline, Contender};
+use bristlecone_baselines::{AnyDesign, Baseline};
 use serde_json::{Value, json};
 
 use crate::common::Bench;
@@ -157,7 +157,7 @@ fn a_tree_that_cannot_be_checked_is_a_finding() {
     let bench = Bench::new();
     let pool = Pool::options().max_bytes(64 << 20).create(true).open(bench.path("p")).unwrap();
     drop(pool.tree::<u64, u64>("sound").unwrap());
-    drop(Contender::Baseline(Baseline::ALL[0]).create::<u64, u64, Native>(&pool, "odd", &[]).unwrap());
+    drop(AnyDesign::Baseline(Baseline::ALL[0]).create::<u64, u64, Native>(&pool, "odd", &[]).unwrap());
     pool.close().unwrap();
     let checked = bench.run("check @p");
     assert_eq!(checked.code, 1, "{checked:?}");

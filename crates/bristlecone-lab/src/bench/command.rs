@@ -10,14 +10,14 @@ use bristlecone_cli::scratch::Scratch;
 use bristlecone_cli::size;
 use clap::{ArgAction, Args};
 
-use crate::bench::contest::{self, Plan};
-use crate::bench::rivals::Rival;
+use crate::bench::comparison::{self, Plan};
+use crate::bench::competitor::Competitor;
 use crate::bench::subject::Setup;
 use crate::bench::workload::Phase;
 use crate::bench::{report, run};
 use crate::workload::{OPERATIONS_HELP, Workload};
 
-/// Measure a design, alone or against others and volatile maps
+/// Measure how fast a design is, alone or beside other designs and volatile maps
 ///
 /// Keys are loaded, then the phases of the preset or the mix run on pinned threads; the operations
 /// of a phase are drawn before its clock starts. Some operations are timed by themselves. At the end
@@ -36,7 +36,7 @@ pub struct Bench {
     /// Where the pool is created; there must be nothing yet [default: a file in /dev/shm]
     #[arg(long, value_name = "PATH")]
     pool: Option<PathBuf>,
-    /// Make room for so much before the load, so that it takes no page faults.
+    /// Allocate this much of the pool before the load, so that the load takes no page faults.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     prefault: Option<u64>,
     /// Whether the pool and the index may use 2 MiB pages; what is in force is printed.
@@ -45,20 +45,20 @@ pub struct Bench {
     /// Threads that recover after the crash [default: as --threads]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u16).range(1..=1024))]
     recovery_threads: Option<u16>,
-    /// Repeat everything so often and report medians.
+    /// Run everything this many times, and report medians.
     #[arg(long, value_name = "R", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Time one operation in so many by itself; 1 shows the far tail, and slows all of them down.
+    /// Time one operation in N by itself; 1 shows the far tail, and slows all operations down.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     timed_one_in: u32,
-    /// Let every flushed line take so much longer, as slower memory would; u64 only.
+    /// Make every flushed line take this much longer, as slower memory would.
     #[arg(long, value_name = "NANOSECONDS", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     delay: Option<u64>,
-    /// Run these through the same phases, in turns, and print ratios: the volatile maps ferntree,
-    /// congee (u64 only), scc and skiplist, and designs. Baselines are given the same --option.
+    /// Run competitors through the same phases, in turns, and print ratios: the volatile maps ferntree,
+    /// congee (u64 only), scc and skiplist, and designs. Baselines get the same --option.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    against: Vec<Rival>,
-    /// Report throughput over time, too, in slices of so many milliseconds; needs --json.
+    against: Vec<Competitor>,
+    /// Also report throughput over time, in slices of this many milliseconds; needs --json.
     #[arg(long, value_name = "MS", requires = "json", value_parser = clap::value_parser!(u32).range(1..=600_000))]
     timeline: Option<u32>,
 }
@@ -71,7 +71,7 @@ impl Bench {
                 .map_err(|error| Failure::io("turning huge pages off", &error.into()))?;
         }
         let scratch = Scratch::new(self.pool.as_deref(), "bench", false);
-        let results = contest::run(&plan, &scratch, output)?;
+        let results = comparison::run(&plan, &scratch, output)?;
         if output.json() {
             return output.value(&report::json(&plan, &results, &self.workload.json()));
         }

@@ -28,14 +28,14 @@ impl Shape {
     }
 
     fn read(text: &str, what: &str, least: usize, most: usize) -> Result<Self, String> {
-        let said = || format!("{text:?}: write u64, bytes:LENGTH or bytes:MIN-MAX");
+        let refusal = || format!("{text:?}: write u64, bytes:LENGTH or bytes:MIN-MAX");
         let lengths = match text.split_once(':') {
             None if text == "u64" => return Ok(Self::U64),
             Some(("bytes", lengths)) => lengths,
-            _ => return Err(said()),
+            _ => return Err(refusal()),
         };
         let (min, max) = lengths.split_once('-').unwrap_or((lengths, lengths));
-        let (Ok(min), Ok(max)) = (min.parse(), max.parse()) else { return Err(said()) };
+        let (Ok(min), Ok(max)) = (min.parse(), max.parse()) else { return Err(refusal()) };
         if min < least || max > most || min > max {
             return Err(format!("{text:?}: {what} have {least} to {most} bytes here"));
         }
@@ -110,9 +110,9 @@ impl Buffer {
 
 /// A type of keys in benches.
 pub trait BenchKey: Key {
-    /// As a volatile map owns it.
+    /// The form in which a volatile map owns it.
     type Own: Clone + Ord + Send + Sync + OptimisticRead + Borrow<Self::Part> + 'static;
-    /// As a volatile map is asked for it.
+    /// The form in which a volatile map looks it up.
     type Part: Ord + ?Sized;
     fn make(id: u64, buffer: &mut Buffer) -> Self::Ref<'_>;
     fn own(key: Self::Ref<'_>) -> Self::Own;
@@ -123,11 +123,11 @@ pub trait BenchKey: Key {
 
 /// A type of values in benches.
 pub trait BenchValue: Value {
-    /// As a volatile map owns it.
+    /// The form in which a volatile map owns it.
     type Own: Clone + Send + Sync + OptimisticRead + 'static;
     fn make(id: u64, buffer: &mut Buffer) -> Self::Ref<'_>;
     fn own(value: Self::Ref<'_>) -> Self::Own;
-    /// Reads a value: what a user would do with it, so that nobody gets away with not loading it.
+    /// Reads a value: what a user would do with it, so that no store can leave out the load.
     fn touch(value: Self::Ref<'_>) -> u64;
     /// Reads a value that a map owns.
     fn touch_own(value: &Self::Own) -> u64;

@@ -1,4 +1,4 @@
-//! What came out: medians over rounds, as a table for people and as JSON for programs.
+//! The results of a run: medians over rounds, as tables and as JSON.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use bristlecone_cli::medium;
 use bristlecone_cli::output::{Output, grouped};
 use serde_json::{Value, json};
 
-use super::contest::{PeerResult, PhaseResult, Plan, Results};
+use super::comparison::{CompetitorResult, PhaseResult, Plan, Results};
 use super::latency::Latency;
 use super::run::Measured;
 
@@ -62,10 +62,14 @@ impl PhaseResult {
         value
     }
 
-    /// Returns how many times faster this is than `peer`: the median of what each round says.
-    fn ratio(&self, peer: &Self) -> f64 {
+    /// Returns how many times faster this is than `competitor`: the median of what each round says.
+    fn ratio(&self, competitor: &Self) -> f64 {
         median(
-            self.rounds.iter().zip(&peer.rounds).map(|(ours, theirs)| ours.mops() / theirs.mops()).collect(),
+            self.rounds
+                .iter()
+                .zip(&competitor.rounds)
+                .map(|(store, other)| store.mops() / other.mops())
+                .collect(),
         )
     }
 }
@@ -108,26 +112,27 @@ pub fn json(plan: &Plan, results: &Results, workload: &Value) -> Value {
     if let (Some(value), Some(workload)) = (value.as_object_mut(), workload.as_object()) {
         value.extend(workload.clone());
         if !plan.against.is_empty() {
-            let peers = results.peers.iter().map(|peer| against(plan, results, peer)).collect();
-            value.insert("against".to_owned(), Value::Array(peers));
+            let competitors =
+                results.competitors.iter().map(|competitor| against(plan, results, competitor)).collect();
+            value.insert("against".to_owned(), Value::Array(competitors));
         }
     }
     value
 }
 
-fn against(plan: &Plan, results: &Results, peer: &PeerResult) -> Value {
-    let phases: Vec<Value> = (plan.phases.iter().zip(&results.phases).zip(&peer.phases))
-        .map(|((phase, ours), theirs)| {
-            let mut value = theirs.json(&phase.name, plan.timeline);
-            value["ratio"] = json!(ours.ratio(theirs));
+fn against(plan: &Plan, results: &Results, competitor: &CompetitorResult) -> Value {
+    let phases: Vec<Value> = (plan.phases.iter().zip(&results.phases).zip(&competitor.phases))
+        .map(|((phase, store), other)| {
+            let mut value = other.json(&phase.name, plan.timeline);
+            value["ratio"] = json!(store.ratio(other));
             value
         })
         .collect();
     let skipped: Vec<Value> =
-        peer.skipped.iter().map(|(what, why)| json!({ "phase": what, "why": why })).collect();
+        competitor.skipped.iter().map(|(what, why)| json!({ "phase": what, "why": why })).collect();
     json!({
-        "name": peer.rival.name(),
-        "baseline": peer.rival.is_baseline(),
+        "name": competitor.competitor.name(),
+        "baseline": competitor.competitor.is_baseline(),
         "phases": phases,
         "skipped": skipped,
     })
@@ -176,7 +181,7 @@ pub fn show(output: &mut Output, plan: &Plan, results: &Results, workload: &str)
             result.mops()
         ))?;
     }
-    show_peers(output, plan, results)?;
+    show_competitors(output, plan, results)?;
     output.line("")?;
     let (pm, dram) = (results.pm_bytes_per_key, results.dram_bytes_per_key);
     output.line(format_args!("space after the load: {pm:.1} B/key persistent, {dram:.1} B/key in DRAM"))?;
@@ -189,31 +194,33 @@ pub fn show(output: &mut Output, plan: &Plan, results: &Results, workload: &str)
     ))
 }
 
-fn show_peers(output: &mut Output, plan: &Plan, results: &Results) -> Outcome {
-    let peers: Vec<_> = results.peers.iter().filter(|peer| !peer.phases.is_empty()).collect();
-    if results.peers.is_empty() {
+fn show_competitors(output: &mut Output, plan: &Plan, results: &Results) -> Outcome {
+    let competitors: Vec<_> =
+        results.competitors.iter().filter(|competitor| !competitor.phases.is_empty()).collect();
+    if results.competitors.is_empty() {
         return Ok(());
     }
     output.line("")?;
-    let names: String = peers.iter().map(|peer| format!("{:>20}", peer.rival.title())).collect();
+    let names: String =
+        competitors.iter().map(|competitor| format!("{:>20}", competitor.competitor.title())).collect();
     output.line(format_args!(
         "{:<8}{:>9}{names}    Mop/s; in brackets: times as fast",
         "phase", plan.setup.design
     ))?;
     for (number, phase) in plan.phases.iter().enumerate() {
-        let ours = &results.phases[number];
-        let columns: String = peers
+        let store = &results.phases[number];
+        let columns: String = competitors
             .iter()
-            .map(|peer| {
-                let theirs = &peer.phases[number];
-                format!("{:>20}", format!("{:.3} ({:.2})", theirs.mops(), ours.ratio(theirs)))
+            .map(|competitor| {
+                let other = &competitor.phases[number];
+                format!("{:>20}", format!("{:.3} ({:.2})", other.mops(), store.ratio(other)))
             })
             .collect();
-        output.line(format_args!("{:<8}{:>9.3}{columns}", phase.name, ours.mops()))?;
+        output.line(format_args!("{:<8}{:>9.3}{columns}", phase.name, store.mops()))?;
     }
-    for peer in &results.peers {
-        for (what, why) in &peer.skipped {
-            output.line(format_args!("{} skips {what}: {why}", peer.rival.name()))?;
+    for competitor in &results.competitors {
+        for (what, why) in &competitor.skipped {
+            output.line(format_args!("{} skips {what}: {why}", competitor.competitor.name()))?;
         }
     }
     Ok(())
@@ -237,9 +244,9 @@ mod tests {
 
     #[test]
     fn report_ratio_is_the_median_of_paired_rounds() {
-        let (ours, theirs) = (result(&[1.0, 2.0, 4.0]), result(&[2.0, 2.0, 12.0]));
-        assert!((ours.ratio(&theirs) - 2.0).abs() < 1e-9);
-        assert!((ours.mops() - 0.5).abs() < 1e-9);
+        let (store, other) = (result(&[1.0, 2.0, 4.0]), result(&[2.0, 2.0, 12.0]));
+        assert!((store.ratio(&other) - 2.0).abs() < 1e-9);
+        assert!((store.mops() - 0.5).abs() < 1e-9);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::workload::{Op, Phase};
 #[derive(Clone, Debug)]
 pub struct Measured {
     pub operations: u64,
-    /// Operations that found what they asked for.
+    /// Operations that found their key.
     pub found: u64,
     pub seconds: f64,
     pub latency: Latency,
@@ -30,13 +30,13 @@ pub struct Measured {
 
 /// What keys and values are, and of how many operations one is timed.
 #[derive(Clone, Copy, Debug)]
-pub struct Manner {
+pub struct PhaseParameters {
     pub key: Shape,
     pub value: Shape,
     pub batch: usize,
 }
 
-/// What a thread takes down while it works.
+/// What a thread notes while it works.
 #[derive(Debug, Default)]
 struct Samples {
     /// Operations of a batch.
@@ -60,7 +60,7 @@ pub fn phase<K: BenchKey, V: BenchValue>(
     subject: &impl Subject<K, V>,
     phase: &Phase,
     streams: &[Stream],
-    Manner { key, value, batch }: Manner,
+    PhaseParameters { key, value, batch }: PhaseParameters,
 ) -> Outcome<Measured> {
     let barrier = Barrier::new(streams.len());
     let processors = processors();

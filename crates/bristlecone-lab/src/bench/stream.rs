@@ -94,9 +94,9 @@ pub fn draw(phase: &Phase, keys: &Keys, threads: usize, salt: u64) -> (Vec<Strea
                 let random = Random(Generator::new(mix(keys.seed
                     ^ salt.wrapping_mul(GOLDEN_RATIO)
                     ^ mix(thread + 1))));
-                let mut drawer =
-                    Drawer { phase, keys, zipf: zipf.as_ref(), random, start: range.start, added: 0 };
-                scope.spawn(move || drawer.draw(range))
+                let mut builder =
+                    StreamBuilder { phase, keys, zipf: zipf.as_ref(), random, start: range.start, added: 0 };
+                scope.spawn(move || builder.draw(range))
             })
             .collect();
         drawing.into_iter().map(|drawing| drawing.join().unwrap_or_default()).collect()
@@ -111,7 +111,7 @@ pub fn draw(phase: &Phase, keys: &Keys, threads: usize, salt: u64) -> (Vec<Strea
     (streams, added)
 }
 
-struct Drawer<'a> {
+struct StreamBuilder<'a> {
     phase: &'a Phase,
     keys: &'a Keys,
     zipf: Option<&'a Zipf>,
@@ -121,7 +121,7 @@ struct Drawer<'a> {
     added: u64,
 }
 
-impl Drawer<'_> {
+impl StreamBuilder<'_> {
     fn draw(&mut self, range: std::ops::Range<u64>) -> Stream {
         let mix: &Mix = &self.phase.mix;
         let single = mix.single();

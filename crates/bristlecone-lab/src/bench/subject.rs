@@ -1,18 +1,18 @@
-//! A store under measurement, and the subject itself: a tree of this library.
+//! A store under measurement, and the trees among them.
 
 use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bristlecone::{Domain, Error, Medium, Native, Pool, PoolInfo, PoolOptions, Tree, TreeStats};
-use bristlecone_baselines::Contender;
+use bristlecone_baselines::AnyDesign;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::scratch::Scratch;
 
 use super::data::{BenchKey, BenchValue, Buffer};
 use super::workload::{Op, ScanLength};
 
-/// Operations as they are measured. Each tells whether it found what it asked for.
+/// Operations as they are measured. Each returns whether it found its key.
 pub trait Subject<K: BenchKey, V: BenchValue>: Sync {
     /// Sets a value, whatever was there.
     fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<(), Error>;
@@ -24,7 +24,7 @@ pub trait Subject<K: BenchKey, V: BenchValue>: Sync {
     fn get(&self, key: K::Ref<'_>) -> bool;
     /// Removes a key.
     fn remove(&self, key: K::Ref<'_>) -> Result<bool, Error>;
-    /// Reads `length` entries from `from` on; how many there were.
+    /// Reads `length` entries from `from` on, and returns how many there were.
     fn scan(&self, from: K::Ref<'_>, length: usize) -> usize;
 }
 
@@ -54,7 +54,7 @@ pub fn operate<K: BenchKey, V: BenchValue>(
 /// What the tree under measurement is.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    pub design: Contender,
+    pub design: AnyDesign,
     pub options: Vec<(String, u64)>,
     pub domain: Option<Domain>,
     /// What every flushed line takes longer.
@@ -73,20 +73,20 @@ impl Setup {
     }
 }
 
-/// A tree of this library in a pool of its own.
-pub struct Ours<K: BenchKey, V: BenchValue> {
+/// A tree in a pool of its own.
+pub struct TreeStore<K: BenchKey, V: BenchValue> {
     tree: Tree<K, V>,
     pool: Pool,
 }
 
 const TREE: &str = "bench";
 
-impl<K: BenchKey, V: BenchValue> Ours<K, V> {
+impl<K: BenchKey, V: BenchValue> TreeStore<K, V> {
     /// Creates the pool and the tree.
     pub fn create(setup: &Setup, scratch: &Scratch) -> Outcome<Self> {
         let pool = Self::pool(setup, scratch.path())?;
         scratch.created();
-        Self::planted(pool, setup)
+        Self::with_tree(pool, setup)
     }
 
     /// Creates a pool and a tree of another design, in a file without a name.
@@ -94,7 +94,7 @@ impl<K: BenchKey, V: BenchValue> Ours<K, V> {
         let path = scratch.path().with_extension(format!("{}.pool", setup.design));
         let pool = Self::pool(setup, &path)?;
         std::fs::remove_file(&path).map_err(|error| Failure::io(path.display(), &error))?;
-        Self::planted(pool, setup)
+        Self::with_tree(pool, setup)
     }
 
     fn pool(setup: &Setup, path: &Path) -> Outcome<Pool> {
@@ -105,14 +105,14 @@ impl<K: BenchKey, V: BenchValue> Ours<K, V> {
         setup.open(&options, path)
     }
 
-    fn planted(pool: Pool, setup: &Setup) -> Outcome<Self> {
+    fn with_tree(pool: Pool, setup: &Setup) -> Outcome<Self> {
         if let Some(bytes) = setup.prefault {
             pool.prefault(bytes)?;
         }
         Self::within::<Native>(pool, setup.design, &setup.options)
     }
 
-    /// Lets go of everything as a crash would and opens it again; how long that took. Every key
+    /// Drops everything as a crash would and opens it again; returns how long that took. Every key
     /// must be there afterwards.
     pub fn recover(self, setup: &Setup, scratch: &Scratch) -> Outcome<(Self, Duration)> {
         let Self { tree, pool } = self;
@@ -125,14 +125,14 @@ impl<K: BenchKey, V: BenchValue> Ours<K, V> {
         let tree = setup.design.open::<_, _, Native>(&pool, TREE)?;
         let took = started.elapsed();
         if tree.len() != items {
-            let said = format!("recovery found {} of {items} entries: see `bristlecone check`", tree.len());
-            return Err(Failure::new(Exit::Failed, said));
+            let what = format!("recovery found {} of {items} entries: see `bristlecone check`", tree.len());
+            return Err(Failure::new(Exit::Failed, what));
         }
         Ok((Self { tree, pool }, took))
     }
 
     /// Creates the tree in a pool on a medium.
-    pub fn within<M: Medium>(pool: Pool, design: Contender, options: &[(String, u64)]) -> Outcome<Self> {
+    pub fn within<M: Medium>(pool: Pool, design: AnyDesign, options: &[(String, u64)]) -> Outcome<Self> {
         Ok(Self { tree: design.create::<_, _, M>(&pool, TREE, options)?, pool })
     }
 
@@ -147,7 +147,7 @@ impl<K: BenchKey, V: BenchValue> Ours<K, V> {
     }
 }
 
-impl<K: BenchKey, V: BenchValue> Subject<K, V> for Ours<K, V> {
+impl<K: BenchKey, V: BenchValue> Subject<K, V> for TreeStore<K, V> {
     #[inline]
     fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<(), Error> {
         self.tree.upsert(key, value)

@@ -1,4 +1,4 @@
-//! What is asked of a store: operations in proportions, over keys in a distribution, in phases.
+//! Workloads: operations in proportions, over keys in a distribution, in phases.
 
 use std::fmt;
 use std::str::FromStr;
@@ -127,7 +127,7 @@ impl fmt::Display for Mix {
     }
 }
 
-/// Which keys are asked for.
+/// Which keys operations take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distribution {
     /// Every key as likely as any other.
@@ -211,7 +211,7 @@ pub struct Phase {
     pub scan: ScanLength,
     /// Every key exactly once, as far as the operations go, instead of by distribution.
     pub each_once: bool,
-    /// Whether every operation must find what it asks for.
+    /// Whether every operation must find its key.
     pub all_found: bool,
 }
 
@@ -236,7 +236,7 @@ pub enum Preset {
     YcsbF,
 }
 
-/// Theta of Zipf's law where nothing else is said.
+/// Theta of Zipf's law by default.
 const THETA: f64 = 0.99;
 const SCAN_LENGTH: usize = 100;
 

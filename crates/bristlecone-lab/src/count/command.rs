@@ -1,7 +1,7 @@
 //! `bristlecone-lab count`: what a design costs a device, counted by a model of it.
 
 use bristlecone::{Design, Domain};
-use bristlecone_baselines::Contender;
+use bristlecone_baselines::AnyDesign;
 use bristlecone_cli::failure::Outcome;
 use bristlecone_cli::output::{Output, grouped};
 use bristlecone_cli::size;
@@ -12,7 +12,7 @@ use super::report;
 use super::run::{self, Plan};
 use crate::workload::{OPERATIONS_HELP, Workload};
 
-/// Count what a design costs a persistent memory that need not be here
+/// Count what a design costs a persistent-memory device, on a model of the device
 ///
 /// Keys are loaded, then the phases of the preset or the mix run on a model of the device: a
 /// processor cache, write-combining buffers and media that write more than a line. Flushes,
@@ -33,7 +33,7 @@ pub struct Count {
     /// What survives a power failure: adr (what was flushed) or eadr (the processor's caches, too).
     #[arg(long, value_name = "DOMAIN", default_value = "adr", value_parser = domain)]
     domain: Domain,
-    /// Numbers of threads that the virtual clock is asked about.
+    /// Numbers of threads for which the virtual clock gives times.
     #[arg(
         long,
         value_name = "LIST",
@@ -42,7 +42,7 @@ pub struct Count {
         value_parser = clap::value_parser!(u16).range(1..=1024)
     )]
     threads: Vec<u16>,
-    /// Threads that operations are dealt to in turn, one at a time: a design may keep a log and free
+    /// Number of threads to which operations are dealt in turn, one at a time: a design may keep a log and free
     /// slots for each.
     #[arg(
         long,
@@ -51,7 +51,7 @@ pub struct Count {
         value_parser = clap::value_parser!(u16).range(1..=1024)
     )]
     writers: u16,
-    /// What the processor's cache holds of the device.
+    /// Size of the processor's cache.
     #[arg(long, value_name = "SIZE", default_value = "36M", value_parser = size::parse)]
     cache: u64,
 }
@@ -64,12 +64,12 @@ fn domain(text: &str) -> Result<Domain, String> {
     }
 }
 
-/// Returns the options of a workload, with background threads turned off unless they were asked for.
+/// Returns the options of a workload, with background threads turned off unless they were given.
 fn on_the_clock(workload: &Workload) -> Vec<(String, u64)> {
     const COLLECTORS: &str = "collector_threads";
     let mut options = workload.options.clone();
     let given = options.iter().any(|(name, _)| name == COLLECTORS);
-    if workload.design == Contender::Ours(Design::CclBTree) && !given {
+    if workload.design == AnyDesign::Library(Design::CclBTree) && !given {
         options.push((COLLECTORS.to_owned(), 0));
     }
     options

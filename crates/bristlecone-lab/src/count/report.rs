@@ -1,4 +1,4 @@
-//! What was counted, as tables for people and as JSON for programs.
+//! What was counted, as tables and as JSON.
 
 use bristlecone::TreeStats;
 use bristlecone_cli::failure::Outcome;
@@ -173,7 +173,7 @@ pub fn json(plan: &Plan, phases: &[PhaseCount], workload: &Value) -> Value {
         json.insert("name".to_owned(), json!(phase.name));
         json.insert("operations".to_owned(), json!(phase.operations));
         json.insert("found".to_owned(), json!(count.found));
-        json.extend(Total::of(std::slice::from_ref(count)).json());
+        json.extend(each(count).json());
         json.insert("space".to_owned(), space(&count.space));
         Value::Object(json)
     });
@@ -213,9 +213,32 @@ pub fn show(output: &mut Output, plan: &Plan, phases: &[PhaseCount], workload: &
     ))?;
     output.line(format_args!("{workload}, keys {}, values {}, seed {}", plan.key, plan.value, plan.seed))?;
     output.line("")?;
+    show_operations(output, plan, phases)?;
+    show_amplifications(output, plan, phases)?;
+    show_times(output, plan, phases)?;
+    for (phase, count) in plan.phases.iter().zip(phases).filter(|(_, count)| count.space.items > 0) {
+        let TreeStats { items, pm_bytes, dram_bytes, .. } = count.space;
+        let per_key = |bytes: u64| bytes as f64 / items as f64;
+        output.line(format_args!(
+            "after {:<8} {:>11} keys, {:.2} B/key persistent, {:.2} B/key in DRAM",
+            phase.name,
+            grouped(items),
+            per_key(pm_bytes),
+            per_key(dram_bytes)
+        ))?;
+    }
+    Ok(())
+}
+
+/// Returns what one phase came to.
+fn each(phase: &PhaseCount) -> Total {
+    Total::of(std::slice::from_ref(phase))
+}
+
+/// Prints what an operation of each kind costs on average.
+fn show_operations(output: &mut Output, plan: &Plan, phases: &[PhaseCount]) -> Outcome {
     output.line("each operation, on average     flushes  fences   lines   lines  media B  media B")?;
     output.line("phase     operation                            written    read  written     read")?;
-    let each = |phase: &PhaseCount| Total::of(std::slice::from_ref(phase));
     for (phase, count) in plan.phases.iter().zip(phases) {
         for (op, tally) in each(count).kinds() {
             let total = tally.total();
@@ -232,7 +255,11 @@ pub fn show(output: &mut Output, plan: &Plan, phases: &[PhaseCount], workload: &
             ))?;
         }
     }
-    output.line("")?;
+    output.line("")
+}
+
+/// Prints how many bytes are written for each that the user wrote.
+fn show_amplifications(output: &mut Output, plan: &Plan, phases: &[PhaseCount]) -> Outcome {
     output
         .line("bytes written / bytes the user wrote:  lines to the device (CLI)        by the media (XBI)")?;
     output.line("phase                       all    leaf     log   other     all    leaf     log   other")?;
@@ -246,7 +273,11 @@ pub fn show(output: &mut Output, plan: &Plan, phases: &[PhaseCount], workload: &
             output.line(format_args!("{:<22}{cli}{xbi}", phase.name))?;
         }
     }
-    output.line("")?;
+    output.line("")
+}
+
+/// Prints throughput and latencies on the virtual clock.
+fn show_times(output: &mut Output, plan: &Plan, phases: &[PhaseCount]) -> Outcome {
     let threads: String = plan.threads.iter().map(|threads| format!("{threads:>9}")).collect();
     output.line(format_args!("Mop/s on the virtual clock, by threads\nphase       {threads}"))?;
     for (phase, count) in plan.phases.iter().zip(phases) {
@@ -267,17 +298,5 @@ pub fn show(output: &mut Output, plan: &Plan, phases: &[PhaseCount], workload: &
             }
         }
     }
-    output.line("")?;
-    for (phase, count) in plan.phases.iter().zip(phases).filter(|(_, count)| count.space.items > 0) {
-        let TreeStats { items, pm_bytes, dram_bytes, .. } = count.space;
-        let per_key = |bytes: u64| bytes as f64 / items as f64;
-        output.line(format_args!(
-            "after {:<8} {:>11} keys, {:.2} B/key persistent, {:.2} B/key in DRAM",
-            phase.name,
-            grouped(items),
-            per_key(pm_bytes),
-            per_key(dram_bytes)
-        ))?;
-    }
-    Ok(())
+    output.line("")
 }

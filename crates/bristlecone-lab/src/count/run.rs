@@ -2,7 +2,7 @@
 
 use bristlecone::lab::AnyMedium;
 use bristlecone::{Domain, TreeStats};
-use bristlecone_baselines::{Contender, part_of};
+use bristlecone_baselines::{AnyDesign, part_of};
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_cli::output::Output;
@@ -12,13 +12,13 @@ use bristlecone_pm::{CHUNK_BYTES, Geometry, Region, assume_thread_index};
 
 use crate::bench::data::{BenchKey, BenchValue, Buffer, Shape};
 use crate::bench::stream::{self, Keys, Order};
-use crate::bench::subject::{Ours, operate};
+use crate::bench::subject::{TreeStore, operate};
 use crate::bench::workload::{Op, Phase};
 
 /// Everything that makes a run what it is.
 #[derive(Debug)]
 pub struct Plan {
-    pub design: Contender,
+    pub design: AnyDesign,
     pub options: Vec<(String, u64)>,
     pub profile: Profile,
     pub processor: Processor,
@@ -48,7 +48,7 @@ pub fn kind(op: Op) -> u8 {
     op as u8 + 1
 }
 
-/// Operations between two looks at the clock and the user's wishes.
+/// Operations between two looks at the clock and at Ctrl-C.
 const STRIDE: usize = 1 << 12;
 
 /// Runs the plan.
@@ -74,7 +74,7 @@ fn phases<K: BenchKey, V: BenchValue>(plan: &Plan, output: &Output) -> Outcome<V
         &plan.threads,
     );
     let pool = device_pool(&device, region, geometry, plan.domain)?;
-    let tree = Ours::<K, V>::within::<AnyMedium>(pool, plan.design, &plan.options)?;
+    let tree = TreeStore::<K, V>::within::<AnyMedium>(pool, plan.design, &plan.options)?;
     // Creating is not part of any phase.
     device.take();
     let bar = output.progress("counting", Some(plan.phases.iter().map(|phase| phase.operations).sum()));
@@ -101,8 +101,8 @@ fn phases<K: BenchKey, V: BenchValue>(plan: &Plan, output: &Output) -> Outcome<V
         }
         if phase.all_found && found < phase.operations {
             let (name, all) = (&phase.name, phase.operations);
-            let said = format!("{name}: only {found} of {all} operations found their key");
-            return Err(Failure::new(Exit::Failed, said));
+            let what = format!("{name}: only {found} of {all} operations found their key");
+            return Err(Failure::new(Exit::Failed, what));
         }
         counts.push(PhaseCount { found, counted: device.take(), space: tree.stats() });
         keys.count += added;
@@ -112,7 +112,7 @@ fn phases<K: BenchKey, V: BenchValue>(plan: &Plan, output: &Output) -> Outcome<V
     Ok(counts)
 }
 
-/// Returns the bytes that the user asked to write: key and value, or the key that goes.
+/// Returns the bytes that the user wrote: key and value, or the key that goes.
 fn user_bytes(op: Op, (id, written): (u64, u64), found: bool, (key, value): (&Buffer, &Buffer)) -> u64 {
     match op {
         Op::Get | Op::Scan => 0,

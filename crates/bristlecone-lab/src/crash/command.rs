@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bristlecone::Design;
-use bristlecone_baselines::Contender;
+use bristlecone_baselines::AnyDesign;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::output::{Output, grouped};
 use bristlecone_cli::{interrupt, size};
@@ -26,7 +26,7 @@ use crate::bench::run::processors;
 ///
 /// Each scenario runs once on a simulated medium. At every point where a crash differs from one at
 /// another point, every image that the crash could leave is opened with the real recovery, checked,
-/// compared with what was acknowledged, lived in, and crashed again. No pool is touched.
+/// compared with what was acknowledged, operated on, and crashed again. No pool is touched.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Subjects are `pool` and the shapes of each design, such as sstree-words-3: subnodes, leaves and nodes
@@ -43,25 +43,26 @@ pub struct Crash {
     /// one of the baselines native, wbtree and fastfair.
     #[arg(long, value_parser = subject)]
     design: Option<String>,
-    /// Only this scenario.
+    /// Explore only this scenario.
     #[arg(long, value_name = "NAME")]
     scenario: Option<String>,
-    /// Only this crash model: prefix, subset or eadr [default: all; mutations: subset]
+    /// Explore only this crash model: prefix, subset or eadr [default: all; mutations: subset]
     #[arg(long)]
     mode: Option<Mode>,
     /// How many crashes in a row: 2 is a crash, and a crash in the recovery from it.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=9))]
     depth: u32,
-    /// Images of one crash point that are opened at most; points with more are sampled.
+    /// Open at most this many images of one crash point; points with more are sampled.
     #[arg(long, value_name = "IMAGES", default_value = "4096", value_parser = size::parse_count)]
     budget: u64,
-    /// Then remove, shift, swap or lose each flush, fence and publish, and expect that to be noticed.
+    /// Then remove, shift, swap or lose each flush, fence and publish, one at a time, and fail if no exploration
+    /// notices.
     #[arg(long)]
     mutations: bool,
-    /// Lose each other store and compare-and-swap, and remove each order within a line, too.
+    /// Also lose each other store and compare-and-swap, and remove each order within a line.
     #[arg(long, requires = "mutations")]
     stores: bool,
-    /// Then run so many schedules of two or three threads on every shape of a design, by turns drawn from
+    /// Then run this many schedules of two or three threads on every shape of a design, by turns drawn from
     /// the seed, with crashes at arbitrary moments. Threads change at accesses to the medium and, in a build with
     /// `--features turns`, at locks and accesses to DRAM.
     #[arg(long, value_name = "N", default_value = "0", value_parser = size::parse_count)]
@@ -69,7 +70,7 @@ pub struct Crash {
     /// Go through one failing case again, by the name that its report gave.
     #[arg(long, value_name = "CASE", conflicts_with_all = ["design", "scenario", "mode", "mutations", "stores", "schedules", "from"])]
     replay: Option<Case>,
-    /// What samples and lives are drawn from: the same seed, the same images.
+    /// Seed of samples and continuations: the same seed gives the same images.
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Begin with this round, as an interrupted run names it.
@@ -79,10 +80,10 @@ pub struct Crash {
     /// sizes that are small enough, until something fails; a line a minute says how far it is.
     #[arg(long, conflicts_with_all = ["design", "scenario", "mode", "depth", "budget", "mutations", "stores", "schedules", "replay", "from", "memory"])]
     forever: bool,
-    /// End after so many draws.
+    /// End after this many draws.
     #[arg(long, value_name = "N", requires = "forever", value_parser = clap::value_parser!(u64).range(1..))]
     turns: Option<u64>,
-    /// Workers [default: one per processor]
+    /// Number of workers [default: one per processor]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Memory for remembering images, so that none is opened twice; without room for more, crash
@@ -94,12 +95,12 @@ pub struct Crash {
 /// Reads a subject's name.
 fn subject(name: &str) -> Result<String, String> {
     if name != POOL {
-        name.parse::<Contender>().map_err(|error| format!("{error}, and pool"))?;
+        name.parse::<AnyDesign>().map_err(|error| format!("{error}, and pool"))?;
     }
     Ok(name.to_owned())
 }
 
-/// Bytes that one remembered image or life takes, with what the table around it wastes.
+/// Bytes that one remembered image or continuation takes, with what the table around it wastes.
 const BYTES_REMEMBERED: u64 = 160;
 
 impl Crash {
@@ -148,13 +149,13 @@ impl Crash {
 
     fn subjects(&self) -> Outcome<Vec<Box<dyn Subject>>> {
         let Some(name) = &self.design else {
-            let ours = Design::ALL.iter().flat_map(|design| subjects_of(*design));
-            return Ok(std::iter::once(pool_subject()).chain(ours).collect());
+            let trees = Design::ALL.iter().flat_map(|design| subjects_of(*design));
+            return Ok(std::iter::once(pool_subject()).chain(trees).collect());
         };
         if name == POOL {
             return Ok(vec![pool_subject()]);
         }
-        let subjects = subjects_of(name.parse::<Contender>()?);
+        let subjects = subjects_of(name.parse::<AnyDesign>()?);
         if subjects.is_empty() {
             return Err(Failure::usage(format!("{name} has no shapes to explore yet")));
         }
@@ -174,10 +175,7 @@ impl Crash {
         if let Some(name) = &self.from {
             let first = rounds.iter().position(|round| round.to_string() == *name);
             let first = first.ok_or_else(|| {
-                Failure::usage(format!(
-                    "no round {name:?} among those asked for: they are like {}",
-                    rounds[0]
-                ))
+                Failure::usage(format!("no round {name:?} among those selected: they are like {}", rounds[0]))
             })?;
             rounds.drain(..first);
         }
@@ -194,7 +192,7 @@ impl Crash {
         }
         let threads = self.threads();
         let memory = self.memory.unwrap_or_else(|| available_memory() / 2);
-        // Every worker remembers images and lives.
+        // Every worker remembers images and continuations.
         let remembered = (memory / BYTES_REMEMBERED / 2 / threads as u64).max(1) as usize;
         Ok(Budget { depth: self.depth, seed: self.seed, remembered, threads, ..Budget::of(self.budget) })
     }
@@ -257,15 +255,15 @@ impl Crash {
         // Most mutations are noticed at once: a small budget and frequent crashes find them soonest.
         let Budget { remembered, threads, seed, .. } = budget;
         let runs = self.budget.min(256);
-        let budget = Budget { remembered, threads, seed, life_crashes: 1, ..Budget::of(runs) };
+        let budget = Budget { remembered, threads, seed, continuation_crashes: 1, ..Budget::of(runs) };
         let mode = self.mode.unwrap_or(Mode::Subset);
         let mut table = Table::default().explained_by(EXPLAINED);
         for design in designs_of(explored) {
             let bar = output.progress("mutating", None);
-            // What one scenario alone notices is asked of that alone.
+            // With one scenario alone only that is mutated.
             let is_whole = self.scenario.is_none() && self.from.is_none() && mode == Mode::Subset;
             if is_whole && design != POOL {
-                let design = design.parse::<Contender>().expect("a subject begins with its design");
+                let design = design.parse::<AnyDesign>().expect("a subject begins with its design");
                 bar.set_message(format!("steps of {design}"));
                 table.merge(prove(&proofs_of(design), threads, progress));
             }
@@ -279,13 +277,13 @@ impl Crash {
                 bar.inc(1);
             };
             // The pool's sites are mutated where the pool is alone.
-            let is_theirs = |site: &Site| design == POOL || !site.is_of_pool();
-            let is_asked_for = |site: &Site| self.stores || site.is_named();
+            let is_of_design = |site: &Site| design == POOL || !site.is_of_pool();
+            let is_selected = |site: &Site| self.stores || site.is_named();
             let is_left = |site: &Site| {
-                is_asked_for(site) && !table.sites.contains(site) && !AS_PUBLISHED.contains(&site.step)
+                is_selected(site) && !table.sites.contains(site) && !AS_PUBLISHED.contains(&site.step)
             };
             let others =
-                mutate_rounds(&rounds, budget, &|site| is_theirs(site) && is_left(site), progress, &each);
+                mutate_rounds(&rounds, budget, &|site| is_of_design(site) && is_left(site), progress, &each);
             table.merge(others);
             if self.stores && is_whole && design == Design::NbTree.name() {
                 bar.set_message("what threads do for each other");
@@ -309,7 +307,7 @@ fn designs_of<'a>(explored: &[Explored<'a>]) -> Vec<&'a str> {
     designs
 }
 
-/// Hands the user's wish to stop on to the explorer, until that is told to stop anyway.
+/// Stops the explorer at Ctrl-C, or returns when it is stopped anyway.
 fn watch(progress: &Progress) {
     while !progress.is_stopped() {
         if interrupt::asked() {
@@ -333,8 +331,8 @@ fn replay(case: &Case, output: &mut Output) -> Outcome {
 
 /// Returns the bytes of memory that could be had, as the system estimates; 1 GiB where it does not say.
 fn available_memory() -> u64 {
-    let said = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = said.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kibibytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
     kibibytes.map_or(1 << 30, |kibibytes| kibibytes << 10)
 }

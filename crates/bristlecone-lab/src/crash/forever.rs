@@ -8,7 +8,7 @@ use bristlecone_lab::Turn;
 use bristlecone_sim::{Case, Progress, Report};
 use serde_json::json;
 
-/// How often a line tells what was done so far.
+/// How often a line reports what was done so far.
 const A_LINE_EACH: Duration = Duration::from_secs(60);
 
 /// What was done so far.
@@ -19,12 +19,12 @@ struct Tally {
 }
 
 impl Tally {
-    fn tell(&self, verdict: &str, output: &mut Output) -> Outcome {
+    fn report(&self, verdict: &str, output: &mut Output) -> Outcome {
         let Self { started, turns, total } = self;
         let (seconds, opened) = (started.elapsed().as_secs(), total.opened + total.reopened);
         let images = total.images + total.nested_images;
         let value = json!({
-            "seconds": seconds, "turns": turns, "images": images, "opened": opened, "lives": total.lives,
+            "seconds": seconds, "turns": turns, "images": images, "opened": opened, "lives": total.continuations,
             "schedules": total.schedules, "failures": total.failures.len(),
         });
         let text = format!(
@@ -36,7 +36,7 @@ impl Tally {
             counted(total.schedules, "schedule", "schedules"),
         );
         output.either(&value, text)?;
-        // For those who follow the output of a run that does not end.
+        // The output of a run that does not end is read while it runs.
         output.finish()
     }
 }
@@ -51,7 +51,7 @@ pub fn run(
 ) -> Outcome {
     let started = Instant::now();
     let mut tally = Tally { started, turns: 0, total: Report::default() };
-    let mut told = started;
+    let mut reported = started;
     let bar = output.progress("exploring", turns);
     while turns.is_none_or(|turns| tally.turns < turns) {
         let seed = first.wrapping_add(tally.turns);
@@ -62,27 +62,27 @@ pub fn run(
         if !report.failures.is_empty() {
             bar.finish_and_clear();
             for failure in &report.failures {
-                let case = Case::of(failure, turn.subject(), seed, turn.budget().life_crashes);
+                let case = Case::of(failure, turn.subject(), seed, turn.budget().continuation_crashes);
                 output.line(format_args!("{failure}  again: bristlecone-lab crash --replay {case}"))?;
                 output.line(format_args!(
                     "the whole turn: bristlecone-lab crash --forever --turns 1 --seed {seed}"
                 ))?;
             }
-            tally.tell("failed", output)?;
+            tally.report("failed", output)?;
             return Err(Failure::Shown(Exit::Failed));
         }
         if progress.is_stopped() {
             bar.finish_and_clear();
-            tally.tell(&format!("no failure; --seed {seed} goes on"), output)?;
+            tally.report(&format!("no failure; --seed {seed} goes on"), output)?;
             return Err(Failure::Shown(Exit::Interrupted));
         }
         tally.turns += 1;
         bar.inc(1);
-        if told.elapsed() >= A_LINE_EACH {
-            told = Instant::now();
-            tally.tell("no failure so far", output)?;
+        if reported.elapsed() >= A_LINE_EACH {
+            reported = Instant::now();
+            tally.report("no failure so far", output)?;
         }
     }
     bar.finish_and_clear();
-    tally.tell("no failure", output)
+    tally.report("no failure", output)
 }

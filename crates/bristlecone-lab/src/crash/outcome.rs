@@ -11,7 +11,7 @@ pub struct Explored<'a> {
     pub report: Report,
 }
 
-/// Where somebody stopped a run.
+/// Where a run was stopped.
 #[derive(Clone, Copy)]
 pub enum Stopped<'a> {
     /// Before the end of this round.
@@ -61,7 +61,7 @@ impl<'a> Outcome<'a> {
 
     fn cases(&self) -> impl Iterator<Item = (Case, &bristlecone_sim::Failure)> {
         self.reports().flat_map(move |(subject, report)| {
-            let of = move |failure| Case::of(failure, subject, self.seed, self.budget.life_crashes);
+            let of = move |failure| Case::of(failure, subject, self.seed, self.budget.continuation_crashes);
             report.failures.iter().map(move |failure| (of(failure), failure))
         })
     }
@@ -141,7 +141,7 @@ impl<'a> Outcome<'a> {
         let width = names.iter().map(String::len).max().unwrap_or(0);
         output.line(format_args!(
             "{:width$} {:>7} {:>12} {:>12} {:>12} {:>9} {:>8}",
-            "subject/scenario/mode", "points", "images", "in recovery", "opened", "lives", "sampled"
+            "subject/scenario/mode", "points", "images", "in recovery", "opened", "continued", "sampled"
         ))?;
         for (name, Explored { report, .. }) in names.iter().zip(&self.explored) {
             let failed = if report.failures.is_empty() { "" } else { "  FAILED" };
@@ -154,10 +154,10 @@ impl<'a> Outcome<'a> {
             output.line(format_args!("{name:width$} {}  {schedules}{failed}", row(report)))?;
         }
         output.line(format_args!("{:width$} {}", "all", row(&total)))?;
-        if total.forgetful_points > 0 {
+        if total.points_beyond_memory > 0 {
             output.line(format_args!(
                 "{} sampled for want of memory: see --memory",
-                counted(total.forgetful_points, "crash point was", "crash points were")
+                counted(total.points_beyond_memory, "crash point was", "crash points were")
             ))?;
         }
         for (case, failure) in self.cases() {
@@ -200,7 +200,7 @@ fn row(report: &Report) -> String {
         grouped(report.images),
         grouped(report.nested_images),
         grouped(report.opened + report.reopened),
-        grouped(report.lives),
+        grouped(report.continuations),
         grouped(report.truncated_points),
     )
 }
@@ -212,11 +212,11 @@ fn add_counts(value: &mut Value, report: &Report) {
         "nested_images": report.nested_images,
         "possible_images": report.covered,
         "opened": report.opened + report.reopened,
-        "lives": report.lives,
+        "lives": report.continuations,
         "truncated_points": report.truncated_points,
         "by_depth": report.depths.iter().map(in_json).collect::<Vec<_>>(),
-        "inside_lives": in_json(&report.of_lives),
-        "truncated_for_memory": report.forgetful_points,
+        "inside_lives": in_json(&report.in_continuations),
+        "truncated_for_memory": report.points_beyond_memory,
     });
     extend(value, counts);
 }

@@ -1,10 +1,10 @@
 //! The baselines in nodes of two lines.
 
 use bristlecone_baselines::Baseline;
-use bristlecone_sim::{Access, Deed, Mode, Plan, Planned, Schedules};
+use bristlecone_sim::{Access, Mode, Operation, Plan, Planned, Schedules};
 
 use super::wotree::Shape::OfWords;
-use super::wotree::{Group, forest, proofs_in};
+use super::wotree::{Group, proofs_in, tree_pool};
 use super::{Proof, Steps};
 use crate::targets::Words;
 
@@ -41,7 +41,7 @@ const FAST_FAIR: &[Group] = &[
     ),
 ];
 
-/// A crash cannot tell whether a cut of FAST & FAIR was durable: entries from the sibling's first key on are cut by
+/// A crash cannot show whether a cut of FAST & FAIR was durable: entries from the sibling's first key on are cut by
 /// every recovery. The flush belongs to the published split, and recovery does as it does.
 pub const AS_PUBLISHED: &[&str] = &["fastfair split.3", "fastfair mend.1"];
 
@@ -52,7 +52,7 @@ pub(super) fn proofs(baseline: Baseline) -> Vec<Proof> {
         Baseline::Native => proofs_in(design, NATIVE),
         Baseline::WbTree => {
             // The thread that splits fences next for the item, but others may have changed the leaf by then.
-            let planned = Planned { registers: forest::<Words>(design, 2), plan: split_meanwhile };
+            let planned = Planned { registers: tree_pool::<Words>(design, 2), plan: split_meanwhile };
             let wanted = Schedules { seed: 0, first: 0, count: 2000, modes: vec![Mode::Subset], threads: 1 };
             let meanwhile = Proof::by_schedules(Steps::Starting("log.4"), wanted, planned);
             proofs_in(design, WB_TREE).into_iter().chain([meanwhile]).collect()
@@ -62,12 +62,12 @@ pub(super) fn proofs(baseline: Baseline) -> Vec<Proof> {
 }
 
 /// Returns a plan: one thread splits a full leaf, others change what it had.
-fn split_meanwhile(roll: &mut dyn FnMut(usize) -> usize) -> Plan {
+fn split_meanwhile(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     let before = (0..6).map(|at| (at * 4, Access::Insert(at))).collect();
     let mut written = 1000;
-    let mut deed = || {
+    let mut operation = || {
         written += 1;
-        Deed::Of(roll(9) as u64, Access::Insert(written))
+        Operation::On(draw(9) as u64, Access::Insert(written))
     };
-    Plan::new(before, (0..2).map(|_| vec![deed(), deed(), deed()]).collect())
+    Plan::new(before, (0..2).map(|_| vec![operation(), operation(), operation()]).collect())
 }

@@ -8,14 +8,14 @@ use bristlecone_sim::{Budget, Scenario};
 
 use super::{Proof, Steps, accepted, named};
 use crate::targets::TreeOp::{self, Close, Create, Insert, Remove};
-use crate::targets::{Forest, Items, Texts, Words};
+use crate::targets::{Items, Texts, TreePool, Words};
 
 /// Trees with some options, and inner nodes that split soon.
-pub fn forest<I: Items>(options: &[(&'static str, u64)]) -> Forest<I> {
+pub fn tree_pool<I: Items>(options: &[(&'static str, u64)]) -> TreePool<I> {
     // The log of small trees is collected as early as the paper's.
     let mut all = vec![("inner_bytes", 256), ("collector_threads", 0), ("log_percent", 20)];
     all.extend(options);
-    Forest {
+    TreePool {
         geometry: Geometry { chunk_bytes: 4096, chunks_max: 24, trees_max: 3 },
         design: Design::CclBTree.into(),
         options: all,
@@ -24,16 +24,16 @@ pub fn forest<I: Items>(options: &[(&'static str, u64)]) -> Forest<I> {
 }
 
 /// Returns the smallest leaves, and five entries to a chunk of the log.
-pub fn small<I: Items>() -> Forest<I> {
-    forest(&[("leaf_slots", 4), ("log_entries", 5)])
+pub fn small<I: Items>() -> TreePool<I> {
+    tree_pool(&[("leaf_slots", 4), ("log_entries", 5)])
 }
 
 /// Leaves without buffers, and no log.
-pub fn base() -> Forest<Words> {
-    forest(&[("leaf_slots", 4), ("batch", 0)])
+pub fn base() -> TreePool<Words> {
+    tree_pool(&[("leaf_slots", 4), ("batch", 0)])
 }
 
-/// Returns all slots of a chunk are leaves, of which a merge gives one back that the next split takes.
+/// Returns a scenario: all slots of a chunk are leaves, of which a merge gives one back that the next split takes.
 pub fn reuse() -> Scenario<TreeOp> {
     let removed = [72, 96, 40].into_iter().flat_map(|first| (first..first + 8).step_by(2));
     let setup = (0..=60).map(|key| Insert("t", key * 2, key));
@@ -47,39 +47,40 @@ pub fn reuse() -> Scenario<TreeOp> {
     }
 }
 
-/// Returns a scenario: without room for the log, values out of line go over old ones in their leaves; they have to be there
-/// before anybody refers to them.
-pub fn written_through() -> (Forest<Texts>, Scenario<TreeOp>) {
-    let forest =
-        Forest { geometry: Geometry { chunks_max: 12, ..small::<Texts>().geometry }, ..small::<Texts>() };
+/// Returns a scenario: without room for the log, values out of line go over old ones in their leaves; they have to
+/// be there before anything refers to them.
+pub fn written_through() -> (TreePool<Texts>, Scenario<TreeOp>) {
+    let tree_pool =
+        TreePool { geometry: Geometry { chunks_max: 12, ..small::<Texts>().geometry }, ..small::<Texts>() };
     let fill = (0..1000).map(|n| Insert("t", n * 4, n * 4));
-    let setup = accepted(&forest, [Create("t")].into_iter().chain(fill));
+    let setup = accepted(&tree_pool, [Create("t")].into_iter().chain(fill));
     let key = |at: usize| at as u64 % 4 * 80 + at as u64 / 8 * 4;
     let ops = (0..16).map(|n| Insert("t", key(n), 1000 + 4 * n as u64));
     let scenario =
         Scenario { name: "written-through", creation: false, setup, ops: ops.collect(), then: vec![] };
-    (forest, scenario)
+    (tree_pool, scenario)
 }
 
 /// Leaves of one tree hold more than they have room for, and another tree takes the room that they
 /// need: then what a leaf holds is changed in its place.
-pub fn in_place<I: Items>() -> (Forest<I>, Scenario<TreeOp>) {
-    let forest = Forest { geometry: Geometry { chunks_max: 12, ..small::<I>().geometry }, ..small::<I>() };
+pub fn in_place<I: Items>() -> (TreePool<I>, Scenario<TreeOp>) {
+    let tree_pool =
+        TreePool { geometry: Geometry { chunks_max: 12, ..small::<I>().geometry }, ..small::<I>() };
     // 16 full leaves, and with their buffers two keys more for some.
-    let ours = (0..64).map(|n| n * 12).chain((0..8).flat_map(|leaf| [leaf * 48 + 4, leaf * 48 + 8]));
-    let theirs = (0..1000).map(|n| Insert("u", n * 4, n * 4));
-    let setup = [Create("t")].into_iter().chain(ours.map(|key| Insert("t", key, key)));
-    let setup = accepted(&forest, setup.chain([Create("u")]).chain(theirs));
+    let items = (0..64).map(|n| n * 12).chain((0..8).flat_map(|leaf| [leaf * 48 + 4, leaf * 48 + 8]));
+    let others = (0..1000).map(|n| Insert("u", n * 4, n * 4));
+    let setup = [Create("t")].into_iter().chain(items.map(|key| Insert("t", key, key)));
+    let setup = accepted(&tree_pool, setup.chain([Create("u")]).chain(others));
     let ops = (0..8).flat_map(|leaf| [Insert("t", leaf * 48 + 24, 1000), Remove("t", leaf * 48 + 36)]);
     let then = vec![Insert("t", 24, 1004), Remove("t", 48), Close, Remove("t", 60)];
-    (forest, Scenario { name: "in-place", creation: false, setup, ops: ops.collect(), then })
+    (tree_pool, Scenario { name: "in-place", creation: false, setup, ops: ops.collect(), then })
 }
 
 type Scenarios = fn() -> Vec<Scenario<TreeOp>>;
 
 /// Groups of steps, each with what notices a change there soonest.
 pub(super) fn proofs() -> Vec<Proof> {
-    let budget = Budget { life_crashes: 1, ..Budget::of(32) };
+    let budget = Budget { continuation_crashes: 1, ..Budget::of(32) };
     let starting = Steps::Starting;
     let groups: [(&str, Scenarios); 5] = [
         ("cclbtree create", || named(&["creation", "begun"])),
@@ -91,7 +92,7 @@ pub(super) fn proofs() -> Vec<Proof> {
     let words = groups.into_iter().map(|(steps, scenarios)| {
         Proof::by_crashes(starting(steps), budget, move || (small::<Words>(), scenarios()))
     });
-    let in_place_only = Budget { depth: 1, life_crashes: 32, ..budget };
+    let in_place_only = Budget { depth: 1, continuation_crashes: 32, ..budget };
     let others = [
         Proof::by_crashes(starting("cclbtree flush.2"), budget, || (base(), named(&["update"]))),
         Proof::by_crashes(starting("cclbtree merge.3"), budget, || (base(), vec![reuse()])),

@@ -2,7 +2,7 @@
 
 use bristlecone_sim::Explanation;
 
-/// How the mutation is told, up to its place; how many such there are; and why they change nothing.
+/// How the mutation is printed, up to its place; how many such there are; and why they change nothing.
 pub const EXPLAINED: &[Explanation] = &[
     (
         "lose publish \"sstree split.1 overflow\"",

@@ -8,11 +8,11 @@ use bristlecone_sim::{Budget, Memory, Scenario, Sim};
 
 use super::{Proof, Steps, accepted, insert, named, scenario};
 use crate::targets::TreeOp::{self, Close, Create, Elsewhere, Insert, Remove, Upsert};
-use crate::targets::{Forest, Items, Texts, Words, sim_pool};
+use crate::targets::{Items, Texts, TreePool, Words, sim_pool};
 
 /// Returns a pool of the smallest nodes and leaves, and four entries to a chunk of the log.
-pub fn forest<I: Items>() -> Forest<I> {
-    Forest {
+pub fn tree_pool<I: Items>() -> TreePool<I> {
+    TreePool {
         geometry: Geometry { chunk_bytes: 4096, chunks_max: 24, trees_max: 3 },
         design: Design::LodgeTree.into(),
         options: vec![("node_slots", 6), ("leaf_slots", 3), ("log_entries", 4), ("inner_bytes", 256)],
@@ -21,23 +21,23 @@ pub fn forest<I: Items>() -> Forest<I> {
 }
 
 /// Returns a larger pool of them.
-pub fn roomy<I: Items>() -> Forest<I> {
-    Forest { geometry: Geometry { chunks_max: 64, ..forest::<I>().geometry }, ..forest::<I>() }
+pub fn roomy<I: Items>() -> TreePool<I> {
+    TreePool { geometry: Geometry { chunks_max: 64, ..tree_pool::<I>().geometry }, ..tree_pool::<I>() }
 }
 
 /// Entries of a log, one of which is a straggler's.
 pub const STRAGGLER_LOG: u64 = 8;
 
 /// Flushes write one leaf each, so that much stays in the buffers.
-pub fn single() -> Forest<Words> {
+pub fn single() -> TreePool<Words> {
     let mut single = roomy();
     single.options.retain(|(name, _)| *name != "log_entries");
     single.options.extend([("flush_leaves", 1), ("log_entries", STRAGGLER_LOG)]);
     single
 }
 
-/// Returns a scenario: log after log has one item that goes to a node where nobody flushes it, until there are so many
-/// that these are logged again.
+/// Returns a scenario: log after log has one item that goes to a node where no write flushes it, until there are
+/// so many that these are logged again.
 pub fn stragglers() -> Scenario<TreeOp> {
     let write = |key, value| Insert("t", key, value);
     let fill = (0..96).map(|n| write(n * 37 % 96 * 10, n));
@@ -54,18 +54,18 @@ pub fn stragglers() -> Scenario<TreeOp> {
     }
 }
 
-/// Does something to a new tree of a forest's kind.
+/// Runs something on a new tree as a tree pool has them.
 ///
 /// # Panics
 ///
 /// If there is no room for one.
-pub fn run<I: Items, R>(forest: &Forest<I>, work: impl FnOnce(&Sim, &Tree<I::K, I::V>) -> R) -> R {
-    let memory = Memory::of_pool(&forest.geometry);
+pub fn run<I: Items, R>(tree_pool: &TreePool<I>, work: impl FnOnce(&Sim, &Tree<I::K, I::V>) -> R) -> R {
+    let memory = Memory::of_pool(&tree_pool.geometry);
     let sim = Sim::new(&memory);
-    let file = PoolFile::create_in(sim.region(), forest.geometry, sim.domain(), sim.clone()).unwrap();
+    let file = PoolFile::create_in(sim.region(), tree_pool.geometry, sim.domain(), sim.clone()).unwrap();
     let pool = sim_pool(file, 1);
     let tree = pool.tree_options("t").design(Design::LodgeTree);
-    let tree = forest.options.iter().fold(tree, |tree, (name, value)| tree.option(name, *value));
+    let tree = tree_pool.options.iter().fold(tree, |tree, (name, value)| tree.option(name, *value));
     let done = work(&sim, &tree.create().unwrap());
     pool.simulate_crash();
     done
@@ -78,19 +78,19 @@ const OVERFLOWING: u64 = 16;
 
 /// Returns a full pool, and what fills it: a tree that holds more than its leaves have room for, but for the `missing`
 /// last of its keys, and another one that takes the room that those would need.
-fn filled<I: Items>(missing: usize) -> (Forest<I>, Vec<TreeOp>) {
-    let full = forest::<I>();
+fn filled<I: Items>(missing: usize) -> (TreePool<I>, Vec<TreeOp>) {
+    let full = tree_pool::<I>();
     let more = (0..OVERFLOWING).flat_map(|leaf| [leaf * 30 + 1, leaf * 30 + 2]);
-    let ours: Vec<_> = (0..LEAVES * 3).map(|n| n * 10).chain(more).map(insert).collect();
-    let ours = ours[..ours.len() - missing].iter().cloned();
-    let theirs = (0..1000).map(|n| Insert("u", n * 10, n));
-    let ops = accepted(&full, [Create("t")].into_iter().chain(ours).chain([Create("u")]).chain(theirs));
+    let items: Vec<_> = (0..LEAVES * 3).map(|n| n * 10).chain(more).map(insert).collect();
+    let items = items[..items.len() - missing].iter().cloned();
+    let others = (0..1000).map(|n| Insert("u", n * 10, n));
+    let ops = accepted(&full, [Create("t")].into_iter().chain(items).chain([Create("u")]).chain(others));
     (full, ops)
 }
 
-/// Returns a scenario: a leaf is full, a removal is buffered for it, and a new item takes the removed one's slot. When the new
-/// one is not logged, a crash could leave it with the value of the removed one.
-fn given_up() -> (Forest<Words>, Vec<Scenario<TreeOp>>) {
+/// Returns a scenario: a leaf is full, a removal is buffered for it, and a new item takes the removed one's slot.
+/// When the new one is not logged, a crash could leave it with the value of the removed one.
+fn given_up() -> (TreePool<Words>, Vec<Scenario<TreeOp>>) {
     // The first items of two full leaves.
     let [first, second] = [OVERFLOWING * 30, (OVERFLOWING + 1) * 30];
     let new = |key| Insert("t", key + 11, 5);
@@ -106,11 +106,13 @@ fn given_up() -> (Forest<Words>, Vec<Scenario<TreeOp>>) {
     (filled::<Words>(0).0, scenarios.collect())
 }
 
-/// Returns a scenario: without room for a log, values out of line go over old ones in their leaves; they have to be there
-/// before anybody refers to them.
-pub fn written_through() -> (Forest<Texts>, Scenario<TreeOp>) {
-    let full =
-        Forest { geometry: Geometry { chunks_max: 12, ..forest::<Texts>().geometry }, ..forest::<Texts>() };
+/// Returns a scenario: without room for a log, values out of line go over old ones in their leaves; they have to
+/// be there before anything refers to them.
+pub fn written_through() -> (TreePool<Texts>, Scenario<TreeOp>) {
+    let full = TreePool {
+        geometry: Geometry { chunks_max: 12, ..tree_pool::<Texts>().geometry },
+        ..tree_pool::<Texts>()
+    };
     // The leaves run out first: there are slots for values, all of one size, when nothing can be logged.
     let setup = accepted(&full, [Create("t")].into_iter().chain((0..1000).map(|n| insert(n * 4))));
     let ops = (0..16).map(|n| Insert("t", (n % 4 * 20 + n / 8) * 4, 1000 + 4 * n));
@@ -118,7 +120,7 @@ pub fn written_through() -> (Forest<Texts>, Scenario<TreeOp>) {
 }
 
 /// Returns a scenario: without room for a log or a leaf, what is in a leaf is changed in its place.
-pub fn in_place<I: Items>() -> (Forest<I>, Scenario<TreeOp>) {
+pub fn in_place<I: Items>() -> (TreePool<I>, Scenario<TreeOp>) {
     let (full, setup) = filled::<I>(0);
     let ops = (OVERFLOWING - 6..OVERFLOWING).flat_map(|leaf| {
         let first = leaf * 30;
@@ -154,10 +156,10 @@ type Scenarios = fn() -> Vec<Scenario<TreeOp>>;
 /// Groups of steps, each with what notices a change there soonest.
 pub(super) fn proofs() -> Vec<Proof> {
     let starting = Steps::Starting;
-    let budget = Budget { life_crashes: 1, ..Budget::of(32) };
+    let budget = Budget { continuation_crashes: 1, ..Budget::of(32) };
     let shallow = Budget { depth: 1, ..Budget::of(32) };
     // Much is done before and after a walk; one that does not wait loses what it copied at the first crash.
-    let few = Budget { depth: 1, life_crashes: u32::MAX, ..Budget::of(4) };
+    let few = Budget { depth: 1, continuation_crashes: u32::MAX, ..Budget::of(4) };
     let groups: [(&str, Scenarios); 6] = [
         ("lodgetree create", || named(&["creation", "begun"])),
         ("lodgetree flush.2", || named(&["insert"])),
@@ -167,14 +169,14 @@ pub(super) fn proofs() -> Vec<Proof> {
         ("lodgetree merge.2", || named(&["delete"])),
     ];
     let words = groups.into_iter().map(|(steps, scenarios)| {
-        Proof::by_crashes(starting(steps), budget, move || (forest::<Words>(), scenarios()))
+        Proof::by_crashes(starting(steps), budget, move || (tree_pool::<Words>(), scenarios()))
     });
-    let texts = ["lodgetree write", "lodgetree split.1 fence"]
-        .into_iter()
-        .map(|steps| Proof::by_crashes(starting(steps), budget, || (forest::<Texts>(), named(&["insert"]))));
+    let texts = ["lodgetree write", "lodgetree split.1 fence"].into_iter().map(|steps| {
+        Proof::by_crashes(starting(steps), budget, || (tree_pool::<Texts>(), named(&["insert"])))
+    });
     let others = [
         Proof::by_crashes(starting("lodgetree walk"), few, || (single(), vec![stragglers()])),
-        Proof::by_crashes(starting("lodgetree merge.3"), shallow, || (forest::<Words>(), merged())),
+        Proof::by_crashes(starting("lodgetree merge.3"), shallow, || (tree_pool::<Words>(), merged())),
         Proof::by_crashes(starting("lodgetree flush.1"), shallow, given_up),
         Proof::by_crashes(starting("lodgetree flush.2 records"), shallow, || {
             let (full, scenario) = written_through();

@@ -54,7 +54,7 @@ impl Live {
         // Every crash leaves a log without damage.
         let found = found.map_err(|error| error.to_string())?;
         if let Some(torn) = found.iter().find(|found| **found != entry(found.sequence)) {
-            return Err(format!("nobody wrote {torn:?}"));
+            return Err(format!("no thread wrote {torn:?}"));
         }
         log.seal(chunks);
         Ok(Self { sim: sim.clone(), log, entries: found.iter().map(|entry| entry.sequence).collect() })
@@ -145,7 +145,8 @@ impl System for Entries {
     }
 }
 
-/// Returns a scenario: entries come, and the log is recycled: never more than one chunk with entries, so that this is one step.
+/// Returns a scenario: entries come, and the log is recycled: never more than one chunk with entries, so that this
+/// is one step.
 fn rounds() -> Scenario<Op> {
     let round = |first| (first..first + 8).map(Op::Append).chain([Op::Recycle]);
     Scenario {
@@ -179,8 +180,8 @@ fn generations(name: &'static str, between: Op) -> Scenario<Op> {
     Scenario { name, creation: false, setup: setup.collect(), ops, then: vec![Op::Recycle] }
 }
 
-/// Returns a scenario: a chunk that was given back has the first generation again, and old entries of it, of which each new
-/// one makes the next one void: beside itself or in another line.
+/// Returns a scenario: a chunk that was given back has the first generation again, and old entries of it, of which
+/// each new one makes the next one void: beside itself or in another line.
 fn given_back() -> Scenario<Op> {
     let setup = (0..8).map(Op::Append).chain([Op::Recycle, Op::Release]);
     let ops = (8..16).map(Op::Append).chain([Op::Recycle, Op::Release, Op::Append(16), Op::Recycle]);
@@ -202,7 +203,7 @@ pub fn scenarios() -> Vec<Scenario<Op>> {
 
 /// Returns how far each of them is explored.
 pub fn budget() -> Budget {
-    Budget { life_crashes: 1, ..Budget::of(256) }
+    Budget { continuation_crashes: 1, ..Budget::of(256) }
 }
 
 /// Returns the proofs of every step of the log in each of the scenarios.

@@ -1,5 +1,5 @@
 //! What shows that each flush, fence and order of a design is needed: groups of steps, each with the smallest
-//! forest and scenarios, or the plan of several threads, in which a change of one of them is noticed soonest.
+//! tree pool and scenarios, or the plan of several threads, in which a change of one of them is noticed soonest.
 //!
 //! The tests and `bristlecone-lab crash --mutations` run the same.
 
@@ -13,7 +13,7 @@ mod sites;
 pub mod wotree;
 
 use bristlecone::Design;
-use bristlecone_baselines::Contender;
+use bristlecone_baselines::AnyDesign;
 use bristlecone_pm::Step;
 use bristlecone_sim::{
     Budget, Mode, Progress, Registers, Scenario, Schedules, Seen, Sim, Site, System, Table, mutate_among,
@@ -22,7 +22,7 @@ use bristlecone_sim::{
 
 use self::explained::EXPLAINED;
 use crate::targets::TreeOp::{self, Create, Insert};
-use crate::targets::{Forest, Items, tree_scenarios};
+use crate::targets::{Items, TreePool, tree_scenarios};
 
 pub use sites::sites_passed;
 
@@ -58,7 +58,7 @@ impl Steps {
 
 impl Proof {
     /// Changes steps in the scenarios of a system, in the mode that leaves most images. What is explored is made
-    /// when it is asked for.
+    /// when it is needed.
     pub fn by_crashes<S: System>(
         steps: Steps,
         budget: Budget,
@@ -73,7 +73,7 @@ impl Proof {
         }))
     }
 
-    /// Changes steps in schedules: for what several threads do, and nobody alone.
+    /// Changes steps in schedules: for what takes several threads.
     pub fn by_schedules<R: Registers>(steps: Steps, schedules: Schedules, registers: R) -> Self {
         Self(Box::new(move |known, progress, threads| {
             let schedules = Schedules { threads, ..schedules.clone() };
@@ -85,22 +85,22 @@ impl Proof {
 
 /// Returns what shows that the steps of a design are needed; nothing for a design whose every step is noticed in
 /// the scenarios that all trees go through.
-pub fn proofs_of(design: impl Into<Contender>) -> Vec<Proof> {
+pub fn proofs_of(design: impl Into<AnyDesign>) -> Vec<Proof> {
     match design.into() {
-        Contender::Ours(Design::NbTree) => nbtree::proofs(),
-        Contender::Ours(Design::CclBTree) => {
+        AnyDesign::Library(Design::NbTree) => nbtree::proofs(),
+        AnyDesign::Library(Design::CclBTree) => {
             [cclbtree::proofs(), log::proofs()].into_iter().flatten().collect()
         }
-        Contender::Ours(Design::LodgeTree) => {
+        AnyDesign::Library(Design::LodgeTree) => {
             [lodgetree::proofs(), log::proofs()].into_iter().flatten().collect()
         }
-        Contender::Ours(Design::WoTree) => wotree::proofs(),
-        Contender::Ours(_) => Vec::new(),
-        Contender::Baseline(baseline) => baselines::proofs(baseline),
+        AnyDesign::Library(Design::WoTree) => wotree::proofs(),
+        AnyDesign::Library(_) => Vec::new(),
+        AnyDesign::Baseline(baseline) => baselines::proofs(baseline),
     }
 }
 
-/// Goes through proofs until the end, or until it is told to stop. What one noticed the next ones leave out.
+/// Goes through proofs until the end, or until `progress` is stopped. What one noticed the next ones leave out.
 pub fn prove(proofs: &[Proof], threads: usize, progress: &Progress) -> Table {
     let mut table = Table::default().explained_by(EXPLAINED);
     for Proof(prove) in proofs {
@@ -119,11 +119,11 @@ pub fn prove(proofs: &[Proof], threads: usize, progress: &Progress) -> Table {
 /// # Panics
 ///
 /// If it has no room for itself, or an operation fails otherwise.
-pub fn accepted<I: Items>(forest: &Forest<I>, ops: impl Iterator<Item = TreeOp>) -> Vec<TreeOp> {
-    let mut live = System::create(forest, &Sim::new(&System::memory(forest))).unwrap();
+pub fn accepted<I: Items>(tree_pool: &TreePool<I>, ops: impl Iterator<Item = TreeOp>) -> Vec<TreeOp> {
+    let mut live = System::create(tree_pool, &Sim::new(&System::memory(tree_pool))).unwrap();
     let refused = format!("{:?}", Seen::Refused);
-    let accepted = ops.filter(|op| System::apply(forest, &mut live, op).unwrap() != refused).collect();
-    System::abandon(forest, live);
+    let accepted = ops.filter(|op| System::apply(tree_pool, &mut live, op).unwrap() != refused).collect();
+    System::abandon(tree_pool, live);
     accepted
 }
 

@@ -5,13 +5,13 @@ use std::marker::PhantomData;
 use bristlecone::Design;
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{
-    Access, Budget, Deed, Mode, Plan, Planned, Progress, Scenario, Schedules, Site, Table,
+    Access, Budget, Mode, Operation, Plan, Planned, Progress, Scenario, Schedules, Site, Table,
     mutate_schedules_among,
 };
 
 use super::{Proof, Steps, insert, named, scenario};
 use crate::targets::TreeOp::{self, Begin, Elsewhere, Finish, Insert, InsertNew, Remove, Rest, Update};
-use crate::targets::{Forest, Items, Texts, Words};
+use crate::targets::{Items, Texts, TreePool, Words};
 
 /// Slots of a small leaf.
 pub const SLOTS: u64 = 7;
@@ -22,22 +22,22 @@ const MANY: u64 = 31;
 const FULL_CHUNK: u64 = 4 * MANY;
 
 /// Keys that leave one slot of their line in a small leaf, and one more key of that line: if two threads
-/// bring it, it stands in two lines.
+/// bring it, it is in two lines.
 const HOME: [u64; 2] = [0, 2];
 const TWIN: u64 = 3;
 
 /// Leaves of seven slots.
-pub fn small<I: Items>() -> Forest<I> {
-    forest(128)
+pub fn small<I: Items>() -> TreePool<I> {
+    tree_pool(128)
 }
 
 /// Returns a pool of eight blocks to a chunk.
-pub fn wide() -> Forest<Words> {
-    forest(512)
+pub fn wide() -> TreePool<Words> {
+    tree_pool(512)
 }
 
-fn forest<I: Items>(block_bytes: u64) -> Forest<I> {
-    Forest {
+fn tree_pool<I: Items>(block_bytes: u64) -> TreePool<I> {
+    TreePool {
         geometry: Geometry { chunk_bytes: 4096, chunks_max: 24, trees_max: 3 },
         design: Design::NbTree.into(),
         options: vec![("block_bytes", block_bytes), ("inner_bytes", 256)],
@@ -53,8 +53,8 @@ fn elsewhere(op: TreeOp) -> TreeOp {
     Elsewhere(Box::new(op))
 }
 
-/// Returns a scenario: a leaf is replaced, and then everything goes. Seals are never flushed, so a crash may leave the items
-/// in the block of the old leaf, which recovery makes the first leaf of the empty tree.
+/// Returns a scenario: a leaf is replaced, and then everything goes. Seals are never flushed, so a crash may leave
+/// the items in the block of the old leaf, which recovery makes the first leaf of the empty tree.
 fn emptied() -> Scenario<TreeOp> {
     scenario(
         "emptied",
@@ -71,16 +71,16 @@ fn boxed() -> Scenario<TreeOp> {
     scenario("boxed", [], ops, vec![Insert("t", 2, 5), Insert("t", 3, boxed + 2)])
 }
 
-/// Returns a scenario: one leaf is replaced when the crash comes. What recovery puts back is durable before another thread
-/// splits the other leaf, in the blocks of the draft.
+/// Returns a scenario: one leaf is replaced when the crash comes. What recovery puts back is durable before
+/// another thread splits the other leaf, in the blocks of the draft.
 fn unsealed() -> Scenario<TreeOp> {
     let key = |at| at * 10;
     let then = vec![elsewhere(insert(5))];
     scenario("unsealed", (0..2 * SLOTS).map(key).map(insert), [insert(key(2 * SLOTS))], then)
 }
 
-/// Returns a scenario: the first leaf loses its last item when the crash comes, and recovery frees its block. Then the other
-/// leaf is split into it.
+/// Returns a scenario: the first leaf loses its last item when the crash comes, and recovery frees its block. Then
+/// the other leaf is split into it.
 fn empty() -> Scenario<TreeOp> {
     let key = |at| at * 10;
     let setup = (0..2 * SLOTS).map(key).map(insert).chain((0..SLOTS - 1).map(key).map(remove));
@@ -94,8 +94,8 @@ fn replaced() -> Scenario<TreeOp> {
     scenario("replaced", setup, [insert(SLOTS + 1), Finish(slow)], vec![])
 }
 
-/// Returns a scenario: a thread stops before its draft is taken, which is another one's then; it finds its key there, so it
-/// fences nothing more. The operation is a split into the blocks of the old leaf and of the draft.
+/// Returns a scenario: a thread stops before its draft is taken, which is another one's then; it finds its key
+/// there, so it fences nothing more. The operation is a split into the blocks of the old leaf and of the draft.
 fn discarded() -> Scenario<TreeOp> {
     let key = |at| at * 10;
     let slow = Box::new(InsertNew("t", 5, 1));
@@ -107,43 +107,45 @@ fn discarded() -> Scenario<TreeOp> {
     scenario("discarded", setup, [insert(key(FULL_CHUNK))], vec![])
 }
 
-/// Returns a scenario: the first leaf loses its last item, by a thread that fences nothing more, and goes. The operation is a
-/// split into its block.
+/// Returns a scenario: the first leaf loses its last item, by a thread that fences nothing more, and goes. The
+/// operation is a split into its block.
 fn freed() -> Scenario<TreeOp> {
     let emptied = (0..MANY - 1).map(remove).chain([elsewhere(remove(MANY - 1)), Rest]);
     scenario("freed", (0..FULL_CHUNK).map(insert).chain(emptied), [insert(FULL_CHUNK)], vec![])
 }
 
-/// Returns a scenario: two threads bring the same key. One stops before it joins the leaf, and finds then that the other one
-/// did: recovery may meet the key in two slots, and after the removal it must be in neither.
+/// Returns a scenario: two threads bring the same key. One stops before it joins the leaf, and finds then that the
+/// other one did: recovery may meet the key in two slots, and after the removal it must be in neither.
 fn twins() -> Scenario<TreeOp> {
     let slow = Box::new(Insert("t", TWIN, 1));
     let setup = HOME.into_iter().map(insert).chain([Begin(slow.clone(), "nbtree insert.3"), insert(TWIN)]);
     scenario("twins", setup, [Finish(slow), remove(TWIN)], vec![remove(TWIN)])
 }
 
-/// Returns a plan: the same in any order; the removal, and more in other lines, may come while the slower one is not done.
+/// Returns a plan of the twins in any order; the removal, and more in other lines, may come while the slower one
+/// is not done.
 fn twins_and_removal(_: &mut dyn FnMut(usize) -> usize) -> Plan {
-    let bring = |value| vec![Deed::Of(TWIN, Access::Insert(value))];
-    let more = [1, 4].into_iter().map(|key| Deed::Of(key, Access::Insert(key)));
-    let removal = [Deed::Of(TWIN, Access::Remove)].into_iter().chain(more).collect();
+    let bring = |value| vec![Operation::On(TWIN, Access::Insert(value))];
+    let more = [1, 4].into_iter().map(|key| Operation::On(key, Access::Insert(key)));
+    let removal = [Operation::On(TWIN, Access::Remove)].into_iter().chain(more).collect();
     let before = HOME.map(|key| (key, Access::Insert(key))).into();
     Plan::new(before, vec![bring(101), bring(102), removal])
 }
 
-/// Returns a plan: two threads replace a full leaf, and a third one removes its keys meanwhile: what goes into both drafts after the
-/// copy is durable before either of them is the one.
+/// Returns a plan: two threads replace a full leaf, and a third one removes its keys meanwhile: what goes into
+/// both drafts after the copy is durable before either of them is the one.
 fn removed_meanwhile(_: &mut dyn FnMut(usize) -> usize) -> Plan {
-    let of = |key, access| Deed::Of(key, access);
+    let of = |key, access| Operation::On(key, access);
     let bring = |key| vec![of(key, Access::Insert(key))];
     let removals = (1..4).map(|key| of(key, Access::Remove)).collect();
     let before = (0..SLOTS).map(|key| (key, Access::Insert(key))).collect();
     Plan::new(before, vec![bring(SLOTS), bring(SLOTS + 1), removals])
 }
 
-/// Returns a plan: one thread replaces a full leaf, another one gives its keys new values meanwhile, and a third one reads them.
+/// Returns a plan: one thread replaces a full leaf, another one gives its keys new values meanwhile, and a third
+/// one reads them.
 fn updated_meanwhile(_: &mut dyn FnMut(usize) -> usize) -> Plan {
-    let of = |key, access| Deed::Of(key, access);
+    let of = |key, access| Operation::On(key, access);
     let bring = |key| vec![of(key, Access::Insert(key))];
     let updates = (1..4).map(|key| of(key, Access::Update(100 + key))).collect();
     let reads = (1..4).map(|key| of(key, Access::Get)).collect();
@@ -152,7 +154,7 @@ fn updated_meanwhile(_: &mut dyn FnMut(usize) -> usize) -> Plan {
 }
 
 /// Returns scenarios in which blocks are used again: in small leaves, and where few fit a chunk.
-pub fn reuses() -> [(Forest<Words>, Vec<Scenario<TreeOp>>, Budget); 2] {
+pub fn reuses() -> [(TreePool<Words>, Vec<Scenario<TreeOp>>, Budget); 2] {
     let in_small = vec![emptied(), boxed(), unsealed(), empty(), replaced(), twins()];
     let in_wide = vec![freed(), discarded()];
     [(small(), in_small, Budget::of(64)), (wide(), in_wide, Budget { depth: 1, ..Budget::of(64) })]
@@ -164,7 +166,7 @@ fn schedules_in(modes: &[Mode]) -> Schedules {
     Schedules { seed: 0, first: 0, count: 4096, modes: modes.to_vec(), threads: 1 }
 }
 
-fn planned(plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan) -> Planned<Forest<Words>> {
+fn planned(plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan) -> Planned<TreePool<Words>> {
     Planned { registers: small(), plan }
 }
 
@@ -180,7 +182,7 @@ pub fn changed_among_threads(chosen: &dyn Fn(&Site) -> bool) -> Table {
 
 /// Groups of steps, each with what notices a change there soonest.
 pub(super) fn proofs() -> Vec<Proof> {
-    let budget = Budget { life_crashes: 1, depth: 1, ..Budget::of(32) };
+    let budget = Budget { continuation_crashes: 1, depth: 1, ..Budget::of(32) };
     let groups: [(&str, Scenarios); 9] = [
         ("nbtree create", || [named(&["creation", "begun"]), vec![emptied()]].concat()),
         ("nbtree update.1", || vec![boxed()]),

@@ -1,15 +1,15 @@
-//! WO-tree in nodes of a few lines, and how groups of its steps and of the baselines' are told.
+//! WO-tree in nodes of a few lines, and how groups of its steps and of the baselines' are described.
 
 use std::marker::PhantomData;
 
 use bristlecone::Design;
-use bristlecone_baselines::Contender;
+use bristlecone_baselines::AnyDesign;
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{Budget, Scenario};
 
 use super::{Proof, Steps};
 use crate::targets::TreeOp::{self, Create, Drop, Elsewhere, Insert, Remove, Rest};
-use crate::targets::{Forest, Items, Texts, Words, tree_scenarios};
+use crate::targets::{Items, Texts, TreePool, Words, tree_scenarios};
 
 /// Words or texts in nodes of so many lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +27,13 @@ pub(super) struct Group(
 );
 
 /// Trees of a design in nodes of so many lines.
-pub(super) fn forest<I: Items>(design: Contender, lines: u64) -> Forest<I> {
+pub(super) fn tree_pool<I: Items>(design: AnyDesign, lines: u64) -> TreePool<I> {
     let geometry = Geometry { chunk_bytes: 4096, chunks_max: 24, trees_max: 3 };
-    Forest { geometry, design, options: vec![("node_lines", lines)], items: PhantomData }
+    TreePool { geometry, design, options: vec![("node_lines", lines)], items: PhantomData }
 }
 
-/// Returns a scenario: a leaf is split off, emptied and freed, and begins anew elsewhere, by threads that do not fence for each other:
-/// a record of its first split must be gone by then.
+/// Returns a scenario: a leaf is split off, emptied and freed, and begins anew elsewhere, by threads that do not
+/// fence for each other: a record of its first split must be gone by then.
 fn another_life() -> Vec<TreeOp> {
     let elsewhere = |op| Elsewhere(Box::new(op));
     let removed = [12, 16, 20].map(|key| elsewhere(Remove("t", key)));
@@ -46,7 +46,7 @@ pub(super) fn scenarios() -> Vec<Scenario<TreeOp>> {
     let insert = |key: u64| Insert("t", key, key);
     let scenario = |name, setup: Vec<TreeOp>, ops: Vec<TreeOp>| {
         let setup = [Create("t")].into_iter().chain(setup).collect();
-        // What was done must hold whoever goes on.
+        // What was done must hold whichever thread goes on.
         let then = [1, 3, 5, 6, 7].map(|key| Elsewhere(Box::new(Insert("t", key, 90 + key))));
         Scenario { name, creation: false, setup, ops, then: then.to_vec() }
     };
@@ -74,19 +74,19 @@ pub(super) fn scenarios() -> Vec<Scenario<TreeOp>> {
 }
 
 /// Returns the proofs of each step of the groups, by its name.
-pub(super) fn proofs_in(design: Contender, groups: &'static [Group]) -> Vec<Proof> {
-    fn of<I: Items>(design: Contender, lines: u64, group: &'static Group, budget: Budget) -> Proof {
+pub(super) fn proofs_in(design: AnyDesign, groups: &'static [Group]) -> Vec<Proof> {
+    fn of<I: Items>(design: AnyDesign, lines: u64, group: &'static Group, budget: Budget) -> Proof {
         let Group(_, steps, names) = group;
         Proof::by_crashes(Steps::Among(steps), budget, move || {
             let all = tree_scenarios().into_iter().chain(scenarios());
-            (forest::<I>(design, lines), all.filter(|scenario| names.contains(&scenario.name)).collect())
+            (tree_pool::<I>(design, lines), all.filter(|scenario| names.contains(&scenario.name)).collect())
         })
     }
-    let budget = Budget { life_crashes: 1, ..Budget::of(64) };
+    let budget = Budget { continuation_crashes: 1, ..Budget::of(64) };
     let proof = |group: &'static Group| match group.0 {
         OfWords(lines) => of::<Words>(design, lines, group, budget),
-        // Opening texts asks of every record whether it is live.
-        OfTexts(lines) => of::<Texts>(design, lines, group, Budget { life_crashes: 8, ..budget }),
+        // Opening texts checks of every record whether it is live.
+        OfTexts(lines) => of::<Texts>(design, lines, group, Budget { continuation_crashes: 8, ..budget }),
     };
     groups.iter().map(proof).collect()
 }

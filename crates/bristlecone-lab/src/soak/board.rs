@@ -1,6 +1,6 @@
-//! What a worker writes down for those that come after it: memory that outlives its process.
+//! What a worker notes for those that come after it: memory that outlives its process.
 //!
-//! A key has one writer. Before a write the writer puts down the state that the key will have, after it that it
+//! A key has one writer. Before a write the writer notes the state that the key will have, after it that it
 //! has it: of a writer that is killed, every key is as acknowledged or as intended.
 
 use std::sync::atomic::AtomicU64;
@@ -176,7 +176,7 @@ impl Board {
         (bytes > 0).then(|| String::from_utf8_lossy(&all[..bytes]).into_owned())
     }
 
-    /// Returns what is known of the first keys, for people.
+    /// Returns what is known of the first keys, as a report has it.
     pub fn model(&self, keys: usize, number: impl Fn(usize) -> u64) -> Value {
         let of = |state: State| json!({ "version": state.version, "present": state.is_present });
         let key = |(at, cell): (usize, &KeyCell)| {

@@ -1,4 +1,4 @@
-//! What a worker expects, and what it says where that is not so.
+//! What a worker expects, and the finding where that is not so.
 
 use bristlecone::Error;
 

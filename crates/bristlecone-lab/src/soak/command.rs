@@ -19,7 +19,7 @@ use super::round::Limits;
 use super::tally::Tally;
 use crate::bench::run::processors;
 
-/// How often a line tells what was done so far.
+/// How often a line reports what was done so far.
 const A_LINE_EACH: Duration = Duration::from_secs(60);
 
 /// Kill processes that write to pools, and compare what they leave, until something fails
@@ -31,8 +31,8 @@ const A_LINE_EACH: Duration = Duration::from_secs(60);
 /// to create or open the pool, to compare, or to operate. Some lives end in good order, some only read.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-What is compared: before each write a thread puts down in memory that outlives the process what the key is
-going to be, and after it that it is. After a kill each key must be as acknowledged or as put down, the same in
+What is compared: before each write a thread notes in memory that outlives the process what the key is
+going to be, and after it that it is. After a kill each key must be as acknowledged or as noted, the same in
 a scan forwards, a scan backwards and by get; `check` of pool and trees must find nothing; what was found stays.
 Each write must return what was there before. Readers, of all keys, must see values that were written, never
 older than what was acknowledged or seen before, and all keys that were there all the while. A panic, an abort,
@@ -45,27 +45,27 @@ A failure leaves the pool and, in JSON, what is known of its keys; then the roun
 fails, and the line that repeats it is printed. Threads and kills never come twice in the same order, so a round
 that fails may pass the next time: --repeat runs it again.")]
 pub struct Soak {
-    /// End after so many minutes [default: not at all]
+    /// End after this many minutes [default: not at all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     minutes: Option<u64>,
-    /// End after the rounds of so many seeds.
+    /// End after the rounds of this many seeds.
     #[arg(long, value_name = "N", conflicts_with = "minutes", value_parser = clap::value_parser!(u64).range(1..))]
     rounds: Option<u64>,
     /// The seed of the first round; each further one has its successor [default: an arbitrary one]
     #[arg(long)]
     seed: Option<u64>,
-    /// Run each round so often.
+    /// Run each round this many times.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     repeat: u64,
     #[command(flatten)]
     limits: Limits,
-    /// Rounds at the same time [default: one per processor]
+    /// Number of rounds at the same time [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
     /// Where the pools are [default: /dev/shm, or the folder for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Does wrong on purpose, to see that it is found.
+    /// Introduce an error on purpose, to see that it is found.
     #[arg(long, hide = true)]
     flaw: Option<Flaw>,
 }
@@ -100,15 +100,15 @@ impl Soak {
         })?;
         if let Some((seed, failed)) = failed {
             self.report(seed, &failed, &directory, output)?;
-            tally.tell("failed", output)?;
+            tally.report("failed", output)?;
             return Err(Failure::Shown(Exit::Failed));
         }
         if interrupt::asked() {
             let seed = first.wrapping_add(jobs.next.load(Relaxed) / self.repeat);
-            tally.tell(&format!("no failure; --seed {seed} goes on"), output)?;
+            tally.report(&format!("no failure; --seed {seed} goes on"), output)?;
             return Err(Failure::Shown(Exit::Interrupted));
         }
-        tally.tell("no failure", output)
+        tally.report("no failure", output)
     }
 
     fn directory(&self) -> Outcome<PathBuf> {
@@ -118,8 +118,8 @@ impl Soak {
         };
         let directory = self.dir.clone().unwrap_or_else(own);
         if !directory.is_dir() {
-            let said = format!("--dir {}: there is no such directory", directory.display());
-            return Err(Failure::usage(said));
+            let what = format!("--dir {}: there is no such directory", directory.display());
+            return Err(Failure::usage(what));
         }
         Ok(directory)
     }
@@ -133,7 +133,7 @@ impl Soak {
     ) -> Outcome<Option<(u64, Failed)>> {
         let started = Instant::now();
         let end = self.minutes.map(|minutes| started + Duration::from_secs(60 * minutes));
-        let mut told = started;
+        let mut reported = started;
         loop {
             match results.recv_timeout(Duration::from_millis(100)) {
                 Ok(ran) => {
@@ -151,14 +151,14 @@ impl Soak {
             if interrupt::asked() || end.is_some_and(|end| Instant::now() >= end) {
                 return Ok(None);
             }
-            if told.elapsed() >= A_LINE_EACH {
-                told = Instant::now();
-                tally.tell("no failure so far", output)?;
+            if reported.elapsed() >= A_LINE_EACH {
+                reported = Instant::now();
+                tally.report("no failure so far", output)?;
             }
         }
     }
 
-    /// Tells of a failure, and looks for a smaller one.
+    /// Reports a failure, and looks for a smaller one.
     fn report(&self, seed: u64, failed: &Failed, directory: &Path, output: &mut Output) -> Outcome {
         let Failed { what, life, round, pool } = failed;
         let kept = pool.as_ref().map(|pool| (pool, pool.with_extension("json")));

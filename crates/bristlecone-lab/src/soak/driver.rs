@@ -1,4 +1,4 @@
-//! The process that forks workers, kills them, and has others look at what they leave.
+//! The process that forks workers, kills them, and lets others verify what they leave.
 //!
 //! It opens no pool itself: pools refuse use after a fork. It has one thread, so that a child may do anything.
 
@@ -26,19 +26,19 @@ const PATIENCE_WITH_THE_SYSTEM: Duration = Duration::from_secs(600);
 /// How often a worker is looked at. To look oftener costs the processor more than the worker does.
 const GLANCE: Duration = Duration::from_micros(150);
 
-/// Runs rounds that standard input names, and tells of each on standard output
+/// Runs rounds that standard input names, and reports each on standard output
 #[derive(Args, Debug)]
 pub struct SoakDriver;
 
 impl SoakDriver {
     pub fn run(&self) -> Outcome {
-        let said = |error| Failure::io("running a round", &error);
+        let failed = |error| Failure::io("running a round", &error);
         let malformed = |error| Failure::new(Exit::BadInput, format!("an order: {error}"));
-        let board = share().map_err(said)?;
+        let board = share().map_err(failed)?;
         let mut output = std::io::stdout();
         for line in std::io::stdin().lock().lines() {
-            let order: Order = serde_json::from_str(&line.map_err(said)?).map_err(malformed)?;
-            let ran = run_round(&order, board).map_err(said)?;
+            let order: Order = serde_json::from_str(&line.map_err(failed)?).map_err(malformed)?;
+            let ran = run_round(&order, board).map_err(failed)?;
             writeln!(output, "{}", serde_json::json!(ran))?;
             output.flush()?;
         }
@@ -84,7 +84,7 @@ fn live(life: &Life<'_>) -> std::io::Result<Lived> {
     struct Run<'a>(&'a Life<'a>);
     impl Visit for Run<'_> {
         fn visit<I: Items>(self) {
-            Worker(self.0).run::<I>();
+            Worker { life: self.0 }.run::<I>();
         }
     }
     let board = life.board;

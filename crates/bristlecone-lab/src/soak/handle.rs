@@ -21,11 +21,11 @@ pub struct Driver {
 impl Driver {
     /// Starts a driver whose pools are in a directory.
     pub fn start(directory: &Path, number: usize) -> Outcome<Self> {
-        let said = |error| Failure::io("starting a driver", &error);
-        let mut command = Command::new(std::env::current_exe().map_err(said)?);
+        let failed = |error| Failure::io("starting a driver", &error);
+        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         // Ctrl-C is for the parent alone: a group of its own.
         command.arg("soak-driver").process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(said)?;
+        let mut child = command.spawn().map_err(failed)?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Failure::new(Exit::Failed, "a driver has no pipes"));
         };
@@ -35,11 +35,11 @@ impl Driver {
 
     /// Runs a round.
     pub fn run(&mut self, seed: u64, limits: &Limits, flaw: Option<Flaw>, keep: bool) -> Outcome<Ran> {
-        let said = |error| Failure::io("talking to a driver", &error);
+        let failed = |error| Failure::io("reaching a driver", &error);
         let order = Order { seed, limits: limits.clone(), pool: self.pool.clone(), flaw, keep };
-        writeln!(self.input, "{}", serde_json::json!(order)).map_err(said)?;
+        writeln!(self.input, "{}", serde_json::json!(order)).map_err(failed)?;
         let mut line = String::new();
-        self.output.read_line(&mut line).map_err(said)?;
+        self.output.read_line(&mut line).map_err(failed)?;
         serde_json::from_str(&line)
             .map_err(|_| Failure::new(Exit::Failed, format!("a driver ended in the round of seed {seed}")))
     }

@@ -16,7 +16,7 @@ pub struct KeyTable<I: Items> {
     keys: Vec<OwnedKey<I>>,
     /// Indexes of keys, as the keys order.
     order: Vec<usize>,
-    /// Where each key stands in this order.
+    /// The place of each key in this order.
     places: Vec<usize>,
 }
 
@@ -41,12 +41,12 @@ impl<I: Items> KeyTable<I> {
         &self.keys[key]
     }
 
-    /// Returns the key that stands at a place of the order.
+    /// Returns the key at a place of the order.
     pub fn at(&self, place: usize) -> usize {
         self.order[place]
     }
 
-    /// Returns where a key stands in the order.
+    /// Returns the place of a key in the order.
     pub fn place(&self, key: usize) -> usize {
         self.places[key]
     }

@@ -1,4 +1,4 @@
-//! One life of a pool: what is drawn for it, and what it leaves word on.
+//! One life of a pool: what is drawn for it, and the board that outlives it.
 
 use std::path::{Path, PathBuf};
 

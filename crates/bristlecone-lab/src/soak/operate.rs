@@ -1,4 +1,4 @@
-//! The operations of a thread, each judged by what the board says of its key.
+//! The operations of a thread, each verified by what the board has of its key.
 
 use std::fmt::Debug;
 use std::sync::atomic::Ordering::Relaxed;
@@ -194,11 +194,11 @@ impl<'a, I: Items> Operator<'a, I> {
     fn get_one(&self, key: usize) -> Checked {
         let oldest = self.cell(key).oldest();
         let found = self.tree.get(I::key_ref(self.keys.key(key)));
-        self.judge(key, oldest, found.as_ref())
+        self.verify(key, oldest, found.as_ref())
     }
 
     /// Expects one of the states that the key had since the read began.
-    fn judge(&self, key: usize, oldest: u64, found: Option<&OwnedValue<I>>) -> Checked {
+    fn verify(&self, key: usize, oldest: u64, found: Option<&OwnedValue<I>>) -> Checked {
         let cell = self.cell(key);
         let newest = cell.intended().version;
         let (is_right, seen) = match found {
@@ -243,16 +243,16 @@ impl<'a, I: Items> Operator<'a, I> {
             let key = keys.find(&key).ok_or_else(|| Some(format!("a key that no thread wrote: {key:?}")))?;
             let place = keys.place(key);
             expect(place >= missing && place <= last, || format!("key {key} is out of order in a scan"))?;
-            self.judge(key, before[place - first].0, Some(&value))?;
+            self.verify(key, before[place - first].0, Some(&value))?;
             (missing..place)
-                .try_for_each(|place| self.judge_missing(keys.at(place), before[place - first].1))?;
+                .try_for_each(|place| self.verify_missing(keys.at(place), before[place - first].1))?;
             missing = place + 1;
         }
-        (missing..=last).try_for_each(|place| self.judge_missing(keys.at(place), before[place - first].1))
+        (missing..=last).try_for_each(|place| self.verify_missing(keys.at(place), before[place - first].1))
     }
 
     /// Expects that a key which a scan left out was absent before it, or removed meanwhile.
-    fn judge_missing(&self, key: usize, before: State) -> Checked {
+    fn verify_missing(&self, key: usize, before: State) -> Checked {
         let is_right = !before.is_present || self.cell(key).absent() > before.version;
         expect(is_right, || format!("key {key}: a scan left it out, though it was there all the while"))
     }

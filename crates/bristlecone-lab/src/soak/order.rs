@@ -1,4 +1,4 @@
-//! What the command asks of a driver, and what that answers: a line of JSON each.
+//! Orders to a driver and their results: a line of JSON each.
 
 use std::path::PathBuf;
 

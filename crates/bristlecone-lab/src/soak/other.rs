@@ -12,7 +12,7 @@ use super::life::Life;
 const NAME: &str = "other";
 const ITEMS: u64 = 20;
 
-/// What [`Board::other`] says.
+/// The values of [`Board::other`].
 const ABSENT: u64 = 0;
 const MAY_BE: u64 = 1;
 const PRESENT: u64 = 2;

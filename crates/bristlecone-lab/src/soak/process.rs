@@ -56,7 +56,7 @@ impl Child {
         Ok(waitpid(Some(self.0), WaitOptions::NOHANG)?.map(|(_, status)| status))
     }
 
-    /// Returns what each thread of the child does, as the system tells it: a letter, and where in the kernel it is.
+    /// Returns what each thread of the child does, as the system reports it: a letter, and where in the kernel it is.
     pub fn threads(&self) -> Vec<(char, String)> {
         let pid = self.0.as_raw_nonzero();
         let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };

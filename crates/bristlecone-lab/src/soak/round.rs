@@ -38,19 +38,19 @@ impl Kind {
 /// Makes a round smaller than its seed draws it.
 #[derive(Args, Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Limits {
-    /// Threads of a worker [default: 1 to 8, drawn]
+    /// Number of threads of a worker [default: 1 to 8, drawn]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..=8))]
     pub threads: Option<u64>,
-    /// Only these kinds of operations [default: some, drawn]
+    /// Run only these kinds of operations [default: some, drawn]
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     pub only: Vec<Kind>,
-    /// Keys, at most [default: 8 to 2048, drawn]
+    /// Number of keys, at most [default: 8 to 2048, drawn]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=KEYS_MAX as u64 - 8))]
     pub keys: Option<u64>,
-    /// Operations of a thread in a life, at most [default: 16 to 4096, drawn]
+    /// Number of operations of a thread in a life, at most [default: 16 to 4096, drawn]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub operations: Option<u64>,
-    /// Lives of a pool, at most [default: 3 to 10, drawn]
+    /// Number of lives of a pool, at most [default: 3 to 10, drawn]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub lives: Option<u64>,
 }

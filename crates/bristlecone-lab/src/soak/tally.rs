@@ -1,4 +1,4 @@
-//! What a run came to so far, and how it is told.
+//! What a run came to so far, and how it is reported.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -35,8 +35,8 @@ impl Tally {
         self.cells.insert(ran.cell);
     }
 
-    /// Tells how far the run is.
-    pub fn tell(&self, verdict: &str, output: &mut Output) -> Outcome {
+    /// Reports how far the run is.
+    pub fn report(&self, verdict: &str, output: &mut Output) -> Outcome {
         let Self { started, rounds, total, cells } = self;
         let (seconds, cells) = (started.elapsed().as_secs(), cells.len() as u64);
         let value = json!({
@@ -58,7 +58,7 @@ impl Tally {
             grouped(total.keys_compared),
         );
         output.either(&value, text)?;
-        // For those who follow the output of a run that does not end.
+        // The output of a run that does not end is read while it runs.
         output.finish()
     }
 }

@@ -24,17 +24,19 @@ use super::round::{End, Round};
 const TREE: &str = "t";
 /// Entries of each tree beside it.
 const BESIDE: u64 = 50;
-/// What [`Board::created`] says of the pool and of the tree in it.
+/// The values of [`Board::created`] for the pool and for the tree in it.
 const POOL: u64 = 1;
 const POOL_AND_TREE: u64 = 2;
 
 /// Lives one life.
-pub struct Worker<'a>(pub &'a Life<'a>);
+pub struct Worker<'a> {
+    pub life: &'a Life<'a>,
+}
 
 impl Worker<'_> {
     /// Runs the life; what is wrong is on the board afterwards.
     pub fn run<I: Items>(&self) {
-        let board = self.0.board;
+        let board = self.life.board;
         // Whatever other threads wait for: this ends the process.
         std::panic::set_hook(Box::new(move |panic| {
             board.fail(&panic.to_string());
@@ -46,56 +48,56 @@ impl Worker<'_> {
     }
 
     fn live<I: Items>(&self) -> Checked {
-        if let Some(bytes) = self.0.round.file_bytes_max {
+        if let Some(bytes) = self.life.round.file_bytes_max {
             let maximum = getrlimit(Resource::Fsize).maximum;
             let limited = setrlimit(Resource::Fsize, Rlimit { current: Some(bytes), maximum });
             limited.map_err(|error| Some(format!("limiting files: {error}")))?;
         }
-        let look = matches!(self.0.end, End::Look);
+        let look = matches!(self.life.end, End::Look);
         let Some(pool) = self.open_pool(look)? else { return Ok(()) };
-        self.0.board.enter(Phase::Opened);
+        self.life.board.enter(Phase::Opened);
         let findings = pool.check();
         expect(findings.is_empty(), || format!("check of the pool: {findings:?}"))?;
-        other::compare(self.0.board, &pool)?;
+        other::compare(self.life.board, &pool)?;
         self.trees_beside(&pool, look)?;
         let Some(tree) = self.open_tree::<I>(&pool, look)? else { return Ok(()) };
-        let keys = KeyTable::<I>::of(self.0.round);
-        if self.0.flaw == Some(Flaw::LostKey) && !look {
+        let keys = KeyTable::<I>::of(self.life.round);
+        if self.life.flaw == Some(Flaw::LostKey) && !look {
             let lost = tree.first_key_value();
             lost.map(|(key, _)| tree.remove(I::key_ref(&key)));
         }
-        self.0.board.enter(Phase::Comparing);
-        compare(self.0.board, &keys, &tree, !look)?;
-        if matches!(self.0.end, End::Look) {
+        self.life.board.enter(Phase::Comparing);
+        compare(self.life.board, &keys, &tree, !look)?;
+        if matches!(self.life.end, End::Look) {
             return Ok(());
         }
-        self.0.board.enter(Phase::Working);
-        if !matches!(self.0.end, End::Last) {
+        self.life.board.enter(Phase::Working);
+        if !matches!(self.life.end, End::Last) {
             self.operate(&keys, &pool, &tree)?;
         }
-        self.0.board.enter(Phase::Done);
-        if !matches!(self.0.end, End::Closed | End::Last) {
+        self.life.board.enter(Phase::Done);
+        if !matches!(self.life.end, End::Closed | End::Last) {
             loop {
                 std::thread::sleep(Duration::from_secs(1));
             }
         }
         drop(tree);
         pool.close().map_err(failed("closing the pool"))?;
-        self.0.board.closed.store(1, Relaxed);
+        self.life.board.closed.store(1, Relaxed);
         Ok(())
     }
 
     /// Opens the pool, or creates it if it never was.
     fn open_pool(&self, look: bool) -> Checked<Option<Pool>> {
-        let closed = self.0.board.closed.swap(0, Relaxed) == 1;
-        let options = Pool::options().domain(self.0.round.cell.domain).read_only(look).recovery_threads(2);
-        let pool = match options.open(self.0.path) {
-            Err(Error::NotFound { .. }) if self.0.board.created.load(Relaxed) == 0 => {
+        let closed = self.life.board.closed.swap(0, Relaxed) == 1;
+        let options = Pool::options().domain(self.life.round.cell.domain).read_only(look).recovery_threads(2);
+        let pool = match options.open(self.life.path) {
+            Err(Error::NotFound { .. }) if self.life.board.created.load(Relaxed) == 0 => {
                 if look {
                     return Ok(None);
                 }
                 match self.create_pool() {
-                    Err(error) if self.0.is_no_room(&error) => return Ok(None),
+                    Err(error) if self.life.is_no_room(&error) => return Ok(None),
                     created => created.map_err(failed("creating the pool"))?,
                 }
             }
@@ -104,62 +106,62 @@ impl Worker<'_> {
                 let was = pool.info().was_clean;
                 expect(!closed || was, || "a pool that was closed says that it was not".to_owned())?;
                 // One that is looked at stays as it is.
-                self.0.board.closed.store(u64::from(look && closed), Relaxed);
+                self.life.board.closed.store(u64::from(look && closed), Relaxed);
                 pool
             }
         };
-        self.0.board.created.fetch_max(POOL, Relaxed);
+        self.life.board.created.fetch_max(POOL, Relaxed);
         Ok(Some(pool))
     }
 
     fn create_pool(&self) -> bristlecone::Result<Pool> {
-        let Round { geometry, cell, .. } = self.0.round;
+        let Round { geometry, cell, .. } = self.life.round;
         let (chunk_bytes, max_bytes) = (geometry.chunk_bytes, geometry.chunk_bytes * geometry.chunks_max);
         let options = Pool::options().domain(cell.domain).recovery_threads(2);
         if chunk_bytes == 2 << 20 {
-            return options.max_bytes(max_bytes).create_new(true).open(self.0.path);
+            return options.max_bytes(max_bytes).create_new(true).open(self.life.path);
         }
         // The library makes pools of no such chunks in files: one in memory is written to a file.
         let (region, medium) = (Region::memory(geometry.max_bytes())?, Native::new(cell.domain));
         let made: Arc<PoolFile<Native>> = PoolFile::create_in(region, *geometry, cell.domain, medium)?;
         let words = made.words(0, geometry.header_bytes() as usize / 8);
         let header: Vec<u8> = words.iter().flat_map(|word| word.load(made.medium()).to_le_bytes()).collect();
-        let draft = draft(self.0.path);
-        let named = std::fs::write(&draft, header).and_then(|()| std::fs::rename(&draft, self.0.path));
+        let draft = draft(self.life.path);
+        let named = std::fs::write(&draft, header).and_then(|()| std::fs::rename(&draft, self.life.path));
         named.map_err(|source| Error::Io { doing: "writing a pool".to_owned(), source })?;
-        options.open(self.0.path)
+        options.open(self.life.path)
     }
 
     /// Opens the tree, or creates it if it never was. A tree that does not fit its pool is none.
     fn open_tree<I: Items>(&self, pool: &Pool, look: bool) -> Checked<Option<Tree<I::K, I::V>>> {
-        let options = self.0.round.cell.shape.tree(pool, TREE);
+        let options = self.life.round.cell.shape.tree(pool, TREE);
         let tree = match options.open() {
-            Err(Error::NoSuchTree { .. }) if self.0.board.created.load(Relaxed) < POOL_AND_TREE => {
+            Err(Error::NoSuchTree { .. }) if self.life.board.created.load(Relaxed) < POOL_AND_TREE => {
                 match options.create() {
                     Err(Error::ReadOnly) if look => return Ok(None),
-                    Err(error) if self.0.is_no_room(&error) => return Ok(None),
+                    Err(error) if self.life.is_no_room(&error) => return Ok(None),
                     created => created.map_err(failed("creating the tree"))?,
                 }
             }
             opened => opened.map_err(failed("opening the tree"))?,
         };
-        self.0.board.created.store(POOL_AND_TREE, Relaxed);
+        self.life.board.created.store(POOL_AND_TREE, Relaxed);
         Ok(Some(tree))
     }
 
     /// Checks the trees that stand beside the one, and makes what is missing.
     fn trees_beside(&self, pool: &Pool, look: bool) -> Checked {
-        for number in 0..self.0.round.cell.room.beside {
+        for number in 0..self.life.round.cell.room.beside {
             let name = format!("beside {number}");
-            if self.0.board.beside.load(Relaxed) > number {
+            if self.life.board.beside.load(Relaxed) > number {
                 let (items, findings) = pool.check_tree(&name).map_err(failed("checking a tree beside"))?;
                 expect((items, findings.len()) == (BESIDE, 0), || format!("{name}: {items}, {findings:?}"))?;
             } else if !look {
                 match self.fill_beside(pool, &name, number) {
-                    Err(error) if self.0.is_no_room(&error) => return Ok(()),
+                    Err(error) if self.life.is_no_room(&error) => return Ok(()),
                     filled => filled.map_err(failed("filling a tree beside"))?,
                 }
-                self.0.board.beside.store(number + 1, Relaxed);
+                self.life.board.beside.store(number + 1, Relaxed);
             }
         }
         Ok(())
@@ -177,11 +179,11 @@ impl Worker<'_> {
     /// Has every thread do its operations.
     fn operate<I: Items>(&self, keys: &KeyTable<I>, pool: &Pool, tree: &Tree<I::K, I::V>) -> Checked {
         std::thread::scope(|scope| {
-            for thread in 0..self.0.round.threads {
-                let operator = Operator::new(self.0, keys, pool, tree, thread);
+            for thread in 0..self.life.round.threads {
+                let operator = Operator::new(self.life, keys, pool, tree, thread);
                 let run = move || {
                     if let Err(Some(what)) = operator.run() {
-                        self.0.board.fail(&what);
+                        self.life.board.fail(&what);
                     }
                 };
                 let begun = std::thread::Builder::new().spawn_scoped(scope, run);

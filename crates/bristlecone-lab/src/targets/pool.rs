@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bristlecone_pm::{
-    Alone, ChunkRange, Durable, Error, Flushed, Geometry, Heap, HeapSpec, Persist, PoolFile, SlotKind,
-    TreeEntry, TreeSpec, Word,
+    Alone, ChunkRange, Error, Flushed, Geometry, Heap, HeapSpec, Persist, PoolFile, SlotKind, TreeEntry,
+    TreeSpec, Word,
 };
 use bristlecone_sim::{Memory, Sim, System};
 
@@ -68,7 +68,7 @@ pub(super) fn open_pool(sim: &Sim) -> Result<Option<Arc<PoolFile<Sim>>>, String>
     }
 }
 
-/// Checks what the pool itself can say, and that every chunk is free or somebody's.
+/// Checks the pool itself, and that every chunk is free or has an owner.
 pub(super) fn check_pool(pool: &PoolFile<Sim>) -> Result<(), String> {
     let findings = pool.check();
     if !findings.is_empty() {
@@ -111,7 +111,7 @@ impl Live {
         let flushed = flushed.and(self.sim.flush(self.word(slot + 512), "bag put.1"));
         let durable = self.sim.fence(flushed, "bag put.1");
         self.word(slot).publish(&self.sim, TAKEN, &durable, "bag put.2");
-        let Durable { .. } = self.sim.persist(self.word(slot), "bag put.2");
+        self.sim.persist(self.word(slot), "bag put.2");
         self.bags.get_mut(bag).and_then(|bag| bag.slots.insert(mark, slot));
         Ok(())
     }
@@ -120,7 +120,7 @@ impl Live {
         let slot = self.bags.get_mut(bag).and_then(|bag| bag.slots.remove(&mark));
         if let Some(slot) = slot {
             self.word(slot).store(&self.sim, 0);
-            let Durable { .. } = self.sim.persist(self.word(slot), "bag take");
+            self.sim.persist(self.word(slot), "bag take");
             self.bags[bag].heap.free(slot);
         }
     }

@@ -13,7 +13,7 @@ fn then() -> Vec<BagOp> {
 /// A name of several words, whose entry is used again for shorter ones.
 const LONG: &str = "bag of words";
 
-/// Returns a scenario: the scenarios of the pool.
+/// Returns the scenarios of the pool.
 pub fn pool_scenarios() -> Vec<Scenario<BagOp>> {
     let fill = |bag, marks: std::ops::Range<u64>| marks.map(move |mark| Put(bag, mark));
     vec![

@@ -23,24 +23,24 @@ fn removes(keys: impl Iterator<Item = u64>) -> Vec<TreeOp> {
 
 fn scenario(name: &'static str, setup: Vec<TreeOp>, ops: Vec<TreeOp>) -> Scenario<TreeOp> {
     let setup = [Create(TREE)].into_iter().chain(setup).collect();
-    Scenario { name, creation: false, setup, ops, then: life() }
+    Scenario { name, creation: false, setup, ops, then: continuation() }
 }
 
 /// Returns what is done to a recovered pool, whatever it holds: every kind of operation, and enough of
 /// them for every kind of structure change.
-pub fn life() -> Vec<TreeOp> {
-    let mut life = vec![Insert(TREE, 3, 103), Remove(TREE, 11), Update(TREE, 5, 105)];
-    life.extend((60..68).map(|key| Insert(TREE, key, key)));
-    life.extend([Swap(TREE, 6, 6, 106), InsertNew(TREE, 2, 102), Close, Insert(TREE, 30, 130)]);
-    life.extend(removes((0..70).step_by(3)));
-    life.extend([Create("u"), Insert("u", 1, 1), Drop("u")]);
-    life.extend(inserts(20..26));
-    life.extend([Drop(TREE), Create(TREE)]);
-    life.extend(inserts(40..48));
-    life
+fn continuation() -> Vec<TreeOp> {
+    let mut then = vec![Insert(TREE, 3, 103), Remove(TREE, 11), Update(TREE, 5, 105)];
+    then.extend((60..68).map(|key| Insert(TREE, key, key)));
+    then.extend([Swap(TREE, 6, 6, 106), InsertNew(TREE, 2, 102), Close, Insert(TREE, 30, 130)]);
+    then.extend(removes((0..70).step_by(3)));
+    then.extend([Create("u"), Insert("u", 1, 1), Drop("u")]);
+    then.extend(inserts(20..26));
+    then.extend([Drop(TREE), Create(TREE)]);
+    then.extend(inserts(40..48));
+    then
 }
 
-/// Returns a scenario: the scenarios of trees.
+/// Returns the scenarios of trees.
 pub fn tree_scenarios() -> Vec<Scenario<TreeOp>> {
     let mut all = vec![Scenario {
         name: "creation",
@@ -54,7 +54,7 @@ pub fn tree_scenarios() -> Vec<Scenario<TreeOp>> {
             Drop(TREE),
             Create(TREE),
         ],
-        then: life(),
+        then: continuation(),
     }];
     // The first leaf of a tree that is live already has no commit of the directory behind it. What stood there
     // before must not be found.
@@ -63,7 +63,7 @@ pub fn tree_scenarios() -> Vec<Scenario<TreeOp>> {
         creation: false,
         setup: [Create("u"), Create(TREE)].into_iter().chain(inserts(0..5)).chain([Drop(TREE)]).collect(),
         ops: vec![CreateBare(TREE), Elsewhere(Box::new(Insert(TREE, 1, 1)))],
-        then: life(),
+        then: continuation(),
     });
     all.extend(growth());
     all.extend(shortage());

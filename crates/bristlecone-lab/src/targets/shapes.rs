@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use bristlecone::Domain;
-use bristlecone_baselines::{Baseline, Contender};
+use bristlecone_baselines::{AnyDesign, Baseline};
 use bristlecone_cells::{Cell, Codec, ROOMS, Room, suites};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{Mode, Prepared, Subject};
@@ -12,12 +12,12 @@ use super::items::{Items, Labels, Notes, Texts, Words};
 use super::pool::Bags;
 use super::pool_scenarios::pool_scenarios;
 use super::scenarios::tree_scenarios;
-use super::tree_pool::Forest;
+use super::tree_pool::TreePool;
 
 /// The name of the pool without trees.
 pub const POOL: &str = "pool";
 
-/// The room that is explored where nothing is said of it: the first one with small chunks.
+/// The room that is explored by default: the first one with small chunks.
 const USUAL: &str = "small-chunks";
 
 /// Baselines keep words only, and are not part of the table.
@@ -30,8 +30,8 @@ const BASELINES: &[(Baseline, u64)] = &[
     (Baseline::FastFair, 4),
 ];
 
-fn prepared<I: Items>(name: String, forest: Forest<I>) -> Box<dyn Subject> {
-    Box::new(Prepared { name, system: forest, scenarios: tree_scenarios() })
+fn prepared<I: Items>(name: String, tree_pool: TreePool<I>) -> Box<dyn Subject> {
+    Box::new(Prepared { name, system: tree_pool, scenarios: tree_scenarios() })
 }
 
 fn geometry(room: &Room) -> Geometry {
@@ -45,7 +45,7 @@ pub fn subject_of(cell: &Cell) -> Box<dyn Subject> {
     fn of<I: Items>(name: String, cell: &Cell) -> Box<dyn Subject> {
         let Cell { shape, room, .. } = cell;
         let (design, options) = (shape.design.into(), shape.options.to_vec());
-        prepared(name, Forest::<I> { geometry: geometry(room), design, options, items: PhantomData })
+        prepared(name, TreePool::<I> { geometry: geometry(room), design, options, items: PhantomData })
     }
     let Cell { shape, codec, room, .. } = cell;
     let mut name = format!("{}-{codec}-{}", shape.design, shape.name);
@@ -70,19 +70,19 @@ pub fn mode_of(cell: &Cell) -> Mode {
 }
 
 /// Returns the cells of a design that are explored, each once in whatever mode.
-fn cells_of(design: Contender) -> impl Iterator<Item = Cell> {
+fn cells_of(design: AnyDesign) -> impl Iterator<Item = Cell> {
     let cells = suites::EXPLORER.cells().into_iter();
     cells.filter(move |cell| design == cell.shape.design.into() && cell.domain == Domain::Adr)
 }
 
 /// Returns everything of a design that can be explored.
-pub fn all_subjects_of(design: impl Into<Contender>) -> Vec<Box<dyn Subject>> {
+pub fn all_subjects_of(design: impl Into<AnyDesign>) -> Vec<Box<dyn Subject>> {
     let design = design.into();
     cells_of(design).map(|cell| subject_of(&cell)).chain(baselines(design)).collect()
 }
 
 /// Returns the shapes of a design: each in words, and the first one with every codec, in the usual room.
-pub fn subjects_of(design: impl Into<Contender>) -> Vec<Box<dyn Subject>> {
+pub fn subjects_of(design: impl Into<AnyDesign>) -> Vec<Box<dyn Subject>> {
     let design = design.into();
     let usual: Vec<_> = cells_of(design).filter(|cell| cell.room.name == USUAL).collect();
     let first = usual.first().map(|cell| cell.shape);
@@ -90,13 +90,13 @@ pub fn subjects_of(design: impl Into<Contender>) -> Vec<Box<dyn Subject>> {
     chosen.map(subject_of).chain(baselines(design)).collect()
 }
 
-fn baselines(design: Contender) -> impl Iterator<Item = Box<dyn Subject>> {
+fn baselines(design: AnyDesign) -> impl Iterator<Item = Box<dyn Subject>> {
     let of = BASELINES.iter().filter(move |(baseline, _)| design == (*baseline).into());
     let usual = ROOMS.iter().find(|room| room.name == USUAL).expect("it is in the table");
     of.map(move |(baseline, lines)| {
         let (name, options) = (format!("{design}-words-{lines}"), vec![("node_lines", *lines)]);
         let design = (*baseline).into();
-        prepared(name, Forest::<Words> { geometry: geometry(usual), design, options, items: PhantomData })
+        prepared(name, TreePool::<Words> { geometry: geometry(usual), design, options, items: PhantomData })
     })
 }
 
@@ -108,7 +108,7 @@ pub fn pool_subject() -> Box<dyn Subject> {
 
 /// Everything that can be explored.
 pub fn all_subjects() -> Vec<Box<dyn Subject>> {
-    let trees = Contender::all().flat_map(all_subjects_of);
+    let trees = AnyDesign::all().flat_map(all_subjects_of);
     std::iter::once(pool_subject()).chain(trees).collect()
 }
 
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn every_design_has_a_shape() {
-        for design in Contender::all() {
+        for design in AnyDesign::all() {
             assert!(!subjects_of(design).is_empty(), "{design} is not explored: it needs tiny shapes");
         }
     }

@@ -11,7 +11,7 @@ pub enum TreeOp {
     /// Creates a tree like another one as earlier versions did: it is live before it has a leaf, which the first
     /// opening makes.
     CreateBare(&'static str),
-    /// The same on a thread of its own, whose fences are nobody else's.
+    /// Runs an operation on a thread of its own, whose fences are no other thread's.
     Elsewhere(Box<TreeOp>),
     /// Begins an operation on one key on a thread of its own, which stops at a step before anything
     /// comes of it.
@@ -38,7 +38,7 @@ pub enum TreeOp {
     Short(Box<TreeOp>, u64, u64),
     /// Closes the pool in good order and opens it again.
     Close,
-    /// Waits until nobody reads any more what was removed or replaced so far.
+    /// Waits until no thread reads any more what was removed or replaced so far.
     Rest,
 }
 

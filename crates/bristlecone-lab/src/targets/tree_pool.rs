@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
 use bristlecone::{Pool, Tree};
-use bristlecone_baselines::Contender;
+use bristlecone_baselines::AnyDesign;
 use bristlecone_pm::{Error, Geometry, PoolFile, TreeSpec};
 use bristlecone_sim::{
-    Answer, Deed, Memory, Progress, Registers, Report, Schedules, Seen, Sim, Stopped, System,
+    Answer, Memory, Operation, Progress, Registers, Report, Schedules, Seen, Sim, Stopped, System,
     explore_schedules, guarded,
 };
 
@@ -21,11 +21,11 @@ use super::tree_op::TreeOp;
 
 /// A pool of trees of one design and one kind of items.
 #[derive(Debug, Clone)]
-pub struct Forest<I> {
+pub struct TreePool<I> {
     /// The sizes of the pool.
     pub geometry: Geometry,
     /// The design of the trees.
-    pub design: Contender,
+    pub design: AnyDesign,
     /// Its options, by name.
     pub options: Vec<(&'static str, u64)>,
     /// What keys and values are.
@@ -48,8 +48,8 @@ fn text(error: Error) -> String {
 /// What the trees hold.
 type Contents = BTreeMap<String, BTreeMap<u64, u64>>;
 
-impl<I: Items> Forest<I> {
-    fn grow(&self, sim: &Sim, file: Arc<PoolFile<Sim>>) -> Result<Live<I>, String> {
+impl<I: Items> TreePool<I> {
+    fn open_trees(&self, sim: &Sim, file: Arc<PoolFile<Sim>>) -> Result<Live<I>, String> {
         // Where threads take turns, recovery has several.
         let recovering = if sim.takes_turns() { 2 } else { 1 };
         let pool = sim_pool(Arc::clone(&file), recovering);
@@ -61,7 +61,7 @@ impl<I: Items> Forest<I> {
         Ok(live)
     }
 
-    fn plant(&self, live: &mut Live<I>, name: &str) -> Result<(), String> {
+    fn create_absent(&self, live: &mut Live<I>, name: &str) -> Result<(), String> {
         if live.trees.contains_key(name) {
             return Ok(());
         }
@@ -71,7 +71,7 @@ impl<I: Items> Forest<I> {
     }
 
     /// Creates a tree, or finds that there is no room for it.
-    fn plant_if_room(&self, live: &mut Live<I>, name: &str) -> Result<String, String> {
+    fn create_if_room(&self, live: &mut Live<I>, name: &str) -> Result<String, String> {
         if live.trees.contains_key(name) {
             return Ok(String::new());
         }
@@ -88,7 +88,7 @@ impl<I: Items> Forest<I> {
         self.design.create::<_, _, Sim>(&live.pool, name, &options)
     }
 
-    fn plant_bare(&self, live: &mut Live<I>, name: &str) -> Result<(), String> {
+    fn create_bare(&self, live: &mut Live<I>, name: &str) -> Result<(), String> {
         if live.trees.contains_key(name) {
             return Ok(());
         }
@@ -107,7 +107,7 @@ impl<I: Items> Forest<I> {
         if !file.was_clean() {
             return Err("a closed pool is not clean".to_owned());
         }
-        *live = self.grow(&live.sim.clone(), file)?;
+        *live = self.open_trees(&live.sim.clone(), file)?;
         Ok(())
     }
 }
@@ -120,18 +120,18 @@ impl<I: Items> Drop for Live<I> {
     }
 }
 
-/// Waits until everything has run that was put off until nobody reads it any more.
+/// Waits until everything has run that was put off until no thread reads it any more.
 fn rest() {
     let over = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&over);
-    bristlecone_pm::sync::epoch::pin().defer(move || told.store(true, Release));
+    let seen = Arc::clone(&over);
+    bristlecone_pm::sync::epoch::pin().defer(move || seen.store(true, Release));
     while !over.load(Acquire) {
         bristlecone_pm::sync::epoch::pin().flush();
         std::thread::yield_now();
     }
 }
 
-impl<I: Items> System for Forest<I> {
+impl<I: Items> System for TreePool<I> {
     type Op = TreeOp;
     type State = Contents;
     type Live = Live<I>;
@@ -143,11 +143,11 @@ impl<I: Items> System for Forest<I> {
     fn create(&self, sim: &Sim) -> Result<Live<I>, String> {
         let region = sim.region();
         let file = PoolFile::create_in(region, self.geometry, sim.domain(), sim.clone());
-        self.grow(sim, file.map_err(text)?)
+        self.open_trees(sim, file.map_err(text)?)
     }
 
     fn open(&self, sim: &Sim) -> Result<Option<Live<I>>, String> {
-        open_pool(sim)?.map(|file| self.grow(sim, file)).transpose()
+        open_pool(sim)?.map(|file| self.open_trees(sim, file)).transpose()
     }
 
     fn abandon(&self, live: Live<I>) {
@@ -184,14 +184,14 @@ impl<I: Items> System for Forest<I> {
             TreeOp::Short(op, granted, refused) => {
                 live.sim.refuse_room(*granted, *refused);
                 let answer = match &**op {
-                    TreeOp::Create(name) => self.plant_if_room(live, name),
+                    TreeOp::Create(name) => self.create_if_room(live, name),
                     op => self.apply(live, op),
                 };
                 live.sim.refuse_room(u64::MAX, 0);
                 return answer;
             }
-            TreeOp::Create(name) => self.plant(live, name)?,
-            TreeOp::CreateBare(name) => self.plant_bare(live, name)?,
+            TreeOp::Create(name) => self.create_absent(live, name)?,
+            TreeOp::CreateBare(name) => self.create_bare(live, name)?,
             TreeOp::Elsewhere(op) => {
                 let elsewhere = || guarded(|| self.apply(live, op));
                 let done = std::thread::scope(|scope| scope.spawn(elsewhere).join());
@@ -203,7 +203,7 @@ impl<I: Items> System for Forest<I> {
                 let act = move || act::<I>(&tree, key, access).map(|seen| format!("{seen:?}"));
                 live.stopped = Some(Stopped::begin(at, act)?);
             }
-            TreeOp::Finish(_) => return live.stopped.take().ok_or("nobody has begun")?.finish(),
+            TreeOp::Finish(_) => return live.stopped.take().ok_or("no operation has begun")?.finish(),
             TreeOp::Rest => rest(),
             TreeOp::Drop(name) => {
                 if live.trees.remove(*name).is_some() {
@@ -237,7 +237,7 @@ impl<I: Items> System for Forest<I> {
 /// The tree that threads share.
 const SHARED: &str = "t";
 
-impl<I: Items> Registers for Forest<I> {
+impl<I: Items> Registers for TreePool<I> {
     type Live = Live<I>;
 
     fn memory(&self) -> Memory {
@@ -246,7 +246,7 @@ impl<I: Items> Registers for Forest<I> {
 
     fn create(&self, sim: &Sim) -> Result<Live<I>, String> {
         let mut live = System::create(self, sim)?;
-        self.plant(&mut live, SHARED)?;
+        self.create_absent(&mut live, SHARED)?;
         Ok(live)
     }
 
@@ -254,11 +254,11 @@ impl<I: Items> Registers for Forest<I> {
         System::open(self, sim)?.ok_or_else(|| "nothing is there any more".to_owned())
     }
 
-    fn act(&self, live: &Live<I>, deed: &Deed) -> Result<Answer, String> {
+    fn act(&self, live: &Live<I>, operation: &Operation) -> Result<Answer, String> {
         let tree = &live.trees[SHARED];
-        match deed {
-            Deed::Of(key, access) => Ok(Answer::Of(act::<I>(tree, *key, *access)?)),
-            Deed::Scan => {
+        match operation {
+            Operation::On(key, access) => Ok(Answer::One(act::<I>(tree, *key, *access)?)),
+            Operation::Scan => {
                 let number = |(key, value): (_, _)| Ok((I::key_number(&key)?, I::value_number(&value)?));
                 Ok(Answer::All(tree.iter().map(number).collect::<Result<_, String>>()?))
             }

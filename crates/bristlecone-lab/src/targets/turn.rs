@@ -8,7 +8,7 @@ use bristlecone_sim::{Budget, Mode, Progress, Report, Round, Schedules, Subject,
 
 use crate::targets::shapes::{mode_of, subject_of};
 
-/// Images that are remembered in one turn: where more are met, each further crash point has a few.
+/// Images that are remembered in one turn: where more are visited, each further crash point has a few.
 const REMEMBERED: usize = 1 << 16;
 /// Runs of a crash point: so many, doubled up to so often.
 const RUNS: (u64, usize) = (4, 9);
@@ -30,16 +30,16 @@ impl Turn {
     /// Draws a turn. The same seed gives the same turn.
     pub fn of(seed: u64, threads: usize) -> Self {
         let mut generator = Generator::new(seed);
-        let mut roll = |below: usize| generator.index(below);
+        let mut draw = |below: usize| generator.index(below);
         let cells = suites::EXPLORER.cells();
-        let cell = &cells[roll(cells.len())];
+        let cell = &cells[draw(cells.len())];
         let subject = subject_of(cell);
-        let scenario = roll(subject.scenarios().len());
+        let scenario = draw(subject.scenarios().len());
         let (fewest, doublings) = RUNS;
-        let runs = fewest << roll(doublings);
-        let depth = 1 + roll(DEPTH) as u32;
+        let runs = fewest << draw(doublings);
+        let depth = 1 + draw(DEPTH) as u32;
         let budget = Budget { depth, seed, threads, remembered: REMEMBERED, ..Budget::of(runs) };
-        let schedules = 1 + roll(SCHEDULES) as u64;
+        let schedules = 1 + draw(SCHEDULES) as u64;
         Self { subject, scenario, mode: mode_of(cell), budget, schedules }
     }
 

@@ -3,22 +3,22 @@
 use std::marker::PhantomData;
 
 use bristlecone_baselines::Baseline;
-use bristlecone_lab::targets::{Forest, Words};
+use bristlecone_lab::targets::{TreePool, Words};
 use bristlecone_pm::Geometry;
-use bristlecone_sim::{Access, Deed, Mode, Plan, Progress, Schedules, explore_schedules};
+use bristlecone_sim::{Access, Mode, Operation, Plan, Progress, Schedules, explore_schedules};
 
 use crate::planned::Planned;
 
 /// The last leaf of one inner node is about to split, so that its parent grows at its end, where
-/// nobody has written before; others look for what stands left of there.
-fn growing_at_the_end(roll: &mut dyn FnMut(usize) -> usize) -> Plan {
+/// no thread has written before; others look for what stands left of there.
+fn growing_at_the_end(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     /// From one key that is there to the next.
     const APART: u64 = 4;
-    let there = 8 + roll(16) as u64;
+    let there = 8 + draw(16) as u64;
     let before = (0..there).map(|at| (at * APART, Access::Insert(at))).collect();
-    let beyond = (0..3).map(|at| Deed::Of((there + at) * APART, Access::Insert(1000 + at))).collect();
+    let beyond = (0..3).map(|at| Operation::On((there + at) * APART, Access::Insert(1000 + at))).collect();
     let mut looks = || {
-        let mut look = || Deed::Of((there - 1 - roll(8) as u64) * APART, Access::Get);
+        let mut look = || Operation::On((there - 1 - draw(8) as u64) * APART, Access::Get);
         vec![look(), look(), look(), look()]
     };
     Plan::new(before, vec![beyond, looks()])
@@ -27,13 +27,13 @@ fn growing_at_the_end(roll: &mut dyn FnMut(usize) -> usize) -> Plan {
 #[test]
 fn keys_are_found_while_inner_nodes_grow() {
     for design in Baseline::ALL {
-        let forest = Forest::<Words> {
+        let tree_pool = TreePool::<Words> {
             geometry: Geometry { chunk_bytes: 4096, chunks_max: 24, trees_max: 3 },
             design: (*design).into(),
             options: vec![("node_lines", 2)],
             items: PhantomData,
         };
-        let planned = Planned { registers: forest, plan: growing_at_the_end };
+        let planned = Planned { registers: tree_pool, plan: growing_at_the_end };
         let wanted = Schedules { seed: 3, first: 0, count: 1500, modes: Mode::ALL.to_vec(), threads: 2 };
         let report = explore_schedules(&planned, &wanted, &Progress::default());
         println!("{}: {report}", design.name());

@@ -2,9 +2,9 @@
 
 use bristlecone::Design;
 use bristlecone_lab::proofs::accepted;
-use bristlecone_lab::proofs::cclbtree::{base, forest, in_place, reuse, small, written_through};
+use bristlecone_lab::proofs::cclbtree::{base, in_place, reuse, small, tree_pool, written_through};
 use bristlecone_lab::targets::TreeOp::{self, Close, Create, Insert, Remove, Upsert};
-use bristlecone_lab::targets::{Forest, Items, Notes, Texts, Words, tree_scenarios};
+use bristlecone_lab::targets::{Items, Notes, Texts, TreePool, Words, tree_scenarios};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{Budget, Mode, Report, Scenario, explore};
 
@@ -14,7 +14,7 @@ const MODES: [Mode; 3] = [Mode::Prefix, Mode::Subset, Mode::Eadr];
 
 /// Explores the scenarios and fails with everything that was found.
 fn survives<I: Items>(
-    forest: &Forest<I>,
+    tree_pool: &TreePool<I>,
     scenarios: &[Scenario<TreeOp>],
     modes: &[Mode],
     budget: Budget,
@@ -22,7 +22,7 @@ fn survives<I: Items>(
     let mut total = Report { scenario: "all".to_owned(), ..Report::default() };
     for scenario in scenarios {
         for mode in modes {
-            let report = explore(forest, scenario, *mode, budget);
+            let report = explore(tree_pool, scenario, *mode, budget);
             println!("{report}");
             total.merge(report);
         }
@@ -38,8 +38,8 @@ fn brief() -> Budget {
 }
 
 /// One entry a chunk: every other write begins or ends a collection.
-fn restless() -> Forest<Words> {
-    forest(&[("leaf_slots", 4), ("log_entries", 1)])
+fn restless() -> TreePool<Words> {
+    tree_pool(&[("leaf_slots", 4), ("log_entries", 1)])
 }
 
 /// Chunks of the log have used up their generations.
@@ -58,43 +58,43 @@ fn generations() -> Scenario<TreeOp> {
 const GENERATIONS_USED: u64 = 380;
 
 #[test]
-fn words() {
+fn words_survive_every_crash() {
     survives(&small::<Words>(), &tree_scenarios(), &MODES, Budget { exhaustive: 512, ..brief() });
 }
 
 #[test]
-fn words_in_larger_batches() {
+fn words_in_larger_batches_survive_every_crash() {
     let options = [("leaf_slots", 6), ("batch", 4), ("log_entries", 7)];
-    survives(&forest::<Words>(&options), &tree_scenarios(), &[Mode::Subset], brief());
+    survives(&tree_pool::<Words>(&options), &tree_scenarios(), &[Mode::Subset], brief());
 }
 
 #[test]
-fn words_all_logged() {
+fn words_all_logged_survive_every_crash() {
     let options = [("leaf_slots", 5), ("log_entries", 4), ("log_all", 1)];
-    survives(&forest::<Words>(&options), &tree_scenarios(), &[Mode::Subset], brief());
+    survives(&tree_pool::<Words>(&options), &tree_scenarios(), &[Mode::Subset], brief());
 }
 
 #[test]
-fn words_without_buffers() {
+fn words_without_buffers_survive_every_crash() {
     survives(&base(), &tree_scenarios(), &[Mode::Subset], brief());
     survives(&base(), &[reuse()], &MODES, brief());
 }
 
 #[test]
-fn words_collected_naively() {
+fn words_collected_naively_survive_every_crash() {
     let options = [("leaf_slots", 4), ("log_entries", 5), ("naive_collection", 1)];
-    survives(&forest::<Words>(&options), &tree_scenarios(), &[Mode::Subset], brief());
+    survives(&tree_pool::<Words>(&options), &tree_scenarios(), &[Mode::Subset], brief());
 }
 
 #[test]
-fn words_collected_at_every_turn() {
+fn words_collected_at_every_rotation_survive_every_crash() {
     survives(&restless(), &tree_scenarios(), &[Mode::Subset], brief());
     survives(&restless(), &[generations()], &MODES, brief());
 }
 
 /// Keys and values out of line.
 #[test]
-fn texts() {
+fn texts_survive_every_crash() {
     survives(
         &small::<Texts>(),
         &tree_scenarios(),
@@ -128,24 +128,24 @@ fn unseen() -> Scenario<TreeOp> {
 }
 
 #[test]
-fn upserts_that_do_not_look() {
+fn blind_upserts_survive_every_crash() {
     survives(&small::<Words>(), &[unseen()], &MODES, brief());
     survives(&small::<Notes>(), &[unseen()], &[Mode::Subset], brief());
     survives(&small::<Texts>(), &[unseen()], &[Mode::Subset], Budget { exhaustive: 32, ..brief() });
-    let larger = forest::<Words>(&[("leaf_slots", 6), ("batch", 4), ("log_entries", 7)]);
+    let larger = tree_pool::<Words>(&[("leaf_slots", 6), ("batch", 4), ("log_entries", 7)]);
     survives(&larger, &[unseen()], &[Mode::Subset], brief());
 }
 
 #[test]
-fn a_full_pool_writes_values_before_leaves_name_them() {
-    let (forest, scenario) = written_through();
+fn full_pool_write_persists_values_before_leaves_name_them() {
+    let (tree_pool, scenario) = written_through();
     let budget = Budget { depth: 1, ..Budget::of(32) };
-    let report = survives(&forest, std::slice::from_ref(&scenario), &MODES, budget);
+    let report = survives(&tree_pool, std::slice::from_ref(&scenario), &MODES, budget);
     assert!(report.sites.iter().any(|site| site.step == "cclbtree flush.2 records"), "all was logged");
 }
 
 #[test]
-fn a_full_pool_changes_items_in_place() {
+fn full_pool_update_changes_items_in_place() {
     let budget = Budget { depth: 1, ..Budget::of(32) };
     let (words, in_words) = in_place::<Words>();
     let (texts, in_texts) = in_place::<Texts>();
@@ -158,26 +158,26 @@ fn a_full_pool_changes_items_in_place() {
 
 /// The same, with what pends in the buffers: it changes and goes although the log has no room either,
 /// because entries may stand behind the copies that a collection made.
-fn pending<I: Items>() -> (Forest<I>, Scenario<TreeOp>) {
-    let shape = forest::<I>(&[("leaf_slots", 4), ("log_entries", 80)]);
-    let forest = Forest { geometry: Geometry { chunks_max: 12, ..shape.geometry }, ..shape };
+fn pending<I: Items>() -> (TreePool<I>, Scenario<TreeOp>) {
+    let shape = tree_pool::<I>(&[("leaf_slots", 4), ("log_entries", 80)]);
+    let tree_pool = TreePool { geometry: Geometry { chunks_max: 12, ..shape.geometry }, ..shape };
     let (held, first) = ((0..64).map(|n| n * 12), |leaf: u64| leaf * 48 + 4);
     let ours = held.chain((0..8).flat_map(|leaf| [first(leaf), first(leaf) + 4]));
     let theirs = (0..1000).map(|n| Insert("u", n * 4, n * 4));
     let setup = [Create("t")].into_iter().chain(ours.map(|key| Insert("t", key, key)));
     let fill_log = (0..120).map(|n| Insert("t", first(n % 8), 4 * n));
-    let setup = accepted(&forest, setup.chain([Create("u")]).chain(theirs).chain(fill_log));
+    let setup = accepted(&tree_pool, setup.chain([Create("u")]).chain(theirs).chain(fill_log));
     let ops = (0..4).flat_map(|leaf| [Insert("t", first(leaf) + 4, 1000), Remove("t", first(leaf))]);
     // After a crash amid a collection its copies take the chunk that was spared for them.
     let then = vec![Insert("t", 24, 1004), Remove("t", 48), Close, Remove("t", 60)];
-    (forest, Scenario { name: "pending", creation: false, setup, ops: ops.collect(), then })
+    (tree_pool, Scenario { name: "pending", creation: false, setup, ops: ops.collect(), then })
 }
 
 #[test]
-fn a_full_pool_changes_and_removes_what_pends() {
+fn full_pool_changes_and_removes_what_pends() {
     let budget = Budget { depth: 1, ..Budget::of(32) };
-    let (forest, scenario) = pending::<Words>();
-    survives(&forest, &[scenario], &MODES, budget);
+    let (tree_pool, scenario) = pending::<Words>();
+    survives(&tree_pool, &[scenario], &MODES, budget);
 }
 
 #[test]

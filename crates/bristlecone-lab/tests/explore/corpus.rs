@@ -1,4 +1,4 @@
-//! Plans of threads that met what few others do: for each subject a file of `corpus/`, whose plans run before any
+//! Plans of threads that covered what few others do: for each subject a file of `corpus/`, whose plans run before any
 //! that are drawn. `BRISTLECONE_CORPUS=N` looks for them among N schedules of each subject, those of the file
 //! included, and writes the file anew.
 
@@ -19,17 +19,17 @@ fn file(subject: &dyn Subject) -> PathBuf {
     folder.join(format!("{}.txt", subject.name()))
 }
 
-/// Returns the plans of a file, and how many pairs of steps they met when it was written.
+/// Returns the plans of a file, and how many pairs of steps they covered when it was written.
 fn read(subject: &dyn Subject) -> (Vec<Plan>, usize) {
     let text = std::fs::read_to_string(file(subject)).unwrap_or_default();
     let mut lines = text.lines().filter(|line| !line.starts_with('#'));
     let number = |text: &str| text.parse::<u64>().expect("a number");
-    let met = lines.next().map_or(0, |line| number(line.trim_end_matches(" pairs of steps")));
+    let covered = lines.next().map_or(0, |line| number(line.trim_end_matches(" pairs of steps")));
     let plan = |line: &str| {
         let (seed, plan) = line.split_once(' ').expect("a seed and a plan");
         (number(seed), number(plan))
     };
-    (lines.map(plan).collect(), met as usize)
+    (lines.map(plan).collect(), covered as usize)
 }
 
 fn run(subject: &dyn Subject, (seed, plan): Plan, progress: &Progress) -> Report {
@@ -45,11 +45,15 @@ pub fn run_corpus(subject: &dyn Subject, progress: &Progress) -> Report {
     if let Ok(schedules) = std::env::var("BRISTLECONE_CORPUS") {
         write(subject, schedules.parse().expect("a number of schedules"), progress);
     }
-    let (plans, met) = read(subject);
+    let (plans, covered) = read(subject);
     let mut total = Report::default();
     in_pairs(&plans, &|plan| run(subject, plan, progress)).into_iter().for_each(|report| total.merge(report));
     let pairs = total.pairs.len();
-    assert!(pairs * 10 >= met * 9, "{}: the corpus met {met} pairs of steps, now {pairs}", subject.name());
+    assert!(
+        pairs * 10 >= covered * 9,
+        "{}: the corpus covered {covered} pairs of steps, now {pairs}",
+        subject.name()
+    );
     total
 }
 
@@ -58,11 +62,11 @@ fn write(subject: &dyn Subject, schedules: u64, progress: &Progress) {
     let mut plans = read(subject).0;
     plans.extend((0..schedules / PER_PLAN).map(|plan| (0, plan)));
     let found = in_pairs(&plans, &|plan| (plan, run(subject, plan, progress).pairs));
-    let mut met = Pairs::new();
+    let mut covered = Pairs::new();
     let mut kept: Vec<(Plan, Pairs)> = Vec::new();
     for (plan, pairs) in found {
-        if !pairs.is_subset(&met) {
-            met.extend(pairs.iter().copied());
+        if !pairs.is_subset(&covered) {
+            covered.extend(pairs.iter().copied());
             kept.push((plan, pairs));
         }
     }
@@ -80,7 +84,7 @@ fn write(subject: &dyn Subject, schedules: u64, progress: &Progress) {
     let mut text = String::from(
         "# Plans of threads that meet, together, so many pairs: a seed and a plan's number each.\n",
     );
-    writeln!(text, "{} pairs of steps", met.len()).expect("a string");
+    writeln!(text, "{} pairs of steps", covered.len()).expect("a string");
     kept.iter().for_each(|((seed, plan), _)| writeln!(text, "{seed} {plan}").expect("a string"));
     let file = file(subject);
     std::fs::create_dir_all(file.parent().expect("a folder")).expect("a folder for the corpus");

@@ -2,7 +2,7 @@
 
 use bristlecone::lab::AnyMedium;
 use bristlecone::{Domain, Error, Tree};
-use bristlecone_baselines::{Contender, part_of};
+use bristlecone_baselines::{AnyDesign, part_of};
 use bristlecone_device::{Device, Layout, Processor, Profile, Tally, Times};
 use bristlecone_lab::targets::device_pool;
 use bristlecone_pm::{CHUNK_BYTES, Geometry, Part, Region};
@@ -71,7 +71,7 @@ impl Bench {
             Device::new(&region, Layout { geometry, part_of }, domain, Profile::OPTANE, processor, threads);
         let pool = device_pool(&device, region, geometry, domain).unwrap();
         let tree =
-            design.parse::<Contender>().unwrap().create::<_, _, AnyMedium>(&pool, "t", options).unwrap();
+            design.parse::<AnyDesign>().unwrap().create::<_, _, AnyMedium>(&pool, "t", options).unwrap();
         device.take();
         Self { device, tree }
     }
@@ -97,7 +97,7 @@ impl Bench {
 }
 
 #[test]
-fn sstree() {
+fn sstree_counted_figures_hold() {
     let bench = Bench::new("sstree", Domain::Adr);
     let insert = bench.each(|tree, key, value| Ok(tree.insert(key, value)?.is_none()));
     let space = bench.tree.stats();
@@ -126,7 +126,7 @@ fn sstree() {
 }
 
 #[test]
-fn wotree() {
+fn wotree_counted_figures_hold() {
     let bench = Bench::new("wotree", Domain::Adr);
     let insert = bench.each(|tree, key, value| Ok(tree.insert(key, value)?.is_none()));
     let get = bench.each(|tree, key, value| Ok(tree.get(key) == Some(value)));
@@ -150,7 +150,7 @@ fn flushes(design: &str, node_lines: u64, keys: u64) -> [f64; 2] {
 
 /// The paper's figures 10a and 11a, smaller; docs/PERFORMANCE.md has them in full.
 #[test]
-fn wotree_flushes_less_than_what_it_is_measured_against() {
+fn wotree_flushes_fewer_lines_than_its_baselines() {
     const SOME: u64 = 40_000;
     println!(
         "flushes of an insert and a delete\nlines{:>16}{:>16}{:>16}{:>16}",
@@ -180,7 +180,7 @@ fn wotree_flushes_less_than_what_it_is_measured_against() {
 }
 
 #[test]
-fn lodgetree() {
+fn lodgetree_counted_figures_hold() {
     let bench = Bench::new("lodgetree", Domain::Adr);
     let insert = bench.each(|tree, key, value| Ok(tree.insert(key, value)?.is_none()));
     let space = bench.tree.stats();
@@ -239,7 +239,7 @@ fn lodgetree() {
 /// Four in five inserts go to a fifth of the range. What nodes that split into more save are fences, and
 /// bytes of the media, which many threads share.
 #[test]
-fn multiple_split_is_ahead_of_double_split_in_a_burst() {
+fn lodgetree_multiple_split_in_a_burst_is_ahead_of_double_split() {
     let run = |split_nodes: u64| {
         let options = [("split_nodes".to_owned(), split_nodes)];
         let bench = Bench::timed("lodgetree", &options, Domain::Adr, &[48]);
@@ -260,7 +260,7 @@ fn multiple_split_is_ahead_of_double_split_in_a_burst() {
 /// On a machine that nothing disturbs, and whose cache holds a part of the tree. The aims: one insert in a
 /// hundred thousand within ten times what one in a hundred takes, and below that of an SSTree without expansion.
 #[test]
-fn no_insert_into_lodgetree_takes_much_longer_than_most() {
+fn lodgetree_slowest_inserts_take_not_much_longer_than_most() {
     let processor = Processor { cache_bytes: 4 << 20, ..Processor::default() };
     let run = |design, options: &[(String, u64)]| {
         let bench = Bench::on(processor, design, options, Domain::Adr, &[1, 4]);
@@ -284,7 +284,7 @@ fn no_insert_into_lodgetree_takes_much_longer_than_most() {
 }
 
 #[test]
-fn caches_that_survive_need_no_flush() {
+fn sstree_in_eadr_flushes_nothing() {
     let bench = Bench::new("sstree", Domain::Eadr);
     let insert = bench.each(|tree, key, value| Ok(tree.insert(key, value)?.is_none()));
     let update = bench.each(|tree, key, value| Ok(tree.update(key, value + 1)?.is_some()));

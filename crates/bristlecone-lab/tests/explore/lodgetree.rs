@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bristlecone::Design;
-use bristlecone_lab::proofs::lodgetree::{forest, in_place, roomy, run, single, stragglers, written_through};
+use bristlecone_lab::proofs::lodgetree::{
+    in_place, roomy, run, single, stragglers, tree_pool, written_through,
+};
 use bristlecone_lab::targets::TreeOp::{
     self, Close, Create, Insert, InsertNew, Remove, Swap, Update, Upsert,
 };
-use bristlecone_lab::targets::{Forest, Items, Texts, Words};
+use bristlecone_lab::targets::{Items, Texts, TreePool, Words};
 use bristlecone_pm::{Geometry, LINE_BYTES};
 use bristlecone_sim::{Budget, Event, Mode, Report, Scenario, explore};
 
@@ -15,7 +17,7 @@ use crate::mutations::every_step_is_needed;
 
 const MODES: [Mode; 3] = [Mode::Prefix, Mode::Subset, Mode::Eadr];
 
-/// Key 1 is written beside a straggler, the last key, whose node nobody else writes to. Then key 1 is
+/// Key 1 is written beside a straggler, the last key, whose node no other write reaches. Then key 1 is
 /// written or removed again and again, and flushed, and its logs are used again: all but the
 /// straggler's, which has the oldest value.
 fn straggler(name: &'static str, rounds: u64, removed: bool) -> Scenario<TreeOp> {
@@ -38,7 +40,7 @@ fn straggler(name: &'static str, rounds: u64, removed: bool) -> Scenario<TreeOp>
 }
 
 /// Writes that do not ask what was there: over items of a leaf, over buffered ones, over nothing; then every
-/// kind of operation on what nobody has looked for. Until they are flushed, and beyond.
+/// kind of operation on what no write has looked for. Until they are flushed, and beyond.
 fn blind() -> Scenario<TreeOp> {
     let write = |key, value| Upsert("t", key, value);
     let setup = [Create("t")].into_iter().chain((0..10).map(|key| write(key * 7 % 10 * 2, key)));
@@ -66,11 +68,11 @@ fn blind() -> Scenario<TreeOp> {
 }
 
 #[test]
-fn what_nobody_looked_for_survives() {
+fn blind_upserts_survive_every_crash() {
     let budget = Budget { exhaustive: 64, sampled: 32, nested: (16, 8), ..Budget::quick() };
     for mode in MODES {
-        explore(&forest::<Words>(), &blind(), mode, budget).assert_clean();
-        explore(&forest::<Texts>(), &blind(), mode, budget).assert_clean();
+        explore(&tree_pool::<Words>(), &blind(), mode, budget).assert_clean();
+        explore(&tree_pool::<Texts>(), &blind(), mode, budget).assert_clean();
     }
 }
 
@@ -78,7 +80,7 @@ fn survives<I: Items>(budget: Budget) -> Report {
     let mut total = Report { scenario: "all".to_owned(), ..Report::default() };
     for scenario in [straggler("straggler", 6, false), straggler("straggler-removed", 3, true)] {
         for mode in MODES {
-            let report = explore(&forest::<I>(), &scenario, mode, budget);
+            let report = explore(&tree_pool::<I>(), &scenario, mode, budget);
             println!("{report}");
             total.merge(report);
         }
@@ -88,7 +90,7 @@ fn survives<I: Items>(budget: Budget) -> Report {
 }
 
 #[test]
-fn an_old_value_in_a_straggling_log_stays_dead() {
+fn recovery_leaves_old_values_of_straggling_logs_out() {
     let budget = Budget { exhaustive: 64, sampled: 32, nested: (16, 8), ..Budget::quick() };
     let words = survives::<Words>(budget);
     assert!(words.sites.iter().any(|site| site.step == "log recycle.1"), "no log was used again");
@@ -96,7 +98,7 @@ fn an_old_value_in_a_straggling_log_stays_dead() {
 }
 
 #[test]
-fn what_stands_in_the_oldest_logs_is_logged_again() {
+fn compaction_logs_what_the_oldest_logs_hold_again() {
     let budget = Budget { exhaustive: 64, sampled: 32, nested: (16, 8), ..Budget::quick() };
     for mode in MODES {
         let report = explore(&single(), &stragglers(), mode, budget);
@@ -136,7 +138,7 @@ fn flushes(events: Vec<Event>) -> Vec<Flush> {
 /// A flush writes `flush_leaves` leaves, or it splits one leaf and writes that and the new one. A
 /// write needs one, unless all that is buffered are single items of leaves that split for them.
 #[test]
-fn a_flush_writes_few_leaves_and_splits_one_at_most() {
+fn flush_writes_few_leaves_and_splits_one_at_most() {
     const WRITES: u64 = 20_000;
     let noise = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     for flush_leaves in [1, 2, 4] {
@@ -145,10 +147,10 @@ fn a_flush_writes_few_leaves_and_splits_one_at_most() {
             ("skewed", Box::new(move |n| if n % 5 < 4 { noise(n % 700) >> 3 } else { noise(n) })),
             ("ascending", Box::new(|n| n)),
         ] {
-            let large = Forest::<Words> {
+            let large = TreePool::<Words> {
                 geometry: Geometry { chunk_bytes: 1 << 16, chunks_max: 120, trees_max: 1 },
                 options: vec![("flush_leaves", flush_leaves)],
-                ..forest()
+                ..tree_pool()
             };
             let writes: Vec<_> = run(&large, |sim, tree| {
                 let write = |key| {
@@ -177,7 +179,7 @@ fn a_flush_writes_few_leaves_and_splits_one_at_most() {
 
 /// A leaf is full, a removal is buffered for it, and a new item takes the removed one's slot.
 #[test]
-fn slots_of_removed_items_are_given_up_before_they_are_used_again() {
+fn flush_frees_slots_of_removed_items_durably_before_reuse() {
     slots_are_used_again::<Words>();
     slots_are_used_again::<Texts>();
 }
@@ -199,7 +201,7 @@ fn slots_are_used_again<I: Items>() {
     // Records that others' readers hold up must not fill the pool.
     let roomy = roomy::<I>();
     for seed in 0..16 {
-        let budget = Budget { exhaustive: 256, depth: 1, life_crashes: 1, seed, ..Budget::quick() };
+        let budget = Budget { exhaustive: 256, depth: 1, continuation_crashes: 1, seed, ..Budget::quick() };
         for mode in MODES {
             let report = explore(&roomy, &scenario, mode, budget);
             assert!(
@@ -212,7 +214,7 @@ fn slots_are_used_again<I: Items>() {
 }
 
 #[test]
-fn a_full_pool_writes_values_before_leaves_name_them() {
+fn full_pool_write_persists_values_before_leaves_name_them() {
     let (full, scenario) = written_through();
     let budget = Budget { depth: 1, ..Budget::of(32) };
     for mode in MODES {
@@ -221,7 +223,7 @@ fn a_full_pool_writes_values_before_leaves_name_them() {
 }
 
 #[test]
-fn a_full_pool_changes_items_in_place() {
+fn full_pool_update_changes_items_in_place() {
     changed_in_place::<Words>(&["lodgetree place.1", "lodgetree place.2"]);
     changed_in_place::<Texts>(&["lodgetree place.1", "lodgetree place.2", "lodgetree place.2 fence"]);
 }
@@ -256,7 +258,7 @@ fn flushes_what_fits(events: &[Event]) -> bool {
 
 /// Writes numbers to keys in a pool that short logs and items fill, some of them in vain; which of the writes
 /// had what is buffered flushed for want of room for copies, as long as none was in vain.
-fn crowd(full: &Forest<Words>, keys: u64, writes: u64) -> Vec<u64> {
+fn crowd(full: &TreePool<Words>, keys: u64, writes: u64) -> Vec<u64> {
     run(full, |sim, tree| {
         let (mut model, mut flushing, mut in_vain) = (BTreeMap::new(), Vec::new(), None);
         for n in 0..writes {
@@ -283,9 +285,11 @@ fn crowding(n: u64, keys: u64) -> u64 {
 
 /// In a pool full of short logs the walk cannot always copy what is buffered: that goes to leaves with room.
 #[test]
-fn what_cannot_be_logged_again_goes_to_leaves() {
-    let of_chunks =
-        |chunks_max| Forest { geometry: Geometry { chunks_max, ..forest::<Words>().geometry }, ..forest() };
+fn full_pool_compaction_flushes_what_it_cannot_log() {
+    let of_chunks = |chunks_max| TreePool {
+        geometry: Geometry { chunks_max, ..tree_pool::<Words>().geometry },
+        ..tree_pool()
+    };
     let budget = Budget { depth: 1, ..Budget::of(32) };
     let mut explored = 0;
     for chunks_max in 8..24 {

@@ -98,7 +98,7 @@ fn within(what: &str, found: f64, due: f64, tolerance: f64) {
 
 /// N items are logged for each that goes to the leaf, and takes them along in one media line.
 #[test]
-fn upserts_write_what_the_papers_formula_says() {
+fn cclbtree_upserts_write_what_the_papers_formula_says() {
     for batch in [1, 2, 4] {
         // No split, and no collection: the formula has neither.
         let bench = Bench::ccl(&[("batch", batch), ("log_percent", 1000)]).loaded();
@@ -111,7 +111,7 @@ fn upserts_write_what_the_papers_formula_says() {
 /// The paper's 187, 150, 133, 123 and 118 bytes, of which ours need be at most as many: they are
 /// 14 to 26 % fewer.
 #[test]
-fn inserts_write_at_most_what_the_papers_do() {
+fn cclbtree_inserts_write_at_most_what_the_papers_do() {
     let paper = [187.0, 150.0, 133.0, 123.0, 118.0];
     let mut last = f64::INFINITY;
     for (batch, paper) in (1..).zip(paper) {
@@ -125,7 +125,7 @@ fn inserts_write_at_most_what_the_papers_do() {
 /// The paper: buffers save 63.9 % of the media writes of leaves, logging only what stays in a buffer
 /// 26.5 % of those of the log. All in all it says 44 %.
 #[test]
-fn each_technique_saves_media_writes() {
+fn cclbtree_each_technique_saves_media_writes() {
     let base = Bench::ccl(&[("batch", 0)]).inserts();
     // With the paper's TH_log.
     let buffered = Bench::ccl(&[("log_all", 1), ("log_percent", 20)]).inserts();
@@ -142,7 +142,7 @@ fn each_technique_saves_media_writes() {
 
 /// Media bytes for each byte that the user writes, of which the paper has about 10, and DRAM.
 #[test]
-fn amplification_and_space() {
+fn cclbtree_amplification_and_space_hold() {
     let bench = Bench::ccl(&[]).loaded();
     let uniform: Cost = bench.write(KEYS..2 * KEYS).into();
     let (uniform, dram) = (uniform.all / 16.0, bench.tree.stats().dram_bytes as f64 / (2 * KEYS) as f64);
@@ -171,7 +171,7 @@ fn zipf(count: u64, theta: f64) -> impl Iterator<Item = u64> {
 /// of new writes is that collection copies again and again what pends for leaves that are seldom written
 /// to. Nothing else is written, though the log shrinks and grows all the time.
 #[test]
-fn skewed_upserts_write_leaves_entries_and_copies() {
+fn cclbtree_skewed_upserts_write_leaves_entries_and_copies() {
     let upserts = |options: &[(&str, u64)]| -> Cost {
         let bench = Bench::in_chunks(1 << 16, options).loaded();
         let cost = bench.write(zipf(KEYS, 0.9).take(2 * KEYS as usize)).into();
@@ -189,7 +189,7 @@ fn skewed_upserts_write_leaves_entries_and_copies() {
 /// 48 threads on the clock of an Optane device: collecting the log costs next to nothing, unless it
 /// stops the writers.
 #[test]
-fn inserts_on_the_clock_of_many_threads() {
+fn cclbtree_inserts_of_many_threads_are_ahead_on_the_clock() {
     let collected = Bench::ccl(&[]).inserts();
     let uncollected = Bench::ccl(&[("log_percent", 1000)]).inserts();
     let naive = Bench::ccl(&[("naive_collection", 1)]).inserts();

@@ -2,7 +2,7 @@
 //! a scenario or a schedule notices. What is tried is in `src/proofs`, for the tool as well.
 
 use bristlecone::Design;
-use bristlecone_baselines::{Baseline, Contender};
+use bristlecone_baselines::{AnyDesign, Baseline};
 use bristlecone_cells::seed;
 use bristlecone_lab::EXPLAINED;
 use bristlecone_lab::proofs::baselines::AS_PUBLISHED;
@@ -13,9 +13,9 @@ use bristlecone_random::mix;
 use bristlecone_sim::{Budget, Mode, Progress, Site, explore_rounds, mutate_rounds, rounds};
 use std::collections::BTreeSet;
 
-/// Goes through the proofs of a design, and fails with what nobody noticed, and with steps that scenarios pass and
+/// Goes through the proofs of a design, and fails with what no test noticed, and with steps that scenarios pass and
 /// no proof has, unless they are there because the published design has them.
-pub fn every_step_is_needed(design: impl Into<Contender>, steps_in_all: usize, as_published: &[&str]) {
+pub fn every_step_is_needed(design: impl Into<AnyDesign>, steps_in_all: usize, as_published: &[&str]) {
     let design = design.into();
     let table = prove(&proofs_of(design), 2, &Progress::default());
     println!("{table}");
@@ -39,17 +39,17 @@ const ONE_OF: u64 = 32;
 
 /// Loses stores and compare-and-swaps, and removes orders, of a design: each must be noticed, but for stores that are
 /// said to be derived, of which none may be. `BRISTLECONE_CELLS=all` tries all, in several shapes.
-fn every_store_is_needed(design: impl Into<Contender>) {
+fn every_store_is_needed(design: impl Into<AnyDesign>) {
     let design = design.into();
     let subjects = subjects_of(design);
     let all = std::env::var("BRISTLECONE_CELLS").is_ok_and(|cells| cells == "all");
     let first = subjects.iter().map(Box::as_ref).take(if all { SHAPES } else { 1 });
     let rounds = rounds(first, &[Mode::Subset]);
-    let few = Budget { life_crashes: u32::MAX, depth: 1, threads: 2, ..Budget::of(1) };
+    let few = Budget { continuation_crashes: u32::MAX, depth: 1, threads: 2, ..Budget::of(1) };
     let progress = Progress::default();
     let reports = explore_rounds(&rounds, few, &progress, &|_, _| {});
     let rounds: Vec<_> = rounds.into_iter().zip(reports.into_iter().flatten()).collect();
-    let budget = Budget { threads: 2, life_crashes: 1, depth: 1, ..Budget::of(RUNS) };
+    let budget = Budget { threads: 2, continuation_crashes: 1, depth: 1, ..Budget::of(RUNS) };
     let is_drawn = |site: &Site| all || mix(seed() ^ mix(u64::from(site.at.line()))).is_multiple_of(ONE_OF);
     let wanted = |site: &Site| !site.is_of_pool() && !site.is_named() && is_drawn(site);
     let mut table = mutate_rounds(&rounds, budget, &wanted, &progress, &|_| {}).explained_by(EXPLAINED);
@@ -85,21 +85,21 @@ stores! {
 }
 
 #[test]
-fn of_wotree() {
+fn wotree_every_mutation_is_noticed() {
     every_step_is_needed(Design::WoTree, 40, &[]);
 }
 
 #[test]
-fn of_native() {
+fn native_every_mutation_is_noticed() {
     every_step_is_needed(Baseline::Native, 10, &[]);
 }
 
 #[test]
-fn of_wbtree() {
+fn wbtree_every_mutation_is_noticed() {
     every_step_is_needed(Baseline::WbTree, 17, &[]);
 }
 
 #[test]
-fn of_fastfair() {
+fn fastfair_every_mutation_is_noticed() {
     every_step_is_needed(Baseline::FastFair, 11, AS_PUBLISHED);
 }

@@ -2,17 +2,19 @@
 
 use bristlecone::Design;
 use bristlecone_lab::proofs::nbtree::{SLOTS, reuses, small};
-use bristlecone_lab::targets::{Forest, Items, Texts, Words};
-use bristlecone_sim::{Access, Deed, Mode, Plan, Planned, Progress, Schedules, explore, explore_schedules};
+use bristlecone_lab::targets::{Items, Texts, TreePool, Words};
+use bristlecone_sim::{
+    Access, Mode, Operation, Plan, Planned, Progress, Schedules, explore, explore_schedules,
+};
 
 use crate::mutations::every_step_is_needed;
 
 #[test]
-fn blocks_are_used_again() {
-    for (forest, scenarios, budget) in reuses() {
+fn blocks_reused_after_recovery_survive_every_crash() {
+    for (tree_pool, scenarios, budget) in reuses() {
         for scenario in scenarios {
             for mode in Mode::ALL {
-                let report = explore(&forest, &scenario, mode, budget);
+                let report = explore(&tree_pool, &scenario, mode, budget);
                 println!("{report}");
                 report.assert_clean();
             }
@@ -27,16 +29,16 @@ fn every_flush_fence_and_order_is_needed() {
 
 /// Leaves lose their last items while others look for these, bring keys of the same range, and scan.
 /// What takes the range over is the leaf before or, of the first leaf, the one behind.
-fn emptied_under_eyes(roll: &mut dyn FnMut(usize) -> usize) -> Plan {
+fn emptied_under_eyes(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     /// From one key that is there to the next.
     const APART: u64 = 10;
     // Ascending keys leave full leaves behind, of which one keeps few items or two keep one each.
-    let leaves = 2 + roll(2) as u64;
-    let drained = roll(leaves as usize) as u64;
-    let left = 1 + roll(3) as u64;
+    let leaves = 2 + draw(2) as u64;
+    let drained = draw(leaves as usize) as u64;
+    let left = 1 + draw(3) as u64;
     let keys = (0..leaves * SLOTS).map(|at| at * APART);
     let mut before: Vec<_> = keys.map(|key| (key, Access::Insert(key))).collect();
-    let first = (drained * SLOTS + roll((SLOTS - left + 1) as usize) as u64) * APART;
+    let first = (drained * SLOTS + draw((SLOTS - left + 1) as usize) as u64) * APART;
     let last: Vec<_> = (0..left).map(|at| first + at * APART).collect();
     let of_leaf = (drained * SLOTS..(drained + 1) * SLOTS).map(|at| at * APART);
     let gone = of_leaf.filter(|key| !last.contains(key)).map(|key| (key, Access::Remove));
@@ -46,33 +48,33 @@ fn emptied_under_eyes(roll: &mut dyn FnMut(usize) -> usize) -> Plan {
         let remove = |slot: u64| (((other * SLOTS) + slot) * APART, Access::Remove);
         before.extend([2, 4].map(remove));
     }
-    let mut threads: Vec<_> = last.iter().map(|&key| vec![Deed::Of(key, Access::Remove)]).collect();
-    let near = |roll: &mut dyn FnMut(usize) -> usize| last[roll(last.len())] + roll(3) as u64 * (APART / 2);
+    let mut threads: Vec<_> = last.iter().map(|&key| vec![Operation::On(key, Access::Remove)]).collect();
+    let near = |draw: &mut dyn FnMut(usize) -> usize| last[draw(last.len())] + draw(3) as u64 * (APART / 2);
     let mut written = 1000;
-    let mut watch = |roll: &mut dyn FnMut(usize) -> usize| {
+    let mut watch = |draw: &mut dyn FnMut(usize) -> usize| {
         written += 1;
-        match roll(6) {
-            0 | 1 => Deed::Of(last[roll(last.len())], Access::Get),
-            2 | 3 => Deed::Of(near(roll) + 1, Access::Insert(written)),
-            4 => Deed::Of(near(roll), Access::InsertNew(written)),
-            _ => Deed::Scan,
+        match draw(6) {
+            0 | 1 => Operation::On(last[draw(last.len())], Access::Get),
+            2 | 3 => Operation::On(near(draw) + 1, Access::Insert(written)),
+            4 => Operation::On(near(draw), Access::InsertNew(written)),
+            _ => Operation::Scan,
         }
     };
-    for _ in 0..1 + roll(2) {
-        threads.push((0..2 + roll(2)).map(|_| watch(roll)).collect());
+    for _ in 0..1 + draw(2) {
+        threads.push((0..2 + draw(2)).map(|_| watch(draw)).collect());
     }
     Plan::new(before, threads)
 }
 
 /// Explores schedules of a plan and fails with what was found.
 fn raced<I: Items>(
-    forest: Forest<I>,
+    tree_pool: TreePool<I>,
     plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan,
     count: u64,
     steps: &[(&str, u64)],
 ) {
     let wanted = Schedules { seed: 5, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
-    let report = explore_schedules(&Planned { registers: forest, plan }, &wanted, &Progress::default());
+    let report = explore_schedules(&Planned { registers: tree_pool, plan }, &wanted, &Progress::default());
     println!("{report}, raced: {:?}", report.raced);
     report.assert_clean();
     assert_eq!(report.schedules, count);

@@ -4,24 +4,24 @@ use std::marker::PhantomData;
 
 use bristlecone::Design;
 use bristlecone_cells::{Cell, Codec, suites};
-use bristlecone_lab::targets::{Forest, Items, Texts, Words};
+use bristlecone_lab::targets::{Items, Texts, TreePool, Words};
 use bristlecone_pm::Geometry;
 pub use bristlecone_sim::Planned;
-use bristlecone_sim::{Access, Deed, Mode, Plan, Progress, Schedules, explore_schedules};
+use bristlecone_sim::{Access, Mode, Operation, Plan, Progress, Schedules, explore_schedules};
 
 /// Threads remove the few keys of a leaf or two if these have their first value, and give them others; all of
 /// them are mostly about one key.
-fn conditional_removals(roll: &mut dyn FnMut(usize) -> usize) -> Plan {
+fn conditional_removals(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     const KEYS: u64 = 5;
     let before = (0..KEYS).map(|key| (key, Access::Insert(key))).collect();
-    let hot = roll(KEYS as usize) as u64;
+    let hot = draw(KEYS as usize) as u64;
     let mut written = 1000;
-    let mut deed = |roll: &mut dyn FnMut(usize) -> usize| {
-        let key = if roll(4) == 0 { roll(KEYS as usize) as u64 } else { hot };
+    let mut operation = |draw: &mut dyn FnMut(usize) -> usize| {
+        let key = if draw(4) == 0 { draw(KEYS as usize) as u64 } else { hot };
         written += 1;
-        Deed::Of(
+        Operation::On(
             key,
-            match roll(8) {
+            match draw(8) {
                 0..3 => Access::RemoveIf(key),
                 3 => Access::RemoveIf(written),
                 4 => Access::Swap(key, written),
@@ -31,9 +31,9 @@ fn conditional_removals(roll: &mut dyn FnMut(usize) -> usize) -> Plan {
             },
         )
     };
-    let threads = 2 + roll(2);
-    let deeds = |_| (0..2 + roll(2)).map(|_| deed(roll)).collect();
-    Plan::new(before, (0..threads).map(deeds).collect())
+    let threads = 2 + draw(2);
+    let operations = |_| (0..2 + draw(2)).map(|_| operation(draw)).collect();
+    Plan::new(before, (0..threads).map(operations).collect())
 }
 
 fn removed_by_one<I: Items>(codec: Codec, count: u64) {
@@ -43,7 +43,7 @@ fn removed_by_one<I: Items>(codec: Codec, count: u64) {
         let Cell { shape, room, .. } = cell.expect("every design keeps these items");
         let geometry = Geometry { chunk_bytes: room.chunk_bytes, chunks_max: room.chunks_max, trees_max: 3 };
         let options = shape.options.to_vec();
-        let registers = Forest::<I> { geometry, design: (*design).into(), options, items: PhantomData };
+        let registers = TreePool::<I> { geometry, design: (*design).into(), options, items: PhantomData };
         let wanted = Schedules { seed: 5, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
         let planned = Planned { registers, plan: conditional_removals };
         let report = explore_schedules(&planned, &wanted, &Progress::default());

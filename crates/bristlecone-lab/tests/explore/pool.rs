@@ -12,7 +12,7 @@ fn the_pool_survives_every_crash() {
     for report in explore_rounds(&rounds, Budget::quick(), &progress, &|_, _| {}).iter().flatten() {
         println!("{report}");
         report.assert_clean();
-        assert_eq!(report.forgetful_points, 0);
+        assert_eq!(report.points_beyond_memory, 0);
     }
 }
 

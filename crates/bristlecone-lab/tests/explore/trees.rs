@@ -4,10 +4,10 @@ use std::io::Write;
 use std::marker::PhantomData;
 
 use bristlecone::Design;
-use bristlecone_baselines::{Baseline, Contender};
+use bristlecone_baselines::{AnyDesign, Baseline};
 use bristlecone_cells::{Cell, Codec, seed, suites};
 use bristlecone_lab::EXPLAINED;
-use bristlecone_lab::targets::{Forest, Words, mode_of, subject_of, subjects_of, tree_scenarios};
+use bristlecone_lab::targets::{TreePool, Words, mode_of, subject_of, subjects_of, tree_scenarios};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{
     Budget, Mode, Progress, Report, Schedules, Seen, Sim, Site, System, explore_rounds, mutate_rounds, rounds,
@@ -25,7 +25,7 @@ fn progress() -> Progress {
 /// Explores the shapes, the first one in every mode. Then, if `mutated`, changes each flush, fence and
 /// publish that is not the pool's, and expects that to be noticed.
 fn explored(
-    design: impl Into<Contender>,
+    design: impl Into<AnyDesign>,
     runs: u64,
     shapes: &[&str],
     images: u64,
@@ -45,7 +45,7 @@ fn explored(
     reports.iter().flatten().for_each(|report| total.merge(report.clone()));
     println!("{total}");
     total.assert_clean();
-    tell(&total.to_string());
+    print(&total.to_string());
     assert!(total.images + total.nested_images >= images, "{total}");
     for (depth, percent) in total.depths.iter().zip(sampled) {
         assert!(depth.sampled * 100 <= depth.points * percent, "more than {percent} in 100 sampled: {total}");
@@ -54,18 +54,18 @@ fn explored(
         return;
     }
 
-    let budget = Budget { threads: 2, life_crashes: 1, ..Budget::of(MUTATED_RUNS) };
+    let budget = Budget { threads: 2, continuation_crashes: 1, ..Budget::of(MUTATED_RUNS) };
     let rounds: Vec<_> = rounds_of_all.into_iter().zip(reports.into_iter().flatten()).collect();
     let rounds: Vec<_> = rounds.into_iter().filter(|(round, _)| round.mode == Mode::Subset).collect();
     let wanted = |site: &Site| !site.is_of_pool() && site.is_named();
     let table = mutate_rounds(&rounds, budget, &wanted, &progress(), &|_| {}).explained_by(EXPLAINED);
     println!("{table}");
-    tell(&format!("{design}: {} of {} mutations killed", table.killed(), table.rows.len()));
+    print(&format!("{design}: {} of {} mutations killed", table.killed(), table.rows.len()));
     assert!(table.survivors().is_empty(), "{table}");
 }
 
-/// Says something to whoever runs the tests, also of tests that pass.
-fn tell(what: &str) {
+/// Prints a line, also where the test passes.
+fn print(what: &str) {
     let _ = writeln!(std::io::stderr(), "{what}");
 }
 
@@ -79,29 +79,29 @@ fn schedules() -> u64 {
 
 /// Publishes of changes of structure that must come while another thread is amid an operation, and how often in
 /// that many schedules.
-fn targets(design: Contender) -> &'static [(&'static str, u64)] {
+fn targets(design: AnyDesign) -> &'static [(&'static str, u64)] {
     match design {
-        Contender::Ours(Design::SsTree) => {
+        AnyDesign::Library(Design::SsTree) => {
             &[("sstree split.2", 100), ("sstree expand.2", 30), ("sstree reclaim.3", 100)]
         }
-        Contender::Ours(Design::NbTree) => {
+        AnyDesign::Library(Design::NbTree) => {
             &[("nbtree copy.2", 800), ("nbtree link.2", 300), ("nbtree free.2", 100)]
         }
-        Contender::Ours(Design::CclBTree) => &[
+        AnyDesign::Library(Design::CclBTree) => &[
             ("cclbtree split.2", 400),
             ("cclbtree merge.3", 150),
             ("log copy.3", 150),
             ("log recycle.1", 4000),
         ],
-        Contender::Ours(Design::LodgeTree) => {
+        AnyDesign::Library(Design::LodgeTree) => {
             &[("lodgetree split.2", 300), ("lodgetree merge.3", 300), ("log recycle.1", 1000)]
         }
-        Contender::Ours(Design::WoTree) => &[("wotree split.3", 100), ("wotree free.3", 100)],
-        Contender::Ours(_) | Contender::Baseline(_) => &[],
+        AnyDesign::Library(Design::WoTree) => &[("wotree split.3", 100), ("wotree free.3", 100)],
+        AnyDesign::Library(_) | AnyDesign::Baseline(_) => &[],
     }
 }
 
-fn interleaved(design: impl Into<Contender>) {
+fn interleaved(design: impl Into<AnyDesign>) {
     let design = design.into();
     let subjects = subjects_of(design);
     let mut total = Report::default();
@@ -122,7 +122,7 @@ fn interleaved(design: impl Into<Contender>) {
         assert!(raced >= *least, "{step}: {raced} times while others were at work, of {least} at least");
     }
     let Report { schedules, pairs, .. } = &total;
-    tell(&format!("{schedules} schedules of {}, {} pairs of steps", subjects[0].name(), pairs.len()));
+    print(&format!("{schedules} schedules of {}, {} pairs of steps", subjects[0].name(), pairs.len()));
 }
 
 /// Scenarios without room would show nothing if room were never asked for, or never came back.
@@ -134,17 +134,17 @@ fn room_is_refused_and_comes_back() {
         let Cell { shape, room, .. } = cell.expect("every design keeps words");
         let geometry = Geometry { chunk_bytes: room.chunk_bytes, chunks_max: room.chunks_max, trees_max: 3 };
         let options = shape.options.to_vec();
-        let forest = Forest::<Words> { geometry, design: (*design).into(), options, items: PhantomData };
+        let tree_pool = TreePool::<Words> { geometry, design: (*design).into(), options, items: PhantomData };
         let mut refused = 0;
         for scenario in tree_scenarios().iter().filter(|scenario| scenario.name.starts_with("short")) {
-            let mut live = System::create(&forest, &Sim::new(&System::memory(&forest))).unwrap();
+            let mut live = System::create(&tree_pool, &Sim::new(&System::memory(&tree_pool))).unwrap();
             for op in scenario.setup.iter().chain(&scenario.ops) {
-                let answer = forest.apply(&mut live, op).unwrap();
+                let answer = tree_pool.apply(&mut live, op).unwrap();
                 let is_refused = answer == format!("{:?}", Seen::Refused);
-                assert!(!is_refused || forest.refusal(op).is_some(), "{design} refuses {op:?} with room");
+                assert!(!is_refused || tree_pool.refusal(op).is_some(), "{design} refuses {op:?} with room");
                 refused += u64::from(is_refused);
             }
-            forest.abandon(live);
+            tree_pool.abandon(live);
         }
         println!("{design}: {refused} operations refused");
         assert!(refused > 0, "{design} never refused");
@@ -164,7 +164,7 @@ fn drawn_cells_survive() {
         let some: Vec<_> = (0..rounds.len()).map(some).collect();
         let mut some = some.into_iter();
         rounds.retain(|_| some.next() == Some(true));
-        // Where more images than are remembered are met, each further crash point has a few.
+        // Where more images than are remembered are visited, each further crash point has a few.
         let few = Budget { remembered: 1 << 13, extremes: 4, lines: 16, threads: 2, ..Budget::of(4) };
         for (round, depth) in rounds.into_iter().zip([2, 1]) {
             let budget = Budget { depth, ..few };
@@ -179,7 +179,7 @@ fn drawn_cells_survive() {
         println!("{cell}: {report}");
         report.assert_clean();
     }
-    tell(&format!("drawn cells: {total}"));
+    print(&format!("drawn cells: {total}"));
 }
 
 macro_rules! designs {

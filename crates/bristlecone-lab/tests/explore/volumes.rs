@@ -5,18 +5,18 @@ use std::marker::PhantomData;
 use bristlecone::Design;
 use bristlecone_cells::shapes;
 use bristlecone_lab::targets::TreeOp::{self, Close, Create, Insert, Remove, Update};
-use bristlecone_lab::targets::{Forest, Volumes};
+use bristlecone_lab::targets::{TreePool, Volumes};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{Budget, Mode, Report, Scenario, explore};
 
 /// Numbers whose keys and values have every length that [`Volumes`] has.
 const NUMBERS: u64 = 36;
 
-fn forest(design: Design) -> Forest<Volumes> {
+fn tree_pool(design: Design) -> TreePool<Volumes> {
     let shape = shapes().find(|shape| shape.design == design && shape.tiny).expect("it has a tiny shape");
     // Every class has chunks of its own, and the largest has one slot to a chunk.
     let geometry = Geometry { chunk_bytes: 256 << 10, chunks_max: 96, trees_max: 1 };
-    Forest { geometry, design: design.into(), options: shape.options.to_vec(), items: PhantomData }
+    TreePool { geometry, design: design.into(), options: shape.options.to_vec(), items: PhantomData }
 }
 
 /// Few are there at a time: recovery and checks read them all.
@@ -39,10 +39,10 @@ fn scenario() -> Scenario<TreeOp> {
 fn keys_and_values_of_many_lines_survive() {
     // Arbitrary images alone: a record has hundreds of lines, any of which is missing in half of them.
     let few = Budget { exhaustive: 2, sampled: 6, extremes: 0, ..Budget::quick() };
-    let budget = Budget { depth: 1, life_crashes: 64, threads: 2, ..few };
+    let budget = Budget { depth: 1, continuation_crashes: 64, threads: 2, ..few };
     let mut total = Report { scenario: "volumes".to_owned(), ..Report::default() };
     for design in Design::ALL {
-        let report = explore(&forest(*design), &scenario(), Mode::Subset, budget);
+        let report = explore(&tree_pool(*design), &scenario(), Mode::Subset, budget);
         println!("{design}: {report}");
         total.merge(report);
     }

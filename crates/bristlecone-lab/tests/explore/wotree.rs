@@ -3,10 +3,10 @@
 use std::marker::PhantomData;
 
 use bristlecone::Design;
-use bristlecone_lab::targets::{Forest, Items, Texts, Words, tree_scenarios};
+use bristlecone_lab::targets::{Items, Texts, TreePool, Words, tree_scenarios};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{
-    Access, Budget, Deed, Mode, Plan, Progress, Report, Schedules, explore, explore_schedules,
+    Access, Budget, Mode, Operation, Plan, Progress, Report, Schedules, explore, explore_schedules,
 };
 
 use crate::planned::Planned;
@@ -16,8 +16,8 @@ fn budget() -> Budget {
     Budget { exhaustive: 64, sampled: 16, nested: (8, 4), ..Budget::quick() }
 }
 
-fn forest<I: Items>(node_lines: u64) -> Forest<I> {
-    Forest {
+fn tree_pool<I: Items>(node_lines: u64) -> TreePool<I> {
+    TreePool {
         geometry: Geometry { chunk_bytes: 4096, chunks_max: 32, trees_max: 3 },
         design: Design::WoTree.into(),
         options: vec![("node_lines", node_lines)],
@@ -26,11 +26,11 @@ fn forest<I: Items>(node_lines: u64) -> Forest<I> {
 }
 
 /// Explores scenarios and fails with everything that was found.
-fn survives<I: Items>(forest: &Forest<I>, modes: &[Mode], budget: Budget) {
+fn survives<I: Items>(tree_pool: &TreePool<I>, modes: &[Mode], budget: Budget) {
     let mut total = Report { scenario: "all".to_owned(), ..Report::default() };
     for scenario in &tree_scenarios() {
         for mode in modes {
-            let report = explore(forest, scenario, *mode, budget);
+            let report = explore(tree_pool, scenario, *mode, budget);
             println!("{report}");
             total.merge(report);
         }
@@ -40,22 +40,22 @@ fn survives<I: Items>(forest: &Forest<I>, modes: &[Mode], budget: Budget) {
 }
 
 #[test]
-fn words_in_nodes_of_four_lines() {
-    survives(&forest::<Words>(4), &[Mode::Subset], budget());
+fn words_in_nodes_of_four_lines_survive_every_crash() {
+    survives(&tree_pool::<Words>(4), &[Mode::Subset], budget());
 }
 
 #[test]
-fn words_in_nodes_of_thirty_two_lines() {
-    survives(&forest::<Words>(32), &[Mode::Subset], Budget { depth: 1, ..budget() });
+fn words_in_nodes_of_thirty_two_lines_survive_every_crash() {
+    survives(&tree_pool::<Words>(32), &[Mode::Subset], Budget { depth: 1, ..budget() });
 }
 
 /// Opening asks of every slot of every chunk whether it is live, so few images are affordable.
 #[test]
-fn texts() {
-    let budget = Budget { exhaustive: 16, sampled: 8, depth: 1, life_crashes: 1 << 20, ..budget() };
+fn texts_survive_every_crash() {
+    let budget = Budget { exhaustive: 16, sampled: 8, depth: 1, continuation_crashes: 1 << 20, ..budget() };
     let mut total = Report::default();
     for scenario in tree_scenarios().iter().filter(|scenario| ["insert", "split"].contains(&scenario.name)) {
-        total.merge(explore(&forest::<Texts>(2), scenario, Mode::Subset, budget));
+        total.merge(explore(&tree_pool::<Texts>(2), scenario, Mode::Subset, budget));
     }
     println!("{total}");
     total.assert_clean();
@@ -63,35 +63,35 @@ fn texts() {
 
 /// Every new key splits a leaf and its parent. Ascending keys leave full leaves behind: so many that the
 /// last inner node, or the last one at every level, is full too; the threads are at work there.
-fn on_the_brink(roll: &mut dyn FnMut(usize) -> usize) -> Plan {
+fn on_the_brink(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     /// Entries of a node of two lines, and items of a leaf.
     const NODE: u64 = 6;
     /// From one key that is there to the next.
     const APART: u64 = 4;
-    let leaves = [NODE, 9, 21][roll(3)];
+    let leaves = [NODE, 9, 21][draw(3)];
     let before = (0..leaves * NODE).map(|at| (at * APART, Access::Insert(at))).collect();
     let mut written = 1000;
-    let mut deed = |roll: &mut dyn FnMut(usize) -> usize, first: bool| {
-        let there = (leaves * NODE - 1 - roll((NODE * NODE) as usize) as u64) * APART;
+    let mut operation = |draw: &mut dyn FnMut(usize) -> usize, first: bool| {
+        let there = (leaves * NODE - 1 - draw((NODE * NODE) as usize) as u64) * APART;
         written += 1;
-        match roll(8) {
-            kind if first || kind == 0 => Deed::Of(there + 1 + roll(3) as u64, Access::Insert(written)),
-            1 => Deed::Of(there, Access::Remove),
-            2 => Deed::Of(there, Access::Update(written)),
-            3 => Deed::Scan,
-            _ => Deed::Of(there, Access::Get),
+        match draw(8) {
+            kind if first || kind == 0 => Operation::On(there + 1 + draw(3) as u64, Access::Insert(written)),
+            1 => Operation::On(there, Access::Remove),
+            2 => Operation::On(there, Access::Update(written)),
+            3 => Operation::Scan,
+            _ => Operation::On(there, Access::Get),
         }
     };
-    let threads = 2 + roll(2);
-    let deeds = |thread| (0..2 + roll(3)).map(|at| deed(roll, thread == 0 && at == 0)).collect();
-    Plan::new(before, (0..threads).map(deeds).collect())
+    let threads = 2 + draw(2);
+    let operations = |thread| (0..2 + draw(3)).map(|at| operation(draw, thread == 0 && at == 0)).collect();
+    Plan::new(before, (0..threads).map(operations).collect())
 }
 
 /// Searches go through inner nodes while these split.
 fn searched_while_split<I: Items>(count: u64) {
     let wanted = Schedules { seed: 7, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
     let report = explore_schedules(
-        &Planned { registers: forest::<I>(2), plan: on_the_brink },
+        &Planned { registers: tree_pool::<I>(2), plan: on_the_brink },
         &wanted,
         &Progress::default(),
     );
@@ -116,33 +116,33 @@ fn texts_are_found_while_inner_nodes_split() {
 
 /// Leaves of six items in nodes of two lines, so many that the pool is full or all but full, and with it
 /// parents at every level; every thread splits leaves, and there is not room for all.
-fn without_room(roll: &mut dyn FnMut(usize) -> usize) -> Plan {
+fn without_room(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     const NODE: u64 = 6;
     const APART: u64 = 8;
-    let leaves = 17 + roll(6) as u64;
+    let leaves = 17 + draw(6) as u64;
     let items = leaves * NODE;
     let before = (0..items).map(|at| (at * APART, Access::Insert(at))).collect();
     let mut written = 1000;
     // Half of the keys lie where the others work, under one parent or two.
-    let first = roll(items as usize - 12) as u64;
-    let mut deed = |roll: &mut dyn FnMut(usize) -> usize| {
-        let at = if roll(4) == 0 { roll(items as usize) as u64 } else { first + roll(12) as u64 };
+    let first = draw(items as usize - 12) as u64;
+    let mut operation = |draw: &mut dyn FnMut(usize) -> usize| {
+        let at = if draw(4) == 0 { draw(items as usize) as u64 } else { first + draw(12) as u64 };
         written += 1;
-        match roll(12) {
-            0..2 => Deed::Of(at * APART, Access::Remove),
-            2 => Deed::Of(at * APART, Access::Get),
-            3 => Deed::Scan,
-            _ => Deed::Of(at * APART + 1 + roll(7) as u64, Access::Insert(written)),
+        match draw(12) {
+            0..2 => Operation::On(at * APART, Access::Remove),
+            2 => Operation::On(at * APART, Access::Get),
+            3 => Operation::Scan,
+            _ => Operation::On(at * APART + 1 + draw(7) as u64, Access::Insert(written)),
         }
     };
-    let threads = 2 + roll(2);
-    Plan::new(before, (0..threads).map(|_| (0..3 + roll(4)).map(|_| deed(roll)).collect()).collect())
+    let threads = 2 + draw(2);
+    Plan::new(before, (0..threads).map(|_| (0..3 + draw(4)).map(|_| operation(draw)).collect()).collect())
 }
 
 /// The log and one chunk of nodes are all that there is room for.
 fn no_split_loses_its_parent_in_a_full_pool<I: Items>(chunks_max: u64, count: u64) {
     let geometry = Geometry { chunk_bytes: 4096, chunks_max, trees_max: 3 };
-    let registers = Forest::<I> { geometry, ..forest(2) };
+    let registers = TreePool::<I> { geometry, ..tree_pool(2) };
     let wanted = Schedules { seed: 11, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
     let report = explore_schedules(&Planned { registers, plan: without_room }, &wanted, &Progress::default());
     println!("{report}, raced: {:?}", report.raced);

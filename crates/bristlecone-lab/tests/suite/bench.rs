@@ -83,21 +83,21 @@ fn bench_against_volatile_maps_runs_the_same_phases() {
     let arguments =
         "bench --records 3k --threads 2 --rounds 3 --pool @p --against ferntree,congee,scc,skiplist";
     let report = bench.run(&format!("{arguments} --json")).json();
-    let peers = report["against"].as_array().unwrap();
-    let names: Vec<&str> = peers.iter().map(|peer| peer["name"].as_str().unwrap()).collect();
+    let maps = report["against"].as_array().unwrap();
+    let names: Vec<&str> = maps.iter().map(|map| map["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["ferntree", "congee", "scc", "skiplist"]);
-    for peer in peers {
-        assert_eq!(phases(peer), phases(&report));
-        for (ours, theirs) in
-            report["phases"].as_array().unwrap().iter().zip(peer["phases"].as_array().unwrap())
+    for map in maps {
+        assert_eq!(phases(map), phases(&report));
+        for (of_tree, of_map) in
+            report["phases"].as_array().unwrap().iter().zip(map["phases"].as_array().unwrap())
         {
             // A skip list replaces by removing and inserting: a reader in between finds nothing.
-            if theirs["name"] != "zipf" || peer["name"] != "skiplist" {
-                assert_eq!(theirs["found"], ours["found"], "{} {}", peer["name"], theirs["name"]);
+            if of_map["name"] != "zipf" || map["name"] != "skiplist" {
+                assert_eq!(of_map["found"], of_tree["found"], "{} {}", map["name"], of_map["name"]);
             }
-            assert!(theirs["ratio"].as_f64().unwrap() > 0.0);
+            assert!(of_map["ratio"].as_f64().unwrap() > 0.0);
         }
-        assert_eq!(peer["skipped"][0]["phase"], "recovery");
+        assert_eq!(map["skipped"][0]["phase"], "recovery");
     }
     let said = bench.run(&format!("{arguments} --key bytes:8-16")).ok();
     assert!(said.contains("congee skips everything: its keys and values are words"), "{said}");

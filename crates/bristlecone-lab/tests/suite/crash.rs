@@ -54,7 +54,7 @@ fn crash_counts_depend_on_the_seed_and_not_on_the_workers() {
 fn crash_without_json_prints_scenarios_and_mutations() {
     let said = Bench::new().run("crash --design pool --mode subset --budget 64 --mutations").ok();
     assert!(said.contains("pool/creation/subset"), "{said}");
-    // That every crash was survived is said only where every one was decided.
+    // That every crash was survived is reported only where every one was decided.
     let all = said.lines().find(|line| line.starts_with("all ")).unwrap();
     let verdict = said.lines().find(|line| line.contains("images opened in")).unwrap();
     assert_eq!(verdict.ends_with("every crash survived"), all.ends_with(" 0"), "{said}");

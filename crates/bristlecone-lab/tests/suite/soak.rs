@@ -1,4 +1,4 @@
-//! `soak`: what is sound survives it, what is not is found and made small, and it ends when asked to.
+//! `soak`: what is sound survives it, what is not is found and made small, and it ends at Ctrl-C.
 
 use std::process::Stdio;
 use std::time::Duration;

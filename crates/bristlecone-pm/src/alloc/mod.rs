@@ -6,6 +6,6 @@ mod records;
 mod slots;
 mod sweep;
 
-pub use self::heap::{ChunkRange, Heap, HeapSpec, HeapStats, Judge};
+pub use self::heap::{ChunkRange, Heap, HeapSpec, HeapStats, Liveness};
 pub(crate) use self::records::is_record_class;
 pub use self::records::{KEY_BYTES_MAX, RecordSpec, Records, VALUE_BYTES_MAX};

@@ -1,5 +1,5 @@
-//! Which slots of a chunk are taken, and which of them nobody was asked about yet: bits that threads
-//! take and give without a lock.
+//! Which slots of a chunk are taken, and which of them were not swept yet: bits that threads take and
+//! return without a lock.
 
 use std::sync::atomic::{Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
@@ -15,7 +15,7 @@ pub struct Slots {
     /// Once no more are taken than this, it is time to see whether any of them is not just cached.
     /// Never fewer than are cached.
     pub look_at: AtomicUsize,
-    /// Slots that count as taken because nobody asked yet; empty if all are known.
+    /// Slots that count as taken because they were not swept yet; empty if all are known.
     pub unknown: Box<[AtomicU64]>,
 }
 
@@ -30,21 +30,22 @@ impl Slots {
         Self { id, offset, bitmap, taken, look_at, unknown: Box::default() }
     }
 
-    pub fn unsettled(id: u32, offset: u64, slots: usize) -> Self {
+    pub fn unswept(id: u32, offset: u64, slots: usize) -> Self {
         let fresh = Self::new(id, offset, slots);
         let unknown = fresh.bitmap.iter().map(|bits| AtomicU64::new(!bits.swap(u64::MAX, AcqRel))).collect();
         fresh.taken.store(slots, Release);
         Self { unknown, ..fresh }
     }
 
-    /// Ends that a slot is unknown; whether it was.
+    /// Ends that a slot is unknown, and returns whether it was.
     pub fn know(&self, slot: usize) -> bool {
+        debug_assert!(slot / 64 < self.bitmap.len(), "a slot beyond its chunk");
         let bit = 1 << (slot % 64);
         self.unknown.get(slot / 64).is_some_and(|bits| bits.fetch_and(!bit, AcqRel) & bit != 0)
     }
 
-    /// Takes every free slot of one word for a cache: (word, its free bits). Not to be called for
-    /// slots that others know without the lock on the chunks.
+    /// Takes every free slot of one word for a cache: (word, its free bits). The caller holds the lock on
+    /// the chunks, unless no other thread knows these slots.
     pub fn take_word(&self) -> Option<(usize, u64)> {
         self.bitmap.iter().enumerate().find_map(|(word, bits)| {
             if bits.load(Acquire) == u64::MAX {
@@ -57,7 +58,7 @@ impl Slots {
         })
     }
 
-    /// Gives slots back; says whether it is time to look.
+    /// Takes slots back, and returns whether it is time to look.
     pub fn give(&self, word: usize, bits: u64) -> bool {
         let before = self.bitmap[word].fetch_and(!bits, AcqRel);
         assert_eq!(before & bits, bits, "a slot was freed twice");

@@ -4,14 +4,14 @@ use super::copies::Copies;
 use super::layout::{Generation, STAMPS_A_LINE, begins_line};
 use super::{APPENDERS, Appender, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry};
 use crate::sync::Ordering::Relaxed;
-use crate::sync::spin_lock::Held;
+use crate::sync::spin_lock::SpinGuard;
 use crate::sync::wait::lock;
 use crate::{Durable, Flushed, Medium, Persist, Step, thread_index};
 
 /// Room for one entry, which nobody else gets.
 pub struct LogSpot<'a, M: Medium> {
     log: &'a Log<M>,
-    appender: Held<'a, Appender>,
+    appender: SpinGuard<'a, Appender>,
 }
 
 impl<M: Medium> Log<M> {
@@ -50,7 +50,7 @@ impl<M: Medium> Log<M> {
         index: usize,
         more: impl FnOnce(usize) -> Option<LogChunk>,
     ) -> Option<LogSpot<'_, M>> {
-        let mut appender = self.appenders[index].hold();
+        let mut appender = self.appenders[index].lock();
         let reserved = appender.has_room(self.slots) || self.make_room(&mut appender, more);
         reserved.then(|| LogSpot { log: self, appender })
     }
@@ -78,7 +78,7 @@ impl<M: Medium> Log<M> {
 
     /// Where copies go that are made one after the other and fenced together.
     pub fn copies(&self) -> Copies<'_, M> {
-        Copies::new(self, self.appenders[APPENDERS].hold())
+        Copies::new(self, self.appenders[APPENDERS].lock())
     }
 
     /// Append 1: what stands behind the entry that is about to stand in a slot does not count, once what

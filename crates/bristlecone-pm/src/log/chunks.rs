@@ -35,7 +35,7 @@ impl<M: Medium> Log<M> {
 
     /// Whether a rotation would find chunks with other entries than copies.
     pub fn has_garbage(&self) -> bool {
-        self.chunks_sealed() > 0 || self.appenders[..APPENDERS].iter().any(|each| each.hold().chunk.is_some())
+        self.chunks_sealed() > 0 || self.appenders[..APPENDERS].iter().any(|each| each.lock().chunk.is_some())
     }
 
     /// Chunks that hold entries, or are about to.
@@ -95,7 +95,7 @@ impl<M: Medium> Log<M> {
         };
         let mut unfilled = Vec::new();
         for appender in &self.appenders {
-            let mut appender = appender.hold();
+            let mut appender = appender.lock();
             appender.epoch = epoch;
             unfilled.extend(appender.chunk.take());
         }

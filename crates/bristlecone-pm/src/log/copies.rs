@@ -8,7 +8,7 @@
 //!    it is the end, and none behind it counts.* Who makes the copies fences last.
 
 use super::{Appender, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry};
-use crate::sync::spin_lock::Held;
+use crate::sync::spin_lock::SpinGuard;
 use crate::sync::wait::lock;
 use crate::{Durable, Flushed, Medium, Persist};
 
@@ -16,7 +16,7 @@ use crate::{Durable, Flushed, Medium, Persist};
 #[must_use = "copies are on their way once they are flushed"]
 pub struct Copies<'a, M: Medium> {
     log: &'a Log<M>,
-    appender: Held<'a, Appender>,
+    appender: SpinGuard<'a, Appender>,
     /// The first slot that is not flushed.
     begun: usize,
     /// Slots that straddle two lines, with their stamps.
@@ -25,7 +25,7 @@ pub struct Copies<'a, M: Medium> {
 }
 
 impl<'a, M: Medium> Copies<'a, M> {
-    pub(super) fn new(log: &'a Log<M>, appender: Held<'a, Appender>) -> Self {
+    pub(super) fn new(log: &'a Log<M>, appender: SpinGuard<'a, Appender>) -> Self {
         let begun = appender.next;
         Self { log, appender, begun, straddling: Vec::new(), flushed: Flushed::none() }
     }

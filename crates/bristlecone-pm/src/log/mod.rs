@@ -54,7 +54,7 @@ pub use self::copies::Copies;
 use self::layout::{Cell, Generation, Header};
 pub use self::layout::{LOG_ENTRY_BYTES, LogEntry};
 use crate::map::numa::Nodes;
-use crate::sync::spin_lock::Latch;
+use crate::sync::spin_lock::SpinLock;
 use crate::{Medium, PoolFile, SlotKind, TreeId};
 
 /// Threads that append without sharing.
@@ -129,7 +129,7 @@ pub struct Log<M: Medium> {
     /// Slots of a chunk that are used, the header's included.
     slots: usize,
     /// One for each thread, and the last one for copies.
-    appenders: Box<[CachePadded<Latch<Appender>>]>,
+    appenders: Box<[CachePadded<SpinLock<Appender>>]>,
     chunks: Mutex<Chunks>,
     /// Chunks that are not free.
     in_use: AtomicUsize,

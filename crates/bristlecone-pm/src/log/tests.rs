@@ -108,7 +108,7 @@ fn read(log: &Log<Native>) -> (Vec<u64>, Vec<String>) {
 
 /// Words of the log's only chunk with entries.
 fn words_of(log: &Log<Native>, slots: usize) -> &[crate::Word] {
-    let appender = log.appenders.iter().find_map(|each| each.hold().chunk.as_ref().map(|chunk| chunk.offset));
+    let appender = log.appenders.iter().find_map(|each| each.lock().chunk.as_ref().map(|chunk| chunk.offset));
     log.pool.words(appender.unwrap(), slots * LOG_ENTRY_BYTES / 8)
 }
 
@@ -300,7 +300,7 @@ fn a_rotation_takes_what_is_filled_meanwhile() {
         let spot = log.reserve(|_| true).unwrap();
         let held = spot.chunk();
         let rotation = scope.spawn(|| log.rotate().1);
-        while log.appenders[0].hold().epoch == 0 {
+        while log.appenders[0].lock().epoch == 0 {
             std::thread::yield_now();
         }
         let new = [append_as(&log, 0), append_as(&log, 0)];

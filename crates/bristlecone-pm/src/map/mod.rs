@@ -21,7 +21,7 @@ use crate::{Error, Opener, Result, failpoint};
 
 /// Mappings begin and grow at multiples of a huge page.
 pub(crate) const HUGE_BYTES: u64 = 2 << 20;
-/// Linux 6.1: make the range huge pages now, even where shared memory is told never to use them.
+/// Linux 6.1: make the range huge pages now, even where shared memory is set never to use them.
 const MADV_COLLAPSE: i32 = 25;
 /// A collapse waits until the kernel has been at work on every processor: seconds where others keep these busy.
 static COLLAPSES: LazyLock<Pause> = LazyLock::new(Pause::new);
@@ -62,7 +62,7 @@ impl Region {
         Ok(region)
     }
 
-    /// A region that has no file yet.
+    /// Makes a region that has no file yet.
     fn over(whole: (*mut u8, usize), base: *mut u8, reserved: u64, len: u64) -> Self {
         Self {
             base,
@@ -111,7 +111,7 @@ impl Region {
         let map = |flags: MapFlags| {
             failpoint::check("mmap")?;
             let prot = ProtFlags::READ | ProtFlags::WRITE;
-            // SAFETY: replaces part of the reservation made above, which nobody else uses.
+            // SAFETY: replaces part of the reservation made above, which no other code uses.
             unsafe {
                 rustix::mm::mmap(base.cast(), reserved as usize, prot, flags | MapFlags::FIXED, &file, 0)
             }
@@ -134,12 +134,12 @@ impl Region {
         let private = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let mapped = failpoint::check("mmap").and_then(|()| {
-            // SAFETY: replaces part of the reservation made above, which nobody else uses.
+            // SAFETY: replaces part of the reservation made above, which no other code uses.
             unsafe { rustix::mm::mmap(base.cast(), len as usize, prot, private, &file, 0) }
         });
         let sync = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
-        // SAFETY: a new mapping at an address of the kernel's choice. It is asked for to see
-        // whether it can be had, and goes again.
+        // SAFETY: a new mapping at an address of the kernel's choice. It is mapped to see
+        // whether it can be had, and unmapped.
         let dax = unsafe {
             let asked = rustix::mm::mmap(std::ptr::null_mut(), 4096, ProtFlags::READ, sync, &file, 0);
             asked.is_ok_and(|page| rustix::mm::munmap(page, 4096).is_ok())
@@ -195,25 +195,25 @@ impl Region {
         self.in_memory
     }
 
-    /// Where the bytes begin in this process.
+    /// Returns where the bytes begin in this process.
     #[inline]
     pub fn base(&self) -> *mut u8 {
         self.base
     }
 
-    /// Bytes of address space.
+    /// Returns bytes of address space.
     #[inline]
     pub fn reserved(&self) -> u64 {
         self.reserved
     }
 
-    /// Bytes that exist.
+    /// Returns bytes that exist.
     #[inline]
     pub fn len(&self) -> u64 {
         self.len.load(Ordering::Acquire)
     }
 
-    /// Whether nothing exists yet.
+    /// Returns whether nothing exists yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -226,13 +226,14 @@ impl Region {
         self.file.as_ref()
     }
 
-    /// The file, if stores reach it.
+    /// Returns the file, if stores reach it.
     fn shared_file(&self) -> Option<&File> {
         self.file.as_ref().filter(|_| self.shared)
     }
 
-    /// Makes the first `len` bytes exist. The caller lets nobody else grow the region meanwhile.
+    /// Makes the first `len` bytes exist. The caller lets no other thread grow the region meanwhile.
     pub(crate) fn grow(&self, len: u64) -> Result<()> {
+        assert!(len <= self.reserved, "a region beyond its reservation");
         if len <= self.len() {
             return Ok(());
         }
@@ -246,7 +247,7 @@ impl Region {
         } else if self.file.is_some() {
             self.allow(len)?;
         }
-        // Pairs with `len`: whoever sees the length may touch the bytes.
+        // Pairs with `len`: a thread that sees the length may touch the bytes.
         self.len.store(len, Ordering::Release);
         Ok(())
     }
@@ -292,7 +293,7 @@ impl Region {
         Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL))
     }
 
-    /// How many bytes of the region are mapped by huge pages, as the kernel tells it.
+    /// Returns how many bytes of the region are mapped by huge pages, as the kernel reports it.
     pub fn huge_bytes(&self) -> u64 {
         let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else { return 0 };
         let (first, end) = (self.base.addr() as u64, self.base.addr() as u64 + self.reserved);
@@ -322,7 +323,7 @@ impl Drop for Region {
         if self.owner.is_some() {
             return;
         }
-        // First: the addresses may be somebody else's as soon as they are unmapped.
+        // First: the addresses may be another mapping's as soon as they are unmapped.
         self.watch = None;
         if !self.opener.is_here() {
             // The addresses may be another mapping's in this process, and the lock is the opener's.
@@ -331,7 +332,7 @@ impl Drop for Region {
             }
             return;
         }
-        // SAFETY: this is the whole reservation, and nobody can reach it any more. A failure
+        // SAFETY: this is the whole reservation, and no thread can reach it any more. A failure
         // would leave address space behind, which is no reason to stop.
         let _ = unsafe { rustix::mm::munmap(self.whole.0.cast(), self.whole.1) };
         if let Some(file) = &self.file {
@@ -346,7 +347,7 @@ impl Drop for Region {
 fn reserve(bytes: u64) -> Result<((*mut u8, usize), *mut u8)> {
     let whole = bytes as usize + HUGE_BYTES as usize;
     let reserved = failpoint::check("mmap").and_then(|()| {
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nobody.
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs no other.
         unsafe {
             rustix::mm::mmap_anonymous(
                 std::ptr::null_mut(),

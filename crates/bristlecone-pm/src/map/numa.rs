@@ -5,7 +5,7 @@ use std::fs::read_to_string;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Where Linux tells of its nodes.
+/// Where Linux lists its nodes.
 const NODES: &str = "/sys/devices/system/node";
 
 /// The nodes of a machine.
@@ -16,7 +16,7 @@ pub(crate) struct Nodes {
     asked: Option<Asked>,
 }
 
-/// Who knows the processor that the calling thread runs on, and the node of an address.
+/// How to find the processor that the calling thread runs on, and the node of an address.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     cpu: fn() -> usize,
@@ -24,7 +24,7 @@ struct Asked {
 }
 
 impl Nodes {
-    /// Those of this machine, looked up once.
+    /// Returns those of this machine, looked up once.
     pub fn here() -> Self {
         static HERE: OnceLock<Nodes> = OnceLock::new();
         // Looked up outside the lock, which a child that was forked meanwhile would wait for.
@@ -59,25 +59,25 @@ impl Nodes {
         }
     }
 
-    /// A machine with these nodes for its processors, whom to ask for the processor of the calling
-    /// thread, and whom for the node of an address.
+    /// Makes a machine of the nodes of its processors, with `cpu` for the processor of the calling thread and
+    /// `memory` for the node of an address.
     pub fn of(of_cpu: Vec<u16>, cpu: fn() -> usize, memory: fn(usize) -> Option<u16>) -> Self {
         Self { of_cpu: of_cpu.into(), asked: Some(Asked { cpu, memory }) }
     }
 
-    /// The node that the calling thread runs on, for now.
+    /// Returns the node that the calling thread runs on, for now.
     pub fn of_thread(&self) -> u16 {
         self.asked.and_then(|asked| self.of_cpu.get((asked.cpu)())).copied().unwrap_or(0)
     }
 
-    /// The node of memory that was written to; the calling thread's if nobody says.
+    /// Returns the node of memory that was written to; the calling thread's if it is not known.
     pub fn of_memory<T>(&self, at: &T) -> u16 {
         let Some(asked) = self.asked else { return 0 };
         (asked.memory)(std::ptr::from_ref(at).addr()).unwrap_or_else(|| self.of_thread())
     }
 }
 
-/// The numbers of a list as Linux writes it, `0-3,8`.
+/// Returns the numbers of a list as Linux writes it, `0-3,8`.
 fn numbers(list: &str) -> impl Iterator<Item = usize> {
     list.trim()
         .split(',')
@@ -88,7 +88,7 @@ fn numbers(list: &str) -> impl Iterator<Item = usize> {
         .flatten()
 }
 
-/// The node that holds the page at an address.
+/// Returns the node that holds the page at an address.
 fn node_of_memory(address: usize) -> Option<u16> {
     const NODE_OF_ADDRESS: libc::c_ulong = 1 | 2;
     let mut node: libc::c_int = -1;
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn memory_has_the_node_that_linux_says() {
         let word = Box::new(7_u64);
-        // Where nobody may ask, or with one node, it is the first one or unknown.
+        // Where the system does not answer, or with one node, it is the first one or unknown.
         let node = node_of_memory(std::ptr::from_ref(&*word).addr());
         let most = std::fs::read_dir(NODES).map_or(1, |all| all.count());
         assert!(node.is_none_or(|node| usize::from(node) < most), "{node:?}");

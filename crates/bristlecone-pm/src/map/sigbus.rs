@@ -1,9 +1,9 @@
 //! What happens when a pool's bytes cannot be had: its file was truncated under us, or a block of
-//! its medium is bad. The processor then raises SIGBUS in whoever touches them.
+//! its medium is bad. The processor then raises SIGBUS in the thread that touches them.
 //!
 //! A load cannot return an error, and to go on with made-up bytes would be worse than to stop. So
-//! the handler says which pool and where, in one line, and aborts: the process ends by `SIGABRT`.
-//! A fault anywhere else goes to whoever had the signal before.
+//! the handler reports which pool and where, in one line, and aborts: the process ends by `SIGABRT`.
+//! A fault anywhere else goes to the handler that was installed before.
 //!
 //! Everything the handler does is async-signal-safe: atomics, `writev`, `abort`.
 
@@ -40,7 +40,7 @@ static LOOKING: AtomicUsize = AtomicUsize::new(0);
 /// What was installed before us; written once, before our handler is in place.
 static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
 
-/// As long as this lives, a fault in the mapping is told with the pool's path.
+/// As long as this lives, a fault in the mapping is reported with the pool's path.
 #[derive(Debug)]
 pub struct Watch(&'static AtomicPtr<Mapped>);
 
@@ -86,7 +86,7 @@ fn enlist(mapped: *mut Mapped) -> &'static AtomicPtr<Mapped> {
     let mut head = PLACES.load(Acquire);
     loop {
         place.next = head;
-        // Pairs with `places`: whoever finds the place finds its contents.
+        // Pairs with `places`: a thread that finds the place finds its contents.
         match PLACES.compare_exchange(head, place, AcqRel, Acquire) {
             Ok(_) => return &place.mapped,
             Err(other) => head = other,
@@ -104,11 +104,12 @@ fn places() -> impl Iterator<Item = &'static AtomicPtr<Mapped>> {
     })
 }
 
-/// Several threads may do this at the same time, one of them again in a child: all do the same.
+/// Installs the handler. Several threads may do this at the same time, one of them again in a child: all have the
+/// same effect.
 fn install() {
     // SAFETY: all zero is a valid `sigaction`.
     let mut previous: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: only asks; the pointer is to a live value.
+    // SAFETY: only reads what is installed; the pointer is to a live value.
     unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut previous) };
     if previous.sa_sigaction == on_fault as *const () as usize {
         return;
@@ -129,16 +130,16 @@ fn install() {
 }
 
 extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel gives a valid pointer with SA_SIGINFO, and SIGBUS has an address.
+    // SAFETY: the kernel passes a valid pointer with SA_SIGINFO, and SIGBUS has an address.
     let (address, code) = unsafe { ((*info).si_addr().addr(), (*info).si_code) };
-    // A signal that somebody sent (`si_code` not above zero) has no address.
+    // A signal that a process sent (`si_code` not above zero) has no address.
     if code > 0 {
         LOOKING.fetch_add(1, SeqCst);
         for place in places() {
-            // SAFETY: what is in a place is freed only while nobody is counted in `LOOKING`.
+            // SAFETY: what is in a place is freed only while no handler is counted in `LOOKING`.
             let Some(mapped) = (unsafe { place.load(SeqCst).as_ref() }) else { continue };
             if (mapped.first..mapped.end).contains(&address) && mapped.opener.is_here() {
-                tell(&mapped.path, address - mapped.first, code);
+                report(&mapped.path, address - mapped.first, code);
                 // SAFETY: always; async-signal-safe.
                 unsafe { libc::abort() };
             }
@@ -148,8 +149,8 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut li
     pass_on(signal, info, context);
 }
 
-/// One line on standard error, in one call.
-fn tell(path: &[u8], offset: usize, code: i32) {
+/// Writes one line to standard error, in one call.
+fn report(path: &[u8], offset: usize, code: i32) {
     let why: &[u8] = match code {
         libc::BUS_ADRERR => b"the file was truncated, or its medium cannot be read",
         // BUS_MCEERR_AR and BUS_MCEERR_AO: the machine's own check found it.
@@ -168,7 +169,7 @@ fn tell(path: &[u8], offset: usize, code: i32) {
     ];
     let pieces =
         pieces.map(|piece| libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() });
-    // SAFETY: the pieces are live. If nobody can be told, nothing is to be done about it.
+    // SAFETY: the pieces are live. If they cannot be written, nothing is to be done about it.
     unsafe { libc::writev(libc::STDERR_FILENO, pieces.as_ptr(), pieces.len() as i32) };
 }
 
@@ -184,7 +185,7 @@ fn hexadecimal(mut number: usize, digits: &mut [u8; 16]) -> &[u8] {
     }
 }
 
-/// The fault is not ours: what was installed before decides.
+/// Hands a fault that is not ours to what was installed before.
 fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: set before our handler was installed, and never freed or changed.
     let previous = unsafe { &*PREVIOUS.load(Acquire) };

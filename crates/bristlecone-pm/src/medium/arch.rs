@@ -11,7 +11,7 @@ pub(crate) enum FlushKind {
     /// x86 `clflushopt`: writes back and evicts.
     #[cfg(target_arch = "x86_64")]
     ClflushOpt,
-    /// x86 `clflush`: the same, one after the other. Every x86-64 has it.
+    /// x86 `clflush`: writes lines back one after the other. Every x86-64 has it.
     #[cfg(target_arch = "x86_64")]
     Clflush,
     /// ARM `dc cvap`: cleans to the point of persistence (Armv8.2 `dcpop`).
@@ -23,7 +23,7 @@ pub(crate) enum FlushKind {
 }
 
 impl FlushKind {
-    /// The best that this processor has.
+    /// Returns the best that this processor has.
     #[cfg(target_arch = "x86_64")]
     pub fn detect() -> Self {
         // Leaf 7 exists on every processor that has either instruction; older ones report zero.
@@ -37,7 +37,7 @@ impl FlushKind {
         }
     }
 
-    /// The best that this processor has.
+    /// Returns the best that this processor has.
     #[cfg(target_arch = "aarch64")]
     pub fn detect() -> Self {
         if std::arch::is_aarch64_feature_detected!("dpb") { Self::DcCvap } else { Self::DcCvac }

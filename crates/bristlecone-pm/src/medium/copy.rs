@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 ///
 /// # Safety
 ///
-/// `from` and `to` are valid for `count` words, and nobody else uses those at `to`.
+/// `from` and `to` are valid for `count` words, and no other thread uses those at `to`.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub unsafe fn words(from: *const AtomicU64, to: *mut u64, count: usize) {
@@ -57,7 +57,7 @@ pub unsafe fn words(from: *const AtomicU64, to: *mut u64, count: usize) {
 ///
 /// # Safety
 ///
-/// `from` and `to` are valid for `count` words, and nobody else uses those at `to`.
+/// `from` and `to` are valid for `count` words, and no other thread uses those at `to`.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 pub unsafe fn words(from: *const AtomicU64, to: *mut u64, count: usize) {

@@ -23,7 +23,7 @@ pub enum Domain {
 }
 
 impl Domain {
-    /// What survives, in words.
+    /// Returns what survives, in words.
     pub fn survives(self) -> &'static str {
         match self {
             Self::Process => "a crash or kill of the process, not a power failure",
@@ -31,12 +31,12 @@ impl Domain {
         }
     }
 
-    /// Whether a store survives as soon as other threads can see it, before any fence.
+    /// Returns whether a store survives as soon as other threads can see it, before any fence.
     pub fn visible_is_durable(self) -> bool {
         matches!(self, Self::Process | Self::Eadr)
     }
 
-    /// Finds the domain of an open pool file: what `MAP_SYNC` and the file system say.
+    /// Finds the domain of an open pool file: what `MAP_SYNC` and the file system report.
     pub fn detect(file: &File, dax: bool) -> Self {
         if dax {
             if caches_are_persistent() { Self::Eadr } else { Self::Adr }
@@ -47,7 +47,7 @@ impl Domain {
         }
     }
 
-    /// A word of warning where this medium cannot honour what the domain promises.
+    /// Returns a word of warning where this medium cannot honour what the domain promises.
     pub fn caveat(self, detected: Self) -> Option<&'static str> {
         let volatile = detected == Self::Process && self != Self::Process;
         let cached = detected == Self::Msync && matches!(self, Self::Adr | Self::Eadr);
@@ -64,8 +64,8 @@ impl Domain {
     }
 }
 
-/// Whether every nd region of this machine flushes its caches on power failure. A region that
-/// says less makes the answer no; CXL's global persistent flush counts as no.
+/// Returns whether every nd region of this machine flushes its caches on power failure. A region that
+/// reports less makes the answer no; CXL's global persistent flush counts as no.
 fn caches_are_persistent() -> bool {
     let regions = Path::new("/sys/bus/nd/devices");
     let Ok(entries) = regions.read_dir() else { return false };
@@ -76,7 +76,7 @@ fn caches_are_persistent() -> bool {
     domains.peek().is_some() && domains.all(|domain| domain.trim() == "cpu_cache")
 }
 
-/// Whether the file lies in memory (tmpfs, hugetlbfs).
+/// Returns whether the file lies in memory (tmpfs, hugetlbfs).
 pub(crate) fn is_memory(file: &File) -> bool {
     const TMPFS: u64 = 0x0102_1994;
     const HUGETLBFS: u64 = 0x9584_58f6;

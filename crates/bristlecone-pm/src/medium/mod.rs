@@ -15,8 +15,21 @@
 //! ```
 //!
 //! When data and publishing word share one 64-byte line, the hardware persists the line's stores
-//! in program order and no fence is needed between them: [`Persist::ordered_within_line`] gives
+//! in program order and no fence is needed between them: [`Persist::ordered_within_line`] returns
 //! the weaker witness [`Ordered`].
+//!
+//! What a witness proves, and what it does not:
+//!
+//! - [`Durable`] proves that this thread flushed *something* and fenced it afterwards. It does not prove of which bytes: a
+//!   flush of the wrong range, or one before the last store to it, compiles. What the types rule out is the publish
+//!   without any fence, and the fence before its flush.
+//! - [`Flushed`] stays with the thread that flushed: a fence waits for the flushes of its own thread alone.
+//! - [`Ordered`] proves that the stores before it were kept in order, not that they share the line of the word.
+//! - [`Alone`] proves nothing: it is the place where a reviewer looks for the reason.
+//!
+//! Ranges are the simulator's business. It keeps for every line what was flushed and fenced, builds every image that a
+//! crash could leave of the rest, and removes each flush, moves it to the next line, and removes each fence and each
+//! order in turn: a scenario has to notice.
 
 mod arch;
 pub(crate) mod copy;
@@ -24,6 +37,7 @@ mod domain;
 mod native;
 mod prefetch;
 
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use self::domain::Domain;
@@ -34,7 +48,7 @@ pub use self::prefetch::prefetch;
 /// Bytes of a CPU cache line, the unit of flushing.
 pub const LINE_BYTES: usize = 64;
 
-/// The name of one flush, fence or publish site: the design and the step of its story,
+/// The name of one flush, fence or publish site: the design and the step of its protocol,
 /// `"sstree insert.2"`. It costs nothing at run time; the simulator reports and mutates by it.
 pub type Step = &'static str;
 
@@ -65,7 +79,7 @@ pub trait Medium: Send + Sync + 'static {
         self.store(cell, value, Ordering::Release);
     }
 
-    /// Replaces `current` by `new`, or gives the value found. Success orders like `AcqRel`.
+    /// Replaces `current` by `new`, or returns the value found. Success orders like `AcqRel`.
     #[track_caller]
     fn compare_exchange(&self, cell: &AtomicU64, current: u64, new: u64) -> Result<u64, u64>;
 
@@ -77,7 +91,7 @@ pub trait Medium: Send + Sync + 'static {
     #[track_caller]
     fn drain(&self, step: Step);
 
-    /// The medium was extended up to the end of `last`, which nothing stands in yet. With this thread's
+    /// Notes that the medium was extended up to the end of `last`, which holds nothing yet. With this thread's
     /// next [`drain`](Self::drain) it has that length for good.
     #[track_caller]
     #[inline(always)]
@@ -85,7 +99,7 @@ pub trait Medium: Send + Sync + 'static {
         let _ = last;
     }
 
-    /// Asks for another chunk's bytes, or for the length to hold them. Only a simulator has none.
+    /// Returns whether there are bytes for another chunk. Only a simulator may have none.
     #[inline(always)]
     fn has_room(&self) -> bool {
         true
@@ -95,27 +109,27 @@ pub trait Medium: Send + Sync + 'static {
     #[track_caller]
     fn order_line(&self);
 
-    /// Bytes are about to be read as a slice, past the medium. Only a simulator needs to know.
+    /// Notes that bytes are about to be read as a slice, past the medium. Only a simulator needs to know.
     #[inline(always)]
     fn about_to_read(&self, start: *const u8, bytes: usize) {
         let _ = (start, bytes);
     }
 
-    /// A line is needed soon. Only a hint, which changes nothing that can be observed: an address
+    /// Prefetches a line. Only a hint, which changes nothing that can be observed: an address
     /// outside the pool does no harm.
     #[inline(always)]
     fn prefetch(&self, address: *const u8) {
         crate::prefetch(address);
     }
 
-    /// An algorithm without locks is between two steps. Only tests need to know: they stop a thread
+    /// Notes that an algorithm without locks is between two steps. Only tests need to know: they stop a thread
     /// here, and expect all others to go on.
     #[inline(always)]
     fn reached(&self, step: Step) {
         let _ = step;
     }
 
-    /// Whether durability was ever refused by the system (a failed `msync`): nothing written
+    /// Returns whether durability was ever refused by the system (a failed `msync`): nothing written
     /// since may be acknowledged.
     fn failed(&self) -> bool {
         false
@@ -169,24 +183,31 @@ impl Medium for Box<dyn Medium> {
     }
 }
 
-/// Lines under way to the medium. Hand it to [`Persist::fence`].
+/// Lines under way to the medium. [`Persist::fence`] takes it, on the thread that flushed:
+///
+/// ```compile_fail
+/// use bristlecone_pm::Flushed;
+///
+/// let flushed = Flushed::none();
+/// std::thread::spawn(move || drop(flushed));
+/// ```
 #[must_use = "a flush promises nothing before its fence"]
 #[derive(Debug)]
-pub struct Flushed(());
+pub struct Flushed(PhantomData<*const ()>);
 
 impl Flushed {
-    /// Nothing under way yet: where a loop over lines begins.
+    /// Returns a witness of nothing: where a loop over lines begins.
     pub fn none() -> Self {
-        Self(())
+        Self(PhantomData)
     }
 
-    /// Both.
+    /// Returns a witness of both.
     pub fn and(self, _other: Flushed) -> Self {
         self
     }
 }
 
-/// Proof that a flush was fenced.
+/// Proof that a flush was fenced. Not of which bytes: see [the module](self).
 #[must_use]
 #[derive(Debug)]
 pub struct Durable(());
@@ -196,7 +217,7 @@ pub struct Durable(());
 #[derive(Debug)]
 pub struct Ordered(());
 
-/// Says that a publishing store makes nothing reachable: it takes something away, or its word is all there is.
+/// States that a publishing store makes nothing reachable: it takes something away, or its word is all there is.
 #[derive(Debug)]
 pub struct Alone;
 
@@ -207,35 +228,42 @@ mod sealed {
     impl Sealed for super::Alone {}
 }
 
-/// What a publishing store asks for: [`Durable`], [`Ordered`] within one line, or [`Alone`].
+/// What a publishing store needs: [`Durable`], [`Ordered`] within one line, or [`Alone`].
 pub trait Witness: sealed::Sealed {}
 impl Witness for Durable {}
 impl Witness for Ordered {}
 impl Witness for Alone {}
 
-/// The witnessed face of every [`Medium`].
+/// Flushes, fences and witnesses of every [`Medium`].
 pub trait Persist: Medium {
     /// Starts writing back the lines of `value`.
     #[inline(always)]
     #[track_caller]
     fn flush<T: ?Sized>(&self, value: &T, step: Step) -> Flushed {
         self.flush_lines(std::ptr::from_ref(value).cast(), size_of_val(value), step);
-        Flushed(())
+        Flushed(PhantomData)
     }
 
-    /// Waits for what was flushed.
+    /// Waits for what this thread flushed.
     #[inline(always)]
     #[track_caller]
     fn fence(&self, flushed: Flushed, step: Step) -> Durable {
-        let Flushed(()) = flushed;
+        let Flushed(PhantomData) = flushed;
         self.drain(step);
         Durable(())
     }
 
-    /// [`flush`](Self::flush) and [`fence`](Self::fence) in one.
+    /// Flushes and fences `value`: durable when this returns.
     #[inline(always)]
     #[track_caller]
-    fn persist<T: ?Sized>(&self, value: &T, step: Step) -> Durable {
+    fn persist<T: ?Sized>(&self, value: &T, step: Step) {
+        let Durable(()) = self.persist_proof(value, step);
+    }
+
+    /// Flushes and fences `value`, and returns the proof for the word that makes it reachable.
+    #[inline(always)]
+    #[track_caller]
+    fn persist_proof<T: ?Sized>(&self, value: &T, step: Step) -> Durable {
         let flushed = self.flush(value, step);
         self.fence(flushed, step)
     }

@@ -12,7 +12,7 @@ use crate::{Domain, LINE_BYTES, Medium, Step, failpoint};
 /// Bytes that `msync` works on.
 const PAGE_BYTES: usize = 4096;
 
-/// The processor's own loads, stores, flushes and fences, as the domain asks for them.
+/// The processor's own loads, stores, flushes and fences, as the domain needs them.
 #[derive(Debug)]
 pub struct Native {
     mode: Mode,
@@ -30,7 +30,7 @@ enum Mode {
     Fence,
     Flush(FlushKind),
     Sync,
-    /// As [`Native::slow`] says.
+    /// See [`Native::slow`].
     Slow,
 }
 
@@ -47,7 +47,7 @@ thread_local! {
 }
 
 impl Native {
-    /// The medium of a domain.
+    /// Returns the medium of a domain.
     pub fn new(domain: Domain) -> Self {
         let mode = match domain {
             Domain::Process => Mode::Order,
@@ -149,7 +149,7 @@ impl Native {
             unsafe { rustix::mm::msync(start, bytes, rustix::mm::MsyncFlags::SYNC) }
         });
         if synced.is_err() {
-            // Pairs with `failed`, asked after every operation of this thread.
+            // Pairs with `failed`, called after every operation of this thread.
             self.failed.store(true, Ordering::Release);
         }
     }
@@ -317,7 +317,7 @@ mod tests {
         let medium = Native::delayed(Domain::Adr, Duration::from_micros(200));
         let lines = [0_u64; 32];
         let begun = Instant::now();
-        let _durable = medium.persist(&lines, "test");
+        medium.persist(&lines, "test");
         assert!(begun.elapsed() >= Duration::from_micros(800));
     }
 }

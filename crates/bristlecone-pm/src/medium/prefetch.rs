@@ -1,4 +1,4 @@
-//! Asking for a line before it is needed: of volatile memory. Lines of a pool are asked for through
+//! Prefetches of volatile memory. Lines of a pool are prefetched through
 //! its medium, see [`PoolFile::prefetch`](crate::PoolFile::prefetch).
 
 /// Fetches the line of an address into all cache levels. Only a hint: it cannot fail.

@@ -83,7 +83,7 @@ pub(super) fn blank_holes(region: &Region, geometry: &Geometry) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether there may be holes behind the header. In memory the file's size tells, without
+/// Returns whether there may be holes behind the header. In memory the file's size shows it, without
 /// a look at each of its pages.
 fn has_holes(file: &File, geometry: &Geometry, len: u64) -> bool {
     let header: u64 = data(file, 0, geometry.header_bytes().min(len)).map(|data| data.end - data.start).sum();

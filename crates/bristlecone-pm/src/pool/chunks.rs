@@ -1,4 +1,4 @@
-//! Chunks: whom each belongs to, in one word apiece.
+//! Chunks: which tree each belongs to, in one word apiece.
 
 use std::panic::resume_unwind;
 use std::thread::{Builder, ScopedJoinHandle};
@@ -8,7 +8,7 @@ use super::backing::{PAGE_BYTES, data};
 use super::directory::TreeId;
 use super::layout::{Descriptor, ENTRY_FREE, SlotKind};
 use crate::sync::Ordering::Relaxed;
-use crate::{Durable, Error, Medium, Persist, Result, Word};
+use crate::{Error, Medium, Persist, Result, Word};
 
 /// A chunk that belongs to a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Chunk {
 /// Which chunks can be handed out.
 #[derive(Debug, Default)]
 pub(super) struct FreeChunks {
-    /// Chunks given back, most recently last. The medium has bytes for them.
+    /// Chunks that were freed, most recently last. The medium has bytes for them.
     free: Vec<u32>,
     /// Chunks within the file that the medium may have no bytes for.
     bare: Vec<u32>,
@@ -34,24 +34,24 @@ pub(super) struct FreeChunks {
     begun: u32,
     /// The medium had no bytes for the last chunk that it was asked for.
     refused: bool,
-    /// How often somebody asked since then for what there is.
+    /// How often a thread wanted to know since then what there is.
     asked: u32,
 }
 
-/// Set in what `chunks_available` reads while the medium has no room.
+/// Set in what `chunks_available` reads while the medium has no space.
 const REFUSED: u64 = 1 << 63;
-/// Questions after which the medium is asked once more whether it has room by now.
+/// Calls after which the medium is asked once more whether it has space by now.
 const ASKED_AGAIN: u32 = 1024;
 
 impl FreeChunks {
-    /// Remembers that the medium has no room, if that is what an error says.
+    /// Remembers that the medium has no space, if that is what an error means.
     fn note(&mut self, error: &Error) {
         if error.is_no_room() {
             (self.refused, self.asked) = (true, 0);
         }
     }
 
-    /// Chunks that can be handed out; while the medium has no room, those that it has bytes for.
+    /// Returns how many chunks can be handed out; while the medium has no space, those that it has bytes for.
     fn available(&self, chunks_max: u64) -> u64 {
         let free = self.free.len() as u64;
         if self.refused {
@@ -63,6 +63,7 @@ impl FreeChunks {
 
 impl<M: Medium> PoolFile<M> {
     pub(super) fn descriptor(&self, id: u32) -> &Word {
+        assert!(u64::from(id) < self.geometry.chunks_max, "a chunk beyond the pool");
         self.at(self.geometry.descriptors_offset() + u64::from(id) * 8)
     }
 
@@ -70,12 +71,12 @@ impl<M: Medium> PoolFile<M> {
         self.geometry.header_bytes() + u64::from(id) * self.geometry.chunk_bytes
     }
 
-    /// Bytes of every chunk.
+    /// Returns the bytes of every chunk.
     pub fn chunk_bytes(&self) -> u64 {
         self.geometry.chunk_bytes
     }
 
-    /// Every chunk of a tree.
+    /// Returns every chunk of a tree.
     pub fn chunks_of(&self, tree: TreeId) -> Vec<Chunk> {
         let begun = self.lock_chunks().begun;
         let owned = |id| match Descriptor::decode(self.descriptor(id).load(self.medium()))? {
@@ -87,8 +88,7 @@ impl<M: Medium> PoolFile<M> {
         (0..begun).filter_map(owned).collect()
     }
 
-    /// Gives a chunk to a tree. The first words of so many slots as `tags` says, or of all, are
-    /// durably zero before the chunk has its owner, and the file durably has the chunk.
+    /// Allocates a chunk to a tree. The first words of its first `tags` slots, or of all, are durably zero before the chunk has its owner, and the file durably has the chunk.
     pub(crate) fn chunk_alloc(
         &self,
         owner: TreeId,
@@ -96,6 +96,8 @@ impl<M: Medium> PoolFile<M> {
         slot_bytes: u32,
         tags: u64,
     ) -> Result<Chunk> {
+        let whole = slot_bytes.is_multiple_of(8) && u64::from(slot_bytes) <= self.geometry.chunk_bytes;
+        assert!(slot_bytes > 0 && whole, "slots of {slot_bytes} bytes");
         let id = self.take_chunk()?;
         let offset = self.chunk_offset(id);
         let (descriptor, medium) = (self.descriptor(id), self.medium());
@@ -117,7 +119,7 @@ impl<M: Medium> PoolFile<M> {
         }
         let word = Descriptor::Owned { owner: owner.0, kind, slot_bytes }.encode();
         descriptor.publish(medium, word, &durable, "pool chunk_alloc.2");
-        let Durable { .. } = medium.persist(descriptor, "pool chunk_alloc.2");
+        medium.persist(descriptor, "pool chunk_alloc.2");
         Ok(Chunk { id, kind, slot_bytes, offset })
     }
 
@@ -143,7 +145,7 @@ impl<M: Medium> PoolFile<M> {
         })
     }
 
-    /// Reserves a chunk that the medium has not been asked for, or in vain; the file grows if need be.
+    /// Reserves a chunk that the medium was not asked for, or refused; the file grows if need be.
     fn reserve_bare(&self, chunks: &mut FreeChunks) -> Result<u32> {
         if let Some(id) = chunks.bare.pop() {
             return Ok(id);
@@ -185,7 +187,7 @@ impl<M: Medium> PoolFile<M> {
         if self.medium().has_room() { Ok(()) } else { Err(Error::MediumFull { bytes }) }
     }
 
-    /// Changes which chunks can be handed out, and says how many there are then.
+    /// Changes which chunks can be handed out, and stores how many there are then.
     fn with_chunks<R>(&self, change: impl FnOnce(&mut FreeChunks) -> R) -> R {
         let mut chunks = self.lock_chunks();
         let done = change(&mut chunks);
@@ -195,18 +197,23 @@ impl<M: Medium> PoolFile<M> {
 
     /// Takes back chunks that the medium has bytes for.
     fn put_chunks(&self, ids: impl IntoIterator<Item = u32>) {
-        self.with_chunks(|chunks| chunks.free.extend(ids));
+        self.with_chunks(|chunks| {
+            for id in ids {
+                debug_assert!(id < chunks.begun && !chunks.free.contains(&id), "a chunk was freed twice");
+                chunks.free.push(id);
+            }
+        });
     }
 
-    /// Takes a chunk from its owner, durably, before anybody else can get it.
+    /// Takes a chunk from its owner, durably, before another tree can get it.
     pub(crate) fn chunk_free(&self, id: u32) {
         let (descriptor, medium) = (self.descriptor(id), self.medium());
         descriptor.store(medium, Descriptor::Free.encode());
-        let Durable { .. } = medium.persist(descriptor, "pool chunk_free");
+        medium.persist(descriptor, "pool chunk_free");
         self.put_chunks([id]);
     }
 
-    /// Makes room for `bytes` of chunks ahead of time, so that later growth costs no page faults.
+    /// Takes space for `bytes` of chunks ahead of time, so that later growth costs no page faults.
     pub fn prefault(&self, bytes: u64) -> Result<()> {
         self.writable()?;
         let mut reserved = Vec::new();
@@ -258,15 +265,15 @@ impl<M: Medium> PoolFile<M> {
         (backed, Ok(()))
     }
 
-    /// Chunks that could still be handed out, as far as is known: once the medium had no room, those that it
-    /// has bytes for, until it has room again. Asked often: takes no lock while there is room.
+    /// Returns how many chunks could still be handed out, as far as is known: once the medium had no space, those
+    /// that it has bytes for, until it has space again. Called often: takes no lock while there is space.
     #[inline]
     pub fn chunks_available(&self) -> u64 {
         let available = self.chunks_available.load(Relaxed);
         if available & REFUSED == 0 { available } else { self.chunks_backed() }
     }
 
-    /// The same while the medium has no room. It is asked again now and then.
+    /// Returns how many chunks the medium has bytes for, while it has no space. It is asked again now and then.
     #[cold]
     fn chunks_backed(&self) -> u64 {
         let again = self.with_chunks(|chunks| {
@@ -279,7 +286,7 @@ impl<M: Medium> PoolFile<M> {
         self.chunks_available.load(Relaxed) & !REFUSED
     }
 
-    /// Asks the medium again, if it had no room: whether it has by now. A few system calls.
+    /// Asks the medium again, if it had no space, and returns whether it has by now. A few system calls.
     pub fn retry_growth(&self) -> bool {
         if self.chunks_available.load(Relaxed) & REFUSED == 0 {
             return false;
@@ -292,7 +299,7 @@ impl<M: Medium> PoolFile<M> {
         backed
     }
 
-    /// The error of those who find that there is no room, without having asked for a chunk.
+    /// Returns the error of an operation that finds no space without having asked for a chunk.
     pub fn no_room(&self) -> Error {
         if self.chunks_available.load(Relaxed) & REFUSED == 0 {
             Error::PoolFull { max_bytes: self.geometry.max_bytes() }
@@ -301,19 +308,19 @@ impl<M: Medium> PoolFile<M> {
         }
     }
 
-    /// Chunks that the pool can have.
+    /// Returns how many chunks the pool can have.
     pub fn chunks_max(&self) -> u64 {
         self.geometry.chunks_max
     }
 
-    /// Chunks (free, that the file holds by now, that it may come to hold).
+    /// Returns counts of chunks: (free, that the file holds by now, that it may come to hold).
     pub fn chunk_counts(&self) -> (u64, u64, u64) {
         let chunks = self.lock_chunks();
         let free = chunks.free.len() + chunks.bare.len();
         (free as u64, chunks.begun.into(), self.geometry.chunks_max)
     }
 
-    /// Chunks that lie within the file.
+    /// Returns how many chunks lie within the file.
     pub(super) fn chunks_present(&self) -> u32 {
         self.geometry.chunks_within(self.region.len()) as u32
     }
@@ -325,7 +332,7 @@ impl<M: Medium> PoolFile<M> {
         for id in 0..present {
             match Descriptor::decode(self.descriptor(id).load(self.medium())) {
                 Some(Descriptor::Fresh) if self.looks_used(id) => {
-                    return Err(broken(id, "never used, it says, and the chunk begins with data"));
+                    return Err(broken(id, "marked as never used, but the chunk begins with data"));
                 }
                 Some(Descriptor::Fresh) => found.bare.push(id),
                 Some(Descriptor::Free) => found.free.push(id),
@@ -355,7 +362,7 @@ impl<M: Medium> PoolFile<M> {
         broken(id, format!("unknown descriptor {:#x}", self.descriptor(id).load(self.medium())))
     }
 
-    /// Returns whether a chunk that is said to be the file's own zeros begins with something else. A
+    /// Returns whether a chunk that is marked as the file's own zeros begins with something else. A
     /// hole is not looked at.
     pub(super) fn looks_used(&self, id: u32) -> bool {
         let start = self.chunk_offset(id);
@@ -369,7 +376,7 @@ impl<M: Medium> PoolFile<M> {
         matches!(Descriptor::decode(self.descriptor(id).load(self.medium())), Some(Descriptor::Owned { .. }))
     }
 
-    /// Chunks whose owner is no tree.
+    /// Returns the chunks whose owner is no tree.
     pub(super) fn stray_chunks(&self) -> Vec<u32> {
         // A tree that is being created has chunks before it is live.
         let has_trees: Vec<bool> = self.entry_states().map(|state| state != ENTRY_FREE).collect();

@@ -40,16 +40,17 @@ pub struct TreeEntry {
 
 impl<M: Medium> PoolFile<M> {
     pub(super) fn entry(&self, id: TreeId) -> &Entry {
+        assert!(u64::from(id.0) < self.geometry.trees_max, "an entry beyond the directory");
         self.at(DIRECTORY_OFFSET + u64::from(id.0) * ENTRY_BYTES)
     }
 
-    /// Every tree, in the order of the directory.
+    /// Returns every tree, in the order of the directory.
     pub fn trees(&self) -> Result<Vec<TreeEntry>> {
         self.here()?;
         self.live_trees().map(|id| Ok(TreeEntry { id, spec: self.read_entry(id)? })).collect()
     }
 
-    /// The places of the directory that have a tree.
+    /// Returns the places of the directory that have a tree.
     pub fn live_trees(&self) -> impl Iterator<Item = TreeId> {
         let ids = (0..self.geometry.trees_max as u32).map(TreeId);
         ids.filter(|&id| self.entry(id).state.load(self.medium()) == ENTRY_LIVE)
@@ -61,12 +62,12 @@ impl<M: Medium> PoolFile<M> {
         ids.map(|id| self.entry(id).state.load(self.medium()))
     }
 
-    /// The tree of a name.
+    /// Returns the tree of a name.
     pub fn find_tree(&self, name: &str) -> Result<Option<TreeEntry>> {
         Ok(self.trees()?.into_iter().find(|tree| tree.spec.name == name))
     }
 
-    /// The word of the directory that a design may keep its root in; zero in a tree just created.
+    /// Returns the word of the directory that a design may keep its root in; zero in a tree just created.
     pub fn anchor(&self, id: TreeId) -> &Word {
         &self.entry(id).root
     }
@@ -139,7 +140,7 @@ impl<M: Medium> PoolFile<M> {
             Ok(made) => {
                 let (state, medium) = (&self.entry(id).state, self.medium());
                 state.publish(medium, ENTRY_LIVE, &durable, "pool create_tree.2");
-                let Durable { .. } = medium.persist(state, "pool create_tree.2");
+                medium.persist(state, "pool create_tree.2");
                 self.health()?;
                 Ok((entry, made))
             }
@@ -166,11 +167,11 @@ impl<M: Medium> PoolFile<M> {
             u64::from(spec.design) | u64::from(checksum(&self.entry_bytes(entry), spec.design)) << 32,
         );
         entry.state.store(medium, ENTRY_DROPPING);
-        medium.persist(entry, "pool create_tree.1")
+        medium.persist_proof(entry, "pool create_tree.1")
     }
 
     /// Returns `Corrupted` for a tree that had leaves when it became live and owns no chunk of
-    /// them now: it would open as an empty one. `part_of` says which these are.
+    /// them now: it would open as an empty one. `part_of` decides which these are.
     pub fn expect_leaves(&self, tree: &TreeEntry, part_of: PartOf) -> Result<()> {
         if self.is_initialized(tree.id)
             && !self.chunks_of(tree.id).iter().any(|chunk| part_of(chunk.kind) == Some(Part::Leaf))
@@ -232,7 +233,7 @@ impl<M: Medium> PoolFile<M> {
             return Err(Error::NoSuchTree { name: format!("#{}", id.0) });
         }
         entry.state.store(medium, ENTRY_DROPPING);
-        let Durable { .. } = medium.persist(&entry.state, "pool drop_tree.1");
+        medium.persist(&entry.state, "pool drop_tree.1");
         self.finish_drop(id);
         self.health()
     }
@@ -245,7 +246,7 @@ impl<M: Medium> PoolFile<M> {
             self.chunk_free(chunk.id);
         }
         // No flush: a crash that takes this back makes opening drop a tree without chunks once more,
-        // and whoever creates a tree here flushes the whole entry before it commits.
+        // and the thread that creates a tree here flushes the whole entry before it commits.
         entry.state.store_derived(medium, ENTRY_FREE);
     }
 

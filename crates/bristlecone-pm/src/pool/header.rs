@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::backing::data;
-use super::layout::{MAGIC, SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS};
+use super::layout::{MAGIC, SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS, Superblock};
 use super::superblock::Contents;
 use super::{Access, Finding};
 use crate::{Error, Result, failpoint};
@@ -15,9 +15,9 @@ use crate::{Error, Result, failpoint};
 pub(super) fn superblock(file: &File, path: &Path, access: Access) -> Result<(Contents, Option<Finding>)> {
     let mut bytes = vec![0; 2 * SUPERBLOCK_STRIDE as usize];
     read(file, path, &mut bytes, 0)?;
-    let copies = [0, SUPERBLOCK_STRIDE as usize].map(|start| words(&bytes[start..]));
+    let copies = [0, SUPERBLOCK_STRIDE as usize].map(|start| Superblock::from_words(words(&bytes[start..])));
     match Contents::of(copies, access) {
-        Err(_) if copies.iter().all(|copy| copy[0] != MAGIC) => {
+        Err(_) if copies.iter().all(|copy| copy.magic != MAGIC) => {
             Err(Error::NotAPool { path: path.to_owned() })
         }
         contents => contents,
@@ -48,7 +48,7 @@ fn read(file: &File, path: &Path, buffer: &mut [u8], offset: u64) -> Result<()> 
     allowed().and_then(|()| file.read_exact_at(buffer, offset)).map_err(|error| Error::io(doing(), error))
 }
 
-/// Asked before each read of the file.
+/// Decides before each read of the file whether it is refused.
 pub(super) fn allowed() -> std::io::Result<()> {
     failpoint::check("pread").map_err(std::io::Error::from)
 }

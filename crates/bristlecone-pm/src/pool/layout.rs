@@ -1,4 +1,4 @@
-//! Where everything stands in a pool file. `docs/FORMAT.md` draws it.
+//! Where everything is stored in a pool file. `docs/FORMAT.md` draws it.
 //!
 //! ```text
 //! 0        superblock, copy 0      4096     superblock, copy 1
@@ -8,8 +8,10 @@
 //! ```
 
 use std::fmt;
+use std::mem::offset_of;
 use std::num::NonZeroU8;
 
+use crate::word::le_bytes;
 use crate::{Persistent, Word};
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"BRISTLEC");
@@ -27,23 +29,85 @@ pub(crate) const NAME_BYTES_MAX: usize = 64;
 pub(crate) const KIND_BYTES_MAX: usize = 48;
 pub(crate) const PARAMS: usize = 8;
 
-/// One copy of the superblock. The copy with the higher sequence and a right checksum is valid.
+/// One copy of the superblock: of [`Word`]s on the medium, of numbers once they are loaded. Of two valid copies that with
+/// the higher sequence counts.
 #[repr(C)]
-pub(crate) struct Superblock {
-    pub magic: Word,
-    pub version: Word,
-    pub compat: Word,
-    pub incompat: Word,
-    pub ro_compat: Word,
-    pub uuid: [Word; 2],
-    pub chunk_bytes: Word,
-    pub chunks_max: Word,
-    pub trees_max: Word,
-    pub sequence: Word,
-    /// Bits 0-7: domain last used; bit 8: closed cleanly.
-    pub state: Word,
-    /// CRC-32C of all words before it.
-    pub checksum: Word,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Superblock<W> {
+    /// [`MAGIC`]: another file is refused before anything in it is believed.
+    pub magic: W,
+    /// [`VERSION`]: a version that changes the meaning of bytes has another number, which earlier ones refuse.
+    pub version: W,
+    /// Features that every version may ignore. There are none.
+    pub compat: W,
+    /// Features without which a pool cannot even be read: [`INCOMPAT_KNOWN`].
+    pub incompat: W,
+    /// Features without which a pool can be read, but not written: [`RO_COMPAT_KNOWN`].
+    pub ro_compat: W,
+    /// The pool's identity, drawn when it is created: a copy of another pool's superblock is noticed.
+    pub uuid: [W; 2],
+    /// Bytes of a chunk, on which every offset depends.
+    pub chunk_bytes: W,
+    /// Chunks that the pool may grow to: so many descriptors precede the first one.
+    pub chunks_max: W,
+    /// Entries of the directory: the descriptors begin behind them.
+    pub trees_max: W,
+    /// Counts the writes: the newer copy has the higher one, and its lowest bit is the number of the copy.
+    pub sequence: W,
+    /// Bits 0-7: the domain last used, which a reader takes over; bit 8: closed cleanly.
+    pub state: W,
+    /// CRC-32C of all words before it: a copy that was torn by a crash does not count.
+    pub checksum: W,
+}
+
+impl<W> Superblock<W> {
+    /// Calls `f` with every word in the order of the medium, and returns what it made of them.
+    pub fn each<V>(&self, mut f: impl FnMut(&W) -> V) -> Superblock<V> {
+        // Fields are evaluated in the order in which they are written.
+        Superblock {
+            magic: f(&self.magic),
+            version: f(&self.version),
+            compat: f(&self.compat),
+            incompat: f(&self.incompat),
+            ro_compat: f(&self.ro_compat),
+            uuid: [f(&self.uuid[0]), f(&self.uuid[1])],
+            chunk_bytes: f(&self.chunk_bytes),
+            chunks_max: f(&self.chunks_max),
+            trees_max: f(&self.trees_max),
+            sequence: f(&self.sequence),
+            state: f(&self.state),
+            checksum: f(&self.checksum),
+        }
+    }
+}
+
+impl Superblock<u64> {
+    /// Returns the superblock of these words, in the order of the medium.
+    pub fn from_words(words: [u64; SUPERBLOCK_WORDS]) -> Self {
+        let mut words = words.into_iter();
+        Self::default().each(|_| words.next().unwrap_or_default())
+    }
+
+    /// Returns the words in the order of the medium.
+    pub fn words(&self) -> [u64; SUPERBLOCK_WORDS] {
+        let (mut words, mut at) = ([0; SUPERBLOCK_WORDS], 0);
+        self.each(|word| {
+            words[at] = *word;
+            at += 1;
+        });
+        words
+    }
+
+    /// Returns the checksum of the other words.
+    pub fn expected_checksum(&self) -> u64 {
+        let bytes: [u8; offset_of!(Superblock<Word>, checksum)] = le_bytes(&self.words());
+        crc32c::crc32c(&bytes).into()
+    }
+
+    /// Returns the superblock with the right checksum.
+    pub fn sealed(self) -> Self {
+        Self { checksum: self.expected_checksum(), ..self }
+    }
 }
 
 /// One named tree.
@@ -71,7 +135,7 @@ pub(crate) const ENTRY_DROPPING: u64 = 2;
 pub(crate) const INITIALIZED: u64 = 1 << 24;
 
 // SAFETY: repr(C), words only, sizes asserted below.
-unsafe impl Persistent for Superblock {}
+unsafe impl Persistent for Superblock<Word> {}
 // SAFETY: as above.
 unsafe impl Persistent for Entry {}
 
@@ -79,15 +143,29 @@ pub(crate) const ENTRY_BYTES: u64 = 256;
 pub(crate) const SUPERBLOCK_WORDS: usize = 13;
 
 const _: () = {
-    assert!(size_of::<Superblock>() == SUPERBLOCK_WORDS * 8);
-    assert!(std::mem::offset_of!(Superblock, checksum) == 96);
-    assert!(std::mem::offset_of!(Superblock, state) == 88);
-    assert!(size_of::<Entry>() == ENTRY_BYTES as usize);
-    assert!(std::mem::offset_of!(Entry, lengths) == 80);
-    assert!(std::mem::offset_of!(Entry, name) == 88);
-    assert!(std::mem::offset_of!(Entry, key_kind) == 152);
-    assert!(std::mem::offset_of!(Entry, value_kind) == 200);
-    assert!(std::mem::offset_of!(Entry, root) == 248);
+    assert!(size_of::<Superblock<Word>>() == SUPERBLOCK_WORDS * 8 && align_of::<Superblock<Word>>() == 8);
+    assert!(size_of::<Superblock<Word>>() <= SUPERBLOCK_STRIDE as usize);
+    assert!(offset_of!(Superblock<Word>, magic) == 0);
+    assert!(offset_of!(Superblock<Word>, version) == 8);
+    assert!(offset_of!(Superblock<Word>, compat) == 16);
+    assert!(offset_of!(Superblock<Word>, incompat) == 24);
+    assert!(offset_of!(Superblock<Word>, ro_compat) == 32);
+    assert!(offset_of!(Superblock<Word>, uuid) == 40);
+    assert!(offset_of!(Superblock<Word>, chunk_bytes) == 56);
+    assert!(offset_of!(Superblock<Word>, chunks_max) == 64);
+    assert!(offset_of!(Superblock<Word>, trees_max) == 72);
+    assert!(offset_of!(Superblock<Word>, sequence) == 80);
+    assert!(offset_of!(Superblock<Word>, state) == 88);
+    assert!(offset_of!(Superblock<Word>, checksum) == 96);
+    assert!(size_of::<Entry>() == ENTRY_BYTES as usize && align_of::<Entry>() == 8);
+    assert!(offset_of!(Entry, state) == 0);
+    assert!(offset_of!(Entry, design) == 8);
+    assert!(offset_of!(Entry, params) == 16);
+    assert!(offset_of!(Entry, lengths) == 80);
+    assert!(offset_of!(Entry, name) == 88);
+    assert!(offset_of!(Entry, key_kind) == 152);
+    assert!(offset_of!(Entry, value_kind) == 200);
+    assert!(offset_of!(Entry, root) == 248);
 };
 
 /// What the slots of a chunk hold: a code in the descriptor of the chunk. A design defines the codes of its own slots,
@@ -127,7 +205,7 @@ impl fmt::Display for SlotKind {
     }
 }
 
-/// What the bytes of a chunk are for, as writes are told apart in reports.
+/// What the bytes of a chunk are for, as reports tell writes apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Nodes of a tree.
@@ -213,7 +291,7 @@ impl Geometry {
             && self.chunk_bytes * self.chunks_max <= 1 << 48
     }
 
-    /// Where the chunks' descriptors stand, a word each.
+    /// Returns where the chunks' descriptors begin, a word each.
     #[inline]
     pub fn descriptors_offset(&self) -> u64 {
         DIRECTORY_OFFSET + self.trees_max * ENTRY_BYTES
@@ -224,10 +302,10 @@ impl Geometry {
         self.descriptors_offset() + self.chunks_max * 8
     }
 
-    /// Bytes before the first chunk.
+    /// Returns the bytes before the first chunk.
     #[inline]
     pub fn header_bytes(&self) -> u64 {
-        // A power of two, so that no division is needed where bounds are asked for.
+        // A power of two, so that bounds need no division.
         (self.descriptors_end() + self.chunk_bytes - 1) & !(self.chunk_bytes - 1)
     }
 
@@ -236,7 +314,7 @@ impl Geometry {
         (len.saturating_sub(self.header_bytes()) / self.chunk_bytes).min(self.chunks_max)
     }
 
-    /// Bytes of a pool that has grown to its maximum.
+    /// Returns the bytes of a pool that has grown to its maximum.
     pub fn max_bytes(&self) -> u64 {
         self.header_bytes() + self.chunks_max * self.chunk_bytes
     }

@@ -57,7 +57,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding.
+    /// Returns a finding.
     pub fn new(location: impl Into<String>, what: impl Into<String>) -> Self {
         Self { location: location.into(), what: what.into() }
     }
@@ -72,11 +72,11 @@ pub struct PoolInfo {
     pub uuid: String,
     /// Version of the format.
     pub version: u64,
-    /// The domain in force.
+    /// Returns the domain in force.
     pub domain: Domain,
     /// The domain that the medium offers.
     pub detected: Domain,
-    /// Whether the last user closed the pool.
+    /// Returns whether the last user closed the pool.
     pub was_clean: bool,
     /// Whether it is open for reading only.
     pub read_only: bool,
@@ -92,8 +92,8 @@ pub struct PoolInfo {
     pub chunks: u64,
     /// Bytes that are mapped by huge pages.
     pub huge_bytes: u64,
-    /// What opening found damaged and could do without. A pool that is open for writing has it
-    /// mended by now.
+    /// What opening found damaged and could do without. In a pool that is open for writing it
+    /// is repaired by now.
     pub findings: Vec<Finding>,
 }
 
@@ -113,12 +113,12 @@ pub struct PoolFile<M> {
     damage: Vec<Finding>,
     directory: Mutex<()>,
     chunks: Mutex<FreeChunks>,
-    /// What `chunks_available` says.
+    /// What `chunks_available` returns.
     chunks_available: AtomicU64,
 }
 
 impl<M: Medium> PoolFile<M> {
-    /// The medium.
+    /// Returns the medium.
     #[inline(always)]
     pub fn medium(&self) -> &M {
         &self.medium
@@ -134,12 +134,16 @@ impl<M: Medium> PoolFile<M> {
         self.was_clean
     }
 
-    /// Whether the pool was opened for reading only.
+    /// Returns whether the pool was opened for reading only.
     pub fn is_read_only(&self) -> bool {
         self.access == Access::Read
     }
 
-    /// `Err` if the pool was opened for reading only, or by another process.
+    /// Checks that this process may write to the pool.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadOnly`](Error::ReadOnly) or [`Forked`](Error::Forked).
     pub fn writable(&self) -> Result<()> {
         self.here()?;
         if self.is_read_only() { Err(Error::ReadOnly) } else { Ok(()) }
@@ -150,7 +154,11 @@ impl<M: Medium> PoolFile<M> {
         self.region.opener()
     }
 
-    /// `Err` in a child of the process that opened the pool: there the pool is not to be touched.
+    /// Checks that this is the process that opened the pool: a child does not touch it.
+    ///
+    /// # Errors
+    ///
+    /// [`Forked`](Error::Forked).
     #[inline]
     pub fn here(&self) -> Result<()> {
         if self.opener().is_here() { Ok(()) } else { Err(self.forked()) }
@@ -161,19 +169,23 @@ impl<M: Medium> PoolFile<M> {
         Error::Forked { path: self.path.clone(), pid: self.opener().pid() }
     }
 
-    /// Closes the pool's file in a child of the opener, and nothing else: the child gives up its share
+    /// Closes the pool's file in a child of the opener, and nothing else: the child releases its share
     /// of the lock. Does nothing in the opener.
     pub fn abandon(&self) {
         self.region.abandon();
     }
 
-    /// `Err` once the medium refused to make something durable.
+    /// Checks that the medium never refused to make something durable.
+    ///
+    /// # Errors
+    ///
+    /// [`DurabilityLost`](Error::DurabilityLost).
     #[inline(always)]
     pub fn health(&self) -> Result<()> {
         if self.medium.failed() { Err(Error::DurabilityLost) } else { Ok(()) }
     }
 
-    /// The value at an offset.
+    /// Returns the value at an offset.
     ///
     /// # Panics
     ///
@@ -189,12 +201,12 @@ impl<M: Medium> PoolFile<M> {
         unsafe { &*self.region.base().wrapping_add(offset as usize).cast::<T>() }
     }
 
-    /// Bytes that the pool may grow to.
+    /// Returns bytes that the pool may grow to.
     pub fn max_bytes(&self) -> u64 {
         self.geometry.max_bytes()
     }
 
-    /// Whether the file has these bytes, and words begin there: for offsets that the medium holds.
+    /// Returns whether the file has these bytes, and words begin there: for offsets that the medium holds.
     #[inline]
     pub fn holds(&self, offset: u64, bytes: u64) -> bool {
         let len = self.region.len();
@@ -204,25 +216,25 @@ impl<M: Medium> PoolFile<M> {
             && offset <= len - bytes
     }
 
-    /// Words from an offset on. Panics as [`at`](Self::at) does.
+    /// Returns words from an offset on. Panics as [`at`](Self::at) does.
     #[inline(always)]
     pub fn words(&self, offset: u64, words: usize) -> &[Word] {
         self.slice(offset, words)
     }
 
-    /// Asks for the line at an offset, which is needed soon. Any offset will do.
+    /// Prefetches the line at an offset. Any offset will do.
     #[inline(always)]
     pub fn prefetch(&self, offset: u64) {
         self.medium().prefetch(self.region.base().wrapping_add(offset as usize));
     }
 
-    /// The same for all lines of a range that begins with a line.
+    /// Prefetches all lines of a range that begins with a line.
     #[inline(always)]
     pub fn prefetch_lines(&self, offset: u64, bytes: usize) {
         (0..bytes as u64).step_by(LINE_BYTES).for_each(|line| self.prefetch(offset + line));
     }
 
-    /// So many structures one behind the other. Panics as [`at`](Self::at) does.
+    /// Returns so many structures, one behind the other. Panics as [`at`](Self::at) does.
     #[inline(always)]
     pub fn slice<T: Persistent>(&self, offset: u64, len: usize) -> &[T] {
         let bytes = (len * size_of::<T>()) as u64;
@@ -232,7 +244,7 @@ impl<M: Medium> PoolFile<M> {
         unsafe { std::slice::from_raw_parts(self.region.base().wrapping_add(offset as usize).cast(), len) }
     }
 
-    /// What is known about the pool.
+    /// Returns what is known about the pool.
     pub fn info(&self) -> PoolInfo {
         let contents = *self.lock_contents();
         let uuid = u128::from(contents.uuid[1]) << 64 | u128::from(contents.uuid[0]);

@@ -31,7 +31,7 @@ impl<'p> NewFile<'p> {
         let directory = directory.unwrap_or(Path::new("."));
         let options = OpenOptions::new().read(true).write(true).mode(0o600).clone();
         let nameless = failpoint::check("openat").map_err(std::io::Error::from).and_then(|()| {
-            // The name is given through /proc.
+            // The file is named through /proc.
             std::fs::metadata("/proc/self/fd")?;
             options.clone().custom_flags(libc::O_TMPFILE).open(directory)
         });

@@ -21,12 +21,12 @@ use crate::{Domain, Error, Medium, Region, Result, failpoint};
 const LOCKS_BYTES: usize = 64 << 10;
 /// How long the lock of a process that is gone is waited for.
 const LEFT_BEHIND: Duration = Duration::from_secs(5);
-/// How long a lock is waited for that no process has.
+/// How long a lock is waited for that no process holds.
 const JUST_GIVEN_BACK: Duration = Duration::from_millis(200);
 /// How often something is looked at that others change meanwhile.
 const LOOKS: usize = 3;
 
-/// What the superblock says of a pool.
+/// What the superblock holds of a pool.
 pub(super) struct Found {
     pub contents: Contents,
     pub was_clean: bool,
@@ -178,7 +178,7 @@ impl<M: Medium> PoolFile<M> {
         for _ in 0..LOOKS {
             let file = open_regular(path, access)?;
             lock(&file, access)?;
-            // Only now: the last holder may have grown it, or removed it before it let go of it.
+            // Only now: the last holder may have grown it, or removed it before it released it.
             let metadata = |of: std::io::Result<Metadata>| of.map_err(|error| open_error(path, error));
             let (own, named) = (metadata(file.metadata())?, metadata(std::fs::metadata(path))?);
             if (own.dev(), own.ino()) != (named.dev(), named.ino()) {
@@ -293,7 +293,7 @@ fn lock(file: &File, access: Access) -> Result<()> {
         let patience = match pid {
             Some(pid) if is_gone(pid) => LEFT_BEHIND,
             Some(_) => Duration::ZERO,
-            // Given back by now; or there is no table that says.
+            // Released by now; or there is no table of locks.
             None => JUST_GIVEN_BACK,
         };
         if begun.elapsed() >= patience {
@@ -309,11 +309,11 @@ fn is_gone(pid: u32) -> bool {
     pid.is_some_and(|pid| test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
 }
 
-/// Who holds the lock, from the kernel's table of locks.
+/// Returns the process that holds the lock, from the kernel's table of locks.
 fn holder(file: &File) -> Option<u32> {
     let of = file.metadata().ok()?;
-    // Where the table takes several reads, the kernel goes on by number from one to the next, and others give
-    // locks back meanwhile.
+    // Where the table takes several reads, the kernel goes on by number from one to the next, and others release
+    // locks meanwhile.
     (0..LOOKS).find_map(|_| {
         let mut table = String::with_capacity(LOCKS_BYTES);
         File::open("/proc/locks").and_then(|mut locks| locks.read_to_string(&mut table)).ok()?;
@@ -324,7 +324,7 @@ fn holder(file: &File) -> Option<u32> {
 fn holder_among(table: &str, device: u64, inode: u64) -> Option<u32> {
     let device = [major(device), minor(device)].map(Some);
     let holders = table.lines().filter_map(|line| {
-        // Those who wait have an arrow before the kind of lock.
+        // Processes that wait have an arrow before the kind of lock.
         let mut words = line.split_whitespace().skip(1);
         let (kind, _, _) = (words.next()?, words.next()?, words.next()?);
         let pid: u32 = words.next()?.parse().ok()?;
@@ -333,8 +333,8 @@ fn holder_among(table: &str, device: u64, inode: u64) -> Option<u32> {
         let theirs: u64 = place.next()?.parse().ok()?;
         (kind == "FLOCK" && theirs == inode).then_some((device, pid))
     });
-    // Where a file system stands on another one, files and locks name different devices: then the inode tells, if
-    // it tells of only one.
+    // Where a file system lies on another one, files and locks name different devices: then the inode decides, if
+    // only one lock has it.
     let holders: Vec<_> = holders.collect();
     let here = holders.iter().find(|(theirs, _)| *theirs == device);
     here.or(holders.first().filter(|_| holders.len() == 1)).map(|(_, pid)| *pid)

@@ -80,7 +80,7 @@ fn a_pool_backs_the_descriptors_of_the_chunks_it_has_and_no_others() {
     assert!(pool.check().is_empty());
     drop(pool);
     drop(PoolFile::open_damaged(&scratch.0, part_of, Native::new).unwrap());
-    assert_eq!(blocks(&scratch), before, "reading took room");
+    assert_eq!(blocks(&scratch), before, "reading took space");
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn a_tree_that_cannot_have_its_first_leaf_is_not_created() {
     let leaf = |entry: &TreeEntry| pool.chunk_alloc(entry.id, NODES, 256, u64::MAX);
     assert!(matches!(pool.create_tree_with(&spec("b"), leaf), Err(Error::PoolFull { .. })));
     assert_eq!(pool.trees().unwrap().len(), 1);
-    // Of two chunks there is room for one: it comes back.
+    // Of two chunks there is space for one: it comes back.
     pool.chunk_free(2);
     let two = |entry: &TreeEntry| leaf(entry).and_then(|_| leaf(entry));
     assert!(pool.create_tree_with(&spec("b"), two).is_err());
@@ -198,7 +198,7 @@ fn a_tree_that_cannot_have_its_first_leaf_is_not_created() {
 }
 
 #[test]
-fn a_damaged_copy_of_the_superblock_is_told_and_a_torn_one_is_not() {
+fn a_damaged_copy_of_the_superblock_is_reported_and_a_torn_one_is_not() {
     for copy in [0, 1] {
         let scratch = Scratch::new("copy");
         // Closed once: beside the first copy of a pool that never was, the second may have been cut short.
@@ -275,7 +275,10 @@ fn a_superblock_with_sizes_that_cannot_be_is_refused_at_once() {
                 let opened = PoolFile::open_read_only(&scratch.0, Native::new);
                 let damaged = PoolFile::open_damaged(&scratch.0, part_of, Native::new);
                 drop((opened, damaged));
-                assert!(blocks(&scratch) <= before, "{chunks_max} chunks of {chunk_bytes}: a look took room");
+                assert!(
+                    blocks(&scratch) <= before,
+                    "{chunks_max} chunks of {chunk_bytes}: a look took space"
+                );
             }
         }
     }

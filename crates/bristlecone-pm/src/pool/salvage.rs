@@ -15,7 +15,7 @@ use super::{Access, CHUNK_BYTES, Finding, Geometry, PartOf, PoolFile, TREES_MAX,
 use crate::alloc::is_record_class;
 use crate::{Domain, Error, Medium, Region, Result};
 
-/// A damaged pool, mended in memory as far as it can be.
+/// A damaged pool, repaired in memory as far as it can be.
 #[derive(Debug)]
 pub struct Damaged<M> {
     /// The pool, open for reading.
@@ -27,7 +27,7 @@ pub struct Damaged<M> {
 }
 
 impl<M: Medium> PoolFile<M> {
-    /// Opens a pool for reading whatever state it is in, and says what of it is lost. The file is
+    /// Opens a pool for reading whatever state it is in, and reports what of it is lost. The file is
     /// not changed. `part_of` knows all kinds of slots; chunks of others are lost.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl<M: Medium> PoolFile<M> {
             }
             Err(error @ Error::Newer { .. }) => return Err(error),
             Err(error) => {
-                findings.push(Finding::new("superblock", format!("{error}: the usual sizes are assumed")));
+                findings.push(Finding::new("superblock", format!("{error}: the default sizes are assumed")));
                 (guess(len), true)
             }
         };
@@ -84,8 +84,8 @@ impl<M: Medium> PoolFile<M> {
         let detected = detect(&region);
         let found = Found { contents, was_clean: contents.clean, damage: None };
         let pool = Self::assemble(region, medium, found, detected, Some(path), access);
-        pool.mend_directory(&mut findings)?;
-        let mut chunks_lost = pool.mend_chunks(part_of, &mut findings)?;
+        pool.repair_directory(&mut findings)?;
+        let mut chunks_lost = pool.repair_chunks(part_of, &mut findings)?;
         chunks_lost.extend(cut.and_then(|id| pool.owner_of(id)));
         let pages = unreadable.iter().map(|page| *page..page + PAGE_BYTES);
         pages
@@ -100,7 +100,7 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Leaves only entries that can be believed.
-    fn mend_directory(&self, findings: &mut Vec<Finding>) -> Result<()> {
+    fn repair_directory(&self, findings: &mut Vec<Finding>) -> Result<()> {
         let owners = self.owners()?;
         let mut names = Vec::new();
         for id in (0..self.geometry.trees_max as u32).map(TreeId) {
@@ -118,10 +118,7 @@ impl<M: Medium> PoolFile<M> {
                 _ if dropped || found == ENTRY_DROPPING => {}
                 Some(spec) => {
                     if found != ENTRY_LIVE {
-                        note(format!(
-                            "unknown state {found:#x}: the tree {:?} is taken as it stands",
-                            spec.name
-                        ));
+                        note(format!("unknown state {found:#x}: the tree {:?} is taken as it is", spec.name));
                         state.store(self.medium(), ENTRY_LIVE);
                     }
                     names.push(spec.name);
@@ -143,7 +140,7 @@ impl<M: Medium> PoolFile<M> {
         }
     }
 
-    /// Makes sure that no record seems to stand where bytes are missing: zeros would be one without bytes.
+    /// Makes sure that no record seems to be where bytes are missing: zeros would be one without bytes.
     fn spoil(&self, part_of: PartOf, missing: Range<u64>) {
         let header_bytes = self.geometry.header_bytes();
         let chunk_of = |offset: u64| offset.saturating_sub(header_bytes) / self.geometry.chunk_bytes;
@@ -160,7 +157,7 @@ impl<M: Medium> PoolFile<M> {
         }
     }
 
-    /// The trees that chunks name as their owners.
+    /// Returns the trees that chunks name as their owners.
     fn owners(&self) -> Result<BTreeSet<u32>> {
         let mut owners = BTreeSet::new();
         self.descriptors_from(0, |id, _| {
@@ -172,7 +169,7 @@ impl<M: Medium> PoolFile<M> {
 
     /// Leaves only descriptors that can be believed, of chunks that are there. Returns the owners
     /// of chunks that are not, one for each chunk.
-    fn mend_chunks(&self, part_of: PartOf, findings: &mut Vec<Finding>) -> Result<Vec<TreeId>> {
+    fn repair_chunks(&self, part_of: PartOf, findings: &mut Vec<Finding>) -> Result<Vec<TreeId>> {
         let present = self.chunks_present();
         let mut lost = Vec::new();
         let mut beyond = 0_u64;
@@ -207,7 +204,7 @@ impl<M: Medium> PoolFile<M> {
         match found {
             None => Some(format!("unknown descriptor {word:#x}")),
             Some(Descriptor::Fresh) if id < self.chunks_present() && self.looks_used(id) => {
-                Some("never used, it says, and begins with data".to_owned())
+                Some("marked as never used, but begins with data".to_owned())
             }
             Some(Descriptor::Fresh) => None,
             Some(_) if id >= self.chunks_present() => Some("behind the end of the file".to_owned()),
@@ -226,7 +223,7 @@ impl<M: Medium> PoolFile<M> {
     }
 }
 
-/// What a pool of this length most likely was: everything but its maximum has been the same in
+/// Guesses what a pool of this length was: everything but its maximum has been the same in
 /// every pool so far.
 fn guess(len: u64) -> Contents {
     let chunks_max = (len / CHUNK_BYTES).max(1);
@@ -234,7 +231,7 @@ fn guess(len: u64) -> Contents {
     Contents { uuid: [0; 2], geometry, sequence: 0, domain: Domain::Process, clean: false }
 }
 
-/// Every page of the file that the medium does not give back.
+/// Returns every page of the file that the medium cannot read.
 fn unreadable_pages(file: &std::fs::File, len: u64) -> Vec<u64> {
     let mut buffer = vec![0; 2 << 20];
     let step = buffer.len() as u64;

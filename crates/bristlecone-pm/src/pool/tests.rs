@@ -92,7 +92,7 @@ fn an_interrupted_drop_is_finished() {
 }
 
 #[test]
-fn a_second_opener_learns_who_has_the_pool() {
+fn a_second_opener_learns_which_process_has_the_pool() {
     let scratch = Scratch::new("twice");
     let pool = scratch.create();
     assert!(matches!(scratch.open(), Err(Error::InUse { pid: Some(pid) }) if pid == std::process::id()));
@@ -103,7 +103,7 @@ fn a_second_opener_learns_who_has_the_pool() {
 }
 
 #[test]
-fn a_full_pool_is_an_error_and_a_freed_chunk_is_room() {
+fn a_full_pool_is_an_error_until_a_chunk_is_freed() {
     let scratch = Scratch::new("full");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap().id;
@@ -320,7 +320,7 @@ fn a_header_that_cannot_be_read_is_an_error() {
 }
 
 #[test]
-fn a_pool_is_free_once_it_is_closed_whoever_inherited_the_file() {
+fn a_pool_is_free_once_it_is_closed_though_a_child_inherited_the_file() {
     let scratch = Scratch::new("inherited");
     let pool = scratch.create();
     let inherited = pool.region.as_file().unwrap().try_clone().unwrap();
@@ -331,7 +331,7 @@ fn a_pool_is_free_once_it_is_closed_whoever_inherited_the_file() {
 }
 
 #[test]
-fn pages_that_cannot_be_read_are_told_and_passed_over() {
+fn pages_that_cannot_be_read_are_reported_and_passed_over() {
     let scratch = Scratch::new("pages");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap();
@@ -351,7 +351,7 @@ fn pages_that_cannot_be_read_are_told_and_passed_over() {
 }
 
 #[test]
-fn what_the_medium_has_no_room_for_is_not_available_until_it_has() {
+fn chunks_that_the_medium_has_no_space_for_are_not_available_until_it_has() {
     let scratch = Scratch::new("medium-full");
     let pool = scratch.create();
     let tree = pool.create_tree(&spec("a")).unwrap().id;
@@ -363,7 +363,7 @@ fn what_the_medium_has_no_room_for_is_not_available_until_it_has() {
     assert!(matches!(alloc(), Err(Error::MediumFull { .. })));
     assert_eq!((failpoint::cease(), pool.chunks_available()), (false, 0));
     assert!(matches!(pool.no_room(), Error::MediumFull { .. }));
-    // A chunk that is given back has its bytes.
+    // A chunk that was freed has its bytes.
     pool.chunk_free(first.id);
     assert_eq!(pool.chunks_available(), 1);
     assert_eq!(alloc().unwrap(), first);
@@ -374,7 +374,7 @@ fn what_the_medium_has_no_room_for_is_not_available_until_it_has() {
     failpoint::refuse(0, rustix::io::Errno::FBIG);
     let error = alloc().unwrap_err();
     assert!(error.is_no_room() && matches!(error, Error::Io { .. }), "{error}");
-    // Whoever only wants to know is told for long what is known, and then what is.
+    // A thread that only wants to know learns for long what is known, and then what is.
     for calls in 0..2 {
         failpoint::refuse(0, rustix::io::Errno::NOSPC);
         (0..1000).for_each(|_| assert_eq!(pool.chunks_available(), 0));

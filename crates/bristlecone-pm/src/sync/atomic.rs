@@ -11,7 +11,7 @@ pub use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU3
 #[cfg(feature = "turns")]
 pub use self::turns::{AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 
-/// Whether a simulator is told of each access.
+/// Whether each access is a step of a simulator.
 pub const HAS_TURNS: bool = cfg!(feature = "turns");
 
 #[cfg(feature = "turns")]

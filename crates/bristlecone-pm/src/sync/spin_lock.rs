@@ -1,4 +1,4 @@
-//! A lock that is given back by a plain store. Giving back a mutex takes a locked instruction, which
+//! A lock that is released by a plain store. The release of a mutex takes a locked instruction, which
 //! would wait for the flushes before it, and what the thread does next would wait for that.
 
 use std::cell::UnsafeCell;
@@ -9,21 +9,21 @@ use crate::sync::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Re
 
 /// What one thread at a time may use, for a short while.
 #[derive(Debug, Default)]
-pub(crate) struct Latch<T> {
+pub(crate) struct SpinLock<T> {
     held: AtomicBool,
     guarded: UnsafeCell<T>,
 }
 
-// SAFETY: one thread at a time reaches what is guarded, and whoever comes next sees what it did.
-unsafe impl<T: Send + Sync> Sync for Latch<T> {}
+// SAFETY: one thread at a time reaches what is guarded, and the next holder sees what it did.
+unsafe impl<T: Send + Sync> Sync for SpinLock<T> {}
 
-/// Holds a latch until it is dropped.
-pub(crate) struct Held<'a, T>(&'a Latch<T>);
+/// Holds a lock until it is dropped.
+pub(crate) struct SpinGuard<'a, T>(&'a SpinLock<T>);
 
-impl<T> Latch<T> {
-    /// Waits for whoever holds it.
+impl<T> SpinLock<T> {
+    /// Waits for the holder, and locks.
     #[inline]
-    pub fn hold(&self) -> Held<'_, T> {
+    pub fn lock(&self) -> SpinGuard<'_, T> {
         cross();
         let mut round = 0;
         // Pairs with the release in `drop`.
@@ -31,31 +31,32 @@ impl<T> Latch<T> {
             pause(round);
             round += 1;
         }
-        Held(self)
+        SpinGuard(self)
     }
 }
 
-impl<T> Deref for Held<'_, T> {
+impl<T> Deref for SpinGuard<'_, T> {
     type Target = T;
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: nobody else has a reference while the latch is held.
+        // SAFETY: no other thread has a reference while the lock is held.
         unsafe { &*self.0.guarded.get() }
     }
 }
 
-impl<T> DerefMut for Held<'_, T> {
+impl<T> DerefMut for SpinGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: nobody else has a reference while the latch is held, and this one borrows its guard.
+        // SAFETY: no other thread has a reference while the lock is held, and this one borrows its guard.
         unsafe { &mut *self.0.guarded.get() }
     }
 }
 
-impl<T> Drop for Held<'_, T> {
+impl<T> Drop for SpinGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
+        debug_assert!(self.0.held.load(Relaxed), "a lock that is released twice");
         self.0.held.store(false, Release);
         cross();
     }
@@ -67,12 +68,12 @@ mod tests {
 
     #[test]
     fn one_at_a_time() {
-        let latch = Latch::<u64>::default();
+        let lock = SpinLock::<u64>::default();
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| (0..10_000).for_each(|_| *latch.hold() += 1));
+                scope.spawn(|| (0..10_000).for_each(|_| *lock.lock() += 1));
             }
         });
-        assert_eq!(*latch.hold(), 40_000);
+        assert_eq!(*lock.lock(), 40_000);
     }
 }

@@ -13,7 +13,7 @@ static TAKEN: [AtomicU64; THREADS_MAX / 64] = [const { AtomicU64::new(0) }; THRE
 
 struct Index {
     own: Option<usize>,
-    /// What the thread goes by.
+    /// The number that the thread uses.
     current: Cell<Option<usize>>,
 }
 
@@ -41,20 +41,20 @@ thread_local! {
     static INDEX: Index = Index::take();
 }
 
-/// The calling thread's number: the smallest that no running thread had when it first asked.
+/// Returns the calling thread's number: the smallest that no running thread had at its first call.
 /// While a thread's locals are being destroyed it shares number 0, as threads beyond 65,536 do.
 #[inline]
 pub fn thread_index() -> usize {
     own_thread_index().unwrap_or(0)
 }
 
-/// The same, but none where the number might be another thread's too.
+/// Returns the calling thread's number, but none where it might be another thread's too.
 #[inline]
 pub fn own_thread_index() -> Option<usize> {
     INDEX.try_with(|index| index.current.get()).ok().flatten()
 }
 
-/// From now on the calling thread stands for a simulated one of this number; with `None`, for itself.
+/// Makes the calling thread stand for a simulated one of this number; with `None`, for itself again.
 pub fn assume_thread_index(number: Option<usize>) {
     let _ = INDEX.try_with(|index| index.current.set(number.or(index.own)));
 }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Tr
 
 use crate::sync::HAS_TURNS;
 
-/// Rounds after which a waiting thread gives up its processor.
+/// Rounds after which a waiting thread yields its processor.
 const SPINS: u32 = 64;
 
 thread_local! {
@@ -20,7 +20,7 @@ thread_local! {
 /// Runs work on so many threads and returns when all are through.
 pub type Parallel = fn(usize, &(dyn Fn() + Sync));
 
-/// Whether any thread ever was simulated: most processes have none, and ask no further.
+/// Whether any thread ever was simulated: most processes have none, and look no further.
 static EVER: AtomicBool = AtomicBool::new(false);
 
 /// Where a simulated thread may let another one go on.
@@ -28,7 +28,7 @@ static EVER: AtomicBool = AtomicBool::new(false);
 pub enum Turn {
     /// Before an access to DRAM that threads share.
     Access,
-    /// Where a lock is taken or given back: between two of these most of what can go wrong has its place.
+    /// Where a lock is taken or released: between two of these most of what can go wrong has its place.
     Crossing,
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn step() {
     at(Turn::Access);
 }
 
-/// Lets another simulated thread go on, where a lock is taken or given back.
+/// Lets another simulated thread go on, where a lock is taken or released.
 #[inline(always)]
 pub fn cross() {
     at(Turn::Crossing);
@@ -82,8 +82,8 @@ pub fn in_parallel(threads: usize, work: &(dyn Fn() + Sync)) {
     });
 }
 
-/// From now on the calling thread stands for several simulated ones: where one of them waits, `turn`
-/// runs another. `None` ends this.
+/// Makes the calling thread stand for several simulated ones: where one of them waits, `turn` runs
+/// another. `None` ends this.
 pub fn simulate_waiting(turn: Option<fn()>) {
     TURN.set(turn);
 }
@@ -98,7 +98,7 @@ pub fn pause(round: u32) {
     }
 }
 
-/// Locks. A panic of another holder is its own; what is guarded is sound at any moment.
+/// Locks a mutex. A panic of another holder is its own; what is guarded is sound at any moment.
 #[inline]
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     cross();
@@ -107,7 +107,7 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     })
 }
 
-/// The same for reading.
+/// Locks for reading, as [`lock`] does.
 #[inline]
 pub fn read<T: ?Sized>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     cross();
@@ -116,7 +116,7 @@ pub fn read<T: ?Sized>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     })
 }
 
-/// The same for writing.
+/// Locks for writing, as [`lock`] does.
 #[inline]
 pub fn write<T: ?Sized>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     cross();

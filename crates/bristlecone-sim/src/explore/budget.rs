@@ -17,7 +17,7 @@ pub struct Budget {
     /// How many crashes in a row: 1 is a crash with an undisturbed recovery.
     pub depth: u32,
     /// One in so many continuations after a recovery crashes inside its last operation, too.
-    pub life_crashes: u32,
+    pub continuation_crashes: u32,
     /// Images and continuations that are remembered, so that none is explored twice. When there is no more
     /// room for them, crash points are sampled.
     pub remembered: usize,
@@ -43,7 +43,7 @@ impl Budget {
             lines: 512,
             nested: (4 * root, root),
             depth: 2,
-            life_crashes: if runs < 100_000 { 32 } else { 1 },
+            continuation_crashes: if runs < 100_000 { 32 } else { 1 },
             remembered: 8 << 20,
             seed: 0,
             threads: 1,

@@ -51,10 +51,10 @@ impl<S: System> Explorer<'_, S> {
             return Ok(());
         }
         let outer = std::mem::replace(&mut worker.reads, WordSet::none(worker.scratch.memory()));
-        worker.report.lives += 1;
+        worker.report.continuations += 1;
         let mut generator = Generator::new(hash ^ mix(self.budget.seed));
         let then = self.plan(&mut generator);
-        let inside = generator.index(self.budget.life_crashes as usize) == 0;
+        let inside = generator.index(self.budget.continuation_crashes as usize) == 0;
         self.run_continuation(worker, (cache, case.allowed), recovered, &then, inside)
             .map_err(|what| format!("continuation after recovery, {then:?}: {what}"))?;
         outer.add_others(&worker.reads, &settled);
@@ -154,7 +154,7 @@ impl<S: System> Explorer<'_, S> {
             },
         );
         let truncated = visited.map_err(|what| format!("then a crash in the last operation: {what}"))?;
-        worker.report.of_lives.count(!truncated);
+        worker.report.in_continuations.count(!truncated);
         Ok(())
     }
 

@@ -75,8 +75,8 @@ pub(crate) struct Worker {
     pub(crate) reads: WordSet,
 }
 
-/// Gives the calling thread its index, which chooses a cache of slots, before a scenario's own threads take theirs: what
-/// is explored does not depend on what ran before.
+/// Gives the calling thread its index, which chooses a cache of slots, before a scenario's own threads take
+/// theirs: what is explored does not depend on what ran before.
 fn take_index() {
     let _: Option<usize> = bristlecone_pm::own_thread_index();
 }

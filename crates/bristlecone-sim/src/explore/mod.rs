@@ -2,6 +2,7 @@
 
 pub(crate) mod budget;
 mod continuation;
+mod crash_point;
 pub(crate) mod explorer;
 mod points;
 pub(crate) mod replay;

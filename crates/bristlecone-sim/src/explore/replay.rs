@@ -18,7 +18,7 @@ use crate::report::progress::Progress;
 /// Goes through the crashes of a case and checks the image that they lead to. `Err`: the case does
 /// not fit the code as it is.
 pub fn replay<S: System>(system: &S, scenario: &Scenario<S::Op>, case: &Case) -> Result<Report, String> {
-    let Case { mode, seed, life_crashes, .. } = *case;
+    let Case { mode, seed, continuation_crashes, .. } = *case;
     let mut report = Report { scenario: format!("{} ({mode})", scenario.name), ..Report::default() };
     let mut run = Run::new(system, scenario);
     let performed = Explorer::perform(&mut run, mode, None, &mut report);
@@ -26,7 +26,7 @@ pub fn replay<S: System>(system: &S, scenario: &Scenario<S::Op>, case: &Case) ->
         return Ok(report);
     };
     // No crashes but those of the case.
-    let budget = Budget { depth: 0, life_crashes, seed, ..Budget::quick() };
+    let budget = Budget { depth: 0, continuation_crashes, seed, ..Budget::quick() };
     let progress = Progress::default();
     let explorer = Explorer::new(&run, start, mode, budget, None, &progress);
     let (mut worker, mut cache, first_event) = explorer.begin(0);

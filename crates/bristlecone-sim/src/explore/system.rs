@@ -23,7 +23,7 @@ pub trait System: Sync {
     /// Creates the structure on zeroed memory.
     fn create(&self, sim: &Sim) -> Result<Self::Live, String>;
 
-    /// Opens what stands in the memory of `sim`, recovering it; `None` if it says that nothing
+    /// Opens what the memory of `sim` holds, recovering it; `None` if it says that nothing
     /// was ever created there.
     fn open(&self, sim: &Sim) -> Result<Option<Self::Live>, String>;
 

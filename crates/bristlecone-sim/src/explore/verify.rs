@@ -5,20 +5,13 @@ use std::sync::Arc;
 use crate::explore::explorer::{Explorer, Worker};
 use crate::explore::points::{Allowed, walk};
 use crate::explore::system::System;
-use crate::explore::visited::Standing;
 use crate::medium::guard::guarded;
 use crate::medium::sim::Sim;
 use crate::model::cache::Cache;
-use crate::model::image::{Kept, Mattered, Possible, Sample};
-use crate::model::lines::difference;
-use crate::model::lines::{LineMap, WordSet};
+use crate::model::image::Possible;
+use crate::model::lines::LineMap;
 use crate::model::memory::Line;
 use crate::model::trace::{Event, Mark};
-use crate::report::describe::describe;
-use bristlecone_random::mix;
-
-/// Of crash points with more images than this, only those are counted that were visited.
-const COUNTED_MAX: u64 = 1_000_000;
 
 /// An image: the common base but for these lines.
 pub(crate) type Image = LineMap<Line>;
@@ -59,118 +52,6 @@ impl<S: System> Recovered<S> {
 }
 
 impl<S: System> Explorer<'_, S> {
-    /// Visits the images of one crash point: before event `at` of a trace.
-    pub(crate) fn crash(
-        &self,
-        worker: &mut Worker,
-        cache: &Cache,
-        (trace, at): (&[Event], usize),
-        allowed: Allowed,
-        depth: u32,
-    ) -> Result<(), String> {
-        let possible = cache.possible();
-        let budget = &self.budget;
-        let (exhaustive, sampled) =
-            if depth == 1 { (budget.exhaustive, budget.sampled) } else { budget.nested };
-        let base = cache.base();
-        let hash = |line: u32, contents: &Line| difference(base, line, contents);
-        let mut image = cache.durable().clone();
-        possible.lines.iter().for_each(|kept| _ = image.remove(&kept.line));
-        let settled = image.iter().map(|(line, contents)| hash(*line, contents));
-        let settled = settled.fold(0, u64::wrapping_add);
-        let of_line = |kept: &Kept| -> Vec<u64> {
-            kept.contents.iter().map(|contents| hash(kept.line, contents)).collect()
-        };
-        let hashes: Vec<_> = possible.lines.iter().map(of_line).collect();
-        worker.report.covered = worker.report.covered.saturating_add(possible.images);
-        let affordable = |runs| runs < exhaustive && !self.images.is_full();
-        let seed = mix(budget.seed) ^ at as u64;
-        // What cannot be remembered is explored again and again: then only few.
-        let sample = match self.images.is_full() {
-            false => {
-                let each = sampled as usize / possible.lines.len().max(1);
-                let extremes = if depth == 1 { budget.extremes } else { each.clamp(8, 64) };
-                Sample { extremes, lines: budget.lines, drawn: sampled }
-            }
-            true if depth == 1 => {
-                Sample { extremes: budget.extremes.min(1), lines: budget.lines, drawn: sampled.min(16) }
-            }
-            true => Sample { extremes: 0, lines: 0, drawn: 1 },
-        };
-        // What such words hold was not read from the image that recovery began with.
-        let overwritten = match depth {
-            1 => WordSet::none(worker.scratch.memory()),
-            _ => cache.overwritten(worker.scratch.memory()),
-        };
-        let mut visited = 0;
-        let truncated = possible.visit(affordable, sample, seed, |choice| {
-            if self.is_over() {
-                return Ok(Mattered::nothing(worker.scratch.memory()));
-            }
-            visited += 1;
-            let of_lines = hashes.iter().zip(choice).map(|(of_line, at)| of_line[*at]);
-            let hash = of_lines.fold(settled, u64::wrapping_add);
-            match self.images.enter(hash, allowed, depth, worker.number) {
-                Standing::New => {}
-                Standing::UnderWay => return Ok(Mattered::Unknown),
-                Standing::Elsewhere => {
-                    worker.reads.add_everything();
-                    return Ok(Mattered::Unknown);
-                }
-                Standing::Done(reads) => {
-                    worker.reads.add_others(&reads, &overwritten);
-                    return Ok(Mattered::These(reads));
-                }
-            }
-            image = keep(&possible, choice, std::mem::take(&mut image));
-            let case = Case { base, image: &image, allowed, depth };
-            let fresh = WordSet::none(worker.scratch.memory());
-            let outer = std::mem::replace(&mut worker.reads, fresh);
-            if let Err(what) = self.verify(worker, &case) {
-                let (choice, what) = match worker.crashes[..] {
-                    [] => self.shrink(worker, &case, &possible, choice.to_vec(), what),
-                    _ => (choice.to_vec(), what),
-                };
-                worker.crashes.insert(0, describe(&self.run.ops, &possible, &choice, (trace, at), depth));
-                return Err(what);
-            }
-            outer.add_others(&worker.reads, &overwritten);
-            let reads = std::mem::replace(&mut worker.reads, outer);
-            Ok(Mattered::These(self.images.finish(hash, allowed, reads)))
-        });
-        let all_visited = truncated == Ok(false) && !self.is_over();
-        let all = all_visited && possible.images <= COUNTED_MAX;
-        let images = [&mut worker.report.images, &mut worker.report.nested_images];
-        *images[usize::from(depth > 1)] += if all { possible.images } else { visited };
-        let truncated = truncated?;
-        worker.report.decided(depth as usize, !truncated);
-        worker.report.forgetful_points += u64::from(truncated && self.images.is_full());
-        Ok(())
-    }
-
-    /// Looks for a smaller choice that fails as well, and what is said of it.
-    fn shrink(
-        &self,
-        worker: &mut Worker,
-        case: &Case<'_>,
-        possible: &Possible,
-        mut choice: Vec<usize>,
-        mut what: String,
-    ) -> (Vec<usize>, String) {
-        possible.shrink(&mut choice, |choice| {
-            let image = keep(possible, choice, case.image.clone());
-            let again = self.verify(worker, &Case { image: &image, ..*case });
-            // A failure of a crash further on is another one.
-            let same = std::mem::take(&mut worker.crashes).is_empty();
-            match again {
-                Err(again) if same => what = again,
-                _ => return false,
-            }
-            true
-        });
-        (choice, what)
-    }
-
     /// Runs all four checks of one image.
     pub(crate) fn verify(&self, worker: &mut Worker, case: &Case<'_>) -> Result<(), String> {
         worker.report.opened += 1;

@@ -18,7 +18,7 @@ struct Known {
     reads: Option<Arc<WordSet>>,
 }
 
-/// How something stands that is about to be explored.
+/// What is known of something that is about to be explored.
 pub(crate) enum Standing {
     /// It was not explored yet with so few crashes.
     New,
@@ -35,7 +35,7 @@ type Shard<K> = Mutex<HashMap<(u64, K), Known>>;
 /// Everything that was visited, by hash, up to a bound: beyond it nothing more is remembered.
 pub(crate) struct Visited<K> {
     shards: [Shard<K>; 16],
-    /// Few different sets are read by many images: each stands here once.
+    /// Few different sets are read by many images: each is kept here once.
     sets: Mutex<HashMap<u64, Arc<WordSet>>>,
     room: AtomicUsize,
 }

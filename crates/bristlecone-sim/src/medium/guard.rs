@@ -6,7 +6,7 @@ use crate::medium::watch;
 ///
 /// # Errors
 ///
-/// What the code says, or why it did not come to its end.
+/// As the code, or why it did not come to its end.
 pub fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     use std::cell::RefCell;
     use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};

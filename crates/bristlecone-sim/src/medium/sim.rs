@@ -175,7 +175,7 @@ impl Sim {
         &self.0.memory
     }
 
-    /// Notes where the scenario stands.
+    /// Marks a place of the scenario in the record.
     pub fn mark(&self, mark: Mark) {
         self.record(Event::Mark(mark));
     }

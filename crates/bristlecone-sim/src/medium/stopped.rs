@@ -64,7 +64,7 @@ impl Stopped {
     ///
     /// # Errors
     ///
-    /// What the operation says.
+    /// As the operation.
     pub fn finish(self) -> Result<String, String> {
         let _ = self.go_on.send(());
         self.thread.join().map_err(|_| "a panic elsewhere")?

@@ -76,7 +76,7 @@ impl Kept {
     }
 
     /// Contents that are equal to the chosen ones in the words `same`, and not in the words `apart`:
-    /// one for each choice of what stands in these.
+    /// one for each choice of what these hold.
     fn others(&self, chosen: usize, same: u8, apart: u8) -> impl Iterator<Item = usize> {
         let words = |contents: &Line, of: u8| -> Line {
             std::array::from_fn(|word| if of >> word & 1 == 1 { contents[word] } else { 0 })

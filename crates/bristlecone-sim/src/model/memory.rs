@@ -127,7 +127,7 @@ impl Memory {
         unsafe { std::slice::from_raw_parts(cells.as_ptr().cast(), count) }
     }
 
-    /// Returns what stands in a line now.
+    /// Returns what a line holds now.
     pub fn line(&self, line: u32) -> Line {
         self.cells[line as usize].0.each_ref().map(|cell| cell.load(Relaxed))
     }

@@ -31,7 +31,7 @@ pub enum Event {
         derived: bool,
         /// Whether the medium never gets it: a mutation.
         lost: bool,
-        /// Where it stands.
+        /// Its place in the source.
         at: Place,
     },
     /// The file was extended: a store to the word that says how long it is, which no cache holds.
@@ -51,7 +51,7 @@ pub enum Event {
         thread: u32,
         /// The name of the site.
         step: Step,
-        /// Where it stands.
+        /// Its place in the source.
         at: Place,
     },
     /// A thread waited for its flushes.
@@ -60,7 +60,7 @@ pub enum Event {
         thread: u32,
         /// The name of the site.
         step: Step,
-        /// Where it stands.
+        /// Its place in the source.
         at: Place,
     },
     /// A locked instruction succeeded: a fence, then a store.
@@ -73,21 +73,21 @@ pub enum Event {
         thread: u32,
         /// Whether the medium never gets the store: a mutation.
         lost: bool,
-        /// Where it stands.
+        /// Its place in the source.
         at: Place,
     },
     /// Of a thread's stores to one line, those before this persist ahead of those after it.
     Order {
         /// The thread that set the order.
         thread: u32,
-        /// Where it stands.
+        /// Its place in the source.
         at: Place,
     },
     /// The scenario's own notes.
     Mark(Mark),
 }
 
-/// Where in the scenario the trace stands.
+/// A place of the trace in its scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
     /// The operation of this number began.
@@ -122,9 +122,9 @@ pub enum SiteKind {
 pub struct Site {
     /// What it does.
     pub kind: SiteKind,
-    /// Its name, or the file that it stands in where it has none.
+    /// Its name, or its source file where it has none.
     pub step: Step,
-    /// Where it stands.
+    /// Its place in the source.
     pub at: Place,
 }
 

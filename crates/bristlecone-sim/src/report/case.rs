@@ -42,21 +42,21 @@ pub struct Case {
     /// As in the budget of the exploration.
     pub seed: u64,
     /// As in the budget of the exploration.
-    pub life_crashes: u32,
+    pub continuation_crashes: u32,
     /// The crashes, one inside the recovery from the other.
     pub crashes: Vec<CrashAt>,
 }
 
 impl Case {
     /// Returns the name of a failure.
-    pub fn of(failure: &Failure, subject: &str, seed: u64, life_crashes: u32) -> Self {
+    pub fn of(failure: &Failure, subject: &str, seed: u64, continuation_crashes: u32) -> Self {
         let crash = |crash: &Crash| CrashAt { event: crash.event, choices: crash.choices.clone() };
         Self {
             subject: subject.to_owned(),
             scenario: failure.scenario.clone(),
             mode: failure.mode,
             seed,
-            life_crashes,
+            continuation_crashes,
             crashes: match failure.schedule {
                 // Everything else is drawn from the seed and the number.
                 Some(number) => vec![CrashAt { event: number as usize, choices: Vec::new() }],
@@ -68,8 +68,8 @@ impl Case {
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { subject, scenario, mode, seed, life_crashes, crashes } = self;
-        write!(f, "{VERSION}/{subject}/{scenario}/{mode}/{seed}.{life_crashes}")?;
+        let Self { subject, scenario, mode, seed, continuation_crashes, crashes } = self;
+        write!(f, "{VERSION}/{subject}/{scenario}/{mode}/{seed}.{continuation_crashes}")?;
         for crash in crashes {
             write!(f, "/{}", crash.event)?;
             for (at, Choice { line, contents }) in crash.choices.iter().enumerate() {
@@ -104,12 +104,12 @@ impl FromStr for Case {
         let mut next = || parts.next().filter(|part| !part.is_empty()).ok_or_else(refusal);
         let (subject, scenario) = (next()?.to_owned(), next()?.to_owned());
         let mode = next()?.parse()?;
-        let (seed, life_crashes) = pair(next()?).ok_or_else(refusal)?;
-        if life_crashes == 0 {
+        let (seed, continuation_crashes) = pair(next()?).ok_or_else(refusal)?;
+        if continuation_crashes == 0 {
             return Err(refusal());
         }
         let crashes = parts.map(|part| crash(part).ok_or_else(refusal)).collect::<Result<_, _>>()?;
-        Ok(Self { subject, scenario, mode, seed, life_crashes, crashes })
+        Ok(Self { subject, scenario, mode, seed, continuation_crashes, crashes })
     }
 }
 

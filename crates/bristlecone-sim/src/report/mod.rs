@@ -18,7 +18,7 @@ pub struct Report {
     pub scenario: String,
     /// Moments at which a crash was explored.
     pub crash_points: u64,
-    /// The images that these could leave, all told, at most 2^64.
+    /// The images that these could leave in total, at most 2^64.
     pub covered: u64,
     /// Images that were decided: opened, or found to be equal to an opened one in every word that
     /// its recovery, its checks and its continuation read. Of crash points with more than 10^6 images, those
@@ -29,7 +29,7 @@ pub struct Report {
     /// Images on which recovery ran, and all checks were made.
     pub opened: u64,
     /// Recovered structures on which operations continued and crashed again.
-    pub lives: u64,
+    pub continuations: u64,
     /// Images that these crashes left, opened.
     pub reopened: u64,
     /// Crash points whose images were sampled, not exhausted.
@@ -37,9 +37,9 @@ pub struct Report {
     /// Crash points by how many crashes came before: the first of none, the next inside a recovery.
     pub depths: Vec<Depth>,
     /// Crash points inside the last operation of continuations.
-    pub of_lives: Depth,
+    pub in_continuations: Depth,
     /// Those among them that were because too many images were remembered already.
-    pub forgetful_points: u64,
+    pub points_beyond_memory: u64,
     /// Schedules of several threads that were run.
     pub schedules: u64,
     /// Publishes of one thread of a schedule, by name, that came while another one's operation was
@@ -49,7 +49,7 @@ pub struct Report {
     pub pairs: BTreeSet<(Step, Step)>,
     /// The sites that the trace and its recoveries passed.
     pub sites: Sites,
-    /// Whether the mutation asked for changed anything.
+    /// Whether the mutation of the run changed anything.
     pub mutated: bool,
     /// Whether it was stopped before its end.
     pub interrupted: bool,
@@ -132,8 +132,8 @@ impl Report {
         self.depths[depth - 1].count(is_decided);
     }
 
-    /// Returns whether every image of every crash point was decided, those inside recoveries included. Crashes of continuations
-    /// and of schedules are samples by their nature, and come on top.
+    /// Returns whether every image of every crash point was decided, those inside recoveries included. Crashes of
+    /// continuations and of schedules are samples by their nature, and come on top.
     pub fn is_decided(&self) -> bool {
         !self.interrupted && self.depths.iter().all(|depth| depth.sampled == 0)
     }
@@ -143,8 +143,8 @@ impl Report {
         let depths = self.depths.iter().zip(1..);
         let mut parts: Vec<_> =
             depths.map(|(points, depth)| format!("{points} points at depth {depth}")).collect();
-        if self.of_lives.points > 0 {
-            parts.push(format!("{} inside continuations", self.of_lives));
+        if self.in_continuations.points > 0 {
+            parts.push(format!("{} inside continuations", self.in_continuations));
         }
         parts.join(", ")
     }
@@ -156,18 +156,18 @@ impl Report {
         self.images += other.images;
         self.opened += other.opened;
         self.nested_images += other.nested_images;
-        self.lives += other.lives;
+        self.continuations += other.continuations;
         self.reopened += other.reopened;
         self.schedules += other.schedules;
         other.raced.into_iter().for_each(|(step, times)| *self.raced.entry(step).or_default() += times);
         self.pairs.extend(other.pairs);
-        self.forgetful_points += other.forgetful_points;
+        self.points_beyond_memory += other.points_beyond_memory;
         self.interrupted |= other.interrupted;
         self.truncated_points += other.truncated_points;
         let depths = self.depths.len().max(other.depths.len());
         self.depths.resize(depths, Depth::default());
         self.depths.iter_mut().zip(other.depths).for_each(|(depth, more)| depth.merge(more));
-        self.of_lives.merge(other.of_lives);
+        self.in_continuations.merge(other.in_continuations);
         self.sites.merge(&other.sites);
         self.mutated |= other.mutated;
         self.failures.extend(other.failures);
@@ -194,7 +194,7 @@ impl fmt::Display for Report {
             self.images + self.nested_images,
             self.nested_images,
             self.opened,
-            self.lives,
+            self.continuations,
             self.reopened
         )?;
         if !self.depths.is_empty() {

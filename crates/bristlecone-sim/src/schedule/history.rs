@@ -7,39 +7,39 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::model::access::{Access, Seen};
 
-/// What a thread did.
+/// An operation of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Deed {
+pub enum Operation {
     /// An operation on one key.
-    Of(u64, Access),
+    On(u64, Access),
     /// A look at all items.
     Scan,
 }
 
-impl Deed {
+impl Operation {
     /// Returns the key, if it is of one.
     pub fn key(&self) -> Option<u64> {
         match self {
-            Self::Of(key, _) => Some(*key),
+            Self::On(key, _) => Some(*key),
             Self::Scan => None,
         }
     }
 }
 
-/// What came of it.
+/// The result of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Of an operation on one key.
-    Of(Seen),
+    One(Seen),
     /// Of a scan.
     All(BTreeMap<u64, u64>),
 }
 
-/// A deed with its place in time.
+/// An operation with its place in time.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) thread: usize,
-    pub(super) deed: Deed,
+    pub(super) operation: Operation,
     pub(super) answer: Answer,
     /// Calls and returns in the order in which they happened.
     pub(super) called: u64,
@@ -66,9 +66,9 @@ pub(super) fn verify(
     before: &BTreeMap<u64, u64>,
     found: &BTreeMap<u64, u64>,
 ) -> Result<(), String> {
-    let of_history = history.iter().flat_map(|entry| match &entry.deed {
-        Deed::Of(key, _) => vec![*key],
-        Deed::Scan => Vec::new(),
+    let of_history = history.iter().flat_map(|entry| match &entry.operation {
+        Operation::On(key, _) => vec![*key],
+        Operation::Scan => Vec::new(),
     });
     let keys: BTreeSet<u64> = of_history.chain(before.keys().copied()).chain(found.keys().copied()).collect();
     for key in keys {
@@ -96,9 +96,9 @@ fn describe(step: &Step) -> String {
 fn steps_of(history: &[Entry], at: usize, key: u64) -> Vec<Step> {
     let begun = history.iter().filter(|entry| entry.began < at || entry.ended <= at);
     let step = |entry: &Entry| {
-        let (access, seen) = match (&entry.deed, &entry.answer) {
-            (Deed::Of(of, access), Answer::Of(seen)) if *of == key => (*access, *seen),
-            (Deed::Scan, Answer::All(items)) => (Access::Get, Seen::Value(items.get(&key).copied())),
+        let (access, seen) = match (&entry.operation, &entry.answer) {
+            (Operation::On(of, access), Answer::One(seen)) if *of == key => (*access, *seen),
+            (Operation::Scan, Answer::All(items)) => (Access::Get, Seen::Value(items.get(&key).copied())),
             _ => return None,
         };
         let ended = entry.ended <= at;

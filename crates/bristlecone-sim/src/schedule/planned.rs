@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::history::{Answer, Deed};
+use super::history::{Answer, Operation};
 use super::plan::Plan;
 use super::registers::Registers;
 use crate::medium::sim::Sim;
@@ -32,15 +32,15 @@ impl<R: Registers> Registers for Planned<R> {
         self.registers.open(sim)
     }
 
-    fn act(&self, live: &Self::Live, deed: &Deed) -> Result<Answer, String> {
-        self.registers.act(live, deed)
+    fn act(&self, live: &Self::Live, operation: &Operation) -> Result<Answer, String> {
+        self.registers.act(live, operation)
     }
 
     fn contents(&self, live: &Self::Live) -> Result<BTreeMap<u64, u64>, String> {
         self.registers.contents(live)
     }
 
-    fn plan(&self, roll: &mut dyn FnMut(usize) -> usize) -> Plan {
-        (self.plan)(roll)
+    fn plan(&self, draw: &mut dyn FnMut(usize) -> usize) -> Plan {
+        (self.plan)(draw)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::medium::sim::Sim;
 use crate::model::memory::Memory;
 use crate::model::mode::Mode;
-use crate::schedule::history::{Answer, Deed};
+use crate::schedule::history::{Answer, Operation};
 use crate::schedule::plan::Plan;
 
 /// The name that reports have in the place of a scenario's.
@@ -25,15 +25,15 @@ pub trait Registers: Clone + Send + Sync + 'static {
     /// Creates it on zeroed memory.
     fn create(&self, sim: &Sim) -> Result<Self::Live, String>;
 
-    /// Opens what stands in the memory of `sim`, recovering it.
+    /// Opens what the memory of `sim` holds, recovering it.
     fn open(&self, sim: &Sim) -> Result<Self::Live, String>;
 
     /// Does something; any thread may.
-    fn act(&self, live: &Self::Live, deed: &Deed) -> Result<Answer, String>;
+    fn act(&self, live: &Self::Live, operation: &Operation) -> Result<Answer, String>;
 
-    /// Draws what is there at first, and what the threads do; `roll` draws a number below its argument.
-    fn plan(&self, roll: &mut dyn FnMut(usize) -> usize) -> Plan {
-        Plan::draw(roll)
+    /// Draws what is there at first, and what the threads do; `draw` draws a number below its argument.
+    fn plan(&self, draw: &mut dyn FnMut(usize) -> usize) -> Plan {
+        Plan::draw(draw)
     }
 
     /// Checks every invariant and reads everything. No thread does anything else meanwhile.

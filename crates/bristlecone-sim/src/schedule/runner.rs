@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bristlecone_pm::Step;
 
-use super::history::{self, Deed, Entry};
+use super::history::{self, Entry, Operation};
 use super::plan::Plan;
 use super::registers::{Registers, SCHEDULES};
 use super::threads::{by_turns, interleaved, recover_and_continue};
@@ -38,7 +38,7 @@ pub(super) struct PlanRunner {
     /// What threads run on, and what crashes leave.
     memories: [Memory; 2],
     mutation: Option<Mutation>,
-    /// Courses that met something new in this plan.
+    /// Courses that covered a new pair of steps in this plan.
     kept: Vec<Kept>,
     pairs: BTreeSet<(Step, Step)>,
     /// How many steps the last schedule of each kind had.
@@ -101,7 +101,7 @@ struct AfterCrash<'a> {
     possible: &'a Possible,
     at: usize,
     /// What is done once it is recovered.
-    deeds: &'a [Deed],
+    operations: &'a [Operation],
     /// Recovers by turns of several threads, as drawn from this.
     turns: Option<u64>,
 }
@@ -121,7 +121,7 @@ impl PlanRunner {
             let live = registers.create(&sim)?;
             plan.before
                 .iter()
-                .try_for_each(|(key, access)| registers.act(&live, &Deed::Of(*key, *access)).map(drop))
+                .try_for_each(|(key, access)| registers.act(&live, &Operation::On(*key, *access)).map(drop))
         })?;
         let base = memories[0].snapshot();
         let at_first = plan.at_first();
@@ -129,7 +129,7 @@ impl PlanRunner {
         Ok(Self { plan, at_first, base, memories, mutation, kept, pairs, steps: STEPS })
     }
 
-    /// Draws how the threads take their turns: anew, or as in a schedule that met something new, up to a point.
+    /// Draws how the threads take their turns: anew, or as in a schedule that covered a new pair, up to a point.
     fn course(&self, generator: &mut Generator) -> Course {
         let seed = generator.word();
         if self.kept.is_empty() || generator.index(2) == 0 {
@@ -139,7 +139,7 @@ impl PlanRunner {
         course.forked(generator.index(*changes as usize + 1) as u64, seed)
     }
 
-    /// Runs a schedule without crashes and keeps its course if it met something new.
+    /// Runs a schedule without crashes and keeps its course if it covered a new pair.
     fn begin<R: Registers>(
         &mut self,
         registers: &R,
@@ -207,9 +207,10 @@ impl PlanRunner {
         let possible = cache.possible();
         let mut choice = draw(&possible, generator);
         let goes_on = crashes.len() + 1 < CRASHES_IN_A_ROW && generator.index(2) == 0;
-        let deeds = if goes_on { self.plan.more(&mut |below| generator.index(below)) } else { Vec::new() };
+        let operations =
+            if goes_on { self.plan.more(&mut |below| generator.index(below)) } else { Vec::new() };
         let turns = (generator.index(4) == 0).then(|| generator.word());
-        let crash = AfterCrash { cache: &cache, possible: &possible, at, deeds: &deeds, turns };
+        let crash = AfterCrash { cache: &cache, possible: &possible, at, operations: &operations, turns };
         let mut outcome = self.recover(registers, &crash, &choice, ran, report);
         if outcome.is_err() {
             possible.shrink(&mut choice, |choice| {
@@ -268,21 +269,21 @@ impl PlanRunner {
         report.opened += 1;
         let memory = &self.memories[1];
         memory.restore(&ran.base);
-        let AfterCrash { cache, possible, at, deeds, turns } = crash;
+        let AfterCrash { cache, possible, at, operations, turns } = crash;
         cache.durable().iter().for_each(|(line, contents)| memory.set_line(*line, contents));
         for (kept, at) in possible.lines.iter().zip(choice) {
             memory.set_line(kept.line, &kept.contents[*at]);
         }
-        let base = if deeds.is_empty() { Arc::default() } else { memory.snapshot() };
+        let base = if operations.is_empty() { Arc::default() } else { memory.snapshot() };
         let sim = Sim::explored(memory, cache.mode(), self.mutation);
         let (before, history, contents) = match turns {
-            None => guarded(|| turn::as_first(|| recover_and_continue(registers, &sim, deeds)))?,
+            None => guarded(|| turn::as_first(|| recover_and_continue(registers, &sim, operations)))?,
             Some(seed) => {
-                let (registers, sim, deeds) = (registers.clone(), sim.clone(), deeds.to_vec());
+                let (registers, sim, operations) = (registers.clone(), sim.clone(), operations.to_vec());
                 let alone = move || {
                     turn::begin(0);
                     turn::take(&sim, true);
-                    let recover_and_continue = recover_and_continue(&registers, &sim, &deeds);
+                    let recover_and_continue = recover_and_continue(&registers, &sim, &operations);
                     turn::take(&sim, false);
                     recover_and_continue
                 };
@@ -319,6 +320,8 @@ fn draw(possible: &Possible, generator: &mut Generator) -> Vec<usize> {
 }
 
 fn describe_entry(entry: &Entry) -> String {
-    let Entry { thread, deed, answer, called, returned, began, ended } = entry;
-    format!("thread {thread}: {deed:?} from {called} to {returned} (events {began} to {ended}): {answer:?}")
+    let Entry { thread, operation, answer, called, returned, began, ended } = entry;
+    format!(
+        "thread {thread}: {operation:?} from {called} to {returned} (events {began} to {ended}): {answer:?}"
+    )
 }

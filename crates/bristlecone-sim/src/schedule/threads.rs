@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use bristlecone_pm::sync::wait;
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
-use super::history::{Deed, Entry};
+use super::history::{Entry, Operation};
 use super::plan::Plan;
 use super::registers::Registers;
 use super::turn::{self, Course, Taken};
@@ -40,31 +40,35 @@ pub(super) fn by_turns<T: Send + 'static>(
     Ok((outcome.ok_or("the schedule did not end")??, taken))
 }
 
-/// Does deeds one after the other, as thread `thread`.
+/// Does operations one after the other, as thread `thread`.
 fn apply_all<R: Registers>(
     registers: &R,
     live: &R::Live,
     sim: &Sim,
     (thread, clock): (usize, &AtomicU64),
-    deeds: &[Deed],
+    operations: &[Operation],
 ) -> Result<Vec<Entry>, String> {
-    let act = |deed: &Deed| {
+    let act = |operation: &Operation| {
         let (called, began) = (clock.fetch_add(1, Relaxed), sim.events());
-        let answer = registers.act(live, deed).map_err(|what| format!("{deed:?}: {what}"))?;
+        let answer = registers.act(live, operation).map_err(|what| format!("{operation:?}: {what}"))?;
         let (returned, ended) = (clock.fetch_add(1, Relaxed), sim.events());
-        Ok(Entry { thread, deed: deed.clone(), answer, called, returned, began, ended })
+        Ok(Entry { thread, operation: operation.clone(), answer, called, returned, began, ended })
     };
-    deeds.iter().map(act).collect()
+    operations.iter().map(act).collect()
 }
 
 pub(super) type Continued = Result<(BTreeMap<u64, u64>, Vec<Entry>, BTreeMap<u64, u64>), String>;
 
 /// Opens the structure, reads everything, applies some operations, and reads everything again.
-pub(super) fn recover_and_continue<R: Registers>(registers: &R, sim: &Sim, deeds: &[Deed]) -> Continued {
+pub(super) fn recover_and_continue<R: Registers>(
+    registers: &R,
+    sim: &Sim,
+    operations: &[Operation],
+) -> Continued {
     let live = registers.open(sim)?;
     let before = registers.contents(&live)?;
-    let history = apply_all(registers, &live, sim, (0, &AtomicU64::new(0)), deeds)?;
-    let contents = if deeds.is_empty() { before.clone() } else { registers.contents(&live)? };
+    let history = apply_all(registers, &live, sim, (0, &AtomicU64::new(0)), operations)?;
+    let contents = if operations.is_empty() { before.clone() } else { registers.contents(&live)? };
     Ok((before, history, contents))
 }
 
@@ -80,12 +84,12 @@ pub(super) fn interleaved<R: Registers>(registers: &R, sim: &Sim, plan: &Plan) -
     let (granted, refused) = plan.room;
     sim.refuse_room(granted, refused);
     let threads: Vec<_> = plan.threads.iter().cloned().enumerate().collect();
-    let threads = threads.into_iter().map(|(thread, deeds)| {
+    let threads = threads.into_iter().map(|(thread, operations)| {
         let (registers, live, sim) = (registers.clone(), Arc::clone(&live), sim.clone());
         let clock = Arc::clone(&clock);
         shuttle::thread::spawn(move || {
             turn::begin(thread + 1);
-            apply_all(&registers, &live, &sim, (thread, &clock), &deeds)
+            apply_all(&registers, &live, &sim, (thread, &clock), &operations)
         })
     });
     let threads: Vec<_> = threads.collect();

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
 use bristlecone_pm::sync::wait;
-use bristlecone_pm::{Durable, Persist, Word};
+use bristlecone_pm::{Persist, Word};
 use bristlecone_sim::{Budget, Memory, Mode, Report, Scenario, Sim, System, explore};
 
 /// What a recovery does without end.
@@ -42,12 +42,12 @@ impl System for Number {
     fn open(&self, sim: &Sim) -> Result<Option<Sim>, String> {
         static HELD: Mutex<()> = Mutex::new(());
         let word = Self::word(sim);
-        let Durable { .. } = sim.persist(word, "number recover.1");
+        sim.persist(word, "number recover.1");
         if word.load(sim) != 0 {
             match self.0 {
                 Loop::Reads => while word.load(sim) != 0 {},
                 Loop::Flushes => loop {
-                    let Durable { .. } = sim.persist(word, "number recover.1");
+                    sim.persist(word, "number recover.1");
                 },
                 Loop::Waits => {
                     let _held = HELD.lock();
@@ -74,7 +74,7 @@ impl System for Number {
 
     fn apply(&self, live: &mut Sim, op: &u64) -> Result<String, String> {
         Self::word(live).store(live, *op);
-        let Durable { .. } = live.persist(Self::word(live), "number put");
+        live.persist(Self::word(live), "number put");
         Ok(String::new())
     }
 

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bristlecone_pm::sync::wait;
 use bristlecone_pm::{Durable, Persist, Word};
 use bristlecone_sim::{
-    Access, Answer, Deed, Memory, Mode, Progress, Registers, Report, Schedules, Seen, Sim, explore_schedules,
+    Access, Answer, Memory, Mode, Operation, Progress, Registers, Report, Schedules, Seen, Sim,
+    explore_schedules,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,11 +111,11 @@ impl Live {
             let to = self.word(NODES[1] + key as usize);
             to.store(&self.sim, self.held(0, key).map_or(0, |value| value + 1));
             if self.bug != Bug::SplitBeforeDurable {
-                let Durable { .. } = self.sim.persist(to, "split.1");
+                self.sim.persist(to, "split.1");
             }
         }
         self.word(BOUNDARY).store(&self.sim, boundary);
-        let Durable { .. } = self.sim.persist(self.word(BOUNDARY), "split.2");
+        self.sim.persist(self.word(BOUNDARY), "split.2");
     }
 
     fn access(&self, key: u64, access: Access) -> Seen {
@@ -156,10 +157,10 @@ impl Registers for ToyRegisters {
         Ok(Live { sim: sim.clone(), bug: self.0, locks: Default::default() })
     }
 
-    fn act(&self, live: &Live, deed: &Deed) -> Result<Answer, String> {
-        Ok(match deed {
-            Deed::Of(key, access) => Answer::Of(live.access(*key, *access)),
-            Deed::Scan => Answer::All(
+    fn act(&self, live: &Live, operation: &Operation) -> Result<Answer, String> {
+        Ok(match operation {
+            Operation::On(key, access) => Answer::One(live.access(*key, *access)),
+            Operation::Scan => Answer::All(
                 (0..KEYS as u64)
                     .filter_map(|key| match live.access(key, Access::Get) {
                         Seen::Value(value) => value.map(|value| (key, value)),
@@ -171,9 +172,9 @@ impl Registers for ToyRegisters {
     }
 
     fn contents(&self, live: &Live) -> Result<BTreeMap<u64, u64>, String> {
-        match self.act(live, &Deed::Scan)? {
+        match self.act(live, &Operation::Scan)? {
             Answer::All(items) => Ok(items),
-            Answer::Of(_) => Err("a scan that is none".to_owned()),
+            Answer::One(_) => Err("a scan that is none".to_owned()),
         }
     }
 }

@@ -1,15 +1,13 @@
-//! The explorer against a small structure made by hand, once right and once with each kind of
-//! crash bug that published persistent trees were found to have.
+//! A map made by hand, once right and once with each kind of crash bug that published persistent trees were found
+//! to have.
 
 use std::collections::BTreeMap;
 
 use bristlecone_pm::{Durable, Flushed, Persist, Word};
-use bristlecone_sim::{
-    Budget, Case, LINE_WORDS, Memory, Mode, Report, Scenario, Sim, System, explore, mutate, replay,
-};
+use bristlecone_sim::{LINE_WORDS, Memory, Scenario, Sim, System};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Bug {
+pub enum Bug {
     None,
     CommitBeforeData,
     DataNotFlushed,
@@ -41,22 +39,22 @@ const FIRST: usize = 16 * LINE_WORDS;
 
 /// Slots with a key and a value each, a bitmap that says which are taken, a note kept in one
 /// line, and a log for changing all values at once.
-struct ToyMap(Bug);
+pub struct ToyMap(pub Bug);
 
-struct Live {
+pub struct Live {
     sim: Sim,
     bug: Bug,
 }
 
 #[derive(Debug, Clone)]
-enum Op {
+pub enum Op {
     Put(u64, u64),
     Remove(u64),
     Note(u64),
     Raise,
 }
 
-type Contents = (BTreeMap<u64, u64>, u64);
+pub type Contents = (BTreeMap<u64, u64>, u64);
 
 impl Live {
     fn word(&self, at: usize) -> &Word {
@@ -101,7 +99,7 @@ impl Live {
         let at = (0..SLOTS).find(|at| taken >> at & 1 == 0).expect("a free slot");
         if self.bug == Bug::SlotLeaks {
             self.word(USED).store(&self.sim, taken | 1 << at);
-            let Durable { .. } = self.sim.persist(self.word(USED), "used");
+            self.sim.persist(self.word(USED), "used");
         }
         let cleared = old.map_or(0, |old| 1 << old);
         let next = bitmap & !cleared | 1 << at;
@@ -143,14 +141,14 @@ impl Live {
         let Some(at) = self.find(key) else { return };
         let next = self.load(BITMAP) & !(1 << at);
         self.word(BITMAP).store(&self.sim, next);
-        let Durable { .. } = self.sim.persist(self.word(BITMAP), "remove");
+        self.sim.persist(self.word(BITMAP), "remove");
         if self.bug == Bug::CounterDisagrees {
             self.word(COUNT).store(&self.sim, next.count_ones().into());
-            let Durable { .. } = self.sim.persist(self.word(COUNT), "count");
+            self.sim.persist(self.word(COUNT), "count");
         }
         if matches!(self.bug, Bug::SlotLeaks | Bug::SlotUsedTwice) {
             self.word(USED).store(&self.sim, next);
-            let Durable { .. } = self.sim.persist(self.word(USED), "used");
+            self.sim.persist(self.word(USED), "used");
         }
     }
 
@@ -164,7 +162,7 @@ impl Live {
             let ordered = self.sim.ordered_within_line();
             self.word(NOTE).publish(&self.sim, at, &ordered, "note");
         }
-        let Durable { .. } = self.sim.persist(self.word(NOTE), "note");
+        self.sim.persist(self.word(NOTE), "note");
     }
 
     fn raise(&mut self) {
@@ -304,7 +302,7 @@ impl System for ToyMap {
     }
 }
 
-fn scenario() -> Scenario<Op> {
+pub fn scenario() -> Scenario<Op> {
     use Op::{Note, Put, Raise, Remove};
     Scenario {
         name: "toy-map",
@@ -316,93 +314,4 @@ fn scenario() -> Scenario<Op> {
             .collect(),
         then: vec![Put(2, 40), Raise, Remove(1), Put(3, 41), Note(7)],
     }
-}
-
-fn explored(bug: Bug, mode: Mode) -> Report {
-    // One worker: so the first finding is always the same.
-    explore(&ToyMap(bug), &scenario(), mode, Budget { threads: 1, ..Budget::quick() })
-}
-
-#[test]
-fn toy_map_without_bugs_survives_every_crash() {
-    for mode in [Mode::Prefix, Mode::Subset, Mode::Eadr] {
-        let report = explored(Bug::None, mode);
-        println!("{report}");
-        report.assert_clean();
-        assert!(report.crash_points > 20 && report.opened > 40, "{report}");
-    }
-}
-
-#[test]
-fn toy_map_with_each_bug_fails_with_its_explanation() {
-    let bugs = [
-        (Bug::CommitBeforeData, "recovered to Some(({0: 0}"),
-        (Bug::DataNotFlushed, "recovered to Some(({0: 0}|then a crash: "),
-        (Bug::DataNotFenced, "recovered to Some(({0: 0}"),
-        (Bug::WrongLineFlushed, "recovered to Some(({0: 0}|then a crash: "),
-        (Bug::AcknowledgedBeforeDurable, "recovered to Some(({|then a crash: "),
-        (Bug::ConstructorNotFlushed, "a map without slots"),
-        (Bug::CounterDisagrees, "the counter disagrees with the bitmap"),
-        (Bug::SlotLeaks, "a slot is lost"),
-        (Bug::SlotUsedTwice, "continuation after recovery"),
-        (Bug::DuplicateTolerated, "Remove(1)]: ({1: "),
-        (Bug::LockSurvives, "locked for ever"),
-        (Bug::LogOutlivesItsUse, "recovered to Some(({|then a crash: "),
-        (Bug::RecoveryRepeats, "recovered to Some"),
-        (Bug::RecoveryUnfenced, "recovered to Some"),
-    ];
-    for (bug, explanation) in bugs {
-        for mode in [Mode::Prefix, Mode::Subset] {
-            let report = explored(bug, mode);
-            println!("{bug:?}: {report}");
-            let failure =
-                report.failures.first().unwrap_or_else(|| panic!("{bug:?} went unnoticed ({mode})"));
-            // Which image fails first is the explorer's choice.
-            let explained = explanation.split('|').any(|one| failure.what.contains(one));
-            assert!(explained, "{bug:?} ({mode}): {failure}");
-            assert!(!failure.crashes.is_empty(), "{bug:?} ({mode}): {failure}");
-        }
-    }
-}
-
-#[test]
-fn replay_case_of_a_failure_leads_to_the_same_failure() {
-    for (bug, crashes) in [(Bug::CommitBeforeData, 1), (Bug::RecoveryUnfenced, 2), (Bug::LockSurvives, 1)] {
-        let report = explored(bug, Mode::Subset);
-        let failure = &report.failures[0];
-        let case = Case::of(failure, "toy-map", 0, Budget::quick().life_crashes);
-        assert_eq!(case.crashes.len(), crashes, "{case}");
-        let case: Case = case.to_string().parse().unwrap();
-        let again = replay(&ToyMap(bug), &scenario(), &case).unwrap();
-        assert_eq!(again.failures[0].to_string(), failure.to_string());
-        assert_eq!(again.opened, 1, "nothing but the case");
-        match replay(&ToyMap(Bug::None), &scenario(), &case) {
-            Ok(right) => right.assert_clean(),
-            Err(what) => assert!(what.contains("does not fit"), "{what}"),
-        }
-    }
-}
-
-#[test]
-fn toy_map_with_assumed_line_order_fails_in_subset_mode_only() {
-    assert!(explored(Bug::LineOrderAssumed, Mode::Prefix).failures.is_empty());
-    assert!(!explored(Bug::LineOrderAssumed, Mode::Subset).failures.is_empty());
-}
-
-#[test]
-fn toy_map_in_eadr_mode_fails_with_bugs_that_no_flush_mends_only() {
-    for bug in [Bug::CommitBeforeData, Bug::CounterDisagrees, Bug::RecoveryRepeats] {
-        assert!(!explored(bug, Mode::Eadr).failures.is_empty(), "{bug:?}");
-    }
-    for bug in [Bug::DataNotFlushed, Bug::DataNotFenced, Bug::AcknowledgedBeforeDurable] {
-        explored(bug, Mode::Eadr).assert_clean();
-    }
-}
-
-#[test]
-fn toy_map_every_mutation_is_noticed() {
-    let scenarios = [(scenario(), Mode::Subset)];
-    let table = mutate(&ToyMap(Bug::None), &scenarios, Budget::quick(), "");
-    println!("{table}");
-    assert!(table.survivors().is_empty(), "{table}");
 }

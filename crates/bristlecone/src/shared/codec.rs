@@ -1,7 +1,7 @@
 //! How keys and values are stored in the words of a slot: as they are, or as the offset of a record.
 
 use bristlecone_pm::sync::epoch::Guard;
-use bristlecone_pm::{Finding, Flushed, Judge, Medium, Records, Result, Step};
+use bristlecone_pm::{Finding, Flushed, Liveness, Medium, Records, Result, Step};
 
 /// How keys or values are stored.
 pub trait Codec: Send + Sync + 'static {
@@ -23,7 +23,7 @@ pub trait Codec: Send + Sync + 'static {
 
     /// Writes a record if need be; returns the word.
     fn write<M: Medium>(records: &Records<M>, item: Self::Ref<'_>, step: Step) -> Result<(u64, Flushed)>;
-    /// Writes a record with a word from which a judge can tell whether it is live.
+    /// Writes a record with a word from which a is_live can tell whether it is live.
     fn write_owned<M: Medium>(
         records: &Records<M>,
         item: Self::Ref<'_>,
@@ -31,7 +31,7 @@ pub trait Codec: Send + Sync + 'static {
         step: Step,
     ) -> Result<(u64, Flushed)>;
     /// Makes room for an item that is written soon: see [`Records::prepare`].
-    fn prepare<M: Medium>(records: &Records<M>, item: Self::Ref<'_>, judge: Judge<'_>) -> Result<()>;
+    fn prepare<M: Medium>(records: &Records<M>, item: Self::Ref<'_>, is_live: Liveness<'_>) -> Result<()>;
     /// Notes that the word is about to leave the tree: see [`Records::keep`].
     fn keep<M: Medium>(records: &Records<M>, word: u64);
     /// Returns what a word stands for.
@@ -119,7 +119,7 @@ impl Codec for Inline {
         Ok((word, Flushed::none()))
     }
     #[inline(always)]
-    fn prepare<M: Medium>(_: &Records<M>, _: u64, _: Judge<'_>) -> Result<()> {
+    fn prepare<M: Medium>(_: &Records<M>, _: u64, _: Liveness<'_>) -> Result<()> {
         Ok(())
     }
     #[inline(always)]
@@ -203,8 +203,8 @@ impl Codec for Record {
     ) -> Result<(u64, Flushed)> {
         records.write_owned(bytes, owner, step)
     }
-    fn prepare<M: Medium>(records: &Records<M>, bytes: &[u8], judge: Judge<'_>) -> Result<()> {
-        records.prepare(bytes.len(), judge)
+    fn prepare<M: Medium>(records: &Records<M>, bytes: &[u8], is_live: Liveness<'_>) -> Result<()> {
+        records.prepare(bytes.len(), is_live)
     }
     fn keep<M: Medium>(records: &Records<M>, word: u64) {
         records.keep(word);

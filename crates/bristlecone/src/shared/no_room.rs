@@ -20,7 +20,7 @@ pub struct Epochs(Mutex<Futile<u64>>);
 impl Epochs {
     /// Ends epochs until there may be room for another record; whether there may. The caller is not pinned.
     pub fn free_retired<M: Medium>(&self, records: [&Records<M>; 2]) -> bool {
-        records.iter().any(|records| records.has_let_go())
+        records.iter().any(|records| records.has_released())
             || self.end(|| records.iter().map(|records| records.held()).sum())
     }
 

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bristlecone::{Design, Key, Native, Pool, PoolOptions, Result, Tree, Value};
-use bristlecone_baselines::{Baseline, Contender};
+use bristlecone_baselines::{AnyDesign, Baseline};
 pub use bristlecone_cells::{Cell, Codec, Items, SHAPES, Shape, Visit, suites};
 use bristlecone_pm::{Domain, Geometry, PoolFile, Region};
 
@@ -80,11 +80,11 @@ impl Plant for Shape {
 impl Plant for Beside {
     fn create<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
         let options = [("node_lines".to_owned(), self.node_lines)];
-        Contender::Baseline(self.baseline).create::<_, _, Native>(pool, name, &options)
+        AnyDesign::Baseline(self.baseline).create::<_, _, Native>(pool, name, &options)
     }
 
     fn open<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
-        Contender::Baseline(self.baseline).open::<_, _, Native>(pool, name)
+        AnyDesign::Baseline(self.baseline).open::<_, _, Native>(pool, name)
     }
 }
 

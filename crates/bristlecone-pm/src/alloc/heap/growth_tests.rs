@@ -1,4 +1,4 @@
-//! When a heap grows, what it takes up again first, and of how many slots it asks a judge.
+//! When a heap grows, what it takes up again first, and how many slots it sweeps.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -67,14 +67,14 @@ fn in_threads<'s>(scope: &'s Scope<'s, '_>, heap: &'s Heap<Native>, number: impl
     std::thread::sleep(REACHED);
 }
 
-/// Threads that find no room at the same time wait for the one that takes a chunk.
+/// Threads that find no free slot at the same time wait for the one that takes a chunk.
 #[test]
-fn threads_that_need_room_at_once_take_one_chunk() {
+fn threads_that_need_space_at_once_take_one_chunk() {
     let heap = open(8);
     std::thread::scope(|scope| {
         let growing = wait::lock(&heap.growing);
         in_threads(scope, &heap, |thread| thread);
-        // All of them saw that there is no room; now the first one looks again.
+        // All of them saw that there is no free slot; now the first one looks again.
         let chunks = heap.lock_chunks();
         drop(growing);
         std::thread::sleep(REACHED);
@@ -101,7 +101,7 @@ fn threads_that_share_what_they_take_ahead_lose_no_slot() {
     assert_eq!((rest.len(), chunks_of(&heap)), (PER_CHUNK - 4, 1), "every slot is handed out");
 }
 
-/// Who frees looks for a chunk to give back only after half of its slots went: looking takes a lock.
+/// A thread that frees looks for a chunk to return only after half of its slots went: looking takes a lock.
 #[test]
 fn half_of_a_chunk_goes_before_anybody_looks_again() {
     let heap = open(8);
@@ -119,7 +119,7 @@ fn half_of_a_chunk_goes_before_anybody_looks_again() {
 }
 
 #[test]
-fn a_large_heap_does_not_grow_while_other_chunks_have_room() {
+fn a_large_heap_does_not_grow_while_other_chunks_are_partial() {
     let heap = open(64);
     let slots = take(&heap, 20 * PER_CHUNK);
     let freed: BTreeSet<u64> = slots[2 * PER_CHUNK..][..64].iter().copied().collect();
@@ -131,7 +131,7 @@ fn a_large_heap_does_not_grow_while_other_chunks_have_room() {
     assert_eq!(chunks_of(&heap), 21);
     let last: BTreeSet<u64> = take(&heap, 64).into_iter().collect();
     assert_eq!(last, freed);
-    assert_eq!(chunks_of(&heap), 22, "there is no other room left");
+    assert_eq!(chunks_of(&heap), 22, "there is no other free slot left");
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn what_lies_behind_the_last_slot_of_a_chunk_is_none() {
 }
 
 /// A heap of two chunks of which nothing is known yet, in a pool of so many chunks; and all its slots.
-fn unsettled(chunks: u64) -> (Heap<Native>, Vec<u64>) {
+fn unswept(chunks: u64) -> (Heap<Native>, Vec<u64>) {
     let (pool, tree) = pool(chunks);
     let before = Heap::open(&pool, HeapSpec::new(tree, NODES, SLOT_BYTES));
     let slots = take(&before, 2 * PER_CHUNK);
@@ -199,35 +199,35 @@ fn unsettled(chunks: u64) -> (Heap<Native>, Vec<u64>) {
 }
 
 #[test]
-fn four_words_of_slots_are_judged_before_a_heap_grows_and_all_before_a_pool_is_full() {
-    let (heap, _) = unsettled(3);
-    let asked = Cell::new(0);
+fn sweep_takes_four_words_before_a_heap_grows_and_all_before_a_pool_is_full() {
+    let (heap, _) = unswept(3);
+    let called = Cell::new(0);
     let all_live = |_| {
-        asked.set(asked.get() + 1);
+        called.set(called.get() + 1);
         true
     };
     assert_eq!(heap.stats().live_slots, 2 * PER_CHUNK as u64, "what is not known counts as taken");
     heap.prepare(&all_live).unwrap();
-    assert_eq!((asked.get(), chunks_of(&heap)), (4 * 64, 3));
+    assert_eq!((called.get(), chunks_of(&heap)), (4 * 64, 3));
     heap.prepare(&all_live).unwrap();
-    assert_eq!(asked.get(), 4 * 64, "there is a slot at hand");
+    assert_eq!(called.get(), 4 * 64, "there is a slot at hand");
     take(&heap, PER_CHUNK);
     assert!(heap.prepare(&all_live).is_err());
-    assert_eq!(asked.get(), 8 * 64);
+    assert_eq!(called.get(), 8 * 64);
     assert!(heap.prepare(&all_live).is_err());
-    assert_eq!(asked.get(), 8 * 64, "each is asked about once");
+    assert_eq!(called.get(), 8 * 64, "each is swept once");
 }
 
 #[test]
-fn what_judges_find_free_is_used_before_a_heap_grows() {
-    let (heap, slots) = unsettled(8);
+fn sweep_finds_free_slots_that_are_used_before_a_heap_grows() {
+    let (heap, slots) = unswept(8);
     // Every third slot is free.
     let live: BTreeSet<u64> =
         slots.iter().enumerate().filter(|(at, _)| at % 3 != 1).map(|(_, s)| *s).collect();
-    let judge = |slot| live.contains(&slot);
+    let is_live = |slot| live.contains(&slot);
     let mut found = BTreeSet::new();
     while chunks_of(&heap) == 2 {
-        heap.prepare(&judge).unwrap();
+        heap.prepare(&is_live).unwrap();
         if chunks_of(&heap) == 2 {
             let slot = heap.alloc().unwrap();
             assert!(!live.contains(&slot) && found.insert(slot), "{slot:#x} was handed out twice");
@@ -239,9 +239,9 @@ fn what_judges_find_free_is_used_before_a_heap_grows() {
 
 #[test]
 fn a_single_free_slot_is_used_before_a_heap_grows() {
-    // The chunk behind is judged first; the one in front only if the pool is full.
+    // The chunk behind is swept first; the one in front only if the pool is full.
     for (chunks, free) in [(8, PER_CHUNK + 10), (2, PER_CHUNK + 10), (2, 10)] {
-        let (heap, slots) = unsettled(chunks);
+        let (heap, slots) = unswept(chunks);
         heap.prepare(&|slot| slot != slots[free]).unwrap();
         assert_eq!(chunks_of(&heap), 2);
         assert_eq!(heap.alloc().unwrap(), slots[free]);
@@ -249,44 +249,44 @@ fn a_single_free_slot_is_used_before_a_heap_grows() {
 }
 
 #[test]
-fn nothing_is_judged_while_there_is_known_room() {
-    let (heap, _) = unsettled(8);
-    let asked = Cell::new(0);
+fn sweep_takes_nothing_while_free_space_is_known() {
+    let (heap, _) = unswept(8);
+    let called = Cell::new(0);
     let all_live = |_| {
-        asked.set(asked.get() + 1);
+        called.set(called.get() + 1);
         true
     };
-    // Grows, and has four words of room.
+    // Grows, and has four words of free slots.
     heap.prepare(&all_live).unwrap();
     for _ in 0..4 {
-        assert_eq!(asked.get(), 4 * 64);
+        assert_eq!(called.get(), 4 * 64);
         take(&heap, 64);
         if chunks_of(&heap) == 3 && heap.stats().live_slots < 3 * PER_CHUNK as u64 {
             heap.prepare(&all_live).unwrap();
         }
     }
     heap.prepare(&all_live).unwrap();
-    assert_eq!((asked.get(), chunks_of(&heap)), (8 * 64, 4));
+    assert_eq!((called.get(), chunks_of(&heap)), (8 * 64, 4));
 }
 
 #[test]
 fn chunks_that_are_found_empty_go_back_and_others_are_listed_once() {
-    let (heap, _) = unsettled(8);
-    heap.settle_all(&|_| false);
+    let (heap, _) = unswept(8);
+    heap.sweep_all(&|_| false);
     assert_eq!((heap.stats().live_slots, chunks_of(&heap)), (0, 1));
-    let (heap, _) = unsettled(8);
+    let (heap, _) = unswept(8);
     let live = heap.chunks().iter().map(|chunk| chunk.offset).collect::<Vec<_>>();
-    heap.settle_all(&|slot| live.contains(&slot));
+    heap.sweep_all(&|slot| live.contains(&slot));
     assert_eq!((heap.stats().live_slots, chunks_of(&heap)), (2, 2));
-    assert_eq!(wait::read(&heap.chunks).roomy.len(), 2);
+    assert_eq!(wait::read(&heap.chunks).partial.len(), 2);
 }
 
 #[test]
-fn what_is_kept_stays_whatever_a_judge_says_and_the_rest_goes() {
-    let (heap, slots) = unsettled(8);
+fn sweep_leaves_a_kept_slot_and_frees_the_rest() {
+    let (heap, slots) = unswept(8);
     let kept = [slots[5], slots[PER_CHUNK + 70]];
     kept.iter().for_each(|slot| heap.keep(*slot));
-    heap.settle_all(&|slot| slot == slots[6] || slot == kept[1]);
+    heap.sweep_all(&|slot| slot == slots[6] || slot == kept[1]);
     assert_eq!(heap.stats().live_slots, 3);
     for slot in [kept[0], kept[1], slots[6]] {
         heap.free(slot);

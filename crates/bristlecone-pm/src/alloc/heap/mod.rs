@@ -1,12 +1,12 @@
 //! Slots of one size, cut from a tree's chunks.
 //!
-//! Nothing about slots is persistent: which are live is what the tree can reach, told at recovery
+//! Nothing about slots is persistent: which are live is what the tree can reach, marked at recovery
 //! by [`Heap::mark_live`]. So allocation costs the medium nothing, and nothing can leak. A slot
 //! is a bit in DRAM; threads take 64 of them at a time, a whole bitmap word.
 //!
-//! A heap that is opened [unswept](HeapSpec::unswept) is told nothing at recovery. Each slot
-//! of its chunks counts as taken until a *judge* was asked whether the tree refers to it, a few
-//! words of slots at a time, by those who need room ([`Heap::prepare`]). Opening it takes no time.
+//! In a heap that is opened [unswept](HeapSpec::unswept) recovery marks nothing. Each slot of its
+//! chunks counts as taken until a *sweep* calls back whether the tree refers to it, a few words of
+//! slots at a time, when a thread needs free space ([`Heap::prepare`]). Opening it takes no time.
 
 mod free_space;
 #[cfg(test)]
@@ -70,31 +70,31 @@ impl Cache {
     }
 }
 
-/// The chunks of a heap, by offset, and where to look for room first.
+/// The chunks of a heap, by offset, and where to look for free space first.
 #[derive(Debug, Default)]
 struct Chunks {
     all: BTreeMap<u64, Arc<Slots>>,
-    /// Chunks that may have room; each stands here at most once.
-    roomy: Vec<Arc<Slots>>,
+    /// Chunks that may have free slots; each is listed at most once.
+    partial: Vec<Arc<Slots>>,
 }
 
 impl Chunks {
-    /// Whether the heap still has a chunk, and has not got it back from the pool since.
+    /// Returns whether the heap still has a chunk, and has not got it back from the pool since.
     fn has(&self, slots: &Arc<Slots>) -> bool {
         self.all.get(&slots.offset).is_some_and(|own| Arc::ptr_eq(own, slots))
     }
 
-    /// Chunks of which at most `taken_max` slots are taken.
-    fn with_room(&self, taken_max: usize) -> Vec<Arc<Slots>> {
-        let roomy = |slots: &&Arc<Slots>| slots.taken.load(Acquire) <= taken_max;
-        self.all.values().filter(roomy).cloned().collect()
+    /// Returns the chunks of which at most `taken_max` slots are taken.
+    fn with_free_slots(&self, taken_max: usize) -> Vec<Arc<Slots>> {
+        let partial = |slots: &&Arc<Slots>| slots.taken.load(Acquire) <= taken_max;
+        self.all.values().filter(partial).cloned().collect()
     }
 
-    /// Whether there is little room left, so that the next chunk had better be taken by now.
+    /// Returns whether little free space is left, so that the next chunk had better be taken by now.
     fn run_low(&self, slots_per_chunk: usize) -> bool {
         // Several threads empty half a chunk in the time that the system takes for the next one.
         let begun = |slots: &Arc<Slots>| slots.taken.load(Acquire) > slots_per_chunk / 8;
-        self.all.len() >= AHEAD_FROM && self.roomy.len() == 1 && begun(&self.roomy[0])
+        self.all.len() >= AHEAD_FROM && self.partial.len() == 1 && begun(&self.partial[0])
     }
 }
 
@@ -132,12 +132,12 @@ pub struct Heap<M: Medium> {
     growing: Mutex<()>,
     /// Made with the first slot: a heap that is only looked at has none.
     caches: OnceLock<Box<[CachePadded<Mutex<Cache>>]>>,
-    /// Chunks with words of slots that nobody has judged yet: how many words are left.
-    pub(super) unsettled: Mutex<Vec<(Arc<Slots>, usize)>>,
+    /// Chunks with words of slots that were not swept yet: how many words are left.
+    pub(super) unswept: Mutex<Vec<(Arc<Slots>, usize)>>,
 }
 
-/// Whether the tree refers to the slot at an offset.
-pub type Judge<'a> = &'a dyn Fn(u64) -> bool;
+/// Liveness callback: returns whether the tree refers to the slot at an offset.
+pub type Liveness<'a> = &'a dyn Fn(u64) -> bool;
 
 /// Chunks from which on a heap takes the next one ahead of need: which then is a small part of all.
 const AHEAD_FROM: usize = 16;
@@ -158,20 +158,20 @@ impl<M: Medium> Heap<M> {
         let whole = spec.slot_bytes.is_multiple_of(8) && u64::from(spec.slot_bytes) <= pool.chunk_bytes();
         assert!(spec.slot_bytes > 0 && whole, "slots of {} bytes", spec.slot_bytes);
         let slots = (pool.chunk_bytes() / u64::from(spec.slot_bytes)) as usize;
-        let make = if spec.unswept { Slots::unsettled } else { Slots::new };
+        let make = if spec.unswept { Slots::unswept } else { Slots::new };
         let of_heap =
             chunks.iter().filter(|chunk| (chunk.kind, chunk.slot_bytes) == (spec.kind, spec.slot_bytes));
         let all: BTreeMap<_, _> =
             of_heap.map(|chunk| (chunk.offset, Arc::new(make(chunk.id, chunk.offset, slots)))).collect();
-        let unsettled = all.values().filter(|_| spec.unswept);
-        let unsettled = unsettled.map(|slots| (Arc::clone(slots), slots.unknown.len())).collect();
+        let unswept = all.values().filter(|_| spec.unswept);
+        let unswept = unswept.map(|slots| (Arc::clone(slots), slots.unknown.len())).collect();
         Self {
             pool: Arc::clone(pool),
             spec,
-            chunks: CachePadded::new(RwLock::new(Chunks { all, roomy: Vec::new() })),
+            chunks: CachePadded::new(RwLock::new(Chunks { all, partial: Vec::new() })),
             growing: Mutex::default(),
             caches: OnceLock::new(),
-            unsettled: Mutex::new(unsettled),
+            unswept: Mutex::new(unswept),
         }
     }
 
@@ -185,7 +185,7 @@ impl<M: Medium> Heap<M> {
         (self.pool.chunk_bytes() / u64::from(self.spec.slot_bytes)) as usize
     }
 
-    /// A chunk is worth taking up again once no more of its slots are taken; otherwise the heap grows.
+    /// Returns how many slots of a chunk may be taken if it is worth taking up again; otherwise the heap grows.
     fn worthwhile(&self) -> usize {
         self.slots_per_chunk() / 8 * 7
     }
@@ -199,7 +199,7 @@ impl<M: Medium> Heap<M> {
         wait::lock(&caches[index])
     }
 
-    /// The caches of all threads, one after the other locked.
+    /// Locks the caches of all threads, one after the other.
     fn each_cache(&self) -> impl Iterator<Item = MutexGuard<'_, Cache>> {
         self.caches.get().into_iter().flatten().map(|cache| wait::lock(cache))
     }
@@ -213,7 +213,7 @@ impl<M: Medium> Heap<M> {
         }
         let (chunks, mut filled) = self.refill(None)?;
         let slot = filled.take(self.spec.slot_bytes).expect("a refill brings slots");
-        // Those who lock both begin with the chunks. With both locked, nobody finds slots that are
+        // A thread that locks both begins with the chunks. With both locked, no thread finds slots that are
         // neither live nor cached.
         let spare = std::mem::replace(&mut *self.cache(index), filled);
         let low = chunks.run_low(self.slots_per_chunk());
@@ -226,22 +226,22 @@ impl<M: Medium> Heap<M> {
         Ok(slot)
     }
 
-    /// Asks for the lines of this thread's next slot, if it is known which that will be.
+    /// Prefetches the lines of this thread's next slot, if it is known which that will be.
     pub fn prefetch_next(&self) {
         if let Some(slot) = self.cache(thread_index() % CACHES).next(self.spec.slot_bytes) {
             self.pool.prefetch_lines(slot, self.spec.slot_bytes as usize);
         }
     }
 
-    /// Sees to it that this thread's next slot is at hand. Unsettled slots are judged on the way,
-    /// a few at a time as long as the pool can grow, all of them when it cannot. The judge may
+    /// Makes sure that this thread's next slot is at hand. Unswept slots are swept on the way,
+    /// a few at a time as long as the pool can grow, all of them when it cannot. The callback may
     /// take its time, wait for locks, and use this heap; `Err` as of [`alloc`](Self::alloc).
-    pub fn prepare(&self, judge: Judge<'_>) -> Result<()> {
+    pub fn prepare(&self, is_live: Liveness<'_>) -> Result<()> {
         let index = thread_index() % CACHES;
         if self.cache(index).free != 0 {
             return Ok(());
         }
-        let (chunks, filled) = self.refill(Some(judge))?;
+        let (chunks, filled) = self.refill(Some(is_live))?;
         let spare = std::mem::replace(&mut *self.cache(index), filled);
         drop(chunks);
         self.put_back(spare);
@@ -269,8 +269,8 @@ impl<M: Medium> Heap<M> {
         }
     }
 
-    /// Recovery: the tree refers to this slot. `true`: for the first time. May be called from
-    /// several threads, and only before [`finish_recovery`](Self::finish_recovery).
+    /// Marks a slot that the tree refers to, at recovery, and returns whether it is the first time. May be
+    /// called from several threads, and only before [`finish_recovery`](Self::finish_recovery).
     pub fn mark_live(&self, offset: u64) -> Result<bool> {
         let (slots, slot) = self.chunk_of(offset).ok_or_else(|| {
             Error::corrupted(
@@ -285,8 +285,8 @@ impl<M: Medium> Heap<M> {
         Ok(fresh)
     }
 
-    /// Recovery: of 64 slots of a chunk, from slot `64 * word` on, the tree refers to those whose bits
-    /// are set. None of them was marked before.
+    /// Marks, at recovery, of 64 slots of a chunk, from slot `64 * word` on, those whose bits are set: the tree
+    /// refers to them. None of them was marked before.
     ///
     /// # Panics
     ///
@@ -298,7 +298,7 @@ impl<M: Medium> Heap<M> {
         slots.taken.fetch_add(bits.count_ones() as usize, AcqRel);
     }
 
-    /// Recovery is over: chunks without live slots go back to the pool.
+    /// Ends recovery: chunks without live slots go back to the pool.
     pub fn finish_recovery(&self) {
         let chunks: Vec<_> = {
             let chunks = wait::read(&self.chunks);
@@ -309,14 +309,14 @@ impl<M: Medium> Heap<M> {
         }
     }
 
-    /// Every chunk of the heap, for recovery to look at.
+    /// Returns every chunk of the heap, for recovery to look at.
     pub fn chunks(&self) -> Vec<ChunkRange> {
         let chunks = wait::read(&self.chunks);
         let slots = self.slots_per_chunk();
         chunks.all.keys().map(|&offset| ChunkRange { offset, slots }).collect()
     }
 
-    /// What the heap occupies; exact while nobody allocates or frees.
+    /// Returns what the heap occupies; exact while no thread allocates or frees.
     pub fn stats(&self) -> HeapStats {
         let cached: u64 = self.each_cache().map(|cache| u64::from(cache.free.count_ones())).sum();
         let chunks = wait::read(&self.chunks);

@@ -79,7 +79,7 @@ fn threads_never_share_a_slot() {
 /// Two threads free the last slots of a chunk and both look at it, one of them late: it has gone, and is here
 /// again.
 #[test]
-fn who_looks_late_takes_no_chunk_that_is_in_use_again() {
+fn release_that_looks_late_takes_no_chunk_that_is_in_use_again() {
     let (pool, tree) = pool(2);
     let heap = Heap::open(&pool, HeapSpec::new(tree, NODES, 256));
     let slots: Vec<u64> = (0..512).map(|_| heap.alloc().unwrap()).collect();
@@ -94,7 +94,7 @@ fn who_looks_late_takes_no_chunk_that_is_in_use_again() {
 }
 
 #[test]
-fn recovery_knows_only_what_it_is_told() {
+fn recovery_frees_all_slots_but_those_that_were_marked() {
     let (pool, tree) = pool(8);
     let heap = Heap::open(&pool, HeapSpec::new(tree, NODES, 256));
     let slots: Vec<u64> = (0..600).map(|_| heap.alloc().unwrap()).collect();

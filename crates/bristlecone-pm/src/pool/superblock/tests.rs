@@ -1,5 +1,6 @@
 //! What two copies say together, and which pools this version leaves alone.
 
+use super::super::layout::SUPERBLOCK_WORDS;
 use super::*;
 
 const CONTENTS: Contents = Contents {
@@ -10,17 +11,24 @@ const CONTENTS: Contents = Contents {
     clean: true,
 };
 
-/// The words of a superblock of which one is different, with their checksum.
-fn with(at: usize, word: u64) -> [u64; SUPERBLOCK_WORDS] {
-    let mut words = CONTENTS.words();
+/// A superblock of which one word is different, with its checksum.
+fn with(at: usize, word: u64) -> Superblock<u64> {
+    let mut words = CONTENTS.to_superblock().words();
     words[at] = word;
-    words[SUPERBLOCK_WORDS - 1] = checksum(&words);
-    words
+    Superblock::from_words(words).sealed()
 }
 
 fn of(word: impl Into<Option<(usize, u64)>>, access: Access) -> Result<Contents> {
-    let words = word.into().map_or(CONTENTS.words(), |(at, word)| with(at, word));
+    let words = word.into().map_or(CONTENTS.to_superblock(), |(at, word)| with(at, word));
     Contents::of([words, words], access).map(|(contents, _)| contents)
+}
+
+#[test]
+fn the_format_is_golden() {
+    let words = CONTENTS.to_superblock().words();
+    let magic = u64::from_le_bytes(*b"BRISTLEC");
+    assert_eq!(words, [magic, 1, 0, 1, 0, 3, 4, 1 << 21, 64, 16, 8, 0x101, 0xe86cc9fd]);
+    assert_eq!(Superblock::from_words(words), CONTENTS.to_superblock());
 }
 
 #[test]
@@ -28,7 +36,7 @@ fn every_domain_and_state_comes_back() {
     for domain in [Domain::Process, Domain::Adr, Domain::Eadr, Domain::Msync] {
         for clean in [false, true] {
             let contents = Contents { domain, clean, ..CONTENTS };
-            assert_eq!(parse(contents.words(), Access::Write).unwrap(), contents);
+            assert_eq!(parse(&contents.to_superblock(), Access::Write).unwrap(), contents);
         }
     }
     assert!(matches!(of((11, 4), Access::Write), Err(Error::Corrupted { .. })), "there is no such domain");
@@ -57,15 +65,15 @@ fn unknown_features_forbid_writing_or_everything() {
 #[test]
 fn the_newer_valid_copy_counts_and_a_newer_version_has_the_last_word() {
     let (old, new) = (CONTENTS, Contents { sequence: 9, clean: false, ..CONTENTS });
-    let mut torn = new.words();
-    torn[10] ^= 1;
+    let mut torn = new.to_superblock();
+    torn.sequence ^= 1;
     let of = |a, b| Contents::of([a, b], Access::Write).map(|(contents, _)| contents);
-    assert_eq!(of(old.words(), new.words()).unwrap(), new);
-    assert_eq!(of(new.words(), old.words()).unwrap(), new);
-    assert_eq!(of(old.words(), torn).unwrap(), old);
-    assert_eq!(of(torn, old.words()).unwrap(), old);
+    assert_eq!(of(old.to_superblock(), new.to_superblock()).unwrap(), new);
+    assert_eq!(of(new.to_superblock(), old.to_superblock()).unwrap(), new);
+    assert_eq!(of(old.to_superblock(), torn).unwrap(), old);
+    assert_eq!(of(torn, old.to_superblock()).unwrap(), old);
     assert!(matches!(of(torn, torn), Err(Error::Corrupted { .. })));
-    for copies in [[with(1, VERSION + 1), new.words()], [torn, with(1, VERSION + 1)]] {
+    for copies in [[with(1, VERSION + 1), new.to_superblock()], [torn, with(1, VERSION + 1)]] {
         let [a, b] = copies;
         assert!(matches!(of(a, b), Err(Error::Newer { .. })));
         assert!(matches!(of(b, a), Err(Error::Newer { .. })));
@@ -76,20 +84,32 @@ fn the_newer_valid_copy_counts_and_a_newer_version_has_the_last_word() {
 fn a_creation_that_was_cut_short_damaged_nothing() {
     let is_damaged = |copies| Contents::of(copies, Access::Write).unwrap().1.is_some();
     let first = Contents { sequence: 0, clean: false, ..CONTENTS };
-    let second = Contents { sequence: 1, ..first }.words();
+    let second = Contents { sequence: 1, ..first }.to_superblock().words();
     for kept in 0..1_u32 << SUPERBLOCK_WORDS {
         let torn = std::array::from_fn(|at| if kept >> at & 1 == 1 { second[at] } else { 0 });
-        assert!(!is_damaged([first.words(), torn]), "words {kept:#b} are there");
+        assert!(
+            !is_damaged([first.to_superblock(), Superblock::from_words(torn)]),
+            "words {kept:#b} are there"
+        );
     }
-    let nothing = [0; SUPERBLOCK_WORDS];
-    assert!(is_damaged([nothing, second]), "the first copy is durable before the second begins");
+    let nothing = Superblock::default();
+    assert!(
+        is_damaged([nothing, Superblock::from_words(second)]),
+        "the first copy is durable before the second begins"
+    );
     let used = Contents { sequence: 2, ..first };
-    assert!(is_damaged([used.words(), nothing]), "the second copy was durable before the pool was used");
+    assert!(
+        is_damaged([used.to_superblock(), nothing]),
+        "the second copy was durable before the pool was used"
+    );
     // Behind the sequence a torn word is as good as any other.
     for at in 0..=10 {
         let mut other = second;
         other[at] ^= 1 << 40;
-        assert!(is_damaged([first.words(), other]), "word {at} is one that nothing wrote");
+        assert!(
+            is_damaged([first.to_superblock(), Superblock::from_words(other)]),
+            "word {at} is one that nothing wrote"
+        );
     }
 }
 

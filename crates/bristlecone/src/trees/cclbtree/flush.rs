@@ -164,7 +164,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let word = LeafWord::unpack(cells.header.word.load(medium));
         let word = LeafWord { bitmap: word.bitmap & !items.dropped(), ..word };
         cells.header.word.publish(medium, word.pack(), &Alone, "cclbtree flush.1");
-        let Durable { .. } = medium.persist(&cells.header.word, "cclbtree flush.1");
+        medium.persist(&cells.header.word, "cclbtree flush.1");
     }
 
     /// Flush 2 to 4: the leaf has room for the items. With `logged`, log entries up to now are
@@ -230,7 +230,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             let ordered = medium.ordered_within_line();
             cells.header.stamp.publish(medium, stamp, &ordered, "cclbtree flush.4");
         }
-        let Durable { .. } = medium.persist(&cells.header, "cclbtree flush.4");
+        medium.persist(&cells.header, "cclbtree flush.4");
     }
 
     /// Starts writing back lines of a leaf, given as bits.

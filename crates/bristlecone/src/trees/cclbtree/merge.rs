@@ -96,7 +96,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let ordered = medium.ordered_within_line();
         let merged = LeafWord { bitmap, next };
         target.header.word.publish(medium, merged.pack(), &ordered, "cclbtree merge.3");
-        let Durable { .. } = medium.persist(&target.header, "cclbtree merge.3");
+        medium.persist(&target.header, "cclbtree merge.3");
         self.let_go_of_fence(source);
     }
 

@@ -3,7 +3,7 @@
 //! that nobody needs, the first leaf of a new tree, and the flush of a write that was logged and
 //! interrupted. So a crash in here is one more crash.
 
-use bristlecone_pm::{ChunkRange, Durable, Error, LogChunk, LogEntry, Medium, Persist, Result, TreeId};
+use bristlecone_pm::{ChunkRange, Error, LogChunk, LogEntry, Medium, Persist, Result, TreeId};
 
 use super::Core;
 use super::layout::{LEAF_BYTES, LeafWord};
@@ -65,7 +65,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         self.first = first;
         let anchor = self.pool.anchor(tree);
         anchor.publish(self.medium(), first, &durable, "cclbtree create.2");
-        let Durable { .. } = self.medium().persist(anchor, "cclbtree create.2");
+        self.medium().persist(anchor, "cclbtree create.2");
         let id = self.buffers.alloc(first, 0)?;
         self.inner = Inner::new(self.options.inner_bytes as usize, id)?;
         self.log.seal(logged);

@@ -85,7 +85,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             upper.iter().filter_map(|part| part.slot).fold(items.dropped(), |bits, slot| bits | 1 << slot);
         let shrunk = LeafWord { bitmap: word.bitmap & !gone, next: offset };
         cells.header.word.publish(medium, shrunk.pack(), &durable, "cclbtree split.2");
-        let Durable { .. } = medium.persist(&cells.header.word, "cclbtree split.2");
+        medium.persist(&cells.header.word, "cclbtree split.2");
         // Split 3: the old leaf takes what is new of the lower half; now it has the room.
         let mut rest = Items::default();
         lower.iter().filter(|part| part.changed).for_each(|part| rest.push(part.item, part.slot));

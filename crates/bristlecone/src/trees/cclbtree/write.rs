@@ -1,7 +1,7 @@
 //! Insert, update and remove: into the buffer, or through it into the leaf. Step numbers are
 //! those of the story in `mod.rs`.
 
-use bristlecone_pm::{Durable, Flushed, LogEntry, LogSpot, Medium, Persist, Result};
+use bristlecone_pm::{Flushed, LogEntry, LogSpot, Medium, Persist, Result};
 
 use super::Core;
 use super::buffer::{Locked, State};
@@ -458,14 +458,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             let word = LeafWord::unpack(cells.header.word.load(medium));
             let word = LeafWord { bitmap: word.bitmap & !(1 << slot), ..word };
             cells.header.word.publish(medium, word.pack(), &medium.ordered_within_line(), "cclbtree place.1");
-            let Durable { .. } = medium.persist(&cells.header.word, "cclbtree place.1");
+            medium.persist(&cells.header.word, "cclbtree place.1");
             self.retire_key(state.leaf, key);
         } else {
             let cell = &cells.slots[slot].value;
             let records = change.take_records().unwrap_or_else(Flushed::none);
             let durable = medium.fence(records, "cclbtree place.2 fence");
             cell.publish(medium, change.item.value, &durable, "cclbtree place.2");
-            let Durable { .. } = medium.persist(cell, "cclbtree place.2");
+            medium.persist(cell, "cclbtree place.2");
         }
         V::retire(&self.values, value, &guards.1);
         // What the buffer kept of it for readers no longer holds.

@@ -309,7 +309,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             // Removals make room. Each of them is in the log, or is not acknowledged.
             let word = LeafWord { bitmap: slots.bitmap, ..LeafWord::unpack(header.word.load(medium)) };
             header.word.publish(medium, word.pack(), &Alone, "lodgetree flush.1");
-            let Durable { .. } = medium.persist(&header.word, "lodgetree flush.1");
+            medium.persist(&header.word, "lodgetree flush.1");
             free = !slots.bitmap & self.slots_mask();
         }
         let mut lines = 0_u32;

@@ -2,7 +2,7 @@
 //! with a neighbour, so that deletes give the space back. The paper is silent on this. Step
 //! numbers are those of the story in `mod.rs`.
 
-use bristlecone_pm::{Durable, Medium, Persist};
+use bristlecone_pm::{Medium, Persist};
 use smallvec::SmallVec;
 
 use super::LodgeTree;
@@ -90,7 +90,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         target.siblings[word.selector].store(medium, next);
         let _ordered = medium.ordered_within_line();
         target.word.publish(medium, word.pack(), &durable, "lodgetree merge.3");
-        let Durable { .. } = medium.persist(&target.word, "lodgetree merge.3");
+        medium.persist(&target.word, "lodgetree merge.3");
         node.set_entry(left, Entry { slots, ..to });
         node.remove_entry(right);
         self.leaves.free(from.leaf);

@@ -5,7 +5,7 @@
 
 use std::cmp::Reverse;
 
-use bristlecone_pm::{ChunkRange, Durable, Error, LogChunk, LogEntry, Medium, Persist, Result, TreeId};
+use bristlecone_pm::{ChunkRange, Error, LogChunk, LogEntry, Medium, Persist, Result, TreeId};
 
 use super::LodgeTree;
 use super::buffer::Buffered;
@@ -68,7 +68,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         self.first = leaf;
         let anchor = self.pool.anchor(tree);
         anchor.publish(self.medium(), leaf, &durable, "lodgetree create.2");
-        let Durable { .. } = self.medium().persist(anchor, "lodgetree create.2");
+        self.medium().persist(anchor, "lodgetree create.2");
         let id = self.nodes.alloc(0)?;
         self.nodes.get(id).insert_entry(0, Entry { fence: 0, leaf, slots: Slots::default() });
         self.inner = Inner::new(self.options.inner_bytes as usize, id)?;

@@ -1,6 +1,6 @@
 //! A leaf becomes two, and a node up to M. Step numbers are those of the story in `mod.rs`.
 
-use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
+use bristlecone_pm::{Flushed, Medium, Persist, Result};
 use smallvec::SmallVec;
 
 use super::LodgeTree;
@@ -107,7 +107,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             meanwhile();
             medium.flush(&header.word, "lodgetree split.2")
         } else {
-            let Durable { .. } = medium.persist(&header.word, "lodgetree split.2");
+            medium.persist(&header.word, "lodgetree split.2");
             // Split 3: the old leaf takes what is new of the lower half; now it has the room.
             let rest = Group { items: &changed, ..*group };
             self.write_items(node, std::slice::from_ref(&rest), meanwhile)

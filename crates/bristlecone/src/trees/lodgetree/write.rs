@@ -1,7 +1,7 @@
 //! Insert, update and remove: into the log and the buffer, or through to the leaf. Step numbers
 //! are those of the story in `mod.rs`.
 
-use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
+use bristlecone_pm::{Flushed, Medium, Persist, Result};
 
 use super::LodgeTree;
 use super::buffer::{Buffered, InLeaf};
@@ -432,7 +432,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             let slots = entry.slots.without(1 << slot);
             let new = LeafWord { bitmap: slots.bitmap, ..old };
             word.publish(medium, new.pack(), &medium.ordered_within_line(), "lodgetree place.1");
-            let Durable { .. } = medium.persist(word, "lodgetree place.1");
+            medium.persist(word, "lodgetree place.1");
             node.set_entry(found.at, Entry { slots, ..entry });
             self.retire_key(key);
         } else {
@@ -443,7 +443,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             } else {
                 cell.store(medium, change.item.value);
             }
-            let Durable { .. } = medium.persist(cell, "lodgetree place.2");
+            medium.persist(cell, "lodgetree place.2");
         }
         V::retire(&self.values, value, &guards.1);
     }

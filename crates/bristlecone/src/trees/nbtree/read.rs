@@ -2,7 +2,7 @@
 //! durable yet it sees to that itself.
 
 use bristlecone_pm::sync::epoch::Guard;
-use bristlecone_pm::{Durable, LINE_BYTES, Medium, Persist, Word};
+use bristlecone_pm::{LINE_BYTES, Medium, Persist, Word};
 
 use super::NbTree;
 use super::layout::{Shape, Stored};
@@ -230,14 +230,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// crash can take back. Whoever wrote it may be far from its flush, so nobody waits for it.
     pub(super) fn settle(&self, leaf: &Leaf, slot: usize) {
         if !self.visible_is_durable && leaf.is_flushing(self.shape, slot) {
-            let Durable { .. } = self.medium().persist(self.slot(leaf, slot), "nbtree read.2");
+            self.medium().persist(self.slot(leaf, slot), "nbtree read.2");
         }
     }
 
     /// The same for everything read in the leaf.
     pub(super) fn settle_all(&self, leaf: &Leaf) {
         if !self.visible_is_durable && leaf.pending.is_flushing_anywhere() {
-            let Durable { .. } = self.medium().persist(self.words_of(leaf.block()), "nbtree read.2");
+            self.medium().persist(self.words_of(leaf.block()), "nbtree read.2");
         }
     }
 

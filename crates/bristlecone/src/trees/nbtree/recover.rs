@@ -325,11 +325,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         header.birth.store(medium, self.stamp());
         self.clear_slots(block, u64::MAX);
         let beyond = &self.words_of(block)[LINE_BYTES / 8..];
-        let Durable { .. } = medium.persist(beyond, "nbtree create.1");
+        medium.persist(beyond, "nbtree create.1");
         // Slots beside the header are cleared by the same flush: relies on line order.
         let ordered = medium.ordered_within_line();
         header.state.publish(medium, State::Live { origin: 0 }.encode(), &ordered, "nbtree create.2");
-        let Durable { .. } = medium.persist(header, "nbtree create.2");
+        medium.persist(header, "nbtree create.2");
         let id = self.leaves.of(block);
         let leaf = self.leaves.get(id);
         self.set_meta(leaf, block, 0, &Tags::default());

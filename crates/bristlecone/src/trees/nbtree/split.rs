@@ -331,7 +331,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let medium = self.medium();
         let header: &Header = self.pool.at(leaf.block());
         header.state.publish(medium, State::Replaced { by }.encode(), &Alone, step);
-        let Durable { .. } = medium.persist(header, step);
+        medium.persist(header, step);
     }
 
     /// A stamp that is greater than all before.
@@ -344,6 +344,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let state = &self.pool.at::<Header>(block).state;
         // By nobody.
         state.store(self.medium(), State::Replaced { by: self.stamp() }.encode());
-        let Durable { .. } = self.medium().persist(state, "nbtree link.1 discard");
+        self.medium().persist(state, "nbtree link.1 discard");
     }
 }

@@ -427,7 +427,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     #[inline(always)]
     fn complete(&self, leaf: &Leaf, cell: &Slot, note: Option<Note>, step: Step) {
         if let Some(note) = note {
-            let Durable { .. } = self.medium().persist(cell, step);
+            self.medium().persist(cell, step);
             leaf.pending.leave(note);
         }
     }

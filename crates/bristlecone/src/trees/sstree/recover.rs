@@ -206,7 +206,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         if view.bitmap == 0 {
             let tag = &self.header(head).next;
             tag.store(self.medium(), FREE);
-            let Durable { .. } = self.medium().persist(tag, "sstree recover.3");
+            self.medium().persist(tag, "sstree recover.3");
             self.subnodes.free(head);
             return Ok(None);
         }
@@ -233,7 +233,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             if tag.load(medium) == FREE {
                 if view.taken(self.shape, view.count) == 0 {
                     last.store(medium, END);
-                    let Durable { .. } = medium.persist(last, "sstree recover.2");
+                    medium.persist(last, "sstree recover.2");
                     break;
                 }
                 // Recover 1. No flush: the next recovery would do the same, and until then the tail
@@ -288,11 +288,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         let medium = self.medium();
         let tag = &self.header(view.tail()).next;
         tag.store(medium, FREE);
-        let Durable { .. } = medium.persist(tag, "sstree recover.3");
+        medium.persist(tag, "sstree recover.3");
         view.count -= 1;
         let last = &self.header(view.tail()).next;
         last.store(medium, END);
-        let Durable { .. } = medium.persist(last, "sstree recover.2");
+        medium.persist(last, "sstree recover.2");
     }
 
     /// Reads the items: what they refer to is live, fingerprints follow from the keys.
@@ -372,7 +372,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         };
         let word = &self.header(view.subnodes[0]).bitmap;
         word.store(medium, view.bitmap);
-        let Durable { .. } = medium.persist(word, "sstree recover.4");
+        medium.persist(word, "sstree recover.4");
         while view.count > 1 && view.taken(self.shape, view.count - 1) == 0 {
             let tail = view.tail();
             self.untail(&mut view);

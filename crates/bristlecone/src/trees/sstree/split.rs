@@ -81,7 +81,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             let bitmap = view.bitmap & !moved;
             let head = self.header(view.subnodes[0]);
             head.bitmap.publish(self.medium(), bitmap, &durable, "sstree split.3");
-            let Durable { .. } = self.medium().persist(&head.bitmap, "sstree split.3");
+            self.medium().persist(&head.bitmap, "sstree split.3");
             left.set_bitmap(bitmap);
         }
         let first = upper.first().map_or(key, |part| part.key);
@@ -134,7 +134,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         // Split 2: the head's own line was not flushed yet; relies on its order.
         let ordered = medium.ordered_within_line();
         head.next.publish(medium, next, &ordered, "sstree split.2");
-        let durable = medium.persist(head, "sstree split.2");
+        let durable = medium.persist_proof(head, "sstree split.2");
 
         let leaf = self.leaves.get(id);
         leaf.set_tags(&tags);
@@ -209,7 +209,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         // Readers look for its keys in the left neighbour from here on, and find none.
         let tag = &self.header(view.subnodes[0]).next;
         tag.store(self.medium(), FREE);
-        let Durable { .. } = self.medium().persist(tag, "sstree free.1");
+        self.medium().persist(tag, "sstree free.1");
         leaf.retire();
         self.leaves.free(id);
         self.subnodes.free(view.subnodes[0]);

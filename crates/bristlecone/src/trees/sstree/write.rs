@@ -165,7 +165,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             // Insert 3: relies on line order, so that one flush serves both.
             let ordered = medium.ordered_within_line();
             head.bitmap.publish(medium, bitmap, &ordered, "sstree insert.3");
-            let Durable { .. } = medium.persist(&head.bitmap, "sstree insert.3");
+            medium.persist(&head.bitmap, "sstree insert.3");
         } else if staged {
             self.settle(flushed);
             let flushed = self.write_whole(cell, (item.key, item.value), "sstree insert.2 staged");
@@ -184,7 +184,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             let flushed = flushed.and(medium.flush(cell, "sstree insert.2"));
             let durable = medium.fence(flushed, "sstree insert.2");
             head.bitmap.publish(medium, bitmap, &durable, "sstree insert.3 apart");
-            let Durable { .. } = medium.persist(&head.bitmap, "sstree insert.3 apart");
+            medium.persist(&head.bitmap, "sstree insert.3 apart");
         }
         leaf.set_bitmap(bitmap);
     }
@@ -212,7 +212,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         // Expand 2: replaces the free tag; relies on line order.
         let ordered = medium.ordered_within_line();
         header.next.publish(medium, view.subnodes[0], &ordered, "sstree expand.2");
-        let Durable { .. } = medium.persist(header, "sstree expand.2");
+        medium.persist(header, "sstree expand.2");
 
         let mut grown = View { count: view.count + 1, bitmap, ..*view };
         grown.subnodes.copy_within(..view.count, 1);
@@ -248,7 +248,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
                 let durable = medium.fence(flushed, "sstree update.1 fence");
                 cell.publish(medium, word, &durable, "sstree update.2");
             }
-            let Durable { .. } = medium.persist(cell, "sstree update.2");
+            medium.persist(cell, "sstree update.2");
         }
         V::retire(&self.values, found.value, guard);
         Ok(())
@@ -314,7 +314,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         let emptied = view.count > 1 && next.taken(self.shape, view.count - 1) == 0;
         if set == 0 && !emptied {
             head.bitmap.publish(medium, next.bitmap, &Alone, "sstree delete.1");
-            let Durable { .. } = medium.persist(&head.bitmap, "sstree delete.1");
+            medium.persist(&head.bitmap, "sstree delete.1");
             leaf.set_bitmap(next.bitmap);
             return;
         }
@@ -331,9 +331,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             // The bitmap and the link share the head's line: relies on line order.
             let ordered = medium.ordered_within_line();
             head.next.publish(medium, END, &ordered, "sstree reclaim.3 head");
-            let Durable { .. } = medium.persist(head, "sstree reclaim.3 head");
+            medium.persist(head, "sstree reclaim.3 head");
         } else {
-            let durable = medium.persist(&head.bitmap, "sstree reclaim.2 move.2");
+            let durable = medium.persist_proof(&head.bitmap, "sstree reclaim.2 move.2");
             if emptied {
                 self.unlink_tail(view, &durable);
             }
@@ -352,7 +352,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     fn unlink_tail(&self, view: &View, durable: &Durable) {
         let link = &self.header(view.subnodes[view.count - 2]).next;
         link.publish(self.medium(), END, durable, "sstree reclaim.3");
-        let Durable { .. } = self.medium().persist(link, "sstree reclaim.3");
+        self.medium().persist(link, "sstree reclaim.3");
     }
 
     /// Subnodes that had become empty in the middle are tails now: they go too.
@@ -360,7 +360,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         while view.count > 1 && view.taken(self.shape, view.count - 1) == 0 {
             let tag = &self.header(view.tail()).next;
             tag.store(self.medium(), FREE);
-            let durable = self.medium().persist(tag, "sstree reclaim.1 middle");
+            let durable = self.medium().persist_proof(tag, "sstree reclaim.1 middle");
             self.unlink_tail(&view, &durable);
             let tail = view.tail();
             view.count -= 1;

@@ -65,14 +65,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for WoTree<K, V, M> {
             ("leaves", self.counted().1, census.leaves),
         ];
         if !K::INLINE {
-            self.keys.settle_all(&|offset| self.refers_to_key(offset));
-            self.separators.settle_all(&|offset| self.is_separator(offset));
+            self.keys.sweep_all(&|offset| self.refers_to_key(offset));
+            self.separators.sweep_all(&|offset| self.is_separator(offset));
             counts.push(("key records", self.keys.stats().0 - self.keys.limbo(), census.items));
             let separators = self.separators.stats().0 - self.separators.limbo();
             counts.push(("separators", separators, census.separators));
         }
         if !V::INLINE {
-            self.values.settle_all(&|offset| self.refers_to_value(offset));
+            self.values.sweep_all(&|offset| self.refers_to_value(offset));
             counts.push(("value records", self.values.stats().0 - self.values.limbo(), census.items));
         }
         let wrong = counts.into_iter().filter(|(_, said, found)| said != found);

@@ -107,11 +107,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             lane.write(&Record::Root { node: root });
             let child = self.nodes.entry(root, 0).word.load(medium);
             self.anchor().publish(medium, child, &Alone, "wotree shrink.2");
-            let Durable { .. } = medium.persist(self.anchor(), "wotree shrink.2");
+            medium.persist(self.anchor(), "wotree shrink.2");
             self.set_root(child);
             let state = self.nodes.state_word(root);
             state.store(medium, State::Free.encode());
-            let Durable { .. } = medium.persist(state, "wotree shrink.3");
+            medium.persist(state, "wotree shrink.3");
             lock.unlock_obsolete();
             lane.wipe();
             self.nodes.retire(root, pinned);
@@ -220,7 +220,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             let entry = self.nodes.entry(removal.parent, at);
             // Free 2: a twin of its neighbour, until it is taken out.
             entry.word.publish(medium, heir, &Alone, "wotree free.2");
-            let Durable { .. } = medium.persist(entry, "wotree free.2");
+            medium.persist(entry, "wotree free.2");
         }
         self.compact(removal.parent);
         let mut flushed = Flushed::none();

@@ -2,7 +2,7 @@
 //! whoever reads it in the middle, now or after a crash, is never led too far to the right.
 
 use bristlecone_pm::sync::Ordering::{AcqRel, Acquire};
-use bristlecone_pm::{Durable, Error, LINE_BYTES, Medium, Persist, Result};
+use bristlecone_pm::{Error, LINE_BYTES, Medium, Persist, Result};
 
 use super::WoTree;
 use super::layout::NO_KEY;
@@ -203,7 +203,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             }
             let _ordered = medium.ordered_within_line();
             if self.begins_line(node, from + 1) {
-                let Durable { .. } = medium.persist(target, "wotree enter.1");
+                medium.persist(target, "wotree enter.1");
             }
         }
         let entry = self.nodes.entry(node, at);
@@ -217,7 +217,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         let ordered = medium.ordered_within_line();
         // Enter 3.
         entry.word.publish(medium, child, &ordered, "wotree enter.3");
-        let Durable { .. } = medium.persist(entry, "wotree enter.3");
+        medium.persist(entry, "wotree enter.3");
     }
 
     fn begins_line(&self, node: u64, at: usize) -> bool {
@@ -252,7 +252,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                 }
                 let _ordered = medium.ordered_within_line();
                 if last || self.begins_line(node, to + 1) {
-                    let Durable { .. } = medium.persist(target, "wotree compact.1");
+                    medium.persist(target, "wotree compact.1");
                 }
             }
             self.turn(node);

@@ -295,7 +295,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             let _ = self.store_order(leaf, &view.order);
             let _ordered = medium.ordered_within_line();
             state.publish(medium, next, proof, "wotree commit.2");
-            let Durable { .. } = medium.persist(state, "wotree commit.2");
+            medium.persist(state, "wotree commit.2");
             return;
         }
         // The log names the leaf: recovery makes the slot array anew from whatever bitmap it finds.

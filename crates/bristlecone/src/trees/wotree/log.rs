@@ -21,8 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use bristlecone_pm::sync::{AtomicUsize, Ordering::Relaxed};
 use bristlecone_pm::{
-    Durable, Error, Flushed, Heap, HeapSpec, LINE_BYTES, Medium, Persist, PoolFile, Result, TreeId, Word,
-    thread_index,
+    Error, Flushed, Heap, HeapSpec, LINE_BYTES, Medium, Persist, PoolFile, Result, TreeId, Word, thread_index,
 };
 use crossbeam_utils::CachePadded;
 
@@ -187,7 +186,7 @@ impl<M: Medium> Lane<'_, M> {
         if kind == REBUILD && self.words[0].load(medium) == REBUILD {
             // One word says it all.
             self.words[1].store(medium, rest[0]);
-            let Durable { .. } = medium.persist(&self.words[1], "wotree log.1 again");
+            medium.persist(&self.words[1], "wotree log.1 again");
             return;
         }
         self.words[0].store(medium, 0);
@@ -202,25 +201,25 @@ impl<M: Medium> Lane<'_, M> {
             }
             let used = 5 + nodes.len() * 2;
             if used > LINE_WORDS {
-                let durable = medium.persist(&self.words[LINE_WORDS..used], "wotree log.1 long");
+                let durable = medium.persist_proof(&self.words[LINE_WORDS..used], "wotree log.1 long");
                 // The rest of the kind's own line is not flushed yet.
                 let _ordered = medium.ordered_within_line();
                 self.words[0].publish(medium, kind, &durable, "wotree log.1 long");
-                let Durable { .. } = medium.persist(&self.words[0], "wotree log.1 long");
+                medium.persist(&self.words[0], "wotree log.1 long");
                 return;
             }
         }
         // Log 1: relies on line order.
         let ordered = medium.ordered_within_line();
         self.words[0].publish(medium, kind, &ordered, "wotree log.1");
-        let Durable { .. } = medium.persist(&self.words[0], "wotree log.1");
+        medium.persist(&self.words[0], "wotree log.1");
     }
 
     /// The record is done with, durably when this returns.
     pub fn wipe(&self) {
         let medium = self.log.pool.medium();
         self.words[0].store(medium, 0);
-        let Durable { .. } = medium.persist(&self.words[0], "wotree log.2");
+        medium.persist(&self.words[0], "wotree log.2");
     }
 
     /// What the lane says; `None` for nothing. `Err`: a kind that nobody writes.

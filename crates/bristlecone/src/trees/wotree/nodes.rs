@@ -106,7 +106,7 @@ impl<M: Medium> Nodes<M> {
 
     /// Returns what the heap occupies, after every slot was asked whether it is in use.
     pub fn swept_stats(&self) -> HeapStats {
-        self.heap.settle_all(&|node| self.is_taken(node));
+        self.heap.sweep_all(&|node| self.is_taken(node));
         self.stats()
     }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bristlecone_pm::{Alone, Durable, Error, Flushed, Medium, Persist, PoolFile, Result, TreeEntry};
+use bristlecone_pm::{Alone, Error, Flushed, Medium, Persist, PoolFile, Result, TreeEntry};
 
 use super::above::Reserve;
 use super::free::Removal;
@@ -61,7 +61,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         let durable = medium.fence(flushed, "wotree create.2");
         self.anchor().publish(medium, leaf, &durable, "wotree create.3");
         // The fence is for those who write to the tree from other threads: theirs do not count here.
-        let Durable { .. } = medium.persist(self.anchor(), "wotree create.3");
+        medium.persist(self.anchor(), "wotree create.3");
         self.set_root(leaf);
         self.pool.health()
     }
@@ -226,7 +226,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         self.nodes.lock(node)?;
         let state = self.nodes.state_word(node);
         state.store(self.medium(), State::Free.encode());
-        let Durable { .. } = self.medium().persist(state, "wotree recover.3");
+        self.medium().persist(state, "wotree recover.3");
         Ok(())
     }
 

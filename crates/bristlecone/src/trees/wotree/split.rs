@@ -163,7 +163,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         link.next.publish(medium, right, durable, next);
         let ordered = medium.ordered_within_line();
         link.high.publish(medium, separator, &ordered, high);
-        medium.persist(link, next)
+        medium.persist_proof(link, next)
     }
 
     /// Fills a node that nobody knows: the items stand in key order. Every line once.
@@ -286,7 +286,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         let flushed = self.write_inner(above, level, &[(0, left), (separator, right)], 0, 0);
         let durable = medium.fence(flushed, "wotree grow.2");
         self.anchor().publish(medium, above, &durable, "wotree grow.3");
-        let Durable { .. } = medium.persist(self.anchor(), "wotree grow.3");
+        medium.persist(self.anchor(), "wotree grow.3");
         self.set_root(above);
         lane.wipe();
     }

@@ -1,6 +1,6 @@
 //! Insert, update and remove within one leaf. Step numbers are those of the story in `mod.rs`.
 
-use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result};
+use bristlecone_pm::{Alone, Flushed, Medium, Persist, Result};
 
 use super::leaf::{Found, View};
 use super::read::At;
@@ -213,7 +213,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             let durable = medium.fence(flushed, "wotree update.1 fence");
             cell.publish(medium, word, &durable, "wotree update.2");
         }
-        let Durable { .. } = medium.persist(cell, "wotree update.2");
+        medium.persist(cell, "wotree update.2");
         V::retire(&self.values, found.value, &pins.values);
         Ok(())
     }

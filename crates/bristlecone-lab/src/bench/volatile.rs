@@ -1,6 +1,6 @@
 //! What a user would hold the data in if it did not have to survive: volatile concurrent ordered
-//! maps, through their crates. Where one has no operation of its own for what is asked, it does
-//! what its user would do; what it cannot do at all is skipped, and said so.
+//! maps, through their crates. Where one has no operation of its own, it does
+//! what its user would do; what it cannot do at all is skipped, and reported.
 
 use std::hint::black_box;
 use std::ops::Bound;
@@ -13,9 +13,9 @@ use scc::{Guard, TreeIndex};
 use super::data::{BenchKey, BenchValue};
 use super::subject::Subject;
 
-/// The maps that `--against` knows.
+/// The maps that `--against` can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Peer {
+pub enum VolatileMap {
     /// ferntree: a B+-tree with optimistic lock coupling
     Ferntree,
     /// congee: an adaptive radix tree; u64 keys and values only
@@ -26,7 +26,7 @@ pub enum Peer {
     Skiplist,
 }
 
-impl Peer {
+impl VolatileMap {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
@@ -96,7 +96,7 @@ where
 #[derive(Default)]
 pub struct Art(Congee<usize, usize>);
 
-/// It panics inside the crate if an allocation fails, as every peer does.
+/// It panics inside the crate if an allocation fails, as in every volatile map.
 const MEMORY: &str = "memory for congee";
 
 impl Subject<u64, u64> for Art {

@@ -1,4 +1,4 @@
-//! The baselines by name, and what stands beside them in a comparison.
+//! The baselines by name, and every design by name for a comparison.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,11 +12,11 @@ use bristlecone_pm::{PoolFile, TreeEntry};
 
 use crate::coupled::Coupled;
 use crate::fastfair::FastFair;
-use crate::index::Face;
+use crate::index::BaselineIndex;
 use crate::native::Native;
 use crate::wbtree::WbTree;
 
-/// A design that is there to be compared with.
+/// A published design to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Baseline {
     /// A B+-tree with sorted leaves that shift, and full write-ahead logging.
@@ -79,9 +79,9 @@ impl GuestDesign for Baseline {
         }
         let lines = Options::from_words(entry.spec.params)?.node_lines;
         match self {
-            Self::Native => of_words(Face::<Coupled<Native, M>, M>::open(pool, entry, lines, 1)?),
-            Self::WbTree => of_words(Face::<Coupled<WbTree, M>, M>::open(pool, entry, lines, 1)?),
-            Self::FastFair => of_words(Face::<FastFair<M>, M>::open(pool, entry, lines, 1)?),
+            Self::Native => of_words(BaselineIndex::<Coupled<Native, M>, M>::open(pool, entry, lines, 1)?),
+            Self::WbTree => of_words(BaselineIndex::<Coupled<WbTree, M>, M>::open(pool, entry, lines, 1)?),
+            Self::FastFair => of_words(BaselineIndex::<FastFair<M>, M>::open(pool, entry, lines, 1)?),
         }
     }
 }
@@ -94,24 +94,24 @@ impl fmt::Display for Baseline {
 
 /// A design of the product, or a baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Contender {
+pub enum AnyDesign {
     /// Of the product.
-    Ours(Design),
+    Library(Design),
     /// To compare with.
     Baseline(Baseline),
 }
 
-impl Contender {
+impl AnyDesign {
     /// Returns every design, the product's first.
     pub fn all() -> impl Iterator<Item = Self> {
-        let ours = Design::ALL.iter().map(|design| Self::Ours(*design));
-        ours.chain(Baseline::ALL.iter().map(|baseline| Self::Baseline(*baseline)))
+        let library = Design::ALL.iter().map(|design| Self::Library(*design));
+        library.chain(Baseline::ALL.iter().map(|baseline| Self::Baseline(*baseline)))
     }
 
     /// Returns the name, as in arguments.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Ours(design) => design.name(),
+            Self::Library(design) => design.name(),
             Self::Baseline(baseline) => baseline.name(),
         }
     }
@@ -135,7 +135,7 @@ impl Contender {
         options: &[(String, u64)],
     ) -> Result<Tree<K, V>> {
         match self {
-            Self::Ours(design) => {
+            Self::Library(design) => {
                 let tree = pool.tree_options(name).design(design);
                 options.iter().fold(tree, |tree, (name, value)| tree.option(name, *value)).create()
             }
@@ -146,41 +146,43 @@ impl Contender {
     /// Opens a tree of this design in a pool on the medium `M`.
     pub fn open<K: Key, V: Value, M: Medium>(self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
         match self {
-            Self::Ours(design) => pool.tree_options(name).design(design).open(),
+            Self::Library(design) => pool.tree_options(name).design(design).open(),
             Self::Baseline(baseline) => lab::open::<K, V, M>(pool, name, baseline),
         }
     }
 }
 
-impl From<Design> for Contender {
+impl From<Design> for AnyDesign {
     fn from(design: Design) -> Self {
-        Self::Ours(design)
+        Self::Library(design)
     }
 }
 
-impl From<Baseline> for Contender {
+impl From<Baseline> for AnyDesign {
     fn from(baseline: Baseline) -> Self {
         Self::Baseline(baseline)
     }
 }
 
-impl fmt::Display for Contender {
+impl fmt::Display for AnyDesign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl FromStr for Contender {
+impl FromStr for AnyDesign {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        Self::all().find(|contender| contender.name() == name).ok_or_else(|| {
+        Self::all().find(|design| design.name() == name).ok_or_else(|| {
             let named = |baselines: bool| {
-                let of = Self::all().filter(|contender| contender.is_baseline() == baselines);
+                let of = Self::all().filter(|design| design.is_baseline() == baselines);
                 of.map(Self::name).collect::<Vec<_>>().join(", ")
             };
-            let (ours, baselines) = (named(false), named(true));
-            Error::invalid(format!("unknown design {name:?}: there is {ours}, and as baselines {baselines}"))
+            let (library, baselines) = (named(false), named(true));
+            Error::invalid(format!(
+                "unknown design {name:?}: there is {library}, and as baselines {baselines}"
+            ))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The same phases for the tree and its peers, in turns, so that a disturbance of the machine
+//! The same phases for the tree and its competitors, in turns, so that a disturbance of the machine
 //! meets all of them and ratios are fair.
 
 use std::marker::PhantomData;
@@ -10,12 +10,12 @@ use bristlecone_cli::interrupt;
 use bristlecone_cli::output::Output;
 use bristlecone_cli::scratch::Scratch;
 
+use super::competitor::Competitor;
 use super::data::{BenchKey, BenchValue, Shape};
-use super::peers::{Art, Ferntree, Peer, Scc, Skiplist};
-use super::rivals::Rival;
-use super::run::{self, Manner, Measured};
+use super::run::{self, Measured, PhaseParameters};
 use super::stream::{self, Keys, Order, Stream};
-use super::subject::{Ours, Setup, Subject};
+use super::subject::{Setup, Subject, TreeStore};
+use super::volatile::{Art, Ferntree, Scc, Skiplist, VolatileMap};
 use super::workload::Phase;
 
 /// Everything that makes a run what it is.
@@ -29,7 +29,7 @@ pub struct Plan {
     pub order: Order,
     pub key: Shape,
     pub value: Shape,
-    pub against: Vec<Rival>,
+    pub against: Vec<Competitor>,
     /// One operation in so many is timed by itself.
     pub batch: usize,
     /// Throughput is reported over time, in slices of so long.
@@ -42,10 +42,10 @@ pub struct PhaseResult {
     pub rounds: Vec<Measured>,
 }
 
-/// What one rival did.
+/// What one competitor did.
 #[derive(Debug)]
-pub struct PeerResult {
-    pub rival: Rival,
+pub struct CompetitorResult {
+    pub competitor: Competitor,
     /// Phase by phase; empty if it took no part.
     pub phases: Vec<PhaseResult>,
     /// What it cannot do, and why.
@@ -64,7 +64,7 @@ pub struct Results {
     pub recovery: Vec<f64>,
     /// Keys that were recovered.
     pub recovered: u64,
-    pub peers: Vec<PeerResult>,
+    pub competitors: Vec<CompetitorResult>,
 }
 
 /// Runs the plan.
@@ -79,47 +79,68 @@ pub fn run(plan: &Plan, scratch: &Scratch, output: &Output) -> Outcome<Results> 
     }
 }
 
-/// A rival, whatever its type.
+/// A competitor, whatever its type.
 trait Runner {
-    fn run(&self, phase: &Phase, streams: &[Stream], manner: Manner) -> Outcome<Measured>;
+    fn run(&self, phase: &Phase, streams: &[Stream], parameters: PhaseParameters) -> Outcome<Measured>;
 }
 
-struct Entrant<S, K, V>(S, PhantomData<(K, V)>);
+struct RunnerOf<S, K, V>(S, PhantomData<(K, V)>);
 
-impl<S: Subject<K, V>, K: BenchKey, V: BenchValue> Runner for Entrant<S, K, V> {
-    fn run(&self, phase: &Phase, streams: &[Stream], manner: Manner) -> Outcome<Measured> {
-        run::phase::<K, V>(&self.0, phase, streams, manner)
+impl<S: Subject<K, V>, K: BenchKey, V: BenchValue> Runner for RunnerOf<S, K, V> {
+    fn run(&self, phase: &Phase, streams: &[Stream], parameters: PhaseParameters) -> Outcome<Measured> {
+        run::phase::<K, V>(&self.0, phase, streams, parameters)
     }
 }
 
 type Congee = fn() -> Box<dyn Runner>;
 
 fn congee() -> Box<dyn Runner> {
-    Box::new(Entrant::<_, u64, u64>(Art::default(), PhantomData))
+    Box::new(RunnerOf::<_, u64, u64>(Art::default(), PhantomData))
 }
 
 /// Creates the runner of a competitor; `None`: it takes no part.
 fn runner<K: BenchKey, V: BenchValue>(
-    rival: Rival,
+    competitor: Competitor,
     setup: &Setup,
     scratch: &Scratch,
     congee: Option<Congee>,
 ) -> Outcome<Option<Box<dyn Runner>>> {
-    Ok(Some(match rival {
-        Rival::Map(Peer::Ferntree) => Box::new(Entrant(Ferntree::<K, V>::default(), PhantomData)),
-        Rival::Map(Peer::Scc) => Box::new(Entrant(Scc::<K, V>::default(), PhantomData)),
-        Rival::Map(Peer::Skiplist) => Box::new(Entrant(Skiplist::<K, V>::default(), PhantomData)),
-        Rival::Map(Peer::Congee) => match congee {
+    Ok(Some(match competitor {
+        Competitor::Map(VolatileMap::Ferntree) => {
+            Box::new(RunnerOf(Ferntree::<K, V>::default(), PhantomData))
+        }
+        Competitor::Map(VolatileMap::Scc) => Box::new(RunnerOf(Scc::<K, V>::default(), PhantomData)),
+        Competitor::Map(VolatileMap::Skiplist) => {
+            Box::new(RunnerOf(Skiplist::<K, V>::default(), PhantomData))
+        }
+        Competitor::Map(VolatileMap::Congee) => match congee {
             Some(congee) => congee(),
             None => return Ok(None),
         },
-        Rival::Tree(design) => {
+        Competitor::Tree(design) => {
             // Baselines are like the design that they are compared with; others are as they come.
             let options = if design.is_baseline() { setup.options.clone() } else { Vec::new() };
             let setup = Setup { design, options, ..setup.clone() };
-            Box::new(Entrant(Ours::<K, V>::beside(&setup, scratch)?, PhantomData))
+            Box::new(RunnerOf(TreeStore::<K, V>::beside(&setup, scratch)?, PhantomData))
         }
     }))
+}
+
+/// Returns the results of all competitors before the first round; some take no part.
+fn no_results(plan: &Plan, has_congee: bool) -> Vec<CompetitorResult> {
+    let result = |competitor: &Competitor| {
+        let mut phases = vec![PhaseResult::default(); plan.phases.len()];
+        let skipped = match competitor {
+            Competitor::Map(VolatileMap::Congee) if !has_congee => {
+                phases.clear();
+                vec![("everything", "its keys and values are words")]
+            }
+            Competitor::Map(_) => vec![("recovery", "it is volatile")],
+            Competitor::Tree(_) => Vec::new(),
+        };
+        CompetitorResult { competitor: *competitor, phases, skipped }
+    };
+    plan.against.iter().map(result).collect()
 }
 
 fn rounds<K: BenchKey, V: BenchValue>(
@@ -128,73 +149,56 @@ fn rounds<K: BenchKey, V: BenchValue>(
     output: &Output,
     congee: Option<Congee>,
 ) -> Outcome<Results> {
-    let mut peers: Vec<PeerResult> = plan
-        .against
-        .iter()
-        .map(|rival| PeerResult {
-            rival: *rival,
-            phases: vec![PhaseResult::default(); plan.phases.len()],
-            skipped: match rival {
-                Rival::Map(_) => vec![("recovery", "it is volatile")],
-                Rival::Tree(_) => Vec::new(),
-            },
-        })
-        .collect();
-    for peer in &mut peers {
-        if peer.rival == Rival::Map(Peer::Congee) && congee.is_none() {
-            peer.phases.clear();
-            peer.skipped = vec![("everything", "its keys and values are words")];
-        }
-    }
-    let steps = plan.rounds * (plan.phases.len() * (1 + peers.len()) + 1);
+    let mut competitors = no_results(plan, congee.is_some());
+    let steps = plan.rounds * (plan.phases.len() * (1 + competitors.len()) + 1);
     let bar = output.progress("measuring", Some(steps as u64));
     let mut phases = vec![PhaseResult::default(); plan.phases.len()];
     let mut last = None;
     let mut recovery = Vec::new();
     for round in 0..plan.rounds {
-        let ours = Ours::<K, V>::create(&plan.setup, scratch)?;
-        let runner = |rival: &Rival| runner::<K, V>(*rival, &plan.setup, scratch, congee);
-        let rivals = plan.against.iter().map(runner).collect::<Outcome<Vec<_>>>()?;
+        let store = TreeStore::<K, V>::create(&plan.setup, scratch)?;
+        let runner = |competitor: &Competitor| runner::<K, V>(*competitor, &plan.setup, scratch, congee);
+        let runners = plan.against.iter().map(runner).collect::<Outcome<Vec<_>>>()?;
         let mut keys = Keys { seed: plan.seed, order: plan.order, count: 0 };
         let mut loaded = None;
         for (number, phase) in plan.phases.iter().enumerate() {
             interrupt::check("the bench is not finished")?;
             bar.set_message(phase.name.clone());
             let (streams, added) = stream::draw(phase, &keys, plan.threads, number as u64);
-            let manner = Manner { key: plan.key, value: plan.value, batch: plan.batch };
-            // Who begins changes from round to round.
-            let run_ours = |phases: &mut Vec<PhaseResult>| -> Outcome {
-                let measured = run::phase::<K, V>(&ours, phase, &streams, manner)?;
+            let parameters = PhaseParameters { key: plan.key, value: plan.value, batch: plan.batch };
+            // Which store begins changes from round to round.
+            let run_store = |phases: &mut Vec<PhaseResult>| -> Outcome {
+                let measured = run::phase::<K, V>(&store, phase, &streams, parameters)?;
                 bar.inc(1);
                 if phase.all_found && measured.found < measured.operations {
                     let (found, all) = (measured.found, measured.operations);
-                    let said = format!("{}: only {found} of {all} operations found their key", phase.name);
-                    return Err(Failure::new(Exit::Failed, said));
+                    let what = format!("{}: only {found} of {all} operations found their key", phase.name);
+                    return Err(Failure::new(Exit::Failed, what));
                 }
                 phases[number].rounds.push(measured);
                 Ok(())
             };
             if round % 2 == 0 {
-                run_ours(&mut phases)?;
+                run_store(&mut phases)?;
             }
-            for (rival, peer) in rivals.iter().zip(&mut peers) {
-                let Some(rival) = rival else { continue };
-                peer.phases[number].rounds.push(rival.run(phase, &streams, manner)?);
+            for (runner, result) in runners.iter().zip(&mut competitors) {
+                let Some(runner) = runner else { continue };
+                result.phases[number].rounds.push(runner.run(phase, &streams, parameters)?);
                 bar.inc(1);
             }
             if round % 2 != 0 {
-                run_ours(&mut phases)?;
+                run_store(&mut phases)?;
             }
             keys.count += added;
-            loaded.get_or_insert_with(|| (ours.info(), ours.stats()));
+            loaded.get_or_insert_with(|| (store.info(), store.stats()));
         }
-        drop(rivals);
+        drop(runners);
         bar.set_message("recovery");
-        let (ours, took) = ours.recover(&plan.setup, scratch)?;
+        let (store, took) = store.recover(&plan.setup, scratch)?;
         bar.inc(1);
         recovery.push(took.as_secs_f64());
-        last = loaded.map(|(info, loaded)| (info, loaded, ours.stats().items));
-        drop(ours);
+        last = loaded.map(|(info, loaded)| (info, loaded, store.stats().items));
+        drop(store);
         scratch.remove();
     }
     bar.finish_and_clear();
@@ -203,5 +207,5 @@ fn rounds<K: BenchKey, V: BenchValue>(
     };
     let per_key = |bytes: u64| bytes as f64 / loaded.items.max(1) as f64;
     let (pm_bytes_per_key, dram_bytes_per_key) = (per_key(loaded.pm_bytes), per_key(loaded.dram_bytes));
-    Ok(Results { info, phases, pm_bytes_per_key, dram_bytes_per_key, recovery, recovered, peers })
+    Ok(Results { info, phases, pm_bytes_per_key, dram_bytes_per_key, recovery, recovered, competitors })
 }

@@ -1,0 +1,50 @@
+//! What the chunks of a pool are for.
+
+use bristlecone_pm::{Geometry, LINE_BYTES, Part, PartOf, kind_of_descriptor};
+
+/// What a device has to know of the pool on it to count apart what is written for what.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// The sizes of the pool.
+    pub geometry: Geometry,
+    /// What the slots of its chunks are for.
+    pub part_of: PartOf,
+}
+
+/// What each chunk is for, as the pool's descriptors say.
+pub(super) struct Parts {
+    header_bytes: usize,
+    descriptors: usize,
+    chunk_bits: u32,
+    chunks: Vec<Part>,
+    part_of: PartOf,
+}
+
+impl Parts {
+    pub(super) fn new(Layout { geometry, part_of }: Layout) -> Self {
+        Self {
+            header_bytes: geometry.header_bytes() as usize,
+            descriptors: geometry.descriptors_offset() as usize,
+            chunk_bits: geometry.chunk_bytes.trailing_zeros(),
+            chunks: vec![Part::Other; geometry.chunks_max as usize],
+            part_of,
+        }
+    }
+
+    /// Looks at a store: it may be that of a descriptor.
+    #[inline]
+    pub(super) fn learn(&mut self, offset: usize, value: u64) {
+        if offset < self.header_bytes {
+            let word = offset.checked_sub(self.descriptors).map(|at| at / 8);
+            if let Some(part) = word.and_then(|word| self.chunks.get_mut(word)) {
+                *part = kind_of_descriptor(value).and_then(self.part_of).unwrap_or(Part::Other);
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn of(&self, line: usize) -> Part {
+        let chunk = (line * LINE_BYTES).checked_sub(self.header_bytes).map(|at| at >> self.chunk_bits);
+        chunk.and_then(|chunk| self.chunks.get(chunk)).copied().unwrap_or(Part::Other)
+    }
+}

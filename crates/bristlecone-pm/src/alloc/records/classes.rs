@@ -1,0 +1,48 @@
+//! The sizes of slots that records are stored in.
+
+use super::{HEADER_BYTES, VALUE_BYTES_MAX};
+
+/// Slot sizes: two to an octave, from 16 B to beyond the longest record.
+pub const CLASSES: [u32; 28] = [
+    16,
+    24,
+    32,
+    48,
+    64,
+    96,
+    128,
+    192,
+    256,
+    384,
+    512,
+    768,
+    1 << 10,
+    1536,
+    2 << 10,
+    3 << 10,
+    4 << 10,
+    6 << 10,
+    8 << 10,
+    12 << 10,
+    16 << 10,
+    24 << 10,
+    32 << 10,
+    48 << 10,
+    64 << 10,
+    96 << 10,
+    128 << 10,
+    192 << 10,
+];
+
+/// The longest record has a class, with a word of its owner, too.
+const _: () = assert!(CLASSES[CLASSES.len() - 1] as usize >= VALUE_BYTES_MAX + 2 * HEADER_BYTES);
+
+/// Returns whether records are stored in slots of this size.
+pub fn is_record_class(slot_bytes: u32) -> bool {
+    CLASSES.contains(&slot_bytes)
+}
+
+/// Returns the smallest class that holds a record of `len` bytes.
+pub fn class_of(len: usize) -> usize {
+    CLASSES.partition_point(|&bytes| (bytes as usize) < len + HEADER_BYTES)
+}

@@ -1,0 +1,214 @@
+//! Trees whose kinds are known at run time: what they refuse, and what they share with typed ones.
+
+use crate::common::Scratch;
+use bristlecone::dynamic::{Datum, Kind};
+use bristlecone::shared::codec::Record;
+use bristlecone::{Design, Error, Value};
+
+/// Byte strings that pass for a kind.
+macro_rules! pretender {
+    ($name:ident, $kind:literal) => {
+        struct $name;
+
+        impl Value for $name {
+            type Ref<'a> = &'a [u8];
+            type Owned = Vec<u8>;
+            type Codec = Record;
+
+            fn kind() -> String {
+                $kind.to_owned()
+            }
+            fn lend(value: &Vec<u8>) -> &[u8] {
+                value
+            }
+            fn with<R>(value: &[u8], use_it: impl FnOnce(&[u8]) -> R) -> R {
+                use_it(value)
+            }
+            fn view<R>(value: &[u8], show: impl FnOnce(&[u8]) -> R) -> Option<R> {
+                Some(show(value))
+            }
+            fn decode(value: &[u8]) -> Option<Vec<u8>> {
+                Some(value.to_vec())
+            }
+        }
+    };
+}
+
+pretender!(PretendedStr, "str");
+pretender!(Future, "u256");
+
+#[test]
+fn dynamic_and_typed_handles_are_one_tree() {
+    for &design in Design::ALL {
+        let scratch = Scratch::new();
+        let pool = scratch.open();
+        let options = pool.tree_options("t").design(design);
+        let dynamic = options.create_dynamic(&Kind::Str, &"(u64, Option<str>)".parse().unwrap()).unwrap();
+        let typed = pool.tree::<String, (u64, Option<String>)>("t").unwrap();
+        for number in 0..300 {
+            let key = number.to_string();
+            assert_eq!(typed.insert(&key, (number, Some(&key))).unwrap(), None);
+            let there = Datum::from((number, Some(key.as_str())));
+            assert_eq!(dynamic.get(&key).unwrap(), Some(there.borrowed()));
+            assert_eq!(dynamic.insert(&key, (number, None::<&str>)).unwrap(), Some(there.into_owned()));
+            assert_eq!(typed.get(&key), Some((number, None)));
+        }
+        assert_eq!((typed.len(), dynamic.len()), (300, 300));
+        assert_eq!(typed.stats(), dynamic.stats());
+        let names = dynamic.options().iter().map(|(name, _)| *name).collect::<Vec<_>>();
+        assert_eq!((dynamic.name(), dynamic.design(), names.is_empty()), ("t", design, false));
+        // It is open as long as either is.
+        drop(typed);
+        assert!(matches!(pool.drop_tree("t"), Err(Error::TreeInUse { .. })));
+        drop(dynamic);
+        pool.drop_tree("t").unwrap();
+    }
+}
+
+#[test]
+fn data_of_other_kinds_are_refused() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let refused = |error: Error| error.to_string();
+    let words = pool.tree_options("words").create_dynamic(&Kind::I32, &Kind::Bool).unwrap();
+    words.insert(-5, true).unwrap();
+    assert_eq!(refused(words.get(5u32).unwrap_err()), r#"the tree "words" has keys of type i32, not u32"#);
+    let text = r#"the tree "words" has values of type bool, not str"#;
+    assert_eq!(refused(words.insert(5, "x").unwrap_err()), text);
+    assert_eq!(refused(words.upsert(5, "x").unwrap_err()), text);
+    assert_eq!(refused(words.update(-5, "x").unwrap_err()), text);
+    assert_eq!(refused(words.insert_new(5, "x").unwrap_err()), text);
+    assert_eq!(refused(words.compare_and_swap(-5, true, "x").unwrap_err()), text);
+    assert_eq!(refused(words.compare_and_swap(-5, "x", true).unwrap_err()), text);
+    assert_eq!(refused(words.remove_if(-5, "x").unwrap_err()), text);
+    let text = r#"the tree "words" has keys of type i32, not ()"#;
+    assert_eq!(refused(words.remove(()).unwrap_err()), text);
+    assert_eq!(refused(words.try_get(()).unwrap_err()), text);
+    assert_eq!(refused(words.contains_key(()).unwrap_err()), text);
+    assert_eq!(refused(words.range(Datum::Unit..).unwrap_err()), text);
+    assert_eq!(refused(words.try_range(..Datum::Unit).unwrap_err()), text);
+    assert_eq!((words.len(), words.get(-5).unwrap()), (1, Some(Datum::Bool(true))));
+
+    let kind = "(str, Option<[u8; 2]>)".parse().unwrap();
+    let records = pool.tree_options("records").create_dynamic(&kind, &Kind::Bytes).unwrap();
+    let text = |asked: &str| format!(r#"the tree "records" has keys of type {kind}, not {asked}"#);
+    assert_eq!(
+        refused(records.insert(("x", Some([1, 2, 3])), b"").unwrap_err()),
+        text("(str, Option<[u8; 3]>)")
+    );
+    assert_eq!(refused(records.insert(("x", 7i8), b"").unwrap_err()), text("(str, i8)"));
+    assert_eq!(refused(records.insert(("x",), b"").unwrap_err()), text("a tuple of 1"));
+    assert_eq!(refused(records.insert(None::<u8>, b"").unwrap_err()), text("an option"));
+    let long = "x".repeat(17 << 10);
+    let error = records.insert((long.as_str(), None::<&[u8]>), b"").unwrap_err();
+    assert!(matches!(error, Error::TooLong { what: "key", .. }), "{error}");
+    assert!(records.is_empty());
+}
+
+#[test]
+fn impossible_trees_are_refused() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let create =
+        |keys: &Kind, values: &Kind| pool.tree_options("t").create_dynamic(keys, values).unwrap_err();
+    assert_eq!(create(&Kind::Json, &Kind::U8).to_string(), "keys cannot be json: it has no order");
+    assert!(matches!(create(&Kind::Tuple(vec![]), &Kind::U8), Error::Invalid { .. }));
+    assert!(matches!(create(&Kind::U8, &Kind::Option(Box::new(Kind::Json))), Error::Invalid { .. }));
+    let long = Kind::Tuple(vec![Kind::Option(Box::new(Kind::Bytes)); 4]);
+    let text = "a value type of 56 bytes is too long: at most 48 bytes";
+    assert_eq!(create(&Kind::U8, &long).to_string(), text);
+    type Long = Option<Vec<u8>>;
+    let typed = pool.tree::<u8, (Long, Long, Long, Long)>("t").unwrap_err();
+    assert_eq!(typed.to_string(), text);
+    assert!(matches!(pool.dynamic_tree("t"), Err(Error::NoSuchTree { .. })));
+    assert_eq!(pool.trees().unwrap(), []);
+}
+
+#[test]
+fn trees_of_other_kinds_are_told_from_those_of_a_newer_version() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let old = pool.tree::<u64, String>("old").unwrap();
+    assert!(matches!(pool.tree::<i64, String>("old"), Err(Error::Mismatch { what: "keys of type", .. })));
+    assert!(matches!(pool.tree::<u64, Vec<u8>>("old"), Err(Error::Mismatch { what: "values of type", .. })));
+    drop(old);
+    pool.tree::<u64, Future>("t").unwrap().insert(1, b"x").unwrap();
+    let told =
+        "the pool needs the kind \"u256\", which this version does not know: open it with a newer version";
+    assert_eq!(pool.dynamic_tree("t").unwrap_err().to_string(), told);
+    assert_eq!(pool.tree::<u64, Vec<u8>>("t").unwrap_err().to_string(), told);
+    assert_eq!(pool.check_tree("t").unwrap_err().to_string(), told);
+    drop(pool);
+    let saved = Scratch::new();
+    assert_eq!(scratch.options().salvage(&scratch.0, &saved.0).unwrap_err().to_string(), told);
+    assert!(!saved.0.exists());
+}
+
+/// Records whose checksums are right, and whose bytes are no strings.
+#[test]
+fn what_is_not_of_its_kind_is_left_out_and_reported() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let pretended = pool.tree::<u64, PretendedStr>("t").unwrap();
+    for key in 0..100 {
+        let value: &[u8] = if key % 10 == 7 { b"\xff\xfe" } else { b"text" };
+        pretended.insert(key, value).unwrap();
+    }
+    drop(pretended);
+    let (typed, dynamic) = (pool.tree::<u64, String>("t").unwrap(), pool.dynamic_tree("t").unwrap());
+    let is_told = |error: Error| {
+        let told = error.to_string();
+        assert!(
+            matches!(error, Error::Corrupted { .. }) && told.contains("bytes that are no str at a value"),
+            "{told}"
+        );
+    };
+    assert_eq!((typed.get(7), typed.get_with(7, str::len)), (None, None));
+    is_told(typed.try_get(7).unwrap_err());
+    is_told(dynamic.get(7u64).unwrap_err());
+    is_told(dynamic.try_get(7u64).unwrap_err());
+    assert_eq!((typed.iter().count(), typed.iter().rev().count()), (90, 90));
+    assert_eq!((dynamic.range(..).unwrap().count(), dynamic.range(..).unwrap().rev().count()), (90, 90));
+    for mut checked in [typed.try_range(..), typed.try_range(..=7), typed.try_range(5..=7)] {
+        let (mut whole, mut told) = (0, 0);
+        for item in &mut checked {
+            match item {
+                Ok((key, value)) => {
+                    assert!(key < 7 && value == "text");
+                    whole += 1;
+                }
+                Err(error) => {
+                    is_told(error);
+                    told += 1;
+                }
+            }
+        }
+        assert!((whole == 7 || whole == 2) && told == 1 && checked.next_back().is_none());
+    }
+    let mut checked = dynamic.try_range(..).unwrap();
+    assert!((98..100).rev().all(|key| checked.next_back().unwrap().unwrap().0 == Datum::U64(key)));
+    is_told(checked.by_ref().find_map(Result::err).unwrap());
+    assert!(checked.next().is_none() && checked.next_back().is_none());
+    let findings = dynamic.check();
+    assert_eq!(findings.len(), 1);
+    assert_eq!((&*findings[0].location, &*findings[0].what), ("values", "10 of them are no str"));
+    assert_eq!(pool.check_tree("t").unwrap(), (100, findings));
+
+    // What was there cannot be told, but it is replaced, and can be.
+    is_told(typed.insert(7, "seven").unwrap_err());
+    assert_eq!(typed.get(7).as_deref(), Some("seven"));
+    typed.upsert(17, "seventeen").unwrap();
+    is_told(dynamic.remove(27u64).unwrap_err());
+    assert_eq!((typed.len(), dynamic.contains_key(27u64).unwrap()), (99, false));
+}
+
+#[cfg(not(feature = "serde"))]
+#[test]
+fn json_is_read_but_not_written_without_serde() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let tree = pool.tree_options("t").create_dynamic(&Kind::U64, &Kind::Json).unwrap();
+    let refused = tree.insert(1u64, Datum::Json("{}".into())).unwrap_err();
+    assert_eq!(refused.to_string(), "JSON is written with the feature `serde` only, which verifies it");
+    assert_eq!(tree.get(1u64).unwrap(), None);
+}
