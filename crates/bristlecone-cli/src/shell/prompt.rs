@@ -52,10 +52,7 @@ impl Prompt {
             candidates.trees = session.names();
         }
         loop {
-            interrupt::at_prompt(true);
-            let read = self.editor.readline(prompt);
-            interrupt::at_prompt(false);
-            return match read {
+            return match interrupt::at_prompt(|| self.editor.readline(prompt)) {
                 Ok(line) => Ok(Some(line)),
                 Err(ReadlineError::Eof) => Ok(None),
                 // Ctrl-C takes back what was typed.

@@ -86,16 +86,15 @@ fn a_cut_or_changed_dump_is_refused() {
     let bench = Bench::new();
     pool(&bench);
     let dump = bench.run("dump @p --all").ok().into_bytes();
-    for cut in (1..dump.len()).step_by(37) {
+    // Within the first header it looks like plain text at first; without its last end of line it is whole.
+    for cut in (20..dump.len() - 1).step_by(37) {
         bench.file("cut", &dump[..cut]);
         bench.run("create @q --size 64M").ok();
         let ran = bench.run("load @q @cut");
-        let whole_line = dump[cut - 1] == b'\n';
-        // The end of the last line is all that may be missing.
         assert_eq!(ran.code, 7, "{cut}: {ran:?}");
         assert_eq!(bench.run("trees @q").ok(), "no trees\n", "{cut}");
         let piped = bench.run_on("load @q -", &dump[..cut], &[]);
-        assert!(piped.code == 7 || (piped.code == 2 && !whole_line), "{cut}: {piped:?}");
+        assert_eq!(piped.code, 7, "{cut}: {piped:?}");
         std::fs::remove_file(bench.path("q")).unwrap();
     }
     bench.run("create @q --size 64M").ok();
