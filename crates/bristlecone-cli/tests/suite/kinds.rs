@@ -50,22 +50,24 @@ fn kinds() -> Vec<(&'static str, [&'static str; 3], Value)> {
 #[test]
 fn every_kind_is_put_got_scanned_and_removed() {
     let bench = Bench::new();
-    bench.run("create @p --size 256M").ok();
+    bench.run("create @p --size 1G").ok();
     for (number, (kind, values, json)) in kinds().into_iter().enumerate() {
         let design = ["sstree", "nbtree", "cclbtree", "lodgetree", "wotree"][number % 5];
         for (role, other) in [("key", "value"), ("value", "key")] {
             let tree = format!("{role}-{number}");
             let create = format!("create @p --tree {tree} --design {design} --{other} u64 --{role}");
             bench.run_on(&create, b"", &[kind]).ok();
-            for (at, value) in values.iter().enumerate() {
-                let at = at.to_string();
-                let entry = if role == "key" { [*value, at.as_str()] } else { [at.as_str(), value] };
-                // What begins with a dash comes after two.
-                let put = format!("put @p {tree} --");
-                bench.run_on(&put, b"", &entry).ok();
-                let got = bench.run_on(&format!("get @p {tree} --"), b"", &entry[..1]).ok();
-                assert_eq!(got.trim_end_matches('\n'), entry[1], "{kind}");
-            }
+            let entry = |at: usize| {
+                let number = at.to_string();
+                if role == "key" { [values[at].to_owned(), number] } else { [number, values[at].to_owned()] }
+            };
+            let line = |at| entry(at).map(|field| field.replace('\t', "\\t")).join("\t") + "\n";
+            bench.run_on(&format!("load @p {tree} -"), (line(0) + &line(2)).as_bytes(), &[]).ok();
+            let [key, value] = &entry(1);
+            // What begins with a dash comes after two.
+            bench.run_on(&format!("put @p {tree} --"), b"", &[key, value]).ok();
+            let got = bench.run_on(&format!("get @p {tree} --"), b"", &[key]).ok();
+            assert_eq!(got.strip_suffix('\n'), Some(value.as_str()), "{kind}");
             let scanned = bench.run(&format!("scan @p {tree} --json")).ok();
             let scanned: Vec<Value> =
                 scanned.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -88,7 +90,7 @@ fn every_kind_is_put_got_scanned_and_removed() {
     assert_eq!((&checked["ok"], &checked["skipped"]), (&json!(true), &json!([])));
     for format in ["tsv", "csv", "json"] {
         let dump = bench.run(&format!("dump @p --all --format {format}")).ok();
-        bench.run(&format!("create @{format} --size 256M")).ok();
+        bench.run(&format!("create @{format} --size 1G")).ok();
         bench.run_on(&format!("load @{format} -"), dump.as_bytes(), &[]).ok();
         assert_eq!(bench.run(&format!("dump @{format} --all --format {format}")).ok(), dump);
     }
