@@ -5,7 +5,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use bristlecone::lab::{
-    self, Codec, GuestDesign, Index, KeyCodec, Open, PARAMS, Parameters, design_options, of_words,
+    self, Codec, ExternalDesign, Index, KeyCodec, Open, PARAMS, Parameters, TreeDesign, design_options,
+    of_words,
 };
 use bristlecone::{Design, Error, Key, Medium, Pool, Result, Tree, Value};
 use bristlecone_pm::{PoolFile, TreeEntry};
@@ -49,7 +50,7 @@ design_options! {
     }
 }
 
-impl GuestDesign for Baseline {
+impl ExternalDesign for Baseline {
     fn code(self) -> u32 {
         match self {
             Self::Native => 0x101,
@@ -58,7 +59,7 @@ impl GuestDesign for Baseline {
         }
     }
 
-    fn admit<K: KeyCodec, V: Codec>(self) -> Result<()> {
+    fn supports<K: KeyCodec, V: Codec>(self) -> Result<()> {
         if K::INLINE && V::INLINE {
             return Ok(());
         }
@@ -149,6 +150,21 @@ impl AnyDesign {
             Self::Library(design) => pool.tree_options(name).design(design).open(),
             Self::Baseline(baseline) => lab::open::<K, V, M>(pool, name, baseline),
         }
+    }
+}
+
+impl TreeDesign for AnyDesign {
+    fn create<K: Key, V: Value, M: Medium>(
+        self,
+        pool: &Pool,
+        name: &str,
+        options: &[(String, u64)],
+    ) -> Result<Tree<K, V>> {
+        Self::create::<K, V, M>(self, pool, name, options)
+    }
+
+    fn open<K: Key, V: Value, M: Medium>(self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
+        Self::open::<K, V, M>(self, pool, name)
     }
 }
 

@@ -8,6 +8,9 @@
 //!                       codec, domain and room
 //! ```
 //!
+//! `BRISTLECONE_EFFORT` says how much a run tries: `quick`, as by default, a share of the drawn cells and few schedules and
+//! images; `ci` all drawn cells; `long` all cells. See [`Effort`].
+//!
 //! Which cells are drawn depends on `BRISTLECONE_SEED`, or on the day. `BRISTLECONE_CELLS=all` runs every
 //! cell of every suite, and any other value those whose names contain it: `BRISTLECONE_CELLS=nbtree-7/`.
 //!
@@ -15,12 +18,14 @@
 
 mod codec;
 mod draw;
+mod effort;
 mod room;
 mod shape;
 mod suite;
 
 pub use codec::{Codec, Items, Labels, Notes, Texts, Visit, Words};
 pub use draw::{covering, goals, seed};
+pub use effort::{Effort, by_effort, in_share, takes, tell};
 pub use room::{DOMAINS, ROOMS, Room};
 pub use shape::{SHAPES, SHORT_LOGS, Shape, shapes};
 pub use suite::{LeftOut, SUITES, Suite, suites};

@@ -92,6 +92,8 @@ pub fn run(
         .current_dir(&program.folder)
         .env("CARGO_MANIFEST_DIR", &program.folder)
         .env("BRISTLECONE_MUTANT", state)
+        // A share of what there is to try would notice less.
+        .env("BRISTLECONE_EFFORT", std::env::var("BRISTLECONE_EFFORT").unwrap_or_else(|_| "ci".to_owned()))
         .env("BRISTLECONE_MUTANTS_REACHED", reached)
         .env("RUST_BACKTRACE", "0")
         .stdin(Stdio::null())

@@ -15,12 +15,12 @@ pub use crate::trees::{Batch, Index, Inspect, Open, Read, Scan, Swapped, Write, 
 use crate::{Error, Key, Pool, Tree, Value};
 
 /// A design from outside.
-pub trait GuestDesign: Copy {
+pub trait ExternalDesign: Copy {
     /// As in the directory; no code of the library's own designs.
     fn code(self) -> u32;
 
     /// Whether its trees can hold such keys and values.
-    fn admit<K: KeyCodec, V: Codec>(self) -> Result<()>;
+    fn supports<K: KeyCodec, V: Codec>(self) -> Result<()>;
 
     /// The parameters as words: defaults, but for what is given by name.
     fn parse(self, given: &[(String, u64)]) -> Result<[u64; PARAMS]>;
@@ -31,6 +31,43 @@ pub trait GuestDesign: Copy {
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
     ) -> Result<Shared<K, V>>;
+}
+
+/// A design, wherever it is from: what creates and opens its trees in a pool on the medium `M`.
+pub trait TreeDesign: Copy + Send + Sync + 'static {
+    /// Creates a tree, with options by name.
+    ///
+    /// # Errors
+    ///
+    /// As [`TreeOptions::create`](crate::TreeOptions::create).
+    fn create<K: Key, V: Value, M: Medium>(
+        self,
+        pool: &Pool,
+        name: &str,
+        options: &[(String, u64)],
+    ) -> Result<Tree<K, V>>;
+
+    /// Opens a tree.
+    ///
+    /// # Errors
+    ///
+    /// As [`TreeOptions::open`](crate::TreeOptions::open).
+    fn open<K: Key, V: Value, M: Medium>(self, pool: &Pool, name: &str) -> Result<Tree<K, V>>;
+}
+
+impl<D: ExternalDesign + Send + Sync + 'static> TreeDesign for D {
+    fn create<K: Key, V: Value, M: Medium>(
+        self,
+        pool: &Pool,
+        name: &str,
+        options: &[(String, u64)],
+    ) -> Result<Tree<K, V>> {
+        create::<K, V, M>(pool, name, self, options)
+    }
+
+    fn open<K: Key, V: Value, M: Medium>(self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
+        open::<K, V, M>(pool, name, self)
+    }
 }
 
 /// A medium that is chosen at run time.
@@ -47,10 +84,10 @@ pub fn pool_on_any(file: Arc<PoolFile<AnyMedium>>) -> Pool {
 pub fn create<K: Key, V: Value, M: Medium>(
     pool: &Pool,
     name: &str,
-    design: impl GuestDesign,
+    design: impl ExternalDesign,
     given: &[(String, u64)],
 ) -> Result<Tree<K, V>> {
-    design.admit::<K::Codec, V::Codec>()?;
+    design.supports::<K::Codec, V::Codec>()?;
     let spec = TreeSpec {
         name: name.to_owned(),
         design: design.code(),
@@ -67,9 +104,9 @@ pub fn create<K: Key, V: Value, M: Medium>(
 pub fn open<K: Key, V: Value, M: Medium>(
     pool: &Pool,
     name: &str,
-    design: impl GuestDesign,
+    design: impl ExternalDesign,
 ) -> Result<Tree<K, V>> {
-    design.admit::<K::Codec, V::Codec>()?;
+    design.supports::<K::Codec, V::Codec>()?;
     let file = file_of::<M>(pool)?;
     pool.open_tree(name, |_| Ok(()), |entry| design.open(file, entry))
 }

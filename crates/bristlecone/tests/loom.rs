@@ -160,7 +160,7 @@ impl Line {
     fn write(&self, value: u64) {
         let note = self.pending.enter(Self::NUMBER);
         self.value.fetch_max(value, AcqRel);
-        self.pending.lose(-1);
+        self.pending.note_removed(-1);
         self.flush();
         self.pending.leave(note);
     }
@@ -190,7 +190,7 @@ fn what_is_shown_is_durable() {
         writer.join().expect("the writer does not panic");
     }
     assert!(!line.pending.is_flushing_anywhere());
-    assert_eq!((line.pending.lost(), line.durable.load(Relaxed)), (-2, 2));
+    assert_eq!((line.pending.removed(), line.durable.load(Relaxed)), (-2, 2));
 }
 
 fn main() {

@@ -1,7 +1,9 @@
 //! What holds of the sources and documents of the whole workspace.
 
+mod efforts;
 mod links;
 mod modules;
+mod steps;
 
 use std::path::{Path, PathBuf};
 

@@ -14,12 +14,6 @@ pub struct Bench {
     directory: TempDir,
 }
 
-/// Presses Ctrl-C for a process.
-pub fn interrupt(child: &Child) {
-    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-}
-
 /// What a run of the tool gave.
 #[derive(Debug)]
 pub struct Ran {

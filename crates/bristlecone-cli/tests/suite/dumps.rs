@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::common::{Bench, Ran, interrupt};
+use crate::common::{Bench, Ran};
+use crate::signals::interrupt;
 
 /// A pool with a tree of each of three designs, one of them empty.
 fn pool(bench: &Bench) {

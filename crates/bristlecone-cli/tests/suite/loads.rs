@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::common::{Bench, interrupt};
+use crate::common::Bench;
+use crate::signals::interrupt;
 
 #[test]
 fn what_is_dumped_can_be_loaded() {

@@ -12,6 +12,7 @@ mod loads;
 mod pools;
 mod room;
 mod shell;
+mod signals;
 mod usage;
 
 /// The tool under test, and its name.

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use bristlecone::Pool;
 use serde_json::{Value, json};
 
-use crate::common::{Bench, Ran, interrupt};
+use crate::common::{Bench, Ran};
+use crate::signals::interrupt;
 
 #[test]
 fn a_pool_says_what_it_is() {

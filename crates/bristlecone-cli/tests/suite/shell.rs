@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use bristlecone::Pool;
 
-use crate::common::{Bench, interrupt};
+use crate::common::Bench;
+use crate::signals::interrupt;
 
 #[test]
 fn a_script_runs_without_a_prompt() {

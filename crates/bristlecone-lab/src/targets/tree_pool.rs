@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
+use bristlecone::lab::TreeDesign;
 use bristlecone::{Pool, Tree};
 use bristlecone_baselines::AnyDesign;
 use bristlecone_pm::{Error, Geometry, PoolFile, TreeSpec};
@@ -21,11 +22,11 @@ use super::tree_op::TreeOp;
 
 /// A pool of trees of one design and one kind of items.
 #[derive(Debug, Clone)]
-pub struct TreePool<I> {
+pub struct TreePool<I, D = AnyDesign> {
     /// The sizes of the pool.
     pub geometry: Geometry,
     /// The design of the trees.
-    pub design: AnyDesign,
+    pub design: D,
     /// Its options, by name.
     pub options: Vec<(&'static str, u64)>,
     /// What keys and values are.
@@ -48,7 +49,7 @@ fn text(error: Error) -> String {
 /// What the trees hold.
 type Contents = BTreeMap<String, BTreeMap<u64, u64>>;
 
-impl<I: Items> TreePool<I> {
+impl<I: Items, D: TreeDesign> TreePool<I, D> {
     fn open_trees(&self, sim: &Sim, file: Arc<PoolFile<Sim>>) -> Result<Live<I>, String> {
         // Where threads take turns, recovery has several.
         let recovering = if sim.takes_turns() { 2 } else { 1 };
@@ -131,7 +132,7 @@ fn rest() {
     }
 }
 
-impl<I: Items> System for TreePool<I> {
+impl<I: Items, D: TreeDesign> System for TreePool<I, D> {
     type Op = TreeOp;
     type State = Contents;
     type Live = Live<I>;
@@ -237,7 +238,7 @@ impl<I: Items> System for TreePool<I> {
 /// The tree that threads share.
 const SHARED: &str = "t";
 
-impl<I: Items> Registers for TreePool<I> {
+impl<I: Items, D: TreeDesign> Registers for TreePool<I, D> {
     type Live = Live<I>;
 
     fn memory(&self) -> Memory {

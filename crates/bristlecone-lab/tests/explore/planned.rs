@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use bristlecone::Design;
+use bristlecone_baselines::AnyDesign;
 use bristlecone_cells::{Cell, Codec, suites};
 use bristlecone_lab::targets::{Items, Texts, TreePool, Words};
 use bristlecone_pm::Geometry;
@@ -43,7 +44,8 @@ fn removed_by_one<I: Items>(codec: Codec, count: u64) {
         let Cell { shape, room, .. } = cell.expect("every design keeps these items");
         let geometry = Geometry { chunk_bytes: room.chunk_bytes, chunks_max: room.chunks_max, trees_max: 3 };
         let options = shape.options.to_vec();
-        let registers = TreePool::<I> { geometry, design: (*design).into(), options, items: PhantomData };
+        let registers =
+            TreePool::<I> { geometry, design: AnyDesign::from(*design), options, items: PhantomData };
         let wanted = Schedules { seed: 5, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
         let planned = Planned { registers, plan: conditional_removals };
         let report = explore_schedules(&planned, &wanted, &Progress::default());

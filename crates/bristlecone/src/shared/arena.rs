@@ -32,7 +32,7 @@ struct Spare {
 // SAFETY: memory that only its holder can reach.
 unsafe impl Send for Spare {}
 
-/// The spares, unless another thread has them. They are not waited for: in a child that was forked
+/// Returns the spares, unless another thread has them. They are not waited for: in a child that was forked
 /// while another thread had them they are never given back.
 fn spares() -> Option<MutexGuard<'static, Vec<Spare>>> {
     match SPARES.try_lock() {
@@ -60,7 +60,7 @@ pub struct Arena<T> {
 struct State {
     free: Vec<u32>,
     usable: usize,
-    /// Values that are kept ready for those who asked for them.
+    /// Values that are kept ready for the threads that asked for them.
     reserved: usize,
 }
 
@@ -94,7 +94,7 @@ unsafe impl<T: Zeroed> Send for Arena<T> {}
 unsafe impl<T: Zeroed> Sync for Arena<T> {}
 
 impl<T: Zeroed> Arena<T> {
-    /// An arena whose values are `bytes_each` bytes apart: at least the type's size (types that
+    /// Returns an arena whose values are `bytes_each` bytes apart: at least the type's size (types that
     /// are followed by arrays of a length known at run time take more).
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl<T: Zeroed> Arena<T> {
         }
         let mut reserved = bytes;
         let whole = loop {
-            // SAFETY: a new mapping at an address of the kernel's choice disturbs nobody.
+            // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
             let mapping = unsafe {
                 rustix::mm::mmap_anonymous(
                     std::ptr::null_mut(),
@@ -140,7 +140,7 @@ impl<T: Zeroed> Arena<T> {
         lock(&self.state)
     }
 
-    /// A value nobody else has; what a former owner left in it is still there.
+    /// Returns a value that no other thread has; what a former owner left in it is still there.
     ///
     /// # Errors
     ///
@@ -167,7 +167,7 @@ impl<T: Zeroed> Arena<T> {
         Ok(Room { state: &self.state, values })
     }
 
-    /// As `alloc`, so many in a row that nobody ever had.
+    /// As `alloc`, so many in a row that were never handed out.
     ///
     /// # Errors
     ///
@@ -205,7 +205,7 @@ impl<T: Zeroed> Arena<T> {
     fn begin(&self, state: &mut State, count: u32) -> Result<u32> {
         let begun = self.begun();
         self.extend(state, count as usize)?;
-        // Pairs with the acquire in `begun`: whoever knows the number may look at the memory.
+        // Pairs with the acquire in `begun`: a thread that knows the number may look at the memory.
         self.begun.store(begun + count, Release);
         Ok(begun)
     }
@@ -215,7 +215,7 @@ impl<T: Zeroed> Arena<T> {
         self.state().free.push(index);
     }
 
-    /// The value of an index that was handed out at some time.
+    /// Returns the value of an index that was handed out at some time.
     #[inline(always)]
     pub fn get(&self, index: u32) -> &T {
         debug_assert!(index < self.begun());
@@ -224,7 +224,7 @@ impl<T: Zeroed> Arena<T> {
         unsafe { &*self.base.wrapping_add(index as usize * self.bytes_each).cast() }
     }
 
-    /// The same for who knows how many bytes values are apart.
+    /// Returns the value of an index where the caller knows how many bytes values are apart.
     #[inline(always)]
     pub fn get_spaced<const BYTES: usize>(&self, index: u32) -> &T {
         debug_assert!(index < self.begun() && BYTES == self.bytes_each);
@@ -232,22 +232,22 @@ impl<T: Zeroed> Arena<T> {
         unsafe { &*self.base.wrapping_add(index as usize * BYTES).cast() }
     }
 
-    /// Bytes that values are apart.
+    /// Returns the bytes that values are apart.
     pub fn bytes_each(&self) -> usize {
         self.bytes_each
     }
 
-    /// Bytes of memory in use, free values included.
+    /// Returns the bytes of memory in use, free values included.
     pub fn bytes(&self) -> u64 {
         u64::from(self.begun()) * self.bytes_each as u64
     }
 
-    /// Values that were ever handed out have an index below this.
+    /// Returns a number above the index of every value that was ever handed out.
     pub fn begun(&self) -> u32 {
         self.begun.load(Acquire)
     }
 
-    /// Values handed out and not given back.
+    /// Returns the number of values handed out and not given back.
     pub fn live(&self) -> usize {
         let state = self.state();
         self.begun() as usize - state.free.len()
@@ -263,12 +263,12 @@ impl<T> Drop for Arena<T> {
             && self.reserved == RESERVED_BYTES
             && let Some(mut spares) = spares().filter(|spares| spares.len() < SPARES_MAX)
         {
-            // SAFETY: usable memory of this arena, which nobody can reach any more.
+            // SAFETY: usable memory of this arena, which no thread can reach any more.
             unsafe { self.base.write_bytes(0, used) };
             spares.push(Spare { base: self.base, reserved: self.reserved, whole: self.whole });
             return;
         }
-        // SAFETY: the whole reservation, which nobody can reach any more; values need no drop.
+        // SAFETY: the whole reservation, which no thread can reach any more; values need no drop.
         let _ = unsafe { rustix::mm::munmap(self.whole.0.cast(), self.whole.1) };
     }
 }

@@ -60,18 +60,18 @@ impl Change {
         Ok(change)
     }
 
-    /// The records that whatever names them has to wait for; once.
+    /// Returns the records that whatever names them has to wait for; once.
     #[inline(always)]
     pub fn take_records(&mut self) -> Option<Flushed> {
         self.records.take()
     }
 
-    /// Nothing named them after all.
+    /// Frees them: nothing named them after all.
     pub fn keep_records(&mut self, records: Option<Flushed>) {
         self.records = records;
     }
 
-    /// It did not happen: its records are nobody's.
+    /// It did not happen: nothing refers to its records.
     pub fn discard<K: KeyCodec, V: Codec, M: Medium>(&self, (keys, values): (&Records<M>, &Records<M>)) {
         if self.new_key {
             K::free(keys, self.item.key);

@@ -261,8 +261,8 @@ impl KeyCodec for Record {
         if word == 0 {
             return &[];
         }
-        // SAFETY: the word comes from `make_separator`; whoever retired it did so after the guard
-        // was pinned, so the box is still there, and nobody ever changes it.
+        // SAFETY: the word comes from `make_separator`; the thread that retired it did so after the guard
+        // was pinned, so the box is still there, and no thread ever changes it.
         unsafe { &(&*separator_box(word))[LEN_BYTES..] }
     }
     fn retire_separator(word: u64, guard: &Guard) {
@@ -277,7 +277,7 @@ impl KeyCodec for Record {
 /// Bytes before a separator's own.
 const LEN_BYTES: usize = size_of::<u32>();
 
-/// The box of a separator.
+/// Returns the box of a separator.
 ///
 /// # Safety
 ///

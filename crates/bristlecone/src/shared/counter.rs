@@ -6,7 +6,7 @@ use crossbeam_utils::CachePadded;
 
 const STRIPES: usize = 64;
 
-/// A striped counter. The sum is exact while nobody adds.
+/// A striped counter. The sum is exact while no thread adds.
 #[derive(Debug)]
 pub struct Counter {
     /// The stripe of a thread is its own, so that adding is no locked instruction: one would wait
@@ -32,7 +32,7 @@ impl Counter {
         }
     }
 
-    /// The sum over all threads.
+    /// Returns the sum over all threads.
     pub fn sum(&self) -> u64 {
         let own: i64 = self.own.iter().map(|stripe| stripe.load(Relaxed)).sum();
         let sum = own + self.shared.load(Relaxed);

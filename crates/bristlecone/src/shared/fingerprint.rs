@@ -7,7 +7,7 @@ use super::search::Level;
 /// Words of fingerprints that are compared at once.
 pub const GROUP: usize = 2;
 
-/// The positions at which up to eight `words`, read as bytes, hold `tag`: bit `i` for byte `i`.
+/// Returns the positions at which up to eight `words`, read as bytes, hold `tag`: bit `i` for byte `i`.
 /// The words are whole groups; they may change meanwhile. `level` is what [`Level::detect`] said.
 #[inline(always)]
 pub fn probe_cells(level: Level, words: &[AtomicU64], tag: u8) -> u64 {
@@ -24,7 +24,7 @@ pub fn probe_cells(level: Level, words: &[AtomicU64], tag: u8) -> u64 {
     })
 }
 
-/// All at once, in assembly for the same reasons as the search of keys.
+/// Probes all at once, in assembly for the same reasons as the search of keys.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn probe_avx512(words: &[AtomicU64], tag: u8) -> u64 {
@@ -48,7 +48,7 @@ fn probe_avx512(words: &[AtomicU64], tag: u8) -> u64 {
     mask
 }
 
-/// The positions at which `words`, read as bytes, hold `tag`: bit `i` for byte `i`.
+/// Returns the positions at which `words`, read as bytes, hold `tag`: bit `i` for byte `i`.
 #[inline(always)]
 pub fn probe(words: [u64; GROUP], tag: u8) -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -83,7 +83,7 @@ fn probe_neon(words: [u64; 2], tag: u8) -> u64 {
     })
 }
 
-/// The top bits of eight bytes, as eight bits.
+/// Returns the top bits of eight bytes, as eight bits.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 fn gather(tops: u64) -> u64 {
     (tops >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56

@@ -18,7 +18,7 @@ pub struct LockTable {
 }
 
 impl LockTable {
-    /// For a pool that may grow to `pool_bytes`, and nodes of a power of two bytes.
+    /// Makes the locks of a pool that may grow to `pool_bytes`, and nodes of a power of two bytes.
     pub fn new(pool_bytes: u64, chunk_bytes: u64, node_bytes: u64) -> Self {
         let chunks = (0..pool_bytes / chunk_bytes).map(|_| AtomicPtr::default());
         Self {
@@ -33,17 +33,17 @@ impl LockTable {
         1 << (self.chunk_shift - self.node_shift)
     }
 
-    /// The chunk of a node is the tree's. Stays so for good: locks outlive their chunks.
+    /// Notes that the chunk of a node is the tree's. It stays so for good: locks outlive their chunks.
     #[inline]
     pub fn admit(&self, node: u64) {
         let cell = &self.chunks[(node >> self.chunk_shift) as usize];
         if cell.load(Acquire).is_null() {
-            // Who comes second finds what the first one left.
+            // A thread that comes second finds what the first one left.
             let _ = cell.compare_exchange(std::ptr::null_mut(), UNTOUCHED, AcqRel, Acquire);
         }
     }
 
-    /// The locks of a chunk, made now if it is the tree's.
+    /// Returns the locks of a chunk, made now if it is the tree's.
     #[cold]
     fn make(&self, cell: &AtomicPtr<VersionLock>) -> Option<*mut VersionLock> {
         if cell.load(Acquire).is_null() {
@@ -51,7 +51,7 @@ impl LockTable {
         }
         let locks: Box<[VersionLock]> = (0..self.slots()).map(|_| VersionLock::default()).collect();
         let locks = Box::into_raw(locks).cast::<VersionLock>();
-        // Pairs with the loads: who sees the pointer sees zeroed locks.
+        // Pairs with the loads: a thread that sees the pointer sees zeroed locks.
         match cell.compare_exchange(UNTOUCHED, locks, AcqRel, Acquire) {
             Ok(_) => {
                 self.made.fetch_add(1, Relaxed);
@@ -69,7 +69,7 @@ impl LockTable {
         drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(locks, self.slots())) });
     }
 
-    /// The lock of a node. `None`: no node of the tree can stand there.
+    /// Returns the lock of a node. `None`: no node of the tree can stand there.
     #[inline(always)]
     pub fn get(&self, node: u64) -> Option<&VersionLock> {
         let cell = self.chunks.get((node >> self.chunk_shift) as usize)?;
@@ -85,7 +85,7 @@ impl LockTable {
         Some(unsafe { &*locks.add(slot as usize) })
     }
 
-    /// Bytes of DRAM.
+    /// Returns the bytes of DRAM.
     pub fn bytes(&self) -> u64 {
         let made = self.made.load(Relaxed) * self.slots() * size_of::<VersionLock>();
         (made + self.chunks.len() * size_of::<AtomicPtr<VersionLock>>()) as u64

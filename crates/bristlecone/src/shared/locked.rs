@@ -35,7 +35,7 @@ impl<G: Guarded> Locked<G> {
         guarded.lock().upgrade(version).then(|| Self { guarded, seen: version, above: 0, obsolete: false })
     }
 
-    /// Waits until nobody holds it, and locks it. `None`: it has left the tree.
+    /// Waits until no thread holds it, and locks it. `None`: it has left the tree.
     pub fn wait(guarded: G) -> Option<Self> {
         loop {
             let version = guarded.lock().read()?;
@@ -46,7 +46,7 @@ impl<G: Guarded> Locked<G> {
         }
     }
 
-    /// What is done under the lock has this sequence.
+    /// Returns the sequence of what is done under the lock.
     #[inline(always)]
     pub fn sequence(&self) -> u64 {
         self.lock().count().max(self.above) + 1
@@ -57,7 +57,7 @@ impl<G: Guarded> Locked<G> {
         self.above = self.above.max(count);
     }
 
-    /// It has left the tree: whoever comes to it later starts again from the root.
+    /// Unlocks what has left the tree: a thread that comes to it later starts again from the root.
     pub fn retire(mut self) {
         self.obsolete = true;
     }

@@ -19,7 +19,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// The best level of this machine.
+    /// Returns the best level of this machine.
     #[inline(always)]
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -68,7 +68,7 @@ pub fn count_lt(level: Level, keys: &[AtomicU64], key: u64) -> usize {
     key.checked_sub(1).map_or(0, |bound| count_le(level, keys, bound))
 }
 
-/// Which of up to 64 `keys` are at most `key`, a bit for each. Otherwise as [`count_le`].
+/// Returns which of up to 64 `keys` are at most `key`, a bit for each. Otherwise as [`count_le`].
 #[inline(always)]
 pub fn mask_le(level: Level, keys: &[AtomicU64], key: u64) -> u64 {
     debug_assert!(keys.len() <= 64 && keys.len().is_multiple_of(GROUP));
@@ -96,7 +96,7 @@ mod avx512 {
 
     type Line = [AtomicU64; GROUP];
 
-    /// Keys of a line that are at most `bound`.
+    /// Returns the number of keys of a line that are at most `bound`.
     #[inline(always)]
     pub fn count(line: &Line, bound: u64) -> usize {
         let count: usize;
@@ -118,7 +118,7 @@ mod avx512 {
         count
     }
 
-    /// Which keys of a line are at most `bound`.
+    /// Returns which keys of a line are at most `bound`.
     #[inline(always)]
     pub fn mask(line: &Line, bound: u64) -> u64 {
         let mask: u64;
@@ -201,7 +201,7 @@ fn count_avx2(keys: &[AtomicU64], bound: u64) -> usize {
     keys.len() - greater
 }
 
-/// One at a time, without a branch.
+/// Compares one at a time, without a branch.
 fn count_portable(keys: &[AtomicU64], bound: u64) -> usize {
     keys.iter().map(|key| usize::from(key.load(Relaxed) <= bound)).sum()
 }
@@ -210,7 +210,7 @@ fn count_portable(keys: &[AtomicU64], bound: u64) -> usize {
 pub mod tests {
     use super::*;
 
-    /// The levels of this machine.
+    /// Returns the levels of this machine.
     pub fn levels() -> Vec<Level> {
         let best = Level::detect();
         #[cfg(target_arch = "x86_64")]

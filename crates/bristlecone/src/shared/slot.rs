@@ -21,7 +21,7 @@ const _: () = {
     assert!(LINE_BYTES.is_multiple_of(SLOT_BYTES));
 };
 
-/// The set bits of `word`, lowest first.
+/// Returns the set bits of `word`, lowest first.
 #[inline(always)]
 pub fn bits(word: impl Into<u64>) -> impl Iterator<Item = usize> {
     let mut word = word.into();

@@ -14,7 +14,7 @@ const ONE: u64 = 4;
 pub struct Version(u64);
 
 impl Version {
-    /// What holds while the lock is held that was upgraded from this version.
+    /// Returns what holds while the lock is held that was upgraded from this version.
     #[inline(always)]
     pub fn locked(self) -> Self {
         Self(self.0 | LOCKED)
@@ -49,7 +49,7 @@ impl VersionLock {
         if word & (LOCKED | OBSOLETE) == 0 { Some(Version(word)) } else { self.read_slow() }
     }
 
-    /// The version, if nobody holds the lock; waits for nobody.
+    /// Returns the version, if no thread holds the lock; does not wait.
     #[inline(always)]
     pub fn try_read(&self) -> Glance {
         let word = self.0.load(Acquire);
@@ -76,7 +76,7 @@ impl VersionLock {
         None
     }
 
-    /// Whether nothing has changed since `version`: what was read in between is consistent.
+    /// Returns whether nothing has changed since `version`: what was read in between is consistent.
     #[inline(always)]
     pub fn validate(&self, version: Version) -> bool {
         // Keeps the reads before it from moving behind the load.
@@ -105,7 +105,7 @@ impl VersionLock {
         }
     }
 
-    /// Whether somebody holds the lock.
+    /// Returns whether a thread holds the lock.
     pub fn is_locked(&self) -> bool {
         self.0.load(Relaxed) & LOCKED != 0
     }
@@ -120,7 +120,7 @@ impl VersionLock {
         cross();
     }
 
-    /// How often it was unlocked so far; whoever holds it may take this for a sequence.
+    /// Returns how often it was unlocked so far; its holder may take this for a sequence.
     #[inline(always)]
     pub fn count(&self) -> u64 {
         self.0.load(Relaxed) / ONE
@@ -128,16 +128,19 @@ impl VersionLock {
 
     /// Unlocks with a count above `count`.
     pub fn unlock_above(&self, count: u64) {
-        self.0.store(self.count().max(count) * ONE + ONE, Release);
+        let word = self.0.load(Relaxed);
+        debug_assert_eq!(word & LOCKED, LOCKED, "unlocking what is not locked");
+        self.0.store((word / ONE).max(count) * ONE + ONE, Release);
     }
 
     /// Unlocks for the last time: readers and writers are sent away.
     pub fn unlock_obsolete(&self) {
         let word = self.0.load(Relaxed);
+        debug_assert_eq!(word & LOCKED, LOCKED, "unlocking what is not locked");
         self.0.store(((word & !LOCKED) + ONE) | OBSOLETE, Release);
     }
 
-    /// Makes it obsolete without ever locking it: for what nobody locks.
+    /// Makes it obsolete without ever locking it: for what no thread locks.
     pub fn expire(&self) {
         self.0.fetch_or(OBSOLETE, Release);
         // Keeps what is done to the memory from now on behind it, for readers that validate.
@@ -149,14 +152,14 @@ impl VersionLock {
         self.renew_above(0);
     }
 
-    /// The same, and holds it.
+    /// Makes an obsolete lock guard something new, and holds it.
     pub fn renew_locked(&self) {
         self.0.store((self.count() * ONE + ONE) | LOCKED, Release);
         // Keeps what is done to the memory from now on behind it, for readers that validate.
         fence(Release);
     }
 
-    /// The same with a count above `count`.
+    /// Makes an obsolete lock guard something new, with a count above `count`.
     pub fn renew_above(&self, count: u64) {
         self.0.store(self.count().max(count) * ONE + ONE, Release);
     }

@@ -26,7 +26,7 @@ macro_rules! designs {
                 match self { $(Self::$design => $code,)+ }
             }
 
-            /// The name, as in arguments and reports.
+            /// Returns the name, as in arguments and reports.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$design => $module::$options::DESIGN,)+ }
             }
@@ -36,12 +36,12 @@ macro_rules! designs {
                 match self { $(Self::$design => $module::$options::OPTIONS,)+ }
             }
 
-            /// The parameters as words: defaults, but for what is given by name.
+            /// Returns the parameters as words: defaults, but for what is given by name.
             pub(crate) fn parse(self, given: &[(String, u64)]) -> Result<[u64; PARAMS]> {
                 match self { $(Self::$design => Ok($module::$options::parse(given)?.to_words()),)+ }
             }
 
-            /// The parameters of a tree by name, as the directory has them.
+            /// Returns the parameters of a tree by name, as the directory has them.
             pub fn options_of(tree: &TreeSpec) -> Result<Vec<(&'static str, u64)>> {
                 match Self::of(tree)? {
                     $(Self::$design => Ok($module::$options::from_words(tree.params)?.named()),)+
@@ -95,7 +95,7 @@ designs! {
 }
 
 impl Design {
-    /// The design of a tree, as the directory has it.
+    /// Returns the design of a tree, as the directory has it.
     pub fn of(tree: &TreeSpec) -> Result<Self> {
         let found = Self::ALL.iter().find(|design| design.code() == tree.design);
         found.copied().ok_or_else(|| Error::Newer { needs: format!("tree design {}", tree.design) })
@@ -103,7 +103,7 @@ impl Design {
 }
 
 impl Design {
-    /// The slots that a tree of this design is made of: their kinds, and their bytes where these
+    /// Returns the slots that a tree of this design is made of: their kinds, and their bytes where these
     /// are always the same.
     pub(crate) fn slots(self, tree: &TreeSpec) -> Result<Vec<(SlotKind, Option<u64>)>> {
         let options = Self::options_of(tree)?;

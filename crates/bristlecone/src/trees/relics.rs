@@ -116,7 +116,7 @@ impl<M: Medium> Relics<'_, M> {
         Ok(())
     }
 
-    /// The newest entry of each key.
+    /// Returns the newest entry of each key.
     fn entries<K: KeyCodec, V: Codec>(
         &mut self,
         rescue: &mut Rescue<'_, K, V>,
@@ -146,7 +146,7 @@ impl<M: Medium> Relics<'_, M> {
         newest
     }
 
-    /// The leaves in their order.
+    /// Returns the leaves in their order.
     fn chain<K: KeyCodec, V: Codec>(&self, rescue: &mut Rescue<'_, K, V>) -> Vec<Link<K>> {
         let mut seen = HashSet::new();
         let mut chain: Vec<Link<K>> = Vec::new();
@@ -181,7 +181,7 @@ impl<M: Medium> Relics<'_, M> {
         }
     }
 
-    /// Where the range of a leaf begins: at its fence, which is above that of the leaf before it.
+    /// Returns where the range of a leaf begins: at its fence, which is above that of the leaf before it.
     fn low<K: KeyCodec, V: Codec>(
         &self,
         offset: u64,
@@ -210,7 +210,7 @@ impl<M: Medium> Relics<'_, M> {
         believed
     }
 
-    /// What stands where a leaf may be.
+    /// Returns what stands where a leaf may be.
     fn leaf(&self, offset: u64) -> Option<Relic> {
         self.slots.contains(offset).then(|| (self.read)(offset))
     }
@@ -221,7 +221,7 @@ impl<M: Medium> Relics<'_, M> {
         Some(K::owned(K::read(self.keys, word, &guard)))
     }
 
-    /// The leaf that a broken chain goes on with.
+    /// Returns the leaf that a broken chain goes on with.
     fn resume<K: KeyCodec>(&self, chain: &[Link<K>], seen: &HashSet<u64>) -> Option<u64> {
         let last = chain.last();
         let held = last.into_iter().flat_map(|link| (self.read)(link.offset).items);

@@ -32,7 +32,7 @@ impl<'a, K: KeyCodec, V: Codec> Rescue<'a, K, V> {
         Ok(())
     }
 
-    /// Whether an item was saved.
+    /// Returns whether an item was saved.
     pub fn holds(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> bool {
         let mut is_same = false;
         self.to.get(key, &mut |found| is_same = V::shorten(found) == V::shorten(value));

@@ -26,16 +26,16 @@ pub type Bounds<'a, 'b, K> = (Bound<<K as Codec>::Ref<'a>>, Bound<<K as Codec>::
 
 /// What a design says about its leaves.
 pub trait Leafwise<K: KeyCodec, V: Codec> {
-    /// How many leaves a scan asks for before it needs them: their volatile parts.
+    /// How many leaves' volatile parts a scan prefetches.
     const AHEAD: usize = 3;
-    /// The same of their persistent parts.
+    /// How many leaves' persistent parts a scan prefetches.
     const ITEMS_AHEAD: usize = 1;
 
-    /// The index over the leaves.
+    /// Returns the index over the leaves.
     fn inner(&self) -> &Inner<K>;
-    /// What [`Level::detect`] said.
+    /// Returns what [`Level::detect`] said.
     fn level(&self) -> Level;
-    /// The version of a leaf, once nobody writes it. `None`: it is no longer in the tree.
+    /// Returns the version of a leaf, once no thread writes it. `None`: it is no longer in the tree.
     fn version(&self, leaf: u32) -> Option<Version>;
     /// Asks for the volatile part of a leaf.
     fn prefetch_descriptor(&self, leaf: u32);
@@ -43,9 +43,9 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
     fn prefetch_items(&self, leaf: u32);
     /// Reads a leaf's items into `words`, which are empty. `None`: it changed since `version`.
     fn snapshot(&self, leaf: u32, version: Version, words: &mut Words) -> Option<()>;
-    /// The key of a word that was validated.
+    /// Returns the key of a word that was validated.
     fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard) -> K::Ref<'a>;
-    /// The value of a word that was validated.
+    /// Returns the value of a word that was validated.
     fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard) -> V::Ref<'a>;
     /// Compares the record of a key's word, if it has one, with its checksum.
     fn verify_key(&self, word: u64) -> Result<()>;
@@ -69,7 +69,7 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
         while !into.ended {
             let step = into.cursor.take().map_or(Step::Lost, |at| self.inner().next(at, version_of));
             let descriptor = |leaf| self.prefetch_descriptor(leaf);
-            // Whoever goes on has asked for all but the last leaf.
+            // A scan that goes on has prefetched all but the last leaf.
             let (leaf, version, cursor, first) = match step {
                 Step::Leaf(leaf, version, cursor) => {
                     self.look_ahead(cursor, Self::AHEAD..=Self::AHEAD, descriptor);
@@ -234,8 +234,7 @@ pub fn append<'g, K: KeyCodec, V: Codec, const DESCENDING: bool>(
         // Words order as their keys do.
         words.place::<DESCENDING>(level, put);
     } else {
-        let ascending = |a: u64, b: u64| key_of(a).cmp(&key_of(b));
-        words.place_by(|&a, &b| if DESCENDING { ascending(b, a) } else { ascending(a, b) }, put);
+        words.place_by::<_, DESCENDING>(K::least(), &key_of, put);
     }
     // SAFETY: each place of an item was written.
     unsafe { into.entries.set_len(before + words.count()) };
@@ -280,12 +279,12 @@ fn trim_ends<T>(
     (unwanted > 0, trimmed_back)
 }
 
-/// The same bound for a shorter time.
+/// Returns the bound for a shorter time.
 pub fn shorten<'long: 'short, 'short, K: KeyCodec>(bound: Bound<K::Ref<'long>>) -> Bound<K::Ref<'short>> {
     bound.map(K::shorten)
 }
 
-/// Whether a key lies before everything that a lower bound lets in.
+/// Returns whether a key lies before everything that a lower bound lets in.
 pub fn precedes<K: KeyCodec>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
     match from {
         Bound::Included(bound) => K::shorten(key) < K::shorten(bound),
@@ -294,7 +293,7 @@ pub fn precedes<K: KeyCodec>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
     }
 }
 
-/// Whether a key lies behind everything that an upper bound lets in.
+/// Returns whether a key lies behind everything that an upper bound lets in.
 pub fn succeeds<K: KeyCodec>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
     match to {
         Bound::Included(bound) => K::shorten(key) > K::shorten(bound),

@@ -34,5 +34,6 @@ mod salvage;
 mod signals;
 mod threads;
 mod told;
+mod toy;
 mod words;
 mod wotree_full;

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use crate::common::{Cell, Items, Noise, Plant, Scratch, Shape, Visit, baselines, defaults, small, suites};
-use bristlecone::{Design, Error, KEY_BYTES_MAX, Key, Result, Tree, VALUE_BYTES_MAX, Value};
+use crate::toy::Toy;
+use bristlecone::lab::TreeDesign;
+use bristlecone::{Design, Error, KEY_BYTES_MAX, Key, Native, Pool, Result, Tree, VALUE_BYTES_MAX, Value};
 
 /// A tree against a model: `key` and `value` make arguments from numbers.
 struct Twin<K: Key, V: Value, S = Shape> {
@@ -139,6 +141,17 @@ where
     }
 }
 
+/// The toy, as large as the model needs it.
+impl Plant for Toy {
+    fn create<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
+        TreeDesign::create::<_, _, Native>(*self, pool, name, &[("items".to_owned(), 2000)])
+    }
+
+    fn open<K: Key, V: Value>(&self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
+        TreeDesign::open::<_, _, Native>(*self, pool, name)
+    }
+}
+
 fn word(number: u64) -> u64 {
     [0, u64::MAX, 1, u64::MAX - 1, 1 << 63][number as usize % 5] ^ number.wrapping_mul(3) << (number % 8)
 }
@@ -172,6 +185,13 @@ fn baselines_keep_words_too() {
         let twin = Twin::<u64, u64, _> { key: word, value: word, key_ref: |k| *k, value_ref: |v| *v, shape };
         twin.run(6000, 12_000, 0x8765_4321 + seed as u64);
     }
+}
+
+/// What the recipe for a new design says is enough for one.
+#[test]
+fn a_toy_design_keeps_words_too() {
+    let twin = Twin::<u64, u64, _> { key: word, value: word, key_ref: |k| *k, value_ref: |v| *v, shape: Toy };
+    twin.run(1000, 2000, 42);
 }
 
 #[test]

@@ -309,7 +309,7 @@ impl<M: Medium> Heap<M> {
         }
     }
 
-    /// Returns every chunk of the heap, for recovery to look at.
+    /// Returns every chunk of the heap in the order of their offsets, for recovery to look at.
     pub fn chunks(&self) -> Vec<ChunkRange> {
         let chunks = wait::read(&self.chunks);
         let slots = self.slots_per_chunk();

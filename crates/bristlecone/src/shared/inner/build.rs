@@ -6,7 +6,7 @@ use super::node::{Edge, Nodes, Separator};
 use super::{Inner, KeyCodec};
 
 impl<K: KeyCodec> Inner<K> {
-    /// An index over leaves and the keys at which they begin, ascending and at least one; the
+    /// Returns an index over leaves and the keys at which they begin, ascending and at least one; the
     /// first one begins at minus infinity whatever its key. Nodes are filled to three quarters.
     pub fn build(node_bytes: usize, leaves: impl IntoIterator<Item = (K::Owned, u32)>) -> Result<Self> {
         let nodes = Nodes::new(node_bytes, K::INLINE)?;

@@ -1,7 +1,7 @@
 //! Where to begin: for keys that are words, which node of the lowest level holds those with the same
-//! first bits. Nothing hangs on what stands here, because whoever comes to a node by a hint asks the
+//! first bits. Nothing hangs on what stands here, because a thread that comes to a node by a hint asks the
 //! node whether the key is in its range, as if it had come by a sibling; so hints are written by
-//! whoever descends, are never taken back, and may be of nodes that have left or serve again elsewhere.
+//! any thread that descends, are never taken back, and may be of nodes that have left or serve again elsewhere.
 //!
 //! A hint takes the place of all levels but the last, and of their instructions, which else stand
 //! between the misses of one operation and the next.
@@ -56,7 +56,7 @@ impl Default for Hints {
 }
 
 impl Hints {
-    /// The hint for a key, if hints are in use: a node's number and one, or 0; and where its bucket begins.
+    /// Returns the hint for a key, if hints are in use: a node's number and one, or 0; and where its bucket begins.
     #[inline(always)]
     fn of(&self, rank: u64) -> Option<(&AtomicU32, u64)> {
         let scale = &*self.scale;
@@ -93,27 +93,27 @@ impl Hints {
         (self.scale.last.load(Relaxed) > 0).then(|| self.vain.load(Relaxed))
     }
 
-    /// Bytes of DRAM.
+    /// Returns the bytes of DRAM.
     pub fn bytes(&self) -> u64 {
         let buckets = u64::from(self.scale.last.load(Relaxed)) + 1;
         if self.table.get().is_some() { buckets * size_of::<AtomicU32>() as u64 } else { 0 }
     }
 }
 
-/// Memory that nobody has touched, so that trees take as much of it as they use.
+/// Returns memory that nothing has touched, so that trees take as much of it as they use.
 fn no_hints() -> Box<[AtomicU32]> {
     let zeros = Box::into_raw(vec![0_u32; BUCKETS_MAX as usize].into_boxed_slice());
-    // SAFETY: an atomic is what it is atomic of, in memory, and nobody else has the box.
+    // SAFETY: an atomic is what it is atomic of, in memory, and no other thread has the box.
     unsafe { Box::from_raw(zeros as *mut [AtomicU32]) }
 }
 
 impl<K: KeyCodec> Inner<K> {
-    /// The node of the lowest level whose range holds a key, if a hint leads there or next to it.
+    /// Returns the node of the lowest level whose range holds a key, if a hint leads there or next to it.
     #[inline(always)]
     pub(super) fn hinted<L: Layout>(&self, key: K::Ref<'_>) -> Option<(NodeRef<'_>, Version)> {
         let rank = K::rank(key);
         let (hint, begins) = self.hints.of(rank)?;
-        // Pairs with the releases below: whoever knows the number sees the node as it was known, or later.
+        // Pairs with the releases below: a thread that knows the number sees the node as it was known, or later.
         let id = hint.load(Acquire).checked_sub(1)?;
         let node = L::get(&self.nodes, id);
         node.prefetch_children();
@@ -143,7 +143,7 @@ impl<K: KeyCodec> Inner<K> {
         Some((right, version))
     }
 
-    /// A descent from the root came to a node.
+    /// Notes that a descent from the root came to a node.
     #[inline(always)]
     pub(super) fn learn(&self, key: K::Ref<'_>, node: u32) {
         let Some((hint, _)) = self.hints.of(K::rank(key)) else { return };

@@ -51,7 +51,7 @@ enum Side {
 }
 
 impl<K: KeyCodec> Inner<K> {
-    /// An index of one leaf that holds every key.
+    /// Returns an index of one leaf that holds every key.
     ///
     /// # Errors
     ///
@@ -86,12 +86,12 @@ impl<K: KeyCodec> Inner<K> {
         }
     }
 
-    /// Bytes of DRAM.
+    /// Returns the bytes of DRAM.
     pub fn dram_bytes(&self) -> u64 {
         self.nodes.bytes() + self.hints.bytes()
     }
 
-    /// The leaf that holds `key`, and its version: both were current at one moment.
+    /// Returns the leaf that holds `key`, and its version: both were current at one moment.
     #[inline]
     pub fn find(
         &self,
@@ -131,7 +131,7 @@ impl<K: KeyCodec> Inner<K> {
         unreachable!("rounds are not counted out")
     }
 
-    /// How many leaves may be added where `key` is before a node of the index has to split: as
+    /// Returns how many leaves may be added where `key` is before a node of the index has to split: as
     /// things stand.
     pub fn room_above(&self, key: K::Ref<'_>, guard: &K::Guard) -> usize {
         for round in 0_u32.. {
@@ -146,7 +146,7 @@ impl<K: KeyCodec> Inner<K> {
         unreachable!("rounds are not counted out")
     }
 
-    /// The node of `level` whose range holds `key` (the last node for `None`).
+    /// Returns the node of `level` whose range holds `key` (the last node for `None`).
     #[inline(always)]
     fn descend<L: Layout>(
         &self,
@@ -191,7 +191,7 @@ impl<K: KeyCodec> Inner<K> {
         }
     }
 
-    /// The right sibling, if the key lies beyond this node.
+    /// Returns the right sibling, if the key lies beyond this node.
     #[inline(always)]
     fn right_of(
         &self,
@@ -227,7 +227,7 @@ impl<K: KeyCodec> Inner<K> {
         Ok(K::separator_at(word, guard))
     }
 
-    /// The entry whose range holds the key, among those of one node.
+    /// Returns the entry whose range holds the key, among those of one node.
     #[inline(always)]
     fn choose(
         &self,
@@ -336,7 +336,7 @@ impl<K: KeyCodec> Inner<K> {
         Some((promoted, right_id))
     }
 
-    /// Where a new separator belongs in a locked node: behind all that are not greater.
+    /// Returns where a new separator belongs in a locked node: behind all that are not greater.
     fn position(&self, node: NodeRef<'_>, key: K::Ref<'_>, guard: &K::Guard) -> usize {
         (1..node.count())
             .find(|&at| K::separator_at(node.key(at), guard) > K::shorten(key))
@@ -355,7 +355,7 @@ impl<K: KeyCodec> Inner<K> {
         node.insert(0, Separator::LEAST, root);
         node.insert(1, Separator::of::<K>(separator, guard), child);
         node.lock.unlock();
-        // Pairs with the acquire in `descend`: whoever sees the root sees its entries.
+        // Pairs with the acquire in `descend`: a thread that sees the root sees its entries.
         self.root.store(id, Release);
         true
     }

@@ -56,12 +56,12 @@ impl Separator {
     /// Before every key.
     pub const LEAST: Self = Self { rank: 0, word: 0 };
 
-    /// The separator of a word that is known to be good.
+    /// Returns the separator of a word that is known to be good.
     pub fn of<K: KeyCodec>(word: u64, guard: &K::Guard) -> Self {
         Self { rank: K::rank(K::separator_at(word, guard)), word }
     }
 
-    /// Another one for the same key.
+    /// Returns another one for the same key.
     pub fn copy<K: KeyCodec>(self, guard: &K::Guard) -> Self {
         Self { rank: self.rank, word: K::copy_separator(self.word, guard) }
     }
@@ -145,7 +145,7 @@ pub struct NodeRef<'a> {
 }
 
 impl Nodes {
-    /// Nodes of so many bytes; `inline`: ranks are keys.
+    /// Returns nodes of so many bytes; `inline`: ranks are keys.
     pub fn new(node_bytes: usize, inline: bool) -> Result<Self> {
         let level = Level::detect();
         let shapes = (GROUP..).step_by(GROUP).map(|slots| Shape::new(slots, inline, level));
@@ -154,7 +154,7 @@ impl Nodes {
         Ok(Self { arena: Arena::new(node_bytes)?, shape })
     }
 
-    /// Entries of a node.
+    /// Returns the number of entries of a node.
     pub fn capacity(&self) -> usize {
         self.shape.slots - usize::from(!self.shape.is_inline())
     }
@@ -164,7 +164,7 @@ impl Nodes {
         NodeRef { id, node: self.arena.get(id), shape: self.shape, arena: PhantomData }
     }
 
-    /// Whether nodes are what [`DefaultLayout`] says.
+    /// Returns whether nodes are what [`DefaultLayout`] says.
     pub fn have_default_layout(&self) -> bool {
         self.arena.bytes_each() == DefaultLayout::BYTES && Some(self.shape) == DefaultLayout::SHAPE
     }
@@ -177,7 +177,7 @@ impl Nodes {
         node.prefetch_children();
     }
 
-    /// A node without entries. Nobody else knows it, unless from an earlier life: it is locked.
+    /// Returns a node without entries. No other thread knows it, unless from an earlier life: it is locked.
     pub fn alloc(&self, level: u32, at: Edge) -> Result<u32> {
         let id = self.arena.alloc()?;
         let node = self.get(id);
@@ -203,7 +203,7 @@ impl Nodes {
         self.arena.bytes()
     }
 
-    /// Nodes that there ever were.
+    /// Returns the number of nodes that there ever were.
     pub fn begun(&self) -> u32 {
         self.arena.begun()
     }
@@ -252,13 +252,13 @@ impl<'a> NodeRef<'a> {
         count_lt(self.shape.level, self.ranks(), rank).min(self.count())
     }
 
-    /// Every rank that entries may have, `u64::MAX` where none is.
+    /// Returns every rank that entries may have, `u64::MAX` where none is.
     #[inline(always)]
     pub fn ranks(self) -> &'a [AtomicU64] {
         self.words_from(self.shape.ranks_at)
     }
 
-    /// The words of the keys.
+    /// Returns the words of the keys.
     #[inline(always)]
     fn words(self) -> &'a [AtomicU64] {
         self.words_from(self.shape.words_at)
@@ -283,7 +283,7 @@ impl<'a> NodeRef<'a> {
         }
     }
 
-    /// Number of entries, never more than there is room for.
+    /// Returns the number of entries, never more than there is room for.
     #[inline(always)]
     pub fn count(self) -> usize {
         (self.node.count.load(Relaxed) as usize).min(self.shape.slots)
@@ -295,18 +295,18 @@ impl<'a> NodeRef<'a> {
         self.node.count.store(count as u32, Relaxed);
     }
 
-    /// Distance from the leaves; the nodes that point to leaves have level 1.
+    /// Returns the distance from the leaves; the nodes that point to leaves have level 1.
     #[inline(always)]
     pub fn level(self) -> u32 {
         self.node.level.load(Relaxed)
     }
 
-    /// Whether the node's range begins at minus infinity, whatever its first key says.
+    /// Returns whether the node's range begins at minus infinity, whatever its first key says.
     pub fn is_leftmost(self) -> bool {
         self.node.leftmost.load(Relaxed) != 0
     }
 
-    /// The right sibling and the high key; the rightmost node has neither.
+    /// Returns the right sibling and the high key; the rightmost node has neither.
     #[inline(always)]
     pub fn right(self) -> Option<(u32, Separator)> {
         let next = self.node.next.load(Relaxed);
@@ -316,7 +316,7 @@ impl<'a> NodeRef<'a> {
         })
     }
 
-    /// The high key's rank: `u64::MAX` for the rightmost node. `inline` is what the node is.
+    /// Returns the high key's rank: `u64::MAX` for the rightmost node. `inline` is what the node is.
     #[inline(always)]
     pub fn high_rank(self, inline: bool) -> u64 {
         if inline { self.node.high.load(Relaxed) } else { self.ranks()[self.shape.slots - 1].load(Relaxed) }
@@ -331,13 +331,13 @@ impl<'a> NodeRef<'a> {
         }
     }
 
-    /// The word of a key.
+    /// Returns the word of a key.
     #[inline(always)]
     pub fn key(self, at: usize) -> u64 {
         self.words()[at].load(Relaxed)
     }
 
-    /// A key with its rank.
+    /// Returns a key with its rank.
     pub fn separator(self, at: usize) -> Separator {
         Separator { rank: self.ranks()[at].load(Relaxed), word: self.key(at) }
     }

@@ -1,4 +1,4 @@
-//! Leaves take another leaf's place: for trees whose leaves forward whoever comes too late, so
+//! Leaves take another leaf's place: for trees whose leaves forward threads that come too late, so
 //! that the index may lag behind them.
 
 use bristlecone_pm::sync::Ordering::Acquire;
@@ -8,7 +8,7 @@ use crate::shared::version_lock::Version;
 
 impl<K: KeyCodec> Inner<K> {
     /// Puts `left`, and from a separator on `right`, in the place of the leaf `old`, in whose
-    /// range `key` lies. `false`: somebody else did, or the node is being changed just now; ask
+    /// range `key` lies. `false`: another thread did, or the node is being changed just now; ask
     /// again later. Only one caller is ever told `true` for a leaf.
     pub fn replace(
         &self,
@@ -42,7 +42,7 @@ impl<K: KeyCodec> Inner<K> {
         (node.child(at) == leaf && node.lock.upgrade(seen)).then_some((node, at))
     }
 
-    /// Whether the index has one leaf only. A guess while others change it.
+    /// Returns whether the index has one leaf only. A guess while others change it.
     pub fn is_single(&self) -> bool {
         let mut node = self.nodes.get(self.root.load(Acquire));
         loop {

@@ -142,7 +142,7 @@ fn finding_while_others_split_and_remove() {
 }
 
 /// Threads fill regions of their own with leaves and take away those whose range the leaf to the left
-/// takes over, so that nodes leave one region and serve in another. Everybody finds the right leaves.
+/// takes over, so that nodes leave one region and serve in another. Every thread finds the right leaves.
 fn nodes_serve_again_elsewhere<K: KeyCodec>(node_bytes: usize, name: impl Fn(u32) -> K::Owned + Sync) {
     const REGIONS: u32 = 3;
     const LEAVES: u32 = 300;
@@ -242,7 +242,7 @@ fn byte_strings_whose_first_bytes_are_equal_are_told_apart() {
     }
 }
 
-/// Leaves of which each begins where its key does, found by every key; how many lookups of the last
+/// Finds leaves, of which each begins where its key does, by every key; returns how many lookups of the last
 /// round began at the root, if hints were in use to the end.
 fn found_from_the_root(keys: &[u64]) -> Option<u64> {
     let version = VersionLock::default().read();

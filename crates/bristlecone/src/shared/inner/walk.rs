@@ -25,7 +25,7 @@ pub enum Step {
 }
 
 impl<K: KeyCodec> Inner<K> {
-    /// Like `find`, and where the leaf stands, to go on from there. `None`: the first leaf. `near` is
+    /// Finds a leaf, and where it stands, to go on from there. `None`: the first leaf. `near` is
     /// told where that is before anybody waits for the leaf.
     pub fn seek(
         &self,
@@ -36,11 +36,7 @@ impl<K: KeyCodec> Inner<K> {
     ) -> (u32, Version, Cursor) {
         let key = key.map_or_else(K::least, K::shorten);
         for round in 0_u32.. {
-            if let Ok((node, seen)) = self.descend::<AnyLayout>(Some(key), Side::From, 1, guard)
-                && let Ok(at) = self.choose(node, seen, Some(key), Side::From, guard)
-            {
-                self.prefetch_right(node);
-                let cursor = Cursor { node: node.id, seen, at };
+            if let Some(cursor) = self.cursor_at(key, guard) {
                 near(cursor);
                 if let Step::Leaf(leaf, version, cursor) = self.look(cursor, &version_of) {
                     return (leaf, version, cursor);
@@ -51,7 +47,17 @@ impl<K: KeyCodec> Inner<K> {
         unreachable!("rounds are not counted out")
     }
 
-    /// The leaf at a cursor, if its node still is what it was.
+    /// Returns where the leaf of a key stands, unless the index changed meanwhile. Compiled for each kind of key, and not
+    /// for each caller of [`seek`](Self::seek).
+    #[inline(never)]
+    fn cursor_at(&self, key: K::Ref<'_>, guard: &K::Guard) -> Option<Cursor> {
+        let (node, seen) = self.descend::<AnyLayout>(Some(key), Side::From, 1, guard).ok()?;
+        let at = self.choose(node, seen, Some(key), Side::From, guard).ok()?;
+        self.prefetch_right(node);
+        Some(Cursor { node: node.id, seen, at })
+    }
+
+    /// Returns the leaf at a cursor, if its node still is what it was.
     fn look(&self, cursor: Cursor, version_of: impl Fn(u32) -> Option<Version>) -> Step {
         let node = self.nodes.get(cursor.node);
         let leaf = node.child(cursor.at);
@@ -64,7 +70,7 @@ impl<K: KeyCodec> Inner<K> {
         Step::Lost
     }
 
-    /// The leaf to the right of a cursor's.
+    /// Returns the leaf to the right of a cursor's.
     pub fn next(&self, cursor: Cursor, version_of: impl Fn(u32) -> Option<Version>) -> Step {
         let node = self.nodes.get(cursor.node);
         if cursor.at + 1 < node.count() {
@@ -92,7 +98,7 @@ impl<K: KeyCodec> Inner<K> {
         }
     }
 
-    /// A leaf a few places to the right, if the next node's are far enough: for prefetching.
+    /// Returns a leaf a few places to the right, if the next node's are far enough: for prefetching.
     pub fn ahead(&self, cursor: Cursor, places: usize) -> Option<u32> {
         let node = self.nodes.get(cursor.node);
         let (at, count) = (cursor.at + places, node.count());
@@ -107,7 +113,7 @@ impl<K: KeyCodec> Inner<K> {
         leaf.filter(|_| node.lock.validate(cursor.seen) && right.lock.validate(seen))
     }
 
-    /// The last leaf that begins before `key` (of all, for `None`), and where it begins: `None`
+    /// Returns the last leaf that begins before `key` (of all, for `None`), and where it begins: `None`
     /// for the first leaf.
     pub fn find_before(
         &self,
@@ -116,10 +122,7 @@ impl<K: KeyCodec> Inner<K> {
         version_of: impl Fn(u32) -> Option<Version>,
     ) -> (u32, Version, Option<K::Owned>) {
         for round in 0_u32.. {
-            if let Ok((node, seen)) = self.descend::<AnyLayout>(key, Side::Before, 1, guard)
-                && let Ok(at) = self.choose(node, seen, key, Side::Before, guard)
-                && let Ok(fence) = self.fence(node, seen, at, guard)
-                && let cursor = (Cursor { node: node.id, seen, at })
+            if let Some((cursor, fence)) = self.cursor_before(key, guard)
                 && let Step::Leaf(leaf, version, _) = self.look(cursor, &version_of)
             {
                 return (leaf, version, fence);
@@ -127,6 +130,16 @@ impl<K: KeyCodec> Inner<K> {
             pause(round);
         }
         unreachable!("rounds are not counted out")
+    }
+
+    /// Returns where the last leaf stands that begins before a key, and where it begins, unless the index changed
+    /// meanwhile. Compiled for each kind of key, and not for each caller of [`find_before`](Self::find_before).
+    #[inline(never)]
+    fn cursor_before(&self, key: Option<K::Ref<'_>>, guard: &K::Guard) -> Option<(Cursor, Option<K::Owned>)> {
+        let (node, seen) = self.descend::<AnyLayout>(key, Side::Before, 1, guard).ok()?;
+        let at = self.choose(node, seen, key, Side::Before, guard).ok()?;
+        let fence = self.fence(node, seen, at, guard).ok()?;
+        Some((Cursor { node: node.id, seen, at }, fence))
     }
 
     fn fence(
@@ -142,7 +155,7 @@ impl<K: KeyCodec> Inner<K> {
         Ok(Some(K::owned(self.separator(node, seen, node.key(at), guard)?)))
     }
 
-    /// Every leaf with its low fence, in order. Nobody writes meanwhile.
+    /// Calls `visit` with every leaf and its low fence, in order. No thread writes meanwhile.
     pub fn for_each_leaf(&self, mut visit: impl FnMut(Option<K::Ref<'_>>, u32)) {
         self.each_node(|node| {
             // Pinned anew for each node, lest what others give up waits for the whole walk.
@@ -154,7 +167,7 @@ impl<K: KeyCodec> Inner<K> {
         });
     }
 
-    /// Every node, level by level from the root, each level from the left.
+    /// Calls `visit` with every node, level by level from the root, each level from the left.
     fn each_node(&self, mut visit: impl FnMut(NodeRef<'_>)) {
         let mut first = self.root.load(Acquire);
         loop {
@@ -174,7 +187,7 @@ impl<K: KeyCodec> Inner<K> {
         }
     }
 
-    /// Keys ascend within and across the nodes of every level. Nobody writes meanwhile.
+    /// Verifies that keys ascend within and across the nodes of every level. No thread writes meanwhile.
     pub fn check(&self) -> Vec<Finding> {
         let guard = K::pin();
         let mut findings = Vec::new();

@@ -52,6 +52,10 @@
 //! With `log_all` the new item's entry follows, void already. Flushed items stay in the buffer for readers, until
 //! they are overwritten.
 //!
+//! # Place (what is buffered has no room, and the leaf holds the item)
+//! 1. A removal clears the bit in the leaf's word; flush, fence. *The item is there, or not.*
+//! 2. A value out of line is written; flush, fence. Then the value word is stored; flush, fence. *Old or new value.*
+//!
 //! # Split (the leaf has no room for what its buffer gathered)
 //! 1. The upper half of all items is written to a new leaf; flush, fence. *Nobody leads to it.*
 //! 2. One store of the old leaf's word drops what moved and leads on to the new leaf; flush,
@@ -86,6 +90,10 @@
 //! there is no room for a log. So nobody waits, and the log is bounded. Only a write that
 //! finds no room collects everything itself, once, before it gives up; and what pends in a leaf that
 //! overflows can be changed or removed even then, by an entry behind the copies.
+//!
+//! # Create
+//! 1. An empty leaf is written; flush, fence. *Nobody leads to it, and the tree is made anew.*
+//! 2. The directory names it; flush, fence. *The tree is there.*
 //!
 //! # Recover
 //! (1) The chain of leaves is followed from the first one, which the directory names. (2) Their

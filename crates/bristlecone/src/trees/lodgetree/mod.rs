@@ -62,6 +62,10 @@
 //!    may have one entry more than the buffer has room for; so not where a node has one leaf only, or as
 //!    much is buffered for the write's leaf as may be.* Its sequence is one above the stamps'.
 //!
+//! # Place (what is buffered has no room, and the leaf holds the item)
+//! 1. A removal clears the bit in the leaf's word; flush, fence. *The item is there, or not.*
+//! 2. A value out of line is written; flush, fence. Then the value word is stored; flush, fence. *Old or new value.*
+//!
 //! # Split of a leaf (it would hold more than `split_items`)
 //! 1. The upper half of all items is written to a new leaf; flush, fence. *Nobody leads to it.*
 //! 2. The sibling pointer that does not count is led to the new leaf; then one store of the word
@@ -98,6 +102,10 @@
 //! no room for a log. Their records are fenced first. Nobody waits. Only a write that finds no room makes a whole
 //! walk itself, once, before it gives up; and what is buffered for a full leaf can be changed or removed even then,
 //! by an entry behind the copies.
+//!
+//! # Create
+//! 1. An empty leaf is written; flush, fence. *Nobody leads to it, and the tree is made anew.*
+//! 2. The directory names it; flush, fence. *The tree is there.*
 //!
 //! # Recover
 //! (1) The chain of leaves is followed from the first one, which the directory names. (2) Their

@@ -7,7 +7,6 @@ use super::layout::{EMPTY, Header, State, Stored};
 use super::leaf::Leaf;
 use super::meta::Tag;
 use crate::shared::codec::{Codec, KeyCodec};
-use crate::shared::slot::bits;
 use crate::trees::{Inspect, TreeStats};
 
 impl<K: KeyCodec, V: Codec, M: Medium> Inspect for NbTree<K, V, M> {
@@ -28,7 +27,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for NbTree<K, V, M> {
     }
 
     // Verifies every leaf against the medium, the index and the allocator. The counts are exact
-    // only while nobody writes.
+    // only while no thread writes.
     fn check(&self) -> Vec<Finding> {
         let mut findings = self.inner.check();
         let outstanding = self.outstanding();
@@ -64,7 +63,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for NbTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
-    /// One leaf: how many items it has.
+    /// Verifies one leaf; returns how many items it has.
     fn verify_leaf(
         &self,
         id: u32,
@@ -81,32 +80,18 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         if !matches!(State::decode(state), Some(State::Live { .. })) {
             report("its block is no leaf's");
         }
-        let taken = self.bitmap(leaf) & self.shape.all();
+        let mut items = 0;
         let mut keys = Vec::new();
         for slot in 0..self.shape.slots {
-            let item = self.slot(leaf, slot);
-            let value = self.reveal(item.value.load(self.medium()));
+            let value = self.resolve(self.slot(leaf, slot).value.load(self.medium()));
             if value == EMPTY {
                 continue;
             }
-            if taken >> slot & 1 == 0 {
-                report("an item in a slot that is not taken");
-                continue;
+            items += self.bitmap(leaf) >> slot & 1;
+            match self.verify_item(leaf, slot, value, &guard) {
+                Ok(key) => keys.push(key),
+                Err(what) => report(&what),
             }
-            let word = item.key.load(self.medium());
-            let sound = K::verify(&self.keys, word).and(match Stored::decode(value) {
-                Stored::Record(record) => self.values.verify(record),
-                _ => Ok(()),
-            });
-            if let Err(error) = sound {
-                report(&error.to_string());
-                continue;
-            }
-            let key = K::read(&self.keys, word, &guard);
-            if self.probe(leaf, Tag::of::<K>(key)) >> slot & 1 == 0 {
-                report("fingerprint differs from its key");
-            }
-            keys.push(key);
         }
         if self.items(leaf) != keys.len() as i32 {
             report("a wrong number of items");
@@ -123,8 +108,30 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             report("keys out of order or range");
         }
         *previous = keys.last().map(|last| K::owned(*last)).or(previous.take());
-        bits(taken)
-            .filter(|&slot| self.reveal(self.slot(leaf, slot).value.load(self.medium())) != EMPTY)
-            .count() as u64
+        items
+    }
+
+    /// Verifies the item of a slot, which has a value; returns its key.
+    fn verify_item<'g>(
+        &'g self,
+        leaf: &Leaf,
+        slot: usize,
+        value: u64,
+        guard: &'g K::Guard,
+    ) -> Result<K::Ref<'g>, String> {
+        if self.bitmap(leaf) >> slot & 1 == 0 {
+            return Err("an item in a slot that is not taken".to_owned());
+        }
+        let word = self.slot(leaf, slot).key.load(self.medium());
+        let whole = K::verify(&self.keys, word).and(match Stored::decode(value) {
+            Stored::Record(record) => self.values.verify(record),
+            _ => Ok(()),
+        });
+        whole.map_err(|error| error.to_string())?;
+        let key = K::read(&self.keys, word, guard);
+        if self.candidates(leaf, Tag::of::<K>(key)) >> slot & 1 == 0 {
+            return Err("fingerprint differs from its key".to_owned());
+        }
+        Ok(key)
     }
 }

@@ -129,13 +129,13 @@ impl Stored {
         }
     }
 
-    /// The word that holds `value` itself, if one can.
+    /// Returns the word that holds `value` itself, if one can.
     #[inline(always)]
     pub fn plain(value: u64) -> Option<u64> {
         Some(value ^ MASK).filter(|&word| word >= OFFSETS_END)
     }
 
-    /// The word that says that the value stands in the cell at this offset.
+    /// Returns the word that says that the value stands in the cell at this offset.
     pub fn sealed(cell: u64) -> u64 {
         cell | 1
     }
@@ -179,36 +179,36 @@ impl Shape {
         }
     }
 
-    /// A bit for every slot.
+    /// Returns a bit for every slot.
     #[inline(always)]
     pub fn all(self) -> u64 {
         self.all
     }
 
-    /// Offset of the first slot of the block at `block`.
+    /// Returns the offset of the first slot of the block at `block`.
     #[inline(always)]
     pub fn first(self, block: u64) -> u64 {
         block + self.head_bytes as u64
     }
 
-    /// Offset of slot `slot` of the block at `block`.
+    /// Returns the offset of slot `slot` of the block at `block`.
     #[inline(always)]
     pub fn slot(self, block: u64, slot: usize) -> u64 {
         self.first(block) + (slot * SLOT_BYTES) as u64
     }
 
-    /// Offset of the cell of slot `slot` that holds its value.
+    /// Returns the offset of the cell of slot `slot` that holds its value.
     #[inline(always)]
     pub fn cell(self, block: u64, slot: usize) -> u64 {
         self.slot(block, slot) + 8
     }
 
-    /// The slot to which a cell of a value belongs.
+    /// Returns the slot to which a cell of a value belongs.
     pub fn slot_of(self, cell: u64) -> usize {
         (cell as usize % self.block_bytes - self.head_bytes) / SLOT_BYTES
     }
 
-    /// The block and the slot whose value's cell an offset is, if it is one.
+    /// Returns the block and the slot whose value's cell an offset is, if it is one.
     pub fn cell_at(self, offset: u64) -> Option<(u64, usize)> {
         let within = offset % self.block_bytes as u64;
         let block = offset - within;
@@ -216,26 +216,26 @@ impl Shape {
         (slot < self.slots && self.cell(block, slot) == offset).then_some((block, slot))
     }
 
-    /// The line of its block in which a slot lies.
+    /// Returns the line of its block in which a slot lies.
     #[inline(always)]
     pub fn line(self, slot: usize) -> usize {
         (self.head_bytes + slot * SLOT_BYTES) / LINE_BYTES
     }
 
-    /// The line in which a key with this hash stands, unless others have taken its slots.
+    /// Returns the line in which a key with this hash stands, unless others have taken its slots.
     #[inline(always)]
     pub fn home(self, hash: u64) -> usize {
         // Other bits than those of fingerprints.
         ((hash >> 48) as u32 & self.last_line) as usize
     }
 
-    /// The line where a key stands when its home line is full, if that is not full as well.
+    /// Returns the line where a key stands when its home line is full, if that is not full as well.
     #[inline(always)]
     pub fn beside(line: usize) -> usize {
         line ^ 1
     }
 
-    /// Which of the slots `free`, of which there is one, a key with this hash gets.
+    /// Returns which of the slots `free`, of which there is one, a key with this hash gets.
     #[inline(always)]
     pub fn pick(self, free: u64, hash: u64) -> usize {
         let home = self.home(hash);
@@ -244,14 +244,14 @@ impl Shape {
         slots.trailing_zeros() as usize
     }
 
-    /// Those of the slots `free` that lie beside a line, or all.
+    /// Returns those of the slots `free` that lie beside a line, or all.
     #[cold]
     fn near(self, free: u64, line: usize) -> u64 {
         let beside = free & self.slots_of_line(Self::beside(line));
         if beside != 0 { beside } else { free }
     }
 
-    /// The slots that begin in a line.
+    /// Returns the slots that begin in a line.
     #[inline(always)]
     pub fn slots_of_line(self, line: usize) -> u64 {
         const EACH: usize = LINE_BYTES / SLOT_BYTES;

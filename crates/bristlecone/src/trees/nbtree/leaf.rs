@@ -5,7 +5,7 @@ use bristlecone_pm::sync::{
 };
 
 use super::layout::Shape;
-use super::pending::{Note, Pending};
+use super::pending::{DirtyToken, Pending};
 use crate::shared::arena::Zeroed;
 use crate::shared::version_lock::{VersionLock, pause};
 
@@ -24,7 +24,7 @@ pub const FROZEN: u64 = 1 << 63;
 pub struct Leaf {
     /// A byte for each slot: zero until the slot is claimed, then of the fingerprint of its key.
     pub tags: [AtomicU64; TAG_WORDS],
-    /// Renewed when the descriptor is used for another leaf, for those who read unpinned. Nobody
+    /// Renewed when the descriptor is used for another leaf, for threads that read unpinned. No thread
     /// ever locks it.
     pub incarnation: VersionLock,
     /// A bit for each slot that belongs to its key for good, and [`FROZEN`].
@@ -51,39 +51,39 @@ unsafe impl Zeroed for Leaf {}
 
 const _: () = assert!(size_of::<Leaf>() == 128 && std::mem::offset_of!(Leaf, incarnation) == 64);
 
-/// What took a leaf's place, in one word: the left heir and one more (bits 0-30), the right one
+/// What took a leaf's place, in one word: the left successor and one more (bits 0-30), the right one
 /// (bits 31-61), whether there is none (bit 62), and whether the change is durable (bit 63).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Succession(u64);
 
-const HEIR_BITS: u32 = 31;
-const HEIR_MASK: u64 = (1 << HEIR_BITS) - 1;
+const SUCCESSOR_BITS: u32 = 31;
+const SUCCESSOR_MASK: u64 = (1 << SUCCESSOR_BITS) - 1;
 /// Numbers of leaves lie below this.
-pub const LEAVES_MAX: u64 = HEIR_MASK;
+pub const LEAVES_MAX: u64 = SUCCESSOR_MASK;
 const REMOVED: u64 = 1 << 62;
 const OPEN: u64 = 1 << 63;
 
 impl Succession {
-    /// One or two leaves take the place.
-    pub fn heirs(left: u32, right: Option<u32>) -> Self {
+    /// Returns the succession of a leaf whose place one or two leaves take.
+    pub fn successors(left: u32, right: Option<u32>) -> Self {
         let number = |id: u32| {
             debug_assert!(u64::from(id) < LEAVES_MAX);
             u64::from(id) + 1
         };
-        Self(number(left) | right.map_or(0, number) << HEIR_BITS)
+        Self(number(left) | right.map_or(0, number) << SUCCESSOR_BITS)
     }
 
-    /// No leaf takes the place: the leaf is empty and leaves the index.
+    /// Returns the succession of a leaf that is empty and leaves the index.
     pub fn removed() -> Self {
         Self(REMOVED)
     }
 
-    /// Whether anything took the leaf's place yet, be it durable or not.
+    /// Returns whether anything took the leaf's place yet, be it durable or not.
     pub fn is_decided(self) -> bool {
         self.0 != 0
     }
 
-    /// Whether the leaf no longer counts.
+    /// Returns whether the leaf no longer counts.
     #[inline(always)]
     pub fn is_open(self) -> bool {
         self.0 & OPEN != 0
@@ -93,18 +93,18 @@ impl Succession {
         self.0 & REMOVED != 0
     }
 
-    /// The heirs of a leaf that was replaced.
+    /// Returns the successors of a leaf that was replaced.
     pub fn left(self) -> u32 {
-        ((self.0 & HEIR_MASK) - 1) as u32
+        ((self.0 & SUCCESSOR_MASK) - 1) as u32
     }
 
     pub fn right(self) -> Option<u32> {
-        (self.0 >> HEIR_BITS & HEIR_MASK).checked_sub(1).map(|id| id as u32)
+        (self.0 >> SUCCESSOR_BITS & SUCCESSOR_MASK).checked_sub(1).map(|id| id as u32)
     }
 }
 
 impl Leaf {
-    /// Offset of the leaf's block.
+    /// Returns the offset of the leaf's block.
     #[inline(always)]
     pub fn block(&self) -> u64 {
         self.block.load(Relaxed) & !(LOCKED | STILL)
@@ -127,14 +127,14 @@ impl Leaf {
         self.block.fetch_or(STILL, Relaxed);
     }
 
-    /// Whether writers are asked to replace the leaf.
+    /// Returns whether writers are asked to replace the leaf.
     pub fn is_still(&self) -> bool {
         self.block.load(Relaxed) & STILL != 0
     }
 
     #[inline(always)]
     pub fn succession(&self) -> Succession {
-        // Pairs with `decide` and `open`: the heirs are complete.
+        // Pairs with `decide` and `open`: the successors are complete.
         Succession(self.succession.load(Acquire))
     }
 
@@ -143,12 +143,12 @@ impl Leaf {
         self.succession.compare_exchange(0, succession.0, AcqRel, Acquire).is_ok()
     }
 
-    /// The decision is durable: from here on the heirs count.
+    /// Notes that the decision is durable: from here on the successors count.
     pub fn open(&self) {
         self.succession.fetch_or(OPEN, AcqRel);
     }
 
-    /// Makes the descriptor one of a new leaf, which nobody else knows yet.
+    /// Makes the descriptor one of a new leaf, which no other thread knows yet.
     pub fn begin(&self, block: u64, low: Option<u64>) {
         self.block.store(block, Relaxed);
         self.succession.store(0, Relaxed);
@@ -157,23 +157,23 @@ impl Leaf {
         self.incarnation.renew();
     }
 
-    /// The separator word at which the leaf begins, if it is a right one.
+    /// Returns the separator word at which the leaf begins, if it is a right one.
     pub fn low(&self) -> u64 {
         self.low.load(Relaxed)
     }
 
-    /// The same for who frees it: nobody reads the leaf any more.
+    /// Takes the separator word at which the leaf begins, to free it: no thread reads the leaf any more.
     pub fn take_low(&self) -> u64 {
         self.low.swap(0, Relaxed)
     }
 
-    /// A flush in the line of `slot` is to come: whoever reads there meanwhile flushes, too.
+    /// Notes that a flush in the line of `slot` is to come: a thread that reads there meanwhile flushes, too.
     #[inline(always)]
-    pub fn enter(&self, shape: Shape, slot: usize) -> Note {
+    pub fn enter(&self, shape: Shape, slot: usize) -> DirtyToken {
         self.pending.enter(shape.line(slot))
     }
 
-    /// Whether a flush in the line of `slot` may be under way. What was read there comes first.
+    /// Returns whether a flush in the line of `slot` may be under way. What was read there comes first.
     #[inline(always)]
     pub fn is_flushing(&self, shape: Shape, slot: usize) -> bool {
         self.pending.is_flushing(shape.line(slot))
@@ -199,13 +199,16 @@ mod tests {
         let first = leaf.enter(shape, 0);
         assert!(leaf.is_flushing(shape, 1) && !leaf.is_flushing(shape, 3));
         let second = leaf.enter(shape, 3);
-        assert!(matches!((&first, &second), (Note::Marked, Note::Counted)));
-        assert_eq!((leaf.pending.lose(2), leaf.pending.lose(-3), leaf.pending.lost()), (2, -1, -1));
+        assert!(matches!((&first, &second), (DirtyToken::Marked, DirtyToken::Counted)));
+        assert_eq!(
+            (leaf.pending.note_removed(2), leaf.pending.note_removed(-3), leaf.pending.removed()),
+            (2, -1, -1)
+        );
         leaf.pending.leave(first);
         assert!(leaf.is_flushing(shape, 3) && leaf.pending.is_flushing_anywhere());
         leaf.pending.leave(second);
         assert!(!leaf.is_flushing(shape, 3) && !leaf.pending.is_flushing_anywhere());
-        assert_eq!(leaf.pending.lose(1), 0);
+        assert_eq!(leaf.pending.note_removed(1), 0);
         assert!(!leaf.pending.is_flushing_anywhere());
     }
 
@@ -213,16 +216,16 @@ mod tests {
     fn a_succession_is_decided_once() {
         let leaf = Leaf::default();
         assert!(!leaf.succession().is_decided());
-        assert!(leaf.decide(Succession::heirs(0, Some(7))) && !leaf.decide(Succession::removed()));
+        assert!(leaf.decide(Succession::successors(0, Some(7))) && !leaf.decide(Succession::removed()));
         let found = leaf.succession();
         assert_eq!((found.left(), found.right(), found.is_open()), (0, Some(7), false));
         leaf.open();
         assert!(leaf.succession().is_open() && !leaf.succession().is_removed());
         let leaf = Leaf::default();
-        assert!(leaf.decide(Succession::removed()) && !leaf.decide(Succession::heirs(1, None)));
+        assert!(leaf.decide(Succession::removed()) && !leaf.decide(Succession::successors(1, None)));
         assert!(leaf.succession().is_removed() && !leaf.succession().is_open());
         leaf.open();
         assert!(leaf.succession().is_removed() && leaf.succession().is_open());
-        assert_eq!(Succession::heirs(9, None).right(), None);
+        assert_eq!(Succession::successors(9, None).right(), None);
     }
 }

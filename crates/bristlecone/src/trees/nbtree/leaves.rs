@@ -1,5 +1,5 @@
-//! The descriptors of all leaves: one for each block, in the order of the blocks. Whoever learns
-//! the number of a leaf knows where its items are, and can ask for them before the descriptor is
+//! The descriptors of all leaves: one for each block, in the order of the blocks. A thread that learns
+//! the number of a leaf knows where its items are, and can prefetch them before the descriptor is
 //! there.
 
 use std::sync::Mutex;
@@ -66,16 +66,16 @@ impl Leaves {
         prefetch(start.wrapping_add(LINE_BYTES));
     }
 
-    /// Every descriptor, those of blocks not in use included.
+    /// Returns every descriptor, those of blocks not in use included.
     pub fn all(&self) -> impl Iterator<Item = &Leaf> {
         (0..self.arena.begun()).map(|id| self.get(id))
     }
 
-    /// The block of a leaf.
+    /// Returns the block of a leaf.
     #[inline(always)]
     pub fn block(&self, id: u32) -> u64 {
         let within = id & ((1 << self.range_shift) - 1);
-        // Whoever has the number has it from somebody who saw the chunk.
+        // A thread that has the number has it from one that saw the chunk.
         let chunk = self.row(id >> self.range_shift).chunk.load(Relaxed);
         chunk + (u64::from(within) << self.block_shift)
     }
@@ -85,7 +85,7 @@ impl Leaves {
         self.rows.get_spaced::<{ size_of::<Row>() }>(number)
     }
 
-    /// The number of the leaf of a block, which was [`add`](Self::add)ed.
+    /// Returns the number of the leaf of a block, which was [`add`](Self::add)ed.
     pub fn of(&self, block: u64) -> u32 {
         self.known(block).expect("a block with a number")
     }
@@ -131,7 +131,7 @@ impl Leaves {
         Ok(())
     }
 
-    /// Bytes of DRAM, those of blocks not in use included.
+    /// Returns the bytes of DRAM, those of blocks not in use included.
     pub fn bytes(&self) -> u64 {
         self.arena.bytes() + self.rows.bytes()
     }

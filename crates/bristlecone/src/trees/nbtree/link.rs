@@ -1,5 +1,5 @@
 //! What follows when a leaf was replaced or emptied: the index learns of it, sooner or later, and
-//! what nobody can reach any more is used again.
+//! what no thread can reach any more is used again.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use bristlecone_pm::{Alone, Medium, Result};
 use super::NbTree;
 use super::layout::{EMPTY, SEALED_EMPTY};
 use super::leaf::{FROZEN, Leaf, Succession};
-use super::read::Pins;
+use super::lookup::Pins;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::Step;
 use crate::shared::slot::bits;
@@ -19,15 +19,15 @@ use crate::shared::version_lock::pause;
 /// How often a thread looks whether it may decide about its leaf. One that decides about another leaf
 /// may be stopped, and is not waited for: the empty leaf stays until a key of its range comes.
 const CONDEMN_ROUNDS: u32 = 64;
-/// How many epochs end before all is free that was let go of before, if no thread is pinned.
+/// How many epochs end before all is free that was released before, if no thread is pinned.
 const EPOCHS: u32 = 4;
 /// Leaves that a write without room replaces at most, for the keys that they give back.
 const GIVEN_BACK: usize = 8;
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
-    /// Link 3, free 3: puts the heirs of a leaf into the index in its place, or takes it out if it has
+    /// Link 3, free 3: puts the successors of a leaf into the index in its place, or takes it out if it has
     /// none. If another thread is busy there, the next one does it that comes by: until then the leaf
-    /// forwards to its heirs.
+    /// forwards to its successors.
     pub(super) fn install(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) {
         let leaf = self.leaves.get(id);
         let succession = leaf.succession();
@@ -42,8 +42,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// The heir of a leaf that is in charge of `key`.
-    pub(super) fn heir(&self, leaf: &Leaf, key: K::Ref<'_>, pins: &Pins<K, V>) -> u32 {
+    /// Returns the successor of a leaf that is in charge of `key`.
+    pub(super) fn successor(&self, leaf: &Leaf, key: K::Ref<'_>, pins: &Pins<K, V>) -> u32 {
         let succession = leaf.succession();
         match succession.right() {
             Some(right) if K::separator_at(self.leaves.get(right).low(), &pins.key) <= K::shorten(key) => {
@@ -56,7 +56,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Free: a leaf without items leaves the index, unless it is the only one, or another thread
     /// writes to it after all.
     #[cold]
-    pub(super) fn shed(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) {
+    pub(super) fn free_if_empty(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) {
         let leaf = self.leaves.get(id);
         if self.items(leaf) > 0 {
             return;
@@ -156,8 +156,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Nobody who comes from now on reaches the leaf; its block and its descriptor are free once
-    /// those who came before are gone.
+    /// Retires a leaf that no thread reaches from now on; its block and its descriptor are free once
+    /// the threads that reached it before are gone.
     pub(super) fn retire(&self, id: u32) {
         self.outstanding.fetch_add(1, Relaxed);
         let queue = Arc::clone(&self.retired);
@@ -165,7 +165,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         unsafe { bristlecone_pm::sync::epoch::pin().defer_unchecked(move || queue.push(id)) };
     }
 
-    /// A block for a new leaf: that of a leaf that everybody has let go of, which caches may still hold,
+    /// Returns a block for a new leaf: that of a leaf that every thread has released, which caches may still hold,
     /// or one from the heap. It has a number.
     pub(super) fn fresh_block(&self) -> Result<u64> {
         if let Some(block) = self.take_back() {
@@ -181,7 +181,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Gives the blocks of leaves back that everybody has let go of.
+    /// Gives the blocks of leaves back that every thread has released.
     pub(super) fn reclaim(&self) {
         while let Some(block) = self.take_back() {
             self.blocks.free(block);
@@ -190,7 +190,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
 
     fn take_back(&self) -> Option<u64> {
         let leaf = self.leaves.get(self.retired.pop()?);
-        // Those who read unpinned notice before anything is used again.
+        // Threads that read unpinned notice before anything is used again.
         leaf.incarnation.expire();
         Self::release_low(leaf);
         self.outstanding.fetch_sub(1, Relaxed);
@@ -205,7 +205,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Blocks, keys and values that only readers keep from being used again.
+    /// Returns the number of blocks, keys and values that only readers keep from being used again.
     fn held(&self) -> u64 {
         let blocks = (self.outstanding.load(Relaxed) as u64).saturating_sub(self.retired.len() as u64);
         blocks + self.keys.held() + self.values.held()
@@ -247,7 +247,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         replaced > 0
     }
 
-    /// The same for leaves from that of `from` on; how many were replaced, of so many at most.
+    /// Replaces such leaves from that of `from` on; returns how many, of so many at most.
     fn give_back_from(&self, from: Option<K::Ref<'_>>, at_most: usize) -> usize {
         let pins = Pins::<K, V>::new();
         let version_of = |leaf| self.version_of(leaf);
@@ -256,7 +256,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         while replaced < at_most {
             let leaf = self.leaves.get(id);
             let mut last = None;
-            if leaf.pending.lost() > 0
+            if leaf.pending.removed() > 0
                 && let Some(slot) = bits(self.bitmap(leaf) & !FROZEN).next()
             {
                 let key = K::read(&self.keys, self.slot(leaf, slot).key.load(self.medium()), &pins.key);
@@ -282,7 +282,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         replaced
     }
 
-    /// Leaves that are retired and not yet taken back.
+    /// Returns the number of leaves that are retired and not yet taken back.
     pub(super) fn outstanding(&self) -> u64 {
         for _ in 0..EPOCHS {
             bristlecone_pm::sync::epoch::pin().flush();

@@ -14,7 +14,7 @@ use crate::shared::fingerprint::{GROUP, probe, probe_cells};
 /// one in twelve.
 #[derive(Clone, Copy, Debug)]
 pub struct Tag {
-    /// Zero is left to slots that nobody claimed.
+    /// Zero is left to slots that no thread claimed.
     pub byte: u8,
     /// All bits set or none, for each bit beyond the byte.
     extras: [u64; EXTRA_BITS],
@@ -47,7 +47,7 @@ impl Tags {
         }
     }
 
-    /// Those of some of the slots.
+    /// Returns those of some of the slots.
     #[inline(always)]
     pub fn of_slots(&self, slots: u64) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl Tags {
     }
 }
 
-/// A byte of ones for each of eight bits.
+/// Returns a byte of ones for each of eight bits.
 #[inline(always)]
 fn bytes_of(bits: u64) -> u64 {
     // All bits to every byte, of which its own remains; then the top bit tells whether it was set.
@@ -83,10 +83,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         leaf.bitmap.load(Acquire)
     }
 
-    /// Items of the leaf, up to what is just being done: a key that joined counts as one at once.
+    /// Returns the number of items of the leaf, up to what is just being done: a key that joined counts as one at once.
     #[inline(always)]
     pub(super) fn items(&self, leaf: &Leaf) -> i32 {
-        (self.bitmap(leaf) & !FROZEN).count_ones() as i32 - leaf.pending.lost()
+        (self.bitmap(leaf) & !FROZEN).count_ones() as i32 - leaf.pending.removed()
     }
 
     /// Replaces the bitmap, or gives the one found.
@@ -99,7 +99,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         leaf.bitmap.compare_exchange(seen, new, AcqRel, Acquire)
     }
 
-    /// No slot joins the leaf any more; gives those that did.
+    /// Lets no slot join the leaf any more; returns those that did.
     pub(super) fn freeze(&self, leaf: &Leaf) -> u64 {
         let mut seen = self.bitmap(leaf);
         while seen & FROZEN == 0 {
@@ -111,9 +111,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         seen & !FROZEN
     }
 
-    /// Slots whose fingerprint is `tag`, among those that belong to keys.
+    /// Returns the slots whose fingerprint is `tag`, among those that belong to keys.
     #[inline(always)]
-    pub(super) fn probe(&self, leaf: &Leaf, tag: Tag) -> u64 {
+    pub(super) fn candidates(&self, leaf: &Leaf, tag: Tag) -> u64 {
         let hits = self.probe_bytes(leaf, tag.byte);
         if self.single_layer {
             return hits;
@@ -124,7 +124,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             .fold(hits, |hits, (bits, extra)| hits & !(bits.load(Relaxed) ^ extra))
     }
 
-    /// Slots with this byte, be it that of a key or of one that is about to join.
+    /// Returns the slots with this byte, be it that of a key or of one that is about to join.
     #[inline(always)]
     fn probe_bytes(&self, leaf: &Leaf, tag: u8) -> u64 {
         if self.single_layer {
@@ -137,7 +137,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         probe_cells(self.level, &leaf.tags, tag)
     }
 
-    /// Claims a slot that nobody has, in its key's home line if there is one, by setting its fingerprint.
+    /// Claims a slot that no thread has, in its key's home line if there is one, by setting its fingerprint.
     /// Those `seen` in the bitmap belong to keys.
     #[inline(always)]
     pub(super) fn claim(&self, leaf: &Leaf, seen: u64, tag: Tag) -> Option<usize> {
@@ -172,7 +172,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// The fingerprints of a leaf; those of slots that belong to keys stay what they are.
+    /// Returns the fingerprints of a leaf; those of slots that belong to keys stay what they are.
     pub(super) fn tags(&self, leaf: &Leaf) -> Tags {
         if self.single_layer {
             let cells = self.tag_cells(leaf);
@@ -185,7 +185,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Writes the metadata of a leaf that nobody else knows yet.
+    /// Writes the metadata of a leaf that no other thread knows yet.
     pub(super) fn set_meta(&self, leaf: &Leaf, block: u64, bitmap: u64, tags: &Tags) {
         if self.single_layer {
             let (at, tags_at) = self.shape.meta(block);

@@ -3,10 +3,10 @@
 //! Zhang et al., *NBTree: a Lock-free PM-friendly Persistent B+-Tree for eADR-enabled PM Systems*.
 //! A leaf has two layers: metadata in DRAM, items on the medium. Keys join a leaf by appending;
 //! their values change in place, one word by compare-and-swap; and a leaf without room is replaced
-//! while everybody goes on working with it. No operation on leaves ever waits for another one.
+//! while all threads go on working with it. No operation on leaves ever waits for another one.
 //!
 //! ```text
-//! DRAM   inner index --> descriptor (128 B)                          ,-- heirs (once replaced) --> descriptors
+//! DRAM   inner index --> descriptor (128 B)                          ,-- successors (once replaced) --> descriptors
 //!                        fingerprints (a line) | bitmap, block, pending, succession
 //!                                                       |
 //! PM                                     block (1 KiB)  v
@@ -15,22 +15,22 @@
 //!
 //! **The word that commits** is the value word of a slot: an item exists while it is not EMPTY. A
 //! slot becomes its key's own by one compare-and-swap of the bitmap, for as long as the leaf lasts,
-//! so that nobody ever sees a key in two slots. From then on everything about the item is the value
+//! so that no thread ever sees a key in two slots. From then on everything about the item is the value
 //! word: update, remove and swap are each one compare-and-swap of it. A replacement commits by the
 //! `state` of the old block.
 //!
 //! Descriptors stand in the order of their blocks, and a key has a *home line* in every block, given
-//! by its hash: it stands there unless others have taken the slots. So the item's line is asked for
+//! by its hash: it stands there unless others have taken the slots. So the item's line is prefetched
 //! together with the descriptor. In a leaf two thirds full one key in twelve stands elsewhere.
 //!
 //! # Insert
 //! 1. Keys and values that do not fit a word are written out of line; flush, fence. *A crash here:
-//!    nobody refers to the records; recovery finds their slots free.*
+//!    nothing refers to the records; recovery finds their slots free.*
 //! 2. A slot is claimed by setting its fingerprint; the key is stored, and behind it in the same line
 //!    the value, with a mark as of update 2. *The item may be there: its insert is still under way,
-//!    and nobody saw it.*
-//! 3. The bitmap takes the slot in. If it changed meanwhile, the newcomers are searched for the same
-//!    key; who finds it empties the slot again (flush, fence) and goes on with the other one, as
+//!    and no thread saw it.*
+//! 3. The bitmap takes the slot in. If it changed meanwhile, the new keys are searched for the same
+//!    key; a thread that finds it empties the slot again (flush, fence) and goes on with the other one, as
 //!    update. *The key may stand in two slots, of two inserts under way: recovery keeps either.*
 //! 4. Flush, fence; the mark goes. *The item is there, or not.*
 //!
@@ -61,29 +61,29 @@
 //! # Replace (no slot left): copy, sync, link
 //! *Copy.*
 //! 1. The bitmap is frozen: no key joins any more. Values go on changing.
-//! 2. The items are written to a draft: fresh blocks, one or two of them, with the old block as
+//! 2. The items are written to a copy: fresh blocks, one or two of them, with the old block as
 //!    their origin and a new stamp; flush, fence. An item in its home line keeps its slot, and its
 //!    fingerprint is copied; the others go home if there is room. *The old block is no replaced
-//!    one: recovery frees the draft (recover 2).*
+//!    one: recovery frees the copy (recover 2).*
 //!
 //! *Sync.*
-//! 1. Slot by slot, the value word is replaced by a *seal*, the offset of the cell in the draft
+//! 1. Slot by slot, the value word is replaced by a *seal*, the offset of the cell in the copy
 //!    that holds the same value. The compare-and-swap fails if the value changed since; then
-//! 2. the draft takes the new value over; flush, fence; and again. *Seals name durable cells of
-//!    drafts that are still there: recovery puts the values back (recover 1).*
+//! 2. the copy takes the new value over; flush, fence; and again. *Seals name durable cells of
+//!    copies that are still there: recovery puts the values back (recover 1).*
 //!
 //! A sealed slot never changes again. Readers look its value up; writers help to finish and go on
 //! in the new leaf. So every change is made in one place only, before or after the seal. Where a value
-//! changes over and over, the thread that redrafts it asks writers to stop: from then on they replace
+//! changes over and over, the thread that copies it asks writers to stop: from then on they replace
 //! the leaf, too, instead of changing it, and each may have changed the value once more at most.
 //!
 //! *Link.*
-//! 1. One compare-and-swap in the old descriptor decides whose draft is taken. Other drafts are
+//! 1. One compare-and-swap in the old descriptor decides whose copy is taken. Other copies are
 //!    discarded once 2 is done.
-//! 2. The old block's state becomes REPLACED with the draft's stamp; flush, fence. *The new leaves
-//!    are there instead of the old one, or not.* Then the descriptor forwards everybody to them.
-//! 3. The index learns of them. Until it does, the old leaf forwards. Then nobody finds the old leaf
-//!    any more, and its block is used again once everybody who did is gone (epochs).
+//! 2. The old block's state becomes REPLACED with the copy's stamp; flush, fence. *The new leaves
+//!    are there instead of the old one, or not.* Then the descriptor forwards every thread to them.
+//! 3. The index learns of them. Until it does, the old leaf forwards. Then no thread finds the old leaf
+//!    any more, and its block is used again once every thread that did is gone (epochs).
 //!
 //! The paper sets two bits of each value and carries what it finds changed over afterwards; a
 //! change may then be made in both leaves, or in neither, when values repeat. Sealing needs no bit
@@ -109,14 +109,19 @@
 //!    can come back, does the neighbour answer for it. Any thread that meets the leaf does 2 and 3 if
 //!    they are not done.
 //!
+//! # Create
+//! 1. The slots of a block that stand beyond its first line are emptied; flush, fence. *The block is no leaf's.*
+//! 2. In its first line the slots are emptied, and the state becomes LIVE; flush, fence. *The tree has its leaf, or
+//!    another one is made when it is opened.*
+//!
 //! # Recover
 //! Every block of the tree's chunks is looked at, on several threads. One that is LIVE is a leaf's,
 //! unless it is of a replacement that was not linked: its origin is LIVE and older, or was replaced
 //! by blocks of another stamp.
 //! 1. Seals are replaced by the values that they name; of a key in two slots one is emptied.
-//! 2. Drafts and empty leaves become REPLACED, by nobody.
-//! 3. One fence for both. *A crash before it: the same again. Drafts are drafts still, and their cells
-//!    hold what they held: nobody has used their blocks.*
+//! 2. Copies and empty leaves become REPLACED, by no leaf.
+//! 3. One fence for both. *A crash before it: the same again. Copies are copies still, and their cells
+//!    hold what they held: no thread has used their blocks.*
 //!
 //! Metadata and the index are built from the items.
 //!
@@ -125,10 +130,13 @@
 //! NBTree-WR). `layers = 1` keeps the metadata in the block (NBTree-SL).
 
 mod check;
+mod copy;
+mod join;
 pub(super) mod layout;
 mod leaf;
 mod leaves;
 mod link;
+mod lookup;
 mod meta;
 mod pending;
 mod read;
@@ -136,6 +144,7 @@ mod recover;
 mod salvage;
 mod scan;
 mod split;
+mod value;
 mod write;
 
 use std::marker::PhantomData;
@@ -175,7 +184,7 @@ const LOCK_WRITES: u64 = 1;
 /// Writers lock, and readers notice.
 const LOCK_ALL: u64 = 2;
 
-/// The tree. See the module's story.
+/// The tree. See the module's protocol.
 pub struct NbTree<K: KeyCodec, V: Codec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     blocks: Heap<M>,
@@ -206,7 +215,7 @@ pub struct NbTree<K: KeyCodec, V: Codec, M: Medium> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
-    /// A tree that has not looked at its blocks yet.
+    /// Returns a tree that has not looked at its blocks yet.
     fn unrecovered(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, options: NbTreeOptions) -> Result<Self> {
         let shape = Shape::new(options.block_bytes as usize, options.layers);
         let block_bytes = options.block_bytes as u32;

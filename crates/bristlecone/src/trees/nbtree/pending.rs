@@ -7,8 +7,8 @@ use crate::shared::sync::AtomicU32;
 
 /// A mark for one flush, and counts.
 ///
-/// The mark is whose who finds none. It ends by a plain store: a locked instruction would wait for
-/// the flush, and everything that the thread does next would wait for that. Only who finds another
+/// The mark belongs to the thread that finds none. It ends by a plain store: a locked instruction would wait for
+/// the flush, and everything that the thread does next would wait for that. Only a thread that finds another
 /// one's mark is counted instead.
 #[derive(Debug, Default)]
 pub struct Pending {
@@ -23,65 +23,65 @@ const FLUSHES: u32 = (1 << SLOTS_AT) - 1;
 
 /// How a flush to come is noted: what [`Pending::leave`] takes back.
 #[derive(Debug)]
-#[must_use = "readers flush until the note is taken back"]
-pub enum Note {
+#[must_use = "readers flush until the token is taken back"]
+pub enum DirtyToken {
     Marked,
     Counted,
 }
 
 impl Pending {
-    /// What a leaf has that nobody else knows yet.
+    /// Makes it that of a leaf that no other thread knows yet.
     pub fn begin(&self) {
         self.marked.store(0, Relaxed);
         self.counts.store(0, Relaxed);
     }
 
-    /// A flush in `line` is to come: whoever reads there meanwhile flushes, too.
+    /// Notes that a flush in `line` is to come: a thread that reads there meanwhile flushes, too.
     #[inline(always)]
-    pub fn enter(&self, line: usize) -> Note {
-        // Before the store that the flush is for, which releases it: whoever sees that sees this.
+    pub fn enter(&self, line: usize) -> DirtyToken {
+        // Before the store that the flush is for, which releases it: a thread that sees that sees this.
         let free = self.marked.load(Relaxed) == 0;
         if free && self.marked.compare_exchange(0, line as u32 + 1, AcqRel, Relaxed).is_ok() {
-            return Note::Marked;
+            return DirtyToken::Marked;
         }
         self.counts.fetch_add(1, AcqRel);
-        Note::Counted
+        DirtyToken::Counted
     }
 
-    /// The flush is done.
+    /// Takes the note of a flush back: it is done.
     #[inline(always)]
-    pub fn leave(&self, note: Note) {
-        match note {
-            Note::Marked => self.marked.store(0, Release),
-            Note::Counted => _ = self.counts.fetch_sub(1, Release),
+    pub fn leave(&self, token: DirtyToken) {
+        match token {
+            DirtyToken::Marked => self.marked.store(0, Release),
+            DirtyToken::Counted => _ = self.counts.fetch_sub(1, Release),
         }
     }
 
-    /// So many more slots are without an item; gives how many there are now.
+    /// Notes that so many more slots are without an item; returns how many there are now.
     #[inline(always)]
-    pub fn lose(&self, slots: i32) -> i32 {
+    pub fn note_removed(&self, slots: i32) -> i32 {
         let by = (slots as u32) << SLOTS_AT;
-        lost_of(self.counts.fetch_add(by, Relaxed).wrapping_add(by))
+        removed_of(self.counts.fetch_add(by, Relaxed).wrapping_add(by))
     }
 
-    /// Slots without an item, up to what is just being done.
-    pub fn lost(&self) -> i32 {
-        lost_of(self.counts.load(Relaxed))
+    /// Returns the number of slots without an item, up to what is just being done.
+    pub fn removed(&self) -> i32 {
+        removed_of(self.counts.load(Relaxed))
     }
 
-    /// Whether a flush in `line` may be under way. What was read there comes first.
+    /// Returns whether a flush in `line` may be under way. What was read there comes first.
     #[inline(always)]
     pub fn is_flushing(&self, line: usize) -> bool {
         self.marked.load(Acquire) == line as u32 + 1 || self.counts.load(Acquire) & FLUSHES != 0
     }
 
-    /// Whether a flush in any line may be under way.
+    /// Returns whether a flush in any line may be under way.
     pub fn is_flushing_anywhere(&self) -> bool {
         self.marked.load(Acquire) != 0 || self.counts.load(Acquire) & FLUSHES != 0
     }
 }
 
 /// Signed: an item may be seen to come back before it is seen to go.
-fn lost_of(counts: u32) -> i32 {
+fn removed_of(counts: u32) -> i32 {
     counts as i32 >> SLOTS_AT
 }

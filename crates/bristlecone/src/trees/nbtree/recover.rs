@@ -24,7 +24,7 @@ use crate::trees::{Open, Rescue};
 struct Met([u64; 4]);
 
 impl Met {
-    /// Whether one like it was met before.
+    /// Returns whether one like it was met before.
     fn insert(&mut self, tag: Tag) -> bool {
         let (word, bit) = (&mut self.0[usize::from(tag.byte / 64)], 1 << (tag.byte % 64));
         let before = *word & bit != 0;
@@ -36,10 +36,10 @@ impl Met {
 /// What was found in some chunks.
 struct Found<K: KeyCodec> {
     leaves: Vec<Survivor<K>>,
-    /// Cells with a seal, and the values that those name; and cells of twins, without a value.
+    /// Cells with a seal, and the values that those name; and cells of duplicates, without a value.
     sealed: Vec<(u64, u64)>,
     /// Words of keys that stand in two slots.
-    twins: Vec<u64>,
+    duplicates: Vec<u64>,
     /// Blocks of replacements that did not come to pass, and leaves without items.
     stale: Vec<u64>,
     stamp: u64,
@@ -47,7 +47,7 @@ struct Found<K: KeyCodec> {
 
 impl<K: KeyCodec> Default for Found<K> {
     fn default() -> Self {
-        Self { leaves: Vec::new(), sealed: Vec::new(), twins: Vec::new(), stale: Vec::new(), stamp: 0 }
+        Self { leaves: Vec::new(), sealed: Vec::new(), duplicates: Vec::new(), stale: Vec::new(), stamp: 0 }
     }
 }
 
@@ -88,12 +88,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Finds every leaf, in key order, repaired.
     pub(super) fn survivors(&self, threads: usize) -> Result<Vec<Survivor<K>>> {
-        let mut ranges = self.blocks.chunks();
-        ranges.sort_unstable_by_key(|range| range.offset);
+        let ranges = self.blocks.chunks();
         let mut found = self.census(&ranges, threads)?;
         self.stamps.store(found.stamp + 1, Relaxed);
-        self.mend(&found);
-        found.leaves.sort_unstable_by(|a, b| a.low.cmp(&b.low));
+        self.repair(&found);
+        found.leaves.sort_unstable_by(Survivor::by_low);
         for pair in found.leaves.windows(2) {
             if pair[0].high >= pair[1].low {
                 let block = self.leaves.get(pair[1].leaf).block();
@@ -116,14 +115,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         for mut part in parts {
             all.leaves.append(&mut part.leaves);
             all.sealed.append(&mut part.sealed);
-            all.twins.append(&mut part.twins);
+            all.duplicates.append(&mut part.duplicates);
             all.stale.append(&mut part.stale);
             all.stamp = all.stamp.max(part.stamp);
         }
         Ok(all)
     }
 
-    /// What a block's header says: its state and its stamp.
+    /// Returns what a block's header says: its state and its stamp.
     pub(super) fn header_of(&self, block: u64) -> Result<(State, u64)> {
         let header: &Header = self.pool.at(block);
         let word = header.state.load(self.medium());
@@ -138,7 +137,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Ok((state, birth))
     }
 
-    /// The stamp in a block's header, whatever its state.
+    /// Returns the stamp in a block's header, whatever its state.
     pub(super) fn birth_of(&self, block: u64) -> u64 {
         self.pool.at::<Header>(block).birth.load(self.medium())
     }
@@ -161,7 +160,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Ok(())
     }
 
-    /// Whether the replacement that a block was made for was linked. The block that it replaced may
+    /// Returns whether the replacement that a block was made for was linked. The block that it replaced may
     /// be anything by now, but then it is younger.
     pub(super) fn came_to_pass(&self, origin: u64, birth: u64, ranges: &[ChunkRange]) -> Result<bool> {
         if origin == 0 {
@@ -182,7 +181,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         })
     }
 
-    /// Whether a block of this tree begins at an offset.
+    /// Returns whether a block of this tree begins at an offset.
     pub(super) fn is_block(&self, offset: u64, ranges: &[ChunkRange]) -> bool {
         let before = ranges.partition_point(|range| range.offset <= offset);
         let range = before.checked_sub(1).map(|at| ranges[at]);
@@ -235,7 +234,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             let tag = Tag::of::<K>(key);
             if met.insert(tag) && self.holds(block, bitmap, key, &guard) {
                 found.sealed.push((self.shape.cell(block, at), EMPTY));
-                found.twins.push(word);
+                found.duplicates.push(word);
                 continue;
             }
             self.mark_value(value).map_err(|what| {
@@ -257,7 +256,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Ok(Some(Survivor { low: K::owned(low), high: K::owned(high), leaf: id, items }))
     }
 
-    /// What stands in the cell that a seal names, if it is the cell of a draft that holds the same key's
+    /// Returns what stands in the cell that a seal names, if it is the cell of a copy that holds the same key's
     /// value.
     pub(super) fn unseal(&self, key: u64, cell: u64, ranges: &[ChunkRange]) -> Option<u64> {
         if cell == 0 {
@@ -270,7 +269,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         (named && value != EMPTY && !Stored::is_sealed(value)).then_some(value)
     }
 
-    /// What a value word refers to is live, and nothing else refers to it. `Err` without an error: it
+    /// Marks what a value word refers to as live, if nothing else refers to it. `Err` without an error: it
     /// is no value of this tree.
     fn mark_value(&self, value: u64) -> std::result::Result<(), Option<Error>> {
         match Stored::decode(value) {
@@ -285,7 +284,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
     }
 
-    /// Whether one of the slots of a block that are taken holds a key.
+    /// Returns whether one of the slots of a block that are taken holds a key.
     fn holds(&self, block: u64, taken: u64, key: K::Ref<'_>, guard: &K::Guard) -> bool {
         bits(taken).any(|at| {
             let slot: &Slot = self.pool.at(self.shape.slot(block, at));
@@ -293,9 +292,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         })
     }
 
-    /// Recover 1 and 2, in any order: what a draft's cells hold stays until its block is used again, and
-    /// whether a block is a draft does not change.
-    fn mend(&self, found: &Found<K>) {
+    /// Recover 1 and 2, in any order: what a copy's cells hold stays until its block is used again, and
+    /// whether a block is a copy does not change.
+    fn repair(&self, found: &Found<K>) {
         let medium = self.medium();
         let mut flushed = Flushed::none();
         for &(cell, value) in &found.sealed {
@@ -303,21 +302,21 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             cell.store(medium, value);
             flushed = flushed.and(medium.flush(cell, "nbtree recover.1"));
         }
-        let nobody = State::Replaced { by: self.stamp() }.encode();
+        let by_none = State::Replaced { by: self.stamp() }.encode();
         for &block in &found.stale {
             let state = &self.pool.at::<Header>(block).state;
-            state.store(medium, nobody);
+            state.store(medium, by_none);
             flushed = flushed.and(medium.flush(state, "nbtree recover.2"));
         }
         if !found.sealed.is_empty() || !found.stale.is_empty() {
             let Durable { .. } = medium.fence(flushed, "nbtree recover.3");
         }
-        for &key in &found.twins {
+        for &key in &found.duplicates {
             K::free(&self.keys, key);
         }
     }
 
-    /// The leaf of a tree without items.
+    /// Returns the leaf of a tree without items.
     pub(super) fn first_leaf(&self) -> Result<u32> {
         let block = self.fresh_block()?;
         let medium = self.medium();

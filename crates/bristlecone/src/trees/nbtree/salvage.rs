@@ -8,10 +8,11 @@
 //! noise, and only for keys that lie in no other leaf's range.
 
 use bristlecone_pm::{ChunkRange, Error, Result};
+use std::cmp::Ordering;
 
 use super::NbTree;
 use super::layout::{State, Stored};
-use super::read::Pins;
+use super::lookup::Pins;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::Slot;
 use crate::trees::Rescue;
@@ -21,7 +22,7 @@ enum Standing {
     /// No leaf's.
     Nothing,
     Leaf,
-    /// Its header is broken, or says that it is a draft.
+    /// Its header is broken, or says that it is a copy.
     InDoubt,
 }
 
@@ -32,6 +33,16 @@ struct Piece<K: KeyCodec> {
     median: K::Owned,
     /// The least and the greatest of the keys that lie between the medians beside it.
     range: Option<(K::Owned, K::Owned)>,
+}
+
+impl<K: KeyCodec> Piece<K> {
+    fn by_median(&self, other: &Self) -> Ordering {
+        self.median.cmp(&other.median)
+    }
+
+    fn youngest_first(&self, other: &Self) -> Ordering {
+        other.birth.cmp(&self.birth)
+    }
 }
 
 /// An item as it stands in a slot.
@@ -45,8 +56,7 @@ struct Item {
 impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
     /// Hands over every item that can be believed. The tree was not recovered.
     pub(super) fn save(&self, rescue: &mut Rescue<'_, K, V>) -> Result<()> {
-        let mut ranges = self.blocks.chunks();
-        ranges.sort_unstable_by_key(|range| range.offset);
+        let ranges = self.blocks.chunks();
         let (mut leaves, mut in_doubt) = (Vec::new(), Vec::new());
         for range in &ranges {
             for slot in 0..range.slots as u64 {
@@ -58,12 +68,12 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
                 }
             }
         }
-        leaves.sort_unstable_by(|a, b| a.median.cmp(&b.median));
+        leaves.sort_unstable_by(Piece::by_median);
         for at in 0..leaves.len() {
             let range = self.hand_over(&leaves, at, &ranges, rescue)?;
             leaves[at].range = range;
         }
-        in_doubt.sort_unstable_by_key(|piece| std::cmp::Reverse(piece.birth));
+        in_doubt.sort_unstable_by(Piece::youngest_first);
         for piece in &in_doubt {
             self.hand_over_uncovered(piece, &leaves, &ranges, rescue)?;
         }
@@ -83,13 +93,13 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
                 Ok(true) => Standing::Leaf,
                 Ok(false) | Err(_) => Standing::InDoubt,
             },
-            // A block that ever was somebody's keeps its stamp.
+            // A block that ever was a leaf's keeps its stamp.
             State::Free if self.birth_of(block) == 0 => Standing::InDoubt,
             State::Free | State::Replaced { .. } => Standing::Nothing,
         }
     }
 
-    /// The items that a block may hold, in the order of their slots. `Err`: what is wrong with one.
+    /// Returns the items that a block may hold, in the order of their slots. `Err`: what is wrong with one.
     fn items_in(&self, block: u64, ranges: &[ChunkRange]) -> impl Iterator<Item = Result<Item>> {
         (0..self.shape.slots).filter_map(move |at| self.item(block, at, ranges).transpose())
     }

@@ -19,16 +19,16 @@ use crate::trees::{Batch, Scan};
 impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for NbTree<K, V, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         let _pinned = bristlecone_pm::sync::epoch::pin();
-        self.ascend(bounds, into)
+        Leafwise::ascend(self, bounds, into)
     }
 
     fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         let _pinned = bristlecone_pm::sync::epoch::pin();
-        self.descend(bounds, into)
+        Leafwise::descend(self, bounds, into)
     }
 }
 
-/// Whoever scans is pinned: leaves are there as long as anybody looks at them.
+/// A thread that scans is pinned: leaves are there as long as it looks at them.
 impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
     #[inline(always)]
     fn inner(&self) -> &Inner<K> {
@@ -55,19 +55,19 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
         self.prefetch_block(self.leaves.block(leaf));
     }
 
-    /// `None`: its heirs count by now.
+    /// `None`: its successors count by now.
     #[inline(always)]
     fn snapshot(&self, leaf: u32, _: Version, words: &mut Words) -> Option<()> {
         let leaf = self.leaves.get(leaf);
         for slot in bits(self.bitmap(leaf) & self.shape.all()) {
             let item = self.slot(leaf, slot);
-            let value = self.reveal(item.value.load(self.medium()));
+            let value = self.resolve(item.value.load(self.medium()));
             if value != EMPTY {
                 words.push(item.key.load(self.medium()), value);
             }
         }
-        self.settle_all(leaf);
-        // The cells that seals named may be those of the heirs by now, and have changed.
+        self.make_all_durable(leaf);
+        // The cells that seals named may be those of the successors by now, and have changed.
         (!leaf.succession().is_open()).then_some(())
     }
 
@@ -149,8 +149,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             halves.reverse();
         }
         let mut seen = [Outside::default(); 2];
-        for ((heir, bounds), seen) in halves.into_iter().zip(&mut seen) {
-            self.gather::<DESCENDING>(heir, version, bounds, into, seen, guards);
+        for ((successor, bounds), seen) in halves.into_iter().zip(&mut seen) {
+            self.gather::<DESCENDING>(successor, version, bounds, into, seen, guards);
         }
         let (lower, upper) = if DESCENDING { (seen[1], seen[0]) } else { (seen[0], seen[1]) };
         outside.below |= lower.below || precedes::<K>(middle, from) && upper.below;

@@ -26,7 +26,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for SsTree<K, V, M> {
     }
 
     // Verifies every leaf against the medium, the index and the allocator. The counts are exact
-    // only while nobody writes.
+    // only while no thread writes.
     fn check(&self) -> Vec<Finding> {
         let mut findings = self.inner.check();
         let mut previous: Option<K::Owned> = None;
@@ -53,7 +53,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for SsTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
-    /// The chain and the bitmap on the medium are those of the descriptor.
+    /// Verifies that the chain and the bitmap on the medium are those of the descriptor.
     fn verify_chain(&self, leaf: Leaf<'_>, view: &View, findings: &mut Vec<Finding>) {
         let mut report = |what: &str| {
             findings.push(Finding::new(format!("leaf at {:#x}", view.subnodes[0]), what.to_owned()));

@@ -34,12 +34,12 @@ pub const SUBNODE_SLOTS_MAX: usize = 14;
 /// Where the bits of slots end.
 const STAGE_SHIFT: u32 = 56;
 
-/// What a bitmap word carries besides: the slot whose item also stands in the annex.
+/// Returns what a bitmap word carries besides: the slot whose item also stands in the annex.
 pub fn stage(slot: usize) -> u64 {
     (slot as u64 + 1) << STAGE_SHIFT
 }
 
-/// A bitmap word's bits of slots, and the slot of the staged item.
+/// Returns a bitmap word's bits of slots, and the slot of the staged item.
 pub fn unstage(word: u64) -> (u64, Option<usize>) {
     let slot = (word >> STAGE_SHIFT).checked_sub(1).map(|slot| slot as usize);
     (word & ((1 << STAGE_SHIFT) - 1), slot)
@@ -95,14 +95,14 @@ impl Shape {
         if self.resident { self.subnodes_max } else { 1 }
     }
 
-    /// The position of the subnode that a bit of the leaf's bitmap belongs to, and the slot in it.
+    /// Returns the position of the subnode that a bit of the leaf's bitmap belongs to, and the slot in it.
     #[inline(always)]
     pub fn place(self, bit: usize) -> (usize, usize) {
         let at = (bit * self.reciprocal) >> 16;
         (at, bit - at * self.slots)
     }
 
-    /// The bits of the subnode at position `at`, the head's being the lowest.
+    /// Returns the bits of the subnode at position `at`, the head's being the lowest.
     #[inline(always)]
     pub fn bits(self, at: usize) -> u64 {
         self.head_bits() << (at * self.slots)
@@ -113,26 +113,27 @@ impl Shape {
         (1 << self.slots) - 1
     }
 
-    /// Whether the line of slot `slot` ends behind it.
+    /// Returns whether the line of slot `slot` ends behind it.
     pub fn ends_line(self, slot: usize) -> bool {
         (HEADER_BYTES + (slot + 1) * SLOT_BYTES).is_multiple_of(LINE_BYTES)
     }
 
-    /// The slots that lie in the same line as slot `slot`, as bits of one subnode.
+    /// Returns the slots that lie in the same line as slot `slot`, as bits of one subnode.
     pub fn line_mates(self, slot: usize) -> u64 {
         let line = |slot: usize| (HEADER_BYTES + slot * SLOT_BYTES) / LINE_BYTES;
         (0..self.slots).filter(|&other| line(other) == line(slot)).fold(0, |bits, i| bits | 1 << i)
     }
 }
 
-/// Whether slot `slot` shares the line of its subnode's header.
+/// Returns whether slot `slot` shares the line of its subnode's header.
 pub fn beside_header(slot: usize) -> bool {
     HEADER_BYTES + slot * SLOT_BYTES < LINE_BYTES
 }
 
-/// Offset of slot `slot` of the subnode at `subnode`.
+/// Returns the offset of slot `slot` of the subnode at `subnode`.
 #[inline(always)]
 pub fn slot_offset(subnode: u64, slot: usize) -> u64 {
+    debug_assert!(slot <= SUBNODE_SLOTS_MAX, "slot {slot}");
     subnode + (HEADER_BYTES + slot * SLOT_BYTES) as u64
 }
 

@@ -109,26 +109,26 @@ impl View {
         self.subnodes[self.count - 1]
     }
 
-    /// Taken slots of the subnode at `at`, from bit 0.
+    /// Returns the taken slots of the subnode at `at`, from bit 0.
     #[inline(always)]
     pub fn taken(&self, shape: Shape, at: usize) -> u64 {
         self.bitmap >> (at * shape.slots) & shape.head_bits()
     }
 
-    /// Free slots of the subnode at `at`, from bit 0.
+    /// Returns the free slots of the subnode at `at`, from bit 0.
     #[inline(always)]
     pub fn free(&self, shape: Shape, at: usize) -> u64 {
         !self.taken(shape, at) & shape.head_bits()
     }
 
-    /// The first free slot of the leaf, nearest to the head.
+    /// Returns the first free slot of the leaf, nearest to the head.
     pub fn first_free(&self, shape: Shape) -> Option<(usize, usize)> {
         let free = !self.bitmap & ((1 << (self.count * shape.slots)) - 1);
         let bit = free.trailing_zeros() as usize;
         (free != 0).then(|| shape.place(bit))
     }
 
-    /// Every taken slot as (position of the subnode, slot).
+    /// Returns every taken slot as (position of the subnode, slot).
     pub fn items(&self, shape: Shape) -> impl Iterator<Item = (usize, usize)> + use<> {
         bits(self.bitmap).map(move |bit| shape.place(bit))
     }
@@ -143,7 +143,7 @@ impl std::ops::Deref for Leaf<'_> {
 }
 
 impl<'a> Leaf<'a> {
-    /// The leaf as it stands; garbage unless the version is validated or the lock held.
+    /// Returns the leaf as it stands; garbage unless the version is validated or the lock held.
     #[inline(always)]
     pub fn view(self) -> View {
         let mut subnodes = self.header.subnodes.each_ref().map(|subnode| subnode.load(Relaxed));
@@ -157,51 +157,52 @@ impl<'a> Leaf<'a> {
         self.header.bitmap.load(Relaxed)
     }
 
-    /// Offset of the subnode at a position.
+    /// Returns the offset of the subnode at a position.
     #[inline(always)]
     pub fn subnode(self, at: usize) -> u64 {
         self.header.subnodes[at % SUBNODES_MAX].load(Relaxed) & !COUNT_MASK
     }
 
-    /// Takes over a view. The caller holds the lock, or is the only one who knows the leaf.
-    pub fn set_view(self, view: &View) {
+    /// Makes the descriptor one of a leaf that no other thread knows yet.
+    pub fn begin(self, view: &View, tags: &Tags) {
+        self.store_view(view);
+        self.store_tags(tags);
+    }
+
+    /// Takes over what a recovered leaf has lost. No other thread knows it yet.
+    pub fn shrink(self, view: &View) {
+        debug_assert!(view.bitmap & !self.bitmap() == 0, "a leaf that shrinks gains no item");
+        self.store_view(view);
+    }
+
+    fn store_view(self, view: &View) {
+        debug_assert!((1..=SUBNODES_MAX).contains(&view.count), "{view:?}");
         for (cell, &subnode) in self.header.subnodes.iter().zip(&view.subnodes) {
             cell.store(subnode, Relaxed);
         }
         self.header.subnodes[0].store(view.subnodes[0] | view.count as u64, Relaxed);
-        self.set_bitmap(view.bitmap);
+        self.header.bitmap.store(view.bitmap, Relaxed);
     }
 
-    pub fn set_bitmap(self, bitmap: u64) {
-        self.header.bitmap.store(bitmap, Relaxed);
+    fn store_tags(self, tags: &Tags) {
+        for (word, bytes) in self.tags.iter().zip(tags.0.as_chunks().0) {
+            word.store(u64::from_le_bytes(*bytes), Relaxed);
+        }
     }
 
-    /// Slots whose fingerprint is `tag`, taken or not: as bits of the leaf's bitmap.
+    /// Returns the slots whose fingerprint is `tag`, taken or not: as bits of the leaf's bitmap.
     #[inline(always)]
     pub fn probe(self, level: Level, tag: u8) -> u64 {
         fingerprint::probe_cells(level, self.tags, tag)
     }
 
-    /// All fingerprints that stand here.
+    /// Returns all fingerprints that stand here.
     pub fn tags(self) -> Tags {
         let mut tags = Tags::default();
         for (bytes, word) in tags.0.chunks_exact_mut(8).zip(self.tags) {
             bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());
         }
         tags
-    }
-
-    /// Replaces all fingerprints that stand here.
-    pub fn set_tags(self, tags: &Tags) {
-        for (word, bytes) in self.tags.iter().zip(tags.0.as_chunks().0) {
-            word.store(u64::from_le_bytes(*bytes), Relaxed);
-        }
-    }
-
-    /// Sets the fingerprint of the slot at a bit of the bitmap.
-    pub fn set_tag(self, bit: usize, tag: u8) {
-        let (word, shift) = (&self.tags[bit / 8], bit % 8 * 8);
-        word.store(word.load(Relaxed) & !(0xff << shift) | u64::from(tag) << shift, Relaxed);
     }
 
     /// Locks the leaf if it is still the one that was read at `version`.
@@ -226,14 +227,14 @@ impl Tags {
         self.0[bit] = tag;
     }
 
-    /// As they are once the leaf has a new head with one item.
+    /// Returns them as they are once the leaf has a new head with one item.
     pub fn expanded(mut self, shape: Shape, tag: u8) -> Self {
         self.0.copy_within(..64 - shape.slots, shape.slots);
         self.0[0] = tag;
         self
     }
 
-    /// Those of one subnode, as its predecessor holds them on the medium.
+    /// Returns those of one subnode, as its predecessor holds them on the medium.
     pub fn of_subnode(&self, shape: Shape, at: usize) -> [u64; FINGERPRINT_WORDS] {
         let mut bytes = [0; 8 * FINGERPRINT_WORDS];
         bytes[..shape.slots].copy_from_slice(&self.0[at * shape.slots..][..shape.slots]);
@@ -244,6 +245,30 @@ impl Tags {
 
 /// A leaf held by the only writer it may have.
 pub type Locked<'a> = locked::Locked<Leaf<'a>>;
+
+/// What changes under the lock only.
+impl Locked<'_> {
+    /// Takes over a view.
+    pub fn set_view(&self, view: &View) {
+        self.store_view(view);
+    }
+
+    /// Replaces the bitmap.
+    pub fn set_bitmap(&self, bitmap: u64) {
+        self.header.bitmap.store(bitmap, Relaxed);
+    }
+
+    /// Replaces all fingerprints that stand here.
+    pub fn set_tags(&self, tags: &Tags) {
+        self.store_tags(tags);
+    }
+
+    /// Sets the fingerprint of the slot at a bit of the bitmap.
+    pub fn set_tag(&self, bit: usize, tag: u8) {
+        let (word, shift) = (&self.tags[bit / 8], bit % 8 * 8);
+        word.store(word.load(Relaxed) & !(0xff << shift) | u64::from(tag) << shift, Relaxed);
+    }
+}
 
 impl Guarded for Leaf<'_> {
     #[inline(always)]
@@ -266,7 +291,7 @@ mod tests {
         let leaves = Leaves::new(Shape::new(256, 3, true)).unwrap();
         let leaf = leaves.get(leaves.alloc().unwrap());
         let view = View { subnodes: [256, 512, 1 << 40, 0], count: 3, bitmap: 0b1011 };
-        leaf.set_view(&view);
+        leaf.begin(&view, &Tags::default());
         let back = leaf.view();
         assert_eq!((back.subnodes, back.count, back.bitmap), (view.subnodes, 3, 0b1011));
     }
@@ -277,6 +302,7 @@ mod tests {
             let shape = Shape::new(bytes, 4, resident);
             let leaves = Leaves::new(shape).unwrap();
             let (_, leaf) = (leaves.alloc().unwrap(), leaves.get(leaves.alloc().unwrap()));
+            let leaf = leaf.lock_at(leaf.lock.read().unwrap()).unwrap();
             let tagged = shape.slots * shape.tagged_subnodes();
             (0..tagged).for_each(|bit| leaf.set_tag(bit, bit as u8 + 1));
             (0..tagged).for_each(|bit| assert_eq!(leaf.probe(leaves.level, bit as u8 + 1), 1 << bit));

@@ -27,11 +27,11 @@
 //!
 //! # Insert
 //! 1. Keys and values that do not fit a word are written out of line, flushed and fenced. *A crash
-//!    here: nobody refers to the records; recovery finds their slots free.*
+//!    here: nothing refers to the records; recovery finds their slots free.*
 //! 2. The item goes into the free slot nearest to the head, its key last, and is flushed. In the
 //!    header's line this is not needed, since the line keeps the order of its stores. *Its bit is
 //!    clear: nothing happened.*
-//! 3. In the head's line: what was staged before is let go of, the item goes into the annex, the
+//! 3. In the head's line: what was staged before is released, the item goes into the annex, the
 //!    bit is set and the slot named as staged. Flush, and one fence for both lines. *The item is
 //!    there, or it is not; if the slot has not got the staged key, recovery copies the item from
 //!    the annex (recover 5).*
@@ -86,12 +86,16 @@
 //!
 //! # Recover
 //! Every subnode of the tree's chunks is looked at, chunk by chunk, on several threads. Tagged
-//! ones are free; those that no `next` names are heads. (1) An untimely tag is taken off; (2) a
-//! link to a tagged tail without items is cut; (3) empty tails and leaves are freed; (4) leaves
-//! are sorted by smallest key, and overlaps are split for good; (5) a staged item that did not
-//! reach its slot is copied there. Fingerprints and the index are
-//! built from the items, so fingerprints never need a flush of their own.
+//! ones are free; those that no `next` names are heads.
+//! 1. An untimely tag is taken off.
+//! 2. A link to a tagged tail without items is cut; flush, fence.
+//! 3. Empty tails and leaves are freed; flush, fence.
+//! 4. Leaves are sorted by smallest key, and overlaps are split for good; flush, fence.
+//! 5. A staged item that did not reach its slot is copied there; flush, fence.
+//!
+//! Fingerprints and the index are built from the items, so fingerprints never need a flush of their own.
 
+mod census;
 mod check;
 pub(super) mod layout;
 mod leaf;
@@ -141,7 +145,7 @@ impl SsTreeOptions {
     }
 }
 
-/// The tree. See the module's story.
+/// The tree. See the module's protocol.
 pub struct SsTree<K: KeyCodec, V: Codec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     subnodes: Heap<M>,

@@ -96,7 +96,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(None)
     }
 
-    /// The item at a place, if it is that of `key`.
+    /// Returns the item at a place, if it is that of `key`.
     #[inline(always)]
     fn compare(
         &self,

@@ -5,15 +5,16 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use bristlecone_pm::sync::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::{
-    ChunkRange, Durable, Error, Heap, HeapSpec, Medium, Persist, PoolFile, RecordSpec, Records, Result,
-    SlotKind, TreeEntry,
+    Durable, Error, Heap, HeapSpec, Medium, Persist, PoolFile, RecordSpec, Records, Result, SlotKind,
+    TreeEntry,
 };
 
-use super::layout::{END, FREE, LEAF_SLOTS_MAX, SUBNODES, SUBNODES_MAX, Shape, slot_offset, unstage};
+use super::census::Census;
+use super::layout::{END, FREE, LEAF_SLOTS_MAX, SUBNODES, SUBNODES_MAX, slot_offset, unstage};
 use super::leaf::{Leaves, Tags, View};
-use super::salvage::Wreck;
+use super::salvage::DamagedTree;
 use super::{SsTree, SsTreeOptions};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
@@ -24,55 +25,6 @@ use crate::trees::{Open, Rescue};
 
 /// Descriptors that a thread takes at once.
 const IDS_AT_ONCE: u32 = 64;
-
-/// Every subnode slot of the tree, and which of them a `next` names.
-pub(super) struct Census {
-    pub ranges: Vec<ChunkRange>,
-    subnode_bytes: u64,
-    named: Vec<Box<[AtomicU64]>>,
-    occupied: AtomicUsize,
-    reached: AtomicUsize,
-}
-
-impl Census {
-    pub fn new(mut ranges: Vec<ChunkRange>, shape: Shape) -> Self {
-        ranges.sort_unstable_by_key(|range| range.offset);
-        let words = |range: &ChunkRange| (0..range.slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        let named = ranges.iter().map(words).collect();
-        let subnode_bytes = shape.subnode_bytes as u64;
-        Self { ranges, subnode_bytes, named, occupied: AtomicUsize::new(0), reached: AtomicUsize::new(0) }
-    }
-
-    pub fn offsets(&self, chunk: usize) -> impl Iterator<Item = u64> + use<> {
-        let ChunkRange { offset, slots, .. } = self.ranges[chunk];
-        let subnode_bytes = self.subnode_bytes;
-        (0..slots as u64).map(move |slot| offset + slot * subnode_bytes)
-    }
-
-    /// The word and the bit of the subnode at `offset`, if one can stand there.
-    pub fn bit(&self, offset: u64) -> Option<(&AtomicU64, u64)> {
-        let chunk = self.ranges.partition_point(|range| range.offset <= offset).checked_sub(1)?;
-        let within = offset - self.ranges[chunk].offset;
-        let slot = (within / self.subnode_bytes) as usize;
-        let fits = within.is_multiple_of(self.subnode_bytes) && slot < self.ranges[chunk].slots;
-        fits.then(|| (&self.named[chunk][slot / 64], 1 << (slot % 64)))
-    }
-
-    pub fn name(&self, offset: u64, by: u64) -> Result<()> {
-        let (word, bit) = self.bit(offset).ok_or_else(|| {
-            Error::corrupted(format!("next {offset:#x} is no subnode"), format!("subnode {by:#x}"))
-        })?;
-        if word.fetch_or(bit, Relaxed) & bit != 0 {
-            let what = format!("subnode {offset:#x} follows two others");
-            return Err(Error::corrupted(what, format!("subnode {by:#x}")));
-        }
-        Ok(())
-    }
-
-    pub fn is_named(&self, offset: u64) -> bool {
-        self.bit(offset).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
-    }
-}
 
 impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
     type Options = SsTreeOptions;
@@ -127,7 +79,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
         options: SsTreeOptions,
         rescue: &mut Rescue<'_, K, V>,
     ) -> Result<()> {
-        Wreck::new(pool, entry, options.shape())?.save(rescue)
+        DamagedTree::new(pool, entry, options.shape())?.save(rescue)
     }
 }
 
@@ -139,7 +91,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         each(chunks, threads, |chunk| self.take_census(&census, chunk))?;
         let found = each(chunks, threads, |chunk| {
             let mut own = self.recover_chunk(&census, chunk)?;
-            own.sort_unstable_by(|a, b| a.low.cmp(&b.low));
+            own.sort_unstable_by(Survivor::by_low);
             Ok(own)
         })?;
         if census.occupied.into_inner() != census.reached.into_inner() {
@@ -147,12 +99,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
         let mut found: Vec<_> = found.into_iter().flatten().collect();
         // Stable, because such a sort merges what is sorted already.
-        found.sort_by(|a, b| a.low.cmp(&b.low));
+        found.sort_by(Survivor::by_low);
         self.finish_splits(&mut found)?;
         Ok(found)
     }
 
-    /// Which subnodes of a chunk are in use, and which ones they name.
+    /// Notes which subnodes of a chunk are in use, and which ones they name.
     fn take_census(&self, census: &Census, chunk: usize) -> Result<()> {
         let mut occupied = 0;
         let mut offsets = census.offsets(chunk);
@@ -173,7 +125,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(())
     }
 
-    /// The leaves whose heads stand in a chunk.
+    /// Returns the leaves whose heads stand in a chunk.
     fn recover_chunk(&self, census: &Census, chunk: usize) -> Result<Vec<Survivor<K>>> {
         let mut found = Vec::new();
         let mut ids = 0..0;
@@ -255,7 +207,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(view)
     }
 
-    /// An item whose bit is set while its slot still holds another key is taken from the annex.
+    /// Takes from the annex an item whose bit is set while its slot still holds another key.
     fn unstage(&self, view: &View, bit: usize) -> Result<()> {
         let medium = self.medium();
         let head = view.subnodes[0];
@@ -278,12 +230,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(())
     }
 
-    /// Whether a slot holds the key of a word.
+    /// Returns whether a slot holds the key of a word.
     fn holds(&self, view: &View, (at, slot): (usize, usize), word: u64) -> bool {
         self.slot(view.subnodes[at], slot).key.load(self.medium()) == word
     }
 
-    /// Takes the empty tail off a chain that nobody else knows yet.
+    /// Takes the empty tail off a chain that no other thread knows yet.
     fn untail(&self, view: &mut View) {
         let medium = self.medium();
         let tag = &self.header(view.tail()).next;
@@ -314,8 +266,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
         let leaf = self.leaves.get(id);
         leaf.lock.renew();
-        leaf.set_view(view);
-        leaf.set_tags(&tags);
+        leaf.begin(view, &tags);
         if !self.shape.resident {
             for at in 1..view.count {
                 let delegated = &self.header(view.subnodes[at - 1]).annex;
@@ -332,8 +283,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(Survivor { low: K::owned(low), high: K::owned(high), leaf: id, items })
     }
 
-    /// Two neighbours that overlap are a split that the crash caught between its new leaf and the
-    /// old one's bitmap: the old one drops what the new one holds (recover 4).
+    /// Finishes splits: two neighbours that overlap are one that the crash caught between its new leaf and the
+    /// old one's bitmap, and the old one drops what the new one holds (recover 4).
     fn finish_splits(&self, found: &mut [Survivor<K>]) -> Result<()> {
         for right in 1..found.len() {
             let (lefts, rights) = found.split_at_mut(right);
@@ -378,13 +329,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             self.untail(&mut view);
             self.subnodes.free(tail);
         }
-        self.leaves.get(left.leaf).set_view(&view);
+        self.leaves.get(left.leaf).shrink(&view);
         left.high = K::owned(high);
         left.items = view.bitmap.count_ones() as usize;
         Ok(())
     }
 
-    /// The items of a leaf as (bit, words). Nobody else works on the leaf.
+    /// Returns the items of a leaf as (bit, words). No other thread works on the leaf.
     pub(super) fn words(&self, leaf: u32) -> impl Iterator<Item = (u64, (u64, u64))> {
         let view = self.leaves.get(leaf).view();
         let mut words = [(0, (0, 0)); LEAF_SLOTS_MAX];

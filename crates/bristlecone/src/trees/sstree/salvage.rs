@@ -5,19 +5,20 @@
 //! keys and values out of line, and the order of leaves: a key lies between the medians of the
 //! leaves to the left and to the right of its own, which a few wrong keys do not move.
 
+use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use bristlecone_pm::{ChunkRange, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry};
 
+use super::census::Census;
 use super::layout::{END, FREE, Header, LEAF_SLOTS_MAX, SUBNODES, SUBNODES_MAX, Shape, slot_offset, unstage};
-use super::recover::Census;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::{Slot, bits};
 use crate::trees::Rescue;
 
 /// What is left of a tree.
-pub(super) struct Wreck<M: Medium> {
+pub(super) struct DamagedTree<M: Medium> {
     pool: Arc<PoolFile<M>>,
     keys: Records<M>,
     values: Records<M>,
@@ -36,6 +37,12 @@ struct Piece<K: KeyCodec> {
     sound: bool,
 }
 
+impl<K: KeyCodec> Piece<K> {
+    fn by_median(&self, other: &Self) -> Ordering {
+        self.keys[1].cmp(&other.keys[1])
+    }
+}
+
 /// An item as it stands in a slot.
 struct Item {
     /// Position of the subnode in the chain.
@@ -44,7 +51,7 @@ struct Item {
     value: u64,
 }
 
-impl<M: Medium> Wreck<M> {
+impl<M: Medium> DamagedTree<M> {
     pub fn new(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, shape: Shape) -> Result<Self> {
         let slots = pool.chunk_bytes() as usize / shape.subnode_bytes;
         let mut ranges = Vec::new();
@@ -66,7 +73,7 @@ impl<M: Medium> Wreck<M> {
         self.header(subnode).next.load(self.pool.medium())
     }
 
-    /// Every subnode without the free tag.
+    /// Returns every subnode without the free tag.
     fn occupied(&self) -> impl Iterator<Item = u64> {
         let all = (0..self.census.ranges.len()).flat_map(|chunk| self.census.offsets(chunk));
         all.filter(|&subnode| self.next(subnode) != FREE)
@@ -82,7 +89,7 @@ impl<M: Medium> Wreck<M> {
         }
         let heads = self.occupied().filter(|&subnode| !self.census.is_named(subnode));
         let mut pieces: Vec<_> = heads.filter_map(|head| self.piece(head, rescue)).collect();
-        pieces.sort_by(|a, b| a.keys[1].cmp(&b.keys[1]));
+        pieces.sort_by(Piece::by_median);
         self.rejoin(&mut pieces, rescue);
         let order: Vec<_> =
             pieces.iter().filter(|piece| piece.sound).map(|piece| piece.keys[1].clone()).collect();
@@ -156,7 +163,7 @@ impl<M: Medium> Wreck<M> {
         None
     }
 
-    /// The items of a leaf whose subnodes are known.
+    /// Returns the items of a leaf whose subnodes are known.
     fn items<K: KeyCodec>(&self, piece: &Piece<K>) -> impl Iterator<Item = Item> {
         bits(piece.bitmap).filter_map(|bit| {
             let (at, slot) = self.shape.place(bit);
@@ -174,7 +181,7 @@ impl<M: Medium> Wreck<M> {
         })
     }
 
-    /// Gives leaves with a broken chain the subnodes that nobody names any more and whose keys lie
+    /// Gives leaves with a broken chain the subnodes that nothing names any more and whose keys lie
     /// among their own; counts what stays away.
     fn rejoin<K: KeyCodec, V: Codec>(&self, pieces: &mut Vec<Piece<K>>, rescue: &mut Rescue<'_, K, V>) {
         for at in 0..pieces.len() {

@@ -8,14 +8,14 @@ use crate::trees::{Inspect, Open, Write, WriteMode};
 
 const KEYS: u64 = 400_000;
 
-/// A bijection of 64-bit numbers that looks like noise.
+/// Returns a bijection of 64-bit numbers that looks like noise.
 fn mix(mut x: u64) -> u64 {
     x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ x >> 31
 }
 
-/// Bytes of subnodes for each key loaded, before and after the paper's mixed operations: twice as
+/// Returns the bytes of subnodes for each key loaded, before and after the paper's mixed operations: twice as
 /// many as keys, a fifth of them deletes and the others updates.
 fn around_deletes_and_updates(move_items: u64) -> (f64, f64) {
     let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max: 64, trees_max: 2 };

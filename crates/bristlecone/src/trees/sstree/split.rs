@@ -4,7 +4,7 @@ use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 
 use super::SsTree;
 use super::layout::{END, FINGERPRINT_WORDS, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, beside_header};
-use super::leaf::{Leaf, Locked, Tags, View};
+use super::leaf::{Locked, Tags, View};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::bits;
 
@@ -23,11 +23,18 @@ pub(super) struct Part<R> {
     bit: u64,
 }
 
+impl<R: Copy> Part<R> {
+    /// Returns what parts are sorted by; a closure would have each kind of tree compile the sort anew.
+    fn key(&self) -> R {
+        self.key
+    }
+}
+
 impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// Moves items within a leaf; the first one takes the value `value` if there is one.
     pub(super) fn relocate(
         &self,
-        leaf: Leaf<'_>,
+        leaf: &Locked<'_>,
         view: &View,
         moves: &[Move],
         mut value: Option<u64>,
@@ -56,7 +63,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// them all nothing moves and the new leaf begins empty, so that ascending loads leave full
     /// leaves behind.
     #[inline(never)]
-    pub(super) fn split(&self, left: Leaf<'_>, key: K::Ref<'_>, guard: &K::Guard) -> Result<()> {
+    pub(super) fn split(&self, left: &Locked<'_>, key: K::Ref<'_>, guard: &K::Guard) -> Result<()> {
         let key = K::shorten(key);
         let view = left.view();
         let mut parts = [Part { key, words: (0, 0), bit: 0 }; LEAF_SLOTS_MAX];
@@ -69,7 +76,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             len += 1;
         }
         let parts = &mut parts[..len];
-        parts.sort_unstable_by_key(|part| part.key);
+        parts.sort_unstable_by_key(Part::key);
         let ascending = parts.last().is_some_and(|last| last.key < key);
         let kept = if ascending { len } else { len.div_ceil(2) };
         let (lower, upper) = parts.split_at(kept);
@@ -86,6 +93,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
         let first = upper.first().map_or(key, |part| part.key);
         let separator = lower.last().map_or(first, |last| K::separator(last.key, first));
+        debug_assert!(lower.last().is_none_or(|last| last.key < separator) && separator <= first);
         self.inner.insert(separator, right, guard);
         self.compact(left);
         Ok(())
@@ -137,8 +145,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         let durable = medium.persist_proof(head, "sstree split.2");
 
         let leaf = self.leaves.get(id);
-        leaf.set_tags(&tags);
-        leaf.set_view(&View { subnodes, count, bitmap });
+        leaf.begin(&View { subnodes, count, bitmap }, &tags);
         leaf.lock.renew();
         Ok((id, durable))
     }
@@ -181,7 +188,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
 
     /// Draws the items of the tail into the subnodes before it while they have room, so that a
     /// leaf occupies no more subnodes than its items need.
-    fn compact(&self, leaf: Leaf<'_>) {
+    fn compact(&self, leaf: &Locked<'_>) {
         loop {
             let view = leaf.view();
             let live = view.bitmap.count_ones() as usize;
@@ -200,7 +207,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    /// An empty leaf leaves the index and gives its subnode back; the only leaf stays.
+    /// Takes an empty leaf out of the index and gives its subnode back; the only leaf stays.
     pub(super) fn free_if_empty(&self, id: u32, leaf: Locked<'_>, key: K::Ref<'_>, guard: &K::Guard) {
         let view = leaf.view();
         if view.bitmap != 0 || !self.inner.remove(key, id, guard, |_| true) {

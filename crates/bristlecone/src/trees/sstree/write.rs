@@ -1,10 +1,10 @@
-//! Insert, update and remove within one leaf. Step numbers are those of the story in `mod.rs`.
+//! Insert, update and remove within one leaf. Step numbers are those of the protocol in `mod.rs`.
 
 use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result, Step};
 
 use super::SsTree;
 use super::layout::{END, FREE, beside_header, slot_offset, stage};
-use super::leaf::{Leaf, Locked, View};
+use super::leaf::{Locked, View};
 use super::read::Found;
 use super::split::Move;
 use crate::shared::codec::{Codec, KeyCodec};
@@ -27,7 +27,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for SsTree<K, V, M> {
             if let Some(found) = found {
                 let old = self.value_of(found, &guards.1);
                 if mode != WriteMode::New {
-                    self.replace(*leaf, found, value, &guards.1)?;
+                    self.replace(&leaf, found, value, &guards.1)?;
                 }
                 drop(leaf);
                 return self.pool.health().map(|()| Some(old));
@@ -35,12 +35,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for SsTree<K, V, M> {
             if mode == WriteMode::Update {
                 return Ok(None);
             }
-            if self.add(*leaf, key, value)? {
+            if self.add(&leaf, key, value)? {
                 drop(leaf);
                 return self.pool.health().map(|()| None);
             }
             // Looked up again: the key may belong to the new leaf.
-            self.split(*leaf, key, &guards.0)?;
+            self.split(&leaf, key, &guards.0)?;
         }
     }
 
@@ -60,14 +60,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for SsTree<K, V, M> {
         if V::borrow(&old) != V::shorten(expected) {
             return Ok(Err(Some(old)));
         }
-        self.replace(*leaf, found, new, &guards.1)?;
+        self.replace(&leaf, found, new, &guards.1)?;
         drop(leaf);
         self.pool.health().map(Ok)
     }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
-    /// The locked leaf whose range holds `key`, and the key's item if there is one. The item is
+    /// Returns the locked leaf whose range holds `key`, and the key's item if there is one. The item is
     /// looked for before the leaf is locked, so that its line is under way while the lock waits
     /// for earlier stores to leave the processor.
     #[inline(always)]
@@ -103,7 +103,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     }
 
     /// Adds an item that the leaf does not hold; `false` if it has no room.
-    fn add(&self, leaf: Leaf<'_>, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool> {
+    fn add(&self, leaf: &Locked<'_>, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool> {
         let view = leaf.view();
         let place = view.first_free(self.shape);
         if place.is_none() && view.count == self.shape.subnodes_max {
@@ -126,7 +126,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(true)
     }
 
-    /// Insert 1: what stands out of line is written first.
+    /// Insert 1: writes what stands out of line first.
     fn write_records(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<(Item, Flushed)> {
         let (key_word, key_flushed) = K::write(&self.keys, key, "sstree insert.1 key")?;
         match V::write(&self.values, value, "sstree insert.1 value") {
@@ -143,13 +143,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
 
     /// Records must be durable before a line that names them can leave the cache. Inline items
     /// have none, and skip the fence.
-    fn settle(&self, flushed: Flushed) {
+    fn fence_records(&self, flushed: Flushed) {
         if !(K::INLINE && V::INLINE) {
             let Durable { .. } = self.medium().fence(flushed, "sstree insert.1 fence");
         }
     }
 
-    fn fill(&self, leaf: Leaf<'_>, view: View, (at, slot): (usize, usize), item: &Item, flushed: Flushed) {
+    fn fill(&self, leaf: &Locked<'_>, view: View, (at, slot): (usize, usize), item: &Item, flushed: Flushed) {
         let medium = self.medium();
         let head = self.header(view.subnodes[0]);
         let cell = self.slot(view.subnodes[at], slot);
@@ -159,7 +159,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         // A slot that held the same key could not be told from one that was not written yet.
         let staged = self.staging && cell.key.load(medium) != item.key;
         if at == 0 && beside_header(slot) {
-            self.settle(flushed);
+            self.fence_records(flushed);
             cell.key.store(medium, item.key);
             cell.value.store(medium, item.value);
             // Insert 3: relies on line order, so that one flush serves both.
@@ -167,7 +167,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             head.bitmap.publish(medium, bitmap, &ordered, "sstree insert.3");
             medium.persist(&head.bitmap, "sstree insert.3");
         } else if staged {
-            self.settle(flushed);
+            self.fence_records(flushed);
             let flushed = self.write_whole(cell, (item.key, item.value), "sstree insert.2 staged");
             // What is staged still was durable in its slot before this operation. All in one line:
             // insert 3 relies on its order, so that one fence serves both lines.
@@ -197,10 +197,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         medium.flush(cell, step)
     }
 
-    /// Expansion: the fresh subnode becomes the head, and its first line says everything.
-    fn expand(&self, leaf: Leaf<'_>, view: &View, fresh: u64, item: &Item, flushed: Flushed) {
+    /// Expand 1 and 2: makes the fresh subnode the head, and its first line says everything.
+    fn expand(&self, leaf: &Locked<'_>, view: &View, fresh: u64, item: &Item, flushed: Flushed) {
         let medium = self.medium();
-        self.settle(flushed);
+        self.fence_records(flushed);
         let (header, cell) = (self.header(fresh), self.slot(fresh, 0));
         let bitmap = view.bitmap << self.shape.slots | 1;
         cell.key.store(medium, item.key);
@@ -223,7 +223,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
 
     /// Sets the fingerprint of a slot where readers look for it: in the descriptor, or in the
     /// predecessor. No flush: recovery derives fingerprints from the keys.
-    pub(super) fn note_fingerprint(&self, leaf: Leaf<'_>, view: &View, (at, slot): (usize, usize), tag: u8) {
+    pub(super) fn note_fingerprint(
+        &self,
+        leaf: &Locked<'_>,
+        view: &View,
+        (at, slot): (usize, usize),
+        tag: u8,
+    ) {
         if self.shape.resident || at == 0 {
             leaf.set_tag(at * self.shape.slots + slot, tag);
         } else {
@@ -234,7 +240,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
 
     /// Gives the item a new value: in place, or by moving it.
     #[inline(always)]
-    fn replace(&self, leaf: Leaf<'_>, found: Found, value: V::Ref<'_>, guard: &V::Guard) -> Result<()> {
+    fn replace(&self, leaf: &Locked<'_>, found: Found, value: V::Ref<'_>, guard: &V::Guard) -> Result<()> {
         let medium = self.medium();
         let (word, flushed) = V::write(&self.values, value, "sstree update.1")?;
         let room = self.room_to_move(leaf.bitmap(), found.at);
@@ -254,7 +260,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Ok(())
     }
 
-    /// Free slots that an updated item of the subnode at `at` moves to. With all fingerprints in
+    /// Returns the free slots that an updated item of the subnode at `at` moves to. With all fingerprints in
     /// DRAM no subnode is better than another, but the tail's items move, so that it can go.
     #[inline(always)]
     fn room_to_move(&self, bitmap: u64, at: usize) -> u64 {
@@ -272,7 +278,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
 
     /// Moves the updated item, and while there is room its line mates, towards the head.
     #[inline(never)]
-    fn move_forward(&self, leaf: Leaf<'_>, found: Found, room: u64, value: u64, flushed: Flushed) {
+    fn move_forward(&self, leaf: &Locked<'_>, found: Found, room: u64, value: u64, flushed: Flushed) {
         let view = leaf.view();
         let mates = self.shape.line_mates(found.slot) & view.taken(self.shape, found.at) & !(1 << found.slot);
         let sources = std::iter::once(found.slot).chain(bits(mates));
@@ -296,7 +302,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             return Ok(Err(Some(old)));
         }
         let cleared = 1 << (found.at * self.shape.slots + found.slot);
-        self.commit(*leaf, &leaf.view(), 0, cleared, Flushed::none());
+        self.commit(&leaf, &leaf.view(), 0, cleared, Flushed::none());
         K::retire(&self.keys, found.key, &guards.0);
         V::retire(&self.values, found.value, &guards.1);
         self.len.add(-1);
@@ -307,9 +313,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
 
     /// Publishes one bitmap word that sets some bits and clears others, after `flushed` is
     /// durable; a tail that this empties is reclaimed on the way (reclaim 1-3).
-    pub(super) fn commit(&self, leaf: Leaf<'_>, view: &View, set: u64, clear: u64, flushed: Flushed) {
+    pub(super) fn commit(&self, leaf: &Locked<'_>, view: &View, set: u64, clear: u64, flushed: Flushed) {
         let medium = self.medium();
         let head = self.header(view.subnodes[0]);
+        debug_assert!(
+            set & view.bitmap == 0 && clear & !view.bitmap == 0,
+            "{set:#x} and {clear:#x} of {view:?}"
+        );
         let mut next = View { bitmap: view.bitmap & !clear | set, ..*view };
         let emptied = view.count > 1 && next.taken(self.shape, view.count - 1) == 0;
         if set == 0 && !emptied {
@@ -348,7 +358,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    /// Reclaim 3: the predecessor lets go of the tail.
+    /// Reclaim 3: unlinks the tail from its predecessor.
     fn unlink_tail(&self, view: &View, durable: &Durable) {
         let link = &self.header(view.subnodes[view.count - 2]).next;
         link.publish(self.medium(), END, durable, "sstree reclaim.3");
@@ -356,7 +366,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     }
 
     /// Subnodes that had become empty in the middle are tails now: they go too.
-    fn reclaim_tails(&self, leaf: Leaf<'_>, mut view: View) {
+    fn reclaim_tails(&self, leaf: &Locked<'_>, mut view: View) {
         while view.count > 1 && view.taken(self.shape, view.count - 1) == 0 {
             let tag = &self.header(view.tail()).next;
             tag.store(self.medium(), FREE);

@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 use super::WoTree;
 use super::inner::Aim;
 use super::layout::LEVEL_MAX;
+use super::nodes::Locked;
 use super::read::{Missing, Path};
-use super::write::Locked;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::VersionLock;
 
@@ -23,7 +23,7 @@ impl<'t, K: KeyCodec, V: Codec, M: Medium> Reserve<'t, K, V, M> {
         Self { tree, nodes: SmallVec::new() }
     }
 
-    /// Sees to it that so many nodes are at hand. May judge slots.
+    /// Sees to it that so many nodes are at hand. May sweep slots.
     pub fn fill(&mut self, nodes: usize) -> Result<()> {
         while self.nodes.len() < nodes {
             self.tree.nodes.prepare()?;
@@ -66,7 +66,7 @@ pub(super) struct Above<'t> {
 }
 
 impl Above<'_> {
-    /// Nodes that the entry takes.
+    /// Returns the number of nodes that the entry takes.
     pub fn nodes(&self) -> usize {
         if self.grows { self.inner.len() + 1 } else { self.inner.len() - 1 }
     }

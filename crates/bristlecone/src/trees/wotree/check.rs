@@ -52,7 +52,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for WoTree<K, V, M> {
     }
 
     // Verifies every level from left to right, each against the one above, and the allocators
-    // against what was found. Exact only while nobody writes.
+    // against what was found. Exact only while no thread writes.
     fn check(&self) -> Vec<Finding> {
         let mut census = Census::default();
         if let Err(error) = self.walk(&mut census) {
@@ -132,7 +132,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// The nodes of a level from the left end on.
+    /// Returns the nodes of a level from the left end on.
     pub(super) fn level(&self, mut node: u64, level: u8) -> Result<Vec<u64>> {
         let most = self.pool.max_bytes() / self.shape.node_bytes;
         let mut nodes = Vec::new();
@@ -163,7 +163,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// The entries of a level, each node's first one with the range that it inherits.
+    /// Returns the entries of a level, each node's first one with the range that it inherits.
     fn entries_of(&self, nodes: &[u64], level: u8, census: &mut Census) -> Vec<(Option<u64>, u64)> {
         let (medium, guard) = (self.medium(), K::pin());
         let mut entries = Vec::new();
@@ -188,7 +188,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                     census.note(node, "entries out of order or range");
                 }
                 if entries.last().is_some_and(|&(_, left)| left == child) {
-                    // A twin, which the next change of the node takes out.
+                    // A duplicate, which the next change of the node takes out.
                     continue;
                 }
                 entries.push((Some(key), child));
@@ -230,7 +230,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// The first leaf, without waiting for writers. `None`: the way to it is damaged.
+    /// Returns the first leaf, without waiting for writers. `None`: the way to it is damaged.
     fn first_leaf(&self) -> Option<u64> {
         loop {
             let root = self.root();
@@ -251,8 +251,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// (items, leaves). Recovery does not count; who asks first after it does, and what he finds
-    /// is kept if nobody changed anything meanwhile.
+    /// (items, leaves). Recovery does not count; the thread that asks first after it does, and what it finds
+    /// is kept if nothing was changed meanwhile.
     fn counted(&self) -> (u64, u64) {
         let changes = || [&self.added, &self.grown, &self.removed, &self.freed].map(Counter::sum);
         if let Some(&(items, leaves)) = self.base.get() {
@@ -266,7 +266,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             let [added, grown, removed, freed] = before;
             let items = (found.items + removed).saturating_sub(added);
             let leaves = (found.leaves + freed).saturating_sub(grown);
-            // Who comes second found the same.
+            // A thread that comes second found the same.
             let _ = self.base.set((items, leaves));
         }
         (found.items, found.leaves)

@@ -6,8 +6,8 @@ use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result};
 use super::inner::Aim;
 use super::layout::State;
 use super::log::{FREED_MAX, Freed, Record};
+use super::nodes::{Locked, NodeLock};
 use super::read::Path;
-use super::write::{Locked, NodeLock};
 use super::{Pins, WoTree};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::VersionLock;
@@ -68,7 +68,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             Plan::Missing(low) => return Ok(Outcome::Missing(low)),
         };
         let others = self.locks_of(&removal)?;
-        // Left before right, as everybody locks.
+        // Left before right, as every thread locks.
         let Some(left) = self.locked(removal.nodes[0].left)? else { return Ok(Outcome::Done) };
         let Some(leaf) = self.locked(leaf)? else { return Ok(Outcome::Done) };
         if self.bitmap(leaf.node).is_none_or(|(bitmap, _)| bitmap != 0) {
@@ -87,7 +87,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(Locked::wait(NodeLock { node, lock }))
     }
 
-    /// A root with one child gives way to it (shrink 1 to 3). Nobody splits or frees meanwhile.
+    /// Makes a root with one child give way to it (shrink 1 to 3). No thread splits or frees meanwhile.
     fn shrink(&self, pinned: &Guard) -> Result<()> {
         let medium = self.medium();
         loop {
@@ -118,7 +118,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// What has to go with an empty leaf. It stays if it is the first one of the tree.
+    /// Returns what has to go with an empty leaf. It stays if it is the first one of the tree.
     fn plan(&self, leaf: u64, path: &Path, guard: &K::Guard) -> Result<Plan> {
         if path.missing.is_some() {
             return Ok(Plan::Missing(None));
@@ -156,7 +156,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(Plan::Stay)
     }
 
-    /// Where a right neighbour of nodes that go begins, if it is not what their heir leads to: it would
+    /// Returns where a right neighbour of nodes that go begins, if it is not what their heir leads to: it would
     /// lie to the left of where the parent leads then, and its items be lost.
     fn stranger(&self, mut heir: u64, nodes: &[Freed]) -> Option<u64> {
         for (level, freed) in nodes.iter().enumerate().rev() {
@@ -171,7 +171,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         None
     }
 
-    /// The locks of the inner nodes that change, and of those that go.
+    /// Returns the locks of the inner nodes that change, and of those that go.
     fn locks_of(&self, removal: &Removal) -> Result<[Vec<(u64, &VersionLock)>; 2]> {
         let inner = &removal.nodes[1..];
         let lock = |node: u64| Ok((node, self.nodes.lock(node)?));
@@ -181,7 +181,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     }
 
     /// Takes nodes out of the tree (free 1 to 5). The leaf and its left neighbour are locked, and
-    /// nobody splits.
+    /// no thread splits.
     fn carry_out(
         &self,
         removal: &Removal,
@@ -210,7 +210,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         self.freed.add(1);
     }
 
-    /// Free 2 and 3; what was done already is not done again.
+    /// Unlinks the nodes (free 2 and 3); what was done already is not done again.
     pub(super) fn unlink(&self, removal: &Removal) -> Flushed {
         let medium = self.medium();
         let top = removal.nodes[removal.nodes.len() - 1].node;
@@ -218,7 +218,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             let heir = if removal.to_right { at + 1 } else { at.saturating_sub(1) };
             let heir = self.nodes.entry(removal.parent, heir).word.load(medium);
             let entry = self.nodes.entry(removal.parent, at);
-            // Free 2: a twin of its neighbour, until it is taken out.
+            // Free 2: a duplicate of its neighbour, until it is taken out.
             entry.word.publish(medium, heir, &Alone, "wotree free.2");
             medium.persist(entry, "wotree free.2");
         }
@@ -243,7 +243,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         flushed
     }
 
-    /// Free 4: the nodes and the separator can be found free.
+    /// Free 4: lets the nodes and the separator be found free.
     pub(super) fn erase(&self, removal: &Removal, mut flushed: Flushed) {
         let medium = self.medium();
         for freed in &removal.nodes {

@@ -1,12 +1,12 @@
 //! One inner node: searched without a lock, even while its entries move; changed such that
-//! whoever reads it in the middle, now or after a crash, is never led too far to the right.
+//! a thread that reads it in the middle, now or after a crash, is never led too far to the right.
 
 use bristlecone_pm::sync::Ordering::{AcqRel, Acquire};
 use bristlecone_pm::{Error, LINE_BYTES, Medium, Persist, Result};
 
 use super::WoTree;
 use super::layout::NO_KEY;
-use super::write::Locked;
+use super::nodes::Locked;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::{Glance, VersionLock};
 
@@ -27,7 +27,7 @@ impl<K: KeyCodec> Clone for Aim<'_, K> {
 impl<K: KeyCodec> Copy for Aim<'_, K> {}
 
 impl<K: KeyCodec> Aim<'_, K> {
-    /// Whether the aim lies in a range that begins at `low`.
+    /// Returns whether the aim lies in a range that begins at `low`.
     #[inline(always)]
     pub fn is_at_or_after(self, low: K::Ref<'_>) -> bool {
         match self {
@@ -53,8 +53,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         K::read(&self.separators, word, guard)
     }
 
-    /// Where an aim goes from an inner node. Takes no lock and waits for no writer of the node
-    /// but one who takes it out of the tree.
+    /// Returns where an aim goes from an inner node. Takes no lock and waits for no writer of the node
+    /// but one that takes it out of the tree.
     #[inline(always)]
     pub(super) fn step(
         &self,
@@ -84,7 +84,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Step::Down(entry.word.load(self.medium()), low)
     }
 
-    /// The last of the first `count` entries that an aim lies at or after.
+    /// Returns the last of the first `count` entries that an aim lies at or after.
     #[inline(always)]
     fn place(&self, node: u64, count: usize, aim: Aim<'_, K>, guard: &K::Guard) -> usize {
         // Without branches on keys, of which every other one would be guessed wrong.
@@ -117,7 +117,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         aim.is_at_or_after(self.separator(high, guard)).then_some(Step::Right(next, high))
     }
 
-    /// The same while a writer is at work. An entry that moves is there twice or not at all; the
+    /// As above while a writer is at work. An entry that moves is there twice or not at all; the
     /// first does not matter, and the second leads to the left of it, from where siblings lead
     /// on. What must not be is the key of one entry with the child of a later one: excluded by
     /// reading the key again, and by turns, for keys that come back.
@@ -171,18 +171,18 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         unreachable!("rounds do not end")
     }
 
-    /// Entries of a locked inner node.
+    /// Returns the number of entries of a locked inner node.
     pub(super) fn count(&self, node: u64) -> usize {
         let there = |at: &usize| self.nodes.entry(node, *at).word.load(self.medium()) != 0;
         (0..self.shape.entries).take_while(there).count()
     }
 
-    /// Where a child stands in a locked inner node without twins.
+    /// Returns where a child stands in a locked inner node without duplicates.
     pub(super) fn place_of(&self, node: u64, child: u64) -> Option<usize> {
         (0..self.count(node)).find(|&at| self.nodes.entry(node, at).word.load(self.medium()) == child)
     }
 
-    /// Adds an entry to a locked inner node that has room and no twins (enter 1 to 3).
+    /// Adds an entry to a locked inner node that has room and no duplicates (enter 1 to 3).
     pub(super) fn enter(&self, node: u64, key: u64, child: u64, guard: &K::Guard) {
         let medium = self.medium();
         let count = self.count(node);
@@ -208,7 +208,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
         let entry = self.nodes.entry(node, at);
         if at < count {
-            // Enter 2: a twin of its left neighbour, under a key that is being changed.
+            // Enter 2: a duplicate of its left neighbour, under a key that is being changed.
             let left = self.nodes.entry(node, at - 1).word.load(medium);
             entry.word.store(medium, left);
             let _ordered = medium.ordered_within_line();
@@ -224,7 +224,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         self.shape.entry(node, at).is_multiple_of(LINE_BYTES as u64)
     }
 
-    /// Takes twins out of a locked inner node: entries with the child of their left neighbour,
+    /// Takes duplicates out of a locked inner node: entries with the child of their left neighbour,
     /// which a crash left, or a removal (compact 1). Durable when this returns.
     pub(super) fn compact(&self, node: u64) {
         let medium = self.medium();
@@ -269,7 +269,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Changes links of locked nodes while no reader looks past their locks.
     pub(super) fn relink(&self, node: u64, change: impl FnOnce()) {
         let turns = self.nodes.turns(node);
-        // Nobody else relinks, but others may turn: even stays even and odd stays odd.
+        // No other thread relinks, but others may turn: even stays even and odd stays odd.
         turns.fetch_add(1, AcqRel);
         change();
         turns.fetch_add(1, AcqRel);

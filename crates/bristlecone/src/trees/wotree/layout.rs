@@ -100,7 +100,7 @@ impl State {
         }
     }
 
-    /// The word of a leaf whose slot array is being written.
+    /// Returns the word of a leaf whose slot array is being written.
     pub fn invalid(leaf: u64) -> u64 {
         leaf & !VALID
     }
@@ -134,7 +134,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Nodes of 2 (for tests), 4, 8, 16 or 32 lines.
+    /// Returns nodes of 2 (for tests), 4, 8, 16 or 32 lines.
     pub fn new(node_lines: u64) -> Self {
         let slot_words = match node_lines {
             2 => 1,
@@ -154,7 +154,7 @@ impl Shape {
         Self { node_bytes, slots, slot_words, entries, link_offset, items_offset }
     }
 
-    /// Whether a leaf's bitmap and slot array lie in one line, so that no log is needed for them.
+    /// Returns whether a leaf's bitmap and slot array lie in one line, so that no log is needed for them.
     #[inline(always)]
     pub fn one_line(self) -> bool {
         self.slots <= STATE_SLOTS
@@ -185,7 +185,7 @@ impl Shape {
         inner + ENTRIES_OFFSET + (at * PAIR_BYTES) as u64
     }
 
-    /// Bytes of a leaf that holds `items` items in its first slots.
+    /// Returns the bytes of a leaf that holds `items` items in its first slots.
     pub fn leaf_bytes(self, items: usize) -> u64 {
         self.items_offset + (items * PAIR_BYTES) as u64
     }

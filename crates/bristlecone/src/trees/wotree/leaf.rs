@@ -7,6 +7,7 @@ use bristlecone_pm::{Durable, Medium, Persist, Result, Witness};
 use super::WoTree;
 use super::layout::{SLOT_WORDS_MAX, STATE_SLOTS, State};
 use super::log::{Lane, Record};
+use super::nodes::Locked;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::version_lock::Stale;
 
@@ -30,7 +31,7 @@ impl Order {
         self.0[0].into()
     }
 
-    /// The slot array of words on the medium. `None`: it names slots that a leaf does not have, or
+    /// Returns the slot array of words on the medium. `None`: it names slots that a leaf does not have, or
     /// one twice.
     pub fn of_words(words: &[u64], slots: usize) -> Option<Self> {
         let mut order = Self::empty();
@@ -54,6 +55,7 @@ impl Order {
 
     pub fn insert(&mut self, at: usize, slot: usize) {
         let len = self.len();
+        debug_assert!(at <= len && slot < SLOT_WORDS_MAX * 8 - 1, "slot {slot} at {at} of {len}");
         self.0.copy_within(1 + at..=len, 2 + at);
         self.0[1 + at] = slot as u8;
         self.0[0] += 1;
@@ -61,6 +63,7 @@ impl Order {
 
     pub fn remove(&mut self, at: usize) {
         let len = self.len();
+        debug_assert!(at < len, "{at} of {len}");
         self.0.copy_within(2 + at..=len, 1 + at);
         self.0[len] = 0;
         self.0[0] -= 1;
@@ -77,7 +80,7 @@ impl Order {
         self.slots().iter().fold(0, |bits, &slot| bits | bit(slot))
     }
 
-    /// A word of the slot array.
+    /// Returns a word of the slot array.
     #[inline(always)]
     fn word(&self, at: usize) -> u64 {
         u64::from_le_bytes(std::array::from_fn(|byte| self.0[at * 8 + byte]))
@@ -100,18 +103,18 @@ impl View {
         Self { bitmap: order.bitmap(), order }
     }
 
-    /// Whether the slot array names every slot with an item once, and no other one.
+    /// Returns whether the slot array names every slot with an item once, and no other one.
     pub fn is_sound(&self) -> bool {
         self.has_all() && self.order.bitmap() == self.bitmap
     }
 
-    /// Whether the slot array names as many slots as hold items.
+    /// Returns whether the slot array names as many slots as hold items.
     #[inline(always)]
     fn has_all(&self) -> bool {
         self.order.len() == self.bitmap.count_ones() as usize
     }
 
-    /// A slot without an item.
+    /// Returns a slot without an item.
     pub fn first_free(&self, slots: usize) -> Option<usize> {
         let slot = self.bitmap.trailing_ones() as usize;
         (slot < slots).then_some(slot)
@@ -128,7 +131,7 @@ pub(super) struct Found {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
-    /// Which slots hold items, and whether the slot array is right. `None`: it is no leaf.
+    /// Returns which slots hold items, and whether the slot array is right. `None`: it is no leaf.
     #[inline(always)]
     pub(super) fn bitmap(&self, leaf: u64) -> Option<(u128, bool)> {
         let State::Leaf { bitmap, valid } = self.nodes.state(leaf)? else { return None };
@@ -155,7 +158,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(View { bitmap, order })
     }
 
-    /// The words of the item of a key, looked up in the slot array where it stands. `still` as in
+    /// Returns the words of the item of a key, looked up in the slot array where it stands. `still` as in
     /// [`locate`](Self::locate).
     #[inline(always)]
     pub(super) fn look(
@@ -179,7 +182,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(found.ok().map(|found| (found.key, found.value)))
     }
 
-    /// The order of the items, from their keys: the slot array follows from the bitmap, never the
+    /// Returns the order of the items, from their keys: the slot array follows from the bitmap, never the
     /// other way round.
     #[cold]
     fn rebuild(&self, leaf: u64, bitmap: u128, guard: &K::Guard, still: impl Fn() -> bool) -> Read<Order> {
@@ -254,7 +257,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         })
     }
 
-    /// The view of a leaf that the caller has locked, or that nobody else knows. A slot array that
+    /// Returns the view of a leaf that the caller has locked, or that no other thread knows. A slot array that
     /// could not be changed is an error; whether it is [sound](View::is_sound) takes longer to say.
     pub(super) fn own_view(&self, leaf: u64, guard: &K::Guard) -> Result<View> {
         let Ok(view) = self.view(leaf, guard, || true) else {
@@ -284,7 +287,17 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
 
     /// Makes the bitmap and the slot array of a locked leaf those of `view`, durably: both or
     /// neither. `proof` says that the items behind its new bits are durable.
-    pub(super) fn commit(&self, leaf: u64, view: &View, proof: &impl Witness) {
+    pub(super) fn commit(&self, leaf: &Locked<'_>, view: &View, proof: &impl Witness) {
+        self.commit_alone(leaf.node, view, proof);
+    }
+
+    /// As [`commit`](Self::commit), while no other thread writes to the tree.
+    pub(super) fn commit_alone(&self, leaf: u64, view: &View, proof: &impl Witness) {
+        // Which slots are named is another matter: those of a damaged leaf may be any.
+        debug_assert!(
+            view.has_all(),
+            "the slot array of leaf {leaf:#x} is longer or shorter than its bitmap"
+        );
         let medium = self.medium();
         let state = self.nodes.state_word(leaf);
         let next = State::Leaf { bitmap: view.bitmap as u64, valid: true }.encode();
@@ -312,7 +325,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         let Durable { .. } = medium.fence(flushed, "wotree commit.2 long");
     }
 
-    /// Stores bitmap and slot array of a leaf that nobody knows; no flush.
+    /// Stores bitmap and slot array of a leaf that no other thread knows; no flush.
     pub(super) fn write_view(&self, leaf: u64, view: &View) {
         let medium = self.medium();
         for (at, cell) in self.nodes.slot_words(leaf).iter().enumerate() {

@@ -8,8 +8,8 @@
 //!              of the levels above, a lane each; 63 the root
 //! ```
 //!
-//! Who splits a node keeps its lane while he splits the parent. Each level has lanes of its own,
-//! so whoever waits for a lane waits for one who needs only lanes above it.
+//! A thread that splits a node keeps its lane while it splits the parent. Each level has lanes of its own,
+//! so a thread that waits for a lane waits for one that needs only lanes above it.
 //!
 //! The kind commits a record: it is stored behind the rest in the same line, or, where a record
 //! is longer than a line, after the rest is durable. A lane whose kind is zero holds nothing. Every
@@ -108,17 +108,17 @@ impl<M: Medium> Log<M> {
         Ok(log)
     }
 
-    /// Bytes of the pool.
+    /// Returns the bytes of the pool.
     pub fn bytes(&self) -> u64 {
         self.pool.chunk_bytes()
     }
 
-    /// A lane for a change of a leaf: the one that this thread had last, so that a rebuild is one word.
+    /// Returns a lane for a change of a leaf: the one that this thread had last, so that a rebuild is one word.
     pub fn own_lane(&self) -> Lane<'_, M> {
         self.lane_from(thread_index(), 0..LEAF_LANES)
     }
 
-    /// A lane for a split at a level (0: the leaves): each time another one, so that none wears out.
+    /// Returns a lane for a split at a level (0: the leaves): each time another one, so that none wears out.
     pub fn next_lane(&self, level: u8) -> Lane<'_, M> {
         let lanes = match usize::from(level) {
             0 => 0..LEAF_LANES,
@@ -148,12 +148,12 @@ impl<M: Medium> Log<M> {
         Some(Lane { log: self, words: self.lane_words(lane), _held: Some(held) })
     }
 
-    /// The lane of the root. The caller is the only one who replaces it.
+    /// Returns the lane of the root. Only the caller replaces it.
     pub fn root_lane(&self) -> Lane<'_, M> {
         Lane { log: self, words: self.lane_words(LANES - 1), _held: None }
     }
 
-    /// The lane of frees. The caller is the only one who frees.
+    /// Returns the lane of frees. Only the caller frees.
     pub fn free_lane(&self) -> Lane<'_, M> {
         Lane { log: self, words: self.pool.words(self.offset, FREE_WORDS), _held: None }
     }
@@ -163,7 +163,7 @@ impl<M: Medium> Log<M> {
         self.pool.words(self.offset + line * LINE_BYTES as u64, LINE_WORDS)
     }
 
-    /// Every lane, for recovery, which holds those with records until it is done with them.
+    /// Returns every lane, for recovery, which holds those with records until it is done with them.
     pub fn all(&self) -> impl Iterator<Item = Lane<'_, M>> {
         (0..LANES).filter_map(|lane| self.try_lane(lane)).chain(std::iter::once(self.free_lane()))
     }
@@ -215,14 +215,14 @@ impl<M: Medium> Lane<'_, M> {
         medium.persist(&self.words[0], "wotree log.1");
     }
 
-    /// The record is done with, durably when this returns.
+    /// Ends the record, durably when this returns.
     pub fn wipe(&self) {
         let medium = self.log.pool.medium();
         self.words[0].store(medium, 0);
         medium.persist(&self.words[0], "wotree log.2");
     }
 
-    /// What the lane says; `None` for nothing. `Err`: a kind that nobody writes.
+    /// Returns what the lane says; `None` for nothing. `Err`: a kind that no version writes.
     pub fn read(&self) -> std::result::Result<Option<Record>, u64> {
         let medium = self.log.pool.medium();
         let word = |at: usize| self.words[at].load(medium);

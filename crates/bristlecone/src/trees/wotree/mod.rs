@@ -70,12 +70,12 @@
 //!
 //! # Enter (an entry into an inner node with room)
 //! 1. Entries shift right from the end, child before key, so that one that is there twice is a
-//!    twin of its left neighbour, which every reader passes over. A line is flushed and fenced
-//!    before the shift leaves it. *A twin, or nothing: the next writer takes it out.*
-//! 2. The place becomes a twin of its left neighbour, then gets the new key.
-//! 3. Its child; flush, fence. *The entry is there, or it is a twin.*
+//!    duplicate of its left neighbour, which every reader passes over. A line is flushed and fenced
+//!    before the shift leaves it. *A duplicate, or nothing: the next writer takes it out.*
+//! 2. The place becomes a duplicate of its left neighbour, then gets the new key.
+//! 3. Its child; flush, fence. *The entry is there, or it is a duplicate.*
 //!
-//! # Compact (twins leave an inner node)
+//! # Compact (duplicates leave an inner node)
 //! 1. Entries shift left, key before child, a line at a time. Searches under way are told by a
 //!    count of turns, and look again.
 //!
@@ -98,23 +98,27 @@
 //! # Free (a leaf without items, unless it is the first; one at a time, and no splits meanwhile)
 //! 1. Log, in a lane of its own: the leaf, the inner nodes that have no other child, the left
 //!    neighbour of each, and the separator that goes. *Done again from here.*
-//! 2. In the lowest inner node that stays the entry becomes a twin of the neighbour that inherits
+//! 2. In the lowest inner node that stays the entry becomes a duplicate of the neighbour that inherits
 //!    the range, and is compacted away.
 //! 3. The left neighbours' `high`, if they inherit, and `next`; flushes, one fence.
 //! 4. The nodes' states and the separator's owner become zero: free; flushes, one fence; log 2.
 //!    Readers may still be in the nodes, which are used again when those have left.
 //!
 //! # Create
-//! 1. The log's lanes become empty. 2. An empty leaf. 3. The anchor names it. *Without a root the
-//!    tree is made anew.*
+//! 1. The log's lanes become empty; flush, fence.
+//! 2. An empty leaf is written; flush, fence. *Without a root the tree is made anew.*
+//! 3. The anchor names it; flush, fence. *The tree is there.*
 //!
 //! # Recover
 //! The log is read, and nothing else: what opening costs does not depend on the number of keys.
-//! (1) Splits that nobody could see are undone; (2) the others are finished from step 3 on, upper
-//! levels first; (3) a node that is not the root, though named as one, is freed; frees are finished; slot arrays named
-//! by rebuilds are made anew. Which slots of the tree's chunks are free is found out when room is
+//! 1. Splits that no reader could see are undone.
+//! 2. The others are finished from step 3 on, upper levels first.
+//! 3. A node that is not the root, though named as one, is freed; frees are finished; slot arrays named by rebuilds are
+//!    made anew.
+//!
+//! Which slots of the tree's chunks are free is found out when room is
 //! needed, a few at a time: of a node its state tells, of a record whether the item of its owner
-//! refers to it. The number of items is counted when somebody asks.
+//! refers to it. The number of items is counted when it is asked for.
 //!
 //! # Damage
 //! Since opening looks at nothing, reads meet what is damaged. They show what they can and note what they
@@ -164,7 +168,7 @@ design_options! {
     }
 }
 
-/// The tree. See the module's story.
+/// The tree. See the module's protocol.
 pub struct WoTree<K: KeyCodec, V: Codec, M: Medium> {
     pool: Arc<PoolFile<M>>,
     id: TreeId,
@@ -176,7 +180,7 @@ pub struct WoTree<K: KeyCodec, V: Codec, M: Medium> {
     shape: Shape,
     /// Copy of the directory's root.
     root: AtomicU64,
-    /// Splits share it; whoever takes nodes out of the tree has it alone.
+    /// Splits share it; a thread that takes nodes out of the tree has it alone.
     shape_lock: RwLock<()>,
     /// (items, leaves) at a moment from which `added` and the others count on.
     base: OnceLock<(u64, u64)>,

@@ -1,8 +1,8 @@
 //! The nodes of a tree: where they come from and go to, their locks, and their words.
 //!
 //! Locks live in DRAM, one to a slot of a chunk, made when a chunk is first touched. A node that
-//! left the tree keeps its lock, obsolete, until no reader can hold the node; so whoever is
-//! pinned may follow any reference that he ever read.
+//! left the tree keeps its lock, obsolete, until no reader can hold the node; so a thread that is
+//! pinned may follow any reference that it ever read.
 
 use std::sync::Arc;
 
@@ -13,10 +13,33 @@ use crossbeam_queue::SegQueue;
 
 use super::layout::{Link, NODES, Pair, Shape, State};
 use crate::shared::lock_table::LockTable;
+use crate::shared::locked::{self, Guarded};
 use crate::shared::version_lock::VersionLock;
 
 /// Counters of turns; see [`Nodes::turns`].
 const TURNS: usize = 256;
+
+/// A node and its lock.
+#[derive(Clone, Copy)]
+pub struct NodeLock<'t> {
+    pub node: u64,
+    pub lock: &'t VersionLock,
+}
+
+/// A node held by the only writer it may have.
+pub type Locked<'t> = locked::Locked<NodeLock<'t>>;
+
+impl Guarded for NodeLock<'_> {
+    #[inline(always)]
+    fn lock(&self) -> &VersionLock {
+        self.lock
+    }
+
+    #[inline(always)]
+    fn unlock_above(&self, _: u64) {
+        self.lock.unlock();
+    }
+}
 
 pub struct Nodes<M: Medium> {
     pool: Arc<PoolFile<M>>,
@@ -53,13 +76,13 @@ impl<M: Medium> Nodes<M> {
         self.pool.medium()
     }
 
-    /// Sees to it that a node is at hand. May judge slots, and wait.
+    /// Sees to it that a node is at hand. May sweep slots, and wait.
     pub fn prepare(&self) -> Result<()> {
         self.drain_retired();
         self.heap.prepare(&|node| self.is_taken(node))
     }
 
-    /// A slot whose first word is durably zero.
+    /// Returns a slot whose first word is durably zero.
     pub fn alloc(&self) -> Result<u64> {
         self.drain_retired();
         let node = self.heap.alloc()?;
@@ -67,17 +90,17 @@ impl<M: Medium> Nodes<M> {
         Ok(node)
     }
 
-    /// Gives back a node that nobody saw.
+    /// Gives back a node that no other thread saw.
     pub fn unalloc(&self, node: u64) {
         self.heap.free(node);
     }
 
-    /// The node is about to leave the tree: no judge may find it free while readers hold it.
+    /// Keeps a node that is about to leave the tree: no liveness callback may find it free while readers hold it.
     pub fn keep(&self, node: u64) {
         self.heap.keep(node);
     }
 
-    /// The node has left the tree durably, and its first word is durably zero.
+    /// Retires a node that has left the tree durably, and its first word is durably zero.
     pub fn retire(&self, node: u64, guard: &Guard) {
         let queue = Arc::clone(&self.retired);
         self.limbo.fetch_add(1, Relaxed);
@@ -85,7 +108,7 @@ impl<M: Medium> Nodes<M> {
         unsafe { guard.defer_unchecked(move || queue.push(node)) };
     }
 
-    /// Frees what readers have let go of.
+    /// Frees what readers have released.
     #[inline(always)]
     pub fn drain_retired(&self) {
         if self.limbo.load(Relaxed) != 0 {
@@ -124,7 +147,7 @@ impl<M: Medium> Nodes<M> {
         self.state_word(node).load(self.medium()) != State::Free.encode()
     }
 
-    /// The lock of a node; an error if no node can stand there.
+    /// Returns the lock of a node; an error if no node can stand there.
     #[inline(always)]
     pub fn lock(&self, node: u64) -> Result<&VersionLock> {
         match self.locks.get(node) {
@@ -145,10 +168,9 @@ impl<M: Medium> Nodes<M> {
         &self.turns[(node / self.shape.node_bytes) as usize % TURNS]
     }
 
-    /// Every slot of the tree's chunks, a node or free.
+    /// Returns every slot of the tree's chunks, a node or free.
     pub fn all(&self) -> impl Iterator<Item = u64> {
-        let mut chunks = self.heap.chunks();
-        chunks.sort_unstable_by_key(|chunk| chunk.offset);
+        let chunks = self.heap.chunks();
         let bytes = self.shape.node_bytes;
         chunks
             .into_iter()
@@ -171,7 +193,7 @@ impl<M: Medium> Nodes<M> {
         State::decode(self.state_word(node).load(self.medium()))
     }
 
-    /// The second word of the bitmap of a leaf of 32 lines.
+    /// Returns the second word of the bitmap of a leaf of 32 lines.
     #[inline(always)]
     pub fn bitmap_word(&self, leaf: u64) -> &Word {
         self.pool.at(leaf + 8)
@@ -197,13 +219,13 @@ impl<M: Medium> Nodes<M> {
         self.pool.at(self.shape.leaf_link(leaf))
     }
 
-    /// The link of a node of a level.
+    /// Returns the link of a node of a level.
     #[inline(always)]
     pub fn link(&self, node: u64, level: u8) -> &Link {
         if level == 0 { self.leaf_link(node) } else { self.pool.at(self.shape.inner_link(node)) }
     }
 
-    /// All the words of a node, up to `bytes`.
+    /// Returns all the words of a node, up to `bytes`.
     pub fn words(&self, node: u64, bytes: u64) -> &[Word] {
         self.pool.words(node, bytes as usize / 8)
     }

@@ -34,7 +34,7 @@ pub(super) struct Missing {
     pub left: u64,
 }
 
-/// Who wants to know how a descent came where it is.
+/// What is told how a descent came where it is.
 pub(super) trait Trail {
     /// From the root on.
     fn begin(&mut self);
@@ -44,7 +44,7 @@ pub(super) trait Trail {
     fn right(&mut self, left: u64, level: u8, low: u64);
 }
 
-/// Who does not.
+/// Nothing.
 pub(super) struct NoTrail;
 
 impl Trail for NoTrail {
@@ -77,7 +77,7 @@ impl Trail for Path {
 }
 
 impl Path {
-    /// The node of a level (1: the leaves' parents) that was passed.
+    /// Returns the node of a level (1: the leaves' parents) that was passed.
     pub fn at_level(&self, level: u8) -> Option<u64> {
         self.inner.len().checked_sub(usize::from(level)).map(|at| self.inner[at])
     }
@@ -93,7 +93,7 @@ pub(super) struct At<'t> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for WoTree<K, V, M> {
-    /// A damaged tree shows what it can, and notes what is wrong; `check` and every write say it, too.
+    /// Shows of a damaged tree what can be shown, and notes what is wrong; `check` and every write say it, too.
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
         let pins = self.pin();
         for round in 0.. {
@@ -113,7 +113,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for WoTree<K, V, M> {
                         .map(|(_, value)| show(V::read(&self.values, value, &pins.values)))
                         .is_some();
                 }
-                // What is no leaf although nobody changes it never was one.
+                // What is no leaf although no thread changes it never was one.
                 Err(_) if still() => {
                     self.note_damage("a reference to no leaf", leaf);
                     return false;
@@ -126,7 +126,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for WoTree<K, V, M> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
-    /// Goes to the leaf of a key: in a glide, if nobody is in the way.
+    /// Goes to the leaf of a key: in a glide, if no thread is in the way.
     #[inline(always)]
     pub(super) fn find(&self, key: K::Ref<'_>, guard: &K::Guard) -> Result<At<'_>> {
         match self.glide(Aim::At(key), guard) {
@@ -190,7 +190,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         None
     }
 
-    /// Goes to the leaf of an aim. Nodes stay what they are while somebody is pinned who may have read
+    /// Goes to the leaf of an aim. Nodes stay what they are while a thread is pinned that may have read
     /// a reference to them.
     pub(super) fn descend(&self, aim: Aim<'_, K>, guard: &K::Guard, path: &mut impl Trail) -> Result<At<'_>> {
         let _pinned = bristlecone_pm::sync::epoch::pin();
@@ -293,7 +293,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Err(self.damaged("nodes that lead in a circle", node))
     }
 
-    /// The level of the root. `None`: it is not the root any more.
+    /// Returns the level of the root. `None`: it is not the root any more.
     #[inline(always)]
     fn level_of(&self, root: u64) -> Result<Option<u8>> {
         match self.nodes.state(root) {
@@ -304,7 +304,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// Whether the value of an item can be shown. A record whose header is broken would show as an empty value.
+    /// Returns whether the value of an item can be shown. A record whose header is broken would show as an empty value.
     #[inline(always)]
     pub(super) fn has_value(&self, key: u64, value: u64) -> bool {
         V::INLINE || !self.values.is_empty_at(value) || self.is_really_empty(self.verify_value(key, value))
@@ -320,7 +320,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Err(Error::corrupted("a value that is not its key's", format!("ValueRecord {value:#x}")))
     }
 
-    /// The same of both words of an item.
+    /// Returns whether both words of an item can be shown.
     #[inline(always)]
     pub(super) fn is_there(&self, (key, value): &(u64, u64)) -> bool {
         let has_key =
@@ -347,7 +347,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         self.note_error(&self.damaged(what, node));
     }
 
-    /// The words of the item of a key, for those who judge records.
+    /// Returns the words of the item of a key, for liveness callbacks.
     pub(super) fn words_of(&self, key: K::Ref<'_>) -> Result<Option<(u64, u64)>> {
         let pins = self.pin();
         for round in 0.. {

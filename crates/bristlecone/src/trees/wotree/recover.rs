@@ -33,7 +33,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
         let tree = Self::unrecovered(pool, entry, options, fresh)?;
         if fresh {
             tree.create()?;
-            // Nobody counts before this.
+            // No thread counts before this.
             let _ = tree.base.set((0, 1));
         } else {
             tree.replay()?;
@@ -51,6 +51,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
     }
 }
 
+/// Returns what records that are left are sorted by: splits come last, from the top.
+fn from_the_top<L>((_, record): &(L, Record)) -> u8 {
+    match record {
+        Record::Split { level, .. } => u8::MAX - level,
+        _ => 0,
+    }
+}
+
 impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Makes the first leaf. A crash before `create.3`: the tree has no root, and is made anew.
     pub(super) fn create(&self) -> Result<()> {
@@ -60,7 +68,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         let flushed = self.write_leaf(leaf, &[], 0, 0);
         let durable = medium.fence(flushed, "wotree create.2");
         self.anchor().publish(medium, leaf, &durable, "wotree create.3");
-        // The fence is for those who write to the tree from other threads: theirs do not count here.
+        // The fence is for threads that write to the tree later: theirs do not count here.
         medium.persist(self.anchor(), "wotree create.3");
         self.set_root(leaf);
         self.pool.health()
@@ -87,10 +95,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
         // Splits are finished last, since they take lanes, and from the top, since the lower levels go through the
         // upper ones.
-        left.sort_by_key(|(_, record)| match record {
-            Record::Split { level, .. } => u8::MAX - level,
-            _ => 0,
-        });
+        left.sort_by_key(from_the_top);
         for (lane, record) in left {
             self.redo(record)?;
             lane.wipe();
@@ -120,7 +125,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(self.nodes.link(left, level).next.load(self.medium()) == right)
     }
 
-    /// Whether a node is in the tree, where a range begins. Earlier versions left records of splits
+    /// Returns whether a node is in the tree, where a range begins. Earlier versions left records of splits
     /// behind whose left node was split again since.
     fn is_reached(&self, node: u64, separator: u64, level: u8) -> Result<bool> {
         let guard = K::pin();
@@ -150,19 +155,19 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// The slot array follows from the bitmap. What is no leaf any more needs none.
+    /// Makes a slot array anew from the bitmap. What is no leaf any more needs none.
     fn redo_rebuild(&self, leaf: u64) -> Result<()> {
         if self.nodes.lock(leaf).is_err() {
             return Ok(());
         }
         if self.bitmap(leaf).is_some() {
             let view = self.made_anew(leaf, &K::pin())?;
-            self.commit(leaf, &view, &self.medium().ordered_within_line());
+            self.commit_alone(leaf, &view, &self.medium().ordered_within_line());
         }
         Ok(())
     }
 
-    /// The view of a leaf that a crash caught in a commit: the slot array follows from the bitmap.
+    /// Returns the view of a leaf that a crash caught in a commit: the slot array follows from the bitmap.
     fn made_anew(&self, leaf: u64, guard: &K::Guard) -> Result<View> {
         if let Some((bitmap, _)) = self.bitmap(leaf) {
             let state = State::Leaf { bitmap: bitmap as u64, valid: false };
@@ -195,7 +200,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             });
             view.order.truncate(kept);
             // Nothing has to be durable before bits are cleared.
-            self.commit(left, &View::of(view.order), &Alone);
+            self.commit_alone(left, &View::of(view.order), &Alone);
         }
         self.enter_again(left, right, separator, level, &guard)
     }
@@ -221,7 +226,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// A node that nobody reached is free.
+    /// Frees a node that no thread reached.
     pub(super) fn undo_node(&self, node: u64) -> Result<()> {
         self.nodes.lock(node)?;
         let state = self.nodes.state_word(node);
@@ -230,14 +235,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         Ok(())
     }
 
-    /// Judge of key records: whether an item's key stands there.
+    /// Returns whether an item's key stands in a record.
     pub(super) fn refers_to_key(&self, offset: u64) -> bool {
         let guard = K::pin();
         self.keys.is_plausible(offset)
             && self.has_words(K::read(&self.keys, offset, &guard), |words| words.0 == offset)
     }
 
-    /// Judge of value records: whether the item of its owner, a key word, has its value there.
+    /// Returns whether the item of a record's owner, a key word, has its value there.
     pub(super) fn refers_to_value(&self, offset: u64) -> bool {
         let guard = K::pin();
         let Some(owner) = self.values.owner_at(offset) else { return false };
@@ -245,12 +250,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             && self.has_words(K::read(&self.keys, owner, &guard), |words| words.1 == offset)
     }
 
-    /// Whether the item of a key is there and has such words. Where damage hides it the record stays.
+    /// Returns whether the item of a key is there and has such words. Where damage hides it the record stays.
     fn has_words(&self, key: K::Ref<'_>, such: impl FnOnce((u64, u64)) -> bool) -> bool {
         self.words_of(key).map_or(true, |words| words.is_some_and(such))
     }
 
-    /// Judge of separators, which are never empty.
+    /// Returns whether a record is that of a separator, which is never empty.
     pub(super) fn is_separator(&self, offset: u64) -> bool {
         !self.separators.is_empty_at(offset) && self.separators.owner_at(offset) == Some(LIVE)
     }

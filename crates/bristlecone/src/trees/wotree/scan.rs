@@ -23,7 +23,7 @@ struct Ends<K: KeyCodec> {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for WoTree<K, V, M> {
-    /// The batch's fence is where the next leaf begins.
+    /// Returns the batch's fence is where the next leaf begins.
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         let pins = self.pin();
         let mut path = Path::default();
@@ -133,7 +133,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// Whether a leaf is the one that a key's left neighbour leads to. Asked if it does not begin where
+    /// Returns whether a leaf is the one that a key's left neighbour leads to. Asked if it does not begin where
     /// the leaf before it ended: then one of them changed meanwhile, or an inner node is damaged.
     #[cold]
     fn follows(&self, at: &At<'_>, from: K::Ref<'_>, pins: &Pins<K, V>) -> bool {
@@ -145,7 +145,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         })
     }
 
-    /// Whether a leaf says that it is the last one, and others do not. Asked once a scan.
+    /// Returns whether a leaf says that it is the last one, and others do not. Asked once a scan.
     fn is_cut_off(&self, at: &At<'_>, pins: &Pins<K, V>) -> bool {
         let last = self.descend(Aim::End, &pins.keys, &mut NoTrail);
         // While its version holds nothing was linked behind it.
@@ -220,7 +220,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     }
 }
 
-/// Whether a key lies before everything that a lower bound lets in.
+/// Returns whether a key lies before everything that a lower bound lets in.
 fn precedes<K: KeyCodec>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
     match from {
         Bound::Included(bound) => K::shorten(key) < K::shorten(bound),
@@ -229,7 +229,7 @@ fn precedes<K: KeyCodec>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
     }
 }
 
-/// Whether a key lies behind everything that an upper bound lets in.
+/// Returns whether a key lies behind everything that an upper bound lets in.
 fn succeeds<K: KeyCodec>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
     match to {
         Bound::Included(bound) => K::shorten(key) > K::shorten(bound),

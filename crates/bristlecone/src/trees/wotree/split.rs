@@ -1,4 +1,4 @@
-//! A full node becomes two, and its parent hears of it. Step numbers are those of the story.
+//! A full node becomes two, and its parent hears of it. Step numbers are those of the protocol.
 
 use bristlecone_pm::{Durable, Flushed, LINE_BYTES, Medium, Persist, Result, Step};
 use smallvec::SmallVec;
@@ -8,8 +8,8 @@ use super::inner::Aim;
 use super::layout::{Link, NO_KEY, State};
 use super::leaf::{Order, View, WRONG_ORDER};
 use super::log::Record;
+use super::nodes::{Locked, NodeLock};
 use super::read::Path;
-use super::write::{Locked, NodeLock};
 use super::{Pins, WoTree};
 use crate::shared::codec::{Codec, KeyCodec};
 
@@ -36,7 +36,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
     }
 
-    /// As many nodes as the split of a leaf and of its full ancestors will take, unless they change.
+    /// Returns how many nodes the split of a leaf and of its full ancestors will take, unless they change.
     fn likely_nodes(&self, key: K::Ref<'_>, guard: &K::Guard) -> Result<usize> {
         // The nodes of the path stay.
         let _pinned = bristlecone_pm::sync::epoch::pin();
@@ -127,7 +127,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         if !ascending {
             let mut order = view.order;
             order.truncate(kept);
-            self.commit(left.node, &View::of(order), &durable);
+            self.commit(left, &View::of(order), &durable);
         }
         self.grown.add(1);
         // Split 5.
@@ -146,7 +146,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         })
     }
 
-    /// The left node names the right one, and ends where that begins (split 3). Relies on line order.
+    /// Makes the left node name the right one, and end where that begins (split 3). Relies on line order.
     fn hand_over(
         &self,
         link: &Link,
@@ -166,7 +166,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         medium.persist_proof(link, next)
     }
 
-    /// Fills a node that nobody knows: the items stand in key order. Every line once.
+    /// Fills a node that no other thread knows: the items stand in key order. Every line once.
     pub(super) fn write_leaf(&self, leaf: u64, items: &[(u64, u64)], next: u64, high: u64) -> Flushed {
         let medium = self.medium();
         for (slot, words) in items.iter().enumerate() {
@@ -261,7 +261,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     }
 
     /// Takes the entries from `kept` on out of an inner node (split 4). They lie beyond its high
-    /// key, so nobody follows them: durable before the log forgets the split is soon enough.
+    /// key, so no thread follows them: durable before the log forgets the split is soon enough.
     pub(super) fn cut(&self, node: u64, kept: usize) -> Flushed {
         let medium = self.medium();
         for at in (kept..self.shape.entries).rev() {

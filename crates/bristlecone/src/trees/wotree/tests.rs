@@ -87,7 +87,7 @@ fn contents(tree: &Tree) -> Vec<u64> {
     keys
 }
 
-/// A leaf of a tree of full leaves that is the second of at least four under one parent.
+/// Returns a leaf of a tree of full leaves that is the second of at least four under one parent.
 fn inner_leaf(tree: &Tree, leaves: u64) -> u64 {
     let second = |leaf: &u64| {
         let mut path = Path::default();
@@ -188,7 +188,7 @@ fn what_is_counted_while_a_writer_is_halfway_does_not_stay() {
         let mut next = *view;
         next.order.insert(place, slot);
         next.bitmap |= 1 << slot;
-        tree.commit(leaf.node, &next, &tree.medium().ordered_within_line());
+        tree.commit(leaf, &next, &tree.medium().ordered_within_line());
         std::thread::scope(|scope| scope.spawn(|| tree.len()).join()).unwrap();
         tree.added.add(1);
         Ok(write::Change::Done(()))
@@ -241,7 +241,7 @@ fn what_a_split_does_not_need_is_free_again() {
     assert_eq!(tree.nodes.swept_stats().live_slots, nodes);
 }
 
-/// Bytes of the first lines of a node, or of a lane.
+/// Returns the bytes of the first lines of a node, or of a lane.
 fn words(pool: &PoolFile<Native>, offset: u64, count: usize) -> Vec<u64> {
     pool.words(offset, count).iter().map(|word| word.load(pool.medium())).collect()
 }

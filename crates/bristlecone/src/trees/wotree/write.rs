@@ -1,36 +1,13 @@
-//! Insert, update and remove within one leaf. Step numbers are those of the story in `mod.rs`.
+//! Insert, update and remove within one leaf. Step numbers are those of the protocol in `mod.rs`.
 
 use bristlecone_pm::{Alone, Flushed, Medium, Persist, Result};
 
 use super::leaf::{Found, View};
+use super::nodes::{Locked, NodeLock};
 use super::read::At;
 use super::{Pins, WoTree};
 use crate::shared::codec::{Codec, KeyCodec};
-use crate::shared::locked::{self, Guarded};
-use crate::shared::version_lock::VersionLock;
 use crate::trees::{Removed, Swapped, Write, WriteMode};
-
-/// A node and its lock.
-#[derive(Clone, Copy)]
-pub(super) struct NodeLock<'t> {
-    pub node: u64,
-    pub lock: &'t VersionLock,
-}
-
-/// A node held by the only writer it may have.
-pub(super) type Locked<'t> = locked::Locked<NodeLock<'t>>;
-
-impl Guarded for NodeLock<'_> {
-    #[inline(always)]
-    fn lock(&self) -> &VersionLock {
-        self.lock
-    }
-
-    #[inline(always)]
-    fn unlock_above(&self, _: u64) {
-        self.lock.unlock();
-    }
-}
 
 /// What a change of a leaf wants done to it afterwards.
 pub(super) enum Change<R> {
@@ -101,7 +78,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             V::keep(&self.values, found.value);
             let _lane = self.note_rebuild(leaf.node);
             // Delete 1: nothing has to be durable before a bit is cleared.
-            self.commit(leaf.node, &next, &Alone);
+            self.commit(leaf, &next, &Alone);
             K::retire(&self.keys, found.key, &pins.keys);
             V::retire(&self.values, found.value, &pins.values);
             self.removed.add(1);
@@ -157,7 +134,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         let _ = self.complete(key, &pins.keys);
     }
 
-    /// The value of an item; an error if its record is broken.
+    /// Returns the value of an item; an error if its record is broken.
     fn value_of(&self, found: Found, pins: &Pins<K, V>) -> Result<V::Owned> {
         if !self.has_value(found.key, found.value) {
             self.verify_value(found.key, found.value)?;
@@ -195,7 +172,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         let mut next = *view;
         next.order.insert(place, slot);
         next.bitmap |= 1 << slot;
-        self.commit(leaf.node, &next, &durable);
+        self.commit(leaf, &next, &durable);
         self.added.add(1);
         Ok(true)
     }

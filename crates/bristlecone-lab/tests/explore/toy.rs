@@ -1,0 +1,53 @@
+//! A design from outside, explored as the library's own are.
+
+use std::marker::PhantomData;
+
+use bristlecone_lab::targets::{TreePool, Words, tree_scenarios};
+use bristlecone_pm::Geometry;
+use bristlecone_sim::{
+    Budget, Mode, Prepared, Progress, Report, Schedules, Site, Subject, explore_rounds, explore_schedules,
+    mutate_rounds, rounds,
+};
+
+#[path = "../../../bristlecone/tests/suite/toy.rs"]
+mod design;
+
+use design::Toy;
+
+/// A pool with room for a few arrays of so many items as the scenarios have.
+fn tree_pool() -> TreePool<Words, Toy> {
+    let geometry = Geometry { chunk_bytes: 8192, chunks_max: 12, trees_max: 3 };
+    TreePool { geometry, design: Toy, options: vec![("items", 120)], items: PhantomData }
+}
+
+#[test]
+fn toy_survives_every_crash_and_needs_every_flush() {
+    let subject = Prepared { name: "toy".to_owned(), system: tree_pool(), scenarios: tree_scenarios() };
+    let rounds = rounds([&subject as &dyn Subject], &[Mode::Prefix, Mode::Subset]);
+    let budget = Budget { threads: 2, ..Budget::of(16) };
+    let reports = explore_rounds(&rounds, budget, &Progress::default(), &|_, _| {});
+    let reports: Vec<_> = reports.into_iter().flatten().collect();
+    let mut total = Report::default();
+    reports.iter().for_each(|report| total.merge(report.clone()));
+    println!("{total}");
+    total.assert_clean();
+    assert_eq!(reports.len(), rounds.len());
+    assert!(total.images > 5_000, "{total}");
+
+    let rounds: Vec<_> = rounds.into_iter().zip(reports).collect();
+    let rounds: Vec<_> = rounds.into_iter().filter(|(round, _)| round.mode == Mode::Subset).collect();
+    let wanted = |site: &Site| !site.is_of_pool() && site.is_named();
+    let budget = Budget { threads: 2, continuation_crashes: 1, ..Budget::of(16) };
+    let table = mutate_rounds(&rounds, budget, &wanted, &Progress::default(), &|_| {});
+    println!("{table}");
+    assert!(table.survivors().is_empty() && table.killed() >= 8, "{table}");
+}
+
+#[test]
+fn threads_share_a_toy() {
+    let wanted = Schedules { seed: 3, first: 0, count: 400, modes: Mode::ALL.to_vec(), threads: 2 };
+    let report = explore_schedules(&tree_pool(), &wanted, &Progress::default());
+    println!("{report}");
+    report.assert_clean();
+    assert_eq!(report.schedules, 400);
+}
