@@ -21,6 +21,11 @@
 //! ```
 //!
 //! What survives what is a matter of the [`Domain`] in force: see `docs/DURABILITY.md`.
+//!
+//! # Features
+//!
+//! - `lab`: where designs and media from outside plug in, to be measured and explored. Not part of the product; what it
+//!   makes public may change at any time.
 
 pub mod dynamic;
 mod handle;

@@ -45,6 +45,10 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Returns every tree, in the order of the directory.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupted`](Error::Corrupted) if an entry cannot be read; [`Forked`](Error::Forked).
     pub fn trees(&self) -> Result<Vec<TreeEntry>> {
         self.here()?;
         self.live_trees().map(|id| Ok(TreeEntry { id, spec: self.read_entry(id)? })).collect()
@@ -63,6 +67,10 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Returns the tree of a name.
+    ///
+    /// # Errors
+    ///
+    /// As [`trees`](Self::trees).
     pub fn find_tree(&self, name: &str) -> Result<Option<TreeEntry>> {
         Ok(self.trees()?.into_iter().find(|tree| tree.spec.name == name))
     }
@@ -93,6 +101,11 @@ impl<M: Medium> PoolFile<M> {
 
     /// Creates a tree without chunks. `Ok`: it exists and survives. `Err`, or a crash before `Ok`:
     /// it exists wholly or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`TreeExists`](Error::TreeExists), [`Invalid`](Error::Invalid), [`TooLong`](Error::TooLong),
+    /// [`ReadOnly`](Error::ReadOnly), [`Forked`](Error::Forked).
     pub fn create_tree(&self, spec: &TreeSpec) -> Result<TreeEntry> {
         self.create_as(spec, 0, |_| Ok(())).map(|(entry, ())| entry)
     }
@@ -170,8 +183,12 @@ impl<M: Medium> PoolFile<M> {
         medium.persist_proof(entry, "pool create_tree.1")
     }
 
-    /// Returns `Corrupted` for a tree that had leaves when it became live and owns no chunk of
-    /// them now: it would open as an empty one. `part_of` decides which these are.
+    /// Checks that a tree that had leaves when it became live owns a chunk of them still: without one it would open as an
+    /// empty one. `part_of` decides which these are.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupted`](Error::Corrupted) if it owns none.
     pub fn expect_leaves(&self, tree: &TreeEntry, part_of: PartOf) -> Result<()> {
         if self.is_initialized(tree.id)
             && !self.chunks_of(tree.id).iter().any(|chunk| part_of(chunk.kind) == Some(Part::Leaf))
@@ -224,7 +241,11 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Drops a tree and frees its chunks. `Ok`: it is gone. A crash before `Ok`: it exists
-    /// wholly, or opening the pool finishes the drop. Nobody may have the tree open.
+    /// wholly, or opening the pool finishes the drop. No handle may have the tree open.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSuchTree`](Error::NoSuchTree), [`ReadOnly`](Error::ReadOnly), [`Forked`](Error::Forked).
     pub fn drop_tree(&self, id: TreeId) -> Result<()> {
         self.writable()?;
         let _only = self.lock_directory();

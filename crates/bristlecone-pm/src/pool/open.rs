@@ -37,6 +37,11 @@ pub(super) struct Found {
 impl<M: Medium> PoolFile<M> {
     /// Creates a pool in a new file that only its owner may read and write. `make_medium` gets
     /// the domain in force.
+    ///
+    /// # Errors
+    ///
+    /// [`Exists`](Error::Exists), [`NotFound`](Error::NotFound), [`Invalid`](Error::Invalid),
+    /// [`MediumFull`](Error::MediumFull), and what the system refuses. There is no file then.
     pub fn create(
         path: &Path,
         options: &CreateOptions,
@@ -74,6 +79,10 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Creates a pool in anonymous memory, for tests and simulators.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](Error::Invalid) if the region is too small.
     pub fn create_in(region: Region, geometry: Geometry, domain: Domain, medium: M) -> Result<Arc<Self>> {
         if !geometry.is_valid() || geometry.max_bytes() > region.reserved() {
             return Err(Error::invalid("the region is too small for this geometry"));
@@ -143,6 +152,11 @@ impl<M: Medium> PoolFile<M> {
 
     /// Opens a pool file. Nothing in it is trusted; what a crash interrupted in the pool itself
     /// is finished, and the pool is marked as in use.
+    ///
+    /// # Errors
+    ///
+    /// [`NotFound`](Error::NotFound), [`NotAPool`](Error::NotAPool), [`InUse`](Error::InUse), [`Newer`](Error::Newer),
+    /// [`Corrupted`](Error::Corrupted), [`MediumFull`](Error::MediumFull), and what the system refuses.
     pub fn open(
         path: &Path,
         domain: Option<Domain>,
@@ -162,6 +176,10 @@ impl<M: Medium> PoolFile<M> {
     /// Opens a pool file without ever writing to it. Recovery is done as always, on a copy of the
     /// pages that it changes: they stay in this process. Other readers may have the pool open at
     /// the same time, a writer may not.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
     pub fn open_read_only(path: &Path, make_medium: impl FnOnce(Domain) -> M) -> Result<Arc<Self>> {
         let access = Access::Read;
         let (file, len) = Self::begin(path, access)?;
@@ -193,6 +211,10 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Opens a pool in anonymous memory, exactly as [`open`](Self::open) opens a file.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
     pub fn open_in(region: Region, domain: Domain, medium: M) -> Result<Arc<Self>> {
         Self::open_on(region, domain, domain, medium, None, Access::Write)
     }
@@ -226,6 +248,10 @@ impl<M: Medium> PoolFile<M> {
 
     /// Closes the pool in good order: durably marked as clean. Handles still held elsewhere keep
     /// the file open.
+    ///
+    /// # Errors
+    ///
+    /// [`DurabilityLost`](Error::DurabilityLost), [`Forked`](Error::Forked), and what the system refuses.
     pub fn close(&self) -> Result<()> {
         self.here()?;
         self.health()?;
