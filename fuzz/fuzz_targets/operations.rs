@@ -126,8 +126,9 @@ impl<I: Items> Twin<I> {
             }
             Step::InsertNew(key, value) => {
                 let (key, new) = (I::key(key.into()), I::value(value.into()));
-                let there = self.tree().insert_new(I::key_ref(&key), I::value_ref(&new));
-                assert_eq!(there.expect("there is room"), self.model.get(&key).cloned());
+                let there = self.tree().try_insert(I::key_ref(&key), I::value_ref(&new));
+                let there = there.err().map(|present| present.into_present().expect("there is room"));
+                assert_eq!(there, self.model.get(&key).cloned());
                 self.model.entry(key).or_insert(new);
             }
             Step::Update(key, value) => {
@@ -142,12 +143,13 @@ impl<I: Items> Twin<I> {
                 // The value that is there, half of the time.
                 let expected = held.clone().filter(|_| value % 2 == 0).unwrap_or(I::value(expected.into()));
                 let (expects, becomes) = (I::value_ref(&expected), I::value_ref(&new));
-                let swapped = self.tree().compare_and_swap(I::key_ref(&key), expects, becomes);
+                let swapped = self.tree().compare_and_swap(I::key_ref(&key), Some(expects), Some(becomes));
+                let swapped = swapped.map_err(|differs| differs.into_found().expect("there is room"));
                 if held.as_ref() == Some(&expected) {
-                    assert_eq!(swapped.expect("there is room"), Ok(()));
+                    assert_eq!(swapped, Ok(()));
                     self.model.insert(key, new);
                 } else {
-                    assert_eq!(swapped.expect("there is room"), Err(held));
+                    assert_eq!(swapped, Err(held));
                 }
             }
             Step::RemoveIf(key, expected) => {

@@ -7,7 +7,8 @@ use bristlecone_cli::failure::{self, Failure, Outcome};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    check, completions, create, del, demo, drop, dump, get, info, load, man, put, scan, stat, trees,
+    check, clear, completions, create, del, demo, drop, dump, get, info, load, man, put, rename, scan, stat,
+    trees,
 };
 use crate::datum::Kind;
 use crate::shell;
@@ -63,6 +64,8 @@ pub enum Command {
     Load(load::Load),
     Dump(dump::Dump),
     Drop(drop::Drop),
+    Rename(rename::Rename),
+    Clear(clear::Clear),
     Shell(shell::Shell),
     Completions(completions::Completions),
     Man(man::Man),

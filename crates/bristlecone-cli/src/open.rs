@@ -44,7 +44,12 @@ pub struct ReadArgs {
 impl PoolArgs {
     /// Opens the pool to write, and says on standard error what of it was damaged.
     pub fn open(&self) -> Outcome<Pool> {
-        self.pool.open_saying(&with_domain(self.domain.domain))
+        self.open_with(|options| options)
+    }
+
+    /// Opens the pool to write, with options beside the domain.
+    pub fn open_with(&self, more: impl FnOnce(PoolOptions) -> PoolOptions) -> Outcome<Pool> {
+        self.pool.open_saying(&more(with_domain(self.domain.domain)))
     }
 }
 
@@ -90,7 +95,7 @@ impl PoolPath {
 
     fn open_saying(&self, options: &PoolOptions) -> Outcome<Pool> {
         let pool = self.open(options)?;
-        for Finding { location, what } in pool.info().findings {
+        for Finding { location, what, .. } in pool.info().findings {
             eprintln!("bristlecone: {what} at {location}");
         }
         Ok(pool)

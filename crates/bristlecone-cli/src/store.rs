@@ -59,6 +59,14 @@ pub fn tree(pool: &Pool, name: &str) -> Outcome<Tree> {
     Ok(pool.dynamic_tree(name)?)
 }
 
+/// Inserts a key that is absent; returns the value of one that is not, which stays as it is.
+pub fn insert_new(tree: &Tree, key: &Datum, value: &Datum) -> Outcome<Option<Datum>> {
+    match tree.try_insert(key, value) {
+        Ok(()) => Ok(None),
+        Err(present) => Ok(Some(present.into_present()?)),
+    }
+}
+
 /// Calls `each` with entries in order until it returns `false`. Their records are compared with their checksums.
 pub fn scan(
     tree: &Tree,

@@ -43,8 +43,8 @@ pub use medium::{
 };
 pub use opener::Opener;
 pub use pool::{
-    CHUNK_BYTES, Chunk, CreateOptions, Damaged, Finding, Geometry, Part, PartOf, PoolFile, PoolInfo,
-    SlotKind, TreeEntry, TreeId, TreeSpec, kind_of_descriptor,
+    CHUNK_BYTES, Chunk, CreateOptions, Damaged, Finding, Geometry, OpenOptions, Part, PartOf, PoolFile,
+    PoolInfo, SlotKind, TreeEntry, TreeId, TreeSpec, kind_of_descriptor,
 };
 pub use sync::{assume_thread_index, own_thread_index, thread_index};
 pub use word::{Group, Persistent, Word, read_bytes, read_words, write_bytes};

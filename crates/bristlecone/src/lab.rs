@@ -88,13 +88,7 @@ pub fn create<K: Key, V: Value, M: Medium>(
     given: &[(String, u64)],
 ) -> Result<Tree<K, V>> {
     design.supports::<K::Codec, V::Codec>()?;
-    let spec = TreeSpec {
-        name: name.to_owned(),
-        design: design.code(),
-        key_kind: K::kind(),
-        value_kind: V::kind(),
-        params: design.parse(given)?,
-    };
+    let spec = TreeSpec::new(name, design.code(), K::kind(), V::kind()).with_params(design.parse(given)?);
     let file = file_of::<M>(pool)?;
     pool.create_tree(|| file.create_tree_with(&spec, |entry| design.open(file, entry)))
 }

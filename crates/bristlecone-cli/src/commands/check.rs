@@ -72,7 +72,7 @@ impl Check {
                 })
                 .collect();
             let findings: Vec<_> = findings
-                .map(|(tree, Finding { location, what })| json!({ "tree": tree, "location": location, "what": what }))
+                .map(|(tree, Finding { location, what, .. })| json!({ "tree": tree, "location": location, "what": what }))
                 .collect();
             output.value(&json!({
                 "ok": salvage.is_whole(),
@@ -121,14 +121,17 @@ pub fn check(pool: &Pool, tree: Option<&str>, output: &mut Output) -> Outcome {
     found.show(specs.len() as u64, output)
 }
 
+/// Returns what an error says, without what it advises, which is said once.
+fn without_advice(what: &str) -> &str {
+    what.split("; `bristlecone check --repair`").next().unwrap_or(what)
+}
+
 /// Returns a line for each finding; of many of one kind, the first places and how many more there are.
 fn summed_up<'a>(findings: impl Iterator<Item = (Option<&'a str>, &'a Finding)>) -> Vec<String> {
     const SHOWN: usize = 3;
     let mut places: BTreeMap<(Option<&str>, String), Vec<&str>> = BTreeMap::new();
-    for (tree, Finding { location, what }) in findings {
-        // The advice of an error is for those that have not taken it yet.
-        let what = what.split("; `bristlecone check --repair`").next().unwrap_or(what);
-        places.entry((tree, what.to_owned())).or_default().push(location);
+    for (tree, Finding { location, what, .. }) in findings {
+        places.entry((tree, without_advice(what).to_owned())).or_default().push(location);
     }
     let line = |((tree, what), places): ((Option<&str>, String), Vec<&str>)| {
         let tree = tree.map(|tree| format!("{tree}: ")).unwrap_or_default();
@@ -161,7 +164,9 @@ impl Found {
                 self.entries += entries;
                 self.findings.extend(findings.into_iter().map(|finding| (Some(name.to_owned()), finding)));
             }
-            Err(failure) => self.unchecked.push((name.to_owned(), failure.line().to_owned())),
+            Err(failure) => {
+                self.unchecked.push((name.to_owned(), without_advice(failure.line()).to_owned()));
+            }
         }
     }
 
@@ -190,7 +195,10 @@ impl Found {
             }
             let verdict = match wrong {
                 0 => "everything is as it must be".to_owned(),
-                _ => counted(wrong as u64, "finding", "findings"),
+                _ => {
+                    let findings = counted(wrong as u64, "finding", "findings");
+                    format!("{findings}; `bristlecone check POOL --repair NEW_POOL` saves what can be read")
+                }
             };
             let (trees, entries) =
                 (counted(trees, "tree", "trees"), counted(self.entries, "entry", "entries"));

@@ -1,6 +1,7 @@
 //! The commands, one file each: arguments in, calls, results out.
 
 pub mod check;
+pub mod clear;
 pub mod completions;
 pub mod create;
 pub mod del;
@@ -12,6 +13,7 @@ pub mod info;
 pub mod load;
 pub mod man;
 pub mod put;
+pub mod rename;
 pub mod scan;
 pub mod stat;
 pub mod trees;
@@ -37,6 +39,8 @@ pub fn run(command: &Command, output: &mut Output) -> Outcome {
         Command::Load(args) => args.run(output),
         Command::Dump(args) => args.run(output),
         Command::Drop(args) => args.run(output),
+        Command::Rename(args) => args.run(output),
+        Command::Clear(args) => args.run(output),
         Command::Shell(args) => args.run(output),
         Command::Man(args) => args.run(output),
         Command::Completions(args) => args.run(output),

@@ -68,7 +68,7 @@ impl PutArgs {
         let value = argument(tree.value_kind(), &self.value).map_err(|error| error.within("value"))?;
         let shown = Shown(&key);
         let replaced = if self.new {
-            if tree.insert_new(&key, &value)?.is_some() {
+            if store::insert_new(tree, &key, &value)?.is_some() {
                 let said = format!("{shown} has a value already: leave --new out to replace it");
                 return Err(Failure::new(Exit::Failed, said));
             }

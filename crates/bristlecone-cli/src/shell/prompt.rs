@@ -100,7 +100,9 @@ impl Candidates {
         let all: Vec<String> = match before.first().map(String::as_str) {
             None | Some("help") => commands().collect(),
             Some(name) if word.starts_with('-') => self.options(name),
-            Some("use" | "drop" | "stat" | "check" | "dump" | "load") => self.trees.clone(),
+            Some("use" | "drop" | "rename" | "clear" | "stat" | "check" | "dump" | "load") => {
+                self.trees.clone()
+            }
             Some(_) => Vec::new(),
         };
         let mut fitting: Vec<String> = all.into_iter().filter(|name| name.starts_with(word)).collect();

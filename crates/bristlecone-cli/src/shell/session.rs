@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::words;
 use crate::args::TreeArgs;
-use crate::commands::{check, del, drop, dump, get, info, load, put, scan, stat, trees};
+use crate::commands::{check, clear, del, drop, dump, get, info, load, put, rename, scan, stat, trees};
 use crate::store;
 
 /// One line of the shell.
@@ -71,6 +71,18 @@ enum Command {
     },
     /// Remove a tree and everything in it, at once and for good
     Drop {
+        /// The tree.
+        tree: String,
+    },
+    /// Give a tree another name
+    Rename {
+        /// The tree.
+        tree: String,
+        /// Its new name.
+        name: String,
+    },
+    /// Remove every entry of a tree, at once and for good
+    Clear {
         /// The tree.
         tree: String,
     },
@@ -190,6 +202,18 @@ impl<'a> Session<'a> {
             Command::Drop { tree } => {
                 self.chosen.take_if(|(name, _)| *name == tree);
                 drop::drop(&self.pool, &tree, output)
+            }
+            Command::Rename { tree, name } => {
+                rename::rename(&self.pool, &tree, &name, output)?;
+                if let Some((chosen, _)) = self.chosen.as_mut().filter(|(chosen, _)| *chosen == tree) {
+                    *chosen = name;
+                }
+                Ok(())
+            }
+            Command::Clear { tree } => {
+                let was_chosen = self.chosen.take_if(|(name, _)| *name == tree).is_some();
+                clear::clear(&self.pool, &tree, output)?;
+                if was_chosen { self.choose(&tree) } else { Ok(()) }
             }
             Command::Stat { tree } => stat::show(&self.pool, tree.as_deref(), output),
             Command::Check { tree } => check::check(&self.pool, tree.as_deref(), output),

@@ -34,6 +34,38 @@ fn a_pool_says_what_it_is() {
 }
 
 #[test]
+fn a_larger_maximum_is_given() {
+    let bench = Bench::new();
+    let max = || bench.run("info @p --json").json()["max_bytes"].as_u64().unwrap();
+    bench.run("create @p --size 64M").ok();
+    assert!(bench.run("create @p --size 128M").ok().contains("a pool of up to 12"));
+    assert!(max() >= 128 << 20);
+    bench.run("create @p --size 256M --tree t").ok();
+    assert!(max() >= 256 << 20);
+    bench.run("create @p --size 64M --tree u").refused(2, "cannot be made smaller");
+    bench.run("create @p --size 1000T").refused(2, "");
+    assert!(bench.run("check @p").ok().starts_with("1 tree"));
+}
+
+#[test]
+fn trees_are_renamed_and_cleared() {
+    let bench = Bench::new();
+    bench.run("create @p --size 64M --tree t").ok();
+    bench.run("put @p t pine 1").ok();
+    bench.run("create @p --tree other").ok();
+    assert_eq!(bench.run("rename @p t trees").ok(), "t is trees now\n");
+    assert_eq!(bench.run("get @p trees pine").ok(), "1\n");
+    bench.run("rename @p t again").refused(4, "the pool has other, trees");
+    bench.run("rename @p trees other").refused(2, "exists already");
+    bench.run("rename @p trees").refused(2, "--help");
+    bench.run_on("rename @p trees", b"", &[""]).refused(2, "");
+    assert_eq!(bench.run("clear @p trees").ok(), "cleared trees\n");
+    assert_eq!(bench.run("scan @p trees --count").ok(), "0\n");
+    bench.run("clear @p t").refused(4, "no tree named");
+    assert_eq!(bench.run("check @p --json").json()["trees"], 2);
+}
+
+#[test]
 fn domains_are_taken_as_they_are_given() {
     let bench = Bench::new();
     let said = bench.run("create @p --size 64M --domain adr").ok();

@@ -78,8 +78,10 @@ fn every_command_works_in_a_shell() {
     bench.run_on("shell @p t", b"load -\n", &[]).refused(2, "standard input is the shell's own");
     bench.run_on("shell @p", b"get a\n", &[]).refused(2, "no tree is chosen: `use` one of copy, t, u");
     bench.run_on("shell @p t --read-only", b"put c 3\n", &[]).refused(1, "read-only");
-    // What is chosen can be dropped.
-    bench.run_on("shell @p", b"use u\ndrop u\ndrop copy\nscan\n", &[]).ok();
+    // What is chosen can be renamed, emptied and dropped.
+    let script = b"use u\nput a 1\nrename u v\nput b 2\nscan --count\nclear v\nscan --count\ndrop v\ndrop copy\nscan\n";
+    let said = bench.run_on("shell @p", script, &[]).ok();
+    assert!(said.contains("u is v now\nadded\n2\ncleared v\n0\ndropped v\n"), "{said}");
 }
 
 #[test]

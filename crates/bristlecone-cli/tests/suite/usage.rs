@@ -25,6 +25,7 @@ fn wrong_usage_is_told_apart() {
     bench.run("create @p --size 64M").ok();
     bench.run("create @p").refused(2, "exists already");
     bench.run("create @p --tree t --size 32M").refused(2, "leave --size out");
+    bench.run("create @p --size 32M").refused(2, "leave --size out");
     bench.run("create @p --tree t --size 64M").ok();
     bench.run("create @p --tree t").refused(2, "exists already");
     bench.run("put @p t").refused(2, "--help");
@@ -102,6 +103,8 @@ fn help_and_completions() {
         "load",
         "dump",
         "drop",
+        "rename",
+        "clear",
         "completions",
     ] {
         assert!(help.contains(command), "{command}");

@@ -41,6 +41,9 @@ pub type Step = &'static str;
 
 /// A kind of persistent memory: how it is read, written, flushed and fenced.
 ///
+/// A medium is what a pool lies on, a simulator or a device model: the workspace has those that there are, and
+/// may add methods at any time. Programs that keep data in a pool implement none.
+///
 /// Structures call the methods of [`Persist`], [`Word`](crate::Word) and
 /// [`Group`](crate::Group), never these. Those that a crash depends on know the place in the source that called
 /// them: a simulator tells two uses of one step apart.

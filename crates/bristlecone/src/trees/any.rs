@@ -100,6 +100,7 @@ pub trait AnyPool: Any + Send + Sync {
     fn find_tree(&self, name: &str) -> Result<Option<TreeEntry>>;
     fn drop_tree(&self, id: TreeId) -> Result<()>;
     fn chunks_of(&self, id: TreeId) -> Vec<Chunk>;
+    fn rename_tree(&self, from: &str, to: &str) -> Result<()>;
     fn info(&self) -> PoolInfo;
     fn check(&self) -> Vec<Finding>;
     fn prefault(&self, bytes: u64) -> Result<()>;
@@ -114,6 +115,9 @@ pub trait AnyPool: Any + Send + Sync {
 
     /// Creates one together with its first leaf: after an error or a crash there is neither.
     fn create_index(&self, spec: &TreeSpec, inline: (bool, bool)) -> Result<(TreeEntry, AnyIndex)>;
+
+    /// Puts an empty tree in the place of one to which there is no handle: after a crash there is either.
+    fn clear_index(&self, entry: &TreeEntry, inline: (bool, bool)) -> Result<()>;
 }
 
 impl fmt::Debug for dyn AnyPool {
@@ -150,6 +154,9 @@ impl<M: Medium> AnyPool for PoolOn<M> {
     fn chunks_of(&self, id: TreeId) -> Vec<Chunk> {
         self.0.chunks_of(id)
     }
+    fn rename_tree(&self, from: &str, to: &str) -> Result<()> {
+        self.0.rename_tree(from, to)
+    }
     fn info(&self) -> PoolInfo {
         self.0.info()
     }
@@ -181,6 +188,11 @@ impl<M: Medium> AnyPool for PoolOn<M> {
 
     fn create_index(&self, spec: &TreeSpec, inline: (bool, bool)) -> Result<(TreeEntry, AnyIndex)> {
         self.0.create_tree_with(spec, |entry| AnyIndex::open(&self.0, entry, inline, 1))
+    }
+
+    fn clear_index(&self, entry: &TreeEntry, inline: (bool, bool)) -> Result<()> {
+        let emptied = |entry: &TreeEntry| AnyIndex::open(&self.0, entry, inline, 1).map(drop);
+        self.0.replace_tree_with(entry.id, emptied).map(drop)
     }
 }
 

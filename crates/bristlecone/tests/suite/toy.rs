@@ -211,12 +211,10 @@ impl<M: Medium> Inspect for Tree<M> {
 
     fn stats(&self) -> TreeStats {
         let arrays = self.arrays.stats();
-        TreeStats {
-            items: self.len(),
-            leaves: 1,
-            pm_bytes: arrays.chunks * arrays.chunk_bytes,
-            dram_bytes: 0,
-        }
+        let mut stats = TreeStats::default();
+        (stats.items, stats.leaves) = (self.len(), 1);
+        stats.pm_bytes = arrays.chunks * arrays.chunk_bytes;
+        stats
     }
 
     fn check(&self) -> Vec<Finding> {

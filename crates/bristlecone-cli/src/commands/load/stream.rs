@@ -16,6 +16,7 @@ use crate::args::TreeArgs;
 use crate::datum::{self, Datum, Form, Kind, json};
 use crate::dump::{self, Frame, Header, Trailer};
 use crate::input::{Format, Item, Records};
+use crate::store;
 
 /// What a load did.
 #[derive(Debug, Default, Serialize)]
@@ -210,7 +211,7 @@ fn enter(tree: &Tree, format: Format, line: u64, key: &[u8], value: &[u8], tally
         Failure::Said { exit: Exit::Usage, line } => Failure::new(Exit::BadInput, line),
         other => other,
     };
-    match tree.insert_new(&key, &value).map_err(|error| unfit(error.into()))? {
+    match store::insert_new(tree, &key, &value).map_err(unfit)? {
         None => tally.added += 1,
         Some(found) if found == value => tally.unchanged += 1,
         Some(_) => {
