@@ -78,6 +78,7 @@ mod tree;
 mod tree_options;
 mod tree_write;
 mod trees;
+mod usage;
 mod value;
 
 #[cfg(feature = "derive")]
@@ -101,6 +102,7 @@ pub use salvage::{Salvage, SalvagedTree};
 pub use tree::Tree;
 pub use tree_options::TreeOptions;
 pub use trees::{Allowed, Design, OptionInfo, TreeStats};
+pub use usage::TreeUsage;
 pub use value::Value;
 
 /// Handles and iterators go to other threads, whatever the keys and values are.
