@@ -3,20 +3,20 @@
 use std::fmt;
 use std::io::ErrorKind;
 
-use bristlecone::Error;
+use bristlecone::{CloseError, Error};
 
 /// The exit codes, as `--help` tells them.
 pub const HELP: &str = "\
 Exit codes:
   0    done
-  1    failed: acknowledged data is missing, `check` or `crash` found something, `--repair` could
-       not save everything, or the system refused
+  1    failed: acknowledged data is missing, `check` or `crash` found something or could not look,
+       `--repair` could not save everything, or the system refused
   2    wrong usage: an argument or a value is not possible
   3    the pool is in use by another process
-  4    no such pool, tree or key
+  4    no such folder, pool, tree or key
   5    not a pool, corrupted, or written by a newer version
   6    the pool or the file system is full
-  7    a line of the input is malformed
+  7    a line of the input is malformed, or a dump is not whole
   130  interrupted
   134  aborted (SIGABRT): bytes of the pool could not be had when they were touched";
 
@@ -122,6 +122,7 @@ impl From<Error> for Failure {
             | Error::TreeExists { .. }
             | Error::Mismatch { .. }
             | Error::Invalid { .. }
+            | Error::MaximumFixed { .. }
             | Error::TooLong { .. } => Exit::Usage,
             Error::Io { doing, source } => return Self::io(doing, source),
             _ => Exit::Failed,
@@ -131,6 +132,12 @@ impl From<Error> for Failure {
             _ => "",
         };
         Self::new(exit, format!("{error}{advice}"))
+    }
+}
+
+impl From<CloseError> for Failure {
+    fn from(error: CloseError) -> Self {
+        Error::from(error).into()
     }
 }
 

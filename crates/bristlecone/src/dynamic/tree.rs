@@ -9,7 +9,7 @@ use bristlecone_pm::{Error, Finding, Result};
 use super::encode::{Records, Role, Stored, Unfit, Words};
 use super::{CheckedRange, Datum, Item, Kind, Range};
 use crate::value::undecodable;
-use crate::{Design, TreeStats};
+use crate::{CasError, Design, TreeStats, TryInsertError};
 
 /// The tree, by its codecs.
 #[derive(Clone)]
@@ -231,20 +231,26 @@ impl Tree {
         each!(&self.on, tree => self.item::<K, V, _>(&key, &value, |key, value| tree.upsert(key, value)))
     }
 
-    /// Writes a key that is not there yet. `Some`: it was, with this value, and nothing changed.
+    /// Inserts a key that is absent.
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`].
-    pub fn insert_new<'k, 'v>(
+    /// [`TryInsertError::Present`] if the key is there, with its value, and nothing has changed; otherwise
+    /// those of every operation: see [`Tree`].
+    pub fn try_insert<'k, 'v>(
         &self,
         key: impl Into<Datum<'k>>,
         value: impl Into<Datum<'v>>,
-    ) -> Result<Option<Datum<'static>>> {
+    ) -> std::result::Result<(), TryInsertError<Datum<'static>>> {
         let (key, value) = (key.into(), value.into());
-        each!(&self.on, tree => self.found::<V>(self.item::<K, V, _>(&key, &value, |key, value| {
-            tree.insert_new(key, value)
-        })?))
+        let held = each!(&self.on, tree => {
+            let done = self.item::<K, V, _>(&key, &value, |key, value| match tree.try_insert(key, value) {
+                Ok(()) => Ok(None),
+                Err(present) => present.into_present().map(Some),
+            })?;
+            self.found::<V>(done)?
+        });
+        held.map_or(Ok(()), |held| Err(TryInsertError::Present(held)))
     }
 
     /// Replaces the value of a key that is there; returns the value it had. `None`: it was not, and
@@ -274,53 +280,41 @@ impl Tree {
         each!(&self.on, tree => self.found::<V>(self.key::<K, _>(&key, |key| tree.remove(key))??))
     }
 
-    /// Removes a key if its value is `expected`. `Err` within `Ok`: it was not, nothing changed, and
-    /// this is what was there.
+    /// Changes a key from what is expected to what is wanted; `None` stands for an absent key: see
+    /// [`crate::Tree::compare_and_swap`].
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`].
-    pub fn remove_if<'k, 'v>(
+    /// [`CasError::Found`] if the key is not as expected, with what it is, and nothing has changed; otherwise
+    /// those of every operation: see [`Tree`].
+    pub fn compare_and_swap<'k>(
         &self,
         key: impl Into<Datum<'k>>,
-        expected: impl Into<Datum<'v>>,
-    ) -> Result<std::result::Result<(), Option<Datum<'static>>>> {
-        let (key, expected) = (key.into(), expected.into());
-        each!(&self.on, tree => {
-            let done = self.item::<K, V, _>(&key, &expected, |key, expected| tree.remove_if(key, expected))?;
-            self.missed::<V>(done)
-        })
+        expected: Option<Datum<'_>>,
+        new: Option<Datum<'_>>,
+    ) -> std::result::Result<(), CasError<Datum<'static>>> {
+        let (key, [expected, new]) = (key.into(), [expected.as_ref(), new.as_ref()]);
+        let found = each!(&self.on, tree => {
+            let done = self.key::<K, _>(&key, |key| self.optional::<V, _>(expected, |expected| {
+                self.optional::<V, _>(new, |new| match tree.compare_and_swap(key, expected, new) {
+                    Ok(()) => Ok(None),
+                    Err(found) => found.into_found().map(Some),
+                })
+            }))??;
+            done.map(|found| self.found::<V>(found)).transpose()?
+        });
+        found.map_or(Ok(()), |found| Err(CasError::Found(found)))
     }
 
-    /// Replaces the value of a key if it is `expected`. `Err` within `Ok`: it was not, nothing changed,
-    /// and this is what was there.
-    ///
-    /// # Errors
-    ///
-    /// Those of every operation: see [`Tree`].
-    pub fn compare_and_swap<'k, 'e, 'n>(
+    /// Calls `use_it` with what a value is in the tree, if there is one.
+    fn optional<V: Stored, R>(
         &self,
-        key: impl Into<Datum<'k>>,
-        expected: impl Into<Datum<'e>>,
-        new: impl Into<Datum<'n>>,
-    ) -> Result<std::result::Result<(), Option<Datum<'static>>>> {
-        let (key, expected, new) = (key.into(), expected.into(), new.into());
-        each!(&self.on, tree => {
-            let done = self.item::<K, V, _>(&key, &expected, |key, expected| {
-                self.value::<V, _>(&new, |new| tree.compare_and_swap(key, expected, new))?
-            })?;
-            self.missed::<V>(done)
-        })
-    }
-
-    /// Returns what a write came to that was to happen only beside a certain value.
-    fn missed<V: Stored>(
-        &self,
-        done: std::result::Result<(), Option<V::Owned>>,
-    ) -> Result<std::result::Result<(), Option<Datum<'static>>>> {
-        match done {
-            Ok(()) => Ok(Ok(())),
-            Err(found) => self.found::<V>(found).map(Err),
+        value: Option<&Datum<'_>>,
+        use_it: impl FnOnce(Option<V::Ref<'_>>) -> Result<R>,
+    ) -> Result<R> {
+        match value {
+            Some(value) => self.value::<V, _>(value, |value| use_it(Some(value)))?,
+            None => use_it(None),
         }
     }
 

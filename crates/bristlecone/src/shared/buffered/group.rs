@@ -54,6 +54,13 @@ pub struct Part<R> {
     pub changed: bool,
 }
 
+impl<R: Copy> Part<R> {
+    /// Returns what parts are sorted by; a closure would have each kind of tree compile the sort anew.
+    pub fn key(&self) -> R {
+        self.key
+    }
+}
+
 /// The items of a leaf, with the keys that they are sorted by.
 pub type Parts<R> = SmallVec<[Part<R>; 32]>;
 

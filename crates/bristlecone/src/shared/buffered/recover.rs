@@ -32,6 +32,13 @@ pub struct Replayed {
     pub entry: LogEntry,
 }
 
+impl Replayed {
+    /// Returns what entries are sorted by: their leaf, and within it the newest first.
+    fn order(&self) -> (usize, Reverse<u64>) {
+        (self.at, Reverse(self.entry.sequence))
+    }
+}
+
 /// What all slots that leaves may stand in say, read chunk by chunk on many threads.
 struct Links {
     ranges: Vec<ChunkRange>,
@@ -75,15 +82,14 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
 
     /// Recover 1: the offsets of all leaves, in order, and which slots are taken.
     fn chain(&self, threads: usize) -> Result<Vec<(u64, u64)>> {
-        let mut ranges = self.leaves.chunks();
-        ranges.sort_unstable_by_key(|range| range.offset);
+        let ranges = self.leaves.chunks();
         let leaf_bytes = L::bytes(self.slots) as u64;
         let links = each(ranges.len(), threads, |chunk| {
             let ChunkRange { offset, slots } = ranges[chunk];
             let link = |slot| self.leaf(offset + slot * leaf_bytes).link(self.medium());
             Ok((0..slots as u64).map(link).collect::<Vec<_>>())
         })?;
-        let most = links.iter().map(Vec::len).sum();
+        let most: usize = links.iter().map(Vec::len).sum();
         let links = Links { ranges, links, leaf_bytes };
         let mut chain = Vec::new();
         let mut offset = self.first;
@@ -168,7 +174,7 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
             Ok(part)
         })?;
         let mut entries: Vec<Replayed> = parts.into_iter().flatten().collect();
-        entries.sort_unstable_by_key(|replayed| (replayed.at, Reverse(replayed.entry.sequence)));
+        entries.sort_unstable_by_key(Replayed::order);
         self.keep_newest(&mut entries);
         for of_leaf in entries.chunk_by(|a, b| a.at == b.at) {
             if of_leaf.len() > most {

@@ -25,9 +25,8 @@ pub fn tree<K: KeyCodec, V: Codec, M: Medium, T: Open<K, V, M>>(
 where
     T::Options: Parameters + Copy,
 {
-    let kind = |inline| if inline { "u64" } else { "bytes" }.to_owned();
-    let (key_kind, value_kind) = (kind(K::INLINE), kind(V::INLINE));
-    let spec = TreeSpec { name: name.into(), design: 0, key_kind, value_kind, params: options.to_words() };
+    let kind = |inline| if inline { "u64" } else { "bytes" };
+    let spec = TreeSpec::new(name, 0, kind(K::INLINE), kind(V::INLINE)).with_params(options.to_words());
     T::open(pool, &pool.create_tree(&spec).unwrap(), options, 1).unwrap()
 }
 

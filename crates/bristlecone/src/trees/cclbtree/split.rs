@@ -46,7 +46,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let stay = word.bitmap & self.slots_mask() & !dropped;
         let mut parts = self.parts_with(state.leaf, stay, items, &guards.0);
         let len = parts.len();
-        parts.sort_unstable_by_key(|part| part.key);
+        parts.sort_unstable_by_key(Part::key);
         let held = word.bitmap.count_ones() as usize;
         // Slot 0 may be the fence's alone.
         let fence = state.leaf != self.first && stay & 1 == 0;

@@ -49,7 +49,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let ascending = least(added).is_some_and(|least| greatest(held) < Some(least));
         let kept = if ascending { (parts.len() - 1).min(self.slots) } else { parts.len() / 2 };
         // Leaves are in no order: it is enough to know the half that an item is of.
-        parts.select_nth_unstable_by_key(kept, |part| part.key);
+        parts.select_nth_unstable_by_key(kept, Part::key);
         let (lower, upper) = parts.split_at(kept);
 
         let separator = K::separator(greatest(lower).expect("a lower half"), upper[0].key);
