@@ -53,34 +53,27 @@
 //! - `lab`: where designs and media from outside plug in, to be measured and explored. Not part of the product; what it
 //!   makes public may change at any time.
 
-mod close;
-mod conditional;
+mod api;
+pub mod dynamic;
+mod index;
+
+pub use api::close::CloseError;
+pub use api::conditional::{CasError, TryInsertError};
 #[cfg(feature = "derive")]
 #[doc(hidden)]
-pub mod derived;
-pub mod dynamic;
-mod handle;
-mod iter;
-mod key;
-mod kinds;
-#[cfg(feature = "lab")]
-#[doc(hidden)]
-pub mod lab;
-mod options;
-mod pool;
-mod salvage;
-#[cfg(feature = "lab")]
-#[doc(hidden)]
-pub mod shared;
-#[cfg(not(feature = "lab"))]
-mod shared;
-mod tree;
-mod tree_options;
-mod tree_write;
-mod trees;
-mod usage;
-mod value;
-
+pub use api::derived;
+pub use api::iter::{CheckedRange, Range};
+pub use api::key::Key;
+pub use api::kinds::Element;
+#[cfg(feature = "serde")]
+pub use api::kinds::encoded::{Json, Postcard};
+pub use api::options::PoolOptions;
+pub use api::pool::Pool;
+pub use api::salvage::{Salvage, SalvagedTree};
+pub use api::tree::Tree;
+pub use api::tree_options::TreeOptions;
+pub use api::usage::TreeUsage;
+pub use api::value::Value;
 #[cfg(feature = "derive")]
 pub use bristlecone_derive::Key;
 pub use bristlecone_pm::{
@@ -89,21 +82,10 @@ pub use bristlecone_pm::{
 #[cfg(feature = "lab")]
 #[doc(hidden)]
 pub use bristlecone_pm::{Medium, Native};
-pub use close::CloseError;
-pub use conditional::{CasError, TryInsertError};
-pub use iter::{CheckedRange, Range};
-pub use key::Key;
-pub use kinds::Element;
-#[cfg(feature = "serde")]
-pub use kinds::encoded::{Json, Postcard};
-pub use options::PoolOptions;
-pub use pool::Pool;
-pub use salvage::{Salvage, SalvagedTree};
-pub use tree::Tree;
-pub use tree_options::TreeOptions;
-pub use trees::{Allowed, Design, OptionInfo, TreeStats};
-pub use usage::TreeUsage;
-pub use value::Value;
+pub use index::{Allowed, Design, OptionInfo, TreeStats};
+#[cfg(feature = "lab")]
+#[doc(hidden)]
+pub use index::{parts, plugin as lab};
 
 /// Handles and iterators go to other threads, whatever the keys and values are.
 const _: () = {
