@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use arbitrary::Arbitrary;
-use bristlecone::{Domain, Key, Pool, Tree, Value};
-use bristlecone_baselines::{Baseline, AnyDesign};
+use bristlecone::{Domain, Key, Native, Pool, Tree, Value};
+use bristlecone_baselines::{AnyDesign, Baseline};
 use bristlecone_cells::{Cell, Items, Visit, Words, suites};
 use libfuzzer_sys::fuzz_target;
 
@@ -20,6 +20,7 @@ enum Step {
     Update(u8, u16),
     Swap(u8, u16, u16),
     Remove(u8),
+    RemoveIf(u8, u16),
     /// So many keys from one on: enough to fill and to empty nodes.
     InsertMany(u8, u8),
     RemoveMany(u8, u8),
@@ -61,7 +62,7 @@ impl<I: Items> Twin<I> {
         let pool = Pool::options().max_bytes(64 << 20).domain(domain).create_new(true);
         let pool = pool.open(&path).expect("a pool in shared memory");
         let options: Vec<_> = options.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        let tree = design.create(&pool, "t", &options).expect("a tree");
+        let tree = design.create::<_, _, Native>(&pool, "t", &options).expect("a tree");
         let mut twin = Self { design, domain, path, open: Some((pool, tree)), model: BTreeMap::new() };
         steps.iter().for_each(|step| twin.step(step));
         twin.compare();
@@ -82,7 +83,7 @@ impl<I: Items> Twin<I> {
             pool.close().expect("nothing is in use")
         }
         let pool = Pool::options().domain(self.domain).open(&self.path).expect("the pool is sound");
-        let tree = self.design.open(&pool, "t").expect("the tree is sound");
+        let tree = self.design.open::<_, _, Native>(&pool, "t").expect("the tree is sound");
         self.open = Some((pool, tree));
         self.compare();
     }
@@ -125,8 +126,9 @@ impl<I: Items> Twin<I> {
             }
             Step::InsertNew(key, value) => {
                 let (key, new) = (I::key(key.into()), I::value(value.into()));
-                let there = self.tree().insert_new(I::key_ref(&key), I::value_ref(&new));
-                assert_eq!(there.expect("there is room"), self.model.get(&key).cloned());
+                let there = self.tree().try_insert(I::key_ref(&key), I::value_ref(&new));
+                let there = there.err().map(|present| present.into_present().expect("there is room"));
+                assert_eq!(there, self.model.get(&key).cloned());
                 self.model.entry(key).or_insert(new);
             }
             Step::Update(key, value) => {
@@ -141,12 +143,27 @@ impl<I: Items> Twin<I> {
                 // The value that is there, half of the time.
                 let expected = held.clone().filter(|_| value % 2 == 0).unwrap_or(I::value(expected.into()));
                 let (expects, becomes) = (I::value_ref(&expected), I::value_ref(&new));
-                let swapped = self.tree().compare_and_swap(I::key_ref(&key), expects, becomes);
+                let swapped = self.tree().compare_and_swap(I::key_ref(&key), Some(expects), Some(becomes));
+                let swapped = swapped.map_err(|differs| differs.into_found().expect("there is room"));
                 if held.as_ref() == Some(&expected) {
-                    assert_eq!(swapped.expect("there is room"), Ok(()));
+                    assert_eq!(swapped, Ok(()));
                     self.model.insert(key, new);
                 } else {
-                    assert_eq!(swapped.expect("there is room"), Err(held));
+                    assert_eq!(swapped, Err(held));
+                }
+            }
+            Step::RemoveIf(key, expected) => {
+                let key = I::key(key.into());
+                let held = self.model.get(&key).cloned();
+                // The value that is there, half of the time.
+                let other = I::value(expected.into());
+                let expected = held.clone().filter(|_| expected % 2 == 0).unwrap_or(other);
+                let removed = self.tree().remove_if(I::key_ref(&key), I::value_ref(&expected));
+                if held.as_ref() == Some(&expected) {
+                    assert_eq!(removed.expect("removing needs no room"), Ok(()));
+                    self.model.remove(&key);
+                } else {
+                    assert_eq!(removed.expect("removing needs no room"), Err(held));
                 }
             }
             Step::Scan(from, to) => {

@@ -191,12 +191,12 @@ impl<M: Medium, C: Core<M>> Inspect for BaselineIndex<C, M> {
     fn stats(&self) -> TreeStats {
         let store = self.core.store();
         let nodes = store.stats();
-        TreeStats {
-            items: self.len(),
-            leaves: self.core.census().leaves.sum(),
-            pm_bytes: nodes.chunks * nodes.chunk_bytes + self.core.log_bytes(),
-            dram_bytes: store.dram_bytes(),
-        }
+        let mut stats = TreeStats::default();
+        stats.items = self.len();
+        stats.leaves = self.core.census().leaves.sum();
+        stats.pm_bytes = nodes.chunks * nodes.chunk_bytes + self.core.log_bytes();
+        stats.dram_bytes = store.dram_bytes();
+        stats
     }
 
     fn check(&self) -> Vec<Finding> {

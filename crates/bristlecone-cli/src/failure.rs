@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::ErrorKind;
 
-use bristlecone::Error;
+use bristlecone::{CloseError, Error};
 
 /// The exit codes, as `--help` tells them.
 pub const HELP: &str = "\
@@ -122,6 +122,7 @@ impl From<Error> for Failure {
             | Error::TreeExists { .. }
             | Error::Mismatch { .. }
             | Error::Invalid { .. }
+            | Error::MaximumFixed { .. }
             | Error::TooLong { .. } => Exit::Usage,
             Error::Io { doing, source } => return Self::io(doing, source),
             _ => Exit::Failed,
@@ -131,6 +132,12 @@ impl From<Error> for Failure {
             _ => "",
         };
         Self::new(exit, format!("{error}{advice}"))
+    }
+}
+
+impl From<CloseError> for Failure {
+    fn from(error: CloseError) -> Self {
+        Error::from(error).into()
     }
 }
 

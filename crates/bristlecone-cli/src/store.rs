@@ -61,7 +61,7 @@ pub fn tree_to_read(args: &ReadArgs, name: &str) -> Outcome<(Pool, Box<dyn AnyTr
 }
 
 fn report_damage(pool: &Pool) {
-    for Finding { location, what } in pool.info().findings {
+    for Finding { location, what, .. } in pool.info().findings {
         eprintln!("bristlecone: {what} at {location}");
     }
 }
@@ -311,7 +311,10 @@ impl<K: TextKey, V: TextValue> AnyTree for Tree<K, V> {
     }
 
     fn insert_new(&self, key: Datum<'_>, value: Datum<'_>) -> Outcome<bool> {
-        Ok(Tree::insert_new(self, K::of(key)?, V::of(value)?)?.is_none())
+        match Tree::try_insert(self, K::of(key)?, V::of(value)?) {
+            Ok(()) => Ok(true),
+            Err(present) => Ok(present.into_present().map(|_| false)?),
+        }
     }
 
     fn update(&self, key: Datum<'_>, value: Datum<'_>) -> Outcome<bool> {

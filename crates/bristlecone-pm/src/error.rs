@@ -70,10 +70,21 @@ pub enum Error {
         handles: usize,
     },
     /// The pool has no space left. Reads, removals and updates in place go on.
-    #[error("the pool is full: remove something, or create a larger one (its maximum is {max_bytes} bytes)")]
+    #[error("the pool is full: remove something, or open it with a larger maximum than {max_bytes} bytes")]
     PoolFull {
-        /// The maximum given at creation.
+        /// Its maximum.
         max_bytes: u64,
+    },
+    /// The pool cannot have so large a maximum: its header has no room for the descriptors. Move what it holds
+    /// to a larger one.
+    #[error(
+        "the pool cannot grow to {asked} bytes, only to {possible}: create a larger one and move everything there"
+    )]
+    MaximumFixed {
+        /// The maximum asked for.
+        asked: u64,
+        /// The largest that this pool can have.
+        possible: u64,
     },
     /// The file system has no space left for the pool to grow.
     #[error("the file system is full: free some space (growing the pool to {bytes} bytes failed)")]
@@ -127,6 +138,13 @@ pub enum Error {
         /// The longest allowed.
         max_bytes: usize,
     },
+    /// The key is there already: what a refused `try_insert` becomes where only the fact counts.
+    #[error("the key is there already, with another value or the same: nothing has changed")]
+    KeyExists,
+    /// The key had another value than expected, or none: what a refused `compare_and_swap` becomes where only
+    /// the fact counts.
+    #[error("the key has another value than expected, or none: nothing has changed")]
+    ValueDiffers,
     /// The medium refused to make data durable (`msync` failed). What was acknowledged before
     /// stands; nothing since may be trusted. Reopen the pool.
     #[error("the medium refused to make data durable: reopen the pool")]

@@ -20,8 +20,33 @@
 //! # }
 //! ```
 //!
-//! What survives what is a matter of the [`Domain`] in force: see `docs/DURABILITY.md`.
+//! # What holds
+//!
+//! - **Durability**: what a write has returned `Ok` for is there after a crash, and readers are shown nothing less
+//!   durable. A crash of what, is a matter of the [`Domain`] in force: see `docs/DURABILITY.md`.
+//! - **Atomicity**: a write of one key happened wholly or not at all, for other threads as for a crash. Two writes, to
+//!   one tree or to two, are two steps: `examples/secondary_index.rs` shows what follows from that.
+//! - **Errors**: after `Err` nothing has changed, but for [`Error::DurabilityLost`]. Errors of conditional writes
+//!   ([`TryInsertError`], [`CasError`]) say what was there instead; `?` makes an [`Error`] of them.
+//!
+//! # Where to begin
+//!
+//! [`Pool::options`] opens a pool, [`Pool::tree`] a tree in it; [`Tree`] has the operations, named as those of
+//! `BTreeMap`. [`Pool::tree_options`] chooses a [`Design`]: `docs/designs/README.md` says which one, and how many bytes
+//! an item takes. The folder `examples/` of the crate has sessions that expire, counters, time series, a secondary
+//! index, a process that is killed, a pool that is full, and values of a new type.
+//!
+//! Trees work on anything a `Tree` can be shared with: [`Pool`], [`Tree`] and their options are `Send` and `Sync`, and
+//! no operation takes `&mut self`. A pool has one writing process at a time, or any number of reading ones; another
+//! process that opens it gets [`Error::InUse`] at once. A child that was forked gets errors, and not the pool.
+//!
+//! # Features
+//!
+//! - `lab`: where designs and media from outside plug in, to be measured and explored. Not part of the product; what it
+//!   makes public may change at any time.
 
+mod close;
+mod conditional;
 pub mod dynamic;
 mod handle;
 mod iter;
@@ -30,23 +55,53 @@ mod kinds;
 #[cfg(feature = "lab")]
 #[doc(hidden)]
 pub mod lab;
+mod options;
 mod pool;
 mod salvage;
+#[cfg(feature = "lab")]
 #[doc(hidden)]
 pub mod shared;
+#[cfg(not(feature = "lab"))]
+mod shared;
 mod tree;
+mod tree_options;
+mod tree_write;
 mod trees;
 mod value;
 
 pub use bristlecone_pm::{
-    Domain, Error, Finding, KEY_BYTES_MAX, Medium, Native, PoolInfo, Result, TreeEntry, TreeSpec,
-    VALUE_BYTES_MAX,
+    Domain, Error, Finding, KEY_BYTES_MAX, PoolInfo, Result, TreeEntry, TreeSpec, VALUE_BYTES_MAX,
 };
+#[cfg(feature = "lab")]
+#[doc(hidden)]
+pub use bristlecone_pm::{Medium, Native};
+pub use close::CloseError;
+pub use conditional::{CasError, TryInsertError};
 pub use iter::{CheckedRange, Range};
 pub use key::Key;
 pub use kinds::Element;
-pub use pool::{Pool, PoolOptions, TreeOptions};
+pub use options::PoolOptions;
+pub use pool::Pool;
 pub use salvage::{Salvage, SalvagedTree};
 pub use tree::Tree;
+pub use tree_options::TreeOptions;
 pub use trees::{Allowed, Design, OptionInfo, TreeStats};
 pub use value::Value;
+
+/// Handles and iterators go to other threads, whatever the keys and values are.
+const _: () = {
+    const fn is_shared<T: Send + Sync>() {}
+    is_shared::<Pool>();
+    is_shared::<PoolOptions>();
+    is_shared::<TreeOptions>();
+    is_shared::<CloseError>();
+    is_shared::<Error>();
+    const fn of_items<K: Key, V: Value>() {
+        is_shared::<Tree<K, V>>();
+        is_shared::<Range<'static, K, V>>();
+        is_shared::<CheckedRange<'static, K, V>>();
+        is_shared::<TryInsertError<V::Owned>>();
+        is_shared::<CasError<V::Owned>>();
+    }
+    of_items::<u64, &'static str>();
+};

@@ -1,156 +1,23 @@
 //! Pools and the trees in them.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use bristlecone_pm::sync::wait::lock;
-use bristlecone_pm::{
-    CreateOptions, Domain, Error, Finding, Medium, Native, PoolFile, PoolInfo, Result, TreeEntry, TreeId,
-    TreeSpec,
-};
+use bristlecone_pm::{Error, Finding, Medium, PoolFile, PoolInfo, Result, TreeEntry, TreeId};
 
 use crate::dynamic::Kind;
 use crate::handle::{Handle, Inherited};
 use crate::shared::codec::Codec;
 use crate::trees::any::{self, AnyPool, OpenTree, PoolOn};
-use crate::{Design, Key, Tree, Value};
+use crate::{CloseError, Key, PoolOptions, Tree, TreeOptions, Value};
 
 /// A tree behind the types of its keys and values.
 type AnyTree<K, V> = any::Shared<<K as Key>::Codec, <V as Value>::Codec>;
 
-/// How a pool is opened.
-#[derive(Clone, Debug, Default)]
-pub struct PoolOptions {
-    max_bytes: Option<u64>,
-    domain: Option<Domain>,
-    create: bool,
-    create_new: bool,
-    read_only: bool,
-    recovery_threads: Option<usize>,
-}
-
-impl PoolOptions {
-    /// Bytes that a new pool may grow to (default: 1 GiB). An existing pool keeps its maximum.
-    pub fn max_bytes(mut self, bytes: u64) -> Self {
-        self.max_bytes = Some(bytes);
-        self
-    }
-
-    /// The persistence domain, instead of the detected one.
-    pub fn domain(mut self, domain: Domain) -> Self {
-        self.domain = Some(domain);
-        self
-    }
-
-    /// Creates the pool if there is none.
-    pub fn create(mut self, create: bool) -> Self {
-        self.create = create;
-        self
-    }
-
-    /// Creates the pool, and fails if there is one.
-    pub fn create_new(mut self, create_new: bool) -> Self {
-        self.create_new = create_new;
-        self
-    }
-
-    /// Opens the pool for reading only: its file is not changed, not even by recovery after a
-    /// crash, whose stores stay in this process. Any number of processes may read a pool at the
-    /// same time, while nobody has it open for writing. Writes give [`Error::ReadOnly`].
-    pub fn read_only(mut self, read_only: bool) -> Self {
-        self.read_only = read_only;
-        self
-    }
-
-    /// Threads that recover a tree (default: all of the machine's).
-    pub fn recovery_threads(mut self, threads: usize) -> Self {
-        self.recovery_threads = Some(threads);
-        self
-    }
-
-    /// Opens the pool at `path`.
-    ///
-    /// # Errors
-    ///
-    /// See [`Error`]: no pool there, in use elsewhere, damaged, made by a newer version, no room.
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
-        self.open_native(path.as_ref())
-    }
-
-    /// Opens the pool on the medium of this machine: compiled here, with every design.
-    fn open_native(&self, path: &Path) -> Result<Pool> {
-        self.open_on(path, Native::new)
-    }
-
-    /// Opens the pool with a busy wait after every flushed line, as slower memory would have it.
-    ///
-    /// # Errors
-    ///
-    /// As [`open`](Self::open).
-    #[doc(hidden)]
-    pub fn open_delayed(&self, path: &Path, per_line: Duration) -> Result<Pool> {
-        self.open_on(path, |domain| Native::delayed(domain, per_line))
-    }
-
-    pub(crate) fn asked_bytes(&self) -> Option<u64> {
-        self.max_bytes
-    }
-
-    fn open_on(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Pool> {
-        if self.read_only && (self.create || self.create_new) {
-            return Err(Error::invalid("a pool cannot be created read-only: leave one of both out"));
-        }
-        let file = if self.create_new {
-            self.create_file(path, &medium)
-        } else if self.create {
-            self.open_or_create(path, &medium)
-        } else {
-            self.open_file(path, &medium)
-        }?;
-        file.drop_unfinished_trees();
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Pool::on(file, self.recovery_threads.unwrap_or_else(cores)))
-    }
-
-    fn create_file(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Arc<PoolFile<Native>>> {
-        let max_bytes = self.max_bytes.unwrap_or(1 << 30);
-        PoolFile::create(path, &CreateOptions { max_bytes, domain: self.domain }, medium)
-    }
-
-    fn open_file(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Arc<PoolFile<Native>>> {
-        if self.read_only {
-            PoolFile::open_read_only(path, medium)
-        } else {
-            PoolFile::open(path, self.domain, medium)
-        }
-    }
-
-    /// Looks again if another process creates the pool, or removes it, between two looks.
-    fn open_or_create(
-        &self,
-        path: &Path,
-        medium: impl Fn(Domain) -> Native,
-    ) -> Result<Arc<PoolFile<Native>>> {
-        for _ in 1..LOOKS {
-            match self.open_file(path, &medium) {
-                Err(Error::NotFound { .. }) => {}
-                opened => return opened,
-            }
-            match self.create_file(path, &medium) {
-                Err(Error::Exists { .. }) => {}
-                created => return created,
-            }
-        }
-        // Something is there that cannot be opened, such as a link to nothing.
-        self.create_file(path, &medium)
-    }
-}
-
 /// How often something is looked at that others change meanwhile.
-const LOOKS: usize = 8;
+pub(crate) const LOOKS: usize = 8;
 
 /// An open pool: a cheap handle, to be cloned and shared between threads.
 ///
@@ -202,14 +69,40 @@ impl Pool {
 
 impl Pool {
     /// Makes a pool of an open pool file, on whatever medium.
+    #[cfg(feature = "lab")]
     #[doc(hidden)]
     pub fn on<M: Medium>(file: Arc<PoolFile<M>>, recovery_threads: usize) -> Self {
+        Self::over(file, recovery_threads)
+    }
+
+    /// Makes a pool of an open pool file, on whatever medium.
+    pub(crate) fn over<M: Medium>(file: Arc<PoolFile<M>>, recovery_threads: usize) -> Self {
         let (done, opener) = (AtomicBool::new(false), *file.opener());
         let file = Box::new(PoolOn(file));
         Self(Handle::new(Arc::new(Shared { file, open: Mutex::default(), recovery_threads, done }), opener))
     }
 
     /// Opens the tree of this name, or creates it with defaults.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Mismatch`] for a tree of other types; otherwise as [`TreeOptions::open`] and [`TreeOptions::create`].
+    ///
+    /// ```
+    /// # use bristlecone::{Error, Pool};
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-tree-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let places = pool.tree::<(&str, u32), u64>("places")?;
+    /// places.insert(("Ulm", 89073), 1)?;
+    /// // Handles to one tree, from as many threads as there are.
+    /// let again = pool.tree::<(&str, u32), u64>("places")?;
+    /// assert_eq!(again.get(("Ulm", 89073)), Some(1));
+    /// assert!(matches!(pool.tree::<u64, u64>("places"), Err(Error::Mismatch { .. })));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn tree<K: Key, V: Value>(&self, name: &str) -> Result<Tree<K, V>> {
         let options = self.tree_options(name);
         for _ in 1..LOOKS {
@@ -226,12 +119,16 @@ impl Pool {
         options.open()
     }
 
-    /// Begins to create a tree with options of its own.
+    /// Begins to create a tree with options of its own, or to open one that must have them.
     pub fn tree_options(&self, name: &str) -> TreeOptions {
-        TreeOptions { pool: self.clone(), name: name.to_owned(), design: None, given: Vec::new() }
+        TreeOptions::new(self.clone(), name)
     }
 
-    /// The trees in the pool.
+    /// Returns the trees in the pool, in the order of its directory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`] if an entry of the directory cannot be read; [`Error::Forked`].
     pub fn trees(&self) -> Result<Vec<TreeEntry>> {
         self.0.file.here()?;
         self.0.file.trees()
@@ -239,18 +136,105 @@ impl Pool {
 
     /// Drops a tree and everything in it. After `Ok` it is gone and its space free; after `Err`
     /// or a crash it is there wholly, or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchTree`]; [`Error::TreeInUse`] while there is a handle to it; [`Error::ReadOnly`].
+    ///
+    /// ```
+    /// # use bristlecone::{Error, Pool};
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-drop-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let tree = pool.tree::<u64, u64>("t")?;
+    /// assert!(matches!(pool.drop_tree("t"), Err(Error::TreeInUse { .. })));
+    /// drop(tree);
+    /// pool.drop_tree("t")?;
+    /// assert!(pool.trees()?.is_empty());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn drop_tree(&self, name: &str) -> Result<()> {
         self.0.file.here()?;
         let mut open = self.lock_open();
-        let entry = self.0.file.find_tree(name)?.ok_or_else(|| no_such_tree(name))?;
-        if open.get(&entry.id).is_some_and(OpenTree::is_open) {
-            return Err(Error::TreeInUse { name: name.to_owned() });
-        }
+        let entry = self.find_closed(name, &open)?;
         open.remove(&entry.id);
         self.0.file.drop_tree(entry.id)
     }
 
-    /// What is known about the pool.
+    /// Gives a tree another name, while it is open or not: handles to it stay what they are.
+    ///
+    /// After `Ok` it has the new name for good. After `Err` it has the old one, and after a crash either of both,
+    /// never none and never both.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchTree`] if there is no tree `from`, [`Error::TreeExists`] if there is another tree `to`;
+    /// [`Error::Invalid`] or [`Error::TooLong`] for what cannot be a name; [`Error::ReadOnly`].
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-rename-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let draft = pool.tree::<u64, u64>("draft")?;
+    /// pool.rename_tree("draft", "final")?;
+    /// draft.insert(1, 2)?;
+    /// assert_eq!(pool.tree::<u64, u64>("final")?.get(1), Some(2));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn rename_tree(&self, from: &str, to: &str) -> Result<()> {
+        self.0.file.rename_tree(from, to)
+    }
+
+    /// Removes every item of a tree in one step: an empty tree of the same name, types, design and options takes its
+    /// place, and its space is free.
+    ///
+    /// After `Ok` that is so for good. After `Err` nothing has changed, and after a crash the tree has all of its
+    /// items or none. The empty tree is made before the other one goes: in a pool that is full there may be no
+    /// room for it, and in one with 256 trees no place in the directory. [`drop_tree`](Self::drop_tree) needs neither.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchTree`]; [`Error::TreeInUse`] while there is a handle to it, so that no reader sees it change;
+    /// [`Error::PoolFull`] or [`Error::MediumFull`]; [`Error::ReadOnly`].
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-clear-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// pool.tree::<u64, u64>("t")?.insert(1, 2)?;
+    /// pool.clear_tree("t")?;
+    /// assert!(pool.tree::<u64, u64>("t")?.is_empty());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn clear_tree(&self, name: &str) -> Result<()> {
+        self.0.file.writable()?;
+        let mut open = self.lock_open();
+        let entry = self.find_closed(name, &open)?;
+        let is_word = |kind: &str| Kind::of_directory(kind).map(|kind| kind.is_word());
+        let inline = (is_word(&entry.spec.key_kind)?, is_word(&entry.spec.value_kind)?);
+        self.0.file.clear_index(&entry, inline)?;
+        open.remove(&entry.id);
+        Ok(())
+    }
+
+    /// Returns the tree of a name, which no handle leads to.
+    fn find_closed(&self, name: &str, open: &HashMap<TreeId, OpenTree>) -> Result<TreeEntry> {
+        let entry = self.find(name)?;
+        if open.get(&entry.id).is_some_and(OpenTree::is_open) {
+            return Err(Error::TreeInUse { name: name.to_owned() });
+        }
+        Ok(entry)
+    }
+
+    /// Returns what is known about the pool.
     ///
     /// # Panics
     ///
@@ -286,19 +270,49 @@ impl Pool {
     }
 
     /// Makes room ahead of time, so that growth costs no page faults later.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MediumFull`] if the file system has no such room, of which what there is was taken;
+    /// [`Error::ReadOnly`]; [`Error::Forked`].
     pub fn prefault(&self, bytes: u64) -> Result<()> {
         self.0.file.prefault(bytes)
     }
 
-    /// Closes the pool in good order. After `Ok` it is marked as closed, no handle to it is left, and it
-    /// may be opened again, by any process.
+    /// Closes the pool in good order.
+    ///
+    /// After `Ok` the pool is marked as closed and its file is closed: no handle of this process is left that could
+    /// read or write it, and any process may open it at once. That takes the last handle. Clones, [`TreeOptions`] and
+    /// trees are handles, too: while there is another one the pool stays open for it, and this handle comes back.
     ///
     /// # Errors
     ///
-    /// [`Error::TreeInUse`] while a tree of it is open, [`Error::PoolInUse`] while there is another handle;
-    /// otherwise what the system says. This handle is gone in any case, and the last one that is dropped
-    /// closes the pool.
-    pub fn close(mut self) -> Result<()> {
+    /// [`CloseError`] has the pool, open as before, and why: [`Error::TreeInUse`] while a tree of it is open,
+    /// [`Error::PoolInUse`] while there is another handle, otherwise what the system says.
+    ///
+    /// ```
+    /// use bristlecone::{Error, Pool};
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-close-{}.pool", std::process::id());
+    ///
+    /// let pool = Pool::options().max_bytes(64 << 20).create_new(true).open(&path)?;
+    /// let tree = pool.tree::<u64, u64>("t")?;
+    /// let refused = pool.close().unwrap_err();
+    /// assert!(matches!(refused.error(), Error::TreeInUse { name } if name == "t"));
+    /// let pool = refused.into_pool();
+    /// tree.insert(1, 2)?;
+    /// drop(tree);
+    /// pool.close()?;
+    /// assert!(Pool::options().open(&path)?.info().was_clean);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn close(mut self) -> std::result::Result<(), CloseError> {
+        self.try_close().map_err(|error| CloseError::new(self, error))
+    }
+
+    fn try_close(&mut self) -> Result<()> {
         self.0.file.here()?;
         let in_use = self.lock_open().iter().find(|(_, tree)| tree.is_open()).map(|(id, _)| *id);
         if let Some(id) = in_use {
@@ -351,7 +365,7 @@ impl Pool {
     }
 
     /// Recovers a tree of the library's designs.
-    fn recover<K: Key, V: Value>(&self, entry: &TreeEntry) -> Result<AnyTree<K, V>> {
+    pub(crate) fn recover<K: Key, V: Value>(&self, entry: &TreeEntry) -> Result<AnyTree<K, V>> {
         let inline = (K::Codec::INLINE, V::Codec::INLINE);
         self.0.file.open_index(entry, inline, self.0.recovery_threads)?.typed()
     }
@@ -367,7 +381,7 @@ impl Pool {
         Ok((tree.len(), tree.check()))
     }
 
-    fn find(&self, name: &str) -> Result<TreeEntry> {
+    pub(crate) fn find(&self, name: &str) -> Result<TreeEntry> {
         self.0.file.find_tree(name)?.ok_or_else(|| no_such_tree(name))
     }
 
@@ -378,98 +392,4 @@ impl Pool {
 
 fn no_such_tree(name: &str) -> Error {
     Error::NoSuchTree { name: name.to_owned() }
-}
-
-/// How a tree is created or opened.
-#[derive(Clone, Debug)]
-pub struct TreeOptions {
-    pool: Pool,
-    name: String,
-    design: Option<Design>,
-    given: Vec<(String, u64)>,
-}
-
-impl TreeOptions {
-    /// The design (default: SSTree).
-    pub fn design(mut self, design: Design) -> Self {
-        self.design = Some(design);
-        self
-    }
-
-    /// A parameter of the design, by name: see `docs/designs/`. Whether the design has it,
-    /// and whether its value fits, is looked at when the tree is created or opened.
-    pub fn option(mut self, name: &str, value: u64) -> Self {
-        self.given.push((name.to_owned(), value));
-        self
-    }
-
-    /// Creates the tree. After `Ok` it exists and survives; after `Err` or a crash it exists
-    /// wholly or not at all.
-    pub fn create<K: Key, V: Value>(&self) -> Result<Tree<K, V>> {
-        self.create_as(&self.spec(K::kind(), V::kind())?)
-    }
-
-    /// Opens the tree, recovering it if it is not open yet. `K` and `V` must be the types it was
-    /// created with, and options that were set must be its own.
-    pub fn open<K: Key, V: Value>(&self) -> Result<Tree<K, V>> {
-        self.open_as(&K::kind(), &V::kind())
-    }
-
-    /// Returns what the tree is to be created with.
-    pub(crate) fn spec(&self, key_kind: String, value_kind: String) -> Result<TreeSpec> {
-        let design = self.design.unwrap_or_default();
-        let params = design.parse(&self.given)?;
-        Ok(TreeSpec { name: self.name.clone(), design: design.code(), key_kind, value_kind, params })
-    }
-
-    /// Returns what the tree was created with.
-    pub(crate) fn spec_of_tree(&self) -> Result<TreeSpec> {
-        self.pool.0.file.here()?;
-        Ok(self.pool.find(&self.name)?.spec)
-    }
-
-    /// Creates the tree with kinds that `K` and `V` are encoded like.
-    pub(crate) fn create_as<K: Key, V: Value>(&self, spec: &TreeSpec) -> Result<Tree<K, V>> {
-        self.pool.create_tree(|| {
-            let (entry, tree) = self.pool.0.file.create_index(spec, (K::Codec::INLINE, V::Codec::INLINE))?;
-            Ok((entry, tree.typed()?))
-        })
-    }
-
-    /// Opens the tree if its kinds are these, which `K` and `V` are encoded like.
-    pub(crate) fn open_as<K: Key, V: Value>(&self, key_kind: &str, value_kind: &str) -> Result<Tree<K, V>> {
-        let recover = |entry: &_| self.pool.recover::<K, V>(entry);
-        self.pool.open_tree(&self.name, |entry| self.verify(entry, key_kind, value_kind), recover)
-    }
-
-    fn verify(&self, entry: &TreeEntry, key_kind: &str, value_kind: &str) -> Result<()> {
-        let spec = &entry.spec;
-        let design = Design::of(spec)?;
-        let mismatch = |what, found: &str, asked: String| Error::Mismatch {
-            name: self.name.clone(),
-            what,
-            found: found.to_owned(),
-            asked,
-        };
-        if spec.key_kind != key_kind {
-            Kind::of_directory(&spec.key_kind)?;
-            return Err(mismatch("keys of type", &spec.key_kind, key_kind.to_owned()));
-        }
-        if spec.value_kind != value_kind {
-            Kind::of_directory(&spec.value_kind)?;
-            return Err(mismatch("values of type", &spec.value_kind, value_kind.to_owned()));
-        }
-        if let Some(asked) = self.design.filter(|asked| *asked != design) {
-            return Err(mismatch("design", design.name(), asked.to_string()));
-        }
-        // Names and values must be possible before they can be compared.
-        design.parse(&self.given)?;
-        for (option, found) in Design::options_of(spec)? {
-            let given = self.given.iter().rev().find(|(name, _)| name == option);
-            if let Some((_, asked)) = given.filter(|(_, asked)| *asked != found) {
-                return Err(mismatch("options", &format!("{option}={found}"), format!("{option}={asked}")));
-            }
-        }
-        Ok(())
-    }
 }

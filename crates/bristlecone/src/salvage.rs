@@ -89,7 +89,7 @@ impl PoolOptions {
         // One that never was a tree is no loss.
         trees.retain(|entry| !old.is_unfinished(entry.id) || chunks_lost.contains(&entry.id));
         let trees = trees.iter().map(save).collect::<Result<_>>();
-        let saved = trees.and_then(|trees| pool.close().map(|()| trees));
+        let saved = trees.and_then(|trees| Ok(pool.close().map(|()| trees)?));
         if saved.is_err() {
             // Half of what can be saved would pass for all of it.
             let _ = std::fs::remove_file(to);

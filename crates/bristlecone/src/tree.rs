@@ -9,9 +9,9 @@ use crate::handle::{Handle, Inherited};
 use crate::iter::{CheckedRange, Range};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::trees::any::Shared;
-use crate::trees::{Batch, Index, Swapped, TreeStats, WriteMode};
+use crate::trees::{Batch, Index, TreeStats};
 use crate::value::taken;
-use crate::{Key, Pool, Value, key, value};
+use crate::{Key, Pool, Value};
 
 /// An ordered map from `K` to `V` in a pool, for any number of threads.
 ///
@@ -26,7 +26,7 @@ use crate::{Key, Pool, Value, key, value};
 /// [`Error::Forked`](crate::Error) and whatever returns no `Result` panics with its message, since the
 /// pool's bytes are not in the child's memory.
 pub struct Tree<K: Key, V: Value> {
-    tree: Handle<dyn Index<K::Codec, V::Codec>>,
+    pub(crate) tree: Handle<dyn Index<K::Codec, V::Codec>>,
     pool: Pool,
     /// Of the pool; here because every write asks.
     read_only: bool,
@@ -56,7 +56,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     }
 
     #[inline(always)]
-    fn writable(&self) -> Result<()> {
+    pub(crate) fn writable(&self) -> Result<()> {
         if self.read_only || !self.tree.is_here() { self.pool.0.file.writable() } else { Ok(()) }
     }
 
@@ -72,7 +72,26 @@ impl<K: Key, V: Value> Tree<K, V> {
         &*self.tree
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-get-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// assert_eq!(ages.get("Methuselah"), Some(4857));
+    /// assert_eq!(ages.get("Pando"), None);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline]
     pub fn get(&self, key: K::Ref<'_>) -> Option<V::Owned> {
         let mut found = None;
@@ -82,6 +101,25 @@ impl<K: Key, V: Value> Tree<K, V> {
 
     /// Calls `show` with the value of a key, without copying it. Nothing is locked meanwhile, so that it
     /// may use the tree.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-get-with-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let texts = pool.tree::<u64, &str>("texts")?;
+    /// texts.insert(7, "one two three")?;
+    /// let words = texts.get_with(7, |text| text.split(' ').count());
+    /// assert_eq!(words, Some(3));
+    /// assert_eq!(texts.get_with(8, str::len), None);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn get_with<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let (mut show, mut shown) = (Some(show), None);
         let mut once = |value: <V::Codec as Codec>::Ref<'_>| {
@@ -97,7 +135,21 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # Errors
     ///
     /// [`Error::Corrupted`](crate::Error) if the value's record is damaged, or that of any key in the same leaf,
-    /// since it might be the one that was asked for.
+    /// since it might be the one that was asked for; [`Error::Forked`](crate::Error) in a child of the opener.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-try-get-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// assert_eq!(ages.try_get("Prometheus")?, Some(4900));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn try_get(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.pool.0.file.here()?;
         let mut batch = Batch::checked();
@@ -110,132 +162,156 @@ impl<K: Key, V: Value> Tree<K, V> {
 
     /// Iterates over items as [`range`](Self::range) does, with the records of keys and values
     /// compared with their checksums. After an error nothing more comes from this end.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-try-range-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// let sum: u64 = ages.try_range(..).map(|item| item.map(|(_, age)| age)).sum::<bristlecone::Result<_>>()?;
+    /// assert_eq!(sum, 9757);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn try_range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> CheckedRange<'_, K, V> {
         self.range(bounds).checked()
     }
 
-    /// Whether a key is there.
+    /// Returns whether a key is there.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
     pub fn contains_key(&self, key: K::Ref<'_>) -> bool {
         K::with(key, |key| self.here().get(key, &mut |_| ()))
     }
 
-    /// Writes a key's value, whether it is there or not; gives the value it had.
-    pub fn insert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.write(key, value, WriteMode::Upsert)
-    }
-
-    /// Writes a key's value, whether it is there or not, and does not tell which. Trees that buffer
-    /// (LodgeTree, and CCL-BTree where keys fit a word) need not look into a leaf for that.
-    pub fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
-        self.writable()?;
-        V::with(value, |value| {
-            value::check_len(V::Codec::bytes(value))?;
-            K::with(key, |key| {
-                key::check_len(K::Codec::bytes(key))?;
-                self.tree.upsert(key, value)
-            })
-        })
-    }
-
-    /// Writes a key that is not there yet. `Some`: it was, with this value, and nothing changed.
-    pub fn insert_new(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.write(key, value, WriteMode::New)
-    }
-
-    /// Replaces the value of a key that is there; gives the value it had. `None`: it was not, and
-    /// nothing changed.
-    pub fn update(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.write(key, value, WriteMode::Update)
-    }
-
-    #[inline]
-    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
-        self.writable()?;
-        let old = V::with(value, |value| {
-            value::check_len(V::Codec::bytes(value))?;
-            K::with(key, |key| {
-                key::check_len(K::Codec::bytes(key))?;
-                self.tree.write(key, value, mode)
-            })
-        })?;
-        old.map(taken::<V>).transpose()
-    }
-
-    /// Removes a key; gives its value.
-    pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.writable()?;
-        let old = K::with(key, |key| self.tree.remove(key))?;
-        old.map(taken::<V>).transpose()
-    }
-
-    /// Removes a key if its value is `expected`. `Err` within `Ok`: it was not, nothing changed, and this is
-    /// what was there.
-    ///
-    /// # Errors
-    ///
-    /// As [`remove`](Self::remove).
-    pub fn remove_if(
-        &self,
-        key: K::Ref<'_>,
-        expected: V::Ref<'_>,
-    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
-        self.writable()?;
-        let removed = V::with(expected, |expected| K::with(key, |key| self.tree.remove_if(key, expected)))?;
-        missed::<V>(removed)
-    }
-
-    /// Replaces the value of a key if it is `expected`. `Err` within `Ok`: it was not, nothing
-    /// changed, and this is what was there.
-    pub fn compare_and_swap(
-        &self,
-        key: K::Ref<'_>,
-        expected: V::Ref<'_>,
-        new: V::Ref<'_>,
-    ) -> Result<std::result::Result<(), Option<V::Owned>>> {
-        self.writable()?;
-        let swapped = V::with(expected, |expected| {
-            V::with(new, |new| {
-                value::check_len(V::Codec::bytes(new))?;
-                K::with(key, |key| self.tree.compare_and_swap(key, expected, new))
-            })
-        })?;
-        missed::<V>(swapped)
-    }
-
-    /// The items whose keys lie within bounds, in order, from both ends. Bounds the wrong way
+    /// Iterates over the items whose keys lie within bounds, in order, from both ends. Bounds the wrong way
     /// round hold nothing.
+    ///
+    /// The iterator reads a leaf at a time, holds no lock meanwhile, and may be used while threads write: see
+    /// [`Tree`] for what it shows then. It panics in a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-range-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// let names: Vec<_> = ages.range("N"..).map(|(name, _)| name).collect();
+    /// assert_eq!(names, ["Prometheus"]);
+    /// let (name, age) = ages.range(.."Q").next_back().unwrap();
+    /// assert_eq!((&*name, age), ("Prometheus", 4900));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Range<'_, K, V> {
         let own =
             |bound: Bound<&K::Ref<'a>>| bound.map(|key| K::with(*key, |key| <K::Codec as Codec>::owned(key)));
         Range::new(self, own(bounds.start_bound()), own(bounds.end_bound()))
     }
 
-    /// All items in order, from both ends.
+    /// Iterates over all items in order, from both ends: see [`range`](Self::range).
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-iter-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// for (name, age) in &ages {
+    ///     println!("{name}: {age}");
+    /// }
+    /// assert_eq!(ages.iter().rev().next().unwrap().1, 4900);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn iter(&self) -> Range<'_, K, V> {
         Range::new(self, Bound::Unbounded, Bound::Unbounded)
     }
 
-    /// The item with the smallest key.
+    /// Returns the item with the smallest key.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-first-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// assert_eq!(ages.first_key_value(), Some(("Methuselah".to_owned(), 4857)));
+    /// assert_eq!(ages.last_key_value(), Some(("Prometheus".to_owned(), 4900)));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn first_key_value(&self) -> Option<(K::Owned, V::Owned)> {
         self.iter().next()
     }
 
-    /// The item with the largest key.
+    /// Returns the item with the largest key.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
     pub fn last_key_value(&self) -> Option<(K::Owned, V::Owned)> {
         self.iter().next_back()
     }
 
-    /// Number of items; exact while nobody writes.
+    /// Returns the number of items; exact while no thread writes.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
     pub fn len(&self) -> u64 {
         self.here().len()
     }
 
-    /// Whether there are no items.
+    /// Returns whether there are no items.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What the tree occupies.
+    /// Returns what the tree occupies, in whole chunks of the pool.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-stats-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// let stats = ages.stats();
+    /// assert_eq!(stats.items, 2);
+    /// assert!(stats.pm_bytes >= 2 << 20);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn stats(&self) -> TreeStats {
         self.here().stats()
     }
@@ -247,7 +323,22 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.tree.damage()
     }
 
-    /// Verifies everything the tree reaches. Exact only while nobody writes.
+    /// Verifies everything the tree reaches; an empty list is a sound tree. Exact only while no thread writes. In a
+    /// child of the process that opened the pool, that is what it finds.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-check-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// assert!(ages.check().is_empty());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn check(&self) -> Vec<Finding> {
         match self.pool.0.file.here() {
             Ok(()) => self.tree.check(),
@@ -256,10 +347,11 @@ impl<K: Key, V: Value> Tree<K, V> {
     }
 }
 
-/// Returns what a write came to that was to happen only beside a certain value.
-fn missed<V: Value>(done: Swapped<V::Codec>) -> Result<std::result::Result<(), Option<V::Owned>>> {
-    match done {
-        Ok(()) => Ok(Ok(())),
-        Err(found) => found.map(taken::<V>).transpose().map(Err),
+impl<'t, K: Key, V: Value> IntoIterator for &'t Tree<K, V> {
+    type Item = (K::Owned, V::Owned);
+    type IntoIter = Range<'t, K, V>;
+
+    fn into_iter(self) -> Range<'t, K, V> {
+        self.iter()
     }
 }

@@ -200,11 +200,12 @@ fn ask_all(planted: &Planted, path: &Path, opener: u32) {
     let forked = |answer: Result<()>| assert!(is_forked(answer, path, opener));
     forked(words.insert(7, 7).map(drop));
     forked(words.upsert(7, 7));
-    forked(words.insert_new(7000, 7).map(drop));
+    forked(words.try_insert(7000, 7).map_err(Error::from));
     forked(words.update(7, 7).map(drop));
     forked(words.remove(7).map(drop));
-    forked(words.remove_if(7, 8).map(drop));
-    forked(words.compare_and_swap(7, 8, 9).map(drop));
+    forked(words.compare_and_swap(7, Some(8), None).map_err(Error::from));
+    forked(words.compare_and_swap(7, None, None).map_err(Error::from));
+    forked(words.compare_and_swap(7, Some(8), Some(9)).map_err(Error::from));
     forked(pool.tree::<u64, u64>("words").map(drop));
     forked(pool.tree::<u64, u64>("new").map(drop));
     forked(pool.tree_options("new").create::<u64, u64>().map(drop));
@@ -217,7 +218,9 @@ fn ask_all(planted: &Planted, path: &Path, opener: u32) {
     forked(checked.next_back().unwrap().map(drop));
     assert!(checked.next().is_none());
     forked(words.try_range(3..9).next().unwrap().map(drop));
-    forked(pool.clone().close());
+    forked(pool.clone().close().map_err(Error::from));
+    forked(pool.rename_tree("words", "others"));
+    forked(pool.clear_tree("words"));
     if let Some(texts) = texts {
         forked(texts.insert("x", b"x").map(drop));
         forked(texts.remove("x").map(drop));
@@ -329,7 +332,7 @@ fn cloned() {
     let clone = || unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
     let running = Child::by(clone, || {
         assert!(is_forked(planted.words.insert(1, 1), &scratch.0, here));
-        assert!(is_forked(planted.pool.clone().close(), &scratch.0, here));
+        assert!(is_forked(planted.pool.clone().close().map_err(Error::from), &scratch.0, here));
         assert!(panics(&scratch.0, || planted.words.get(1)));
     });
     running.finish();

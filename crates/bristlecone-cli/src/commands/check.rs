@@ -58,7 +58,7 @@ impl Check {
                 })
                 .collect();
             let findings: Vec<_> = findings
-                .map(|(tree, Finding { location, what })| json!({ "tree": tree, "location": location, "what": what }))
+                .map(|(tree, Finding { location, what, .. })| json!({ "tree": tree, "location": location, "what": what }))
                 .collect();
             output.value(&json!({
                 "ok": salvage.is_whole(),
@@ -69,7 +69,7 @@ impl Check {
                 "findings": findings,
             }))?;
         } else {
-            for (tree, Finding { location, what }) in findings {
+            for (tree, Finding { location, what, .. }) in findings {
                 let tree = tree.map(|tree| format!("{tree}: ")).unwrap_or_default();
                 output.line(format_args!("{tree}{what} at {location}"))?;
             }
@@ -169,7 +169,7 @@ impl Found {
                 "findings": found.chain(unchecked).collect::<Vec<_>>(),
             }))?;
         } else {
-            for (tree, Finding { location, what }) in &self.findings {
+            for (tree, Finding { location, what, .. }) in &self.findings {
                 let tree = tree.as_ref().map(|tree| format!("{tree}: ")).unwrap_or_default();
                 output.line(format_args!("{tree}{what} at {location}"))?;
             }

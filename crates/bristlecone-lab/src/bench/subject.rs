@@ -155,7 +155,10 @@ impl<K: BenchKey, V: BenchValue> Subject<K, V> for TreeStore<K, V> {
 
     #[inline]
     fn insert_new(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error> {
-        Ok(self.tree.insert_new(key, value)?.is_none())
+        match self.tree.try_insert(key, value) {
+            Ok(()) => Ok(true),
+            Err(present) => present.into_present().map(|_| false),
+        }
     }
 
     #[inline]

@@ -73,13 +73,7 @@ impl System for Entries {
     fn create(&self, sim: &Sim) -> Result<Live, String> {
         let pool = PoolFile::create_in(sim.region(), GEOMETRY, sim.domain(), sim.clone());
         let pool = pool.map_err(|error| error.to_string())?;
-        let spec = TreeSpec {
-            name: "t".to_owned(),
-            design: 3,
-            key_kind: "u64".to_owned(),
-            value_kind: "u64".to_owned(),
-            params: [0; 8],
-        };
+        let spec = TreeSpec::new("t", 3, "u64", "u64");
         let tree = pool.create_tree(&spec).map_err(|error| error.to_string())?;
         Live::of(sim, &pool, tree.id)
     }

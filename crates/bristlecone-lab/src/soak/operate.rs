@@ -108,7 +108,10 @@ impl<'a, I: Items> Operator<'a, I> {
             Kind::Remove => self.change(key, gone, now.is_present, &old, || tree.remove(key_ref)),
             Kind::Update => self.change(key, put, now.is_present, &old, || tree.update(key_ref, value)),
             Kind::InsertNew => {
-                self.change(key, put, !now.is_present, &old, || tree.insert_new(key_ref, value))
+                self.change(key, put, !now.is_present, &old, || match tree.try_insert(key_ref, value) {
+                    Ok(()) => Ok(None),
+                    Err(present) => present.into_present().map(Some),
+                })
             }
             Kind::CompareAndSwap => {
                 // One that must fail now and then: the value to come is not there yet.
@@ -117,7 +120,12 @@ impl<'a, I: Items> Operator<'a, I> {
                 let swaps = old.as_ref() == Some(&expected);
                 let expected = I::value_ref(&expected);
                 let due = if swaps { Ok(()) } else { Err(old) };
-                self.change(key, put, swaps, &due, || tree.compare_and_swap(key_ref, expected, value))
+                self.change(key, put, swaps, &due, || {
+                    match tree.compare_and_swap(key_ref, Some(expected), Some(value)) {
+                        Ok(()) => Ok(Ok(())),
+                        Err(differs) => differs.into_found().map(Err),
+                    }
+                })
             }
             Kind::Upsert | Kind::Bulk => self.change(key, put, true, &(), || tree.upsert(key_ref, value)),
             _ => self.change(key, put, true, &old, || tree.insert(key_ref, value)),

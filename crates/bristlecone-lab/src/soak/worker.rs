@@ -82,7 +82,7 @@ impl Worker<'_> {
             }
         }
         drop(tree);
-        pool.close().map_err(failed("closing the pool"))?;
+        pool.close().map_err(bristlecone::Error::from).map_err(failed("closing the pool"))?;
         self.life.board.closed.store(1, Relaxed);
         Ok(())
     }

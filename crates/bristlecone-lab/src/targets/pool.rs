@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bristlecone_pm::{
-    Alone, ChunkRange, Error, Flushed, Geometry, Heap, HeapSpec, Persist, PoolFile, SlotKind, TreeEntry,
-    TreeSpec, Word,
+    Alone, ChunkRange, Error, Flushed, Geometry, Heap, HeapSpec, OpenOptions, Persist, PoolFile, SlotKind,
+    TreeEntry, TreeSpec, Word,
 };
 use bristlecone_sim::{Memory, Sim, System};
 
@@ -15,6 +15,8 @@ use bristlecone_sim::{Memory, Sim, System};
 pub struct Bags {
     /// The sizes of the pool.
     pub geometry: Geometry,
+    /// Chunks that it may be raised to.
+    pub chunks_possible: u64,
 }
 
 /// What is done to a pool of bags.
@@ -32,8 +34,14 @@ pub enum BagOp {
     Take(&'static str, u64),
     /// Allocates a slot of a bag and frees it, on a thread of its own that fences nothing more.
     Touch(&'static str),
+    /// Gives a bag another name.
+    Rename(&'static str, &'static str),
+    /// Puts a bag that has one mark in the place of another of the same name.
+    Replace(&'static str, u64),
     /// Closes the pool in good order and opens it again.
     Close,
+    /// The same, with a maximum of more chunks.
+    Raise(u64),
 }
 
 /// Slots so large that a chunk is soon full.
@@ -61,7 +69,13 @@ fn text(error: Error) -> String {
 
 /// Opens a pool; `None` if its creation never got so far that there is one.
 pub(super) fn open_pool(sim: &Sim) -> Result<Option<Arc<PoolFile<Sim>>>, String> {
-    match PoolFile::open_in(sim.region(), sim.domain(), sim.clone()) {
+    open_pool_of(sim, None)
+}
+
+/// Opens a pool that is to have such a maximum.
+fn open_pool_of(sim: &Sim, max_bytes: Option<u64>) -> Result<Option<Arc<PoolFile<Sim>>>, String> {
+    let options = OpenOptions { domain: Some(sim.domain()), max_bytes };
+    match PoolFile::open_in_with(sim.region(), &options, sim.clone()) {
         Ok(pool) => Ok(Some(pool)),
         Err(Error::Corrupted { location, .. }) if location == "superblock" => Ok(None),
         Err(error) => Err(text(error)),
@@ -125,10 +139,41 @@ impl Live {
         }
     }
 
-    fn reopen(&mut self) -> Result<(), String> {
+    /// Creates a bag with a mark in it, by either of the calls that do.
+    fn create_with(
+        &mut self,
+        name: &str,
+        mark: u64,
+        create: impl FnOnce(
+            &PoolFile<Sim>,
+            &mut dyn FnMut(&TreeEntry) -> Result<(), Error>,
+        ) -> Result<(TreeEntry, ()), Error>,
+    ) -> Result<(), String> {
+        let pool = Arc::clone(&self.pool);
+        let mut fill = |entry: &TreeEntry| {
+            let bag = Bag::open(&pool, entry.clone()).expect("nothing is there");
+            self.bags.insert(name.to_owned(), bag);
+            self.put(name, mark).expect("there is room");
+            Ok(())
+        };
+        create(&pool, &mut fill).map(drop).map_err(text)
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> Result<(), String> {
+        if self.bags.contains_key(to) {
+            return Ok(());
+        }
+        let Some(mut bag) = self.bags.remove(from) else { return Ok(()) };
+        self.pool.rename_tree(from, to).map_err(text)?;
+        bag.entry.spec.name = to.to_owned();
+        self.bags.insert(to.to_owned(), bag);
+        Ok(())
+    }
+
+    fn reopen(&mut self, max_bytes: Option<u64>) -> Result<(), String> {
         self.bags.clear();
         self.pool.close().map_err(text)?;
-        let pool = open_pool(&self.sim)?.ok_or("the pool is gone")?;
+        let pool = open_pool_of(&self.sim, max_bytes)?.ok_or("the pool is gone")?;
         if !pool.was_clean() {
             return Err("a closed pool is not clean".to_owned());
         }
@@ -170,13 +215,9 @@ impl Bag {
 }
 
 fn spec(name: &str) -> TreeSpec {
-    TreeSpec {
-        name: name.to_owned(),
-        design: 7,
-        key_kind: "u64".to_owned(),
-        value_kind: format!("bag of {name}, in more bytes than one line"),
-        params: std::array::from_fn(|at| at as u64 + name.len() as u64),
-    }
+    let value_kind = format!("bag of {name}, in more bytes than one line");
+    TreeSpec::new(name, 7, name, value_kind)
+        .with_params(std::array::from_fn(|at| at as u64 + name.len() as u64))
 }
 
 impl System for Bags {
@@ -185,7 +226,7 @@ impl System for Bags {
     type Live = Live;
 
     fn memory(&self) -> Memory {
-        Memory::of_pool(&self.geometry)
+        Memory::of_pool(&Geometry { chunks_max: self.chunks_possible, ..self.geometry })
     }
 
     fn create(&self, sim: &Sim) -> Result<Live, String> {
@@ -219,7 +260,15 @@ impl System for Bags {
             BagOp::Take(name, mark) => {
                 state.get_mut(*name).into_iter().for_each(|bag| _ = bag.remove(mark));
             }
-            BagOp::Touch(_) | BagOp::Close => {}
+            BagOp::Rename(from, to) => {
+                let is_taken = state.contains_key(*to);
+                let bag = if is_taken { None } else { state.remove(*from) };
+                state.extend(bag.map(|bag| ((*to).to_owned(), bag)));
+            }
+            BagOp::Replace(name, mark) => {
+                state.get_mut(*name).into_iter().for_each(|bag| *bag = BTreeSet::from([*mark]));
+            }
+            BagOp::Touch(_) | BagOp::Close | BagOp::Raise(_) => {}
         }
         String::new()
     }
@@ -233,16 +282,15 @@ impl System for Bags {
                 live.bags.insert((*name).to_owned(), bag);
             }
             BagOp::CreateWith(name, mark) => {
-                let pool = Arc::clone(&live.pool);
-                let fill = |entry: &TreeEntry| {
-                    live.bags.insert(
-                        (*name).to_owned(),
-                        Bag::open(&pool, entry.clone()).expect("nothing is there"),
-                    );
-                    live.put(name, *mark).expect("there is room");
-                    Ok(())
-                };
-                pool.create_tree_with(&spec(name), fill).map_err(text)?;
+                live.create_with(name, *mark, |pool, fill| pool.create_tree_with(&spec(name), fill))?;
+            }
+            BagOp::Rename(from, to) => live.rename(from, to)?,
+            BagOp::Replace(name, mark) => {
+                if let Some(old) = live.bags.remove(*name) {
+                    drop(old.heap);
+                    let id = old.entry.id;
+                    live.create_with(name, *mark, |pool, fill| pool.replace_tree_with(id, fill))?;
+                }
             }
             BagOp::Drop(name) => {
                 if let Some(bag) = live.bags.remove(*name) {
@@ -263,7 +311,8 @@ impl System for Bags {
                     touched.map_err(|_| "a panic elsewhere")?.map_err(text)?;
                 }
             }
-            BagOp::Close => live.reopen()?,
+            BagOp::Close => live.reopen(None)?,
+            BagOp::Raise(chunks) => live.reopen(Some(chunks * live.pool.chunk_bytes()))?,
         }
         Ok(String::new())
     }
@@ -272,7 +321,9 @@ impl System for Bags {
         check_pool(&live.pool)?;
         let mut state = BTreeMap::new();
         for (name, bag) in &live.bags {
-            if bag.entry.spec != spec(name) {
+            // Its name may be another one than it was created with.
+            let made = spec(&bag.entry.spec.key_kind).with_name(name);
+            if bag.entry.spec != made {
                 return Err(format!("bag {name} has become {:?}", bag.entry.spec));
             }
             let live_slots = bag.heap.stats().live_slots;

@@ -1,6 +1,6 @@
 //! What the pool goes through without trees: creation, directory, chunks, closing, opening.
 
-use super::pool::BagOp::{self, Close, Create, CreateWith, Drop, Put, Take, Touch};
+use super::pool::BagOp::{self, Close, Create, CreateWith, Drop, Put, Raise, Rename, Replace, Take, Touch};
 use bristlecone_sim::Scenario;
 
 fn then() -> Vec<BagOp> {
@@ -57,6 +57,45 @@ pub fn pool_scenarios() -> Vec<Scenario<BagOp>> {
                 Create(LONG),
             ],
             then: then(),
+        },
+        Scenario {
+            name: "rename",
+            creation: false,
+            setup: vec![Create(LONG), Put(LONG, 1), Create("b")],
+            // Twice, so that one intent is written over another; and an entry that is another tree's by then.
+            ops: vec![
+                Rename(LONG, "a"),
+                Rename("b", LONG),
+                Put("a", 2),
+                Drop("a"),
+                Create("c"),
+                Put("c", 3),
+                Rename("c", "b"),
+                Close,
+            ],
+            then: then(),
+        },
+        Scenario {
+            name: "replace",
+            creation: false,
+            setup: [Create("a"), Create("b")].into_iter().chain(fill("a", 0..5)).collect(),
+            ops: vec![
+                Replace("a", 6),
+                Put("a", 7),
+                Replace("a", 8),
+                Rename("a", "c"),
+                Replace("c", 9),
+                Close,
+            ],
+            then: then(),
+        },
+        Scenario {
+            name: "raise",
+            creation: false,
+            // All ten chunks, and then the eleventh and the twelfth.
+            setup: [Create("a"), Create("b"), Put("b", 90)].into_iter().chain(fill("a", 0..36)).collect(),
+            ops: vec![Raise(11), Put("a", 36), Put("b", 91), Raise(12), Close, Put("a", 40)],
+            then: vec![Drop("a"), Create("then"), Put("then", 50), Rename("b", "a"), Close],
         },
         Scenario {
             name: "drop",

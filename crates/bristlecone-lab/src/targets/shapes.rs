@@ -102,7 +102,8 @@ fn baselines(design: AnyDesign) -> impl Iterator<Item = Box<dyn Subject>> {
 
 /// Returns the pool without trees.
 pub fn pool_subject() -> Box<dyn Subject> {
-    let system = Bags { geometry: Geometry { chunk_bytes: 4096, chunks_max: 10, trees_max: 4 } };
+    let geometry = Geometry { chunk_bytes: 4096, chunks_max: 10, trees_max: 4 };
+    let system = Bags { geometry, chunks_possible: 12 };
     Box::new(Prepared { name: POOL.to_owned(), system, scenarios: pool_scenarios() })
 }
 

@@ -30,22 +30,25 @@ fn attempt<I: Items>(tree: &Tree<I::K, I::V>, key: u64, access: Access) -> Attem
                 I::with_value(value, |value| tree.upsert(key, value))?;
                 return Ok(Ok(Seen::Done));
             }
-            Access::InsertNew(value) => I::with_value(value, |value| tree.insert_new(key, value))?,
+            Access::InsertNew(value) => match I::with_value(value, |value| tree.try_insert(key, value)) {
+                Ok(()) => None,
+                Err(present) => Some(present.into_present()?),
+            },
             Access::Update(value) => I::with_value(value, |value| tree.update(key, value))?,
             Access::Remove => tree.remove(key)?,
             Access::RemoveIf(expected) => {
-                match I::with_value(expected, |expected| tree.remove_if(key, expected))? {
+                match I::with_value(expected, |expected| tree.compare_and_swap(key, Some(expected), None)) {
                     Ok(()) => return Ok(Ok(Seen::Removed)),
-                    Err(held) => held,
+                    Err(differs) => differs.into_found()?,
                 }
             }
             Access::Swap(expected, new) => {
                 let swapped = I::with_value(expected, |expected| {
-                    I::with_value(new, |new| tree.compare_and_swap(key, expected, new))
+                    I::with_value(new, |new| tree.compare_and_swap(key, Some(expected), Some(new)))
                 });
-                match swapped? {
+                match swapped {
                     Ok(()) => return Ok(Ok(Seen::Swapped)),
-                    Err(held) => held,
+                    Err(differs) => differs.into_found()?,
                 }
             }
         };

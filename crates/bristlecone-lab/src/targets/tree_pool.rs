@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use bristlecone::lab::TreeDesign;
 use bristlecone::{Pool, Tree};
 use bristlecone_baselines::AnyDesign;
-use bristlecone_pm::{Error, Geometry, PoolFile, TreeSpec};
+use bristlecone_pm::{Error, Geometry, PoolFile};
 use bristlecone_sim::{
     Answer, Memory, Operation, Progress, Registers, Report, Schedules, Seen, Sim, Stopped, System,
     explore_schedules, guarded,
@@ -94,7 +94,7 @@ impl<I: Items, D: TreeDesign> TreePool<I, D> {
             return Ok(());
         }
         let other = live.file.trees().map_err(text)?.pop().ok_or("there is no tree to be like")?;
-        live.file.create_tree(&TreeSpec { name: name.to_owned(), ..other.spec }).map_err(text)?;
+        live.file.create_tree(&other.spec.with_name(name)).map_err(text)?;
         let tree = self.design.open::<_, _, Sim>(&live.pool, name).map_err(text)?;
         live.trees.insert(name.to_owned(), tree);
         Ok(())

@@ -16,6 +16,7 @@ pub struct TreeId(pub u32);
 
 /// What a tree is created with.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TreeSpec {
     /// Its name: 1 to 64 bytes.
     pub name: String,
@@ -31,11 +32,37 @@ pub struct TreeSpec {
 
 /// A tree that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TreeEntry {
     /// Its place in the directory.
     pub id: TreeId,
     /// What it was created with.
     pub spec: TreeSpec,
+}
+
+impl TreeSpec {
+    /// Makes a specification with all parameters zero.
+    pub fn new(
+        name: impl Into<String>,
+        design: u32,
+        key_kind: impl Into<String>,
+        value_kind: impl Into<String>,
+    ) -> Self {
+        let params = [0; PARAMS];
+        Self { name: name.into(), design, key_kind: key_kind.into(), value_kind: value_kind.into(), params }
+    }
+
+    /// Returns this with other parameters.
+    pub fn with_params(mut self, params: [u64; PARAMS]) -> Self {
+        self.params = params;
+        self
+    }
+
+    /// Returns this with another name.
+    pub fn with_name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
 }
 
 impl<M: Medium> PoolFile<M> {
@@ -45,15 +72,31 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Returns every tree, in the order of the directory.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupted`](Error::Corrupted) if an entry cannot be read; [`Forked`](Error::Forked).
     pub fn trees(&self) -> Result<Vec<TreeEntry>> {
         self.here()?;
+        // A rename changes several words of an entry.
+        let _only = self.lock_directory();
+        self.read_trees()
+    }
+
+    /// Returns every tree. The caller has the directory.
+    pub(super) fn read_trees(&self) -> Result<Vec<TreeEntry>> {
         self.live_trees().map(|id| Ok(TreeEntry { id, spec: self.read_entry(id)? })).collect()
     }
 
     /// Returns the places of the directory that have a tree.
     pub fn live_trees(&self) -> impl Iterator<Item = TreeId> {
         let ids = (0..self.geometry.trees_max as u32).map(TreeId);
-        ids.filter(|&id| self.entry(id).state.load(self.medium()) == ENTRY_LIVE)
+        ids.filter(|&id| self.is_live(id))
+    }
+
+    /// Returns whether an entry has a tree.
+    pub(super) fn is_live(&self, id: TreeId) -> bool {
+        self.entry(id).state.load(self.medium()) == ENTRY_LIVE
     }
 
     /// Returns the states of all entries.
@@ -63,6 +106,10 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Returns the tree of a name.
+    ///
+    /// # Errors
+    ///
+    /// As [`trees`](Self::trees).
     pub fn find_tree(&self, name: &str) -> Result<Option<TreeEntry>> {
         Ok(self.trees()?.into_iter().find(|tree| tree.spec.name == name))
     }
@@ -79,8 +126,7 @@ impl<M: Medium> PoolFile<M> {
     /// `Corrupted` for a tree that had leaves when it became live and leads to none now.
     pub fn root(&self, id: TreeId) -> Result<Option<u64>> {
         let root = self.anchor(id).load(self.medium());
-        let is_live = self.entry(id).state.load(self.medium()) == ENTRY_LIVE;
-        if root == 0 && is_live && self.is_initialized(id) {
+        if root == 0 && self.is_live(id) && self.is_initialized(id) {
             return Err(Error::corrupted("a tree without its root", format!("directory entry {}", id.0)));
         }
         Ok((root != 0).then_some(root))
@@ -93,6 +139,11 @@ impl<M: Medium> PoolFile<M> {
 
     /// Creates a tree without chunks. `Ok`: it exists and survives. `Err`, or a crash before `Ok`:
     /// it exists wholly or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`TreeExists`](Error::TreeExists), [`Invalid`](Error::Invalid), [`TooLong`](Error::TooLong),
+    /// [`ReadOnly`](Error::ReadOnly), [`Forked`](Error::Forked).
     pub fn create_tree(&self, spec: &TreeSpec) -> Result<TreeEntry> {
         self.create_as(spec, 0, |_| Ok(())).map(|(entry, ())| entry)
     }
@@ -123,11 +174,26 @@ impl<M: Medium> PoolFile<M> {
         init: impl FnOnce(&TreeEntry) -> Result<T>,
     ) -> Result<(TreeEntry, T)> {
         self.writable()?;
-        check_lengths(spec)?;
+        check_spec(spec)?;
         let _only = self.lock_directory();
-        if self.find_tree(&spec.name)?.is_some() {
+        if self.read_trees()?.iter().any(|tree| tree.spec.name == spec.name) {
             return Err(Error::TreeExists { name: spec.name.clone() });
         }
+        let (entry, made, durable) = self.prepare_tree(spec, flags, init)?;
+        let (state, medium) = (&self.entry(entry.id).state, self.medium());
+        state.publish(medium, ENTRY_LIVE, &durable, "pool create_tree.2");
+        medium.persist(state, "pool create_tree.2");
+        self.health()?;
+        Ok((entry, made))
+    }
+
+    /// Steps 1 and 2 of a creation. The caller has the directory.
+    pub(super) fn prepare_tree<T>(
+        &self,
+        spec: &TreeSpec,
+        flags: u64,
+        init: impl FnOnce(&TreeEntry) -> Result<T>,
+    ) -> Result<(TreeEntry, T, Durable)> {
         let free = (0..self.geometry.trees_max as u32)
             .map(TreeId)
             .find(|&id| self.entry(id).state.load(self.medium()) == ENTRY_FREE);
@@ -137,13 +203,7 @@ impl<M: Medium> PoolFile<M> {
         let durable = self.write_entry(id, spec, flags);
         let entry = TreeEntry { id, spec: spec.clone() };
         match self.health().and_then(|()| init(&entry)) {
-            Ok(made) => {
-                let (state, medium) = (&self.entry(id).state, self.medium());
-                state.publish(medium, ENTRY_LIVE, &durable, "pool create_tree.2");
-                medium.persist(state, "pool create_tree.2");
-                self.health()?;
-                Ok((entry, made))
-            }
+            Ok(made) => Ok((entry, made, durable)),
             Err(error) => {
                 self.finish_drop(id);
                 Err(error)
@@ -170,8 +230,12 @@ impl<M: Medium> PoolFile<M> {
         medium.persist_proof(entry, "pool create_tree.1")
     }
 
-    /// Returns `Corrupted` for a tree that had leaves when it became live and owns no chunk of
-    /// them now: it would open as an empty one. `part_of` decides which these are.
+    /// Checks that a tree that had leaves when it became live owns a chunk of them still: without one it would open as an
+    /// empty one. `part_of` decides which these are.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupted`](Error::Corrupted) if it owns none.
     pub fn expect_leaves(&self, tree: &TreeEntry, part_of: PartOf) -> Result<()> {
         if self.is_initialized(tree.id)
             && !self.chunks_of(tree.id).iter().any(|chunk| part_of(chunk.kind) == Some(Part::Leaf))
@@ -217,19 +281,23 @@ impl<M: Medium> PoolFile<M> {
         })
     }
 
-    fn entry_bytes(&self, entry: &Entry) -> [u8; size_of::<Entry>()] {
+    pub(super) fn entry_bytes(&self, entry: &Entry) -> [u8; size_of::<Entry>()] {
         // SAFETY: an entry consists of words and nothing else.
         let cells = unsafe { &*std::ptr::from_ref(entry).cast::<[Word; size_of::<Entry>() / 8]>() };
         le_bytes(&load_words(self.medium(), cells))
     }
 
     /// Drops a tree and frees its chunks. `Ok`: it is gone. A crash before `Ok`: it exists
-    /// wholly, or opening the pool finishes the drop. Nobody may have the tree open.
+    /// wholly, or opening the pool finishes the drop. No handle may have the tree open.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSuchTree`](Error::NoSuchTree), [`ReadOnly`](Error::ReadOnly), [`Forked`](Error::Forked).
     pub fn drop_tree(&self, id: TreeId) -> Result<()> {
         self.writable()?;
         let _only = self.lock_directory();
         let (entry, medium) = (self.entry(id), self.medium());
-        if entry.state.load(medium) != ENTRY_LIVE {
+        if !self.is_live(id) {
             return Err(Error::NoSuchTree { name: format!("#{}", id.0) });
         }
         entry.state.store(medium, ENTRY_DROPPING);
@@ -240,7 +308,7 @@ impl<M: Medium> PoolFile<M> {
 
     /// Steps 2 and 3 of a drop; also what opening does with an interrupted one, or with a tree that
     /// was not created to the end.
-    fn finish_drop(&self, id: TreeId) {
+    pub(super) fn finish_drop(&self, id: TreeId) {
         let (entry, medium) = (self.entry(id), self.medium());
         for chunk in self.chunks_of(id) {
             self.chunk_free(chunk.id);
@@ -250,8 +318,9 @@ impl<M: Medium> PoolFile<M> {
         entry.state.store_derived(medium, ENTRY_FREE);
     }
 
-    /// Validates the directory after opening, and finishes drops.
+    /// Validates the directory after opening, and finishes what a crash interrupted.
     pub(super) fn recover_directory(&self) -> Result<()> {
+        self.finish_intent()?;
         for id in (0..self.geometry.trees_max as u32).map(TreeId) {
             match self.entry(id).state.load(self.medium()) {
                 ENTRY_FREE | ENTRY_LIVE => {}
@@ -259,7 +328,7 @@ impl<M: Medium> PoolFile<M> {
                 _ => return Err(Error::corrupted("unknown state", format!("directory entry {}", id.0))),
             }
         }
-        let mut names: Vec<String> = self.trees()?.into_iter().map(|tree| tree.spec.name).collect();
+        let mut names: Vec<String> = self.read_trees()?.into_iter().map(|tree| tree.spec.name).collect();
         names.sort();
         match names.windows(2).find(|pair| pair[0] == pair[1]) {
             Some(pair) => Err(Error::corrupted("two trees of one name", format!("tree {:?}", pair[0]))),
@@ -268,23 +337,35 @@ impl<M: Medium> PoolFile<M> {
     }
 }
 
-fn check_lengths(spec: &TreeSpec) -> Result<()> {
+fn check_spec(spec: &TreeSpec) -> Result<()> {
+    check_name(&spec.name)?;
     let lengths = [
-        ("tree name", spec.name.len(), NAME_BYTES_MAX),
         ("key type", spec.key_kind.len(), KIND_BYTES_MAX),
         ("value type", spec.value_kind.len(), KIND_BYTES_MAX),
     ];
     if let Some((what, bytes, max_bytes)) = lengths.into_iter().find(|(_, bytes, max)| bytes > max) {
         return Err(Error::TooLong { what, bytes, max_bytes });
     }
-    if spec.name.is_empty() {
+    Ok(())
+}
+
+/// Refuses what cannot be the name of a tree that is created or renamed. Earlier versions allowed control
+/// characters, and trees that have them in their names open.
+pub(super) fn check_name(name: &str) -> Result<()> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(Error::TooLong { what: "tree name", bytes: name.len(), max_bytes: NAME_BYTES_MAX });
+    }
+    if name.is_empty() {
         return Err(Error::invalid("a tree needs a name of 1 to 64 bytes"));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(Error::invalid(format!("a tree cannot be named {name:?}: leave control characters out")));
     }
     Ok(())
 }
 
 /// Covers the design and everything from the parameters up to the root.
-fn checksum(bytes: &[u8; size_of::<Entry>()], design: u32) -> u32 {
+pub(super) fn checksum(bytes: &[u8; size_of::<Entry>()], design: u32) -> u32 {
     let named = &bytes[offset_of!(Entry, params)..offset_of!(Entry, root)];
     crc32c::crc32c_append(crc32c::crc32c(&design.to_le_bytes()), named)
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! 0        superblock, copy 0      4096     superblock, copy 1
+//! 2048     intent
 //! 8192     tree directory          trees_max entries of 256 B
 //!          chunk descriptors       chunks_max words
 //! header   chunks                  chunk_bytes each; the header is padded to a chunk
@@ -18,12 +19,15 @@ pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"BRISTLEC");
 pub(crate) const VERSION: u64 = 1;
 /// Logs whose entries have checks: set in every pool that was opened for writing since there are any.
 pub(crate) const INCOMPAT_LOG_CHECKS: u64 = 1;
+/// A change of the directory is under way, and the [`Intent`] says which: set for as long as it takes.
+pub(crate) const INCOMPAT_INTENT: u64 = 1 << 1;
 /// Incompatible features that this version knows.
-pub(crate) const INCOMPAT_KNOWN: u64 = INCOMPAT_LOG_CHECKS;
+pub(crate) const INCOMPAT_KNOWN: u64 = INCOMPAT_LOG_CHECKS | INCOMPAT_INTENT;
 /// Features without which the pool may be read but not written that this version knows.
 pub(crate) const RO_COMPAT_KNOWN: u64 = 0;
 
 pub(crate) const SUPERBLOCK_STRIDE: u64 = 4096;
+pub(crate) const INTENT_OFFSET: u64 = 2048;
 pub(crate) const DIRECTORY_OFFSET: u64 = 2 * SUPERBLOCK_STRIDE;
 pub(crate) const NAME_BYTES_MAX: usize = 64;
 pub(crate) const KIND_BYTES_MAX: usize = 48;
@@ -110,6 +114,20 @@ impl Superblock<u64> {
     }
 }
 
+/// A change of the directory that no single word commits. It counts while [`INCOMPAT_INTENT`] is set.
+#[repr(C)]
+pub(crate) struct Intent {
+    /// Bits 0-31: the directory entry that is changed; bits 32-63: the entry that takes its place, or all
+    /// ones: it gets another name.
+    pub entries: Word,
+    /// What the entry's design word, lengths and name will be; zero if another entry takes its place.
+    pub design: Word,
+    pub lengths: Word,
+    pub name: [Word; NAME_BYTES_MAX / 8],
+    /// CRC-32C of all words before it.
+    pub checksum: Word,
+}
+
 /// One named tree.
 #[repr(C)]
 pub(crate) struct Entry {
@@ -138,9 +156,12 @@ pub(crate) const INITIALIZED: u64 = 1 << 24;
 unsafe impl Persistent for Superblock<Word> {}
 // SAFETY: as above.
 unsafe impl Persistent for Entry {}
+// SAFETY: as above.
+unsafe impl Persistent for Intent {}
 
 pub(crate) const ENTRY_BYTES: u64 = 256;
 pub(crate) const SUPERBLOCK_WORDS: usize = 13;
+pub(crate) const INTENT_WORDS: usize = 12;
 
 const _: () = {
     assert!(size_of::<Superblock<Word>>() == SUPERBLOCK_WORDS * 8 && align_of::<Superblock<Word>>() == 8);
@@ -166,6 +187,14 @@ const _: () = {
     assert!(offset_of!(Entry, key_kind) == 152);
     assert!(offset_of!(Entry, value_kind) == 200);
     assert!(offset_of!(Entry, root) == 248);
+    assert!(size_of::<Intent>() == INTENT_WORDS * 8 && align_of::<Intent>() == 8);
+    assert!(INTENT_OFFSET >= SUPERBLOCK_WORDS as u64 * 8);
+    assert!(INTENT_OFFSET + INTENT_WORDS as u64 * 8 <= SUPERBLOCK_STRIDE);
+    assert!(offset_of!(Intent, entries) == 0);
+    assert!(offset_of!(Intent, design) == 8);
+    assert!(offset_of!(Intent, lengths) == 16);
+    assert!(offset_of!(Intent, name) == 24);
+    assert!(offset_of!(Intent, checksum) == 88);
 };
 
 /// What the slots of a chunk hold: a code in the descriptor of the chunk. A design defines the codes of its own slots,
@@ -317,6 +346,21 @@ impl Geometry {
     /// Returns the bytes of a pool that has grown to its maximum.
     pub fn max_bytes(&self) -> u64 {
         self.header_bytes() + self.chunks_max * self.chunk_bytes
+    }
+
+    /// Returns these sizes with room for so many chunks at most: the header keeps its size, and behind the
+    /// descriptors that it has it is zeros, which are descriptors of chunks that were never used.
+    pub(crate) fn with_chunks_max(self, chunks_max: u64) -> Option<Self> {
+        let other = Self { chunks_max, ..self };
+        (other.is_valid() && other.header_bytes() == self.header_bytes()).then_some(other)
+    }
+
+    /// Bytes of chunks that a pool with this header may come to have.
+    pub(crate) fn chunk_bytes_possible(&self) -> u64 {
+        let descriptors = (self.header_bytes() - self.descriptors_offset()) / 8;
+        let chunks_max =
+            descriptors.min(CHUNKS_MAX).min(((1 << 48) - self.header_bytes()) / self.chunk_bytes);
+        chunks_max.max(self.chunks_max) * self.chunk_bytes
     }
 }
 

@@ -4,6 +4,7 @@ mod backing;
 mod chunks;
 mod directory;
 mod header;
+mod intent;
 mod layout;
 mod new_file;
 mod open;
@@ -38,6 +39,15 @@ pub struct CreateOptions {
     pub domain: Option<Domain>,
 }
 
+/// How a pool is opened for writing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenOptions {
+    /// The persistence domain; detected if `None`.
+    pub domain: Option<Domain>,
+    /// Bytes that the pool may grow to from now on, unless it may grow to more.
+    pub max_bytes: Option<u64>,
+}
+
 /// What is done with a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
@@ -49,6 +59,7 @@ enum Access {
 
 /// Something that `check` found wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Finding {
     /// Where.
     pub location: String,
@@ -65,6 +76,7 @@ impl Finding {
 
 /// What is known about an open pool.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct PoolInfo {
     /// Where the file is; `None` for a pool in memory.
     pub path: Option<PathBuf>,
@@ -293,6 +305,8 @@ impl<M: Medium> PoolFile<M> {
     }
 }
 
+#[cfg(test)]
+mod intent_tests;
 #[cfg(test)]
 mod limits_tests;
 #[cfg(test)]

@@ -13,7 +13,9 @@ use rustix::process::{Pid, test_kill_process};
 use super::layout::DIRECTORY_OFFSET;
 use super::new_file::NewFile;
 use super::superblock::Contents;
-use super::{Access, CHUNK_BYTES, CreateOptions, Finding, Geometry, PoolFile, TREES_MAX, backing, header};
+use super::{
+    Access, CHUNK_BYTES, CreateOptions, Finding, Geometry, OpenOptions, PoolFile, TREES_MAX, backing, header,
+};
 use crate::sync::AtomicU64;
 use crate::{Domain, Error, Medium, Region, Result, failpoint};
 
@@ -37,6 +39,11 @@ pub(super) struct Found {
 impl<M: Medium> PoolFile<M> {
     /// Creates a pool in a new file that only its owner may read and write. `make_medium` gets
     /// the domain in force.
+    ///
+    /// # Errors
+    ///
+    /// [`Exists`](Error::Exists), [`NotFound`](Error::NotFound), [`Invalid`](Error::Invalid),
+    /// [`MediumFull`](Error::MediumFull), and what the system refuses. There is no file then.
     pub fn create(
         path: &Path,
         options: &CreateOptions,
@@ -74,6 +81,10 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Creates a pool in anonymous memory, for tests and simulators.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](Error::Invalid) if the region is too small.
     pub fn create_in(region: Region, geometry: Geometry, domain: Domain, medium: M) -> Result<Arc<Self>> {
         if !geometry.is_valid() || geometry.max_bytes() > region.reserved() {
             return Err(Error::invalid("the region is too small for this geometry"));
@@ -103,6 +114,7 @@ impl<M: Medium> PoolFile<M> {
             sequence: 0,
             domain,
             clean: false,
+            intent: false,
         };
         contents.write(&region, &medium);
         contents.sequence = 1;
@@ -143,25 +155,36 @@ impl<M: Medium> PoolFile<M> {
 
     /// Opens a pool file. Nothing in it is trusted; what a crash interrupted in the pool itself
     /// is finished, and the pool is marked as in use.
+    ///
+    /// # Errors
+    ///
+    /// [`NotFound`](Error::NotFound), [`NotAPool`](Error::NotAPool), [`InUse`](Error::InUse), [`Newer`](Error::Newer),
+    /// [`Corrupted`](Error::Corrupted), [`MediumFull`](Error::MediumFull), and what the system refuses.
+    /// [`MaximumFixed`](Error::MaximumFixed) for a maximum that the pool cannot have, which leaves it as it was.
     pub fn open(
         path: &Path,
-        domain: Option<Domain>,
+        options: &OpenOptions,
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
         let access = Access::Write;
         let (file, len) = Self::begin(path, access)?;
         let contents = header::probe(&file, path, len, access)?;
-        let max_bytes = contents.geometry.max_bytes();
+        let max_bytes = raised(contents.geometry, options.max_bytes)?.max_bytes();
         let region = Region::file(file, path, len.min(max_bytes), max_bytes)?;
         backing::back_header(&region, &contents.geometry)?;
         let detected = detect(&region);
-        let domain = domain.unwrap_or(detected);
-        Self::open_on(region, domain, detected, make_medium(domain), Some(path), access)
+        let domain = options.domain.unwrap_or(detected);
+        let in_force = OpenOptions { domain: Some(domain), ..*options };
+        Self::open_on(region, &in_force, detected, make_medium(domain), Some(path), access)
     }
 
     /// Opens a pool file without ever writing to it. Recovery is done as always, on a copy of the
     /// pages that it changes: they stay in this process. Other readers may have the pool open at
     /// the same time, a writer may not.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
     pub fn open_read_only(path: &Path, make_medium: impl FnOnce(Domain) -> M) -> Result<Arc<Self>> {
         let access = Access::Read;
         let (file, len) = Self::begin(path, access)?;
@@ -170,7 +193,8 @@ impl<M: Medium> PoolFile<M> {
         let region = Region::private(file, path, len.min(max_bytes), max_bytes)?;
         backing::blank_holes(&region, &contents.geometry)?;
         let detected = detect(&region);
-        Self::open_on(region, contents.domain, detected, make_medium(Domain::Process), Some(path), access)
+        let options = OpenOptions { domain: Some(contents.domain), max_bytes: None };
+        Self::open_on(region, &options, detected, make_medium(Domain::Process), Some(path), access)
     }
 
     /// Opens and locks the file, which may be a pool: it, and its length.
@@ -193,19 +217,37 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Opens a pool in anonymous memory, exactly as [`open`](Self::open) opens a file.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
     pub fn open_in(region: Region, domain: Domain, medium: M) -> Result<Arc<Self>> {
-        Self::open_on(region, domain, domain, medium, None, Access::Write)
+        let options = OpenOptions { domain: Some(domain), max_bytes: None };
+        Self::open_in_with(region, &options, medium)
     }
 
+    /// Opens a pool in memory with options: see [`open_in`](Self::open_in).
+    pub fn open_in_with(region: Region, options: &OpenOptions, medium: M) -> Result<Arc<Self>> {
+        let domain = options.domain.unwrap_or(Domain::Process);
+        Self::open_on(region, options, domain, medium, None, Access::Write)
+    }
+
+    /// A larger maximum takes two superblocks: after a crash between them one copy has either, and the newer
+    /// one counts.
     fn open_on(
         region: Region,
-        domain: Domain,
+        options: &OpenOptions,
         detected: Domain,
         medium: M,
         path: Option<&Path>,
         access: Access,
     ) -> Result<Arc<Self>> {
-        let (contents, damage) = Contents::read(&region, &medium, access)?;
+        let (mut contents, damage) = Contents::read(&region, &medium, access)?;
+        let as_found = contents.geometry;
+        contents.geometry = raised(as_found, options.max_bytes)?;
+        if contents.geometry.max_bytes() > region.reserved() {
+            return Err(Error::invalid("the region is too small for this geometry"));
+        }
         if contents.geometry.header_bytes() > region.len() {
             return Err(Error::corrupted("the pool ends within its header: truncated", "superblock"));
         }
@@ -220,28 +262,52 @@ impl<M: Medium> PoolFile<M> {
                 format!("descriptor of chunk {stray}"),
             ));
         }
-        pool.mark(domain, false)?;
+        let mark = |contents: &mut Contents| {
+            (contents.domain, contents.clean) = (options.domain.unwrap_or(detected), false);
+        };
+        pool.write_contents(mark)?;
+        if pool.geometry != as_found {
+            pool.write_contents(|_| {})?;
+        }
         Ok(pool)
     }
 
-    /// Closes the pool in good order: durably marked as clean. Handles still held elsewhere keep
-    /// the file open.
+    /// Marks the pool durably as closed in good order. The file stays open until the last handle is dropped, and
+    /// nothing may be written to the pool until then.
+    ///
+    /// # Errors
+    ///
+    /// [`DurabilityLost`](Error::DurabilityLost), [`Forked`](Error::Forked), and what the system refuses; the pool is in use as before then.
     pub fn close(&self) -> Result<()> {
         self.here()?;
         self.health()?;
-        let domain = self.lock_contents().domain;
-        self.mark(domain, true)?;
-        if domain == Domain::Msync { self.region.sync() } else { Ok(()) }
+        self.write_contents(|contents| contents.clean = true)?;
+        if self.domain() != Domain::Msync {
+            return Ok(());
+        }
+        // Not closed after all: what is written from now on is not that of a closed pool.
+        self.region.sync().inspect_err(|_| _ = self.write_contents(|contents| contents.clean = false))
     }
 
-    fn mark(&self, domain: Domain, clean: bool) -> Result<()> {
+    /// Changes the superblock, durably: the copy that is older is overwritten.
+    pub(super) fn write_contents(&self, change: impl FnOnce(&mut Contents)) -> Result<()> {
         let mut contents = self.lock_contents();
-        contents.domain = domain;
-        contents.clean = clean;
+        change(&mut contents);
         contents.sequence += 1;
-        contents.write(&self.region, &self.medium);
+        contents.update(&self.region, &self.medium);
         self.health()
     }
+}
+
+/// Returns the sizes of a pool that is to have a maximum of at least so many bytes.
+fn raised(found: Geometry, max_bytes: Option<u64>) -> Result<Geometry> {
+    let chunks_max = max_bytes.unwrap_or(0).div_ceil(found.chunk_bytes);
+    if chunks_max <= found.chunks_max {
+        return Ok(found);
+    }
+    let possible = found.chunk_bytes_possible();
+    let raised = found.with_chunks_max(chunks_max).filter(|_| chunks_max <= possible / found.chunk_bytes);
+    raised.ok_or_else(|| Error::MaximumFixed { asked: max_bytes.unwrap_or(0), possible })
 }
 
 pub(super) fn detect(region: &Region) -> Domain {

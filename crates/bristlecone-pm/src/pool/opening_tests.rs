@@ -1,7 +1,7 @@
 //! What opening and creating do with files that are half-made, shared with others, no files at all,
 //! or have holes; and with every word of a header that is damaged.
 
-use std::fs::OpenOptions;
+use std::fs::OpenOptions as FileOptions;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,7 @@ use super::*;
 use crate::{Native, failpoint};
 
 fn write_word(scratch: &Scratch, offset: u64, word: u64) {
-    let file = OpenOptions::new().write(true).open(&scratch.0).unwrap();
+    let file = FileOptions::new().write(true).open(&scratch.0).unwrap();
     file.write_all_at(&word.to_le_bytes(), offset).unwrap();
 }
 
@@ -27,7 +27,7 @@ fn the_lock_of_a_process_that_is_gone_is_waited_for() {
     let scratch = Scratch::new("left");
     let options = CreateOptions { max_bytes: 8 << 20, domain: None };
     drop(PoolFile::create(&scratch.0, &options, Native::new).unwrap());
-    let kept = OpenOptions::new().read(true).open(&scratch.0).unwrap();
+    let kept = FileOptions::new().read(true).open(&scratch.0).unwrap();
     let taken = Command::new("flock").args(["--exclusive", "0"]).stdin(kept.try_clone().unwrap()).status();
     assert!(taken.unwrap().success());
     let begun = Instant::now();
@@ -35,12 +35,12 @@ fn the_lock_of_a_process_that_is_gone_is_waited_for() {
         std::thread::sleep(Duration::from_millis(200));
         drop(kept);
     });
-    let pool = PoolFile::open(&scratch.0, None, Native::new).unwrap();
+    let pool = PoolFile::open(&scratch.0, &OpenOptions::default(), Native::new).unwrap();
     assert!(begun.elapsed() >= Duration::from_millis(200));
     released.join().unwrap();
     // That of a process that lives is not waited for.
     let begun = Instant::now();
-    let refused = PoolFile::open(&scratch.0, None, Native::new).unwrap_err();
+    let refused = PoolFile::open(&scratch.0, &OpenOptions::default(), Native::new).unwrap_err();
     assert!(matches!(refused, Error::InUse { pid } if pid == Some(std::process::id())), "{refused}");
     assert!(begun.elapsed() < Duration::from_secs(4));
     drop(pool);
@@ -93,7 +93,7 @@ fn a_medium_that_is_full_is_an_error_wherever_a_byte_is_backed() {
     drop(pool);
     // A copy that left out what was zero.
     let punch = || {
-        let file = OpenOptions::new().write(true).open(&scratch.0).unwrap();
+        let file = FileOptions::new().write(true).open(&scratch.0).unwrap();
         let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
         for hole in [DIRECTORY_OFFSET + 4096, chunk.offset + 8192] {
             rustix::fs::fallocate(&file, flags, hole, 4096).unwrap();
@@ -132,7 +132,7 @@ fn a_creation_that_dies_leaves_nothing() {
         assert_eq!(names(), usize::from(made.is_ok()), "call {nth}, {times} times: {made:?}");
         if made.is_ok() {
             drop(made);
-            drop(PoolFile::open(&path, None, Native::new).unwrap());
+            drop(PoolFile::open(&path, &OpenOptions::default(), Native::new).unwrap());
             let again = PoolFile::create(&path, &options, Native::new);
             assert!(matches!(again, Err(Error::Exists { .. })));
             std::fs::remove_file(&path).unwrap();
@@ -150,7 +150,7 @@ fn what_is_no_regular_file_is_no_pool_and_is_not_waited_for() {
     for path in [&scratch.0, &socket.0, Path::new("/dev/shm"), Path::new("/dev/null"), Path::new("/dev/zero")]
     {
         let opened = [
-            PoolFile::open(path, None, Native::new).err(),
+            PoolFile::open(path, &OpenOptions::default(), Native::new).err(),
             PoolFile::open_read_only(path, Native::new).err(),
             PoolFile::open_damaged(path, part_of, Native::new).err(),
         ];
@@ -261,7 +261,8 @@ fn a_superblock_with_sizes_that_cannot_be_is_refused_at_once() {
             let region = Region::memory(16384).unwrap();
             let contents = superblock::Contents { geometry, ..pool_contents };
             contents.write(&region, &Native::new(Domain::Process));
-            superblock::Contents { sequence: 8, ..contents }.write(&region, &Native::new(Domain::Process));
+            let older = superblock::Contents { sequence: 8, ..contents };
+            older.write(&region, &Native::new(Domain::Process));
             // SAFETY: the region's first bytes, which are not written any more.
             let header = unsafe { std::slice::from_raw_parts(region.base(), 8192) };
             let mut bytes = whole.clone();
@@ -270,7 +271,7 @@ fn a_superblock_with_sizes_that_cannot_be_is_refused_at_once() {
             // As long as it claims to be, where that can be: nothing but a hole.
             let header_bytes = chunks_max.saturating_mul(8).saturating_add(4 << 20);
             for len in [bytes.len() as u64, header_bytes.min(16 << 30) + (4 << 20)] {
-                OpenOptions::new().write(true).open(&scratch.0).unwrap().set_len(len).unwrap();
+                FileOptions::new().write(true).open(&scratch.0).unwrap().set_len(len).unwrap();
                 let before = blocks(&scratch);
                 let opened = PoolFile::open_read_only(&scratch.0, Native::new);
                 let damaged = PoolFile::open_damaged(&scratch.0, part_of, Native::new);

@@ -84,6 +84,11 @@ impl<M: Medium> PoolFile<M> {
         let detected = detect(&region);
         let found = Found { contents, was_clean: contents.clean, damage: None };
         let pool = Self::assemble(region, medium, found, detected, Some(path), access);
+        if let Err(error) = pool.finish_intent() {
+            // The entry that was to be changed has one of its states, or cannot be read.
+            findings.push(Finding::new("intent", error.to_string()));
+            pool.lock_contents().intent = false;
+        }
         pool.repair_directory(&mut findings)?;
         let mut chunks_lost = pool.repair_chunks(part_of, &mut findings)?;
         chunks_lost.extend(cut.and_then(|id| pool.owner_of(id)));
@@ -228,7 +233,7 @@ impl<M: Medium> PoolFile<M> {
 fn guess(len: u64) -> Contents {
     let chunks_max = (len / CHUNK_BYTES).max(1);
     let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max, trees_max: TREES_MAX };
-    Contents { uuid: [0; 2], geometry, sequence: 0, domain: Domain::Process, clean: false }
+    Contents { uuid: [0; 2], geometry, sequence: 0, domain: Domain::Process, clean: false, intent: false }
 }
 
 /// Returns every page of the file that the medium cannot read.

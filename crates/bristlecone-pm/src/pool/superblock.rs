@@ -1,8 +1,8 @@
 //! The superblock: written in turn to two copies, so that a torn update leaves the other one.
 
 use super::layout::{
-    Geometry, INCOMPAT_KNOWN, INCOMPAT_LOG_CHECKS, MAGIC, RO_COMPAT_KNOWN, SUPERBLOCK_STRIDE, Superblock,
-    VERSION,
+    Geometry, INCOMPAT_INTENT, INCOMPAT_KNOWN, INCOMPAT_LOG_CHECKS, MAGIC, RO_COMPAT_KNOWN,
+    SUPERBLOCK_STRIDE, Superblock, VERSION,
 };
 use super::{Access, Finding};
 use crate::{Domain, Error, Medium, Persist, Region, Result, Word};
@@ -15,11 +15,15 @@ pub(super) struct Contents {
     pub sequence: u64,
     pub domain: Domain,
     pub clean: bool,
+    /// A change of the directory is under way.
+    pub intent: bool,
 }
 
 /// Bits of the state.
 const DOMAIN: u64 = 0xff;
 const CLEAN: u64 = 1 << 8;
+/// No checksum, which has 32 bits: words before the sequence are being changed.
+const CHANGING: u64 = u64::MAX;
 
 impl Contents {
     fn to_superblock(self) -> Superblock<u64> {
@@ -28,7 +32,7 @@ impl Contents {
             magic: MAGIC,
             version: VERSION,
             compat: 0,
-            incompat: INCOMPAT_LOG_CHECKS,
+            incompat: INCOMPAT_LOG_CHECKS | if self.intent { INCOMPAT_INTENT } else { 0 },
             ro_compat: 0,
             uuid: self.uuid,
             chunk_bytes,
@@ -41,12 +45,36 @@ impl Contents {
         superblock.sealed()
     }
 
-    /// Writes the copy whose turn it is. Durable when this returns.
+    /// Writes the copy whose turn it is, over zeros or over words that are the same up to the sequence. Durable
+    /// when this returns.
     pub fn write<M: Medium>(&self, region: &Region, medium: &M) {
         let cells = copy(region, self.sequence % 2);
         let mut words = self.to_superblock().words().into_iter();
         cells.each(|cell| cell.store(medium, words.next().unwrap_or_default()));
         medium.persist(cells, "pool superblock");
+    }
+
+    /// Writes the copy whose turn it is, whatever changes. Durable when this returns.
+    ///
+    /// Where a word before the sequence changes, what a crash leaves must not look like damage to a copy that
+    /// was whole:
+    ///
+    /// 1. The checksum says that the copy is being changed; flush, fence.
+    /// 2. Everything but the checksum is stored; flush, fence.
+    /// 3. The checksum is stored; flush, fence.
+    pub fn update<M: Medium>(&self, region: &Region, medium: &M) {
+        let (cells, new) = (copy(region, self.sequence % 2), self.to_superblock());
+        let Superblock { sequence, state, checksum, .. } = new;
+        if new == (Superblock { sequence, state, checksum, ..cells.each(|cell| cell.load(medium)) }) {
+            return self.write(region, medium);
+        }
+        cells.checksum.store(medium, CHANGING);
+        medium.persist(&cells.checksum, "pool superblock.1");
+        let mut words = Superblock { checksum: CHANGING, ..new }.words().into_iter();
+        cells.each(|cell| cell.store(medium, words.next().unwrap_or_default()));
+        medium.persist(cells, "pool superblock.2");
+        cells.checksum.store(medium, checksum);
+        medium.persist(&cells.checksum, "pool superblock.3");
     }
 
     /// Reads the copy that is valid and newer, and returns what is wrong with the other one.
@@ -71,7 +99,8 @@ impl Contents {
         let (valid, other, error) = match copies.map(|superblock| parse(&superblock, access)) {
             [Ok(a), Ok(b)] => {
                 let (newer, older) = if a.sequence > b.sequence { (a, 1) } else { (b, 0) };
-                let differs = (a.uuid, a.geometry) != (b.uuid, b.geometry);
+                let raised = a.geometry.with_chunks_max(b.geometry.chunks_max);
+                let differs = (a.uuid, raised) != (b.uuid, Some(b.geometry));
                 let what = "it is of another pool than the newer copy";
                 return Ok((newer, differs.then(|| finding(older, what))));
             }
@@ -93,12 +122,18 @@ impl Contents {
 }
 
 /// Returns whether `other` is what a crash leaves of the copy that was written before or after `valid`: what comes
-/// before the sequence never changes, but when a later version first writes to a pool. Behind the first copy of a new
-/// pool the second is written over zeros.
+/// before the sequence never changes, unless the checksum says so. Then the bit of a change that is under way may, and
+/// the maximum. Behind the first copy of a new pool the second is written over zeros.
 fn explains(valid: &Superblock<u64>, other: &Superblock<u64>) -> bool {
     let Superblock { sequence, state, checksum, .. } = *other;
     let near = [valid.sequence.wrapping_sub(1), valid.sequence.wrapping_add(1)];
-    let is_update = Superblock { sequence, state, checksum, ..*valid } == *other && near.contains(&sequence);
+    let mut expected = Superblock { sequence, state, checksum, ..*valid };
+    if checksum == CHANGING {
+        expected.incompat ^= (expected.incompat ^ other.incompat) & INCOMPAT_INTENT;
+        let raised = geometry_of(valid).with_chunks_max(other.chunks_max);
+        expected.chunks_max = raised.map_or(valid.chunks_max, |raised| raised.chunks_max);
+    }
+    let is_update = expected == *other && near.contains(&sequence);
     let second = Superblock { sequence: 1, ..*valid }.sealed().words();
     let is_creation = || other.words().iter().zip(second).all(|(&word, new)| word == 0 || word == new);
     is_update || valid.sequence == 0 && is_creation()
@@ -118,7 +153,6 @@ fn copy(region: &Region, turn: u64) -> &Superblock<Word> {
 fn parse(superblock: &Superblock<u64>, access: Access) -> Result<Contents> {
     let broken = |what: &str| Err(Error::corrupted(what, "superblock"));
     let &Superblock { magic, version, incompat, ro_compat, uuid, sequence, state, checksum, .. } = superblock;
-    let &Superblock { chunk_bytes, chunks_max, trees_max, .. } = superblock;
     if magic != MAGIC {
         return broken("no magic number");
     }
@@ -133,12 +167,18 @@ fn parse(superblock: &Superblock<u64>, access: Access) -> Result<Contents> {
     if unknown != (0, 0) {
         return Err(Error::Newer { needs: format!("features {:#x}/{:#x}", unknown.0, unknown.1) });
     }
-    let geometry = Geometry { chunk_bytes, chunks_max, trees_max };
+    let geometry = geometry_of(superblock);
     let Some(domain) = domain_of(state & DOMAIN) else { return broken("unknown domain") };
     if !geometry.is_valid() {
         return broken("sizes out of range");
     }
-    Ok(Contents { uuid, geometry, sequence, domain, clean: state & CLEAN != 0 })
+    let (clean, intent) = (state & CLEAN != 0, incompat & INCOMPAT_INTENT != 0);
+    Ok(Contents { uuid, geometry, sequence, domain, clean, intent })
+}
+
+fn geometry_of(superblock: &Superblock<u64>) -> Geometry {
+    let &Superblock { chunk_bytes, chunks_max, trees_max, .. } = superblock;
+    Geometry { chunk_bytes, chunks_max, trees_max }
 }
 
 fn domain_code(domain: Domain) -> u64 {

@@ -37,7 +37,7 @@ impl Scratch {
     }
 
     pub fn open(&self) -> Result<Arc<PoolFile<Native>>> {
-        PoolFile::open(&self.0, None, Native::new)
+        PoolFile::open(&self.0, &OpenOptions::default(), Native::new)
     }
 }
 
@@ -183,9 +183,12 @@ fn truncated_foreign_and_random_files_are_refused() {
     .collect();
     std::fs::write(&scratch.0, random).unwrap();
     assert!(matches!(scratch.open(), Err(Error::NotAPool { .. })));
-    let missing = PoolFile::open(Path::new("/dev/shm/no/such/pool"), None, Native::new);
+    let missing = PoolFile::open(Path::new("/dev/shm/no/such/pool"), &OpenOptions::default(), Native::new);
     assert!(matches!(missing, Err(Error::NotFound { .. })));
-    assert!(matches!(PoolFile::open(Path::new("/dev"), None, Native::new), Err(Error::NotAPool { .. })));
+    assert!(matches!(
+        PoolFile::open(Path::new("/dev"), &OpenOptions::default(), Native::new),
+        Err(Error::NotAPool { .. })
+    ));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use bristlecone_pm::{Error, Finding, Result};
 use super::encode::{Records, Role, Stored, Unfit, Words};
 use super::{CheckedRange, Datum, Item, Kind, Range};
 use crate::value::undecodable;
-use crate::{Design, TreeStats};
+use crate::{CasError, Design, TreeStats, TryInsertError};
 
 /// The tree, by its codecs.
 #[derive(Clone)]
@@ -231,20 +231,24 @@ impl Tree {
         each!(&self.on, tree => self.item::<K, V, _>(&key, &value, |key, value| tree.upsert(key, value)))
     }
 
-    /// Writes a key that is not there yet. `Some`: it was, with this value, and nothing changed.
+    /// Inserts a key that is absent: see [`crate::Tree::try_insert`].
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`].
-    pub fn insert_new<'k, 'v>(
+    /// [`TryInsertError::Present`] with the value that is there; those of every operation: see [`Tree`].
+    pub fn try_insert<'k, 'v>(
         &self,
         key: impl Into<Datum<'k>>,
         value: impl Into<Datum<'v>>,
-    ) -> Result<Option<Datum<'static>>> {
+    ) -> std::result::Result<(), TryInsertError<Datum<'static>>> {
         let (key, value) = (key.into(), value.into());
-        each!(&self.on, tree => self.found::<V>(self.item::<K, V, _>(&key, &value, |key, value| {
-            tree.insert_new(key, value)
-        })?))
+        each!(&self.on, tree => {
+            let held = self.item::<K, V, _>(&key, &value, |key, value| match tree.try_insert(key, value) {
+                Ok(()) => Ok(None),
+                Err(present) => present.into_present().map(Some),
+            })?;
+            self.found::<V>(held)?.map_or(Ok(()), |held| Err(TryInsertError::Present(held)))
+        })
     }
 
     /// Replaces the value of a key that is there; returns the value it had. `None`: it was not, and
@@ -274,54 +278,41 @@ impl Tree {
         each!(&self.on, tree => self.found::<V>(self.key::<K, _>(&key, |key| tree.remove(key))??))
     }
 
-    /// Removes a key if its value is `expected`. `Err` within `Ok`: it was not, nothing changed, and
-    /// this is what was there.
+    /// Changes a key from what is expected to what is wanted, `None` standing for an absent key: see
+    /// [`crate::Tree::compare_and_swap`].
     ///
     /// # Errors
     ///
-    /// Those of every operation: see [`Tree`].
-    pub fn remove_if<'k, 'v>(
+    /// [`CasError::Found`] with what is there instead; those of every operation: see [`Tree`].
+    pub fn compare_and_swap<'k>(
         &self,
         key: impl Into<Datum<'k>>,
-        expected: impl Into<Datum<'v>>,
-    ) -> Result<std::result::Result<(), Option<Datum<'static>>>> {
-        let (key, expected) = (key.into(), expected.into());
+        expected: Option<Datum<'_>>,
+        new: Option<Datum<'_>>,
+    ) -> std::result::Result<(), CasError<Datum<'static>>> {
+        let key = key.into();
         each!(&self.on, tree => {
-            let done = self.item::<K, V, _>(&key, &expected, |key, expected| tree.remove_if(key, expected))?;
-            self.missed::<V>(done)
+            let came_to = |done: std::result::Result<(), CasError<_>>| match done {
+                Ok(()) => Ok(None),
+                Err(differs) => differs.into_found().map(Some),
+            };
+            let differs: Option<_> = self.key::<K, _>(&key, |key| match (&expected, &new) {
+                (Some(expected), Some(new)) => self.value::<V, _>(expected, |expected| {
+                    self.value::<V, _>(new, |new| came_to(tree.compare_and_swap(key, Some(expected), Some(new))))
+                })??,
+                (Some(expected), None) => self.value::<V, _>(expected, |expected| {
+                    came_to(tree.compare_and_swap(key, Some(expected), None))
+                })?,
+                (None, Some(new)) => self.value::<V, _>(new, |new| {
+                    came_to(tree.compare_and_swap(key, None, Some(new)))
+                })?,
+                (None, None) => came_to(tree.compare_and_swap(key, None, None)),
+            })??;
+            match differs {
+                None => Ok(()),
+                Some(held) => Err(CasError::Found(self.found::<V>(held)?)),
+            }
         })
-    }
-
-    /// Replaces the value of a key if it is `expected`. `Err` within `Ok`: it was not, nothing changed,
-    /// and this is what was there.
-    ///
-    /// # Errors
-    ///
-    /// Those of every operation: see [`Tree`].
-    pub fn compare_and_swap<'k, 'e, 'n>(
-        &self,
-        key: impl Into<Datum<'k>>,
-        expected: impl Into<Datum<'e>>,
-        new: impl Into<Datum<'n>>,
-    ) -> Result<std::result::Result<(), Option<Datum<'static>>>> {
-        let (key, expected, new) = (key.into(), expected.into(), new.into());
-        each!(&self.on, tree => {
-            let done = self.item::<K, V, _>(&key, &expected, |key, expected| {
-                self.value::<V, _>(&new, |new| tree.compare_and_swap(key, expected, new))?
-            })?;
-            self.missed::<V>(done)
-        })
-    }
-
-    /// Returns what a write came to that was to happen only beside a certain value.
-    fn missed<V: Stored>(
-        &self,
-        done: std::result::Result<(), Option<V::Owned>>,
-    ) -> Result<std::result::Result<(), Option<Datum<'static>>>> {
-        match done {
-            Ok(()) => Ok(Ok(())),
-            Err(found) => self.found::<V>(found).map(Err),
-        }
     }
 
     /// Returns a bound as the tree takes it.

@@ -42,6 +42,11 @@ macro_rules! designs {
             }
 
             /// Returns the parameters of a tree by name, as the directory has them.
+            ///
+            /// # Errors
+            ///
+            /// [`Error::Newer`] for a design that this version does not know, [`Error::Invalid`] for parameters that
+            /// it cannot have.
             pub fn options_of(tree: &TreeSpec) -> Result<Vec<(&'static str, u64)>> {
                 match Self::of(tree)? {
                     $(Self::$design => Ok($module::$options::from_words(tree.params)?.named()),)+
@@ -96,6 +101,10 @@ designs! {
 
 impl Design {
     /// Returns the design of a tree, as the directory has it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Newer`] if this version does not know it.
     pub fn of(tree: &TreeSpec) -> Result<Self> {
         let found = Self::ALL.iter().find(|design| design.code() == tree.design);
         found.copied().ok_or_else(|| Error::Newer { needs: format!("tree design {}", tree.design) })

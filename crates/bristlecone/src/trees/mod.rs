@@ -143,6 +143,7 @@ pub enum WriteMode {
 
 /// What a tree occupies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TreeStats {
     /// Items.
     pub items: u64,

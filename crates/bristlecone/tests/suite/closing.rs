@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use bristlecone::{Error, Tree};
+use bristlecone::{Domain, Error, Pool, Tree};
+use bristlecone_pm::failpoint;
 
 use crate::common::{Plant, SHAPES, Scratch};
 
@@ -13,12 +14,15 @@ fn a_pool_with_other_handles_stays_open_for_them() {
         let pool = scratch.open();
         let tree: Tree<u64, u64> = shape.create(&pool, "t").unwrap();
         let (clone, options) = (pool.clone(), pool.tree_options("t"));
-        let in_use = |error| matches!(error, Err(Error::TreeInUse { name }) if name == "t");
-        assert!(in_use(pool.clone().close()));
+        let refused = pool.close().unwrap_err();
+        assert!(matches!(refused.error(), Error::TreeInUse { name } if name == "t"), "{refused}");
+        let pool = refused.into_pool();
         drop(tree);
-        let answer = pool.close();
-        assert!(matches!(answer, Err(Error::PoolInUse { handles: 2 })), "{answer:?}");
-        // What the error is for: this goes on.
+        let (pool, error) = pool.close().unwrap_err().into_parts();
+        assert!(matches!(error, Error::PoolInUse { handles: 2 }), "{error}");
+        // What the error is for: this goes on, and what comes back is a handle like any other.
+        drop(pool.tree_options("t"));
+        drop(pool);
         let tree: Tree<u64, u64> = options.open().unwrap();
         tree.insert(1, 2).unwrap();
         drop((options, tree));
@@ -55,8 +59,11 @@ fn of_threads_that_close_at_the_same_time_one_at_most_is_told_ok() {
                             assert!(pool.info().was_clean);
                             assert_eq!(pool.tree::<u64, u64>("t").unwrap().len(), THREADS * round);
                         }
-                        Err(Error::PoolInUse { .. } | Error::TreeInUse { .. }) => {}
-                        Err(error) => panic!("{error}"),
+                        Err(refused) => {
+                            let error = Error::from(refused);
+                            let in_use = matches!(error, Error::PoolInUse { .. } | Error::TreeInUse { .. });
+                            assert!(in_use, "{error}");
+                        }
                     }
                 });
             }
@@ -69,4 +76,69 @@ fn of_threads_that_close_at_the_same_time_one_at_most_is_told_ok() {
         assert_eq!(pool.tree::<u64, u64>("t").unwrap().len(), THREADS * round);
     }
     assert!(told > 0, "no thread was ever the last one");
+}
+
+/// A thread that is refused keeps its handle and asks again, until it is the last one that has any.
+#[test]
+fn a_thread_that_closes_until_it_may_has_every_write_of_the_others() {
+    const THREADS: u64 = 3;
+    for keys in [1, 200] {
+        let scratch = Scratch::new();
+        let mut pool = scratch.open();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let pool = pool.clone();
+                scope.spawn(move || {
+                    let tree = pool.tree::<u64, u64>("t").unwrap();
+                    for key in 0..keys {
+                        tree.insert(thread << 32 | key, key).unwrap();
+                    }
+                });
+            }
+            loop {
+                match pool.close() {
+                    Ok(()) => break,
+                    Err(refused) => pool = refused.into_pool(),
+                }
+                std::thread::yield_now();
+            }
+            // No other handle is left, whatever the threads have still to do.
+            let pool = scratch.open();
+            assert!(pool.info().was_clean);
+            assert_eq!(pool.tree::<u64, u64>("t").unwrap().len(), THREADS * keys);
+        });
+    }
+}
+
+/// What cannot be synced is not closed: it goes on as a pool in use, and a crash of it counts as one.
+#[test]
+fn a_pool_whose_file_cannot_be_synced_is_as_open_as_before() {
+    let scratch = Scratch::new();
+    let options = || Pool::options().max_bytes(64 << 20).domain(Domain::Msync);
+    let pool = options().create(true).open(&scratch.0).unwrap();
+    pool.tree::<u64, u64>("t").unwrap().insert(1, 2).unwrap();
+    let mut refused = 0;
+    let mut pool = Some(pool);
+    for nth in 0.. {
+        failpoint::refuse(nth, rustix::io::Errno::IO);
+        let closed = pool.take().unwrap().close();
+        if failpoint::cease() {
+            closed.unwrap();
+            break;
+        }
+        let (open, error) = closed.unwrap_err().into_parts();
+        if matches!(error, Error::DurabilityLost) {
+            // A medium that refuses once has lost the trust for good.
+            open.simulate_crash();
+            pool = Some(options().open(&scratch.0).unwrap());
+            continue;
+        }
+        refused += 1;
+        open.tree::<u64, u64>("t").unwrap().insert(1, 2).unwrap();
+        open.simulate_crash();
+        pool = Some(options().open(&scratch.0).unwrap());
+        assert!(!pool.as_ref().unwrap().info().was_clean, "a pool that was written is said to be closed");
+    }
+    assert_eq!(refused, 1);
+    assert_eq!(scratch.open().tree::<u64, u64>("t").unwrap().get(1), Some(2));
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bristlecone::{Design, Key, Native, Pool, PoolOptions, Result, Tree, Value};
+use bristlecone::{CasError, Design, Key, Native, Pool, PoolOptions, Result, Tree, TryInsertError, Value};
 use bristlecone_baselines::{AnyDesign, Baseline};
 pub use bristlecone_cells::{Cell, Codec, Items, SHAPES, Shape, Visit, suites};
 use bristlecone_pm::{Domain, Geometry, PoolFile, Region};
@@ -19,6 +19,24 @@ pub fn small() -> impl Iterator<Item = Shape> {
     let names = ["sstree-1", "nbtree-7", "cclbtree-4-wide", "lodgetree-3-wide", "wotree-2"];
     assert_eq!(names.len(), Design::ALL.len(), "a design has no small shape");
     names.into_iter().map(|name| Shape::named(name).expect("it is in the table"))
+}
+
+/// Returns the value that kept a key from being inserted.
+///
+/// # Panics
+///
+/// If the operation failed.
+pub fn inserted<T>(done: std::result::Result<(), TryInsertError<T>>) -> Option<T> {
+    done.err().map(|present| present.into_present().unwrap())
+}
+
+/// Returns what was found where something else was expected.
+///
+/// # Panics
+///
+/// If the operation failed.
+pub fn swapped<T>(done: std::result::Result<(), CasError<T>>) -> std::result::Result<(), Option<T>> {
+    done.map_err(|differs| differs.into_found().unwrap())
 }
 
 /// A baseline with nodes of a size; it keeps words only.

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-use crate::common::{Cell, Codec, Items, Noise, Plant, Scratch, Visit, baselines, defaults, small, suites};
+use crate::common::{
+    Cell, Codec, Items, Noise, Plant, Scratch, Visit, baselines, defaults, inserted, small, suites, swapped,
+};
 use bristlecone::{Key, Tree, Value};
 
 const THREADS: u64 = 4;
@@ -131,7 +133,7 @@ fn swaps(shape: impl Plant) {
     let pool = shape.pool(&scratch);
     let tree: Tree<u64, u64> = shape.create(&pool, "t").unwrap();
     for key in 0..KEYS {
-        tree.insert_new(key, 0).unwrap();
+        tree.try_insert(key, 0).unwrap();
     }
     let done = AtomicBool::new(false);
     let taken = AtomicU64::new(0);
@@ -153,7 +155,7 @@ fn swaps(shape: impl Plant) {
                     for _ in 0..STEPS {
                         let key = noise.below(KEYS);
                         let value = tree.get(key).unwrap();
-                        if tree.compare_and_swap(key, value, value + 1).unwrap().is_ok() {
+                        if swapped(tree.compare_and_swap(key, Some(value), Some(value + 1))).is_ok() {
                             taken.fetch_add(1, Relaxed);
                         }
                     }
@@ -177,7 +179,7 @@ fn removals<I: Items>(cell: Cell, keys: u64, rounds: u64) {
     let value = |version: u64| I::value(version * 8 + 3);
     let wrong = I::value(5);
     for key in 0..keys {
-        tree.insert_new(I::key_ref(&I::key(key)), I::value_ref(&value(0))).unwrap();
+        tree.try_insert(I::key_ref(&I::key(key)), I::value_ref(&value(0))).unwrap();
     }
     let versions: Vec<_> = (0..keys).map(|_| AtomicU64::new(0)).collect();
     let taken = AtomicU64::new(0);
@@ -190,9 +192,12 @@ fn removals<I: Items>(cell: Cell, keys: u64, rounds: u64) {
                     let number = noise.below(keys);
                     let version = versions[number as usize].load(SeqCst);
                     let (own, expected) = (I::key(number), value(version));
-                    let removed = tree.remove_if(I::key_ref(&own), I::value_ref(wrong)).unwrap();
+                    let remove = |value| {
+                        swapped(tree.compare_and_swap(I::key_ref(&own), Some(I::value_ref(value)), None))
+                    };
+                    let removed = remove(wrong);
                     assert!(removed.is_err(), "a value that never was is removed");
-                    if tree.remove_if(I::key_ref(&own), I::value_ref(&expected)).unwrap() != Ok(()) {
+                    if remove(&expected) != Ok(()) {
                         continue;
                     }
                     taken.fetch_add(1, Relaxed);
@@ -201,7 +206,13 @@ fn removals<I: Items>(cell: Cell, keys: u64, rounds: u64) {
                         versions[number as usize].compare_exchange(version, version + 1, SeqCst, SeqCst);
                     assert_eq!(moved, Ok(version), "removed twice");
                     let next = value(version + 1);
-                    let held = tree.insert_new(I::key_ref(&own), I::value_ref(&next)).unwrap();
+                    // By either of the operations that insert what is absent.
+                    let held = if version % 2 == 0 {
+                        inserted(tree.try_insert(I::key_ref(&own), I::value_ref(&next)))
+                    } else {
+                        let next = Some(I::value_ref(&next));
+                        swapped(tree.compare_and_swap(I::key_ref(&own), None, next)).err().flatten()
+                    };
                     assert!(held.is_none(), "removed, and there");
                 }
             });

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use crate::common::{Cell, Noise, Scratch, suites};
 use bristlecone::lab::{AnyMedium, pool_on_any};
 use bristlecone::{Design, Error, Key, Medium, Native, Pool, Result, Tree, Value};
-use bristlecone_pm::{CreateOptions, PoolFile, Step};
+use bristlecone_pm::{CreateOptions, OpenOptions, PoolFile, Step};
 
 thread_local! {
     /// What the calling thread does before each load.
@@ -140,7 +140,7 @@ impl Site {
         };
         let (path, domain) = (&self.scratch.0, Some(self.cell.domain));
         let file = if path.exists() {
-            PoolFile::open(path, domain, medium)?
+            PoolFile::open(path, &OpenOptions { domain, max_bytes: None }, medium)?
         } else {
             PoolFile::create(path, &CreateOptions { max_bytes: self.cell.room.bytes(), domain }, medium)?
         };

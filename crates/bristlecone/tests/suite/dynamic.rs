@@ -77,10 +77,16 @@ fn data_of_other_kinds_are_refused() {
     assert_eq!(refused(words.insert(5, "x").unwrap_err()), text);
     assert_eq!(refused(words.upsert(5, "x").unwrap_err()), text);
     assert_eq!(refused(words.update(-5, "x").unwrap_err()), text);
-    assert_eq!(refused(words.insert_new(5, "x").unwrap_err()), text);
-    assert_eq!(refused(words.compare_and_swap(-5, true, "x").unwrap_err()), text);
-    assert_eq!(refused(words.compare_and_swap(-5, "x", true).unwrap_err()), text);
-    assert_eq!(refused(words.remove_if(-5, "x").unwrap_err()), text);
+    assert_eq!(refused(Error::from(words.try_insert(5, "x").unwrap_err())), text);
+    assert_eq!(
+        refused(Error::from(words.compare_and_swap(-5, Some(true.into()), Some("x".into())).unwrap_err())),
+        text
+    );
+    assert_eq!(
+        refused(Error::from(words.compare_and_swap(-5, Some("x".into()), Some(true.into())).unwrap_err())),
+        text
+    );
+    assert_eq!(refused(Error::from(words.compare_and_swap(-5, Some("x".into()), None).unwrap_err())), text);
     let text = r#"the tree "words" has keys of type i32, not ()"#;
     assert_eq!(refused(words.remove(()).unwrap_err()), text);
     assert_eq!(refused(words.try_get(()).unwrap_err()), text);

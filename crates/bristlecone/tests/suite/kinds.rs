@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::common::{Noise, Plant, Scratch, Shape, small};
+use crate::common::{Noise, Plant, Scratch, Shape, inserted, small, swapped};
 use bristlecone::dynamic::Datum;
 use bristlecone::{Error, Key, Pool, Tree, Value, dynamic};
 
@@ -112,12 +112,19 @@ where
             1 => (self.dynamic.insert(&key_datum, &value_datum).unwrap(), true),
             2 => (typed(self.typed.update(key_ref, value_ref).unwrap()), held.is_some()),
             3 => (self.dynamic.update(&key_datum, &value_datum).unwrap(), held.is_some()),
-            4 => (self.dynamic.insert_new(&key_datum, &value_datum).unwrap(), held.is_none()),
+            4 => (inserted(self.dynamic.try_insert(&key_datum, &value_datum)), held.is_none()),
             5 => {
-                let expected = held.clone().unwrap_or_else(|| value_datum.clone());
-                let swapped = self.dynamic.compare_and_swap(&key_datum, &expected, &value_datum).unwrap();
-                assert_eq!(swapped, if held.is_some() { Ok(()) } else { Err(None) });
-                (held.clone(), held.is_some())
+                // What is there, or something else, which may be nothing.
+                let other = Some(value_datum.clone()).filter(|_| held.is_none());
+                let expected = if noise.below(3) == 0 { other } else { held.clone() };
+                let new = Some(value_datum.clone()).filter(|_| noise.below(3) > 0);
+                let due = if expected == held { Ok(()) } else { Err(held.clone()) };
+                let done = self.dynamic.compare_and_swap(&key_datum, expected, new.clone());
+                assert_eq!(swapped(done), due);
+                if due.is_ok() && new.is_none() {
+                    self.model.remove(&key_datum);
+                }
+                (held.clone(), due.is_ok() && new.is_some())
             }
             6 => {
                 self.dynamic.upsert(&key_datum, &value_datum).unwrap();

@@ -13,6 +13,8 @@ use bristlecone::lab::{AnyMedium, pool_on_any};
 use bristlecone::{Design, Domain, Medium, Native, Tree};
 use bristlecone_pm::{Geometry, PoolFile, Region, Step};
 
+use crate::common::{inserted, swapped};
+
 const GEOMETRY: Geometry = Geometry { chunk_bytes: 64 << 10, chunks_max: 8, trees_max: 1 };
 /// Slots of the leaves.
 const SLOTS: u64 = 7;
@@ -127,7 +129,7 @@ const CASES: &[Case] = &[
         name: "swap",
         keys: FULL,
         removed: &[],
-        act: |t| _ = t.compare_and_swap(KEY, KEY, NEW).unwrap(),
+        act: |t| _ = swapped(t.compare_and_swap(KEY, Some(KEY), Some(NEW))),
         after: Some(NEW),
     },
     Case { name: "remove", keys: FULL, removed: &[], act: |t| _ = t.remove(KEY).unwrap(), after: None },
@@ -135,7 +137,7 @@ const CASES: &[Case] = &[
         name: "remove if",
         keys: FULL,
         removed: &[],
-        act: |t| _ = t.remove_if(KEY, KEY).unwrap(),
+        act: |t| _ = swapped(t.compare_and_swap(KEY, Some(KEY), None)),
         after: None,
     },
     Case {
@@ -149,7 +151,7 @@ const CASES: &[Case] = &[
         name: "insert new",
         keys: &[100, 102, 104],
         removed: &[],
-        act: |t| _ = t.insert_new(KEY, NEW).unwrap(),
+        act: |t| _ = inserted(t.try_insert(KEY, NEW)),
         after: Some(NEW),
     },
     Case {
@@ -188,8 +190,8 @@ fn everything(tree: &Words, model: &mut BTreeMap<u64, u64>) {
                 *old = value;
             }
             assert_eq!(tree.insert(key, value + 1).unwrap(), model.insert(key, value + 1), "insert {key}");
-            assert_eq!(tree.insert_new(key, 1).unwrap(), Some(value + 1), "insert_new {key}");
-            assert_eq!(tree.compare_and_swap(key, value + 1, value).unwrap(), Ok(()), "swap {key}");
+            assert_eq!(inserted(tree.try_insert(key, 1)), Some(value + 1), "try_insert {key}");
+            tree.compare_and_swap(key, Some(value + 1), Some(value)).unwrap();
             model.insert(key, value);
         }
         let expected: Vec<_> = model.iter().map(|(key, value)| (*key, *value)).collect();
@@ -211,11 +213,11 @@ fn contend(tree: &Words, before: Option<u64>, after: Option<u64>) {
     let found = tree.get(KEY);
     assert!(found == before || found == after, "{found:?}");
     assert_eq!(tree.insert(KEY, 77).unwrap(), found);
-    assert_eq!(tree.compare_and_swap(KEY, 77, 78).unwrap(), Ok(()));
+    tree.compare_and_swap(KEY, Some(77), Some(78)).unwrap();
     assert_eq!(tree.update(KEY, 79).unwrap(), Some(78));
     assert_eq!(tree.remove(KEY).unwrap(), Some(79));
     assert_eq!((tree.get(KEY), tree.update(KEY, 1).unwrap(), tree.remove(KEY).unwrap()), (None, None, None));
-    assert_eq!(tree.insert_new(KEY, 80).unwrap(), None);
+    tree.try_insert(KEY, 80).unwrap();
     assert_eq!(tree.get(KEY), Some(80));
 }
 

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use crate::common::{Cell, Items, Noise, Plant, Scratch, Shape, Visit, baselines, defaults, small, suites};
+use crate::common::{
+    Cell, Items, Noise, Plant, Scratch, Shape, Visit, baselines, defaults, inserted, small, suites, swapped,
+};
 use crate::toy::Toy;
 use bristlecone::lab::TreeDesign;
 use bristlecone::{Design, Error, KEY_BYTES_MAX, Key, Native, Pool, Result, Tree, VALUE_BYTES_MAX, Value};
@@ -75,12 +77,12 @@ where
                 assert_eq!(tree.insert(key(), value()).unwrap(), model.insert(own.clone(), new.clone()));
             }
             roll if roll < inserts => {
-                assert_eq!(tree.insert_new(key(), value()).unwrap(), present);
+                assert_eq!(inserted(tree.try_insert(key(), value())), present);
                 model.entry(own.clone()).or_insert(new.clone());
             }
             roll if roll < 7 && round.is_multiple_of(3) => {
                 let expected = present.clone().filter(|_| round.is_multiple_of(2)).unwrap_or(new.clone());
-                let removed = tree.remove_if(key(), (self.value_ref)(&expected)).unwrap();
+                let removed = swapped(tree.compare_and_swap(key(), Some((self.value_ref)(&expected)), None));
                 if present.as_ref() == Some(&expected) {
                     assert_eq!(removed, Ok(()));
                     model.remove(&own);
@@ -97,13 +99,18 @@ where
             }
             8 => {
                 let wrong = (self.value)(noise.next());
-                let expected = present.clone().filter(|_| round.is_multiple_of(2)).unwrap_or(wrong);
-                let swapped = tree.compare_and_swap(key(), (self.value_ref)(&expected), value()).unwrap();
-                if present.as_ref() == Some(&expected) {
-                    assert_eq!(swapped, Ok(()));
-                    model.insert(own.clone(), new.clone());
-                } else {
-                    assert_eq!(swapped, Err(present));
+                let expected = match noise.below(4) {
+                    0 => None,
+                    1 => Some(wrong),
+                    _ => present.clone(),
+                };
+                let becomes = Some(new.clone()).filter(|_| noise.below(4) > 0);
+                let [expects, to] = [&expected, &becomes].map(|item| item.as_ref().map(self.value_ref));
+                let swapped = swapped(tree.compare_and_swap(key(), expects, to));
+                assert_eq!(swapped, if present == expected { Ok(()) } else { Err(present.clone()) });
+                if present == expected {
+                    model.remove(&own);
+                    model.extend(becomes.map(|value| (own.clone(), value)));
                 }
             }
             _ => self.scan(tree, model, noise, keys),
@@ -331,7 +338,7 @@ fn types_and_options_are_those_of_the_tree() {
     again.insert(1, 2).unwrap();
     assert_eq!(tree.get(1), Some(2));
     assert!(matches!(pool.drop_tree("t"), Err(Error::TreeInUse { .. })));
-    assert!(matches!(pool.clone().close(), Err(Error::TreeInUse { .. })));
+    assert!(matches!(pool.clone().close().map_err(Error::from), Err(Error::TreeInUse { .. })));
     drop((tree, again));
     pool.drop_tree("t").unwrap();
     assert!(matches!(pool.drop_tree("t"), Err(Error::NoSuchTree { .. })));

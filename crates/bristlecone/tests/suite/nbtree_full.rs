@@ -6,7 +6,7 @@ use std::fmt::Debug;
 
 use crate::common::{SHAPES, Scratch, Shape, is_alone};
 use bristlecone::{Design, Error, Key, Native, Pool, Tree, Value};
-use bristlecone_pm::{Domain, Geometry, PoolFile, Region};
+use bristlecone_pm::{Domain, Geometry, OpenOptions, PoolFile, Region};
 
 const GEOMETRY: Geometry = Geometry { chunk_bytes: 64 << 10, chunks_max: 14, trees_max: 2 };
 /// Writes that are tried where there is no room.
@@ -41,7 +41,7 @@ where
                 header.iter().flat_map(|word| word.load(made.medium()).to_le_bytes()).collect();
             std::fs::write(&self.scratch.0, bytes).unwrap();
         }
-        Pool::on(PoolFile::open(&self.scratch.0, None, Native::new).unwrap(), 1)
+        Pool::on(PoolFile::open(&self.scratch.0, &OpenOptions::default(), Native::new).unwrap(), 1)
     }
 
     /// Writes the next key; whether there was room.

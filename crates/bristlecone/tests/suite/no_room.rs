@@ -18,7 +18,7 @@ use crate::common::{Noise, SHAPES, Scratch, Shape, is_alone};
 use crate::cut_short::Ending;
 use bristlecone::lab::pool_on_any;
 use bristlecone::{Error, Key, Native, Pool, Tree, Value};
-use bristlecone_pm::{Geometry, PoolFile};
+use bristlecone_pm::{Geometry, OpenOptions, PoolFile};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Small chunks, so that a few items fill many.
@@ -90,7 +90,7 @@ where
         let file = if read_only {
             PoolFile::open_read_only(path, medium)
         } else {
-            PoolFile::open(path, None, medium)
+            PoolFile::open(path, &OpenOptions::default(), medium)
         };
         pool_on_any(file.unwrap())
     }
@@ -109,7 +109,10 @@ where
         let done = match self.next % 3 {
             0 => tree.upsert(key_ref, value_ref).map(|()| None),
             1 => tree.insert(key_ref, value_ref),
-            _ => tree.insert_new(key_ref, value_ref),
+            _ => match tree.try_insert(key_ref, value_ref) {
+                Ok(()) => Ok(None),
+                Err(refused) => refused.into_present().map(Some),
+            },
         };
         match done {
             Ok(old) => {

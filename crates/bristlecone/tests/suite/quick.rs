@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use crate::common::{Noise, Plant, SHAPES, Scratch};
+use crate::common::{Noise, Plant, SHAPES, Scratch, inserted, swapped};
 use bristlecone::{Design, Key, Pool, Tree, Value};
 
 /// Makes keys and values from numbers.
@@ -32,12 +32,13 @@ where
         match noise.below(10) {
             0 if removals > 1 => {
                 let expected = held.clone().unwrap_or_else(|| new.clone());
-                let removed = tree.remove_if(key, (self.value_ref)(&expected)).unwrap();
+                let expected = Some((self.value_ref)(&expected));
+                let removed = swapped(tree.compare_and_swap(key, expected, None));
                 assert_eq!(removed, if model.remove(&own).is_some() { Ok(()) } else { Err(None) });
             }
             roll if roll < removals => assert_eq!(tree.remove(key).unwrap(), model.remove(&own)),
             6 => {
-                assert_eq!(tree.insert_new(key, value).unwrap(), held);
+                assert_eq!(inserted(tree.try_insert(key, value)), held);
                 model.entry(own.clone()).or_insert(new.clone());
             }
             7 => {
@@ -46,7 +47,8 @@ where
             }
             8 => {
                 let expected = held.clone().unwrap_or_else(|| new.clone());
-                let swapped = tree.compare_and_swap(key, (self.value_ref)(&expected), value).unwrap();
+                let expected = Some((self.value_ref)(&expected));
+                let swapped = swapped(tree.compare_and_swap(key, expected, Some(value)));
                 assert_eq!(swapped, if held.is_some() { Ok(()) } else { Err(None) });
                 model.entry(own.clone()).and_modify(|old| *old = new.clone());
             }

@@ -33,11 +33,12 @@ fn visit(pool: &Pool) {
     assert_eq!(texts.get("key 00039"), Some(vec![39; 39]));
     let refused = [
         words.insert(1, 1).map(drop),
-        words.insert_new(1, 1).map(drop),
+        words.try_insert(1, 1).map_err(Error::from),
         words.update(1, 1).map(drop),
         words.remove(1).map(drop),
-        words.remove_if(1, 1).map(drop),
-        words.compare_and_swap(1, 1, 2).map(drop),
+        words.compare_and_swap(1, Some(1), None).map_err(Error::from),
+        words.compare_and_swap(1, None, None).map_err(Error::from),
+        words.compare_and_swap(1, Some(1), Some(2)).map_err(Error::from),
         texts.insert("x", b"y").map(drop),
         texts.remove("key 00039").map(drop),
         pool.prefault(1 << 20),

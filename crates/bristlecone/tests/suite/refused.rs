@@ -92,7 +92,7 @@ impl Site {
             drop(tree);
             told.dropped = Some(told.of(pool.drop_tree("u")).is_some());
         }
-        told.of(pool.close());
+        told.of(pool.close().map_err(Error::from));
         told
     }
 
@@ -215,7 +215,7 @@ fn creating_a_pool_with_a_tree() {
                 told.items.insert(0);
             }
             drop(tree);
-            told.of(pool.close())
+            told.of(pool.close().map_err(Error::from))
         };
         refuse_each(&mut counts, 60, |nth, answer| {
             let free = held();

@@ -207,7 +207,9 @@ impl Demo {
         let (started, before) = (Instant::now(), tree.len());
         for entry in entries {
             interrupt::check("the demo is not finished")?;
-            tree.insert_new(&entry.path, &entry.value())?;
+            if let Err(present) = tree.try_insert(&entry.path, &entry.value()) {
+                present.into_present()?;
+            }
         }
         self.tell(output, |said| {
             let added = grouped(tree.len() - before);

@@ -9,6 +9,7 @@ const CONTENTS: Contents = Contents {
     sequence: 8,
     domain: Domain::Adr,
     clean: true,
+    intent: false,
 };
 
 /// A superblock of which one word is different, with its checksum.
@@ -49,7 +50,9 @@ fn unknown_features_forbid_writing_or_everything() {
         assert_eq!(of(None, access).unwrap(), CONTENTS);
         assert_eq!(of((2, u64::MAX), access).unwrap(), CONTENTS, "features that every version may ignore");
         assert_eq!(of((3, 0), access).unwrap(), CONTENTS, "a pool of the time before logs had checks");
-        for bit in [1, 2, 31, 63] {
+        let under_way = of((3, INCOMPAT_LOG_CHECKS | INCOMPAT_INTENT), access).unwrap();
+        assert_eq!(under_way, Contents { intent: true, ..CONTENTS });
+        for bit in [2, 3, 31, 63] {
             assert!(matches!(of((3, 1 << bit), access), Err(Error::Newer { .. })));
             let writes = access == Access::Write;
             match of((4, 1 << bit), access) {

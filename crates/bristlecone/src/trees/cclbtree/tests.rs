@@ -30,13 +30,7 @@ impl Scratch {
 }
 
 fn tree_in(pool: &Arc<PoolFile<Native>>, name: &str, options: CclBTreeOptions) -> Tree {
-    let spec = TreeSpec {
-        name: name.into(),
-        design: 3,
-        key_kind: "u64".into(),
-        value_kind: "u64".into(),
-        params: options.to_words(),
-    };
+    let spec = TreeSpec::new(name, 3, "u64", "u64").with_params(options.to_words());
     Tree::open(pool, &pool.create_tree(&spec).unwrap(), options, 1).unwrap()
 }
 

@@ -25,13 +25,7 @@ impl Scratch {
     fn tree(&self, options: LodgeTreeOptions) -> Tree {
         let options_of_pool = CreateOptions { max_bytes: 1 << 30, domain: None };
         let pool = PoolFile::create(&self.0, &options_of_pool, Native::new).unwrap();
-        let spec = TreeSpec {
-            name: "t".into(),
-            design: 4,
-            key_kind: "u64".into(),
-            value_kind: "u64".into(),
-            params: options.to_words(),
-        };
+        let spec = TreeSpec::new("t", 4, "u64", "u64").with_params(options.to_words());
         Tree::open(&pool, &pool.create_tree(&spec).unwrap(), options, 1).unwrap()
     }
 }

@@ -23,13 +23,7 @@ fn around_deletes_and_updates(move_items: u64) -> (f64, f64) {
     let region = Region::memory(geometry.max_bytes()).unwrap();
     let pool = PoolFile::create_in(region, geometry, Domain::Process, medium).unwrap();
     let options = SsTreeOptions { move_items, ..SsTreeOptions::default() };
-    let spec = TreeSpec {
-        name: "t".into(),
-        design: 1,
-        key_kind: "u64".into(),
-        value_kind: "u64".into(),
-        params: options.to_words(),
-    };
+    let spec = TreeSpec::new("t", 1, "u64", "u64").with_params(options.to_words());
     let entry = pool.create_tree(&spec).unwrap();
     let tree = SsTree::<Inline, Inline, Native>::open(&pool, &entry, options, 1).unwrap();
     let bytes = || (tree.subnodes.stats().live_slots * options.subnode_bytes) as f64 / KEYS as f64;

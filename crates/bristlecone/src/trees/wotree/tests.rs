@@ -45,8 +45,7 @@ impl Drop for Scratch {
 }
 
 fn spec(options: WoTreeOptions) -> TreeSpec {
-    let [key_kind, value_kind] = ["u64"; 2].map(Into::into);
-    TreeSpec { name: "t".into(), design: 5, key_kind, value_kind, params: options.to_words() }
+    TreeSpec::new("t", 5, "u64", "u64").with_params(options.to_words())
 }
 
 fn create(pool: &Arc<PoolFile<Native>>, options: WoTreeOptions) -> Tree {

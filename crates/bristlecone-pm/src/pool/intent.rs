@@ -1,0 +1,171 @@
+//! Changes of the directory that no single word commits: a tree gets another name, or another tree takes its
+//! place.
+//!
+//! What is to be done is stored beside the superblock before it begins, and a bit of the superblock says that
+//! it is under way:
+//!
+//! 1. The intent is stored, with its checksum; flush, fence. *It counts for nothing yet.*
+//! 2. The superblock is written with the bit; flush, fence. *This commits: after a crash before it the
+//!    directory is as it was; from here on opening does steps 3 and 4. A version that does not know the bit
+//!    leaves the pool alone.*
+//! 3. The entries are changed; flush, fence. *Done twice it is the same.*
+//! 4. The superblock is written without the bit; flush, fence. *From here on the next intent may be stored, and
+//!    the entries may change again.*
+
+use std::mem::offset_of;
+
+use super::PoolFile;
+use super::directory::{TreeEntry, TreeId, check_name, checksum};
+use super::layout::{
+    ENTRY_DROPPING, ENTRY_LIVE, Entry, INITIALIZED, INTENT_OFFSET, INTENT_WORDS, NAME_BYTES_MAX,
+};
+use crate::word::{le_bytes, load_words};
+use crate::{Durable, Error, Medium, Persist, Result, Word};
+
+/// In the place of an entry that takes another one's: there is none, the entry gets another name.
+const RENAMED: u32 = u32::MAX;
+
+/// The words of an intent.
+type Words = [u64; INTENT_WORDS];
+
+impl<M: Medium> PoolFile<M> {
+    /// Gives a tree another name. `Ok`: it has that name for good. `Err`, or a crash before `Ok`: it has either
+    /// name, and after `Err` the old one.
+    ///
+    /// # Errors
+    ///
+    /// No tree has the old name, one has the new name, or the name cannot be that of a tree.
+    pub fn rename_tree(&self, from: &str, to: &str) -> Result<()> {
+        self.writable()?;
+        check_name(to)?;
+        let _only = self.lock_directory();
+        let trees = self.read_trees()?;
+        let named = |name: &str| trees.iter().find(|tree| tree.spec.name == name);
+        let tree = named(from).ok_or_else(|| Error::NoSuchTree { name: from.to_owned() })?;
+        if from == to {
+            return Ok(());
+        }
+        if named(to).is_some() {
+            return Err(Error::TreeExists { name: to.to_owned() });
+        }
+        self.carry_out(self.renaming(tree.id, to))
+    }
+
+    /// Puts a new tree of the same name and making in the place of one, together with what `init` allocates for
+    /// it, and drops the old one. `Ok`: that is so for good. `Err`, or a crash before `Ok`: the old tree is
+    /// there wholly, or the new one, and after `Err` the old one.
+    ///
+    /// # Errors
+    ///
+    /// Those of `init`, and a directory without a free entry.
+    pub fn replace_tree_with<T>(
+        &self,
+        id: TreeId,
+        init: impl FnOnce(&TreeEntry) -> Result<T>,
+    ) -> Result<(TreeEntry, T)> {
+        self.writable()?;
+        let _only = self.lock_directory();
+        if !self.is_live(id) {
+            return Err(Error::NoSuchTree { name: format!("#{}", id.0) });
+        }
+        let (entry, made, Durable { .. }) = self.prepare_tree(&self.read_entry(id)?, INITIALIZED, init)?;
+        let mut intent = [0; INTENT_WORDS];
+        intent[0] = u64::from(id.0) | u64::from(entry.id.0) << 32;
+        self.carry_out(intent)?;
+        self.finish_drop(id);
+        self.health()?;
+        Ok((entry, made))
+    }
+
+    /// The intent to give the tree of an entry another name.
+    fn renaming(&self, id: TreeId, name: &str) -> Words {
+        let mut bytes = self.entry_bytes(self.entry(id));
+        let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
+        put(offset_of!(Entry, name), &[0; NAME_BYTES_MAX]);
+        put(offset_of!(Entry, name), name.as_bytes());
+        put(offset_of!(Entry, lengths), &[name.len() as u8]);
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+        let design = word(offset_of!(Entry, design)) as u32;
+        let mut intent = [0; INTENT_WORDS];
+        intent[0] = u64::from(id.0) | u64::from(RENAMED) << 32;
+        intent[1] = u64::from(design) | u64::from(checksum(&bytes, design)) << 32;
+        intent[2] = word(offset_of!(Entry, lengths));
+        for (at, to) in intent[3..INTENT_WORDS - 1].iter_mut().enumerate() {
+            *to = word(offset_of!(Entry, name) + at * 8);
+        }
+        intent
+    }
+
+    fn intent(&self) -> &[Word; INTENT_WORDS] {
+        const { assert!(INTENT_WORDS == 12) };
+        let words = self.words(INTENT_OFFSET, INTENT_WORDS);
+        words.first_chunk().expect("as many as were asked for")
+    }
+
+    /// Does all four steps. The caller has the directory.
+    fn carry_out(&self, mut intent: Words) -> Result<()> {
+        intent[INTENT_WORDS - 1] = crc(&intent);
+        let (cells, medium) = (self.intent(), self.medium());
+        for (cell, word) in cells.iter().zip(intent) {
+            cell.store(medium, word);
+        }
+        medium.persist(cells, "pool intent.1");
+        self.health()?;
+        self.write_contents(|contents| contents.intent = true)?;
+        self.change_entries(&intent);
+        self.health()?;
+        self.write_contents(|contents| contents.intent = false)
+    }
+
+    /// Step 3.
+    fn change_entries(&self, intent: &Words) {
+        let medium = self.medium();
+        let (id, heir) = entries_of(intent);
+        let entry = self.entry(id);
+        let flushed = if let Some(heir) = heir {
+            let other = self.entry(heir);
+            entry.state.store(medium, ENTRY_DROPPING);
+            other.state.store(medium, ENTRY_LIVE);
+            medium.flush(&entry.state, "pool intent.3").and(medium.flush(&other.state, "pool intent.3"))
+        } else {
+            entry.design.store(medium, intent[1]);
+            entry.lengths.store(medium, intent[2]);
+            for (cell, &word) in entry.name.iter().zip(&intent[3..]) {
+                cell.store(medium, word);
+            }
+            medium.flush(entry, "pool intent.3")
+        };
+        let Durable { .. } = medium.fence(flushed, "pool intent.3");
+    }
+
+    /// Does step 3 of what a crash interrupted; step 4 is the superblock that opening writes.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupted` if the superblock says that a change is under way and it cannot be read which.
+    pub(super) fn finish_intent(&self) -> Result<()> {
+        if !self.lock_contents().intent {
+            return Ok(());
+        }
+        let intent = load_words(self.medium(), self.intent());
+        let (id, heir) = entries_of(&intent);
+        let exists = |id: TreeId| u64::from(id.0) < self.geometry.trees_max;
+        if intent[INTENT_WORDS - 1] != crc(&intent) || !exists(id) || !heir.is_none_or(exists) {
+            return Err(Error::corrupted("a change of the directory that cannot be read", "intent"));
+        }
+        self.change_entries(&intent);
+        self.lock_contents().intent = false;
+        Ok(())
+    }
+}
+
+/// Returns the entry that an intent changes, and the one that takes its place.
+fn entries_of(intent: &Words) -> (TreeId, Option<TreeId>) {
+    let heir = (intent[0] >> 32) as u32;
+    (TreeId(intent[0] as u32), (heir != RENAMED).then_some(TreeId(heir)))
+}
+
+/// Covers all words but the last.
+fn crc(intent: &Words) -> u64 {
+    crc32c::crc32c(&le_bytes::<INTENT_WORDS, { (INTENT_WORDS - 1) * 8 }>(intent)).into()
+}

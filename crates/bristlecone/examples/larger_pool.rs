@@ -1,0 +1,71 @@
+//! A pool that is full: its maximum is raised, or what it holds moves to a larger one.
+//!
+//! ```sh
+//! cargo run --release --example larger_pool
+//! ```
+
+use std::path::PathBuf;
+
+use bristlecone::{Design, Error, Pool, Result, Tree};
+
+/// Inserts keys from `first` on until the pool is full; returns the first that has no room.
+fn fill(tree: &Tree<u64, u64>, first: u64) -> Result<u64> {
+    for key in first.. {
+        match tree.insert(key, key * 3) {
+            Ok(_) => {}
+            Err(error) if error.is_no_room() => return Ok(key),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(u64::MAX)
+}
+
+/// Copies a tree to another pool, and compares: returns how many items it has.
+fn copy(from: &Tree<u64, u64>, to: &Tree<u64, u64>) -> Result<u64> {
+    for (key, value) in from {
+        to.upsert(key, value)?;
+    }
+    assert!(from.iter().eq(to.iter()), "no thread may write meanwhile");
+    Ok(to.len())
+}
+
+/// Runs the example.
+pub fn main() -> Result<()> {
+    let path = PathBuf::from(format!("/dev/shm/bristlecone-small-{}.pool", std::process::id()));
+    let pool = Pool::options().max_bytes(4 << 20).create_new(true).open(&path)?;
+    let tree = pool.tree::<u64, u64>("numbers")?;
+    let few = fill(&tree, 0)?;
+    println!("a pool of {} MiB is full with {few} items", pool.info().max_bytes >> 20);
+    drop(tree);
+    pool.close()?;
+
+    // Open it with a larger maximum: that is all, up to some 490 GiB.
+    let pool = Pool::options().max_bytes(8 << 20).open(&path)?;
+    let tree = pool.tree::<u64, u64>("numbers")?;
+    let more = fill(&tree, few)?;
+    println!("and with {} MiB, it is full with {more}", pool.info().max_bytes >> 20);
+    assert!(more > few);
+    drop(tree);
+    pool.close()?;
+    let too_large = Pool::options().max_bytes(1 << 46).open(&path);
+    assert!(matches!(too_large, Err(Error::MaximumFixed { .. })));
+
+    // What cannot be raised, or is to have another design or other types, is copied. The old pool stays as it is
+    // until the new one has everything and takes its name: a crash on the way leaves the old one.
+    let new_path = path.with_extension("new");
+    let old = Pool::options().read_only(true).open(&path)?;
+    let new = Pool::options().max_bytes(64 << 20).create_new(true).open(&new_path)?;
+    let numbers = new.tree_options("numbers").design(Design::NbTree).create()?;
+    let moved = copy(&old.tree("numbers")?, &numbers)?;
+    println!("{moved} items moved to a pool of {} MiB", new.info().max_bytes >> 20);
+    assert_eq!(moved, more);
+    drop(numbers);
+    new.close()?;
+    old.close()?;
+    std::fs::rename(&new_path, &path).map_err(|error| Error::io("renaming the new pool", error))?;
+
+    let pool = Pool::options().open(&path)?;
+    assert_eq!(pool.tree::<u64, u64>("numbers")?.len(), more);
+    pool.close()?;
+    std::fs::remove_file(&path).map_err(|error| Error::io("removing the pool", error))
+}

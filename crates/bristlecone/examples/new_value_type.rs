@@ -1,0 +1,93 @@
+//! Another type for the values of a tree: a new tree, a copy, and a rename, each of which may be cut short.
+//!
+//! The types of a tree are fixed when it is created, and opening it with others is an error. So a newer program
+//! copies, and the name decides which tree counts: while there is one called `balances.old` or `balances.new` the
+//! upgrade has begun, and [`upgrade`] ends it, however often it was interrupted.
+//!
+//! ```sh
+//! cargo run --release --example new_value_type
+//! ```
+
+use std::path::PathBuf;
+
+use bristlecone::{Error, Pool, Result, Tree};
+
+/// Cents by account, as they were once.
+type Old = Tree<&'static str, u32>;
+/// Cents by account, which may be overdrawn.
+type New = Tree<&'static str, i64>;
+
+fn has(pool: &Pool, name: &str) -> Result<bool> {
+    Ok(pool.trees()?.iter().any(|tree| tree.spec.name == name))
+}
+
+/// Opens the balances, and first brings them to what this program knows. No other thread uses them meanwhile.
+///
+/// 1. `balances` is of the new type, or there is none: nothing is to be done.
+/// 2. It is of the old one: what an interrupted copy left goes, and `balances.new` is made anew from it.
+/// 3. `balances` becomes `balances.old`. *From here on the copy is known to be whole.*
+/// 4. `balances.new` becomes `balances`.
+/// 5. `balances.old` is dropped.
+fn upgrade(pool: &Pool) -> Result<New> {
+    match pool.tree_options("balances").open::<&str, u32>() {
+        Ok(old) => {
+            if has(pool, "balances.new")? {
+                pool.drop_tree("balances.new")?;
+            }
+            copy(&old, &pool.tree("balances.new")?)?;
+            drop(old);
+            pool.rename_tree("balances", "balances.old")?;
+        }
+        Err(Error::Mismatch { .. } | Error::NoSuchTree { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    if has(pool, "balances.new")? {
+        pool.rename_tree("balances.new", "balances")?;
+    }
+    if has(pool, "balances.old")? {
+        pool.drop_tree("balances.old")?;
+    }
+    pool.tree("balances")
+}
+
+fn copy(old: &Old, new: &New) -> Result<()> {
+    for (account, cents) in old {
+        new.upsert(&account, cents.into())?;
+    }
+    Ok(())
+}
+
+/// Runs the example.
+pub fn main() -> Result<()> {
+    let path = PathBuf::from(format!("/dev/shm/bristlecone-balances-{}.pool", std::process::id()));
+    let pool = Pool::options().max_bytes(64 << 20).create_new(true).open(&path)?;
+    let old: Old = pool.tree("balances")?;
+    old.insert("ada", 1200)?;
+    old.insert("grace", 50)?;
+
+    // A first try, cut short amid the copy.
+    let half: New = pool.tree("balances.new")?;
+    half.insert("ada", 1)?;
+    drop((old, half));
+    pool.simulate_crash();
+
+    let pool = Pool::options().open(&path)?;
+    let balances = upgrade(&pool)?;
+    balances.insert("grace", -75)?;
+    for (account, cents) in &balances {
+        println!("{account}: {cents} cents");
+    }
+    assert_eq!((balances.get("ada"), balances.get("grace")), (Some(1200), Some(-75)));
+    drop(balances);
+
+    // Once more, with a crash behind step 3: the new tree has everything, and takes the name.
+    pool.rename_tree("balances", "balances.new")?;
+    drop(pool.tree::<&str, u32>("balances.old")?);
+    pool.simulate_crash();
+    let pool = Pool::options().open(&path)?;
+    assert_eq!(upgrade(&pool)?.get("grace"), Some(-75));
+    assert_eq!(pool.trees()?.len(), 1);
+
+    pool.close()?;
+    std::fs::remove_file(&path).map_err(|error| Error::io("removing the pool", error))
+}

@@ -1,0 +1,143 @@
+//! What conditional writes answer when they do not write: flat errors that `?` turns into [`Error`].
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use bristlecone_pm::{Error, Result};
+
+/// Why [`Tree::try_insert`](crate::Tree::try_insert) inserted nothing; `T` is a value of the tree, owned.
+///
+/// In a function that returns [`bristlecone::Result`](crate::Result), `?` makes [`Error::KeyExists`] of
+/// [`Present`](Self::Present).
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TryInsertError<T> {
+    /// The key is there, with this value. Nothing has changed.
+    Present(T),
+    /// The operation failed. What holds then is said at [`Tree`](crate::Tree).
+    Failed(Error),
+}
+
+/// Why [`Tree::compare_and_swap`](crate::Tree::compare_and_swap) changed nothing; `T` is a value of the tree, owned.
+///
+/// In a function that returns [`bristlecone::Result`](crate::Result), `?` makes [`Error::ValueDiffers`] of
+/// [`Found`](Self::Found).
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CasError<T> {
+    /// The key has this value, or is absent, and that is not what was expected. Nothing has changed.
+    Found(Option<T>),
+    /// The operation failed. What holds then is said at [`Tree`](crate::Tree).
+    Failed(Error),
+}
+
+impl<T> TryInsertError<T> {
+    /// Returns the value that is there.
+    ///
+    /// # Errors
+    ///
+    /// The error of an operation that failed.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-present-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let seats = pool.tree::<u64, &str>("seats")?;
+    /// let seated = |guest| match seats.try_insert(12, guest) {
+    ///     Ok(()) => Ok(guest.to_owned()),
+    ///     Err(taken) => taken.into_present(),
+    /// };
+    /// assert_eq!(seated("Ada")?, "Ada");
+    /// assert_eq!(seated("Grace")?, "Ada");
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn into_present(self) -> Result<T> {
+        match self {
+            Self::Present(value) => Ok(value),
+            Self::Failed(error) => Err(error),
+        }
+    }
+}
+
+impl<T> CasError<T> {
+    /// Returns what is there: the value of the key, or `None` if it is absent.
+    ///
+    /// # Errors
+    ///
+    /// The error of an operation that failed.
+    pub fn into_found(self) -> Result<Option<T>> {
+        match self {
+            Self::Found(value) => Ok(value),
+            Self::Failed(error) => Err(error),
+        }
+    }
+}
+
+impl<T> From<Error> for TryInsertError<T> {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl<T> From<Error> for CasError<T> {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl<T> From<TryInsertError<T>> for Error {
+    fn from(error: TryInsertError<T>) -> Self {
+        match error {
+            TryInsertError::Present(_) => Self::KeyExists,
+            TryInsertError::Failed(error) => error,
+        }
+    }
+}
+
+impl<T> From<CasError<T>> for Error {
+    fn from(error: CasError<T>) -> Self {
+        match error {
+            CasError::Found(_) => Self::ValueDiffers,
+            CasError::Failed(error) => error,
+        }
+    }
+}
+
+impl<T> fmt::Display for TryInsertError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Present(_) => Error::KeyExists.fmt(f),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<T> fmt::Display for CasError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Found(_) => Error::ValueDiffers.fmt(f),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<T: fmt::Debug> StdError for TryInsertError<T> {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Self::Present(_) => None,
+            Self::Failed(error) => error.source(),
+        }
+    }
+}
+
+impl<T: fmt::Debug> StdError for CasError<T> {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Self::Found(_) => None,
+            Self::Failed(error) => error.source(),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The examples, run as they are: each asserts what it shows, and leaves no file.
+
+#[path = "../../examples/counters.rs"]
+mod counters;
+#[path = "../../examples/larger_pool.rs"]
+mod larger_pool;
+#[path = "../../examples/new_value_type.rs"]
+mod new_value_type;
+#[path = "../../examples/secondary_index.rs"]
+mod secondary_index;
+#[path = "../../examples/sessions.rs"]
+mod sessions;
+#[path = "../../examples/sizing.rs"]
+#[allow(dead_code, reason = "its arguments are those of the test")]
+mod sizing;
+#[path = "../../examples/time_series.rs"]
+mod time_series;
+#[path = "../../examples/two_processes.rs"]
+#[allow(dead_code, reason = "its arguments are those of the test")]
+mod two_processes;
+
+#[test]
+fn counters_count_every_step() {
+    counters::main().unwrap();
+}
+
+#[test]
+fn larger_pool_has_everything() {
+    larger_pool::main().unwrap();
+}
+
+#[test]
+fn new_value_type_survives_interruptions() {
+    new_value_type::main().unwrap();
+}
+
+#[test]
+fn secondary_index_is_repaired() {
+    secondary_index::main().unwrap();
+}
+
+#[test]
+fn sessions_expire() {
+    sessions::main().unwrap();
+}
+
+#[test]
+fn sizing_measures_every_design() {
+    sizing::measure(500).unwrap();
+}
+
+#[test]
+fn time_series_are_read_by_ranges() {
+    time_series::main().unwrap();
+}
+
+/// The writer is this test in a process of its own.
+#[test]
+fn two_processes_one_of_which_is_killed() {
+    let this = "examples::two_processes_one_of_which_is_killed";
+    two_processes::run(&[this, "--exact", "--nocapture"]).unwrap();
+}
