@@ -39,10 +39,7 @@
 //!
 //! [`Key`](trait@Key) and [`Value`] say which types there are. [`dynamic`] has trees whose types are known at run time only.
 //!
-//! # Features
-//!
-//! `derive` makes keys of structs; `serde` makes values of any type that serde knows. Neither is on by default, since
-//! each adds crates to compile.
+//! # Threads and processes
 //!
 //! Trees work on anything a `Tree` can be shared with: [`Pool`], [`Tree`] and their options are `Send` and `Sync`, and
 //! no operation takes `&mut self`. A pool has one writing process at a time, or any number of reading ones; another
@@ -50,6 +47,10 @@
 //!
 //! # Features
 //!
+//! None is on by default; the first two add crates to compile.
+//!
+//! - `derive`: `#[derive(Key)]` makes keys of structs.
+//! - `serde`: `Postcard<T>` and `Json<T>` make values of any type that serde knows.
 //! - `lab`: where designs and media from outside plug in, to be measured and explored. Not part of the product; what it
 //!   makes public may change at any time.
 
