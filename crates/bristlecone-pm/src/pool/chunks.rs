@@ -214,6 +214,10 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Takes space for `bytes` of chunks ahead of time, so that later growth costs no page faults.
+    ///
+    /// # Errors
+    ///
+    /// `MediumFull` and what else the system says, after what there is was taken; `ReadOnly`.
     pub fn prefault(&self, bytes: u64) -> Result<()> {
         self.writable()?;
         let mut reserved = Vec::new();

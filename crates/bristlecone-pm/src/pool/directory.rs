@@ -139,6 +139,10 @@ impl<M: Medium> PoolFile<M> {
 
     /// Creates a tree without chunks. `Ok`: it exists and survives. `Err`, or a crash before `Ok`:
     /// it exists wholly or not at all.
+    ///
+    /// # Errors
+    ///
+    /// As [`create_tree_with`](Self::create_tree_with).
     pub fn create_tree(&self, spec: &TreeSpec) -> Result<TreeEntry> {
         self.create_as(spec, 0, |_| Ok(())).map(|(entry, ())| entry)
     }
@@ -225,8 +229,12 @@ impl<M: Medium> PoolFile<M> {
         medium.persist_proof(entry, "pool create_tree.1")
     }
 
-    /// Returns `Corrupted` for a tree that had leaves when it became live and owns no chunk of
-    /// them now: it would open as an empty one. `part_of` decides which these are.
+    /// Verifies that a tree that had leaves when it became live owns chunks of them: otherwise it would open as an
+    /// empty one. `part_of` decides which these are.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupted` if it owns none.
     pub fn expect_leaves(&self, tree: &TreeEntry, part_of: PartOf) -> Result<()> {
         if self.is_initialized(tree.id)
             && !self.chunks_of(tree.id).iter().any(|chunk| part_of(chunk.kind) == Some(Part::Leaf))
@@ -279,7 +287,11 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Drops a tree and frees its chunks. `Ok`: it is gone. A crash before `Ok`: it exists
-    /// wholly, or opening the pool finishes the drop. Nobody may have the tree open.
+    /// wholly, or opening the pool finishes the drop. No thread may have the tree open.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchTree` for an entry without one; `ReadOnly`; `DurabilityLost`.
     pub fn drop_tree(&self, id: TreeId) -> Result<()> {
         self.writable()?;
         let _only = self.lock_directory();

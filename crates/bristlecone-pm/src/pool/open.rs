@@ -39,6 +39,10 @@ pub(super) struct Found {
 impl<M: Medium> PoolFile<M> {
     /// Creates a pool in a new file that only its owner may read and write. `make_medium` gets
     /// the domain in force.
+    ///
+    /// # Errors
+    ///
+    /// `Exists`; `Invalid` for a maximum that no pool can have; what the system says. There is no file then.
     pub fn create(
         path: &Path,
         options: &CreateOptions,
@@ -76,6 +80,10 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Creates a pool in anonymous memory, for tests and simulators.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for sizes that no pool can have, or a region that is smaller.
     pub fn create_in(region: Region, geometry: Geometry, domain: Domain, medium: M) -> Result<Arc<Self>> {
         if !geometry.is_valid() || geometry.max_bytes() > region.reserved() {
             return Err(Error::invalid("the region is too small for this geometry"));
@@ -170,6 +178,10 @@ impl<M: Medium> PoolFile<M> {
     /// Opens a pool file without ever writing to it. Recovery is done as always, on a copy of the
     /// pages that it changes: they stay in this process. Other readers may have the pool open at
     /// the same time, a writer may not.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
     pub fn open_read_only(path: &Path, make_medium: impl FnOnce(Domain) -> M) -> Result<Arc<Self>> {
         let access = Access::Read;
         let (file, len) = Self::begin(path, access)?;
@@ -202,12 +214,20 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Opens a pool in anonymous memory, exactly as [`open`](Self::open) opens a file.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
     pub fn open_in(region: Region, domain: Domain, medium: M) -> Result<Arc<Self>> {
         let options = OpenOptions { domain: Some(domain), max_bytes: None };
         Self::open_in_with(region, &options, medium)
     }
 
     /// Opens a pool in memory with options: see [`open_in`](Self::open_in).
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
     pub fn open_in_with(region: Region, options: &OpenOptions, medium: M) -> Result<Arc<Self>> {
         let domain = options.domain.unwrap_or(Domain::Process);
         Self::open_on(region, options, domain, medium, None, Access::Write)
