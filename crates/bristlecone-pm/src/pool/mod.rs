@@ -3,6 +3,7 @@
 mod backing;
 mod chunks;
 mod directory;
+mod file_lock;
 mod header;
 mod intent;
 mod layout;
