@@ -20,6 +20,7 @@ enum Step {
     Update(u8, u16),
     Swap(u8, u16, u16),
     Remove(u8),
+    RemoveIf(u8, u16),
     /// So many keys from one on: enough to fill and to empty nodes.
     InsertMany(u8, u8),
     RemoveMany(u8, u8),
@@ -149,6 +150,20 @@ impl<I: Items> Twin<I> {
                     self.model.insert(key, new);
                 } else {
                     assert_eq!(swapped, Err(held));
+                }
+            }
+            Step::RemoveIf(key, expected) => {
+                let key = I::key(key.into());
+                let held = self.model.get(&key).cloned();
+                // The value that is there, half of the time.
+                let other = I::value(expected.into());
+                let expected = held.clone().filter(|_| expected % 2 == 0).unwrap_or(other);
+                let removed = self.tree().remove_if(I::key_ref(&key), I::value_ref(&expected));
+                if held.as_ref() == Some(&expected) {
+                    assert_eq!(removed.expect("removing needs no room"), Ok(()));
+                    self.model.remove(&key);
+                } else {
+                    assert_eq!(removed.expect("removing needs no room"), Err(held));
                 }
             }
             Step::Scan(from, to) => {

@@ -5,7 +5,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use bristlecone::lab::{
-    self, Codec, GuestDesign, Index, KeyCodec, Open, PARAMS, Parameters, TreeDesign, design_options, of_words,
+    self, Codec, ExternalDesign, Index, KeyCodec, Open, PARAMS, Parameters, TreeDesign, design_options,
+    of_words,
 };
 use bristlecone::{Design, Error, Key, Medium, Pool, Result, Tree, Value};
 use bristlecone_pm::{PoolFile, TreeEntry};
@@ -49,7 +50,7 @@ design_options! {
     }
 }
 
-impl GuestDesign for Baseline {
+impl ExternalDesign for Baseline {
     fn code(self) -> u32 {
         match self {
             Self::Native => 0x101,
@@ -58,7 +59,7 @@ impl GuestDesign for Baseline {
         }
     }
 
-    fn admit<K: KeyCodec, V: Codec>(self) -> Result<()> {
+    fn supports<K: KeyCodec, V: Codec>(self) -> Result<()> {
         if K::INLINE && V::INLINE {
             return Ok(());
         }
@@ -128,6 +129,11 @@ impl AnyDesign {
     }
 
     /// Creates a tree of this design in a pool on the medium `M`.
+    ///
+    /// # Errors
+    ///
+    /// As [`TreeOptions::create`](bristlecone::TreeOptions::create); a baseline refuses keys and values that are not
+    /// inline, and a pool on another medium.
     pub fn create<K: Key, V: Value, M: Medium>(
         self,
         pool: &Pool,
@@ -144,6 +150,10 @@ impl AnyDesign {
     }
 
     /// Opens a tree of this design in a pool on the medium `M`.
+    ///
+    /// # Errors
+    ///
+    /// As [`TreeOptions::open`](bristlecone::TreeOptions::open); a baseline refuses what it refuses to create.
     pub fn open<K: Key, V: Value, M: Medium>(self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
         match self {
             Self::Library(design) => pool.tree_options(name).design(design).open(),

@@ -1,9 +1,13 @@
 //! The suites, and what each leaves out.
 
-use bristlecone::Design::CclBTree;
+use bristlecone::Design::{self, CclBTree};
 
+use crate::cell::{self, Cell};
+use crate::codec::Codec;
+use crate::draw::{covering, seed};
+use crate::effort::{Effort, in_share};
 use crate::room::{FILE_CHUNK, SMALL_CHUNK};
-use crate::{Cell, Codec, SHORT_LOGS, covering, seed};
+use crate::shape::SHORT_LOGS;
 
 /// A suite of tests.
 #[derive(Debug)]
@@ -125,37 +129,82 @@ impl Suite {
 
     /// Returns all cells of the suite.
     pub fn cells(&self) -> Vec<Cell> {
-        crate::all().filter(|cell| self.why_not(cell).is_none()).collect()
+        cell::all().filter(|cell| self.why_not(cell).is_none()).collect()
     }
 
     /// Returns one of the drawn cells of each design, for suites of which one takes long; all cells if these
     /// are asked for.
     pub fn drawn_of_each_design(&self) -> Vec<Cell> {
-        let mut drawn = self.drawn();
-        if std::env::var_os("BRISTLECONE_CELLS").is_none() {
-            let designs = bristlecone::Design::ALL.iter();
-            let first = |design| drawn.iter().copied().find(|cell| cell.shape.design == design);
-            drawn = designs.filter_map(|design| first(*design)).collect();
-        }
-        drawn
+        let (drawn, how) = self.draw(true);
+        let drawn = if asked().is_none() { first_of_each_design(&drawn) } else { drawn };
+        self.tell(drawn, &how)
+    }
+
+    /// Returns cells that show everything that the suite's cells show, also where a run is to be quick: for suites that fail
+    /// if something is not met.
+    pub fn drawn_in_full(&self) -> Vec<Cell> {
+        let (drawn, how) = self.draw(true);
+        self.tell(drawn, &how)
     }
 
     /// Returns the cells that this run of the suite takes, and prints them.
     pub fn drawn(&self) -> Vec<Cell> {
-        let all = self.cells();
-        let (total, seed) = (all.len(), seed());
-        let (drawn, how) = match std::env::var("BRISTLECONE_CELLS") {
-            Ok(asked) if asked == "all" => (all, "all".to_owned()),
-            Ok(asked) => {
+        let (drawn, how) = self.draw(false);
+        self.tell(drawn, &how)
+    }
+
+    /// Draws the cells of this run, and says how; a quick run has a share of them, unless it is to have them `in_full`.
+    fn draw(&self, in_full: bool) -> (Vec<Cell>, String) {
+        let (all, seed) = (self.cells(), seed());
+        match asked() {
+            Some(asked) if asked == "all" => (all, asked),
+            Some(asked) => {
                 let named = all.into_iter().filter(|cell| cell.to_string().contains(&asked));
                 (named.collect(), format!("BRISTLECONE_CELLS={asked}"))
             }
-            Err(_) => (covering(all, seed), format!("BRISTLECONE_SEED={seed}")),
-        };
-        println!("{}: {} of {total} cells ({how})", self.name, drawn.len());
+            None => {
+                let mut drawn = covering(all, seed);
+                if !in_full && Effort::of_run() == Effort::Quick {
+                    drawn = quick(&drawn);
+                }
+                (drawn, format!("BRISTLECONE_SEED={seed} BRISTLECONE_EFFORT={}", Effort::of_run()))
+            }
+        }
+    }
+
+    /// Prints the cells of this run.
+    fn tell(&self, drawn: Vec<Cell>, how: &str) -> Vec<Cell> {
+        println!("{}: {} of {} cells ({how})", self.name, drawn.len(), self.cells().len());
         drawn.iter().for_each(|cell| println!("  {cell}"));
         drawn
     }
+}
+
+/// Returns which cells were asked for: by name, or all of them.
+fn asked() -> Option<String> {
+    let all = || (Effort::of_run() == Effort::Long).then(|| "all".to_owned());
+    std::env::var("BRISTLECONE_CELLS").ok().or_else(all)
+}
+
+/// Returns the first of the cells of each design.
+fn first_of_each_design(cells: &[Cell]) -> Vec<Cell> {
+    let first = |design| cells.iter().copied().find(|cell| cell.shape.design == design);
+    Design::ALL.iter().filter_map(|design| first(*design)).collect()
+}
+
+/// Of so many drawn cells a quick run takes one.
+const SHARE: u64 = 6;
+
+/// Returns a share of drawn cells, with one of each design at least.
+fn quick(drawn: &[Cell]) -> Vec<Cell> {
+    let share = drawn.iter().enumerate().filter(|(number, _)| in_share(*number, SHARE));
+    let mut some: Vec<_> = share.map(|(_, cell)| *cell).collect();
+    for first in first_of_each_design(drawn) {
+        if some.iter().all(|cell| cell.shape.design != first.shape.design) {
+            some.push(first);
+        }
+    }
+    some
 }
 
 #[cfg(test)]
@@ -195,6 +244,19 @@ mod tests {
             for design in bristlecone::Design::ALL {
                 assert!(cells.iter().any(|cell| cell.shape.design == *design), "{}: no {design}", suite.name);
             }
+        }
+    }
+
+    #[test]
+    fn a_quick_share_has_every_design() {
+        let cells = suites::MODEL.cells();
+        let drawn = covering(cells, seed());
+        let share = quick(&drawn);
+        for design in Design::ALL {
+            assert!(share.iter().any(|cell| cell.shape.design == *design), "no {design}");
+        }
+        if Effort::of_run() == Effort::Quick {
+            assert!(share.len() * 2 < drawn.len(), "{} of {}", share.len(), drawn.len());
         }
     }
 

@@ -15,12 +15,12 @@ pub use crate::trees::{Batch, Index, Inspect, Open, Read, Scan, Swapped, Write, 
 use crate::{Error, Key, Pool, Tree, Value};
 
 /// A design from outside.
-pub trait GuestDesign: Copy {
+pub trait ExternalDesign: Copy {
     /// As in the directory; no code of the library's own designs.
     fn code(self) -> u32;
 
     /// Whether its trees can hold such keys and values.
-    fn admit<K: KeyCodec, V: Codec>(self) -> Result<()>;
+    fn supports<K: KeyCodec, V: Codec>(self) -> Result<()>;
 
     /// The parameters as words: defaults, but for what is given by name.
     fn parse(self, given: &[(String, u64)]) -> Result<[u64; PARAMS]>;
@@ -55,7 +55,7 @@ pub trait TreeDesign: Copy + Send + Sync + 'static {
     fn open<K: Key, V: Value, M: Medium>(self, pool: &Pool, name: &str) -> Result<Tree<K, V>>;
 }
 
-impl<D: GuestDesign + Send + Sync + 'static> TreeDesign for D {
+impl<D: ExternalDesign + Send + Sync + 'static> TreeDesign for D {
     fn create<K: Key, V: Value, M: Medium>(
         self,
         pool: &Pool,
@@ -84,10 +84,10 @@ pub fn pool_on_any(file: Arc<PoolFile<AnyMedium>>) -> Pool {
 pub fn create<K: Key, V: Value, M: Medium>(
     pool: &Pool,
     name: &str,
-    design: impl GuestDesign,
+    design: impl ExternalDesign,
     given: &[(String, u64)],
 ) -> Result<Tree<K, V>> {
-    design.admit::<K::Codec, V::Codec>()?;
+    design.supports::<K::Codec, V::Codec>()?;
     let spec = TreeSpec::new(name, design.code(), K::kind(), V::kind()).with_params(design.parse(given)?);
     let file = file_of::<M>(pool)?;
     pool.create_tree(|| file.create_tree_with(&spec, |entry| design.open(file, entry)))
@@ -98,9 +98,9 @@ pub fn create<K: Key, V: Value, M: Medium>(
 pub fn open<K: Key, V: Value, M: Medium>(
     pool: &Pool,
     name: &str,
-    design: impl GuestDesign,
+    design: impl ExternalDesign,
 ) -> Result<Tree<K, V>> {
-    design.admit::<K::Codec, V::Codec>()?;
+    design.supports::<K::Codec, V::Codec>()?;
     let file = file_of::<M>(pool)?;
     pool.open_tree(name, |_| Ok(()), |entry| design.open(file, entry))
 }

@@ -39,6 +39,11 @@
 //! Trees work on anything a `Tree` can be shared with: [`Pool`], [`Tree`] and their options are `Send` and `Sync`, and
 //! no operation takes `&mut self`. A pool has one writing process at a time, or any number of reading ones; another
 //! process that opens it gets [`Error::InUse`] at once. A child that was forked gets errors, and not the pool.
+//!
+//! # Features
+//!
+//! - `lab`: where designs and media from outside plug in, to be measured and explored. Not part of the product; what it
+//!   makes public may change at any time.
 
 mod close;
 mod conditional;

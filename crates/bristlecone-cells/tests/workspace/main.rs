@@ -1,5 +1,6 @@
 //! What holds of the sources and documents of the whole workspace.
 
+mod efforts;
 mod links;
 mod modules;
 mod steps;

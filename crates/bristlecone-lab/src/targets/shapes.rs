@@ -112,15 +112,3 @@ pub fn all_subjects() -> Vec<Box<dyn Subject>> {
     let trees = AnyDesign::all().flat_map(all_subjects_of);
     std::iter::once(pool_subject()).chain(trees).collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_design_has_a_shape() {
-        for design in AnyDesign::all() {
-            assert!(!subjects_of(design).is_empty(), "{design} is not explored: it needs tiny shapes");
-        }
-    }
-}

@@ -84,18 +84,3 @@ impl fmt::Debug for Turn {
         f.debug_struct("Turn").field("round", &self.to_string()).field("budget", &self.budget).finish()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_same_seed_draws_the_same_turn() {
-        let names: Vec<_> = (0..64).map(|seed| Turn::of(seed, 1).to_string()).collect();
-        assert!((0..64).all(|seed| Turn::of(seed, 1).to_string() == names[seed as usize]));
-        let mut distinct = names.clone();
-        distinct.sort_unstable();
-        distinct.dedup();
-        assert!(distinct.len() > 48, "{names:?}");
-    }
-}

@@ -7,6 +7,7 @@ use bristlecone_lab::targets::{TreePool, Words};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{Access, Mode, Operation, Plan, Progress, Schedules, explore_schedules};
 
+use crate::effort::schedules;
 use crate::planned::Planned;
 
 /// The last leaf of one inner node is about to split, so that its parent grows at its end, where
@@ -34,10 +35,11 @@ fn keys_are_found_while_inner_nodes_grow() {
             items: PhantomData,
         };
         let planned = Planned { registers: tree_pool, plan: growing_at_the_end };
-        let wanted = Schedules { seed: 3, first: 0, count: 1500, modes: Mode::ALL.to_vec(), threads: 2 };
+        let count = schedules(1500);
+        let wanted = Schedules { seed: 3, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
         let report = explore_schedules(&planned, &wanted, &Progress::default());
         println!("{}: {report}", design.name());
         report.assert_clean();
-        assert_eq!(report.schedules, 1500);
+        assert_eq!(report.schedules, count);
     }
 }

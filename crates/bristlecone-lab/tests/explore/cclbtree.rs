@@ -8,6 +8,7 @@ use bristlecone_lab::targets::{Items, Notes, Texts, TreePool, Words, tree_scenar
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{Budget, Mode, Report, Scenario, explore};
 
+use crate::effort::{modes, share};
 use crate::mutations::every_step_is_needed;
 
 const MODES: [Mode; 3] = [Mode::Prefix, Mode::Subset, Mode::Eadr];
@@ -19,13 +20,31 @@ fn survives<I: Items>(
     modes: &[Mode],
     budget: Budget,
 ) -> Report {
+    let all: Vec<_> =
+        scenarios.iter().flat_map(|scenario| modes.iter().map(move |mode| (scenario, *mode))).collect();
+    explored(tree_pool, &all, budget)
+}
+
+/// Explores some of the scenarios, if the run is to be quick.
+fn some_survive<I: Items>(
+    tree_pool: &TreePool<I>,
+    scenarios: &[Scenario<TreeOp>],
+    modes: &[Mode],
+    budget: Budget,
+) {
+    let all = scenarios.iter().flat_map(|scenario| modes.iter().map(move |mode| (scenario, *mode)));
+    explored(tree_pool, &share(all, SHARE), budget);
+}
+
+/// Of so many scenarios and modes a quick run takes one.
+const SHARE: u64 = 16;
+
+fn explored<I: Items>(tree_pool: &TreePool<I>, some: &[(&Scenario<TreeOp>, Mode)], budget: Budget) -> Report {
     let mut total = Report { scenario: "all".to_owned(), ..Report::default() };
-    for scenario in scenarios {
-        for mode in modes {
-            let report = explore(tree_pool, scenario, *mode, budget);
-            println!("{report}");
-            total.merge(report);
-        }
+    for (scenario, mode) in some {
+        let report = explore(tree_pool, scenario, *mode, budget);
+        println!("{report}");
+        total.merge(report);
     }
     println!("{total}");
     total.assert_clean();
@@ -59,43 +78,43 @@ const GENERATIONS_USED: u64 = 380;
 
 #[test]
 fn words_survive_every_crash() {
-    survives(&small::<Words>(), &tree_scenarios(), &MODES, Budget { exhaustive: 512, ..brief() });
+    some_survive(&small::<Words>(), &tree_scenarios(), &MODES, Budget { exhaustive: 512, ..brief() });
 }
 
 #[test]
 fn words_in_larger_batches_survive_every_crash() {
     let options = [("leaf_slots", 6), ("batch", 4), ("log_entries", 7)];
-    survives(&tree_pool::<Words>(&options), &tree_scenarios(), &[Mode::Subset], brief());
+    some_survive(&tree_pool::<Words>(&options), &tree_scenarios(), &[Mode::Subset], brief());
 }
 
 #[test]
 fn words_all_logged_survive_every_crash() {
     let options = [("leaf_slots", 5), ("log_entries", 4), ("log_all", 1)];
-    survives(&tree_pool::<Words>(&options), &tree_scenarios(), &[Mode::Subset], brief());
+    some_survive(&tree_pool::<Words>(&options), &tree_scenarios(), &[Mode::Subset], brief());
 }
 
 #[test]
 fn words_without_buffers_survive_every_crash() {
-    survives(&base(), &tree_scenarios(), &[Mode::Subset], brief());
-    survives(&base(), &[reuse()], &MODES, brief());
+    some_survive(&base(), &tree_scenarios(), &[Mode::Subset], brief());
+    some_survive(&base(), &[reuse()], &MODES, brief());
 }
 
 #[test]
 fn words_collected_naively_survive_every_crash() {
     let options = [("leaf_slots", 4), ("log_entries", 5), ("naive_collection", 1)];
-    survives(&tree_pool::<Words>(&options), &tree_scenarios(), &[Mode::Subset], brief());
+    some_survive(&tree_pool::<Words>(&options), &tree_scenarios(), &[Mode::Subset], brief());
 }
 
 #[test]
 fn words_collected_at_every_rotation_survive_every_crash() {
-    survives(&restless(), &tree_scenarios(), &[Mode::Subset], brief());
-    survives(&restless(), &[generations()], &MODES, brief());
+    some_survive(&restless(), &tree_scenarios(), &[Mode::Subset], brief());
+    some_survive(&restless(), &[generations()], &MODES, brief());
 }
 
 /// Keys and values out of line.
 #[test]
 fn texts_survive_every_crash() {
-    survives(
+    some_survive(
         &small::<Texts>(),
         &tree_scenarios(),
         &MODES,
@@ -129,11 +148,11 @@ fn unseen() -> Scenario<TreeOp> {
 
 #[test]
 fn blind_upserts_survive_every_crash() {
-    survives(&small::<Words>(), &[unseen()], &MODES, brief());
-    survives(&small::<Notes>(), &[unseen()], &[Mode::Subset], brief());
-    survives(&small::<Texts>(), &[unseen()], &[Mode::Subset], Budget { exhaustive: 32, ..brief() });
+    some_survive(&small::<Words>(), &[unseen()], &MODES, brief());
+    some_survive(&small::<Notes>(), &[unseen()], &[Mode::Subset], brief());
+    some_survive(&small::<Texts>(), &[unseen()], &[Mode::Subset], Budget { exhaustive: 32, ..brief() });
     let larger = tree_pool::<Words>(&[("leaf_slots", 6), ("batch", 4), ("log_entries", 7)]);
-    survives(&larger, &[unseen()], &[Mode::Subset], brief());
+    some_survive(&larger, &[unseen()], &[Mode::Subset], brief());
 }
 
 #[test]
@@ -149,8 +168,8 @@ fn full_pool_update_changes_items_in_place() {
     let budget = Budget { depth: 1, ..Budget::of(32) };
     let (words, in_words) = in_place::<Words>();
     let (texts, in_texts) = in_place::<Texts>();
-    let mut report = survives(&words, &[in_words], &MODES, budget);
-    report.merge(survives(&texts, &[in_texts], &MODES, budget));
+    let mut report = survives(&words, &[in_words], &modes(), budget);
+    report.merge(survives(&texts, &[in_texts], &modes(), budget));
     for step in ["cclbtree place.1", "cclbtree place.2"] {
         assert!(report.sites.iter().any(|site| site.step == step), "{step} was not passed");
     }

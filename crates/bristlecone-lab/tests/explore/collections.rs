@@ -5,6 +5,8 @@ use bristlecone_lab::targets::{TreePool, Words};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{Access, Mode, Operation, Plan, Planned, Progress, Schedules, explore_schedules};
 
+use crate::effort::schedules;
+
 /// Keys that are there at first, in leaves that an ascending load left full.
 const KEYS: u64 = 16;
 const SCHEDULES: u64 = 10_000;
@@ -37,8 +39,7 @@ fn survives(design: Design, options: &[(&'static str, u64)], split: &str) {
         items: std::marker::PhantomData,
     };
     let planned = Planned { registers, plan: split_meanwhile };
-    let count = std::env::var("BRISTLECONE_SCHEDULES").ok().map(|asked| asked.parse().expect("a number"));
-    let count = count.unwrap_or(SCHEDULES);
+    let count = schedules(SCHEDULES);
     let wanted = Schedules { seed: 3, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
     let report = explore_schedules(&planned, &wanted, &Progress::default());
     println!("{report}, raced: {:?}", report.raced);

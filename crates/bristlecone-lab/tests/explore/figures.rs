@@ -3,6 +3,7 @@
 use bristlecone::lab::AnyMedium;
 use bristlecone::{Domain, Error, Tree};
 use bristlecone_baselines::{AnyDesign, part_of};
+use bristlecone_cells::{Effort, takes};
 use bristlecone_device::{Device, Layout, Processor, Profile, Tally, Times};
 use bristlecone_lab::targets::device_pool;
 use bristlecone_pm::{CHUNK_BYTES, Geometry, Part, Region};
@@ -151,6 +152,9 @@ fn flushes(design: &str, node_lines: u64, keys: u64) -> [f64; 2] {
 /// The paper's figures 10a and 11a, smaller; docs/PERFORMANCE.md has them in full.
 #[test]
 fn wotree_flushes_fewer_lines_than_its_baselines() {
+    if !takes(Effort::Ci, "flushes of WO-tree and the baselines") {
+        return;
+    }
     const SOME: u64 = 40_000;
     println!(
         "flushes of an insert and a delete\nlines{:>16}{:>16}{:>16}{:>16}",
@@ -240,6 +244,9 @@ fn lodgetree_counted_figures_hold() {
 /// bytes of the media, which many threads share.
 #[test]
 fn lodgetree_multiple_split_in_a_burst_is_ahead_of_double_split() {
+    if !takes(Effort::Ci, "multiple splits in a burst") {
+        return;
+    }
     let run = |split_nodes: u64| {
         let options = [("split_nodes".to_owned(), split_nodes)];
         let bench = Bench::timed("lodgetree", &options, Domain::Adr, &[48]);
@@ -261,6 +268,9 @@ fn lodgetree_multiple_split_in_a_burst_is_ahead_of_double_split() {
 /// hundred thousand within ten times what one in a hundred takes, and below that of an SSTree without expansion.
 #[test]
 fn lodgetree_slowest_inserts_take_not_much_longer_than_most() {
+    if !takes(Effort::Ci, "the longest inserts of LodgeTree") {
+        return;
+    }
     let processor = Processor { cache_bytes: 4 << 20, ..Processor::default() };
     let run = |design, options: &[(String, u64)]| {
         let bench = Bench::on(processor, design, options, Domain::Adr, &[1, 4]);

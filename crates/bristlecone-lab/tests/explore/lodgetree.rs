@@ -11,11 +11,10 @@ use bristlecone_lab::targets::TreeOp::{
 };
 use bristlecone_lab::targets::{Items, Texts, TreePool, Words};
 use bristlecone_pm::{Geometry, LINE_BYTES};
-use bristlecone_sim::{Budget, Event, Mode, Report, Scenario, explore};
+use bristlecone_sim::{Budget, Event, Report, Scenario, explore};
 
+use crate::effort::{affordable, modes};
 use crate::mutations::every_step_is_needed;
-
-const MODES: [Mode; 3] = [Mode::Prefix, Mode::Subset, Mode::Eadr];
 
 /// Key 1 is written beside a straggler, the last key, whose node no other write reaches. Then key 1 is
 /// written or removed again and again, and flushed, and its logs are used again: all but the
@@ -70,7 +69,7 @@ fn blind() -> Scenario<TreeOp> {
 #[test]
 fn blind_upserts_survive_every_crash() {
     let budget = Budget { exhaustive: 64, sampled: 32, nested: (16, 8), ..Budget::quick() };
-    for mode in MODES {
+    for mode in modes() {
         explore(&tree_pool::<Words>(), &blind(), mode, budget).assert_clean();
         explore(&tree_pool::<Texts>(), &blind(), mode, budget).assert_clean();
     }
@@ -79,7 +78,7 @@ fn blind_upserts_survive_every_crash() {
 fn survives<I: Items>(budget: Budget) -> Report {
     let mut total = Report { scenario: "all".to_owned(), ..Report::default() };
     for scenario in [straggler("straggler", 6, false), straggler("straggler-removed", 3, true)] {
-        for mode in MODES {
+        for mode in modes() {
             let report = explore(&tree_pool::<I>(), &scenario, mode, budget);
             println!("{report}");
             total.merge(report);
@@ -99,8 +98,8 @@ fn recovery_leaves_old_values_of_straggling_logs_out() {
 
 #[test]
 fn compaction_logs_what_the_oldest_logs_hold_again() {
-    let budget = Budget { exhaustive: 64, sampled: 32, nested: (16, 8), ..Budget::quick() };
-    for mode in MODES {
+    let budget = affordable(Budget { exhaustive: 64, sampled: 32, nested: (16, 8), ..Budget::quick() });
+    for mode in modes() {
         let report = explore(&single(), &stragglers(), mode, budget);
         assert!(report.sites.iter().any(|site| site.step == "lodgetree walk.2"), "nothing was logged again");
         report.assert_clean();
@@ -202,7 +201,7 @@ fn slots_are_used_again<I: Items>() {
     let roomy = roomy::<I>();
     for seed in 0..16 {
         let budget = Budget { exhaustive: 256, depth: 1, continuation_crashes: 1, seed, ..Budget::quick() };
-        for mode in MODES {
+        for mode in modes() {
             let report = explore(&roomy, &scenario, mode, budget);
             assert!(
                 report.sites.iter().any(|site| site.step == "lodgetree flush.1"),
@@ -217,7 +216,7 @@ fn slots_are_used_again<I: Items>() {
 fn full_pool_write_persists_values_before_leaves_name_them() {
     let (full, scenario) = written_through();
     let budget = Budget { depth: 1, ..Budget::of(32) };
-    for mode in MODES {
+    for mode in modes() {
         explore(&full, &scenario, mode, budget).assert_clean();
     }
 }
@@ -231,7 +230,7 @@ fn full_pool_update_changes_items_in_place() {
 fn changed_in_place<I: Items>(steps: &[&str]) {
     let (full, scenario) = in_place::<I>();
     let budget = Budget { depth: 1, ..Budget::of(32) };
-    for mode in MODES {
+    for mode in modes() {
         let report = explore(&full, &scenario, mode, budget);
         report.assert_clean();
         for step in steps {
@@ -305,7 +304,7 @@ fn full_pool_compaction_flushes_what_it_cannot_log() {
                     // Recovery may have to keep logs longer: then there is no room for more.
                     then: vec![],
                 };
-                MODES.iter().for_each(|mode| explore(&full, &scenario, *mode, budget).assert_clean());
+                modes().into_iter().for_each(|mode| explore(&full, &scenario, mode, budget).assert_clean());
                 explored += 1;
             }
         }

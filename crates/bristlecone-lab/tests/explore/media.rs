@@ -3,6 +3,7 @@
 
 use bristlecone::lab::part_of;
 use bristlecone::{Design, Domain, Tree};
+use bristlecone_cells::{Effort, takes};
 use bristlecone_device::{Counted, Device, Layout, Processor, Profile, Traffic};
 use bristlecone_lab::targets::device_pool;
 use bristlecone_pm::{CHUNK_BYTES, Geometry, Part, Region};
@@ -112,6 +113,9 @@ fn cclbtree_upserts_write_what_the_papers_formula_says() {
 /// 14 to 26 % fewer.
 #[test]
 fn cclbtree_inserts_write_at_most_what_the_papers_do() {
+    if !takes(Effort::Ci, "media writes of inserts into CCL-BTree") {
+        return;
+    }
     let paper = [187.0, 150.0, 133.0, 123.0, 118.0];
     let mut last = f64::INFINITY;
     for (batch, paper) in (1..).zip(paper) {
@@ -126,6 +130,9 @@ fn cclbtree_inserts_write_at_most_what_the_papers_do() {
 /// 26.5 % of those of the log. All in all it says 44 %.
 #[test]
 fn cclbtree_each_technique_saves_media_writes() {
+    if !takes(Effort::Ci, "what each technique of CCL-BTree saves") {
+        return;
+    }
     let base = Bench::ccl(&[("batch", 0)]).inserts();
     // With the paper's TH_log.
     let buffered = Bench::ccl(&[("log_all", 1), ("log_percent", 20)]).inserts();
@@ -172,6 +179,9 @@ fn zipf(count: u64, theta: f64) -> impl Iterator<Item = u64> {
 /// to. Nothing else is written, though the log shrinks and grows all the time.
 #[test]
 fn cclbtree_skewed_upserts_write_leaves_entries_and_copies() {
+    if !takes(Effort::Ci, "skewed upserts into CCL-BTree") {
+        return;
+    }
     let upserts = |options: &[(&str, u64)]| -> Cost {
         let bench = Bench::in_chunks(1 << 16, options).loaded();
         let cost = bench.write(zipf(KEYS, 0.9).take(2 * KEYS as usize)).into();
@@ -190,6 +200,9 @@ fn cclbtree_skewed_upserts_write_leaves_entries_and_copies() {
 /// stops the writers.
 #[test]
 fn cclbtree_inserts_of_many_threads_are_ahead_on_the_clock() {
+    if !takes(Effort::Ci, "CCL-BTree on the clock of many threads") {
+        return;
+    }
     let collected = Bench::ccl(&[]).inserts();
     let uncollected = Bench::ccl(&[("log_percent", 1000)]).inserts();
     let naive = Bench::ccl(&[("naive_collection", 1)]).inserts();

@@ -7,6 +7,7 @@ use bristlecone_sim::{
     Access, Mode, Operation, Plan, Planned, Progress, Schedules, explore, explore_schedules,
 };
 
+use crate::effort::schedules;
 use crate::mutations::every_step_is_needed;
 
 #[test]
@@ -73,6 +74,7 @@ fn raced<I: Items>(
     count: u64,
     steps: &[(&str, u64)],
 ) {
+    let count = schedules(count);
     let wanted = Schedules { seed: 5, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
     let report = explore_schedules(&Planned { registers: tree_pool, plan }, &wanted, &Progress::default());
     println!("{report}, raced: {:?}", report.raced);

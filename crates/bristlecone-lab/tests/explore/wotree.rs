@@ -9,6 +9,7 @@ use bristlecone_sim::{
     Access, Budget, Mode, Operation, Plan, Progress, Report, Schedules, explore, explore_schedules,
 };
 
+use crate::effort::{schedules, share};
 use crate::planned::Planned;
 
 /// What is affordable at every change; `bristlecone crash` goes further.
@@ -28,12 +29,12 @@ fn tree_pool<I: Items>(node_lines: u64) -> TreePool<I> {
 /// Explores scenarios and fails with everything that was found.
 fn survives<I: Items>(tree_pool: &TreePool<I>, modes: &[Mode], budget: Budget) {
     let mut total = Report { scenario: "all".to_owned(), ..Report::default() };
-    for scenario in &tree_scenarios() {
-        for mode in modes {
-            let report = explore(tree_pool, scenario, *mode, budget);
-            println!("{report}");
-            total.merge(report);
-        }
+    let scenarios = tree_scenarios();
+    let all = scenarios.iter().flat_map(|scenario| modes.iter().map(move |mode| (scenario, *mode)));
+    for (scenario, mode) in share(all, 16) {
+        let report = explore(tree_pool, scenario, mode, budget);
+        println!("{report}");
+        total.merge(report);
     }
     println!("{total}");
     total.assert_clean();
@@ -89,6 +90,7 @@ fn on_the_brink(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
 
 /// Searches go through inner nodes while these split.
 fn searched_while_split<I: Items>(count: u64) {
+    let count = schedules(count);
     let wanted = Schedules { seed: 7, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
     let report = explore_schedules(
         &Planned { registers: tree_pool::<I>(2), plan: on_the_brink },
@@ -143,6 +145,7 @@ fn without_room(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
 fn no_split_loses_its_parent_in_a_full_pool<I: Items>(chunks_max: u64, count: u64) {
     let geometry = Geometry { chunk_bytes: 4096, chunks_max, trees_max: 3 };
     let registers = TreePool::<I> { geometry, ..tree_pool(2) };
+    let count = schedules(count);
     let wanted = Schedules { seed: 11, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
     let report = explore_schedules(&Planned { registers, plan: without_room }, &wanted, &Progress::default());
     println!("{report}, raced: {:?}", report.raced);

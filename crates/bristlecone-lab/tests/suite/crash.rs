@@ -3,6 +3,7 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use bristlecone_cells::{Effort, takes};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -196,6 +197,9 @@ fn crash_wrong_arguments_are_refused_in_one_line() {
 /// The tool and the tests try the same: steps that only threads or full pools need are noticed, too.
 #[test]
 fn crash_mutations_of_a_whole_design_are_all_noticed() {
+    if !takes(Effort::Ci, "mutations of a whole design, by the tool") {
+        return;
+    }
     let crash = "crash --design nbtree --mode subset --budget 16 --depth 1 --mutations --json";
     let report = Bench::new().run(crash).json();
     let mutations = &report["mutations"];

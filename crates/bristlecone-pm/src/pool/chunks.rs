@@ -217,7 +217,7 @@ impl<M: Medium> PoolFile<M> {
     ///
     /// # Errors
     ///
-    /// `MediumFull` and what else the system says, after what there is was taken; `ReadOnly`.
+    /// [`ReadOnly`](Error::ReadOnly), [`Forked`](Error::Forked), [`MediumFull`](Error::MediumFull), and what the system refuses.
     pub fn prefault(&self, bytes: u64) -> Result<()> {
         self.writable()?;
         let mut reserved = Vec::new();

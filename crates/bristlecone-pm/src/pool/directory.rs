@@ -75,7 +75,7 @@ impl<M: Medium> PoolFile<M> {
     ///
     /// # Errors
     ///
-    /// `Corrupted` for an entry that cannot be read; `Forked` in a child of the opener.
+    /// [`Corrupted`](Error::Corrupted) if an entry cannot be read; [`Forked`](Error::Forked).
     pub fn trees(&self) -> Result<Vec<TreeEntry>> {
         self.here()?;
         // A rename changes several words of an entry.
@@ -142,7 +142,8 @@ impl<M: Medium> PoolFile<M> {
     ///
     /// # Errors
     ///
-    /// As [`create_tree_with`](Self::create_tree_with).
+    /// [`TreeExists`](Error::TreeExists), [`Invalid`](Error::Invalid), [`TooLong`](Error::TooLong),
+    /// [`ReadOnly`](Error::ReadOnly), [`Forked`](Error::Forked).
     pub fn create_tree(&self, spec: &TreeSpec) -> Result<TreeEntry> {
         self.create_as(spec, 0, |_| Ok(())).map(|(entry, ())| entry)
     }
@@ -229,12 +230,12 @@ impl<M: Medium> PoolFile<M> {
         medium.persist_proof(entry, "pool create_tree.1")
     }
 
-    /// Verifies that a tree that had leaves when it became live owns chunks of them: otherwise it would open as an
+    /// Checks that a tree that had leaves when it became live owns a chunk of them still: without one it would open as an
     /// empty one. `part_of` decides which these are.
     ///
     /// # Errors
     ///
-    /// `Corrupted` if it owns none.
+    /// [`Corrupted`](Error::Corrupted) if it owns none.
     pub fn expect_leaves(&self, tree: &TreeEntry, part_of: PartOf) -> Result<()> {
         if self.is_initialized(tree.id)
             && !self.chunks_of(tree.id).iter().any(|chunk| part_of(chunk.kind) == Some(Part::Leaf))
@@ -287,11 +288,11 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Drops a tree and frees its chunks. `Ok`: it is gone. A crash before `Ok`: it exists
-    /// wholly, or opening the pool finishes the drop. No thread may have the tree open.
+    /// wholly, or opening the pool finishes the drop. No handle may have the tree open.
     ///
     /// # Errors
     ///
-    /// `NoSuchTree` for an entry without one; `ReadOnly`; `DurabilityLost`.
+    /// [`NoSuchTree`](Error::NoSuchTree), [`ReadOnly`](Error::ReadOnly), [`Forked`](Error::Forked).
     pub fn drop_tree(&self, id: TreeId) -> Result<()> {
         self.writable()?;
         let _only = self.lock_directory();

@@ -33,7 +33,8 @@ impl<M: Medium> PoolFile<M> {
     ///
     /// # Errors
     ///
-    /// `Exists`; `Invalid` for a maximum that no pool can have; what the system says. There is no file then.
+    /// [`Exists`](Error::Exists), [`NotFound`](Error::NotFound), [`Invalid`](Error::Invalid),
+    /// [`MediumFull`](Error::MediumFull), and what the system refuses. There is no file then.
     pub fn create(
         path: &Path,
         options: &CreateOptions,
@@ -74,7 +75,7 @@ impl<M: Medium> PoolFile<M> {
     ///
     /// # Errors
     ///
-    /// `Invalid` for sizes that no pool can have, or a region that is smaller.
+    /// [`Invalid`](Error::Invalid) if the region is too small.
     pub fn create_in(region: Region, geometry: Geometry, domain: Domain, medium: M) -> Result<Arc<Self>> {
         if !geometry.is_valid() || geometry.max_bytes() > region.reserved() {
             return Err(Error::invalid("the region is too small for this geometry"));
@@ -148,7 +149,9 @@ impl<M: Medium> PoolFile<M> {
     ///
     /// # Errors
     ///
-    /// See [`Error`]; [`Error::MaximumFixed`] for a maximum that the pool cannot have, which leaves it as it was.
+    /// [`NotFound`](Error::NotFound), [`NotAPool`](Error::NotAPool), [`InUse`](Error::InUse), [`Newer`](Error::Newer),
+    /// [`Corrupted`](Error::Corrupted), [`MediumFull`](Error::MediumFull), [`MaximumFixed`](Error::MaximumFixed), and what the
+    /// system refuses. The pool is as it was then.
     pub fn open(
         path: &Path,
         options: &OpenOptions,
@@ -269,7 +272,8 @@ impl<M: Medium> PoolFile<M> {
     ///
     /// # Errors
     ///
-    /// What the system says; the pool is in use as before then.
+    /// [`DurabilityLost`](Error::DurabilityLost), [`Forked`](Error::Forked), and what the system refuses; the pool is in
+    /// use as before then.
     pub fn close(&self) -> Result<()> {
         self.here()?;
         self.health()?;

@@ -17,6 +17,7 @@ impl WordSet {
         Self((0..(memory.lines() * LINE_WORDS).div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
     }
 
+    #[inline]
     pub(crate) fn add(&self, word: u32) {
         let (words, bit) = (&self.0[word as usize / 64], 1 << (word % 64));
         // Most reads are of words that were read before.
@@ -37,7 +38,10 @@ impl WordSet {
     /// Adds the words of `other` that are not among `except`.
     pub(crate) fn add_others(&self, other: &WordSet, except: &WordSet) {
         for ((words, more), except) in self.0.iter().zip(&other.0).zip(&except.0) {
-            words.fetch_or(more.load(Relaxed) & !except.load(Relaxed), Relaxed);
+            let more = more.load(Relaxed) & !except.load(Relaxed);
+            if more & !words.load(Relaxed) != 0 {
+                words.fetch_or(more, Relaxed);
+            }
         }
     }
 
@@ -45,6 +49,7 @@ impl WordSet {
         self.0.iter().for_each(|words| words.store(0, Relaxed));
     }
 
+    #[inline]
     pub(crate) fn contains(&self, word: u32) -> bool {
         self.0[word as usize / 64].load(Relaxed) >> (word % 64) & 1 == 1
     }
@@ -69,6 +74,7 @@ impl WordSet {
     }
 
     /// Returns which words of a line are in the set, a bit each.
+    #[inline]
     pub(crate) fn of_line(&self, line: u32) -> u8 {
         let first = line as usize * LINE_WORDS;
         (self.0[first / 64].load(Relaxed) >> (first % 64)) as u8

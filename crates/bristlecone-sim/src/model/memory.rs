@@ -129,7 +129,11 @@ impl Memory {
 
     /// Returns what a line holds now.
     pub fn line(&self, line: u32) -> Line {
-        self.cells[line as usize].0.each_ref().map(|cell| cell.load(Relaxed))
+        let mut contents = [0; LINE_WORDS];
+        for (word, cell) in contents.iter_mut().zip(&self.cells[line as usize].0) {
+            *word = cell.load(Relaxed);
+        }
+        contents
     }
 
     /// Replaces a line, behind the back of every medium.

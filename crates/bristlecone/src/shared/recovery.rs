@@ -1,5 +1,6 @@
 //! What trees share that are found again leaf by leaf.
 
+use std::cmp::Ordering;
 use std::sync::{Mutex, PoisonError};
 
 use bristlecone_pm::Result;
@@ -17,7 +18,9 @@ pub fn each<T: Send>(
     work: impl Fn(usize) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
     let next = AtomicUsize::new(0);
-    let results = Mutex::new((Vec::new(), None));
+    let mut parts = Vec::new();
+    parts.resize_with(count, || None);
+    let results = Mutex::new((parts, None));
     let worker = || {
         loop {
             let at = next.fetch_add(1, Relaxed);
@@ -27,7 +30,7 @@ pub fn each<T: Send>(
             let done = work(at);
             let mut results = lock(&results);
             match done {
-                Ok(part) => results.0.push((at, part)),
+                Ok(part) => results.0[at] = Some(part),
                 Err(error) => {
                     next.store(count, Relaxed);
                     results.1.get_or_insert(error);
@@ -39,9 +42,8 @@ pub fn each<T: Send>(
         0 | 1 => worker(),
         threads => in_parallel(threads, &worker),
     }
-    let (mut parts, error) = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-    parts.sort_unstable_by_key(|(at, _)| *at);
-    error.map_or_else(|| Ok(parts.into_iter().map(|(_, part)| part).collect()), Err)
+    let (parts, error) = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    error.map_or_else(|| Ok(parts.into_iter().flatten().collect()), Err)
 }
 
 /// A leaf found on the medium, with the smallest and the largest of its keys.
@@ -50,6 +52,13 @@ pub struct Survivor<K: KeyCodec> {
     pub high: K::Owned,
     pub leaf: u32,
     pub items: usize,
+}
+
+impl<K: KeyCodec> Survivor<K> {
+    /// Compares the smallest keys.
+    pub fn by_low(&self, other: &Self) -> Ordering {
+        self.low.cmp(&other.low)
+    }
 }
 
 /// Returns the index over leaves, ascending and at least one: each begins as early as the one before it

@@ -106,26 +106,45 @@ impl Words {
             }
         }
         let _ = level;
-        self.place_by(|a, b| if DESCENDING { b.cmp(a) } else { a.cmp(b) }, put);
-    }
-
-    /// Puts the items in whatever order, and each place once.
-    #[inline(always)]
-    pub fn place_by(
-        &self,
-        order: impl Fn(&u64, &u64) -> std::cmp::Ordering,
-        mut put: impl FnMut(usize, [u64; 2]),
-    ) {
         let mut sorted = [[0; 2]; WORDS_MAX];
         let sorted = &mut sorted[..self.count()];
         for (entry, (_, item)) in sorted.iter_mut().zip(self.iter()) {
             *entry = item;
         }
-        sorted.sort_unstable_by(|a, b| order(&a[0], &b[0]));
+        sort_words::<DESCENDING>(sorted);
         for (place, &item) in sorted.iter().enumerate() {
             put(place, item);
         }
     }
+
+    /// Hands out each item with its place in the order of the keys that its words stand for, each place once.
+    #[inline(always)]
+    pub fn place_by<R: Copy + Ord, const DESCENDING: bool>(
+        &self,
+        least: R,
+        key_of: impl Fn(u64) -> R,
+        mut put: impl FnMut(usize, [u64; 2]),
+    ) {
+        let mut sorted = [(least, [0; 2]); WORDS_MAX];
+        let sorted = &mut sorted[..self.count()];
+        for (entry, (_, item)) in sorted.iter_mut().zip(self.iter()) {
+            *entry = (key_of(item[0]), item);
+        }
+        sort::<R, DESCENDING>(sorted);
+        for (place, &(_, item)) in sorted.iter().enumerate() {
+            put(place, item);
+        }
+    }
+}
+
+/// Sorts items by their key words: compiled once, and not for each design and medium that scans.
+fn sort_words<const DESCENDING: bool>(items: &mut [[u64; 2]]) {
+    items.sort_unstable_by(|a, b| if DESCENDING { b[0].cmp(&a[0]) } else { a[0].cmp(&b[0]) });
+}
+
+/// Sorts items by their keys: compiled for each kind of key, and not for each design and medium that scans.
+fn sort<R: Copy + Ord, const DESCENDING: bool>(items: &mut [(R, [u64; 2])]) {
+    items.sort_unstable_by(|a, b| if DESCENDING { b.0.cmp(&a.0) } else { a.0.cmp(&b.0) });
 }
 
 #[cfg(target_arch = "x86_64")]

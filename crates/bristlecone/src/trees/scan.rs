@@ -234,8 +234,7 @@ pub fn append<'g, K: KeyCodec, V: Codec, const DESCENDING: bool>(
         // Words order as their keys do.
         words.place::<DESCENDING>(level, put);
     } else {
-        let ascending = |a: u64, b: u64| key_of(a).cmp(&key_of(b));
-        words.place_by(|&a, &b| if DESCENDING { ascending(b, a) } else { ascending(a, b) }, put);
+        words.place_by::<_, DESCENDING>(K::least(), &key_of, put);
     }
     // SAFETY: each place of an item was written.
     unsafe { into.entries.set_len(before + words.count()) };

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, suites};
 use bristlecone::{Domain, Key, Tree, Value};
+use bristlecone_cells::by_effort;
 
 const WRITERS: u64 = 3;
 const KEYS: u64 = 3000;
@@ -126,7 +127,8 @@ fn everything_acknowledged_is_found() {
         return cell.codec.visit(Child { cell, round, scratch });
     }
     let cells = suites::KILL.drawn();
-    let rounds = std::env::var("BRISTLECONE_KILL_ROUNDS").map_or(60, |rounds| rounds.parse().unwrap());
+    let rounds = std::env::var("BRISTLECONE_KILL_ROUNDS")
+        .map_or_else(|_| by_effort(20, 60, 1000), |rounds| rounds.parse().unwrap());
     let rounds = u64::div_ceil(rounds, cells.len() as u64).max(3);
     cells.iter().for_each(|&cell| cell.codec.visit(Parent { cell, rounds }));
     let (steps, rounds) = (ACKNOWLEDGED.load(Relaxed), rounds as usize * cells.len());
@@ -245,9 +247,10 @@ impl Visit for Lives {
     }
 }
 
-/// `BRISTLECONE_KILL_ROUNDS` asks for so many rounds of each cell; there are two otherwise.
+/// `BRISTLECONE_KILL_ROUNDS` asks for so many rounds of each cell; there are one or two otherwise.
 #[test]
 fn what_threads_wrote_in_long_lives_is_found_after_a_crash() {
-    let rounds = std::env::var("BRISTLECONE_KILL_ROUNDS").map_or(2, |rounds| rounds.parse().unwrap());
+    let rounds = std::env::var("BRISTLECONE_KILL_ROUNDS")
+        .map_or_else(|_| by_effort(1, 2, 8), |rounds| rounds.parse().unwrap());
     suites::KILL.drawn().iter().for_each(|&cell| cell.codec.visit(Lives(cell, rounds)));
 }

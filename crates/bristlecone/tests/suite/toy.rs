@@ -16,7 +16,7 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 
 use bristlecone::lab::{
-    Batch, Codec, GuestDesign, Index, Inline, Inspect, KeyCodec, Open, PARAMS, Parameters, Read, Scan,
+    Batch, Codec, ExternalDesign, Index, Inline, Inspect, KeyCodec, Open, PARAMS, Parameters, Read, Scan,
     Swapped, Write, WriteMode, design_options, of_words,
 };
 use bristlecone::{Error, Finding, Medium, Result, TreeStats};
@@ -38,12 +38,12 @@ design_options! {
 #[derive(Clone, Copy, Debug)]
 pub struct Toy;
 
-impl GuestDesign for Toy {
+impl ExternalDesign for Toy {
     fn code(self) -> u32 {
         0x201
     }
 
-    fn admit<K: KeyCodec, V: Codec>(self) -> Result<()> {
+    fn supports<K: KeyCodec, V: Codec>(self) -> Result<()> {
         if K::INLINE && V::INLINE { Ok(()) } else { Err(Error::invalid("a toy keeps words only")) }
     }
 

@@ -4,7 +4,7 @@
 //! and `nodes` list the exceptions, each with its kind of word. Nothing panics, hangs or grows without bound, and
 //! neither `check` nor salvage calls whole what is not.
 //!
-//! A day's run tries a few words of each kind; `BRISTLECONE_CELLS` tries more of the cells that it names, and
+//! A day's run tries a word or two of each kind; `BRISTLECONE_CELLS` tries more of the cells that it names, and
 //! `BRISTLECONE_WORDS=N` says how many words of a kind.
 
 mod nodes;
@@ -18,10 +18,8 @@ use self::places::Place;
 use self::site::{Deep, Outcome, Site};
 use crate::common::{Cell, Items, Noise, Visit, is_alone, suites};
 use bristlecone::Design;
-use bristlecone_cells::seed;
+use bristlecone_cells::{by_effort, seed};
 
-/// Words of a kind that a day's run tries in each cell.
-const WORDS: usize = 2;
 /// Of so many values one is followed by writes and another opening, and one by salvage.
 const LIVES: usize = 16;
 const SALVAGES: usize = 48;
@@ -42,7 +40,8 @@ struct Sweep<'c> {
 
 impl Visit for Sweep<'_> {
     fn visit<I: Items>(self) {
-        let words = std::env::var("BRISTLECONE_WORDS").map_or(WORDS, |words| words.parse().unwrap());
+        let asked = std::env::var("BRISTLECONE_WORDS").ok().map(|words| words.parse().unwrap());
+        let words: usize = asked.unwrap_or_else(|| by_effort(1, 2, 8));
         let mut site = Site::<I>::new(self.cell);
         let mut kinds: BTreeMap<&str, Vec<Place>> = BTreeMap::new();
         site.places().into_iter().for_each(|place| kinds.entry(place.kind).or_default().push(place));
@@ -82,7 +81,7 @@ fn sweep(design: Design, test: &str, kinds: &[&str]) {
         return;
     }
     let (mut counts, mut failures, begun) = (Counts::new(), Vec::new(), Instant::now());
-    let cells = suites::WORDS.drawn().into_iter().filter(|cell| cell.shape.design == design);
+    let cells = suites::WORDS.drawn_in_full().into_iter().filter(|cell| cell.shape.design == design);
     for (number, cell) in cells.enumerate() {
         let seed = seed() + number as u64;
         cell.codec.visit(Sweep { cell, seed, counts: &mut counts, failures: &mut failures });

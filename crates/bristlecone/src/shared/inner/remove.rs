@@ -18,6 +18,17 @@ impl<K: KeyCodec> Inner<K> {
         guard: &K::Guard,
         mut agreed: impl FnMut(Option<u32>) -> bool,
     ) -> bool {
+        self.remove_if(key, leaf, guard, &mut agreed)
+    }
+
+    /// Compiled for each kind of key, and not for each caller of [`remove`](Self::remove).
+    fn remove_if(
+        &self,
+        key: K::Ref<'_>,
+        leaf: u32,
+        guard: &K::Guard,
+        agreed: &mut dyn FnMut(Option<u32>) -> bool,
+    ) -> bool {
         for round in 0_u32.. {
             if let Ok((node, seen)) = self.descend::<AnyLayout>(Some(key), Side::From, 1, guard)
                 && node.lock.upgrade(seen)
@@ -35,7 +46,7 @@ impl<K: KeyCodec> Inner<K> {
                 if many || at.is_none() {
                     return removed;
                 }
-                if let Some(removed) = self.remove_chain(key, leaf, guard, &mut agreed) {
+                if let Some(removed) = self.remove_chain(key, leaf, guard, agreed) {
                     return removed;
                 }
             }
@@ -62,7 +73,7 @@ impl<K: KeyCodec> Inner<K> {
         key: K::Ref<'_>,
         leaf: u32,
         guard: &K::Guard,
-        agreed: &mut impl FnMut(Option<u32>) -> bool,
+        agreed: &mut dyn FnMut(Option<u32>) -> bool,
     ) -> Option<bool> {
         let _only = lock(&self.structure);
         let mut locked = Locked(Vec::new());

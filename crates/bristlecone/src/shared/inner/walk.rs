@@ -36,11 +36,7 @@ impl<K: KeyCodec> Inner<K> {
     ) -> (u32, Version, Cursor) {
         let key = key.map_or_else(K::least, K::shorten);
         for round in 0_u32.. {
-            if let Ok((node, seen)) = self.descend::<AnyLayout>(Some(key), Side::From, 1, guard)
-                && let Ok(at) = self.choose(node, seen, Some(key), Side::From, guard)
-            {
-                self.prefetch_right(node);
-                let cursor = Cursor { node: node.id, seen, at };
+            if let Some(cursor) = self.cursor_at(key, guard) {
                 near(cursor);
                 if let Step::Leaf(leaf, version, cursor) = self.look(cursor, &version_of) {
                     return (leaf, version, cursor);
@@ -49,6 +45,16 @@ impl<K: KeyCodec> Inner<K> {
             pause(round);
         }
         unreachable!("rounds are not counted out")
+    }
+
+    /// Returns where the leaf of a key stands, unless the index changed meanwhile. Compiled for each kind of key, and not
+    /// for each caller of [`seek`](Self::seek).
+    #[inline(never)]
+    fn cursor_at(&self, key: K::Ref<'_>, guard: &K::Guard) -> Option<Cursor> {
+        let (node, seen) = self.descend::<AnyLayout>(Some(key), Side::From, 1, guard).ok()?;
+        let at = self.choose(node, seen, Some(key), Side::From, guard).ok()?;
+        self.prefetch_right(node);
+        Some(Cursor { node: node.id, seen, at })
     }
 
     /// Returns the leaf at a cursor, if its node still is what it was.
@@ -116,10 +122,7 @@ impl<K: KeyCodec> Inner<K> {
         version_of: impl Fn(u32) -> Option<Version>,
     ) -> (u32, Version, Option<K::Owned>) {
         for round in 0_u32.. {
-            if let Ok((node, seen)) = self.descend::<AnyLayout>(key, Side::Before, 1, guard)
-                && let Ok(at) = self.choose(node, seen, key, Side::Before, guard)
-                && let Ok(fence) = self.fence(node, seen, at, guard)
-                && let cursor = (Cursor { node: node.id, seen, at })
+            if let Some((cursor, fence)) = self.cursor_before(key, guard)
                 && let Step::Leaf(leaf, version, _) = self.look(cursor, &version_of)
             {
                 return (leaf, version, fence);
@@ -127,6 +130,16 @@ impl<K: KeyCodec> Inner<K> {
             pause(round);
         }
         unreachable!("rounds are not counted out")
+    }
+
+    /// Returns where the last leaf stands that begins before a key, and where it begins, unless the index changed
+    /// meanwhile. Compiled for each kind of key, and not for each caller of [`find_before`](Self::find_before).
+    #[inline(never)]
+    fn cursor_before(&self, key: Option<K::Ref<'_>>, guard: &K::Guard) -> Option<(Cursor, Option<K::Owned>)> {
+        let (node, seen) = self.descend::<AnyLayout>(key, Side::Before, 1, guard).ok()?;
+        let at = self.choose(node, seen, key, Side::Before, guard).ok()?;
+        let fence = self.fence(node, seen, at, guard).ok()?;
+        Some((Cursor { node: node.id, seen, at }, fence))
     }
 
     fn fence(

@@ -3,6 +3,8 @@
 //! that nobody needs, the first leaf of a new tree, and the flush of a write that was logged and
 //! interrupted. So a crash in here is one more crash.
 
+use std::cmp::Reverse;
+
 use bristlecone_pm::{ChunkRange, Error, LogChunk, LogEntry, Medium, Persist, Result, TreeId};
 
 use super::Core;
@@ -21,6 +23,11 @@ struct Survivor<K: KeyCodec> {
 }
 
 /// The first words of all slots that leaves may stand in, read chunk by chunk on many threads.
+/// Returns what entries are sorted by: their leaf, and within it the newest first.
+fn newest_first((at, entry): &(usize, LogEntry)) -> (usize, Reverse<u64>) {
+    (*at, Reverse(entry.sequence))
+}
+
 struct Words {
     ranges: Vec<ChunkRange>,
     words: Vec<Vec<u64>>,
@@ -74,8 +81,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
 
     /// Recover 1: the offsets of all leaves, in order.
     fn chain(&self, threads: usize) -> Result<Vec<u64>> {
-        let mut ranges = self.leaves.chunks();
-        ranges.sort_unstable_by_key(|range| range.offset);
+        let ranges = self.leaves.chunks();
         let words = each(ranges.len(), threads, |chunk| {
             let ChunkRange { offset, slots } = ranges[chunk];
             let word = |slot| self.leaf(offset + slot * LEAF_BYTES).header.word.load(self.medium());
@@ -170,7 +176,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             Ok(part)
         })?;
         let mut entries: Vec<(usize, LogEntry)> = parts.into_iter().flatten().collect();
-        entries.sort_unstable_by_key(|(at, entry)| (*at, std::cmp::Reverse(entry.sequence)));
+        entries.sort_unstable_by_key(newest_first);
         for of_leaf in entries.chunk_by(|a, b| a.0 == b.0) {
             self.pend_again(survivors[of_leaf[0].0].id, of_leaf)?;
         }

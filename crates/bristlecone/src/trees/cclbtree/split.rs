@@ -26,6 +26,13 @@ struct Part<R> {
     changed: bool,
 }
 
+impl<R: Copy> Part<R> {
+    /// Returns what parts are sorted by; a closure would have each kind of tree compile the sort anew.
+    fn key(&self) -> R {
+        self.key
+    }
+}
+
 /// What a split cannot do without: see [`Core::prepare_split`].
 pub(super) struct NewLeaf<'a> {
     offset: u64,
@@ -61,7 +68,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let mut parts = [nothing; PARTS_MAX];
         let len = self.gather(left, items, &mut parts, &guards.0);
         let parts = &mut parts[..len];
-        parts.sort_unstable_by_key(|part| part.key);
+        parts.sort_unstable_by_key(Part::key);
         let held = word.bitmap.count_ones() as usize;
         // Slot 0 may be the fence's alone.
         let fence = state.leaf != self.first && word.bitmap & !items.dropped() & 1 == 0;

@@ -24,6 +24,11 @@ struct Survivor<K: KeyCodec> {
     buffered: Vec<Buffered>,
 }
 
+/// Returns what entries are sorted by: their leaf, and within it the newest first.
+fn newest_first((at, _, entry): &(usize, u32, LogEntry)) -> (usize, Reverse<u64>) {
+    (*at, Reverse(entry.sequence))
+}
+
 /// What leads from leaf to leaf, for all slots that leaves may stand in.
 struct Links {
     ranges: Vec<ChunkRange>,
@@ -78,8 +83,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
 
     /// Recover 1: the offsets of all leaves, in order.
     fn chain(&self, threads: usize) -> Result<Vec<(u64, u32)>> {
-        let mut ranges = self.leaves.chunks();
-        ranges.sort_unstable_by_key(|range| range.offset);
+        let ranges = self.leaves.chunks();
         let leaf_bytes = leaf_bytes(self.slots) as u64;
         let links = each(ranges.len(), threads, |chunk| {
             let ChunkRange { offset, slots } = ranges[chunk];
@@ -184,7 +188,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             Ok(part)
         })?;
         let mut entries: Vec<_> = parts.into_iter().flatten().collect();
-        entries.sort_unstable_by_key(|(at, _, entry)| (*at, Reverse(entry.sequence)));
+        entries.sort_unstable_by_key(newest_first);
         for of_leaf in entries.chunk_by(|a, b| a.0 == b.0) {
             self.buffer_again(&mut survivors[of_leaf[0].0], of_leaf)?;
         }

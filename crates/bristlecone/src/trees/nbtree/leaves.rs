@@ -1,5 +1,5 @@
 //! The descriptors of all leaves: one for each block, in the order of the blocks. A thread that learns
-//! the number of a leaf knows where its items are, and can ask for them before the descriptor is
+//! the number of a leaf knows where its items are, and can prefetch them before the descriptor is
 //! there.
 
 use std::sync::Mutex;

@@ -19,7 +19,7 @@ use crate::shared::version_lock::pause;
 /// How often a thread looks whether it may decide about its leaf. One that decides about another leaf
 /// may be stopped, and is not waited for: the empty leaf stays until a key of its range comes.
 const CONDEMN_ROUNDS: u32 = 64;
-/// How many epochs end before all is free that was let go of before, if no thread is pinned.
+/// How many epochs end before all is free that was released before, if no thread is pinned.
 const EPOCHS: u32 = 4;
 /// Leaves that a write without room replaces at most, for the keys that they give back.
 const GIVEN_BACK: usize = 8;

@@ -20,7 +20,7 @@
 //! `state` of the old block.
 //!
 //! Descriptors stand in the order of their blocks, and a key has a *home line* in every block, given
-//! by its hash: it stands there unless others have taken the slots. So the item's line is asked for
+//! by its hash: it stands there unless others have taken the slots. So the item's line is prefetched
 //! together with the descriptor. In a leaf two thirds full one key in twelve stands elsewhere.
 //!
 //! # Insert

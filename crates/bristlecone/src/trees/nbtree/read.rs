@@ -88,7 +88,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             let slot = self.find_slot(leaf, seen, key, tag, &pins);
             let word = slot.map(|slot| {
                 let word = self.slot(leaf, slot).value.load(self.medium());
-                self.settle(leaf, slot);
+                self.make_durable(leaf, slot);
                 self.resolve(word)
             });
             self.medium().reached("nbtree read.1");
@@ -104,14 +104,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
 
     /// Makes durable what was just read in a slot: a reader must not show what a
     /// crash can take back. Its writer may be far from its flush, so no reader waits for that.
-    pub(super) fn settle(&self, leaf: &Leaf, slot: usize) {
+    pub(super) fn make_durable(&self, leaf: &Leaf, slot: usize) {
         if !self.visible_is_durable && leaf.is_flushing(self.shape, slot) {
             self.medium().persist(self.slot(leaf, slot), "nbtree read.2");
         }
     }
 
     /// Makes durable whatever was read in the leaf.
-    pub(super) fn settle_all(&self, leaf: &Leaf) {
+    pub(super) fn make_all_durable(&self, leaf: &Leaf) {
         if !self.visible_is_durable && leaf.pending.is_flushing_anywhere() {
             self.medium().persist(self.words_of(leaf.block()), "nbtree read.2");
         }

@@ -88,12 +88,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Finds every leaf, in key order, repaired.
     pub(super) fn survivors(&self, threads: usize) -> Result<Vec<Survivor<K>>> {
-        let mut ranges = self.blocks.chunks();
-        ranges.sort_unstable_by_key(|range| range.offset);
+        let ranges = self.blocks.chunks();
         let mut found = self.census(&ranges, threads)?;
         self.stamps.store(found.stamp + 1, Relaxed);
         self.repair(&found);
-        found.leaves.sort_unstable_by(|a, b| a.low.cmp(&b.low));
+        found.leaves.sort_unstable_by(Survivor::by_low);
         for pair in found.leaves.windows(2) {
             if pair[0].high >= pair[1].low {
                 let block = self.leaves.get(pair[1].leaf).block();

@@ -8,6 +8,7 @@
 //! noise, and only for keys that lie in no other leaf's range.
 
 use bristlecone_pm::{ChunkRange, Error, Result};
+use std::cmp::Ordering;
 
 use super::NbTree;
 use super::layout::{State, Stored};
@@ -34,6 +35,16 @@ struct Piece<K: KeyCodec> {
     range: Option<(K::Owned, K::Owned)>,
 }
 
+impl<K: KeyCodec> Piece<K> {
+    fn by_median(&self, other: &Self) -> Ordering {
+        self.median.cmp(&other.median)
+    }
+
+    fn youngest_first(&self, other: &Self) -> Ordering {
+        other.birth.cmp(&self.birth)
+    }
+}
+
 /// An item as it stands in a slot.
 #[derive(Clone, Copy)]
 struct Item {
@@ -45,8 +56,7 @@ struct Item {
 impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
     /// Hands over every item that can be believed. The tree was not recovered.
     pub(super) fn save(&self, rescue: &mut Rescue<'_, K, V>) -> Result<()> {
-        let mut ranges = self.blocks.chunks();
-        ranges.sort_unstable_by_key(|range| range.offset);
+        let ranges = self.blocks.chunks();
         let (mut leaves, mut in_doubt) = (Vec::new(), Vec::new());
         for range in &ranges {
             for slot in 0..range.slots as u64 {
@@ -58,12 +68,12 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
                 }
             }
         }
-        leaves.sort_unstable_by(|a, b| a.median.cmp(&b.median));
+        leaves.sort_unstable_by(Piece::by_median);
         for at in 0..leaves.len() {
             let range = self.hand_over(&leaves, at, &ranges, rescue)?;
             leaves[at].range = range;
         }
-        in_doubt.sort_unstable_by_key(|piece| std::cmp::Reverse(piece.birth));
+        in_doubt.sort_unstable_by(Piece::youngest_first);
         for piece in &in_doubt {
             self.hand_over_uncovered(piece, &leaves, &ranges, rescue)?;
         }

@@ -66,7 +66,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
                 words.push(item.key.load(self.medium()), value);
             }
         }
-        self.settle_all(leaf);
+        self.make_all_durable(leaf);
         // The cells that seals named may be those of the successors by now, and have changed.
         (!leaf.succession().is_open()).then_some(())
     }

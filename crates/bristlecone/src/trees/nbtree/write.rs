@@ -144,7 +144,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         })
     }
 
-    /// Runs a write. If it finds no room, what threads have let go of may be room, but not while this one is
+    /// Runs a write. If it finds no room, what threads have released may be room, but not while this one is
     /// pinned: then the write runs again, a few times.
     #[inline(always)]
     fn with_room<R>(
@@ -248,7 +248,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 return Ok(None);
             }
             let Some(new) = decide(old)? else {
-                self.settle(leaf, slot);
+                self.make_durable(leaf, slot);
                 let emptied = self.note_removed(leaf, counted);
                 return Ok(Some((Outcome { old, changed: false }, emptied)));
             };

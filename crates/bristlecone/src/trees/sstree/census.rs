@@ -15,8 +15,8 @@ pub struct Census {
 }
 
 impl Census {
-    pub fn new(mut ranges: Vec<ChunkRange>, shape: Shape) -> Self {
-        ranges.sort_unstable_by_key(|range| range.offset);
+    pub fn new(ranges: Vec<ChunkRange>, shape: Shape) -> Self {
+        debug_assert!(ranges.is_sorted_by_key(|range| range.offset));
         let words = |range: &ChunkRange| (0..range.slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         let named = ranges.iter().map(words).collect();
         let subnode_bytes = shape.subnode_bytes as u64;

@@ -31,7 +31,7 @@
 //! 2. The item goes into the free slot nearest to the head, its key last, and is flushed. In the
 //!    header's line this is not needed, since the line keeps the order of its stores. *Its bit is
 //!    clear: nothing happened.*
-//! 3. In the head's line: what was staged before is let go of, the item goes into the annex, the
+//! 3. In the head's line: what was staged before is released, the item goes into the annex, the
 //!    bit is set and the slot named as staged. Flush, and one fence for both lines. *The item is
 //!    there, or it is not; if the slot has not got the staged key, recovery copies the item from
 //!    the annex (recover 5).*

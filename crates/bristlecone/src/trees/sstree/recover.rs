@@ -91,7 +91,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         each(chunks, threads, |chunk| self.take_census(&census, chunk))?;
         let found = each(chunks, threads, |chunk| {
             let mut own = self.recover_chunk(&census, chunk)?;
-            own.sort_unstable_by(|a, b| a.low.cmp(&b.low));
+            own.sort_unstable_by(Survivor::by_low);
             Ok(own)
         })?;
         if census.occupied.into_inner() != census.reached.into_inner() {
@@ -99,7 +99,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
         let mut found: Vec<_> = found.into_iter().flatten().collect();
         // Stable, because such a sort merges what is sorted already.
-        found.sort_by(|a, b| a.low.cmp(&b.low));
+        found.sort_by(Survivor::by_low);
         self.finish_splits(&mut found)?;
         Ok(found)
     }

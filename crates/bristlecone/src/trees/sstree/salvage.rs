@@ -5,6 +5,7 @@
 //! keys and values out of line, and the order of leaves: a key lies between the medians of the
 //! leaves to the left and to the right of its own, which a few wrong keys do not move.
 
+use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -34,6 +35,12 @@ struct Piece<K: KeyCodec> {
     keys: [K::Owned; 3],
     /// Whether the chain is whole.
     sound: bool,
+}
+
+impl<K: KeyCodec> Piece<K> {
+    fn by_median(&self, other: &Self) -> Ordering {
+        self.keys[1].cmp(&other.keys[1])
+    }
 }
 
 /// An item as it stands in a slot.
@@ -82,7 +89,7 @@ impl<M: Medium> DamagedTree<M> {
         }
         let heads = self.occupied().filter(|&subnode| !self.census.is_named(subnode));
         let mut pieces: Vec<_> = heads.filter_map(|head| self.piece(head, rescue)).collect();
-        pieces.sort_by(|a, b| a.keys[1].cmp(&b.keys[1]));
+        pieces.sort_by(Piece::by_median);
         self.rejoin(&mut pieces, rescue);
         let order: Vec<_> =
             pieces.iter().filter(|piece| piece.sound).map(|piece| piece.keys[1].clone()).collect();

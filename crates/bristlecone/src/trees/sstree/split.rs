@@ -23,6 +23,13 @@ pub(super) struct Part<R> {
     bit: u64,
 }
 
+impl<R: Copy> Part<R> {
+    /// Returns what parts are sorted by; a closure would have each kind of tree compile the sort anew.
+    fn key(&self) -> R {
+        self.key
+    }
+}
+
 impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// Moves items within a leaf; the first one takes the value `value` if there is one.
     pub(super) fn relocate(
@@ -69,7 +76,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             len += 1;
         }
         let parts = &mut parts[..len];
-        parts.sort_unstable_by_key(|part| part.key);
+        parts.sort_unstable_by_key(Part::key);
         let ascending = parts.last().is_some_and(|last| last.key < key);
         let kept = if ascending { len } else { len.div_ceil(2) };
         let (lower, upper) = parts.split_at(kept);

@@ -143,7 +143,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
 
     /// Records must be durable before a line that names them can leave the cache. Inline items
     /// have none, and skip the fence.
-    fn settle(&self, flushed: Flushed) {
+    fn fence_records(&self, flushed: Flushed) {
         if !(K::INLINE && V::INLINE) {
             let Durable { .. } = self.medium().fence(flushed, "sstree insert.1 fence");
         }
@@ -159,7 +159,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         // A slot that held the same key could not be told from one that was not written yet.
         let staged = self.staging && cell.key.load(medium) != item.key;
         if at == 0 && beside_header(slot) {
-            self.settle(flushed);
+            self.fence_records(flushed);
             cell.key.store(medium, item.key);
             cell.value.store(medium, item.value);
             // Insert 3: relies on line order, so that one flush serves both.
@@ -167,7 +167,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             head.bitmap.publish(medium, bitmap, &ordered, "sstree insert.3");
             medium.persist(&head.bitmap, "sstree insert.3");
         } else if staged {
-            self.settle(flushed);
+            self.fence_records(flushed);
             let flushed = self.write_whole(cell, (item.key, item.value), "sstree insert.2 staged");
             // What is staged still was durable in its slot before this operation. All in one line:
             // insert 3 relies on its order, so that one fence serves both lines.
@@ -200,7 +200,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// Expand 1 and 2: makes the fresh subnode the head, and its first line says everything.
     fn expand(&self, leaf: &Locked<'_>, view: &View, fresh: u64, item: &Item, flushed: Flushed) {
         let medium = self.medium();
-        self.settle(flushed);
+        self.fence_records(flushed);
         let (header, cell) = (self.header(fresh), self.slot(fresh, 0));
         let bitmap = view.bitmap << self.shape.slots | 1;
         cell.key.store(medium, item.key);

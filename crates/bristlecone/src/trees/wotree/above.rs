@@ -23,7 +23,7 @@ impl<'t, K: KeyCodec, V: Codec, M: Medium> Reserve<'t, K, V, M> {
         Self { tree, nodes: SmallVec::new() }
     }
 
-    /// Sees to it that so many nodes are at hand. May judge slots.
+    /// Sees to it that so many nodes are at hand. May sweep slots.
     pub fn fill(&mut self, nodes: usize) -> Result<()> {
         while self.nodes.len() < nodes {
             self.tree.nodes.prepare()?;

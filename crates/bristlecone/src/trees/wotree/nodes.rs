@@ -76,7 +76,7 @@ impl<M: Medium> Nodes<M> {
         self.pool.medium()
     }
 
-    /// Sees to it that a node is at hand. May judge slots, and wait.
+    /// Sees to it that a node is at hand. May sweep slots, and wait.
     pub fn prepare(&self) -> Result<()> {
         self.drain_retired();
         self.heap.prepare(&|node| self.is_taken(node))
@@ -95,7 +95,7 @@ impl<M: Medium> Nodes<M> {
         self.heap.free(node);
     }
 
-    /// Keeps a node that is about to leave the tree: no judge may find it free while readers hold it.
+    /// Keeps a node that is about to leave the tree: no liveness callback may find it free while readers hold it.
     pub fn keep(&self, node: u64) {
         self.heap.keep(node);
     }
@@ -108,7 +108,7 @@ impl<M: Medium> Nodes<M> {
         unsafe { guard.defer_unchecked(move || queue.push(node)) };
     }
 
-    /// Frees what readers have let go of.
+    /// Frees what readers have released.
     #[inline(always)]
     pub fn drain_retired(&self) {
         if self.limbo.load(Relaxed) != 0 {
@@ -170,8 +170,7 @@ impl<M: Medium> Nodes<M> {
 
     /// Returns every slot of the tree's chunks, a node or free.
     pub fn all(&self) -> impl Iterator<Item = u64> {
-        let mut chunks = self.heap.chunks();
-        chunks.sort_unstable_by_key(|chunk| chunk.offset);
+        let chunks = self.heap.chunks();
         let bytes = self.shape.node_bytes;
         chunks
             .into_iter()

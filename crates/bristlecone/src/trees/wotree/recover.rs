@@ -51,6 +51,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
     }
 }
 
+/// Returns what records that are left are sorted by: splits come last, from the top.
+fn from_the_top<L>((_, record): &(L, Record)) -> u8 {
+    match record {
+        Record::Split { level, .. } => u8::MAX - level,
+        _ => 0,
+    }
+}
+
 impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     /// Makes the first leaf. A crash before `create.3`: the tree has no root, and is made anew.
     pub(super) fn create(&self) -> Result<()> {
@@ -87,10 +95,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
         // Splits are finished last, since they take lanes, and from the top, since the lower levels go through the
         // upper ones.
-        left.sort_by_key(|(_, record)| match record {
-            Record::Split { level, .. } => u8::MAX - level,
-            _ => 0,
-        });
+        left.sort_by_key(from_the_top);
         for (lane, record) in left {
             self.redo(record)?;
             lane.wipe();

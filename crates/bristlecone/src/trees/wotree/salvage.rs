@@ -7,6 +7,7 @@
 //! cannot be believed is read last, if another one names it as a leaf, and only for keys that lie in no
 //! other leaf's range.
 
+use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -27,6 +28,17 @@ struct Piece<K: KeyCodec> {
     median: K::Owned,
     /// The least and the greatest of the keys that lie between the medians beside it.
     range: Option<(K::Owned, K::Owned)>,
+}
+
+impl<K: KeyCodec> Piece<K> {
+    fn by_median(&self, other: &Self) -> Ordering {
+        self.median.cmp(&other.median)
+    }
+}
+
+/// Compares what pairs begin with.
+fn by_first<A: Ord, B>(a: &(A, B), b: &(A, B)) -> Ordering {
+    a.0.cmp(&b.0)
 }
 
 /// What a sweep over the nodes finds.
@@ -73,7 +85,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         found.leaves.retain(|leaf| !splits.unborn.contains(leaf));
         let mut leaves: Vec<_> =
             found.leaves.iter().filter_map(|&leaf| self.piece(leaf, &splits, rescue)).collect();
-        leaves.sort_by(|a, b| a.median.cmp(&b.median));
+        leaves.sort_by(Piece::by_median);
         for at in 0..leaves.len() {
             leaves[at].range = self.save_leaf(&leaves, at, rescue)?;
         }
@@ -167,10 +179,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         self.piece_of(leaf, items)
     }
 
-    fn piece_of(&self, leaf: u64, mut items: Vec<(u64, u64)>) -> Option<Piece<K>> {
+    fn piece_of(&self, leaf: u64, items: Vec<(u64, u64)>) -> Option<Piece<K>> {
         let guard = K::pin();
-        items.sort_by(|a, b| K::read(&self.keys, a.0, &guard).cmp(&K::read(&self.keys, b.0, &guard)));
-        let median = K::owned(K::read(&self.keys, items.get(items.len() / 2)?.0, &guard));
+        let with_key = |item: (u64, u64)| (K::read(&self.keys, item.0, &guard), item);
+        let mut items: Vec<_> = items.into_iter().map(with_key).collect();
+        items.sort_by(by_first);
+        let median = K::owned(items.get(items.len() / 2)?.0);
+        let items = items.into_iter().map(|(_, item)| item).collect();
         Some(Piece { leaf, items, median, range: None })
     }
 

@@ -1,0 +1,22 @@
+//! What a quick run takes a share of is run in full before a change goes in.
+
+use std::fs::read_to_string;
+
+use crate::{files, root};
+
+#[test]
+fn the_deep_step_runs_every_suite_that_depends_on_the_effort() {
+    let step = read_to_string(root().join(".ci/run")).unwrap();
+    let step = step.split_once("deep() {").and_then(|(_, rest)| rest.split_once("\n}\n")).expect("a step").0;
+    let suite = root().join("crates/bristlecone/tests/suite");
+    let mut depending = 0;
+    for file in files(&suite, ".rs") {
+        let text = read_to_string(&file).unwrap();
+        if ["drawn()", "by_effort(", "takes("].iter().any(|used| text.contains(used)) {
+            let name = file.file_stem().unwrap().to_str().unwrap();
+            assert!(step.contains(&format!(" {name}::")), "`.ci/run deep` does not run {name}");
+            depending += 1;
+        }
+    }
+    assert!(depending > 5, "only {depending} suites depend on the effort");
+}

@@ -1,0 +1,30 @@
+//! What a run takes of what there is to explore: all of it, or, where it is to be quick, a share that differs from day
+//! to day.
+
+use bristlecone_cells::{by_effort, in_share};
+use bristlecone_sim::{Budget, Mode};
+
+/// Returns what this run takes of some things: a quick run one of so many.
+pub fn share<T>(all: impl IntoIterator<Item = T>, one_of: u64) -> Vec<T> {
+    let all = all.into_iter().enumerate();
+    all.filter(|(number, _)| in_share(*number, one_of)).map(|(_, thing)| thing).collect()
+}
+
+/// Returns the modes that this run explores: a quick run one of the three.
+pub fn modes() -> Vec<Mode> {
+    share(Mode::ALL, 3)
+}
+
+/// Returns how many schedules this run explores of what `ci` explores so many of; `BRISTLECONE_SCHEDULES` asks for another
+/// number.
+pub fn schedules(ci: u64) -> u64 {
+    let asked = std::env::var("BRISTLECONE_SCHEDULES").ok().map(|asked| asked.parse().expect("a number"));
+    asked.unwrap_or_else(|| by_effort(ci.div_ceil(20), ci, 10 * ci))
+}
+
+/// Returns a budget as it is, or where a run is to be quick an eighth of it.
+pub fn affordable(budget: Budget) -> Budget {
+    let less = |runs: u64| by_effort(runs.div_ceil(8), runs, runs);
+    let nested = (less(budget.nested.0), less(budget.nested.1));
+    Budget { exhaustive: less(budget.exhaustive), sampled: less(budget.sampled), nested, ..budget }
+}
