@@ -227,8 +227,8 @@ impl<M: Medium> PoolFile<M> {
         Self::open_on(region, options, domain, medium, None, Access::Write)
     }
 
-    /// A larger maximum takes two superblocks: after a crash between them one copy has either, and the newer
-    /// one counts.
+    /// A larger maximum takes two superblocks, and so does the end of a change of the directory: after a crash
+    /// between them the newer copy counts.
     fn open_on(
         region: Region,
         options: &OpenOptions,
@@ -238,8 +238,8 @@ impl<M: Medium> PoolFile<M> {
         access: Access,
     ) -> Result<Arc<Self>> {
         let (mut contents, damage) = Contents::read(&region, &medium, access)?;
-        let as_found = contents.geometry;
-        contents.geometry = raised(as_found, options.max_bytes)?;
+        let as_found = contents;
+        contents.geometry = raised(as_found.geometry, options.max_bytes)?;
         if contents.geometry.max_bytes() > region.reserved() {
             return Err(Error::invalid("the region is too small for this geometry"));
         }
@@ -261,7 +261,7 @@ impl<M: Medium> PoolFile<M> {
             (contents.domain, contents.clean) = (options.domain.unwrap_or(detected), false);
         };
         pool.write_contents(mark)?;
-        if pool.geometry != as_found {
+        if pool.geometry != as_found.geometry || as_found.intent {
             pool.write_contents(|_| {})?;
         }
         Ok(pool)
