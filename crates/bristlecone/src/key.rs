@@ -16,7 +16,7 @@ use crate::shared::codec::{Codec, KeyCodec};
 /// | `[u8; N]` | the array | bytewise | a record |
 /// | `Option` of any of these | an `Option` | `None` first | a record |
 /// | tuples of 1 to 8 of these | a tuple | by the first element that differs | a record |
-/// | structs with [`derive(Key)`](macro@crate::Key) | a reference | by the first field that differs | a record |
+/// | structs with `#[derive(Key)]`, feature `derive` | a reference | by the first field that differs | a record |
 ///
 /// A record has up to 16 KiB. Floats come back bit for bit, NaNs and −0.0 included; 0.0 and −0.0 are
 /// different keys. `usize` and `isize` are no keys, since they have other sizes on other machines, and a

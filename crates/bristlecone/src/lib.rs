@@ -26,7 +26,8 @@
 //!   durable. A crash of what, is a matter of the [`Domain`] in force: see `docs/DURABILITY.md`.
 //! - **Atomicity**: a write of one key happened wholly or not at all, for other threads as for a crash. Two writes, to
 //!   one tree or to two, are two steps: `examples/secondary_index.rs` shows what follows from that.
-//! - **Errors**: after `Err` nothing has changed, but for [`Error::DurabilityLost`]. Errors of conditional writes
+//! - **Errors**: after `Err` nothing has changed, but for [`Error::DurabilityLost`], and for an
+//!   [`Error::Corrupted`] that says that what was replaced cannot be shown. Errors of conditional writes
 //!   ([`TryInsertError`], [`CasError`]) say what was there instead; `?` makes an [`Error`] of them.
 //!
 //! # Where to begin
@@ -35,6 +36,13 @@
 //! `BTreeMap`. [`Pool::tree_options`] chooses a [`Design`]: `docs/designs/README.md` says which one, and how many bytes
 //! an item takes. The folder `examples/` of the crate has sessions that expire, counters, time series, a secondary
 //! index, a process that is killed, a pool that is full, and values of a new type.
+//!
+//! [`Key`](trait@Key) and [`Value`] say which types there are. [`dynamic`] has trees whose types are known at run time only.
+//!
+//! # Features
+//!
+//! `derive` makes keys of structs; `serde` makes values of any type that serde knows. Neither is on by default, since
+//! each adds crates to compile.
 //!
 //! Trees work on anything a `Tree` can be shared with: [`Pool`], [`Tree`] and their options are `Send` and `Sync`, and
 //! no operation takes `&mut self`. A pool has one writing process at a time, or any number of reading ones; another
@@ -47,6 +55,9 @@
 
 mod close;
 mod conditional;
+#[cfg(feature = "derive")]
+#[doc(hidden)]
+pub mod derived;
 pub mod dynamic;
 mod handle;
 mod iter;
@@ -67,8 +78,11 @@ mod tree;
 mod tree_options;
 mod tree_write;
 mod trees;
+mod usage;
 mod value;
 
+#[cfg(feature = "derive")]
+pub use bristlecone_derive::Key;
 pub use bristlecone_pm::{
     Domain, Error, Finding, KEY_BYTES_MAX, PoolInfo, Result, TreeEntry, TreeSpec, VALUE_BYTES_MAX,
 };
@@ -80,12 +94,15 @@ pub use conditional::{CasError, TryInsertError};
 pub use iter::{CheckedRange, Range};
 pub use key::Key;
 pub use kinds::Element;
+#[cfg(feature = "serde")]
+pub use kinds::encoded::{Json, Postcard};
 pub use options::PoolOptions;
 pub use pool::Pool;
 pub use salvage::{Salvage, SalvagedTree};
 pub use tree::Tree;
 pub use tree_options::TreeOptions;
 pub use trees::{Allowed, Design, OptionInfo, TreeStats};
+pub use usage::TreeUsage;
 pub use value::Value;
 
 /// Handles and iterators go to other threads, whatever the keys and values are.

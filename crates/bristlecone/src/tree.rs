@@ -72,7 +72,8 @@ impl<K: Key, V: Value> Tree<K, V> {
         &*self.tree
     }
 
-    /// Returns the value of a key.
+    /// Returns the value of a key. A value that was damaged, and cannot be of its type any more, is left out as if
+    /// the key were absent: [`try_get`](Self::try_get) reports it.
     ///
     /// # Panics
     ///
@@ -99,7 +100,8 @@ impl<K: Key, V: Value> Tree<K, V> {
         found
     }
 
-    /// Calls `show` with the value of a key, without copying it. Nothing is locked meanwhile, so that it
+    /// Calls `show` with the value of a key, without copying it: words, strings and bytes are shown as they are in
+    /// the tree; options, tuples and what serde encodes are decoded for it. Nothing is locked meanwhile, so that it
     /// may use the tree.
     ///
     /// # Panics
@@ -134,8 +136,8 @@ impl<K: Key, V: Value> Tree<K, V> {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupted`](crate::Error) if the value's record is damaged, or that of any key in the same leaf,
-    /// since it might be the one that was asked for; [`Error::Forked`](crate::Error) in a child of the opener.
+    /// [`Error::Corrupted`](crate::Error) if the value's record is damaged or cannot be of its type, or if the record
+    /// of any key in the same leaf is damaged, since it might be the one that was asked for; [`Error::Forked`](crate::Error) in a child of the opener.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -191,7 +193,8 @@ impl<K: Key, V: Value> Tree<K, V> {
     }
 
     /// Iterates over the items whose keys lie within bounds, in order, from both ends. Bounds the wrong way
-    /// round hold nothing.
+    /// round hold nothing. Items that cannot be of the tree's types are left out:
+    /// [`try_range`](Self::try_range) reports them.
     ///
     /// The iterator reads a leaf at a time, holds no lock meanwhile, and may be used while threads write: see
     /// [`Tree`] for what it shows then. It panics in a child of the process that opened the pool.

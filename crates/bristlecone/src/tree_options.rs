@@ -64,7 +64,7 @@ impl TreeOptions {
     /// # Errors
     ///
     /// [`Error::NoSuchTree`]; [`Error::Mismatch`]; [`Error::Corrupted`] for what cannot be read of it; [`Error::Newer`]
-    /// for a design that this version does not know; [`Error::PoolFull`] and [`Error::MediumFull`] if recovery needs
+    /// for a design or a kind that this version does not know; [`Error::PoolFull`] and [`Error::MediumFull`] if recovery needs
     /// room and there is none.
     pub fn open<K: Key, V: Value>(&self) -> Result<Tree<K, V>> {
         self.open_as(&K::kind(), &V::kind())

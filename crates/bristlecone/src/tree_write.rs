@@ -18,7 +18,8 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// [`Error::PoolFull`](crate::Error) and [`Error::MediumFull`](crate::Error) where there is no room;
     /// [`Error::TooLong`](crate::Error) for a key or value that no tree holds; [`Error::ReadOnly`](crate::Error);
     /// [`Error::Forked`](crate::Error) in a child of the opener. Nothing has changed after any of these.
-    /// [`Error::DurabilityLost`](crate::Error) leaves open whether it has.
+    /// [`Error::DurabilityLost`](crate::Error) leaves open whether it has. [`Error::Corrupted`](crate::Error) says that
+    /// what was there cannot be of the type of the values: it is replaced, or removed, nevertheless.
     ///
     /// ```
     /// # use bristlecone::Pool;
@@ -50,7 +51,7 @@ impl<K: Key, V: Value> Tree<K, V> {
                 key::check_len(K::Codec::bytes(key))?;
                 self.tree.upsert(key, value)
             })
-        })
+        })?
     }
 
     /// Inserts a key that is absent.
@@ -121,7 +122,7 @@ impl<K: Key, V: Value> Tree<K, V> {
                 key::check_len(K::Codec::bytes(key))?;
                 self.tree.write(key, value, mode)
             })
-        })?;
+        })??;
         old.map(taken::<V>).transpose()
     }
 
@@ -206,10 +207,17 @@ impl<K: Key, V: Value> Tree<K, V> {
             (Some(expected), None) => self.remove_if(key, expected)?.err(),
             (None, None) => {
                 self.writable()?;
-                self.get(key).map(Some)
+                self.found(key)?.map(Some)
             }
         };
         found.map_or(Ok(()), |found| Err(CasError::Found(found)))
+    }
+
+    /// Returns the value of a key, for an answer that must not leave it out.
+    fn found(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        let mut found = None;
+        K::with(key, |key| self.here().get(key, &mut |value| found = Some(V::Codec::owned(value))));
+        found.map(taken::<V>).transpose()
     }
 
     /// Replaces a value if it is `expected`; `Err` within `Ok` is what was there instead.
@@ -221,7 +229,7 @@ impl<K: Key, V: Value> Tree<K, V> {
                 value::check_len(V::Codec::bytes(new))?;
                 K::with(key, |key| self.tree.compare_and_swap(key, expected, new))
             })
-        })?;
+        })???;
         missed::<V>(swapped)
     }
 
@@ -229,7 +237,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     #[inline]
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Held<V>> {
         self.writable()?;
-        let removed = V::with(expected, |expected| K::with(key, |key| self.tree.remove_if(key, expected)))?;
+        let removed = V::with(expected, |expected| K::with(key, |key| self.tree.remove_if(key, expected)))??;
         missed::<V>(removed)
     }
 }

@@ -33,8 +33,9 @@ pub trait Value: 'static {
     /// Lends a value that an operation gave to another one.
     fn lend(value: &Self::Owned) -> Self::Ref<'_>;
 
+    /// `Err`: there is no encoding for this value.
     #[doc(hidden)]
-    fn with<R>(value: Self::Ref<'_>, use_it: impl FnOnce(<Self::Codec as Codec>::Ref<'_>) -> R) -> R;
+    fn with<R>(value: Self::Ref<'_>, use_it: impl FnOnce(<Self::Codec as Codec>::Ref<'_>) -> R) -> Result<R>;
 
     /// `None`: this cannot be a value of the type. So in the next two.
     #[doc(hidden)]

@@ -37,6 +37,7 @@
 //! Such trees are not opened, whether typed or here: [`Error::Newer`](crate::Error) says so. Their bytes
 //! are not shown raw, since nothing tells whether they are words or records.
 
+mod convert;
 mod datum;
 mod encode;
 mod iter;

@@ -231,24 +231,26 @@ impl Tree {
         each!(&self.on, tree => self.item::<K, V, _>(&key, &value, |key, value| tree.upsert(key, value)))
     }
 
-    /// Inserts a key that is absent: see [`crate::Tree::try_insert`].
+    /// Inserts a key that is absent.
     ///
     /// # Errors
     ///
-    /// [`TryInsertError::Present`] with the value that is there; those of every operation: see [`Tree`].
+    /// [`TryInsertError::Present`] if the key is there, with its value, and nothing has changed; otherwise
+    /// those of every operation: see [`Tree`].
     pub fn try_insert<'k, 'v>(
         &self,
         key: impl Into<Datum<'k>>,
         value: impl Into<Datum<'v>>,
     ) -> std::result::Result<(), TryInsertError<Datum<'static>>> {
         let (key, value) = (key.into(), value.into());
-        each!(&self.on, tree => {
-            let held = self.item::<K, V, _>(&key, &value, |key, value| match tree.try_insert(key, value) {
+        let held = each!(&self.on, tree => {
+            let done = self.item::<K, V, _>(&key, &value, |key, value| match tree.try_insert(key, value) {
                 Ok(()) => Ok(None),
                 Err(present) => present.into_present().map(Some),
             })?;
-            self.found::<V>(held)?.map_or(Ok(()), |held| Err(TryInsertError::Present(held)))
-        })
+            self.found::<V>(done)?
+        });
+        held.map_or(Ok(()), |held| Err(TryInsertError::Present(held)))
     }
 
     /// Replaces the value of a key that is there; returns the value it had. `None`: it was not, and
@@ -278,41 +280,42 @@ impl Tree {
         each!(&self.on, tree => self.found::<V>(self.key::<K, _>(&key, |key| tree.remove(key))??))
     }
 
-    /// Changes a key from what is expected to what is wanted, `None` standing for an absent key: see
+    /// Changes a key from what is expected to what is wanted; `None` stands for an absent key: see
     /// [`crate::Tree::compare_and_swap`].
     ///
     /// # Errors
     ///
-    /// [`CasError::Found`] with what is there instead; those of every operation: see [`Tree`].
+    /// [`CasError::Found`] if the key is not as expected, with what it is, and nothing has changed; otherwise
+    /// those of every operation: see [`Tree`].
     pub fn compare_and_swap<'k>(
         &self,
         key: impl Into<Datum<'k>>,
         expected: Option<Datum<'_>>,
         new: Option<Datum<'_>>,
     ) -> std::result::Result<(), CasError<Datum<'static>>> {
-        let key = key.into();
-        each!(&self.on, tree => {
-            let came_to = |done: std::result::Result<(), CasError<_>>| match done {
-                Ok(()) => Ok(None),
-                Err(differs) => differs.into_found().map(Some),
-            };
-            let differs: Option<_> = self.key::<K, _>(&key, |key| match (&expected, &new) {
-                (Some(expected), Some(new)) => self.value::<V, _>(expected, |expected| {
-                    self.value::<V, _>(new, |new| came_to(tree.compare_and_swap(key, Some(expected), Some(new))))
-                })??,
-                (Some(expected), None) => self.value::<V, _>(expected, |expected| {
-                    came_to(tree.compare_and_swap(key, Some(expected), None))
-                })?,
-                (None, Some(new)) => self.value::<V, _>(new, |new| {
-                    came_to(tree.compare_and_swap(key, None, Some(new)))
-                })?,
-                (None, None) => came_to(tree.compare_and_swap(key, None, None)),
-            })??;
-            match differs {
-                None => Ok(()),
-                Some(held) => Err(CasError::Found(self.found::<V>(held)?)),
-            }
-        })
+        let (key, [expected, new]) = (key.into(), [expected.as_ref(), new.as_ref()]);
+        let found = each!(&self.on, tree => {
+            let done = self.key::<K, _>(&key, |key| self.optional::<V, _>(expected, |expected| {
+                self.optional::<V, _>(new, |new| match tree.compare_and_swap(key, expected, new) {
+                    Ok(()) => Ok(None),
+                    Err(found) => found.into_found().map(Some),
+                })
+            }))??;
+            done.map(|found| self.found::<V>(found)).transpose()?
+        });
+        found.map_or(Ok(()), |found| Err(CasError::Found(found)))
+    }
+
+    /// Calls `use_it` with what a value is in the tree, if there is one.
+    fn optional<V: Stored, R>(
+        &self,
+        value: Option<&Datum<'_>>,
+        use_it: impl FnOnce(Option<V::Ref<'_>>) -> Result<R>,
+    ) -> Result<R> {
+        match value {
+            Some(value) => self.value::<V, _>(value, |value| use_it(Some(value)))?,
+            None => use_it(None),
+        }
     }
 
     /// Returns a bound as the tree takes it.

@@ -2,7 +2,7 @@
 
 use super::{Buffer, Element, decode, encode};
 use crate::shared::codec::Record;
-use crate::{Key, Value};
+use crate::{Key, Result, Value};
 
 /// What a record holds of an element that stands alone, as a key or as a value.
 macro_rules! composed {
@@ -39,8 +39,8 @@ macro_rules! composed {
                 let $kept = value;
                 $lent
             }
-            fn with<R>(value: Self::Ref<'_>, use_it: impl FnOnce(&[u8]) -> R) -> R {
-                encode::<Self, R>(value, use_it)
+            fn with<R>(value: Self::Ref<'_>, use_it: impl FnOnce(&[u8]) -> R) -> Result<R> {
+                Ok(encode::<Self, R>(value, use_it))
             }
             fn view<R>(value: &[u8], show: impl FnOnce(Self::Ref<'_>) -> R) -> Option<R> {
                 decode::<Self>(value).map(|value| show(<Self as Value>::lend(&value)))
@@ -78,7 +78,7 @@ impl<T: Element> Element for Option<T> {
 pub(crate) const TUPLE_MAX: usize = 8;
 
 /// Returns the name of a tuple, as Rust writes it.
-pub(crate) fn tuple_kind(elements: &[String]) -> String {
+pub fn tuple_kind(elements: &[String]) -> String {
     match elements {
         [only] => format!("({only},)"),
         all => format!("({})", all.join(", ")),

@@ -1,6 +1,8 @@
 //! The kinds of keys and values: how each is encoded, so that words and bytes order as the type does.
 
 pub(crate) mod composed;
+#[cfg(feature = "serde")]
+pub(crate) mod encoded;
 pub(crate) mod records;
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use super::{Buffer, Element, append_escaped, take_escaped};
 use crate::shared::codec::Record;
-use crate::{Key, Value};
+use crate::{Key, Result, Value};
 
 /// Strings and byte strings, which a record holds as they are.
 macro_rules! bytes {
@@ -40,8 +40,8 @@ macro_rules! bytes {
                 value
             }
             #[inline(always)]
-            fn with<R>(value: &$ref, use_it: impl FnOnce(&[u8]) -> R) -> R {
-                use_it($bytes(value))
+            fn with<R>(value: &$ref, use_it: impl FnOnce(&[u8]) -> R) -> Result<R> {
+                Ok(use_it($bytes(value)))
             }
             #[inline(always)]
             fn view<R>(value: &[u8], show: impl FnOnce(&$ref) -> R) -> Option<R> {
@@ -116,8 +116,8 @@ macro_rules! fixed {
                 *value
             }
             #[inline(always)]
-            fn with<R>(value: $type, use_it: impl FnOnce(&[u8]) -> R) -> R {
-                use_it(&$to(value))
+            fn with<R>(value: $type, use_it: impl FnOnce(&[u8]) -> R) -> Result<R> {
+                Ok(use_it(&$to(value)))
             }
             fn view<R>(value: &[u8], show: impl FnOnce($type) -> R) -> Option<R> {
                 <Self as Value>::decode(value).map(show)

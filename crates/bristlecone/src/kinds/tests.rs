@@ -39,7 +39,7 @@ fn key<K: Key<Codec: Both>>(key: &K::Owned) -> Encoded {
 }
 
 fn value<V: Value<Codec: Both>>(value: &V::Owned) -> Encoded {
-    V::with(V::lend(value), <V::Codec as Both>::encoded)
+    V::with(V::lend(value), <V::Codec as Both>::encoded).unwrap()
 }
 
 fn element<E: Element>(element: &E::Owned) -> Vec<u8> {
@@ -187,8 +187,9 @@ where
         let owned = <T as Value>::Codec::of(&value_of_a);
         let borrowed = <<T as Value>::Codec as Codec>::borrow(&owned);
         assert!(same(<T as Value>::decode(borrowed)), "{name}: value {a:?}");
-        let viewed =
-            T::view(borrowed, |viewed| <T as Value>::with(viewed, <<T as Value>::Codec as Both>::encoded));
+        let viewed = T::view(borrowed, |viewed| {
+            <T as Value>::with(viewed, <<T as Value>::Codec as Both>::encoded).unwrap()
+        });
         assert_eq!(viewed, Some(value_of_a), "{name}: {a:?}");
         assert!(same(<T as Value>::take(owned)), "{name}: value {a:?}");
         assert!(same(decode::<T>(&element_of_a)), "{name}: element {a:?}");
@@ -293,7 +294,7 @@ fn kinds_of_damaged_bytes_refuse_or_decode() {
                     }
                     let borrowed = <<T as Key>::Codec as Codec>::borrow(&owned);
                     let viewed = T::view(borrowed, |viewed| {
-                        <T as Value>::with(viewed, <<T as Value>::Codec as Both>::encoded)
+                        <T as Value>::with(viewed, <<T as Value>::Codec as Both>::encoded).unwrap()
                     });
                     assert_eq!(viewed, <T as Value>::decode(borrowed).map(|decoded| value::<T>(&decoded)));
                     assert!(viewed.is_none_or(|viewed| viewed == other));
@@ -344,7 +345,7 @@ fn kinds_are_encoded_as_ever() {
         T: Key<Codec = crate::shared::codec::Record> + Value<Codec = crate::shared::codec::Record>,
     {
         <T as Key>::with(item, |bytes| assert_eq!(bytes, alone, "{}", <T as Key>::kind()));
-        <T as Value>::with(item, |bytes| assert_eq!(bytes, alone, "{}", <T as Key>::kind()));
+        <T as Value>::with(item, |bytes| assert_eq!(bytes, alone, "{}", <T as Key>::kind())).unwrap();
         encode::<T, _>(item, |bytes| assert_eq!(bytes, in_a_tuple, "{}", <T as Key>::kind()));
     }
     let wide = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2];

@@ -2,7 +2,7 @@
 
 use super::{Buffer, Element};
 use crate::shared::codec::Inline;
-use crate::{Key, Value};
+use crate::{Key, Result, Value};
 
 /// A type that fits a word: as a key so that words order as it does, as a value as it is.
 pub(crate) trait Word: Sized + Copy {
@@ -172,8 +172,8 @@ macro_rules! words {
                 *value
             }
             #[inline(always)]
-            fn with<R>(value: $type, use_it: impl FnOnce(u64) -> R) -> R {
-                use_it(value.to_value())
+            fn with<R>(value: $type, use_it: impl FnOnce(u64) -> R) -> Result<R> {
+                Ok(use_it(value.to_value()))
             }
             #[inline(always)]
             fn view<R>(value: u64, show: impl FnOnce($type) -> R) -> Option<R> {

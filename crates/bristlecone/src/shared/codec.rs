@@ -14,9 +14,13 @@ pub trait Codec: Send + Sync + 'static {
     /// What keeps the bytes of records alive while they are looked at; nothing for words.
     type Guard;
 
+    /// Keeps records that are looked at from now on.
     fn pin() -> Self::Guard;
+    /// Copies a key or value.
     fn owned(item: Self::Ref<'_>) -> Self::Owned;
+    /// Lends a copy.
     fn borrow(item: &Self::Owned) -> Self::Ref<'_>;
+    /// Returns the same for a shorter time.
     fn shorten<'long: 'short, 'short>(item: Self::Ref<'long>) -> Self::Ref<'short>;
     /// Returns its length, as the limits of keys and values count it.
     fn bytes(item: Self::Ref<'_>) -> usize;

@@ -237,7 +237,7 @@ pub mod tests {
                     assert_eq!(count_lt(level, &keys, bound), less, "{level:?}");
                     let keys = &keys[..keys.len().min(64)];
                     let bit = |(at, value): (usize, &u64)| u64::from(*value <= bound) << at;
-                    let mask = values[..keys.len()].iter().enumerate().map(bit).sum();
+                    let mask: u64 = values[..keys.len()].iter().enumerate().map(bit).sum();
                     assert_eq!(mask_le(level, keys, bound), mask, "{level:?}");
                 }
             }
