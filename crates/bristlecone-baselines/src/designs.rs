@@ -129,6 +129,11 @@ impl AnyDesign {
     }
 
     /// Creates a tree of this design in a pool on the medium `M`.
+    ///
+    /// # Errors
+    ///
+    /// As [`TreeOptions::create`](bristlecone::TreeOptions::create); a baseline refuses keys and values that are not
+    /// inline, and a pool on another medium.
     pub fn create<K: Key, V: Value, M: Medium>(
         self,
         pool: &Pool,
@@ -145,6 +150,10 @@ impl AnyDesign {
     }
 
     /// Opens a tree of this design in a pool on the medium `M`.
+    ///
+    /// # Errors
+    ///
+    /// As [`TreeOptions::open`](bristlecone::TreeOptions::open); a baseline refuses what it refuses to create.
     pub fn open<K: Key, V: Value, M: Medium>(self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
         match self {
             Self::Library(design) => pool.tree_options(name).design(design).open(),

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use bristlecone_random::Generator;
 
-use crate::Cell;
+use crate::cell::Cell;
 
 /// Returns what the day's cells are drawn from: `BRISTLECONE_SEED`, or the number of the day.
 ///

@@ -16,6 +16,7 @@
 //!
 //! A new option of a design is one more shape in [`SHAPES`] or [`SHORT_LOGS`], without which a test here fails.
 
+mod cell;
 mod codec;
 mod draw;
 mod effort;
@@ -23,46 +24,10 @@ mod room;
 mod shape;
 mod suite;
 
+pub use cell::{Cell, all};
 pub use codec::{Codec, Items, Labels, Notes, Texts, Visit, Words};
 pub use draw::{covering, goals, seed};
 pub use effort::{Effort, by_effort, in_share, takes, tell};
 pub use room::{DOMAINS, ROOMS, Room};
 pub use shape::{SHAPES, SHORT_LOGS, Shape, shapes};
 pub use suite::{LeftOut, SUITES, Suite, suites};
-
-use bristlecone::Domain;
-
-/// One line of the table.
-#[derive(Clone, Copy)]
-pub struct Cell {
-    /// The design and its options.
-    pub shape: Shape,
-    /// What keys and values are.
-    pub codec: Codec,
-    /// What survives a crash.
-    pub domain: Domain,
-    /// The sizes of the pool, and what else is in it.
-    pub room: Room,
-}
-
-impl std::fmt::Display for Cell {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}/{}/{}", self.shape, self.codec, self.domain, self.room.name)
-    }
-}
-
-impl std::fmt::Debug for Cell {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{self}")
-    }
-}
-
-/// Returns every cell that there is.
-pub fn all() -> impl Iterator<Item = Cell> {
-    shapes().flat_map(|shape| {
-        Codec::ALL.into_iter().flat_map(move |codec| {
-            let with = move |domain| ROOMS.iter().map(move |&room| Cell { shape, codec, domain, room });
-            DOMAINS.into_iter().flat_map(with)
-        })
-    })
-}

@@ -2,8 +2,12 @@
 
 use bristlecone::Design::{self, CclBTree};
 
+use crate::cell::{self, Cell};
+use crate::codec::Codec;
+use crate::draw::{covering, seed};
+use crate::effort::{Effort, in_share};
 use crate::room::{FILE_CHUNK, SMALL_CHUNK};
-use crate::{Cell, Codec, Effort, SHORT_LOGS, covering, in_share, seed};
+use crate::shape::SHORT_LOGS;
 
 /// A suite of tests.
 #[derive(Debug)]
@@ -125,7 +129,7 @@ impl Suite {
 
     /// Returns all cells of the suite.
     pub fn cells(&self) -> Vec<Cell> {
-        crate::all().filter(|cell| self.why_not(cell).is_none()).collect()
+        cell::all().filter(|cell| self.why_not(cell).is_none()).collect()
     }
 
     /// Returns one of the drawn cells of each design, for suites of which one takes long; all cells if these

@@ -13,21 +13,29 @@ pub fn run(tool: &str, json: bool, command: impl FnOnce(&mut Output) -> Outcome)
     let outcome = command(&mut output);
     // What a command wrote before it failed is still for the reader.
     let finished = output.finish();
-    match outcome.and(finished) {
-        Ok(()) | Err(Failure::BrokenPipe) => ExitCode::SUCCESS,
-        Err(Failure::Shown(code)) => ExitCode::from(code as u8),
-        Err(Failure::Said { exit, line }) => say(tool, json, exit, &line),
+    let exit = outcome.and(finished).err().and_then(|failure| tell(tool, json, &failure));
+    exit.map_or(ExitCode::SUCCESS, |exit| ExitCode::from(exit as u8))
+}
+
+/// Says what went wrong, if that was not done yet, and returns the exit code; `None` if nothing is to be told.
+pub fn tell(tool: &str, json: bool, failure: &Failure) -> Option<Exit> {
+    match failure {
+        Failure::BrokenPipe => None,
+        Failure::Shown(exit) => Some(*exit),
+        Failure::Said { exit, line } => {
+            say(tool, json, *exit, line);
+            Some(*exit)
+        }
     }
 }
 
-/// One line on standard error, and the exit code.
-fn say(tool: &str, json: bool, exit: Exit, line: &str) -> ExitCode {
+/// Says one line on standard error.
+fn say(tool: &str, json: bool, exit: Exit, line: &str) {
     if json {
         eprintln!("{}", serde_json::json!({ "error": line, "exit": exit as u8 }));
     } else {
         eprintln!("{tool}: {line}");
     }
-    ExitCode::from(exit as u8)
 }
 
 /// Answers to a command line that cannot be read. Help and version come here, too.
@@ -43,7 +51,8 @@ pub fn refuse(tool: &str, error: &clap::Error) -> ExitCode {
         return if error.use_stderr() { ExitCode::from(Exit::Usage as u8) } else { ExitCode::SUCCESS };
     }
     let json = std::env::args_os().any(|argument| argument == "--json");
-    say(tool, json, Exit::Usage, &one_line(&error.to_string()))
+    say(tool, json, Exit::Usage, &one_line(&error.to_string()));
+    ExitCode::from(Exit::Usage as u8)
 }
 
 /// What is wrong and what would be right, without the usage that follows.

@@ -9,14 +9,14 @@ use bristlecone::{CloseError, Error};
 pub const HELP: &str = "\
 Exit codes:
   0    done
-  1    failed: acknowledged data is missing, `check` or `crash` found something, `--repair` could
-       not save everything, or the system refused
+  1    failed: acknowledged data is missing, `check` or `crash` found something or could not look,
+       `--repair` could not save everything, or the system refused
   2    wrong usage: an argument or a value is not possible
   3    the pool is in use by another process
-  4    no such pool, tree or key
+  4    no such folder, pool, tree or key
   5    not a pool, corrupted, or written by a newer version
   6    the pool or the file system is full
-  7    a line of the input is malformed
+  7    a line of the input is malformed, or a dump is not whole
   130  interrupted
   134  aborted (SIGABRT): bytes of the pool could not be had when they were touched";
 

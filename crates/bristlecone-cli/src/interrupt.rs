@@ -7,10 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use crate::failure::{Exit, Failure, Outcome};
 
 static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// How the terminal is to be left, while nothing is under way that would have to come to an end.
+static AT_PROMPT: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// The file that a second signal must not leave behind.
 static REMOVED_AT_EXIT: Mutex<Option<PathBuf>> = Mutex::new(None);
@@ -19,7 +23,12 @@ static REMOVED_AT_EXIT: Mutex<Option<PathBuf>> = Mutex::new(None);
 /// that was acknowledged either; so an error here is none.
 pub fn listen() {
     let _ = ctrlc::set_handler(|| {
-        if ASKED.swap(true, Ordering::Relaxed) {
+        let terminal = AT_PROMPT.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(terminal) = &terminal {
+            // An editor of lines has changed it.
+            let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, terminal);
+        }
+        if ASKED.swap(true, Ordering::Relaxed) || terminal.is_some() {
             if let Some(path) = removed_at_exit().take() {
                 let _ = std::fs::remove_file(path);
             }
@@ -42,6 +51,20 @@ fn removed_at_exit() -> MutexGuard<'static, Option<PathBuf>> {
 #[inline]
 pub fn asked() -> bool {
     ASKED.load(Ordering::Relaxed)
+}
+
+/// Forgets that the user wanted a command to stop, before the next one.
+pub fn forget() {
+    ASKED.store(false, Ordering::Relaxed);
+}
+
+/// Calls `wait`, which waits at a prompt on the terminal: a signal ends the process at once meanwhile.
+pub fn at_prompt<T>(wait: impl FnOnce() -> T) -> T {
+    let set = |terminal| *AT_PROMPT.lock().unwrap_or_else(PoisonError::into_inner) = terminal;
+    set(tcgetattr(std::io::stdin()).ok());
+    let waited = wait();
+    set(None);
+    waited
 }
 
 /// Fails if the user wants us to stop.

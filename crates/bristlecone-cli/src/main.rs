@@ -3,8 +3,12 @@
 mod args;
 mod commands;
 mod datum;
+mod dump;
 mod input;
+mod open;
+mod shell;
 mod store;
+mod table;
 
 use std::process::ExitCode;
 

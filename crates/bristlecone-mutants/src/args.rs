@@ -7,7 +7,7 @@ use clap::Parser;
 use crate::mutant::{Kind, Mutant};
 use crate::plan::fits;
 
-/// Changes the sources in small ways, one at a time, and says which changes no test notices.
+/// Changes the sources in small ways, one at a time, and reports which changes no test notices.
 ///
 /// All changes are compiled into one copy of the workspace, each behind a switch. Results are kept: what was
 /// interrupted goes on where it was. Exit code 1: a change went unnoticed that is not explained; 2: an error.
@@ -90,7 +90,7 @@ fn is_of_design(name: &str, file: &str) -> bool {
     file.contains(&format!("/trees/{name}/"))
 }
 
-/// A number that a mutant draws: FNV-1a of its key, mixed with the seed.
+/// Returns a number that a mutant draws: FNV-1a of its key, mixed with the seed.
 fn drawn(key: &str, seed: u64) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325 ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     for byte in key.bytes() {

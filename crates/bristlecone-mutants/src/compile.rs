@@ -14,7 +14,7 @@ use crate::rewrite::{Marks, rewrite};
 
 const SWITCH: &str = include_str!("injected/mutants.rs");
 
-/// Rounds of dropping mutants that do not compile. The compiler tells of errors phase by phase, crate by crate.
+/// Rounds of dropping mutants that do not compile. The compiler reports errors phase by phase, crate by crate.
 const ROUNDS_MAX: usize = 40;
 
 /// A workspace and its mutated copy.
@@ -75,8 +75,8 @@ impl Copy {
         &self.plan
     }
 
-    /// Writes the copy, and drops mutants until it compiles. `said` hears of every round.
-    pub fn write(&mut self, said: &dyn Fn(&str)) -> Result<(), String> {
+    /// Writes the copy, and drops mutants until it compiles. `report` is called with every round.
+    pub fn write(&mut self, report: &dyn Fn(&str)) -> Result<(), String> {
         self.copy_folder(&self.root)?;
         let lib = format!("{}/src/lib.rs", self.plan.host.path);
         let packages: BTreeSet<String> = self.files.iter().map(|file| package_of(&file.path)).collect();
@@ -93,7 +93,7 @@ impl Copy {
                     rendered(&errors[0])
                 ));
             }
-            said(&format!("round {round}: {} mutants do not compile", culprits.len()));
+            report(&format!("round {round}: {} mutants do not compile", culprits.len()));
             self.refused.extend(culprits);
             self.remember()?;
         }
@@ -142,7 +142,7 @@ impl Copy {
         self.mutants.iter().filter(|mutant| !self.refused.contains(&mutant.id))
     }
 
-    /// What does not compile is found once: a list beside the copy names it.
+    /// Returns where the mutants are listed that do not compile, so that they are found once.
     fn refused_path(&self) -> PathBuf {
         self.source.with_file_name("refused.json")
     }
@@ -207,7 +207,7 @@ impl Copy {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command.args(arguments).args(["--message-format", "json", "--jobs", &self.jobs.to_string()]);
         command.current_dir(&self.source).env("CARGO_TARGET_DIR", &self.target);
-        // Mutants leave much unused and unreachable; and who debugs them does so in the source.
+        // Mutants leave much unused and unreachable; they are debugged in the source.
         command.env("RUSTFLAGS", "--cap-lints=allow");
         command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_PROFILE_TEST_DEBUG", "0");
         command.env("CARGO_INCREMENTAL", "0");
@@ -226,7 +226,7 @@ impl Copy {
         Ok(if success { Vec::new() } else { messages })
     }
 
-    /// The mutants that errors point at: by their main place, else by any, else by the lines of any.
+    /// Returns the mutants that errors point at: by their main place, else by any, else by the lines of any.
     fn culprits(&self, errors: &[Value]) -> HashSet<u32> {
         let mut marks: HashMap<String, (Marks, String)> = HashMap::new();
         let mut found = HashSet::new();
@@ -268,7 +268,7 @@ fn lines_around(text: &str, place: &std::ops::Range<usize>) -> std::ops::Range<u
     start..text[end..].find('\n').map_or(text.len(), |at| end + at)
 }
 
-/// The places of a message of the compiler, and of its notes.
+/// Returns the places of a message of the compiler, and of its notes.
 fn spans_of(message: &Value, spans: &mut Vec<Value>) {
     spans.extend(message["spans"].as_array().into_iter().flatten().cloned());
     message["children"].as_array().into_iter().flatten().for_each(|child| spans_of(child, spans));
@@ -294,7 +294,7 @@ fn output(command: &mut Command) -> Result<(bool, Vec<Value>), String> {
     Ok((output.status.success(), messages))
 }
 
-/// The package of a file: packages are named as their folders.
+/// Returns the package of a file: packages are named as their folders.
 fn package_of(path: &str) -> String {
     path.split('/').nth(1).unwrap_or_default().to_owned()
 }
@@ -303,7 +303,7 @@ fn read(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Writes a file unless it holds the same: cargo builds anew what is younger.
+/// Writes a file unless it holds these contents: cargo builds anew what is younger.
 pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), String> {
     let bytes = bytes.as_ref();
     if std::fs::read(path).is_ok_and(|old| old == bytes) {

@@ -1,4 +1,4 @@
-//! Survivors that are known to change nothing, each with the reason. They are named by what the source says, not
+//! Survivors that are known to change nothing, each with the reason. They are named by the line of the source, not
 //! by line numbers: other changes of a file leave them valid, changes of their line do not.
 
 use std::path::Path;
@@ -39,7 +39,7 @@ pub fn read(path: &Path) -> Result<Vec<Explained>, String> {
 }
 
 impl Explained {
-    /// Whether this entry is about the mutant.
+    /// Returns whether this entry is about the mutant.
     pub fn is_of(&self, mutant: &Mutant) -> bool {
         (&self.file, &self.line, self.kind) == (&mutant.file, &mutant.text, mutant.kind)
             && self.after.as_ref().is_none_or(|after| *after == mutant.after)

@@ -1,7 +1,7 @@
 //! Finds what can be mutated in a source file.
 //!
 //! Macros' arguments, patterns, types, attributes, constants, `const fn`, tests and code for other processors
-//! are left alone: what stands there cannot ask at run time whether a mutant is on, or does not run here. So are
+//! are left alone: code there cannot look at run time whether a mutant is on, or does not run here. So are
 //! prefetches, which no result depends on.
 
 use std::ops::Range;
@@ -83,7 +83,7 @@ impl Finder<'_> {
         id
     }
 
-    /// The node may be one of these instead: what is shown, and what is written.
+    /// Adds mutants that replace a node by one of these: what is shown, and what is written.
     fn instead(&mut self, node: &impl Spanned, at: Span, kind: Kind, variants: &[(String, String)]) {
         let before = self.code(node).to_owned();
         let add = |(shown, code): &(String, String)| (self.add(at, kind, &before, shown), code.clone());
@@ -119,7 +119,7 @@ impl Finder<'_> {
         self.instead(node, at, kind, &variants);
     }
 
-    /// The end of a range moves by one, the start up by one.
+    /// Adds mutants of a range whose end moves by one, or whose start moves up by one.
     fn range(&mut self, range: &syn::ExprRange) {
         let whole = self.code(range).to_owned();
         let from = range.span().byte_range().start;
@@ -143,7 +143,7 @@ impl Finder<'_> {
         self.sites.push(Site { range: condition.span().byte_range(), form });
     }
 
-    /// Statements are left out, and swapped with their neighbours. With `unit` the last one gives nothing,
+    /// Statements are left out, and swapped with their neighbours. With `unit` the last one has no value,
     /// even if no semicolon follows it.
     fn block(&mut self, block: &Block, unit: bool) {
         let last = block.stmts.len().wrapping_sub(1);
@@ -176,7 +176,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Each two neighbours of a run of statements change places.
+    /// Adds mutants in which two neighbours of a run of statements change places.
     fn swaps(&mut self, run: &[Stmt]) {
         let codes: Vec<String> = run.iter().map(|stmt| format!("{};", self.code(stmt))).collect();
         let mut variants = Vec::new();
@@ -297,7 +297,7 @@ impl Finder<'_> {
     }
 }
 
-/// Whether code with these attributes is left out of the libraries as they are built here.
+/// Returns whether code with these attributes is left out of the libraries as they are built here.
 fn is_elsewhere(attributes: &[Attribute]) -> bool {
     let elsewhere = ["test", "loom", "aarch64", "not", "debug_assertions"];
     let of = |attribute: &Attribute| match &attribute.meta {
@@ -314,7 +314,7 @@ fn runs(attributes: &[Attribute], signature: &syn::Signature) -> bool {
     signature.constness.is_none() && !is_elsewhere(attributes)
 }
 
-/// Whether a condition is a chain with `let`.
+/// Returns whether a condition is a chain with `let`.
 fn has_let(condition: &Expr) -> bool {
     match condition {
         Expr::Let(_) => true,
@@ -323,7 +323,7 @@ fn has_let(condition: &Expr) -> bool {
     }
 }
 
-/// Whether a block ends in a jump or an error.
+/// Returns whether a block ends in a jump or an error.
 fn diverges(block: &Block) -> bool {
     let Some(Stmt::Expr(last, _)) = block.stmts.last() else { return false };
     match last {
@@ -336,7 +336,7 @@ fn is_jump(expr: &Expr) -> bool {
     matches!(expr, Expr::Return(_) | Expr::Break(_) | Expr::Continue(_))
 }
 
-/// Whether this is a hint to the processor: no result depends on it.
+/// Returns whether this is a hint to the processor: no result depends on it.
 fn is_prefetch(expr: &Expr) -> bool {
     let name = match expr {
         Expr::MethodCall(call) => Some(&call.method),
@@ -351,12 +351,12 @@ fn is_prefetch(expr: &Expr) -> bool {
 
 #[derive(PartialEq)]
 enum Effect {
-    /// Binds nothing, gives nothing: can be left out.
+    /// Returns whether a statement binds nothing and has no value, so that it can be left out.
     Plain,
     Other,
 }
 
-/// What kind of statement this is; without `unit` an expression without semicolon is a value.
+/// Returns what kind of statement this is; without `unit` an expression without semicolon is a value.
 fn effect(stmt: &Stmt, unit: bool) -> Effect {
     let plain = match stmt {
         Stmt::Expr(expr, semicolon) => {
@@ -372,13 +372,13 @@ fn effect(stmt: &Stmt, unit: bool) -> Effect {
     if plain { Effect::Plain } else { Effect::Other }
 }
 
-/// Whether the statement is an `if` without `else`: that its condition never holds leaves it out already.
+/// Returns whether the statement is an `if` without `else`: that its condition never holds leaves it out already.
 fn is_condition(stmt: &Stmt) -> bool {
     matches!(stmt, Stmt::Expr(Expr::If(branch), _) if branch.else_branch.is_none())
         || matches!(stmt, Stmt::Expr(Expr::While(_), _))
 }
 
-/// Whether a pattern binds a name.
+/// Returns whether a pattern binds a name.
 fn binds(pattern: &Pat) -> bool {
     match pattern {
         Pat::Wild(_) | Pat::Rest(_) => false,
@@ -390,7 +390,7 @@ fn binds(pattern: &Pat) -> bool {
     }
 }
 
-/// The name of a guard that is only kept: `_held`.
+/// Returns the name of a guard that is only kept: `_held`.
 fn unread(local: &Local) -> Option<String> {
     let pattern = match &local.pat {
         Pat::Type(typed) => &*typed.pat,

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does what is asked for; whether nothing went unnoticed.
+/// Carries out the arguments, and returns whether nothing went unnoticed.
 fn work(args: &Args) -> Result<bool, String> {
     let root = args.root.canonicalize().map_err(|error| format!("{}: {error}", args.root.display()))?;
     let work = args.work.clone().unwrap_or_else(|| root.join("target/mutants"));
@@ -87,8 +87,8 @@ fn plan(args: &Args) -> Result<Plan, String> {
 }
 
 fn explained_path(args: &Args, root: &Path) -> Option<PathBuf> {
-    let usual = root.join("crates/bristlecone-mutants/explained.toml");
-    args.explained.clone().or_else(|| usual.is_file().then_some(usual))
+    let default = root.join("crates/bristlecone-mutants/explained.toml");
+    args.explained.clone().or_else(|| default.is_file().then_some(default))
 }
 
 /// Builds the copy, and runs those that were chosen and have no result yet.

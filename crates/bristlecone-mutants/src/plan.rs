@@ -16,7 +16,7 @@ pub struct Plan {
     pub owners: Vec<Owner>,
 }
 
-/// The crate that all mutated crates depend on: it gets the module that says which mutant is on.
+/// The crate that all mutated crates depend on: it gets the module that knows which mutant is on.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
@@ -111,7 +111,7 @@ impl Tests {
     }
 }
 
-/// Whether a name fits a pattern in which `*` stands for anything; a pattern without `*` may stand anywhere.
+/// Returns whether a name fits a pattern in which `*` matches anything; a pattern without `*` may match anywhere.
 pub fn fits(pattern: &str, name: &str) -> bool {
     if !pattern.contains('*') {
         return name.contains(pattern);

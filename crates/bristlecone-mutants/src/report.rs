@@ -73,7 +73,7 @@ impl<'m> Report<'m> {
         report
     }
 
-    /// Whether everything that ran was noticed or is explained, and no explanation is stale.
+    /// Returns whether everything that ran was noticed or is explained, and no explanation is stale.
     pub fn is_clean(&self) -> bool {
         self.unnoticed.is_empty() && self.stale.is_empty()
     }

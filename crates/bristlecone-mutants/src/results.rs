@@ -23,7 +23,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether the tests noticed.
+    /// Returns whether the tests noticed.
     pub fn is_noticed(self) -> bool {
         matches!(self, Self::Killed | Self::TimedOut)
     }

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use crate::find::{File, Form, Site};
 
-/// Returns the file with its mutants, but those in `refused`. `switch` is the path of the function that says
+/// Returns the file with its mutants, but those in `refused`. `switch` is the path of the function that returns
 /// whether a mutant is on.
 pub fn rewrite(file: &File, switch: &str, refused: &HashSet<u32>) -> String {
     let mut writer = Writer { file, switch, refused, next: 0 };
@@ -90,7 +90,7 @@ impl Marks {
         Self(marks)
     }
 
-    /// Returns the mutant that wrote what stands in `range`: the innermost, if there are several.
+    /// Returns the mutant that wrote what is in `range`: the innermost, if there are several.
     pub fn at(&self, range: &Range<usize>) -> Option<u32> {
         let around = |mark: &&(u32, Range<usize>)| mark.1.start <= range.start && range.end <= mark.1.end;
         self.0.iter().filter(around).min_by_key(|mark| mark.1.len()).map(|mark| mark.0)

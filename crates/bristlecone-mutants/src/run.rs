@@ -77,7 +77,7 @@ impl Runs<'_> {
         Ok(baseline.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The tests that own any of these files.
+    /// Returns the tests that own any of these files.
     fn owning(&self, files: &HashSet<&str>) -> Result<Vec<Test>, String> {
         let mut wanted = Vec::new();
         for owner in files.iter().filter_map(|file| self.plan.owner(file)) {
@@ -187,7 +187,7 @@ impl Runs<'_> {
         Ok(Some(line))
     }
 
-    /// The tests that own the mutant's file, reach the mutant, and pass without it.
+    /// Returns the tests that own the mutant's file, reach the mutant, and pass without it.
     fn tests_of<'b>(&self, mutant: &Mutant, baseline: &'b Baseline) -> Result<Vec<&'b Known>, String> {
         let owner = self.plan.owner(&mutant.file).ok_or_else(|| format!("{} has no owner", mutant.file))?;
         let owners = owner.tests()?;

@@ -147,7 +147,7 @@ fn wait(mut child: Child, limit: Duration, stop: &AtomicBool) -> Result<(Ended, 
     }
 }
 
-/// Processor time of a process and of children of it that have ended.
+/// Returns the processor time of a process and of children of it that have ended.
 fn processor_time(process: u32) -> Option<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name, which may hold anything, ends with the last bracket; user and system time are fields 14 to 17.
@@ -156,7 +156,7 @@ fn processor_time(process: u32) -> Option<Duration> {
     Some(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
 }
 
-/// Memory of a process's own, files in memory not counted.
+/// Returns the memory of a process's own, files in memory not counted.
 fn resident_bytes(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -198,7 +198,7 @@ pub fn in_parallel<T: Sync>(items: &[T], jobs: usize, stop: &AtomicBool, work: &
     });
 }
 
-/// What all tests do without mutants, kept in a file as long as their programs are the same.
+/// What all tests do without mutants, kept in a file until their programs change.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Baseline {
     /// Programs, and when they were built.

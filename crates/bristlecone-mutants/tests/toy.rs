@@ -115,22 +115,22 @@ impl Toy {
         std::fs::write(path, text).unwrap();
     }
 
-    /// Runs the tool: its exit code and what it says.
+    /// Runs the tool, and returns its exit code and output.
     fn run(&self, arguments: &[&str]) -> (i32, String) {
-        let output = Command::new(env!("CARGO_BIN_EXE_bristlecone-mutants"))
+        let ended = Command::new(env!("CARGO_BIN_EXE_bristlecone-mutants"))
             .current_dir(self.path())
             .args(["--owners", "owners.toml", "--explained", "explained.toml"])
             .args(arguments)
             .output()
             .unwrap();
-        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
-        (output.status.code().unwrap(), said)
+        let output = [ended.stdout, ended.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+        (ended.status.code().unwrap(), output)
     }
 }
 
-/// The lines of what was said that begin with a word.
-fn lines<'s>(said: &'s str, word: &str) -> Vec<&'s str> {
-    said.lines().filter(|line| line.starts_with(word)).collect()
+/// Returns the lines of an output that begin with a word.
+fn lines<'s>(output: &'s str, word: &str) -> Vec<&'s str> {
+    output.lines().filter(|line| line.starts_with(word)).collect()
 }
 
 #[test]
@@ -164,23 +164,23 @@ fn every_kind_of_change_is_listed_and_drawn_by_the_seed() {
 #[test]
 fn changes_are_noticed_and_survivors_are_explained_once() {
     let toy = Toy::new();
-    let (code, said) = toy.run(&[]);
-    assert_eq!(code, 1, "{said}");
+    let (code, output) = toy.run(&[]);
+    assert_eq!(code, 1, "{output}");
     // What compiles not is passed over: without its assignment the name is never set.
-    assert!(!said.contains("kept = text"), "{said}");
-    let survived = lines(&said, "SURVIVED");
-    assert_eq!(survived.len(), 2, "{said}");
-    assert!(survived.iter().all(|line| line.contains("trace.replace(trace.get());")), "{said}");
-    let unreached = lines(&said, "UNREACHED");
-    assert_eq!(unreached.len(), 1, "{said}");
-    assert!(unreached[0].contains("negation: `!flag`"), "{said}");
+    assert!(!output.contains("kept = text"), "{output}");
+    let survived = lines(&output, "SURVIVED");
+    assert_eq!(survived.len(), 2, "{output}");
+    assert!(survived.iter().all(|line| line.contains("trace.replace(trace.get());")), "{output}");
+    let unreached = lines(&output, "UNREACHED");
+    assert_eq!(unreached.len(), 1, "{output}");
+    assert!(unreached[0].contains("negation: `!flag`"), "{output}");
     // A loop without end is noticed by the time that it takes.
-    let counts = |said: &str| -> Vec<usize> {
-        let line = lines(said, "all")[0].split_whitespace();
+    let counts = |output: &str| -> Vec<usize> {
+        let line = lines(output, "all")[0].split_whitespace();
         line.skip(1).map(|count| count.parse().unwrap()).collect()
     };
-    let [mutants, killed, timed_out, ..] = counts(&said)[..] else { panic!("{said}") };
-    assert!(killed > 10 && timed_out > 0 && killed + timed_out + 3 == mutants, "{said}");
+    let [mutants, killed, timed_out, ..] = counts(&output)[..] else { panic!("{output}") };
+    assert!(killed > 10 && timed_out > 0 && killed + timed_out + 3 == mutants, "{output}");
 
     // What was interrupted goes on: half of the results are gone, and of one more its end.
     let results = toy.path().join("target/mutants/results.jsonl");
@@ -191,7 +191,7 @@ fn changes_are_noticed_and_survivors_are_explained_once() {
     let cut = half.join("\n") + &known.lines().next_back().unwrap()[..20];
     std::fs::write(&results, cut).unwrap();
     let (code, again) = toy.run(&[]);
-    assert_eq!((code, counts(&again)), (1, counts(&said)), "{again}");
+    assert_eq!((code, counts(&again)), (1, counts(&output)), "{again}");
     let lines_of = |text: &str| text.lines().count();
     assert_eq!(lines_of(&std::fs::read_to_string(&results).unwrap()), mutants + 1, "one line is broken");
 
@@ -205,13 +205,13 @@ fn changes_are_noticed_and_survivors_are_explained_once() {
         + &entry("trace.set(trace.get() + 3);", "swap")
         + &entry("!flag", "negation");
     toy.write("explained.toml", &right);
-    let (code, said) = toy.run(&["--report"]);
-    assert_eq!(code, 0, "{said}");
-    assert_eq!(counts(&said), [mutants, killed, timed_out, 0, 0, 3, 0]);
+    let (code, output) = toy.run(&["--report"]);
+    assert_eq!(code, 0, "{output}");
+    assert_eq!(counts(&output), [mutants, killed, timed_out, 0, 0, 3, 0]);
 
-    // What is explained and noticed, or explained and gone, is said.
+    // What is explained and noticed, or explained and gone, is reported.
     toy.write("explained.toml", &(right + &entry("found += 1;", "deletion") + &entry("gone();", "swap")));
-    let (code, said) = toy.run(&["--report"]);
-    assert_eq!(code, 1, "{said}");
-    assert_eq!(lines(&said, "STALE").len(), 2, "{said}");
+    let (code, output) = toy.run(&["--report"]);
+    assert_eq!(code, 1, "{output}");
+    assert_eq!(lines(&output, "STALE").len(), 2, "{output}");
 }

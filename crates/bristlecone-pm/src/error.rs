@@ -70,9 +70,9 @@ pub enum Error {
         handles: usize,
     },
     /// The pool has no space left. Reads, removals and updates in place go on.
-    #[error("the pool is full: remove something, or create a larger one (its maximum is {max_bytes} bytes)")]
+    #[error("the pool is full: remove something, or open it with a larger maximum than {max_bytes} bytes")]
     PoolFull {
-        /// The maximum given at creation.
+        /// Its maximum.
         max_bytes: u64,
     },
     /// The pool cannot have so large a maximum: its header has no room for the descriptors. Move what it holds

@@ -9,6 +9,14 @@
 //! - `alloc`: slots of one size in chunks, byte strings in slots, and the sweep that finds free ones.
 //! - `log`: write-ahead logs in chunks.
 //! - [`sync`]: locks, epochs, numbers of threads, and where simulated threads take turns.
+//!
+//! # Features
+//!
+//! Both are for tests and simulators; a program turns on neither.
+//!
+//! - `turns`: each access to DRAM that threads share is a step, at which a simulator may run another thread. All atomics
+//!   of [`sync`] cost a little more.
+//! - `failpoints`: the module `failpoint` is public, with which a test has system calls refused.
 
 mod alloc;
 mod error;

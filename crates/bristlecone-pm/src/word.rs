@@ -61,6 +61,10 @@ impl Word {
     }
 
     /// Replaces `current` by `new` if it is stored there, with the proof that it may.
+    ///
+    /// # Errors
+    ///
+    /// The value that is stored, if it is another.
     #[inline(always)]
     #[track_caller]
     pub fn publish_if<M: Medium>(

@@ -18,6 +18,11 @@
 //! What is explored is a [`System`]: something that lives on a [`Memory`], with a model of what
 //! it must contain. [`mutate`] removes one flush or fence after the other and expects the
 //! explorer to notice.
+//!
+//! # Features
+//!
+//! - `turns`: simulated threads take turns at each access to DRAM that they share, not only at accesses to the medium and
+//!   where they wait.
 
 mod explore;
 mod medium;

@@ -47,6 +47,11 @@
 //! Trees work on anything a `Tree` can be shared with: [`Pool`], [`Tree`] and their options are `Send` and `Sync`, and
 //! no operation takes `&mut self`. A pool has one writing process at a time, or any number of reading ones; another
 //! process that opens it gets [`Error::InUse`] at once. A child that was forked gets errors, and not the pool.
+//!
+//! # Features
+//!
+//! - `lab`: where designs and media from outside plug in, to be measured and explored. Not part of the product; what it
+//!   makes public may change at any time.
 
 mod close;
 mod conditional;
@@ -73,6 +78,7 @@ mod tree;
 mod tree_options;
 mod tree_write;
 mod trees;
+mod usage;
 mod value;
 
 #[cfg(feature = "derive")]
@@ -96,6 +102,7 @@ pub use salvage::{Salvage, SalvagedTree};
 pub use tree::Tree;
 pub use tree_options::TreeOptions;
 pub use trees::{Allowed, Design, OptionInfo, TreeStats};
+pub use usage::TreeUsage;
 pub use value::Value;
 
 /// Handles and iterators go to other threads, whatever the keys and values are.

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::read_to_string;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::{files, root};
 
@@ -49,6 +49,49 @@ fn modules_of_every_crate_without_tests_have_no_cycle() {
     assert!(knots.is_empty(), "modules that need each other:\n{}", knots.join("\n"));
 }
 
+/// Crates whose modules import each thing from the module that defines it.
+const DIRECT: &[&str] = &[
+    "bristlecone-baselines",
+    "bristlecone-cells",
+    "bristlecone-device",
+    "bristlecone-lab",
+    "bristlecone-random",
+    "bristlecone-sim",
+];
+
+#[test]
+fn modules_of_direct_crates_import_nothing_through_the_root() {
+    let mut wrong = Vec::new();
+    for krate in DIRECT {
+        let src = root().join("crates").join(krate).join("src");
+        let all = read(&src);
+        let shown: BTreeSet<_> = ["lib.rs", "main.rs"]
+            .iter()
+            .filter_map(|name| read_to_string(src.join(name)).ok())
+            .flat_map(|text| re_exports(&text))
+            .collect();
+        for (module, text) in all.iter().filter(|(module, _)| !module.is_empty()) {
+            let is_shown =
+                |name: &String| shown.contains(name) && !all.contains_key(std::slice::from_ref(name));
+            let through = |path: &Vec<String>| path[0] == "crate" && path.get(1).is_some_and(is_shown);
+            let named = paths(text).into_iter().filter(through);
+            wrong.extend(named.map(|path| format!("{krate}: {} by {}", path.join("::"), module.join("::"))));
+        }
+    }
+    assert!(wrong.is_empty(), "imports through the crate's root:\n{}", wrong.join("\n"));
+}
+
+/// Returns the names that a root shows of what its modules define.
+fn re_exports(text: &str) -> Vec<String> {
+    let of_use = |statement: &str| {
+        let mut found = Vec::new();
+        expand(&mut Vec::new(), &mut statement.chars().peekable(), &mut found);
+        found
+    };
+    let statements = text.match_indices("pub use ").map(|(at, start)| &text[at + start.len()..]);
+    statements.flat_map(of_use).filter_map(|path| path.last().cloned()).collect()
+}
+
 #[test]
 fn paths_of_nested_use_trees_lead_to_modules() {
     let text = "use crate::{a::{self, B}, c::D};\nfn f() { super::e::g() } // crate::h::i\nuse std::fmt;";
@@ -58,11 +101,7 @@ fn paths_of_nested_use_trees_lead_to_modules() {
 
 impl Graph {
     fn of(src: &Path) -> Self {
-        let all: BTreeMap<Module, String> = files(src, ".rs")
-            .iter()
-            .map(|path| (module(path.strip_prefix(src).unwrap()), read_to_string(path).unwrap()))
-            .filter(|(module, _)| !module.last().is_some_and(|name| name.ends_with("tests")))
-            .collect();
+        let all = read(src);
         let edges = all.iter().map(|(from, text)| {
             let to = paths(text).into_iter().map(|path| resolve(&all, from, &path));
             let to = to.filter(|to| to != from && !is_of(to, from) && !is_of(from, to)).collect();
@@ -92,6 +131,14 @@ impl Graph {
         }
         reached
     }
+}
+
+/// Reads the modules of a crate, but those of tests.
+fn read(src: &Path) -> BTreeMap<Module, String> {
+    let read = |path: &PathBuf| (module(path.strip_prefix(src).unwrap()), read_to_string(path).unwrap());
+    let is_of_code =
+        |(module, _): &(Module, String)| !module.last().is_some_and(|name| name.ends_with("tests"));
+    files(src, ".rs").iter().map(read).filter(is_of_code).collect()
 }
 
 /// Returns whether a module is in the folder of another one.

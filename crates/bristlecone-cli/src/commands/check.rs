@@ -1,19 +1,27 @@
 //! `bristlecone check`: whether everything reachable is as it must be, and what to save if not.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use bristlecone::{Finding, Pool, TreeSpec};
+use bristlecone_cli::arguments::DomainArg;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_cli::output::{Output, counted, grouped};
 use clap::Args;
 use serde_json::json;
 
-use crate::args::ReadArgs;
+use crate::open::{ReadArgs, explain, with_domain};
 use crate::store;
 
 /// Check a pool and everything in it; save what can be read of a damaged one
+///
+/// Fails, with exit code 1, if anything is not as it must be, and if anything could not be looked at.
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  bristlecone check trees.pool
+  bristlecone check trees.pool ages
+  bristlecone check trees.pool --repair saved.pool")]
 pub struct Check {
     #[command(flatten)]
     pool: ReadArgs,
@@ -22,23 +30,29 @@ pub struct Check {
     /// Save whatever can be read into a new pool at this path; the old one is not changed.
     #[arg(long, value_name = "NEW_POOL", conflicts_with = "tree")]
     repair: Option<PathBuf>,
+    #[command(flatten)]
+    domain: DomainArg,
 }
 
 impl Check {
     pub fn run(&self, output: &mut Output) -> Outcome {
         match &self.repair {
             Some(to) => self.repair(to, output),
-            None => self.check(output),
+            None if self.domain.domain.is_some() => {
+                Err(Failure::usage("--domain is that of the new pool: it goes with --repair"))
+            }
+            None => check(&self.pool.open_silently()?, self.tree.as_deref(), output),
         }
     }
 
     /// Fails if anything is lost, after saying what.
     fn repair(&self, to: &Path, output: &mut Output) -> Outcome {
         let bar = output.progress("saving", None);
-        let domain = self.pool.pool.domain.domain;
-        let options = domain.map_or_else(Pool::options, |domain| Pool::options().domain(domain));
-        let salvage = options.salvage(&self.pool.pool.path, to)?;
+        let from = &self.pool.pool.path;
+        let salvage = with_domain(self.domain.domain).salvage(from, to);
         bar.finish_and_clear();
+        // Which of the two paths is meant is not told by every error.
+        let salvage = salvage.map_err(|error| explain(if from.exists() { to } else { from }, error))?;
         let (kept, lost) = salvage.items();
         let in_trees = salvage
             .trees
@@ -69,10 +83,7 @@ impl Check {
                 "findings": findings,
             }))?;
         } else {
-            for (tree, Finding { location, what, .. }) in findings {
-                let tree = tree.map(|tree| format!("{tree}: ")).unwrap_or_default();
-                output.line(format_args!("{tree}{what} at {location}"))?;
-            }
+            summed_up(findings).into_iter().try_for_each(|line| output.line(line))?;
             for tree in &salvage.trees {
                 let (kept, lost) = (counted(tree.kept, "entry", "entries"), grouped(tree.lost));
                 let unknown = match tree.chunks_lost {
@@ -90,36 +101,50 @@ impl Check {
         }
         if salvage.is_whole() { Ok(()) } else { Err(Failure::Shown(Exit::Failed)) }
     }
+}
 
-    fn check(&self, output: &mut Output) -> Outcome {
-        let pool = store::open_to_check(&self.pool)?;
-        let mut found = Found::default();
-        found.pool(&pool);
-        let specs = match &self.tree {
-            Some(name) => vec![store::find_spec(&pool, name)?],
-            None => store::specs(&pool)?,
-        };
-        let bar = output.progress("checking", Some(specs.len() as u64));
-        let mut without_room = Vec::new();
-        for TreeSpec { name, .. } in &specs {
-            interrupt::check("nothing was changed")?;
-            if found.tree(&pool, name).is_err_and(|failure| failure.is_full()) {
-                without_room.push(name);
-            }
-            bar.inc(1);
-        }
-        bar.finish_and_clear();
-        pool.close()?;
-        if !without_room.is_empty() {
-            // What recovery has to write then stays in memory.
-            let pool = Pool::options().read_only(true).open(&self.pool.pool.path)?;
-            for name in without_room {
-                found.unchecked.retain(|(unchecked, _)| unchecked != name);
-                let _ = found.tree(&pool, name);
-            }
-        }
-        found.show(specs.len() as u64, output)
+/// Checks a pool and its trees, or one of them.
+pub fn check(pool: &Pool, tree: Option<&str>, output: &mut Output) -> Outcome {
+    let mut found = Found::default();
+    found.findings.extend(pool.check().into_iter().map(|finding| (None, finding)));
+    let specs = match tree {
+        Some(name) => vec![store::find_spec(pool, name)?],
+        None => store::specs(pool)?,
+    };
+    let bar = output.progress("checking", Some(specs.len() as u64));
+    for TreeSpec { name, .. } in &specs {
+        interrupt::check("nothing was changed")?;
+        found.tree(pool, name);
+        bar.inc(1);
     }
+    bar.finish_and_clear();
+    found.show(specs.len() as u64, output)
+}
+
+/// Returns what an error says, without what it advises, which is said once.
+fn without_advice(what: &str) -> &str {
+    what.split("; `bristlecone check --repair`").next().unwrap_or(what)
+}
+
+/// Returns a line for each finding; of many of one kind, the first places and how many more there are.
+fn summed_up<'a>(findings: impl Iterator<Item = (Option<&'a str>, &'a Finding)>) -> Vec<String> {
+    const SHOWN: usize = 3;
+    let mut places: BTreeMap<(Option<&str>, String), Vec<&str>> = BTreeMap::new();
+    for (tree, Finding { location, what, .. }) in findings {
+        places.entry((tree, without_advice(what).to_owned())).or_default().push(location);
+    }
+    let line = |((tree, what), places): ((Option<&str>, String), Vec<&str>)| {
+        let tree = tree.map(|tree| format!("{tree}: ")).unwrap_or_default();
+        let more = match places.len() {
+            0..=SHOWN => String::new(),
+            all => format!(
+                " and at {} (--json lists them)",
+                counted((all - SHOWN) as u64, "other place", "other places")
+            ),
+        };
+        format!("{tree}{what} at {}{more}", places[..places.len().min(SHOWN)].join(", "))
+    };
+    places.into_iter().map(line).collect()
 }
 
 /// What a check found.
@@ -132,21 +157,15 @@ struct Found {
 }
 
 impl Found {
-    fn pool(&mut self, pool: &Pool) {
-        self.findings.extend(pool.check().into_iter().map(|finding| (None, finding)));
-    }
-
-    /// Checks a tree. The failure is noted, too.
-    fn tree(&mut self, pool: &Pool, name: &str) -> Outcome {
+    /// Checks a tree.
+    fn tree(&mut self, pool: &Pool, name: &str) {
         match pool.check_tree(name).map_err(Failure::from) {
             Ok((entries, findings)) => {
                 self.entries += entries;
                 self.findings.extend(findings.into_iter().map(|finding| (Some(name.to_owned()), finding)));
-                Ok(())
             }
             Err(failure) => {
-                self.unchecked.push((name.to_owned(), failure.line().to_owned()));
-                Err(failure)
+                self.unchecked.push((name.to_owned(), without_advice(failure.line()).to_owned()));
             }
         }
     }
@@ -169,16 +188,17 @@ impl Found {
                 "findings": found.chain(unchecked).collect::<Vec<_>>(),
             }))?;
         } else {
-            for (tree, Finding { location, what, .. }) in &self.findings {
-                let tree = tree.as_ref().map(|tree| format!("{tree}: ")).unwrap_or_default();
-                output.line(format_args!("{tree}{what} at {location}"))?;
-            }
+            let findings = self.findings.iter().map(|(tree, finding)| (tree.as_deref(), finding));
+            summed_up(findings).into_iter().try_for_each(|line| output.line(line))?;
             for (tree, why) in &self.unchecked {
                 output.line(format_args!("{tree}: not checked: {why}"))?;
             }
             let verdict = match wrong {
                 0 => "everything is as it must be".to_owned(),
-                _ => counted(wrong as u64, "finding", "findings"),
+                _ => {
+                    let findings = counted(wrong as u64, "finding", "findings");
+                    format!("{findings}; `bristlecone check POOL --repair NEW_POOL` saves what can be read")
+                }
             };
             let (trees, entries) =
                 (counted(trees, "tree", "trees"), counted(self.entries, "entry", "entries"));

@@ -9,6 +9,9 @@ use crate::args::Cli;
 
 /// Print completions for a shell
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  bristlecone completions bash > ~/.local/share/bash-completion/completions/bristlecone
+  bristlecone completions fish > ~/.config/fish/completions/bristlecone.fish")]
 pub struct Completions {
     /// The shell.
     shell: Shell,

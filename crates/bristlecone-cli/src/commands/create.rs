@@ -8,18 +8,24 @@ use bristlecone_cli::size;
 use clap::Args;
 use serde_json::json;
 
-use crate::args::{PoolArgs, TreeArgs};
-use crate::store;
+use crate::args::TreeArgs;
+use crate::open::{PoolArgs, explain, with_domain};
 
 /// What a pool may grow to if nothing is said. The file is only as large as what is in it.
 pub const POOL_BYTES: u64 = 8 << 30;
 
 /// Create a pool, a tree in it, or both
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  bristlecone create /dev/shm/trees.pool --size 64G
+  bristlecone create trees.pool --tree ages --value u64
+  bristlecone create trees.pool --size 128G             an existing pool may grow further
+  bristlecone create trees.pool --tree visits --key '(str, u32)' --value u64
+  bristlecone create trees.pool --tree log --design lodgetree --key u64 --value bytes")]
 pub struct Create {
     #[command(flatten)]
     pool: PoolArgs,
-    /// What the pool may grow to, such as 8G (the default); it begins small.
+    /// What the pool may grow to, such as 64G, also one that exists; the file begins small [default: 8G]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
     /// Create a tree of this name, in a new pool or in one that exists.
@@ -39,7 +45,7 @@ impl Create {
         let (pool, exists) = match self.new_pool() {
             // Another process has made it, perhaps only just now.
             Err(Failure::Said { exit: Exit::Usage, .. })
-                if self.tree.is_some() && self.pool.path.exists() =>
+                if (self.tree.is_some() || self.size.is_some()) && self.pool.pool.path.is_file() =>
             {
                 (self.existing()?, true)
             }
@@ -50,12 +56,12 @@ impl Create {
             if created.is_err() && !exists {
                 // A pool without the tree that was asked for is not what was asked for. It goes while
                 // it is still held, so that it cannot be another process's by then.
-                let _ = std::fs::remove_file(&self.pool.path);
+                let _ = std::fs::remove_file(&self.pool.pool.path);
             }
             created?;
         }
         let info = pool.info();
-        let path = self.pool.path.display();
+        let path = self.pool.pool.path.display();
         let mut text = String::new();
         if !exists {
             text += &format!(
@@ -64,9 +70,12 @@ impl Create {
                 medium::promise(&info)
             );
         }
+        if exists && self.size.is_some() {
+            text += &format!("{path}: a pool of up to {}", size::show(info.max_bytes));
+        }
         if let Some(name) = &self.tree {
             let (key, value) = self.shape.kinds();
-            let separator = if exists { "" } else { "\n" };
+            let separator = if text.is_empty() { "" } else { "\n" };
             text += &format!(
                 "{separator}{name}: {} with keys of kind {key}, values of kind {value}",
                 self.shape.design()
@@ -74,7 +83,7 @@ impl Create {
         }
         output.either(
             &json!({
-                "pool": self.pool.path,
+                "pool": self.pool.pool.path,
                 "created": !exists,
                 "max_bytes": info.max_bytes,
                 "domain": info.domain.to_string(),
@@ -86,30 +95,29 @@ impl Create {
     }
 
     fn new_pool(&self) -> Outcome<Pool> {
-        let mut options = Pool::options().max_bytes(self.size.unwrap_or(POOL_BYTES)).create_new(true);
-        if let Some(domain) = self.pool.domain.domain {
-            options = options.domain(domain);
-        }
-        Ok(options.open(&self.pool.path)?)
+        let options = with_domain(self.pool.domain.domain);
+        let options = options.max_bytes(self.size.unwrap_or(POOL_BYTES)).create_new(true);
+        let path = &self.pool.pool.path;
+        options.open(path).map_err(|error| explain(path, error))
     }
 
+    /// Opens the pool that exists, with a larger maximum if one was asked for.
     fn existing(&self) -> Outcome<Pool> {
-        let pool = store::open(&self.pool)?;
+        let Some(size) = self.size else { return self.pool.open() };
+        let pool = self.pool.open_with(|options| options.max_bytes(size))?;
         let max_bytes = pool.info().max_bytes;
-        match self.size {
-            Some(size) if !is_maximum(size, max_bytes) => Err(Failure::usage(format!(
-                "{} exists with a maximum of {}, not {}: leave --size out",
-                self.pool.path.display(),
+        if max_bytes > size.saturating_add(headers_max(size)) {
+            return Err(Failure::usage(format!(
+                "{} may grow to {} already, and cannot be made smaller: leave --size out",
+                self.pool.pool.path.display(),
                 size::show(max_bytes),
-                size::show(size)
-            ))),
-            _ => Ok(pool),
+            )));
         }
+        Ok(pool)
     }
 }
 
-/// Whether a pool that was created with `size` has this maximum: its headers come on top.
-fn is_maximum(size: u64, max_bytes: u64) -> bool {
-    const HEADERS_MAX: u64 = 4 << 20;
-    (size..=size.saturating_add(HEADERS_MAX + size / 1024)).contains(&max_bytes)
+/// Returns what the headers of a pool that was created with `size` may add to its maximum.
+fn headers_max(size: u64) -> u64 {
+    (4 << 20) + size / 1024
 }

@@ -1,15 +1,18 @@
 //! `bristlecone drop`: a whole tree out.
 
+use bristlecone::Pool;
 use bristlecone_cli::failure::Outcome;
 use bristlecone_cli::output::Output;
 use clap::Args;
 use serde_json::json;
 
-use crate::args::PoolArgs;
+use crate::open::PoolArgs;
 use crate::store;
 
 /// Remove a tree and everything in it, at once and for good
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  bristlecone drop trees.pool ages")]
 pub struct Drop {
     #[command(flatten)]
     pool: PoolArgs,
@@ -19,10 +22,15 @@ pub struct Drop {
 
 impl Drop {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        let pool = store::open(&self.pool)?;
-        store::find(&pool, &self.tree)?;
-        pool.drop_tree(&self.tree)?;
-        pool.close()?;
-        output.either(&json!({ "dropped": self.tree }), format_args!("dropped {}", self.tree))
+        let pool = self.pool.open()?;
+        drop(&pool, &self.tree, output)?;
+        Ok(pool.close()?)
     }
+}
+
+/// Drops the tree.
+pub fn drop(pool: &Pool, tree: &str, output: &mut Output) -> Outcome {
+    store::find(pool, tree)?;
+    pool.drop_tree(tree)?;
+    output.either(&json!({ "dropped": tree }), format_args!("dropped {tree}"))
 }

@@ -1,30 +1,56 @@
-//! `bristlecone dump`: a whole tree as text that `load` reads back.
+//! `bristlecone dump`: trees as text that `load` reads back.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
+use bristlecone::Pool;
+use bristlecone::dynamic::Tree;
 use bristlecone_cli::failure::{Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_cli::output::{Output, counted};
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 use serde_json::json;
 
-use crate::args::ReadArgs;
-use crate::datum::{Datum, Form};
-use crate::store;
+use crate::datum::{self, Datum, Entry, Form};
+use crate::dump::{Header, Sum, Trailer};
+use crate::input::Format;
+use crate::open::ReadArgs;
+use crate::store::{self, TreeInfo};
 
-/// Print a whole tree as text that `load` reads back
+/// Print a tree, or all of a pool, as text that `load` reads back
+///
+/// A line before the entries says what the tree is: kinds, design, options, number of entries. A line behind them
+/// has their number and checksum, so that `load` makes the same tree of them, and notices what is missing.
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  bristlecone dump trees.pool ages --output ages.tsv
+  bristlecone dump trees.pool --all | zstd > trees.zst
+  bristlecone dump trees.pool ages --no-header --format csv")]
 pub struct Dump {
     #[command(flatten)]
     pool: ReadArgs,
     /// The tree.
-    tree: String,
-    /// How entries are written; with --json they are JSON objects, one per line.
-    #[arg(long, value_enum, default_value = "tsv")]
-    format: DumpFormat,
+    #[arg(required_unless_present = "all")]
+    tree: Option<String>,
+    #[command(flatten)]
+    what: DumpArgs,
+}
+
+/// What of the pool, and how.
+#[derive(Args, Debug)]
+pub struct DumpArgs {
+    /// All trees of the pool, one after the other.
+    #[arg(long, conflicts_with_all = ["tree", "no_header"])]
+    pub all: bool,
+    /// Only the entries, without the lines before and behind them.
+    #[arg(long)]
+    no_header: bool,
+    /// How entries are written [default: tsv, with --json json]
+    #[arg(long, value_enum)]
+    format: Option<DumpFormat>,
     /// Write to this file instead of standard output; it must not exist.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -37,60 +63,117 @@ enum DumpFormat {
     Tsv,
     /// Comma-separated, quoted where needed (RFC 4180).
     Csv,
+    /// One object with key and value per line.
+    Json,
 }
 
 impl Dump {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        let (pool, tree) = store::tree_to_read(&self.pool, &self.tree)?;
+        self.what.run(&self.pool.open()?, self.tree.as_deref(), output)
+    }
+}
+
+impl DumpArgs {
+    /// Writes the tree of this name, or all.
+    pub fn run(&self, pool: &Pool, tree: Option<&str>, output: &mut Output) -> Outcome {
+        let trees = match tree {
+            Some(name) => vec![store::find(pool, name)?],
+            None => store::specs(pool)?.into_iter().map(TreeInfo::new).collect::<Outcome<_>>()?,
+        };
         let mut file = self.output.as_deref().map(create).transpose()?;
-        let bar = output.progress("dumping", self.output.as_ref().map(|_| tree.len()));
-        let (mut entries, mut text) = (0, Vec::new());
-        tree.scan((Bound::Unbounded, Bound::Unbounded), false, &mut |key, value| {
-            interrupt::check("the dump is not whole")?;
-            text.clear();
-            self.write(output.json(), key, value, &mut text)?;
-            entries += 1;
-            bar.inc(1);
-            match &mut file {
+        let mut entries = 0;
+        for (number, info) in (1..).zip(&trees) {
+            entries += match &mut file {
                 Some((file, path)) => {
-                    file.write_all(&text).map_err(|error| Failure::io(path.display(), &error))
+                    let put = |text: &[u8]| {
+                        file.write_all(text).map_err(|error| Failure::io(path.display(), &error))
+                    };
+                    self.tree(pool, info, (number, trees.len() as u64), output.json(), put)
                 }
-                None => output.bytes(&text),
-            }
-            .map(|()| true)
-        })?;
-        bar.finish_and_clear();
-        if let Some((mut file, path)) = file {
-            let synced = file.flush().and_then(|()| file.get_ref().sync_all());
-            synced.map_err(|error| Failure::io(path.display(), &error))?;
-            let said = format!("dumped {} to {}", counted(entries, "entry", "entries"), path.display());
-            output.either(&json!({ "entries": entries, "file": path }), said)?;
+                None => {
+                    let json = output.json();
+                    self.tree(pool, info, (number, trees.len() as u64), json, |text| output.bytes(text))
+                }
+            }?;
         }
-        drop(tree);
-        Ok(pool.close()?)
+        let Some((mut file, path)) = file else { return Ok(()) };
+        let synced = file.flush().and_then(|()| file.get_ref().sync_all());
+        synced.map_err(|error| Failure::io(path.display(), &error))?;
+        let of =
+            if self.all { counted(trees.len() as u64, "tree", "trees") + " with " } else { String::new() };
+        let said = format!("dumped {of}{} to {}", counted(entries, "entry", "entries"), path.display());
+        output.either(&json!({ "trees": trees.len(), "entries": entries, "file": path }), said)
     }
 
-    fn write(&self, json: bool, key: Datum<'_>, value: Datum<'_>, to: &mut Vec<u8>) -> Outcome {
-        if json {
-            serde_json::to_writer(&mut *to, &json!({ "key": key, "value": value }))
-                .map_err(std::io::Error::from)?;
-        } else {
-            match self.format {
-                DumpFormat::Tsv => {
-                    key.write(Form::Line, to);
-                    to.push(b'\t');
-                    value.write(Form::Line, to);
-                }
-                DumpFormat::Csv => {
-                    write_csv(key, to);
-                    to.push(b',');
-                    write_csv(value, to);
-                }
-            }
+    /// Writes a tree; returns how many entries it has.
+    fn tree(
+        &self,
+        pool: &Pool,
+        info: &TreeInfo,
+        number: (u64, u64),
+        json: bool,
+        mut put: impl FnMut(&[u8]) -> Outcome,
+    ) -> Outcome<u64> {
+        let tree = store::tree(pool, &info.name)?;
+        let format = self.format(json);
+        if !self.no_header {
+            put(&line(&Header::new(info, tree.len(), format, number))?)?;
         }
-        to.push(b'\n');
-        Ok(())
+        let sum = entries(&tree, format, &mut put)?;
+        if !self.no_header {
+            put(&line(&Trailer::new(&info.name, sum))?)?;
+        }
+        Ok(sum.entries)
     }
+
+    fn format(&self, json: bool) -> Format {
+        match self.format {
+            Some(DumpFormat::Tsv) => Format::Tsv,
+            Some(DumpFormat::Csv) => Format::Csv,
+            Some(DumpFormat::Json) => Format::Json,
+            None if json => Format::Json,
+            None => Format::Tsv,
+        }
+    }
+}
+
+fn line(frame: &impl Serialize) -> Outcome<Vec<u8>> {
+    let mut text = serde_json::to_vec(frame).map_err(std::io::Error::from)?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+fn entries(tree: &Tree, format: Format, put: &mut impl FnMut(&[u8]) -> Outcome) -> Outcome<Sum> {
+    let (mut sum, mut text) = (Sum::default(), Vec::new());
+    store::scan(tree, (Bound::Unbounded, Bound::Unbounded), false, &mut |key, value| {
+        interrupt::check("the dump is not whole")?;
+        text.clear();
+        write(format, key, value, &mut text)?;
+        sum.entries += 1;
+        sum.add(&text);
+        put(&text).map(|()| true)
+    })?;
+    Ok(sum)
+}
+
+fn write(format: Format, key: &Datum, value: &Datum, to: &mut Vec<u8>) -> Outcome {
+    match format {
+        Format::Json => {
+            serde_json::to_writer(&mut *to, &Entry::new(key, value)).map_err(std::io::Error::from)?
+        }
+        Format::Csv => {
+            write_csv(key, to);
+            to.push(b',');
+            write_csv(value, to);
+        }
+        Format::Tsv | Format::Keys => {
+            datum::write(key, Form::Line, to);
+            to.push(b'\t');
+            datum::write(value, Form::Line, to);
+        }
+    }
+    to.push(b'\n');
+    Ok(())
 }
 
 fn create(path: &Path) -> Outcome<(BufWriter<File>, &Path)> {
@@ -98,10 +181,10 @@ fn create(path: &Path) -> Outcome<(BufWriter<File>, &Path)> {
     Ok((BufWriter::with_capacity(1 << 16, file), path))
 }
 
-/// One field; in quotes if it has a comma, a quote or a line end in it.
-fn write_csv(datum: Datum<'_>, to: &mut Vec<u8>) {
+/// Appends one field; in quotes if it has a comma, a quote or a line end in it.
+fn write_csv(datum: &Datum, to: &mut Vec<u8>) {
     let start = to.len();
-    datum.write(Form::Plain, to);
+    datum::write(datum, Form::Plain, to);
     if !to[start..].iter().any(|byte| matches!(byte, b',' | b'"' | b'\n' | b'\r')) {
         return;
     }

@@ -2,51 +2,63 @@
 
 use std::ffi::OsString;
 
+use bristlecone::dynamic::Tree;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::output::{Output, counted};
 use clap::Args;
-use serde_json::json;
 
-use crate::args::ReadArgs;
-use crate::datum::{Datum, Form};
+use crate::datum::{self, Entry, Form, Shown, argument};
+use crate::open::ReadArgs;
 use crate::store;
 
 /// Print the values of keys
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  bristlecone get trees.pool ages Methuselah Prometheus
+  bristlecone get trees.pool places '[\"oak\", 7]'      a key that is a tuple")]
 pub struct Get {
     #[command(flatten)]
     pool: ReadArgs,
     /// The tree.
     tree: String,
+    #[command(flatten)]
+    what: GetArgs,
+}
+
+/// Which keys.
+#[derive(Args, Debug)]
+pub struct GetArgs {
     /// The keys; in a tree of kind bytes with \xNN for what cannot be typed.
-    #[arg(required = true)]
+    #[arg(required = true, value_name = "KEY")]
     keys: Vec<OsString>,
 }
 
 impl Get {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        let (pool, tree) = store::tree_to_read(&self.pool, &self.tree)?;
+        let pool = self.pool.open()?;
+        let tree = store::tree(&pool, &self.tree)?;
+        self.what.run(&tree, output)
+    }
+}
+
+impl GetArgs {
+    /// Prints what there is, and fails if anything is not.
+    pub fn run(&self, tree: &Tree, output: &mut Output) -> Outcome {
         let mut absent = Vec::new();
         let mut text = Vec::new();
         for key in &self.keys {
-            let mut scratch = Vec::new();
-            let key =
-                Datum::argument(tree.key_kind(), key, &mut scratch).map_err(|error| error.within("key"))?;
-            let found = tree.get(key, &mut |value| {
-                if output.json() {
-                    return output.value(&json!({ "key": key, "value": value }));
+            let key = argument(tree.key_kind(), key).map_err(|error| error.within("key"))?;
+            match tree.try_get(&key)? {
+                Some(value) if output.json() => output.value(&Entry::new(&key, &value))?,
+                Some(value) => {
+                    text.clear();
+                    datum::write(&value, Form::Plain, &mut text);
+                    text.push(b'\n');
+                    output.bytes(&text)?;
                 }
-                text.clear();
-                value.write(Form::Plain, &mut text);
-                text.push(b'\n');
-                output.bytes(&text)
-            })?;
-            if !found {
-                absent.push(key.to_string());
+                None => absent.push(Shown(&key).to_string()),
             }
         }
-        drop(tree);
-        pool.close()?;
         match absent.as_slice() {
             [] => Ok(()),
             [key] => Err(Failure::new(Exit::Absent, format!("{key} has no value"))),

@@ -1,6 +1,8 @@
 //! `bristlecone info`: what a pool is.
 
-use bristlecone::Finding;
+use std::path::Path;
+
+use bristlecone::{Finding, Pool};
 use bristlecone_cli::failure::Outcome;
 use bristlecone_cli::medium;
 use bristlecone_cli::output::{Output, grouped};
@@ -8,11 +10,13 @@ use bristlecone_cli::size;
 use clap::Args;
 use serde_json::json;
 
-use crate::args::ReadArgs;
-use crate::store;
+use crate::open::ReadArgs;
 
 /// Say what a pool is: sizes, durability, page size in force
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  bristlecone info trees.pool
+  bristlecone info trees.pool --json | jq .closed_cleanly")]
 pub struct Info {
     #[command(flatten)]
     pool: ReadArgs,
@@ -20,54 +24,56 @@ pub struct Info {
 
 impl Info {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        let pool = store::open_to_read(&self.pool)?;
-        let (info, trees) = (pool.info(), pool.trees()?);
-        let path = &self.pool.pool.path;
-        let medium = medium::name(path);
-        if output.json() {
-            let found = |found: &Finding| json!({ "location": found.location, "what": found.what });
-            let findings: Vec<_> = info.findings.iter().map(found).collect();
-            output.value(&json!({
-                "pool": path,
-                "uuid": info.uuid,
-                "format_version": info.version,
-                "medium": medium,
-                "domain": info.domain.to_string(),
-                "detected_domain": info.detected.to_string(),
-                "survives": info.domain.survives(),
-                "caveat": info.domain.caveat(info.detected),
-                "closed_cleanly": info.was_clean,
-                "read_only": info.read_only,
-                "file_bytes": info.file_bytes,
-                "max_bytes": info.max_bytes,
-                "chunk_bytes": info.chunk_bytes,
-                "chunks": info.chunks,
-                "chunks_free": info.chunks_free,
-                "huge_page_bytes": info.huge_bytes,
-                "trees": trees.len(),
-                "findings": findings,
-            }))?;
-        } else {
-            output.line(format_args!("pool       {}", path.display()))?;
-            output.line(format_args!("uuid       {}, format {}", info.uuid, info.version))?;
-            output.line(format_args!("medium     {medium}"))?;
-            output.line(medium::promise(&info).replacen("domain ", "domain     ", 1))?;
-            let closed = match (info.was_clean, info.read_only) {
-                (true, _) => "yes",
-                (false, false) => "no: what was acknowledged has been recovered",
-                (false, true) => "no: what was acknowledged is recovered in memory at each open",
-            };
-            output.line(format_args!("closed     {closed}"))?;
-            let (bytes, max) = (size::show(info.file_bytes), size::show(info.max_bytes));
-            output.line(format_args!("size       {bytes} of up to {max}"))?;
-            let (chunks, each) = (grouped(info.chunks), size::show(info.chunk_bytes));
-            output.line(format_args!("chunks     {chunks} of {each}, {} free", grouped(info.chunks_free)))?;
-            output.line(format_args!("pages      {}", medium::pages(&info)))?;
-            output.line(format_args!("trees      {}", trees.len()))?;
-            if info.read_only {
-                output.line("opened     for reading only")?;
-            }
-        }
-        Ok(pool.close()?)
+        describe(&self.pool.open()?, &self.pool.pool.path, output)
     }
+}
+
+/// Prints what the pool at this path is.
+pub fn describe(pool: &Pool, path: &Path, output: &mut Output) -> Outcome {
+    let (info, trees) = (pool.info(), pool.trees()?);
+    let medium = medium::name(path);
+    if output.json() {
+        let found = |found: &Finding| json!({ "location": found.location, "what": found.what });
+        let findings: Vec<_> = info.findings.iter().map(found).collect();
+        output.value(&json!({
+            "pool": path,
+            "uuid": info.uuid,
+            "format_version": info.version,
+            "medium": medium,
+            "domain": info.domain.to_string(),
+            "detected_domain": info.detected.to_string(),
+            "survives": info.domain.survives(),
+            "caveat": info.domain.caveat(info.detected),
+            "closed_cleanly": info.was_clean,
+            "read_only": info.read_only,
+            "file_bytes": info.file_bytes,
+            "max_bytes": info.max_bytes,
+            "chunk_bytes": info.chunk_bytes,
+            "chunks": info.chunks,
+            "chunks_free": info.chunks_free,
+            "huge_page_bytes": info.huge_bytes,
+            "trees": trees.len(),
+            "findings": findings,
+        }))?;
+    } else {
+        output.line(format_args!("pool       {}", path.display()))?;
+        output.line(format_args!("uuid       {}, format {}", info.uuid, info.version))?;
+        output.line(format_args!("medium     {medium}"))?;
+        output.line(medium::promise(&info).replacen("domain ", "domain     ", 1))?;
+        let closed = match (info.was_clean, info.read_only) {
+            (true, _) => "yes",
+            (false, false) => "no: what was acknowledged has been recovered",
+            (false, true) => {
+                "no: what was acknowledged is recovered at each open, and in the file by the first that writes"
+            }
+        };
+        output.line(format_args!("closed     {closed}"))?;
+        let (bytes, max) = (size::show(info.file_bytes), size::show(info.max_bytes));
+        output.line(format_args!("size       {bytes} of up to {max}"))?;
+        let (chunks, each) = (grouped(info.chunks), size::show(info.chunk_bytes));
+        output.line(format_args!("chunks     {chunks} of {each}, {} free", grouped(info.chunks_free)))?;
+        output.line(format_args!("pages      {}", medium::pages(&info)))?;
+        output.line(format_args!("trees      {}", trees.len()))?;
+    }
+    Ok(())
 }

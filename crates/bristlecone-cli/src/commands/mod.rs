@@ -1,6 +1,7 @@
 //! The commands, one file each: arguments in, calls, results out.
 
 pub mod check;
+pub mod clear;
 pub mod completions;
 pub mod create;
 pub mod del;
@@ -10,8 +11,11 @@ pub mod dump;
 pub mod get;
 pub mod info;
 pub mod load;
+pub mod man;
 pub mod put;
+pub mod rename;
 pub mod scan;
+pub mod stat;
 pub mod trees;
 
 use bristlecone_cli::failure::Outcome;
@@ -26,6 +30,7 @@ pub fn run(command: &Command, output: &mut Output) -> Outcome {
         Command::Create(args) => args.run(output),
         Command::Info(args) => args.run(output),
         Command::Trees(args) => args.run(output),
+        Command::Stat(args) => args.run(output),
         Command::Check(args) => args.run(output),
         Command::Put(args) => args.run(output),
         Command::Get(args) => args.run(output),
@@ -34,6 +39,10 @@ pub fn run(command: &Command, output: &mut Output) -> Outcome {
         Command::Load(args) => args.run(output),
         Command::Dump(args) => args.run(output),
         Command::Drop(args) => args.run(output),
+        Command::Rename(args) => args.run(output),
+        Command::Clear(args) => args.run(output),
+        Command::Shell(args) => args.run(output),
+        Command::Man(args) => args.run(output),
         Command::Completions(args) => args.run(output),
         Command::DemoWriter(args) => args.run(),
     }

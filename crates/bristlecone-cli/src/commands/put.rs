@@ -2,22 +2,34 @@
 
 use std::ffi::OsString;
 
+use bristlecone::dynamic::Tree;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::output::Output;
 use clap::Args;
-use serde_json::json;
+use serde::Serialize;
 
-use crate::args::PoolArgs;
-use crate::datum::Datum;
+use crate::datum::{Json, Shown, argument};
+use crate::open::PoolArgs;
 use crate::store;
 
 /// Set the value of a key
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  bristlecone put trees.pool ages Methuselah 4857
+  bristlecone put trees.pool ages Prometheus 4862 --new
+  bristlecone put trees.pool depths -- -7 3             what begins with a dash comes after --")]
 pub struct Put {
     #[command(flatten)]
     pool: PoolArgs,
     /// The tree.
     tree: String,
+    #[command(flatten)]
+    what: PutArgs,
+}
+
+/// Which entry.
+#[derive(Args, Debug)]
+pub struct PutArgs {
     /// The key; in a tree of kind bytes with \xNN for what cannot be typed.
     key: OsString,
     /// The value.
@@ -30,36 +42,47 @@ pub struct Put {
     existing: bool,
 }
 
+/// What was done, as programs read it.
+#[derive(Serialize)]
+struct Done<'a> {
+    key: Json<'a>,
+    value: Json<'a>,
+    replaced: bool,
+}
+
 impl Put {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        let pool = store::open(&self.pool)?;
+        let pool = self.pool.open()?;
         let tree = store::tree(&pool, &self.tree)?;
-        let (mut key, mut value) = (Vec::new(), Vec::new());
-        let key =
-            Datum::argument(tree.key_kind(), &self.key, &mut key).map_err(|error| error.within("key"))?;
-        let value = Datum::argument(tree.value_kind(), &self.value, &mut value)
-            .map_err(|error| error.within("value"))?;
-        let (done, replaced) = if self.new {
-            (tree.insert_new(key, value)?, false)
-        } else if self.existing {
-            (tree.update(key, value)?, true)
-        } else {
-            (true, tree.insert(key, value)?)
-        };
+        let done = self.what.run(&tree, output);
         drop(tree);
         pool.close()?;
-        match (done, self.new) {
-            (true, _) => {
-                let said = if replaced { "replaced" } else { "added" };
-                output.either(&json!({ "key": key, "value": value, "replaced": replaced }), said)
+        done
+    }
+}
+
+impl PutArgs {
+    /// Sets the value, if the key is as it is to be.
+    pub fn run(&self, tree: &Tree, output: &mut Output) -> Outcome {
+        let key = argument(tree.key_kind(), &self.key).map_err(|error| error.within("key"))?;
+        let value = argument(tree.value_kind(), &self.value).map_err(|error| error.within("value"))?;
+        let shown = Shown(&key);
+        let replaced = if self.new {
+            if store::insert_new(tree, &key, &value)?.is_some() {
+                let said = format!("{shown} has a value already: leave --new out to replace it");
+                return Err(Failure::new(Exit::Failed, said));
             }
-            (false, true) => Err(Failure::new(
-                Exit::Failed,
-                format!("{key} has a value already: leave --new out to replace it"),
-            )),
-            (false, false) => {
-                Err(Failure::new(Exit::Absent, format!("{key} has no value: leave --existing out to add it")))
+            false
+        } else if self.existing {
+            if tree.update(&key, &value)?.is_none() {
+                let said = format!("{shown} has no value: leave --existing out to add it");
+                return Err(Failure::new(Exit::Absent, said));
             }
-        }
+            true
+        } else {
+            tree.insert(&key, &value)?.is_some()
+        };
+        let said = if replaced { "replaced" } else { "added" };
+        output.either(&Done { key: Json(&key), value: Json(&value), replaced }, said)
     }
 }

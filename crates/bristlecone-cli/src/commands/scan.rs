@@ -3,23 +3,36 @@
 use std::ffi::OsString;
 use std::ops::Bound;
 
+use bristlecone::dynamic::Tree;
 use bristlecone_cli::failure::{Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_cli::output::Output;
 use clap::Args;
+use serde::Serialize;
 use serde_json::json;
 
-use crate::args::ReadArgs;
-use crate::datum::{Datum, Form, Kind};
+use crate::datum::{self, Datum, Entry, Form, Json, Kind, argument};
+use crate::open::ReadArgs;
 use crate::store;
 
 /// Print entries in key order
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  bristlecone scan trees.pool ages --from M --to N
+  bristlecone scan trees.pool files --prefix /usr/lib/ --count
+  bristlecone scan trees.pool ages --reverse --limit 10")]
 pub struct Scan {
     #[command(flatten)]
     pool: ReadArgs,
     /// The tree.
     tree: String,
+    #[command(flatten)]
+    what: ScanArgs,
+}
+
+/// Which entries, and what of them.
+#[derive(Args, Debug)]
+pub struct ScanArgs {
     /// Begin at this key, inclusive.
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     from: Option<OsString>,
@@ -43,34 +56,27 @@ pub struct Scan {
     count: bool,
 }
 
+/// A key as programs read it.
+#[derive(Serialize)]
+struct KeyOnly<'a> {
+    key: Json<'a>,
+}
+
 impl Scan {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        let (pool, tree) = store::tree_to_read(&self.pool, &self.tree)?;
-        let kind = tree.key_kind();
-        let (mut from, mut to) = (Vec::new(), Vec::new());
-        let bounds = match &self.prefix {
-            Some(prefix) => {
-                if kind == Kind::U64 {
-                    return Err(Failure::usage(
-                        "--prefix is for keys of kind str and bytes: use --from and --to",
-                    ));
-                }
-                let prefix =
-                    Datum::argument(kind, prefix, &mut from).map_err(|error| error.within("--prefix"))?;
-                under_prefix(prefix, &mut to)
-            }
-            None => {
-                let read = |text, scratch, name| {
-                    Datum::argument(kind, text, scratch).map_err(|error: Failure| error.within(name))
-                };
-                let from = self.from.as_ref().map(|text| read(text, &mut from, "--from")).transpose()?;
-                let to = self.to.as_ref().map(|text| read(text, &mut to, "--to")).transpose()?;
-                (from.map_or(Bound::Unbounded, Bound::Included), to.map_or(Bound::Unbounded, Bound::Excluded))
-            }
-        };
+        let pool = self.pool.open()?;
+        let tree = store::tree(&pool, &self.tree)?;
+        self.what.run(&tree, output)
+    }
+}
+
+impl ScanArgs {
+    /// Prints the entries.
+    pub fn run(&self, tree: &Tree, output: &mut Output) -> Outcome {
+        let (from, to) = self.bounds(tree.key_kind())?;
         let mut entries = 0;
-        if self.limit != Some(0) && !is_empty(&bounds) {
-            tree.scan(bounds, self.reverse, &mut |key, value| {
+        if self.limit != Some(0) {
+            store::scan(tree, (from, to), self.reverse, &mut |key, value| {
                 interrupt::check("nothing was changed")?;
                 entries += 1;
                 if !self.count {
@@ -82,101 +88,106 @@ impl Scan {
         if self.count {
             output.either(&json!({ "entries": entries }), entries)?;
         }
-        drop(tree);
-        Ok(pool.close()?)
+        Ok(())
     }
 
-    fn show(&self, output: &mut Output, key: Datum<'_>, value: Datum<'_>) -> Outcome {
+    fn bounds(&self, kind: &Kind) -> Outcome<(Bound<Datum>, Bound<Datum>)> {
+        let read = |text: &Option<OsString>, name| {
+            let datum = text.as_ref().map(|text| argument(kind, text));
+            datum.transpose().map_err(|error: Failure| error.within(name))
+        };
+        let Some(prefix) = read(&self.prefix, "--prefix")? else {
+            let (from, to) = (read(&self.from, "--from")?, read(&self.to, "--to")?);
+            let from = from.map_or(Bound::Unbounded, Bound::Included);
+            return Ok((from, to.map_or(Bound::Unbounded, Bound::Excluded)));
+        };
+        under_prefix(prefix)
+            .ok_or_else(|| Failure::usage("--prefix is for keys of kind str and bytes: use --from and --to"))
+    }
+
+    fn show(&self, output: &mut Output, key: &Datum, value: &Datum) -> Outcome {
         if output.json() {
             return if self.keys {
-                output.value(&json!({ "key": key }))
+                output.value(&KeyOnly { key: Json(key) })
             } else {
-                output.value(&json!({ "key": key, "value": value }))
+                output.value(&Entry::new(key, value))
             };
         }
         let mut text = Vec::new();
-        key.write(Form::Line, &mut text);
+        datum::write(key, Form::Line, &mut text);
         if !self.keys {
             text.push(b'\t');
-            value.write(Form::Line, &mut text);
+            datum::write(value, Form::Line, &mut text);
         }
         text.push(b'\n');
         output.bytes(&text)
     }
 }
 
-/// The range of keys that begin with `prefix`. Its end is kept in `end`.
+/// Returns the range of keys that begin with `prefix`, for kinds whose values are sequences.
 ///
 /// The end of a range of strings need not be a string: cutting it back to whole characters
 /// before raising the last one keeps it one, and keeps every key under the prefix below it.
-pub fn under_prefix<'a>(prefix: Datum<'a>, end: &'a mut Vec<u8>) -> (Bound<Datum<'a>>, Bound<Datum<'a>>) {
-    let end = match prefix {
+pub fn under_prefix(prefix: Datum) -> Option<(Bound<Datum>, Bound<Datum>)> {
+    let (end, is_empty) = match &prefix {
         Datum::Bytes(bytes) => {
             let kept = bytes.iter().rposition(|byte| *byte != 0xff).map_or(0, |last| last + 1);
-            end.extend_from_slice(&bytes[..kept]);
-            end.last_mut().map(|last| *last += 1).map(|()| Datum::Bytes(end))
+            let mut end = bytes[..kept].to_vec();
+            (end.last_mut().map(|last| *last += 1).map(|()| Datum::Bytes(end.into())), bytes.is_empty())
         }
         Datum::Str(text) => {
             let kept = text.trim_end_matches(char::MAX);
-            kept.chars().next_back().and_then(|last| {
+            let end = kept.chars().next_back().map(|last| {
                 // Between U+D7FF and U+E000 there are no characters.
                 let raised = char::from_u32(u32::from(last) + 1).unwrap_or('\u{e000}');
-                end.extend_from_slice(&kept.as_bytes()[..kept.len() - last.len_utf8()]);
-                end.extend_from_slice(raised.encode_utf8(&mut [0; 4]).as_bytes());
-                std::str::from_utf8(end).ok().map(Datum::Str)
-            })
+                let mut end = kept[..kept.len() - last.len_utf8()].to_owned();
+                end.push(raised);
+                Datum::Str(end.into())
+            });
+            (end, text.is_empty())
         }
-        Datum::U64(_) => None,
+        _ => return None,
     };
     // Everything begins with nothing.
-    let is_empty = matches!(prefix, Datum::Bytes([]) | Datum::Str(""));
     let start = if is_empty { Bound::Unbounded } else { Bound::Included(prefix) };
-    (start, end.map_or(Bound::Unbounded, Bound::Excluded))
-}
-
-/// Whether the start of a range is at or behind its end.
-fn is_empty(bounds: &(Bound<Datum<'_>>, Bound<Datum<'_>>)) -> bool {
-    match bounds {
-        (Bound::Included(Datum::U64(from)), Bound::Excluded(Datum::U64(to))) => from >= to,
-        (Bound::Included(Datum::Str(from)), Bound::Excluded(Datum::Str(to))) => from >= to,
-        (Bound::Included(Datum::Bytes(from)), Bound::Excluded(Datum::Bytes(to))) => from >= to,
-        _ => false,
-    }
+    Some((start, end.map_or(Bound::Unbounded, Bound::Excluded)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn end(prefix: Datum) -> Option<Datum> {
+        match under_prefix(prefix).unwrap().1 {
+            Bound::Excluded(end) => Some(end),
+            _ => None,
+        }
+    }
+
     #[test]
     fn the_end_of_a_prefix_is_above_all_its_keys_and_no_higher() {
-        let end = |prefix: &[u8]| {
-            let mut end = Vec::new();
-            match under_prefix(Datum::Bytes(prefix), &mut end).1 {
-                Bound::Excluded(Datum::Bytes(end)) => Some(end.to_vec()),
-                _ => None,
-            }
-        };
-        assert_eq!(end(b"ab"), Some(b"ac".to_vec()));
-        assert_eq!(end(b"a\xff\xff"), Some(b"b".to_vec()));
+        let end = |prefix: &[u8]| end(Datum::Bytes(prefix.to_vec().into()));
+        let bytes = |bytes: &[u8]| Some(Datum::Bytes(bytes.to_vec().into()));
+        assert_eq!(end(b"ab"), bytes(b"ac"));
+        assert_eq!(end(b"a\xff\xff"), bytes(b"b"));
         assert_eq!(end(b"\xff"), None);
         assert_eq!(end(b""), None);
     }
 
     #[test]
     fn the_end_of_a_string_prefix_is_a_string() {
-        let end = |prefix: &str| {
-            let mut end = Vec::new();
-            match under_prefix(Datum::Str(prefix), &mut end).1 {
-                Bound::Excluded(Datum::Str(end)) => Some(end.to_owned()),
-                _ => None,
-            }
-        };
-        assert_eq!(end("ab").as_deref(), Some("ac"));
-        assert_eq!(end("a\u{10ffff}").as_deref(), Some("b"));
-        assert_eq!(end("\u{d7ff}").as_deref(), Some("\u{e000}"));
-        assert_eq!(end("\u{7f}").as_deref(), Some("\u{80}"));
+        let end = |prefix: &str| end(Datum::Str(prefix.to_owned().into()));
+        let text = |text: &str| Some(Datum::Str(text.to_owned().into()));
+        assert_eq!(end("ab"), text("ac"));
+        assert_eq!(end("a\u{10ffff}"), text("b"));
+        assert_eq!(end("\u{d7ff}"), text("\u{e000}"));
+        assert_eq!(end("\u{7f}"), text("\u{80}"));
         assert_eq!(end(""), None);
         assert!("ä\u{10ffff}z" < "å");
+    }
+
+    #[test]
+    fn numbers_have_no_prefix() {
+        assert!(under_prefix(Datum::U64(1)).is_none());
     }
 }

@@ -1,15 +1,26 @@
 //! `bristlecone trees`: the trees of a pool.
 
+use std::collections::BTreeMap;
+
+use bristlecone::Pool;
 use bristlecone_cli::failure::Outcome;
-use bristlecone_cli::output::{Output, counted};
+use bristlecone_cli::output::{Output, grouped};
 use clap::Args;
 use serde_json::json;
 
-use crate::args::ReadArgs;
+use crate::open::ReadArgs;
 use crate::store::{self, TreeInfo};
+use crate::table::{Align, Table};
 
 /// List the trees of a pool
 #[derive(Args, Debug)]
+#[command(
+    after_help = "On a terminal, lines are cut to 100 columns; to anything else, and with --json, they are whole.
+
+Examples:
+  bristlecone trees trees.pool
+  bristlecone trees trees.pool --json | jq .entries"
+)]
 pub struct Trees {
     #[command(flatten)]
     pool: ReadArgs,
@@ -17,52 +28,53 @@ pub struct Trees {
 
 impl Trees {
     pub fn run(&self, output: &mut Output) -> Outcome {
-        let pool = store::open_to_read(&self.pool)?;
-        let specs = store::specs(&pool)?;
-        let trees = specs.into_iter().map(TreeInfo::new).collect::<Outcome<Vec<_>>>()?;
-        if trees.is_empty() && !output.json() {
-            output.line("no trees")?;
-        }
-        let mut failure = None;
-        let width = trees.iter().map(|tree| tree.name.chars().count()).max().unwrap_or(0);
-        for info in trees {
-            // Trees of kinds that only a program can open are listed without their length, and so are
-            // damaged ones, which is the first failure after the list.
-            let opened = info.kinds().map(|kinds| store::open_tree(&pool, &info.name, kinds));
-            let entries = match opened.transpose() {
-                Ok(tree) => tree.map(|tree| tree.len()),
-                Err(error) => {
-                    failure.get_or_insert(error.within(&info.name));
-                    None
-                }
-            };
-            let options: Vec<String> =
-                info.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
-            if output.json() {
-                let options: serde_json::Map<_, _> =
-                    info.options.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
-                output.value(&json!({
-                    "name": info.name,
-                    "design": info.design.to_string(),
-                    "key": info.key_kind,
-                    "value": info.value_kind,
-                    "entries": entries,
-                    "options": options,
-                }))?;
-            } else {
-                let counted = |entries| counted(entries, "entry", "entries");
-                let entries = entries.map_or_else(|| "? entries".to_owned(), counted);
-                output.line(format_args!(
-                    "{:width$}  {} {} -> {}  {entries}  {}",
-                    info.name,
-                    info.design,
-                    info.key_kind,
-                    info.value_kind,
-                    options.join(" ")
-                ))?;
-            }
-        }
-        pool.close()?;
-        failure.map_or(Ok(()), Err)
+        list(&self.pool.open()?, output)
     }
+}
+
+/// Lists the trees. Damaged ones are listed without their length, which is the first failure after the list.
+pub fn list(pool: &Pool, output: &mut Output) -> Outcome {
+    let trees = store::specs(pool)?.into_iter().map(TreeInfo::new).collect::<Outcome<Vec<_>>>()?;
+    if trees.is_empty() && !output.json() {
+        return output.line("no trees");
+    }
+    let mut failure = None;
+    let mut table = Table::new(&[
+        ("tree", Align::Left),
+        ("entries", Align::Right),
+        ("keys", Align::Left),
+        ("values", Align::Left),
+        ("design", Align::Left),
+        ("options", Align::Left),
+    ]);
+    for info in trees {
+        let entries = match store::tree(pool, &info.name) {
+            Ok(tree) => Some(tree.len()),
+            Err(error) => {
+                failure.get_or_insert(error.within(&info.name));
+                None
+            }
+        };
+        if output.json() {
+            let options: BTreeMap<_, _> = info.options.iter().copied().collect();
+            output.value(&json!({
+                "name": info.name,
+                "design": info.design.to_string(),
+                "key": info.key_kind,
+                "value": info.value_kind,
+                "entries": entries,
+                "options": options,
+            }))?;
+        } else {
+            let options: Vec<_> =
+                info.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            let entries = entries.map_or_else(|| "?".to_owned(), grouped);
+            let design = info.design.to_string();
+            table.row([info.name, entries, info.key_kind, info.value_kind, design, options.join(" ")]);
+        }
+    }
+    if !output.json() {
+        table.print(output)?;
+    }
+    failure.map_or(Ok(()), Err)
 }

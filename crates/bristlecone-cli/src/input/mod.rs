@@ -5,16 +5,22 @@ mod lines;
 
 use std::io::{BufRead, Error};
 
+use serde::{Deserialize, Serialize};
+
 use self::fields::{Fields, Split};
-use self::lines::{LineReader, Read};
+pub use self::lines::{LineReader, Read};
+use crate::dump::{self, Frame, Sum};
 
 /// How a line is divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Format {
     /// Key, tab, value; tabs, newlines and backslashes as \t, \n, \\.
     Tsv,
     /// Comma-separated, quoted where needed (RFC 4180).
     Csv,
+    /// One object with key and value per line.
+    Json,
     /// The whole line is the key; the value is the line's number, or empty.
     Keys,
 }
@@ -22,58 +28,112 @@ pub enum Format {
 /// Where the fields of a record stand, and whether to pass the first record over.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
-    pub format: Format,
+    /// `None`: as the text itself says.
+    pub format: Option<Format>,
     /// Columns of key and value, counted from 0; `None` asks for exactly two columns.
     pub columns: Option<(usize, usize)>,
     pub header: bool,
 }
 
-/// One record.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Record<'a> {
-    /// The line it begins on, counted from 1.
-    pub line: u64,
-    /// Its two fields as text, or what is wrong with it.
-    pub content: Result<(&'a [u8], &'a [u8]), String>,
+/// What stands in a line, or in several.
+#[derive(Debug, PartialEq)]
+pub enum Item<'a> {
+    /// One entry.
+    Record {
+        /// The line it begins on, counted from 1.
+        line: u64,
+        /// Its two fields as text, or what is wrong with it. An entry in JSON is one field, the line.
+        content: Result<(&'a [u8], &'a [u8]), String>,
+    },
+    /// A line before or behind the entries of a dump.
+    Frame {
+        /// The line.
+        line: u64,
+        /// What it says, or what is wrong with it.
+        content: Result<Frame, String>,
+    },
 }
 
 /// Reads records.
 pub struct Records<R> {
     lines: LineReader<R>,
-    layout: Layout,
+    columns: Option<(usize, usize)>,
+    format: Format,
+    /// Whether the text began as dumps do.
+    is_dump: bool,
+    sum: Sum,
     raw: Vec<u8>,
     fields: Fields,
 }
 
 impl<R: BufRead> Records<R> {
-    /// Records of a file or of standard input.
+    /// Reads records of a file or of standard input, which is looked into already.
     pub fn new(from: R, layout: Layout) -> Result<Self, Error> {
-        let lines = LineReader::new(from);
-        let mut records = Self { lines, layout, raw: Vec::new(), fields: Fields::default() };
-        if layout.header {
+        let mut lines = LineReader::new(from);
+        let mut raw = Vec::new();
+        let (mut is_dump, mut is_json) = (false, false);
+        if lines.read(&mut raw)? != Read::End {
+            is_dump = dump::frame(&raw).is_some();
+            is_json = raw.starts_with(b"{\"key\":") && !raw.contains(&b'\t');
+            lines.unread(std::mem::take(&mut raw), 1);
+        }
+        let format = layout.format.unwrap_or(if is_json { Format::Json } else { Format::Tsv });
+        let Layout { columns, header, .. } = layout;
+        let (sum, fields) = Default::default();
+        let mut records = Self { lines, columns, format, is_dump, sum, raw, fields };
+        if header && !is_dump {
             records.next()?;
         }
         Ok(records)
     }
 
-    /// The next record, bad or good; `None` at the end. An error is one of reading.
-    pub fn next(&mut self) -> Result<Option<Record<'_>>, Error> {
+    /// Returns whether the text began as dumps do.
+    pub fn is_dump(&self) -> bool {
+        self.is_dump
+    }
+
+    /// Returns how lines are divided.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Divides what follows so, and sums it up from here.
+    pub fn begin(&mut self, format: Format) {
+        (self.format, self.sum) = (format, Sum::default());
+    }
+
+    /// Returns number and checksum of the records since [`begin`](Self::begin).
+    pub fn sum(&self) -> Sum {
+        self.sum
+    }
+
+    /// Returns the next record, bad or good; `None` at the end. An error is one of reading.
+    pub fn next(&mut self) -> Result<Option<Item<'_>>, Error> {
         self.raw.clear();
         let line = self.lines.line() + 1;
         let read = self.lines.read(&mut self.raw)?;
+        if self.is_dump
+            && read == Read::Whole
+            && let Some(content) = dump::frame(&self.raw)
+        {
+            return Ok(Some(Item::Frame { line, content }));
+        }
         let split = match read {
             Read::End => return Ok(None),
             Read::TooLong => Err(format!("it is longer than {} bytes", lines::LINE_BYTES_MAX)),
             Read::Whole => self.split()?,
         };
+        self.sum.entries += 1;
+        self.sum.add(&self.raw);
+        self.sum.add(b"\n");
         let content = split.and_then(|()| self.pick());
-        Ok(Some(Record { line, content }))
+        Ok(Some(Item::Record { line, content }))
     }
 
     fn split(&mut self) -> Result<Result<(), String>, Error> {
         let line = self.raw.strip_suffix(b"\r").unwrap_or(&self.raw);
-        match self.layout.format {
-            Format::Keys => self.fields.whole(line),
+        match self.format {
+            Format::Keys | Format::Json => self.fields.whole(line),
             Format::Tsv => self.fields.split_tsv(line),
             Format::Csv => return self.split_csv(),
         }
@@ -103,6 +163,7 @@ impl<R: BufRead> Records<R> {
             if read == Read::End || self.raw.len() > lines::LINE_BYTES_MAX {
                 if more_lines > 0 {
                     self.lines.unread(self.raw[first_line_bytes + 1..].to_vec(), more_lines);
+                    self.raw.truncate(first_line_bytes);
                 }
                 return Ok(Err("a quoted field without an end".to_owned()));
             }
@@ -111,11 +172,11 @@ impl<R: BufRead> Records<R> {
 
     /// Key and value among the fields.
     fn pick(&self) -> Result<(&[u8], &[u8]), String> {
-        if self.layout.format == Format::Keys {
+        if matches!(self.format, Format::Keys | Format::Json) {
             return Ok((self.fields.get(0), &[]));
         }
         let count = self.fields.count();
-        match self.layout.columns {
+        match self.columns {
             None if count == 2 => Ok((self.fields.get(0), self.fields.get(1))),
             None => {
                 let columns = if count == 1 { "1 column".to_owned() } else { format!("{count} columns") };
@@ -140,12 +201,12 @@ mod tests {
         format: Format,
         columns: Option<(usize, usize)>,
     ) -> Vec<(u64, Option<(String, String)>)> {
-        let layout = Layout { format, columns, header: false };
+        let layout = Layout { format: Some(format), columns, header: false };
         let mut records = Records::new(text.as_bytes(), layout).unwrap();
         let mut all = Vec::new();
-        while let Some(record) = records.next().unwrap() {
+        while let Some(Item::Record { line, content }) = records.next().unwrap() {
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-            all.push((record.line, record.content.ok().map(|(key, value)| (text(key), text(value)))));
+            all.push((line, content.ok().map(|(key, value)| (text(key), text(value)))));
         }
         all
     }

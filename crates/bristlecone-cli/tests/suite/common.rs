@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -73,11 +73,16 @@ impl Ran {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut pipe = child.stdin.take().unwrap();
-        let output = std::thread::scope(|scope| {
+        std::thread::scope(|scope| {
             // A tool that stops reading closes the pipe, which is its right.
             scope.spawn(move || drop(pipe.write_all(input)));
-            child.wait_with_output().unwrap()
-        });
+            Self::ended(child)
+        })
+    }
+
+    /// Waits for the end of a run.
+    pub fn ended(child: Child) -> Self {
+        let output = child.wait_with_output().unwrap();
         Self {
             code: output.status.code().unwrap_or(-1),
             stdout: String::from_utf8(output.stdout).unwrap(),

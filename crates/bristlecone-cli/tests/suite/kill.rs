@@ -88,7 +88,10 @@ fn a_killed_process_holds_nothing() {
     bench.run("put @p t a 1").refused(3, &holder);
     load.kill().unwrap();
     load.wait().unwrap();
-    assert_eq!(bench.run("info @p --json").json()["closed_cleanly"], false);
+    for _ in 0..2 {
+        assert_eq!(bench.run("info @p --json").json()["closed_cleanly"], false, "a look changes nothing");
+    }
+    bench.run("put @p t a 1").ok();
     assert_eq!(bench.run("info @p --json").json()["closed_cleanly"], true);
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::common::Bench;
+use crate::signals::interrupt;
 
 #[test]
 fn what_is_dumped_can_be_loaded() {
@@ -22,14 +23,14 @@ fn what_is_dumped_can_be_loaded() {
         for tree in ["t", "b"] {
             let kind = if tree == "t" { "str" } else { "bytes" };
             let file = format!("{tree}.{format}");
-            let text = bench.run(&format!("dump @p {tree} --format {format}")).ok();
-            bench.run(&format!("dump @p {tree} --format {format} --output @{file}")).ok();
+            let text = bench.run(&format!("dump @p {tree} --format {format} --no-header")).ok();
+            bench.run(&format!("dump @p {tree} --format {format} --no-header --output @{file}")).ok();
             assert_eq!(std::fs::read_to_string(bench.path(&file)).unwrap(), text);
             bench.run(&format!("load @p {file} @{file} --key {kind} --value {kind}")).ok();
-            assert_eq!(bench.run(&format!("dump @p {file} --format {format}")).ok(), text);
+            assert_eq!(bench.run(&format!("dump @p {file} --format {format} --no-header")).ok(), text);
         }
     }
-    assert_eq!(bench.run("dump @p t --json").ok().lines().count(), 5);
+    assert_eq!(bench.run("dump @p t --json --no-header").ok().lines().count(), 5);
     bench.run("dump @p t --output @t.tsv").refused(1, "exists");
 }
 
@@ -126,8 +127,7 @@ fn ctrl_c_stops_a_load_that_can_go_on_later() {
     let mut input = child.stdin.take().unwrap();
     input.write_all(b"a\t1\nb\t2\nc").unwrap();
     std::thread::sleep(Duration::from_millis(300));
-    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    interrupt(&child);
     let asked = Instant::now();
     let ended = child.wait_with_output().unwrap();
     assert!(asked.elapsed() < Duration::from_secs(10), "it does not wait for input that does not come");

@@ -4,11 +4,15 @@
 mod common;
 mod damage;
 mod demo;
+mod dumps;
 mod entries;
 mod kill;
+mod kinds;
 mod loads;
 mod pools;
 mod room;
+mod shell;
+mod signals;
 mod usage;
 
 /// The tool under test, and its name.

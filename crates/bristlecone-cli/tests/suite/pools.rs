@@ -1,9 +1,13 @@
 //! Pools: what they say of themselves, where they may be, and who may have them.
 
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
 use bristlecone::Pool;
 use serde_json::{Value, json};
 
 use crate::common::{Bench, Ran};
+use crate::signals::interrupt;
 
 #[test]
 fn a_pool_says_what_it_is() {
@@ -30,11 +34,46 @@ fn a_pool_says_what_it_is() {
 }
 
 #[test]
+fn a_larger_maximum_is_given() {
+    let bench = Bench::new();
+    let max = || bench.run("info @p --json").json()["max_bytes"].as_u64().unwrap();
+    bench.run("create @p --size 64M").ok();
+    assert!(bench.run("create @p --size 128M").ok().contains("a pool of up to 12"));
+    assert!(max() >= 128 << 20);
+    bench.run("create @p --size 256M --tree t").ok();
+    assert!(max() >= 256 << 20);
+    bench.run("create @p --size 64M --tree u").refused(2, "cannot be made smaller");
+    bench.run("create @p --size 1000T").refused(2, "");
+    assert!(bench.run("check @p").ok().starts_with("1 tree"));
+}
+
+#[test]
+fn trees_are_renamed_and_cleared() {
+    let bench = Bench::new();
+    bench.run("create @p --size 64M --tree t").ok();
+    bench.run("put @p t pine 1").ok();
+    bench.run("create @p --tree other").ok();
+    assert_eq!(bench.run("rename @p t trees").ok(), "t is trees now\n");
+    assert_eq!(bench.run("get @p trees pine").ok(), "1\n");
+    bench.run("rename @p t again").refused(4, "the pool has other, trees");
+    bench.run("rename @p trees other").refused(2, "exists already");
+    bench.run("rename @p trees").refused(2, "--help");
+    bench.run_on("rename @p trees", b"", &[""]).refused(2, "");
+    assert_eq!(bench.run("clear @p trees").ok(), "cleared trees\n");
+    assert_eq!(bench.run("scan @p trees --count").ok(), "0\n");
+    bench.run("clear @p t").refused(4, "no tree named");
+    assert_eq!(bench.run("check @p --json").json()["trees"], 2);
+}
+
+#[test]
 fn domains_are_taken_as_they_are_given() {
     let bench = Bench::new();
     let said = bench.run("create @p --size 64M --domain adr").ok();
     assert!(said.contains("domain adr") && said.contains("nothing survives a power failure"), "{said}");
-    assert_eq!(bench.run("info @p --domain eadr --json").json()["domain"], "eadr");
+    assert_eq!(bench.run("create @e --size 64M --domain eadr --json").json()["domain"], "eadr");
+    bench.run("create @p --tree t --domain eadr").ok();
+    bench.run("put @p t a 1 --domain msync").ok();
+    bench.run("check @p --domain adr").refused(2, "--repair");
     bench.run("create @q --domain dram").refused(2, "--help");
 }
 
@@ -87,7 +126,6 @@ fn a_damaged_pool_is_saved_into_a_new_one() {
 fn a_place_that_cannot_hold_a_pool_is_told() {
     let bench = Bench::new();
     bench.run("create /sys/bristlecone.pool").refused(1, "/sys/bristlecone.pool");
-    bench.run("create @no/such/directory/p").refused(4, "no/such/directory");
     assert_ne!(bench.run("create /dev/full").code, 0);
 }
 
@@ -117,8 +155,8 @@ fn a_pool_that_cannot_be_written_can_be_read() {
     assert_eq!(run("scan @p t --count").ok(), "1\n");
     assert_eq!(run("info @p --json").json()["read_only"], true);
     assert_eq!(run("check @p --json").json()["ok"], true);
-    assert!(run("trees @p").ok().contains("1 entry"));
-    assert_eq!(run("dump @p t").ok(), "pine\t1\n");
+    assert!(run("trees @p").ok().contains("sstree"));
+    assert_eq!(run("dump @p t --no-header").ok(), "pine\t1\n");
     for command in ["put @p t fir 2", "del @p t pine", "drop @p t", "load @p t -", "create @p --tree u"] {
         run(command).refused(1, "Permission denied");
     }
@@ -126,20 +164,33 @@ fn a_pool_that_cannot_be_written_can_be_read() {
 }
 
 #[test]
-fn a_pool_is_left_as_it_is_when_asked_to() {
+fn a_look_at_a_pool_leaves_it_as_it_is() {
     let bench = Bench::new();
     let pool = Pool::options().max_bytes(64 << 20).create(true).open(bench.path("p")).unwrap();
     pool.tree::<&str, &str>("t").unwrap().insert("pine", "1").unwrap();
     pool.simulate_crash();
     let before = std::fs::read(bench.path("p")).unwrap();
-    for command in ["get @p t pine", "check @p", "dump @p t", "scan @p t", "trees @p", "info @p"] {
-        bench.run(&format!("{command} --read-only")).ok();
+    let looks = [
+        "get @p t pine",
+        "check @p",
+        "dump @p t",
+        "scan @p t",
+        "trees @p",
+        "stat @p",
+        "info @p",
+        "shell @p --read-only",
+    ];
+    for command in looks {
+        bench.run(command).ok();
+        assert!(std::fs::read(bench.path("p")).unwrap() == before, "{command} changed the file");
     }
-    assert!(bench.run("info @p --read-only").ok().contains("closed     no"));
-    assert!(std::fs::read(bench.path("p")).unwrap() == before, "reading changed the file");
+    for _ in 0..2 {
+        assert!(bench.run("info @p").ok().contains("closed     no"));
+    }
+    bench.run("get @p t pine --read-only").ok();
     let reader = Pool::options().read_only(true).open(bench.path("p")).unwrap();
-    assert_eq!(bench.run("get @p t pine --read-only").ok(), "1\n");
-    bench.run("get @p t pine").refused(3, "in use by process");
+    assert_eq!(bench.run("get @p t pine").ok(), "1\n", "there may be several readers");
+    bench.run("put @p t pine 2").refused(3, "in use by ");
     drop(reader);
     bench.run("put @p t pine 1 --read-only").refused(2, "--help");
 }
@@ -148,9 +199,81 @@ fn a_pool_is_left_as_it_is_when_asked_to() {
 fn a_pool_in_use_is_told_with_its_holder() {
     let bench = Bench::new();
     let pool = Pool::options().max_bytes(64 << 20).create(true).open(bench.path("p")).unwrap();
-    for command in ["info @p", "put @p t a b", "check @p", "load @p t -", "create @p --tree t"] {
+    let commands = [
+        "info @p",
+        "get @p t a",
+        "put @p t a b",
+        "check @p",
+        "load @p t -",
+        "create @p --tree t",
+        "shell @p",
+    ];
+    for command in commands {
         bench.run(command).refused(3, &format!("in use by process {}", std::process::id()));
     }
+    bench.run("put @p t a b").refused(3, "wait for it with --wait");
+    let begun = Instant::now();
+    bench.run("info @p --wait=0.3").refused(3, "after 0.3 s of waiting");
+    assert!(begun.elapsed() >= Duration::from_millis(300));
+    bench.run("info @p --wait=soon").refused(2, "number of seconds");
+    bench.run("completions bash --wait").refused(2, "--help");
     drop(pool);
     bench.run("info @p").ok();
+}
+
+#[test]
+fn a_pool_in_use_can_be_waited_for() {
+    let bench = Bench::new();
+    let pool = Pool::options().max_bytes(64 << 20).create(true).open(bench.path("p")).unwrap();
+    drop(pool.tree::<&str, &str>("t").unwrap());
+    let command = bench.command("put @p t a b --wait");
+    let (sent, received) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || sent.send(Ran::of(command, b"")).unwrap());
+        assert!(received.recv_timeout(Duration::from_millis(1300)).is_err(), "it waits");
+        pool.close().unwrap();
+        let ran = received.recv().unwrap();
+        assert!(ran.code == 0 && ran.stdout == "added\n", "{ran:?}");
+        assert!(ran.stderr.lines().count() == 1 && ran.stderr.contains("waiting for"), "{ran:?}");
+    });
+}
+
+#[test]
+fn ctrl_c_ends_a_wait() {
+    let bench = Bench::new();
+    let _pool = Pool::options().max_bytes(64 << 20).create(true).open(bench.path("p")).unwrap();
+    let child = bench.command("info @p --wait=60").stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    interrupt(&child);
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+}
+
+/// What is wrong with a path is said of the path.
+#[test]
+fn a_path_that_cannot_be_is_told() {
+    let bench = Bench::new();
+    bench.file("file", "x");
+    std::fs::create_dir(bench.path("folder")).unwrap();
+    std::os::unix::fs::symlink("nowhere", bench.path("link")).unwrap();
+    std::os::unix::fs::symlink("loop", bench.path("loop")).unwrap();
+    let long = "n".repeat(300);
+    for command in ["info", "create", "get", "put", "check", "stat", "trees", "shell", "drop"] {
+        let rest = match command {
+            "get" => " t k",
+            "put" => " t k v",
+            "drop" => " t",
+            _ => "",
+        };
+        let run = |path: &str| bench.run(&format!("{command} {path}{rest}"));
+        run("@no/such/p").refused(4, "no/such: create it first");
+        run("@folder").refused(2, "is a folder: name a file in it");
+        run("@file/p").refused(2, "a file, not a folder");
+        run(&format!("@{long}")).refused(2, "too long");
+        if command != "create" {
+            run("@p").refused(4, "create it first");
+            run("@link").refused(4, "a link to a file that is not there");
+            run("@loop").refused(2, "leads to itself");
+        }
+    }
 }

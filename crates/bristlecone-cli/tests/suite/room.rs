@@ -188,7 +188,7 @@ fn a_full_pool_takes_no_tree_and_shows_all_it_has() {
         for look in ["check @p", "check @p --read-only"] {
             assert!(bench.run(look).ok().contains("everything is as it must be"), "{design}");
         }
-        assert_eq!(bench.run("trees @p").ok().lines().count(), made, "{design}");
+        assert_eq!(bench.run("trees @p --json").ok().lines().count(), made, "{design}");
         bench.run("drop @p t0").ok();
         create("more").ok();
         bench.run("check @p").ok();

@@ -1,6 +1,5 @@
 //! Help, and what wrong usage is answered with.
 
-use bristlecone::Pool;
 use serde_json::{Value, json};
 
 use crate::common::Bench;
@@ -17,7 +16,7 @@ fn wrong_usage_is_told_apart() {
     }
     bench.run("create @p --size 4096T").refused(2, "possible");
     bench.run("create @p --tree t --design oak").refused(2, "--help");
-    bench.run("create @p --tree t --key i128").refused(2, "--help");
+    bench.run("create @p --tree t --key int").refused(2, "--help");
     bench.run("create @p --tree t --option max_subnodes").refused(2, "--help");
     bench.run("create @p --tree t --option height=3").refused(2, "no option \"height\"");
     bench.run("create @p --tree t --option max_subnodes=9").refused(2, "max_subnodes must be 1 to 4");
@@ -26,6 +25,7 @@ fn wrong_usage_is_told_apart() {
     bench.run("create @p --size 64M").ok();
     bench.run("create @p").refused(2, "exists already");
     bench.run("create @p --tree t --size 32M").refused(2, "leave --size out");
+    bench.run("create @p --size 32M").refused(2, "leave --size out");
     bench.run("create @p --tree t --size 64M").ok();
     bench.run("create @p --tree t").refused(2, "exists already");
     bench.run("put @p t").refused(2, "--help");
@@ -83,23 +83,14 @@ fn what_is_no_pool_is_told_apart() {
 }
 
 #[test]
-fn trees_of_other_kinds_are_left_to_programs() {
-    let bench = Bench::new();
-    let pool = Pool::options().max_bytes(64 << 20).create(true).open(bench.path("p")).unwrap();
-    drop(pool.tree::<(u64, &str), [u8; 4]>("odd").unwrap());
-    pool.close().unwrap();
-    assert!(bench.run("trees @p").ok().contains("odd"));
-    bench.run("get @p odd k").refused(2, "the tool opens u64, str and bytes");
-    let checked = bench.run("check @p --json").json();
-    assert_eq!((&checked["skipped"], &checked["trees"]), (&json!([]), &json!(1)));
-}
-
-#[test]
 fn help_and_completions() {
     let bench = Bench::new();
     let help = bench.run("--help").ok();
     assert!(help.contains("Exit codes:") && help.contains("130"));
     for command in [
+        "shell",
+        "stat",
+        "man",
         "demo",
         "create",
         "info",
@@ -112,16 +103,75 @@ fn help_and_completions() {
         "load",
         "dump",
         "drop",
+        "rename",
+        "clear",
         "completions",
     ] {
         assert!(help.contains(command), "{command}");
         assert!(bench.run(&format!("{command} --help")).ok().contains("--json"), "{command}");
     }
     assert!(!help.contains("demo-writer"));
+    assert_eq!(bench.run("help").ok(), help);
+    let scan = bench.run("scan --help").ok();
+    assert_eq!(bench.run("help scan").ok(), scan);
+    assert!(scan.contains("Examples:\n  bristlecone scan "), "{scan}");
+    bench.run("help fly").refused(2, "--help");
+    bench.run("scan @p t --limmit 1").refused(2, "'--limit'");
+    bench.run("sacn @p t").refused(2, "'scan'");
     assert!(bench.run("--version").ok().contains(env!("CARGO_PKG_VERSION")));
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = bench.run(&format!("completions {shell}")).ok();
         assert!(script.contains("bristlecone") && script.contains("skip-bad"), "{shell}");
     }
     bench.run("completions cobol").refused(2, "--help");
+}
+
+#[test]
+fn manual_pages() {
+    let bench = Bench::new();
+    let page = bench.run("man").ok();
+    assert!(page.starts_with(".ie") && page.contains(".TH") && page.contains("bristlecone\\-scan"), "{page}");
+    assert!(bench.run("man scan").ok().contains("\\-\\-prefix"));
+    bench.run("man fly").refused(2, "no command \"fly\"");
+    bench.run("man --out @pages").refused(4, "pages");
+    std::fs::create_dir(bench.path("pages")).unwrap();
+    bench.run("man --out @pages").ok();
+    for name in ["bristlecone.1", "bristlecone-create.1", "bristlecone-shell.1", "bristlecone-man.1"] {
+        assert!(
+            std::fs::read_to_string(bench.path("pages").join(name)).unwrap().contains(".SH NAME"),
+            "{name}"
+        );
+    }
+    assert!(!bench.path("pages/bristlecone-demo-writer.1").exists());
+}
+
+#[test]
+fn statistics_add_up() {
+    let bench = Bench::new();
+    bench.run("create @p --size 64M --tree t --value u64").ok();
+    let lines: String = (0..3000).map(|key| format!("{}{key}\t{key}\n", "k".repeat(key % 100))).collect();
+    bench.run_on("load @p t -", lines.as_bytes(), &[]).ok();
+    bench.run("create @p --tree n --key u64 --value u64 --design nbtree").ok();
+    let stat = bench.run("stat @p --json").json();
+    let space = &stat["bytes"];
+    let bytes = |name: &str| space[name].as_u64().unwrap();
+    assert_eq!(
+        bytes("leaves") + bytes("logs") + bytes("records") + bytes("free") + bytes("own"),
+        bytes("file"),
+        "{space}"
+    );
+    let (n, t) = (&stat["trees"][0], &stat["trees"][1]);
+    assert_eq!((&n["name"], &n["entries"], &n["keys"]["min"]), (&json!("n"), &json!(0), &Value::Null));
+    assert_eq!((&t["name"], &t["entries"], &t["keys"]["min"]), (&json!("t"), &json!(3000), &json!(1)));
+    let histogram = t["keys"]["histogram"].as_array().unwrap();
+    assert_eq!(histogram.iter().map(|bucket| bucket["count"].as_u64().unwrap()).sum::<u64>(), 3000);
+    assert_eq!(t["values"]["histogram"], json!([{ "from": 8, "to": 8, "count": 3000 }]));
+    assert!(t["leaf_bytes"].as_u64() > Some(0) && t["record_bytes"].as_u64() > Some(0), "{t}");
+    let text = bench.run("stat @p").ok();
+    for part in ["leaves", "records", "file", "t: sstree, str -> u64", "3,000", "keys: 1 to 1", "####"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    assert_eq!(bench.run("stat @p t --json").json()["trees"].as_array().unwrap().len(), 1);
+    bench.run("stat @p oak").refused(4, "the pool has n, t");
 }

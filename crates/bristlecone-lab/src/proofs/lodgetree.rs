@@ -158,7 +158,7 @@ pub(super) fn proofs() -> Vec<Proof> {
     let starting = Steps::Starting;
     let budget = Budget { continuation_crashes: 1, ..Budget::of(32) };
     let shallow = Budget { depth: 1, ..Budget::of(32) };
-    // Much is done before and after a walk; one that does not wait loses what it copied at the first crash.
+    // Much is done before and after a compaction pass; one that does not wait loses what it copied at the first crash.
     let few = Budget { depth: 1, continuation_crashes: u32::MAX, ..Budget::of(4) };
     let groups: [(&str, Scenarios); 6] = [
         ("lodgetree create", || named(&["creation", "begun"])),
@@ -175,7 +175,7 @@ pub(super) fn proofs() -> Vec<Proof> {
         Proof::by_crashes(starting(steps), budget, || (tree_pool::<Texts>(), named(&["insert"])))
     });
     let others = [
-        Proof::by_crashes(starting("lodgetree walk"), few, || (single(), vec![stragglers()])),
+        Proof::by_crashes(starting("lodgetree compact"), few, || (single(), vec![stragglers()])),
         Proof::by_crashes(starting("lodgetree merge.3"), shallow, || (tree_pool::<Words>(), merged())),
         Proof::by_crashes(starting("lodgetree flush.1"), shallow, given_up),
         Proof::by_crashes(starting("lodgetree flush.2 records"), shallow, || {

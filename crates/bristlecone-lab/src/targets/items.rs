@@ -19,9 +19,17 @@ pub trait Items: Copy + Sync + Send + 'static {
     ) -> R;
     /// Shows the value of a number.
     fn with_value<R>(number: u64, show: impl FnOnce(<Self::V as Value>::Ref<'_>) -> R) -> R;
-    /// Returns the number of a key; an error if no number makes it.
+    /// Returns the number of a key.
+    ///
+    /// # Errors
+    ///
+    /// If no number makes it: it was never written.
     fn key_number(key: &<Self::K as Key>::Owned) -> Result<u64, String>;
-    /// Returns the number of a value; an error if no number makes it.
+    /// Returns the number of a value.
+    ///
+    /// # Errors
+    ///
+    /// If no number makes it: it was never written.
     fn value_number(value: &<Self::V as Value>::Owned) -> Result<u64, String>;
 }
 

@@ -101,7 +101,10 @@ fn compaction_logs_what_the_oldest_logs_hold_again() {
     let budget = affordable(Budget { exhaustive: 64, sampled: 32, nested: (16, 8), ..Budget::quick() });
     for mode in modes() {
         let report = explore(&single(), &stragglers(), mode, budget);
-        assert!(report.sites.iter().any(|site| site.step == "lodgetree walk.2"), "nothing was logged again");
+        assert!(
+            report.sites.iter().any(|site| site.step == "lodgetree compact.2"),
+            "nothing was logged again"
+        );
         report.assert_clean();
     }
 }
@@ -239,17 +242,17 @@ fn changed_in_place<I: Items>(steps: &[&str]) {
     }
 }
 
-/// Whether something is flushed because the walk has no room for copies of it.
+/// Whether something is flushed because the compaction pass has no room for copies of it.
 fn flushes_what_fits(events: &[Event]) -> bool {
-    let mut walked = false;
+    let mut compacted = false;
     events.iter().any(|event| match event {
-        Event::Fence { step: "lodgetree walk.2", .. } => {
-            walked = true;
+        Event::Fence { step: "lodgetree compact.2", .. } => {
+            compacted = true;
             false
         }
         Event::Flush { step, .. } => {
-            walked &= !step.starts_with("log append");
-            walked && *step == "lodgetree flush.2"
+            compacted &= !step.starts_with("log append");
+            compacted && *step == "lodgetree flush.2"
         }
         _ => false,
     })
@@ -282,7 +285,7 @@ fn crowding(n: u64, keys: u64) -> u64 {
     n * 37 % keys
 }
 
-/// In a pool full of short logs the walk cannot always copy what is buffered: that goes to leaves with room.
+/// In a pool full of short logs the compaction pass cannot always copy what is buffered: that goes to leaves with room.
 #[test]
 fn full_pool_compaction_flushes_what_it_cannot_log() {
     let of_chunks = |chunks_max| TreePool {
@@ -309,7 +312,7 @@ fn full_pool_compaction_flushes_what_it_cannot_log() {
             }
         }
     }
-    assert!(explored >= 15, "{explored} walks had no room for copies");
+    assert!(explored >= 15, "{explored} passes had no room for copies");
 }
 
 #[test]

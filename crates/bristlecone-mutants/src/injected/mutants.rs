@@ -1,4 +1,4 @@
-//! Whether a mutant is on. Part of the mutated copy alone: `crate::mutants::on(7)` stands before each change.
+//! Whether a mutant is on. Part of the mutated copy alone: `crate::mutants::on(7)` guards each change.
 //!
 //! `BRISTLECONE_MUTANT` is the number of the mutant that is on, or `record`, which turns none on. Mutants that
 //! are reached, of those that are on or recorded, are written to the file `BRISTLECONE_MUTANTS_REACHED`,
@@ -18,7 +18,7 @@ static STATE: AtomicU32 = AtomicU32::new(UNSET);
 static SEEN: [AtomicBool; COUNT] = [const { AtomicBool::new(false) }; COUNT];
 static REACHED: OnceLock<Option<File>> = OnceLock::new();
 
-/// Whether this mutant is on.
+/// Returns whether this mutant is on.
 #[inline(always)]
 pub fn on(mutant: u32) -> bool {
     let state = STATE.load(Relaxed);

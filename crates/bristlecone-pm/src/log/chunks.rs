@@ -99,7 +99,8 @@ impl<M: Medium> Log<M> {
             appender.epoch = epoch;
             unfilled.extend(appender.chunk.take());
         }
-        // Some were filled meanwhile, by appenders that had not rotated yet; others may be full of later entries already.
+        // Some were filled meanwhile, by appenders that had not rotated yet; others may be full of later entries
+        // already.
         let mut old: Vec<_> = lock(&self.chunks).sealed.extract_if(.., |chunk| chunk.epoch < epoch).collect();
         old.append(&mut unfilled);
         (epoch, old)

@@ -17,8 +17,8 @@ pub(super) fn standing<M: Medium>(header: &Header, first: &Cell, medium: &M) -> 
     let [word, copy] = [&header.generation, &header.copy].map(|word| word.load(medium));
     let [pattern, copied] = [word, copy].map(Generation::of_pattern);
     let stamp = first.stamp.load(medium);
-    // The first stamp changes before the generation, and the copy right behind it: a chunk whose last change of generation
-    // was interrupted may be about to take the next one.
+    // The first stamp changes before the generation, and the copy right behind it: a chunk whose last change of
+    // generation was interrupted may be about to take the next one.
     let third = Generation::of_stamp(stamp);
     let agrees = |one: Generation| one == third || stamp == one.next().end_mark();
     match (pattern, copied) {

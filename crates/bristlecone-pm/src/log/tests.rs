@@ -288,8 +288,8 @@ fn append_as(log: &Log<Native>, thread: usize) -> u32 {
     std::thread::scope(|scope| scope.spawn(append).join().unwrap())
 }
 
-/// A chunk that is filled while a rotation is under way is one of the old ones, if its thread had not rotated yet, and none of
-/// them if it had: keys that its entries name are used again once the old ones are empty.
+/// A chunk that is filled while a rotation is under way is one of the old ones, if its thread had not rotated yet,
+/// and none of them if it had: keys that its entries name are used again once the old ones are empty.
 #[test]
 fn a_rotation_takes_what_is_filled_meanwhile() {
     let log = log_of(64, 1);

@@ -55,6 +55,10 @@ unsafe impl Sync for Region {}
 
 impl Region {
     /// Returns anonymous memory of `bytes`, all zero: for tests and simulators.
+    ///
+    /// # Errors
+    ///
+    /// [`Io`](Error::Io) if the system has no such address space.
     pub fn memory(bytes: u64) -> Result<Self> {
         let (whole, base) = reserve(bytes)?;
         let region = Self::over(whole, base, bytes, bytes);

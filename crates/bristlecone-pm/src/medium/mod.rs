@@ -17,19 +17,6 @@
 //! When data and publishing word share one 64-byte line, the hardware persists the line's stores
 //! in program order and no fence is needed between them: [`Persist::ordered_within_line`] returns
 //! the weaker witness [`Ordered`].
-//!
-//! What a witness proves, and what it does not:
-//!
-//! - [`Durable`] proves that this thread flushed *something* and fenced it afterwards. It does not prove of which bytes: a
-//!   flush of the wrong range, or one before the last store to it, compiles. What the types rule out is the publish
-//!   without any fence, and the fence before its flush.
-//! - [`Flushed`] stays with the thread that flushed: a fence waits for the flushes of its own thread alone.
-//! - [`Ordered`] proves that the stores before it were kept in order, not that they share the line of the word.
-//! - [`Alone`] proves nothing: it is the place where a reviewer looks for the reason.
-//!
-//! Ranges are the simulator's business. It keeps for every line what was flushed and fenced, builds every image that a
-//! crash could leave of the rest, and removes each flush, moves it to the next line, and removes each fence and each
-//! order in turn: a scenario has to notice.
 
 mod arch;
 pub(crate) mod copy;
@@ -210,7 +197,7 @@ impl Flushed {
     }
 }
 
-/// Proof that a flush was fenced. Not of which bytes: see [the module](self).
+/// Proof that a flush was fenced. Not of which bytes: see [`Persist`].
 #[must_use]
 #[derive(Debug)]
 pub struct Durable(());
@@ -238,6 +225,19 @@ impl Witness for Ordered {}
 impl Witness for Alone {}
 
 /// Flushes, fences and witnesses of every [`Medium`].
+///
+/// What a witness proves, and what it does not:
+///
+/// - [`Durable`] proves that this thread flushed *something* and fenced it afterwards. It does not prove of which bytes: a
+///   flush of the wrong range, or one before the last store to it, compiles. What the types rule out is the publish
+///   without any fence, and the fence before its flush.
+/// - [`Flushed`] stays with the thread that flushed: a fence waits for the flushes of its own thread alone.
+/// - [`Ordered`] proves that the stores before it were kept in order, not that they share the line of the word.
+/// - [`Alone`] proves nothing: it is the place where a reviewer looks for the reason.
+///
+/// Ranges are the simulator's business. It keeps for every line what was flushed and fenced, builds every image that a
+/// crash could leave of the rest, and removes each flush, moves it to the next line, and removes each fence and each
+/// order in turn: a scenario has to notice.
 pub trait Persist: Medium {
     /// Starts writing back the lines of `value`.
     #[inline(always)]

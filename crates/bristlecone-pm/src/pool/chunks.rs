@@ -214,6 +214,10 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Takes space for `bytes` of chunks ahead of time, so that later growth costs no page faults.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadOnly`](Error::ReadOnly), [`Forked`](Error::Forked), [`MediumFull`](Error::MediumFull), and what the system refuses.
     pub fn prefault(&self, bytes: u64) -> Result<()> {
         self.writable()?;
         let mut reserved = Vec::new();

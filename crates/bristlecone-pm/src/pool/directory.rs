@@ -75,7 +75,7 @@ impl<M: Medium> PoolFile<M> {
     ///
     /// # Errors
     ///
-    /// `Corrupted` for an entry that cannot be read; `Forked` in a child of the opener.
+    /// [`Corrupted`](Error::Corrupted) if an entry cannot be read; [`Forked`](Error::Forked).
     pub fn trees(&self) -> Result<Vec<TreeEntry>> {
         self.here()?;
         // A rename changes several words of an entry.
@@ -139,6 +139,11 @@ impl<M: Medium> PoolFile<M> {
 
     /// Creates a tree without chunks. `Ok`: it exists and survives. `Err`, or a crash before `Ok`:
     /// it exists wholly or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`TreeExists`](Error::TreeExists), [`Invalid`](Error::Invalid), [`TooLong`](Error::TooLong),
+    /// [`ReadOnly`](Error::ReadOnly), [`Forked`](Error::Forked).
     pub fn create_tree(&self, spec: &TreeSpec) -> Result<TreeEntry> {
         self.create_as(spec, 0, |_| Ok(())).map(|(entry, ())| entry)
     }
@@ -225,8 +230,12 @@ impl<M: Medium> PoolFile<M> {
         medium.persist_proof(entry, "pool create_tree.1")
     }
 
-    /// Returns `Corrupted` for a tree that had leaves when it became live and owns no chunk of
-    /// them now: it would open as an empty one. `part_of` decides which these are.
+    /// Checks that a tree that had leaves when it became live owns a chunk of them still: without one it would open as an
+    /// empty one. `part_of` decides which these are.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupted`](Error::Corrupted) if it owns none.
     pub fn expect_leaves(&self, tree: &TreeEntry, part_of: PartOf) -> Result<()> {
         if self.is_initialized(tree.id)
             && !self.chunks_of(tree.id).iter().any(|chunk| part_of(chunk.kind) == Some(Part::Leaf))
@@ -279,7 +288,11 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Drops a tree and frees its chunks. `Ok`: it is gone. A crash before `Ok`: it exists
-    /// wholly, or opening the pool finishes the drop. Nobody may have the tree open.
+    /// wholly, or opening the pool finishes the drop. No handle may have the tree open.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSuchTree`](Error::NoSuchTree), [`ReadOnly`](Error::ReadOnly), [`Forked`](Error::Forked).
     pub fn drop_tree(&self, id: TreeId) -> Result<()> {
         self.writable()?;
         let _only = self.lock_directory();

@@ -39,6 +39,11 @@ pub(super) struct Found {
 impl<M: Medium> PoolFile<M> {
     /// Creates a pool in a new file that only its owner may read and write. `make_medium` gets
     /// the domain in force.
+    ///
+    /// # Errors
+    ///
+    /// [`Exists`](Error::Exists), [`NotFound`](Error::NotFound), [`Invalid`](Error::Invalid),
+    /// [`MediumFull`](Error::MediumFull), and what the system refuses. There is no file then.
     pub fn create(
         path: &Path,
         options: &CreateOptions,
@@ -76,6 +81,10 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Creates a pool in anonymous memory, for tests and simulators.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](Error::Invalid) if the region is too small.
     pub fn create_in(region: Region, geometry: Geometry, domain: Domain, medium: M) -> Result<Arc<Self>> {
         if !geometry.is_valid() || geometry.max_bytes() > region.reserved() {
             return Err(Error::invalid("the region is too small for this geometry"));
@@ -149,7 +158,9 @@ impl<M: Medium> PoolFile<M> {
     ///
     /// # Errors
     ///
-    /// See [`Error`]; [`Error::MaximumFixed`] for a maximum that the pool cannot have, which leaves it as it was.
+    /// [`NotFound`](Error::NotFound), [`NotAPool`](Error::NotAPool), [`InUse`](Error::InUse), [`Newer`](Error::Newer),
+    /// [`Corrupted`](Error::Corrupted), [`MediumFull`](Error::MediumFull), and what the system refuses.
+    /// [`MaximumFixed`](Error::MaximumFixed) for a maximum that the pool cannot have, which leaves it as it was.
     pub fn open(
         path: &Path,
         options: &OpenOptions,
@@ -170,6 +181,10 @@ impl<M: Medium> PoolFile<M> {
     /// Opens a pool file without ever writing to it. Recovery is done as always, on a copy of the
     /// pages that it changes: they stay in this process. Other readers may have the pool open at
     /// the same time, a writer may not.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
     pub fn open_read_only(path: &Path, make_medium: impl FnOnce(Domain) -> M) -> Result<Arc<Self>> {
         let access = Access::Read;
         let (file, len) = Self::begin(path, access)?;
@@ -202,6 +217,10 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Opens a pool in anonymous memory, exactly as [`open`](Self::open) opens a file.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
     pub fn open_in(region: Region, domain: Domain, medium: M) -> Result<Arc<Self>> {
         let options = OpenOptions { domain: Some(domain), max_bytes: None };
         Self::open_in_with(region, &options, medium)
@@ -258,7 +277,7 @@ impl<M: Medium> PoolFile<M> {
     ///
     /// # Errors
     ///
-    /// What the system says; the pool is in use as before then.
+    /// [`DurabilityLost`](Error::DurabilityLost), [`Forked`](Error::Forked), and what the system refuses; the pool is in use as before then.
     pub fn close(&self) -> Result<()> {
         self.here()?;
         self.health()?;

@@ -15,8 +15,11 @@ use crate::report::case::{Case, CrashAt};
 use crate::report::describe::describe;
 use crate::report::progress::Progress;
 
-/// Goes through the crashes of a case and checks the image that they lead to. `Err`: the case does
-/// not fit the code as it is.
+/// Goes through the crashes of a case and checks the image that they lead to.
+///
+/// # Errors
+///
+/// If the case does not fit the code as it is.
 pub fn replay<S: System>(system: &S, scenario: &Scenario<S::Op>, case: &Case) -> Result<Report, String> {
     let Case { mode, seed, continuation_crashes, .. } = *case;
     let mut report = Report { scenario: format!("{} ({mode})", scenario.name), ..Report::default() };

@@ -32,6 +32,10 @@ pub trait Subject: Sync {
     ) -> Report;
 
     /// Goes through one case again.
+    ///
+    /// # Errors
+    ///
+    /// If the case does not fit the code as it is, or names another subject's scenario.
     fn replay(&self, case: &Case) -> Result<Report, String>;
 
     /// Runs schedules of several threads; `None` where no threads share the subject.

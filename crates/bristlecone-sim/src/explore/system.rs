@@ -9,6 +9,8 @@ use crate::report::progress::Progress;
 use crate::schedule::registers::Schedules;
 
 /// A structure that lives on persistent memory, together with the model of what it must hold.
+///
+/// An error of a method is a finding: the text is what the report says of the failure.
 pub trait System: Sync {
     /// An operation. Each is atomic: after a crash it happened wholly or not at all.
     type Op: Debug + Clone + Send + Sync;
@@ -21,10 +23,18 @@ pub trait System: Sync {
     fn memory(&self) -> Memory;
 
     /// Creates the structure on zeroed memory.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong.
     fn create(&self, sim: &Sim) -> Result<Self::Live, String>;
 
     /// Opens what the memory of `sim` holds, recovering it; `None` if it says that nothing
     /// was ever created there.
+    ///
+    /// # Errors
+    ///
+    /// Why it does not open.
     fn open(&self, sim: &Sim) -> Result<Option<Self::Live>, String>;
 
     /// Abandons the structure as a crash would: without another store to the medium.
@@ -37,9 +47,13 @@ pub trait System: Sync {
     fn predict(&self, state: &mut Self::State, op: &Self::Op) -> String;
 
     /// Applies the operation and returns its result.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong, but for a refusal that may be: see [`refusal`](Self::refusal).
     fn apply(&self, live: &mut Self::Live, op: &Self::Op) -> Result<String, String>;
 
-    /// Returns the answer of an operation that changed nothing because there was no room, if the operation may
+    /// Returns the result of an operation that changed nothing because there was no room, if the operation may
     /// be given it.
     fn refusal(&self, op: &Self::Op) -> Option<String> {
         let _ = op;
@@ -47,6 +61,10 @@ pub trait System: Sync {
     }
 
     /// Checks every invariant and reads everything, in every way there is.
+    ///
+    /// # Errors
+    ///
+    /// The first invariant that does not hold, or two ways that disagree.
     fn observe(&self, live: &Self::Live) -> Result<Self::State, String>;
 
     /// Runs schedules of several threads, where the structure is one that threads share.

@@ -23,12 +23,24 @@ pub trait Registers: Clone + Send + Sync + 'static {
     fn memory(&self) -> Memory;
 
     /// Creates it on zeroed memory.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong.
     fn create(&self, sim: &Sim) -> Result<Self::Live, String>;
 
     /// Opens what the memory of `sim` holds, recovering it.
+    ///
+    /// # Errors
+    ///
+    /// Why it does not open.
     fn open(&self, sim: &Sim) -> Result<Self::Live, String>;
 
-    /// Does something; any thread may.
+    /// Applies an operation; any thread may.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong.
     fn act(&self, live: &Self::Live, operation: &Operation) -> Result<Answer, String>;
 
     /// Draws what is there at first, and what the threads do; `draw` draws a number below its argument.
@@ -37,6 +49,10 @@ pub trait Registers: Clone + Send + Sync + 'static {
     }
 
     /// Checks every invariant and reads everything. No thread does anything else meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The first invariant that does not hold.
     fn contents(&self, live: &Self::Live) -> Result<BTreeMap<u64, u64>, String>;
 }
 

@@ -1,7 +1,7 @@
 //! What two or more trees have in common: how they are searched, locked, probed and walked.
 
 pub mod arena;
-pub mod change;
+pub mod buffered;
 pub mod codec;
 pub mod counter;
 pub mod fingerprint;

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use bristlecone_pm::{
-    Finding, Medium, Opener, Part, PoolFile, PoolInfo, Result, SlotKind, TreeEntry, TreeId, TreeSpec,
+    Chunk, Finding, Medium, Opener, Part, PoolFile, PoolInfo, Result, SlotKind, TreeEntry, TreeId, TreeSpec,
 };
 
 use super::designs::{open, part_of};
@@ -99,6 +99,7 @@ pub trait AnyPool: Any + Send + Sync {
     fn trees(&self) -> Result<Vec<TreeEntry>>;
     fn find_tree(&self, name: &str) -> Result<Option<TreeEntry>>;
     fn drop_tree(&self, id: TreeId) -> Result<()>;
+    fn chunks_of(&self, id: TreeId) -> Vec<Chunk>;
     fn rename_tree(&self, from: &str, to: &str) -> Result<()>;
     fn info(&self) -> PoolInfo;
     fn check(&self) -> Vec<Finding>;
@@ -149,6 +150,9 @@ impl<M: Medium> AnyPool for PoolOn<M> {
     }
     fn drop_tree(&self, id: TreeId) -> Result<()> {
         self.0.drop_tree(id)
+    }
+    fn chunks_of(&self, id: TreeId) -> Vec<Chunk> {
+        self.0.chunks_of(id)
     }
     fn rename_tree(&self, from: &str, to: &str) -> Result<()> {
         self.0.rename_tree(from, to)

@@ -7,7 +7,6 @@ mod designs;
 pub mod lodgetree;
 pub mod nbtree;
 pub mod parameters;
-mod relics;
 mod rescue;
 mod scan;
 pub mod sstree;
@@ -98,7 +97,7 @@ pub trait Write<K: KeyCodec, V: Codec> {
 pub type Swapped<V> = std::result::Result<(), Option<<V as Codec>::Owned>>;
 
 /// What a removal came to: the value that was removed, or the one that was not as expected.
-type Removed<V> = std::result::Result<<V as Codec>::Owned, Option<<V as Codec>::Owned>>;
+pub type Removed<V> = std::result::Result<<V as Codec>::Owned, Option<<V as Codec>::Owned>>;
 
 /// Scans, a leaf at a time.
 pub trait Scan<K: KeyCodec, V: Codec> {

@@ -41,6 +41,9 @@ type Files = Tree<&'static [u8], &'static str>;
 /// the middle. The pool is then opened again, everything that the child had acknowledged is
 /// verified, the load is finished, and a few queries are run.
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  bristlecone demo
+  bristlecone demo ~/src --keep --pool /dev/shm/demo.pool")]
 pub struct Demo {
     /// The directory whose paths are indexed.
     #[arg(default_value = "/usr")]

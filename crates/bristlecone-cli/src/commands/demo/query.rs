@@ -1,6 +1,7 @@
 //! A few questions that an index answers.
 
 use std::collections::HashMap;
+use std::ops::Bound;
 use std::path::Path;
 use std::time::Instant;
 
@@ -11,7 +12,7 @@ use bristlecone_cli::size;
 use super::walk::Entry;
 use super::{Files, milliseconds};
 use crate::commands::scan::under_prefix;
-use crate::datum::Datum;
+use crate::datum::{Datum, Shown};
 
 const SHOWN: usize = 3;
 
@@ -19,10 +20,9 @@ const SHOWN: usize = 3;
 pub fn show(output: &mut Output, tree: &Files, directory: &Path, entries: &[Entry]) -> Outcome {
     use std::os::unix::ffi::OsStrExt;
     let prefix = busiest(directory.as_os_str().as_bytes(), entries);
-    let shown = Datum::Bytes(&prefix).to_string();
-    let mut end = Vec::new();
-    let bounds = under_prefix(Datum::Bytes(&prefix), &mut end);
-    let bounds = (bytes(bounds.0), bytes(bounds.1));
+    let shown = text(&prefix);
+    let bounds = under_prefix(Datum::Bytes(prefix.into())).unwrap_or((Bound::Unbounded, Bound::Unbounded));
+    let bounds = (bytes(&bounds.0), bytes(&bounds.1));
 
     let started = Instant::now();
     let (mut count, mut total) = (0, 0);
@@ -42,23 +42,27 @@ pub fn show(output: &mut Output, tree: &Files, directory: &Path, entries: &[Entr
     output.line(format_args!("under {shown}: {paths}, {} together, scanned in {took}", size::show(total)))?;
     output.line("the largest of them:")?;
     for (size, path) in &largest {
-        output.line(format_args!("  {:>9}  {}", size::show(*size), Datum::Bytes(path)))?;
+        output.line(format_args!("  {:>9}  {}", size::show(*size), text(path)))?;
     }
     let started = Instant::now();
     let last: Vec<_> = tree.range(bounds).rev().take(SHOWN).collect();
     output.line(format_args!("the last of them, backwards, in {}:", milliseconds(started.elapsed())))?;
     for (path, value) in &last {
-        output.line(format_args!("  {:>9}  {}", size::show(Entry::bytes_of(value)), Datum::Bytes(path)))?;
+        output.line(format_args!("  {:>9}  {}", size::show(Entry::bytes_of(value)), text(path)))?;
     }
     Ok(())
 }
 
-fn bytes<'a>(bound: std::ops::Bound<Datum<'a>>) -> std::ops::Bound<&'a [u8]> {
-    bound.map(|datum| match datum {
-        Datum::Bytes(bytes) => bytes,
-        Datum::Str(text) => text.as_bytes(),
-        Datum::U64(_) => &[],
+fn bytes(bound: &Bound<Datum>) -> Bound<&[u8]> {
+    bound.as_ref().map(|datum| match datum {
+        Datum::Bytes(bytes) => &**bytes,
+        _ => &[],
     })
+}
+
+/// Returns a path as one line.
+fn text(path: &[u8]) -> String {
+    Shown(&Datum::Bytes(path.to_vec().into())).to_string()
 }
 
 /// The directory within `directory` that holds most, with a slash behind it.

@@ -204,7 +204,11 @@ impl<M: Medium> Heap<M> {
         self.caches.get().into_iter().flatten().map(|cache| wait::lock(cache))
     }
 
-    /// Hands out a slot: its offset. `Err`: the pool or the medium is full; nothing changed.
+    /// Hands out a slot, and returns its offset.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolFull`](Error::PoolFull) or [`MediumFull`](Error::MediumFull), and what the system refuses. Nothing changed.
     pub fn alloc(&self) -> Result<u64> {
         // Indices are dense, so threads share a cache only when there are very many.
         let index = thread_index() % CACHES;
@@ -235,7 +239,11 @@ impl<M: Medium> Heap<M> {
 
     /// Makes sure that this thread's next slot is at hand. Unswept slots are swept on the way,
     /// a few at a time as long as the pool can grow, all of them when it cannot. The callback may
-    /// take its time, wait for locks, and use this heap; `Err` as of [`alloc`](Self::alloc).
+    /// take its time, wait for locks, and use this heap.
+    ///
+    /// # Errors
+    ///
+    /// As [`alloc`](Self::alloc).
     pub fn prepare(&self, is_live: Liveness<'_>) -> Result<()> {
         let index = thread_index() % CACHES;
         if self.cache(index).free != 0 {
@@ -271,6 +279,10 @@ impl<M: Medium> Heap<M> {
 
     /// Marks a slot that the tree refers to, at recovery, and returns whether it is the first time. May be
     /// called from several threads, and only before [`finish_recovery`](Self::finish_recovery).
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupted`](Error::Corrupted) if no slot begins there.
     pub fn mark_live(&self, offset: u64) -> Result<bool> {
         let (slots, slot) = self.chunk_of(offset).ok_or_else(|| {
             Error::corrupted(

@@ -116,6 +116,10 @@ impl<M: Medium> Records<M> {
     }
 
     /// Makes sure that a record of `len` bytes can be written soon without a sweep.
+    ///
+    /// # Errors
+    ///
+    /// As [`Heap::alloc`].
     pub fn prepare(&self, len: usize, is_live: Liveness<'_>) -> Result<()> {
         self.drain_retired();
         self.heap(self.class_of(len)).prepare(is_live)
@@ -135,6 +139,10 @@ impl<M: Medium> Records<M> {
     }
 
     /// Writes an owned record and its owner: as [`write`](Self::write).
+    ///
+    /// # Errors
+    ///
+    /// As [`Heap::alloc`].
     pub fn write_owned(&self, bytes: &[u8], owner: u64, step: Step) -> Result<(u64, Flushed)> {
         self.write_record(bytes, Some(owner), step)
     }
@@ -183,6 +191,10 @@ impl<M: Medium> Records<M> {
 
     /// Writes a record and returns its offset, on its way to the medium. Nothing may refer to it before the
     /// fence.
+    ///
+    /// # Errors
+    ///
+    /// As [`Heap::alloc`].
     pub fn write(&self, bytes: &[u8], step: Step) -> Result<(u64, Flushed)> {
         self.write_record(bytes, None, step)
     }
@@ -276,6 +288,10 @@ impl<M: Medium> Records<M> {
     }
 
     /// Compares a record's bytes with its checksum.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupted`](Error::Corrupted) if they differ, or no record can be there.
     pub fn verify(&self, offset: u64) -> Result<()> {
         self.class_at(offset)?;
         let medium = self.pool.medium();

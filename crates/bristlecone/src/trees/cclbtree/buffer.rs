@@ -1,11 +1,11 @@
 //! The volatile half of a leaf: its lock, and the items that have not reached it yet.
 //!
 //! Slots `0..pending` hold the newest items, which stand in the log and not in the leaf. Slots
-//! `pending..used` hold items that have reached the leaf and are kept for readers. Whoever looks
+//! `pending..used` hold items that have reached the leaf and are kept for readers. A search
 //! for a key from slot 0 on finds the newest first.
 //!
 //! Buffers stand in the order of their leaves, chunk by chunk. So a leaf's place follows from its
-//! buffer's number, and both can be asked for at once.
+//! buffer's number, and both can be prefetched at once.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -55,7 +55,7 @@ pub struct State {
     pub removed: u8,
     /// Epochs of the pending slots, modulo 2.
     pub epochs: u8,
-    /// Nobody has looked yet what the leaf has of the keys that pend.
+    /// No thread has looked yet what the leaf has of the keys that pend.
     pub uncounted: bool,
 }
 
@@ -222,7 +222,7 @@ impl Buffers {
         self.arena.begun()
     }
 
-    /// Bytes of the buffers that were ever used. Nobody has touched the memory of others.
+    /// Bytes of the buffers that were ever used. The memory of others is untouched.
     pub fn bytes(&self) -> u64 {
         (self.used.load(Relaxed) * (size_of::<Buffer>() + 16 * self.batch)) as u64
     }
@@ -253,7 +253,7 @@ impl<'a> BufferRef<'a> {
         }
     }
 
-    /// Asks for the line in which the slots end.
+    /// Prefetches the line in which the slots end.
     #[inline(always)]
     pub fn prefetch_end(self) {
         prefetch(self.slots().as_ptr_range().end.wrapping_byte_sub(8));

@@ -2,15 +2,33 @@
 
 use bristlecone_pm::{Finding, Medium};
 
-use super::Core;
 use super::layout::LeafWord;
+use super::{CclBTree, Core};
+use crate::shared::buffered::Item;
 use crate::shared::codec::{Codec, KeyCodec};
-use crate::shared::fingerprint;
-use crate::shared::slot::bits;
+use crate::trees::{Inspect, TreeStats};
+
+impl<K: KeyCodec, V: Codec, M: Medium> Inspect for CclBTree<K, V, M> {
+    fn len(&self) -> u64 {
+        self.count_all();
+        self.len.sum()
+    }
+
+    fn stats(&self) -> TreeStats {
+        self.store.stats(self.len(), &self.log, self.inner.dram_bytes() + self.buffers.bytes())
+    }
+
+    fn check(&self) -> Vec<Finding> {
+        // The collector writes, too.
+        let _at_rest = self.collection.hold();
+        self.count_all();
+        self.verify()
+    }
+}
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// Verifies every leaf and its buffer against the index, the chain and the allocator. The
-    /// counts are exact only while nobody writes.
+    /// counts are exact only while no thread writes.
     pub(super) fn verify(&self) -> Vec<Finding> {
         let mut findings = self.inner.check();
         let mut leaves = Vec::new();
@@ -27,21 +45,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             let end = leaves.get(at + 1).and_then(|(fence, _)| fence.as_ref());
             items += self.verify_leaf(*id, fence.as_ref(), end, &mut report);
         }
-        if next != 0 {
-            findings.push(Finding::new("leaves", "the chain leads beyond the index"));
-        }
-        if items != self.len.sum() {
-            findings.push(Finding::new("tree", format!("{items} items, but a count of {}", self.len.sum())));
-        }
-        let live = self.leaves.stats().live_slots;
-        if live != leaves.len() as u64 {
-            findings.push(Finding::new(
-                "heap",
-                format!("{live} leaves allocated, {} in the index", leaves.len()),
-            ));
-        }
-        findings.extend(K::check_records(&self.keys, items));
-        findings.extend(V::check_records(&self.values, items));
+        findings.extend(self.verify_totals(next, leaves.len() as u64, items));
         findings
     }
 
@@ -53,7 +57,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         end: Option<&K::Owned>,
         report: &mut impl FnMut(&str),
     ) -> u64 {
-        let guards = (K::pin(), V::pin());
+        let guard = K::pin();
         let buffer = self.buffers.get(id);
         let state = buffer.state();
         let cells = self.leaf(state.leaf);
@@ -68,53 +72,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let first = cells.slots[0].key.load(self.medium());
         if let Some(fence) = fence
             && (K::verify(&self.keys, first).is_err()
-                || K::read(&self.keys, first, &guards.0) != K::borrow(fence))
+                || K::read(&self.keys, first, &guard) != K::borrow(fence))
         {
             report("slot 0 is not the fence");
         }
-        let tags = cells.header.fingerprints.load(self.medium());
-        let mut keys = Vec::new();
-        for slot in bits(word.bitmap & self.slots_mask()) {
-            let cell = &cells.slots[slot];
-            let (key, value) = (cell.key.load(self.medium()), cell.value.load(self.medium()));
-            if let Err(error) = K::verify(&self.keys, key).and(V::verify(&self.values, value)) {
-                report(&error.to_string());
-                return 0;
-            }
-            let key = K::read(&self.keys, key, &guards.0);
-            if fingerprint::probe(tags, K::fingerprint(key)) >> slot & 1 == 0 {
-                report("fingerprint differs from its key");
-            }
-            keys.push((key, true));
-        }
-        for at in 0..state.pending {
+        let buffered = (0..state.pending).map(|at| {
             let (key, value) = buffer.slot(at);
-            let removed = state.is_removed(at);
-            let value_holds = if removed { Ok(()) } else { V::verify(&self.values, value) };
-            if let Err(error) = K::verify(&self.keys, key).and(value_holds) {
-                report(&error.to_string());
-                return 0;
-            }
-            let key = K::read(&self.keys, key, &guards.0);
-            keys.retain(|(held, in_leaf)| {
-                if *held == key && !in_leaf {
-                    report("a key pends twice");
-                }
-                *held != key
-            });
-            if !removed {
-                keys.push((key, false));
-            }
-        }
-        keys.sort_unstable();
-        if keys.windows(2).any(|pair| pair[0].0 == pair[1].0) {
-            report("a key twice");
-        }
-        let below = keys.first().zip(fence).is_some_and(|(key, fence)| key.0 < K::borrow(fence));
-        let above = keys.last().zip(end).is_some_and(|(key, end)| key.0 >= K::borrow(end));
-        if below || above {
-            report("a key out of the leaf's range");
-        }
-        keys.len() as u64
+            Item { key, value, removed: state.is_removed(at) }
+        });
+        let bitmap = word.bitmap & self.slots_mask();
+        self.verify_items((state.leaf, bitmap), (fence, end), |_, _| None, (buffered, |_, _, _| None), report)
     }
 }

@@ -6,26 +6,22 @@ use std::thread::JoinHandle;
 
 use bristlecone_pm::sync::epoch;
 use bristlecone_pm::sync::wait::{self, lock};
-use bristlecone_pm::sync::{
-    AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-};
-use bristlecone_pm::{Copies, Durable, LOG_ENTRY_BYTES, LogChunk, LogEntry, LogSpot, Medium, Persist};
+use bristlecone_pm::sync::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use bristlecone_pm::{Copies, Durable, LOG_ENTRY_BYTES, LogChunk, LogSpot, Medium, Persist};
 
 use super::layout::LEAF_BYTES;
 use super::room::Promise;
 use super::{CclBTree, Core};
+use crate::shared::buffered::{ASIDE_MIN, Item, RESERVED_CHUNKS};
 use crate::shared::codec::{Codec, KeyCodec};
 
 /// Leaves that are looked at between two fences.
 const STRIDE: u32 = 256;
-/// Chunks of the pool that the log leaves to others.
-const SPARED_CHUNKS: u64 = 2;
-/// Keys that are put aside before that is worth a collection: so many, or for each leaf as many as the
-/// log's entries are when it is collected.
-const ASIDE_MIN: usize = 1024;
+/// Keys that are put aside for each leaf before that is worth a collection: as many as the log's entries are when it
+/// is collected.
 const ASIDE_A_LEAF: usize = 4;
 
-/// What is known about a collection, whoever runs it.
+/// What is known about a collection, whichever thread runs it.
 #[derive(Debug, Default)]
 pub(super) struct Collector {
     /// The log is long enough.
@@ -35,14 +31,6 @@ pub(super) struct Collector {
     /// The log grows although it should be collected: writers help.
     lagging: AtomicBool,
     round: Mutex<Round>,
-    /// Keys that log entries name, but nothing else.
-    aside: Mutex<Vec<u64>>,
-    /// Keys put aside, those of the round included.
-    aside_count: AtomicUsize,
-    /// Among the copies stand other entries.
-    mixed: AtomicBool,
-    /// How often the log gave something back that the pool was short of.
-    gifts: AtomicU64,
     /// Held for reading by writers, where collection stops them.
     pub stop: RwLock<()>,
 }
@@ -66,25 +54,9 @@ struct Round {
 struct Stuck;
 
 impl Collector {
-    /// Keeps the record of a key until no log entry that counts names it.
-    pub fn put_aside(&self, key: u64) {
-        self.aside_count.fetch_add(1, Relaxed);
-        lock(&self.aside).push(key);
-    }
-
-    /// Changes whenever there may be room in a pool that was full.
-    pub fn gifts(&self) -> u64 {
-        self.gifts.load(Acquire)
-    }
-
-    /// Nobody collects as long as this is held: a collector sleeps amid its work.
+    /// No thread collects as long as this is held: a collector sleeps amid its work.
     pub fn hold(&self) -> impl Drop {
         lock(&self.round)
-    }
-
-    #[cfg(test)]
-    pub fn is_mixed(&self) -> bool {
-        self.mixed.load(Relaxed)
     }
 
     fn is_due(&self) -> bool {
@@ -117,9 +89,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             }
             // While collection lags, writes go to the leaves instead.
             let bounded = self.log.chunks_in_use() <= wanted + wanted / 2 + 2 * self.log.appenders();
-            bounded && self.log_may_grow(SPARED_CHUNKS, &mut promise)
+            bounded && self.log_may_grow(RESERVED_CHUNKS, &mut promise)
         });
-        if spot.is_none() && self.may_give() {
+        if spot.is_none() && self.log.may_give() {
             self.collection.wanted.store(true, Release);
             self.collection.lagging.store(true, Release);
         }
@@ -132,33 +104,19 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             // There is no log.
             return K::retire(&self.keys, key, &K::pin());
         }
-        self.collection.put_aside(key);
-        let (collection, enough) = (&self.collection, ASIDE_MIN.max(ASIDE_A_LEAF * self.buffers.live()));
-        if collection.aside_count.load(Relaxed) >= enough && !collection.running.load(Relaxed) {
-            collection.wanted.store(true, Release);
+        let aside = self.log.put_aside(key);
+        let enough = aside >= ASIDE_MIN.max(ASIDE_A_LEAF * self.buffers.live());
+        if enough && !self.collection.running.load(Relaxed) {
+            self.collection.wanted.store(true, Release);
         }
     }
 
-    /// Whether a collection would find anything but copies. Where there is no room for a log there mostly is
-    /// nothing, and each write would look for it at all leaves.
-    #[cold]
-    fn may_give(&self) -> bool {
-        self.collection.mixed.load(Relaxed)
-            || self.collection.aside_count.load(Relaxed) > 0
-            || self.log.has_garbage()
-    }
-
-    /// Room for an entry behind the copies, where the log and the pool have no other and the change of a
-    /// key that pends must not need any.
+    /// Room for an entry behind the copies: see [`TreeLog::reserve_among_copies`](crate::shared::buffered::TreeLog).
     pub(super) fn reserve_among_copies(&self) -> Option<LogSpot<'_, M>> {
-        // What stands before the entry is fenced, because nobody is making copies.
-        let _round = self.collection.round.try_lock().ok()?;
-        let spot = self.log.reserve_copy(|_| false)?;
-        self.collection.mixed.store(true, Relaxed);
-        Some(spot)
+        self.log.reserve_among_copies(&self.collection.round)
     }
 
-    /// Whether there is a chunk for the log, which nobody needs for a leaf.
+    /// Whether there is a chunk for the log that no leaf needs.
     fn log_may_grow<'a>(&'a self, spared: u64, promise: &mut Option<Promise<'a>>) -> bool {
         let free = self.log.chunks_free() as u64;
         if self.pool.chunks_available() + free <= spared {
@@ -169,7 +127,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         free > 1 || promise.is_some()
     }
 
-    /// Looks at up to `leaves` leaves; begins and ends collections as need be. Whoever comes
+    /// Looks at up to `leaves` leaves; begins and ends collections as need be. A thread that comes
     /// second goes away. Whether there is more to do.
     fn collect_some(&self, leaves: u32) -> bool {
         let _stopped = self.stop_writers();
@@ -185,13 +143,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     }
 
     /// Ends the collection that is under way, if there is one, and makes another one, unless the
-    /// log has given something back meanwhile. Waits for whoever collects.
+    /// log has given something back meanwhile. Waits for the thread that collects.
     fn collect_whole(&self, gifts: u64) {
         let _stopped = self.stop_writers();
         let mut round = lock(&self.collection.round);
-        while self.collection.gifts() == gifts {
+        while self.log.gifts() == gifts {
             if !self.collection.running.load(Acquire) {
-                if !self.may_give() {
+                if !self.log.may_give() {
                     return;
                 }
                 self.begin(&mut round);
@@ -202,7 +160,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         }
     }
 
-    /// The naive policy: nobody writes meanwhile.
+    /// The naive policy: no thread writes meanwhile.
     fn stop_writers(&self) -> Option<RwLockWriteGuard<'_, ()>> {
         self.is_naive().then(|| wait::write(&self.collection.stop))
     }
@@ -214,9 +172,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// Collect 1: a new log begins. Every entry that pends and is of the old one says so.
     fn begin(&self, round: &mut Round) {
         self.collection.wanted.store(false, Release);
-        round.aside = std::mem::take(&mut lock(&self.collection.aside));
-        self.collection.mixed.store(false, Relaxed);
-        (round.epoch, round.old) = self.log.rotate();
+        (round.epoch, round.old, round.aside) = self.log.begin_pass();
         // Later buffers begin with the new log.
         (round.next, round.end) = (0, self.buffers.end());
         self.collection.running.store(true, Release);
@@ -250,7 +206,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     fn carry_over(&self, id: u32, epoch: u64, copies: &mut Copies<'_, M>) -> Result<(), Stuck> {
         let buffer = self.buffers.get(id);
         let mut leaf = loop {
-            // Waits for writers, who may have appended to the old log; later ones cannot.
+            // Waits for writers, which may have appended to the old log; later ones cannot.
             let Some(version) = buffer.lock.read() else { return Ok(()) };
             if buffer.state().older_than(epoch) == 0 {
                 return Ok(());
@@ -273,41 +229,25 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
                 }
             }
             let (key, value) = leaf.slot(at);
-            let removed = state.is_removed(at);
-            let entry = LogEntry { sequence: leaf.sequence(), removed, key, value };
-            state.set_epoch(at, copies.append(&entry));
+            let item = Item { key, value, removed: state.is_removed(at) };
+            state.set_epoch(at, copies.append(&item.entry(leaf.sequence())));
             leaf.set_state(state);
         }
         Ok(())
     }
 
-    /// Collect 4: nobody needs the old log.
+    /// Collect 4: nothing needs the old log.
     fn finish(&self, round: &mut Round) {
         self.log.recycle(std::mem::take(&mut round.old));
-        self.free_keys(&mut round.aside);
+        self.log.retire_aside::<K>(&self.keys, std::mem::take(&mut round.aside));
         self.collection.lagging.store(false, Release);
         self.collection.running.store(false, Release);
-        self.collection.gifts.fetch_add(1, Release);
+        self.log.give();
     }
 
-    fn free_keys(&self, keys: &mut Vec<u64>) {
-        let guard = K::pin();
-        self.collection.aside_count.fetch_sub(keys.len(), Relaxed);
-        keys.drain(..).for_each(|key| K::retire(&self.keys, key, &guard));
-    }
-
-    /// The pool is full. Whether the log has given something back since it had given `gifts`:
-    /// chunks, or keys that it names.
-    pub(super) fn squeeze_log(&self, gifts: u64) -> bool {
-        let release = || {
-            if self.log.release_free() > 0 {
-                self.collection.gifts.fetch_add(1, Release);
-            }
-        };
-        release();
-        self.collect_whole(gifts);
-        release();
-        self.collection.gifts() != gifts
+    /// Whether the log has given something back since it had given `gifts`, if need be by a whole collection.
+    pub(super) fn reclaim_log(&self, gifts: u64) -> bool {
+        self.log.reclaim(gifts, || self.collect_whole(gifts))
     }
 }
 
@@ -343,17 +283,18 @@ impl Drop for Thread {
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> CclBTree<K, V, M> {
-    /// What a writer does for the log before its own work: its result is ready before its fence is over,
-    /// and the sooner it is handed over the better.
+    /// Does what a writer does for the log before its own work: its result is ready before its fence is over, and the
+    /// sooner it is handed over the better.
     #[inline(always)]
-    pub(super) fn before_write(&self) {
+    pub(super) fn before_write(&self) -> &Core<K, V, M> {
         if self.collection.is_due() {
-            self.see_to_the_log();
+            self.help_log();
         }
+        &self.core
     }
 
     #[cold]
-    fn see_to_the_log(&self) {
+    fn help_log(&self) {
         let in_background = self.options.collector_threads != 0 && self.in_background();
         if in_background && self.collection.wanted.load(Relaxed) {
             let mut asked = lock(&self.collector.shared.asked);

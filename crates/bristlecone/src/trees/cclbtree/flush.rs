@@ -1,89 +1,56 @@
 //! From the buffer into the leaf: everything pending at once, in one media line.
 
-use bristlecone_pm::{Alone, Durable, Flushed, LINE_BYTES, Medium, Persist, Result};
+use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result};
 use smallvec::SmallVec;
 
 use super::Core;
 use super::buffer::{BATCH_MAX, Locked, State};
 use super::layout::{Leaf, LeafWord, line_of};
-use crate::shared::change::{Change, Item};
+use crate::shared::buffered::{Change, Guards, Item, Leftovers, Pending};
 use crate::shared::codec::{Codec, KeyCodec};
-use crate::shared::slot::bits;
 
 /// Most items that reach a leaf together: a full buffer, and the one that overflows it.
 pub(super) const ITEMS_MAX: usize = BATCH_MAX + 1;
 
-/// Items on their way into a leaf, and the slots that the leaf has for their keys.
-#[derive(Default)]
-pub(super) struct Items(SmallVec<[(Item, Option<usize>); ITEMS_MAX]>);
+/// Changes on their way into a leaf.
+pub(super) type Items = SmallVec<[Pending; ITEMS_MAX]>;
 
-impl Items {
-    #[inline(always)]
-    pub fn push(&mut self, item: Item, slot: Option<usize>) {
-        self.0.push((item, slot));
-    }
-
-    #[inline(always)]
-    pub fn iter(&self) -> impl Iterator<Item = &(Item, Option<usize>)> {
-        self.0.iter()
-    }
-
-    /// Items for which the leaf has no slot yet.
-    #[inline(always)]
-    pub fn added(&self) -> impl Iterator<Item = &Item> {
-        self.iter().filter(|(item, slot)| !item.removed && slot.is_none()).map(|(item, _)| item)
-    }
-
-    /// Slots whose items go.
-    #[inline(always)]
-    pub fn dropped(&self) -> u64 {
-        let removals = self.iter().filter(|(item, _)| item.removed);
-        removals.filter_map(|(_, slot)| *slot).fold(0, |bits, slot| bits | 1 << slot)
-    }
-
-    /// By how many items the leaf grows.
-    pub fn growth(&self) -> i64 {
-        self.added().count() as i64 - i64::from(self.dropped().count_ones())
-    }
-}
-
-/// Words that the tree lets go of once a change of a leaf is durable.
-#[derive(Default)]
-pub(super) struct Leftovers {
-    values: [Option<u64>; ITEMS_MAX],
-    keys: [Option<u64>; ITEMS_MAX],
+/// By how many items a leaf grows that takes these.
+pub(super) fn growth(items: &[Pending]) -> i64 {
+    let (added, dropped) = Pending::changes(items);
+    added as i64 - i64::from(dropped.count_ones())
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// Writes everything pending, and `change`, to the leaf. `replaced` is the pending slot that
-    /// the change is instead of. If nobody has counted what pends, it is counted now, and the change
+    /// the change is instead of. If what pends was not counted, it is counted now, and the change
     /// with it. `Err`: there is no room; nothing changed.
     pub(super) fn flush(
         &self,
         leaf: &mut Locked<'_>,
         change: Option<&mut Change>,
         replaced: Option<usize>,
-        guards: &(K::Guard, V::Guard),
+        guards: &Guards<K, V>,
     ) -> Result<()> {
         let state = leaf.state();
         let cells = self.leaf(state.leaf);
-        let mut items = Items::default();
-        self.gather_pending(leaf, replaced, &guards.0, &mut items);
+        let mut items = self.pending_items(leaf, replaced, &guards.0);
         let last = change.as_deref().map(|change| change.item);
         if let Some(item) = last {
-            items.push(item, self.slot_of(cells, item.key, &guards.0));
+            items.push(self.pending(cells, item, &guards.0));
         }
         let room = self.room_for(state.leaf, &items);
         // Nothing is taken from the change before there is room for it.
         let fresh = if room.is_none() { Some(self.prepare_split(leaf)?) } else { None };
         let records = change.and_then(Change::take_records);
         let logged = state.pending > 0 || self.options.log_all != 0;
-        let held = last.and(items.iter().last()).and_then(|(_, slot)| *slot);
+        let held = last.and(items.last()).and_then(Pending::slot);
         let held = held.map(|slot| cells.slots[slot].value.load(self.medium()));
         let superseded = replaced.filter(|at| !state.is_removed(*at)).map(|at| leaf.slot(at).1);
         // After a crash the leaf may hold what pends: then it lets go of it.
         let superseded = superseded.filter(|value| held != Some(*value));
-        let leftovers = self.leftovers(cells, &items);
+        let mut leftovers = Leftovers::default();
+        self.note_leftovers(state.leaf, &items, &mut leftovers);
         if let Some(fresh) = fresh {
             self.split(leaf, fresh, &items, records, guards);
         } else {
@@ -91,15 +58,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
                 self.drop_removed(cells, &items);
             }
             self.write_items(leaf, &items, records, logged);
-            self.settle(leaf, replaced.zip(last));
+            self.mark_flushed(leaf, replaced.zip(last));
         }
         if let Some(item) = last {
             self.log_what_is_there(leaf, item);
         }
-        self.let_go(state.leaf, &leftovers, guards);
+        self.let_go(leftovers, guards, |key| self.retire_key(state.leaf, key));
         superseded.into_iter().for_each(|value| V::retire(&self.values, value, &guards.1));
         if state.uncounted {
-            self.len.add(items.growth());
+            self.len.add(growth(&items));
             self.promised.uncounted.add(-1);
         }
         Ok(())
@@ -114,7 +81,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     }
 
     /// What was pending is in the leaf. Readers may still find it in the buffer.
-    fn settle(&self, leaf: &Locked<'_>, replaced: Option<(usize, Item)>) {
+    fn mark_flushed(&self, leaf: &Locked<'_>, replaced: Option<(usize, Item)>) {
         let mut state = leaf.state();
         if let Some((at, item)) = replaced {
             leaf.set_slot(at, item.key, item.value);
@@ -131,16 +98,19 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     }
 
     /// Whether the leaf has room for the new items, if only once removals have made some.
-    pub(super) fn room_for(&self, offset: u64, items: &Items) -> Option<Room> {
+    pub(super) fn room_for(&self, offset: u64, items: &[Pending]) -> Option<Room> {
         let cells = self.leaf(offset);
         let bitmap = LeafWord::unpack(cells.header.word.load(self.medium())).bitmap;
-        let added = items.added().filter(|item| !self.fits_fence(offset, bitmap, item.key)).count();
-        if added <= self.free_slots(offset, bitmap).count_ones() as usize {
+        let dropped = u64::from(Pending::changes(items).1);
+        let needed = |bitmap| {
+            let new = items.iter().filter(|item| item.is_new());
+            new.filter(|item| !self.fits_fence(offset, bitmap, item.key)).count()
+        };
+        if needed(bitmap) <= self.free_slots(offset, bitmap).count_ones() as usize {
             return Some(Room::Now);
         }
-        let bitmap = bitmap & !items.dropped();
-        let added = items.added().filter(|item| !self.fits_fence(offset, bitmap, item.key)).count();
-        (added <= self.free_slots(offset, bitmap).count_ones() as usize).then_some(Room::OnceDropped)
+        let bitmap = bitmap & !dropped;
+        (needed(bitmap) <= self.free_slots(offset, bitmap).count_ones() as usize).then_some(Room::OnceDropped)
     }
 
     /// Whether a new item can take slot 0 because its key is the fence.
@@ -151,18 +121,18 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
 
     /// Items that the leaf will hold once everything pending has reached it.
     pub(super) fn live_items(&self, leaf: &Locked<'_>) -> usize {
-        let mut items = Items::default();
-        self.gather_pending(leaf, None, &K::pin(), &mut items);
+        let items = self.pending_items(leaf, None, &K::pin());
         let word = LeafWord::unpack(self.leaf(leaf.state().leaf).header.word.load(self.medium()));
-        (word.bitmap & !items.dropped()).count_ones() as usize + items.added().count()
+        let (added, dropped) = Pending::changes(&items);
+        (word.bitmap & !u64::from(dropped)).count_ones() as usize + added
     }
 
     /// Flush 1: removals that make room for new items go first. Each of them is in the log, or is
     /// the change itself.
-    fn drop_removed(&self, cells: &Leaf, items: &Items) {
+    fn drop_removed(&self, cells: &Leaf, items: &[Pending]) {
         let medium = self.medium();
         let word = LeafWord::unpack(cells.header.word.load(medium));
-        let word = LeafWord { bitmap: word.bitmap & !items.dropped(), ..word };
+        let word = LeafWord { bitmap: word.bitmap & !u64::from(Pending::changes(items).1), ..word };
         cells.header.word.publish(medium, word.pack(), &Alone, "cclbtree flush.1");
         medium.persist(&cells.header.word, "cclbtree flush.1");
     }
@@ -172,7 +142,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     pub(super) fn write_items(
         &self,
         leaf: &Locked<'_>,
-        items: &Items,
+        items: &[Pending],
         records: Option<Flushed>,
         logged: bool,
     ) {
@@ -183,10 +153,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             let Durable { .. } = medium.fence(records, "cclbtree flush.2 records");
         }
         let word = LeafWord::unpack(cells.header.word.load(medium));
-        let (mut bitmap, mut lines) = (word.bitmap & !items.dropped(), 0_usize);
+        let (mut bitmap, mut lines) = (word.bitmap & !u64::from(Pending::changes(items).1), 0_usize);
         let mut free = self.free_slots(offset, word.bitmap);
-        for (item, slot) in items.iter().filter(|(item, _)| !item.removed) {
-            let slot = match *slot {
+        for item in items.iter().filter(|item| !item.removed) {
+            let slot = match item.slot() {
                 Some(slot) => slot,
                 None if self.fits_fence(offset, word.bitmap, item.key) => 0,
                 None => {
@@ -197,7 +167,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             };
             if bitmap >> slot & 1 == 0 {
                 cells.slots[slot].key.store(medium, item.key);
-                self.note_fingerprint(cells, slot, item.key);
+                // No flush of its own: recovery derives fingerprints from the keys.
+                cells.header.fingerprints.store_byte(medium, slot, item.tag);
             }
             cells.slots[slot].value.store(medium, item.value);
             bitmap |= 1 << slot;
@@ -206,14 +177,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let published = (bitmap != word.bitmap).then_some(LeafWord { bitmap, ..word });
         if published.is_none() && !logged {
             // Base: values in place, and nothing else.
-            let flushed = self.flush_lines(offset, lines, "cclbtree flush.2");
+            let flushed = self.flush_lines(offset, lines as u64, "cclbtree flush.2");
             let Durable { .. } = medium.fence(flushed, "cclbtree flush.2");
             return;
         }
         let stamp = logged.then(|| leaf.sequence());
         // What stands in the header's line persists in the order of its stores.
         if lines & !1 != 0 {
-            let flushed = self.flush_lines(offset, lines & !1, "cclbtree flush.2");
+            let flushed = self.flush_lines(offset, lines as u64 & !1, "cclbtree flush.2");
             let Durable { .. } = medium.fence(flushed, "cclbtree flush.2");
         }
         self.commit(cells, published, stamp);
@@ -231,48 +202,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             cells.header.stamp.publish(medium, stamp, &ordered, "cclbtree flush.4");
         }
         medium.persist(&cells.header, "cclbtree flush.4");
-    }
-
-    /// Starts writing back lines of a leaf, given as bits.
-    pub(super) fn flush_lines(&self, offset: u64, lines: usize, step: bristlecone_pm::Step) -> Flushed {
-        bits(lines as u64).fold(Flushed::none(), |flushed, line| {
-            let words = self.pool.words(offset + (line * LINE_BYTES) as u64, LINE_BYTES / 8);
-            flushed.and(self.medium().flush(words, step))
-        })
-    }
-
-    /// No flush of its own: recovery derives fingerprints from the keys.
-    pub(super) fn note_fingerprint(&self, cells: &Leaf, slot: usize, key: u64) {
-        let guard = K::pin();
-        let tag = K::fingerprint(K::read(&self.keys, key, &guard));
-        cells.header.fingerprints.store_byte(self.medium(), slot, tag);
-    }
-
-    /// What the items replace or remove.
-    pub(super) fn leftovers(&self, cells: &Leaf, items: &Items) -> Leftovers {
-        let medium = self.medium();
-        let mut leftovers = Leftovers::default();
-        if K::INLINE && V::INLINE {
-            return leftovers;
-        }
-        for (at, (item, slot)) in items.iter().enumerate() {
-            let old = slot.map(|slot| cells.slots[slot].value.load(medium));
-            // After a crash an item may pend that has reached the leaf already.
-            leftovers.values[at] = old.filter(|old| item.removed || *old != item.value);
-            leftovers.keys[at] = item.removed.then_some(item.key);
-        }
-        leftovers
-    }
-
-    /// Frees what no leaf and no buffer holds any more.
-    pub(super) fn let_go(&self, offset: u64, leftovers: &Leftovers, guards: &(K::Guard, V::Guard)) {
-        if K::INLINE && V::INLINE {
-            return;
-        }
-        for value in leftovers.values.iter().flatten() {
-            V::retire(&self.values, *value, &guards.1);
-        }
-        leftovers.keys.iter().flatten().for_each(|key| self.retire_key(offset, *key));
     }
 
     /// A leaf no longer holds the key. It stays if it is the leaf's fence, and otherwise until no

@@ -11,12 +11,13 @@
 //! taken or not; but for the first leaf, which begins at minus infinity. So recovery finds every
 //! leaf's range as it was, and knows which leaf a log entry was meant for.
 
+use bristlecone_pm::{Group, LINE_BYTES, Medium, Persistent, SlotKind, Word};
+
+use crate::shared::buffered::{LeafLayout, Link};
 use crate::shared::slot::Slot;
-use bristlecone_pm::{Group, LINE_BYTES, Persistent, SlotKind, Word};
 
 /// The slots of leaves.
 pub const LEAVES: SlotKind = SlotKind::new(8);
-
 /// Bytes of a leaf.
 pub const LEAF_BYTES: u64 = 256;
 /// Where a leaf's slots begin.
@@ -50,6 +51,42 @@ const _: () = {
     assert!(std::mem::offset_of!(Leaf, slots) == SLOTS_OFFSET as usize);
     assert!(LINE_BYTES.is_multiple_of(size_of::<Slot>()));
 };
+
+impl LeafLayout for Leaf {
+    const KIND: SlotKind = LEAVES;
+    type Tags = [u64; 2];
+
+    #[inline(always)]
+    fn bytes(_: usize) -> usize {
+        LEAF_BYTES as usize
+    }
+
+    #[inline(always)]
+    fn slot_offset(leaf: u64, slot: usize) -> u64 {
+        leaf + SLOTS_OFFSET + (slot * size_of::<Slot>()) as u64
+    }
+
+    fn link<M: Medium>(&self, medium: &M) -> Link {
+        let LeafWord { bitmap, next } = LeafWord::unpack(self.header.word.load(medium));
+        Link { bitmap, next }
+    }
+
+    fn stamp(&self) -> &Word {
+        &self.header.stamp
+    }
+
+    fn fence(&self) -> &Word {
+        &self.slots[0].key
+    }
+
+    fn tags<M: Medium>(&self, medium: &M) -> [u64; 2] {
+        self.header.fingerprints.load(medium)
+    }
+
+    fn derive_tags<M: Medium>(&self, medium: &M, tags: [u64; 2]) {
+        self.header.fingerprints.store_derived(medium, tags);
+    }
+}
 
 /// The word of a leaf, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

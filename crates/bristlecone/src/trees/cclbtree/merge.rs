@@ -6,6 +6,7 @@ use bristlecone_pm::{Alone, Durable, Medium, Persist};
 use super::Core;
 use super::buffer::Locked;
 use super::layout::{Leaf, LeafWord, line_of};
+use crate::shared::buffered::tag_of;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::bits;
 
@@ -29,7 +30,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
                 return;
             }
             // False: they are too far apart in the index, and nothing changed.
-            if !self.inner.remove(fence, right.id, guard, |heir| heir == Some(left.id)) {
+            if !self.inner.remove(fence, right.id, guard, |successor| successor == Some(left.id)) {
                 return;
             }
             self.absorb(&mut left, &right);
@@ -67,7 +68,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     }
 
     /// Merge 2 and 3: the left leaf takes what the right one holds, for which nothing pends. Readers
-    /// who look for it wait at the left leaf already.
+    /// that look for it wait at the left leaf already.
     fn absorb(&self, left: &mut Locked<'_>, right: &Locked<'_>) {
         let medium = self.medium();
         let (from, to) = (right.state().leaf, left.state().leaf);
@@ -77,17 +78,18 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let next = LeafWord::unpack(source.header.word.load(medium)).next;
         let (mut bitmap, mut lines) = (word.bitmap, 0_usize);
         let mut free = bits(self.free_slots(to, bitmap));
+        let tags = source.header.fingerprints.load(medium);
         for from in bits(self.taken(source)) {
             let item = &source.slots[from];
             let key = item.key.load(medium);
             let slot = free.next().expect("room was made");
             target.slots[slot].key.store(medium, key);
             target.slots[slot].value.store(medium, item.value.load(medium));
-            self.note_fingerprint(target, slot, key);
+            target.header.fingerprints.store_byte(medium, slot, tag_of(&tags, from));
             bitmap |= 1 << slot;
             lines |= 1 << line_of(slot);
         }
-        let flushed = self.flush_lines(to, lines & !1, "cclbtree merge.2");
+        let flushed = self.flush_lines(to, lines as u64 & !1, "cclbtree merge.2");
         if lines & !1 != 0 {
             let Durable { .. } = medium.fence(flushed, "cclbtree merge.2");
         }

@@ -31,13 +31,13 @@
 //! of one leaf and the smallest of the next may be judged by the wrong leaf, and be lost.)
 //!
 //! # Write (the buffer has room, or has the key already)
-//! 1. What does not fit a word is written out of line and flushed. *A crash here: nobody refers to
+//! 1. What does not fit a word is written out of line and flushed. *A crash here: nothing refers to
 //!    the records; recovery finds their slots free.*
 //! 2. The entry is appended to this thread's log (see [`Log`]). *The change is there, or not.*
 //! 3. The item goes into the buffer, over an older pending one of its key.
 //!
-//! An upsert that tells nobody what was there does not look at the leaf: its item is *uncounted* until
-//! the next flush, or until somebody asks for what only the leaf knows.
+//! An upsert that does not return what was there does not look at the leaf: its item is *uncounted* until
+//! the next flush, or until an operation asks for what only the leaf knows.
 //!
 //! # Flush (no room in the buffer: everything pending and the new item, which is not logged)
 //! 1. If new items need the slots of removed ones, the word lets those go first; flush, fence. *A
@@ -57,7 +57,7 @@
 //! 2. A value out of line is written; flush, fence. Then the value word is stored; flush, fence. *Old or new value.*
 //!
 //! # Split (the leaf has no room for what its buffer gathered)
-//! 1. The upper half of all items is written to a new leaf; flush, fence. *Nobody leads to it.*
+//! 1. The upper half of all items is written to a new leaf; flush, fence. *Nothing leads to it.*
 //! 2. One store of the old leaf's word drops what moved and leads on to the new leaf; flush,
 //!    fence. *Split or not. What pends for the lower half is in the log still; for the upper half
 //!    the new leaf's stamp has voided it.*
@@ -76,7 +76,7 @@
 //! A removal that takes a leaf's last item is flushed at once, so that the leaf can go.
 //!
 //! # Collect (the log has TH_log percent of the leaves' bytes)
-//! 1. Every thread turns to a new chunk. What pends says by its epoch which log it is in.
+//! 1. Every thread rotates to a new chunk. What pends says by its epoch which log it is in.
 //! 2. Buffer after buffer, what pends and is in the old log is copied to the new one, while
 //!    writers go on. Leaves are not written.
 //! 3. The copies are fenced.
@@ -87,7 +87,7 @@
 //! A thread of the tree does this in the background. Where there is none, or where it lags by a
 //! quarter, writers do a few buffers each. If that does not help either, the log still does not
 //! grow beyond one and a half of its measure: writes flush their buffers instead, as they do when
-//! there is no room for a log. So nobody waits, and the log is bounded. Only a write that
+//! there is no room for a log. So no thread waits, and the log is bounded. Only a write that
 //! finds no room collects everything itself, once, before it gives up; and what pends in a leaf that
 //! overflows can be changed or removed even then, by an entry behind the copies.
 //!
@@ -99,10 +99,9 @@
 //! (1) The chain of leaves is followed from the first one, which the directory names. (2) Their
 //! items and fences are read; fingerprints that are not right are written again. (3) Log entries above
 //! their leaf's stamp pend again; a damaged one is an error. The log stays as it is. (4) Chunks without a
-//! leaf or a record that counts go back to the pool. (5) If every write is logged, one that a crash
-//! interrupted may be one too many for its buffer: its leaf is flushed. *A crash in between: the chain and
-//! the log say the same as before, or the flush is done: recovery begins again.*
+//! leaf or a record that counts go back to the pool. *A crash in between: the chain and the log say the same as before.*
 
+mod apply;
 mod buffer;
 mod check;
 mod collect;
@@ -112,32 +111,25 @@ mod merge;
 mod read;
 mod recover;
 mod room;
-mod salvage;
 mod scan;
 mod split;
 #[cfg(test)]
 mod tests;
 mod write;
 
-use std::marker::PhantomData;
-use std::ops::{Bound, Deref};
+use std::ops::Deref;
 use std::sync::Arc;
 
-use bristlecone_pm::{
-    Finding, Heap, HeapSpec, Log, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry,
-};
+use bristlecone_pm::Medium;
 
 use self::buffer::Buffers;
 use self::collect::{Collector, Thread};
-use self::layout::{LEAF_BYTES, Leaf, SLOTS_MAX};
+use self::layout::{Leaf, SLOTS_MAX};
 use self::room::Promised;
 use super::parameters::{Parameters, design_options};
-use super::scan::Leafwise;
-use super::{Batch, Inspect, Open, Read, Removed, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use crate::shared::buffered::{Store, TreeLog};
 use crate::shared::codec::{Codec, KeyCodec};
-use crate::shared::counter::Counter;
 use crate::shared::inner::Inner;
-use crate::shared::no_room::Epochs;
 use crate::shared::search::Level;
 use crate::shared::version_lock::Version;
 
@@ -180,24 +172,15 @@ pub struct CclBTree<K: KeyCodec, V: Codec, M: Medium> {
 
 /// What the threads of a tree share with its collector.
 pub struct Core<K: KeyCodec, V: Codec, M: Medium> {
-    pool: Arc<PoolFile<M>>,
+    store: Store<Leaf, K, V, M>,
     options: CclBTreeOptions,
-    leaves: Heap<M>,
-    keys: Records<M>,
-    values: Records<M>,
-    epochs: Epochs,
-    log: Log<M>,
+    log: TreeLog<M>,
     inner: Inner<K>,
     buffers: Buffers,
-    /// Offset of the first leaf, which never goes.
-    first: u64,
-    slots: usize,
     level: Level,
-    len: Counter,
     collection: Collector,
     /// Leaves that are promised room: see [`room`].
     promised: Promised,
-    codecs: PhantomData<fn() -> (K, V)>,
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Deref for CclBTree<K, V, M> {
@@ -209,134 +192,21 @@ impl<K: KeyCodec, V: Codec, M: Medium> Deref for CclBTree<K, V, M> {
     }
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
-    type Options = CclBTreeOptions;
+impl<K: KeyCodec, V: Codec, M: Medium> Deref for Core<K, V, M> {
+    type Target = Store<Leaf, K, V, M>;
 
-    fn open(
-        pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
-        options: CclBTreeOptions,
-        threads: usize,
-    ) -> Result<Self> {
-        let entries = (options.log_entries > 0).then_some(options.log_entries as usize);
-        let (log, logged) = Log::open(pool, entry.id, entries);
-        let mut core = Core {
-            pool: Arc::clone(pool),
-            options,
-            leaves: Heap::open(pool, HeapSpec::new(entry.id, layout::LEAVES, LEAF_BYTES as u32)),
-            keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
-            values: Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
-            epochs: Epochs::default(),
-            log,
-            inner: Inner::new(options.inner_bytes as usize, 0)?,
-            buffers: Buffers::new(options.batch as usize, pool.chunk_bytes(), pool.chunks_max())?,
-            first: 0,
-            slots: options.leaf_slots as usize,
-            level: Level::detect(),
-            len: Counter::default(),
-            collection: Collector::default(),
-            promised: Promised::default(),
-            codecs: PhantomData,
-        };
-        core.recover(entry.id, logged, threads)?;
-        Ok(Self { core: Arc::new(core), collector: Thread::default() })
-    }
-
-    fn salvage(
-        pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
-        options: CclBTreeOptions,
-        rescue: &mut Rescue<'_, K, V>,
-    ) -> Result<()> {
-        salvage::save::<K, V, M>(pool, entry, options, rescue)
-    }
-}
-
-impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for CclBTree<K, V, M> {
-    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
-        self.read(key, show).is_some()
-    }
-}
-
-impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for CclBTree<K, V, M> {
-    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
-        self.before_write();
-        self.put(key, value, mode)
-    }
-
-    fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
-        self.before_write();
-        self.put_unseen(key, value)
-    }
-
-    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.before_write();
-        self.delete(key, None).map(Removed::<V>::ok)
-    }
-
-    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.before_write();
-        self.delete(key, Some(expected)).map(|done| done.map(drop))
-    }
-
-    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.before_write();
-        self.swap(key, expected, new)
-    }
-}
-
-impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for CclBTree<K, V, M> {
-    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        self.ascend(bounds, into)
-    }
-
-    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        self.descend(bounds, into)
-    }
-}
-
-impl<K: KeyCodec, V: Codec, M: Medium> Inspect for CclBTree<K, V, M> {
-    fn len(&self) -> u64 {
-        self.count_all();
-        self.len.sum()
-    }
-
-    fn stats(&self) -> TreeStats {
-        let leaves = self.leaves.stats();
-        let records = self.keys.stats().1 + self.values.stats().1;
-        let log = self.log.chunks_owned() as u64 * leaves.chunk_bytes;
-        TreeStats {
-            items: self.len(),
-            leaves: self.buffers.live() as u64,
-            pm_bytes: leaves.chunks * leaves.chunk_bytes + records + log,
-            dram_bytes: self.inner.dram_bytes() + self.buffers.bytes(),
-        }
-    }
-
-    fn check(&self) -> Vec<Finding> {
-        // The collector writes, too.
-        let _at_rest = self.collection.hold();
-        self.count_all();
-        self.verify()
+    #[inline(always)]
+    fn deref(&self) -> &Store<Leaf, K, V, M> {
+        &self.store
     }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
-    #[inline(always)]
-    fn medium(&self) -> &M {
-        self.pool.medium()
-    }
-
     #[inline(always)]
     fn version_of(&self, leaf: u32) -> Option<Version> {
         let buffer = self.buffers.get(leaf);
         // A buffer stands in two lines as often as not.
         buffer.prefetch_end();
         buffer.lock.read()
-    }
-
-    #[inline(always)]
-    fn leaf(&self, offset: u64) -> &Leaf {
-        self.pool.at(offset)
     }
 }

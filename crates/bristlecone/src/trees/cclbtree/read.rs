@@ -3,32 +3,27 @@
 
 use bristlecone_pm::Medium;
 
-use super::Core;
 use super::buffer::{BufferRef, State};
-use super::layout::{LEAF_BYTES, Leaf, LeafWord};
+use super::layout::{Leaf, LeafWord};
+use super::{CclBTree, Core};
+use crate::shared::buffered::{Found, Hint};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
 use crate::shared::slot::bits;
 use crate::shared::version_lock::Stale;
+use crate::trees::Read;
 
 /// How often a reader is disturbed before it locks the leaf.
 const PATIENCE: u32 = 8;
 
-/// What a leaf and its buffer say about a key.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Found {
-    /// The pending slot that holds the key, if one does.
-    pub pending: Option<usize>,
-    /// The key's word, if the tree has one for it.
-    pub key: Option<u64>,
-    /// The value's word, if the key is there.
-    pub value: Option<u64>,
-    /// Nobody looked at the leaf, and the buffer says nothing.
-    pub unseen: bool,
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for CclBTree<K, V, M> {
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
+        self.read(key, show).is_some()
+    }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
-    /// Looks `key` up. `f` sees the value before anybody can reuse it.
+    /// Looks `key` up. `f` sees the value before a thread can reuse it.
     #[inline(always)]
     pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let (key_guard, value_guard) = (K::pin(), V::pin());
@@ -55,17 +50,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
     /// What the leaf of `key` says about it while it is locked.
     #[cold]
     fn find_locked(&self, key: K::Ref<'_>, guard: &K::Guard) -> Found {
-        let leaf = self.lock_leaf(key, false, guard);
+        let leaf = self.lock_leaf(key, Hint::Present, guard);
         let Ok(found) = self.locate(*leaf, key, guard, || true) else {
             unreachable!("a leaf does not change while it is locked");
         };
         found
-    }
-
-    /// Asks for the lines of a leaf.
-    #[inline(always)]
-    pub(super) fn prefetch_leaf(&self, offset: u64) {
-        self.pool.prefetch_lines(offset, LEAF_BYTES as usize);
     }
 
     /// Finds out what a leaf says about `key`. `still` says whether what was read so far can be
@@ -83,9 +72,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             return Ok(found);
         }
         let leaf = self.leaf(state.leaf);
-        let slot = self.locate_in_leaf(leaf, key, guard, &still)?;
-        let found = |(_, word, value)| Found { key: Some(word), value: Some(value), ..Found::default() };
-        Ok(slot.map_or_else(Found::default, found))
+        let slot = self.locate_in_leaf(leaf, key, K::fingerprint(key), guard, &still)?;
+        Ok(Found::of_leaf(0, slot))
     }
 
     /// What the buffer says about `key`, if it says anything.
@@ -111,7 +99,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
             if K::read(&self.keys, word, guard) == K::shorten(key) {
                 let value = (!removed).then(|| buffer.slot(at).1);
                 let key = (!removed || pending.is_some()).then_some(word);
-                return Ok(Some(Found { pending, key, value, unseen: false }));
+                return Ok(Some(Found { item: pending, key, value, ..Found::default() }));
             }
         }
         Ok(None)
@@ -123,13 +111,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         &self,
         leaf: &Leaf,
         key: K::Ref<'_>,
+        tag: u8,
         guard: &K::Guard,
         still: &impl Fn() -> bool,
     ) -> Result<Option<(usize, u64, u64)>, Stale> {
         let medium = self.medium();
         let tags = leaf.header.fingerprints.load(medium);
         let taken = LeafWord::unpack(leaf.header.word.load(medium)).bitmap;
-        let hits = fingerprint::probe(tags, K::fingerprint(key)) & taken & self.slots_mask();
+        let hits = fingerprint::probe(tags, tag) & taken & self.slots_mask();
         for slot in bits(hits) {
             let item = &leaf.slots[slot];
             let word = item.key.load(medium);

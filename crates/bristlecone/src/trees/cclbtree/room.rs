@@ -1,6 +1,6 @@
 //! Room for leaves, and the promise that what was buffered can be flushed: a leaf that holds more
 //! with its buffer than it has slots *overflows*, and there are always as many free slots in the
-//! pool as leaves that overflow. A leaf that nobody has looked at since keys came into its buffer may
+//! pool as leaves that overflow. A leaf that no thread has looked at since keys came into its buffer may
 //! overflow, and counts as one that does.
 //!
 //! Another tree of the pool may take these slots, and the medium may be full before the pool is: then what it has
@@ -12,17 +12,14 @@
 //! A write that finds no room has collected the whole log before it says so, a few times at most and until that
 //! gives nothing, and has had the records freed that no reader holds any more.
 
-use std::sync::RwLockReadGuard;
-
-use bristlecone_pm::sync::wait;
 use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use bristlecone_pm::{Medium, Result};
 
 use super::Core;
 use super::buffer::{Locked, State};
-use super::flush::Items;
+use super::flush::{Items, growth};
 use super::layout::{LEAF_BYTES, Leaf, LeafWord};
-use crate::shared::change::Item;
+use crate::shared::buffered::{Item, Pending};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
 
@@ -36,11 +33,11 @@ pub(super) struct Promised {
     under_way: AtomicU64,
     /// To leaves that overflow.
     overflowing: Counter,
-    /// To leaves whose pending items nobody has counted.
+    /// To leaves whose pending items are not counted.
     pub uncounted: Counter,
 }
 
-/// Room for leaves that nobody else gets while this lives.
+/// Room for leaves that no other thread gets while this lives.
 pub(super) struct Promise<'a> {
     under_way: &'a AtomicU64,
     leaves: u64,
@@ -48,7 +45,7 @@ pub(super) struct Promise<'a> {
 
 impl Drop for Promise<'_> {
     fn drop(&mut self) {
-        // Pairs with the addition in `promise`: who does not count it counts what it became.
+        // Pairs with the addition in `promise`: a thread that does not count it counts what it became.
         self.under_way.fetch_sub(self.leaves, Release);
     }
 }
@@ -68,33 +65,29 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         if word.bitmap.count_ones() as usize + state.pending < self.slots {
             return false;
         }
-        let mut items = Items::default();
-        self.gather_pending(leaf, None, &K::pin(), &mut items);
-        self.room_for(state.leaf, &items).is_none()
+        self.room_for(state.leaf, &self.pending_items(leaf, None, &K::pin())).is_none()
     }
 
-    /// What pends for a leaf, with the slots that the leaf has for it, but for the pending slot `except`.
+    /// Returns what pends for a leaf, with the slots that the leaf has for it, but for the pending slot `except`.
     #[inline(always)]
-    pub(super) fn gather_pending(
-        &self,
-        leaf: &Locked<'_>,
-        except: Option<usize>,
-        guard: &K::Guard,
-        items: &mut Items,
-    ) {
+    pub(super) fn pending_items(&self, leaf: &Locked<'_>, except: Option<usize>, guard: &K::Guard) -> Items {
         let state = leaf.state();
         let cells = self.leaf(state.leaf);
-        for at in (0..state.pending).filter(|at| Some(*at) != except) {
+        let slots = (0..state.pending).filter(|at| Some(*at) != except);
+        let item = |at| {
             let (key, value) = leaf.slot(at);
-            items.push(Item { key, value, removed: state.is_removed(at) }, self.slot_of(cells, key, guard));
-        }
+            self.pending(cells, Item { key, value, removed: state.is_removed(at) }, guard)
+        };
+        slots.map(item).collect()
     }
 
-    /// The slot that a leaf has for a key word.
+    /// Returns an item on its way to a leaf, with the slot that the leaf has for its key.
     #[inline(always)]
-    pub(super) fn slot_of(&self, cells: &Leaf, key: u64, guard: &K::Guard) -> Option<usize> {
-        let key = K::read(&self.keys, key, guard);
-        self.locate_in_leaf(cells, key, guard, &|| true).ok().flatten().map(|(slot, ..)| slot)
+    pub(super) fn pending(&self, cells: &Leaf, item: Item, guard: &K::Guard) -> Pending {
+        let key = K::read(&self.keys, item.key, guard);
+        let tag = K::fingerprint(key);
+        let slot = self.locate_in_leaf(cells, key, tag, guard, &|| true);
+        Pending::of(item, tag, slot.ok().flatten().map(|(slot, ..)| slot))
     }
 
     /// A leaf that overflows has a slot promised.
@@ -114,9 +107,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
 
     #[cold]
     fn count_uncounted(&self, leaf: &Locked<'_>) {
-        let mut items = Items::default();
-        self.gather_pending(leaf, None, &K::pin(), &mut items);
-        self.len.add(items.growth());
+        self.len.add(growth(&self.pending_items(leaf, None, &K::pin())));
         leaf.set_state(State { uncounted: false, ..leaf.state() });
         self.count_overflow(false, self.overflows(leaf));
         self.promised.uncounted.add(-1);
@@ -173,11 +164,5 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let again = || self.pool.retry_growth().then(|| self.promise(1)).flatten();
         let _promise = self.promise(1).or_else(again).ok_or_else(|| self.pool.no_room())?;
         self.leaves.alloc()
-    }
-
-    /// Held by every writer where collection stops them.
-    #[inline(always)]
-    pub(super) fn pass_collection(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        self.is_naive().then(|| wait::read(&self.collection.stop))
     }
 }

@@ -1,10 +1,12 @@
 //! What a scan sees of a leaf: its items, and in their place what its buffer knows better.
 
+use std::ops::Bound;
+
 use bristlecone_pm::{Medium, Result};
 
-use super::Core;
 use super::buffer::BATCH_MAX;
 use super::layout::{LeafWord, SLOTS_OFFSET};
+use super::{CclBTree, Core};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::Inner;
 use crate::shared::prefetch;
@@ -12,9 +14,20 @@ use crate::shared::search::Level;
 use crate::shared::version_lock::Version;
 use crate::shared::words::Words;
 use crate::trees::scan::{Leafwise, overlay};
+use crate::trees::{Batch, Scan};
+
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for CclBTree<K, V, M> {
+    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        self.ascend(bounds, into)
+    }
+
+    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        self.descend(bounds, into)
+    }
+}
 
 impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for Core<K, V, M> {
-    // Leaves are small: they are done before a line arrives that was asked for one leaf ago.
+    // Leaves are small: they are done before a line arrives that was prefetched one leaf ago.
     const AHEAD: usize = 6;
     const ITEMS_AHEAD: usize = 3;
 

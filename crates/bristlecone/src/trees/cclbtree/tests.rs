@@ -1,53 +1,27 @@
-//! The log stays bounded, whatever becomes of the thread that should collect it; and what nobody looked
-//! at is counted when somebody asks.
+//! The log stays bounded, whatever becomes of the thread that should collect it; and what no thread
+//! looked at is counted when one asks.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use bristlecone_pm::{CreateOptions, Native, TreeSpec};
+use bristlecone_pm::{Domain, Native};
 
 use super::*;
+use crate::shared::buffered::testing::{self, key};
 use crate::shared::codec::Inline;
+use crate::trees::{Inspect, Write, WriteMode};
 
 type Tree = CclBTree<Inline, Inline, Native>;
 
 const THREADS: u64 = 4;
 
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = PathBuf::from(format!("/dev/shm/bristlecone-ccl-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
-        Self(path)
-    }
-
-    fn tree(&self, max_bytes: u64, options: CclBTreeOptions) -> Tree {
-        let pool =
-            PoolFile::create(&self.0, &CreateOptions { max_bytes, domain: None }, Native::new).unwrap();
-        tree_in(&pool, "t", options)
-    }
-}
-
-fn tree_in(pool: &Arc<PoolFile<Native>>, name: &str, options: CclBTreeOptions) -> Tree {
-    let spec = TreeSpec::new(name, 3, "u64", "u64").with_params(options.to_words());
-    Tree::open(pool, &pool.create_tree(&spec).unwrap(), options, 1).unwrap()
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
+fn tree(max_bytes: u64, options: CclBTreeOptions) -> Tree {
+    testing::tree(&testing::pool(max_bytes, Native::new(Domain::Process)), "t", options)
 }
 
 /// A tree whose collector is thought to run, and never does.
 fn with_idle_collector(tree: Tree) -> Tree {
     assert!(tree.collector.handle.set(Some(std::thread::spawn(|| {}))).is_ok());
     tree
-}
-
-fn key(n: u64) -> u64 {
-    n.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// Writes every key `rounds` times on all threads; the most chunks that the log ever had beyond
@@ -80,17 +54,15 @@ fn excess(tree: &Tree, keys: u64, rounds: u64) -> usize {
 
 #[test]
 fn the_log_is_bounded_if_the_collector_never_runs() {
-    let scratch = Scratch::new("idle");
     let options = CclBTreeOptions { log_entries: 200, ..CclBTreeOptions::default() };
-    let tree = with_idle_collector(scratch.tree(256 << 20, options));
+    let tree = with_idle_collector(tree(256 << 20, options));
     assert_eq!(excess(&tree, 60_000, 3), 0);
 }
 
 #[test]
 fn the_log_is_bounded_if_the_collector_sleeps_amid_its_work() {
-    let scratch = Scratch::new("asleep");
     let options = CclBTreeOptions { log_entries: 200, ..CclBTreeOptions::default() };
-    let tree = with_idle_collector(scratch.tree(256 << 20, options));
+    let tree = with_idle_collector(tree(256 << 20, options));
     let asleep = tree.collection.hold();
     assert_eq!(excess(&tree, 60_000, 3), 0);
     drop(asleep);
@@ -100,9 +72,8 @@ fn the_log_is_bounded_if_the_collector_sleeps_amid_its_work() {
 /// holds of it is given back in time.
 #[test]
 fn a_pool_is_not_full_while_the_log_holds_garbage() {
-    let scratch = Scratch::new("full");
     let options = CclBTreeOptions { log_entries: 40, leaf_slots: 4, ..CclBTreeOptions::default() };
-    let tree = with_idle_collector(scratch.tree(16 << 20, options));
+    let tree = with_idle_collector(tree(16 << 20, options));
     // Leaves fill 5 of 8 chunks.
     assert_eq!(excess(&tree, 90_000, 3), 0);
 }
@@ -110,9 +81,8 @@ fn a_pool_is_not_full_while_the_log_holds_garbage() {
 /// Upserts that do not look leave their items uncounted, in leaves that are new, full, or have the key.
 #[test]
 fn items_are_counted_when_somebody_asks() {
-    let scratch = Scratch::new("count");
     let options = CclBTreeOptions { collector_threads: 0, ..CclBTreeOptions::default() };
-    let tree = scratch.tree(256 << 20, options);
+    let tree = tree(256 << 20, options);
     for round in 1..=3_u64 {
         let keys = round * 10_000;
         // Every third key is there already, but for those of the first round.
@@ -132,10 +102,13 @@ fn items_are_counted_when_somebody_asks() {
 /// changed and removed nevertheless, wherever it stands.
 #[test]
 fn changes_and_removals_need_no_room() {
-    let scratch = Scratch::new("taken");
     let options = CclBTreeOptions { collector_threads: 0, ..CclBTreeOptions::default() };
-    let tree = scratch.tree(40 << 20, options);
-    let other = tree_in(&tree.pool, "u", CclBTreeOptions { batch: 0, leaf_slots: 4, ..options });
+    let tree = tree(40 << 20, options);
+    let other = testing::tree::<_, _, _, Tree>(
+        &tree.pool,
+        "u",
+        CclBTreeOptions { batch: 0, leaf_slots: 4, ..options },
+    );
     // Leaves fill a chunk but for a few, and entries not even one: those leaves that will be split are to
     // take another one.
     let a_chunk = tree.leaves_per_chunk() as usize - 50;
@@ -155,7 +128,7 @@ fn changes_and_removals_need_no_room() {
                 tree.write(key(n), n ^ round, WriteMode::Update).unwrap().map(|old| old & !3),
                 Some(n & !3)
             );
-            among_copies += u64::from(tree.collection.is_mixed());
+            among_copies += u64::from(tree.log.is_mixed());
         }
     }
     assert!(among_copies > 0, "there was room in the log");

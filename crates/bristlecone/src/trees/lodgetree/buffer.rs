@@ -3,8 +3,9 @@
 
 use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
 
-use super::node::{Counts, NodeRef};
-use super::places::NODE_SLOTS_MAX;
+use super::node::Counts;
+use super::places::{NODE_SLOTS_MAX, NodeRef};
+use crate::shared::buffered::{InLeaf, Item};
 use crate::shared::fingerprint;
 
 /// Beside the number of a log, which is a chunk's.
@@ -13,23 +14,6 @@ const IN_LEAF: u32 = 1 << 30;
 const UNSEEN: u32 = 1 << 31;
 const LOG: u32 = REMOVED - 1;
 const _: () = assert!(NODE_SLOTS_MAX <= u64::BITS as usize);
-
-/// Whether a leaf has a slot for a key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum InLeaf {
-    #[default]
-    No,
-    Yes,
-    /// Nobody has looked: the item was written without asking. It is none that goes, and its value is none
-    /// that the leaf holds.
-    Unseen,
-}
-
-impl From<bool> for InLeaf {
-    fn from(seen: bool) -> Self {
-        if seen { Self::Yes } else { Self::No }
-    }
-}
 
 /// A buffered item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +29,14 @@ pub struct Buffered {
     /// Whether the key goes.
     pub removed: bool,
     pub tag: u8,
+}
+
+impl Buffered {
+    /// Returns the change that it is.
+    #[inline(always)]
+    pub fn item(&self) -> Item {
+        Item { key: self.key, value: self.value, removed: self.removed }
+    }
 }
 
 /// Buffered items of a node, a bit each at their slots, which are numbered from the right: the oldest first.
@@ -205,7 +197,7 @@ impl<'a> NodeRef<'a> {
         set_byte(self.tags(), slot, buffered.tag);
     }
 
-    /// Somebody has looked whether the leaf of a buffered item has a slot for its key.
+    /// Notes whether the leaf of a buffered item has a slot for its key.
     pub fn set_in_leaf(self, item: usize, in_leaf: bool) {
         let meta = &self.metas()[self.slot_of(item)];
         let seen = if in_leaf { IN_LEAF } else { 0 };
@@ -266,7 +258,7 @@ impl<'a> NodeRef<'a> {
         self.metas()[self.slot_of(item)].load(Relaxed) & LOG
     }
 
-    /// Items of a leaf once these, which are buffered for it, have reached it, at most: what nobody looked
+    /// Items of a leaf once these, which are buffered for it, have reached it, at most: what was not looked
     /// for may be there already.
     #[inline(always)]
     pub fn live_with(self, at: usize, items: Items) -> usize {

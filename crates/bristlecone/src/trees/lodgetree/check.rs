@@ -4,16 +4,25 @@ use bristlecone_pm::{Finding, Medium};
 
 use super::LodgeTree;
 use super::layout::LeafWord;
-use super::node::{Entry, NodeRef};
+use super::node::Entry;
+use super::places::NodeRef;
 use crate::shared::codec::{Codec, KeyCodec};
-use crate::shared::fingerprint;
-use crate::shared::slot::bits;
+use crate::trees::{Inspect, TreeStats};
 
-impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
+    fn len(&self) -> u64 {
+        self.count_all();
+        self.len.sum()
+    }
+
+    fn stats(&self) -> TreeStats {
+        self.store.stats(self.len(), &self.versions.log, self.inner.dram_bytes() + self.nodes.bytes())
+    }
+
     /// Verifies every node and its leaves against the index, the chain and the allocator. The
-    /// counts are exact only while nobody writes.
-    pub(super) fn verify(&self) -> Vec<Finding> {
-        self.settle();
+    /// counts are exact only while no thread writes.
+    fn check(&self) -> Vec<Finding> {
+        self.count_all();
         let mut findings = self.inner.check();
         let mut nodes = Vec::new();
         self.inner.for_each_leaf(|fence, id| nodes.push((fence.map(K::owned), id)));
@@ -47,7 +56,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                 report("not where the leaf before it leads");
                 break;
             }
-            let header = self.header(entry.leaf);
+            let header = self.leaf(entry.leaf);
             let word = LeafWord::unpack(header.word.load(self.medium()));
             next = header.siblings[word.selector].load(self.medium());
             if word.bitmap != entry.slots.bitmap || word.bitmap & !self.slots_mask() != 0 {
@@ -60,94 +69,43 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             let end = leaves.get(number + 1).and_then(|(fence, ..)| fence.as_ref());
             items += self.verify_leaf(*node, *at, entry, (fence.as_ref(), end), &mut report);
         }
-        if next != 0 {
-            findings.push(Finding::new("leaves", "the chain leads beyond the index"));
-        }
-        if items != self.len.sum() {
-            findings.push(Finding::new("tree", format!("{items} items, but a count of {}", self.len.sum())));
-        }
+        findings.extend(self.verify_totals(next, leaves.len() as u64, items));
         if self.unseen.sum() != 0 {
-            findings.push(Finding::new("tree", "counts items that nobody looked for, after looking for all"));
+            findings
+                .push(Finding::new("tree", "counts items that were not looked for, after looking for all"));
         }
-        let live = self.leaves.stats().live_slots;
-        if live != leaves.len() as u64 {
-            let what = format!("{live} leaves allocated, {} in the index", leaves.len());
-            findings.push(Finding::new("heap", what));
-        }
-        findings.extend(K::check_records(&self.keys, items));
-        findings.extend(V::check_records(&self.values, items));
         findings.extend(self.versions.verify(nodes.iter().map(|(_, id)| self.nodes.get(*id))));
         findings
     }
+}
 
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Keys lie within the leaf's range, once each; how many there are.
     fn verify_leaf(
         &self,
         node: NodeRef<'_>,
         at: usize,
         entry: Entry,
-        (fence, end): (Option<&K::Owned>, Option<&K::Owned>),
+        range: (Option<&K::Owned>, Option<&K::Owned>),
         report: &mut impl FnMut(&str),
     ) -> u64 {
-        let guards = (K::pin(), V::pin());
-        let header = self.header(entry.leaf);
-        let tags = header.fingerprints.load(self.medium());
-        let mut keys = Vec::new();
-        for slot in bits(entry.slots.bitmap) {
-            let cell = self.slot(entry.leaf, slot);
-            let (key, value) = (cell.key.load(self.medium()), cell.value.load(self.medium()));
-            if let Err(error) = K::verify(&self.keys, key).and(V::verify(&self.values, value)) {
-                report(&error.to_string());
-                return 0;
-            }
-            let key = K::read(&self.keys, key, &guards.0);
-            let half = slot / 16 * 2;
-            let hits = fingerprint::probe([tags[half], tags[half + 1]], K::fingerprint(key));
-            if hits >> (slot % 16) & 1 == 0 {
-                report("fingerprint differs from its key");
-            }
-            if !entry.slots.lead_to(slot, K::fingerprint(key), self.slots) {
-                report("an item away from home that the node does not know of");
-            }
-            keys.push((key, true));
-        }
-        if header.stamp.load(self.medium()) > node.lock.count() {
+        if self.leaf(entry.leaf).stamp.load(self.medium()) > node.lock.count() {
             report("a stamp beyond its node's sequences");
         }
-        for item in node.all_buffered().filter(|item| item.owner == at) {
-            let value_holds = if item.removed { Ok(()) } else { V::verify(&self.values, item.value) };
-            if let Err(error) = K::verify(&self.keys, item.key).and(value_holds) {
-                report(&error.to_string());
-                return 0;
+        let leads = |slot, tag| {
+            let lead = entry.slots.lead_to(slot, tag, self.slots);
+            (!lead).then_some("an item away from home that the node does not know of")
+        };
+        let buffered: Vec<_> = node.all_buffered().filter(|item| item.owner == at).collect();
+        let items = buffered.iter().map(|item| item.item());
+        let knows = |number: usize, tag, in_leaf: bool| {
+            let item = &buffered[number];
+            if item.tag != tag {
+                return Some("fingerprint of a buffered item differs from its key");
             }
-            let key = K::read(&self.keys, item.key, &guards.0);
-            if item.tag != K::fingerprint(key) {
-                report("fingerprint of a buffered item differs from its key");
-            }
-            let mut in_leaf = false;
-            keys.retain(|(held, of_leaf)| {
-                if *held == key && !of_leaf {
-                    report("a key is buffered twice");
-                }
-                in_leaf |= *held == key;
-                *held != key
-            });
-            if item.in_leaf != in_leaf.into() {
-                report("a buffered item does not know whether it is in its leaf");
-            }
-            if !item.removed {
-                keys.push((key, false));
-            }
-        }
-        keys.sort_unstable();
-        if keys.windows(2).any(|pair| pair[0].0 == pair[1].0) {
-            report("a key twice");
-        }
-        let below = keys.first().zip(fence).is_some_and(|(key, fence)| key.0 < K::borrow(fence));
-        let above = keys.last().zip(end).is_some_and(|(key, end)| key.0 >= K::borrow(end));
-        if below || above {
-            report("a key out of the leaf's range");
-        }
-        keys.len() as u64
+            (item.in_leaf != in_leaf.into())
+                .then_some("a buffered item does not know whether it is in its leaf")
+        };
+        self.verify_items((entry.leaf, entry.slots.bitmap.into()), range, leads, (items, knows), report)
     }
 }

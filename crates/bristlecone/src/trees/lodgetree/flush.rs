@@ -1,17 +1,15 @@
 //! From the buffer into leaves: a few leaves at a time. Step numbers are those of the story in
 //! `mod.rs`.
 
-use bristlecone_pm::{Alone, Durable, Flushed, LINE_BYTES, Medium, Persist, Result, Step};
+use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result, Step};
 use smallvec::SmallVec;
 
 use super::LodgeTree;
 use super::buffer::Items;
-use super::gather::{Gathered, Group, Pending};
+use super::gather::{Gathered, Group};
 use super::layout::{LeafWord, Slots, home, line_of, roomiest, slot_offset, slots_of_line};
 use super::node::{Entry, Locked};
-use super::read::Found;
-use super::write::Guards;
-use crate::shared::change::Change;
+use crate::shared::buffered::{Change, Found, Guards, Leftovers, Pending};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::slot::bits;
 
@@ -19,23 +17,18 @@ use crate::shared::slot::bits;
 #[must_use = "a flush ends with a fence"]
 pub(super) struct UnderWay {
     pub lines: Flushed,
+    pub logs: Logs,
     pub leftovers: Leftovers,
 }
 
 impl UnderWay {
     pub fn nothing() -> Self {
-        Self { lines: Flushed::none(), leftovers: Leftovers::default() }
+        Self { lines: Flushed::none(), logs: Logs::default(), leftovers: Leftovers::default() }
     }
 }
 
-/// What the tree lets go of once a flush is durable.
-#[derive(Default)]
-pub(super) struct Leftovers {
-    /// A log for each item that left the buffer.
-    logs: SmallVec<[u32; 8]>,
-    values: SmallVec<[u64; 8]>,
-    keys: SmallVec<[u64; 8]>,
-}
+/// A log for each item that left the buffer.
+pub(super) type Logs = SmallVec<[u32; 8]>;
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Makes room in a node for an item of the leaf at `wanted`: the leaf-count based flush. The
@@ -94,9 +87,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// What a change that finds the buffer full is flushed with, and then is not logged: what is buffered for
+    /// Gathers what a change that finds the buffer full is flushed with, and then is not logged: what is buffered for
     /// its own leaf, and the oldest items of others. `false`: one of the leaves may have to split.
-    pub(super) fn company(
+    pub(super) fn co_flush_group(
         &self,
         node: &Locked<'_>,
         own: usize,
@@ -125,7 +118,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     }
 
     /// Leaves that something is buffered for, but for one of them: in the order that they are flushed in. Those
-    /// that a flush has room for are asked for, all at once.
+    /// that a flush has room for are prefetched, all at once.
     fn flush_order(&self, node: &Locked<'_>, but: Option<usize>) -> impl Iterator<Item = usize> {
         let mut order = self.oldest_leaves(node).filter(move |at| Some(*at) != but);
         let room = self.flush_leaves - usize::from(but.is_some());
@@ -153,7 +146,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         })
     }
 
-    /// Asks for what a flush of what is buffered for a leaf looks at.
+    /// Prefetches what a flush of what is buffered for a leaf looks at.
     pub(super) fn prefetch_buffered(&self, node: &Locked<'_>, at: usize) {
         let items = node.items_of(at);
         if node.live_with(at, items) > self.split_items {
@@ -164,18 +157,18 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
     }
 
-    /// Asks for the lines of a leaf where items with these fingerprints are, or go to.
+    /// Prefetches the lines of a leaf where items with these fingerprints are, or go to.
     fn prefetch_for(&self, node: &Locked<'_>, at: usize, tags: impl Iterator<Item = u8>) {
         let Entry { leaf, slots, .. } = node.entry(at);
-        let ask_for = |slot| self.pool.prefetch(slot_offset(leaf, slot));
+        let prefetch = |slot| self.pool.prefetch(slot_offset(leaf, slot));
         self.pool.prefetch(leaf);
         let free = !slots.bitmap & self.slots_mask();
         for tag in tags {
             let home = home(tag, self.slots);
-            ask_for(home.trailing_zeros() as usize);
-            bits(slots.strays(tag)).for_each(ask_for);
+            prefetch(home.trailing_zeros() as usize);
+            bits(slots.strays(tag)).for_each(prefetch);
             if free & home == 0 && free != 0 {
-                ask_for(self.pick(free, tag, 0));
+                prefetch(self.pick(free, tag, 0));
             }
         }
     }
@@ -225,7 +218,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                 // The threshold leaves some slots for when there is no other leaf.
                 Err(error) if error.is_no_room() && live <= self.slots => {}
                 Err(error) => {
-                    // Who finds another place has them to fence.
+                    // A caller that finds another place has them to fence.
                     change.into_iter().for_each(|change| change.keep_records(records.take()));
                     return Err(error);
                 }
@@ -242,13 +235,16 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Flush 1 to 4, but for the last fence: the leaves have room for their groups, and share the fences.
     /// What the items name is durable.
     pub(super) fn write_groups(&self, node: &Locked<'_>, groups: &[Group<'_>]) -> UnderWay {
-        let mut leftovers = self.leftovers(node, groups);
-        let lines = self.write_items(node, groups, || self.forget_buffered(node, groups, &mut leftovers));
-        UnderWay { lines, leftovers }
+        let (mut logs, mut leftovers) = (Logs::default(), Leftovers::default());
+        for group in groups {
+            self.note_leftovers(node.leaf(group.at), group.items, &mut leftovers);
+        }
+        let lines = self.write_items(node, groups, || self.forget_buffered(node, groups, &mut logs));
+        UnderWay { lines, logs, leftovers }
     }
 
     /// The same, but for what is volatile: that is done `meanwhile`, while the items are on their way, and before
-    /// the first fence: stores behind one wait for it. Nobody sees it before the node is unlocked.
+    /// the first fence: stores behind one wait for it. No thread sees it before the node is unlocked.
     pub(super) fn write_items(
         &self,
         node: &Locked<'_>,
@@ -262,7 +258,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             let entry = node.entry(group.at);
             let (slots, under_way) = self.fill(entry, group, "lodgetree flush.2");
             flushed = flushed.and(under_way);
-            let word = LeafWord::unpack(self.header(entry.leaf).word.load(medium));
+            let word = LeafWord::unpack(self.leaf(entry.leaf).word.load(medium));
             let changed = (word.bitmap != slots.bitmap).then_some(LeafWord { bitmap: slots.bitmap, ..word });
             words.push((entry.leaf, changed, group.logged));
             node.set_entry(group.at, Entry { slots, ..entry });
@@ -271,7 +267,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let durable = medium.fence(flushed, "lodgetree flush.2");
         let mut flushed = Flushed::none();
         for &(leaf, word, logged) in &words {
-            let header = self.header(leaf);
+            let header = self.leaf(leaf);
             if let Some(word) = word {
                 header.word.publish(medium, word.pack(), &durable, "lodgetree flush.3");
             } else if !logged {
@@ -289,16 +285,16 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
 
     /// Ends a flush, if one is under way, that no log entry follows.
     pub(super) fn end_flush(&self, flush: Option<UnderWay>, guards: &Guards<K, V>) {
-        let Some(UnderWay { lines, leftovers }) = flush else { return };
+        let Some(UnderWay { lines, logs, leftovers }) = flush else { return };
         let Durable { .. } = self.medium().fence(lines, "lodgetree flush.4");
-        self.let_go(leftovers, guards);
+        self.finish_flush(&logs, leftovers, guards);
     }
 
     /// Flush 1 and 2: the items of a group go into slots; which are taken then.
     pub(super) fn fill(&self, entry: Entry, group: &Group<'_>, step: Step) -> (Slots, Flushed) {
         let medium = self.medium();
-        let header = self.header(entry.leaf);
-        let (added, dropped) = group.changes();
+        let header = self.leaf(entry.leaf);
+        let (added, dropped) = Pending::changes(group.items);
         let mut slots = entry.slots.without(dropped);
         if slots.forgotten != 0 && slots.bitmap != entry.slots.bitmap {
             // Others leave room to remember them.
@@ -342,48 +338,17 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         (among & slots_of_line(roomiest(among))).trailing_zeros() as usize
     }
 
-    /// Starts writing back lines of a leaf, given as bits.
-    pub(super) fn flush_lines(&self, leaf: u64, lines: u32, step: Step) -> Flushed {
-        bits(lines).fold(Flushed::none(), |flushed, line| {
-            let words = self.pool.words(leaf + (line * LINE_BYTES) as u64, LINE_BYTES / 8);
-            flushed.and(self.medium().flush(words, step))
-        })
-    }
-
     /// What was buffered for these leaves is in them. Logs need its entries until that is durable.
-    pub(super) fn forget_buffered(&self, node: &Locked<'_>, groups: &[Group<'_>], leftovers: &mut Leftovers) {
+    pub(super) fn forget_buffered(&self, node: &Locked<'_>, groups: &[Group<'_>], logs: &mut Logs) {
         let of_group = |group: &Group<'_>| node.items_of(group.at);
         let gone = groups.iter().map(of_group).reduce(Items::and).expect("a group");
-        leftovers.logs.extend(gone.map(|item| node.log(item)));
+        logs.extend(gone.map(|item| node.log(item)));
         node.drop_buffered(gone);
     }
 
-    /// What the items of some groups replace or remove.
-    pub(super) fn leftovers(&self, node: &Locked<'_>, groups: &[Group<'_>]) -> Leftovers {
-        let mut leftovers = Leftovers::default();
-        if K::INLINE && V::INLINE {
-            return leftovers;
-        }
-        for group in groups {
-            let leaf = node.entry(group.at).leaf;
-            for item in group.items {
-                let cell = item.slot().map(|slot| self.slot(leaf, slot));
-                let old = cell.map(|cell| cell.value.load(self.medium()));
-                // After a crash an item may be buffered that has reached the leaf already.
-                leftovers.values.extend(old.filter(|old| item.removed || *old != item.value));
-                // The leaf keeps its own word for a key that was written without looking for it.
-                let other = cell.map(|cell| cell.key.load(self.medium())).filter(|key| *key != item.key);
-                leftovers.keys.extend((item.removed || other.is_some()).then_some(item.key));
-                leftovers.keys.extend(other.filter(|_| item.removed));
-            }
-        }
-        leftovers
-    }
-
-    /// Lets go of what no leaf and no buffer holds any more, durably.
-    pub(super) fn let_go(&self, leftovers: Leftovers, guards: &Guards<K, V>) {
-        self.versions.release(&leftovers.logs);
-        leftovers.values.iter().for_each(|value| V::retire(&self.values, *value, &guards.1));
-        leftovers.keys.iter().for_each(|key| self.retire_key(*key));
+    /// Lets go of what a flush, which is durable by now, has left behind.
+    pub(super) fn finish_flush(&self, logs: &[u32], leftovers: Leftovers, guards: &Guards<K, V>) {
+        self.versions.release(logs);
+        self.let_go(leftovers, guards, |key| self.retire_key(key));
     }
 }

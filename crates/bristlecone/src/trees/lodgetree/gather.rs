@@ -4,39 +4,11 @@ use bristlecone_pm::Medium;
 use smallvec::SmallVec;
 
 use super::LodgeTree;
-use super::buffer::{Buffered, InLeaf};
+use super::buffer::Buffered;
 use super::layout::Slots;
 use super::node::{Entry, Locked};
-use super::read::Hope;
-use crate::shared::change::Item;
+use crate::shared::buffered::{Hint, InLeaf, Pending};
 use crate::shared::codec::{Codec, KeyCodec};
-
-/// A change of one key, as words, and the slot that the leaf has for the key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pending {
-    pub key: u64,
-    pub value: u64,
-    pub removed: bool,
-    pub tag: u8,
-    slot: Option<u8>,
-}
-
-impl Pending {
-    pub fn of(Item { key, value, removed }: Item, tag: u8, slot: Option<usize>) -> Self {
-        Self { key, value, removed, tag, slot: slot.map(|slot| slot as u8) }
-    }
-
-    /// Whether the leaf needs a slot for it.
-    #[inline(always)]
-    pub fn is_new(&self) -> bool {
-        !self.removed && self.slot.is_none()
-    }
-
-    #[inline(always)]
-    pub fn slot(&self) -> Option<usize> {
-        self.slot.map(usize::from)
-    }
-}
 
 /// Everything on its way to one leaf, which takes it only as a whole.
 #[derive(Clone, Copy, Debug)]
@@ -49,20 +21,10 @@ pub(super) struct Group<'a> {
 }
 
 impl Group<'_> {
-    /// How many items the leaf has no slot for yet, and the slots whose items go.
-    #[inline(always)]
-    pub fn changes(&self) -> (usize, u32) {
-        let change = |(added, dropped): (usize, u32), item: &Pending| match item.slot {
-            Some(slot) if item.removed => (added, dropped | 1 << slot),
-            _ => (added + usize::from(item.is_new()), dropped),
-        };
-        self.items.iter().fold((0, 0), change)
-    }
-
     /// Items of the leaf, which has these slots taken, once the group has reached it.
     #[inline(always)]
     pub fn live_in(&self, slots: Slots) -> usize {
-        let (added, dropped) = self.changes();
+        let (added, dropped) = Pending::changes(self.items);
         (slots.bitmap & !dropped).count_ones() as usize + added
     }
 }
@@ -137,14 +99,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         for number in except.map_or(items, |except| items.without_item(except)) {
             let item = node.buffered(number);
             let slot = self.look_for(node, entry, (number, &item), guard);
-            let Buffered { key, value, removed, tag, .. } = item;
-            gathered.items.push(Pending::of(Item { key, value, removed }, tag, slot));
+            gathered.items.push(Pending::of(item.item(), item.tag, slot));
         }
         let end = gathered.items.len();
         gathered.leaves.push(Leaf { at, end, logged: end > before });
     }
 
-    /// The slot that its leaf has for a buffered item. If nobody looked before, the item is counted now.
+    /// The slot that its leaf has for a buffered item. If no thread looked before, the item is counted now.
     pub(super) fn slot_of_buffered(
         &self,
         node: &Locked<'_>,
@@ -175,8 +136,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         slot
     }
 
-    /// Counts what is buffered and nobody looked for.
-    pub(super) fn settle(&self) {
+    /// Counts what is buffered and was not looked for.
+    pub(super) fn count_all(&self) {
         if self.unseen.sum() == 0 {
             return;
         }
@@ -211,7 +172,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     #[inline(always)]
     pub(super) fn slot_of(&self, entry: Entry, key: u64, tag: u8, guard: &K::Guard) -> Option<usize> {
         let key = K::read(&self.keys, key, guard);
-        let found = self.locate_in_leaf(entry, key, tag, Hope::Present, guard, &|| true);
+        let found = self.locate_in_leaf(entry, key, tag, Hint::Present, guard, &|| true);
         found.ok().flatten().map(|(slot, ..)| slot)
     }
 }

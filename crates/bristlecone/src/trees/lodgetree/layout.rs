@@ -13,12 +13,13 @@
 //! as it was, and knows which leaf a log entry was meant for. A fence out of line is a record of
 //! the leaf's own. The first leaf begins at minus infinity; its fence is not looked at.
 
+use bristlecone_pm::{Group, LINE_BYTES, Medium, Persistent, SlotKind, Word};
+
+use crate::shared::buffered::{LeafLayout, Link};
 use crate::shared::slot::SLOT_BYTES;
-use bristlecone_pm::{Group, LINE_BYTES, Persistent, SlotKind, Word};
 
 /// The slots of leaves.
 pub const LEAVES: SlotKind = SlotKind::new(10);
-
 /// Most slots that a leaf can have.
 pub const SLOTS_MAX: usize = 27;
 /// Words of fingerprints.
@@ -53,6 +54,42 @@ const _: () = {
     assert!(leaf_bytes(SLOTS_MAX) == 512);
 };
 
+impl LeafLayout for Header {
+    const KIND: SlotKind = LEAVES;
+    type Tags = [u64; TAG_WORDS];
+
+    #[inline(always)]
+    fn bytes(slots: usize) -> usize {
+        leaf_bytes(slots)
+    }
+
+    #[inline(always)]
+    fn slot_offset(leaf: u64, slot: usize) -> u64 {
+        leaf + (HEADER_BYTES + slot * SLOT_BYTES) as u64
+    }
+
+    fn link<M: Medium>(&self, medium: &M) -> Link {
+        let LeafWord { bitmap, selector } = LeafWord::unpack(self.word.load(medium));
+        Link { bitmap: bitmap.into(), next: self.siblings[selector].load(medium) }
+    }
+
+    fn stamp(&self) -> &Word {
+        &self.stamp
+    }
+
+    fn fence(&self) -> &Word {
+        &self.fence
+    }
+
+    fn tags<M: Medium>(&self, medium: &M) -> [u64; TAG_WORDS] {
+        self.fingerprints.load(medium)
+    }
+
+    fn derive_tags<M: Medium>(&self, medium: &M, tags: [u64; TAG_WORDS]) {
+        self.fingerprints.store_derived(medium, tags);
+    }
+}
+
 /// Bytes of a leaf with so many slots: whole lines.
 pub const fn leaf_bytes(slots: usize) -> usize {
     (HEADER_BYTES + slots * SLOT_BYTES).next_multiple_of(LINE_BYTES)
@@ -84,16 +121,10 @@ impl LeafWord {
     }
 }
 
-/// Offset of slot `slot` of the leaf at `leaf`.
+/// Returns the offset of a slot of the leaf at `leaf`.
 #[inline(always)]
 pub fn slot_offset(leaf: u64, slot: usize) -> u64 {
-    leaf + (HEADER_BYTES + slot * SLOT_BYTES) as u64
-}
-
-/// The fingerprint of slot `slot`.
-#[inline(always)]
-pub fn tag_of(tags: &[u64; TAG_WORDS], slot: usize) -> u8 {
-    (tags[slot / 8] >> (slot % 8 * 8)) as u8
+    Header::slot_offset(leaf, slot)
 }
 
 /// The line of a leaf that slot `slot` stands in.

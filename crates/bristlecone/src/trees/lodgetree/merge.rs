@@ -7,11 +7,10 @@ use smallvec::SmallVec;
 
 use super::LodgeTree;
 use super::buffer::Buffered;
-use super::gather::{Gathered, Group, Pending};
-use super::layout::{LeafWord, SLOTS_MAX, tag_of};
+use super::gather::{Gathered, Group};
+use super::layout::{LeafWord, SLOTS_MAX};
 use super::node::{Counts, Entry, Locked};
-use super::write::Guards;
-use crate::shared::change::Item;
+use crate::shared::buffered::{Guards, Item, LeafLayout, Pending, tag_of};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::Step;
 use crate::shared::slot::bits;
@@ -70,7 +69,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             self.end_flush(Some(flush), guards);
         }
         let (to, from) = (node.entry(left), node.entry(right));
-        let (target, source) = (self.header(to.leaf), self.header(from.leaf));
+        let (target, source) = (self.leaf(to.leaf), self.leaf(from.leaf));
         // Merge 2: the items of the right leaf, in free slots of the left one.
         let tags = source.fingerprints.load(medium);
         let moved = bits(from.slots.bitmap).map(|slot| {
@@ -84,8 +83,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let durable = medium.fence(flushed, "lodgetree merge.2");
         // Merge 3: entries of the right leaf must be void before its range is the left one's.
         target.stamp.store(medium, node.sequence());
-        let from_word = LeafWord::unpack(source.word.load(medium));
-        let next = source.siblings[from_word.selector].load(medium);
+        let next = source.link(medium).next;
         let word = LeafWord { bitmap: slots.bitmap, ..LeafWord::unpack(target.word.load(medium)) }.switched();
         target.siblings[word.selector].store(medium, next);
         let _ordered = medium.ordered_within_line();
@@ -129,7 +127,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
 
     /// The right node leaves the index, and its range goes to the left one.
     fn leave(&self, fence: K::Ref<'_>, left: &Locked<'_>, right: &Locked<'_>, guard: &K::Guard) -> bool {
-        self.inner.remove(fence, right.id, guard, |heir| heir == Some(left.id))
+        self.inner.remove(fence, right.id, guard, |successor| successor == Some(left.id))
     }
 
     fn join<'a>(&self, mut left: Locked<'a>, right: Locked<'_>) -> Locked<'a> {

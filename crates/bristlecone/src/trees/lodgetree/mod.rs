@@ -20,8 +20,8 @@
 //! **The word that commits** is the stamp of a log entry for what is buffered, and the word of a
 //! leaf for everything else. Writers hold the node's lock until what they did is durable; readers
 //! look without a lock and validate its version. So they are never shown what a crash can take
-//! back, and wait at most for a flush of `flush_leaves` leaves and a log entry. Who was disturbed a
-//! few times in a row locks the node, so that nobody starves.
+//! back, and wait at most for a flush of `flush_leaves` leaves and a log entry. A reader that was disturbed a
+//! few times in a row locks the node, so that none starves.
 //!
 //! **Sequences.** What is done under a node's lock has the count of that lock as its sequence, in
 //! log entries as in the leaves' stamps. So writes to one key are ordered as the lock ordered them,
@@ -30,16 +30,16 @@
 //! paper replays every log that is left, which sets such a key back.)
 //!
 //! # Write
-//! 1. What does not fit a word is written out of line and flushed. *A crash here: nobody refers to
+//! 1. What does not fit a word is written out of line and flushed. *A crash here: nothing refers to
 //!    the records; recovery finds their slots free.*
-//! 2. The item goes into the node's buffer, over an older one of its key. Nobody looks there before the
+//! 2. The item goes into the node's buffer, over an older one of its key. No thread looks there before the
 //!    node is unlocked.
 //! 3. The entry is appended to this thread's log (see [`Log`](bristlecone_pm::Log)). *The change is
 //!    there, or not.* Only now the older item's entry is no longer needed.
 //!
-//! Who wants to know what was there looks into the leaf first. An upsert does not, so it touches
+//! A write that returns what was there looks into the leaf first. An upsert does not, so it touches
 //! the log and nothing else on the medium: whether its key is new is seen, and counted, when it is
-//! flushed, or when somebody asks for the number of items. A key out of line that the leaf has
+//! flushed, or when the number of items is asked for. A key out of line that the leaf has
 //! already is written once more; the leaf keeps its own.
 //!
 //! # Flush (the node is full)
@@ -67,7 +67,7 @@
 //! 2. A value out of line is written; flush, fence. Then the value word is stored; flush, fence. *Old or new value.*
 //!
 //! # Split of a leaf (it would hold more than `split_items`)
-//! 1. The upper half of all items is written to a new leaf; flush, fence. *Nobody leads to it.*
+//! 1. The upper half of all items is written to a new leaf; flush, fence. *Nothing leads to it.*
 //! 2. The sibling pointer that does not count is led to the new leaf; then one store of the word
 //!    drops what moved, and switches to that pointer. Flush, fence. *Split or not. What is buffered
 //!    for the lower half is in the log still; for the upper half the new stamp has voided it.* If
@@ -89,18 +89,18 @@
 //!
 //! Small nodes merge with a neighbour, which is volatile; so leaves of two nodes can merge, too.
 //!
-//! # Walk (there are more logs than what is buffered needs)
-//! 1. The oldest logs are to go; or all, and every thread turns to a new one, if keys wait for it.
+//! # Compact (there are more logs than what is buffered needs)
+//! 1. The oldest logs are to go; or all, and every thread rotates to a new one, if keys wait for it.
 //! 2. Node after node, a few with every write, what is buffered and stands in a log that is to go is
 //!    appended again; flush, one fence for a node. *Both say the same; the newer one counts.*
 //!    Where the log has no room left for that, what fits goes to the leaves: flush 1 to 4.
 //! 3. These logs are emptied. If all went, the records of removed keys may be used again, which
 //!    entries of old logs name.
 //!
-//! So a straggler cannot keep a log for ever. While the walk lags, the logs grow by a quarter at most,
+//! So a straggler cannot keep a log for ever. While the pass lags, the logs grow by a quarter at most,
 //! or by one for each thread: then writes go through to their leaves instead, as they do when there is
-//! no room for a log. Their records are fenced first. Nobody waits. Only a write that finds no room makes a whole
-//! walk itself, once, before it gives up; and what is buffered for a full leaf can be changed or removed even then,
+//! no room for a log. Their records are fenced first. No thread waits. Only a write that finds no room makes a whole
+//! pass itself, once, before it gives up; and what is buffered for a full leaf can be changed or removed even then,
 //! by an entry behind the copies.
 //!
 //! # Create
@@ -110,8 +110,10 @@
 //! # Recover
 //! (1) The chain of leaves is followed from the first one, which the directory names. (2) Their
 //! items and fences are read. (3) Log entries above their leaf's stamp are buffered again, log by
-//! log on several threads; a damaged one is an error. (4) Nodes are built over the leaves, with room for what is buffered.
+//! log on several threads; a damaged one is an error. (4) Nodes are built over the leaves, with room for what is
+//! buffered.
 
+mod apply;
 mod buffer;
 mod check;
 mod flush;
@@ -124,31 +126,26 @@ mod places;
 mod read;
 mod recover;
 mod room;
-mod salvage;
 mod scan;
 mod split;
 #[cfg(test)]
 mod tests;
+mod versions;
 mod write;
 
-use std::marker::PhantomData;
-use std::ops::Bound;
-use std::sync::Arc;
+use std::ops::Deref;
 
-use bristlecone_pm::{
-    Finding, Heap, HeapSpec, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry,
-};
+use bristlecone_pm::Medium;
 
-use self::layout::{SLOTS_MAX, leaf_bytes};
-use self::log::VersionLog;
+use self::layout::{Header, SLOTS_MAX};
 use self::node::Nodes;
-use self::places::{NODE_SLOTS_MAX, index_max};
+use self::places::NODE_SLOTS_MAX;
+use self::versions::VersionLog;
 use super::parameters::{Parameters, design_options};
-use super::{Batch, Inspect, Open, Read, Removed, Rescue, Scan, Swapped, TreeStats, Write, WriteMode};
+use crate::shared::buffered::Store;
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::counter::Counter;
 use crate::shared::inner::Inner;
-use crate::shared::no_room::Epochs;
 use crate::shared::version_lock::{Glance, Version};
 
 design_options! {
@@ -178,161 +175,46 @@ const _: () = assert!(NODE_SLOTS_MAX == 36 && SLOTS_MAX == 27, "what the options
 
 /// The tree. See the module's story.
 pub struct LodgeTree<K: KeyCodec, V: Codec, M: Medium> {
-    pool: Arc<PoolFile<M>>,
+    store: Store<Header, K, V, M>,
     options: LodgeTreeOptions,
-    leaves: Heap<M>,
-    keys: Records<M>,
-    values: Records<M>,
-    epochs: Epochs,
     versions: VersionLog<M>,
     inner: Inner<K>,
     nodes: Nodes,
-    /// Offset of the first leaf, which never goes.
-    first: u64,
-    /// Slots of a leaf.
-    slots: usize,
     node_slots: usize,
     /// Leaves above which a node splits.
     index_max: usize,
     split_items: usize,
     flush_leaves: usize,
-    /// Items, but for those that are buffered and nobody looked for.
-    len: Counter,
-    /// Buffered items that nobody looked for.
+    /// Buffered items that were not looked for.
     unseen: Counter,
     /// Leaf splits so far: the time that hotness is measured in.
     clock: Counter,
-    codecs: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
-    type Options = LodgeTreeOptions;
+impl<K: KeyCodec, V: Codec, M: Medium> Deref for LodgeTree<K, V, M> {
+    type Target = Store<Header, K, V, M>;
 
-    fn open(
-        pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
-        options: LodgeTreeOptions,
-        threads: usize,
-    ) -> Result<Self> {
-        let entries = (options.log_entries > 0).then_some(options.log_entries as usize);
-        let (versions, logged) = VersionLog::open(pool, entry.id, entries);
-        let (slots, node_slots) = (options.leaf_slots as usize, options.node_slots as usize);
-        let mut tree = Self {
-            pool: Arc::clone(pool),
-            options,
-            leaves: Heap::open(pool, HeapSpec::new(entry.id, layout::LEAVES, leaf_bytes(slots) as u32)),
-            keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
-            values: Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
-            epochs: Epochs::default(),
-            versions,
-            inner: Inner::new(options.inner_bytes as usize, 0)?,
-            nodes: Nodes::new(node_slots)?,
-            first: 0,
-            slots,
-            node_slots,
-            index_max: index_max(node_slots),
-            split_items: slots.min(options.split_items as usize),
-            flush_leaves: options.flush_leaves as usize,
-            len: Counter::default(),
-            unseen: Counter::default(),
-            clock: Counter::default(),
-            codecs: PhantomData,
-        };
-        tree.recover(entry.id, logged, threads)?;
-        Ok(tree)
-    }
-
-    fn salvage(
-        pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
-        options: LodgeTreeOptions,
-        rescue: &mut Rescue<'_, K, V>,
-    ) -> Result<()> {
-        salvage::save::<K, V, M>(pool, entry, options, rescue)
-    }
-}
-
-impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for LodgeTree<K, V, M> {
-    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
-        self.read(key, show).is_some()
-    }
-}
-
-impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for LodgeTree<K, V, M> {
-    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
-        self.put(key, value, mode)
-    }
-
-    fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
-        self.put_blindly(key, value)
-    }
-
-    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.delete(key, None).map(Removed::<V>::ok)
-    }
-
-    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.delete(key, Some(expected)).map(|done| done.map(drop))
-    }
-
-    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
-        self.swap(key, expected, new)
-    }
-}
-
-impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
-    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        self.ascend(bounds, into)
-    }
-
-    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
-        self.descend(bounds, into)
-    }
-}
-
-impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
-    fn len(&self) -> u64 {
-        self.settle();
-        self.len.sum()
-    }
-
-    fn stats(&self) -> TreeStats {
-        let leaves = self.leaves.stats();
-        let records = self.keys.stats().1 + self.values.stats().1;
-        let log = self.versions.chunks_owned() * leaves.chunk_bytes;
-        TreeStats {
-            items: self.len(),
-            leaves: leaves.live_slots,
-            pm_bytes: leaves.chunks * leaves.chunk_bytes + records + log,
-            dram_bytes: self.inner.dram_bytes() + self.nodes.bytes(),
-        }
-    }
-
-    fn check(&self) -> Vec<Finding> {
-        self.verify()
+    #[inline(always)]
+    fn deref(&self) -> &Store<Header, K, V, M> {
+        &self.store
     }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     #[inline(always)]
-    fn medium(&self) -> &M {
-        self.pool.medium()
-    }
-
-    #[inline(always)]
     fn version_of(&self, node: u32) -> Option<Version> {
         self.version_as::<false>(node)
     }
 
-    /// The same, for nodes of which the compiler knows that they are `USUAL`.
+    /// The same, for nodes of which the compiler knows whether they have the `DEFAULT` layout.
     #[inline(always)]
-    fn version_as<const USUAL: bool>(&self, node: u32) -> Option<Version> {
-        let node = self.nodes.get_as::<USUAL>(node);
+    fn version_as<const DEFAULT: bool>(&self, node: u32) -> Option<Version> {
+        let node = self.nodes.get_as::<DEFAULT>(node);
         node.prefetch();
         node.lock.read()
     }
 
-    /// The same for those who hold a lock, and must not wait for another one.
+    /// The version of a node that is not locked: for threads that hold a lock, and must not wait for another one.
     fn version_if_free(&self, node: u32) -> Option<Version> {
         match self.nodes.get(node).lock.try_read() {
             Glance::Free(version) => Some(version),

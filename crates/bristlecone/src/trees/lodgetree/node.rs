@@ -5,12 +5,12 @@
 //! which their fingerprint names: readers are told of a few, so that they read one line of the leaf.
 //! Buffered items are numbered from the right, the oldest first. Where it all stands: see `places`.
 
-use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
+use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::{LINE_BYTES, Result};
 
 use super::layout::Slots;
-use super::places::{Places, USUAL_BYTES};
-use crate::shared::arena::{Arena, Room, Zeroed};
+use super::places::{DEFAULT_BYTES, Header, NodeRef, Places};
+use crate::shared::arena::{Arena, Room};
 use crate::shared::locked::{self, Guarded};
 use crate::shared::prefetch;
 use crate::shared::search::{self, Level};
@@ -18,22 +18,6 @@ use crate::shared::version_lock::{Version, VersionLock};
 
 /// Times that a reader looks before it locks.
 const PATIENCE: u32 = 8;
-
-/// The first words of a node. Changes only under the lock; readers validate, hence relaxed
-/// accesses.
-#[repr(C)]
-#[derive(Debug)]
-pub struct Header {
-    pub lock: VersionLock,
-    counts: AtomicU64,
-    splits: AtomicU64,
-}
-
-// SAFETY: atomics only, for which zero is a value.
-unsafe impl Zeroed for Header {}
-
-pub(super) const HEADER_BYTES: usize = 24;
-const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
 
 /// Bits of a leaf's offset, counted in lines; above them stands what its meta has no room for.
 const LEAF_BITS: usize = 48 - LINE_BYTES.trailing_zeros() as usize;
@@ -44,15 +28,7 @@ const _: () = assert!(LEAF_BITS + Slots::BITS <= 64 + 32);
 pub struct Nodes {
     arena: Arena<Header>,
     places: Places,
-    usual: bool,
-}
-
-/// A node with its arrays.
-#[derive(Clone, Copy)]
-pub struct NodeRef<'a> {
-    pub id: u32,
-    pub(super) node: &'a Header,
-    pub(super) places: &'a Places,
+    by_default: bool,
 }
 
 /// How many slots each part of a node has.
@@ -86,7 +62,7 @@ pub struct Splits {
 impl Nodes {
     pub fn new(slots: usize) -> Result<Self> {
         let places = Places::new(slots, Level::detect());
-        Ok(Self { arena: Arena::new(places.bytes)?, places, usual: Some(places) == Places::USUAL })
+        Ok(Self { arena: Arena::new(places.bytes)?, places, by_default: Some(places) == Places::DEFAULT })
     }
 
     /// How their keys are searched.
@@ -96,17 +72,17 @@ impl Nodes {
 
     /// Whether nodes are what [`get_as`](Self::get_as) is told at compile time that they are.
     #[inline(always)]
-    pub fn are_usual(&self) -> bool {
-        self.usual
+    pub fn have_default_layout(&self) -> bool {
+        self.by_default
     }
 
-    /// As [`get`](Self::get). If nodes are `USUAL`, the compiler knows where everything is.
+    /// As [`get`](Self::get). If nodes have the `DEFAULT` layout, the compiler knows where everything is.
     #[inline(always)]
-    pub fn get_as<const USUAL: bool>(&self, id: u32) -> NodeRef<'_> {
-        match &Places::USUAL {
-            Some(places) if USUAL => {
-                debug_assert!(self.are_usual());
-                NodeRef { id, node: self.arena.get_spaced::<USUAL_BYTES>(id), places }
+    pub fn get_as<const DEFAULT: bool>(&self, id: u32) -> NodeRef<'_> {
+        match &Places::DEFAULT {
+            Some(places) if DEFAULT => {
+                debug_assert!(self.have_default_layout());
+                NodeRef { id, node: self.arena.get_spaced::<DEFAULT_BYTES>(id), places }
             }
             _ => self.get(id),
         }
@@ -117,7 +93,7 @@ impl Nodes {
         NodeRef { id, node: self.arena.get(id), places: &self.places }
     }
 
-    /// A node that nobody else knows, without entries, unlocked, with a count above `count`.
+    /// A node that no other thread knows, without entries, unlocked, with a count above `count`.
     pub fn alloc(&self, count: u64) -> Result<u32> {
         let id = self.arena.alloc()?;
         let node = self.get(id);
@@ -150,16 +126,8 @@ impl Nodes {
     }
 }
 
-impl std::ops::Deref for NodeRef<'_> {
-    type Target = Header;
-
-    fn deref(&self) -> &Header {
-        self.node
-    }
-}
-
 impl<'a> NodeRef<'a> {
-    /// Asks for all its lines.
+    /// Prefetches all its lines.
     #[inline(always)]
     pub fn prefetch(self) {
         let start = std::ptr::from_ref(self.node).cast::<u8>();
@@ -268,8 +236,8 @@ impl<'a> NodeRef<'a> {
         self.set_counts(Counts { index: count, ..self.counts() });
     }
 
-    /// What a reader of this node validates who tried `tries` times so far: the version it saw, or,
-    /// out of patience, one that cannot change. `None`: somebody was faster.
+    /// What a reader of this node validates that tried `tries` times so far: the version it saw, or,
+    /// out of patience, one that cannot change. `None`: another thread was faster.
     #[inline(always)]
     pub fn hold(self, version: Version, tries: u32) -> Option<(Option<Locked<'a>>, Version)> {
         if tries < PATIENCE {
@@ -302,9 +270,10 @@ impl Guarded for NodeRef<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::buffer::{Buffered, InLeaf};
+    use super::super::buffer::Buffered;
     use super::super::places::NODE_SLOTS_MAX;
     use super::*;
+    use crate::shared::buffered::InLeaf;
 
     fn item(key: u64, owner: usize) -> Buffered {
         Buffered {

@@ -14,21 +14,40 @@
 use bristlecone_pm::LINE_BYTES;
 use bristlecone_pm::sync::{AtomicU32, AtomicU64};
 
-use super::node::{HEADER_BYTES, NodeRef};
+use crate::shared::arena::Zeroed;
 use crate::shared::fingerprint;
 use crate::shared::search::{self, Level};
+use crate::shared::version_lock::VersionLock;
 
 /// Most slots of a node.
 pub const NODE_SLOTS_MAX: usize = 36;
-/// Slots of a usual node, which is what trees have by default, and its bytes.
-const USUAL_SLOTS: usize = 29;
-pub const USUAL_BYTES: usize = Places::new(USUAL_SLOTS, Level::Portable).bytes;
+/// Slots of a node of the default layout, and its bytes.
+const DEFAULT_SLOTS: usize = 29;
+pub const DEFAULT_BYTES: usize = Places::new(DEFAULT_SLOTS, Level::Portable).bytes;
 
 /// Leaves above which a node of so many slots splits. It has at most one more.
 pub const fn index_max(slots: usize) -> usize {
     let buffer = slots / 4;
     slots - if buffer < 2 { 2 } else { buffer }
 }
+
+/// The first words of a node. Changes only under the lock; readers validate, hence relaxed
+/// accesses.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Header {
+    pub lock: VersionLock,
+    /// Slots of each part: see [`Counts`](super::node::Counts).
+    pub(super) counts: AtomicU64,
+    /// See [`Splits`](super::node::Splits).
+    pub(super) splits: AtomicU64,
+}
+
+// SAFETY: atomics only, for which zero is a value.
+unsafe impl Zeroed for Header {}
+
+const HEADER_BYTES: usize = 24;
+const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
 
 /// Where the arrays of a node are, and how they are searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,16 +67,16 @@ pub struct Places {
 }
 
 impl Places {
-    /// Those of usual nodes, if the processor compares lines of keys.
+    /// Those of the default layout, if the processor compares lines of keys.
     #[cfg(target_arch = "x86_64")]
-    pub const USUAL: Option<Self> = Some(Self::new(USUAL_SLOTS, Level::Avx512));
+    pub const DEFAULT: Option<Self> = Some(Self::new(DEFAULT_SLOTS, Level::Avx512));
     #[cfg(not(target_arch = "x86_64"))]
-    pub const USUAL: Option<Self> = None;
+    pub const DEFAULT: Option<Self> = None;
 
     pub const fn new(slots: usize, level: Level) -> Self {
         let byte_words = slots.next_multiple_of(8 * fingerprint::GROUP) / 8;
         let tags = HEADER_BYTES;
-        // What a search looks at comes first, and is asked for first.
+        // What a search looks at comes first, and is prefetched first.
         let keys = tags + 8 * byte_words;
         let owners = keys + 8 * slots;
         let metas = owners + 8 * byte_words;
@@ -66,6 +85,22 @@ impl Places {
         let bytes = (strays + 4 * (index_max(slots) + 1)).next_multiple_of(LINE_BYTES);
         let fences = (index_max(slots) + 1).next_multiple_of(search::GROUP);
         Self { slots, bytes, level, byte_words, fences, tags, owners, metas, keys, values, strays }
+    }
+}
+
+/// A node with its arrays.
+#[derive(Clone, Copy)]
+pub struct NodeRef<'a> {
+    pub id: u32,
+    pub(super) node: &'a Header,
+    pub(super) places: &'a Places,
+}
+
+impl std::ops::Deref for NodeRef<'_> {
+    type Target = Header;
+
+    fn deref(&self) -> &Header {
+        self.node
     }
 }
 

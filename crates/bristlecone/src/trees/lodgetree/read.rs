@@ -1,58 +1,30 @@
-//! Reading a key's item. Readers take no lock; they look and validate. Only who was disturbed again
-//! and again locks the node, as a writer does, so that nobody starves.
+//! Reading a key's item. Readers take no lock; they look and validate. Only one that was disturbed again
+//! and again locks the node, as a writer does, so that none starves.
 
 use bristlecone_pm::Medium;
 
 use super::LodgeTree;
-use super::buffer::InLeaf;
-use super::layout::{Header, Slots, home, slot_offset, tag_of};
-use super::node::{Entry, NodeRef};
+use super::layout::{Header, Slots, home, slot_offset};
+use super::node::Entry;
+use super::places::NodeRef;
+use crate::shared::buffered::{Found, Hint, InLeaf, tag_of};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::fingerprint;
-use crate::shared::slot::{Slot, bits};
+use crate::shared::slot::bits;
 use crate::shared::version_lock::Stale;
+use crate::trees::Read;
 
-/// What a node and its leaves say about a key.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Found {
-    /// Place of the leaf in the index part.
-    pub at: usize,
-    /// The buffered item of the key, if there is one.
-    pub item: Option<usize>,
-    /// The leaf's slot for the key, if that was looked for: not if an item is buffered.
-    pub slot: Option<usize>,
-    /// The key's word, if the tree has one for it.
-    pub key: Option<u64>,
-    /// The value's word, if the key is there.
-    pub value: Option<u64>,
-    /// Whether the leaf has a slot for the key, if no item is buffered.
-    pub in_leaf: InLeaf,
-}
-
-impl Found {
-    /// What a leaf says, if nothing is buffered: slot, key and value.
-    #[inline(always)]
-    pub fn of_leaf(at: usize, slot: Option<(usize, u64, u64)>) -> Self {
-        let Some((slot, key, value)) = slot else { return Self { at, ..Self::default() } };
-        let (slot, key, value) = (Some(slot), Some(key), Some(value));
-        Self { at, item: None, slot, key, value, in_leaf: InLeaf::Yes }
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for LodgeTree<K, V, M> {
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
+        self.read(key, show).is_some()
     }
 }
 
-/// What a reader expects, which decides where it looks first.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hope {
-    Present,
-    Absent,
-    /// Nothing: it does not look into leaves.
-    Blind,
-}
-
 impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
-    /// Looks `key` up. `f` sees the value before anybody can reuse it.
+    /// Looks `key` up. `f` sees the value before a thread can reuse it.
     #[inline(always)]
     pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
-        if self.nodes.are_usual() {
+        if self.nodes.have_default_layout() {
             self.read_as::<true, R>(key, f)
         } else {
             self.read_as::<false, R>(key, f)
@@ -60,15 +32,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     }
 
     #[inline(always)]
-    fn read_as<const USUAL: bool, R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+    fn read_as<const DEFAULT: bool, R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
         let (key_guard, value_guard) = (K::pin(), V::pin());
         let tag = K::fingerprint(key);
         for tries in 0_u32.. {
-            let (id, version) = self.inner.find(key, &key_guard, |node| self.version_as::<USUAL>(node));
-            let node = self.nodes.get_as::<USUAL>(id);
+            let (id, version) = self.inner.find(key, &key_guard, |node| self.version_as::<DEFAULT>(node));
+            let node = self.nodes.get_as::<DEFAULT>(id);
             let Some((locked, version)) = node.hold(version, tries) else { continue };
             let still = || node.lock.validate(version);
-            match self.locate(node, key, tag, Hope::Present, &key_guard, still) {
+            match self.locate(node, key, tag, Hint::Present, &key_guard, still) {
                 Ok(found) if still() => {
                     // The value word was read while the node stood; pinned, its record stays. Unlocked, `f` may
                     // write.
@@ -78,7 +50,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                 _ => std::hint::spin_loop(),
             }
         }
-        unreachable!("a reader who locks is a reader who finds out")
+        unreachable!("a reader that locks is a reader that finds out")
     }
 
     /// Finds out what a node says about `key`. `still` says whether what was read so far can be
@@ -89,13 +61,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         node: NodeRef<'_>,
         key: K::Ref<'_>,
         tag: u8,
-        hope: Hope,
+        hint: Hint,
         guard: &K::Guard,
         still: impl Fn() -> bool,
     ) -> Result<Found, Stale> {
         let at = self.place(node, key, guard, &still)?;
         let items = node.probe(tag);
-        if hope == Hope::Blind && items.count() == 0 {
+        if hint == Hint::Blind && items.count() == 0 {
             return Ok(Found { at, in_leaf: InLeaf::Unseen, ..Found::default() });
         }
         let entry = node.entry(at);
@@ -105,7 +77,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
         // What is buffered needs nothing of the leaf.
         if items.count() == 0 {
-            if hope == Hope::Absent || !K::INLINE {
+            if hint == Hint::Absent || !K::INLINE {
                 self.pool.prefetch(entry.leaf);
             } else {
                 self.pool.prefetch(slot_offset(entry.leaf, entry.slots.first(tag, self.slots)));
@@ -127,10 +99,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                 });
             }
         }
-        if hope == Hope::Blind {
+        if hint == Hint::Blind {
             return Ok(Found { at, in_leaf: InLeaf::Unseen, ..Found::default() });
         }
-        let slot = self.locate_in_leaf(entry, key, tag, hope, guard, &still)?;
+        let slot = self.locate_in_leaf(entry, key, tag, hint, guard, &still)?;
         Ok(Found::of_leaf(at, slot))
     }
 
@@ -174,7 +146,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         entry: Entry,
         key: K::Ref<'_>,
         tag: u8,
-        hope: Hope,
+        hint: Hint,
         guard: &K::Guard,
         still: &impl Fn() -> bool,
     ) -> Result<Option<(usize, u64, u64)>, Stale> {
@@ -190,7 +162,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         };
         let taken = entry.slots.bitmap & self.slots_mask();
         let mut looked = 0;
-        if K::INLINE && hope == Hope::Present {
+        if K::INLINE && hint == Hint::Present {
             let (strays, home) = (entry.slots.strays(tag), home(tag, self.slots));
             for slots in [strays, home] {
                 for slot in bits(taken & slots) {
@@ -204,7 +176,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                 return Ok(None);
             }
         }
-        let tags = self.header(entry.leaf).fingerprints.load(medium);
+        let tags = self.leaf(entry.leaf).fingerprints.load(medium);
         let hits =
             fingerprint::probe([tags[0], tags[1]], tag) | fingerprint::probe([tags[2], tags[3]], tag) << 16;
         for slot in bits(hits as u32 & taken & !looked) {
@@ -222,16 +194,6 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             slots.take(slot, tag_of(&tags, slot), self.slots);
             slots
         })
-    }
-
-    #[inline(always)]
-    pub(super) fn header(&self, leaf: u64) -> &Header {
-        self.pool.at(leaf)
-    }
-
-    #[inline(always)]
-    pub(super) fn slot(&self, leaf: u64, slot: usize) -> &Slot {
-        self.pool.at(slot_offset(leaf, slot))
     }
 
     /// One bit for every slot of a leaf.

@@ -6,18 +6,17 @@ use std::ops::Bound;
 use bristlecone_pm::{Medium, Result};
 
 use super::LodgeTree;
-use super::layout::{leaf_bytes, slot_offset};
-use super::node::NodeRef;
-use super::places::NODE_SLOTS_MAX;
+use super::layout::slot_offset;
+use super::places::{NODE_SLOTS_MAX, NodeRef};
 use crate::shared::codec::{Codec, KeyCodec};
 use crate::shared::inner::{Cursor, Step};
 use crate::shared::version_lock::Version;
 use crate::shared::words::Words;
-use crate::trees::Batch;
 use crate::trees::scan::{Bounds, append, overlay, shorten, verified};
+use crate::trees::{Batch, Scan};
 
 /// A leaf as a scan found it, and where the scan goes on.
-struct Sight<K: KeyCodec> {
+struct Probe<K: KeyCodec> {
     words: Words,
     /// Where the leaf begins, or where the next one does. `None`: there is none before or after.
     further: Option<K::Owned>,
@@ -26,14 +25,13 @@ struct Sight<K: KeyCodec> {
 }
 
 /// Looks, told how often it did, until it saw something.
-fn until_seen<T>(look: impl Fn(u32) -> Option<T>) -> T {
-    (0..u32::MAX).find_map(look).expect("a reader who locks is a reader who sees")
+fn until_probed<T>(look: impl Fn(u32) -> Option<T>) -> T {
+    (0..u32::MAX).find_map(look).expect("a reader that locks is a reader that sees")
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
-    /// See [`Index::scan_forward`](crate::trees::Index::scan_forward). Between two leaves the batch
-    /// keeps where the next one begins.
-    pub(super) fn ascend(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
+    /// Between two leaves the batch keeps where the next one begins.
+    fn scan_forward(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
         let guards = (K::pin(), V::pin());
         while !into.ended {
             let fence = into.fence.take().flatten();
@@ -49,29 +47,29 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                 let (id, version, cursor) =
                     self.inner.seek(Some(key), &guards.0, |node| self.version_of(node), |_| {});
                 let (locked, version) = self.nodes.get(id).hold(version, tries)?;
-                // Who holds a lock waits for nobody to the right.
+                // A thread that holds a lock waits for none to the right.
                 let next_version = |node| match locked {
                     None => self.version_of(node),
                     Some(_) => self.version_if_free(node),
                 };
                 self.look_ahead(id, version, cursor, key, &guards.0, next_version)
             };
-            let mut sight = until_seen(look);
+            let mut probe = until_probed(look);
             into.entries.clear();
             let read =
                 (|word| K::read(&self.keys, word, &guards.0), |word| V::read(&self.values, word, &guards.1));
             let wanted = (from, shorten::<K>(bounds.1));
             if into.checked
-                && let Err(error) = self.verify_fences(Some(key), sight.fence, &guards.0)
+                && let Err(error) = self.verify_fences(Some(key), probe.fence, &guards.0)
             {
                 return into.fail(error);
             }
-            if into.checked && !verified(&sight.words, wanted, into, read.0, self.verifiers()) {
+            if into.checked && !verified(&probe.words, wanted, into, read.0, self.verifiers()) {
                 return false;
             }
-            let outside = append::<K, V, true>(self.nodes.level(), &mut sight.words, wanted, into, read);
-            into.ended = outside.above || sight.further.is_none();
-            into.fence = Some(sight.further);
+            let outside = append::<K, V, true>(self.nodes.level(), &mut probe.words, wanted, into, read);
+            into.ended = outside.above || probe.further.is_none();
+            into.fence = Some(probe.further);
             if !into.entries.is_empty() {
                 return true;
             }
@@ -79,9 +77,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         false
     }
 
-    /// See [`Index::scan_backward`](crate::trees::Index::scan_backward). Between two leaves the batch
-    /// keeps where the last one begins.
-    pub(super) fn descend(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
+    /// Between two leaves the batch keeps where the last one begins.
+    fn scan_backward(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
         let guards = (K::pin(), V::pin());
         while !into.ended {
             let fence = into.fence.take().flatten();
@@ -105,33 +102,35 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                 let (_locked, version) = self.nodes.get(id).hold(version, tries)?;
                 self.look_back(id, version, to, &guards.0)
             };
-            let mut sight = until_seen(look);
+            let mut probe = until_probed(look);
             into.entries.clear();
             let read =
                 (|word| K::read(&self.keys, word, &guards.0), |word| V::read(&self.values, word, &guards.1));
             let wanted = (shorten::<K>(bounds.0), to);
-            let aim = match to {
+            let bound = match to {
                 Bound::Included(key) | Bound::Excluded(key) => Some(key),
                 Bound::Unbounded => None,
             };
             if into.checked
-                && let Err(error) = self.verify_fences(aim, sight.fence, &guards.0)
+                && let Err(error) = self.verify_fences(bound, probe.fence, &guards.0)
             {
                 return into.fail(error);
             }
-            if into.checked && !verified(&sight.words, wanted, into, read.0, self.verifiers()) {
+            if into.checked && !verified(&probe.words, wanted, into, read.0, self.verifiers()) {
                 return false;
             }
-            let outside = append::<K, V, false>(self.nodes.level(), &mut sight.words, wanted, into, read);
-            into.ended = outside.below || sight.further.is_none();
-            into.fence = Some(sight.further);
+            let outside = append::<K, V, false>(self.nodes.level(), &mut probe.words, wanted, into, read);
+            into.ended = outside.below || probe.further.is_none();
+            into.fence = Some(probe.further);
             if !into.entries.is_empty() {
                 return true;
             }
         }
         false
     }
+}
 
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// Compares the fences of the node that a key leads to, or of the last one, with their checksums,
     /// and the one that a scan goes on from: a damaged one leads to another leaf.
     #[cold]
@@ -139,7 +138,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         if K::INLINE {
             return Ok(());
         }
-        let fences = until_seen(|tries| {
+        let fences = until_probed(|tries| {
             let version_of = |node| self.version_of(node);
             let (id, version) = match key {
                 Some(key) => self.inner.find(key, guard, version_of),
@@ -172,7 +171,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         key: K::Ref<'_>,
         guard: &K::Guard,
         next_version: impl Fn(u32) -> Option<Version>,
-    ) -> Option<Sight<K>> {
+    ) -> Option<Probe<K>> {
         let node = self.nodes.get(id);
         let still = || node.lock.validate(version);
         let at = self.place(node, key, guard, &still).ok()?;
@@ -192,13 +191,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                     let fence = next.fence(0);
                     next.lock.validate(seen).then_some(fence)?
                 }
-                Step::End => return still().then_some(Sight { words, further: None, fence: 0 }),
+                Step::End => return still().then_some(Probe { words, further: None, fence: 0 }),
                 Step::Lost => return None,
             }
         };
         let further = Some(K::owned(K::read(&self.keys, fence, guard)));
         // What was seen of both nodes was so at the moment when the second one was looked at.
-        still().then_some(Sight { words, further, fence })
+        still().then_some(Probe { words, further, fence })
     }
 
     /// The last leaf with keys up to a bound, and where it begins. `None`: something changed.
@@ -208,7 +207,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         version: Version,
         to: Bound<K::Ref<'_>>,
         guard: &K::Guard,
-    ) -> Option<Sight<K>> {
+    ) -> Option<Probe<K>> {
         let node = self.nodes.get(id);
         let still = || node.lock.validate(version);
         let at = match to {
@@ -229,7 +228,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let words = self.snapshot(node, version, at)?;
         let first = entry.leaf == self.first;
         let further = (!first).then(|| K::owned(K::read(&self.keys, entry.fence, guard)));
-        Some(Sight { words, further, fence: if first { 0 } else { entry.fence } })
+        Some(Probe { words, further, fence: if first { 0 } else { entry.fence } })
     }
 
     /// The items of a leaf, and in their place what is buffered. `None`: the node changed.
@@ -250,11 +249,5 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             overlay::<K, M>(&self.keys, &mut words, key, (!removed).then_some(value));
         }
         Some(words)
-    }
-
-    /// Asks for the lines of a leaf.
-    #[inline(always)]
-    pub(super) fn prefetch_leaf(&self, leaf: u64) {
-        self.pool.prefetch_lines(leaf, leaf_bytes(self.slots));
     }
 }

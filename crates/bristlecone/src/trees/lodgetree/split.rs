@@ -1,30 +1,16 @@
 //! A leaf becomes two, and a node up to M. Step numbers are those of the story in `mod.rs`.
 
-use bristlecone_pm::{Flushed, Medium, Persist, Result};
+use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 use smallvec::SmallVec;
 
 use super::LodgeTree;
 use super::buffer::Buffered;
-use super::flush::UnderWay;
-use super::gather::{Group, Pending};
-use super::layout::{LeafWord, Slots, TAG_WORDS, line_of, tag_of};
+use super::flush::{Logs, UnderWay};
+use super::gather::Group;
+use super::layout::{LeafWord, Slots, TAG_WORDS, line_of};
 use super::node::{Counts, Entry, Locked, Splits};
-use super::write::Guards;
-use crate::shared::change::Item;
+use crate::shared::buffered::{Guards, LeafLayout, Leftovers, Part, Pending};
 use crate::shared::codec::{Codec, KeyCodec};
-use crate::shared::slot::bits;
-
-/// An item of a leaf that is being split.
-#[derive(Clone, Copy)]
-struct Part<R> {
-    key: R,
-    item: Pending,
-    /// Whether the leaf does not hold it yet, or with another value.
-    changed: bool,
-}
-
-/// The items of a leaf, with the keys that they are sorted by.
-type Parts<R> = SmallVec<[Part<R>; 32]>;
 
 fn least<R: Ord + Copy>(parts: &[Part<R>]) -> Option<R> {
     parts.iter().map(|part| part.key).min()
@@ -52,11 +38,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
         self.prefetch_leaf(entry.leaf);
         let leaf = self.leaves.alloc()?;
-        // Mostly the split before has asked for it.
+        // Mostly the split before has prefetched it.
         self.prefetch_leaf(leaf);
         self.leaves.prefetch_next();
-        let (added, dropped) = group.changes();
-        let mut parts = self.items_with(entry, group, dropped, &guards.0);
+        let (added, dropped) = Pending::changes(group.items);
+        let stay = u64::from(entry.slots.bitmap & !dropped);
+        let mut parts = self.parts_with(entry.leaf, stay, group.items, &guards.0);
         let (held, added) = parts.split_at(parts.len() - added);
         // New items above all others: an ascending load leaves full leaves behind.
         let ascending = least(added).is_some_and(|least| greatest(held) < Some(least));
@@ -73,34 +60,52 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
                 return Err(error);
             }
         };
-        let mut leftovers = self.leftovers(node, std::slice::from_ref(group));
+        let (mut logs, mut leftovers) = (Logs::default(), Leftovers::default());
+        self.note_leftovers(entry.leaf, group.items, &mut leftovers);
         // Split 1: the new leaf, which leads where the old one did.
-        let header = self.header(entry.leaf);
-        let word = LeafWord::unpack(header.word.load(medium));
-        let next = header.siblings[word.selector].load(medium);
+        let next = self.leaf(entry.leaf).link(medium).next;
         let items = upper.iter().map(|part| part.item);
         let (slots, flushed) = self.write_leaf(leaf, fence, items, next, node.sequence());
         let flushed = flushed.and(fence_flushed).and(records.take().unwrap_or_else(Flushed::none));
         let durable = medium.fence(flushed, "lodgetree split.1");
-        // Split 2: the old leaf drops what moved, and leads on to it.
+        let right = Entry { fence, leaf, slots };
+        let lines = self.shrink_leaf(node, group, (lower, upper), right, &durable, &mut logs);
+        self.clock.add(1);
+        Ok(UnderWay { lines, logs, leftovers })
+    }
+
+    /// Split 2 and 3: the old leaf drops the upper half, leads on to the new leaf, and takes what is new of the lower
+    /// half.
+    fn shrink_leaf<R>(
+        &self,
+        node: &Locked<'_>,
+        group: &Group<'_>,
+        (lower, upper): (&[Part<R>], &[Part<R>]),
+        right: Entry,
+        durable: &Durable,
+        logs: &mut Logs,
+    ) -> Flushed {
+        let (medium, entry) = (self.medium(), node.entry(group.at));
+        let header = self.leaf(entry.leaf);
+        let word = LeafWord::unpack(header.word.load(medium));
         let moved = upper.iter().filter_map(|part| part.item.slot());
-        let gone = moved.fold(dropped, |bits, slot| bits | 1 << slot);
+        let gone = moved.fold(Pending::changes(group.items).1, |bits, slot| bits | 1 << slot);
         let shrunk = LeafWord { bitmap: word.bitmap & !gone, ..word }.switched();
-        header.siblings[shrunk.selector].store(medium, leaf);
+        header.siblings[shrunk.selector].store(medium, right.leaf);
         let _ordered = medium.ordered_within_line();
-        header.word.publish(medium, shrunk.pack(), &durable, "lodgetree split.2");
+        header.word.publish(medium, shrunk.pack(), durable, "lodgetree split.2");
         let mut left = entry.slots.without(gone);
         if left.forgotten != 0 {
             left = self.slots_of(header, shrunk.bitmap);
         }
         node.set_entry(group.at, Entry { slots: left, ..entry });
         let mut meanwhile = || {
-            self.forget_buffered(node, std::slice::from_ref(group), &mut leftovers);
-            node.insert_entry(group.at + 1, Entry { fence, leaf, slots });
+            self.forget_buffered(node, std::slice::from_ref(group), logs);
+            node.insert_entry(group.at + 1, right);
         };
         let changed = lower.iter().filter(|part| part.changed).map(|part| part.item);
         let changed: SmallVec<[Pending; 16]> = changed.collect();
-        let lines = if changed.is_empty() {
+        if changed.is_empty() {
             // All of the group moved, or is dropped.
             let ordered = medium.ordered_within_line();
             header.stamp.publish(medium, node.sequence(), &ordered, "lodgetree split.2 stamp");
@@ -111,39 +116,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
             // Split 3: the old leaf takes what is new of the lower half; now it has the room.
             let rest = Group { items: &changed, ..*group };
             self.write_items(node, std::slice::from_ref(&rest), meanwhile)
-        };
-        self.clock.add(1);
-        Ok(UnderWay { lines, leftovers })
-    }
-
-    /// The items that a leaf holds once a group has reached it: first those that it has slots for.
-    fn items_with<'g>(
-        &'g self,
-        entry: Entry,
-        group: &Group<'_>,
-        dropped: u32,
-        guard: &'g K::Guard,
-    ) -> Parts<K::Ref<'g>> {
-        let medium = self.medium();
-        let tags = self.header(entry.leaf).fingerprints.load(medium);
-        let changes = group.items.iter().filter_map(Pending::slot).fold(0_u32, |bits, slot| bits | 1 << slot);
-        let mut parts = Parts::new();
-        for slot in bits(entry.slots.bitmap & !dropped) {
-            let cell = self.slot(entry.leaf, slot);
-            let newer = if changes >> slot & 1 == 0 {
-                None
-            } else {
-                group.items.iter().find(|item| item.slot() == Some(slot))
-            };
-            let (key, value) = (cell.key.load(medium), cell.value.load(medium));
-            let value = newer.map_or(value, |newer| newer.value);
-            let item = Pending::of(Item { key, value, removed: false }, tag_of(&tags, slot), Some(slot));
-            parts.push(Part { key: K::read(&self.keys, key, guard), item, changed: newer.is_some() });
         }
-        for &item in group.items.iter().filter(|item| item.is_new()) {
-            parts.push(Part { key: K::read(&self.keys, item.key, guard), item, changed: true });
-        }
-        parts
     }
 
     /// Fills a fresh leaf; its slots, and what is under way.
@@ -156,7 +129,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         stamp: u64,
     ) -> (Slots, Flushed) {
         let medium = self.medium();
-        let header = self.header(leaf);
+        let header = self.leaf(leaf);
         // The header and the fence.
         let (mut slots, mut lines) = (Slots::default(), 0b11);
         let mut tags = [0; TAG_WORDS];

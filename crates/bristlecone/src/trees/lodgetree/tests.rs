@@ -1,48 +1,27 @@
 //! What a LodgeTree takes up beside its items: the log, and DRAM; and how long its readers wait.
 
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, Ordering::Relaxed};
 
-use bristlecone_pm::{CreateOptions, Native, TreeSpec};
+use bristlecone_pm::sync::{epoch, wait};
+use bristlecone_pm::{Domain, Native, Step};
 
 use super::*;
-use crate::shared::codec::Inline;
+use crate::shared::buffered::testing::{self, key};
+use crate::shared::codec::{Inline, Record};
+use crate::trees::{Inspect, Write, WriteMode};
 
 type Tree = LodgeTree<Inline, Inline, Native>;
 
 const THREADS: u64 = 4;
 const KEYS: u64 = 60_000;
 
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = PathBuf::from(format!("/dev/shm/bristlecone-lodge-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
-        Self(path)
-    }
-
-    fn tree(&self, options: LodgeTreeOptions) -> Tree {
-        let options_of_pool = CreateOptions { max_bytes: 1 << 30, domain: None };
-        let pool = PoolFile::create(&self.0, &options_of_pool, Native::new).unwrap();
-        let spec = TreeSpec::new("t", 4, "u64", "u64").with_params(options.to_words());
-        Tree::open(&pool, &pool.create_tree(&spec).unwrap(), options, 1).unwrap()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
+fn tree(options: LodgeTreeOptions) -> Tree {
+    testing::tree(&testing::pool(1 << 30, Native::new(Domain::Process)), "t", options)
 }
 
 /// Logs of so few entries that dozens are in use.
 fn short_logs(log_entries: u64) -> LodgeTreeOptions {
     LodgeTreeOptions { log_entries, ..LodgeTreeOptions::default() }
-}
-
-fn key(n: u64) -> u64 {
-    n.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// What the log held at one moment.
@@ -87,7 +66,7 @@ fn over_time(tree: &Tree, rounds: u64, draw: impl Fn(u64) -> u64 + Sync) -> Vec<
         sample(tree)
     };
     let samples: Vec<_> = (0..rounds).map(run).collect();
-    assert_eq!(tree.verify(), []);
+    assert_eq!(tree.check(), []);
     samples
 }
 
@@ -101,8 +80,7 @@ fn follows(name: &str, samples: &[Sample]) {
 
 #[test]
 fn the_log_follows_what_is_buffered() {
-    let scratch = Scratch::new("log");
-    let tree = scratch.tree(short_logs(100));
+    let tree = tree(short_logs(100));
     // The first round fills the tree.
     follows("uniform", &over_time(&tree, 8, |n| key(n * 7919 % KEYS)));
     // 80 % of the writes go to 20 % of the keys.
@@ -114,12 +92,11 @@ fn the_log_follows_what_is_buffered() {
     follows("bursty", &over_time(&tree, 8, |n| key((n / 20_000 * 1000 + n % 1000) % KEYS)));
 }
 
-/// One thread alone never meets the bound: a walk is over before the next log is full.
+/// One thread alone never meets the bound: a compaction pass is over before the next log is full.
 #[test]
-fn walks_end_before_logs_run_out() {
+fn compaction_passes_end_before_logs_run_out() {
     for log_entries in [2000, 4000, 8000] {
-        let scratch = Scratch::new("alone");
-        let tree = scratch.tree(short_logs(log_entries));
+        let tree = tree(short_logs(log_entries));
         for n in 0..8 * KEYS {
             tree.upsert(key(n), n).unwrap();
             assert!(tree.reserve_entry(false).is_some(), "no log after {n} writes, logs of {log_entries}");
@@ -128,11 +105,10 @@ fn walks_end_before_logs_run_out() {
     }
 }
 
-/// Each log has one item that goes to a node of its own, where nobody flushes it.
+/// Each log has one item that goes to a node of its own, where no write flushes it.
 #[test]
 fn stragglers_do_not_pin_the_log() {
-    let scratch = Scratch::new("straggler");
-    let tree = scratch.tree(short_logs(300));
+    let tree = tree(short_logs(300));
     over_time(&tree, 1, key);
     let (mut stragglers, most) = (Vec::new(), most_logs(&tree));
     tree.inner.for_each_leaf(|fence, _| stragglers.extend(fence.filter(|fence| *fence < 3 << 62)));
@@ -144,7 +120,7 @@ fn stragglers_do_not_pin_the_log() {
         }
         assert!(tree.versions.log.chunks_in_use() <= most_logs(&tree));
     }
-    assert_eq!(tree.verify(), []);
+    assert_eq!(tree.check(), []);
     let (mut logs, mut left) = (std::collections::BTreeSet::new(), 0);
     for straggler in &stragglers {
         let id = tree.inner.find(*straggler, &(), |node| tree.version_of(node)).0;
@@ -166,8 +142,7 @@ fn a_quarter_to_more_than_half_of_the_nodes_is_buffer() {
             "ascending" => n,
             _ => u64::MAX - n,
         };
-        let scratch = Scratch::new(name);
-        let tree = scratch.tree(LodgeTreeOptions::default());
+        let tree = tree(LodgeTreeOptions::default());
         for n in 0..5 * KEYS {
             tree.write(order(n), n, WriteMode::Upsert).unwrap();
         }
@@ -189,8 +164,7 @@ fn a_quarter_to_more_than_half_of_the_nodes_is_buffer() {
 /// Three threads write to one node without pause, and flush it all the time.
 #[test]
 fn readers_get_through_to_a_node_that_is_written_all_the_time() {
-    let scratch = Scratch::new("readers");
-    let tree = scratch.tree(LodgeTreeOptions::default());
+    let tree = tree(LodgeTreeOptions::default());
     let keys = 64;
     for n in 0..keys {
         tree.write(n, n, WriteMode::Upsert).unwrap();
@@ -217,4 +191,78 @@ fn readers_get_through_to_a_node_that_is_written_all_the_time() {
     waits.sort_unstable();
     let part = |per_mille: usize| waits[(waits.len() - 1) * per_mille / 1000];
     println!("a get took {} ns, p99 {}, p99.9 {}, at most {}", part(500), part(990), part(999), part(1000));
+}
+
+/// A medium on which the first thread that empties a log, once that is asked for, waits before its fence.
+struct Gate {
+    native: Native,
+    armed: AtomicBool,
+    is_waiting: AtomicBool,
+    is_open: AtomicBool,
+}
+
+impl Medium for Gate {
+    fn load(&self, cell: &AtomicU64, order: Ordering) -> u64 {
+        self.native.load(cell, order)
+    }
+
+    fn store(&self, cell: &AtomicU64, value: u64, order: Ordering) {
+        self.native.store(cell, value, order);
+    }
+
+    fn compare_exchange(&self, cell: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
+        self.native.compare_exchange(cell, current, new)
+    }
+
+    fn flush_lines(&self, start: *const u8, bytes: usize, step: Step) {
+        self.native.flush_lines(start, bytes, step);
+    }
+
+    fn drain(&self, step: Step) {
+        if step == "log recycle.1" && self.armed.swap(false, Relaxed) {
+            self.is_waiting.store(true, Relaxed);
+            while !self.is_open.load(Relaxed) {
+                std::thread::yield_now();
+            }
+        }
+        self.native.drain(step);
+    }
+
+    fn order_line(&self) {
+        self.native.order_line();
+    }
+}
+
+/// A log that lost its last needed entry is emptied by one thread, while another one makes a whole compaction pass,
+/// which knows nothing of that log: the record of a key that its entries name is not free before the log is empty.
+#[test]
+fn a_key_outlives_the_log_that_is_emptied_beside_a_compaction_pass() {
+    let [armed, is_waiting, is_open] = [const { AtomicBool::new(false) }; 3];
+    let gate = Gate { native: Native::new(Domain::Process), armed, is_waiting, is_open };
+    let tree: LodgeTree<Record, Inline, Gate> =
+        testing::tree(&testing::pool(64 << 20, gate), "t", short_logs(1));
+    tree.upsert(b"goes", 1).unwrap();
+    tree.remove(b"goes").unwrap();
+    tree.upsert(b"stays", 2).unwrap();
+    // The log of the removal is full, and is not needed once the leaf has it.
+    tree.inner.for_each_leaf(|_, id| tree.flush_what_fits(&tree.lock_if_any(id, |_| true).unwrap()));
+    assert_eq!((tree.versions.log.keys_aside(), tree.keys.held()), (1, 0));
+    let gate = tree.medium();
+    gate.armed.store(true, Relaxed);
+    let end_epochs = || (0..1000).for_each(|_| epoch::pin().flush());
+    std::thread::scope(|scope| {
+        scope.spawn(|| tree.versions.reuse());
+        while !gate.is_waiting.load(Relaxed) {
+            std::thread::yield_now();
+        }
+        tree.compact_all(&mut wait::lock(&tree.versions.pass));
+        assert_eq!(tree.versions.log.keys_aside(), 0, "the pass has let go of the key");
+        end_epochs();
+        assert_eq!(tree.keys.held(), 1, "its record is free, and the log names it");
+        gate.is_open.store(true, Relaxed);
+    });
+    while tree.keys.held() > 0 {
+        end_epochs();
+    }
+    assert_eq!(tree.check(), []);
 }

@@ -10,54 +10,88 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use bristlecone_pm::{Chunk, LogEntry, Medium, PoolFile, Records, Result, SlotKind, TreeId};
+use std::marker::PhantomData;
+use std::sync::Arc;
 
-use super::Rescue;
+use bristlecone_pm::{
+    Chunk, LogEntry, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry, TreeId,
+};
+
+use super::{LeafLayout, Link, TreeLog};
 use crate::shared::codec::{Codec, KeyCodec};
+use crate::shared::slot::{Slot, bits};
+use crate::trees::Rescue;
+
+/// Hands over every item of a damaged tree that can be believed. Its leaves have so many slots, and chunks of its
+/// log so many entries, or as many as they have room for.
+pub fn salvage<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>(
+    pool: &Arc<PoolFile<M>>,
+    entry: &TreeEntry,
+    (slots, log_entries): (u64, u64),
+    rescue: &mut Rescue<'_, K, V>,
+) -> Result<()> {
+    let (log, chunks) = TreeLog::open(pool, entry.id, log_entries);
+    for flaw in chunks.iter().filter_map(|chunk| log.flaw(chunk)) {
+        rescue.find("log".to_owned(), flaw.to_string());
+    }
+    let relics = Relics::<L, M> {
+        pool,
+        keys: &Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
+        values: &Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
+        first: pool.anchor(entry.id).load(pool.medium()),
+        slots: slots as usize,
+        places: Places::of(pool, entry.id, L::KIND, L::bytes(slots as usize) as u64),
+        logged: chunks.iter().flat_map(|chunk| log.remains(chunk)).collect(),
+        layout: PhantomData,
+    };
+    relics.save(rescue)
+}
 
 /// A leaf as it stands in its slot, whether it is one or not.
-pub(super) struct Relic {
+struct Relic {
     /// Offset of the next leaf; 0 for none.
-    pub next: u64,
-    pub stamp: u64,
+    next: u64,
+    stamp: u64,
     /// Key word of the low fence.
-    pub fence: u64,
+    fence: u64,
     /// Key and value words.
-    pub items: Vec<[u64; 2]>,
+    items: Vec<[u64; 2]>,
     /// What cannot be.
-    pub flaw: Option<&'static str>,
+    flaw: Option<&'static str>,
 }
 
 /// What is left of a tree.
-pub(super) struct Relics<'a, M: Medium> {
-    pub keys: &'a Records<M>,
-    pub values: &'a Records<M>,
+struct Relics<'a, L, M: Medium> {
+    pool: &'a PoolFile<M>,
+    keys: &'a Records<M>,
+    values: &'a Records<M>,
     /// Offset of the first leaf, which has no fence.
-    pub first: u64,
+    first: u64,
+    /// Slots of a leaf.
+    slots: usize,
     /// Where leaves may be.
-    pub slots: LeafSlots,
-    /// Reads the leaf that may be in a slot.
-    pub read: &'a dyn Fn(u64) -> Relic,
+    places: Places,
     /// Entries of the log, or what is wrong with them.
-    pub logged: Vec<Result<LogEntry>>,
+    logged: Vec<Result<LogEntry>>,
+    layout: PhantomData<L>,
 }
 
 /// A leaf of the chain: where its range begins, unless that is the smallest key.
-struct Link<K: KeyCodec> {
+struct Member<K: KeyCodec> {
     offset: u64,
     low: Option<K::Owned>,
 }
 
-/// All slots for leaves of a tree.
-pub(super) struct LeafSlots {
+/// All places for leaves of a tree.
+struct Places {
     /// Offsets of chunks, in their order.
     chunks: Vec<u64>,
     chunk_bytes: u64,
     leaf_bytes: u64,
 }
 
-impl LeafSlots {
-    pub fn of<M: Medium>(pool: &PoolFile<M>, tree: TreeId, kind: SlotKind, leaf_bytes: u64) -> Self {
+impl Places {
+    fn of<M: Medium>(pool: &PoolFile<M>, tree: TreeId, kind: SlotKind, leaf_bytes: u64) -> Self {
         let fits = |chunk: &Chunk| chunk.kind == kind && u64::from(chunk.slot_bytes) == leaf_bytes;
         let chunks = pool.chunks_of(tree).into_iter().filter(fits).map(|chunk| chunk.offset);
         let mut chunks: Vec<u64> = chunks.collect();
@@ -91,23 +125,23 @@ fn at(leaf: u64) -> String {
     format!("leaf at {leaf:#x}")
 }
 
-impl<M: Medium> Relics<'_, M> {
+impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
     /// Hands over every item that can be believed.
-    pub fn save<K: KeyCodec, V: Codec>(mut self, rescue: &mut Rescue<'_, K, V>) -> Result<()> {
+    fn save<K: KeyCodec, V: Codec>(mut self, rescue: &mut Rescue<'_, K, V>) -> Result<()> {
         let chain = self.chain::<K, V>(rescue);
         let entries = self.entries::<K, V>(rescue);
-        if chain.first().map_or(0, |link| link.offset) != self.first {
+        if chain.first().map_or(0, |member| member.offset) != self.first {
             let root = format!("{:#x} is not the first leaf's offset", self.first);
             rescue.find("root in the directory".to_owned(), root);
         }
         let mut entries = entries.into_iter().peekable();
-        for (number, link) in chain.iter().enumerate() {
+        for (number, member) in chain.iter().enumerate() {
             let end = chain.get(number + 1).and_then(|next| next.low.as_ref());
             let mut of_leaf = BTreeMap::new();
             while let Some((key, entry)) = entries.next_if(|(key, _)| end.is_none_or(|end| key < end)) {
                 of_leaf.insert(key, entry);
             }
-            self.save_leaf(link, end, of_leaf, rescue)?;
+            self.save_leaf(member, end, of_leaf, rescue)?;
         }
         for (_, entry) in entries.filter(|(_, entry)| !entry.removed) {
             // There is no leaf at all.
@@ -147,13 +181,13 @@ impl<M: Medium> Relics<'_, M> {
     }
 
     /// Returns the leaves in their order.
-    fn chain<K: KeyCodec, V: Codec>(&self, rescue: &mut Rescue<'_, K, V>) -> Vec<Link<K>> {
+    fn chain<K: KeyCodec, V: Codec>(&self, rescue: &mut Rescue<'_, K, V>) -> Vec<Member<K>> {
         let mut seen = HashSet::new();
-        let mut chain: Vec<Link<K>> = Vec::new();
+        let mut chain: Vec<Member<K>> = Vec::new();
         let mut next = self.first;
         loop {
             while next != 0 {
-                let last = chain.last().map(|link| link.offset);
+                let last = chain.last().map(|member| member.offset);
                 let from = last.map_or_else(|| "directory".to_owned(), at);
                 let Some(relic) = self.leaf(next) else {
                     rescue.find(from, format!("leads to {next:#x}, where no leaf is"));
@@ -168,7 +202,7 @@ impl<M: Medium> Relics<'_, M> {
                 if low.is_none() && !chain.is_empty() {
                     break;
                 }
-                chain.push(Link { offset: next, low });
+                chain.push(Member { offset: next, low });
                 next = relic.next;
             }
             if next == 0 && !chain.is_empty() {
@@ -186,10 +220,10 @@ impl<M: Medium> Relics<'_, M> {
         &self,
         offset: u64,
         relic: &Relic,
-        chain: &[Link<K>],
+        chain: &[Member<K>],
         rescue: &mut Rescue<'_, K, V>,
     ) -> Option<K::Owned> {
-        let before = chain.last().and_then(|link| link.low.as_ref());
+        let before = chain.last().and_then(|member| member.low.as_ref());
         let fence = self.key::<K>(relic.fence);
         let beyond = self.leaf(relic.next).and_then(|next| self.key::<K>(next.fence));
         let above = |key: &K::Owned| before.is_none_or(|before| before < key);
@@ -212,7 +246,25 @@ impl<M: Medium> Relics<'_, M> {
 
     /// Returns what stands where a leaf may be.
     fn leaf(&self, offset: u64) -> Option<Relic> {
-        self.slots.contains(offset).then(|| (self.read)(offset))
+        self.places.contains(offset).then(|| self.read(offset))
+    }
+
+    /// Reads the leaf that may be in a slot.
+    fn read(&self, leaf: u64) -> Relic {
+        let (head, medium) = (self.pool.at::<L>(leaf), self.pool.medium());
+        let Link { bitmap, next } = head.link(medium);
+        let within = bitmap & ((1 << self.slots) - 1);
+        let item = |slot: usize| {
+            let slot = self.pool.at::<Slot>(L::slot_offset(leaf, slot));
+            [slot.key.load(medium), slot.value.load(medium)]
+        };
+        Relic {
+            next,
+            stamp: head.stamp().load(medium),
+            fence: head.fence().load(medium),
+            items: bits(within).map(item).collect(),
+            flaw: (within != bitmap).then_some("slots beyond a leaf"),
+        }
     }
 
     fn key<K: KeyCodec>(&self, word: u64) -> Option<K::Owned> {
@@ -222,16 +274,16 @@ impl<M: Medium> Relics<'_, M> {
     }
 
     /// Returns the leaf that a broken chain goes on with.
-    fn resume<K: KeyCodec>(&self, chain: &[Link<K>], seen: &HashSet<u64>) -> Option<u64> {
+    fn resume<K: KeyCodec>(&self, chain: &[Member<K>], seen: &HashSet<u64>) -> Option<u64> {
         let last = chain.last();
-        let held = last.into_iter().flat_map(|link| (self.read)(link.offset).items);
+        let held = last.into_iter().flat_map(|member| self.read(member.offset).items);
         let keys = held.filter_map(|[key, _]| self.key::<K>(key));
-        let bound = keys.chain(last.and_then(|link| link.low.clone())).max();
+        let bound = keys.chain(last.and_then(|member| member.low.clone())).max();
         let fence = |leaf: u64| {
             let relic = self.leaf(leaf).filter(|relic| relic.flaw.is_none())?;
             self.key::<K>(relic.fence)
         };
-        let unseen = self.slots.all().filter(|leaf| !seen.contains(leaf));
+        let unseen = self.places.all().filter(|leaf| !seen.contains(leaf));
         let mut leaves: Vec<(K::Owned, u64)> = unseen
             .filter_map(|leaf| Some((fence(leaf)?, leaf)))
             .filter(|(low, _)| bound.as_ref().is_none_or(|bound| bound < low))
@@ -240,7 +292,7 @@ impl<M: Medium> Relics<'_, M> {
         // How many leaves are on the way from each to the end: from the right to the left.
         let mut ways = BTreeMap::from([(0, 0_u64)]);
         for (low, leaf) in leaves.iter().rev() {
-            let next = (self.read)(*leaf).next;
+            let next = self.read(*leaf).next;
             let ascends = next == 0 || fence(next).is_some_and(|beyond| *low < beyond);
             if let Some(way) = ways.get(&next).copied().filter(|_| ascends) {
                 ways.insert(*leaf, way + 1);
@@ -248,7 +300,7 @@ impl<M: Medium> Relics<'_, M> {
         }
         // A slot that never held a leaf looks like an empty one at the end.
         leaves.retain(|(_, leaf)| {
-            let relic = (self.read)(*leaf);
+            let relic = self.read(*leaf);
             !relic.items.is_empty() || relic.next != 0
         });
         // The longest way: one from a slot that was a leaf once joins the chain further on.
@@ -260,17 +312,17 @@ impl<M: Medium> Relics<'_, M> {
     /// Hands over the items of a leaf, with what the log says about them.
     fn save_leaf<K: KeyCodec, V: Codec>(
         &self,
-        link: &Link<K>,
+        member: &Member<K>,
         end: Option<&K::Owned>,
         entries: BTreeMap<K::Owned, LogEntry>,
         rescue: &mut Rescue<'_, K, V>,
     ) -> Result<()> {
-        let relic = (self.read)(link.offset);
+        let relic = self.read(member.offset);
         if let Some(flaw) = relic.flaw {
-            rescue.find(at(link.offset), flaw);
+            rescue.find(at(member.offset), flaw);
         }
         let stamp = if relic.stamp > LogEntry::SEQUENCE_MAX {
-            rescue.find(at(link.offset), "a stamp beyond all sequences: entries may be older than items");
+            rescue.find(at(member.offset), "a stamp beyond all sequences: entries may be older than items");
             0
         } else {
             relic.stamp
@@ -280,18 +332,18 @@ impl<M: Medium> Relics<'_, M> {
         for [key, value] in &relic.items {
             let Some(owned) = self.key::<K>(*key) else {
                 rescue.lost += 1;
-                rescue.find(at(link.offset), "a key that cannot be read");
+                rescue.find(at(member.offset), "a key that cannot be read");
                 continue;
             };
-            let below = link.low.as_ref().is_some_and(|low| owned < *low);
+            let below = member.low.as_ref().is_some_and(|low| owned < *low);
             if below || end.is_some_and(|end| owned >= *end) {
                 rescue.lost += 1;
-                rescue.find(at(link.offset), "a key that does not belong there");
+                rescue.find(at(member.offset), "a key that does not belong there");
             } else if newer(&owned).is_none() {
-                self.keep(*key, *value, &at(link.offset), rescue)?;
+                self.keep(*key, *value, &at(member.offset), rescue)?;
                 if !seen.insert(owned) {
                     rescue.lost += 1;
-                    rescue.find(at(link.offset), "a key that stands there twice");
+                    rescue.find(at(member.offset), "a key that stands there twice");
                 }
             }
         }

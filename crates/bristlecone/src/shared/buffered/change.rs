@@ -1,8 +1,8 @@
 //! A change of one key on its way into a tree that buffers and logs.
 
-use bristlecone_pm::{Flushed, Medium, Records, Result, Step};
+use bristlecone_pm::{Flushed, LogEntry, Medium, Records, Result, Step};
 
-use super::codec::{Codec, KeyCodec};
+use crate::shared::codec::{Codec, KeyCodec};
 
 /// A change of one key, as words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -10,6 +10,14 @@ pub struct Item {
     pub key: u64,
     pub value: u64,
     pub removed: bool,
+}
+
+impl Item {
+    /// Returns the log entry that says so.
+    #[inline(always)]
+    pub fn entry(self, sequence: u64) -> LogEntry {
+        LogEntry { sequence, removed: self.removed, key: self.key, value: self.value }
+    }
 }
 
 /// The change on its way, and what of it is not durable yet.
@@ -71,7 +79,7 @@ impl Change {
         self.records = records;
     }
 
-    /// It did not happen: nothing refers to its records.
+    /// Frees the records of a change that did not happen.
     pub fn discard<K: KeyCodec, V: Codec, M: Medium>(&self, (keys, values): (&Records<M>, &Records<M>)) {
         if self.new_key {
             K::free(keys, self.item.key);

@@ -1,0 +1,65 @@
+//! `bristlecone man`: manual pages.
+
+use std::path::{Path, PathBuf};
+
+use bristlecone_cli::failure::{Failure, Outcome};
+use bristlecone_cli::output::{Output, counted};
+use clap::{Args, Command, CommandFactory};
+use clap_mangen::Man as Page;
+use serde_json::json;
+
+use crate::args::Cli;
+
+/// Print the manual page of the tool or of a command
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  bristlecone man | man -l -
+  bristlecone man scan | man -l -
+  bristlecone man --out /usr/local/share/man/man1")]
+pub struct Man {
+    /// The command.
+    command: Option<String>,
+    /// Write all pages into this folder instead, each command's as bristlecone-COMMAND.1.
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    out: Option<PathBuf>,
+}
+
+impl Man {
+    pub fn run(&self, output: &mut Output) -> Outcome {
+        let mut tool = Cli::command();
+        tool.build();
+        match (&self.out, &self.command) {
+            (Some(folder), _) => write_all(&tool, folder, output),
+            (None, None) => output.bytes(&page(&tool)?),
+            (None, Some(name)) => {
+                let known = visible(&tool).find(|command| command.get_name() == name);
+                let names = || visible(&tool).map(Command::get_name).collect::<Vec<_>>().join(", ");
+                let said = || Failure::usage(format!("no command {name:?}: there are {}", names()));
+                output.bytes(&page(known.ok_or_else(said)?)?)
+            }
+        }
+    }
+}
+
+fn visible(tool: &Command) -> impl Iterator<Item = &Command> {
+    tool.get_subcommands().filter(|command| !command.is_hide_set())
+}
+
+fn page(command: &Command) -> Outcome<Vec<u8>> {
+    let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    let mut text = Vec::new();
+    Page::new(command.clone()).title(name).render(&mut text)?;
+    Ok(text)
+}
+
+fn write_all(tool: &Command, folder: &Path, output: &mut Output) -> Outcome {
+    let mut pages = 0;
+    for command in std::iter::once(tool).chain(visible(tool)) {
+        let name = command.get_display_name().unwrap_or(command.get_name());
+        let path = folder.join(format!("{name}.1"));
+        std::fs::write(&path, page(command)?).map_err(|error| Failure::io(path.display(), &error))?;
+        pages += 1;
+    }
+    let text = format!("{} in {}", counted(pages, "page", "pages"), folder.display());
+    output.either(&json!({ "pages": pages, "folder": folder }), text)
+}

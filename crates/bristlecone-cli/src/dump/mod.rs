@@ -1,0 +1,206 @@
+//! What frames a dump, so that `load` makes the same tree of it and notices what is missing.
+//!
+//! ```text
+//! {"bristlecone_dump":1,"version":"0.1.0","tree":"ages","number":1,"of":1,"design":"sstree",…,"format":"tsv"}
+//! Methuselah⇥4857
+//! {"bristlecone_end":"ages","entries":1,"crc32c":"1c7f8a5e"}
+//! ```
+//!
+//! A line of a frame begins with `{"bristlecone_` and holds no tab. No line of data does: one of TSV holds a
+//! tab, a field of CSV that holds a quote begins with one, and an entry in JSON begins with `{"key"`.
+
+mod verify;
+
+use std::collections::BTreeMap;
+
+use bristlecone_cli::failure::{Failure, Outcome};
+use serde::{Deserialize, Serialize};
+
+use crate::args::TreeArgs;
+use crate::input::Format;
+use crate::store::TreeInfo;
+
+pub use self::verify::{follows, place, verify};
+
+/// The version of the frame that this tool writes, and the newest that it reads.
+const VERSION: u32 = 1;
+
+/// The line before the entries of a tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    bristlecone_dump: u32,
+    /// The version of the tool that wrote it.
+    version: String,
+    /// The tree's name.
+    pub tree: String,
+    /// Which tree of the dump this is, counted from 1.
+    pub number: u64,
+    /// How many trees the dump has.
+    pub of: u64,
+    design: String,
+    key: String,
+    value: String,
+    options: BTreeMap<String, u64>,
+    /// How many entries the tree had.
+    pub entries: u64,
+    /// How its lines are divided.
+    pub format: Format,
+}
+
+/// The line behind the entries of a tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trailer {
+    /// The tree's name.
+    pub bristlecone_end: String,
+    /// How many entries stand between header and trailer.
+    pub entries: u64,
+    /// CRC-32C of their lines, the ends of lines included.
+    pub crc32c: String,
+}
+
+/// A line of a frame.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Frame {
+    Header(Header),
+    Trailer(Trailer),
+}
+
+impl Header {
+    /// Describes a tree.
+    pub fn new(info: &TreeInfo, entries: u64, format: Format, (number, of): (u64, u64)) -> Self {
+        Self {
+            bristlecone_dump: VERSION,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            tree: info.name.clone(),
+            number,
+            of,
+            design: info.design.to_string(),
+            key: info.key_kind.clone(),
+            value: info.value_kind.clone(),
+            options: info.options.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+            entries,
+            format,
+        }
+    }
+
+    /// Returns what the tree was.
+    pub fn shape(&self) -> Outcome<TreeArgs> {
+        let wrong = |what: String| Failure::usage(format!("the dump of {:?}: {what}", self.tree));
+        Ok(TreeArgs {
+            design: Some(self.design.parse().map_err(|error| wrong(format!("{error}")))?),
+            key: Some(self.key.parse().map_err(|error| wrong(format!("{error}")))?),
+            value: Some(self.value.parse().map_err(|error| wrong(format!("{error}")))?),
+            options: self.options.clone().into_iter().collect(),
+        })
+    }
+}
+
+impl Trailer {
+    /// Ends a tree's entries.
+    pub fn new(tree: &str, sum: Sum) -> Self {
+        Self { bristlecone_end: tree.to_owned(), entries: sum.entries, crc32c: format!("{:08x}", sum.crc) }
+    }
+}
+
+/// What a trailer says of lines.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sum {
+    pub entries: u64,
+    crc: u32,
+}
+
+impl Sum {
+    /// Adds a line or a part of one, its end included.
+    pub fn add(&mut self, text: &[u8]) {
+        self.crc = crc32c::crc32c_append(self.crc, text);
+    }
+
+    /// Says what is wrong with lines that `trailer` ends; `None` if nothing is.
+    pub fn differs(&self, header: &Header, trailer: &Trailer) -> Option<String> {
+        let tree = &header.tree;
+        if &trailer.bristlecone_end != tree {
+            return Some(format!("the entries of {tree:?} end as those of {:?}", trailer.bristlecone_end));
+        }
+        if self.entries != trailer.entries {
+            let (found, written) = (self.entries, trailer.entries);
+            return Some(format!("{tree:?} has {found} entries here, and {written} were written"));
+        }
+        let same = format!("{:08x}", self.crc) == trailer.crc32c;
+        (!same).then(|| format!("the entries of {tree:?} were changed: their checksum differs"))
+    }
+}
+
+/// Reads a line of a frame, given without its end. `None`: it is a line of data.
+pub fn frame(line: &[u8]) -> Option<Result<Frame, String>> {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if !line.starts_with(b"{\"bristlecone_") || line.contains(&b'\t') {
+        return None;
+    }
+    Some(read_frame(line))
+}
+
+fn read_frame(line: &[u8]) -> Result<Frame, String> {
+    #[derive(Deserialize)]
+    struct Version {
+        bristlecone_dump: u32,
+    }
+    if line.starts_with(b"{\"bristlecone_end\"") {
+        return serde_json::from_slice(line)
+            .map(Frame::Trailer)
+            .map_err(|error| format!("end of a dump: {error}"));
+    }
+    let wrong = |error| format!("header of a dump: {error}");
+    let version = serde_json::from_slice::<Version>(line).map_err(wrong)?.bristlecone_dump;
+    if version > VERSION {
+        return Err(format!("the dump is of version {version}: load it with a newer bristlecone"));
+    }
+    serde_json::from_slice(line).map(Frame::Header).map_err(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        let info = TreeInfo {
+            name: "a\tb".to_owned(),
+            design: bristlecone::Design::SsTree,
+            key_kind: "str".to_owned(),
+            value_kind: "u64".to_owned(),
+            options: vec![("max_subnodes", 4)],
+        };
+        Header::new(&info, 7, Format::Csv, (2, 3))
+    }
+
+    #[test]
+    fn frames_are_read_as_written() {
+        let text = serde_json::to_vec(&header()).unwrap();
+        assert_eq!(frame(&text), Some(Ok(Frame::Header(header()))));
+        assert_eq!(header().shape().unwrap().options, [("max_subnodes".to_owned(), 4)]);
+        let mut sum = Sum { entries: 1, crc: 0 };
+        sum.add(b"x\t1\n");
+        let trailer = Trailer::new("a\tb", sum);
+        let text = serde_json::to_vec(&trailer).unwrap();
+        assert_eq!(frame(&text), Some(Ok(Frame::Trailer(trailer.clone()))));
+        assert_eq!(sum.differs(&header(), &trailer), None);
+        sum.add(b"y");
+        assert!(sum.differs(&header(), &trailer).unwrap().contains("checksum"));
+    }
+
+    #[test]
+    fn data_is_no_frame() {
+        for line in
+            ["", "a\tb", "{\"bristlecone_end\":1}\tx", "\"{\"\"bristlecone_end\"\"\",x", "{\"key\":1}"]
+        {
+            assert_eq!(frame(line.as_bytes()), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_newer_or_broken_frame_is_refused() {
+        let newer = frame(b"{\"bristlecone_dump\":2,\"zones\":[]}").unwrap().unwrap_err();
+        assert!(newer.contains("version 2"), "{newer}");
+        assert!(frame(b"{\"bristlecone_dump\":1,\"tree\":").unwrap().is_err());
+        assert!(frame(b"{\"bristlecone_end\":7}").unwrap().is_err());
+    }
+}

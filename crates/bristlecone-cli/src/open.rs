@@ -1,0 +1,168 @@
+//! Opening pools: to read, to write, after waiting, and what to say if it cannot be done.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use bristlecone::{Domain, Error, Finding, Pool, PoolOptions};
+use bristlecone_cli::arguments::DomainArg;
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::interrupt;
+use clap::Args;
+use rustix::io::Errno;
+
+/// Which pool, and how long to wait for it.
+#[derive(Args, Clone, Debug)]
+pub struct PoolPath {
+    /// The pool file.
+    #[arg(value_name = "POOL")]
+    pub path: PathBuf,
+    /// Wait for a pool that another process has open [default: do not; 10 seconds if none are given]
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
+    #[arg(value_parser = seconds)]
+    pub wait: Option<Duration>,
+}
+
+/// Which pool, and how what is written becomes durable.
+#[derive(Args, Clone, Debug)]
+pub struct PoolArgs {
+    #[command(flatten)]
+    pub pool: PoolPath,
+    #[command(flatten)]
+    pub domain: DomainArg,
+}
+
+/// Which pool, for commands that only read. The file is left as it is, also after a crash.
+#[derive(Args, Clone, Debug)]
+pub struct ReadArgs {
+    #[command(flatten)]
+    pub pool: PoolPath,
+    /// Accepted since reading commands had to be told.
+    #[arg(long, hide = true)]
+    pub read_only: bool,
+}
+
+impl PoolArgs {
+    /// Opens the pool to write, and says on standard error what of it was damaged.
+    pub fn open(&self) -> Outcome<Pool> {
+        self.open_with(|options| options)
+    }
+
+    /// Opens the pool to write, with options beside the domain.
+    pub fn open_with(&self, more: impl FnOnce(PoolOptions) -> PoolOptions) -> Outcome<Pool> {
+        self.pool.open_saying(&more(with_domain(self.domain.domain)))
+    }
+}
+
+impl ReadArgs {
+    /// Opens the pool to read, and says on standard error what of it was damaged.
+    pub fn open(&self) -> Outcome<Pool> {
+        self.pool.open_saying(&Pool::options().read_only(true))
+    }
+
+    /// Opens the pool to read.
+    pub fn open_silently(&self) -> Outcome<Pool> {
+        self.pool.open(&Pool::options().read_only(true))
+    }
+}
+
+/// Returns options with a domain, if one was given.
+pub fn with_domain(domain: Option<Domain>) -> PoolOptions {
+    domain.map_or_else(Pool::options, |domain| Pool::options().domain(domain))
+}
+
+impl PoolPath {
+    /// Opens or creates the pool, as the options say; waits for it if it is to.
+    pub fn open(&self, options: &PoolOptions) -> Outcome<Pool> {
+        let begun = Instant::now();
+        let mut told = false;
+        loop {
+            let holder = match options.open(&self.path) {
+                Err(Error::InUse { pid }) => pid,
+                opened => return opened.map_err(|error| explain(&self.path, error)),
+            };
+            let waited = begun.elapsed();
+            if self.wait.is_none_or(|most| waited >= most) {
+                return Err(self.in_use(holder));
+            }
+            if !told && waited > TOLD_AFTER {
+                eprintln!("bristlecone: waiting for {}, {}", self.path.display(), held_by(holder));
+                told = true;
+            }
+            std::thread::sleep(LOOK_EVERY);
+            interrupt::check("the pool was not opened")?;
+        }
+    }
+
+    fn open_saying(&self, options: &PoolOptions) -> Outcome<Pool> {
+        let pool = self.open(options)?;
+        for Finding { location, what, .. } in pool.info().findings {
+            eprintln!("bristlecone: {what} at {location}");
+        }
+        Ok(pool)
+    }
+
+    fn in_use(&self, holder: Option<u32>) -> Failure {
+        let (path, held) = (self.path.display(), held_by(holder));
+        let said = match self.wait {
+            None => format!("{path} is {held}: close it there first, or wait for it with --wait"),
+            Some(most) => format!("{path} is still {held} after {} s of waiting", most.as_secs_f64()),
+        };
+        Failure::new(Exit::InUse, said)
+    }
+}
+
+/// A wait that lasts longer is told.
+const TOLD_AFTER: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+fn held_by(holder: Option<u32>) -> String {
+    let Some(pid) = holder else { return "in use by another process".to_owned() };
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    match name.trim() {
+        "" => format!("in use by process {pid}"),
+        name => format!("in use by process {pid} ({name})"),
+    }
+}
+
+/// Reads a time in seconds.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let time = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.ok_or_else(|| format!("{text:?} is not a number of seconds, such as 10 or 0.5"))
+}
+
+/// Returns the failure that says what is wrong with a path, where the error itself does not.
+pub fn explain(path: &Path, error: Error) -> Failure {
+    let errno = match &error {
+        Error::Io { source, .. } => source.raw_os_error().map(Errno::from_raw_os_error),
+        Error::NotFound { .. } => Some(Errno::NOENT),
+        _ => None,
+    };
+    let shown = path.display();
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let said = match errno {
+        _ if path.is_dir() => (Exit::Usage, format!("{shown} is a folder: name a file in it")),
+        Some(Errno::NOENT) if parent.symlink_metadata().is_err() => {
+            (Exit::Absent, format!("no folder {}: create it first", parent.display()))
+        }
+        Some(Errno::NOENT) if path.is_symlink() => {
+            (Exit::Absent, format!("{shown} is a link to a file that is not there"))
+        }
+        Some(Errno::NOTDIR) => (Exit::Usage, format!("{shown}: a part of this path is a file, not a folder")),
+        Some(Errno::NAMETOOLONG) => (
+            Exit::Usage,
+            format!(
+                "the path of {} bytes is too long: a name may have 255 bytes, a path 4095",
+                path.as_os_str().len()
+            ),
+        ),
+        Some(Errno::LOOP) => (Exit::Usage, format!("{shown} is a link that leads to itself")),
+        Some(Errno::ACCESS | Errno::PERM) => {
+            (Exit::Failed, format!("{shown}: Permission denied: this user may not open or create it"))
+        }
+        _ => return error.into(),
+    };
+    Failure::new(said.0, said.1)
+}
