@@ -247,14 +247,18 @@ kinds!(
 #[test]
 fn every_kind_is_key_and_value() {
     for shape in small() {
-        let scratch = Scratch::new();
-        let pool = scratch.options().max_bytes(2 << 30).open(&scratch.0).unwrap();
-        let models = KINDS.iter().enumerate().map(|(number, (run, _))| run(&pool, shape, number));
-        let models: Vec<_> = models.collect();
-        drop(pool);
-        let pool = scratch.open();
-        for (number, (model, (_, run_again))) in models.into_iter().zip(KINDS).enumerate() {
-            run_again(&pool, shape, number, model);
+        // A few trees to a pool: each has chunks of its own for records of every size.
+        for kinds in KINDS.chunks(6) {
+            let scratch = Scratch::new();
+            let open = || scratch.options().max_bytes(1 << 30).open(&scratch.0).unwrap();
+            let pool = open();
+            let models = kinds.iter().enumerate().map(|(number, (run, _))| run(&pool, shape, number));
+            let models: Vec<_> = models.collect();
+            drop(pool);
+            let pool = open();
+            for (number, (model, (_, run_again))) in models.into_iter().zip(kinds).enumerate() {
+                run_again(&pool, shape, number, model);
+            }
         }
     }
 }
