@@ -33,8 +33,8 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 /// visits.insert(("/about", -44), 1)?;
 /// visits.insert(("/about", 2026), 7)?;
 /// visits.insert(("/", 2026), 12)?;
-/// let keys: Vec<_> = visits.iter().map(|(key, _)| key).collect();
-/// assert_eq!(keys, [("/".into(), 2026), ("/about".into(), -44), ("/about".into(), 2026)]);
+/// let years: Vec<i32> = visits.iter().map(|((_, year), _)| year).collect();
+/// assert_eq!(years, [2026, -44, 2026]); // of "/", then of "/about"
 /// # drop((visits, pool));
 /// # std::fs::remove_file(&path).unwrap();
 /// # Ok(())

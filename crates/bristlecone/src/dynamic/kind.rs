@@ -346,6 +346,6 @@ mod tests {
             assert!(matches!(kind.expect_possible("key type"), Err(Error::Invalid { .. })), "{kind}");
         }
         let long = Kind::Tuple(vec![Kind::Option(Box::new(Kind::Bytes)); 4]).expect_possible("key type");
-        assert_eq!(long.unwrap_err().to_string(), "a key type of 56 bytes is too long: at most 48 bytes");
+        assert_eq!(long.unwrap_err().to_string(), "a key type of 60 bytes is too long: at most 48 bytes");
     }
 }

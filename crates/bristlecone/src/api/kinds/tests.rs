@@ -339,11 +339,10 @@ fn kinds_are_encoded_as_ever() {
     word(-0.0f64, 0x7fff_ffff_ffff_ffff, 0x8000_0000_0000_0000);
     word('ß', 0xdf, 0xdf);
 
-    fn record<T: Element>(item: <T as Key>::Ref<'_>, alone: &[u8], in_a_tuple: &[u8])
+    fn record<T>(item: <T as Key>::Ref<'_>, alone: &[u8], in_a_tuple: &[u8])
     where
-        T: for<'a> Value<Ref<'a> = <T as Key>::Ref<'a>>,
-        T: Key<Codec = crate::index::parts::codec::Record>
-            + Value<Codec = crate::index::parts::codec::Record>,
+        T: Element<Codec = crate::index::parts::codec::Record>
+            + for<'a> Value<Ref<'a> = <T as Key>::Ref<'a>, Codec = crate::index::parts::codec::Record>,
     {
         <T as Key>::with(item, |bytes| assert_eq!(bytes, alone, "{}", <T as Key>::kind()));
         <T as Value>::with(item, |bytes| assert_eq!(bytes, alone, "{}", <T as Key>::kind())).unwrap();
