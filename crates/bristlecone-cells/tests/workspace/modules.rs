@@ -17,8 +17,6 @@ const KNOTS: &[(&str, &[&str])] = &[
     ("bristlecone", &["trees::lodgetree::flush", "trees::lodgetree::write"]),
     ("bristlecone", &["trees::lodgetree::log", "trees::lodgetree::room"]),
     ("bristlecone", &["trees::lodgetree::node", "trees::lodgetree::places"]),
-    ("bristlecone", &["trees::sstree::recover", "trees::sstree::salvage"]),
-    ("bristlecone", &["trees::wotree::inner", "trees::wotree::read", "trees::wotree::write"]),
 ];
 
 fn is_known(krate: &str, knot: &[String]) -> bool {

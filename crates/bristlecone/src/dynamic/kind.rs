@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use bristlecone_pm::{Error, Result};
 
-use crate::kinds::composed::{TUPLE_MAX, tuple_kind};
-use crate::kinds::words::Word;
+use crate::api::kinds::composed::{TUPLE_MAX, tuple_kind};
+use crate::api::kinds::words::Word;
 
 /// Calls a macro with every kind that is a word in the tree, but `()`: its variant and its type.
 macro_rules! for_words {

@@ -2,7 +2,7 @@
 
 use crate::common::Scratch;
 use bristlecone::dynamic::{Datum, Kind};
-use bristlecone::shared::codec::Record;
+use bristlecone::parts::codec::Record;
 use bristlecone::{Design, Error, Result, Value};
 
 /// Byte strings that pass for a kind.
