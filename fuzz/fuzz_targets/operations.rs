@@ -158,12 +158,14 @@ impl<I: Items> Twin<I> {
                 // The value that is there, half of the time.
                 let other = I::value(expected.into());
                 let expected = held.clone().filter(|_| expected % 2 == 0).unwrap_or(other);
-                let removed = self.tree().remove_if(I::key_ref(&key), I::value_ref(&expected));
+                let expects = Some(I::value_ref(&expected));
+                let removed = self.tree().compare_and_swap(I::key_ref(&key), expects, None);
+                let removed = removed.map_err(|differs| differs.into_found().expect("removing needs no room"));
                 if held.as_ref() == Some(&expected) {
-                    assert_eq!(removed.expect("removing needs no room"), Ok(()));
+                    assert_eq!(removed, Ok(()));
                     self.model.remove(&key);
                 } else {
-                    assert_eq!(removed.expect("removing needs no room"), Err(held));
+                    assert_eq!(removed, Err(held));
                 }
             }
             Step::Scan(from, to) => {

@@ -8,7 +8,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use bristlecone::shared::version_lock::{Version, VersionLock};
+use bristlecone::parts::version_lock::{Version, VersionLock};
 use bristlecone::{Medium, Result};
 use bristlecone_pm::sync::wait;
 use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bristlecone::lab::{Batch, Inline, Inspect, Open, Read, Scan, Swapped, Write, WriteMode};
-use bristlecone::shared::counter::Counter;
+use bristlecone::parts::counter::Counter;
 use bristlecone::{Finding, Medium, Result, TreeStats};
 use bristlecone_pm::{PoolFile, TreeEntry};
 

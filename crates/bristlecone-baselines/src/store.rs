@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bristlecone::Medium;
-use bristlecone::shared::lock_table::LockTable;
-use bristlecone::shared::version_lock::VersionLock;
+use bristlecone::parts::lock_table::LockTable;
+use bristlecone::parts::version_lock::VersionLock;
 use bristlecone_pm::{
     Error, Heap, HeapSpec, HeapStats, LINE_BYTES, PoolFile, Result, SlotKind, TreeId, Word,
 };

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::Write;
 use std::str::FromStr;
 
-use crate::seed;
+use crate::draw::seed;
 
 /// How much a run tries: `BRISTLECONE_EFFORT`. What is asserted of each thing that is tried is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

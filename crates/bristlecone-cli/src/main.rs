@@ -41,7 +41,7 @@ mod tests {
         assert_eq!(line("bristlecone fly"), "unrecognized subcommand 'fly' (--help says more)");
         assert_eq!(
             line("bristlecone get"),
-            "the following required arguments were not provided: <POOL> <TREE> <KEYS>... (--help says more)"
+            "the following required arguments were not provided: <POOL> <TREE> <KEY>... (--help says more)"
         );
         assert!(line("bristlecone create p --size 8X").contains("such as 8G"));
         assert!(line("bristlecone completions cobol").contains("[possible values: bash,"));

@@ -87,7 +87,7 @@ impl Args {
 }
 
 fn is_of_design(name: &str, file: &str) -> bool {
-    file.contains(&format!("/trees/{name}/"))
+    file.contains(&format!("/designs/{name}/"))
 }
 
 /// Returns a number that a mutant draws: FNV-1a of its key, mixed with the seed.

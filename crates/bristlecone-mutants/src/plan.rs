@@ -136,13 +136,13 @@ mod tests {
     #[test]
     fn patterns_fit_whole_names_and_words_fit_anywhere() {
         for (pattern, name, expected) in [
-            ("wotree", "trees/wotree/log.rs", true),
-            ("*/log.rs", "trees/wotree/log.rs", true),
-            ("trees/*/log.rs", "trees/wotree/log.rs", true),
-            ("trees/*/log", "trees/wotree/log.rs", false),
-            ("*/wotree/*", "trees/wotree/log.rs", true),
-            ("*/sstree/*", "trees/wotree/log.rs", false),
-            ("*g.rs*g.rs", "trees/wotree/log.rs", false),
+            ("wotree", "index/designs/wotree/log.rs", true),
+            ("*/log.rs", "index/designs/wotree/log.rs", true),
+            ("index/designs/*/log.rs", "index/designs/wotree/log.rs", true),
+            ("index/designs/*/log", "index/designs/wotree/log.rs", false),
+            ("*/wotree/*", "index/designs/wotree/log.rs", true),
+            ("*/sstree/*", "index/designs/wotree/log.rs", false),
+            ("*g.rs*g.rs", "index/designs/wotree/log.rs", false),
         ] {
             assert_eq!(fits(pattern, name), expected, "{pattern} {name}");
         }

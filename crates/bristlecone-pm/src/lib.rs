@@ -24,19 +24,18 @@ mod error;
 mod failpoint;
 #[cfg(feature = "failpoints")]
 pub mod failpoint;
-mod log;
 mod map;
 mod medium;
 mod opener;
 mod pool;
 pub mod sync;
+mod wal;
 mod word;
 
 pub use alloc::{
     ChunkRange, Heap, HeapSpec, HeapStats, KEY_BYTES_MAX, Liveness, RecordSpec, Records, VALUE_BYTES_MAX,
 };
 pub use error::{Error, Result};
-pub use log::{Copies, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, LogSpot};
 pub use map::Region;
 pub use medium::{
     Alone, Domain, Durable, Flushed, LINE_BYTES, Medium, Native, Ordered, Persist, Step, Witness, prefetch,
@@ -47,4 +46,5 @@ pub use pool::{
     PoolInfo, SlotKind, TreeEntry, TreeId, TreeSpec, kind_of_descriptor,
 };
 pub use sync::{assume_thread_index, own_thread_index, thread_index};
+pub use wal::{Copies, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, LogSpot};
 pub use word::{Group, Persistent, Word, read_bytes, read_words, write_bytes};

@@ -1,6 +1,6 @@
 //! Bytes that an item takes, by design: loads a pool with items in random order and asks `stats`.
 //!
-//! The table of `docs/designs/README.md` was made with this:
+//! `docs/designs/README.md` says what the figures are good for.
 //!
 //! ```sh
 //! cargo run --release --example sizing -- 1000000

@@ -39,10 +39,7 @@
 //!
 //! [`Key`](trait@Key) and [`Value`] say which types there are. [`dynamic`] has trees whose types are known at run time only.
 //!
-//! # Features
-//!
-//! `derive` makes keys of structs; `serde` makes values of any type that serde knows. Neither is on by default, since
-//! each adds crates to compile.
+//! # Threads and processes
 //!
 //! Trees work on anything a `Tree` can be shared with: [`Pool`], [`Tree`] and their options are `Send` and `Sync`, and
 //! no operation takes `&mut self`. A pool has one writing process at a time, or any number of reading ones; another
@@ -50,37 +47,34 @@
 //!
 //! # Features
 //!
+//! None is on by default; the first two add crates to compile.
+//!
+//! - `derive`: `#[derive(Key)]` makes keys of structs.
+//! - `serde`: `Postcard<T>` and `Json<T>` make values of any type that serde knows.
 //! - `lab`: where designs and media from outside plug in, to be measured and explored. Not part of the product; what it
 //!   makes public may change at any time.
 
-mod close;
-mod conditional;
+mod api;
+pub mod dynamic;
+mod index;
+
+pub use api::close::CloseError;
+pub use api::conditional::{CasError, TryInsertError};
 #[cfg(feature = "derive")]
 #[doc(hidden)]
-pub mod derived;
-pub mod dynamic;
-mod handle;
-mod iter;
-mod key;
-mod kinds;
-#[cfg(feature = "lab")]
-#[doc(hidden)]
-pub mod lab;
-mod options;
-mod pool;
-mod salvage;
-#[cfg(feature = "lab")]
-#[doc(hidden)]
-pub mod shared;
-#[cfg(not(feature = "lab"))]
-mod shared;
-mod tree;
-mod tree_options;
-mod tree_write;
-mod trees;
-mod usage;
-mod value;
-
+pub use api::derived;
+pub use api::iter::{CheckedRange, Range};
+pub use api::key::Key;
+pub use api::kinds::Element;
+#[cfg(feature = "serde")]
+pub use api::kinds::encoded::{Json, Postcard};
+pub use api::options::PoolOptions;
+pub use api::pool::Pool;
+pub use api::salvage::{Salvage, SalvagedTree};
+pub use api::tree::Tree;
+pub use api::tree_options::TreeOptions;
+pub use api::usage::TreeUsage;
+pub use api::value::Value;
 #[cfg(feature = "derive")]
 pub use bristlecone_derive::Key;
 pub use bristlecone_pm::{
@@ -89,21 +83,10 @@ pub use bristlecone_pm::{
 #[cfg(feature = "lab")]
 #[doc(hidden)]
 pub use bristlecone_pm::{Medium, Native};
-pub use close::CloseError;
-pub use conditional::{CasError, TryInsertError};
-pub use iter::{CheckedRange, Range};
-pub use key::Key;
-pub use kinds::Element;
-#[cfg(feature = "serde")]
-pub use kinds::encoded::{Json, Postcard};
-pub use options::PoolOptions;
-pub use pool::Pool;
-pub use salvage::{Salvage, SalvagedTree};
-pub use tree::Tree;
-pub use tree_options::TreeOptions;
-pub use trees::{Allowed, Design, OptionInfo, TreeStats};
-pub use usage::TreeUsage;
-pub use value::Value;
+pub use index::{Allowed, Design, OptionInfo, TreeStats};
+#[cfg(feature = "lab")]
+#[doc(hidden)]
+pub use index::{parts, plugin as lab};
 
 /// Handles and iterators go to other threads, whatever the keys and values are.
 const _: () = {

@@ -8,27 +8,29 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use loom::thread;
 
-mod shared {
-    /// In the place of `shared/sync.rs`.
-    pub mod sync {
-        pub use loom::hint::spin_loop;
-        pub use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
+mod index {
+    pub mod parts {
+        /// In the place of `index/parts/sync.rs`.
+        pub mod sync {
+            pub use loom::hint::spin_loop;
+            pub use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
 
-        pub fn cross() {}
+            pub fn cross() {}
 
-        pub fn pause(_round: u32) {
-            loom::thread::yield_now();
+            pub fn pause(_round: u32) {
+                loom::thread::yield_now();
+            }
         }
     }
 }
-use shared::sync;
+use index::parts::sync;
 
 #[allow(dead_code, missing_docs, unused_imports, reason = "the file serves the whole crate")]
-#[path = "../src/shared/version_lock.rs"]
+#[path = "../src/index/parts/version_lock.rs"]
 mod version_lock;
 
 #[allow(dead_code, reason = "the file serves the whole design")]
-#[path = "../src/trees/nbtree/pending.rs"]
+#[path = "../src/index/designs/nbtree/pending.rs"]
 mod pending;
 
 use pending::Pending;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Acquire;
 
-use bristlecone::shared::version_lock::{Version, VersionLock};
+use bristlecone::parts::version_lock::{Version, VersionLock};
 use bristlecone::{Medium, Result};
 
 use super::{FastFair, LEFTMOST, LEVELS_MAX, LOW, NEXT};

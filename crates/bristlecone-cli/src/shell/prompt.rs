@@ -51,15 +51,17 @@ impl Prompt {
         if let Some(candidates) = self.editor.helper_mut() {
             candidates.trees = session.names();
         }
-        loop {
-            return match interrupt::at_prompt(|| self.editor.readline(prompt)) {
-                Ok(line) => Ok(Some(line)),
-                Err(ReadlineError::Eof) => Ok(None),
-                // Ctrl-C takes back what was typed.
-                Err(ReadlineError::Interrupted) => continue,
-                Err(error) => Err(failed(&error)),
-            };
-        }
+        interrupt::at_prompt(|| {
+            loop {
+                return match self.editor.readline(prompt) {
+                    Ok(line) => Ok(Some(line)),
+                    Err(ReadlineError::Eof) => Ok(None),
+                    // Ctrl-C, typed or sent, takes back what was typed. Other signals end the process.
+                    Err(ReadlineError::Interrupted) => continue,
+                    Err(error) => Err(failed(&error)),
+                };
+            }
+        })
     }
 }
 

@@ -72,9 +72,9 @@ fn a_dump_says_what_its_tree_is() {
     bench.run("load @p t @ages --columns 1,2").refused(2, "this is a dump");
     bench.run("load @p t @ages --header").refused(2, "this is a dump");
     bench.run("dump @p --all --output @all").ok();
-    bench.run("load @p t @all").refused(2, "has 3 trees");
+    bench.run("load @p t @all").refused(2, "has 5 trees");
     let all = std::fs::read(bench.path("all")).unwrap();
-    bench.run_on("load @p t -", &all, &[]).refused(2, "has 3 trees");
+    bench.run_on("load @p t -", &all, &[]).refused(2, "has 5 trees");
     bench.run("dump @p").refused(2, "--help");
     bench.run("dump @p ages --all").refused(2, "--help");
     bench.run("dump @p --all --no-header").refused(2, "--help");

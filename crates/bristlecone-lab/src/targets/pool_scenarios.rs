@@ -94,7 +94,7 @@ pub fn pool_scenarios() -> Vec<Scenario<BagOp>> {
             creation: false,
             // All ten chunks, and then the eleventh and the twelfth.
             setup: [Create("a"), Create("b"), Put("b", 90)].into_iter().chain(fill("a", 0..36)).collect(),
-            ops: vec![Raise(11), Put("a", 36), Put("b", 91), Raise(12), Close, Put("a", 40)],
+            ops: vec![Raise(11), Put("a", 36), Put("b", 91), Raise(12), Close, Put("a", 37)],
             then: vec![Drop("a"), Create("then"), Put("then", 50), Rename("b", "a"), Close],
         },
         Scenario {

@@ -2,7 +2,7 @@
 //! to day.
 
 use bristlecone_cells::{by_effort, in_share};
-use bristlecone_sim::{Budget, Mode};
+use bristlecone_sim::{Budget, Mode, PER_PLAN};
 
 /// Returns what this run takes of some things: a quick run one of so many.
 pub fn share<T>(all: impl IntoIterator<Item = T>, one_of: u64) -> Vec<T> {
@@ -15,11 +15,14 @@ pub fn modes() -> Vec<Mode> {
     share(Mode::ALL, 3)
 }
 
+/// Schedules of twenty plans: of fewer a share that meets something says little.
+const FEWEST: u64 = 20 * PER_PLAN;
+
 /// Returns how many schedules this run explores of what `ci` explores so many of; `BRISTLECONE_SCHEDULES` asks for another
 /// number.
 pub fn schedules(ci: u64) -> u64 {
     let asked = std::env::var("BRISTLECONE_SCHEDULES").ok().map(|asked| asked.parse().expect("a number"));
-    asked.unwrap_or_else(|| by_effort(ci.div_ceil(20), ci, 10 * ci))
+    asked.unwrap_or_else(|| by_effort((ci / 20).max(FEWEST).min(ci), ci, 10 * ci))
 }
 
 /// Returns a budget as it is, or where a run is to be quick an eighth of it.

@@ -11,6 +11,8 @@
 //! 3. The entries are changed; flush, fence. *Done twice it is the same.*
 //! 4. The superblock is written without the bit; flush, fence. *From here on the next intent may be stored, and
 //!    the entries may change again.*
+//! 5. So is its other copy: should the medium damage the newer one, the older one must not bring back a change of
+//!    long ago.
 
 use std::mem::offset_of;
 
@@ -102,7 +104,7 @@ impl<M: Medium> PoolFile<M> {
         words.first_chunk().expect("as many as were asked for")
     }
 
-    /// Does all four steps. The caller has the directory.
+    /// Does all steps. The caller has the directory.
     fn carry_out(&self, mut intent: Words) -> Result<()> {
         intent[INTENT_WORDS - 1] = crc(&intent);
         let (cells, medium) = (self.intent(), self.medium());
@@ -114,7 +116,8 @@ impl<M: Medium> PoolFile<M> {
         self.write_contents(|contents| contents.intent = true)?;
         self.change_entries(&intent);
         self.health()?;
-        self.write_contents(|contents| contents.intent = false)
+        self.write_contents(|contents| contents.intent = false)?;
+        self.write_contents(|_| {})
     }
 
     /// Step 3.
@@ -138,7 +141,7 @@ impl<M: Medium> PoolFile<M> {
         let Durable { .. } = medium.fence(flushed, "pool intent.3");
     }
 
-    /// Does step 3 of what a crash interrupted; step 4 is the superblock that opening writes.
+    /// Does step 3 of what a crash interrupted; steps 4 and 5 are the superblocks that opening writes.
     ///
     /// # Errors
     ///

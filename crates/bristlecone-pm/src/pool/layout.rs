@@ -230,7 +230,12 @@ impl SlotKind {
 
 impl fmt::Display for SlotKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "kind {}", self.0)
+        match *self {
+            Self::KEY_RECORD => f.write_str("KeyRecord"),
+            Self::VALUE_RECORD => f.write_str("ValueRecord"),
+            Self::LOG => f.write_str("Log"),
+            Self(code) => write!(f, "kind {code}"),
+        }
     }
 }
 

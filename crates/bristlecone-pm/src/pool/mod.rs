@@ -3,6 +3,7 @@
 mod backing;
 mod chunks;
 mod directory;
+mod file_lock;
 mod header;
 mod intent;
 mod layout;
@@ -246,7 +247,11 @@ impl<M: Medium> PoolFile<M> {
         (0..bytes as u64).step_by(LINE_BYTES).for_each(|line| self.prefetch(offset + line));
     }
 
-    /// Returns so many structures, one behind the other. Panics as [`at`](Self::at) does.
+    /// Returns so many structures, one behind the other.
+    ///
+    /// # Panics
+    ///
+    /// As [`at`](Self::at).
     #[inline(always)]
     pub fn slice<T: Persistent>(&self, offset: u64, len: usize) -> &[T] {
         let bytes = (len * size_of::<T>()) as u64;

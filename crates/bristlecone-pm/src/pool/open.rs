@@ -1,15 +1,12 @@
 //! Creating, opening and closing: a file is taken by one process, validated, and marked.
 
 use std::fs::{File, Metadata, OpenOptions as FileOptions};
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock, major, minor};
-use rustix::process::{Pid, test_kill_process};
-
+use super::file_lock::lock;
 use super::layout::DIRECTORY_OFFSET;
 use super::new_file::NewFile;
 use super::superblock::Contents;
@@ -17,15 +14,9 @@ use super::{
     Access, CHUNK_BYTES, CreateOptions, Finding, Geometry, OpenOptions, PoolFile, TREES_MAX, backing, header,
 };
 use crate::sync::AtomicU64;
-use crate::{Domain, Error, Medium, Region, Result, failpoint};
+use crate::{Domain, Error, Medium, Region, Result};
 
-/// Room for the kernel's table of locks, so that few reads take it.
-const LOCKS_BYTES: usize = 64 << 10;
-/// How long the lock of a process that is gone is waited for.
-const LEFT_BEHIND: Duration = Duration::from_secs(5);
-/// How long a lock is waited for that no process holds.
-const JUST_GIVEN_BACK: Duration = Duration::from_millis(200);
-/// How often something is looked at that others change meanwhile.
+/// How often a file is looked at that others change meanwhile.
 const LOOKS: usize = 3;
 
 /// What the superblock holds of a pool.
@@ -159,8 +150,8 @@ impl<M: Medium> PoolFile<M> {
     /// # Errors
     ///
     /// [`NotFound`](Error::NotFound), [`NotAPool`](Error::NotAPool), [`InUse`](Error::InUse), [`Newer`](Error::Newer),
-    /// [`Corrupted`](Error::Corrupted), [`MediumFull`](Error::MediumFull), and what the system refuses.
-    /// [`MaximumFixed`](Error::MaximumFixed) for a maximum that the pool cannot have, which leaves it as it was.
+    /// [`Corrupted`](Error::Corrupted), [`MediumFull`](Error::MediumFull), [`MaximumFixed`](Error::MaximumFixed), and what the
+    /// system refuses. The pool is as it was then.
     pub fn open(
         path: &Path,
         options: &OpenOptions,
@@ -227,13 +218,17 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Opens a pool in memory with options: see [`open_in`](Self::open_in).
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
     pub fn open_in_with(region: Region, options: &OpenOptions, medium: M) -> Result<Arc<Self>> {
         let domain = options.domain.unwrap_or(Domain::Process);
         Self::open_on(region, options, domain, medium, None, Access::Write)
     }
 
-    /// A larger maximum takes two superblocks: after a crash between them one copy has either, and the newer
-    /// one counts.
+    /// A larger maximum takes two superblocks, and so does the end of a change of the directory: after a crash
+    /// between them the newer copy counts.
     fn open_on(
         region: Region,
         options: &OpenOptions,
@@ -243,8 +238,8 @@ impl<M: Medium> PoolFile<M> {
         access: Access,
     ) -> Result<Arc<Self>> {
         let (mut contents, damage) = Contents::read(&region, &medium, access)?;
-        let as_found = contents.geometry;
-        contents.geometry = raised(as_found, options.max_bytes)?;
+        let as_found = contents;
+        contents.geometry = raised(as_found.geometry, options.max_bytes)?;
         if contents.geometry.max_bytes() > region.reserved() {
             return Err(Error::invalid("the region is too small for this geometry"));
         }
@@ -266,7 +261,7 @@ impl<M: Medium> PoolFile<M> {
             (contents.domain, contents.clean) = (options.domain.unwrap_or(detected), false);
         };
         pool.write_contents(mark)?;
-        if pool.geometry != as_found {
+        if pool.geometry != as_found.geometry || as_found.intent {
             pool.write_contents(|_| {})?;
         }
         Ok(pool)
@@ -277,7 +272,8 @@ impl<M: Medium> PoolFile<M> {
     ///
     /// # Errors
     ///
-    /// [`DurabilityLost`](Error::DurabilityLost), [`Forked`](Error::Forked), and what the system refuses; the pool is in use as before then.
+    /// [`DurabilityLost`](Error::DurabilityLost), [`Forked`](Error::Forked), and what the system refuses; the pool is in
+    /// use as before then.
     pub fn close(&self) -> Result<()> {
         self.here()?;
         self.health()?;
@@ -336,93 +332,5 @@ pub(super) fn open_error(path: &Path, error: std::io::Error) -> Error {
         ErrorKind::ReadOnlyFilesystem => Error::ReadOnly,
         ErrorKind::StorageFull => Error::MediumFull { bytes: 0 },
         _ => Error::io(path.display().to_string(), error),
-    }
-}
-
-/// Takes the pool for this handle alone, or for it and other readers.
-///
-/// The lock of a process that was killed may outlive it for a moment, even when its parent has waited for it: while
-/// anything reads its memory, such as `ps`, that keeps the mapped file open. Such a lock is waited for.
-fn lock(file: &File, access: Access) -> Result<()> {
-    let operation = match access {
-        Access::Write => FlockOperation::NonBlockingLockExclusive,
-        Access::Read => FlockOperation::NonBlockingLockShared,
-    };
-    let begun = Instant::now();
-    loop {
-        match failpoint::call("flock", || flock(file, operation)) {
-            Ok(()) => return Ok(()),
-            Err(rustix::io::Errno::WOULDBLOCK) => {}
-            Err(error) => return Err(Error::io("locking the pool", error)),
-        }
-        let pid = holder(file);
-        let patience = match pid {
-            Some(pid) if is_gone(pid) => LEFT_BEHIND,
-            Some(_) => Duration::ZERO,
-            // Released by now; or there is no table of locks.
-            None => JUST_GIVEN_BACK,
-        };
-        if begun.elapsed() >= patience {
-            return Err(Error::InUse { pid });
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Returns whether there is no such process any more.
-fn is_gone(pid: u32) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    pid.is_some_and(|pid| test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
-}
-
-/// Returns the process that holds the lock, from the kernel's table of locks.
-fn holder(file: &File) -> Option<u32> {
-    let of = file.metadata().ok()?;
-    // Where the table takes several reads, the kernel goes on by number from one to the next, and others release
-    // locks meanwhile.
-    (0..LOOKS).find_map(|_| {
-        let mut table = String::with_capacity(LOCKS_BYTES);
-        File::open("/proc/locks").and_then(|mut locks| locks.read_to_string(&mut table)).ok()?;
-        holder_among(&table, of.dev(), of.ino())
-    })
-}
-
-fn holder_among(table: &str, device: u64, inode: u64) -> Option<u32> {
-    let device = [major(device), minor(device)].map(Some);
-    let holders = table.lines().filter_map(|line| {
-        // Processes that wait have an arrow before the kind of lock.
-        let mut words = line.split_whitespace().skip(1);
-        let (kind, _, _) = (words.next()?, words.next()?, words.next()?);
-        let pid: u32 = words.next()?.parse().ok()?;
-        let mut place = words.next()?.splitn(3, ':');
-        let device = [place.next()?, place.next()?].map(|part| u32::from_str_radix(part, 16).ok());
-        let theirs: u64 = place.next()?.parse().ok()?;
-        (kind == "FLOCK" && theirs == inode).then_some((device, pid))
-    });
-    // Where a file system lies on another one, files and locks name different devices: then the inode decides, if
-    // only one lock has it.
-    let holders: Vec<_> = holders.collect();
-    let here = holders.iter().find(|(theirs, _)| *theirs == device);
-    here.or(holders.first().filter(|_| holders.len() == 1)).map(|(_, pid)| *pid)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_holder_is_found_by_device_and_inode() {
-        let table = "1: FLOCK  ADVISORY  WRITE 11 fe:00:77 0 EOF\n\
-                     2: POSIX  ADVISORY  WRITE 12 00:1b:77 0 EOF\n\
-                     3: FLOCK  ADVISORY  READ 13 00:1b:77 0 EOF\n\
-                     3: -> FLOCK  ADVISORY  WRITE 14 00:1b:77 0 EOF\n\
-                     4: FLOCK  ADVISORY  WRITE 15 00:1b:78 0 EOF\n\
-                     5: FLOCK";
-        let in_memory = rustix::fs::makedev(0, 0x1b);
-        assert_eq!(holder_among(table, in_memory, 77), Some(13));
-        assert_eq!(holder_among(table, rustix::fs::makedev(0xfe, 0), 77), Some(11));
-        assert_eq!(holder_among(table, rustix::fs::makedev(9, 9), 78), Some(15), "the only one");
-        assert_eq!(holder_among(table, rustix::fs::makedev(9, 9), 77), None, "either of two");
-        assert_eq!(holder_among(table, in_memory, 79), None);
     }
 }

@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 
 use super::Kind;
 use super::kind::for_words;
-use crate::kinds::composed::tuple_kind;
-use crate::kinds::words::Word;
+use crate::api::kinds::composed::tuple_kind;
+use crate::api::kinds::words::Word;
 
 /// A key or a value of some [`Kind`]. It may borrow its text or bytes; [`into_owned`](Self::into_owned) makes
 /// it one that does not.

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use super::kind::for_words;
 use super::{Datum, Kind};
-use crate::kinds::records::{signed_from_bytes, signed_to_bytes};
-use crate::kinds::words::{self, Word};
-use crate::kinds::{Buffer, append_escaped, take_escaped};
+use crate::api::kinds::records::{signed_from_bytes, signed_to_bytes};
+use crate::api::kinds::words::{self, Word};
+use crate::api::kinds::{Buffer, append_escaped, take_escaped};
 
 /// What a datum is for: words of keys order as the keys do, words of values are as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use bristlecone_pm::Result;
 
 use super::encode::{Role, Stored};
 use super::{Datum, Kind};
-use crate::value::undecodable;
+use crate::api::value::undecodable;
 
 /// An item of a tree: its key and its value.
 pub type Item = (Datum<'static>, Datum<'static>);

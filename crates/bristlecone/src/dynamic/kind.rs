@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use bristlecone_pm::{Error, Result};
 
-use crate::kinds::composed::{TUPLE_MAX, tuple_kind};
-use crate::kinds::words::Word;
+use crate::api::kinds::composed::{TUPLE_MAX, tuple_kind};
+use crate::api::kinds::words::Word;
 
 /// Calls a macro with every kind that is a word in the tree, but `()`: its variant and its type.
 macro_rules! for_words {
@@ -346,6 +346,6 @@ mod tests {
             assert!(matches!(kind.expect_possible("key type"), Err(Error::Invalid { .. })), "{kind}");
         }
         let long = Kind::Tuple(vec![Kind::Option(Box::new(Kind::Bytes)); 4]).expect_possible("key type");
-        assert_eq!(long.unwrap_err().to_string(), "a key type of 56 bytes is too long: at most 48 bytes");
+        assert_eq!(long.unwrap_err().to_string(), "a key type of 60 bytes is too long: at most 48 bytes");
     }
 }

@@ -8,7 +8,7 @@ use bristlecone_pm::{Error, Finding, Result};
 
 use super::encode::{Records, Role, Stored, Unfit, Words};
 use super::{CheckedRange, Datum, Item, Kind, Range};
-use crate::value::undecodable;
+use crate::api::value::undecodable;
 use crate::{CasError, Design, TreeStats, TryInsertError};
 
 /// The tree, by its codecs.

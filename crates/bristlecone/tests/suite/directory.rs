@@ -203,21 +203,21 @@ fn a_larger_maximum_is_had_or_refused_but_never_ignored() {
     let few = fill(&tree, 0);
     drop(tree);
     pool.close().unwrap();
-    let reader = options(64 << 20).read_only(true).open(&scratch.0);
+    let reader = options(20 << 20).read_only(true).open(&scratch.0);
     assert!(matches!(reader, Err(Error::Invalid { what }) if what.contains("for writing")));
     drop(options(1 << 20).read_only(true).open(&scratch.0).unwrap());
 
-    let pool = options(64 << 20).create(true).open(&scratch.0).unwrap();
+    let pool = options(20 << 20).create(true).open(&scratch.0).unwrap();
     let max_bytes = pool.info().max_bytes;
-    assert!(max_bytes >= 64 << 20);
+    assert!(max_bytes >= 20 << 20);
     let tree = pool.tree::<u64, u64>("t").unwrap();
     let many = fill(&tree, few);
-    assert!(many > 4 * few, "{many} items after {few}");
+    assert!(many > 2 * few, "{many} items after {few}");
     drop(tree);
     pool.simulate_crash();
     let error = options(1 << 41).open(&scratch.0).unwrap_err();
     assert!(matches!(error, Error::MaximumFixed { asked, .. } if asked == 1 << 41), "{error}");
-    for bytes in [1, 64 << 20] {
+    for bytes in [1, 20 << 20] {
         let pool = options(bytes).open(&scratch.0).unwrap();
         assert_eq!(pool.info().max_bytes, max_bytes);
         assert!(is_full(&pool.tree("t").unwrap(), many));

@@ -26,7 +26,7 @@ fn tree(number: u64) -> Tree {
         .map(|at| if at % 2 == 0 { Part::Leaf } else { Part::Branch { len: at as f64 / 3.0 } });
     Tree {
         name: "x".repeat(number as usize % 400),
-        age: (number % 3 > 0).then_some(number as u32),
+        age: (!number.is_multiple_of(3)).then_some(number as u32),
         parts: parts.collect(),
     }
 }

@@ -199,21 +199,12 @@ where
     }
 }
 
+/// What is done with each kind: in a new tree, and in one that was closed.
+type Run = (fn(&Pool, Shape, usize) -> Model, fn(&Pool, Shape, usize, Model));
+
 macro_rules! kinds {
     ($($type:ty),+ $(,)?) => {
-        fn run_all(pool: &Pool, shape: Shape) -> Vec<Model> {
-            let mut models = Vec::new();
-            $(models.push(Trees::<$type>::run(pool, shape, models.len()));)+
-            models
-        }
-
-        fn run_all_again(pool: &Pool, shape: Shape, models: Vec<Model>) {
-            let mut models = models.into_iter().enumerate();
-            $(
-                let (number, model) = models.next().unwrap();
-                Trees::<$type>::run_again(pool, shape, number, model);
-            )+
-        }
+        const KINDS: &[Run] = &[$((Trees::<$type>::run, Trees::<$type>::run_again)),+];
     };
 }
 
@@ -256,10 +247,18 @@ kinds!(
 #[test]
 fn every_kind_is_key_and_value() {
     for shape in small() {
-        let scratch = Scratch::new();
-        let pool = scratch.options().max_bytes(2 << 30).open(&scratch.0).unwrap();
-        let models = run_all(&pool, shape);
-        drop(pool);
-        run_all_again(&scratch.open(), shape, models);
+        // A few trees to a pool: each has chunks of its own for records of every size.
+        for kinds in KINDS.chunks(6) {
+            let scratch = Scratch::new();
+            let open = || scratch.options().max_bytes(1 << 30).open(&scratch.0).unwrap();
+            let pool = open();
+            let models = kinds.iter().enumerate().map(|(number, (run, _))| run(&pool, shape, number));
+            let models: Vec<_> = models.collect();
+            drop(pool);
+            let pool = open();
+            for (number, (model, (_, run_again))) in models.into_iter().zip(kinds).enumerate() {
+                run_again(&pool, shape, number, model);
+            }
+        }
     }
 }

@@ -1,0 +1,83 @@
+//! Types of keys.
+
+use bristlecone_pm::KEY_BYTES_MAX;
+
+use crate::index::parts::codec::{Codec, KeyCodec};
+
+/// A type of keys. Keys order as their type does.
+///
+/// | type | operations take | order | stored as |
+/// |---|---|---|---|
+/// | `()`, `bool`, `char`, `u8` to `u64`, `i8` to `i64` | the value | by value | a word in the tree |
+/// | `f32`, `f64` | the value | as `total_cmp` has it: −NaN, −∞, … −0.0, 0.0, … ∞, NaN | a word in the tree |
+/// | `u128`, `i128` | the value | by value | a record |
+/// | `String`, `&str` | `&str` | bytewise | a record |
+/// | `Vec<u8>`, `&[u8]` | `&[u8]` | bytewise | a record |
+/// | `[u8; N]` | the array | bytewise | a record |
+/// | `Option` of any of these | an `Option` | `None` first | a record |
+/// | tuples of 1 to 8 of these | a tuple | by the first element that differs | a record |
+/// | structs with `#[derive(Key)]`, feature `derive` | a reference | by the first field that differs | a record |
+///
+/// A record has up to 16 KiB. Floats come back bit for bit, NaNs and −0.0 included; 0.0 and −0.0 are
+/// different keys. `usize` and `isize` are no keys, since they have other sizes on other machines, and a
+/// pool may be opened there: `u64` and `i64` are what to use.
+///
+/// `String` and `&'static str` name the same type of keys, and so do `Vec<u8>` and `&'static [u8]`:
+///
+/// ```
+/// # use bristlecone::Pool;
+/// # fn main() -> bristlecone::Result<()> {
+/// # let path = format!("/dev/shm/bristlecone-doc-key-{}.pool", std::process::id());
+/// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+/// let visits = pool.tree::<(String, i32), u64>("visits by page and year")?;
+/// visits.insert(("/about", -44), 1)?;
+/// visits.insert(("/about", 2026), 7)?;
+/// visits.insert(("/", 2026), 12)?;
+/// let years: Vec<i32> = visits.iter().map(|((_, year), _)| year).collect();
+/// assert_eq!(years, [2026, -44, 2026]); // of "/", then of "/about"
+/// # drop((visits, pool));
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok(())
+/// # }
+/// ```
+///
+/// ```compile_fail
+/// fn is_key<K: bristlecone::Key>() {}
+/// is_key::<usize>();
+/// ```
+///
+/// The library implements the trait for all of these; the derive macro implements it for structs. Its
+/// hidden items are not meant to be implemented by hand, and may change.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the key of a tree",
+    note = "keys are `()`, `bool`, `char`, integers but `usize` and `isize`, floats, `String`, `Vec<u8>`, `[u8; N]`, options and tuples of these"
+)]
+pub trait Key: 'static {
+    /// What operations take.
+    type Ref<'a>: Copy;
+    /// What iterators give.
+    type Owned: Clone + Send + Sync + std::fmt::Debug;
+    #[doc(hidden)]
+    type Codec: KeyCodec;
+
+    /// Returns the type's name in the pool's directory.
+    fn kind() -> String;
+
+    /// Lends a key that an iterator gave to an operation.
+    fn lend(key: &Self::Owned) -> Self::Ref<'_>;
+
+    #[doc(hidden)]
+    fn with<R>(key: Self::Ref<'_>, use_it: impl FnOnce(<Self::Codec as Codec>::Ref<'_>) -> R) -> R;
+
+    /// `None`: this cannot be a key of the type.
+    #[doc(hidden)]
+    fn decode(key: <Self::Codec as Codec>::Owned) -> Option<Self::Owned>;
+}
+
+/// Whether a key can be stored, as a tree asks before writing.
+pub(crate) fn check_len(bytes: usize) -> crate::Result<()> {
+    if bytes <= KEY_BYTES_MAX {
+        return Ok(());
+    }
+    Err(crate::Error::TooLong { what: "key", bytes, max_bytes: KEY_BYTES_MAX })
+}

@@ -1,0 +1,112 @@
+//! Kinds that are made of others: options and tuples.
+
+use super::{Buffer, Element, decode, encode};
+use crate::index::parts::codec::Record;
+use crate::{Key, Result, Value};
+
+/// What a record holds of an element that stands alone, as a key or as a value.
+macro_rules! composed {
+    ([$($generics:tt)*] $type:ty, $kind:expr, $ref:ty, $owned:ty, $kept:pat => $lent:expr) => {
+        impl<$($generics)*> Key for $type {
+            type Ref<'a> = $ref;
+            type Owned = $owned;
+            type Codec = Record;
+
+            fn kind() -> String {
+                $kind
+            }
+            fn lend(key: &Self::Owned) -> Self::Ref<'_> {
+                let $kept = key;
+                $lent
+            }
+            fn with<R>(key: Self::Ref<'_>, use_it: impl FnOnce(&[u8]) -> R) -> R {
+                encode::<Self, R>(key, use_it)
+            }
+            fn decode(key: Box<[u8]>) -> Option<Self::Owned> {
+                decode::<Self>(&key)
+            }
+        }
+
+        impl<$($generics)*> Value for $type {
+            type Ref<'a> = $ref;
+            type Owned = $owned;
+            type Codec = Record;
+
+            fn kind() -> String {
+                $kind
+            }
+            fn lend(value: &Self::Owned) -> Self::Ref<'_> {
+                let $kept = value;
+                $lent
+            }
+            fn with<R>(value: Self::Ref<'_>, use_it: impl FnOnce(&[u8]) -> R) -> Result<R> {
+                Ok(encode::<Self, R>(value, use_it))
+            }
+            fn view<R>(value: &[u8], show: impl FnOnce(Self::Ref<'_>) -> R) -> Option<R> {
+                decode::<Self>(value).map(|value| show(<Self as Value>::lend(&value)))
+            }
+            fn decode(value: &[u8]) -> Option<Self::Owned> {
+                decode::<Self>(value)
+            }
+        }
+    };
+}
+
+composed!([T: Element] Option<T>, format!("Option<{}>", T::kind()), Option<T::Ref<'a>>, Option<T::Owned>,
+    kept => kept.as_ref().map(T::lend));
+
+/// A byte that says whether there is something, then what there is.
+impl<T: Element> Element for Option<T> {
+    fn append(element: Option<T::Ref<'_>>, to: &mut Buffer) {
+        to.push(u8::from(element.is_some()));
+        if let Some(element) = element {
+            T::append(element, to);
+        }
+    }
+    fn take(from: &mut &[u8]) -> Option<Option<T::Owned>> {
+        let (is_some, rest) = from.split_first()?;
+        *from = rest;
+        match is_some {
+            0 => Some(None),
+            1 => T::take(from).map(Some),
+            _ => None,
+        }
+    }
+}
+
+/// How many elements a tuple may have.
+pub(crate) const TUPLE_MAX: usize = 8;
+
+/// Returns the name of a tuple, as Rust writes it.
+pub fn tuple_kind(elements: &[String]) -> String {
+    match elements {
+        [only] => format!("({only},)"),
+        all => format!("({})", all.join(", ")),
+    }
+}
+
+macro_rules! tuples {
+    ($($element:ident $name:ident),+) => {
+        composed!([$($element: Element),+] ($($element,)+), tuple_kind(&[$($element::kind()),+]),
+            ($($element::Ref<'a>,)+), ($($element::Owned,)+), ($($name,)+) => ($($element::lend($name),)+));
+
+        /// One element after the other.
+        impl<$($element: Element),+> Element for ($($element,)+) {
+            fn append(($($name,)+): Self::Ref<'_>, to: &mut Buffer) {
+                $($element::append($name, to);)+
+            }
+            fn take(from: &mut &[u8]) -> Option<Self::Owned> {
+                Some(($($element::take(from)?,)+))
+            }
+        }
+    };
+}
+
+tuples!(A a);
+tuples!(A a, B b);
+tuples!(A a, B b, C c);
+tuples!(A a, B b, C c, D d);
+tuples!(A a, B b, C c, D d, E e);
+tuples!(A a, B b, C c, D d, E e, F f);
+tuples!(A a, B b, C c, D d, E e, F f, G g);
+tuples!(A a, B b, C c, D d, E e, F f, G g, H h);

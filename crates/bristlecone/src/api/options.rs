@@ -1,0 +1,200 @@
+//! How pools are created and opened.
+
+use std::path::Path;
+use std::sync::Arc;
+#[cfg(feature = "lab")]
+use std::time::Duration;
+
+use bristlecone_pm::{CreateOptions, Domain, Error, Native, OpenOptions, PoolFile, Result};
+
+use crate::Pool;
+use crate::api::pool::LOOKS;
+
+/// How a pool is opened.
+#[derive(Clone, Debug, Default)]
+pub struct PoolOptions {
+    max_bytes: Option<u64>,
+    domain: Option<Domain>,
+    create: bool,
+    create_new: bool,
+    read_only: bool,
+    recovery_threads: Option<usize>,
+}
+
+impl PoolOptions {
+    /// Bytes that the pool may grow to (default for a new pool: 1 GiB), rounded up to whole chunks of 2 MiB.
+    ///
+    /// An existing pool that is opened for writing gets this maximum if it is larger than its own, for good.
+    /// It is never made smaller. A pool of up to some 490 GiB can grow to that; a larger one has room for what
+    /// it was created with, and says [`Error::MaximumFixed`].
+    ///
+    /// ```
+    /// use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-max-{}.pool", std::process::id());
+    ///
+    /// Pool::options().max_bytes(64 << 20).create_new(true).open(&path)?.close()?;
+    /// Pool::options().max_bytes(256 << 20).open(&path)?.close()?;
+    /// assert!(Pool::options().open(&path)?.info().max_bytes >= 256 << 20);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.max_bytes = Some(bytes);
+        self
+    }
+
+    /// The persistence domain, instead of the detected one. With a weaker one than the medium needs, less survives
+    /// than is said.
+    pub fn domain(mut self, domain: Domain) -> Self {
+        self.domain = Some(domain);
+        self
+    }
+
+    /// Creates the pool if there is none.
+    pub fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// Creates the pool, and fails if there is one.
+    pub fn create_new(mut self, create_new: bool) -> Self {
+        self.create_new = create_new;
+        self
+    }
+
+    /// Opens the pool for reading only: its file is not changed, not even by recovery after a
+    /// crash, whose stores stay in this process. Any number of processes may read a pool at the
+    /// same time, while none has it open for writing. Writes return [`Error::ReadOnly`].
+    ///
+    /// ```
+    /// use bristlecone::{Error, Pool};
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-reader-{}.pool", std::process::id());
+    ///
+    /// let pool = Pool::options().max_bytes(64 << 20).create_new(true).open(&path)?;
+    /// pool.tree::<u64, u64>("t")?.insert(1, 2)?;
+    /// pool.close()?;
+    ///
+    /// let reader = Pool::options().read_only(true).open(&path)?;
+    /// let another = Pool::options().read_only(true).open(&path)?;
+    /// assert_eq!(another.tree::<u64, u64>("t")?.get(1), Some(2));
+    /// assert!(matches!(reader.tree::<u64, u64>("t")?.insert(1, 3), Err(Error::ReadOnly)));
+    /// assert!(matches!(Pool::options().open(&path), Err(Error::InUse { .. })));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Threads that recover a tree (default: as many as the machine has), at least one.
+    pub fn recovery_threads(mut self, threads: usize) -> Self {
+        self.recovery_threads = Some(threads);
+        self
+    }
+
+    /// Opens the pool at `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`], unless it is to be created; [`Error::Exists`], if it is to be new; [`Error::InUse`] while
+    /// another process or handle has it open; [`Error::NotAPool`], [`Error::Newer`] and [`Error::Corrupted`] for what
+    /// is in the file; [`Error::MaximumFixed`] for a maximum that an existing pool cannot have; [`Error::Invalid`]
+    /// for options that contradict each other; [`Error::MediumFull`], [`Error::ReadOnly`] and [`Error::Io`] as the
+    /// system says. A pool that existed is as it was after any of these.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
+        self.open_native(path.as_ref())
+    }
+
+    /// Opens the pool on the medium of this machine: compiled here, with every design.
+    fn open_native(&self, path: &Path) -> Result<Pool> {
+        self.open_on(path, Native::new)
+    }
+
+    /// Opens the pool with a busy wait after every flushed line, as slower memory would have it.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    #[cfg(feature = "lab")]
+    #[doc(hidden)]
+    pub fn open_delayed(&self, path: &Path, per_line: Duration) -> Result<Pool> {
+        self.open_on(path, |domain| Native::delayed(domain, per_line))
+    }
+
+    pub(crate) fn asked_bytes(&self) -> Option<u64> {
+        self.max_bytes
+    }
+
+    fn open_on(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Pool> {
+        self.check()?;
+        let file = if self.create_new {
+            self.create_file(path, &medium)
+        } else if self.create {
+            self.open_or_create(path, &medium)
+        } else {
+            self.open_file(path, &medium)
+        }?;
+        file.drop_unfinished_trees();
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(Pool::over(file, self.recovery_threads.unwrap_or_else(cores)))
+    }
+
+    /// Refuses options that no pool can be opened with.
+    fn check(&self) -> Result<()> {
+        if self.read_only && (self.create || self.create_new) {
+            return Err(Error::invalid("a pool cannot be created read-only: leave one of both out"));
+        }
+        if self.recovery_threads == Some(0) {
+            return Err(Error::invalid("recovery needs a thread: leave the number out, or give 1 or more"));
+        }
+        if self.max_bytes == Some(0) {
+            return Err(Error::invalid("a pool of 0 bytes: 1 byte to 256 TiB are possible"));
+        }
+        Ok(())
+    }
+
+    fn create_file(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Arc<PoolFile<Native>>> {
+        let max_bytes = self.max_bytes.unwrap_or(1 << 30);
+        PoolFile::create(path, &CreateOptions { max_bytes, domain: self.domain }, medium)
+    }
+
+    fn open_file(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Arc<PoolFile<Native>>> {
+        if !self.read_only {
+            let options = OpenOptions { domain: self.domain, max_bytes: self.max_bytes };
+            return PoolFile::open(path, &options, medium);
+        }
+        let file = PoolFile::open_read_only(path, medium)?;
+        match self.max_bytes {
+            Some(asked) if file.max_bytes() < asked => Err(Error::invalid(format!(
+                "the pool may grow to {} bytes, not to {asked}: open it for writing to change that",
+                file.max_bytes()
+            ))),
+            _ => Ok(file),
+        }
+    }
+
+    /// Looks again if another process creates the pool, or removes it, between two looks.
+    fn open_or_create(
+        &self,
+        path: &Path,
+        medium: impl Fn(Domain) -> Native,
+    ) -> Result<Arc<PoolFile<Native>>> {
+        for _ in 1..LOOKS {
+            match self.open_file(path, &medium) {
+                Err(Error::NotFound { .. }) => {}
+                opened => return opened,
+            }
+            match self.create_file(path, &medium) {
+                Err(Error::Exists { .. }) => {}
+                created => return created,
+            }
+        }
+        // Something is there that cannot be opened, such as a link to nothing.
+        self.create_file(path, &medium)
+    }
+}

@@ -1,0 +1,135 @@
+//! Saving what can be read of a damaged pool into a new one.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bristlecone_pm::{Damaged, Error, Finding, Native, PoolFile, Result, TreeEntry};
+
+use crate::dynamic::Kind;
+use crate::index::any::expect_kinds;
+use crate::index::part_of;
+use crate::index::parts::codec::{Codec, Inline, KeyCodec, Record};
+use crate::index::{Rescue, salvage};
+use crate::{Pool, PoolOptions};
+
+/// What was saved of a pool, and what was not.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Salvage {
+    /// The trees of the new pool.
+    pub trees: Vec<SalvagedTree>,
+    /// What is wrong with the old pool beside its trees. A tree whose directory entry cannot be
+    /// read is told here.
+    pub findings: Vec<Finding>,
+}
+
+/// What was saved of a tree.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SalvagedTree {
+    /// Its name.
+    pub name: String,
+    /// Items that are in the new pool.
+    pub kept: u64,
+    /// Items that were there and cannot be read, at most; a damaged log entry counts as one, whose key
+    /// may have kept an older value, be gone, or be back. What stood in chunks that are lost is not
+    /// counted, since nothing tells how much it was.
+    pub lost: u64,
+    /// Chunks of it that are lost, wholly or in part: how many items they held is not known.
+    pub chunks_lost: u64,
+    /// What is wrong with it.
+    pub findings: Vec<Finding>,
+}
+
+impl Salvage {
+    /// Whether the old pool was without fault, and so the new one has everything.
+    pub fn is_whole(&self) -> bool {
+        self.findings.is_empty()
+            && self
+                .trees
+                .iter()
+                .all(|tree| tree.lost == 0 && tree.chunks_lost == 0 && tree.findings.is_empty())
+    }
+
+    /// Items kept, and items known to be lost.
+    pub fn items(&self) -> (u64, u64) {
+        self.trees.iter().fold((0, 0), |sum, tree| (sum.0 + tree.kept, sum.1 + tree.lost))
+    }
+}
+
+impl PoolOptions {
+    /// Saves what can be read of the pool at `from` into a new pool at `to`, with trees of the
+    /// same names, designs and types. `from` is not changed. The new pool takes its domain from
+    /// these options, and its maximum unless the old one's is larger.
+    ///
+    /// Items are kept if their records' checksums are right and their keys lie where their leaf
+    /// does. Keys and values of one word have no checksum, nor have leaves: a value that was damaged
+    /// is kept as it is, and an item whose mark of being there was flipped may be missing, or come
+    /// back after it was removed, without anybody being told.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open), of either pool. Damage is not an error, unless nothing at all can
+    /// be read. After an error there is no new pool.
+    pub fn salvage(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvage> {
+        self.salvage_native(from.as_ref(), to.as_ref())
+    }
+
+    fn salvage_native(&self, from: &Path, to: &Path) -> Result<Salvage> {
+        let Damaged { pool: old, findings, chunks_lost } =
+            PoolFile::open_damaged(from, part_of, Native::new)?;
+        let max_bytes = old.info().max_bytes.max(self.asked_bytes().unwrap_or(0));
+        let pool = self.clone().max_bytes(max_bytes).read_only(false).create_new(true).open(to)?;
+        let save = |entry: &TreeEntry| {
+            let mut saved = save_tree(&old, entry, &pool)?;
+            saved.chunks_lost = chunks_lost.iter().filter(|owner| **owner == entry.id).count() as u64;
+            Ok(saved)
+        };
+        let mut trees = old.trees()?;
+        // One that never was a tree is no loss.
+        trees.retain(|entry| !old.is_unfinished(entry.id) || chunks_lost.contains(&entry.id));
+        let trees = trees.iter().map(save).collect::<Result<_>>();
+        let saved = trees.and_then(|trees| Ok(pool.close().map(|()| trees)?));
+        if saved.is_err() {
+            // Half of what can be saved would pass for all of it.
+            let _ = std::fs::remove_file(to);
+        }
+        Ok(Salvage { trees: saved?, findings })
+    }
+}
+
+fn save_tree(old: &Arc<PoolFile<Native>>, entry: &TreeEntry, pool: &Pool) -> Result<SalvagedTree> {
+    // What a tree stores depends on the codecs of its types only.
+    let is_word = |kind: &str| Kind::of_directory(kind).map(|kind| kind.is_word());
+    match (is_word(&entry.spec.key_kind)?, is_word(&entry.spec.value_kind)?) {
+        (true, true) => save::<Inline, Inline>(old, entry, pool),
+        (true, false) => save::<Inline, Record>(old, entry, pool),
+        (false, true) => save::<Record, Inline>(old, entry, pool),
+        (false, false) => save::<Record, Record>(old, entry, pool),
+    }
+}
+
+fn save<K: KeyCodec, V: Codec>(
+    old: &Arc<PoolFile<Native>>,
+    entry: &TreeEntry,
+    pool: &Pool,
+) -> Result<SalvagedTree> {
+    let (_, to) = pool.0.file.create_index(&entry.spec, (K::INLINE, V::INLINE))?;
+    let to = to.typed::<K, V>()?;
+    let mut rescue = Rescue::new(&*to);
+    if let Err(error) = expect_kinds(old, entry) {
+        rescue.find("tree".to_owned(), format!("{error}"));
+    }
+    let salvaged =
+        old.expect_leaves(entry, part_of).and_then(|()| salvage::<K, V, Native>(old, entry, &mut rescue));
+    match salvaged {
+        Ok(()) => {}
+        // The old pool may have no room for what recovery has to write; the new one is as large.
+        Err(error @ (Error::Corrupted { .. } | Error::PoolFull { .. })) => {
+            rescue.find("tree".to_owned(), format!("{error}"));
+        }
+        Err(error) => return Err(error),
+    }
+    let Rescue { kept, lost, findings, .. } = rescue;
+    Ok(SalvagedTree { name: entry.spec.name.clone(), kept, lost, chunks_lost: 0, findings })
+}

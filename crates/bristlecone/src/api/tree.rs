@@ -1,0 +1,360 @@
+//! A tree: an ordered map whose operations take `&self` and survive.
+
+use std::marker::PhantomData;
+use std::ops::{Bound, RangeBounds};
+
+use bristlecone_pm::{Finding, Result};
+
+use crate::api::handle::{Handle, Inherited};
+use crate::api::iter::{CheckedRange, Range};
+use crate::api::value::taken;
+use crate::index::any::Shared;
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::{Batch, Index, TreeStats};
+use crate::{Key, Pool, Value};
+
+/// An ordered map from `K` to `V` in a pool, for any number of threads.
+///
+/// Every operation that changes the tree is durable when it returns `Ok`, in the pool's domain.
+/// After `Err` nothing has changed, except after [`Error::DurabilityLost`](crate::Error), which
+/// leaves open what a crash would. After a crash an operation that had not returned happened
+/// wholly or not at all. Readers see only what is durable. Operations on single keys are
+/// linearizable. An iterator sees keys in strict order, and every key that was there all the while;
+/// it sees each leaf as it was at one moment, in NBTree each item.
+///
+/// A tree belongs to the process that opened its pool. In a child that was forked from it, writes return
+/// [`Error::Forked`](crate::Error) and whatever returns no `Result` panics with its message, since the
+/// pool's bytes are not in the child's memory.
+pub struct Tree<K: Key, V: Value> {
+    pub(crate) tree: Handle<dyn Index<K::Codec, V::Codec>>,
+    pool: Pool,
+    /// Of the pool; here because every write asks.
+    read_only: bool,
+    types: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K: Key, V: Value> Clone for Tree<K, V> {
+    fn clone(&self) -> Self {
+        let Self { tree, pool, read_only, types } = self;
+        Self { tree: tree.clone(), pool: pool.clone(), read_only: *read_only, types: *types }
+    }
+}
+
+impl<K: KeyCodec, V: Codec> Inherited for dyn Index<K, V> {}
+
+impl<K: Key, V: Value> std::fmt::Debug for Tree<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tree").field("key", &K::kind()).field("value", &V::kind()).finish_non_exhaustive()
+    }
+}
+
+impl<K: Key, V: Value> Tree<K, V> {
+    pub(crate) fn new(tree: Shared<K::Codec, V::Codec>, pool: Pool) -> Self {
+        let read_only = pool.0.file.is_read_only();
+        let tree = Handle::new(tree, pool.0.file.opener());
+        Self { tree, pool, read_only, types: PhantomData }
+    }
+
+    #[inline(always)]
+    pub(crate) fn writable(&self) -> Result<()> {
+        if self.read_only || !self.tree.is_here() { self.pool.0.file.writable() } else { Ok(()) }
+    }
+
+    /// `Err` in a child of the process that opened the pool.
+    pub(crate) fn opened_here(&self) -> Result<()> {
+        self.pool.0.file.here()
+    }
+
+    /// Returns the tree; panics in a child of the process that opened the pool.
+    #[inline(always)]
+    pub(crate) fn here(&self) -> &dyn Index<K::Codec, V::Codec> {
+        self.pool.assert_here();
+        &*self.tree
+    }
+
+    /// Returns the value of a key. A value that was damaged, and cannot be of its type any more, is left out as if
+    /// the key were absent: [`try_get`](Self::try_get) reports it.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-get-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// assert_eq!(ages.get("Methuselah"), Some(4857));
+    /// assert_eq!(ages.get("Pando"), None);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline]
+    pub fn get(&self, key: K::Ref<'_>) -> Option<V::Owned> {
+        let mut found = None;
+        K::with(key, |key| self.here().get(key, &mut |value| found = V::decode(value)));
+        found
+    }
+
+    /// Calls `show` with the value of a key, without copying it: words, strings and bytes are shown as they are in
+    /// the tree; options, tuples and what serde encodes are decoded for it. Nothing is locked meanwhile, so that it
+    /// may use the tree.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-get-with-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let texts = pool.tree::<u64, &str>("texts")?;
+    /// texts.insert(7, "one two three")?;
+    /// let words = texts.get_with(7, |text| text.split(' ').count());
+    /// assert_eq!(words, Some(3));
+    /// assert_eq!(texts.get_with(8, str::len), None);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get_with<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+        let (mut show, mut shown) = (Some(show), None);
+        let mut once = |value: <V::Codec as Codec>::Ref<'_>| {
+            shown = show.take().and_then(|show| V::view(value, show));
+        };
+        K::with(key, |key| self.here().get(key, &mut once));
+        shown
+    }
+
+    /// Returns the value of a key, with the records of keys and values compared with their checksums:
+    /// [`get`](Self::get) and [`range`](Self::range) return what is there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`](crate::Error) if the value's record is damaged or cannot be of its type, or if the record
+    /// of any key in the same leaf is damaged, since it might be the one that was asked for; [`Error::Forked`](crate::Error) in a child of the opener.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-try-get-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// assert_eq!(ages.try_get("Prometheus")?, Some(4900));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_get(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.pool.0.file.here()?;
+        let mut batch = Batch::checked();
+        K::with(key, |key| self.tree.scan_forward((Bound::Included(key), Bound::Included(key)), &mut batch));
+        match batch.damage {
+            Some(error) => Err(error),
+            None => batch.entries.pop().map(|(_, value)| taken::<V>(value)).transpose(),
+        }
+    }
+
+    /// Iterates over items as [`range`](Self::range) does, with the records of keys and values
+    /// compared with their checksums. After an error nothing more comes from this end.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-try-range-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// let sum: u64 = ages.try_range(..).map(|item| item.map(|(_, age)| age)).sum::<bristlecone::Result<_>>()?;
+    /// assert_eq!(sum, 9757);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> CheckedRange<'_, K, V> {
+        self.range(bounds).checked()
+    }
+
+    /// Returns whether a key is there.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    pub fn contains_key(&self, key: K::Ref<'_>) -> bool {
+        K::with(key, |key| self.here().get(key, &mut |_| ()))
+    }
+
+    /// Iterates over the items whose keys lie within bounds, in order, from both ends. Bounds the wrong way
+    /// round hold nothing. Items that cannot be of the tree's types are left out:
+    /// [`try_range`](Self::try_range) reports them.
+    ///
+    /// The iterator reads a leaf at a time, holds no lock meanwhile, and may be used while threads write: see
+    /// [`Tree`] for what it shows then. It panics in a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-range-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// let names: Vec<_> = ages.range("N"..).map(|(name, _)| name).collect();
+    /// assert_eq!(names, ["Prometheus"]);
+    /// let (name, age) = ages.range(.."Q").next_back().unwrap();
+    /// assert_eq!((&*name, age), ("Prometheus", 4900));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Range<'_, K, V> {
+        let own =
+            |bound: Bound<&K::Ref<'a>>| bound.map(|key| K::with(*key, |key| <K::Codec as Codec>::owned(key)));
+        Range::new(self, own(bounds.start_bound()), own(bounds.end_bound()))
+    }
+
+    /// Iterates over all items in order, from both ends: see [`range`](Self::range).
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-iter-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// for (name, age) in &ages {
+    ///     println!("{name}: {age}");
+    /// }
+    /// assert_eq!(ages.iter().rev().next().unwrap().1, 4900);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn iter(&self) -> Range<'_, K, V> {
+        Range::new(self, Bound::Unbounded, Bound::Unbounded)
+    }
+
+    /// Returns the item with the smallest key.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-first-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// assert_eq!(ages.first_key_value(), Some(("Methuselah".to_owned(), 4857)));
+    /// assert_eq!(ages.last_key_value(), Some(("Prometheus".to_owned(), 4900)));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn first_key_value(&self) -> Option<(K::Owned, V::Owned)> {
+        self.iter().next()
+    }
+
+    /// Returns the item with the largest key.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    pub fn last_key_value(&self) -> Option<(K::Owned, V::Owned)> {
+        self.iter().next_back()
+    }
+
+    /// Returns the number of items; exact while no thread writes.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    pub fn len(&self) -> u64 {
+        self.here().len()
+    }
+
+    /// Returns whether there are no items.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns what the tree occupies, in whole chunks of the pool.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-stats-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// let stats = ages.stats();
+    /// assert_eq!(stats.items, 2);
+    /// assert!(stats.pm_bytes >= 2 << 20);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn stats(&self) -> TreeStats {
+        self.here().stats()
+    }
+
+    /// Returns what reads came across that is wrong since the tree was opened. Lookups and scans have no
+    /// error to return: a damaged tree shows what it can, and a scan may end early. Nothing here
+    /// means that no read met damage, not that there is none; [`check`](Self::check) looks for it.
+    pub fn damage(&self) -> Vec<Finding> {
+        self.tree.damage()
+    }
+
+    /// Verifies everything the tree reaches; an empty list is a sound tree. Exact only while no thread writes. In a
+    /// child of the process that opened the pool, that is what it finds.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-check-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// assert!(ages.check().is_empty());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn check(&self) -> Vec<Finding> {
+        match self.pool.0.file.here() {
+            Ok(()) => self.tree.check(),
+            Err(error) => vec![Finding::new("tree", error.to_string())],
+        }
+    }
+}
+
+impl<'t, K: Key, V: Value> IntoIterator for &'t Tree<K, V> {
+    type Item = (K::Owned, V::Owned);
+    type IntoIter = Range<'t, K, V>;
+
+    fn into_iter(self) -> Range<'t, K, V> {
+        self.iter()
+    }
+}

@@ -1,0 +1,215 @@
+//! Pools and trees whose types are known at run time: the medium, and the codecs of keys and values.
+//!
+//! What is generic ends here. A pool's medium is chosen where the pool is opened, and each design is compiled for
+//! that medium there, once; users of [`Tree`](crate::Tree) compile what encodes their keys and values.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use bristlecone_pm::{
+    Chunk, Finding, Medium, Opener, Part, PoolFile, PoolInfo, Result, SlotKind, TreeEntry, TreeId, TreeSpec,
+};
+
+use super::table::{open, part_of};
+use super::{Design, Index, Inspect};
+use crate::Error;
+use crate::index::parts::codec::{Codec, Inline, KeyCodec, Record};
+
+/// A tree of keys `K` and values `V`.
+pub type Shared<K, V> = Arc<dyn Index<K, V>>;
+
+/// A tree of any codec.
+pub enum AnyIndex {
+    /// Words to words.
+    InlineInline(Shared<Inline, Inline>),
+    /// Words to records.
+    InlineRecord(Shared<Inline, Record>),
+    /// Records to words.
+    RecordInline(Shared<Record, Inline>),
+    /// Records to records.
+    RecordRecord(Shared<Record, Record>),
+}
+
+impl AnyIndex {
+    /// Opens the tree of an entry, whose keys and values are words or not.
+    fn open<M: Medium>(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        inline: (bool, bool),
+        threads: usize,
+    ) -> Result<Self> {
+        Ok(match inline {
+            (true, true) => Self::InlineInline(open(pool, entry, threads)?),
+            (true, false) => Self::InlineRecord(open(pool, entry, threads)?),
+            (false, true) => Self::RecordInline(open(pool, entry, threads)?),
+            (false, false) => Self::RecordRecord(open(pool, entry, threads)?),
+        })
+    }
+
+    /// Returns the tree with its codecs as types.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if it has others.
+    pub fn typed<K: KeyCodec, V: Codec>(self) -> Result<Shared<K, V>> {
+        let tree: Box<dyn Any> = match self {
+            Self::InlineInline(tree) => Box::new(tree),
+            Self::InlineRecord(tree) => Box::new(tree),
+            Self::RecordInline(tree) => Box::new(tree),
+            Self::RecordRecord(tree) => Box::new(tree),
+        };
+        let tree = tree.downcast::<Shared<K, V>>().map(|tree| *tree);
+        tree.map_err(|_| Error::invalid("the tree has keys or values of other codecs"))
+    }
+}
+
+/// A tree to which there may be handles.
+#[derive(Debug)]
+pub struct OpenTree {
+    tree: Weak<dyn Inspect>,
+    /// The tree as a `Weak<dyn Index<K, V>>`.
+    typed: Box<dyn Any + Send + Sync>,
+}
+
+impl OpenTree {
+    pub fn new<K: KeyCodec, V: Codec>(tree: &Shared<K, V>) -> Self {
+        let typed = Arc::downgrade(tree);
+        let tree: Arc<dyn Inspect> = tree.clone();
+        Self { tree: Arc::downgrade(&tree), typed: Box::new(typed) }
+    }
+
+    /// Returns whether there is a handle to it.
+    pub fn is_open(&self) -> bool {
+        self.tree.strong_count() > 0
+    }
+
+    /// Returns the tree, if it is open and has these codecs.
+    pub fn get<K: KeyCodec, V: Codec>(&self) -> Option<Shared<K, V>> {
+        self.typed.downcast_ref::<Weak<dyn Index<K, V>>>()?.upgrade()
+    }
+}
+
+/// A pool file on any medium. The methods are those of [`PoolFile`].
+pub trait AnyPool: Any + Send + Sync {
+    fn opener(&self) -> Opener;
+    fn here(&self) -> Result<()>;
+    fn is_read_only(&self) -> bool;
+    fn writable(&self) -> Result<()>;
+    fn trees(&self) -> Result<Vec<TreeEntry>>;
+    fn find_tree(&self, name: &str) -> Result<Option<TreeEntry>>;
+    fn drop_tree(&self, id: TreeId) -> Result<()>;
+    fn chunks_of(&self, id: TreeId) -> Vec<Chunk>;
+    fn rename_tree(&self, from: &str, to: &str) -> Result<()>;
+    fn info(&self) -> PoolInfo;
+    fn check(&self) -> Vec<Finding>;
+    fn prefault(&self, bytes: u64) -> Result<()>;
+    fn close(&self) -> Result<()>;
+    fn abandon(&self);
+
+    /// Returns `Corrupted` if a tree lacks leaves, or owns chunks that its design has no use for.
+    fn expect_whole(&self, entry: &TreeEntry) -> Result<()>;
+
+    /// Opens a tree of the library's designs, whose keys and values are words or not.
+    fn open_index(&self, entry: &TreeEntry, inline: (bool, bool), threads: usize) -> Result<AnyIndex>;
+
+    /// Creates one together with its first leaf: after an error or a crash there is neither.
+    fn create_index(&self, spec: &TreeSpec, inline: (bool, bool)) -> Result<(TreeEntry, AnyIndex)>;
+
+    /// Puts an empty tree in the place of one to which there is no handle: after a crash there is either.
+    fn clear_index(&self, entry: &TreeEntry, inline: (bool, bool)) -> Result<()>;
+}
+
+impl fmt::Debug for dyn AnyPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("pool file")
+    }
+}
+
+/// A pool file on a medium.
+pub struct PoolOn<M: Medium>(pub Arc<PoolFile<M>>);
+
+impl<M: Medium> AnyPool for PoolOn<M> {
+    fn opener(&self) -> Opener {
+        *self.0.opener()
+    }
+    fn here(&self) -> Result<()> {
+        self.0.here()
+    }
+    fn is_read_only(&self) -> bool {
+        self.0.is_read_only()
+    }
+    fn writable(&self) -> Result<()> {
+        self.0.writable()
+    }
+    fn trees(&self) -> Result<Vec<TreeEntry>> {
+        self.0.trees()
+    }
+    fn find_tree(&self, name: &str) -> Result<Option<TreeEntry>> {
+        self.0.find_tree(name)
+    }
+    fn drop_tree(&self, id: TreeId) -> Result<()> {
+        self.0.drop_tree(id)
+    }
+    fn chunks_of(&self, id: TreeId) -> Vec<Chunk> {
+        self.0.chunks_of(id)
+    }
+    fn rename_tree(&self, from: &str, to: &str) -> Result<()> {
+        self.0.rename_tree(from, to)
+    }
+    fn info(&self) -> PoolInfo {
+        self.0.info()
+    }
+    fn check(&self) -> Vec<Finding> {
+        self.0.check()
+    }
+    fn prefault(&self, bytes: u64) -> Result<()> {
+        self.0.prefault(bytes)
+    }
+    fn close(&self) -> Result<()> {
+        self.0.close()
+    }
+    fn abandon(&self) {
+        self.0.abandon();
+    }
+
+    fn expect_whole(&self, entry: &TreeEntry) -> Result<()> {
+        if Design::of(&entry.spec).is_err() {
+            // Designs from outside have leaves of kinds that only they know.
+            return self.0.expect_leaves(entry, |_| Some(Part::Leaf));
+        }
+        self.0.expect_leaves(entry, part_of)?;
+        expect_kinds(&self.0, entry)
+    }
+
+    fn open_index(&self, entry: &TreeEntry, inline: (bool, bool), threads: usize) -> Result<AnyIndex> {
+        AnyIndex::open(&self.0, entry, inline, threads)
+    }
+
+    fn create_index(&self, spec: &TreeSpec, inline: (bool, bool)) -> Result<(TreeEntry, AnyIndex)> {
+        self.0.create_tree_with(spec, |entry| AnyIndex::open(&self.0, entry, inline, 1))
+    }
+
+    fn clear_index(&self, entry: &TreeEntry, inline: (bool, bool)) -> Result<()> {
+        let emptied = |entry: &TreeEntry| AnyIndex::open(&self.0, entry, inline, 1).map(drop);
+        self.0.replace_tree_with(entry.id, emptied).map(drop)
+    }
+}
+
+/// Returns `Corrupted` if a tree owns chunks that its design has no use for: what they hold would
+/// be missing without a word.
+pub fn expect_kinds<M: Medium>(file: &PoolFile<M>, entry: &TreeEntry) -> Result<()> {
+    // Designs from outside say themselves what they need.
+    let Ok(design) = Design::of(&entry.spec) else { return Ok(()) };
+    let kinds = design.slots(&entry.spec)?;
+    for chunk in file.chunks_of(entry.id) {
+        let known = |&(kind, bytes): &(SlotKind, Option<u64>)| {
+            kind == chunk.kind && bytes.is_none_or(|bytes| bytes == u64::from(chunk.slot_bytes))
+        };
+        if !kinds.iter().any(known) {
+            let what = format!("{design} has no slots of {} and {} bytes", chunk.kind, chunk.slot_bytes);
+            return Err(Error::corrupted(what, format!("descriptor of chunk {}", chunk.id)));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,196 @@
+//! A change of a key in its locked leaf: into the log and the buffer, or through to the leaf. Step numbers are those of
+//! the story in `mod.rs`.
+
+use bristlecone_pm::{Flushed, LogSpot, Medium, Persist, Result};
+
+use super::Core;
+use super::buffer::{Locked, State};
+use super::layout::LeafWord;
+use super::room::Promise;
+use crate::index::parts::buffered::{Change, Found, Guards, InLeaf, Item, Writer};
+use crate::index::parts::codec::{Codec, KeyCodec};
+
+impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
+    /// Gives the key a value, or removes it: it is known to change something.
+    #[inline(never)]
+    pub(super) fn apply(
+        &self,
+        mut leaf: Locked<'_>,
+        found: &Found,
+        key: K::Ref<'_>,
+        value: Option<V::Ref<'_>>,
+        guards: &Guards<K, V>,
+    ) -> Result<()> {
+        let mut promise = None;
+        let spot = if self.belongs_in_buffer(&leaf, found, value.is_some(), &mut promise) {
+            let spot = self.reserve_entry();
+            let without_room = || found.item.is_some() && self.overflows(&leaf);
+            spot.or_else(|| without_room().then(|| self.reserve_among_copies()).flatten())
+        } else {
+            None
+        };
+        let mut change = self.write_records(found, key, value)?;
+        // A new value takes no more room than the old one.
+        let steady = found.value.is_some() && value.is_some() && spot.is_some();
+        let overflowed = !steady && self.overflows(&leaf);
+        if let Some(spot) = spot {
+            self.log_and_buffer(&leaf, found, change, spot, guards);
+        } else if let Err(error) = self.write_through(&mut leaf, found, &mut change, guards) {
+            change.discard::<K, V, M>((&self.keys, &self.values));
+            return Err(error);
+        }
+        self.count_overflow(overflowed, !steady && self.overflows(&leaf));
+        drop(promise);
+        match (found.value.is_some(), value.is_some()) {
+            (false, true) => self.len.add(1),
+            (true, false) => {
+                self.len.add(-1);
+                self.merge_left(leaf, &guards.0);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Write 2 and 3.
+    #[inline(always)]
+    pub(super) fn log_and_buffer(
+        &self,
+        leaf: &Locked<'_>,
+        found: &Found,
+        mut change: Change,
+        spot: LogSpot<'_, M>,
+        guards: &Guards<K, V>,
+    ) {
+        let entry = change.item.entry(leaf.sequence());
+        // No thread reads the buffer as long as it is locked. What stands behind a fence stands between
+        // the next write's loads and their prefetch.
+        self.put_in_buffer(leaf, found, change.item, spot.epoch(), guards);
+        spot.append(&entry, change.take_records());
+    }
+
+    /// Whether a change waits in the buffer. It does not if there is no room, if it takes the
+    /// leaf's last item, which lets the leaf go, and if the leaf would hold more than it has room
+    /// for while there may be no room for another one.
+    fn belongs_in_buffer<'a>(
+        &'a self,
+        leaf: &Locked<'_>,
+        found: &Found,
+        present: bool,
+        promise: &mut Option<Promise<'a>>,
+    ) -> bool {
+        let state = leaf.state();
+        if found.item.is_none() && state.pending == self.buffers.batch() {
+            return false;
+        }
+        let word = LeafWord::unpack(self.leaf(state.leaf).header.word.load(self.medium()));
+        let taken = word.bitmap.count_ones() as usize;
+        if !present {
+            // Every pending slot may be a removal of what the leaf holds.
+            return taken > state.pending + 1 || self.live_items(leaf) > 1 || state.leaf == self.first;
+        }
+        // One slot may be the fence's alone.
+        if found.value.is_some() || taken + state.pending + 2 <= self.slots || self.overflows(leaf) {
+            return true;
+        }
+        if self.room_is_plenty() {
+            return true;
+        }
+        *promise = self.promise(1);
+        promise.is_some()
+    }
+
+    /// Write 3: readers find the item in the buffer, once it is unlocked.
+    #[inline(always)]
+    fn put_in_buffer(&self, leaf: &Locked<'_>, found: &Found, item: Item, epoch: u64, guards: &Guards<K, V>) {
+        let mut state = leaf.state();
+        let at = found.item.unwrap_or(state.pending);
+        if found.in_leaf == InLeaf::Unseen && !state.uncounted {
+            state.uncounted = true;
+            self.promised.uncounted.add(1);
+        }
+        if let (Some(_), Some(superseded)) = (found.item, found.value)
+            && self.value_in_leaf(leaf, item.key, &guards.0) != Some(superseded)
+        {
+            V::retire(&self.values, superseded, &guards.1);
+        }
+        leaf.set_slot(at, item.key, item.value);
+        state.pending = state.pending.max(at + 1);
+        state.used = state.used.max(state.pending);
+        state.set_removed(at, item.removed);
+        state.set_epoch(at, epoch);
+        leaf.set_state(state);
+    }
+
+    /// What the leaf itself holds for a key, if its value stands out of line: after a crash this may
+    /// be what pends.
+    fn value_in_leaf(&self, leaf: &Locked<'_>, key: u64, guard: &K::Guard) -> Option<u64> {
+        if V::INLINE {
+            return None;
+        }
+        let key = K::read(&self.keys, key, guard);
+        let slot =
+            self.locate_in_leaf(self.leaf(leaf.state().leaf), key, K::fingerprint(key), guard, &|| true);
+        slot.ok().flatten().map(|(.., value)| value)
+    }
+
+    /// Writes the change and everything pending to the leaf, without logging it.
+    pub(super) fn write_through(
+        &self,
+        leaf: &mut Locked<'_>,
+        found: &Found,
+        change: &mut Change,
+        guards: &Guards<K, V>,
+    ) -> Result<()> {
+        match self.flush(leaf, Some(change), found.item, guards) {
+            Err(error) if error.is_no_room() && found.item.is_none() && found.value.is_some() => {
+                // What pends has no room, but the item is in the leaf, and nothing about it pends.
+                self.change_in_place(leaf, change, guards);
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// Logs a change that has reached its leaf, if that is asked for. Not before it has: the entry of a change
+    /// that then finds no room would bring it back, and name records that are others' by then; and one that a
+    /// crash interrupts would need the room that it has not got yet. The leaf's stamp voids this entry already.
+    /// A key that it names is put aside only behind it.
+    pub(super) fn log_what_is_there(&self, leaf: &Locked<'_>, item: Item) {
+        if self.options.log_all != 0
+            && self.buffers.batch() > 0
+            && let Some(spot) = self.reserve_entry()
+        {
+            spot.append(&item.entry(leaf.sequence()), None);
+        }
+    }
+
+    /// Changes an item that the leaf holds and that is not pending.
+    fn change_in_place(&self, leaf: &Locked<'_>, change: &mut Change, guards: &Guards<K, V>) {
+        let medium = self.medium();
+        let state = leaf.state();
+        let cells = self.leaf(state.leaf);
+        let key = K::read(&self.keys, change.item.key, &guards.0);
+        let Ok(Some((slot, key, value))) =
+            self.locate_in_leaf(cells, key, K::fingerprint(key), &guards.0, &|| true)
+        else {
+            unreachable!("an item that does not pend is in the leaf");
+        };
+        if change.item.removed {
+            let word = LeafWord::unpack(cells.header.word.load(medium));
+            let word = LeafWord { bitmap: word.bitmap & !(1 << slot), ..word };
+            cells.header.word.publish(medium, word.pack(), &medium.ordered_within_line(), "cclbtree place.1");
+            medium.persist(&cells.header.word, "cclbtree place.1");
+            self.retire_key(state.leaf, key);
+        } else {
+            let cell = &cells.slots[slot].value;
+            let records = change.take_records().unwrap_or_else(Flushed::none);
+            let durable = medium.fence(records, "cclbtree place.2 fence");
+            cell.publish(medium, change.item.value, &durable, "cclbtree place.2");
+            medium.persist(cell, "cclbtree place.2");
+        }
+        V::retire(&self.values, value, &guards.1);
+        // What the buffer kept of it for readers no longer holds.
+        leaf.set_state(State { used: state.pending, ..state });
+    }
+}

@@ -1,0 +1,339 @@
+//! The volatile half of a leaf: its lock, and the items that have not reached it yet.
+//!
+//! Slots `0..pending` hold the newest items, which stand in the log and not in the leaf. Slots
+//! `pending..used` hold items that have reached the leaf and are kept for readers. A search
+//! for a key from slot 0 on finds the newest first.
+//!
+//! Buffers stand in the order of their leaves, chunk by chunk. So a leaf's place follows from its
+//! buffer's number, and both can be prefetched at once.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Mutex;
+
+use bristlecone_pm::Result;
+use bristlecone_pm::sync::wait::lock;
+use bristlecone_pm::sync::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crossbeam_utils::CachePadded;
+
+use super::layout::LEAF_BYTES;
+
+use crate::index::parts::arena::{Arena, Zeroed};
+use crate::index::parts::locked::{self, Guarded};
+use crate::index::parts::prefetch;
+use crate::index::parts::version_lock::{Version, VersionLock};
+
+/// Most items that a buffer can hold.
+pub const BATCH_MAX: usize = 8;
+
+/// The first words of a buffer; its slots follow in the arena. Changes only under the lock;
+/// readers validate, hence relaxed accesses.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Buffer {
+    pub lock: VersionLock,
+    state: AtomicU64,
+}
+
+// SAFETY: atomics only, for which zero is a value.
+unsafe impl Zeroed for Buffer {}
+
+const _: () = assert!(size_of::<Buffer>() == 16);
+
+/// What a buffer's second word says: bits 0-39 the leaf; 40-48 which pending slots belong to an odd
+/// epoch of the log, below a one that says how many pend; 49-57 which slots are removals, below a one
+/// that says how many are used; 58 whether what pends is uncounted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// Offset of the leaf.
+    pub leaf: u64,
+    /// Slots that have not reached the leaf.
+    pub pending: usize,
+    /// Slots that hold anything.
+    pub used: usize,
+    /// Slots that remove their key.
+    pub removed: u8,
+    /// Epochs of the pending slots, modulo 2.
+    pub epochs: u8,
+    /// No thread has looked yet what the leaf has of the keys that pend.
+    pub uncounted: bool,
+}
+
+/// Bits of slots, and a one above the last slot.
+const MARKED_BITS: u32 = BATCH_MAX as u32 + 1;
+const EPOCHS_SHIFT: u32 = 40;
+const REMOVED_SHIFT: u32 = EPOCHS_SHIFT + MARKED_BITS;
+const UNCOUNTED_SHIFT: u32 = REMOVED_SHIFT + MARKED_BITS;
+
+#[inline(always)]
+fn mark(bits: u8, slots: usize) -> u64 {
+    let end = 1 << slots;
+    u64::from(bits) & (end - 1) | end
+}
+
+/// The bits, and how many slots they are of.
+#[inline(always)]
+fn unmark(word: u64) -> (u8, usize) {
+    let marked = word & ((1 << MARKED_BITS) - 1);
+    let slots = (marked | 1).ilog2();
+    ((marked & !(1 << slots)) as u8, slots as usize)
+}
+
+impl State {
+    #[inline(always)]
+    fn unpack(word: u64) -> Self {
+        let (epochs, pending) = unmark(word >> EPOCHS_SHIFT);
+        let (removed, used) = unmark(word >> REMOVED_SHIFT);
+        let leaf = (word & ((1 << EPOCHS_SHIFT) - 1)) << 8;
+        Self { leaf, pending, used, removed, epochs, uncounted: word >> UNCOUNTED_SHIFT & 1 != 0 }
+    }
+
+    #[inline(always)]
+    fn pack(self) -> u64 {
+        self.leaf >> 8
+            | mark(self.epochs, self.pending) << EPOCHS_SHIFT
+            | mark(self.removed, self.used) << REMOVED_SHIFT
+            | u64::from(self.uncounted) << UNCOUNTED_SHIFT
+    }
+
+    #[inline(always)]
+    pub fn is_removed(&self, at: usize) -> bool {
+        self.removed >> at & 1 != 0
+    }
+
+    #[inline(always)]
+    pub fn set_removed(&mut self, at: usize, removed: bool) {
+        self.removed = self.removed & !(1 << at) | u8::from(removed) << at;
+    }
+
+    #[inline(always)]
+    pub fn set_epoch(&mut self, at: usize, epoch: u64) {
+        self.epochs = self.epochs & !(1 << at) | ((epoch & 1) as u8) << at;
+    }
+
+    /// Pending slots that do not belong to `epoch`.
+    pub fn older_than(&self, epoch: u64) -> u8 {
+        let current = if epoch & 1 == 0 { self.epochs } else { !self.epochs };
+        current & ((1_u16 << self.pending) - 1) as u8
+    }
+}
+
+/// The buffers of one tree.
+#[derive(Debug)]
+pub struct Buffers {
+    arena: Arena<Buffer>,
+    batch: usize,
+    chunk_bits: u32,
+    /// Where the chunks of leaves begin, in the order in which they came; with the number of each.
+    chunks: Box<[AtomicU64]>,
+    numbers: CachePadded<Mutex<HashMap<u64, u32>>>,
+    live: CachePadded<AtomicUsize>,
+    /// Those that were ever used.
+    used: CachePadded<AtomicUsize>,
+}
+
+/// A buffer with its slots.
+#[derive(Clone, Copy)]
+pub struct BufferRef<'a> {
+    pub id: u32,
+    buffer: &'a Buffer,
+    batch: usize,
+}
+
+impl Buffers {
+    /// Buffers of `batch` items, for leaves in chunks of so many bytes, a power of two.
+    pub fn new(batch: usize, chunk_bytes: u64, chunks_max: u64) -> Result<Self> {
+        // There are not more numbers.
+        let chunks_max = chunks_max.min((1 << 32) / (chunk_bytes / LEAF_BYTES));
+        Ok(Self {
+            arena: Arena::new(size_of::<Buffer>() + 16 * batch)?,
+            batch,
+            chunk_bits: chunk_bytes.ilog2(),
+            chunks: (0..chunks_max).map(|_| AtomicU64::default()).collect(),
+            numbers: CachePadded::default(),
+            live: CachePadded::default(),
+            used: CachePadded::default(),
+        })
+    }
+
+    /// Items that a buffer holds.
+    #[inline(always)]
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
+    #[inline(always)]
+    pub fn get(&self, id: u32) -> BufferRef<'_> {
+        BufferRef { id, buffer: self.arena.get(id), batch: self.batch }
+    }
+
+    /// The bits of a leaf's offset, or of its buffer's number, that say which leaf of its chunk it is.
+    #[inline(always)]
+    fn slot_bits(&self) -> u32 {
+        self.chunk_bits - LEAF_BYTES.ilog2()
+    }
+
+    /// The offset of the leaf that a buffer is for.
+    #[inline(always)]
+    pub fn leaf_of(&self, id: u32) -> u64 {
+        let (chunk, slot) = (id >> self.slot_bits(), id & ((1 << self.slot_bits()) - 1));
+        self.chunks[chunk as usize].load(Relaxed) + u64::from(slot) * LEAF_BYTES
+    }
+
+    /// The number of the buffer for a leaf.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory for it; never again once there was.
+    pub fn number_of(&self, leaf: u64) -> Result<u32> {
+        let (chunk, within) = (leaf >> self.chunk_bits, leaf & ((1 << self.chunk_bits) - 1));
+        let mut numbers = lock(&self.numbers);
+        let first = match numbers.entry(chunk) {
+            Entry::Occupied(first) => *first.get(),
+            Entry::Vacant(place) => {
+                let first = self.arena.alloc_fresh(1 << self.slot_bits())?.start;
+                self.chunks[(first >> self.slot_bits()) as usize].store(chunk << self.chunk_bits, Relaxed);
+                *place.insert(first)
+            }
+        };
+        Ok(first + (within / LEAF_BYTES) as u32)
+    }
+
+    /// The buffer for a leaf, unlocked, with a count above `count`.
+    pub fn alloc(&self, leaf: u64, count: u64) -> Result<u32> {
+        let id = self.number_of(leaf)?;
+        self.live.fetch_add(1, Relaxed);
+        let buffer = self.get(id);
+        if buffer.state().leaf == 0 {
+            self.used.fetch_add(1, Relaxed);
+        }
+        buffer.set_state(State { leaf, ..State::default() });
+        buffer.lock.renew_above(count);
+        Ok(id)
+    }
+
+    /// A buffer is obsolete, and its leaf is about to be given back.
+    pub fn free(&self) {
+        self.live.fetch_sub(1, Relaxed);
+    }
+
+    /// Buffers that were ever handed out have a number below this.
+    pub fn end(&self) -> u32 {
+        self.arena.begun()
+    }
+
+    /// Bytes of the buffers that were ever used. The memory of others is untouched.
+    pub fn bytes(&self) -> u64 {
+        (self.used.load(Relaxed) * (size_of::<Buffer>() + 16 * self.batch)) as u64
+    }
+
+    pub fn live(&self) -> usize {
+        self.live.load(Relaxed)
+    }
+}
+
+impl<'a> BufferRef<'a> {
+    #[inline(always)]
+    pub fn state(self) -> State {
+        State::unpack(self.buffer.state.load(Relaxed))
+    }
+
+    #[inline(always)]
+    pub fn set_state(self, state: State) {
+        self.buffer.state.store(state.pack(), Relaxed);
+    }
+
+    #[inline(always)]
+    fn slots(self) -> &'a [[AtomicU64; 2]] {
+        // SAFETY: the arena keeps 16 bytes per slot behind each buffer, and any bytes are values of
+        // atomics.
+        unsafe {
+            let start = std::ptr::from_ref(self.buffer).cast::<u8>().add(size_of::<Buffer>());
+            std::slice::from_raw_parts(start.cast(), self.batch)
+        }
+    }
+
+    /// Prefetches the line in which the slots end.
+    #[inline(always)]
+    pub fn prefetch_end(self) {
+        prefetch(self.slots().as_ptr_range().end.wrapping_byte_sub(8));
+    }
+
+    /// Key and value words of a slot.
+    #[inline(always)]
+    pub fn slot(self, at: usize) -> (u64, u64) {
+        let [key, value] = &self.slots()[at];
+        (key.load(Relaxed), value.load(Relaxed))
+    }
+
+    /// The key words, with their places, of the slots that `state` says are used.
+    #[inline(always)]
+    pub fn keys(self, state: State) -> impl Iterator<Item = (usize, u64)> {
+        self.slots().iter().take(state.used).map(|[key, _]| key.load(Relaxed)).enumerate()
+    }
+
+    #[inline(always)]
+    pub fn set_slot(self, at: usize, key: u64, value: u64) {
+        let [key_cell, value_cell] = &self.slots()[at];
+        key_cell.store(key, Relaxed);
+        value_cell.store(value, Relaxed);
+    }
+
+    /// Locks the buffer if it is still the one that was read at `version`.
+    #[inline(always)]
+    pub fn lock_at(self, version: Version) -> Option<Locked<'a>> {
+        Locked::at(self, version)
+    }
+}
+
+/// A buffer, and its leaf, held by the only writer they may have.
+pub type Locked<'a> = locked::Locked<BufferRef<'a>>;
+
+impl Guarded for BufferRef<'_> {
+    #[inline(always)]
+    fn lock(&self) -> &VersionLock {
+        &self.buffer.lock
+    }
+
+    fn clear(&self) {
+        self.set_state(State::default());
+    }
+}
+
+impl std::ops::Deref for BufferRef<'_> {
+    type Target = Buffer;
+
+    fn deref(&self) -> &Buffer {
+        self.buffer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_survives_its_word() {
+        let leaf = (1 << 48) - 256;
+        let state = State { leaf, pending: 8, used: 8, removed: 0xa5, epochs: 0x5a, uncounted: true };
+        assert_eq!(State::unpack(state.pack()), state);
+        let fewer = State { leaf, pending: 1, used: 3, removed: 0b101, epochs: 1, uncounted: false };
+        assert_eq!(State::unpack(fewer.pack()), fewer);
+        // What the bits say of other slots means nothing.
+        assert_eq!(State::unpack(State { removed: 0xa5, epochs: 0x5b, ..fewer }.pack()), fewer);
+        assert_eq!(State::unpack(0), State::default());
+    }
+
+    #[test]
+    fn older_epochs_are_told_apart() {
+        let mut state = State { pending: 3, used: 4, ..State::default() };
+        state.set_epoch(1, 7);
+        assert_eq!((state.older_than(7), state.older_than(8)), (0b101, 0b010));
+        state.set_epoch(0, 7);
+        state.set_epoch(2, 7);
+        assert_eq!(state.older_than(7), 0);
+        state.pending = 8;
+        state.epochs = 0xff;
+        assert_eq!((state.older_than(2), state.older_than(3)), (0xff, 0));
+    }
+}

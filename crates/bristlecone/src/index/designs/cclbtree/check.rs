@@ -1,0 +1,86 @@
+//! Invariants of a tree at rest, for tests, the tool and the crash explorer.
+
+use bristlecone_pm::{Finding, Medium};
+
+use super::layout::LeafWord;
+use super::{CclBTree, Core};
+use crate::index::parts::buffered::Item;
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::{Inspect, TreeStats};
+
+impl<K: KeyCodec, V: Codec, M: Medium> Inspect for CclBTree<K, V, M> {
+    fn len(&self) -> u64 {
+        self.count_all();
+        self.len.sum()
+    }
+
+    fn stats(&self) -> TreeStats {
+        self.store.stats(self.len(), &self.log, self.inner.dram_bytes() + self.buffers.bytes())
+    }
+
+    fn check(&self) -> Vec<Finding> {
+        // The collector writes, too.
+        let _at_rest = self.collection.hold();
+        self.count_all();
+        self.verify()
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
+    /// Verifies every leaf and its buffer against the index, the chain and the allocator. The
+    /// counts are exact only while no thread writes.
+    pub(super) fn verify(&self) -> Vec<Finding> {
+        let mut findings = self.inner.check();
+        let mut leaves = Vec::new();
+        self.inner.for_each_leaf(|fence, id| leaves.push((fence.map(K::owned), id)));
+        let (mut items, mut next) = (0, self.first);
+        for (at, (fence, id)) in leaves.iter().enumerate() {
+            let offset = self.buffers.get(*id).state().leaf;
+            let mut report = |what: &str| findings.push(Finding::new(format!("leaf at {offset:#x}"), what));
+            if offset != next {
+                report("not where the leaf before it leads");
+                break;
+            }
+            next = LeafWord::unpack(self.leaf(offset).header.word.load(self.medium())).next;
+            let end = leaves.get(at + 1).and_then(|(fence, _)| fence.as_ref());
+            items += self.verify_leaf(*id, fence.as_ref(), end, &mut report);
+        }
+        findings.extend(self.verify_totals(next, leaves.len() as u64, items));
+        findings
+    }
+
+    /// Keys lie within the leaf's range, once each; how many there are.
+    fn verify_leaf(
+        &self,
+        id: u32,
+        fence: Option<&K::Owned>,
+        end: Option<&K::Owned>,
+        report: &mut impl FnMut(&str),
+    ) -> u64 {
+        let guard = K::pin();
+        let buffer = self.buffers.get(id);
+        let state = buffer.state();
+        let cells = self.leaf(state.leaf);
+        let word = LeafWord::unpack(cells.header.word.load(self.medium()));
+        if word.bitmap & !self.slots_mask() != 0 {
+            report("slots beyond the leaf");
+        }
+        if state.pending > state.used || state.used > self.buffers.batch() {
+            report("a buffer beyond its bounds");
+            return 0;
+        }
+        let first = cells.slots[0].key.load(self.medium());
+        if let Some(fence) = fence
+            && (K::verify(&self.keys, first).is_err()
+                || K::read(&self.keys, first, &guard) != K::borrow(fence))
+        {
+            report("slot 0 is not the fence");
+        }
+        let buffered = (0..state.pending).map(|at| {
+            let (key, value) = buffer.slot(at);
+            Item { key, value, removed: state.is_removed(at) }
+        });
+        let bitmap = word.bitmap & self.slots_mask();
+        self.verify_items((state.leaf, bitmap), (fence, end), |_, _| None, (buffered, |_, _, _| None), report)
+    }
+}

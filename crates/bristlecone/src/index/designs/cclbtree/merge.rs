@@ -1,0 +1,121 @@
+//! A leaf that is hardly used gives its items to its left sibling and goes. Step numbers are
+//! those of the story in `mod.rs`.
+
+use bristlecone_pm::{Alone, Durable, Medium, Persist};
+
+use super::Core;
+use super::buffer::Locked;
+use super::layout::{Leaf, LeafWord, line_of};
+use crate::index::parts::buffered::tag_of;
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::slot::bits;
+
+impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
+    /// Merges a leaf into its left sibling if it is less than half full and that has room; and
+    /// then that one into its own, and so on. Locks are taken from the right to the left.
+    pub(super) fn merge_left<'a>(&'a self, mut right: Locked<'a>, guard: &K::Guard) {
+        loop {
+            let state = right.state();
+            // Only now and then: when everything pending has just been flushed.
+            if state.leaf == self.first || state.pending > 0 {
+                return;
+            }
+            let live = self.live_items(&right);
+            if live * 2 >= self.slots {
+                return;
+            }
+            let fence = K::read(&self.keys, self.leaf(state.leaf).slots[0].key.load(self.medium()), guard);
+            let Some(mut left) = self.lock_before(fence, guard) else { return };
+            if !self.make_room(&mut left, &right, live) {
+                return;
+            }
+            // False: they are too far apart in the index, and nothing changed.
+            if !self.inner.remove(fence, right.id, guard, |successor| successor == Some(left.id)) {
+                return;
+            }
+            self.absorb(&mut left, &right);
+            right.retire();
+            self.buffers.free();
+            self.leaves.free(state.leaf);
+            right = left;
+        }
+    }
+
+    /// The locked leaf to the left of the one that begins with `fence`.
+    fn lock_before(&self, fence: K::Ref<'_>, guard: &K::Guard) -> Option<Locked<'_>> {
+        loop {
+            let (id, version, _) = self.inner.find_before(Some(fence), guard, |leaf| self.version_of(leaf));
+            if let Some(left) = self.buffers.get(id).lock_at(version) {
+                return Some(left);
+            }
+        }
+    }
+
+    /// Merge 1: whether the left leaf has room for what the right one holds, nothing pending.
+    fn make_room(&self, left: &mut Locked<'_>, right: &Locked<'_>, live: usize) -> bool {
+        let state = left.state();
+        let word = LeafWord::unpack(self.leaf(state.leaf).header.word.load(self.medium()));
+        if word.next != right.state().leaf || self.live_items(left) + live > self.slots {
+            return false;
+        }
+        if state.pending > 0 && self.flush_pending(left).is_err() {
+            return false;
+        }
+        let word = LeafWord::unpack(self.leaf(state.leaf).header.word.load(self.medium()));
+        // A split, if there was one, has put another leaf in between.
+        word.next == right.state().leaf
+            && self.free_slots(state.leaf, word.bitmap).count_ones() as usize >= live
+    }
+
+    /// Merge 2 and 3: the left leaf takes what the right one holds, for which nothing pends. Readers
+    /// that look for it wait at the left leaf already.
+    fn absorb(&self, left: &mut Locked<'_>, right: &Locked<'_>) {
+        let medium = self.medium();
+        let (from, to) = (right.state().leaf, left.state().leaf);
+        let (source, target) = (self.leaf(from), self.leaf(to));
+        left.raise(right.sequence());
+        let word = LeafWord::unpack(target.header.word.load(medium));
+        let next = LeafWord::unpack(source.header.word.load(medium)).next;
+        let (mut bitmap, mut lines) = (word.bitmap, 0_usize);
+        let mut free = bits(self.free_slots(to, bitmap));
+        let tags = source.header.fingerprints.load(medium);
+        for from in bits(self.taken(source)) {
+            let item = &source.slots[from];
+            let key = item.key.load(medium);
+            let slot = free.next().expect("room was made");
+            target.slots[slot].key.store(medium, key);
+            target.slots[slot].value.store(medium, item.value.load(medium));
+            target.header.fingerprints.store_byte(medium, slot, tag_of(&tags, from));
+            bitmap |= 1 << slot;
+            lines |= 1 << line_of(slot);
+        }
+        let flushed = self.flush_lines(to, lines as u64 & !1, "cclbtree merge.2");
+        if lines & !1 != 0 {
+            let Durable { .. } = medium.fence(flushed, "cclbtree merge.2");
+        }
+        // Merge 3: entries of the right leaf must be void before its range is the left one's.
+        target.header.stamp.publish(medium, left.sequence(), &Alone, "cclbtree merge.3 stamp");
+        let ordered = medium.ordered_within_line();
+        let merged = LeafWord { bitmap, next };
+        target.header.word.publish(medium, merged.pack(), &ordered, "cclbtree merge.3");
+        medium.persist(&target.header, "cclbtree merge.3");
+        self.let_go_of_fence(source);
+    }
+
+    /// The slots of a leaf that are taken.
+    fn taken(&self, cells: &Leaf) -> u64 {
+        LeafWord::unpack(cells.header.word.load(self.medium())).bitmap & self.slots_mask()
+    }
+
+    /// A leaf is gone, and so is its fence, unless an item carries its record on: in slot 0, or in
+    /// another one, if the fence's item went and came back.
+    fn let_go_of_fence(&self, cells: &Leaf) {
+        if K::INLINE {
+            return;
+        }
+        let key = |slot: usize| cells.slots[slot].key.load(self.medium());
+        if bits(self.taken(cells)).all(|slot| key(slot) != key(0)) {
+            self.let_go_of_key(key(0));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Reading a key's item. Readers take no lock; they look and validate. Only one that was disturbed again and
+//! again locks the leaf, as a writer does, so that none starves.
+
+use bristlecone_pm::Medium;
+
+use super::buffer::{BufferRef, State};
+use super::layout::{Leaf, LeafWord};
+use super::{CclBTree, Core};
+use crate::index::Read;
+use crate::index::parts::buffered::{Found, Hint};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::fingerprint;
+use crate::index::parts::slot::bits;
+use crate::index::parts::version_lock::Stale;
+
+/// How often a reader is disturbed before it locks the leaf.
+const PATIENCE: u32 = 8;
+
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for CclBTree<K, V, M> {
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
+        self.read(key, show).is_some()
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
+    /// Looks `key` up. `f` sees the value before a thread can reuse it.
+    #[inline(always)]
+    pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+        let (key_guard, value_guard) = (K::pin(), V::pin());
+        for _ in 0..PATIENCE {
+            let (id, version) = self.inner.find(key, &key_guard, |leaf| {
+                self.prefetch_leaf(self.buffers.leaf_of(leaf));
+                self.version_of(leaf)
+            });
+            let buffer = self.buffers.get(id);
+            let still = || buffer.lock.validate(version);
+            match self.locate(buffer, key, &key_guard, still) {
+                Ok(found) if still() => {
+                    // The value word was read while the leaf stood; pinned, its record stays.
+                    return found.value.map(|value| f(V::read(&self.values, value, &value_guard)));
+                }
+                _ => std::hint::spin_loop(),
+            }
+        }
+        // Unlocked by now, so that `f` may write.
+        let found = self.find_locked(key, &key_guard);
+        found.value.map(|value| f(V::read(&self.values, value, &value_guard)))
+    }
+
+    /// What the leaf of `key` says about it while it is locked.
+    #[cold]
+    fn find_locked(&self, key: K::Ref<'_>, guard: &K::Guard) -> Found {
+        let leaf = self.lock_leaf(key, Hint::Present, guard);
+        let Ok(found) = self.locate(*leaf, key, guard, || true) else {
+            unreachable!("a leaf does not change while it is locked");
+        };
+        found
+    }
+
+    /// Finds out what a leaf says about `key`. `still` says whether what was read so far can be
+    /// trusted: it is asked before anything out of line is looked at.
+    #[inline(always)]
+    pub(super) fn locate(
+        &self,
+        buffer: BufferRef<'_>,
+        key: K::Ref<'_>,
+        guard: &K::Guard,
+        still: impl Fn() -> bool,
+    ) -> Result<Found, Stale> {
+        let state = buffer.state();
+        if let Some(found) = self.locate_buffered(buffer, state, key, guard, &still)? {
+            return Ok(found);
+        }
+        let leaf = self.leaf(state.leaf);
+        let slot = self.locate_in_leaf(leaf, key, K::fingerprint(key), guard, &still)?;
+        Ok(Found::of_leaf(0, slot))
+    }
+
+    /// What the buffer says about `key`, if it says anything.
+    #[inline(always)]
+    pub(super) fn locate_buffered(
+        &self,
+        buffer: BufferRef<'_>,
+        state: State,
+        key: K::Ref<'_>,
+        guard: &K::Guard,
+        still: &impl Fn() -> bool,
+    ) -> Result<Option<Found>, Stale> {
+        for (at, word) in buffer.keys(state) {
+            let pending = (at < state.pending).then_some(at);
+            let removed = state.is_removed(at);
+            // The key of a removal that has reached the leaf is gone.
+            if removed && pending.is_none() && !K::INLINE {
+                continue;
+            }
+            if !K::INLINE && !still() {
+                return Err(Stale);
+            }
+            if K::read(&self.keys, word, guard) == K::shorten(key) {
+                let value = (!removed).then(|| buffer.slot(at).1);
+                let key = (!removed || pending.is_some()).then_some(word);
+                return Ok(Some(Found { item: pending, key, value, ..Found::default() }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The slot of `key` in a leaf, with its words.
+    #[inline(always)]
+    pub(super) fn locate_in_leaf(
+        &self,
+        leaf: &Leaf,
+        key: K::Ref<'_>,
+        tag: u8,
+        guard: &K::Guard,
+        still: &impl Fn() -> bool,
+    ) -> Result<Option<(usize, u64, u64)>, Stale> {
+        let medium = self.medium();
+        let tags = leaf.header.fingerprints.load(medium);
+        let taken = LeafWord::unpack(leaf.header.word.load(medium)).bitmap;
+        let hits = fingerprint::probe(tags, tag) & taken & self.slots_mask();
+        for slot in bits(hits) {
+            let item = &leaf.slots[slot];
+            let word = item.key.load(medium);
+            if !K::INLINE && !still() {
+                return Err(Stale);
+            }
+            if K::read(&self.keys, word, guard) == K::shorten(key) {
+                return Ok(Some((slot, word, item.value.load(medium))));
+            }
+        }
+        Ok(None)
+    }
+
+    /// One bit for every slot of a leaf.
+    #[inline(always)]
+    pub(super) fn slots_mask(&self) -> u64 {
+        (1 << self.slots) - 1
+    }
+}

@@ -1,0 +1,98 @@
+//! Opening a tree after anything: as [`buffered`](crate::index::parts::buffered) does, with a buffer for each leaf. What is
+//! written does not change what the chain and the log say: fingerprints, descriptors of chunks that nothing needs, the
+//! first leaf of a new tree. So a crash in here is one more crash.
+
+use std::sync::Arc;
+
+use bristlecone_pm::{LogChunk, Medium, PoolFile, Result, TreeEntry, TreeId};
+
+use super::buffer::Buffers;
+use super::collect::{Collector, Thread};
+use super::layout::Leaf;
+use super::room::Promised;
+use super::{CclBTree, CclBTreeOptions, Core};
+use crate::index::parts::buffered::{self, Replayed, Store, TreeLog};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::search::Level;
+use crate::index::parts::volatile_index::Inner;
+use crate::index::{Open, Rescue};
+
+impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
+    type Options = CclBTreeOptions;
+
+    fn open(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: CclBTreeOptions,
+        threads: usize,
+    ) -> Result<Self> {
+        let (log, logged) = TreeLog::open(pool, entry.id, options.log_entries);
+        let mut core = Core {
+            store: Store::open(pool, entry, options.leaf_slots as usize)?,
+            options,
+            log,
+            inner: Inner::new(options.inner_bytes as usize, 0)?,
+            buffers: Buffers::new(options.batch as usize, pool.chunk_bytes(), pool.chunks_max())?,
+            level: Level::detect(),
+            collection: Collector::default(),
+            promised: Promised::default(),
+        };
+        core.recover(entry.id, logged, threads)?;
+        Ok(Self { core: Arc::new(core), collector: Thread::default() })
+    }
+
+    fn salvage(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: CclBTreeOptions,
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Result<()> {
+        buffered::salvage::<Leaf, K, V, M>(pool, entry, (options.leaf_slots, options.log_entries), rescue)
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
+    pub(super) fn recover(&mut self, tree: TreeId, logged: Vec<LogChunk>, threads: usize) -> Result<()> {
+        let Some(first) = self.pool.root(tree)? else { return self.create(tree, logged) };
+        self.store.first = first;
+        let survivors = self.survivors(threads, |leaf, _, stamp| self.buffers.alloc(leaf, stamp))?;
+        let replayed = self.replay(&survivors, (&self.log, &logged), self.buffers.batch(), threads)?;
+        for of_leaf in replayed.chunk_by(|a, b| a.at == b.at) {
+            self.pend_again(survivors[of_leaf[0].at].own, of_leaf);
+        }
+        self.log.seal(logged);
+        self.finish_recovery();
+        let fences = survivors.into_iter().map(|leaf| (leaf.fence, leaf.own));
+        self.inner = Inner::build(self.options.inner_bytes as usize, fences)?;
+        Ok(())
+    }
+
+    /// Create 1 and 2: the first leaf, then the word of the directory that leads to it.
+    fn create(&mut self, tree: TreeId, logged: Vec<LogChunk>) -> Result<()> {
+        let (first, durable) = self.write_first_leaf()?;
+        self.store.lead_to_first(tree, first, &durable, "cclbtree create.2");
+        let id = self.buffers.alloc(first, 0)?;
+        self.inner = Inner::new(self.options.inner_bytes as usize, id)?;
+        self.log.seal(logged);
+        Ok(())
+    }
+
+    /// Recover 3: puts what the entries of one leaf, newest first, say into its buffer.
+    fn pend_again(&self, id: u32, entries: &[Replayed]) {
+        let buffer = self.buffers.get(id);
+        let version = buffer.lock.read().expect("no other thread knows the leaf");
+        let mut leaf = buffer.lock_at(version).expect("no other thread knows the leaf");
+        leaf.raise(entries[0].entry.sequence);
+        let mut state = leaf.state();
+        let before = self.live_items(&leaf);
+        for Replayed { entry, .. } in entries {
+            leaf.set_slot(state.pending, entry.key, entry.value);
+            state.set_removed(state.pending, entry.removed);
+            state.pending += 1;
+            state.used = state.pending;
+        }
+        leaf.set_state(state);
+        self.len.add(self.live_items(&leaf) as i64 - before as i64);
+        self.count_overflow(false, self.overflows(&leaf));
+    }
+}

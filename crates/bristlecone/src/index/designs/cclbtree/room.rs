@@ -1,0 +1,168 @@
+//! Room for leaves, and the promise that what was buffered can be flushed: a leaf that holds more
+//! with its buffer than it has slots *overflows*, and there are always as many free slots in the
+//! pool as leaves that overflow. A leaf that no thread has looked at since keys came into its buffer may
+//! overflow, and counts as one that does.
+//!
+//! Another tree of the pool may take these slots, and the medium may be full before the pool is: then what it has
+//! bytes for is all that is promised from then on. What is in the tree can be changed and removed even so: in
+//! its place in the leaf, or, if it pends, by an entry behind the copies that collection makes in the chunk
+//! spared for them. That fails where more pends in leaves that overflow than a chunk takes, and after a crash
+//! amid a collection, which finds the spared chunk begun, until there is room for a chunk again.
+//!
+//! A write that finds no room has collected the whole log before it says so, a few times at most and until that
+//! gives nothing, and has had the records freed that no reader holds any more.
+
+use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
+use bristlecone_pm::{Medium, Result};
+
+use super::Core;
+use super::buffer::{Locked, State};
+use super::flush::{Items, growth};
+use super::layout::{LEAF_BYTES, Leaf, LeafWord};
+use crate::index::parts::buffered::{Item, Pending};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::counter::Counter;
+
+/// Chunks that there are beyond what all leaves may need, when room is called plenty.
+const PLENTY_CHUNKS: u64 = 2;
+
+/// Leaves that room is promised for.
+#[derive(Debug, Default)]
+pub(super) struct Promised {
+    /// By writes that are under way.
+    under_way: AtomicU64,
+    /// To leaves that overflow.
+    overflowing: Counter,
+    /// To leaves whose pending items are not counted.
+    pub uncounted: Counter,
+}
+
+/// Room for leaves that no other thread gets while this lives.
+pub(super) struct Promise<'a> {
+    under_way: &'a AtomicU64,
+    leaves: u64,
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        // Pairs with the addition in `promise`: a thread that does not count it counts what it became.
+        self.under_way.fetch_sub(self.leaves, Release);
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
+    pub(super) fn leaves_per_chunk(&self) -> u64 {
+        self.pool.chunk_bytes() / LEAF_BYTES
+    }
+
+    /// Whether what pends for a leaf takes another leaf to be flushed.
+    pub(super) fn overflows(&self, leaf: &Locked<'_>) -> bool {
+        let state = leaf.state();
+        if state.pending == 0 {
+            return false;
+        }
+        let word = LeafWord::unpack(self.leaf(state.leaf).header.word.load(self.medium()));
+        if word.bitmap.count_ones() as usize + state.pending < self.slots {
+            return false;
+        }
+        self.room_for(state.leaf, &self.pending_items(leaf, None, &K::pin())).is_none()
+    }
+
+    /// Returns what pends for a leaf, with the slots that the leaf has for it, but for the pending slot `except`.
+    #[inline(always)]
+    pub(super) fn pending_items(&self, leaf: &Locked<'_>, except: Option<usize>, guard: &K::Guard) -> Items {
+        let state = leaf.state();
+        let cells = self.leaf(state.leaf);
+        let slots = (0..state.pending).filter(|at| Some(*at) != except);
+        let item = |at| {
+            let (key, value) = leaf.slot(at);
+            self.pending(cells, Item { key, value, removed: state.is_removed(at) }, guard)
+        };
+        slots.map(item).collect()
+    }
+
+    /// Returns an item on its way to a leaf, with the slot that the leaf has for its key.
+    #[inline(always)]
+    pub(super) fn pending(&self, cells: &Leaf, item: Item, guard: &K::Guard) -> Pending {
+        let key = K::read(&self.keys, item.key, guard);
+        let tag = K::fingerprint(key);
+        let slot = self.locate_in_leaf(cells, key, tag, guard, &|| true);
+        Pending::of(item, tag, slot.ok().flatten().map(|(slot, ..)| slot))
+    }
+
+    /// A leaf that overflows has a slot promised.
+    pub(super) fn count_overflow(&self, before: bool, after: bool) {
+        if before != after {
+            self.promised.overflowing.add(i64::from(after) - i64::from(before));
+        }
+    }
+
+    /// Counts the items that pend for a leaf, if that has not been done.
+    #[inline(always)]
+    pub(super) fn count_pending(&self, leaf: &Locked<'_>) {
+        if leaf.state().uncounted {
+            self.count_uncounted(leaf);
+        }
+    }
+
+    #[cold]
+    fn count_uncounted(&self, leaf: &Locked<'_>) {
+        self.len.add(growth(&self.pending_items(leaf, None, &K::pin())));
+        leaf.set_state(State { uncounted: false, ..leaf.state() });
+        self.count_overflow(false, self.overflows(leaf));
+        self.promised.uncounted.add(-1);
+    }
+
+    /// Counts what pends everywhere. Whether there was anything to count.
+    pub(super) fn count_all(&self) -> bool {
+        if self.promised.uncounted.sum() == 0 {
+            return false;
+        }
+        for id in 0..self.buffers.end() {
+            let buffer = self.buffers.get(id);
+            while buffer.state().uncounted
+                && let Some(version) = buffer.lock.read()
+            {
+                if let Some(leaf) = buffer.lock_at(version) {
+                    self.count_pending(&leaf);
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether there is room even if every leaf had to split.
+    #[inline(always)]
+    pub(super) fn room_is_plenty(&self) -> bool {
+        let leaves = self.buffers.live() as u64;
+        self.pool.chunks_available().saturating_sub(PLENTY_CHUNKS) * self.leaves_per_chunk() >= leaves
+    }
+
+    /// Promises room for so many leaves beside those that were promised, if there is any.
+    pub(super) fn promise(&self, leaves: u64) -> Option<Promise<'_>> {
+        let promised = &self.promised;
+        let under_way = promised.under_way.fetch_add(leaves, Acquire) + leaves;
+        let promise = Promise { under_way: &promised.under_way, leaves };
+        let in_pool = self.pool.chunks_available() * self.leaves_per_chunk();
+        if in_pool >= under_way + self.buffers.live() as u64 {
+            return Some(promise);
+        }
+        let needed = under_way + promised.overflowing.sum() + promised.uncounted.sum();
+        let in_heap = || {
+            let stats = self.leaves.stats();
+            stats.chunks * self.leaves_per_chunk() - stats.live_slots
+        };
+        (in_pool >= needed || in_heap() + in_pool >= needed).then_some(promise)
+    }
+
+    /// A slot for a new leaf that takes over part of `split`.
+    pub(super) fn alloc_leaf(&self, split: &Locked<'_>) -> Result<u64> {
+        if split.state().uncounted || self.overflows(split) {
+            return self.leaves.alloc();
+        }
+        // The medium may have room again.
+        let again = || self.pool.retry_growth().then(|| self.promise(1)).flatten();
+        let _promise = self.promise(1).or_else(again).ok_or_else(|| self.pool.no_room())?;
+        self.leaves.alloc()
+    }
+}

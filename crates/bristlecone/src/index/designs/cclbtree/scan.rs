@@ -1,0 +1,94 @@
+//! What a scan sees of a leaf: its items, and in their place what its buffer knows better.
+
+use std::ops::Bound;
+
+use bristlecone_pm::{Medium, Result};
+
+use super::buffer::BATCH_MAX;
+use super::layout::{LeafWord, SLOTS_OFFSET};
+use super::{CclBTree, Core};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::prefetch;
+use crate::index::parts::search::Level;
+use crate::index::parts::version_lock::Version;
+use crate::index::parts::volatile_index::Inner;
+use crate::index::parts::words::Words;
+use crate::index::scan::{Leafwise, overlay};
+use crate::index::{Batch, Scan};
+
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for CclBTree<K, V, M> {
+    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        self.ascend(bounds, into)
+    }
+
+    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        self.descend(bounds, into)
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for Core<K, V, M> {
+    // Leaves are small: they are done before a line arrives that was prefetched one leaf ago.
+    const AHEAD: usize = 6;
+    const ITEMS_AHEAD: usize = 3;
+
+    #[inline(always)]
+    fn inner(&self) -> &Inner<K> {
+        &self.inner
+    }
+
+    #[inline(always)]
+    fn level(&self) -> Level {
+        self.level
+    }
+
+    #[inline(always)]
+    fn version(&self, leaf: u32) -> Option<Version> {
+        self.version_of(leaf)
+    }
+
+    #[inline(always)]
+    fn prefetch_descriptor(&self, leaf: u32) {
+        prefetch(std::ptr::from_ref(&*self.buffers.get(leaf)));
+    }
+
+    #[inline(always)]
+    fn prefetch_items(&self, leaf: u32) {
+        self.prefetch_leaf(self.buffers.leaf_of(leaf));
+    }
+
+    #[inline(always)]
+    fn snapshot(&self, leaf: u32, version: Version, words: &mut Words) -> Option<()> {
+        let buffer = self.buffers.get(leaf);
+        let state = buffer.state();
+        let cells = self.leaf(state.leaf);
+        let taken = LeafWord::unpack(cells.header.word.load(self.medium())).bitmap & self.slots_mask();
+        words.copy(self.medium(), 0, self.pool.words(state.leaf + SLOTS_OFFSET, 2 * self.slots), taken);
+        let mut pending = [(0, 0); BATCH_MAX];
+        for (at, item) in pending.iter_mut().enumerate().take(state.pending.min(self.buffers.batch())) {
+            *item = buffer.slot(at);
+        }
+        buffer.lock.validate(version).then_some(())?;
+        for (at, &(key, value)) in pending.iter().enumerate().take(state.pending) {
+            overlay::<K, M>(&self.keys, words, key, (!state.is_removed(at)).then_some(value));
+        }
+        Some(())
+    }
+
+    #[inline(always)]
+    fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard) -> K::Ref<'a> {
+        K::read(&self.keys, word, guard)
+    }
+
+    #[inline(always)]
+    fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard) -> V::Ref<'a> {
+        V::read(&self.values, word, guard)
+    }
+
+    fn verify_key(&self, word: u64) -> Result<()> {
+        K::verify(&self.keys, word)
+    }
+
+    fn verify_value(&self, word: u64) -> Result<()> {
+        V::verify(&self.values, word)
+    }
+}

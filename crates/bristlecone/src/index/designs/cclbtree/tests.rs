@@ -1,0 +1,140 @@
+//! The log stays bounded, whatever becomes of the thread that should collect it; and what no thread
+//! looked at is counted when one asks.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use bristlecone_pm::{Domain, Native};
+
+use super::*;
+use crate::index::parts::buffered::testing::{self, key};
+use crate::index::parts::codec::Inline;
+use crate::index::{Inspect, Write, WriteMode};
+
+type Tree = CclBTree<Inline, Inline, Native>;
+
+const THREADS: u64 = 4;
+
+fn tree(max_bytes: u64, options: CclBTreeOptions) -> Tree {
+    testing::tree(&testing::pool(max_bytes, Native::new(Domain::Process)), "t", options)
+}
+
+/// A tree whose collector is thought to run, and never does.
+fn with_idle_collector(tree: Tree) -> Tree {
+    assert!(tree.collector.handle.set(Some(std::thread::spawn(|| {}))).is_ok());
+    tree
+}
+
+/// Writes every key `rounds` times on all threads; the most chunks that the log ever had beyond
+/// what it may have.
+fn excess(tree: &Tree, keys: u64, rounds: u64) -> usize {
+    let most = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let most = &most;
+            scope.spawn(move || {
+                for n in (0..rounds).flat_map(|_| (thread..keys).step_by(THREADS as usize)) {
+                    tree.write(key(n), n, WriteMode::Upsert).unwrap();
+                    // First what there is: what is wanted grows with the leaves that others split.
+                    let owned = tree.log.chunks_owned();
+                    let wanted = tree.log_chunks_wanted();
+                    // One and a half before collection, one of copies, and for each thread two, and one
+                    // that it takes while others do.
+                    let bound = 2 * wanted + wanted / 2 + 3 * THREADS as usize + 2;
+                    most.fetch_max(owned.saturating_sub(bound), Relaxed);
+                }
+            });
+        }
+    });
+    for n in 0..keys {
+        assert_eq!(tree.read(key(n), |value| value), Some(n));
+    }
+    assert_eq!(tree.verify(), []);
+    most.into_inner()
+}
+
+#[test]
+fn the_log_is_bounded_if_the_collector_never_runs() {
+    let options = CclBTreeOptions { log_entries: 200, ..CclBTreeOptions::default() };
+    let tree = with_idle_collector(tree(256 << 20, options));
+    assert_eq!(excess(&tree, 60_000, 3), 0);
+}
+
+#[test]
+fn the_log_is_bounded_if_the_collector_sleeps_amid_its_work() {
+    let options = CclBTreeOptions { log_entries: 200, ..CclBTreeOptions::default() };
+    let tree = with_idle_collector(tree(256 << 20, options));
+    let asleep = tree.collection.hold();
+    assert_eq!(excess(&tree, 60_000, 3), 0);
+    drop(asleep);
+}
+
+/// Log chunks of a few entries are mostly waste: the pool is full all the time, and what the log
+/// holds of it is given back in time.
+#[test]
+fn a_pool_is_not_full_while_the_log_holds_garbage() {
+    let options = CclBTreeOptions { log_entries: 40, leaf_slots: 4, ..CclBTreeOptions::default() };
+    let tree = with_idle_collector(tree(16 << 20, options));
+    // Leaves fill 5 of 8 chunks.
+    assert_eq!(excess(&tree, 90_000, 3), 0);
+}
+
+/// Upserts that do not look leave their items uncounted, in leaves that are new, full, or have the key.
+#[test]
+fn items_are_counted_when_somebody_asks() {
+    let options = CclBTreeOptions { collector_threads: 0, ..CclBTreeOptions::default() };
+    let tree = tree(256 << 20, options);
+    for round in 1..=3_u64 {
+        let keys = round * 10_000;
+        // Every third key is there already, but for those of the first round.
+        (0..keys).step_by(3).for_each(|n| tree.upsert(key(n), round).unwrap());
+        let uncounted = tree.promised.uncounted.sum();
+        assert!(uncounted > tree.buffers.live() as u64 / 4, "{uncounted} leaves were not looked at");
+        (0..keys).for_each(|n| tree.upsert(key(n), round).unwrap());
+        (0..keys).step_by(2).for_each(|n| _ = tree.remove(key(n)).unwrap().unwrap());
+        (1..keys).step_by(4).for_each(|n| tree.upsert(key(n), round).unwrap());
+        (0..keys).step_by(2).for_each(|n| tree.upsert(key(n), round).unwrap());
+        assert_eq!((tree.len(), tree.promised.uncounted.sum()), (keys, 0));
+        assert_eq!(tree.check(), []);
+    }
+}
+
+/// Another tree takes all the room, also what leaves and the log were to have. What is in the tree can be
+/// changed and removed nevertheless, wherever it stands.
+#[test]
+fn changes_and_removals_need_no_room() {
+    let options = CclBTreeOptions { collector_threads: 0, ..CclBTreeOptions::default() };
+    let tree = tree(40 << 20, options);
+    let other = testing::tree::<_, _, _, Tree>(
+        &tree.pool,
+        "u",
+        CclBTreeOptions { batch: 0, leaf_slots: 4, ..options },
+    );
+    // Leaves fill a chunk but for a few, and entries not even one: those leaves that will be split are to
+    // take another one.
+    let a_chunk = tree.leaves_per_chunk() as usize - 50;
+    let keys = (0..)
+        .find(|&n| {
+            tree.upsert(key(n), n).unwrap();
+            tree.buffers.live() >= a_chunk
+        })
+        .unwrap()
+        + 1;
+    let full = (0..).find_map(|n| other.upsert(key(n), n).err());
+    assert!(matches!(full, Some(bristlecone_pm::Error::PoolFull { .. })), "{full:?}");
+    let mut among_copies = 0;
+    for round in 0..4 {
+        for n in 0..keys {
+            assert_eq!(
+                tree.write(key(n), n ^ round, WriteMode::Update).unwrap().map(|old| old & !3),
+                Some(n & !3)
+            );
+            among_copies += u64::from(tree.log.is_mixed());
+        }
+    }
+    assert!(among_copies > 0, "there was room in the log");
+    assert_eq!(tree.check(), []);
+    for n in 0..keys {
+        assert_eq!(tree.remove(key(n)).unwrap(), Some(n ^ 3), "{n}");
+    }
+    assert_eq!((tree.len(), tree.check()), (0, vec![]));
+}

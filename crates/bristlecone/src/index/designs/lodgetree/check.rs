@@ -1,0 +1,111 @@
+//! Invariants of a tree at rest, for tests, the tool and the crash explorer.
+
+use bristlecone_pm::{Finding, Medium};
+
+use super::LodgeTree;
+use super::layout::LeafWord;
+use super::node::Entry;
+use super::places::NodeRef;
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::{Inspect, TreeStats};
+
+impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
+    fn len(&self) -> u64 {
+        self.count_all();
+        self.len.sum()
+    }
+
+    fn stats(&self) -> TreeStats {
+        self.store.stats(self.len(), &self.versions.log, self.inner.dram_bytes() + self.nodes.bytes())
+    }
+
+    /// Verifies every node and its leaves against the index, the chain and the allocator. The
+    /// counts are exact only while no thread writes.
+    fn check(&self) -> Vec<Finding> {
+        self.count_all();
+        let mut findings = self.inner.check();
+        let mut nodes = Vec::new();
+        self.inner.for_each_leaf(|fence, id| nodes.push((fence.map(K::owned), id)));
+        let guard = K::pin();
+        let mut leaves = Vec::new();
+        for (fence, id) in &nodes {
+            let node = self.nodes.get(*id);
+            let mut report = |what: &str| findings.push(Finding::new(format!("node {id}"), what));
+            let counts = node.counts();
+            if counts.index == 0 || counts.index > self.index_max + 1 {
+                report("too many leaves, or none");
+                return findings;
+            }
+            if node.all_buffered().any(|item| item.owner >= counts.index) {
+                report("an item of no leaf");
+                return findings;
+            }
+            let low = |at: usize| K::owned(K::read(&self.keys, node.fence(at), &guard));
+            if fence.as_ref().is_some_and(|fence| *fence != low(0)) {
+                report("does not begin where its first leaf does");
+            }
+            let first = |at: usize| node.entry(at).leaf == self.first;
+            leaves.extend((0..counts.index).map(|at| ((!first(at)).then(|| low(at)), node, at)));
+        }
+        let (mut items, mut next) = (0, self.first);
+        for (number, (fence, node, at)) in leaves.iter().enumerate() {
+            let entry = node.entry(*at);
+            let mut report =
+                |what: &str| findings.push(Finding::new(format!("leaf at {:#x}", entry.leaf), what));
+            if entry.leaf != next {
+                report("not where the leaf before it leads");
+                break;
+            }
+            let header = self.leaf(entry.leaf);
+            let word = LeafWord::unpack(header.word.load(self.medium()));
+            next = header.siblings[word.selector].load(self.medium());
+            if word.bitmap != entry.slots.bitmap || word.bitmap & !self.slots_mask() != 0 {
+                report("other slots than the node knows");
+                continue;
+            }
+            if fence.is_some() && header.fence.load(self.medium()) != entry.fence {
+                report("another fence than the node knows");
+            }
+            let end = leaves.get(number + 1).and_then(|(fence, ..)| fence.as_ref());
+            items += self.verify_leaf(*node, *at, entry, (fence.as_ref(), end), &mut report);
+        }
+        findings.extend(self.verify_totals(next, leaves.len() as u64, items));
+        if self.unseen.sum() != 0 {
+            findings
+                .push(Finding::new("tree", "counts items that were not looked for, after looking for all"));
+        }
+        findings.extend(self.versions.verify(nodes.iter().map(|(_, id)| self.nodes.get(*id))));
+        findings
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+    /// Keys lie within the leaf's range, once each; how many there are.
+    fn verify_leaf(
+        &self,
+        node: NodeRef<'_>,
+        at: usize,
+        entry: Entry,
+        range: (Option<&K::Owned>, Option<&K::Owned>),
+        report: &mut impl FnMut(&str),
+    ) -> u64 {
+        if self.leaf(entry.leaf).stamp.load(self.medium()) > node.lock.count() {
+            report("a stamp beyond its node's sequences");
+        }
+        let leads = |slot, tag| {
+            let lead = entry.slots.lead_to(slot, tag, self.slots);
+            (!lead).then_some("an item away from home that the node does not know of")
+        };
+        let buffered: Vec<_> = node.all_buffered().filter(|item| item.owner == at).collect();
+        let items = buffered.iter().map(|item| item.item());
+        let knows = |number: usize, tag, in_leaf: bool| {
+            let item = &buffered[number];
+            if item.tag != tag {
+                return Some("fingerprint of a buffered item differs from its key");
+            }
+            (item.in_leaf != in_leaf.into())
+                .then_some("a buffered item does not know whether it is in its leaf")
+        };
+        self.verify_items((entry.leaf, entry.slots.bitmap.into()), range, leads, (items, knows), report)
+    }
+}

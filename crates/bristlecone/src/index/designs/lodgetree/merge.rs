@@ -1,0 +1,165 @@
+//! Leaves that are hardly used merge within their node, and nodes that have become small merge
+//! with a neighbour, so that deletes give the space back. The paper is silent on this. Step
+//! numbers are those of the story in `mod.rs`.
+
+use bristlecone_pm::{Medium, Persist};
+use smallvec::SmallVec;
+
+use super::LodgeTree;
+use super::buffer::Buffered;
+use super::gather::{Gathered, Group};
+use super::layout::{LeafWord, SLOTS_MAX};
+use super::node::{Counts, Entry, Locked};
+use crate::index::parts::buffered::{Guards, Item, LeafLayout, Pending, tag_of};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::slot::bits;
+use crate::index::parts::volatile_index::Step;
+
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+    /// After a removal from the leaf at `at`: leaves and nodes that have become too small merge.
+    pub(super) fn shrink<'a>(&'a self, mut node: Locked<'a>, mut at: usize, guards: &Guards<K, V>) {
+        loop {
+            if node.live_items(at) * 3 > self.slots {
+                return;
+            }
+            while let Some(left) = self.partner(&node, at) {
+                self.merge_leaves(&node, left, guards);
+                at = left;
+            }
+            let Counts { index, .. } = node.counts();
+            if index * 4 > self.node_slots {
+                return;
+            }
+            let Ok((merged, shift)) = self.merge_node(node, &guards.0) else { return };
+            (node, at) = (merged, at + shift);
+        }
+    }
+
+    /// The left one of two neighbours that become one leaf: the leaf at `at`, and the one before
+    /// or behind it. An empty leaf goes in any case; others if that leaves some room.
+    fn partner(&self, node: &Locked<'_>, at: usize) -> Option<usize> {
+        let index = node.counts().index;
+        let live = node.live_items(at);
+        if live * 3 > self.slots {
+            return None;
+        }
+        let most = if live == 0 { self.slots } else { self.slots * 3 / 4 };
+        let fits = |left: usize| {
+            let both = node.live_items(left) + node.live_items(left + 1);
+            both <= most && node.live_items(left).max(node.live_items(left + 1)) <= self.slots
+        };
+        let before = at.checked_sub(1).filter(|left| fits(*left));
+        before.or_else(|| (at + 1 < index && fits(at)).then_some(at))
+    }
+
+    /// The leaf at `left` takes over the one behind it, which goes.
+    fn merge_leaves(&self, node: &Locked<'_>, left: usize, guards: &Guards<K, V>) {
+        let medium = self.medium();
+        let right = left + 1;
+        // Merge 1: what is buffered for both.
+        let mut gathered = Gathered::default();
+        for at in [left, right] {
+            self.gather(node, at, None, &mut gathered, &guards.0);
+            if !gathered.last().logged {
+                gathered.pop();
+            }
+        }
+        if gathered.leaves() > 0 {
+            let flush = self.write_groups(node, &gathered.groups());
+            self.end_flush(Some(flush), guards);
+        }
+        let (to, from) = (node.entry(left), node.entry(right));
+        let (target, source) = (self.leaf(to.leaf), self.leaf(from.leaf));
+        // Merge 2: the items of the right leaf, in free slots of the left one.
+        let tags = source.fingerprints.load(medium);
+        let moved = bits(from.slots.bitmap).map(|slot| {
+            let cell = self.slot(from.leaf, slot);
+            let (key, value) = (cell.key.load(medium), cell.value.load(medium));
+            Pending::of(Item { key, value, removed: false }, tag_of(&tags, slot), None)
+        });
+        let moved: SmallVec<[Pending; SLOTS_MAX]> = moved.collect();
+        let moved = Group { at: left, items: &moved, logged: false };
+        let (slots, flushed) = self.fill(to, &moved, "lodgetree merge.2");
+        let durable = medium.fence(flushed, "lodgetree merge.2");
+        // Merge 3: entries of the right leaf must be void before its range is the left one's.
+        target.stamp.store(medium, node.sequence());
+        let next = source.link(medium).next;
+        let word = LeafWord { bitmap: slots.bitmap, ..LeafWord::unpack(target.word.load(medium)) }.switched();
+        target.siblings[word.selector].store(medium, next);
+        let _ordered = medium.ordered_within_line();
+        target.word.publish(medium, word.pack(), &durable, "lodgetree merge.3");
+        medium.persist(&target.word, "lodgetree merge.3");
+        node.set_entry(left, Entry { slots, ..to });
+        node.remove_entry(right);
+        self.leaves.free(from.leaf);
+        K::retire(&self.keys, from.fence, &guards.0);
+    }
+
+    /// A node gives what it has to its left neighbour, or takes what its right one has. Nothing on
+    /// the medium changes. The merged node, and by how much the places of this one's leaves are
+    /// shifted; `Err`: no neighbour has room, or is free.
+    fn merge_node<'a>(&'a self, node: Locked<'a>, guard: &K::Guard) -> Result<(Locked<'a>, usize), ()> {
+        let fence = node.fence(0);
+        let first = node.entry(0).leaf == self.first;
+        if !first {
+            let fence = K::read(&self.keys, fence, guard);
+            let left = self.lock_before(fence, guard);
+            if self.may_join(&left, &node) && self.leave(fence, &left, &node, guard) {
+                let shift = left.counts().index;
+                return Ok((self.join(left, node), shift));
+            }
+        }
+        let low = if first { K::least() } else { K::read(&self.keys, fence, guard) };
+        let right = self.lock_behind(low, &node, guard).ok_or(())?;
+        let fence = K::read(&self.keys, right.fence(0), guard);
+        if !self.may_join(&node, &right) || !self.leave(fence, &node, &right, guard) {
+            return Err(());
+        }
+        Ok((self.join(node, right), 0))
+    }
+
+    /// Whether two nodes fit into one, with room for more.
+    fn may_join(&self, left: &Locked<'_>, right: &Locked<'_>) -> bool {
+        let (left, right) = (left.counts(), right.counts());
+        let index = left.index + right.index;
+        index * 4 <= self.index_max * 3 && index + left.buffered + right.buffered < self.node_slots
+    }
+
+    /// The right node leaves the index, and its range goes to the left one.
+    fn leave(&self, fence: K::Ref<'_>, left: &Locked<'_>, right: &Locked<'_>, guard: &K::Guard) -> bool {
+        self.inner.remove(fence, right.id, guard, |successor| successor == Some(left.id))
+    }
+
+    fn join<'a>(&self, mut left: Locked<'a>, right: Locked<'_>) -> Locked<'a> {
+        left.raise(right.sequence());
+        let before = left.counts().index;
+        (0..right.counts().index).for_each(|at| left.insert_entry(before + at, right.entry(at)));
+        right.all_buffered().for_each(|item| {
+            left.push_buffered(Buffered { owner: item.owner + before, ..item });
+        });
+        let id = right.id;
+        right.retire();
+        self.nodes.free(id);
+        left
+    }
+
+    /// The locked node before the one that begins with `fence`. Only from the right to the left
+    /// do writers wait for a second node, so they never wait for each other.
+    fn lock_before(&self, fence: K::Ref<'_>, guard: &K::Guard) -> Locked<'_> {
+        loop {
+            let (id, version, _) = self.inner.find_before(Some(fence), guard, |node| self.version_of(node));
+            if let Some(left) = self.nodes.get(id).lock_at(version) {
+                return left;
+            }
+        }
+    }
+
+    /// The locked node behind the one that begins with `low`, if there is one and it is free.
+    fn lock_behind(&self, low: K::Ref<'_>, node: &Locked<'_>, guard: &K::Guard) -> Option<Locked<'_>> {
+        // The node's own lock is held, so its version would be waited for without end.
+        let version_of = |id| if id == node.id { Some(node.seen) } else { self.version_if_free(id) };
+        let (_, _, cursor) = self.inner.seek(Some(low), guard, version_of, |_| {});
+        let Step::Leaf(id, version, _) = self.inner.next(cursor, version_of) else { return None };
+        self.nodes.get(id).lock_at(version)
+    }
+}

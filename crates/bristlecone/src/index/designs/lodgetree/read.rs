@@ -1,0 +1,204 @@
+//! Reading a key's item. Readers take no lock; they look and validate. Only one that was disturbed again
+//! and again locks the node, as a writer does, so that none starves.
+
+use bristlecone_pm::Medium;
+
+use super::LodgeTree;
+use super::layout::{Header, Slots, home, slot_offset};
+use super::node::Entry;
+use super::places::NodeRef;
+use crate::index::Read;
+use crate::index::parts::buffered::{Found, Hint, InLeaf, tag_of};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::fingerprint;
+use crate::index::parts::slot::bits;
+use crate::index::parts::version_lock::Stale;
+
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for LodgeTree<K, V, M> {
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
+        self.read(key, show).is_some()
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+    /// Looks `key` up. `f` sees the value before a thread can reuse it.
+    #[inline(always)]
+    pub(super) fn read<R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+        if self.nodes.have_default_layout() {
+            self.read_as::<true, R>(key, f)
+        } else {
+            self.read_as::<false, R>(key, f)
+        }
+    }
+
+    #[inline(always)]
+    fn read_as<const DEFAULT: bool, R>(&self, key: K::Ref<'_>, f: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+        let (key_guard, value_guard) = (K::pin(), V::pin());
+        let tag = K::fingerprint(key);
+        for tries in 0_u32.. {
+            let (id, version) = self.inner.find(key, &key_guard, |node| self.version_as::<DEFAULT>(node));
+            let node = self.nodes.get_as::<DEFAULT>(id);
+            let Some((locked, version)) = node.hold(version, tries) else { continue };
+            let still = || node.lock.validate(version);
+            match self.locate(node, key, tag, Hint::Present, &key_guard, still) {
+                Ok(found) if still() => {
+                    // The value word was read while the node stood; pinned, its record stays. Unlocked, `f` may
+                    // write.
+                    drop(locked);
+                    return found.value.map(|value| f(V::read(&self.values, value, &value_guard)));
+                }
+                _ => std::hint::spin_loop(),
+            }
+        }
+        unreachable!("a reader that locks is a reader that finds out")
+    }
+
+    /// Finds out what a node says about `key`. `still` says whether what was read so far can be
+    /// trusted: it is asked before anything out of line is looked at.
+    #[inline(always)]
+    pub(super) fn locate(
+        &self,
+        node: NodeRef<'_>,
+        key: K::Ref<'_>,
+        tag: u8,
+        hint: Hint,
+        guard: &K::Guard,
+        still: impl Fn() -> bool,
+    ) -> Result<Found, Stale> {
+        let at = self.place(node, key, guard, &still)?;
+        let items = node.probe(tag);
+        if hint == Hint::Blind && items.count() == 0 {
+            return Ok(Found { at, in_leaf: InLeaf::Unseen, ..Found::default() });
+        }
+        let entry = node.entry(at);
+        if !still() {
+            // The leaf may be none any more.
+            return Err(Stale);
+        }
+        // What is buffered needs nothing of the leaf.
+        if items.count() == 0 {
+            if hint == Hint::Absent || !K::INLINE {
+                self.pool.prefetch(entry.leaf);
+            } else {
+                self.pool.prefetch(slot_offset(entry.leaf, entry.slots.first(tag, self.slots)));
+            }
+        }
+        for item in items {
+            let buffered = node.buffered(item);
+            if !K::INLINE && !still() {
+                return Err(Stale);
+            }
+            if K::read(&self.keys, buffered.key, guard) == K::shorten(key) {
+                let value = (!buffered.removed).then_some(buffered.value);
+                return Ok(Found {
+                    at,
+                    item: Some(item),
+                    key: Some(buffered.key),
+                    value,
+                    ..Found::default()
+                });
+            }
+        }
+        if hint == Hint::Blind {
+            return Ok(Found { at, in_leaf: InLeaf::Unseen, ..Found::default() });
+        }
+        let slot = self.locate_in_leaf(entry, key, tag, hint, guard, &still)?;
+        Ok(Found::of_leaf(at, slot))
+    }
+
+    /// The leaf whose range holds `key`, among those of one node.
+    #[inline(always)]
+    pub(super) fn place(
+        &self,
+        node: NodeRef<'_>,
+        key: K::Ref<'_>,
+        guard: &K::Guard,
+        still: &impl Fn() -> bool,
+    ) -> Result<usize, Stale> {
+        if K::INLINE {
+            // Fences are words that order as the keys do.
+            return Ok(node.last_up_to(K::rank(key)));
+        }
+        let index = node.counts().index;
+        let (mut low, mut high) = (1, index.max(1));
+        while low < high {
+            let middle = low.midpoint(high);
+            let fence = node.fence(middle);
+            if !still() {
+                return Err(Stale);
+            }
+            if K::read(&self.keys, fence, guard) <= K::shorten(key) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low - 1)
+    }
+
+    /// The slot of `key` in a leaf, with its words. Where a key should be, that is the slot of a stray
+    /// with its fingerprint, or one in the line that its fingerprint names. Only if more strays have
+    /// come from there than the node remembers, and for keys out of line, the leaf's fingerprints tell.
+    /// The entry was validated.
+    #[inline(always)]
+    pub(super) fn locate_in_leaf(
+        &self,
+        entry: Entry,
+        key: K::Ref<'_>,
+        tag: u8,
+        hint: Hint,
+        guard: &K::Guard,
+        still: &impl Fn() -> bool,
+    ) -> Result<Option<(usize, u64, u64)>, Stale> {
+        let medium = self.medium();
+        let compare = |slot: usize| {
+            let cell = self.slot(entry.leaf, slot);
+            let word = cell.key.load(medium);
+            if !K::INLINE && !still() {
+                return Err(Stale);
+            }
+            let equal = K::read(&self.keys, word, guard) == K::shorten(key);
+            Ok(equal.then(|| (slot, word, cell.value.load(medium))))
+        };
+        let taken = entry.slots.bitmap & self.slots_mask();
+        let mut looked = 0;
+        if K::INLINE && hint == Hint::Present {
+            let (strays, home) = (entry.slots.strays(tag), home(tag, self.slots));
+            for slots in [strays, home] {
+                for slot in bits(taken & slots) {
+                    if let Some(found) = compare(slot)? {
+                        return Ok(Some(found));
+                    }
+                }
+            }
+            looked = strays | home;
+            if !entry.slots.may_be_forgotten(tag, self.slots) {
+                return Ok(None);
+            }
+        }
+        let tags = self.leaf(entry.leaf).fingerprints.load(medium);
+        let hits =
+            fingerprint::probe([tags[0], tags[1]], tag) | fingerprint::probe([tags[2], tags[3]], tag) << 16;
+        for slot in bits(hits as u32 & taken & !looked) {
+            if let Some(found) = compare(slot)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What a node has to know of a leaf with these slots taken, by their fingerprints.
+    pub(super) fn slots_of(&self, header: &Header, bitmap: u32) -> Slots {
+        let tags = header.fingerprints.load(self.medium());
+        bits(bitmap).fold(Slots::default(), |mut slots, slot| {
+            slots.take(slot, tag_of(&tags, slot), self.slots);
+            slots
+        })
+    }
+
+    /// One bit for every slot of a leaf.
+    #[inline(always)]
+    pub(super) fn slots_mask(&self) -> u32 {
+        (1 << self.slots) - 1
+    }
+}

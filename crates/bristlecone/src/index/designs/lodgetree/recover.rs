@@ -1,0 +1,150 @@
+//! Opening a tree after anything: as [`buffered`](crate::index::parts::buffered) does, with nodes over the leaves. What is
+//! written does not change what the chain and the logs say: fingerprints, descriptors of chunks that nothing needs,
+//! the first leaf of a new tree; and logs that nothing needs are emptied. So a crash in here is one more crash.
+
+use std::sync::Arc;
+
+use bristlecone_pm::{Error, LogChunk, LogEntry, Medium, Persist, PoolFile, Result, TreeEntry, TreeId};
+
+use super::buffer::Buffered;
+use super::layout::{Header, Slots};
+use super::node::{Entry, Nodes};
+use super::places::index_max;
+use super::versions::VersionLog;
+use super::{LodgeTree, LodgeTreeOptions};
+use crate::index::parts::buffered::{self, Replayed, Store, Survivor};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::counter::Counter;
+use crate::index::parts::volatile_index::Inner;
+use crate::index::{Open, Rescue};
+
+/// What is known of a leaf on the chain.
+struct Known {
+    entry: Entry,
+    /// A sequence that none of what has reached it, or is buffered, is above.
+    newest: u64,
+    buffered: Vec<Buffered>,
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
+    type Options = LodgeTreeOptions;
+
+    fn open(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: LodgeTreeOptions,
+        threads: usize,
+    ) -> Result<Self> {
+        let (versions, logged) = VersionLog::open(pool, entry.id, options.log_entries);
+        let (slots, node_slots) = (options.leaf_slots as usize, options.node_slots as usize);
+        let mut tree = Self {
+            store: Store::open(pool, entry, slots)?,
+            options,
+            versions,
+            inner: Inner::new(options.inner_bytes as usize, 0)?,
+            nodes: Nodes::new(node_slots)?,
+            node_slots,
+            index_max: index_max(node_slots),
+            split_items: slots.min(options.split_items as usize),
+            flush_leaves: options.flush_leaves as usize,
+            unseen: Counter::default(),
+            clock: Counter::default(),
+        };
+        tree.recover(entry.id, logged, threads)?;
+        Ok(tree)
+    }
+
+    fn salvage(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: LodgeTreeOptions,
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Result<()> {
+        buffered::salvage::<Header, K, V, M>(pool, entry, (options.leaf_slots, options.log_entries), rescue)
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+    pub(super) fn recover(&mut self, tree: TreeId, logged: Vec<LogChunk>, threads: usize) -> Result<()> {
+        let Some(first) = self.pool.root(tree)? else { return self.create(tree, logged) };
+        self.store.first = first;
+        let mut survivors = self.survivors(threads, |leaf, bitmap, stamp| self.know(leaf, bitmap, stamp))?;
+        // A leaf and what is buffered for it must fit into a node, and into two leaves.
+        let most = self.slots.min(self.node_slots) - 1;
+        let replayed = self.replay(&survivors, (&self.versions.log, &logged), most, threads)?;
+        for of_leaf in replayed.chunk_by(|a, b| a.at == b.at) {
+            self.buffer_again(&mut survivors[of_leaf[0].at].own, of_leaf);
+        }
+        self.versions.keep(logged);
+        self.finish_recovery();
+        let nodes = self.build_nodes(&survivors)?;
+        self.inner = Inner::build(self.options.inner_bytes as usize, nodes)?;
+        Ok(())
+    }
+
+    /// Create 1 and 2: the first leaf, then the word of the directory that leads to it.
+    fn create(&mut self, tree: TreeId, logged: Vec<LogChunk>) -> Result<()> {
+        let leaf = self.leaves.alloc()?;
+        let (_, flushed) = self.write_leaf(leaf, 0, std::iter::empty(), 0, 0);
+        let durable = self.medium().fence(flushed, "lodgetree create.1");
+        self.store.lead_to_first(tree, leaf, &durable, "lodgetree create.2");
+        let id = self.nodes.alloc(0)?;
+        self.nodes.get(id).insert_entry(0, Entry { fence: 0, leaf, slots: Slots::default() });
+        self.inner = Inner::new(self.options.inner_bytes as usize, id)?;
+        self.versions.keep(logged);
+        Ok(())
+    }
+
+    /// Recover 2: what a node has to know of a leaf, for which nothing is buffered yet.
+    fn know(&self, leaf: u64, bitmap: u64, stamp: u64) -> Result<Known> {
+        let header = self.leaf(leaf);
+        let fence = header.fence.load(self.medium());
+        if leaf == self.first && fence != 0 {
+            let what = "the root leads to a leaf that is not the first";
+            return Err(Error::corrupted(what, format!("leaf at {leaf:#x}")));
+        }
+        let entry = Entry { fence, leaf, slots: self.slots_of(header, bitmap as u32) };
+        Ok(Known { entry, newest: stamp, buffered: Vec::new() })
+    }
+
+    /// Recover 3: takes up what the entries of one leaf, newest first, say.
+    fn buffer_again(&self, leaf: &mut Known, entries: &[Replayed]) {
+        let guard = K::pin();
+        leaf.newest = entries[0].entry.sequence;
+        // The oldest first, as they were.
+        for Replayed { log, entry: LogEntry { key, value, removed, .. }, .. } in entries.iter().rev() {
+            let (key, value, removed) = (*key, *value, *removed);
+            let tag = K::fingerprint(K::read(&self.keys, key, &guard));
+            let in_leaf = self.slot_of(leaf.entry, key, tag, &guard).is_some();
+            match (in_leaf, removed) {
+                (true, true) => self.len.add(-1),
+                (false, false) => self.len.add(1),
+                _ => {}
+            }
+            let in_leaf = in_leaf.into();
+            leaf.buffered.push(Buffered { key, value, log: *log, owner: 0, in_leaf, removed, tag });
+            self.versions.need(*log);
+        }
+    }
+
+    /// Recover 4: nodes over the leaves, each with room for what is buffered; where each begins.
+    fn build_nodes(&self, survivors: &[Survivor<K, Known>]) -> Result<Vec<(K::Owned, u32)>> {
+        let most = self.index_max * 3 / 4;
+        let mut nodes: Vec<(K::Owned, u32)> = Vec::new();
+        for Survivor { fence, own: leaf, .. } in survivors {
+            let fits = |(_, id): &(K::Owned, u32)| {
+                let node = self.nodes.get(*id);
+                node.counts().index < most && node.room() > leaf.buffered.len()
+            };
+            if !nodes.last().is_some_and(fits) {
+                nodes.push((fence.clone(), self.nodes.alloc(0)?));
+            }
+            let node = self.nodes.get(nodes[nodes.len() - 1].1);
+            let owner = node.counts().index;
+            node.insert_entry(owner, leaf.entry);
+            leaf.buffered.iter().for_each(|item| node.push_buffered(Buffered { owner, ..*item }));
+            node.lock.renew_above(leaf.newest);
+        }
+        Ok(nodes)
+    }
+}

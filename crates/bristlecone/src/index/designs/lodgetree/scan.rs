@@ -1,0 +1,253 @@
+//! Scanning: one leaf at a time, in order, with what is buffered for it. Not a snapshot of the
+//! tree, but of each leaf.
+
+use std::ops::Bound;
+
+use bristlecone_pm::{Medium, Result};
+
+use super::LodgeTree;
+use super::layout::slot_offset;
+use super::places::{NODE_SLOTS_MAX, NodeRef};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::version_lock::Version;
+use crate::index::parts::volatile_index::{Cursor, Step};
+use crate::index::parts::words::Words;
+use crate::index::scan::{Bounds, append, overlay, shorten, verified};
+use crate::index::{Batch, Scan};
+
+/// A leaf as a scan found it, and where the scan goes on.
+struct Probe<K: KeyCodec> {
+    words: Words,
+    /// Where the leaf begins, or where the next one does. `None`: there is none before or after.
+    further: Option<K::Owned>,
+    /// The word of that fence, or 0.
+    fence: u64,
+}
+
+/// Looks, told how often it did, until it saw something.
+fn until_probed<T>(look: impl Fn(u32) -> Option<T>) -> T {
+    (0..u32::MAX).find_map(look).expect("a reader that locks is a reader that sees")
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, V, M> {
+    /// Between two leaves the batch keeps where the next one begins.
+    fn scan_forward(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
+        let guards = (K::pin(), V::pin());
+        while !into.ended {
+            let fence = into.fence.take().flatten();
+            let from = match &fence {
+                Some(fence) => Bound::Included(K::borrow(fence)),
+                None => shorten::<K>(bounds.0),
+            };
+            let key = match from {
+                Bound::Included(key) | Bound::Excluded(key) => K::shorten(key),
+                Bound::Unbounded => K::least(),
+            };
+            let look = |tries| {
+                let (id, version, cursor) =
+                    self.inner.seek(Some(key), &guards.0, |node| self.version_of(node), |_| {});
+                let (locked, version) = self.nodes.get(id).hold(version, tries)?;
+                // A thread that holds a lock waits for none to the right.
+                let next_version = |node| match locked {
+                    None => self.version_of(node),
+                    Some(_) => self.version_if_free(node),
+                };
+                self.look_ahead(id, version, cursor, key, &guards.0, next_version)
+            };
+            let mut probe = until_probed(look);
+            into.entries.clear();
+            let read =
+                (|word| K::read(&self.keys, word, &guards.0), |word| V::read(&self.values, word, &guards.1));
+            let wanted = (from, shorten::<K>(bounds.1));
+            if into.checked
+                && let Err(error) = self.verify_fences(Some(key), probe.fence, &guards.0)
+            {
+                return into.fail(error);
+            }
+            if into.checked && !verified(&probe.words, wanted, into, read.0, self.verifiers()) {
+                return false;
+            }
+            let outside = append::<K, V, true>(self.nodes.level(), &mut probe.words, wanted, into, read);
+            into.ended = outside.above || probe.further.is_none();
+            into.fence = Some(probe.further);
+            if !into.entries.is_empty() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Between two leaves the batch keeps where the last one begins.
+    fn scan_backward(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
+        let guards = (K::pin(), V::pin());
+        while !into.ended {
+            let fence = into.fence.take().flatten();
+            let to = match &fence {
+                Some(fence) => Bound::Excluded(K::borrow(fence)),
+                None => shorten::<K>(bounds.1),
+            };
+            let look = |tries| {
+                let version_of = |node| self.version_of(node);
+                let (id, version) = match to {
+                    Bound::Included(key) => self.inner.find(key, &guards.0, version_of),
+                    Bound::Excluded(key) => {
+                        let (id, version, _) = self.inner.find_before(Some(key), &guards.0, version_of);
+                        (id, version)
+                    }
+                    Bound::Unbounded => {
+                        let (id, version, _) = self.inner.find_before(None, &guards.0, version_of);
+                        (id, version)
+                    }
+                };
+                let (_locked, version) = self.nodes.get(id).hold(version, tries)?;
+                self.look_back(id, version, to, &guards.0)
+            };
+            let mut probe = until_probed(look);
+            into.entries.clear();
+            let read =
+                (|word| K::read(&self.keys, word, &guards.0), |word| V::read(&self.values, word, &guards.1));
+            let wanted = (shorten::<K>(bounds.0), to);
+            let bound = match to {
+                Bound::Included(key) | Bound::Excluded(key) => Some(key),
+                Bound::Unbounded => None,
+            };
+            if into.checked
+                && let Err(error) = self.verify_fences(bound, probe.fence, &guards.0)
+            {
+                return into.fail(error);
+            }
+            if into.checked && !verified(&probe.words, wanted, into, read.0, self.verifiers()) {
+                return false;
+            }
+            let outside = append::<K, V, false>(self.nodes.level(), &mut probe.words, wanted, into, read);
+            into.ended = outside.below || probe.further.is_none();
+            into.fence = Some(probe.further);
+            if !into.entries.is_empty() {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+    /// Compares the fences of the node that a key leads to, or of the last one, with their checksums,
+    /// and the one that a scan goes on from: a damaged one leads to another leaf.
+    #[cold]
+    fn verify_fences(&self, key: Option<K::Ref<'_>>, next: u64, guard: &K::Guard) -> Result<()> {
+        if K::INLINE {
+            return Ok(());
+        }
+        let fences = until_probed(|tries| {
+            let version_of = |node| self.version_of(node);
+            let (id, version) = match key {
+                Some(key) => self.inner.find(key, guard, version_of),
+                None => {
+                    let (id, version, _) = self.inner.find_before(None, guard, version_of);
+                    (id, version)
+                }
+            };
+            let node = self.nodes.get(id);
+            let (_locked, version) = node.hold(version, tries)?;
+            let fences: Vec<u64> = (0..node.counts().index).map(|at| node.fence(at)).collect();
+            node.lock.validate(version).then_some(fences)
+        });
+        // The first leaf has none.
+        let fences = fences.into_iter().chain(std::iter::once(next)).filter(|&fence| fence != 0);
+        fences.into_iter().try_for_each(|fence| K::verify(&self.keys, fence))
+    }
+
+    /// Returns what compares the records of a key's word, and of a value's, with their checksums.
+    fn verifiers(&self) -> (impl Fn(u64) -> Result<()>, impl Fn(u64) -> Result<()>) {
+        (|word| K::verify(&self.keys, word), |word| V::verify(&self.values, word))
+    }
+
+    /// The leaf that holds `key`, and where the next one begins. `None`: something changed.
+    fn look_ahead(
+        &self,
+        id: u32,
+        version: Version,
+        cursor: Cursor,
+        key: K::Ref<'_>,
+        guard: &K::Guard,
+        next_version: impl Fn(u32) -> Option<Version>,
+    ) -> Option<Probe<K>> {
+        let node = self.nodes.get(id);
+        let still = || node.lock.validate(version);
+        let at = self.place(node, key, guard, &still).ok()?;
+        let index = node.counts().index;
+        let (entry, next) = (node.entry(at), (at + 1 < index).then(|| node.entry(at + 1)));
+        still().then_some(())?;
+        self.prefetch_leaf(entry.leaf);
+        next.into_iter().for_each(|next| self.prefetch_leaf(next.leaf));
+        let words = self.snapshot(node, version, at)?;
+        let fence = if at + 1 < index {
+            let fence = node.fence(at + 1);
+            still().then_some(fence)?
+        } else {
+            match self.inner.next(cursor, next_version) {
+                Step::Leaf(next, seen, _) => {
+                    let next = self.nodes.get(next);
+                    let fence = next.fence(0);
+                    next.lock.validate(seen).then_some(fence)?
+                }
+                Step::End => return still().then_some(Probe { words, further: None, fence: 0 }),
+                Step::Lost => return None,
+            }
+        };
+        let further = Some(K::owned(K::read(&self.keys, fence, guard)));
+        // What was seen of both nodes was so at the moment when the second one was looked at.
+        still().then_some(Probe { words, further, fence })
+    }
+
+    /// The last leaf with keys up to a bound, and where it begins. `None`: something changed.
+    fn look_back(
+        &self,
+        id: u32,
+        version: Version,
+        to: Bound<K::Ref<'_>>,
+        guard: &K::Guard,
+    ) -> Option<Probe<K>> {
+        let node = self.nodes.get(id);
+        let still = || node.lock.validate(version);
+        let at = match to {
+            Bound::Unbounded => node.counts().index.checked_sub(1)?,
+            Bound::Included(key) => self.place(node, key, guard, &still).ok()?,
+            Bound::Excluded(key) => {
+                let at = self.place(node, key, guard, &still).ok()?;
+                let fence = node.fence(at);
+                still().then_some(())?;
+                // A leaf that begins with the key has nothing before it.
+                let begins = at > 0 && K::read(&self.keys, fence, guard) == K::shorten(key);
+                at - usize::from(begins)
+            }
+        };
+        let entry = node.entry(at);
+        still().then_some(())?;
+        self.prefetch_leaf(entry.leaf);
+        let words = self.snapshot(node, version, at)?;
+        let first = entry.leaf == self.first;
+        let further = (!first).then(|| K::owned(K::read(&self.keys, entry.fence, guard)));
+        Some(Probe { words, further, fence: if first { 0 } else { entry.fence } })
+    }
+
+    /// The items of a leaf, and in their place what is buffered. `None`: the node changed.
+    fn snapshot(&self, node: NodeRef<'_>, version: Version, at: usize) -> Option<Words> {
+        let entry = node.entry(at);
+        node.lock.validate(version).then_some(())?;
+        let mut words = Words::default();
+        let slots = self.pool.words(slot_offset(entry.leaf, 0), 2 * self.slots);
+        words.copy(self.medium(), 0, slots, u64::from(entry.slots.bitmap & self.slots_mask()));
+        let mut buffered = [(0, 0, false); NODE_SLOTS_MAX];
+        let mut count = 0;
+        for item in node.all_buffered().filter(|item| item.owner == at) {
+            buffered[count] = (item.key, item.value, item.removed);
+            count += 1;
+        }
+        node.lock.validate(version).then_some(())?;
+        for &(key, value, removed) in &buffered[..count] {
+            overlay::<K, M>(&self.keys, &mut words, key, (!removed).then_some(value));
+        }
+        Some(words)
+    }
+}

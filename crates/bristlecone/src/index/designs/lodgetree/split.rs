@@ -1,0 +1,210 @@
+//! A leaf becomes two, and a node up to M. Step numbers are those of the story in `mod.rs`.
+
+use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
+use smallvec::SmallVec;
+
+use super::LodgeTree;
+use super::buffer::Buffered;
+use super::flush::{Logs, UnderWay};
+use super::gather::Group;
+use super::layout::{LeafWord, Slots, TAG_WORDS, line_of};
+use super::node::{Counts, Entry, Locked, Splits};
+use crate::index::parts::buffered::{Guards, LeafLayout, Leftovers, Part, Pending};
+use crate::index::parts::codec::{Codec, KeyCodec};
+
+fn least<R: Ord + Copy>(parts: &[Part<R>]) -> Option<R> {
+    parts.iter().map(|part| part.key).min()
+}
+
+fn greatest<R: Ord + Copy>(parts: &[Part<R>]) -> Option<R> {
+    parts.iter().map(|part| part.key).max()
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+    /// Splits a leaf that has no room for a group, and writes that. `Err`: there is no room for
+    /// another leaf; nothing changed, and the records are still to be fenced.
+    pub(super) fn split_leaf(
+        &self,
+        node: &Locked<'_>,
+        group: &Group<'_>,
+        records: &mut Option<Flushed>,
+        guards: &Guards<K, V>,
+    ) -> Result<UnderWay> {
+        let medium = self.medium();
+        let entry = node.entry(group.at);
+        if node.room() == 0 && node.items_of(group.at).count() == 0 {
+            // The new leaf would have no place in the node.
+            return Err(self.pool.no_room());
+        }
+        self.prefetch_leaf(entry.leaf);
+        let leaf = self.leaves.alloc()?;
+        // Mostly the split before has prefetched it.
+        self.prefetch_leaf(leaf);
+        self.leaves.prefetch_next();
+        let (added, dropped) = Pending::changes(group.items);
+        let stay = u64::from(entry.slots.bitmap & !dropped);
+        let mut parts = self.parts_with(entry.leaf, stay, group.items, &guards.0);
+        let (held, added) = parts.split_at(parts.len() - added);
+        // New items above all others: an ascending load leaves full leaves behind.
+        let ascending = least(added).is_some_and(|least| greatest(held) < Some(least));
+        let kept = if ascending { (parts.len() - 1).min(self.slots) } else { parts.len() / 2 };
+        // Leaves are in no order: it is enough to know the half that an item is of.
+        parts.select_nth_unstable_by_key(kept, Part::key);
+        let (lower, upper) = parts.split_at(kept);
+
+        let separator = K::separator(greatest(lower).expect("a lower half"), upper[0].key);
+        let (fence, fence_flushed) = match K::write(&self.keys, separator, "lodgetree split.1 fence") {
+            Ok(written) => written,
+            Err(error) => {
+                self.leaves.free(leaf);
+                return Err(error);
+            }
+        };
+        let (mut logs, mut leftovers) = (Logs::default(), Leftovers::default());
+        self.note_leftovers(entry.leaf, group.items, &mut leftovers);
+        // Split 1: the new leaf, which leads where the old one did.
+        let next = self.leaf(entry.leaf).link(medium).next;
+        let items = upper.iter().map(|part| part.item);
+        let (slots, flushed) = self.write_leaf(leaf, fence, items, next, node.sequence());
+        let flushed = flushed.and(fence_flushed).and(records.take().unwrap_or_else(Flushed::none));
+        let durable = medium.fence(flushed, "lodgetree split.1");
+        let right = Entry { fence, leaf, slots };
+        let lines = self.shrink_leaf(node, group, (lower, upper), right, &durable, &mut logs);
+        self.clock.add(1);
+        Ok(UnderWay { lines, logs, leftovers })
+    }
+
+    /// Split 2 and 3: the old leaf drops the upper half, leads on to the new leaf, and takes what is new of the lower
+    /// half.
+    fn shrink_leaf<R>(
+        &self,
+        node: &Locked<'_>,
+        group: &Group<'_>,
+        (lower, upper): (&[Part<R>], &[Part<R>]),
+        right: Entry,
+        durable: &Durable,
+        logs: &mut Logs,
+    ) -> Flushed {
+        let (medium, entry) = (self.medium(), node.entry(group.at));
+        let header = self.leaf(entry.leaf);
+        let word = LeafWord::unpack(header.word.load(medium));
+        let moved = upper.iter().filter_map(|part| part.item.slot());
+        let gone = moved.fold(Pending::changes(group.items).1, |bits, slot| bits | 1 << slot);
+        let shrunk = LeafWord { bitmap: word.bitmap & !gone, ..word }.switched();
+        header.siblings[shrunk.selector].store(medium, right.leaf);
+        let _ordered = medium.ordered_within_line();
+        header.word.publish(medium, shrunk.pack(), durable, "lodgetree split.2");
+        let mut left = entry.slots.without(gone);
+        if left.forgotten != 0 {
+            left = self.slots_of(header, shrunk.bitmap);
+        }
+        node.set_entry(group.at, Entry { slots: left, ..entry });
+        let mut meanwhile = || {
+            self.forget_buffered(node, std::slice::from_ref(group), logs);
+            node.insert_entry(group.at + 1, right);
+        };
+        let changed = lower.iter().filter(|part| part.changed).map(|part| part.item);
+        let changed: SmallVec<[Pending; 16]> = changed.collect();
+        if changed.is_empty() {
+            // All of the group moved, or is dropped.
+            let ordered = medium.ordered_within_line();
+            header.stamp.publish(medium, node.sequence(), &ordered, "lodgetree split.2 stamp");
+            meanwhile();
+            medium.flush(&header.word, "lodgetree split.2")
+        } else {
+            medium.persist(&header.word, "lodgetree split.2");
+            // Split 3: the old leaf takes what is new of the lower half; now it has the room.
+            let rest = Group { items: &changed, ..*group };
+            self.write_items(node, std::slice::from_ref(&rest), meanwhile)
+        }
+    }
+
+    /// Fills a fresh leaf; its slots, and what is under way.
+    pub(super) fn write_leaf(
+        &self,
+        leaf: u64,
+        fence: u64,
+        items: impl Iterator<Item = Pending>,
+        next: u64,
+        stamp: u64,
+    ) -> (Slots, Flushed) {
+        let medium = self.medium();
+        let header = self.leaf(leaf);
+        // The header and the fence.
+        let (mut slots, mut lines) = (Slots::default(), 0b11);
+        let mut tags = [0; TAG_WORDS];
+        for item in items {
+            let slot = self.pick(!slots.bitmap & self.slots_mask(), item.tag, lines);
+            let cell = self.slot(leaf, slot);
+            cell.key.store(medium, item.key);
+            cell.value.store(medium, item.value);
+            tags[slot / 8] |= u64::from(item.tag) << (slot % 8 * 8);
+            slots.take(slot, item.tag, self.slots);
+            lines |= 1 << line_of(slot);
+        }
+        header.word.store(medium, LeafWord { bitmap: slots.bitmap, selector: 0 }.pack());
+        header.siblings[0].store(medium, next);
+        header.stamp.store(medium, stamp);
+        header.fingerprints.store_derived(medium, tags);
+        header.fence.store(medium, fence);
+        (slots, self.flush_lines(leaf, lines, "lodgetree split.1"))
+    }
+
+    /// The hotness-aware multiple split of a node whose index part has grown too large. Nothing
+    /// on the medium changes. `Err`: there is no memory for it, and nothing changed at all.
+    pub(super) fn split_node(&self, node: &Locked<'_>, guard: &K::Guard) -> Result<()> {
+        let Counts { index, .. } = node.counts();
+        let fence_at = |at: usize| K::read(&self.keys, node.fence(at), guard);
+        let now = self.clock.sum() as u32;
+        let before = node.splits();
+        let interval = now.wrapping_sub(before.last);
+        let wanted = self.parts_wanted(before, interval);
+        // Formula 1: the parent should not have to split, too.
+        let parts = match self.inner.room_above(fence_at(index / 2), guard) {
+            0 | 1 => 2,
+            room => wanted.min(room),
+        }
+        .min(index);
+        let _room = (self.nodes.reserve(parts)?, self.inner.reserve(parts)?);
+        let splits = Splits { last: now, interval, parts };
+        node.set_splits(splits);
+        // From the right, so that at any moment each key has one node: this one, which is locked,
+        // or one that is complete.
+        let mut end = index;
+        for part in (1..parts).rev() {
+            let start = index * part / parts;
+            let id = self.nodes.alloc(node.sequence()).expect("nodes were reserved");
+            let right = self.nodes.get(id);
+            (start..end).for_each(|at| right.insert_entry(at - start, node.entry(at)));
+            let gone = node.items().that(|item| node.owner(item) >= start);
+            for item in gone.map(|item| node.buffered(item)) {
+                right.push_buffered(Buffered { owner: item.owner - start, ..item });
+            }
+            right.set_splits(splits);
+            let separator = fence_at(start);
+            node.drop_buffered(gone);
+            node.truncate(start);
+            self.inner.insert(separator, id, guard);
+            end = start;
+        }
+        Ok(())
+    }
+
+    /// Into how many nodes: more than the last time in a burst, fewer when the node has cooled.
+    fn parts_wanted(&self, before: Splits, interval: u32) -> usize {
+        let (last, since) = (u64::from(before.interval), u64::from(interval));
+        let ratio = self.options.burst_ratio;
+        let parts = before.parts.max(2);
+        let parts = if before.interval == 0 {
+            // Never split before: nothing to compare with.
+            parts
+        } else if last > ratio * since {
+            parts + 1
+        } else if last * ratio < since {
+            parts - 1
+        } else {
+            parts
+        };
+        parts.clamp(2, self.options.split_nodes as usize)
+    }
+}

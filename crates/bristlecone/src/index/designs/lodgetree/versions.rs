@@ -1,0 +1,266 @@
+//! The partitioned version log: every thread appends to a log of its own, each log counts the
+//! entries that are still needed, and one of which none is needed is used again.
+//!
+//! A log is a chunk, and its number is the version that a buffered item remembers. A few items
+//! that no writer flushes would keep their logs for ever: then a compaction pass (see `log`) goes over the nodes.
+
+use std::sync::{Arc, Mutex};
+
+use bristlecone_pm::sync::Ordering::Release;
+use bristlecone_pm::sync::epoch;
+use bristlecone_pm::sync::{
+    AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
+};
+use bristlecone_pm::{
+    Finding, Flushed, LINE_BYTES, LogChunk, LogEntry, LogSpot, Medium, PoolFile, TreeId, own_thread_index,
+};
+use crossbeam_utils::CachePadded;
+
+use super::places::NodeRef;
+use crate::index::parts::buffered::TreeLog;
+use crate::index::parts::no_room;
+
+/// Compaction passes that may be wanted: for what stands in the oldest logs, or in any.
+pub(super) const OLDEST: u8 = 1;
+pub(super) const ALL: u8 = 2;
+/// A log whose entries are appended again elsewhere, as they are found.
+const OLD: u32 = 1 << 31;
+/// Threads that put releases off, and how many each.
+const RELEASERS: usize = 64;
+const RELEASED: usize = 32;
+const COUNTS_A_LINE: usize = LINE_BYTES / size_of::<AtomicU32>();
+
+/// A count for every chunk. Those of neighbours stand in different lines, because every thread counts in
+/// the chunk that it fills all the time.
+#[derive(Debug)]
+struct Needed {
+    counts: Box<[AtomicU32]>,
+    /// How many lines there are, as a power of two.
+    lines_log: u32,
+}
+
+impl Needed {
+    fn new(chunks: usize) -> Self {
+        let lines_log = chunks.div_ceil(COUNTS_A_LINE).next_power_of_two().ilog2();
+        let counts = (0..COUNTS_A_LINE << lines_log).map(|_| AtomicU32::default()).collect();
+        Self { counts, lines_log }
+    }
+
+    fn get(&self, version: u32) -> Option<&AtomicU32> {
+        let (line, within) =
+            (version as usize & ((1 << self.lines_log) - 1), version as usize >> self.lines_log);
+        self.counts.get(line * COUNTS_A_LINE + within).filter(|_| within < COUNTS_A_LINE)
+    }
+
+    fn of(&self, version: u32) -> &AtomicU32 {
+        self.get(version).expect("a chunk of the pool")
+    }
+}
+
+/// Logs of which a thread needs one entry less, plus one, or 0. Counting them is put off, because a locked
+/// instruction would wait for the flush before it.
+#[derive(Debug, Default)]
+struct Released {
+    places: [AtomicU32; RELEASED],
+    /// The place that is filled next.
+    next: AtomicUsize,
+}
+
+/// The logs of a tree.
+#[derive(Debug)]
+pub(super) struct VersionLog<M: Medium> {
+    pub log: TreeLog<M>,
+    /// For every chunk of the pool, the entries of it that are needed.
+    needed: Needed,
+    /// One for each thread.
+    released: Box<[CachePadded<Released>]>,
+    /// The compaction pass that is wanted.
+    wanted: AtomicU8,
+    /// One is under way.
+    pub running: AtomicBool,
+    pub pass: Mutex<Pass>,
+}
+
+/// Chunks of the logs, keys aside, and items when a compaction pass for room gave nothing.
+type Futile = no_room::Futile<(usize, usize, u64)>;
+
+/// One compaction pass over all nodes.
+#[derive(Debug, Default)]
+pub(super) struct Pass {
+    /// Nodes `next..end` have not been looked at.
+    pub next: u32,
+    pub end: u32,
+    pub old: Vec<LogChunk>,
+    /// Keys that only the old logs name.
+    pub aside: Vec<u64>,
+    pub futile: Futile,
+}
+
+/// Room for one entry, which counts as needed.
+pub(super) struct Spot<'a, M: Medium> {
+    versions: &'a VersionLog<M>,
+    spot: LogSpot<'a, M>,
+}
+
+impl<'a, M: Medium> Spot<'a, M> {
+    pub fn of(versions: &'a VersionLog<M>, spot: LogSpot<'a, M>) -> Self {
+        Self { versions, spot }
+    }
+
+    /// The log that the entry will be in.
+    #[inline(always)]
+    pub fn log(&self) -> u32 {
+        self.spot.chunk()
+    }
+
+    /// Appends the entry, durably, and with it what else is under way.
+    #[inline(always)]
+    pub fn append(self, entry: &LogEntry, records: Option<Flushed>, others: Flushed) {
+        // Counted before the log can be full.
+        self.versions.need(self.log());
+        self.spot.append_with(entry, records, others);
+    }
+
+    /// Appends a copy, which is fenced later; returns the log that it is in.
+    pub fn copy(self, entry: &LogEntry) -> (u32, Flushed) {
+        let version = self.log();
+        self.versions.need(version);
+        let flushed = self.spot.append_unfenced(entry, None);
+        (version, flushed)
+    }
+}
+
+impl<M: Medium> VersionLog<M> {
+    /// Takes over a tree's logs, of `entries` entries each, or of as many as they have room for.
+    pub fn open(pool: &Arc<PoolFile<M>>, owner: TreeId, entries: u64) -> (Self, Vec<LogChunk>) {
+        let (log, logged) = TreeLog::open(pool, owner, entries);
+        let needed = Needed::new(pool.chunks_max() as usize);
+        let log = Self {
+            log,
+            needed,
+            released: (0..RELEASERS).map(|_| CachePadded::default()).collect(),
+            wanted: AtomicU8::default(),
+            running: AtomicBool::default(),
+            pass: Mutex::default(),
+        };
+        (log, logged)
+    }
+
+    /// Another entry of this log is needed.
+    pub fn need(&self, version: u32) {
+        self.needed.of(version).fetch_add(1, Relaxed);
+    }
+
+    /// After recovery: logs that are needed stay as they are, the others are emptied.
+    pub fn keep(&self, chunks: Vec<LogChunk>) {
+        self.log.seal(chunks);
+        self.reuse();
+    }
+
+    /// An entry of each of these logs is no longer needed: what it says is durable elsewhere.
+    pub fn release(&self, versions: &[u32]) {
+        let Some(own) = own_thread_index().and_then(|index| self.released.get(index)) else {
+            return versions.iter().for_each(|version| self.count_released(*version));
+        };
+        // Only this thread fills places, one after the other, and any thread may empty them. Pairs with `count_releases`.
+        let mut next = own.next.load(Relaxed);
+        for version in versions {
+            if own.places[next].load(Relaxed) != 0 {
+                self.count_releases(own);
+            }
+            own.places[next].store(version + 1, Release);
+            next = (next + 1) % RELEASED;
+        }
+        own.next.store(next, Relaxed);
+    }
+
+    /// Counts what threads have released.
+    pub fn count_all_releases(&self) {
+        self.released.iter().for_each(|released| self.count_releases(released));
+    }
+
+    fn count_releases(&self, released: &Released) {
+        for place in released.places.iter().filter(|place| place.load(Relaxed) != 0) {
+            if let Some(version) = place.swap(0, Acquire).checked_sub(1) {
+                self.count_released(version);
+            }
+        }
+    }
+
+    fn count_released(&self, version: u32) {
+        // Pairs with the other releases: the thread that takes the last one sees all of them.
+        if self.needed.of(version).fetch_sub(1, AcqRel) == 1 {
+            let _pinned = Self::before_emptying();
+            let unneeded = self.log.take_sealed(|id| id == version && self.is_unneeded(id));
+            if !unneeded.is_empty() {
+                self.log.recycle(unneeded);
+            }
+        }
+    }
+
+    /// Keeps the records of keys that a compaction pass lets go of meanwhile: it knows nothing of a log that another
+    /// thread took to empty it, whose entries name such keys until that is durable.
+    fn before_emptying() -> epoch::Guard {
+        epoch::pin()
+    }
+
+    pub fn is_unneeded(&self, version: u32) -> bool {
+        self.needed.of(version).load(Acquire) == 0
+    }
+
+    /// Empties all full logs that nothing needs.
+    pub fn reuse(&self) {
+        self.count_all_releases();
+        let _pinned = Self::before_emptying();
+        let unneeded = self.log.take_sealed(|id| self.is_unneeded(id));
+        if !unneeded.is_empty() {
+            self.log.recycle(unneeded);
+        }
+    }
+
+    pub fn is_old(&self, version: u32) -> bool {
+        // What is read without the node's lock may be no number of a log.
+        self.needed.get(version).is_some_and(|needed| needed.load(Relaxed) & OLD != 0)
+    }
+
+    /// Every log counts as many entries as are buffered.
+    pub fn verify<'a>(&self, nodes: impl Iterator<Item = NodeRef<'a>>) -> Option<Finding> {
+        self.count_all_releases();
+        let mut buffered = std::collections::BTreeMap::<u32, u32>::new();
+        nodes.flat_map(NodeRef::all_buffered).for_each(|item| *buffered.entry(item.log).or_default() += 1);
+        let count = |log: u32| {
+            let (needed, buffered) =
+                (self.needed.get(log)?.load(Acquire) & !OLD, buffered.get(&log).copied());
+            (needed != buffered.unwrap_or(0)).then_some((log, needed, buffered))
+        };
+        let (log, needed, buffered) = (0..self.needed.counts.len() as u32).find_map(count)?;
+        Some(Finding::new(format!("log {log}"), format!("{needed} entries needed, {buffered:?} buffered")))
+    }
+
+    /// Asks for a compaction pass.
+    pub fn want(&self, pass: u8) {
+        self.wanted.fetch_max(pass, Release);
+    }
+
+    /// Takes the wish for a compaction pass, if there is one.
+    pub fn take_wanted(&self) -> Option<u8> {
+        let wanted = self.wanted.swap(0, Acquire);
+        (wanted > 0).then_some(wanted)
+    }
+
+    /// Says that the entries of some logs are appended again elsewhere, as they are found.
+    pub fn mark_old(&self, logs: &[LogChunk]) {
+        logs.iter().for_each(|log| _ = self.needed.of(log.id()).fetch_or(OLD, AcqRel));
+    }
+
+    /// Says that they no longer are.
+    pub fn unmark_old(&self, logs: &[LogChunk]) {
+        logs.iter().for_each(|log| _ = self.needed.of(log.id()).fetch_and(!OLD, AcqRel));
+    }
+
+    /// Whether writers have a compaction pass to begin or to go on with.
+    #[inline(always)]
+    pub fn is_due(&self) -> bool {
+        self.wanted.load(Relaxed) > 0 || self.running.load(Relaxed)
+    }
+}

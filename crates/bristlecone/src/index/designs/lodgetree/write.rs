@@ -1,0 +1,166 @@
+//! Insert, update and remove: where a write finds its node. What it does there stands in `apply`.
+
+use bristlecone_pm::{Flushed, Medium, Result, Step};
+
+use super::LodgeTree;
+use super::layout::Header;
+use super::node::Locked;
+use crate::index::parts::buffered::{Found, Guards, Hint, Outcome, Relief, TreeLog, Writer};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::{Removed, Swapped, Write, WriteMode};
+
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for LodgeTree<K, V, M> {
+    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
+        self.put(key, value, mode)
+    }
+
+    fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+        self.blind_put(key, value)
+    }
+
+    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.delete(key, None).map(Removed::<V>::ok)
+    }
+
+    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.delete(key, Some(expected)).map(|done| done.map(drop))
+    }
+
+    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.swap(key, expected, new)
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Writer<Header, K, V, M> for LodgeTree<K, V, M> {
+    // The passes of others, and of other writes, have given what there is.
+    const RECLAIMS: usize = 1;
+    const RECORD_STEPS: [Step; 2] = ["lodgetree write.1 key", "lodgetree write.1 value"];
+    type Place<'a>
+        = Locked<'a>
+    where
+        Self: 'a;
+
+    #[inline(always)]
+    fn log(&self) -> &TreeLog<M> {
+        &self.versions.log
+    }
+
+    #[inline(always)]
+    fn enter(&self, key: K::Ref<'_>, hint: Hint, guards: &Guards<K, V>) -> (Locked<'_>, Found) {
+        loop {
+            if let Some(locked) = self.try_lock_node::<false>(key, hint, &guards.0) {
+                return locked;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn change(
+        &self,
+        node: Locked<'_>,
+        found: Found,
+        key: K::Ref<'_>,
+        value: Option<V::Ref<'_>>,
+        guards: &Guards<K, V>,
+    ) -> Result<Outcome> {
+        self.apply(node, found, key, value, guards)
+    }
+
+    #[cold]
+    fn gain_room(&self, relief: &mut Relief, gifts: u64) -> bool {
+        relief.gain_room(&self.store, (self.log(), gifts), || false, || self.reclaim_log(gifts))
+    }
+
+    #[inline(always)]
+    fn after_write(&self) -> Result<()> {
+        if self.versions.is_due() {
+            self.help_log();
+        }
+        self.pool.health()
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
+    /// Writes without asking what was there: only the flush looks into the leaf.
+    #[inline(always)]
+    pub(super) fn blind_put(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+        if self.nodes.have_default_layout() {
+            self.blind_put_as::<true>(key, value)
+        } else {
+            self.blind_put_as::<false>(key, value)
+        }
+    }
+
+    /// What goes to the buffer does so in one piece, without a loop: where more than some sixty stores, of
+    /// registers that calls save included, follow a fence before the next one, processors stand still until it
+    /// is over.
+    #[inline(always)]
+    fn blind_put_as<const DEFAULT: bool>(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+        let done = {
+            let guards = (K::pin(), V::pin());
+            match self.try_lock_node::<DEFAULT>(key, Hint::Blind, &guards.0) {
+                None => Ok(Outcome::Again),
+                Some((node, found)) => match self.buffer_at_once(&node, &found, key, value, &guards) {
+                    Some(done) => done.map(|()| Outcome::Done),
+                    None => self.apply(node, found, key, Some(value), &guards),
+                },
+            }
+        };
+        match done {
+            Ok(Outcome::Done) => self.after_write(),
+            Ok(Outcome::Again) => self.put_slow(key, value),
+            Err(error) if error.is_no_room() => self.put_slow(key, value),
+            Err(error) => Err(error),
+        }
+    }
+
+    #[cold]
+    fn put_slow(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+        self.write_at(key, Hint::Blind, |node, found, guards| {
+            let done = self.apply(node, found, key, Some(value), guards)?;
+            Ok(matches!(done, Outcome::Done).then_some(()))
+        })
+    }
+
+    /// Puts a value into the log and the buffer, unless more is to be done.
+    #[inline(always)]
+    fn buffer_at_once(
+        &self,
+        node: &Locked<'_>,
+        found: &Found,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+        guards: &Guards<K, V>,
+    ) -> Option<Result<()>> {
+        if node.counts().index > self.index_max
+            || found.item.is_none() && self.is_without_room(node, found.at)
+        {
+            return None;
+        }
+        let spot = self.reserve_entry(found.item.is_some())?;
+        let mut change = match self.write_records(found, key, Some(value)) {
+            Ok(change) => change,
+            Err(error) => return Some(Err(error)),
+        };
+        let place = (spot, Flushed::none());
+        self.log_and_buffer(node, (found, K::fingerprint(key)), &mut change, place, guards);
+        self.count(found, true);
+        Some(Ok(()))
+    }
+
+    /// Locks the node whose range holds `key`, if no other thread comes in between; returns it, and what it says about
+    /// the key, which is found out before it is locked.
+    #[inline(always)]
+    fn try_lock_node<const DEFAULT: bool>(
+        &self,
+        key: K::Ref<'_>,
+        hint: Hint,
+        guard: &K::Guard,
+    ) -> Option<(Locked<'_>, Found)> {
+        let (id, version) = self.inner.find(key, guard, |node| self.version_as::<DEFAULT>(node));
+        let node = self.nodes.get_as::<DEFAULT>(id);
+        let still = || node.lock.validate(version);
+        let found = self.locate(node, key, K::fingerprint(key), hint, guard, still).ok()?;
+        Some((node.lock_at(version)?, found))
+    }
+}

@@ -1,0 +1,137 @@
+//! Invariants of a tree at rest, for tests, the tool and the crash explorer.
+
+use bristlecone_pm::{Finding, Medium};
+
+use super::NbTree;
+use super::layout::{EMPTY, Header, State, Stored};
+use super::leaf::Leaf;
+use super::meta::Tag;
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::{Inspect, TreeStats};
+
+impl<K: KeyCodec, V: Codec, M: Medium> Inspect for NbTree<K, V, M> {
+    fn len(&self) -> u64 {
+        self.len.sum()
+    }
+
+    fn stats(&self) -> TreeStats {
+        let outstanding = self.outstanding();
+        let blocks = self.blocks.stats();
+        let records = self.keys.stats().1 + self.values.stats().1;
+        TreeStats {
+            items: self.len(),
+            leaves: blocks.live_slots.saturating_sub(outstanding),
+            pm_bytes: blocks.chunks * blocks.chunk_bytes + records,
+            dram_bytes: self.inner.dram_bytes() + self.leaves.bytes(),
+        }
+    }
+
+    // Verifies every leaf against the medium, the index and the allocator. The counts are exact
+    // only while no thread writes.
+    fn check(&self) -> Vec<Finding> {
+        let mut findings = self.inner.check();
+        let outstanding = self.outstanding();
+        let mut previous: Option<K::Owned> = None;
+        let (mut items, mut blocks) = (0, outstanding);
+        self.inner.for_each_leaf(|fence, id| {
+            // A leaf may forward to others that are not in the index yet.
+            let mut stack = vec![id];
+            while let Some(id) = stack.pop() {
+                blocks += 1;
+                let leaf = self.leaves.get(id);
+                let succession = leaf.succession();
+                if succession.is_open() && !succession.is_removed() {
+                    stack.extend(succession.right().into_iter().chain([succession.left()]));
+                } else {
+                    items += self.verify_leaf(id, leaf, fence, &mut previous, &mut findings);
+                }
+            }
+        });
+        if items != self.len.sum() {
+            findings.push(Finding::new("tree", format!("{items} items, but a count of {}", self.len.sum())));
+        }
+        let live = self.blocks.stats().live_slots;
+        if live != blocks {
+            findings.push(Finding::new("heap", format!("{live} blocks allocated, {blocks} in leaves")));
+        }
+        findings.extend(K::check_records(&self.keys, items));
+        if !V::INLINE {
+            findings.extend(V::check_records(&self.values, items));
+        }
+        findings
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+    /// Verifies one leaf; returns how many items it has.
+    fn verify_leaf(
+        &self,
+        id: u32,
+        leaf: &Leaf,
+        fence: Option<K::Ref<'_>>,
+        previous: &mut Option<K::Owned>,
+        findings: &mut Vec<Finding>,
+    ) -> u64 {
+        let mut report = |what: &str| {
+            findings.push(Finding::new(format!("leaf {id} at {:#x}", leaf.block()), what.to_owned()));
+        };
+        let guard = K::pin();
+        let state = self.pool.at::<Header>(leaf.block()).state.load(self.medium());
+        if !matches!(State::decode(state), Some(State::Live { .. })) {
+            report("its block is no leaf's");
+        }
+        let mut items = 0;
+        let mut keys = Vec::new();
+        for slot in 0..self.shape.slots {
+            let value = self.resolve(self.slot(leaf, slot).value.load(self.medium()));
+            if value == EMPTY {
+                continue;
+            }
+            items += self.bitmap(leaf) >> slot & 1;
+            match self.verify_item(leaf, slot, value, &guard) {
+                Ok(key) => keys.push(key),
+                Err(what) => report(&what),
+            }
+        }
+        if self.items(leaf) != keys.len() as i32 {
+            report("a wrong number of items");
+        }
+        if leaf.pending.is_flushing_anywhere() {
+            report("a flush under way");
+        }
+        keys.sort_unstable();
+        let first = keys.first().copied();
+        let below = first.is_some_and(|first| fence.is_some_and(|fence| first < K::shorten(fence)));
+        let behind =
+            first.zip(previous.as_ref()).is_some_and(|(first, previous)| K::owned(first) <= *previous);
+        if below || behind || keys.windows(2).any(|pair| pair[0] >= pair[1]) {
+            report("keys out of order or range");
+        }
+        *previous = keys.last().map(|last| K::owned(*last)).or(previous.take());
+        items
+    }
+
+    /// Verifies the item of a slot, which has a value; returns its key.
+    fn verify_item<'g>(
+        &'g self,
+        leaf: &Leaf,
+        slot: usize,
+        value: u64,
+        guard: &'g K::Guard,
+    ) -> Result<K::Ref<'g>, String> {
+        if self.bitmap(leaf) >> slot & 1 == 0 {
+            return Err("an item in a slot that is not taken".to_owned());
+        }
+        let word = self.slot(leaf, slot).key.load(self.medium());
+        let whole = K::verify(&self.keys, word).and(match Stored::decode(value) {
+            Stored::Record(record) => self.values.verify(record),
+            _ => Ok(()),
+        });
+        whole.map_err(|error| error.to_string())?;
+        let key = K::read(&self.keys, word, guard);
+        if self.candidates(leaf, Tag::of::<K>(key)) >> slot & 1 == 0 {
+            return Err("fingerprint differs from its key".to_owned());
+        }
+        Ok(key)
+    }
+}

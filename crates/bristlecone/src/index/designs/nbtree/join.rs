@@ -1,0 +1,135 @@
+//! Insert: a key joins its leaf. Step numbers are those of the protocol in `mod.rs`.
+
+use bristlecone_pm::{Durable, Medium, Persist, Result};
+
+use super::NbTree;
+use super::layout::EMPTY;
+use super::leaf::{FROZEN, Leaf};
+use super::lookup::{Pins, Position};
+use super::meta::Tag;
+use crate::index::parts::codec::{Codec, KeyCodec};
+
+/// What became of a key that its leaf did not hold.
+pub(super) enum Joined {
+    /// The item is there, durably.
+    Item,
+    /// The slot is the key's from now on, without a value; it counts as an item.
+    Slot(usize),
+    /// Another thread brought the key.
+    Duplicate(usize),
+    /// The leaf has no slot left, or is being replaced.
+    Full,
+}
+
+/// A key on its way into a leaf, with its value if there is one by now.
+pub(super) struct NewItem<'k, K: KeyCodec> {
+    pub key: K::Ref<'k>,
+    pub word: u64,
+    pub tag: Tag,
+    pub value: Option<u64>,
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+    /// Insert 1 to 4 for a key that is not in its leaf. `tidied`: the leaf was replaced for the sake of records once.
+    #[inline(always)]
+    pub(super) fn bring(
+        &self,
+        at: &Position<'_>,
+        (key, tag): (K::Ref<'_>, Tag),
+        value: Option<u64>,
+        tidied: &mut bool,
+        pins: &Pins<K, V>,
+    ) -> Result<Joined> {
+        if at.is_frozen() {
+            return Ok(Joined::Full);
+        }
+        match self.key_word(key) {
+            Ok(word) => Ok(self.join(at.leaf, at.seen, NewItem { key, word, tag, value }, pins)),
+            // Keys of removed items are given back when their leaf is replaced.
+            Err(error) if !*tidied && error.is_no_room() && at.leaf.pending.removed() > 0 => {
+                *tidied = true;
+                Ok(Joined::Full)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Insert 1: the word for a new key. What stands out of line is durable.
+    #[inline(always)]
+    fn key_word(&self, key: K::Ref<'_>) -> Result<u64> {
+        let (word, flushed) = K::write(&self.keys, key, "nbtree insert.1")?;
+        if !K::INLINE {
+            let Durable { .. } = self.medium().fence(flushed, "nbtree insert.1 fence");
+        }
+        Ok(word)
+    }
+
+    /// Insert 2 to 4: makes a slot the key's own, together with its value if there is one by now.
+    #[inline(always)]
+    pub(super) fn join(
+        &self,
+        leaf: &Leaf,
+        seen: u64,
+        NewItem { key, word, tag, value }: NewItem<'_, K>,
+        pins: &Pins<K, V>,
+    ) -> Joined {
+        let medium = self.medium();
+        let Some(slot) = self.claim(leaf, seen, tag) else {
+            K::free(&self.keys, word);
+            return Joined::Full;
+        };
+        medium.reached("nbtree insert.2");
+        let cell = self.slot(leaf, slot);
+        cell.key.store(medium, word);
+        let token = value.map(|value| {
+            let token = self.announce(leaf, slot);
+            // Relies on line order.
+            let ordered = medium.ordered_within_line();
+            cell.value.publish(medium, value, &ordered, "nbtree insert.2");
+            token
+        });
+        medium.reached("nbtree insert.3");
+        if let Err(found) = self.swap_bitmap(leaf, seen, seen | 1 << slot)
+            && let Err(instead) = self.join_late(leaf, seen, found, slot, key, pins)
+        {
+            if let Some(token) = token {
+                cell.value.store(medium, EMPTY);
+                self.complete(leaf, cell, token, "nbtree insert.3");
+            }
+            K::free(&self.keys, word);
+            return instead;
+        }
+        let Some(token) = token else { return Joined::Slot(slot) };
+        self.len.add(1);
+        self.complete(leaf, cell, token, "nbtree insert.4");
+        Joined::Item
+    }
+
+    /// Insert 3 where the bitmap is not what was `seen` any more. `Err`: the slot is not the key's.
+    #[cold]
+    fn join_late(
+        &self,
+        leaf: &Leaf,
+        mut seen: u64,
+        mut found: u64,
+        slot: usize,
+        key: K::Ref<'_>,
+        pins: &Pins<K, V>,
+    ) -> std::result::Result<(), Joined> {
+        let tag = Tag::of::<K>(key);
+        loop {
+            // Another thread may have brought the same key meanwhile.
+            if let Some(duplicate) = self.find_slot(leaf, found & !seen, key, tag, pins) {
+                return Err(Joined::Duplicate(duplicate));
+            }
+            if found & FROZEN != 0 {
+                return Err(Joined::Full);
+            }
+            seen = found;
+            match self.swap_bitmap(leaf, seen, seen | 1 << slot) {
+                Ok(_) => return Ok(()),
+                Err(other) => found = other,
+            }
+        }
+    }
+}

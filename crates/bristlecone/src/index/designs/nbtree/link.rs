@@ -1,0 +1,301 @@
+//! What follows when a leaf was replaced or emptied: the index learns of it, sooner or later, and
+//! what no thread can reach any more is used again.
+
+use std::sync::Arc;
+
+use bristlecone_pm::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use bristlecone_pm::sync::wait;
+use bristlecone_pm::{Alone, Medium, Result};
+
+use super::NbTree;
+use super::layout::{EMPTY, SEALED_EMPTY};
+use super::leaf::{FROZEN, Leaf, Succession};
+use super::lookup::Pins;
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::slot::bits;
+use crate::index::parts::version_lock::pause;
+use crate::index::parts::volatile_index::Step;
+
+/// How often a thread looks whether it may decide about its leaf. One that decides about another leaf
+/// may be stopped, and is not waited for: the empty leaf stays until a key of its range comes.
+const CONDEMN_ROUNDS: u32 = 64;
+/// How many epochs end before all is free that was released before, if no thread is pinned.
+const EPOCHS: u32 = 4;
+/// Leaves that a write without room replaces at most, for the keys that they give back.
+const GIVEN_BACK: usize = 8;
+
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+    /// Link 3, free 3: puts the successors of a leaf into the index in its place, or takes it out if it has
+    /// none. If another thread is busy there, the next one does it that comes by: until then the leaf
+    /// forwards to its successors.
+    pub(super) fn install(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) {
+        let leaf = self.leaves.get(id);
+        let succession = leaf.succession();
+        if succession.is_removed() {
+            return self.remove_from_index(id, key, pins);
+        }
+        let right =
+            succession.right().map(|right| (K::separator_at(self.leaves.get(right).low(), &pins.key), right));
+        if self.inner.replace(key, id, succession.left(), right, &pins.key) {
+            self.release_dead_keys(leaf, pins);
+            self.retire(id);
+        }
+    }
+
+    /// Returns the successor of a leaf that is in charge of `key`.
+    pub(super) fn successor(&self, leaf: &Leaf, key: K::Ref<'_>, pins: &Pins<K, V>) -> u32 {
+        let succession = leaf.succession();
+        match succession.right() {
+            Some(right) if K::separator_at(self.leaves.get(right).low(), &pins.key) <= K::shorten(key) => {
+                right
+            }
+            _ => succession.left(),
+        }
+    }
+
+    /// Free: a leaf without items leaves the index, unless it is the only one, or another thread
+    /// writes to it after all.
+    #[cold]
+    pub(super) fn free_if_empty(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) {
+        let leaf = self.leaves.get(id);
+        if self.items(leaf) > 0 {
+            return;
+        }
+        if self.inner.is_single() {
+            // No thread will need the blocks of the leaves that were: the heap may give them back.
+            if self.outstanding.load(Relaxed) > 0 {
+                pins.epoch.flush();
+                self.reclaim();
+            }
+            return;
+        }
+        let seen = self.freeze(leaf);
+        self.medium().reached("nbtree free.1");
+        for slot in bits(seen) {
+            let cell = &self.slot(leaf, slot).value;
+            match cell.publish_if(self.medium(), EMPTY, SEALED_EMPTY, &Alone) {
+                Ok(_) | Err(SEALED_EMPTY) => {}
+                Err(_) => {
+                    // An item came back. Where the pool is full, others will try again.
+                    let _ = self.replace(id, key, pins);
+                    return;
+                }
+            }
+        }
+        self.medium().reached("nbtree free.2");
+        if self.condemn(id, key, pins) {
+            self.open(leaf);
+            self.medium().reached("nbtree free.3");
+            self.remove_from_index(id, key, pins);
+            pins.epoch.flush();
+        }
+        self.reclaim();
+    }
+
+    /// Decides that no leaf takes the place of an empty one, all of whose slots are sealed. At most
+    /// one leaf is on its way out at any time, so that the last two do not both go. `false`: it stays,
+    /// as it is the only one, or another thread decided, or is just deciding about another leaf.
+    fn condemn(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) -> bool {
+        for round in 0..CONDEMN_ROUNDS {
+            let Err(other) = self.leaving.compare_exchange(0, id + 1, AcqRel, Acquire) else {
+                // As long as this leaf holds the place, no other one leaves the index.
+                let is_there = self.inner.find(key, &pins.key, |leaf| self.version_of(leaf)).0 == id;
+                let leaf = self.leaves.get(id);
+                let decided = is_there && !self.inner.is_single() && leaf.decide(Succession::removed());
+                if !decided {
+                    self.leaving.store(0, Release);
+                }
+                return decided;
+            };
+            if other == id + 1 {
+                return false;
+            }
+            self.help_out(other - 1, pins);
+            pause(round);
+        }
+        false
+    }
+
+    /// Does what is left to do for a leaf that is on its way out, which was so while the caller was pinned.
+    fn help_out(&self, id: u32, pins: &Pins<K, V>) {
+        let leaf = self.leaves.get(id);
+        if !leaf.succession().is_removed() {
+            return;
+        }
+        self.open(leaf);
+        // A leaf that lost its items had some: their keys lie in its range, and are there until it goes.
+        if let Some(slot) = bits(self.bitmap(leaf) & !FROZEN).next() {
+            let word = self.slot(leaf, slot).key.load(self.medium());
+            self.remove_from_index(id, K::read(&self.keys, word, &pins.key), pins);
+        }
+    }
+
+    /// Free 3: takes a leaf out of the index whose block is durably no leaf's any more. From here on a
+    /// neighbour answers for its range.
+    fn remove_from_index(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) {
+        // Only one caller is ever told `true` for a leaf.
+        let removed = self.inner.remove(key, id, &pins.key, |_| true);
+        // Before the leaf can be another one, also where a second thread comes late: that one is pinned.
+        let _ = self.leaving.compare_exchange(id + 1, 0, AcqRel, Relaxed);
+        if removed {
+            self.release_dead_keys(self.leaves.get(id), pins);
+            self.retire(id);
+        }
+    }
+
+    /// Keys of slots without an item were needed as long as the leaf was searched.
+    fn release_dead_keys(&self, leaf: &Leaf, pins: &Pins<K, V>) {
+        if K::INLINE {
+            return;
+        }
+        for slot in bits(self.bitmap(leaf) & !FROZEN) {
+            let cell = self.slot(leaf, slot);
+            if cell.value.load(self.medium()) == SEALED_EMPTY {
+                K::retire(&self.keys, cell.key.load(self.medium()), &pins.key);
+            }
+        }
+    }
+
+    /// Retires a leaf that no thread reaches from now on; its block and its descriptor are free once
+    /// the threads that reached it before are gone.
+    pub(super) fn retire(&self, id: u32) {
+        self.outstanding.fetch_add(1, Relaxed);
+        let queue = Arc::clone(&self.retired);
+        // SAFETY: the closure owns what it uses, and may run on any thread.
+        unsafe { bristlecone_pm::sync::epoch::pin().defer_unchecked(move || queue.push(id)) };
+    }
+
+    /// Returns a block for a new leaf: that of a leaf that every thread has released, which caches may still hold,
+    /// or one from the heap. It has a number.
+    pub(super) fn fresh_block(&self) -> Result<u64> {
+        if let Some(block) = self.take_back() {
+            return Ok(block);
+        }
+        let block = self.blocks.alloc()?;
+        match self.leaves.add(block) {
+            Ok(_) => Ok(block),
+            Err(error) => {
+                self.blocks.free(block);
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives the blocks of leaves back that every thread has released.
+    pub(super) fn reclaim(&self) {
+        while let Some(block) = self.take_back() {
+            self.blocks.free(block);
+        }
+    }
+
+    fn take_back(&self) -> Option<u64> {
+        let leaf = self.leaves.get(self.retired.pop()?);
+        // Threads that read unpinned notice before anything is used again.
+        leaf.incarnation.expire();
+        Self::release_low(leaf);
+        self.outstanding.fetch_sub(1, Relaxed);
+        Some(leaf.block())
+    }
+
+    /// Frees the separator at which a leaf begins.
+    fn release_low(leaf: &Leaf) {
+        let low = leaf.take_low();
+        if low != 0 {
+            K::retire_separator(low, &K::pin());
+        }
+    }
+
+    /// Returns the number of blocks, keys and values that only readers keep from being used again.
+    fn held(&self) -> u64 {
+        let blocks = (self.outstanding.load(Relaxed) as u64).saturating_sub(self.retired.len() as u64);
+        blocks + self.keys.held() + self.values.held()
+    }
+
+    /// Returns whether there may be room by now, where a write for `key` found none the `round`th time: because
+    /// epochs ended, or because leaves gave back the keys that they keep without items. The caller is not pinned.
+    #[cold]
+    pub(super) fn gain_room(&self, key: K::Ref<'_>, round: u32) -> bool {
+        let freed = self.epochs.end(|| self.held());
+        match round {
+            // What was held a moment ago may have come free before this looked.
+            0 => true,
+            1 if self.give_back(key) => {
+                self.epochs.end(|| self.held());
+                true
+            }
+            _ => freed,
+        }
+    }
+
+    /// Replaces some leaves whose slots are those of keys without items, from that of `key` on, so that these keys'
+    /// records come free; whether there were any.
+    fn give_back(&self, key: K::Ref<'_>) -> bool {
+        if K::INLINE {
+            return false;
+        }
+        let mut futile = wait::lock(&self.futile);
+        let state = self.len.sum();
+        if !futile.is_past(state) {
+            return false;
+        }
+        let mut replaced = 0;
+        // To the right end first, and then all the way.
+        for from in [Some(key), None] {
+            replaced += self.give_back_from(from, GIVEN_BACK - replaced);
+        }
+        futile.remember((replaced == 0).then_some(state));
+        replaced > 0
+    }
+
+    /// Replaces such leaves from that of `from` on; returns how many, of so many at most.
+    fn give_back_from(&self, from: Option<K::Ref<'_>>, at_most: usize) -> usize {
+        let pins = Pins::<K, V>::new();
+        let version_of = |leaf| self.version_of(leaf);
+        let (mut id, _, mut cursor) = self.inner.seek(from, &pins.key, version_of, |_| {});
+        let mut replaced = 0;
+        while replaced < at_most {
+            let leaf = self.leaves.get(id);
+            let mut last = None;
+            if leaf.pending.removed() > 0
+                && let Some(slot) = bits(self.bitmap(leaf) & !FROZEN).next()
+            {
+                let key = K::read(&self.keys, self.slot(leaf, slot).key.load(self.medium()), &pins.key);
+                if self.replace(id, key, &pins).is_err() {
+                    break;
+                }
+                replaced += 1;
+                last = Some(key);
+            }
+            (id, cursor) = match self.inner.next(cursor, version_of) {
+                Step::Leaf(id, _, cursor) => (id, cursor),
+                Step::End => break,
+                Step::Lost => match last {
+                    Some(key) => {
+                        let (id, _, cursor) = self.inner.seek(Some(key), &pins.key, version_of, |_| {});
+                        (id, cursor)
+                    }
+                    // Others are at work here.
+                    None => break,
+                },
+            };
+        }
+        replaced
+    }
+
+    /// Returns the number of leaves that are retired and not yet taken back.
+    pub(super) fn outstanding(&self) -> u64 {
+        for _ in 0..EPOCHS {
+            bristlecone_pm::sync::epoch::pin().flush();
+        }
+        self.reclaim();
+        self.outstanding.load(Acquire) as u64
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Drop for NbTree<K, V, M> {
+    fn drop(&mut self) {
+        if !K::INLINE {
+            self.leaves.all().for_each(Self::release_low);
+        }
+    }
+}

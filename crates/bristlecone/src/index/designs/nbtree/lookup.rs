@@ -1,0 +1,211 @@
+//! The way to the slot of a key.
+//!
+//! 1. `begin` probes the leaf of the key before the thread is pinned: pinning takes a locked instruction, which waits for
+//!    the flush of the operation before, and by then the lines of the key are on their way.
+//! 2. `enter` makes a position of the probe, now that the thread is pinned: `confirm`, if the leaf is in charge of the
+//!    key still and what was seen in it holds; `descend`, past leaves that were replaced, if not.
+//! 3. `find_slot` compares the keys of those slots that a leaf had when its bitmap was read.
+
+use bristlecone_pm::sync::epoch::Guard;
+use bristlecone_pm::{LINE_BYTES, Medium};
+
+use super::layout::Shape;
+use super::leaf::{FROZEN, Leaf};
+use super::meta::Tag;
+use super::{LOCK_WRITES, NbTree};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::version_lock::{Stale, Version, pause};
+
+/// What keeps leaves, blocks, keys and values alive while they are looked at.
+pub(super) struct Pins<K: KeyCodec, V: Codec> {
+    pub epoch: Guard,
+    pub key: K::Guard,
+    pub value: V::Guard,
+}
+
+impl<K: KeyCodec, V: Codec> Pins<K, V> {
+    pub fn new() -> Self {
+        Self::beside(K::pin())
+    }
+
+    /// Makes the rest of them.
+    pub fn beside(key: K::Guard) -> Self {
+        Self { epoch: bristlecone_pm::sync::epoch::pin(), key, value: V::pin() }
+    }
+}
+
+/// What a thread that was not pinned found out about a key.
+pub(super) struct Probe {
+    leaf: u32,
+    version: Version,
+    /// The bitmap whose slots were looked at.
+    seen: u64,
+    slot: Option<usize>,
+}
+
+/// A key that is about to change.
+pub(super) struct Target {
+    pub tag: Tag,
+    /// Taken by the first try.
+    pub probe: Option<Probe>,
+}
+
+/// A leaf in charge of a key, while the thread is pinned.
+pub(super) struct Position<'t> {
+    pub id: u32,
+    pub leaf: &'t Leaf,
+    /// The bitmap whose slots were looked at.
+    pub seen: u64,
+    /// The slot of the key.
+    pub slot: Option<usize>,
+}
+
+impl Position<'_> {
+    /// Returns whether no slot joins the leaf any more.
+    #[inline(always)]
+    pub fn is_frozen(&self) -> bool {
+        self.seen & FROZEN != 0
+    }
+
+    /// Returns whether writers are asked to replace the leaf instead of changing values in it.
+    #[inline(always)]
+    pub fn is_to_be_replaced(&self) -> bool {
+        self.is_frozen() && self.leaf.is_still()
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+    /// Probes for a key, and then pins.
+    #[inline(always)]
+    pub(super) fn begin(&self, key: K::Ref<'_>) -> (Target, Pins<K, V>) {
+        let tag = Tag::of::<K>(key);
+        let guard = K::pin();
+        let probe = self.probe(key, tag, &guard);
+        (Target { tag, probe }, Pins::beside(guard))
+    }
+
+    /// Looks for a key before the thread is pinned. `None`: the leaf became another one meanwhile.
+    #[inline(always)]
+    fn probe(&self, key: K::Ref<'_>, tag: Tag, guard: &K::Guard) -> Option<Probe> {
+        let (id, version) = self.inner.find(key, guard, |leaf| {
+            // Where a new key goes if there is no room at home.
+            self.prefetch_line(leaf, Shape::beside(self.shape.home(tag.hash)));
+            self.version_ahead(leaf, tag)
+        });
+        let leaf = self.leaves.get(id);
+        let seen = self.bitmap(leaf);
+        let slot = self.find_slot_while(leaf, seen, key, tag, guard, || leaf.incarnation.validate(version));
+        Some(Probe { leaf: id, version, seen, slot: slot.ok()? })
+    }
+
+    /// Returns the leaf in charge of a key with the key's slot, locked in the ablations. `None`: it is in charge no more.
+    #[inline(always)]
+    pub(super) fn enter(
+        &self,
+        key: K::Ref<'_>,
+        tag: Tag,
+        probe: Option<Probe>,
+        pins: &Pins<K, V>,
+    ) -> Option<(Position<'_>, Option<impl Drop>)> {
+        let confirmed = probe.and_then(|probe| self.confirm(probe, pins));
+        let (id, leaf) = match &confirmed {
+            Some(at) => (at.id, at.leaf),
+            None => self.descend(key, tag, pins),
+        };
+        let lock = (self.locking >= LOCK_WRITES).then(|| leaf.lock());
+        if self.locking >= LOCK_WRITES && leaf.succession().is_open() {
+            return None;
+        }
+        let at = confirmed.unwrap_or_else(|| {
+            let seen = self.bitmap(leaf);
+            Position { id, leaf, seen, slot: self.find_slot(leaf, seen, key, tag, pins) }
+        });
+        Some((at, lock))
+    }
+
+    /// Returns the leaf of a probe if it is in charge of the key still, and stays what it is while the caller is
+    /// pinned. What was seen in it holds.
+    #[inline(always)]
+    pub(super) fn confirm(&self, probe: Probe, _pins: &Pins<K, V>) -> Option<Position<'_>> {
+        let Probe { leaf: id, version, seen, slot } = probe;
+        let leaf = self.leaves.get(id);
+        // In this order: the succession may be another leaf's, to which the descriptor went.
+        let in_charge = !leaf.succession().is_open() && leaf.incarnation.validate(version);
+        in_charge.then_some(Position { id, leaf, seen, slot })
+    }
+
+    /// Returns the leaf in charge of a key, past those that were replaced and are still in the index.
+    pub(super) fn descend(&self, key: K::Ref<'_>, tag: Tag, pins: &Pins<K, V>) -> (u32, &Leaf) {
+        for round in 0_u32.. {
+            let (mut id, _) = self.inner.find(key, &pins.key, |leaf| self.version_ahead(leaf, tag));
+            let mut leaf = self.leaves.get(id);
+            if !leaf.succession().is_open() {
+                return (id, leaf);
+            }
+            self.install(id, key, pins);
+            while leaf.succession().is_open() && !leaf.succession().is_removed() {
+                id = self.successor(leaf, key, pins);
+                leaf = self.leaves.get(id);
+            }
+            if !leaf.succession().is_open() {
+                return (id, leaf);
+            }
+            // Removed, and out of the index by now, or a successor of a leaf that waits for its own turn there.
+            pause(round);
+        }
+        unreachable!("rounds are not counted out")
+    }
+
+    /// Returns the version of a leaf in which a key is looked for. Its item most likely stands in its home
+    /// line, which is prefetched while the descriptor is on its way.
+    #[inline(always)]
+    pub(super) fn version_ahead(&self, leaf: u32, tag: Tag) -> Option<Version> {
+        self.prefetch_line(leaf, self.shape.home(tag.hash));
+        self.version_of(leaf)
+    }
+
+    #[inline(always)]
+    fn prefetch_line(&self, leaf: u32, line: usize) {
+        self.pool.prefetch(self.leaves.block(leaf) + (line * LINE_BYTES) as u64);
+    }
+
+    /// Returns the slot of a key among the slots `seen`.
+    #[inline(always)]
+    pub(super) fn find_slot(
+        &self,
+        leaf: &Leaf,
+        seen: u64,
+        key: K::Ref<'_>,
+        tag: Tag,
+        pins: &Pins<K, V>,
+    ) -> Option<usize> {
+        self.find_slot_while(leaf, seen, key, tag, &pins.key, || true).unwrap_or_default()
+    }
+
+    /// As [`find_slot`](Self::find_slot), for a thread that may be looking at another leaf by now: an error if it is not
+    /// `still` the same.
+    #[inline(always)]
+    pub(super) fn find_slot_while(
+        &self,
+        leaf: &Leaf,
+        seen: u64,
+        key: K::Ref<'_>,
+        tag: Tag,
+        guard: &K::Guard,
+        still: impl Fn() -> bool,
+    ) -> Result<Option<usize>, Stale> {
+        let mut hits = self.candidates(leaf, tag) & seen & self.shape.all();
+        while hits != 0 {
+            let slot = hits.trailing_zeros() as usize;
+            let word = self.slot(leaf, slot).key.load(self.medium());
+            if !K::INLINE && !still() {
+                return Err(Stale);
+            }
+            if K::read(&self.keys, word, guard) == K::shorten(key) {
+                return Ok(Some(slot));
+            }
+            hits &= hits - 1;
+        }
+        Ok(None)
+    }
+}

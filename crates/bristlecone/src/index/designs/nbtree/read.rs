@@ -1,0 +1,174 @@
+//! Reading a key's item. No thread waits for another one: a reader looks, and where a value may not be
+//! durable yet it sees to that itself.
+
+use bristlecone_pm::{Medium, Persist, Word};
+
+use super::NbTree;
+use super::layout::{EMPTY, Stored};
+use super::leaf::{FROZEN, Leaf};
+use super::lookup::Pins;
+use super::meta::Tag;
+use crate::index::Read;
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::slot::Slot;
+use crate::index::parts::version_lock::Version;
+
+/// What a reader that is not pinned found out about a key.
+enum Glance {
+    /// A value word, or that there is no item.
+    Found(u64),
+    /// The leaf is being replaced, or the value is not to be had at a glance.
+    Unclear,
+    /// The descriptor became another leaf's.
+    Stale,
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for NbTree<K, V, M> {
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
+        let guards = (K::pin(), V::pin());
+        let tag = Tag::of::<K>(key);
+        if self.locking == super::LOCK_ALL {
+            return self.get_slow(key, tag, show);
+        }
+        loop {
+            let (id, version) = self.inner.find(key, &guards.0, |leaf| self.version_ahead(leaf, tag));
+            match self.glance(self.leaves.get(id), version, key, tag, &guards.0) {
+                Glance::Found(word) => match Stored::decode(word) {
+                    Stored::Empty => return false,
+                    Stored::Plain(value) if V::INLINE => {
+                        show(V::read(&self.values, value, &guards.1));
+                        return true;
+                    }
+                    Stored::Record(record) if !V::INLINE => {
+                        show(V::read(&self.values, record, &guards.1));
+                        return true;
+                    }
+                    _ => return self.get_slow(key, tag, show),
+                },
+                Glance::Unclear => return self.get_slow(key, tag, show),
+                Glance::Stale => {}
+            }
+        }
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+    /// Looks into a leaf that may go and come back as another one meanwhile, and then says so.
+    #[inline(always)]
+    fn glance(&self, leaf: &Leaf, version: Version, key: K::Ref<'_>, tag: Tag, guard: &K::Guard) -> Glance {
+        let still = || leaf.incarnation.validate(version);
+        let seen = self.bitmap(leaf);
+        if seen & FROZEN != 0 {
+            return Glance::Unclear;
+        }
+        let Ok(found) = self.find_slot_while(leaf, seen, key, tag, guard, still) else {
+            return Glance::Stale;
+        };
+        let (mut value, mut unclear) = (EMPTY, false);
+        if let Some(slot) = found {
+            value = self.slot(leaf, slot).value.load(self.medium());
+            unclear = !self.visible_is_durable && leaf.is_flushing(self.shape, slot);
+        }
+        match still() {
+            false => Glance::Stale,
+            true if unclear => Glance::Unclear,
+            true => Glance::Found(value),
+        }
+    }
+
+    /// As `get`, pinned: nothing goes away, forwarding leaves are followed, sealed and boxed
+    /// values looked up, and flushes under way are helped.
+    #[cold]
+    fn get_slow(&self, key: K::Ref<'_>, tag: Tag, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
+        let pins = Pins::<K, V>::new();
+        loop {
+            let (_, leaf) = self.descend(key, tag, &pins);
+            let lock = (self.locking == super::LOCK_ALL).then(|| leaf.lock());
+            let seen = self.bitmap(leaf);
+            let slot = self.find_slot(leaf, seen, key, tag, &pins);
+            let word = slot.map(|slot| {
+                let word = self.slot(leaf, slot).value.load(self.medium());
+                self.make_durable(leaf, slot);
+                self.resolve(word)
+            });
+            self.medium().reached("nbtree read.1");
+            if leaf.succession().is_open() {
+                // The cell that a seal named may be one of the new leaf by now, and have changed.
+                continue;
+            }
+            // Pinned, the value stays; and what it is shown to may write to this very leaf.
+            drop(lock);
+            return word.and_then(|word| self.with_value(word, &pins, show)).is_some();
+        }
+    }
+
+    /// Makes durable what was just read in a slot: a reader must not show what a
+    /// crash can take back. Its writer may be far from its flush, so no reader waits for that.
+    pub(super) fn make_durable(&self, leaf: &Leaf, slot: usize) {
+        if !self.visible_is_durable && leaf.is_flushing(self.shape, slot) {
+            self.medium().persist(self.slot(leaf, slot), "nbtree read.2");
+        }
+    }
+
+    /// Makes durable whatever was read in the leaf.
+    pub(super) fn make_all_durable(&self, leaf: &Leaf) {
+        if !self.visible_is_durable && leaf.pending.is_flushing_anywhere() {
+            self.medium().persist(self.words_of(leaf.block()), "nbtree read.2");
+        }
+    }
+
+    /// Returns a value word without its seal: what was sealed, as long as the leaf's successors do not count.
+    #[inline(always)]
+    pub(super) fn resolve(&self, word: u64) -> u64 {
+        match Stored::decode(word) {
+            Stored::Sealed(0) => EMPTY,
+            Stored::Sealed(cell) => self.pool.at::<Word>(cell).load(self.medium()),
+            _ => word,
+        }
+    }
+
+    /// Calls `show` with what a word that is not sealed stands for.
+    pub(super) fn with_value<R>(
+        &self,
+        word: u64,
+        pins: &Pins<K, V>,
+        show: impl FnOnce(V::Ref<'_>) -> R,
+    ) -> Option<R> {
+        let word = match Stored::decode(word) {
+            Stored::Empty | Stored::Sealed(_) => return None,
+            Stored::Plain(value) => value,
+            Stored::Record(record) if V::INLINE => self.boxed(record),
+            Stored::Record(record) => record,
+        };
+        Some(show(V::read(&self.values, word, &pins.value)))
+    }
+
+    /// Returns a value of a word that stands in a record.
+    pub(super) fn boxed(&self, record: u64) -> u64 {
+        let guard = bristlecone_pm::sync::epoch::pin();
+        let bytes = self.values.read(record, &guard);
+        bytes.try_into().map_or(0, u64::from_le_bytes)
+    }
+
+    #[inline(always)]
+    pub(super) fn slot(&self, leaf: &Leaf, slot: usize) -> &Slot {
+        debug_assert!(slot < self.shape.slots, "slot {slot} of {}", self.shape.slots);
+        self.pool.at(self.shape.slot(leaf.block(), slot))
+    }
+
+    /// Returns all of a block.
+    pub(super) fn words_of(&self, block: u64) -> &[Word] {
+        self.pool.words(block, self.shape.block_bytes / 8)
+    }
+
+    /// Returns all slots of a block.
+    #[inline(always)]
+    pub(super) fn slots_of(&self, block: u64) -> &[Slot] {
+        self.pool.slice(self.shape.first(block), self.shape.slots)
+    }
+
+    /// Prefetches the lines of a block that is read or written soon.
+    pub(super) fn prefetch_block(&self, block: u64) {
+        self.pool.prefetch_lines(block, self.shape.block_bytes);
+    }
+}

@@ -1,0 +1,340 @@
+//! Opening a tree after anything: the leaves are found by looking at every block, replacements
+//! that a crash interrupted are undone, and the volatile half is built anew. Every step leaves a
+//! state that recovery understands, so a crash in here is one more crash.
+
+use std::sync::Arc;
+
+use bristlecone_pm::sync::Ordering::Relaxed;
+use bristlecone_pm::{
+    ChunkRange, Durable, Error, Flushed, LINE_BYTES, Medium, Persist, PoolFile, Result, TreeEntry, Word,
+};
+
+use super::layout::{EMPTY, Header, SLOTS_MAX, STAMP_END, State, Stored};
+use super::leaf::TAG_WORDS;
+use super::meta::{Tag, Tags};
+use super::{NbTree, NbTreeOptions};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::recovery::{Survivor, each, index_over};
+use crate::index::parts::slot::{Slot, bits};
+use crate::index::parts::volatile_index::Inner;
+use crate::index::{Open, Rescue};
+
+/// The first bytes of fingerprints that were met, which tells most keys of a leaf apart.
+#[derive(Default)]
+struct Met([u64; 4]);
+
+impl Met {
+    /// Returns whether one like it was met before.
+    fn insert(&mut self, tag: Tag) -> bool {
+        let (word, bit) = (&mut self.0[usize::from(tag.byte / 64)], 1 << (tag.byte % 64));
+        let before = *word & bit != 0;
+        *word |= bit;
+        before
+    }
+}
+
+/// What was found in some chunks.
+struct Found<K: KeyCodec> {
+    leaves: Vec<Survivor<K>>,
+    /// Cells with a seal, and the values that those name; and cells of duplicates, without a value.
+    sealed: Vec<(u64, u64)>,
+    /// Words of keys that stand in two slots.
+    duplicates: Vec<u64>,
+    /// Blocks of replacements that did not come to pass, and leaves without items.
+    stale: Vec<u64>,
+    stamp: u64,
+}
+
+impl<K: KeyCodec> Default for Found<K> {
+    fn default() -> Self {
+        Self { leaves: Vec::new(), sealed: Vec::new(), duplicates: Vec::new(), stale: Vec::new(), stamp: 0 }
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
+    type Options = NbTreeOptions;
+
+    fn open(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: NbTreeOptions,
+        threads: usize,
+    ) -> Result<Self> {
+        let inner_bytes = options.inner_bytes as usize;
+        let mut tree = Self::unrecovered(pool, entry, options)?;
+        let survivors = tree.survivors(threads)?;
+        tree.blocks.finish_recovery();
+        tree.keys.finish_recovery();
+        tree.values.finish_recovery();
+        tree.inner = if survivors.is_empty() {
+            Inner::new(inner_bytes, tree.first_leaf()?)?
+        } else {
+            tree.len.add(survivors.iter().map(|leaf| leaf.items as i64).sum());
+            index_over(inner_bytes, &survivors)?
+        };
+        Ok(tree)
+    }
+
+    fn salvage(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: NbTreeOptions,
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Result<()> {
+        Self::unrecovered(pool, entry, options)?.save(rescue)
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+    /// Finds every leaf, in key order, repaired.
+    pub(super) fn survivors(&self, threads: usize) -> Result<Vec<Survivor<K>>> {
+        let ranges = self.blocks.chunks();
+        let mut found = self.census(&ranges, threads)?;
+        self.stamps.store(found.stamp + 1, Relaxed);
+        self.repair(&found);
+        found.leaves.sort_unstable_by(Survivor::by_low);
+        for pair in found.leaves.windows(2) {
+            if pair[0].high >= pair[1].low {
+                let block = self.leaves.get(pair[1].leaf).block();
+                return Err(Error::corrupted("two leaves overlap", format!("block {block:#x}")));
+            }
+        }
+        Ok(found.leaves)
+    }
+
+    /// Looks at every block.
+    fn census(&self, ranges: &[ChunkRange], threads: usize) -> Result<Found<K>> {
+        let parts = each(ranges.len(), threads, |chunk| {
+            let mut own = Found::default();
+            let ChunkRange { offset, slots } = ranges[chunk];
+            let mut blocks = (0..slots as u64).map(|slot| offset + slot * self.shape.block_bytes as u64);
+            blocks.try_for_each(|block| self.look(block, ranges, &mut own))?;
+            Ok(own)
+        })?;
+        let mut all = Found::default();
+        for mut part in parts {
+            all.leaves.append(&mut part.leaves);
+            all.sealed.append(&mut part.sealed);
+            all.duplicates.append(&mut part.duplicates);
+            all.stale.append(&mut part.stale);
+            all.stamp = all.stamp.max(part.stamp);
+        }
+        Ok(all)
+    }
+
+    /// Returns what a block's header says: its state and its stamp.
+    pub(super) fn header_of(&self, block: u64) -> Result<(State, u64)> {
+        let header: &Header = self.pool.at(block);
+        let word = header.state.load(self.medium());
+        let state = State::decode(word).ok_or_else(|| {
+            Error::corrupted(format!("unknown state {word:#x}"), format!("block {block:#x}"))
+        })?;
+        let birth = if state == State::Free { 0 } else { self.birth_of(block) };
+        let by = if let State::Replaced { by } = state { by } else { 0 };
+        if birth.max(by) >= STAMP_END {
+            return Err(Error::corrupted("a stamp that cannot be", format!("block {block:#x}")));
+        }
+        Ok((state, birth))
+    }
+
+    /// Returns the stamp in a block's header, whatever its state.
+    pub(super) fn birth_of(&self, block: u64) -> u64 {
+        self.pool.at::<Header>(block).birth.load(self.medium())
+    }
+
+    /// Sorts one block in.
+    fn look(&self, block: u64, ranges: &[ChunkRange], found: &mut Found<K>) -> Result<()> {
+        let (state, birth) = self.header_of(block)?;
+        match state {
+            State::Free => return Ok(()),
+            State::Replaced { by } => found.stamp = found.stamp.max(birth).max(by),
+            State::Live { origin } => {
+                found.stamp = found.stamp.max(birth);
+                let came_to_pass = self.came_to_pass(origin, birth, ranges)?;
+                match came_to_pass.then(|| self.recover_leaf(block, ranges, found)).transpose()?.flatten() {
+                    Some(survivor) => found.leaves.push(survivor),
+                    None => found.stale.push(block),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether the replacement that a block was made for was linked. The block that it replaced may
+    /// be anything by now, but then it is younger.
+    pub(super) fn came_to_pass(&self, origin: u64, birth: u64, ranges: &[ChunkRange]) -> Result<bool> {
+        if origin == 0 {
+            return Ok(true);
+        }
+        if !origin.is_multiple_of(self.shape.block_bytes as u64) || origin >= self.pool.max_bytes() {
+            return Err(Error::corrupted("an origin that is no block", format!("offset {origin:#x}")));
+        }
+        if !self.is_block(origin, ranges) {
+            // Its chunk has left the tree.
+            return Ok(true);
+        }
+        let (state, origin_birth) = self.header_of(origin)?;
+        Ok(match state {
+            State::Free => true,
+            State::Live { .. } => origin_birth > birth,
+            State::Replaced { by } => origin_birth > birth || by == birth,
+        })
+    }
+
+    /// Returns whether a block of this tree begins at an offset.
+    pub(super) fn is_block(&self, offset: u64, ranges: &[ChunkRange]) -> bool {
+        let before = ranges.partition_point(|range| range.offset <= offset);
+        let range = before.checked_sub(1).map(|at| ranges[at]);
+        range.is_some_and(|range| {
+            let within = offset - range.offset;
+            let block_bytes = self.shape.block_bytes as u64;
+            within.is_multiple_of(block_bytes) && within / block_bytes < range.slots as u64
+        })
+    }
+
+    /// Rebuilds a leaf: what it refers to is live, fingerprints follow from the keys. `None`: it has
+    /// no items.
+    fn recover_leaf(
+        &self,
+        block: u64,
+        ranges: &[ChunkRange],
+        found: &mut Found<K>,
+    ) -> Result<Option<Survivor<K>>> {
+        let medium = self.medium();
+        let guard = K::pin();
+        let mut tags = Tags::default();
+        let mut met = Met::default();
+        let mut bitmap = 0_u64;
+        let mut range: Option<(K::Ref<'_>, K::Ref<'_>)> = None;
+        for at in 0..self.shape.slots {
+            let slot: &Slot = self.pool.at(self.shape.slot(block, at));
+            let mut value = slot.value.load(medium);
+            if value == EMPTY {
+                continue;
+            }
+            let word = slot.key.load(medium);
+            if let Stored::Sealed(cell) = Stored::decode(value) {
+                value = self.unseal(word, cell, ranges).ok_or_else(|| {
+                    let what = format!("a seal that names no cell: {cell:#x}");
+                    Error::corrupted(what, format!("block {block:#x}"))
+                })?;
+                found.sealed.push((self.shape.cell(block, at), value));
+                if value == EMPTY {
+                    continue;
+                }
+            }
+            let fresh = K::mark_live(&self.keys, word)?;
+            if !fresh {
+                return Err(Error::corrupted(
+                    "a key's record that two slots name",
+                    format!("block {block:#x}"),
+                ));
+            }
+            let key = K::read(&self.keys, word, &guard);
+            let tag = Tag::of::<K>(key);
+            if met.insert(tag) && self.holds(block, bitmap, key, &guard) {
+                found.sealed.push((self.shape.cell(block, at), EMPTY));
+                found.duplicates.push(word);
+                continue;
+            }
+            self.mark_value(value).map_err(|what| {
+                what.unwrap_or_else(|| {
+                    Error::corrupted("a value that cannot be", format!("block {block:#x}"))
+                })
+            })?;
+            tags.set(at, tag);
+            bitmap |= 1 << at;
+            range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
+        }
+        let Some((low, high)) = range else { return Ok(None) };
+        self.blocks.mark_live(block)?;
+        let items = bitmap.count_ones() as usize;
+        let id = self.leaves.add(block)?;
+        let leaf = self.leaves.get(id);
+        self.set_meta(leaf, block, bitmap, &tags);
+        leaf.begin(block, None);
+        Ok(Some(Survivor { low: K::owned(low), high: K::owned(high), leaf: id, items }))
+    }
+
+    /// Returns what stands in the cell that a seal names, if it is the cell of a copy that holds the same key's
+    /// value.
+    pub(super) fn unseal(&self, key: u64, cell: u64, ranges: &[ChunkRange]) -> Option<u64> {
+        if cell == 0 {
+            return Some(EMPTY);
+        }
+        let (block, at) = self.shape.cell_at(cell).filter(|(block, _)| self.is_block(*block, ranges))?;
+        let slot: &Slot = self.pool.at(self.shape.slot(block, at));
+        let value = slot.value.load(self.medium());
+        let named = slot.key.load(self.medium()) == key;
+        (named && value != EMPTY && !Stored::is_sealed(value)).then_some(value)
+    }
+
+    /// Marks what a value word refers to as live, if nothing else refers to it. `Err` without an error: it
+    /// is no value of this tree.
+    fn mark_value(&self, value: u64) -> std::result::Result<(), Option<Error>> {
+        match Stored::decode(value) {
+            Stored::Plain(_) if V::INLINE => Ok(()),
+            Stored::Record(record) => {
+                let fresh = self.values.mark_live(record).map_err(Some)?;
+                let whole =
+                    !V::INLINE || self.values.read(record, &bristlecone_pm::sync::epoch::pin()).len() == 8;
+                if fresh && whole { Ok(()) } else { Err(None) }
+            }
+            Stored::Plain(_) | Stored::Sealed(_) | Stored::Empty => Err(None),
+        }
+    }
+
+    /// Returns whether one of the slots of a block that are taken holds a key.
+    fn holds(&self, block: u64, taken: u64, key: K::Ref<'_>, guard: &K::Guard) -> bool {
+        bits(taken).any(|at| {
+            let slot: &Slot = self.pool.at(self.shape.slot(block, at));
+            K::read(&self.keys, slot.key.load(self.medium()), guard) == K::shorten(key)
+        })
+    }
+
+    /// Recover 1 and 2, in any order: what a copy's cells hold stays until its block is used again, and
+    /// whether a block is a copy does not change.
+    fn repair(&self, found: &Found<K>) {
+        let medium = self.medium();
+        let mut flushed = Flushed::none();
+        for &(cell, value) in &found.sealed {
+            let cell: &Word = self.pool.at(cell);
+            cell.store(medium, value);
+            flushed = flushed.and(medium.flush(cell, "nbtree recover.1"));
+        }
+        let by_none = State::Replaced { by: self.stamp() }.encode();
+        for &block in &found.stale {
+            let state = &self.pool.at::<Header>(block).state;
+            state.store(medium, by_none);
+            flushed = flushed.and(medium.flush(state, "nbtree recover.2"));
+        }
+        if !found.sealed.is_empty() || !found.stale.is_empty() {
+            let Durable { .. } = medium.fence(flushed, "nbtree recover.3");
+        }
+        for &key in &found.duplicates {
+            K::free(&self.keys, key);
+        }
+    }
+
+    /// Returns the leaf of a tree without items.
+    pub(super) fn first_leaf(&self) -> Result<u32> {
+        let block = self.fresh_block()?;
+        let medium = self.medium();
+        let header: &Header = self.pool.at(block);
+        header.birth.store(medium, self.stamp());
+        self.clear_slots(block, u64::MAX);
+        let beyond = &self.words_of(block)[LINE_BYTES / 8..];
+        medium.persist(beyond, "nbtree create.1");
+        // Slots beside the header are cleared by the same flush: relies on line order.
+        let ordered = medium.ordered_within_line();
+        header.state.publish(medium, State::Live { origin: 0 }.encode(), &ordered, "nbtree create.2");
+        medium.persist(header, "nbtree create.2");
+        let id = self.leaves.of(block);
+        let leaf = self.leaves.get(id);
+        self.set_meta(leaf, block, 0, &Tags::default());
+        leaf.begin(block, None);
+        Ok(id)
+    }
+}
+
+const _: () = assert!(SLOTS_MAX <= TAG_WORDS * 8);

@@ -1,0 +1,238 @@
+//! Saving the items of a damaged tree. Nothing is trusted: blocks are read one by one, as recovery
+//! does, but what contradicts itself is passed over.
+//!
+//! A block has no checksum. What tells right items from wrong ones is their records' checksums, for
+//! keys and values out of line, and the order of leaves: a key lies between the medians of the leaves
+//! to the left and to the right of its own, which a few wrong keys do not move. A block whose header
+//! cannot be believed is read last, if most of its keys stand in their home lines as in no block of
+//! noise, and only for keys that lie in no other leaf's range.
+
+use bristlecone_pm::{ChunkRange, Error, Result};
+use std::cmp::Ordering;
+
+use super::NbTree;
+use super::layout::{State, Stored};
+use super::lookup::Pins;
+use crate::index::Rescue;
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::slot::Slot;
+
+/// What a block's header makes of it.
+enum Standing {
+    /// No leaf's.
+    Nothing,
+    Leaf,
+    /// Its header is broken, or says that it is a copy.
+    InDoubt,
+}
+
+/// A block with keys.
+struct Piece<K: KeyCodec> {
+    block: u64,
+    birth: u64,
+    median: K::Owned,
+    /// The least and the greatest of the keys that lie between the medians beside it.
+    range: Option<(K::Owned, K::Owned)>,
+}
+
+impl<K: KeyCodec> Piece<K> {
+    fn by_median(&self, other: &Self) -> Ordering {
+        self.median.cmp(&other.median)
+    }
+
+    fn youngest_first(&self, other: &Self) -> Ordering {
+        other.birth.cmp(&self.birth)
+    }
+}
+
+/// An item as it stands in a slot.
+#[derive(Clone, Copy)]
+struct Item {
+    key: u64,
+    /// Without a seal.
+    value: u64,
+}
+
+impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
+    /// Hands over every item that can be believed. The tree was not recovered.
+    pub(super) fn save(&self, rescue: &mut Rescue<'_, K, V>) -> Result<()> {
+        let ranges = self.blocks.chunks();
+        let (mut leaves, mut in_doubt) = (Vec::new(), Vec::new());
+        for range in &ranges {
+            for slot in 0..range.slots as u64 {
+                let block = range.offset + slot * self.shape.block_bytes as u64;
+                match self.standing(block, &ranges, rescue) {
+                    Standing::Nothing => {}
+                    Standing::Leaf => leaves.extend(self.piece(block, &ranges, true, rescue)),
+                    Standing::InDoubt => in_doubt.extend(self.piece(block, &ranges, false, rescue)),
+                }
+            }
+        }
+        leaves.sort_unstable_by(Piece::by_median);
+        for at in 0..leaves.len() {
+            let range = self.hand_over(&leaves, at, &ranges, rescue)?;
+            leaves[at].range = range;
+        }
+        in_doubt.sort_unstable_by(Piece::youngest_first);
+        for piece in &in_doubt {
+            self.hand_over_uncovered(piece, &leaves, &ranges, rescue)?;
+        }
+        Ok(())
+    }
+
+    fn standing(&self, block: u64, ranges: &[ChunkRange], rescue: &mut Rescue<'_, K, V>) -> Standing {
+        let (state, birth) = match self.header_of(block) {
+            Ok(header) => header,
+            Err(error) => {
+                rescue.find(format!("block {block:#x}"), error.to_string());
+                return Standing::InDoubt;
+            }
+        };
+        match state {
+            State::Live { origin } => match self.came_to_pass(origin, birth, ranges) {
+                Ok(true) => Standing::Leaf,
+                Ok(false) | Err(_) => Standing::InDoubt,
+            },
+            // A block that ever was a leaf's keeps its stamp.
+            State::Free if self.birth_of(block) == 0 => Standing::InDoubt,
+            State::Free | State::Replaced { .. } => Standing::Nothing,
+        }
+    }
+
+    /// Returns the items that a block may hold, in the order of their slots. `Err`: what is wrong with one.
+    fn items_in(&self, block: u64, ranges: &[ChunkRange]) -> impl Iterator<Item = Result<Item>> {
+        (0..self.shape.slots).filter_map(move |at| self.item(block, at, ranges).transpose())
+    }
+
+    fn item(&self, block: u64, at: usize, ranges: &[ChunkRange]) -> Result<Option<Item>> {
+        let [key, mut value] = self.slot_words(block, at);
+        let broken = |what: &str| Error::corrupted(what.to_owned(), format!("block {block:#x}"));
+        if let Stored::Sealed(cell) = Stored::decode(value) {
+            value = self.unseal(key, cell, ranges).ok_or_else(|| broken("a seal that names no cell"))?;
+        }
+        match Stored::decode(value) {
+            Stored::Empty => return Ok(None),
+            Stored::Record(record) => {
+                self.values.verify(record)?;
+                if V::INLINE && self.values.read(record, &bristlecone_pm::sync::epoch::pin()).len() != 8 {
+                    return Err(broken("a value that cannot be"));
+                }
+            }
+            Stored::Plain(_) if V::INLINE => {}
+            Stored::Plain(_) | Stored::Sealed(_) => return Err(broken("a value that cannot be")),
+        }
+        K::verify(&self.keys, key)?;
+        Ok(Some(Item { key, value }))
+    }
+
+    fn slot_words(&self, block: u64, at: usize) -> [u64; 2] {
+        let slot: &Slot = self.pool.at(self.shape.slot(block, at));
+        [slot.key.load(self.medium()), slot.value.load(self.medium())]
+    }
+
+    /// Reads a block as a whole; `None` if it has no item that can be read.
+    fn piece(
+        &self,
+        block: u64,
+        ranges: &[ChunkRange],
+        is_leaf: bool,
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Option<Piece<K>> {
+        let guard = K::pin();
+        let mut keys = Vec::new();
+        let mut at_home = 0;
+        for at in 0..self.shape.slots {
+            match self.item(block, at, ranges) {
+                Ok(None) => {}
+                Ok(Some(item)) => {
+                    let key = K::read(&self.keys, item.key, &guard);
+                    at_home += usize::from(self.shape.home(K::hash(key)) == self.shape.line(at));
+                    keys.push(key);
+                }
+                Err(error) if is_leaf => {
+                    rescue.lost += 1;
+                    rescue.find(format!("block {block:#x}"), error.to_string());
+                }
+                Err(_) => {}
+            }
+        }
+        keys.sort_unstable();
+        let twice = keys.windows(2).filter(|pair| pair[0] == pair[1]).count() as u64;
+        if is_leaf && twice > 0 {
+            rescue.lost += twice;
+            rescue.find(format!("block {block:#x}"), "a key that stands there twice");
+        }
+        if !is_leaf && at_home * 2 <= keys.len() {
+            return None;
+        }
+        let median = K::owned(*keys.get(keys.len() / 2)?);
+        Some(Piece { block, birth: self.birth_of(block), median, range: None })
+    }
+
+    /// Hands over the items of a leaf, but for those whose keys lie beyond the leaves beside it; gives
+    /// the range of those handed over.
+    fn hand_over(
+        &self,
+        leaves: &[Piece<K>],
+        at: usize,
+        ranges: &[ChunkRange],
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Result<Option<(K::Owned, K::Owned)>> {
+        let Piece { block, median, .. } = &leaves[at];
+        let left = leaves[..at].iter().rev().map(|other| &other.median).find(|other| *other != median);
+        let right = leaves[at + 1..].iter().map(|other| &other.median).find(|other| *other != median);
+        let pins = Pins::<K, V>::new();
+        let mut range: Option<(K::Ref<'_>, K::Ref<'_>)> = None;
+        for item in self.items_in(*block, ranges).flatten() {
+            let key = K::read(&self.keys, item.key, &pins.key);
+            if self.is_between(key, left, right) {
+                range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
+                self.with_value(item.value, &pins, |value| rescue.keep(key, value)).transpose()?;
+            } else {
+                rescue.lost += 1;
+                rescue.find(format!("block {block:#x}"), "a key that does not belong there");
+            }
+        }
+        Ok(range.map(|(low, high)| (K::owned(low), K::owned(high))))
+    }
+
+    fn is_between(&self, key: K::Ref<'_>, left: Option<&K::Owned>, right: Option<&K::Owned>) -> bool {
+        let above = left.is_none_or(|left| K::shorten(key) >= K::shorten(K::borrow(left)));
+        above && right.is_none_or(|right| K::shorten(key) <= K::shorten(K::borrow(right)))
+    }
+
+    /// Hands over the items of a block in doubt whose keys lie in no leaf's range.
+    fn hand_over_uncovered(
+        &self,
+        piece: &Piece<K>,
+        leaves: &[Piece<K>],
+        ranges: &[ChunkRange],
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Result<()> {
+        let pins = Pins::<K, V>::new();
+        let right_of = |key: K::Ref<'_>| {
+            leaves.partition_point(|leaf| K::shorten(K::borrow(&leaf.median)) <= K::shorten(key))
+        };
+        let right = right_of(K::borrow(&piece.median));
+        let medians = [right.checked_sub(1), Some(right)].map(|at| Some(&leaves.get(at?)?.median));
+        let mut taken = 0_u64;
+        for item in self.items_in(piece.block, ranges).flatten() {
+            let key = K::read(&self.keys, item.key, &pins.key);
+            let at = right_of(key);
+            let beside = [at.checked_sub(1), Some(at)].map(|at| leaves.get(at?)?.range.as_ref());
+            let covered = beside.into_iter().flatten().any(|(low, high)| {
+                K::shorten(K::borrow(low)) <= K::shorten(key)
+                    && K::shorten(key) <= K::shorten(K::borrow(high))
+            });
+            if !covered && self.is_between(key, medians[0], medians[1]) {
+                taken += 1;
+                self.with_value(item.value, &pins, |value| rescue.keep(key, value)).transpose()?;
+            }
+        }
+        if taken > 0 {
+            let what = format!("its header cannot be believed: {taken} items are taken as they stand");
+            rescue.find(format!("block {:#x}", piece.block), what);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,159 @@
+//! What a scan sees of a leaf. No snapshot: each item is as it was at some moment during the call
+//! that collected its leaf.
+
+use std::ops::Bound;
+
+use bristlecone_pm::{Medium, Result};
+
+use super::NbTree;
+use super::layout::{EMPTY, Stored};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::search::Level;
+use crate::index::parts::slot::bits;
+use crate::index::parts::version_lock::Version;
+use crate::index::parts::volatile_index::Inner;
+use crate::index::parts::words::Words;
+use crate::index::scan::{Bounds, Leafwise, Outside, precedes, shorten, succeeds};
+use crate::index::{Batch, Scan};
+
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for NbTree<K, V, M> {
+    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        let _pinned = bristlecone_pm::sync::epoch::pin();
+        Leafwise::ascend(self, bounds, into)
+    }
+
+    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        let _pinned = bristlecone_pm::sync::epoch::pin();
+        Leafwise::descend(self, bounds, into)
+    }
+}
+
+/// A thread that scans is pinned: leaves are there as long as it looks at them.
+impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
+    #[inline(always)]
+    fn inner(&self) -> &Inner<K> {
+        &self.inner
+    }
+
+    #[inline(always)]
+    fn level(&self) -> Level {
+        self.level
+    }
+
+    #[inline(always)]
+    fn version(&self, leaf: u32) -> Option<Version> {
+        self.version_of(leaf)
+    }
+
+    #[inline(always)]
+    fn prefetch_descriptor(&self, leaf: u32) {
+        crate::index::parts::prefetch(&raw const self.leaves.get(leaf).incarnation);
+    }
+
+    #[inline(always)]
+    fn prefetch_items(&self, leaf: u32) {
+        self.prefetch_block(self.leaves.block(leaf));
+    }
+
+    /// `None`: its successors count by now.
+    #[inline(always)]
+    fn snapshot(&self, leaf: u32, _: Version, words: &mut Words) -> Option<()> {
+        let leaf = self.leaves.get(leaf);
+        for slot in bits(self.bitmap(leaf) & self.shape.all()) {
+            let item = self.slot(leaf, slot);
+            let value = self.resolve(item.value.load(self.medium()));
+            if value != EMPTY {
+                words.push(item.key.load(self.medium()), value);
+            }
+        }
+        self.make_all_durable(leaf);
+        // The cells that seals named may be those of the successors by now, and have changed.
+        (!leaf.succession().is_open()).then_some(())
+    }
+
+    #[inline(always)]
+    fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard) -> K::Ref<'a> {
+        K::read(&self.keys, word, guard)
+    }
+
+    #[inline(always)]
+    fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard) -> V::Ref<'a> {
+        let word = match Stored::decode(word) {
+            Stored::Plain(value) => value,
+            Stored::Record(record) if V::INLINE => self.boxed(record),
+            Stored::Empty | Stored::Sealed(_) | Stored::Record(_) => word,
+        };
+        V::read(&self.values, word, guard)
+    }
+
+    fn verify_key(&self, word: u64) -> Result<()> {
+        K::verify(&self.keys, word)
+    }
+
+    fn verify_value(&self, word: u64) -> Result<()> {
+        match Stored::decode(word) {
+            Stored::Record(record) => self.values.verify(record),
+            Stored::Plain(_) | Stored::Empty | Stored::Sealed(_) => Ok(()),
+        }
+    }
+
+    /// Of a leaf, or of those that took its place.
+    fn collect<const DESCENDING: bool>(
+        &self,
+        leaf: u32,
+        version: Version,
+        bounds: Bounds<'_, '_, K>,
+        into: &mut Batch<K, V>,
+    ) -> Option<Outside> {
+        let guards = (K::pin(), V::pin());
+        self.prefetch_items(leaf);
+        into.entries.clear();
+        let mut outside = Outside::default();
+        self.gather::<DESCENDING>(leaf, version, bounds, into, &mut outside, &guards);
+        Some(outside)
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+    fn gather<const DESCENDING: bool>(
+        &self,
+        id: u32,
+        version: Version,
+        bounds: Bounds<'_, '_, K>,
+        into: &mut Batch<K, V>,
+        outside: &mut Outside,
+        guards: &(K::Guard, V::Guard),
+    ) {
+        let mut words = Words::default();
+        if self.snapshot(id, version, &mut words).is_some() {
+            let own = self.append::<DESCENDING>(&mut words, bounds, into, guards);
+            outside.below |= own.below;
+            outside.above |= own.above;
+            return;
+        }
+        let succession = self.leaves.get(id).succession();
+        if succession.is_removed() {
+            return;
+        }
+        let left = succession.left();
+        let Some(right) = succession.right() else {
+            return self.gather::<DESCENDING>(left, version, bounds, into, outside, guards);
+        };
+        // Either may come to hold what was the other one's: each gives its own part only.
+        let (from, to) = (shorten::<K>(bounds.0), shorten::<K>(bounds.1));
+        let middle = K::separator_at(self.leaves.get(right).low(), &guards.0);
+        let below = if succeeds::<K>(middle, to) { to } else { Bound::Excluded(middle) };
+        let above = if precedes::<K>(middle, from) { from } else { Bound::Included(middle) };
+        let mut halves = [(left, (from, below)), (right, (above, to))];
+        if DESCENDING {
+            halves.reverse();
+        }
+        let mut seen = [Outside::default(); 2];
+        for ((successor, bounds), seen) in halves.into_iter().zip(&mut seen) {
+            self.gather::<DESCENDING>(successor, version, bounds, into, seen, guards);
+        }
+        let (lower, upper) = if DESCENDING { (seen[1], seen[0]) } else { (seen[0], seen[1]) };
+        outside.below |= lower.below || precedes::<K>(middle, from) && upper.below;
+        outside.above |= upper.above || succeeds::<K>(middle, to) && lower.above;
+    }
+}

@@ -1,0 +1,211 @@
+//! A leaf without room is replaced by one or two leaves with what it holds, while all threads go
+//! on working with it: copy, sync, link. Any number of threads may replace the same leaf; each
+//! makes its own copy of the new leaves, and one copy is taken.
+
+use bristlecone_pm::sync::Ordering::Relaxed;
+use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result, Step};
+
+use super::NbTree;
+use super::copy::{Half, LeafCopy};
+use super::layout::{EMPTY, Header, SEALED_EMPTY, State, Stored};
+use super::leaf::{Leaf, Succession};
+use super::lookup::Pins;
+use super::meta::Tag;
+use crate::index::parts::arena::Room;
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::slot::bits;
+
+/// How often a thread copies the value of a slot before it asks the threads that change it to replace the
+/// leaf as well. From then on each of them changes it at most once more.
+const STILL_ROUNDS: u32 = 4;
+
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+    /// Replaces a leaf. `Ok`: it is replaced or was freed, durably, by any thread. `key` is what the caller came
+    /// for: if it lies above everything in a full leaf, the new right leaf begins empty.
+    #[cold]
+    pub(super) fn replace(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
+        let leaf = self.leaves.get(id);
+        self.prefetch_block(leaf.block());
+        if !leaf.succession().is_decided() {
+            // Room comes first: a full pool leaves the leaf as it is.
+            let (blocks, _room) = self.blocks_for(leaf)?;
+            for block in blocks.into_iter().filter(|block| *block != 0) {
+                self.prefetch_block(block);
+                self.leaves.prefetch(self.leaves.of(block));
+            }
+            let seen = self.freeze(leaf);
+            self.medium().reached("nbtree copy.1");
+            let mut copy = self.copy(leaf, seen, blocks, K::shorten(key), pins);
+            self.sync(leaf, seen, &mut copy, pins);
+            self.decide(leaf, &copy);
+        }
+        self.open(leaf);
+        self.medium().reached("nbtree link.3");
+        self.install(id, key, pins);
+        Ok(())
+    }
+
+    /// Returns one block where the items are few, two where they are many. The second is zero where a
+    /// full pool has only one and one is enough. Comes with room for the second one in the index.
+    fn blocks_for(&self, leaf: &Leaf) -> Result<([u64; 2], Option<Room<'_>>)> {
+        let first = self.fresh_block()?;
+        let (items, slots) = (self.items(leaf), self.shape.slots as i32);
+        if items <= slots / 2 {
+            return Ok(([first, 0], None));
+        }
+        match self.inner.reserve(1).and_then(|room| Ok((self.fresh_block()?, room))) {
+            Ok((second, room)) => Ok(([first, second], Some(room))),
+            Err(_) if items < slots => Ok(([first, 0], None)),
+            Err(error) => {
+                self.blocks.free(first);
+                Err(error)
+            }
+        }
+    }
+
+    /// Sync: seals slot after slot of the old leaf, each by one compare-and-swap that fails if the
+    /// value is not what the copy says, durably. A sealed slot never changes again.
+    fn sync(&self, leaf: &Leaf, seen: u64, copy: &mut LeafCopy<K::Ref<'_>>, pins: &Pins<K, V>) {
+        let medium = self.medium();
+        let flushed = std::mem::replace(&mut copy.flushed, Flushed::none());
+        let mut durable = medium.fence(flushed, "nbtree copy.2");
+        let mut late = false;
+        let old = self.slots_of(leaf.block());
+        for slot in bits(seen) {
+            medium.reached("nbtree sync.1");
+            let cell = &old[slot].value;
+            for round in 0_u32.. {
+                if round == STILL_ROUNDS {
+                    leaf.still();
+                }
+                let word = cell.load(medium);
+                let sealed = Stored::is_sealed(word);
+                let value = self.resolve(word);
+                if value != copy.values[slot] {
+                    self.copy_again(leaf, slot, value, copy, pins);
+                    late = true;
+                    if !sealed && value != EMPTY {
+                        // What a seal names is durable before.
+                        let flushed = std::mem::replace(&mut copy.flushed, Flushed::none());
+                        durable = medium.fence(flushed, "nbtree sync.2");
+                        late = false;
+                    }
+                }
+                if sealed {
+                    break;
+                }
+                let seal = if value == EMPTY {
+                    SEALED_EMPTY
+                } else {
+                    // It is read together with its key: relies on line order.
+                    self.hold_key(leaf, slot, value);
+                    let _ordered = medium.ordered_within_line();
+                    Stored::sealed(copy.cells[slot])
+                };
+                if cell.publish_if(medium, word, seal, &durable).is_ok() {
+                    break;
+                }
+            }
+        }
+        if late {
+            let flushed = std::mem::replace(&mut copy.flushed, Flushed::none());
+            let Durable { .. } = medium.fence(flushed, "nbtree sync.2");
+        }
+    }
+
+    /// Carries over what changed since the copy; on its way to the medium.
+    fn copy_again(
+        &self,
+        leaf: &Leaf,
+        slot: usize,
+        value: u64,
+        copy: &mut LeafCopy<K::Ref<'_>>,
+        pins: &Pins<K, V>,
+    ) {
+        let medium = self.medium();
+        if copy.cells[slot] == 0 {
+            let word = self.slot(leaf, slot).key.load(medium);
+            let key = K::read(&self.keys, word, &pins.key);
+            let right = copy.separator.is_some_and(|separator| K::shorten(separator) <= K::shorten(key));
+            let half = &mut copy.halves[usize::from(right)];
+            // The old leaf has as many slots as each of the halves, so there is room.
+            let at = half.place(self.shape, Tag::of::<K>(key));
+            self.slots_of(half.block)[at].key.store(medium, word);
+            copy.cells[slot] = self.shape.cell(half.block, at);
+        }
+        let cell = copy.cells[slot];
+        let right = cell - cell % self.shape.block_bytes as u64 != copy.halves[0].block;
+        let half = &mut copy.halves[usize::from(right)];
+        let at = self.shape.slot_of(cell);
+        half.items = half.items & !(1 << at) | u64::from(value != EMPTY) << at;
+        copy.values[slot] = value;
+        let target = &self.slots_of(half.block)[at];
+        target.value.store(medium, value);
+        let flushed = medium.flush(target, "nbtree sync.2");
+        copy.flushed = std::mem::replace(&mut copy.flushed, Flushed::none()).and(flushed);
+    }
+
+    /// Link 1: decides that the copy is taken, or finds that another one was.
+    fn decide(&self, leaf: &Leaf, copy: &LeafCopy<K::Ref<'_>>) {
+        let make = |half: &Half, low: Option<u64>| {
+            let id = self.leaves.of(half.block);
+            let new = self.leaves.get(id);
+            self.set_meta(new, half.block, half.items, &half.tags);
+            new.begin(half.block, low);
+            id
+        };
+        let left = make(&copy.halves[0], None);
+        let low = copy.separator.map(K::make_separator);
+        let right = low.map(|low| make(&copy.halves[1], Some(low)));
+        self.medium().reached("nbtree link.1");
+        if leaf.decide(Succession::successors(left, right)) {
+            return;
+        }
+        // Seals of the old leaf may name cells of this copy: until what was decided is durable,
+        // and no thread reads the old leaf, they stay.
+        self.open(leaf);
+        for id in [Some(left), right].into_iter().flatten() {
+            self.discard(self.leaves.get(id).block());
+            self.retire(id);
+        }
+    }
+
+    /// Link 2, free 2: makes durable what was decided, which counts from then on.
+    pub(super) fn open(&self, leaf: &Leaf) {
+        let succession = leaf.succession();
+        if succession.is_open() {
+            return;
+        }
+        if succession.is_removed() {
+            // By no copy's stamp, so that none counts that another thread makes.
+            self.mark_replaced(leaf, self.stamp(), "nbtree free.2");
+            leaf.open();
+            return;
+        }
+        self.medium().reached("nbtree link.2");
+        let successor: &Header = self.pool.at(self.leaves.get(succession.left()).block());
+        self.mark_replaced(leaf, successor.birth.load(self.medium()), "nbtree link.2");
+        leaf.open();
+    }
+
+    /// Makes the leaf's block no leaf's any more, but for those born with a stamp, which are durable.
+    fn mark_replaced(&self, leaf: &Leaf, by: u64, step: Step) {
+        let medium = self.medium();
+        let header: &Header = self.pool.at(leaf.block());
+        header.state.publish(medium, State::Replaced { by }.encode(), &Alone, step);
+        medium.persist(header, step);
+    }
+
+    /// Returns a stamp that is greater than all before.
+    pub(super) fn stamp(&self) -> u64 {
+        self.stamps.fetch_add(1, Relaxed)
+    }
+
+    /// Marks a copy that was not taken as such, durably, before the old leaf's block is used again.
+    fn discard(&self, block: u64) {
+        let state = &self.pool.at::<Header>(block).state;
+        // By no leaf.
+        state.store(self.medium(), State::Replaced { by: self.stamp() }.encode());
+        self.medium().persist(state, "nbtree link.1 discard");
+    }
+}

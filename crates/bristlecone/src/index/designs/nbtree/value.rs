@@ -1,0 +1,97 @@
+//! Values on their way into the tree, and the ones that they replaced on their way out.
+
+use bristlecone_pm::{Durable, Medium, Persist, Result};
+
+use super::NbTree;
+use super::layout::Stored;
+use super::lookup::Pins;
+use crate::index::parts::codec::{Codec, KeyCodec};
+
+/// What became of a change: the value word that was there, and whether it was replaced.
+pub(super) struct Outcome {
+    pub old: u64,
+    pub changed: bool,
+}
+
+/// A value on its way into the tree, written once however often the change is tried.
+pub(super) struct NewValue<'a, V: Codec> {
+    value: V::Ref<'a>,
+    pub word: Option<u64>,
+}
+
+impl<'a, V: Codec> NewValue<'a, V> {
+    pub fn new(value: V::Ref<'a>) -> Self {
+        Self { value, word: None }
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+    /// Insert 1, update 1: the word for a new value. What stands out of line is durable.
+    pub(super) fn word_of(&self, new: &mut NewValue<'_, V>) -> Result<u64> {
+        if let Some(word) = new.word {
+            return Ok(word);
+        }
+        let (mut word, mut flushed) = V::write(&self.values, new.value, "nbtree update.1")?;
+        if V::INLINE {
+            match Stored::plain(word) {
+                Some(plain) => {
+                    new.word = Some(plain);
+                    return Ok(plain);
+                }
+                None => (word, flushed) = self.values.write(&word.to_le_bytes(), "nbtree update.1 box")?,
+            }
+        }
+        let Durable { .. } = self.medium().fence(flushed, "nbtree update.1 fence");
+        new.word = Some(word);
+        Ok(word)
+    }
+
+    /// Returns whether a value word stands for `value`.
+    pub(super) fn is_value(&self, word: u64, value: V::Ref<'_>, pins: &Pins<K, V>) -> bool {
+        self.with_value(word, pins, |found| V::shorten(found) == V::shorten(value)).unwrap_or(false)
+    }
+
+    /// Takes the old value over and releases what nothing refers to: the old value's record, or that of the `new` one,
+    /// if nothing was changed.
+    #[inline(always)]
+    pub(super) fn conclude(
+        &self,
+        new: Option<u64>,
+        outcome: Result<Outcome>,
+        pins: &Pins<K, V>,
+    ) -> Result<Option<V::Owned>> {
+        if let Ok(Outcome { old, changed: true }) = outcome
+            && V::INLINE
+        {
+            // Most often nothing stands out of line.
+            match Stored::decode(old) {
+                Stored::Empty => return self.pool.health().map(|()| None),
+                Stored::Plain(old) => {
+                    let old = V::owned(V::read(&self.values, old, &pins.value));
+                    return self.pool.health().map(|()| Some(old));
+                }
+                Stored::Record(_) | Stored::Sealed(_) => {}
+            }
+        }
+        self.conclude_out_of_line(new, outcome, pins)
+    }
+
+    fn conclude_out_of_line(
+        &self,
+        new: Option<u64>,
+        outcome: Result<Outcome>,
+        pins: &Pins<K, V>,
+    ) -> Result<Option<V::Owned>> {
+        let unused = new.filter(|_| !matches!(outcome, Ok(Outcome { changed: true, .. })));
+        if let Some(Stored::Record(record)) = unused.map(Stored::decode) {
+            self.values.free(record);
+        }
+        let Outcome { old, changed } = outcome?;
+        let value = self.with_value(old, pins, V::owned);
+        if let (true, Stored::Record(record)) = (changed, Stored::decode(old)) {
+            self.values.retire(record, &pins.epoch);
+        }
+        self.pool.health()?;
+        Ok(value)
+    }
+}

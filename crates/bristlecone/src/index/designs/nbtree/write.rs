@@ -1,0 +1,302 @@
+//! Insert, update and remove within one leaf. Step numbers are those of the protocol in `mod.rs`.
+
+use bristlecone_pm::{Error, Medium, Persist, Result, Step};
+
+use super::NbTree;
+use super::join::{Joined, NewItem};
+use super::layout::{EMPTY, Stored};
+use super::leaf::Leaf;
+use super::lookup::{Pins, Target};
+use super::pending::DirtyToken;
+use super::value::{NewValue, Outcome};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::slot::Slot;
+use crate::index::{Removed, Swapped, Write, WriteMode};
+
+/// How often a write that finds no room is tried again: a leaf may have to be replaced for the keys that it
+/// gives back, and another one for the block.
+const ROOM_ROUNDS: u32 = 3;
+
+/// How a new key joins its leaf.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Joining {
+    /// Together with its value.
+    WithValue,
+    /// By itself: its value takes the place of EMPTY, as in an update.
+    KeyFirst,
+}
+
+/// How a slot became the key's whose value is changed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Found,
+    /// Just now: it counts as an item already.
+    Joined,
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for NbTree<K, V, M> {
+    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
+        let (mut target, pins) = self.begin(key);
+        match self.put_at_once(key, &mut target, value, mode, &pins) {
+            Some(outcome) => self.conclude(None, Ok(outcome), &pins),
+            None => self.put_slow(key, target, pins, value, mode),
+        }
+    }
+
+    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.delete(key, None).map(Removed::<V>::ok)
+    }
+
+    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.delete(key, Some(expected)).map(|done| done.map(drop))
+    }
+
+    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.with_room(key, self.begin(key), |target, pins| {
+            let mut new = NewValue::new(new);
+            let mut swapped = false;
+            let outcome = self.alter(key, target, Joining::WithValue, pins, |old| {
+                swapped = self.is_value(old, expected, pins);
+                if swapped { self.word_of(&mut new).map(Some) } else { Ok(None) }
+            });
+            let old = self.conclude(new.word, outcome, pins)?;
+            Ok(if swapped { Ok(()) } else { Err(old) })
+        })
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+    /// Puts a value as most writes go: key and value are words, and the leaf is as it was seen and has room. `None`:
+    /// not so, and nothing was changed.
+    #[inline(always)]
+    fn put_at_once(
+        &self,
+        key: K::Ref<'_>,
+        target: &mut Target,
+        value: V::Ref<'_>,
+        mode: WriteMode,
+        pins: &Pins<K, V>,
+    ) -> Option<Outcome> {
+        if !K::INLINE || !V::INLINE || mode == WriteMode::New || self.locking != 0 {
+            return None;
+        }
+        let (value, _) = V::write(&self.values, value, "nbtree update.1").ok()?;
+        let value = Stored::plain(value)?;
+        let at = self.confirm(target.probe.take()?, pins)?;
+        if let Some(slot) = at.slot {
+            if at.is_to_be_replaced() {
+                return None;
+            }
+            let mut decide = |old| Ok((mode == WriteMode::Upsert || old != EMPTY).then_some(value));
+            let altered = self.alter_slot(at.leaf, slot, Origin::Found, &mut decide);
+            return altered.ok()?.map(|(outcome, _)| outcome);
+        }
+        if mode == WriteMode::Update {
+            return Some(Outcome { old: EMPTY, changed: false });
+        }
+        if at.is_frozen() {
+            return None;
+        }
+        let (word, _) = K::write(&self.keys, key, "nbtree insert.1").ok()?;
+        let item = NewItem { key, word, tag: target.tag, value: Some(value) };
+        match self.join(at.leaf, at.seen, item, pins) {
+            Joined::Item => Some(Outcome { old: EMPTY, changed: true }),
+            Joined::Slot(_) | Joined::Duplicate(_) | Joined::Full => None,
+        }
+    }
+
+    /// Puts a value as any write may go.
+    #[inline(never)]
+    fn put_slow(
+        &self,
+        key: K::Ref<'_>,
+        target: Target,
+        pins: Pins<K, V>,
+        value: V::Ref<'_>,
+        mode: WriteMode,
+    ) -> Result<Option<V::Owned>> {
+        let joining = if mode == WriteMode::New { Joining::KeyFirst } else { Joining::WithValue };
+        self.with_room(key, (target, pins), |target, pins| {
+            let mut new = NewValue::new(value);
+            let outcome = self.alter(key, target, joining, pins, |old| match mode {
+                WriteMode::New if old != EMPTY => Ok(None),
+                WriteMode::Update if old == EMPTY => Ok(None),
+                _ => self.word_of(&mut new).map(Some),
+            });
+            self.conclude(new.word, outcome, pins)
+        })
+    }
+
+    /// Removes the item of `key`, if its value is `expected` where one is.
+    #[inline(always)]
+    fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
+        self.with_room(key, self.begin(key), |target, pins| {
+            let outcome = self.alter(key, target, Joining::WithValue, pins, |old| {
+                let goes = match expected {
+                    None => old != EMPTY,
+                    Some(expected) => self.is_value(old, expected, pins),
+                };
+                Ok(goes.then_some(EMPTY))
+            });
+            let changed = matches!(outcome, Ok(Outcome { changed: true, .. }));
+            let old = self.conclude(None, outcome, pins)?;
+            Ok(if changed { old.ok_or(None) } else { Err(old) })
+        })
+    }
+
+    /// Runs a write. If it finds no room, what threads have released may be room, but not while this one is
+    /// pinned: then the write runs again, a few times.
+    #[inline(always)]
+    fn with_room<R>(
+        &self,
+        key: K::Ref<'_>,
+        begun: (Target, Pins<K, V>),
+        mut write: impl FnMut(Target, &Pins<K, V>) -> Result<R>,
+    ) -> Result<R> {
+        let mut begun = Some(begun);
+        for round in 0.. {
+            let (target, pins) = begun.take().unwrap_or_else(|| self.begin(key));
+            let done = write(target, &pins);
+            drop(pins);
+            let is_over = round == ROOM_ROUNDS || !done.as_ref().is_err_and(Error::is_no_room);
+            if is_over || !self.gain_room(key, round) {
+                return done;
+            }
+        }
+        unreachable!("rounds do not end")
+    }
+
+    /// Replaces the value word of `key` by what `decide` makes of it, if anything.
+    #[inline(always)]
+    fn alter(
+        &self,
+        key: K::Ref<'_>,
+        Target { tag, mut probe }: Target,
+        joining: Joining,
+        pins: &Pins<K, V>,
+        mut decide: impl FnMut(u64) -> Result<Option<u64>>,
+    ) -> Result<Outcome> {
+        let mut tidied = false;
+        loop {
+            let Some((at, _lock)) = self.enter(key, tag, probe.take(), pins) else { continue };
+            let (slot, origin) = match at.slot {
+                Some(slot) => (slot, Origin::Found),
+                None => {
+                    let Some(value) = decide(EMPTY)? else {
+                        return Ok(Outcome { old: EMPTY, changed: false });
+                    };
+                    let value = (joining == Joining::WithValue).then_some(value);
+                    match self.bring(&at, (key, tag), value, &mut tidied, pins)? {
+                        Joined::Item => return Ok(Outcome { old: EMPTY, changed: true }),
+                        Joined::Slot(slot) => (slot, Origin::Joined),
+                        Joined::Duplicate(slot) => (slot, Origin::Found),
+                        Joined::Full => {
+                            self.replace(at.id, key, pins)?;
+                            continue;
+                        }
+                    }
+                }
+            };
+            // Where no room is for a replacement of its own, the value changes in place all the same.
+            if at.is_to_be_replaced() && origin == Origin::Found && self.replace(at.id, key, pins).is_ok() {
+                continue;
+            }
+            match self.alter_slot(at.leaf, slot, origin, &mut decide)? {
+                Some((outcome, emptied)) => {
+                    if emptied {
+                        self.free_if_empty(at.id, key, pins);
+                    }
+                    return Ok(outcome);
+                }
+                // Sealed: the value is changed where it is carried to.
+                None => self.replace(at.id, key, pins)?,
+            }
+        }
+    }
+
+    /// Notes that a flush of the slot is to come, where stores need one.
+    #[inline(always)]
+    pub(super) fn announce(&self, leaf: &Leaf, slot: usize) -> Option<DirtyToken> {
+        (!self.visible_is_durable).then(|| leaf.enter(self.shape, slot))
+    }
+
+    /// Does the flush that was announced.
+    #[inline(always)]
+    pub(super) fn complete(&self, leaf: &Leaf, cell: &Slot, token: Option<DirtyToken>, step: Step) {
+        if let Some(token) = token {
+            self.medium().persist(cell, step);
+            leaf.pending.leave(token);
+        }
+    }
+
+    /// Insert 4, update 2, delete 1: one word, by compare-and-swap; and one flush. `None`: the slot
+    /// is sealed. With the outcome comes whether the leaf has no item any more.
+    #[inline(always)]
+    fn alter_slot(
+        &self,
+        leaf: &Leaf,
+        slot: usize,
+        origin: Origin,
+        decide: &mut impl FnMut(u64) -> Result<Option<u64>>,
+    ) -> Result<Option<(Outcome, bool)>> {
+        let medium = self.medium();
+        let cell = self.slot(leaf, slot);
+        let counted = i32::from(origin == Origin::Joined);
+        loop {
+            let old = cell.value.load(medium);
+            if Stored::is_sealed(old) {
+                return Ok(None);
+            }
+            let Some(new) = decide(old)? else {
+                self.make_durable(leaf, slot);
+                let emptied = self.note_removed(leaf, counted);
+                return Ok(Some((Outcome { old, changed: false }, emptied)));
+            };
+            // Before the own mark, which would look like another thread's.
+            self.hold_key(leaf, slot, old);
+            let token = self.announce(leaf, slot);
+            medium.reached("nbtree update.2");
+            // The key precedes the value within the line: relies on line order.
+            let ordered = medium.ordered_within_line();
+            let changed = cell.value.publish_if(medium, old, new, &ordered).is_ok();
+            medium.reached("nbtree update.3");
+            let mut emptied = false;
+            if changed {
+                let lost = i32::from(new == EMPTY) - i32::from(old == EMPTY);
+                // Before the flush: a locked instruction after it would wait for it.
+                emptied = self.note_removed(leaf, lost + counted);
+                if lost != 0 {
+                    self.len.add(-i64::from(lost));
+                }
+            }
+            if changed {
+                self.complete(leaf, cell, token, "nbtree update.3");
+                return Ok(Some((Outcome { old, changed }, emptied)));
+            }
+            if let Some(token) = token {
+                leaf.pending.leave(token);
+            }
+        }
+    }
+
+    /// Stores the key of a slot again, whose value was `old` and is about to be replaced, if another thread may
+    /// have brought the key and it may not be durable yet: the order of stores to a line is that of one thread.
+    /// With a value the key came under a mark; without one there is none.
+    #[inline(always)]
+    pub(super) fn hold_key(&self, leaf: &Leaf, slot: usize, old: u64) {
+        if !self.visible_is_durable && (old == EMPTY || leaf.is_flushing(self.shape, slot)) {
+            let (medium, key) = (self.medium(), &self.slot(leaf, slot).key);
+            key.store(medium, key.load(medium));
+        }
+    }
+
+    /// Notes that so many more slots of the leaf have no item; returns whether none has one any more.
+    #[inline(always)]
+    fn note_removed(&self, leaf: &Leaf, slots: i32) -> bool {
+        if slots == 0 {
+            return false;
+        }
+        leaf.pending.note_removed(slots);
+        slots > 0 && self.items(leaf) <= 0
+    }
+}

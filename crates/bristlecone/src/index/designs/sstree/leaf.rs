@@ -1,0 +1,330 @@
+//! The volatile half of a leaf: a line or two of DRAM that answer most questions about it.
+
+use bristlecone_pm::Result;
+use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
+
+use super::layout::{FINGERPRINT_WORDS, SUBNODES_MAX, Shape};
+use crate::index::parts::arena::{Arena, Zeroed};
+use crate::index::parts::locked::{self, Guarded};
+use crate::index::parts::search::Level;
+use crate::index::parts::slot::bits;
+use crate::index::parts::version_lock::{Version, VersionLock};
+use crate::index::parts::{fingerprint, prefetch};
+
+/// Low bits of the head's offset that count the subnodes; offsets of subnodes leave them free.
+const COUNT_MASK: u64 = 0x3f;
+/// Bytes before the fingerprints.
+const HEADER_BYTES: usize = 48;
+
+/// The head of a descriptor; fingerprints follow it in the arena, one byte for each bit of the
+/// bitmap. Everything but the lock changes only under the lock; readers look without it and
+/// validate the version (a sequence lock), hence relaxed accesses.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Header {
+    pub lock: VersionLock,
+    /// Copy of the bitmap that stands in the head subnode.
+    bitmap: AtomicU64,
+    /// Offsets of the subnodes, the head's with their number in its low bits.
+    subnodes: [AtomicU64; SUBNODES_MAX],
+}
+
+// SAFETY: atomics only, for which zero is a value.
+unsafe impl Zeroed for Header {}
+
+const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
+
+/// The leaves of a tree.
+pub struct Leaves {
+    arena: Arena<Header>,
+    tag_words: usize,
+    pub level: Level,
+}
+
+/// The descriptor of a leaf.
+#[derive(Clone, Copy)]
+pub struct Leaf<'a> {
+    header: &'a Header,
+    /// Fingerprints: of the head's slots only, if the others are delegated to the medium.
+    tags: &'a [AtomicU64],
+}
+
+impl Leaves {
+    pub fn new(shape: Shape) -> Result<Self> {
+        let tags = (shape.tagged_subnodes() * shape.slots).next_multiple_of(8 * fingerprint::GROUP);
+        Ok(Self { arena: Arena::new(HEADER_BYTES + tags)?, tag_words: tags / 8, level: Level::detect() })
+    }
+
+    #[inline(always)]
+    pub fn get(&self, id: u32) -> Leaf<'_> {
+        let header = self.arena.get(id);
+        // SAFETY: the arena keeps so many words behind each header, and any bytes are values of
+        // atomics.
+        let tags = unsafe {
+            let start = std::ptr::from_ref(header).cast::<u8>().add(HEADER_BYTES);
+            std::slice::from_raw_parts(start.cast(), self.tag_words)
+        };
+        Leaf { header, tags }
+    }
+
+    /// Fetches what scans need of a descriptor: all but the fingerprints.
+    #[inline(always)]
+    pub fn prefetch(&self, id: u32) {
+        let start = std::ptr::from_ref(self.arena.get(id)).cast::<u8>();
+        prefetch(start);
+        prefetch(start.wrapping_add(HEADER_BYTES - 1));
+    }
+
+    pub fn alloc(&self) -> Result<u32> {
+        self.arena.alloc()
+    }
+
+    pub fn alloc_fresh(&self, count: u32) -> Result<std::ops::Range<u32>> {
+        self.arena.alloc_fresh(count)
+    }
+
+    pub fn free(&self, id: u32) {
+        self.arena.free(id);
+    }
+
+    pub fn live(&self) -> usize {
+        self.arena.live()
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.arena.bytes()
+    }
+}
+
+/// Where a leaf's subnodes are and which of their slots are taken.
+#[derive(Clone, Copy, Debug)]
+pub struct View {
+    pub subnodes: [u64; SUBNODES_MAX],
+    pub count: usize,
+    pub bitmap: u64,
+}
+
+impl View {
+    pub fn tail(&self) -> u64 {
+        self.subnodes[self.count - 1]
+    }
+
+    /// Returns the taken slots of the subnode at `at`, from bit 0.
+    #[inline(always)]
+    pub fn taken(&self, shape: Shape, at: usize) -> u64 {
+        self.bitmap >> (at * shape.slots) & shape.head_bits()
+    }
+
+    /// Returns the free slots of the subnode at `at`, from bit 0.
+    #[inline(always)]
+    pub fn free(&self, shape: Shape, at: usize) -> u64 {
+        !self.taken(shape, at) & shape.head_bits()
+    }
+
+    /// Returns the first free slot of the leaf, nearest to the head.
+    pub fn first_free(&self, shape: Shape) -> Option<(usize, usize)> {
+        let free = !self.bitmap & ((1 << (self.count * shape.slots)) - 1);
+        let bit = free.trailing_zeros() as usize;
+        (free != 0).then(|| shape.place(bit))
+    }
+
+    /// Returns every taken slot as (position of the subnode, slot).
+    pub fn items(&self, shape: Shape) -> impl Iterator<Item = (usize, usize)> + use<> {
+        bits(self.bitmap).map(move |bit| shape.place(bit))
+    }
+}
+
+impl std::ops::Deref for Leaf<'_> {
+    type Target = Header;
+
+    fn deref(&self) -> &Header {
+        self.header
+    }
+}
+
+impl<'a> Leaf<'a> {
+    /// Returns the leaf as it stands; garbage unless the version is validated or the lock held.
+    #[inline(always)]
+    pub fn view(self) -> View {
+        let mut subnodes = self.header.subnodes.each_ref().map(|subnode| subnode.load(Relaxed));
+        let count = (subnodes[0] & COUNT_MASK) as usize;
+        subnodes[0] &= !COUNT_MASK;
+        View { subnodes, count, bitmap: self.bitmap() }
+    }
+
+    #[inline(always)]
+    pub fn bitmap(self) -> u64 {
+        self.header.bitmap.load(Relaxed)
+    }
+
+    /// Returns the offset of the subnode at a position.
+    #[inline(always)]
+    pub fn subnode(self, at: usize) -> u64 {
+        self.header.subnodes[at % SUBNODES_MAX].load(Relaxed) & !COUNT_MASK
+    }
+
+    /// Makes the descriptor one of a leaf that no other thread knows yet.
+    pub fn begin(self, view: &View, tags: &Tags) {
+        self.store_view(view);
+        self.store_tags(tags);
+    }
+
+    /// Takes over what a recovered leaf has lost. No other thread knows it yet.
+    pub fn shrink(self, view: &View) {
+        debug_assert!(view.bitmap & !self.bitmap() == 0, "a leaf that shrinks gains no item");
+        self.store_view(view);
+    }
+
+    fn store_view(self, view: &View) {
+        debug_assert!((1..=SUBNODES_MAX).contains(&view.count), "{view:?}");
+        for (cell, &subnode) in self.header.subnodes.iter().zip(&view.subnodes) {
+            cell.store(subnode, Relaxed);
+        }
+        self.header.subnodes[0].store(view.subnodes[0] | view.count as u64, Relaxed);
+        self.header.bitmap.store(view.bitmap, Relaxed);
+    }
+
+    fn store_tags(self, tags: &Tags) {
+        for (word, bytes) in self.tags.iter().zip(tags.0.as_chunks().0) {
+            word.store(u64::from_le_bytes(*bytes), Relaxed);
+        }
+    }
+
+    /// Returns the slots whose fingerprint is `tag`, taken or not: as bits of the leaf's bitmap.
+    #[inline(always)]
+    pub fn probe(self, level: Level, tag: u8) -> u64 {
+        fingerprint::probe_cells(level, self.tags, tag)
+    }
+
+    /// Returns all fingerprints that stand here.
+    pub fn tags(self) -> Tags {
+        let mut tags = Tags::default();
+        for (bytes, word) in tags.0.chunks_exact_mut(8).zip(self.tags) {
+            bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());
+        }
+        tags
+    }
+
+    /// Locks the leaf if it is still the one that was read at `version`.
+    #[inline(always)]
+    pub fn lock_at(self, version: Version) -> Option<Locked<'a>> {
+        Locked::at(self, version)
+    }
+}
+
+/// The fingerprints of a leaf, one byte for each bit of its bitmap.
+#[derive(Clone, Copy)]
+pub struct Tags([u8; 64]);
+
+impl Default for Tags {
+    fn default() -> Self {
+        Self([0; 64])
+    }
+}
+
+impl Tags {
+    pub fn set(&mut self, bit: usize, tag: u8) {
+        self.0[bit] = tag;
+    }
+
+    /// Returns them as they are once the leaf has a new head with one item.
+    pub fn expanded(mut self, shape: Shape, tag: u8) -> Self {
+        self.0.copy_within(..64 - shape.slots, shape.slots);
+        self.0[0] = tag;
+        self
+    }
+
+    /// Returns those of one subnode, as its predecessor holds them on the medium.
+    pub fn of_subnode(&self, shape: Shape, at: usize) -> [u64; FINGERPRINT_WORDS] {
+        let mut bytes = [0; 8 * FINGERPRINT_WORDS];
+        bytes[..shape.slots].copy_from_slice(&self.0[at * shape.slots..][..shape.slots]);
+        let (words, _) = bytes.as_chunks();
+        std::array::from_fn(|at| u64::from_le_bytes(words[at]))
+    }
+}
+
+/// A leaf held by the only writer it may have.
+pub type Locked<'a> = locked::Locked<Leaf<'a>>;
+
+/// What changes under the lock only.
+impl Locked<'_> {
+    /// Takes over a view.
+    pub fn set_view(&self, view: &View) {
+        self.store_view(view);
+    }
+
+    /// Replaces the bitmap.
+    pub fn set_bitmap(&self, bitmap: u64) {
+        self.header.bitmap.store(bitmap, Relaxed);
+    }
+
+    /// Replaces all fingerprints that stand here.
+    pub fn set_tags(&self, tags: &Tags) {
+        self.store_tags(tags);
+    }
+
+    /// Sets the fingerprint of the slot at a bit of the bitmap.
+    pub fn set_tag(&self, bit: usize, tag: u8) {
+        let (word, shift) = (&self.tags[bit / 8], bit % 8 * 8);
+        word.store(word.load(Relaxed) & !(0xff << shift) | u64::from(tag) << shift, Relaxed);
+    }
+}
+
+impl Guarded for Leaf<'_> {
+    #[inline(always)]
+    fn lock(&self) -> &VersionLock {
+        &self.header.lock
+    }
+
+    #[inline(always)]
+    fn unlock_above(&self, _: u64) {
+        self.header.lock.unlock();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_survives_the_descriptor() {
+        let leaves = Leaves::new(Shape::new(256, 3, true)).unwrap();
+        let leaf = leaves.get(leaves.alloc().unwrap());
+        let view = View { subnodes: [256, 512, 1 << 40, 0], count: 3, bitmap: 0b1011 };
+        leaf.begin(&view, &Tags::default());
+        let back = leaf.view();
+        assert_eq!((back.subnodes, back.count, back.bitmap), (view.subnodes, 3, 0b1011));
+    }
+
+    #[test]
+    fn fingerprints_move_with_their_subnodes() {
+        for (bytes, resident) in [(128, true), (192, true), (256, true), (128, false), (256, false)] {
+            let shape = Shape::new(bytes, 4, resident);
+            let leaves = Leaves::new(shape).unwrap();
+            let (_, leaf) = (leaves.alloc().unwrap(), leaves.get(leaves.alloc().unwrap()));
+            let leaf = leaf.lock_at(leaf.lock.read().unwrap()).unwrap();
+            let tagged = shape.slots * shape.tagged_subnodes();
+            (0..tagged).for_each(|bit| leaf.set_tag(bit, bit as u8 + 1));
+            (0..tagged).for_each(|bit| assert_eq!(leaf.probe(leaves.level, bit as u8 + 1), 1 << bit));
+            let head = leaf.tags().of_subnode(shape, 0);
+            (0..shape.slots)
+                .for_each(|slot| assert_eq!(head[slot / 8].to_le_bytes()[slot % 8], slot as u8 + 1));
+            leaf.set_tags(&leaf.tags().expanded(shape, 0xee));
+            assert_eq!(leaf.probe(leaves.level, 0xee), 1);
+            let moved = |bit: usize| (bit - shape.slots) as u8 + 1;
+            (shape.slots..tagged)
+                .for_each(|bit| assert_eq!(leaf.probe(leaves.level, moved(bit)) & 1 << bit, 1 << bit));
+        }
+    }
+
+    #[test]
+    fn first_free_is_nearest_to_the_head() {
+        let shape = Shape::new(128, 3, true);
+        let mut view = View { subnodes: [0; 4], count: 2, bitmap: 0b111111 };
+        assert_eq!(view.first_free(shape), Some((1, 0)));
+        view.bitmap = 0b011111_111111;
+        assert_eq!(view.first_free(shape), Some((1, 5)));
+        view.bitmap = 0b111111_111111;
+        assert_eq!(view.first_free(shape), None);
+    }
+}

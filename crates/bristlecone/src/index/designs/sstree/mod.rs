@@ -1,0 +1,174 @@
+//! SSTree: a leaf that grows by subnodes.
+//!
+//! Hong et al., *Optimizing Structural Modification Operation for B+-Tree on Byte-Addressable
+//! Devices*. Splitting a leaf is the expensive thing, so a full leaf gets another 256-byte
+//! *subnode* in front instead, and items quietly move towards the head so that it stays compact.
+//!
+//! ```text
+//! DRAM   inner index --> descriptor: version lock | bitmap | offsets of the subnodes | fingerprints of all slots
+//!                                              |
+//! PM     head subnode            overflow      v              tail
+//!        next  ------------------> next ------------------------> next = END
+//!        bitmap of the WHOLE leaf  (stale word)                  (stale word)
+//!        annex: the staged item    -                             -
+//!        slots 0..14               slots 14..28                  slots 28..42
+//! ```
+//!
+//! **The word that commits** is the head's bitmap: an item exists while its bit is set. A new
+//! head commits by its `next`, which until then is the free tag. Writers hold the leaf's lock
+//! until what they did is durable; readers look without a lock and validate its version, so they
+//! are never shown what a crash can take back.
+//!
+//! The paper keeps the fingerprints of overflow subnodes on the medium, each in its predecessor's
+//! annex, and flushes an item before the bitmap that names it. With the fingerprints in DRAM, most
+//! lookups read one line of the medium, and the annex is free for the item that is being
+//! inserted: it commits together with the bitmap in one line, so one fence is enough. The option
+//! `delegate_fingerprints` gives the paper's tree.
+//!
+//! # Insert
+//! 1. Keys and values that do not fit a word are written out of line, flushed and fenced. *A crash
+//!    here: nothing refers to the records; recovery finds their slots free.*
+//! 2. The item goes into the free slot nearest to the head, its key last, and is flushed. In the
+//!    header's line this is not needed, since the line keeps the order of its stores. *Its bit is
+//!    clear: nothing happened.*
+//! 3. In the head's line: what was staged before is released, the item goes into the annex, the
+//!    bit is set and the slot named as staged. Flush, and one fence for both lines. *The item is
+//!    there, or it is not; if the slot has not got the staged key, recovery copies the item from
+//!    the annex (recover 5).*
+//!
+//! If the slot happens to hold the same key from an earlier life, what it holds could not be told
+//! from what it should: step 2 then has a fence of its own, and nothing is staged. So it is with
+//! delegated fingerprints, always.
+//!
+//! # Expand (no free slot, fewer subnodes than allowed)
+//! 1. In the first line of a free subnode: the item, the bitmap shifted up by one subnode (and,
+//!    delegated, the fingerprints of the old head). *It still carries the free tag: nothing happened.*
+//! 2. Its `next` replaces the free tag; one flush, one fence. *The leaf has a new head, or not.*
+//!
+//! # Update
+//! 1. A value out of line is written; flush, fence.
+//! 2. The value word is stored in place; flush, fence. *Old or new value.* An item of the tail
+//!    *moves* instead while the subnodes before it have room (delegated, as in the paper: any item
+//!    behind the head while the head has room):
+//!
+//! # Move (also after a split, to empty the tail)
+//! 1. The new item, and its line mates while there is room, go into free slots; flush, fence.
+//! 2. One store of the bitmap sets the new bits and clears the old ones; flush, fence. *All moved
+//!    or none, each item exactly once.*
+//!
+//! # Delete
+//! 1. The bit is cleared; flush, fence.
+//!
+//! # Reclaim (a move or a delete takes the last item of the tail)
+//! 1. The free tag goes on the tail, with the flushes and the fence of move 1. *A tagged tail
+//!    whose bits are set: recovery takes the tag off again (recover 1). The paper redoes the move;
+//!    taking off one word needs no free slots and works for deletes, too.*
+//! 2. The bitmap is stored; flush, fence.
+//! 3. The predecessor's `next` becomes END; flush, fence. If that is the head, 2 and 3 are one
+//!    flush. *A tagged tail without bits: recovery does step 3 (recover 2).* Only now may the
+//!    subnode be used again.
+//!
+//! # Split (every slot of every subnode taken)
+//! 1. The upper half of the items is written to a new leaf, tail first; flush, fence. *Its head
+//!    carries the free tag; its overflow subnode stands alone with an empty bitmap and is freed
+//!    (recover 3).*
+//! 2. The new head's `next` replaces its free tag; flush, fence. *Both leaves hold the upper half:
+//!    recovery sees the overlap and does step 3 (recover 4).*
+//! 3. The old leaf drops the upper half with one store of its bitmap; flush, fence. Then the new
+//!    leaf enters the index, and the old one draws its tail in (move).
+//!
+//! A key above all others of the leaf moves nothing: the new leaf begins empty, and an ascending
+//! load leaves full leaves behind.
+//!
+//! # Free (a leaf without items, unless it is the only one)
+//! 1. The leaf leaves the index; the free tag goes on its head; flush, fence. *An empty leaf is
+//!    freed by recovery (recover 3).*
+//!
+//! # Recover
+//! Every subnode of the tree's chunks is looked at, chunk by chunk, on several threads. Tagged
+//! ones are free; those that no `next` names are heads.
+//! 1. An untimely tag is taken off.
+//! 2. A link to a tagged tail without items is cut; flush, fence.
+//! 3. Empty tails and leaves are freed; flush, fence.
+//! 4. Leaves are sorted by smallest key, and overlaps are split for good; flush, fence.
+//! 5. A staged item that did not reach its slot is copied there; flush, fence.
+//!
+//! Fingerprints and the index are built from the items, so fingerprints never need a flush of their own.
+
+mod census;
+mod check;
+pub(in crate::index) mod layout;
+mod leaf;
+mod read;
+mod recover;
+mod salvage;
+mod scan;
+#[cfg(test)]
+mod space;
+mod split;
+mod write;
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use bristlecone_pm::{Heap, Medium, PoolFile, Records};
+
+use self::layout::Shape;
+use self::leaf::Leaves;
+use crate::index::options::{Parameters, design_options};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::counter::Counter;
+use crate::index::parts::version_lock::Version;
+use crate::index::parts::volatile_index::Inner;
+
+design_options! {
+    /// Options of an SSTree, fixed when it is created.
+    pub struct SsTreeOptions of "sstree" {
+        /// Bytes of a subnode. The default is the media line of Optane, as in the paper.
+        subnode_bytes = 256 in [128, 192, 256];
+        /// Subnodes that a leaf may have, head included. The paper's Table I counts overflow subnodes; its default of 2
+        /// is 3 here.
+        max_subnodes = 3 in (1..=4);
+        /// Bytes of an inner node.
+        inner_bytes = 512 in (256..=4096) step 64;
+        /// Whether updates move items towards the head (Table II of the paper).
+        move_items = 1 in [0, 1];
+        /// Whether only the head's fingerprints stand in DRAM, and those of every other subnode in its predecessor, as in
+        /// the paper. Saves about a byte of DRAM per key and costs a line read for every item that is not in the head.
+        delegate_fingerprints = 0 in [0, 1];
+    }
+}
+
+impl SsTreeOptions {
+    fn shape(self) -> Shape {
+        Shape::new(self.subnode_bytes as usize, self.max_subnodes as usize, self.delegate_fingerprints == 0)
+    }
+}
+
+/// The tree. See the module's protocol.
+pub struct SsTree<K: KeyCodec, V: Codec, M: Medium> {
+    pool: Arc<PoolFile<M>>,
+    subnodes: Heap<M>,
+    keys: Records<M>,
+    values: Records<M>,
+    shape: Shape,
+    moving: bool,
+    /// Whether an insert saves a fence by staging its item in the head's line.
+    staging: bool,
+    inner: Inner<K>,
+    leaves: Leaves,
+    len: Counter,
+    codecs: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
+    #[inline(always)]
+    fn medium(&self) -> &M {
+        self.pool.medium()
+    }
+
+    #[inline(always)]
+    fn version_of(&self, leaf: u32) -> Option<Version> {
+        self.leaves.get(leaf).lock.read()
+    }
+}

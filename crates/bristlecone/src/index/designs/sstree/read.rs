@@ -1,0 +1,129 @@
+//! Reading a key's item. Readers take no lock; they look and validate.
+
+use bristlecone_pm::Medium;
+
+use super::SsTree;
+use super::layout::{Header, slot_offset};
+use super::leaf::Leaf;
+use crate::index::Read;
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::fingerprint;
+use crate::index::parts::slot::{Slot, bits};
+use crate::index::parts::version_lock::Stale;
+
+/// Where a key's item stands and what it holds.
+#[derive(Clone, Copy)]
+pub(super) struct Found {
+    /// Position of the subnode, the head being 0.
+    pub at: usize,
+    pub slot: usize,
+    pub key: u64,
+    pub value: u64,
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for SsTree<K, V, M> {
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
+        let (key_guard, value_guard) = (K::pin(), V::pin());
+        let tag = K::fingerprint(key);
+        loop {
+            let (id, version) = self.inner.find(key, &key_guard, |leaf| self.version_of(leaf));
+            let leaf = self.leaves.get(id);
+            let still = || leaf.lock.validate(version);
+            match self.locate(leaf, key, tag, &key_guard, still) {
+                Ok(found) if still() => {
+                    // The value word was read while the leaf stood; pinned, its record stays.
+                    return found
+                        .map(|found| show(V::read(&self.values, found.value, &value_guard)))
+                        .is_some();
+                }
+                _ => std::hint::spin_loop(),
+            }
+        }
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
+    /// Finds the item of `key` in a leaf. `still` says whether what was read so far can be
+    /// trusted: it is asked before anything out of line is looked at.
+    #[inline(always)]
+    pub(super) fn locate(
+        &self,
+        leaf: Leaf<'_>,
+        key: K::Ref<'_>,
+        tag: u8,
+        guard: &K::Guard,
+        still: impl Fn() -> bool,
+    ) -> Result<Option<Found>, Stale> {
+        if !self.shape.resident {
+            return self.locate_delegated(leaf, key, tag, guard, still);
+        }
+        for bit in bits(leaf.probe(self.leaves.level, tag) & leaf.bitmap()) {
+            let place = self.shape.place(bit);
+            if let Some(found) = self.compare(leaf.subnode(place.0), place, key, guard, &still)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// As `locate`, where the fingerprints of a subnode stand in its predecessor.
+    fn locate_delegated(
+        &self,
+        leaf: Leaf<'_>,
+        key: K::Ref<'_>,
+        tag: u8,
+        guard: &K::Guard,
+        still: impl Fn() -> bool,
+    ) -> Result<Option<Found>, Stale> {
+        let view = leaf.view();
+        let mut hits = leaf.probe(self.leaves.level, tag) & view.taken(self.shape, 0);
+        if hits == 0 && view.count > 1 {
+            // Not in the head but for a full scan of its successors: fetch both headers at once.
+            self.pool.prefetch(view.subnodes[0]);
+            self.pool.prefetch(view.subnodes[1]);
+        }
+        for at in 0..view.count.min(view.subnodes.len()) {
+            if at > 0 {
+                let delegated = self.header(view.subnodes[at - 1]).annex.load(self.medium());
+                hits = fingerprint::probe(delegated, tag) & view.taken(self.shape, at);
+            }
+            for slot in bits(hits) {
+                if let Some(found) = self.compare(view.subnodes[at], (at, slot), key, guard, &still)? {
+                    return Ok(Some(found));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the item at a place, if it is that of `key`.
+    #[inline(always)]
+    fn compare(
+        &self,
+        subnode: u64,
+        (at, slot): (usize, usize),
+        key: K::Ref<'_>,
+        guard: &K::Guard,
+        still: impl Fn() -> bool,
+    ) -> Result<Option<Found>, Stale> {
+        let item = self.slot(subnode, slot);
+        let word = item.key.load(self.medium());
+        if !K::INLINE && !still() {
+            return Err(Stale);
+        }
+        Ok((K::read(&self.keys, word, guard) == K::shorten(key)).then(|| {
+            let value = item.value.load(self.medium());
+            Found { at, slot, key: word, value }
+        }))
+    }
+
+    #[inline(always)]
+    pub(super) fn header(&self, subnode: u64) -> &Header {
+        self.pool.at(subnode)
+    }
+
+    #[inline(always)]
+    pub(super) fn slot(&self, subnode: u64, slot: usize) -> &Slot {
+        self.pool.at(slot_offset(subnode, slot))
+    }
+}

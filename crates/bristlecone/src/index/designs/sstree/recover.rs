@@ -1,0 +1,351 @@
+//! Opening a tree after anything: the leaves are found by looking at every subnode, what a crash
+//! interrupted is finished or undone, and the volatile half is built anew. Every step leaves a
+//! state that recovery understands, so a crash in here is one more crash.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use bristlecone_pm::sync::Ordering::Relaxed;
+use bristlecone_pm::{
+    Durable, Error, Heap, HeapSpec, Medium, Persist, PoolFile, RecordSpec, Records, Result, SlotKind,
+    TreeEntry,
+};
+
+use super::census::Census;
+use super::layout::{END, FREE, LEAF_SLOTS_MAX, SUBNODES, SUBNODES_MAX, slot_offset, unstage};
+use super::leaf::{Leaves, Tags, View};
+use super::salvage::DamagedTree;
+use super::{SsTree, SsTreeOptions};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::counter::Counter;
+use crate::index::parts::recovery::{Survivor, each, index_over};
+use crate::index::parts::slot::{Slot, bits};
+use crate::index::parts::volatile_index::Inner;
+use crate::index::{Open, Rescue};
+
+/// Descriptors that a thread takes at once.
+const IDS_AT_ONCE: u32 = 64;
+
+impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
+    type Options = SsTreeOptions;
+
+    fn open(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: SsTreeOptions,
+        threads: usize,
+    ) -> Result<Self> {
+        let shape = options.shape();
+        let inner_bytes = options.inner_bytes as usize;
+        let subnode_bytes = options.subnode_bytes as u32;
+        let mut tree = Self {
+            pool: Arc::clone(pool),
+            subnodes: Heap::open(
+                pool,
+                HeapSpec { tagged: true, ..HeapSpec::new(entry.id, SUBNODES, subnode_bytes) },
+            ),
+            keys: Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
+            values: Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
+            shape,
+            moving: options.move_items != 0,
+            staging: shape.resident && !pool.domain().visible_is_durable(),
+            inner: Inner::new(inner_bytes, 0)?,
+            leaves: Leaves::new(shape)?,
+            len: Counter::default(),
+            codecs: PhantomData,
+        };
+        let survivors = tree.survivors(threads)?;
+        tree.subnodes.finish_recovery();
+        tree.keys.finish_recovery();
+        tree.values.finish_recovery();
+        tree.inner = if survivors.is_empty() {
+            Inner::new(inner_bytes, tree.new_leaf(&[])?.0)?
+        } else {
+            tree.len.add(survivors.iter().map(|leaf| leaf.items as i64).sum());
+            index_over(inner_bytes, &survivors)?
+        };
+        let items = tree.len.sum();
+        let shared = K::check_records(&tree.keys, items).or_else(|| V::check_records(&tree.values, items));
+        if let Some(finding) = shared {
+            // A record would be freed twice, or while an item still names it.
+            return Err(Error::corrupted("items that name the same record", finding.what));
+        }
+        Ok(tree)
+    }
+
+    fn salvage(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: SsTreeOptions,
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Result<()> {
+        DamagedTree::new(pool, entry, options.shape())?.save(rescue)
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
+    /// Finds every leaf, in key order, repaired (recover 1-5).
+    pub(super) fn survivors(&self, threads: usize) -> Result<Vec<Survivor<K>>> {
+        let census = Census::new(self.subnodes.chunks(), self.shape);
+        let chunks = census.ranges.len();
+        each(chunks, threads, |chunk| self.take_census(&census, chunk))?;
+        let found = each(chunks, threads, |chunk| {
+            let mut own = self.recover_chunk(&census, chunk)?;
+            own.sort_unstable_by(Survivor::by_low);
+            Ok(own)
+        })?;
+        if census.occupied.into_inner() != census.reached.into_inner() {
+            return Err(Error::corrupted("subnodes that no head leads to", "chain of a leaf"));
+        }
+        let mut found: Vec<_> = found.into_iter().flatten().collect();
+        // Stable, because such a sort merges what is sorted already.
+        found.sort_by(Survivor::by_low);
+        self.finish_splits(&mut found)?;
+        Ok(found)
+    }
+
+    /// Notes which subnodes of a chunk are in use, and which ones they name.
+    fn take_census(&self, census: &Census, chunk: usize) -> Result<()> {
+        let mut occupied = 0;
+        let mut offsets = census.offsets(chunk);
+        for word in 0..census.ranges[chunk].slots.div_ceil(64) {
+            let mut live = 0;
+            for (bit, subnode) in offsets.by_ref().take(64).enumerate() {
+                match self.header(subnode).next.load(self.medium()) {
+                    FREE => continue,
+                    END => {}
+                    next => census.name(next, subnode)?,
+                }
+                live |= 1 << bit;
+            }
+            self.subnodes.mark_live_word(census.ranges[chunk], word, live);
+            occupied += live.count_ones() as usize;
+        }
+        census.occupied.fetch_add(occupied, Relaxed);
+        Ok(())
+    }
+
+    /// Returns the leaves whose heads stand in a chunk.
+    fn recover_chunk(&self, census: &Census, chunk: usize) -> Result<Vec<Survivor<K>>> {
+        let mut found = Vec::new();
+        let mut ids = 0..0;
+        let mut reached = 0;
+        for subnode in census.offsets(chunk) {
+            if self.header(subnode).next.load(self.medium()) == FREE || census.is_named(subnode) {
+                continue;
+            }
+            if let Some(view) = self.recover_leaf(subnode, &mut reached)? {
+                if ids.is_empty() {
+                    ids = self.leaves.alloc_fresh(IDS_AT_ONCE)?;
+                }
+                let id = ids.next().expect("ids were just handed out");
+                found.push(self.recover_items(id, &view)?);
+            }
+        }
+        ids.for_each(|id| self.leaves.free(id));
+        census.reached.fetch_add(reached, Relaxed);
+        Ok(found)
+    }
+
+    /// Repairs the leaf whose chain begins at `head`; an empty one is given back.
+    fn recover_leaf(&self, head: u64, reached: &mut usize) -> Result<Option<View>> {
+        let mut view = self.recover_chain(head, reached)?;
+        while view.count > 1 && view.taken(self.shape, view.count - 1) == 0 {
+            let tail = view.tail();
+            self.untail(&mut view);
+            self.subnodes.free(tail);
+        }
+        if view.bitmap == 0 {
+            let tag = &self.header(head).next;
+            tag.store(self.medium(), FREE);
+            self.medium().persist(tag, "sstree recover.3");
+            self.subnodes.free(head);
+            return Ok(None);
+        }
+        Ok(Some(view))
+    }
+
+    /// Walks a chain; an interrupted reclamation of its tail is undone while the tail still holds
+    /// items (its only mark is the free tag) and finished when it holds none.
+    fn recover_chain(&self, head: u64, reached: &mut usize) -> Result<View> {
+        let medium = self.medium();
+        let (bitmap, staged) = unstage(self.header(head).bitmap.load(medium));
+        let mut view = View { subnodes: [head; SUBNODES_MAX], count: 1, bitmap };
+        *reached += 1;
+        loop {
+            let last = &self.header(view.tail()).next;
+            let next = last.load(medium);
+            if next == END {
+                break;
+            }
+            if view.count == self.shape.subnodes_max {
+                return Err(Error::corrupted("a leaf with too many subnodes", format!("subnode {head:#x}")));
+            }
+            let tag = &self.header(next).next;
+            if tag.load(medium) == FREE {
+                if view.taken(self.shape, view.count) == 0 {
+                    last.store(medium, END);
+                    medium.persist(last, "sstree recover.2");
+                    break;
+                }
+                // Recover 1. No flush: the next recovery would do the same, and until then the tail
+                // is reached through its predecessor only.
+                tag.store_derived(medium, END);
+                self.subnodes.mark_live(next)?;
+            } else {
+                *reached += 1;
+            }
+            view.subnodes[view.count] = next;
+            view.count += 1;
+        }
+        if view.bitmap >> (view.count * self.shape.slots) != 0 {
+            return Err(Error::corrupted("items beyond the chain of a leaf", format!("subnode {head:#x}")));
+        }
+        if let Some(bit) = staged {
+            self.unstage(&view, bit)?;
+        }
+        Ok(view)
+    }
+
+    /// Takes from the annex an item whose bit is set while its slot still holds another key.
+    fn unstage(&self, view: &View, bit: usize) -> Result<()> {
+        let medium = self.medium();
+        let head = view.subnodes[0];
+        let broken = |what| Err(Error::corrupted(what, format!("subnode {head:#x}")));
+        // A bit and the slot that it is staged in are set by one store, and cleared by one.
+        if !self.shape.resident || bit >= LEAF_SLOTS_MAX || view.bitmap >> bit & 1 == 0 {
+            return broken("a staged item without a slot");
+        }
+        let (at, slot) = self.shape.place(bit);
+        let cell = self.slot(view.subnodes[at], slot);
+        let [key, value] = self.header(head).annex.load(medium);
+        if cell.key.load(medium) != key {
+            K::verify(&self.keys, key).and(V::verify(&self.values, value))?;
+            if view.items(self.shape).any(|place| place != (at, slot) && self.holds(view, place, key)) {
+                return broken("a staged item that stands in another slot");
+            }
+            let flushed = self.write_whole(cell, (key, value), "sstree recover.5");
+            let Durable { .. } = medium.fence(flushed, "sstree recover.5");
+        }
+        Ok(())
+    }
+
+    /// Returns whether a slot holds the key of a word.
+    fn holds(&self, view: &View, (at, slot): (usize, usize), word: u64) -> bool {
+        self.slot(view.subnodes[at], slot).key.load(self.medium()) == word
+    }
+
+    /// Takes the empty tail off a chain that no other thread knows yet.
+    fn untail(&self, view: &mut View) {
+        let medium = self.medium();
+        let tag = &self.header(view.tail()).next;
+        tag.store(medium, FREE);
+        medium.persist(tag, "sstree recover.3");
+        view.count -= 1;
+        let last = &self.header(view.tail()).next;
+        last.store(medium, END);
+        medium.persist(last, "sstree recover.2");
+    }
+
+    /// Reads the items: what they refer to is live, fingerprints follow from the keys.
+    fn recover_items(&self, id: u32, view: &View) -> Result<Survivor<K>> {
+        let medium = self.medium();
+        let guard = K::pin();
+        let mut tags = Tags::default();
+        let mut range: Option<(K::Ref<'_>, K::Ref<'_>)> = None;
+        for at in 0..view.count {
+            let slots: &[Slot] = self.pool.slice(slot_offset(view.subnodes[at], 0), self.shape.slots);
+            for slot in bits(view.taken(self.shape, at)) {
+                let word = slots[slot].key.load(medium);
+                K::mark_live(&self.keys, word)?;
+                V::mark_live(&self.values, slots[slot].value.load(medium))?;
+                let key = K::read(&self.keys, word, &guard);
+                tags.set(at * self.shape.slots + slot, K::fingerprint(key));
+                range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
+            }
+        }
+        let leaf = self.leaves.get(id);
+        leaf.lock.renew();
+        leaf.begin(view, &tags);
+        if !self.shape.resident {
+            for at in 1..view.count {
+                let delegated = &self.header(view.subnodes[at - 1]).annex;
+                let tags = tags.of_subnode(self.shape, at);
+                if delegated.load(medium) != tags {
+                    delegated.store_derived(medium, tags);
+                }
+            }
+        }
+        let Some((low, high)) = range else {
+            return Err(Error::corrupted("a leaf without items", format!("leaf {id}")));
+        };
+        let items = view.bitmap.count_ones() as usize;
+        Ok(Survivor { low: K::owned(low), high: K::owned(high), leaf: id, items })
+    }
+
+    /// Finishes splits: two neighbours that overlap are one that the crash caught between its new leaf and the
+    /// old one's bitmap, and the old one drops what the new one holds (recover 4).
+    fn finish_splits(&self, found: &mut [Survivor<K>]) -> Result<()> {
+        for right in 1..found.len() {
+            let (lefts, rights) = found.split_at_mut(right);
+            let (left, right) = (&mut lefts[lefts.len() - 1], &rights[0]);
+            if left.high >= right.low {
+                self.finish_split(left, right)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish_split(&self, left: &mut Survivor<K>, right: &Survivor<K>) -> Result<()> {
+        let medium = self.medium();
+        let guard = K::pin();
+        let held: Vec<(u64, u64)> = self.words(right.leaf).map(|(_, words)| words).collect();
+        let mut view = self.leaves.get(left.leaf).view();
+        let mut high: Option<K::Ref<'_>> = None;
+        for (bit, words) in self.words(left.leaf) {
+            let key = K::read(&self.keys, words.0, &guard);
+            if key < K::borrow(&right.low) {
+                high = high.max(Some(key));
+            } else if held.contains(&words) {
+                view.bitmap &= !bit;
+            } else {
+                return Err(Error::corrupted(
+                    "two leaves overlap",
+                    format!("leaf at {:#x}", view.subnodes[0]),
+                ));
+            }
+        }
+        let Some(high) = high else {
+            return Err(Error::corrupted(
+                "two leaves begin alike",
+                format!("leaf at {:#x}", view.subnodes[0]),
+            ));
+        };
+        let word = &self.header(view.subnodes[0]).bitmap;
+        word.store(medium, view.bitmap);
+        medium.persist(word, "sstree recover.4");
+        while view.count > 1 && view.taken(self.shape, view.count - 1) == 0 {
+            let tail = view.tail();
+            self.untail(&mut view);
+            self.subnodes.free(tail);
+        }
+        self.leaves.get(left.leaf).shrink(&view);
+        left.high = K::owned(high);
+        left.items = view.bitmap.count_ones() as usize;
+        Ok(())
+    }
+
+    /// Returns the items of a leaf as (bit, words). No other thread works on the leaf.
+    pub(super) fn words(&self, leaf: u32) -> impl Iterator<Item = (u64, (u64, u64))> {
+        let view = self.leaves.get(leaf).view();
+        let mut words = [(0, (0, 0)); LEAF_SLOTS_MAX];
+        let mut len = 0;
+        for (at, slot) in view.items(self.shape) {
+            let item = self.slot(view.subnodes[at], slot);
+            let bit = 1 << (at * self.shape.slots + slot);
+            words[len] = (bit, (item.key.load(self.medium()), item.value.load(self.medium())));
+            len += 1;
+        }
+        words.into_iter().take(len)
+    }
+}

@@ -1,0 +1,244 @@
+//! Saving the items of a damaged tree. Nothing is trusted: leaves are read one by one, as recovery
+//! does, but what contradicts itself is passed over.
+//!
+//! A leaf has no checksum. What tells right items from wrong ones is their records' checksums, for
+//! keys and values out of line, and the order of leaves: a key lies between the medians of the
+//! leaves to the left and to the right of its own, which a few wrong keys do not move.
+
+use std::cmp::Ordering;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use bristlecone_pm::{ChunkRange, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry};
+
+use super::census::Census;
+use super::layout::{END, FREE, Header, LEAF_SLOTS_MAX, SUBNODES, SUBNODES_MAX, Shape, slot_offset, unstage};
+use crate::index::Rescue;
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::slot::{Slot, bits};
+
+/// What is left of a tree.
+pub(super) struct DamagedTree<M: Medium> {
+    pool: Arc<PoolFile<M>>,
+    keys: Records<M>,
+    values: Records<M>,
+    shape: Shape,
+    census: Census,
+}
+
+/// What is left of a leaf.
+struct Piece<K: KeyCodec> {
+    chain: Vec<u64>,
+    bitmap: u64,
+    staged: Option<usize>,
+    /// Smallest, middle and largest of the keys that can be read.
+    keys: [K::Owned; 3],
+    /// Whether the chain is whole.
+    sound: bool,
+}
+
+impl<K: KeyCodec> Piece<K> {
+    fn by_median(&self, other: &Self) -> Ordering {
+        self.keys[1].cmp(&other.keys[1])
+    }
+}
+
+/// An item as it stands in a slot.
+struct Item {
+    /// Position of the subnode in the chain.
+    at: usize,
+    key: u64,
+    value: u64,
+}
+
+impl<M: Medium> DamagedTree<M> {
+    pub fn new(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, shape: Shape) -> Result<Self> {
+        let slots = pool.chunk_bytes() as usize / shape.subnode_bytes;
+        let mut ranges = Vec::new();
+        for chunk in pool.chunks_of(entry.id) {
+            if (chunk.kind, chunk.slot_bytes as usize) == (SUBNODES, shape.subnode_bytes) {
+                ranges.push(ChunkRange { offset: chunk.offset, slots });
+            }
+        }
+        let keys = Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?;
+        let values = Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?;
+        Ok(Self { pool: Arc::clone(pool), keys, values, shape, census: Census::new(ranges, shape) })
+    }
+
+    fn header(&self, subnode: u64) -> &Header {
+        self.pool.at(subnode)
+    }
+
+    fn next(&self, subnode: u64) -> u64 {
+        self.header(subnode).next.load(self.pool.medium())
+    }
+
+    /// Returns every subnode without the free tag.
+    fn occupied(&self) -> impl Iterator<Item = u64> {
+        let all = (0..self.census.ranges.len()).flat_map(|chunk| self.census.offsets(chunk));
+        all.filter(|&subnode| self.next(subnode) != FREE)
+    }
+
+    /// Hands over every item that can be believed.
+    pub fn save<K: KeyCodec, V: Codec>(&self, rescue: &mut Rescue<'_, K, V>) -> Result<()> {
+        for subnode in self.occupied() {
+            let next = self.next(subnode);
+            if next != END && self.census.name(next, subnode).is_err() {
+                rescue.find(format!("subnode {subnode:#x}"), format!("next {next:#x} cannot be"));
+            }
+        }
+        let heads = self.occupied().filter(|&subnode| !self.census.is_named(subnode));
+        let mut pieces: Vec<_> = heads.filter_map(|head| self.piece(head, rescue)).collect();
+        pieces.sort_by(Piece::by_median);
+        self.rejoin(&mut pieces, rescue);
+        let order: Vec<_> =
+            pieces.iter().filter(|piece| piece.sound).map(|piece| piece.keys[1].clone()).collect();
+        let mut astray = Vec::new();
+        // What is in doubt comes later: it does not replace anything.
+        for sound in [true, false] {
+            for piece in pieces.iter().filter(|piece| piece.sound == sound) {
+                self.hand_over(piece, &order, rescue, &mut astray)?;
+            }
+        }
+        // A wrong link may have hidden the head of another leaf, or all of a leaf.
+        let reached: HashSet<u64> = pieces.iter().flat_map(|piece| &piece.chain).copied().collect();
+        let hidden = self.occupied().filter(|subnode| !reached.contains(subnode));
+        let behind = astray.iter().filter(|(at, ..)| *at > 0).map(|(_, subnode, _)| *subnode);
+        // One key that does not belong there is a broken key; if most do not, the link is broken.
+        let behind: Vec<u64> = behind.collect();
+        let behind = behind.chunk_by(|a, b| a == b).filter(|same| same.len() * 2 > self.shape.slots);
+        let mut again: Vec<u64> = hidden.chain(behind.map(|same| same[0])).collect();
+        again.sort_unstable();
+        again.dedup();
+        for head in again {
+            if let Some(piece) = self.piece(head, rescue) {
+                self.hand_over(&piece, &order, rescue, &mut Vec::new())?;
+            }
+        }
+        // The upper half of an unfinished split stands in two leaves, and is astray in one.
+        for (_, subnode, item) in astray {
+            let guards = (K::pin(), V::pin());
+            let key = K::read(&self.keys, item.key, &guards.0);
+            if !rescue.holds(key, V::read(&self.values, item.value, &guards.1)) {
+                rescue.lost += 1;
+                rescue.find(format!("subnode {subnode:#x}"), "a key that does not belong there");
+            }
+        }
+        Ok(())
+    }
+
+    /// Walks the chain of a leaf as far as it goes; `None` if no key of it can be read.
+    fn piece<K: KeyCodec, V: Codec>(&self, head: u64, rescue: &mut Rescue<'_, K, V>) -> Option<Piece<K>> {
+        let (bitmap, staged) = unstage(self.header(head).bitmap.load(self.pool.medium()));
+        let staged = staged.filter(|&bit| bit < LEAF_SLOTS_MAX && self.shape.resident);
+        let mut chain = vec![head];
+        while chain.len() < self.shape.subnodes_max {
+            // The free tag ends a chain, too: the bits tell whether the tail still counts.
+            let next = self.next(chain[chain.len() - 1]);
+            if next == END || self.census.bit(next).is_none() || chain.contains(&next) {
+                break;
+            }
+            chain.push(next);
+        }
+        let sound = bitmap >> (chain.len() * self.shape.slots) == 0;
+        let least = || K::owned(K::least());
+        let mut piece = Piece { chain, bitmap, staged, keys: [least(), least(), least()], sound };
+        let guard = K::pin();
+        let words = self.items(&piece).filter(|item| K::verify(&self.keys, item.key).is_ok());
+        let mut keys: Vec<K::Ref<'_>> = words.map(|item| K::read(&self.keys, item.key, &guard)).collect();
+        keys.sort_unstable();
+        if let (Some(&first), Some(&last)) = (keys.first(), keys.last()) {
+            piece.keys = [first, keys[keys.len() / 2], last].map(|key| K::owned(key));
+            let twice = keys.windows(2).filter(|pair| pair[0] == pair[1]).count();
+            if twice > 0 {
+                rescue.lost += twice as u64;
+                rescue.find(format!("leaf at {head:#x}"), "a key that stands there twice");
+            }
+            return Some(piece);
+        }
+        if bitmap != 0 {
+            rescue.lost += u64::from(bitmap.count_ones());
+            rescue.find(format!("leaf at {head:#x}"), "no key of it can be read");
+        }
+        None
+    }
+
+    /// Returns the items of a leaf whose subnodes are known.
+    fn items<K: KeyCodec>(&self, piece: &Piece<K>) -> impl Iterator<Item = Item> {
+        bits(piece.bitmap).filter_map(|bit| {
+            let (at, slot) = self.shape.place(bit);
+            let subnode = *piece.chain.get(at)?;
+            let cell: &Slot = self.pool.at(slot_offset(subnode, slot));
+            let medium = self.pool.medium();
+            let (mut key, mut value) = (cell.key.load(medium), cell.value.load(medium));
+            if piece.staged == Some(bit) {
+                let [staged_key, staged_value] = self.header(piece.chain[0]).annex.load(medium);
+                if key != staged_key {
+                    (key, value) = (staged_key, staged_value);
+                }
+            }
+            Some(Item { at, key, value })
+        })
+    }
+
+    /// Gives leaves with a broken chain the subnodes that nothing names any more and whose keys lie
+    /// among their own; counts what stays away.
+    fn rejoin<K: KeyCodec, V: Codec>(&self, pieces: &mut Vec<Piece<K>>, rescue: &mut Rescue<'_, K, V>) {
+        for at in 0..pieces.len() {
+            let piece = &pieces[at];
+            let beyond = piece.bitmap >> (piece.chain.len() * self.shape.slots);
+            if beyond == 0 || piece.chain.is_empty() {
+                continue;
+            }
+            let subnodes = (64 - beyond.leading_zeros() as usize).div_ceil(self.shape.slots);
+            let among = |other: &Piece<K>| other.keys[0] < piece.keys[2] && piece.keys[0] < other.keys[2];
+            let near = [at + 1, at.wrapping_sub(1), at + 2, at.wrapping_sub(2)];
+            let rest =
+                near.into_iter().filter(|_| piece.chain.len() + subnodes <= SUBNODES_MAX).find(|&other| {
+                    pieces.get(other).is_some_and(|other| other.chain.len() == subnodes && among(other))
+                });
+            if let Some(rest) = rest {
+                let chain = std::mem::take(&mut pieces[rest].chain);
+                pieces[at].chain.extend(chain);
+            } else {
+                let items = u64::from(beyond.count_ones());
+                let head = piece.chain[0];
+                rescue.lost += items;
+                rescue
+                    .find(format!("leaf at {head:#x}"), format!("{items} items beyond the end of its chain"));
+            }
+        }
+        pieces.retain(|piece| !piece.chain.is_empty());
+    }
+
+    /// Hands over the items of a leaf, but for those whose keys lie beyond the leaves beside it.
+    fn hand_over<K: KeyCodec, V: Codec>(
+        &self,
+        piece: &Piece<K>,
+        order: &[K::Owned],
+        rescue: &mut Rescue<'_, K, V>,
+        astray: &mut Vec<(usize, u64, Item)>,
+    ) -> Result<()> {
+        let median = &piece.keys[1];
+        let left = order.partition_point(|other| other < median).checked_sub(1).map(|at| &order[at]);
+        let right = order.get(order.partition_point(|other| other <= median));
+        let guards = (K::pin(), V::pin());
+        for item in self.items(piece) {
+            let subnode = piece.chain[item.at];
+            if let Err(error) = K::verify(&self.keys, item.key).and(V::verify(&self.values, item.value)) {
+                rescue.lost += 1;
+                rescue.find(format!("subnode {subnode:#x}"), error.to_string());
+                continue;
+            }
+            let key = K::read(&self.keys, item.key, &guards.0);
+            let below = left.is_some_and(|left| key < K::shorten(K::borrow(left)));
+            let above = right.is_some_and(|right| key > K::shorten(K::borrow(right)));
+            if below || above {
+                astray.push((item.at, subnode, item));
+            } else {
+                rescue.keep(key, V::read(&self.values, item.value, &guards.1))?;
+            }
+        }
+        Ok(())
+    }
+}

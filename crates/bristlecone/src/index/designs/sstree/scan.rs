@@ -1,0 +1,93 @@
+//! What a scan sees of a leaf: the slots of all its subnodes.
+
+use std::ops::Bound;
+
+use bristlecone_pm::{Medium, Result, Word};
+
+use super::SsTree;
+use super::layout::{SUBNODES_MAX, slot_offset};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::search::Level;
+use crate::index::parts::slot::Slot;
+use crate::index::parts::version_lock::Version;
+use crate::index::parts::volatile_index::Inner;
+use crate::index::parts::words::{WORDS_MAX, Words};
+use crate::index::scan::Leafwise;
+use crate::index::{Batch, Scan};
+
+const SLOT_WORDS: usize = size_of::<Slot>() / size_of::<Word>();
+/// Places that a subnode has among a leaf's items: a power of two, so that copies lie aligned.
+const SUBNODE_SLOTS: usize = WORDS_MAX / SUBNODES_MAX;
+
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for SsTree<K, V, M> {
+    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        self.ascend(bounds, into)
+    }
+
+    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        self.descend(bounds, into)
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for SsTree<K, V, M> {
+    #[inline(always)]
+    fn inner(&self) -> &Inner<K> {
+        &self.inner
+    }
+
+    #[inline(always)]
+    fn level(&self) -> Level {
+        self.leaves.level
+    }
+
+    #[inline(always)]
+    fn version(&self, leaf: u32) -> Option<Version> {
+        self.version_of(leaf)
+    }
+
+    #[inline(always)]
+    fn prefetch_descriptor(&self, leaf: u32) {
+        self.leaves.prefetch(leaf);
+    }
+
+    #[inline(always)]
+    fn prefetch_items(&self, leaf: u32) {
+        let view = self.leaves.get(leaf).view();
+        for (at, &subnode) in view.subnodes.iter().enumerate().take(view.count) {
+            // Behind the last slot that is taken nothing is read.
+            let slots = u64::BITS - view.taken(self.shape, at).leading_zeros();
+            let end = slot_offset(0, slots as usize) as usize;
+            self.pool.prefetch_lines(subnode, end);
+        }
+    }
+
+    #[inline(always)]
+    fn snapshot(&self, leaf: u32, version: Version, words: &mut Words) -> Option<()> {
+        let leaf = self.leaves.get(leaf);
+        let view = leaf.view();
+        leaf.lock.validate(version).then_some(())?;
+        for (at, &subnode) in view.subnodes.iter().enumerate().take(view.count) {
+            let slots = self.pool.words(slot_offset(subnode, 0), self.shape.slots * SLOT_WORDS);
+            words.copy(self.medium(), at * SUBNODE_SLOTS, slots, view.taken(self.shape, at));
+        }
+        leaf.lock.validate(version).then_some(())
+    }
+
+    #[inline(always)]
+    fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard) -> K::Ref<'a> {
+        K::read(&self.keys, word, guard)
+    }
+
+    #[inline(always)]
+    fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard) -> V::Ref<'a> {
+        V::read(&self.values, word, guard)
+    }
+
+    fn verify_key(&self, word: u64) -> Result<()> {
+        K::verify(&self.keys, word)
+    }
+
+    fn verify_value(&self, word: u64) -> Result<()> {
+        V::verify(&self.values, word)
+    }
+}

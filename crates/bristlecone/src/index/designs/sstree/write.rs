@@ -1,0 +1,381 @@
+//! Insert, update and remove within one leaf. Step numbers are those of the protocol in `mod.rs`.
+
+use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result, Step};
+
+use super::SsTree;
+use super::layout::{END, FREE, beside_header, slot_offset, stage};
+use super::leaf::{Locked, View};
+use super::read::Found;
+use super::split::Move;
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::slot::{Slot, bits};
+use crate::index::{Removed, Swapped, Write, WriteMode};
+
+/// A new item on its way into a leaf: its words, and its records if it has any.
+struct Item {
+    key: u64,
+    value: u64,
+    tag: u8,
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for SsTree<K, V, M> {
+    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
+        let guards = (K::pin(), V::pin());
+        loop {
+            let inserts = |found: Option<Found>| found.is_none();
+            let (_, leaf, found) = self.lock_leaf(key, &guards.0, inserts);
+            if let Some(found) = found {
+                let old = self.value_of(found, &guards.1);
+                if mode != WriteMode::New {
+                    self.replace(&leaf, found, value, &guards.1)?;
+                }
+                drop(leaf);
+                return self.pool.health().map(|()| Some(old));
+            }
+            if mode == WriteMode::Update {
+                return Ok(None);
+            }
+            if self.add(&leaf, key, value)? {
+                drop(leaf);
+                return self.pool.health().map(|()| None);
+            }
+            // Looked up again: the key may belong to the new leaf.
+            self.split(&leaf, key, &guards.0)?;
+        }
+    }
+
+    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.delete(key, None).map(Removed::<V>::ok)
+    }
+
+    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.delete(key, Some(expected)).map(|done| done.map(drop))
+    }
+
+    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
+        let guards = (K::pin(), V::pin());
+        let (_, leaf, found) = self.lock_leaf(key, &guards.0, |_| false);
+        let Some(found) = found else { return Ok(Err(None)) };
+        let old = self.value_of(found, &guards.1);
+        if V::borrow(&old) != V::shorten(expected) {
+            return Ok(Err(Some(old)));
+        }
+        self.replace(&leaf, found, new, &guards.1)?;
+        drop(leaf);
+        self.pool.health().map(Ok)
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
+    /// Returns the locked leaf whose range holds `key`, and the key's item if there is one. The item is
+    /// looked for before the leaf is locked, so that its line is under way while the lock waits
+    /// for earlier stores to leave the processor.
+    #[inline(always)]
+    fn lock_leaf(
+        &self,
+        key: K::Ref<'_>,
+        guard: &K::Guard,
+        writes_head: impl Fn(Option<Found>) -> bool,
+    ) -> (u32, Locked<'_>, Option<Found>) {
+        let tag = K::fingerprint(key);
+        loop {
+            let (id, version) = self.inner.find(key, guard, |leaf| self.version_of(leaf));
+            let leaf = self.leaves.get(id);
+            let Ok(found) = self.locate(leaf, key, tag, guard, || leaf.lock.validate(version)) else {
+                continue;
+            };
+            if writes_head(found) {
+                self.pool.prefetch(leaf.subnode(0));
+                if found.is_none() {
+                    let view = leaf.view();
+                    let (at, slot) = view.first_free(self.shape).unwrap_or_default();
+                    self.pool.prefetch(slot_offset(view.subnodes[at], slot));
+                }
+            }
+            if let Some(leaf) = leaf.lock_at(version) {
+                return (id, leaf, found);
+            }
+        }
+    }
+
+    fn value_of(&self, found: Found, guard: &V::Guard) -> V::Owned {
+        V::owned(V::read(&self.values, found.value, guard))
+    }
+
+    /// Adds an item that the leaf does not hold; `false` if it has no room.
+    fn add(&self, leaf: &Locked<'_>, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool> {
+        let view = leaf.view();
+        let place = view.first_free(self.shape);
+        if place.is_none() && view.count == self.shape.subnodes_max {
+            return Ok(false);
+        }
+        let fresh = if place.is_none() { Some(self.subnodes.alloc()?) } else { None };
+        let (item, flushed) = match self.write_records(key, value) {
+            Ok(written) => written,
+            Err(error) => {
+                fresh.into_iter().for_each(|subnode| self.subnodes.free(subnode));
+                return Err(error);
+            }
+        };
+        match (place, fresh) {
+            (Some(place), _) => self.fill(leaf, view, place, &item, flushed),
+            (None, Some(fresh)) => self.expand(leaf, &view, fresh, &item, flushed),
+            (None, None) => unreachable!("a leaf without room was given a fresh subnode"),
+        }
+        self.len.add(1);
+        Ok(true)
+    }
+
+    /// Insert 1: writes what stands out of line first.
+    fn write_records(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<(Item, Flushed)> {
+        let (key_word, key_flushed) = K::write(&self.keys, key, "sstree insert.1 key")?;
+        match V::write(&self.values, value, "sstree insert.1 value") {
+            Ok((value, flushed)) => {
+                let item = Item { key: key_word, value, tag: K::fingerprint(key) };
+                Ok((item, key_flushed.and(flushed)))
+            }
+            Err(error) => {
+                K::free(&self.keys, key_word);
+                Err(error)
+            }
+        }
+    }
+
+    /// Records must be durable before a line that names them can leave the cache. Inline items
+    /// have none, and skip the fence.
+    fn fence_records(&self, flushed: Flushed) {
+        if !(K::INLINE && V::INLINE) {
+            let Durable { .. } = self.medium().fence(flushed, "sstree insert.1 fence");
+        }
+    }
+
+    fn fill(&self, leaf: &Locked<'_>, view: View, (at, slot): (usize, usize), item: &Item, flushed: Flushed) {
+        let medium = self.medium();
+        let head = self.header(view.subnodes[0]);
+        let cell = self.slot(view.subnodes[at], slot);
+        let bit = at * self.shape.slots + slot;
+        let bitmap = view.bitmap | 1 << bit;
+        self.note_fingerprint(leaf, &view, (at, slot), item.tag);
+        // A slot that held the same key could not be told from one that was not written yet.
+        let staged = self.staging && cell.key.load(medium) != item.key;
+        if at == 0 && beside_header(slot) {
+            self.fence_records(flushed);
+            cell.key.store(medium, item.key);
+            cell.value.store(medium, item.value);
+            // Insert 3: relies on line order, so that one flush serves both.
+            let ordered = medium.ordered_within_line();
+            head.bitmap.publish(medium, bitmap, &ordered, "sstree insert.3");
+            medium.persist(&head.bitmap, "sstree insert.3");
+        } else if staged {
+            self.fence_records(flushed);
+            let flushed = self.write_whole(cell, (item.key, item.value), "sstree insert.2 staged");
+            // What is staged still was durable in its slot before this operation. All in one line:
+            // insert 3 relies on its order, so that one fence serves both lines.
+            head.bitmap.store(medium, view.bitmap);
+            let ordered = medium.ordered_within_line();
+            head.annex.publish(medium, [item.key, item.value], &ordered, "sstree insert.3 stage");
+            let ordered = medium.ordered_within_line();
+            head.bitmap.publish(medium, bitmap | stage(bit), &ordered, "sstree insert.3 staged");
+            let flushed = flushed.and(medium.flush(&head.bitmap, "sstree insert.3 staged"));
+            let Durable { .. } = medium.fence(flushed, "sstree insert.3 staged");
+        } else {
+            cell.key.store(medium, item.key);
+            cell.value.store(medium, item.value);
+            let flushed = flushed.and(medium.flush(cell, "sstree insert.2"));
+            let durable = medium.fence(flushed, "sstree insert.2");
+            head.bitmap.publish(medium, bitmap, &durable, "sstree insert.3 apart");
+            medium.persist(&head.bitmap, "sstree insert.3 apart");
+        }
+        leaf.set_bitmap(bitmap);
+    }
+
+    /// Writes a slot such that it holds the whole item once it holds its key.
+    pub(super) fn write_whole(&self, cell: &Slot, (key, value): (u64, u64), step: Step) -> Flushed {
+        let medium = self.medium();
+        cell.value.store(medium, value);
+        cell.key.publish(medium, key, &medium.ordered_within_line(), step);
+        medium.flush(cell, step)
+    }
+
+    /// Expand 1 and 2: makes the fresh subnode the head, and its first line says everything.
+    fn expand(&self, leaf: &Locked<'_>, view: &View, fresh: u64, item: &Item, flushed: Flushed) {
+        let medium = self.medium();
+        self.fence_records(flushed);
+        let (header, cell) = (self.header(fresh), self.slot(fresh, 0));
+        let bitmap = view.bitmap << self.shape.slots | 1;
+        cell.key.store(medium, item.key);
+        cell.value.store(medium, item.value);
+        if !self.shape.resident {
+            header.annex.store_derived(medium, leaf.tags().of_subnode(self.shape, 0));
+        }
+        header.bitmap.store(medium, bitmap);
+        // Expand 2: replaces the free tag; relies on line order.
+        let ordered = medium.ordered_within_line();
+        header.next.publish(medium, view.subnodes[0], &ordered, "sstree expand.2");
+        medium.persist(header, "sstree expand.2");
+
+        let mut grown = View { count: view.count + 1, bitmap, ..*view };
+        grown.subnodes.copy_within(..view.count, 1);
+        grown.subnodes[0] = fresh;
+        leaf.set_tags(&leaf.tags().expanded(self.shape, item.tag));
+        leaf.set_view(&grown);
+    }
+
+    /// Sets the fingerprint of a slot where readers look for it: in the descriptor, or in the
+    /// predecessor. No flush: recovery derives fingerprints from the keys.
+    pub(super) fn note_fingerprint(
+        &self,
+        leaf: &Locked<'_>,
+        view: &View,
+        (at, slot): (usize, usize),
+        tag: u8,
+    ) {
+        if self.shape.resident || at == 0 {
+            leaf.set_tag(at * self.shape.slots + slot, tag);
+        } else {
+            let predecessor = self.header(view.subnodes[at - 1]);
+            predecessor.annex.store_byte(self.medium(), slot, tag);
+        }
+    }
+
+    /// Gives the item a new value: in place, or by moving it.
+    #[inline(always)]
+    fn replace(&self, leaf: &Locked<'_>, found: Found, value: V::Ref<'_>, guard: &V::Guard) -> Result<()> {
+        let medium = self.medium();
+        let (word, flushed) = V::write(&self.values, value, "sstree update.1")?;
+        let room = self.room_to_move(leaf.bitmap(), found.at);
+        if room != 0 {
+            self.move_forward(leaf, found, room, word, flushed);
+        } else {
+            let cell = &self.slot(leaf.subnode(found.at), found.slot).value;
+            if V::INLINE {
+                cell.store(medium, word);
+            } else {
+                let durable = medium.fence(flushed, "sstree update.1 fence");
+                cell.publish(medium, word, &durable, "sstree update.2");
+            }
+            medium.persist(cell, "sstree update.2");
+        }
+        V::retire(&self.values, found.value, guard);
+        Ok(())
+    }
+
+    /// Returns the free slots that an updated item of the subnode at `at` moves to. With all fingerprints in
+    /// DRAM no subnode is better than another, but the tail's items move, so that it can go.
+    #[inline(always)]
+    fn room_to_move(&self, bitmap: u64, at: usize) -> u64 {
+        if at == 0 || !self.moving {
+            return 0;
+        }
+        let slots = self.shape.slots;
+        let targets = match self.shape.resident {
+            true if bitmap >> ((at + 1) * slots) == 0 => (1 << (at * slots)) - 1,
+            true => 0,
+            false => self.shape.head_bits(),
+        };
+        targets & !bitmap
+    }
+
+    /// Moves the updated item, and while there is room its line mates, towards the head.
+    #[inline(never)]
+    fn move_forward(&self, leaf: &Locked<'_>, found: Found, room: u64, value: u64, flushed: Flushed) {
+        let view = leaf.view();
+        let mates = self.shape.line_mates(found.slot) & view.taken(self.shape, found.at) & !(1 << found.slot);
+        let sources = std::iter::once(found.slot).chain(bits(mates));
+        let mut moves = [Move::default(); super::layout::SUBNODE_SLOTS_MAX];
+        let mut len = 0;
+        for (from, to) in sources.zip(bits(room)) {
+            moves[len] = Move { from: (found.at, from), to: self.shape.place(to) };
+            len += 1;
+        }
+        self.relocate(leaf, &view, &moves[..len], Some(value), flushed);
+    }
+
+    /// Removes the item of `key`, if its value is `expected` where one is.
+    #[inline(always)]
+    fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
+        let guards = (K::pin(), V::pin());
+        let (id, leaf, found) = self.lock_leaf(key, &guards.0, |found| found.is_some());
+        let Some(found) = found else { return Ok(Err(None)) };
+        let old = self.value_of(found, &guards.1);
+        if expected.is_some_and(|expected| V::borrow(&old) != V::shorten(expected)) {
+            return Ok(Err(Some(old)));
+        }
+        let cleared = 1 << (found.at * self.shape.slots + found.slot);
+        self.commit(&leaf, &leaf.view(), 0, cleared, Flushed::none());
+        K::retire(&self.keys, found.key, &guards.0);
+        V::retire(&self.values, found.value, &guards.1);
+        self.len.add(-1);
+        self.free_if_empty(id, leaf, key, &guards.0);
+        self.pool.health()?;
+        Ok(Ok(old))
+    }
+
+    /// Publishes one bitmap word that sets some bits and clears others, after `flushed` is
+    /// durable; a tail that this empties is reclaimed on the way (reclaim 1-3).
+    pub(super) fn commit(&self, leaf: &Locked<'_>, view: &View, set: u64, clear: u64, flushed: Flushed) {
+        let medium = self.medium();
+        let head = self.header(view.subnodes[0]);
+        debug_assert!(
+            set & view.bitmap == 0 && clear & !view.bitmap == 0,
+            "{set:#x} and {clear:#x} of {view:?}"
+        );
+        let mut next = View { bitmap: view.bitmap & !clear | set, ..*view };
+        let emptied = view.count > 1 && next.taken(self.shape, view.count - 1) == 0;
+        if set == 0 && !emptied {
+            head.bitmap.publish(medium, next.bitmap, &Alone, "sstree delete.1");
+            medium.persist(&head.bitmap, "sstree delete.1");
+            leaf.set_bitmap(next.bitmap);
+            return;
+        }
+        let flushed = if emptied {
+            let tag = &self.header(view.tail()).next;
+            tag.store(medium, FREE);
+            flushed.and(medium.flush(tag, "sstree reclaim.1"))
+        } else {
+            flushed
+        };
+        let durable = medium.fence(flushed, "sstree reclaim.1 move.1");
+        head.bitmap.publish(medium, next.bitmap, &durable, "sstree reclaim.2 move.2");
+        if emptied && view.count == 2 {
+            // The bitmap and the link share the head's line: relies on line order.
+            let ordered = medium.ordered_within_line();
+            head.next.publish(medium, END, &ordered, "sstree reclaim.3 head");
+            medium.persist(head, "sstree reclaim.3 head");
+        } else {
+            let durable = medium.persist_proof(&head.bitmap, "sstree reclaim.2 move.2");
+            if emptied {
+                self.unlink_tail(view, &durable);
+            }
+        }
+        if emptied {
+            next.count -= 1;
+        }
+        leaf.set_view(&next);
+        if emptied {
+            self.subnodes.free(view.tail());
+            self.reclaim_tails(leaf, next);
+        }
+    }
+
+    /// Reclaim 3: unlinks the tail from its predecessor.
+    fn unlink_tail(&self, view: &View, durable: &Durable) {
+        let link = &self.header(view.subnodes[view.count - 2]).next;
+        link.publish(self.medium(), END, durable, "sstree reclaim.3");
+        self.medium().persist(link, "sstree reclaim.3");
+    }
+
+    /// Subnodes that had become empty in the middle are tails now: they go too.
+    fn reclaim_tails(&self, leaf: &Locked<'_>, mut view: View) {
+        while view.count > 1 && view.taken(self.shape, view.count - 1) == 0 {
+            let tag = &self.header(view.tail()).next;
+            tag.store(self.medium(), FREE);
+            let durable = self.medium().persist_proof(tag, "sstree reclaim.1 middle");
+            self.unlink_tail(&view, &durable);
+            let tail = view.tail();
+            view.count -= 1;
+            leaf.set_view(&view);
+            self.subnodes.free(tail);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Empty nodes leave the tree. One at a time, and not while anybody splits.
+
+use bristlecone_pm::sync::epoch::Guard;
+use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result};
+
+use super::inner::Aim;
+use super::layout::State;
+use super::log::{FREED_MAX, Freed, Record};
+use super::nodes::{Locked, NodeLock};
+use super::read::Path;
+use super::{Pins, WoTree};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::version_lock::VersionLock;
+
+/// Nodes that leave the tree together: an empty leaf, and the inner nodes above it that have no
+/// other child.
+#[derive(Clone, Debug)]
+pub(super) struct Removal {
+    /// The lowest node that stays and loses an entry.
+    pub parent: u64,
+    /// The separator between the two ranges that become one.
+    pub separator: u64,
+    /// Whether the range falls to the right neighbour, which then begins earlier, or to the left
+    /// one, whose high key rises.
+    pub to_right: bool,
+    pub nodes: Vec<Freed>,
+}
+
+/// What becomes of a leaf that may be empty.
+enum Plan {
+    Free(Removal),
+    Stay,
+    /// An entry is missing: on the way to the leaf, or on that to the range that begins at a word.
+    Missing(Option<u64>),
+}
+
+/// What an attempt to free came to.
+enum Outcome {
+    Done,
+    /// As of [`Plan`]; nothing changed.
+    Missing(Option<u64>),
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
+    /// Frees the leaf of `key` if it is empty and not the first one.
+    pub(super) fn free_if_empty(&self, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
+        let Outcome::Missing(low) = self.try_free(key, pins)? else { return Ok(()) };
+        // What lacks an entry is entered first: on the leaf's own way, or on its right neighbour's.
+        let lacking = match low {
+            Some(low) => self.separator(low, &pins.keys),
+            None => K::shorten(key),
+        };
+        if self.complete(lacking, &pins.keys)? {
+            self.try_free(key, pins)?;
+        }
+        Ok(())
+    }
+
+    fn try_free(&self, key: K::Ref<'_>, pins: &Pins<K, V>) -> Result<Outcome> {
+        let _shape = bristlecone_pm::sync::wait::write(&self.shape_lock);
+        // The nodes of the path stay.
+        let pinned = bristlecone_pm::sync::epoch::pin();
+        let mut path = Path::default();
+        let leaf = self.descend(Aim::At(key), &pins.keys, &mut path)?.leaf;
+        let removal = match self.plan(leaf, &path, &pins.keys)? {
+            Plan::Free(removal) => removal,
+            Plan::Stay => return Ok(Outcome::Done),
+            Plan::Missing(low) => return Ok(Outcome::Missing(low)),
+        };
+        let others = self.locks_of(&removal)?;
+        // Left before right, as every thread locks.
+        let Some(left) = self.locked(removal.nodes[0].left)? else { return Ok(Outcome::Done) };
+        let Some(leaf) = self.locked(leaf)? else { return Ok(Outcome::Done) };
+        if self.bitmap(leaf.node).is_none_or(|(bitmap, _)| bitmap != 0) {
+            return Ok(Outcome::Done);
+        }
+        self.carry_out(&removal, &others, pins, &pinned);
+        leaf.retire();
+        drop(left);
+        self.shrink(&pinned)?;
+        Ok(Outcome::Done)
+    }
+
+    /// Locks a node. `None`: it has left the tree.
+    pub(super) fn locked(&self, node: u64) -> Result<Option<Locked<'_>>> {
+        let lock = self.nodes.lock(node)?;
+        Ok(Locked::wait(NodeLock { node, lock }))
+    }
+
+    /// Makes a root with one child give way to it (shrink 1 to 3). No thread splits or frees meanwhile.
+    fn shrink(&self, pinned: &Guard) -> Result<()> {
+        let medium = self.medium();
+        loop {
+            let root = self.root();
+            let Some(State::Inner { level }) = self.nodes.state(root) else { return Ok(()) };
+            let lock = self.nodes.lock(root)?;
+            if !lock.lock() {
+                return Ok(());
+            }
+            self.compact(root);
+            if self.count(root) != 1 || self.nodes.link(root, level).next.load(medium) != 0 {
+                lock.unlock();
+                return Ok(());
+            }
+            self.nodes.keep(root);
+            let lane = self.log.root_lane();
+            lane.write(&Record::Root { node: root });
+            let child = self.nodes.entry(root, 0).word.load(medium);
+            self.anchor().publish(medium, child, &Alone, "wotree shrink.2");
+            medium.persist(self.anchor(), "wotree shrink.2");
+            self.set_root(child);
+            let state = self.nodes.state_word(root);
+            state.store(medium, State::Free.encode());
+            medium.persist(state, "wotree shrink.3");
+            lock.unlock_obsolete();
+            lane.wipe();
+            self.nodes.retire(root, pinned);
+        }
+    }
+
+    /// Returns what has to go with an empty leaf. It stays if it is the first one of the tree.
+    fn plan(&self, leaf: u64, path: &Path, guard: &K::Guard) -> Result<Plan> {
+        if path.missing.is_some() {
+            return Ok(Plan::Missing(None));
+        }
+        let Some(low) = path.low else { return Ok(Plan::Stay) };
+        let before = Aim::Before(self.separator(low, guard));
+        let mut way = Path::default();
+        let left = self.descend(before, guard, &mut way)?.leaf;
+        let mut nodes = vec![Freed { node: leaf, left }];
+        for (&parent, level) in path.inner.iter().rev().zip(1_u8..) {
+            let top = nodes[nodes.len() - 1];
+            if self.nodes.link(top.left, level - 1).next.load(self.medium()) != top.node {
+                return Ok(Plan::Stay);
+            }
+            let Some(locked) = self.locked(parent)? else { return Ok(Plan::Stay) };
+            self.compact(parent);
+            drop(locked);
+            let count = self.count(parent);
+            let Some(at) = self.place_of(parent, top.node) else { return Ok(Plan::Stay) };
+            if count > 1 {
+                let to_right = at + 1 < count;
+                let entry = self.nodes.entry(parent, if to_right { at + 1 } else { at });
+                let separator = entry.key.load(self.medium());
+                if to_right && let Some(low) = self.stranger(entry.word.load(self.medium()), &nodes) {
+                    return Ok(Plan::Missing(Some(low)));
+                }
+                return Ok(Plan::Free(Removal { parent, separator, to_right, nodes }));
+            }
+            let Some(left) = way.at_level(level) else { return Ok(Plan::Stay) };
+            nodes.push(Freed { node: parent, left });
+            if nodes.len() > FREED_MAX {
+                return Ok(Plan::Stay);
+            }
+        }
+        Ok(Plan::Stay)
+    }
+
+    /// Returns where a right neighbour of nodes that go begins, if it is not what their heir leads to: it would
+    /// lie to the left of where the parent leads then, and its items be lost.
+    fn stranger(&self, mut heir: u64, nodes: &[Freed]) -> Option<u64> {
+        for (level, freed) in nodes.iter().enumerate().rev() {
+            let link = self.nodes.link(freed.node, level as u8);
+            if link.next.load(self.medium()) != heir || self.nodes.lock(heir).is_err() {
+                return Some(link.high.load(self.medium()));
+            }
+            if level > 0 {
+                heir = self.nodes.entry(heir, 0).word.load(self.medium());
+            }
+        }
+        None
+    }
+
+    /// Returns the locks of the inner nodes that change, and of those that go.
+    fn locks_of(&self, removal: &Removal) -> Result<[Vec<(u64, &VersionLock)>; 2]> {
+        let inner = &removal.nodes[1..];
+        let lock = |node: u64| Ok((node, self.nodes.lock(node)?));
+        let changed = inner.iter().map(|freed| freed.left).chain([removal.parent]);
+        let gone = inner.iter().map(|freed| freed.node);
+        Ok([changed.map(lock).collect::<Result<_>>()?, gone.map(lock).collect::<Result<_>>()?])
+    }
+
+    /// Takes nodes out of the tree (free 1 to 5). The leaf and its left neighbour are locked, and
+    /// no thread splits.
+    fn carry_out(
+        &self,
+        removal: &Removal,
+        [changed, gone]: &[Vec<(u64, &VersionLock)>; 2],
+        pins: &Pins<K, V>,
+        pinned: &Guard,
+    ) {
+        removal.nodes.iter().for_each(|freed| self.nodes.keep(freed.node));
+        K::keep(&self.separators, removal.separator);
+        let lane = self.log.free_lane();
+        // Free 1.
+        lane.write(&Record::Free {
+            parent: removal.parent,
+            separator: removal.separator,
+            to_right: removal.to_right,
+            nodes: removal.nodes.clone(),
+        });
+        changed.iter().chain(gone).for_each(|(_, lock)| _ = lock.lock());
+        let flushed = self.unlink(removal);
+        self.erase(removal, flushed);
+        gone.iter().for_each(|(_, lock)| lock.unlock_obsolete());
+        changed.iter().for_each(|(_, lock)| lock.unlock());
+        lane.wipe();
+        K::retire(&self.separators, removal.separator, &pins.keys);
+        removal.nodes.iter().for_each(|freed| self.nodes.retire(freed.node, pinned));
+        self.freed.add(1);
+    }
+
+    /// Unlinks the nodes (free 2 and 3); what was done already is not done again.
+    pub(super) fn unlink(&self, removal: &Removal) -> Flushed {
+        let medium = self.medium();
+        let top = removal.nodes[removal.nodes.len() - 1].node;
+        if let Some(at) = self.place_of(removal.parent, top) {
+            let heir = if removal.to_right { at + 1 } else { at.saturating_sub(1) };
+            let heir = self.nodes.entry(removal.parent, heir).word.load(medium);
+            let entry = self.nodes.entry(removal.parent, at);
+            // Free 2: a duplicate of its neighbour, until it is taken out.
+            entry.word.publish(medium, heir, &Alone, "wotree free.2");
+            medium.persist(entry, "wotree free.2");
+        }
+        self.compact(removal.parent);
+        let mut flushed = Flushed::none();
+        for (freed, level) in removal.nodes.iter().zip(0_u8..) {
+            let (left, gone) = (self.nodes.link(freed.left, level), self.nodes.link(freed.node, level));
+            if left.next.load(medium) != freed.node {
+                continue;
+            }
+            // Free 3: `next` is last, so that a crash before it does both again.
+            self.relink(freed.left, || {
+                // At the right end it means nothing: what it names may be gone while readers are about.
+                if !removal.to_right && gone.next.load(medium) != 0 {
+                    left.high.store(medium, gone.high.load(medium));
+                }
+                let ordered = medium.ordered_within_line();
+                left.next.publish(medium, gone.next.load(medium), &ordered, "wotree free.3");
+            });
+            flushed = flushed.and(medium.flush(left, "wotree free.3"));
+        }
+        flushed
+    }
+
+    /// Free 4: lets the nodes and the separator be found free.
+    pub(super) fn erase(&self, removal: &Removal, mut flushed: Flushed) {
+        let medium = self.medium();
+        for freed in &removal.nodes {
+            let state = self.nodes.state_word(freed.node);
+            state.store(medium, State::Free.encode());
+            flushed = flushed.and(medium.flush(state, "wotree free.4"));
+        }
+        if !K::INLINE && self.separators.is_plausible(removal.separator) {
+            flushed = flushed.and(self.separators.set_owner(removal.separator, 0, "wotree free.4 separator"));
+        }
+        let Durable { .. } = medium.fence(flushed, "wotree free.4");
+    }
+}

@@ -1,0 +1,232 @@
+//! The nodes of a tree: where they come from and go to, their locks, and their words.
+//!
+//! Locks live in DRAM, one to a slot of a chunk, made when a chunk is first touched. A node that
+//! left the tree keeps its lock, obsolete, until no reader can hold the node; so a thread that is
+//! pinned may follow any reference that it ever read.
+
+use std::sync::Arc;
+
+use bristlecone_pm::sync::epoch::Guard;
+use bristlecone_pm::sync::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use bristlecone_pm::{Error, Heap, HeapSpec, HeapStats, Medium, PoolFile, Result, TreeId, Word};
+use crossbeam_queue::SegQueue;
+
+use super::layout::{Link, NODES, Pair, Shape, State};
+use crate::index::parts::lock_table::LockTable;
+use crate::index::parts::locked::{self, Guarded};
+use crate::index::parts::version_lock::VersionLock;
+
+/// Counters of turns; see [`Nodes::turns`].
+const TURNS: usize = 256;
+
+/// A node and its lock.
+#[derive(Clone, Copy)]
+pub struct NodeLock<'t> {
+    pub node: u64,
+    pub lock: &'t VersionLock,
+}
+
+/// A node held by the only writer it may have.
+pub type Locked<'t> = locked::Locked<NodeLock<'t>>;
+
+impl Guarded for NodeLock<'_> {
+    #[inline(always)]
+    fn lock(&self) -> &VersionLock {
+        self.lock
+    }
+
+    #[inline(always)]
+    fn unlock_above(&self, _: u64) {
+        self.lock.unlock();
+    }
+}
+
+pub struct Nodes<M: Medium> {
+    pool: Arc<PoolFile<M>>,
+    heap: Heap<M>,
+    pub shape: Shape,
+    locks: LockTable,
+    turns: Box<[AtomicU64]>,
+    /// Nodes that no reader holds any more.
+    retired: Arc<SegQueue<u64>>,
+    limbo: AtomicUsize,
+}
+
+impl<M: Medium> Nodes<M> {
+    /// Takes over the nodes of a tree. With `fresh` there are none yet, whatever the chunks hold.
+    pub fn open(pool: &Arc<PoolFile<M>>, id: TreeId, shape: Shape, fresh: bool) -> Result<Self> {
+        let bytes = shape.node_bytes as u32;
+        let slots = HeapSpec { tagged: true, unswept: !fresh, ..HeapSpec::new(id, NODES, bytes) };
+        let heap = Heap::open(pool, slots);
+        let locks = LockTable::new(pool.max_bytes(), pool.chunk_bytes(), shape.node_bytes);
+        heap.chunks().iter().for_each(|chunk| locks.admit(chunk.offset));
+        Ok(Self {
+            pool: Arc::clone(pool),
+            heap,
+            shape,
+            locks,
+            turns: (0..TURNS).map(|_| AtomicU64::new(0)).collect(),
+            retired: Arc::default(),
+            limbo: AtomicUsize::new(0),
+        })
+    }
+
+    #[inline(always)]
+    pub fn medium(&self) -> &M {
+        self.pool.medium()
+    }
+
+    /// Sees to it that a node is at hand. May sweep slots, and wait.
+    pub fn prepare(&self) -> Result<()> {
+        self.drain_retired();
+        self.heap.prepare(&|node| self.is_taken(node))
+    }
+
+    /// Returns a slot whose first word is durably zero.
+    pub fn alloc(&self) -> Result<u64> {
+        self.drain_retired();
+        let node = self.heap.alloc()?;
+        self.locks.admit(node);
+        Ok(node)
+    }
+
+    /// Gives back a node that no other thread saw.
+    pub fn unalloc(&self, node: u64) {
+        self.heap.free(node);
+    }
+
+    /// Keeps a node that is about to leave the tree: no liveness callback may find it free while readers hold it.
+    pub fn keep(&self, node: u64) {
+        self.heap.keep(node);
+    }
+
+    /// Retires a node that has left the tree durably, and its first word is durably zero.
+    pub fn retire(&self, node: u64, guard: &Guard) {
+        let queue = Arc::clone(&self.retired);
+        self.limbo.fetch_add(1, Relaxed);
+        // SAFETY: the closure owns what it uses, and may run on any thread.
+        unsafe { guard.defer_unchecked(move || queue.push(node)) };
+    }
+
+    /// Frees what readers have released.
+    #[inline(always)]
+    pub fn drain_retired(&self) {
+        if self.limbo.load(Relaxed) != 0 {
+            self.drain();
+        }
+    }
+
+    #[cold]
+    fn drain(&self) {
+        while let Some(node) = self.retired.pop() {
+            self.limbo.fetch_sub(1, Relaxed);
+            if let Some(lock) = self.locks.get(node) {
+                lock.renew();
+            }
+            self.heap.free(node);
+        }
+    }
+
+    /// Returns what the heap occupies, after every slot was asked whether it is in use.
+    pub fn swept_stats(&self) -> HeapStats {
+        self.heap.sweep_all(&|node| self.is_taken(node));
+        self.stats()
+    }
+
+    /// Returns what the heap occupies, as far as is known, without the nodes that readers may still hold.
+    pub fn stats(&self) -> HeapStats {
+        let stats = self.heap.stats();
+        HeapStats { live_slots: stats.live_slots.saturating_sub(self.limbo.load(Relaxed) as u64), ..stats }
+    }
+
+    pub fn dram_bytes(&self) -> u64 {
+        self.locks.bytes()
+    }
+
+    fn is_taken(&self, node: u64) -> bool {
+        self.state_word(node).load(self.medium()) != State::Free.encode()
+    }
+
+    /// Returns the lock of a node; an error if no node can stand there.
+    #[inline(always)]
+    pub fn lock(&self, node: u64) -> Result<&VersionLock> {
+        match self.locks.get(node) {
+            Some(lock) => Ok(lock),
+            None => Err(Self::no_node(node)),
+        }
+    }
+
+    #[cold]
+    fn no_node(node: u64) -> Error {
+        Error::corrupted("a reference to no node", format!("node {node:#x}"))
+    }
+
+    /// Counts what readers of an inner node without its lock must not miss: entries that moved
+    /// to the left. Odd: its links are being changed. Shared by many nodes, at no harm.
+    #[inline(always)]
+    pub fn turns(&self, node: u64) -> &AtomicU64 {
+        &self.turns[(node / self.shape.node_bytes) as usize % TURNS]
+    }
+
+    /// Returns every slot of the tree's chunks, a node or free.
+    pub fn all(&self) -> impl Iterator<Item = u64> {
+        let chunks = self.heap.chunks();
+        let bytes = self.shape.node_bytes;
+        chunks
+            .into_iter()
+            .flat_map(move |chunk| (0..chunk.slots as u64).map(move |slot| chunk.offset + slot * bytes))
+    }
+
+    #[inline(always)]
+    pub fn state_word(&self, node: u64) -> &Word {
+        self.pool.at(node)
+    }
+
+    /// Asks for a line of a node.
+    #[inline(always)]
+    pub fn fetch(&self, line: u64) {
+        self.pool.prefetch(line);
+    }
+
+    #[inline(always)]
+    pub fn state(&self, node: u64) -> Option<State> {
+        State::decode(self.state_word(node).load(self.medium()))
+    }
+
+    /// Returns the second word of the bitmap of a leaf of 32 lines.
+    #[inline(always)]
+    pub fn bitmap_word(&self, leaf: u64) -> &Word {
+        self.pool.at(leaf + 8)
+    }
+
+    #[inline(always)]
+    pub fn slot_words(&self, leaf: u64) -> &[Word] {
+        self.pool.words(leaf + self.shape.slots_offset(), self.shape.slot_words)
+    }
+
+    #[inline(always)]
+    pub fn item(&self, leaf: u64, slot: usize) -> &Pair {
+        self.pool.at(self.shape.item(leaf, slot.min(self.shape.slots - 1)))
+    }
+
+    #[inline(always)]
+    pub fn entry(&self, inner: u64, at: usize) -> &Pair {
+        self.pool.at(self.shape.entry(inner, at))
+    }
+
+    #[inline(always)]
+    pub fn leaf_link(&self, leaf: u64) -> &Link {
+        self.pool.at(self.shape.leaf_link(leaf))
+    }
+
+    /// Returns the link of a node of a level.
+    #[inline(always)]
+    pub fn link(&self, node: u64, level: u8) -> &Link {
+        if level == 0 { self.leaf_link(node) } else { self.pool.at(self.shape.inner_link(node)) }
+    }
+
+    /// Returns all the words of a node, up to `bytes`.
+    pub fn words(&self, node: u64, bytes: u64) -> &[Word] {
+        self.pool.words(node, bytes as usize / 8)
+    }
+}

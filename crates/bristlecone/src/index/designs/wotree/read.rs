@@ -1,0 +1,367 @@
+//! From the root to a leaf, and looking a key up there.
+
+use bristlecone_pm::{Error, Finding, LINE_BYTES, Medium, Result};
+use smallvec::SmallVec;
+
+use super::WoTree;
+use super::inner::{Aim, Step};
+use super::layout::State;
+use crate::index::Read;
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::version_lock::{Glance, Version, VersionLock};
+
+/// Nodes that a descent passes unless it is sent to the right very often.
+const STEPS_FEW: u32 = 256;
+/// Nodes that a descent may pass before something must be wrong: a step to the right is a split that no parent
+/// knows of yet, and of those there are hardly more than threads.
+const STEPS_MAX: u64 = 1 << 16;
+
+/// How a descent came where it is.
+#[derive(Default)]
+pub(super) struct Path {
+    /// The inner nodes that it went down from, the root's level first.
+    pub inner: SmallVec<[u64; 12]>,
+    /// The word of the least key of the range that was reached, unless it is the first one.
+    pub low: Option<u64>,
+    /// Where it first went right although a parent should have led there.
+    pub missing: Option<Missing>,
+}
+
+/// The right neighbour of a node has no entry above, or the root has a right neighbour.
+#[derive(Clone, Copy)]
+pub(super) struct Missing {
+    pub level: u8,
+    pub left: u64,
+}
+
+/// What is told how a descent came where it is.
+pub(super) trait Trail {
+    /// From the root on.
+    fn begin(&mut self);
+    /// Down from a node to a range that begins at a word, if the node knows it.
+    fn down(&mut self, node: u64, low: Option<u64>);
+    /// Right from a node of a level to a range that begins at a word.
+    fn right(&mut self, left: u64, level: u8, low: u64);
+}
+
+/// Nothing.
+pub(super) struct NoTrail;
+
+impl Trail for NoTrail {
+    #[inline(always)]
+    fn begin(&mut self) {}
+    #[inline(always)]
+    fn down(&mut self, _: u64, _: Option<u64>) {}
+    #[inline(always)]
+    fn right(&mut self, _: u64, _: u8, _: u64) {}
+}
+
+impl Trail for Path {
+    #[inline(always)]
+    fn begin(&mut self) {
+        self.inner.clear();
+        (self.low, self.missing) = (None, None);
+    }
+
+    #[inline(always)]
+    fn down(&mut self, node: u64, low: Option<u64>) {
+        self.inner.push(node);
+        self.low = low.or(self.low);
+    }
+
+    #[inline(always)]
+    fn right(&mut self, left: u64, level: u8, low: u64) {
+        self.low = Some(low);
+        self.missing = self.missing.or(Some(Missing { level, left }));
+    }
+}
+
+impl Path {
+    /// Returns the node of a level (1: the leaves' parents) that was passed.
+    pub fn at_level(&self, level: u8) -> Option<u64> {
+        self.inner.len().checked_sub(usize::from(level)).map(|at| self.inner[at])
+    }
+}
+
+/// A leaf as a descent found it.
+pub(super) struct At<'t> {
+    pub leaf: u64,
+    pub lock: &'t VersionLock,
+    pub version: Version,
+    /// Whether it was reached through a left neighbour: an entry is missing, or on its way.
+    pub detour: bool,
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for WoTree<K, V, M> {
+    /// Shows of a damaged tree what can be shown, and notes what is wrong; `check` and every write say it, too.
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {
+        let pins = self.pin();
+        for round in 0.. {
+            let At { leaf, lock, version, .. } = match self.find(key, &pins.keys) {
+                Ok(at) => at,
+                Err(error) => {
+                    self.note_error(&error);
+                    return false;
+                }
+            };
+            let still = || lock.validate(version);
+            match self.look(leaf, key, &pins.keys, still) {
+                Ok(found) if still() => {
+                    // The value word was read while the leaf stood; pinned, its record stays.
+                    let found = found.filter(|&(key, value)| self.has_value(key, value));
+                    return found
+                        .map(|(_, value)| show(V::read(&self.values, value, &pins.values)))
+                        .is_some();
+                }
+                // What is no leaf although no thread changes it never was one.
+                Err(_) if still() => {
+                    self.note_damage("a reference to no leaf", leaf);
+                    return false;
+                }
+                _ => crate::index::parts::version_lock::pause(round),
+            }
+        }
+        unreachable!("rounds do not end")
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
+    /// Goes to the leaf of a key: in a glide, if no thread is in the way.
+    #[inline(always)]
+    pub(super) fn find(&self, key: K::Ref<'_>, guard: &K::Guard) -> Result<At<'_>> {
+        match self.glide(Aim::At(key), guard) {
+            Some(at) => Ok(at),
+            None => self.descend(Aim::At(key), guard, &mut NoTrail),
+        }
+    }
+
+    /// Goes to the leaf of an aim without pinning, which takes a locked instruction, and those wait for
+    /// the flushes before them. So a node may leave the tree and become another one at any moment: what
+    /// it said counts if its version still holds after that of the next node was taken. `None`: some
+    /// version did not, or an inner node is locked, and writers of inner nodes are not waited for.
+    #[inline(always)]
+    fn glide(&self, aim: Aim<'_, K>, guard: &K::Guard) -> Option<At<'_>> {
+        let mut node = self.root();
+        let mut lock = self.nodes.lock(node).ok()?;
+        let Glance::Free(mut version) = lock.try_read() else { return None };
+        if self.root() != node {
+            return None;
+        }
+        let mut level = match self.nodes.state(node)? {
+            State::Leaf { .. } => 0,
+            State::Inner { level } => level,
+            State::Free => return None,
+        };
+        let mut detour = false;
+        for _ in 0..STEPS_FEW {
+            let (next, below) = if level > 0 {
+                match self.step_at_rest(node, level, aim, guard) {
+                    Step::Down(child, _) => (child, level - 1),
+                    Step::Right(next, _) => {
+                        detour = true;
+                        (next, level)
+                    }
+                    Step::Lost => return None,
+                }
+            } else {
+                match self.step_right(node, 0, aim, guard) {
+                    Some(Step::Right(next, _)) => {
+                        detour = true;
+                        (next, 0)
+                    }
+                    _ => return Some(At { leaf: node, lock, version, detour }),
+                }
+            };
+            let next_lock = self.nodes.lock(next).ok()?;
+            // Nodes above these are few, and cached.
+            if below <= 1 {
+                self.fetch(next);
+            }
+            let next_version = match next_lock.try_read() {
+                Glance::Free(version) => version,
+                _ if below == 0 => next_lock.read()?,
+                _ => return None,
+            };
+            if !lock.validate(version) {
+                return None;
+            }
+            (node, lock, version, level) = (next, next_lock, next_version, below);
+        }
+        None
+    }
+
+    /// Goes to the leaf of an aim. Nodes stay what they are while a thread is pinned that may have read
+    /// a reference to them.
+    pub(super) fn descend(&self, aim: Aim<'_, K>, guard: &K::Guard, path: &mut impl Trail) -> Result<At<'_>> {
+        let _pinned = bristlecone_pm::sync::epoch::pin();
+        'root: loop {
+            // Of one attempt: other threads may send it back to the root as often as they change that.
+            let mut steps = 0;
+            path.begin();
+            let mut detour = false;
+            let mut node = self.root();
+            let Some(mut level) = self.level_of(node)? else { continue };
+            while level > 0 {
+                steps += 1;
+                let lock = self.nodes.lock(node)?;
+                match self.step(node, level, lock, aim, guard) {
+                    Step::Down(child, low) => {
+                        path.down(node, low);
+                        node = child;
+                        level -= 1;
+                    }
+                    Step::Right(next, high) => {
+                        path.right(node, level, high);
+                        (node, detour) = (next, true);
+                    }
+                    Step::Lost => continue 'root,
+                }
+                self.still_going(steps, node)?;
+            }
+            loop {
+                steps += 1;
+                let lock = self.nodes.lock(node)?;
+                self.fetch(node);
+                let Some(version) = lock.read() else { continue 'root };
+                let link = self.nodes.leaf_link(node);
+                let next = link.next.load(self.medium());
+                if next == 0 {
+                    return Ok(At { leaf: node, lock, version, detour });
+                }
+                let high = link.high.load(self.medium());
+                if !K::INLINE && !lock.validate(version) {
+                    continue 'root;
+                }
+                if !aim.is_at_or_after(self.separator(high, guard)) {
+                    return Ok(At { leaf: node, lock, version, detour });
+                }
+                if !lock.validate(version) {
+                    continue 'root;
+                }
+                path.right(node, 0, high);
+                (node, detour) = (next, true);
+                self.still_going(steps, node)?;
+            }
+        }
+    }
+
+    /// Asks for all lines of a node: which of them a search needs it learns from each other, one
+    /// after the other.
+    #[inline(always)]
+    fn fetch(&self, node: u64) {
+        for line in (0..self.shape.node_bytes).step_by(LINE_BYTES) {
+            self.nodes.fetch(node + line);
+        }
+    }
+
+    /// Goes to the inner node of a level that covers an aim, not locked. `None`: the root stands
+    /// below that level.
+    pub(super) fn descend_inner(&self, aim: Aim<'_, K>, level: u8, guard: &K::Guard) -> Result<Option<u64>> {
+        'root: loop {
+            let mut steps = 0;
+            let mut node = self.root();
+            let Some(mut at) = self.level_of(node)? else { continue };
+            if at < level {
+                return Ok(None);
+            }
+            loop {
+                steps += 1;
+                let lock = self.nodes.lock(node)?;
+                match self.step(node, at, lock, aim, guard) {
+                    Step::Down(..) if at == level => return Ok(Some(node)),
+                    Step::Down(child, _) => (node, at) = (child, at - 1),
+                    Step::Right(next, _) => node = next,
+                    Step::Lost => continue 'root,
+                }
+                self.still_going(steps, node)?;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn still_going(&self, steps: u32, node: u64) -> Result<()> {
+        if steps < STEPS_FEW { Ok(()) } else { self.still_going_far(steps, node) }
+    }
+
+    /// Fails once a descent has passed as many nodes as there can be.
+    #[cold]
+    fn still_going_far(&self, steps: u32, node: u64) -> Result<()> {
+        let most = STEPS_MAX.min(self.pool.max_bytes() / self.shape.node_bytes);
+        if u64::from(steps) < most.max(STEPS_FEW.into()) {
+            return Ok(());
+        }
+        Err(self.damaged("nodes that lead in a circle", node))
+    }
+
+    /// Returns the level of the root. `None`: it is not the root any more.
+    #[inline(always)]
+    fn level_of(&self, root: u64) -> Result<Option<u8>> {
+        match self.nodes.state(root) {
+            Some(State::Leaf { .. }) => Ok(Some(0)),
+            Some(State::Inner { level }) => Ok(Some(level)),
+            _ if self.root() != root => Ok(None),
+            _ => Err(self.damaged("a root that is no node", root)),
+        }
+    }
+
+    /// Returns whether the value of an item can be shown. A record whose header is broken would show as an empty value.
+    #[inline(always)]
+    pub(super) fn has_value(&self, key: u64, value: u64) -> bool {
+        V::INLINE || !self.values.is_empty_at(value) || self.is_really_empty(self.verify_value(key, value))
+    }
+
+    /// Compares the record of a value with its checksum, and its owner with the item's key: a record of
+    /// zeros has the checksum of an empty one.
+    pub(super) fn verify_value(&self, key: u64, value: u64) -> Result<()> {
+        V::verify(&self.values, value)?;
+        if V::INLINE || self.values.owner_at(value) == Some(key) {
+            return Ok(());
+        }
+        Err(Error::corrupted("a value that is not its key's", format!("ValueRecord {value:#x}")))
+    }
+
+    /// Returns whether both words of an item can be shown.
+    #[inline(always)]
+    pub(super) fn is_there(&self, (key, value): &(u64, u64)) -> bool {
+        let has_key =
+            K::INLINE || !self.keys.is_empty_at(*key) || self.is_really_empty(K::verify(&self.keys, *key));
+        has_key && self.has_value(*key, *value)
+    }
+
+    #[cold]
+    fn is_really_empty(&self, verified: Result<()>) -> bool {
+        verified.inspect_err(|error| self.note_error(error)).is_ok()
+    }
+
+    /// Notes what a read came across.
+    #[cold]
+    pub(super) fn note_error(&self, error: &Error) {
+        self.damage.note(match error {
+            Error::Corrupted { what, location } => Finding::new(location, what),
+            error => Finding::new("tree", error.to_string()),
+        });
+    }
+
+    #[cold]
+    pub(super) fn note_damage(&self, what: &str, node: u64) {
+        self.note_error(&self.damaged(what, node));
+    }
+
+    /// Returns the words of the item of a key, for liveness callbacks.
+    pub(super) fn words_of(&self, key: K::Ref<'_>) -> Result<Option<(u64, u64)>> {
+        let pins = self.pin();
+        for round in 0.. {
+            let At { leaf, lock, version, .. } = self.descend(Aim::At(key), &pins.keys, &mut NoTrail)?;
+            let still = || lock.validate(version);
+            let found = self
+                .view(leaf, &pins.keys, still)
+                .and_then(|view| self.locate(leaf, &view.order, key, &pins.keys, still));
+            match found {
+                Ok(found) if still() => return Ok(found.ok().map(|found| (found.key, found.value))),
+                Err(_) if still() => return Err(self.damaged("a reference to no leaf", leaf)),
+                _ => crate::index::parts::version_lock::pause(round),
+            }
+        }
+        unreachable!("rounds do not end")
+    }
+}

@@ -1,0 +1,279 @@
+//! Saving the items of a damaged tree. Nothing is trusted: leaves are found by sweeping the tree's
+//! chunks, whatever inner nodes and `next` say, and read one by one.
+//!
+//! A leaf has no checksum. What tells right items from wrong ones is their records' checksums, for
+//! keys and values out of line, and the order of leaves: a key lies between the medians of the leaves
+//! to the left and to the right of its own, which a few wrong keys do not move. A node whose state
+//! cannot be believed is read last, if another one names it as a leaf, and only for keys that lie in no
+//! other leaf's range.
+
+use std::cmp::Ordering;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use bristlecone_pm::{Error, Medium, PoolFile, Result, TreeEntry, Word};
+
+use super::layout::{NODES, Shape, State};
+use super::leaf::Order;
+use super::log::Record;
+use super::{Pins, WoTree, WoTreeOptions};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::{Inspect, Open, Rescue};
+
+/// A leaf with keys.
+struct Piece<K: KeyCodec> {
+    leaf: u64,
+    /// Key word and value word of each item that can be read.
+    items: Vec<(u64, u64)>,
+    median: K::Owned,
+    /// The least and the greatest of the keys that lie between the medians beside it.
+    range: Option<(K::Owned, K::Owned)>,
+}
+
+impl<K: KeyCodec> Piece<K> {
+    fn by_median(&self, other: &Self) -> Ordering {
+        self.median.cmp(&other.median)
+    }
+}
+
+/// Compares what pairs begin with.
+fn by_first<A: Ord, B>(a: &(A, B), b: &(A, B)) -> Ordering {
+    a.0.cmp(&b.0)
+}
+
+/// What a sweep over the nodes finds.
+#[derive(Default)]
+struct Found {
+    leaves: Vec<u64>,
+    /// Neither leaves nor inner nodes, by their states.
+    others: Vec<u64>,
+    /// What is named as a leaf.
+    named: HashSet<u64>,
+}
+
+/// Splits of leaves that the log has: whose items from the separator on are another leaf's, and leaves
+/// that are not in the tree yet.
+#[derive(Default)]
+struct Splits {
+    moved: Vec<(u64, u64)>,
+    unborn: Vec<u64>,
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
+    /// Hands over what can be read of a tree that was not recovered, and then says what else is
+    /// wrong with it.
+    pub(super) fn save(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: WoTreeOptions,
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Result<()> {
+        Self::unrecovered(pool, entry, options, false)?.sweep(rescue)?;
+        if rescue.findings.is_empty() {
+            // Every leaf is read. What leads to them may be damaged still.
+            match Self::open(pool, entry, options, 1) {
+                Ok(tree) => rescue.findings.extend(tree.check()),
+                Err(error) => rescue.find("tree".to_owned(), error.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    fn sweep(&self, rescue: &mut Rescue<'_, K, V>) -> Result<()> {
+        let splits = self.splits(rescue);
+        let mut found = self.found();
+        found.leaves.retain(|leaf| !splits.unborn.contains(leaf));
+        let mut leaves: Vec<_> =
+            found.leaves.iter().filter_map(|&leaf| self.piece(leaf, &splits, rescue)).collect();
+        leaves.sort_by(Piece::by_median);
+        for at in 0..leaves.len() {
+            leaves[at].range = self.save_leaf(&leaves, at, rescue)?;
+        }
+        for &node in found.others.iter().filter(|node| found.named.contains(node)) {
+            self.save_in_doubt(node, &leaves, rescue)?;
+        }
+        Ok(())
+    }
+
+    fn found(&self) -> Found {
+        let (medium, mut found) = (self.medium(), Found::default());
+        for node in self.nodes.all() {
+            match self.nodes.state(node) {
+                Some(State::Leaf { .. }) => {
+                    found.leaves.push(node);
+                    found.named.insert(self.nodes.leaf_link(node).next.load(medium));
+                }
+                Some(State::Inner { level }) => {
+                    let children =
+                        (0..self.count(node)).map(|at| self.nodes.entry(node, at).word.load(medium));
+                    found.named.extend(children.filter(|_| level == 1));
+                }
+                Some(State::Free) | None => {
+                    found.others.push(node);
+                }
+            }
+        }
+        if found.leaves.is_empty() {
+            // The only leaf is the root.
+            found.named.insert(self.root());
+        }
+        found
+    }
+
+    fn splits(&self, rescue: &mut Rescue<'_, K, V>) -> Splits {
+        let mut splits = Splits::default();
+        for lane in self.log.all() {
+            match lane.read() {
+                Ok(Some(Record::Split { left, right, separator, level: 0 })) => {
+                    let nodes = self.nodes.lock(left).and(self.nodes.lock(right));
+                    if nodes.is_err() {
+                        rescue.find("log".to_owned(), "a split of nodes that are none");
+                    } else if self.nodes.leaf_link(left).next.load(self.medium()) != right {
+                        splits.unborn.push(right);
+                    } else if let Err(error) = K::verify(&self.separators, separator) {
+                        rescue.find("log".to_owned(), error.to_string());
+                    } else {
+                        splits.moved.push((left, separator));
+                    }
+                }
+                Ok(_) => {}
+                Err(kind) => rescue.find("log".to_owned(), format!("unknown record {kind:#x}")),
+            }
+        }
+        splits
+    }
+
+    /// Key word and value word of a slot, if both can be read.
+    fn item_in(&self, leaf: u64, slot: usize) -> Result<(u64, u64)> {
+        let item = self.nodes.item(leaf, slot);
+        let (key, value) = (item.key.load(self.medium()), item.word.load(self.medium()));
+        K::verify(&self.keys, key)?;
+        self.verify_value(key, value)?;
+        Ok((key, value))
+    }
+
+    /// Reads a leaf as a whole; `None` if it has no item that can be read.
+    fn piece(&self, leaf: u64, splits: &Splits, rescue: &mut Rescue<'_, K, V>) -> Option<Piece<K>> {
+        let guard = K::pin();
+        let (bitmap, valid) = self.bitmap(leaf)?;
+        let told = |word: u64| bitmap >> word & 1 != 0;
+        let order = self.order_of(leaf);
+        if valid && order.is_none_or(|order| order.bitmap() != bitmap) {
+            rescue.find(format!("node {leaf:#x}"), "slot array differs from the bitmap");
+        }
+        let end = splits.moved.iter().find(|(left, _)| *left == leaf).map(|&(_, separator)| separator);
+        let mut items = Vec::new();
+        for slot in (0..self.shape.slots).filter(|&slot| told(slot as u64)) {
+            match self.item_in(leaf, slot) {
+                Ok((key, _))
+                    if end.is_some_and(|end| {
+                        K::read(&self.keys, key, &guard) >= self.separator(end, &guard)
+                    }) => {}
+                Ok(item) => items.push(item),
+                Err(error) => {
+                    rescue.lost += 1;
+                    rescue.find(format!("node {leaf:#x}"), error.to_string());
+                }
+            }
+        }
+        self.piece_of(leaf, items)
+    }
+
+    fn piece_of(&self, leaf: u64, items: Vec<(u64, u64)>) -> Option<Piece<K>> {
+        let guard = K::pin();
+        let with_key = |item: (u64, u64)| (K::read(&self.keys, item.0, &guard), item);
+        let mut items: Vec<_> = items.into_iter().map(with_key).collect();
+        items.sort_by(by_first);
+        let median = K::owned(items.get(items.len() / 2)?.0);
+        let items = items.into_iter().map(|(_, item)| item).collect();
+        Some(Piece { leaf, items, median, range: None })
+    }
+
+    /// Returns the slot array of a leaf, if it could be one.
+    fn order_of(&self, leaf: u64) -> Option<Order> {
+        let words: Vec<u64> =
+            self.nodes.slot_words(leaf).iter().map(|word| word.load(self.medium())).collect();
+        Order::of_words(&words, self.shape.slots)
+    }
+
+    /// Hands over the items of a leaf, but for those whose keys lie beyond the leaves beside it; gives
+    /// the range of those handed over.
+    fn save_leaf(
+        &self,
+        leaves: &[Piece<K>],
+        at: usize,
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Result<Option<(K::Owned, K::Owned)>> {
+        let Piece { leaf, items, median, .. } = &leaves[at];
+        let left = leaves[..at].iter().rev().map(|other| &other.median).find(|other| *other != median);
+        let right = leaves[at + 1..].iter().map(|other| &other.median).find(|other| *other != median);
+        let pins = self.pin();
+        let mut range: Option<(K::Ref<'_>, K::Ref<'_>)> = None;
+        for &(key, value) in items {
+            let key = K::read(&self.keys, key, &pins.keys);
+            if is_between::<K>(key, [left, right]) {
+                range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
+                rescue.keep(key, V::read(&self.values, value, &pins.values))?;
+            } else {
+                rescue.lost += 1;
+                rescue.find(format!("node {leaf:#x}"), "a key that does not belong there");
+            }
+        }
+        Ok(range.map(|(low, high)| (K::owned(low), K::owned(high))))
+    }
+
+    /// Hands over the items of a leaf whose state cannot be believed: those of its slot array, or of
+    /// all its slots if that cannot be believed either.
+    fn save_in_doubt(&self, node: u64, leaves: &[Piece<K>], rescue: &mut Rescue<'_, K, V>) -> Result<()> {
+        let order = self.order_of(node).filter(|order| !order.slots().is_empty());
+        let slots: Vec<usize> = match &order {
+            Some(order) => order.slots().iter().map(|&slot| slot.into()).collect(),
+            None => (0..self.shape.slots).collect(),
+        };
+        let items = slots.iter().filter_map(|&slot| self.item_in(node, slot).ok()).collect();
+        let mut taken = 0_u64;
+        if let Some(Piece { items, median, .. }) = self.piece_of(node, items) {
+            let pins: Pins<K, V> = self.pin();
+            let right_of = |key: K::Ref<'_>| {
+                leaves.partition_point(|leaf| K::shorten(K::borrow(&leaf.median)) <= K::shorten(key))
+            };
+            let right = right_of(K::borrow(&median));
+            let medians = [right.checked_sub(1), Some(right)].map(|at| Some(&leaves.get(at?)?.median));
+            for (key, value) in items {
+                let key = K::read(&self.keys, key, &pins.keys);
+                let at = right_of(key);
+                let beside = [at.checked_sub(1), Some(at)].map(|at| leaves.get(at?)?.range.as_ref());
+                let covered = beside.into_iter().flatten().any(|(low, high)| {
+                    K::shorten(K::borrow(low)) <= K::shorten(key)
+                        && K::shorten(key) <= K::shorten(K::borrow(high))
+                });
+                if !covered && is_between::<K>(key, medians) {
+                    taken += 1;
+                    rescue.keep(key, V::read(&self.values, value, &pins.values))?;
+                }
+            }
+        }
+        let what = format!("its state cannot be believed: {taken} items are taken as they stand");
+        rescue.find(format!("node {node:#x}"), what);
+        Ok(())
+    }
+
+    /// Refuses a tree that has nodes but names none as its root. Nothing is changed.
+    pub(super) fn expect_no_nodes(pool: &PoolFile<M>, entry: &TreeEntry, shape: Shape) -> Result<()> {
+        let chunks = pool.chunks_of(entry.id);
+        let chunks = chunks.iter().filter(|chunk| chunk.kind == NODES).map(|chunk| chunk.offset);
+        let nodes =
+            chunks.flat_map(|chunk| (chunk..chunk + pool.chunk_bytes()).step_by(shape.node_bytes as usize));
+        let free = |&node: &u64| pool.at::<Word>(node).load(pool.medium()) == State::Free.encode();
+        // A creation that was cut short wrote to one node.
+        match nodes.filter(|node| !free(node)).nth(1) {
+            Some(node) => Err(Error::corrupted("a tree without its root", format!("node {node:#x}"))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn is_between<K: KeyCodec>(key: K::Ref<'_>, [left, right]: [Option<&K::Owned>; 2]) -> bool {
+    let above = left.is_none_or(|left| K::shorten(key) >= K::shorten(K::borrow(left)));
+    above && right.is_none_or(|right| K::shorten(key) <= K::shorten(K::borrow(right)))
+}

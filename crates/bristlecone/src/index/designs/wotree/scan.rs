@@ -1,0 +1,239 @@
+//! Scanning: one leaf at a time, in order. Not a snapshot of the tree, but of each leaf.
+
+use std::ops::Bound;
+
+use bristlecone_pm::{Error, LINE_BYTES, Medium, Result};
+
+use super::inner::Aim;
+use super::layout::SLOTS_MAX;
+use super::leaf::{Read, View, WRONG_ORDER};
+use super::read::{At, NoTrail, Path};
+use super::{Pins, WoTree};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::version_lock::Stale;
+use crate::index::{Batch, Scan};
+
+/// What a leaf says besides its items.
+struct Ends<K: KeyCodec> {
+    /// Where the next leaf begins; `None` at the right end.
+    high: Option<K::Owned>,
+    /// Whether it has items below, and above, what was asked for.
+    below: bool,
+    above: bool,
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for WoTree<K, V, M> {
+    /// Returns the batch's fence is where the next leaf begins.
+    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        let pins = self.pin();
+        let mut path = Path::default();
+        loop {
+            let fence = into.fence.take();
+            if matches!(fence, Some(None)) {
+                return false;
+            }
+            let from = match (&fence, bounds.0) {
+                (Some(Some(fence)), _) => K::borrow(fence),
+                (_, Bound::Included(key) | Bound::Excluded(key)) => K::shorten(key),
+                (_, Bound::Unbounded) => K::least(),
+            };
+            let at = match self.descend(Aim::At(from), &pins.keys, &mut path) {
+                Ok(at) => at,
+                Err(error) => return self.cut_short(error, into),
+            };
+            let begins = |low| self.separator(low, &pins.keys) == from;
+            if matches!(fence, Some(Some(_)))
+                && !path.low.is_some_and(begins)
+                && !self.follows(&at, from, &pins)
+            {
+                self.meet_damage("leaves are passed over on the way to it", at.leaf, into);
+            }
+            let Ok(ends) = self.collect(&at, bounds, &pins, into) else {
+                into.fence = fence;
+                continue;
+            };
+            into.entries.reverse();
+            let high = ends.high.filter(|_| !ends.above);
+            if high.as_ref().is_some_and(|high| K::borrow(high) <= K::shorten(from)) {
+                // It would lead nowhere.
+                into.fence = Some(None);
+                self.meet_damage("a range that ends before it begins", at.leaf, into);
+            } else {
+                if high.is_none() && !ends.above && self.is_cut_off(&at, &pins) {
+                    self.meet_damage("a last leaf that is not the last", at.leaf, into);
+                }
+                into.fence = Some(high);
+            }
+            if into.damage.is_some() {
+                return false;
+            }
+            if !into.entries.is_empty() {
+                return true;
+            }
+        }
+    }
+
+    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
+        let pins = self.pin();
+        let mut path = Path::default();
+        loop {
+            let fence = into.fence.take();
+            if matches!(fence, Some(None)) {
+                return false;
+            }
+            let aim = match (&fence, bounds.1) {
+                (Some(Some(fence)), _) => Aim::Before(K::borrow(fence)),
+                (_, Bound::Included(key)) => Aim::At(K::shorten(key)),
+                (_, Bound::Excluded(key)) => Aim::Before(K::shorten(key)),
+                (_, Bound::Unbounded) => Aim::End,
+            };
+            let at = match self.descend(aim, &pins.keys, &mut path) {
+                Ok(at) => at,
+                Err(error) => return self.cut_short(error, into),
+            };
+            let low = path.low.map(|low| K::owned(self.separator(low, &pins.keys)));
+            let Ok(ends) = self.collect(&at, bounds, &pins, into) else {
+                into.fence = fence;
+                continue;
+            };
+            // The low key may be any between the leaf's own and the aim's: the leaf is then met again.
+            let falls = |low: &K::Owned| match &fence {
+                Some(Some(fence)) => low < fence,
+                _ => true,
+            };
+            let low = low.filter(|_| !ends.below);
+            if low.as_ref().is_some_and(|low| !falls(low)) {
+                self.meet_damage("a range that ends before it begins", at.leaf, into);
+            }
+            into.fence = Some(low.filter(falls));
+            if into.damage.is_some() {
+                return false;
+            }
+            if !into.entries.is_empty() {
+                return true;
+            }
+        }
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
+    /// Notes why a scan ends before the last leaf.
+    #[cold]
+    fn cut_short(&self, error: Error, into: &mut Batch<K, V>) -> bool {
+        self.note_error(&error);
+        into.fail(error)
+    }
+
+    /// Notes damage that a scan goes on behind, unless it is checked: then it ends here.
+    #[cold]
+    fn meet_damage(&self, what: &str, node: u64, into: &mut Batch<K, V>) {
+        self.note_damage(what, node);
+        if into.checked {
+            into.fail(self.damaged(what, node));
+        }
+    }
+
+    /// Returns whether a leaf is the one that a key's left neighbour leads to. Asked if it does not begin where
+    /// the leaf before it ended: then one of them changed meanwhile, or an inner node is damaged.
+    #[cold]
+    fn follows(&self, at: &At<'_>, from: K::Ref<'_>, pins: &Pins<K, V>) -> bool {
+        let before = self.descend(Aim::Before(from), &pins.keys, &mut NoTrail);
+        before.is_ok_and(|before| {
+            let next = self.nodes.leaf_link(before.leaf).next.load(self.medium());
+            let neighbours = [before.leaf, next].contains(&at.leaf);
+            neighbours || !before.lock.validate(before.version) || !at.lock.validate(at.version)
+        })
+    }
+
+    /// Returns whether a leaf says that it is the last one, and others do not. Asked once a scan.
+    fn is_cut_off(&self, at: &At<'_>, pins: &Pins<K, V>) -> bool {
+        let last = self.descend(Aim::End, &pins.keys, &mut NoTrail);
+        // While its version holds nothing was linked behind it.
+        last.map_or(true, |last| last.leaf != at.leaf) && at.lock.validate(at.version)
+    }
+
+    /// Collects what is wanted of a leaf, ascending.
+    fn collect(
+        &self,
+        at: &At<'_>,
+        (from, to): (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
+        pins: &Pins<K, V>,
+        into: &mut Batch<K, V>,
+    ) -> Read<Ends<K>> {
+        let medium = self.medium();
+        let still = || at.lock.validate(at.version);
+        self.pool.prefetch_lines(at.leaf + LINE_BYTES as u64, self.shape.node_bytes as usize - LINE_BYTES);
+        let view = match self.view(at.leaf, &pins.keys, still) {
+            Err(Stale) if still() => {
+                self.meet_damage("a reference to no leaf", at.leaf, into);
+                View::empty()
+            }
+            view => view?,
+        };
+        let mut words = [(0, 0); SLOTS_MAX];
+        let slots = view.order.slots();
+        for (words, &slot) in words.iter_mut().zip(slots) {
+            let item = self.nodes.item(at.leaf, slot.into());
+            *words = (item.key.load(medium), item.word.load(medium));
+        }
+        let link = self.nodes.leaf_link(at.leaf);
+        let (next, high) = (link.next.load(medium), link.high.load(medium));
+        if !still() {
+            return Err(Stale);
+        }
+        if !view.is_sound() {
+            self.meet_damage(WRONG_ORDER, at.leaf, into);
+        }
+        let words = &words[..slots.len()];
+        let key_of = |words: &(u64, u64)| K::read(&self.keys, words.0, &pins.keys);
+        if into.checked
+            && let Err(error) = self.verify_items(words, (from, to), pins)
+        {
+            into.fail(error);
+            return Ok(Ends { high: None, below: true, above: true });
+        }
+        let start = words.partition_point(|words| precedes::<K>(key_of(words), from));
+        let end = words.partition_point(|words| !succeeds::<K>(key_of(words), to));
+        into.entries.clear();
+        into.entries.extend(
+            words[start..end.max(start)].iter().filter(|words| self.is_there(words)).map(|words| {
+                (K::owned(key_of(words)), V::owned(V::read(&self.values, words.1, &pins.values)))
+            }),
+        );
+        let high = (next != 0).then(|| K::owned(self.separator(high, &pins.keys)));
+        Ok(Ends { high, below: start > 0, above: end < words.len() })
+    }
+
+    /// Compares the records of all keys with their checksums, and those of the values that are wanted.
+    fn verify_items(
+        &self,
+        words: &[(u64, u64)],
+        (from, to): (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
+        pins: &Pins<K, V>,
+    ) -> Result<()> {
+        words.iter().try_for_each(|&(key, value)| {
+            K::verify(&self.keys, key)?;
+            let found = K::read(&self.keys, key, &pins.keys);
+            let wanted = !precedes::<K>(found, from) && !succeeds::<K>(found, to);
+            if wanted { self.verify_value(key, value) } else { Ok(()) }
+        })
+    }
+}
+
+/// Returns whether a key lies before everything that a lower bound lets in.
+fn precedes<K: KeyCodec>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
+    match from {
+        Bound::Included(bound) => K::shorten(key) < K::shorten(bound),
+        Bound::Excluded(bound) => K::shorten(key) <= K::shorten(bound),
+        Bound::Unbounded => false,
+    }
+}
+
+/// Returns whether a key lies behind everything that an upper bound lets in.
+fn succeeds<K: KeyCodec>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
+    match to {
+        Bound::Included(bound) => K::shorten(key) > K::shorten(bound),
+        Bound::Excluded(bound) => K::shorten(key) >= K::shorten(bound),
+        Bound::Unbounded => false,
+    }
+}

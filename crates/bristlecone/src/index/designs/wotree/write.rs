@@ -1,0 +1,197 @@
+//! Insert, update and remove within one leaf. Step numbers are those of the protocol in `mod.rs`.
+
+use bristlecone_pm::{Alone, Flushed, Medium, Persist, Result};
+
+use super::leaf::{Found, View};
+use super::nodes::{Locked, NodeLock};
+use super::read::At;
+use super::{Pins, WoTree};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::{Removed, Swapped, Write, WriteMode};
+
+/// What a change of a leaf wants done to it afterwards.
+pub(super) enum Change<R> {
+    Done(R),
+    /// The last item is gone.
+    Emptied(R),
+    /// No slot is free.
+    Full,
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for WoTree<K, V, M> {
+    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
+        let pins = self.pin();
+        self.prepare(key, value);
+        self.with_leaf(key, &pins, |leaf, view, found| match (found, mode) {
+            (Ok(found), WriteMode::New) => Ok(Change::Done(Some(self.value_of(found, &pins)?))),
+            (Ok(found), _) => {
+                let old = self.value_of(found, &pins)?;
+                self.replace(leaf, found, value, &pins)?;
+                Ok(Change::Done(Some(old)))
+            }
+            (Err(_), WriteMode::Update) => Ok(Change::Done(None)),
+            (Err(place), _) => {
+                let added = self.add(leaf, view, place, key, value)?;
+                Ok(if added { Change::Done(None) } else { Change::Full })
+            }
+        })
+    }
+
+    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.delete(key, None).map(Removed::<V>::ok)
+    }
+
+    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
+        self.delete(key, Some(expected)).map(|done| done.map(drop))
+    }
+
+    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
+        let pins = self.pin();
+        self.prepare(key, new);
+        self.with_leaf(key, &pins, |leaf, _, found| {
+            let Ok(found) = found else { return Ok(Change::Done(Err(None))) };
+            let old = self.value_of(found, &pins)?;
+            if V::borrow(&old) != V::shorten(expected) {
+                return Ok(Change::Done(Err(Some(old))));
+            }
+            self.replace(leaf, found, new, &pins)?;
+            Ok(Change::Done(Ok(())))
+        })
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
+    /// Removes the item of `key`, if its value is `expected` where one is.
+    #[inline(always)]
+    fn delete(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
+        let pins = self.pin();
+        self.with_leaf(key, &pins, |leaf, view, found| {
+            let Ok(found) = found else { return Ok(Change::Done(Err(None))) };
+            let old = self.value_of(found, &pins)?;
+            if expected.is_some_and(|expected| V::borrow(&old) != V::shorten(expected)) {
+                return Ok(Change::Done(Err(Some(old))));
+            }
+            let mut next = *view;
+            next.order.remove(found.place);
+            next.bitmap &= !(1 << found.slot);
+            K::keep(&self.keys, found.key);
+            V::keep(&self.values, found.value);
+            let _lane = self.note_rebuild(leaf.node);
+            // Delete 1: nothing has to be durable before a bit is cleared.
+            self.commit(leaf, &next, &Alone);
+            K::retire(&self.keys, found.key, &pins.keys);
+            V::retire(&self.values, found.value, &pins.values);
+            self.removed.add(1);
+            Ok(if next.bitmap == 0 { Change::Emptied(Ok(old)) } else { Change::Done(Ok(old)) })
+        })
+    }
+
+    /// Makes room for records, which asks judges, before a leaf is locked. If there is none the
+    /// write itself says so, or does without.
+    fn prepare(&self, key: K::Ref<'_>, value: V::Ref<'_>) {
+        let _ = K::prepare(&self.keys, key, &|offset| self.refers_to_key(offset));
+        let _ = V::prepare(&self.values, value, &|offset| self.refers_to_value(offset));
+    }
+
+    /// Runs `change` on the locked leaf of `key`, with the key's item or its place.
+    pub(super) fn with_leaf<R>(
+        &self,
+        key: K::Ref<'_>,
+        pins: &Pins<K, V>,
+        mut change: impl FnMut(&Locked<'_>, &View, std::result::Result<Found, usize>) -> Result<Change<R>>,
+    ) -> Result<R> {
+        loop {
+            let At { leaf, lock, version, detour } = self.find(key, &pins.keys)?;
+            let Some(leaf) = Locked::at(NodeLock { node: leaf, lock }, version) else { continue };
+            let view = self.own_view(leaf.node, &pins.keys)?;
+            let found = self.own_place(leaf.node, &view, key, &pins.keys)?;
+            let done = change(&leaf, &view, found)?;
+            drop(leaf);
+            if detour {
+                self.complete_if_possible(key, pins);
+            }
+            match done {
+                Change::Full => self.split(key, pins)?,
+                Change::Done(done) => {
+                    self.nodes.drain_retired();
+                    self.pool.health()?;
+                    return Ok(done);
+                }
+                Change::Emptied(done) => {
+                    // The removal stands whether or not the leaf can go; `check` says why it cannot.
+                    let _ = self.free_if_empty(key, pins);
+                    self.pool.health()?;
+                    return Ok(done);
+                }
+            }
+        }
+    }
+
+    /// Enters what a writer found missing on its way, if there is room for that: it costs a step
+    /// otherwise, and the next writer tries again.
+    #[cold]
+    fn complete_if_possible(&self, key: K::Ref<'_>, pins: &Pins<K, V>) {
+        let _ = self.complete(key, &pins.keys);
+    }
+
+    /// Returns the value of an item; an error if its record is broken.
+    fn value_of(&self, found: Found, pins: &Pins<K, V>) -> Result<V::Owned> {
+        if !self.has_value(found.key, found.value) {
+            self.verify_value(found.key, found.value)?;
+        }
+        Ok(V::owned(V::read(&self.values, found.value, &pins.values)))
+    }
+
+    /// Adds an item that the leaf does not hold; `false` if it has no room.
+    fn add(
+        &self,
+        leaf: &Locked<'_>,
+        view: &View,
+        place: usize,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+    ) -> Result<bool> {
+        let Some(slot) = view.first_free(self.shape.slots) else { return Ok(false) };
+        let medium = self.medium();
+        // Insert 1: what stands out of line. Nothing refers to it, so one fence serves it and the
+        // item: a crash finds the slot's bit clear, or the records durable.
+        let (key, flushed) = K::write(&self.keys, key, "wotree insert.1 key")?;
+        let (value, flushed) = match V::write_owned(&self.values, value, key, "wotree insert.1 value") {
+            Ok((value, more)) => (value, flushed.and(more)),
+            Err(error) => {
+                K::free(&self.keys, key);
+                return Err(error);
+            }
+        };
+        let item = self.nodes.item(leaf.node, slot);
+        item.key.store(medium, key);
+        item.word.store(medium, value);
+        let _lane = self.note_rebuild(leaf.node);
+        let flushed = flushed.and(medium.flush(item, "wotree insert.2"));
+        let durable = medium.fence(flushed, "wotree insert.2");
+        let mut next = *view;
+        next.order.insert(place, slot);
+        next.bitmap |= 1 << slot;
+        self.commit(leaf, &next, &durable);
+        self.added.add(1);
+        Ok(true)
+    }
+
+    /// Gives the item a new value.
+    fn replace(&self, leaf: &Locked<'_>, found: Found, value: V::Ref<'_>, pins: &Pins<K, V>) -> Result<()> {
+        let medium = self.medium();
+        let (word, flushed) = V::write_owned(&self.values, value, found.key, "wotree update.1")?;
+        let cell = &self.nodes.item(leaf.node, found.slot).word;
+        V::keep(&self.values, found.value);
+        if V::INLINE {
+            let _: Flushed = flushed;
+            cell.store(medium, word);
+        } else {
+            let durable = medium.fence(flushed, "wotree update.1 fence");
+            cell.publish(medium, word, &durable, "wotree update.2");
+        }
+        medium.persist(cell, "wotree update.2");
+        V::retire(&self.values, found.value, &pins.values);
+        Ok(())
+    }
+}

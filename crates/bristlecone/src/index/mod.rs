@@ -1,0 +1,200 @@
+//! The designs, their parts, and the face that they share.
+
+pub mod any;
+mod damage;
+pub mod designs;
+pub mod options;
+#[cfg(feature = "lab")]
+#[doc(hidden)]
+pub mod parts;
+#[cfg(not(feature = "lab"))]
+pub mod parts;
+#[cfg(feature = "lab")]
+#[doc(hidden)]
+pub mod plugin;
+mod salvage;
+mod scan;
+mod table;
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bristlecone_pm::{Error, Finding, Medium, PoolFile, Result, TreeEntry};
+
+pub use self::damage::Damage;
+pub use self::options::{Allowed, OptionInfo};
+pub use self::salvage::Rescue;
+pub use self::table::{Design, part_of, salvage};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::volatile_index::Cursor;
+
+/// What every design does, one trait for each kind of operation. What holds after `Ok`, `Err` and a crash stands at
+/// [`crate::Tree`].
+pub trait Index<K: KeyCodec, V: Codec>: Read<K, V> + Write<K, V> + Scan<K, V> + Inspect + 'static {}
+
+impl<K: KeyCodec, V: Codec, T> Index<K, V> for T where
+    T: Read<K, V> + Write<K, V> + Scan<K, V> + Inspect + 'static
+{
+}
+
+/// How a design's trees are opened.
+pub trait Open<K: KeyCodec, V: Codec, M: Medium>: Index<K, V> + Sized {
+    /// What its trees are created with.
+    type Options;
+
+    /// Opens the tree of an entry, recovering whatever a crash left on up to `threads` threads; a
+    /// tree that was just created is empty.
+    fn open(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: Self::Options,
+        threads: usize,
+    ) -> Result<Self>;
+
+    /// Hands over every item that can still be read, whatever is damaged. The pool is a private
+    /// copy. A design that can do no better opens the tree, which is all or nothing.
+    fn salvage(
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+        options: Self::Options,
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Result<()> {
+        let tree = Self::open(pool, entry, options, 1)?;
+        rescue.findings.extend(tree.check());
+        let mut batch = Batch::default();
+        while tree.scan_forward((Bound::Unbounded, Bound::Unbounded), &mut batch) {
+            for (key, value) in batch.entries.drain(..).rev() {
+                rescue.keep(K::borrow(&key), V::borrow(&value))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Lookups.
+pub trait Read<K: KeyCodec, V: Codec> {
+    /// Looks a key up, and calls `show` with its value, once; returns whether it is there.
+    fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool;
+}
+
+/// Changes.
+pub trait Write<K: KeyCodec, V: Codec> {
+    /// Writes an item; returns the value that was there.
+    fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>>;
+
+    /// Writes an item, without telling what was there.
+    fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+        self.write(key, value, WriteMode::Upsert).map(drop)
+    }
+
+    /// Removes an item; returns its value.
+    fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>>;
+
+    /// Removes an item if its value is `expected`; `Err` within `Ok` is what was there instead, and stays.
+    fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>>;
+
+    /// Replaces a value if it is `expected`; `Err` within `Ok` is what was there instead.
+    fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>>;
+}
+
+/// What a conditional change came to: done, or the value that was there instead.
+pub type Swapped<V> = std::result::Result<(), Option<<V as Codec>::Owned>>;
+
+/// What a removal came to: the value that was removed, or the one that was not as expected.
+pub type Removed<V> = std::result::Result<<V as Codec>::Owned, Option<<V as Codec>::Owned>>;
+
+/// Scans, a leaf at a time.
+pub trait Scan<K: KeyCodec, V: Codec> {
+    /// Puts the items within bounds of the next leaf that has any into `into`, which is empty.
+    /// `false`: there are none, or [`Batch::damage`] says why there might be. Going on with the same
+    /// batch continues where it ended.
+    fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool;
+
+    /// Goes towards smaller keys, otherwise as [`scan_forward`](Self::scan_forward).
+    fn scan_backward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool;
+}
+
+/// What a tree says about itself, whatever its keys and values are.
+#[allow(clippy::len_without_is_empty, reason = "the public face has it")]
+pub trait Inspect: Send + Sync {
+    /// Returns the number of items; exact while no thread writes.
+    fn len(&self) -> u64;
+
+    /// Returns what the tree occupies.
+    fn stats(&self) -> TreeStats;
+
+    /// Verifies everything the tree reaches. Exact only while no thread writes.
+    fn check(&self) -> Vec<Finding>;
+
+    /// Returns what reads came across that is wrong since the tree was opened: they may have shown less
+    /// than there is.
+    fn damage(&self) -> Vec<Finding> {
+        Vec::new()
+    }
+}
+
+/// What a write does with a key that is there, or is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteMode {
+    /// Writes in any case.
+    Upsert,
+    /// Writes only if the key is absent.
+    New,
+    /// Writes only if the key is present.
+    Update,
+}
+
+/// What a tree occupies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TreeStats {
+    /// Items.
+    pub items: u64,
+    /// Leaves.
+    pub leaves: u64,
+    /// Bytes of the pool: whole chunks.
+    pub pm_bytes: u64,
+    /// Bytes of DRAM of the index and the leaves' descriptors.
+    pub dram_bytes: u64,
+}
+
+/// The items of one leaf on their way through an iterator, which takes them from the end.
+pub struct Batch<K: KeyCodec, V: Codec> {
+    /// Forward: descending. Backward: ascending.
+    pub entries: Vec<(K::Owned, V::Owned)>,
+    /// Forward: where the next leaf is.
+    cursor: Option<Cursor>,
+    /// Forward: nothing within the bounds lies behind this leaf.
+    ended: bool,
+    /// Backward: where this leaf begins (`Some(None)`: at the very beginning). Forward, for designs
+    /// without cursors: where the next leaf begins.
+    pub fence: Option<Option<K::Owned>>,
+    /// Whether the records of what is collected are compared with their checksums.
+    pub checked: bool,
+    /// Why a scan ended before its bounds did.
+    pub damage: Option<Error>,
+}
+
+impl<K: KeyCodec, V: Codec> Default for Batch<K, V> {
+    fn default() -> Self {
+        let (entries, damage) = (Vec::new(), None);
+        Self { entries, cursor: None, ended: false, fence: None, checked: false, damage }
+    }
+}
+
+impl<K: KeyCodec, V: Codec> Batch<K, V> {
+    /// Makes a batch whose records are compared with their checksums.
+    pub fn checked() -> Self {
+        Self { checked: true, ..Self::default() }
+    }
+
+    /// Notes that what was to be collected is damaged: the scan is over, with nothing collected.
+    /// Returns `false`, as scans do that have nothing more.
+    #[cold]
+    pub fn fail(&mut self, error: Error) -> bool {
+        self.entries.clear();
+        self.ended = true;
+        self.damage.get_or_insert(error);
+        false
+    }
+}

@@ -1,0 +1,91 @@
+//! A change of one key on its way into a tree that buffers and logs.
+
+use bristlecone_pm::{Flushed, LogEntry, Medium, Records, Result, Step};
+
+use crate::index::parts::codec::{Codec, KeyCodec};
+
+/// A change of one key, as words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Item {
+    pub key: u64,
+    pub value: u64,
+    pub removed: bool,
+}
+
+impl Item {
+    /// Returns the log entry that says so.
+    #[inline(always)]
+    pub fn entry(self, sequence: u64) -> LogEntry {
+        LogEntry { sequence, removed: self.removed, key: self.key, value: self.value }
+    }
+}
+
+/// The change on its way, and what of it is not durable yet.
+pub struct Change {
+    pub item: Item,
+    /// Records that the item names and that were written for it.
+    records: Option<Flushed>,
+    new_key: bool,
+}
+
+impl Change {
+    /// Writes what stands out of line: the key, unless it has a word already, and the value,
+    /// unless there is none and the change removes the key.
+    #[inline(always)]
+    pub fn write<K: KeyCodec, V: Codec, M: Medium>(
+        (keys, values): (&Records<M>, &Records<M>),
+        known: Option<u64>,
+        key: K::Ref<'_>,
+        value: Option<V::Ref<'_>>,
+        [key_step, value_step]: [Step; 2],
+    ) -> Result<Self> {
+        let mut flushed = Flushed::none();
+        let key = match known {
+            Some(word) => word,
+            None => {
+                let (word, under_way) = K::write(keys, key, key_step)?;
+                flushed = flushed.and(under_way);
+                word
+            }
+        };
+        let new_key = known.is_none();
+        let item = Item { key, value: 0, removed: true };
+        let mut change = Self { item, records: None, new_key };
+        if let Some(value) = value {
+            match V::write(values, value, value_step) {
+                Ok((word, under_way)) => {
+                    flushed = flushed.and(under_way);
+                    change.item = Item { value: word, removed: false, ..item };
+                }
+                Err(error) => {
+                    change.discard::<K, V, M>((keys, values));
+                    return Err(error);
+                }
+            }
+        }
+        let written = !K::INLINE && new_key || !V::INLINE && !change.item.removed;
+        change.records = written.then_some(flushed);
+        Ok(change)
+    }
+
+    /// Returns the records that whatever names them has to wait for; once.
+    #[inline(always)]
+    pub fn take_records(&mut self) -> Option<Flushed> {
+        self.records.take()
+    }
+
+    /// Frees them: nothing named them after all.
+    pub fn keep_records(&mut self, records: Option<Flushed>) {
+        self.records = records;
+    }
+
+    /// Frees the records of a change that did not happen.
+    pub fn discard<K: KeyCodec, V: Codec, M: Medium>(&self, (keys, values): (&Records<M>, &Records<M>)) {
+        if self.new_key {
+            K::free(keys, self.item.key);
+        }
+        if !self.item.removed {
+            V::free(values, self.item.value);
+        }
+    }
+}

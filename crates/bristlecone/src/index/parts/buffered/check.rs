@@ -1,0 +1,91 @@
+//! Invariants of a tree at rest, as far as they are those of both designs.
+
+use bristlecone_pm::{Finding, Medium};
+
+use super::leaf::tag_of;
+use super::{Item, LeafLayout, Store};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::slot::bits;
+
+impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
+    /// Verifies the items of the leaf at an offset, which has these slots taken, and what is `buffered` for it: keys
+    /// lie within the leaf's range, once each; returns how many items there are.
+    ///
+    /// `at_slot` is called with each taken slot and its fingerprint; `at_item` with the number of each buffered item,
+    /// its fingerprint, and whether the leaf has its key. They return what is wrong.
+    pub fn verify_items(
+        &self,
+        (leaf, bitmap): (u64, u64),
+        (fence, end): (Option<&K::Owned>, Option<&K::Owned>),
+        at_slot: impl Fn(usize, u8) -> Option<&'static str>,
+        (buffered, at_item): (impl Iterator<Item = Item>, impl Fn(usize, u8, bool) -> Option<&'static str>),
+        report: &mut impl FnMut(&str),
+    ) -> u64 {
+        let (medium, guards) = (self.medium(), (K::pin(), V::pin()));
+        let tags = self.leaf(leaf).tags(medium);
+        let mut keys = Vec::new();
+        for slot in bits(bitmap) {
+            let cell = self.slot(leaf, slot);
+            let (key, value) = (cell.key.load(medium), cell.value.load(medium));
+            if let Err(error) = K::verify(&self.keys, key).and(V::verify(&self.values, value)) {
+                report(&error.to_string());
+                return 0;
+            }
+            let key = K::read(&self.keys, key, &guards.0);
+            let tag = K::fingerprint(key);
+            if tag_of(tags.as_ref(), slot) != tag {
+                report("fingerprint differs from its key");
+            }
+            at_slot(slot, tag).into_iter().for_each(&mut *report);
+            keys.push((key, true));
+        }
+        for (number, Item { key, value, removed }) in buffered.enumerate() {
+            let value_holds = if removed { Ok(()) } else { V::verify(&self.values, value) };
+            if let Err(error) = K::verify(&self.keys, key).and(value_holds) {
+                report(&error.to_string());
+                return 0;
+            }
+            let key = K::read(&self.keys, key, &guards.0);
+            let mut in_leaf = false;
+            keys.retain(|(held, of_leaf)| {
+                if *held == key && !of_leaf {
+                    report("a key is buffered twice");
+                }
+                in_leaf |= *held == key;
+                *held != key
+            });
+            at_item(number, K::fingerprint(key), in_leaf).into_iter().for_each(&mut *report);
+            if !removed {
+                keys.push((key, false));
+            }
+        }
+        keys.sort_unstable();
+        if keys.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            report("a key twice");
+        }
+        let below = keys.first().zip(fence).is_some_and(|(key, fence)| key.0 < K::borrow(fence));
+        let above = keys.last().zip(end).is_some_and(|(key, end)| key.0 >= K::borrow(end));
+        if below || above {
+            report("a key out of the leaf's range");
+        }
+        keys.len() as u64
+    }
+
+    /// Verifies what all leaves come to: where the last one leads, how many they are, and how many items they have.
+    pub fn verify_totals(&self, next: u64, leaves: u64, items: u64) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        if next != 0 {
+            findings.push(Finding::new("leaves", "the chain leads beyond the index"));
+        }
+        if items != self.len.sum() {
+            findings.push(Finding::new("tree", format!("{items} items, but a count of {}", self.len.sum())));
+        }
+        let live = self.leaves.stats().live_slots;
+        if live != leaves {
+            findings.push(Finding::new("heap", format!("{live} leaves allocated, {leaves} in the index")));
+        }
+        findings.extend(K::check_records(&self.keys, items));
+        findings.extend(V::check_records(&self.values, items));
+        findings
+    }
+}

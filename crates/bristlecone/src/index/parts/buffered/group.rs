@@ -1,0 +1,131 @@
+//! What is on its way to a leaf, with the slots that the leaf has for it, and what it leaves behind.
+
+use bristlecone_pm::Medium;
+use smallvec::SmallVec;
+
+use super::leaf::tag_of;
+use super::{Guards, Item, LeafLayout, Store};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::slot::bits;
+
+/// A change of one key, as words, and the slot that its leaf has for the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pending {
+    pub key: u64,
+    pub value: u64,
+    pub removed: bool,
+    pub tag: u8,
+    slot: Option<u8>,
+}
+
+impl Pending {
+    #[inline(always)]
+    pub fn of(Item { key, value, removed }: Item, tag: u8, slot: Option<usize>) -> Self {
+        Self { key, value, removed, tag, slot: slot.map(|slot| slot as u8) }
+    }
+
+    /// Returns whether the leaf needs a slot for it.
+    #[inline(always)]
+    pub fn is_new(&self) -> bool {
+        !self.removed && self.slot.is_none()
+    }
+
+    #[inline(always)]
+    pub fn slot(&self) -> Option<usize> {
+        self.slot.map(usize::from)
+    }
+
+    /// Returns how many of a leaf's items it has no slot for yet, and the slots whose items go.
+    #[inline(always)]
+    pub fn changes(items: &[Self]) -> (usize, u32) {
+        items.iter().fold((0, 0), |(added, dropped), item| match item.slot {
+            Some(slot) if item.removed => (added, dropped | 1 << slot),
+            _ => (added + usize::from(item.is_new()), dropped),
+        })
+    }
+}
+
+/// An item of a leaf that is being split.
+#[derive(Clone, Copy)]
+pub struct Part<R> {
+    pub key: R,
+    pub item: Pending,
+    /// Whether the leaf does not hold it yet, or with another value.
+    pub changed: bool,
+}
+
+impl<R: Copy> Part<R> {
+    /// Returns what parts are sorted by; a closure would have each kind of tree compile the sort anew.
+    pub fn key(&self) -> R {
+        self.key
+    }
+}
+
+/// The items of a leaf, with the keys that they are sorted by.
+pub type Parts<R> = SmallVec<[Part<R>; 32]>;
+
+/// Words that a tree lets go of once a change of a leaf is durable.
+#[derive(Default)]
+pub struct Leftovers {
+    values: SmallVec<[u64; 9]>,
+    keys: SmallVec<[u64; 9]>,
+}
+
+impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
+    /// Returns the items that a leaf, of whose slots these stay taken, holds once others have reached it: first those
+    /// that it has slots for.
+    pub fn parts_with<'g>(
+        &'g self,
+        leaf: u64,
+        stay: u64,
+        items: &[Pending],
+        guard: &'g K::Guard,
+    ) -> Parts<K::Ref<'g>> {
+        let medium = self.medium();
+        let tags = self.leaf(leaf).tags(medium);
+        let changes = items.iter().filter_map(Pending::slot).fold(0_u64, |bits, slot| bits | 1 << slot);
+        let mut parts = Parts::new();
+        for slot in bits(stay) {
+            let cell = self.slot(leaf, slot);
+            let newer = if changes >> slot & 1 == 0 {
+                None
+            } else {
+                items.iter().find(|item| item.slot() == Some(slot))
+            };
+            let (key, value) = (cell.key.load(medium), cell.value.load(medium));
+            let value = newer.map_or(value, |newer| newer.value);
+            let item =
+                Pending::of(Item { key, value, removed: false }, tag_of(tags.as_ref(), slot), Some(slot));
+            parts.push(Part { key: K::read(&self.keys, key, guard), item, changed: newer.is_some() });
+        }
+        for &item in items.iter().filter(|item| item.is_new()) {
+            parts.push(Part { key: K::read(&self.keys, item.key, guard), item, changed: true });
+        }
+        parts
+    }
+
+    /// Adds what the items on their way to a leaf replace or remove there.
+    #[inline(always)]
+    pub fn note_leftovers(&self, leaf: u64, items: &[Pending], leftovers: &mut Leftovers) {
+        if K::INLINE && V::INLINE {
+            return;
+        }
+        for item in items {
+            let cell = item.slot().map(|slot| self.slot(leaf, slot));
+            let old = cell.map(|cell| cell.value.load(self.medium()));
+            // After a crash an item may be buffered that has reached the leaf already.
+            leftovers.values.extend(old.filter(|old| item.removed || *old != item.value));
+            // The leaf keeps its own word for a key that was written without looking for it.
+            let other = cell.map(|cell| cell.key.load(self.medium())).filter(|key| *key != item.key);
+            leftovers.keys.extend((item.removed || other.is_some()).then_some(item.key));
+            leftovers.keys.extend(other.filter(|_| item.removed));
+        }
+    }
+
+    /// Lets go of what no leaf and no buffer holds any more, durably.
+    #[inline(always)]
+    pub fn let_go(&self, leftovers: Leftovers, guards: &Guards<K, V>, retire_key: impl Fn(u64)) {
+        leftovers.values.into_iter().for_each(|value| V::retire(&self.values, value, &guards.1));
+        leftovers.keys.into_iter().for_each(retire_key);
+    }
+}

@@ -1,0 +1,223 @@
+//! Opening a tree after anything. The chain of leaves is the truth; the log brings back what was buffered for
+//! them. What is written does not change what they say: fingerprints, and descriptors of chunks that nothing needs.
+//! So a crash in here is one more crash. Step numbers are those of both designs.
+
+use std::cmp::Reverse;
+
+use bristlecone_pm::{ChunkRange, Error, LogChunk, LogEntry, Medium, Result};
+
+use super::leaf::set_tag;
+use super::{LeafLayout, Link, Store, TreeLog};
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::recovery::each;
+use crate::index::parts::slot::bits;
+
+/// Leaves that a thread recovers at a time.
+const STRIDE: usize = 4096;
+
+/// A leaf on the chain: where its range begins, up to which sequence entries have reached it, and what its design
+/// has to know of it.
+pub struct Survivor<K: KeyCodec, T> {
+    pub fence: K::Owned,
+    pub stamp: u64,
+    pub own: T,
+}
+
+/// A log entry that has not reached its leaf, the newest of its key.
+pub struct Replayed {
+    /// Number of the leaf on the chain.
+    pub at: usize,
+    /// The chunk that the entry is in.
+    pub log: u32,
+    pub entry: LogEntry,
+}
+
+impl Replayed {
+    /// Returns what entries are sorted by: their leaf, and within it the newest first. A closure would have each kind
+    /// of tree compile the sort anew.
+    fn newest_first(&self) -> (usize, Reverse<u64>) {
+        (self.at, Reverse(self.entry.sequence))
+    }
+}
+
+/// What all slots that leaves may stand in say, read chunk by chunk on many threads.
+struct Links {
+    ranges: Vec<ChunkRange>,
+    links: Vec<Vec<Link>>,
+    leaf_bytes: u64,
+}
+
+impl Links {
+    /// Returns what the leaf at `offset` says, if one can stand there.
+    fn at(&self, offset: u64) -> Option<Link> {
+        let chunk = self.ranges.partition_point(|range| range.offset <= offset).checked_sub(1)?;
+        let within = offset - self.ranges[chunk].offset;
+        let link = self.links[chunk].get((within / self.leaf_bytes) as usize)?;
+        within.is_multiple_of(self.leaf_bytes).then_some(*link)
+    }
+}
+
+fn corrupted<T>(what: &str, leaf: u64) -> Result<T> {
+    Err(Error::corrupted(what, format!("leaf at {leaf:#x}")))
+}
+
+impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
+    /// Recover 1 and 2: follows the chain; returns its leaves in order. `own` is what the design makes of a leaf's
+    /// offset, taken slots and stamp.
+    pub fn survivors<T: Send>(
+        &self,
+        threads: usize,
+        own: impl Fn(u64, u64, u64) -> Result<T> + Sync,
+    ) -> Result<Vec<Survivor<K, T>>> {
+        let chain = self.chain(threads)?;
+        let strides: Vec<_> = chain.chunks(STRIDE).collect();
+        let parts = each(strides.len(), threads, |at| {
+            strides[at].iter().map(|&leaf| self.survivor(leaf, &own)).collect::<Result<Vec<_>>>()
+        })?;
+        let survivors: Vec<Survivor<K, T>> = parts.into_iter().flatten().collect();
+        if survivors[1..].windows(2).any(|pair| pair[0].fence >= pair[1].fence) {
+            return Err(Error::corrupted("leaves out of order", "chain of leaves"));
+        }
+        Ok(survivors)
+    }
+
+    /// Recover 1: the offsets of all leaves, in order, and which slots are taken.
+    fn chain(&self, threads: usize) -> Result<Vec<(u64, u64)>> {
+        let ranges = self.leaves.chunks();
+        let leaf_bytes = L::bytes(self.slots) as u64;
+        let links = each(ranges.len(), threads, |chunk| {
+            let ChunkRange { offset, slots } = ranges[chunk];
+            let link = |slot| self.leaf(offset + slot * leaf_bytes).link(self.medium());
+            Ok((0..slots as u64).map(link).collect::<Vec<_>>())
+        })?;
+        let most: usize = links.iter().map(Vec::len).sum();
+        let links = Links { ranges, links, leaf_bytes };
+        let mut chain = Vec::new();
+        let mut offset = self.first;
+        while offset != 0 {
+            let broken = |what: &str| Err(Error::corrupted(what, format!("chain of leaves at {offset:#x}")));
+            let Some(Link { bitmap, next }) = links.at(offset) else { return broken("a link to no leaf") };
+            if bitmap >> self.slots != 0 {
+                return broken("slots beyond a leaf");
+            }
+            if chain.len() == most {
+                return broken("a chain without end");
+            }
+            chain.push((offset, bitmap));
+            offset = next;
+        }
+        Ok(chain)
+    }
+
+    /// Recover 2: the items and the fence of a leaf; fingerprints that are not right are written again.
+    fn survivor<T>(
+        &self,
+        (leaf, bitmap): (u64, u64),
+        own: impl Fn(u64, u64, u64) -> Result<T>,
+    ) -> Result<Survivor<K, T>> {
+        let (medium, guard) = (self.medium(), K::pin());
+        let head = self.leaf(leaf);
+        if !self.leaves.mark_live(leaf)? {
+            return Err(Error::corrupted("a leaf twice", format!("chain of leaves at {leaf:#x}")));
+        }
+        let fence = if leaf == self.first {
+            K::least()
+        } else {
+            let fence = head.fence().load(medium);
+            K::mark_live(&self.keys, fence)?;
+            K::read(&self.keys, fence, &guard)
+        };
+        let tags = head.tags(medium);
+        let mut right = tags;
+        for slot in bits(bitmap) {
+            let cell = self.slot(leaf, slot);
+            let key = cell.key.load(medium);
+            K::mark_live(&self.keys, key)?;
+            V::mark_live(&self.values, cell.value.load(medium))?;
+            let key = K::read(&self.keys, key, &guard);
+            if key < fence {
+                return corrupted("a key below its leaf's fence", leaf);
+            }
+            set_tag(right.as_mut(), slot, K::fingerprint(key));
+        }
+        if tags != right {
+            head.derive_tags(medium, right);
+        }
+        let stamp = head.stamp().load(medium);
+        if stamp > LogEntry::SEQUENCE_MAX {
+            return corrupted("a stamp beyond all sequences", leaf);
+        }
+        self.len.add(i64::from(bitmap.count_ones()));
+        Ok(Survivor { fence: K::owned(fence), stamp, own: own(leaf, bitmap, stamp)? })
+    }
+
+    /// Recover 3: returns the entries that have not reached their leaves; of those for one key, the last one; leaf
+    /// by leaf, the newest first. A leaf has at most `most` of them.
+    pub fn replay<T: Sync>(
+        &self,
+        survivors: &[Survivor<K, T>],
+        (log, logged): (&TreeLog<M>, &[LogChunk]),
+        most: usize,
+        threads: usize,
+    ) -> Result<Vec<Replayed>> {
+        let parts = each(logged.len(), threads, |chunk| {
+            let guard = K::pin();
+            let mut part = Vec::new();
+            for entry in log.entries(&logged[chunk]) {
+                let entry = entry?;
+                K::verify(&self.keys, entry.key)?;
+                let key = K::owned(K::read(&self.keys, entry.key, &guard));
+                let at = survivors[1..].partition_point(|leaf| leaf.fence <= key);
+                if entry.sequence > survivors[at].stamp {
+                    part.push(Replayed { at, log: logged[chunk].id(), entry });
+                }
+            }
+            Ok(part)
+        })?;
+        let mut entries: Vec<Replayed> = parts.into_iter().flatten().collect();
+        entries.sort_unstable_by_key(Replayed::newest_first);
+        self.keep_newest(&mut entries);
+        for of_leaf in entries.chunk_by(|a, b| a.at == b.at) {
+            if of_leaf.len() > most {
+                let leaf = format!("leaf {} of the chain", of_leaf[0].at);
+                return Err(Error::corrupted("more is buffered for a leaf than there is room for", leaf));
+            }
+            for Replayed { entry, .. } in of_leaf {
+                K::mark_live(&self.keys, entry.key)?;
+                if !entry.removed {
+                    V::mark_live(&self.values, entry.value)?;
+                }
+            }
+        }
+        if !K::INLINE {
+            // Keys that only entries name which do not count any more.
+            for entry in logged.iter().flat_map(|chunk| log.entries(chunk)) {
+                let LogEntry { key, .. } = entry?;
+                if K::mark_live(&self.keys, key)? {
+                    log.put_aside(key);
+                }
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Keeps the first entry of each key, of entries that stand leaf by leaf.
+    fn keep_newest(&self, entries: &mut Vec<Replayed>) {
+        let guard = K::pin();
+        let (mut leaf, mut keys) = (None, std::collections::BTreeSet::new());
+        entries.retain(|Replayed { at, entry, .. }| {
+            if leaf != Some(*at) {
+                leaf = Some(*at);
+                keys.clear();
+            }
+            keys.insert(K::read(&self.keys, entry.key, &guard))
+        });
+    }
+
+    /// What was not found in use is free from here on.
+    pub fn finish_recovery(&self) {
+        self.leaves.finish_recovery();
+        self.keys.finish_recovery();
+        self.values.finish_recovery();
+    }
+}

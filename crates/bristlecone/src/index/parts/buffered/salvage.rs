@@ -1,0 +1,374 @@
+//! Saving the items of a damaged tree whose leaves stand in a chain, with a log beside them. Nothing is
+//! trusted: leaves are read one by one, and log entries one by one, as recovery does, but what
+//! contradicts itself is passed over.
+//!
+//! A leaf has no checksum. What tells right items from wrong ones is their records' checksums, for keys
+//! and values out of line, and the fences: a key lies between the fence of its leaf and that of the next
+//! one. Where the chain breaks, it goes on with the leaf beyond the last key from which the longest chain
+//! leads to the end. A log entry has a check, and those before and behind a damaged one are as good as
+//! ever: for each key the entry with the highest sequence counts, if that is above its leaf's stamp.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use bristlecone_pm::{
+    Chunk, LogEntry, Medium, PoolFile, RecordSpec, Records, Result, SlotKind, TreeEntry, TreeId,
+};
+
+use super::{LeafLayout, Link, TreeLog};
+use crate::index::Rescue;
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::slot::{Slot, bits};
+
+/// Hands over every item of a damaged tree that can be believed. Its leaves have so many slots, and chunks of its
+/// log so many entries, or as many as they have room for.
+pub fn salvage<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>(
+    pool: &Arc<PoolFile<M>>,
+    entry: &TreeEntry,
+    (slots, log_entries): (u64, u64),
+    rescue: &mut Rescue<'_, K, V>,
+) -> Result<()> {
+    let (log, chunks) = TreeLog::open(pool, entry.id, log_entries);
+    for flaw in chunks.iter().filter_map(|chunk| log.flaw(chunk)) {
+        rescue.find("log".to_owned(), flaw.to_string());
+    }
+    let relics = Relics::<L, M> {
+        pool,
+        keys: &Records::open(pool, RecordSpec::new(entry.id, SlotKind::KEY_RECORD))?,
+        values: &Records::open(pool, RecordSpec::new(entry.id, SlotKind::VALUE_RECORD))?,
+        first: pool.anchor(entry.id).load(pool.medium()),
+        slots: slots as usize,
+        places: Places::of(pool, entry.id, L::KIND, L::bytes(slots as usize) as u64),
+        logged: chunks.iter().flat_map(|chunk| log.remains(chunk)).collect(),
+        layout: PhantomData,
+    };
+    relics.save(rescue)
+}
+
+/// A leaf as it stands in its slot, whether it is one or not.
+struct Relic {
+    /// Offset of the next leaf; 0 for none.
+    next: u64,
+    stamp: u64,
+    /// Key word of the low fence.
+    fence: u64,
+    /// Key and value words.
+    items: Vec<[u64; 2]>,
+    /// What cannot be.
+    flaw: Option<&'static str>,
+}
+
+/// What is left of a tree.
+struct Relics<'a, L, M: Medium> {
+    pool: &'a PoolFile<M>,
+    keys: &'a Records<M>,
+    values: &'a Records<M>,
+    /// Offset of the first leaf, which has no fence.
+    first: u64,
+    /// Slots of a leaf.
+    slots: usize,
+    /// Where leaves may be.
+    places: Places,
+    /// Entries of the log, or what is wrong with them.
+    logged: Vec<Result<LogEntry>>,
+    layout: PhantomData<L>,
+}
+
+/// A leaf of the chain: where its range begins, unless that is the smallest key.
+struct Member<K: KeyCodec> {
+    offset: u64,
+    low: Option<K::Owned>,
+}
+
+/// All places for leaves of a tree.
+struct Places {
+    /// Offsets of chunks, in their order.
+    chunks: Vec<u64>,
+    chunk_bytes: u64,
+    leaf_bytes: u64,
+}
+
+impl Places {
+    fn of<M: Medium>(pool: &PoolFile<M>, tree: TreeId, kind: SlotKind, leaf_bytes: u64) -> Self {
+        let fits = |chunk: &Chunk| chunk.kind == kind && u64::from(chunk.slot_bytes) == leaf_bytes;
+        let chunks = pool.chunks_of(tree).into_iter().filter(fits).map(|chunk| chunk.offset);
+        let mut chunks: Vec<u64> = chunks.collect();
+        chunks.sort_unstable();
+        Self { chunks, chunk_bytes: pool.chunk_bytes(), leaf_bytes }
+    }
+
+    fn count(&self) -> u64 {
+        self.chunk_bytes / self.leaf_bytes
+    }
+
+    fn all(&self) -> impl Iterator<Item = u64> {
+        let (count, leaf_bytes) = (self.count(), self.leaf_bytes);
+        let slots = move |chunk: &u64| {
+            let chunk = *chunk;
+            (0..count).map(move |slot| chunk + slot * leaf_bytes)
+        };
+        self.chunks.iter().flat_map(slots)
+    }
+
+    fn contains(&self, offset: u64) -> bool {
+        let chunk = self.chunks.partition_point(|chunk| *chunk <= offset).checked_sub(1);
+        let within = chunk.map(|chunk| offset - self.chunks[chunk]);
+        within.is_some_and(|within| {
+            within.is_multiple_of(self.leaf_bytes) && within / self.leaf_bytes < self.count()
+        })
+    }
+}
+
+fn at(leaf: u64) -> String {
+    format!("leaf at {leaf:#x}")
+}
+
+impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
+    /// Hands over every item that can be believed.
+    fn save<K: KeyCodec, V: Codec>(mut self, rescue: &mut Rescue<'_, K, V>) -> Result<()> {
+        let chain = self.chain::<K, V>(rescue);
+        let entries = self.entries::<K, V>(rescue);
+        if chain.first().map_or(0, |member| member.offset) != self.first {
+            let root = format!("{:#x} is not the first leaf's offset", self.first);
+            rescue.find("root in the directory".to_owned(), root);
+        }
+        let mut entries = entries.into_iter().peekable();
+        for (number, member) in chain.iter().enumerate() {
+            let end = chain.get(number + 1).and_then(|next| next.low.as_ref());
+            let mut of_leaf = BTreeMap::new();
+            while let Some((key, entry)) = entries.next_if(|(key, _)| end.is_none_or(|end| key < end)) {
+                of_leaf.insert(key, entry);
+            }
+            self.save_leaf(member, end, of_leaf, rescue)?;
+        }
+        for (_, entry) in entries.filter(|(_, entry)| !entry.removed) {
+            // There is no leaf at all.
+            self.keep(entry.key, entry.value, "a log entry", rescue)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the newest entry of each key.
+    fn entries<K: KeyCodec, V: Codec>(
+        &mut self,
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> BTreeMap<K::Owned, LogEntry> {
+        let mut newest = BTreeMap::<K::Owned, LogEntry>::new();
+        let guard = K::pin();
+        let mut damaged = 0;
+        for logged in std::mem::take(&mut self.logged) {
+            let readable = logged.and_then(|entry| K::verify(self.keys, entry.key).map(|()| entry));
+            let Ok(entry) = readable.inspect_err(|error| rescue.find("log".to_owned(), error.to_string()))
+            else {
+                damaged += 1;
+                continue;
+            };
+            let key = K::owned(K::read(self.keys, entry.key, &guard));
+            let known = newest.entry(key).or_insert(entry);
+            if known.sequence < entry.sequence {
+                *known = entry;
+            }
+        }
+        if damaged > 0 {
+            rescue.lost += damaged;
+            let what =
+                format!("{damaged} entries are lost: their keys may have older values, be gone, or be back");
+            rescue.find("log".to_owned(), what);
+        }
+        newest
+    }
+
+    /// Returns the leaves in their order.
+    fn chain<K: KeyCodec, V: Codec>(&self, rescue: &mut Rescue<'_, K, V>) -> Vec<Member<K>> {
+        let mut seen = HashSet::new();
+        let mut chain: Vec<Member<K>> = Vec::new();
+        let mut next = self.first;
+        loop {
+            while next != 0 {
+                let last = chain.last().map(|member| member.offset);
+                let from = last.map_or_else(|| "directory".to_owned(), at);
+                let Some(relic) = self.leaf(next) else {
+                    rescue.find(from, format!("leads to {next:#x}, where no leaf is"));
+                    break;
+                };
+                if !seen.insert(next) {
+                    rescue.find(from, format!("leads back to {next:#x}"));
+                    break;
+                }
+                let low =
+                    if chain.is_empty() { None } else { self.low::<K, V>(next, &relic, &chain, rescue) };
+                if low.is_none() && !chain.is_empty() {
+                    break;
+                }
+                chain.push(Member { offset: next, low });
+                next = relic.next;
+            }
+            if next == 0 && !chain.is_empty() {
+                return chain;
+            }
+            match self.resume::<K>(&chain, &seen) {
+                Some(leaf) => next = leaf,
+                None => return chain,
+            }
+        }
+    }
+
+    /// Returns where the range of a leaf begins: at its fence, which is above that of the leaf before it.
+    fn low<K: KeyCodec, V: Codec>(
+        &self,
+        offset: u64,
+        relic: &Relic,
+        chain: &[Member<K>],
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Option<K::Owned> {
+        let before = chain.last().and_then(|member| member.low.as_ref());
+        let fence = self.key::<K>(relic.fence);
+        let beyond = self.leaf(relic.next).and_then(|next| self.key::<K>(next.fence));
+        let above = |key: &K::Owned| before.is_none_or(|before| before < key);
+        let fits = |key: &K::Owned| above(key) && beyond.as_ref().is_none_or(|beyond| key < beyond);
+        if let Some(fence) = fence.clone().filter(fits) {
+            return Some(fence);
+        }
+        // Either this fence is broken, or the next one, or the link. Most keys stand above a right one.
+        let keys: BTreeSet<K::Owned> =
+            relic.items.iter().filter_map(|[key, _]| self.key::<K>(*key)).collect();
+        let is_right = |fence: &K::Owned| above(fence) && keys.range(fence..).count() * 2 >= keys.len();
+        let least = || keys.iter().find(|key| fits(key) && fence.as_ref() != Some(key)).cloned();
+        let believed = fence.clone().filter(is_right).or_else(least);
+        rescue.find(
+            at(offset),
+            if believed.is_some() { "fences that are out of order" } else { "no leaf of this chain" },
+        );
+        believed
+    }
+
+    /// Returns what stands where a leaf may be.
+    fn leaf(&self, offset: u64) -> Option<Relic> {
+        self.places.contains(offset).then(|| self.read(offset))
+    }
+
+    /// Reads the leaf that may be in a slot.
+    fn read(&self, leaf: u64) -> Relic {
+        let (head, medium) = (self.pool.at::<L>(leaf), self.pool.medium());
+        let Link { bitmap, next } = head.link(medium);
+        let within = bitmap & ((1 << self.slots) - 1);
+        let item = |slot: usize| {
+            let slot = self.pool.at::<Slot>(L::slot_offset(leaf, slot));
+            [slot.key.load(medium), slot.value.load(medium)]
+        };
+        Relic {
+            next,
+            stamp: head.stamp().load(medium),
+            fence: head.fence().load(medium),
+            items: bits(within).map(item).collect(),
+            flaw: (within != bitmap).then_some("slots beyond a leaf"),
+        }
+    }
+
+    fn key<K: KeyCodec>(&self, word: u64) -> Option<K::Owned> {
+        K::verify(self.keys, word).ok()?;
+        let guard = K::pin();
+        Some(K::owned(K::read(self.keys, word, &guard)))
+    }
+
+    /// Returns the leaf that a broken chain goes on with.
+    fn resume<K: KeyCodec>(&self, chain: &[Member<K>], seen: &HashSet<u64>) -> Option<u64> {
+        let last = chain.last();
+        let held = last.into_iter().flat_map(|member| self.read(member.offset).items);
+        let keys = held.filter_map(|[key, _]| self.key::<K>(key));
+        let bound = keys.chain(last.and_then(|member| member.low.clone())).max();
+        let fence = |leaf: u64| {
+            let relic = self.leaf(leaf).filter(|relic| relic.flaw.is_none())?;
+            self.key::<K>(relic.fence)
+        };
+        let unseen = self.places.all().filter(|leaf| !seen.contains(leaf));
+        let mut leaves: Vec<(K::Owned, u64)> = unseen
+            .filter_map(|leaf| Some((fence(leaf)?, leaf)))
+            .filter(|(low, _)| bound.as_ref().is_none_or(|bound| bound < low))
+            .collect();
+        leaves.sort_unstable();
+        // How many leaves are on the way from each to the end: from the right to the left.
+        let mut ways = BTreeMap::from([(0, 0_u64)]);
+        for (low, leaf) in leaves.iter().rev() {
+            let next = self.read(*leaf).next;
+            let ascends = next == 0 || fence(next).is_some_and(|beyond| *low < beyond);
+            if let Some(way) = ways.get(&next).copied().filter(|_| ascends) {
+                ways.insert(*leaf, way + 1);
+            }
+        }
+        // A slot that never held a leaf looks like an empty one at the end.
+        leaves.retain(|(_, leaf)| {
+            let relic = self.read(*leaf);
+            !relic.items.is_empty() || relic.next != 0
+        });
+        // The longest way: one from a slot that was a leaf once joins the chain further on.
+        let leads = leaves.iter().rev().filter(|(_, leaf)| ways.contains_key(leaf));
+        let found = leads.max_by_key(|(_, leaf)| ways[leaf]);
+        found.or(leaves.first()).map(|(_, leaf)| *leaf)
+    }
+
+    /// Hands over the items of a leaf, with what the log says about them.
+    fn save_leaf<K: KeyCodec, V: Codec>(
+        &self,
+        member: &Member<K>,
+        end: Option<&K::Owned>,
+        entries: BTreeMap<K::Owned, LogEntry>,
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Result<()> {
+        let relic = self.read(member.offset);
+        if let Some(flaw) = relic.flaw {
+            rescue.find(at(member.offset), flaw);
+        }
+        let stamp = if relic.stamp > LogEntry::SEQUENCE_MAX {
+            rescue.find(at(member.offset), "a stamp beyond all sequences: entries may be older than items");
+            0
+        } else {
+            relic.stamp
+        };
+        let newer = |key: &K::Owned| entries.get(key).filter(|entry| entry.sequence > stamp);
+        let mut seen = BTreeSet::new();
+        for [key, value] in &relic.items {
+            let Some(owned) = self.key::<K>(*key) else {
+                rescue.lost += 1;
+                rescue.find(at(member.offset), "a key that cannot be read");
+                continue;
+            };
+            let below = member.low.as_ref().is_some_and(|low| owned < *low);
+            if below || end.is_some_and(|end| owned >= *end) {
+                rescue.lost += 1;
+                rescue.find(at(member.offset), "a key that does not belong there");
+            } else if newer(&owned).is_none() {
+                self.keep(*key, *value, &at(member.offset), rescue)?;
+                if !seen.insert(owned) {
+                    rescue.lost += 1;
+                    rescue.find(at(member.offset), "a key that stands there twice");
+                }
+            }
+        }
+        for (key, entry) in &entries {
+            if newer(key).is_some() && !entry.removed {
+                self.keep(entry.key, entry.value, "a log entry", rescue)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands over an item whose key can be read.
+    fn keep<K: KeyCodec, V: Codec>(
+        &self,
+        key: u64,
+        value: u64,
+        place: &str,
+        rescue: &mut Rescue<'_, K, V>,
+    ) -> Result<()> {
+        if let Err(error) = V::verify(self.values, value) {
+            rescue.lost += 1;
+            rescue.find(place.to_owned(), error.to_string());
+            return Ok(());
+        }
+        let guards = (K::pin(), V::pin());
+        rescue.keep(K::read(self.keys, key, &guards.0), V::read(self.values, value, &guards.1))
+    }
+}

@@ -1,0 +1,36 @@
+//! Trees in memory, for the tests of both designs.
+
+use std::sync::Arc;
+
+use bristlecone_pm::{CHUNK_BYTES, Domain, Geometry, Medium, PoolFile, Region, TreeSpec};
+
+use crate::index::Open;
+use crate::index::options::Parameters;
+use crate::index::parts::codec::{Codec, KeyCodec};
+
+/// Returns an empty pool that may grow to `max_bytes`.
+pub fn pool<M: Medium>(max_bytes: u64, medium: M) -> Arc<PoolFile<M>> {
+    let chunks_max = max_bytes.div_ceil(CHUNK_BYTES);
+    let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max, trees_max: 2 };
+    let region = Region::memory(geometry.max_bytes()).unwrap();
+    PoolFile::create_in(region, geometry, Domain::Process, medium).unwrap()
+}
+
+/// Creates a tree in a pool.
+pub fn tree<K: KeyCodec, V: Codec, M: Medium, T: Open<K, V, M>>(
+    pool: &Arc<PoolFile<M>>,
+    name: &str,
+    options: T::Options,
+) -> T
+where
+    T::Options: Parameters + Copy,
+{
+    let kind = |inline| if inline { "u64" } else { "bytes" };
+    let spec = TreeSpec::new(name, 0, kind(K::INLINE), kind(V::INLINE)).with_params(options.to_words());
+    T::open(pool, &pool.create_tree(&spec).unwrap(), options, 1).unwrap()
+}
+
+/// Returns a key that no other number has, in no order.
+pub fn key(n: u64) -> u64 {
+    n.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}

@@ -1,0 +1,19 @@
+//! What two or more trees have in common: how they are searched, locked, probed and walked.
+
+pub mod arena;
+pub mod buffered;
+pub mod codec;
+pub mod counter;
+pub mod fingerprint;
+pub mod lock_table;
+pub mod locked;
+pub mod no_room;
+pub mod recovery;
+pub mod search;
+pub mod slot;
+pub mod sync;
+pub mod version_lock;
+pub mod volatile_index;
+pub mod words;
+
+pub use bristlecone_pm::prefetch;

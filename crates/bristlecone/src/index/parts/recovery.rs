@@ -1,0 +1,74 @@
+//! What trees share that are found again leaf by leaf.
+
+use std::cmp::Ordering;
+use std::sync::{Mutex, PoisonError};
+
+use bristlecone_pm::Result;
+use bristlecone_pm::sync::wait::{in_parallel, lock};
+use bristlecone_pm::sync::{AtomicUsize, Ordering::Relaxed};
+
+use super::codec::KeyCodec;
+use super::volatile_index::Inner;
+
+/// Runs `work` for every number below `count`, on up to `threads` threads; what they made, in
+/// order. The first error wins.
+pub fn each<T: Send>(
+    count: usize,
+    threads: usize,
+    work: impl Fn(usize) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let next = AtomicUsize::new(0);
+    let mut parts = Vec::new();
+    parts.resize_with(count, || None);
+    let results = Mutex::new((parts, None));
+    let worker = || {
+        loop {
+            let at = next.fetch_add(1, Relaxed);
+            if at >= count {
+                return;
+            }
+            let done = work(at);
+            let mut results = lock(&results);
+            match done {
+                Ok(part) => results.0[at] = Some(part),
+                Err(error) => {
+                    next.store(count, Relaxed);
+                    results.1.get_or_insert(error);
+                }
+            }
+        }
+    };
+    match threads.min(count) {
+        0 | 1 => worker(),
+        threads => in_parallel(threads, &worker),
+    }
+    let (parts, error) = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    error.map_or_else(|| Ok(parts.into_iter().flatten().collect()), Err)
+}
+
+/// A leaf found on the medium, with the smallest and the largest of its keys.
+pub struct Survivor<K: KeyCodec> {
+    pub low: K::Owned,
+    pub high: K::Owned,
+    pub leaf: u32,
+    pub items: usize,
+}
+
+impl<K: KeyCodec> Survivor<K> {
+    /// Compares the smallest keys.
+    pub fn by_low(&self, other: &Self) -> Ordering {
+        self.low.cmp(&other.low)
+    }
+}
+
+/// Returns the index over leaves, ascending and at least one: each begins as early as the one before it
+/// allows.
+pub fn index_over<K: KeyCodec>(node_bytes: usize, survivors: &[Survivor<K>]) -> Result<Inner<K>> {
+    let before = std::iter::once(None).chain(survivors.iter().map(Some));
+    let fences = before.zip(survivors).map(|(before, leaf)| {
+        let low = K::borrow(&leaf.low);
+        let fence = before.map_or(low, |left| K::separator(K::borrow(&left.high), low));
+        (K::owned(fence), leaf.leaf)
+    });
+    Inner::build(node_bytes, fences)
+}

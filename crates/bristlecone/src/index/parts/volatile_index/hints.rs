@@ -1,0 +1,176 @@
+//! Where to begin: for keys that are words, which node of the lowest level holds those with the same
+//! first bits. Nothing hangs on what stands here, because a thread that comes to a node by a hint asks the
+//! node whether the key is in its range, as if it had come by a sibling; so hints are written by
+//! any thread that descends, are never taken back, and may be of nodes that have left or serve again elsewhere.
+//!
+//! A hint takes the place of all levels but the last, and of their instructions, which else stand
+//! between the misses of one operation and the next.
+
+use std::sync::OnceLock;
+
+use bristlecone_pm::sync::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use crossbeam_utils::CachePadded;
+
+use super::node::{AnyLayout, Layout, NodeRef, Nodes};
+use super::{Inner, KeyCodec, Side};
+use crate::index::parts::version_lock::{Glance, Version};
+
+/// Nodes from which on there are hints.
+const NODES_MIN: u32 = 32;
+/// Buckets for each node: most lie within one, and a key that is in the next one costs a miss.
+const BUCKETS_A_NODE: u64 = 8;
+const BUCKETS_MAX: u64 = 1 << 20;
+/// In vain so often for each bucket, hints are not asked any more until there are twice as many nodes.
+const VAIN_MAX: u64 = 4;
+
+/// Hints by the bits of keys above the first ones of the tree.
+#[derive(Debug)]
+pub struct Hints {
+    table: OnceLock<Box<[AtomicU32]>>,
+    scale: CachePadded<Scale>,
+    /// Descents from the root since the scale was set.
+    vain: CachePadded<AtomicU64>,
+}
+
+/// Which keys share a bucket: changed word by word, because buckets of an old scale do no harm.
+#[derive(Debug)]
+struct Scale {
+    first: AtomicU64,
+    shift: AtomicU32,
+    /// The last bucket; none if there are no hints.
+    last: AtomicU32,
+    /// From so many nodes on the scale does not fit any more.
+    outgrown: AtomicU32,
+}
+
+impl Default for Hints {
+    fn default() -> Self {
+        let scale = Scale {
+            first: AtomicU64::new(0),
+            shift: AtomicU32::new(0),
+            last: AtomicU32::new(0),
+            outgrown: AtomicU32::new(NODES_MIN),
+        };
+        Self { table: OnceLock::new(), scale: CachePadded::new(scale), vain: CachePadded::default() }
+    }
+}
+
+impl Hints {
+    /// Returns the hint for a key, if hints are in use: a node's number and one, or 0; and where its bucket begins.
+    #[inline(always)]
+    fn of(&self, rank: u64) -> Option<(&AtomicU32, u64)> {
+        let scale = &*self.scale;
+        let last = scale.last.load(Relaxed);
+        if last == 0 {
+            return None;
+        }
+        let (first, shift) = (scale.first.load(Relaxed), scale.shift.load(Relaxed) & 63);
+        let bucket = (rank.saturating_sub(first) >> shift).min(last.into());
+        Some((self.table.get()?.get(bucket as usize)?, first.wrapping_add(bucket << shift)))
+    }
+
+    #[inline(always)]
+    pub fn is_outgrown(&self, nodes: &Nodes) -> bool {
+        nodes.begun() >= self.scale.outgrown.load(Relaxed)
+    }
+
+    /// Spreads the keys from `first` to `last` over as many buckets as so many nodes take.
+    fn scale(&self, nodes: u32, first: u64, last: u64) {
+        self.scale.outgrown.store(nodes.saturating_mul(2), Relaxed);
+        self.table.get_or_init(no_hints);
+        let buckets = (u64::from(nodes) * BUCKETS_A_NODE).next_power_of_two().min(BUCKETS_MAX);
+        let span = last.saturating_sub(first);
+        let shift = (u64::BITS - span.leading_zeros()).saturating_sub(buckets.ilog2());
+        self.scale.first.store(first, Relaxed);
+        self.scale.shift.store(shift, Relaxed);
+        self.scale.last.store((span >> shift) as u32, Relaxed);
+        self.vain.store(0, Relaxed);
+    }
+
+    /// Descents from the root since the scale was set; `None` if hints are not in use.
+    #[cfg(test)]
+    pub fn vain(&self) -> Option<u64> {
+        (self.scale.last.load(Relaxed) > 0).then(|| self.vain.load(Relaxed))
+    }
+
+    /// Returns the bytes of DRAM.
+    pub fn bytes(&self) -> u64 {
+        let buckets = u64::from(self.scale.last.load(Relaxed)) + 1;
+        if self.table.get().is_some() { buckets * size_of::<AtomicU32>() as u64 } else { 0 }
+    }
+}
+
+/// Returns memory that nothing has touched, so that trees take as much of it as they use.
+fn no_hints() -> Box<[AtomicU32]> {
+    let zeros = Box::into_raw(vec![0_u32; BUCKETS_MAX as usize].into_boxed_slice());
+    // SAFETY: an atomic is what it is atomic of, in memory, and no other thread has the box.
+    unsafe { Box::from_raw(zeros as *mut [AtomicU32]) }
+}
+
+impl<K: KeyCodec> Inner<K> {
+    /// Returns the node of the lowest level whose range holds a key, if a hint leads there or next to it.
+    #[inline(always)]
+    pub(super) fn hinted<L: Layout>(&self, key: K::Ref<'_>) -> Option<(NodeRef<'_>, Version)> {
+        let rank = K::rank(key);
+        let (hint, begins) = self.hints.of(rank)?;
+        // Pairs with the releases below: a thread that knows the number sees the node as it was known, or later.
+        let id = hint.load(Acquire).checked_sub(1)?;
+        let node = L::get(&self.nodes, id);
+        node.prefetch_children();
+        let Glance::Free(seen) = node.lock.try_read() else { return None };
+        if node.level() != 1 || node.key(0) > rank && !node.is_leftmost() {
+            return None;
+        }
+        if rank < node.high_rank(true) {
+            return Some((node, seen));
+        }
+        let Some((next, _)) = node.right() else { return Some((node, seen)) };
+        if !node.lock.validate(seen) {
+            return None;
+        }
+        let right = L::get(&self.nodes, next);
+        right.prefetch_children();
+        let Glance::Free(version) = right.lock.try_read() else { return None };
+        let holds = rank < right.high_rank(true) || right.right().is_none();
+        let low = right.key(0);
+        if !holds || !right.lock.validate(version) || !node.lock.validate(seen) {
+            return None;
+        }
+        if low <= begins {
+            // The node was split, and the whole bucket is the new one's.
+            hint.store(next + 1, Release);
+        }
+        Some((right, version))
+    }
+
+    /// Notes that a descent from the root came to a node.
+    #[inline(always)]
+    pub(super) fn learn(&self, key: K::Ref<'_>, node: u32) {
+        let Some((hint, _)) = self.hints.of(K::rank(key)) else { return };
+        hint.store(node + 1, Release);
+        let vain = self.hints.vain.load(Relaxed) + 1;
+        self.hints.vain.store(vain, Relaxed);
+        if vain > (u64::from(self.hints.scale.last.load(Relaxed)) + 1) * VAIN_MAX {
+            self.hints.scale.last.store(0, Relaxed);
+        }
+    }
+
+    /// Sets the scale of hints anew if the tree has outgrown it. Nothing is locked.
+    #[inline(always)]
+    pub(super) fn tend_hints(&self, guard: &K::Guard) {
+        if K::INLINE && self.hints.is_outgrown(&self.nodes) {
+            self.scale_hints(guard);
+        }
+    }
+
+    #[cold]
+    fn scale_hints(&self, guard: &K::Guard) {
+        let nodes = self.nodes.begun();
+        // What a node says is believed without asking again: a wrong scale does no harm.
+        if let Ok((first, _)) = self.descend::<AnyLayout>(Some(K::least()), Side::From, 1, guard)
+            && let Ok((last, _)) = self.descend::<AnyLayout>(None, Side::From, 1, guard)
+        {
+            self.hints.scale(nodes, first.high_rank(true), last.key(0));
+        }
+    }
+}

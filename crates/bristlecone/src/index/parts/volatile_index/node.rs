@@ -1,0 +1,384 @@
+//! A node of the inner index: `count` entries, entry `i` covering `[key(i), key(i + 1))`, the
+//! last one up to the high key.
+//!
+//! ```text
+//! lock, high key, next, count, level, leftmost (32 B) | children (4 B each) | ranks (8 B each), line by line
+//!                                                               for byte strings | keys (8 B each)
+//! ```
+//!
+//! Ranks are what is compared first, many at once. A key that fits a word is its own rank, and stands
+//! there only. A byte string's rank is its first eight bytes, and its word says where the rest is; the
+//! last rank is then the high key's, so that a node needs no look at any string unless ranks are equal.
+
+use std::marker::PhantomData;
+
+use bristlecone_pm::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use bristlecone_pm::{LINE_BYTES, Result};
+
+use crate::index::parts::arena::{Arena, Room, Zeroed};
+use crate::index::parts::codec::KeyCodec;
+use crate::index::parts::prefetch;
+use crate::index::parts::search::{GROUP, Level, count_le, count_lt};
+use crate::index::parts::version_lock::VersionLock;
+
+/// No node.
+pub const NONE: u32 = u32::MAX;
+/// Bytes before the children.
+const HEADER_BYTES: usize = 32;
+
+/// The header; children and keys follow it in the arena. Changes only under the lock; readers
+/// validate, hence relaxed accesses.
+#[repr(C)]
+pub struct Node {
+    pub lock: VersionLock,
+    high: AtomicU64,
+    next: AtomicU32,
+    count: AtomicU32,
+    level: AtomicU32,
+    leftmost: AtomicU32,
+}
+
+// SAFETY: atomics only, for which zero is a value.
+unsafe impl Zeroed for Node {}
+
+const _: () = assert!(size_of::<Node>() == HEADER_BYTES);
+
+/// The key where a range begins.
+#[derive(Clone, Copy)]
+pub struct Separator {
+    /// Orders like the key, but for keys of the same rank.
+    pub rank: u64,
+    /// What [`KeyCodec::make_separator`] made of it.
+    pub word: u64,
+}
+
+impl Separator {
+    /// Before every key.
+    pub const LEAST: Self = Self { rank: 0, word: 0 };
+
+    /// Returns the separator of a word that is known to be good.
+    pub fn of<K: KeyCodec>(word: u64, guard: &K::Guard) -> Self {
+        Self { rank: K::rank(K::separator_at(word, guard)), word }
+    }
+
+    /// Returns another one for the same key.
+    pub fn copy<K: KeyCodec>(self, guard: &K::Guard) -> Self {
+        Self { rank: self.rank, word: K::copy_separator(self.word, guard) }
+    }
+}
+
+/// Where a node stands in its level.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Edge {
+    /// At the left end: its range begins at minus infinity.
+    Left,
+    /// Behind another node.
+    Inside,
+}
+
+/// The nodes of one index.
+pub struct Nodes {
+    arena: Arena<Node>,
+    shape: Shape,
+}
+
+/// Where the arrays of a node are, and how they are searched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shape {
+    /// Length of each array.
+    slots: usize,
+    ranks_at: usize,
+    /// Where the ranks are, if they are the keys.
+    words_at: usize,
+    level: Level,
+}
+
+/// What the compiler knows of how nodes are laid out.
+pub trait Layout {
+    /// Returns a node.
+    fn get(nodes: &Nodes, id: u32) -> NodeRef<'_>;
+}
+
+/// Nothing.
+pub struct AnyLayout;
+
+/// That nodes have the size that designs give them by default, that keys are words, and that the processor compares
+/// lines of them.
+pub struct DefaultLayout;
+
+impl Layout for AnyLayout {
+    #[inline(always)]
+    fn get(nodes: &Nodes, id: u32) -> NodeRef<'_> {
+        nodes.get(id)
+    }
+}
+
+impl Layout for DefaultLayout {
+    #[inline(always)]
+    fn get(nodes: &Nodes, id: u32) -> NodeRef<'_> {
+        debug_assert!(nodes.have_default_layout());
+        match Self::SHAPE {
+            Some(shape) => {
+                NodeRef { id, node: nodes.arena.get_spaced::<{ Self::BYTES }>(id), shape, arena: PhantomData }
+            }
+            None => nodes.get(id),
+        }
+    }
+}
+
+impl DefaultLayout {
+    const BYTES: usize = 512;
+
+    #[cfg(target_arch = "x86_64")]
+    const SHAPE: Option<Shape> = Some(Shape::new(40, true, Level::Avx512));
+    #[cfg(not(target_arch = "x86_64"))]
+    const SHAPE: Option<Shape> = None;
+}
+
+/// A node with its arrays.
+#[derive(Clone, Copy)]
+pub struct NodeRef<'a> {
+    pub id: u32,
+    node: &'a Node,
+    shape: Shape,
+    arena: PhantomData<&'a Nodes>,
+}
+
+impl Nodes {
+    /// Returns nodes of so many bytes; `inline`: ranks are keys.
+    pub fn new(node_bytes: usize, inline: bool) -> Result<Self> {
+        let level = Level::detect();
+        let shapes = (GROUP..).step_by(GROUP).map(|slots| Shape::new(slots, inline, level));
+        let fits = |shape: &Shape| shape.words_at + 8 * shape.slots <= node_bytes;
+        let shape = shapes.take_while(fits).last().expect("nodes have room for a group");
+        Ok(Self { arena: Arena::new(node_bytes)?, shape })
+    }
+
+    /// Returns the number of entries of a node.
+    pub fn capacity(&self) -> usize {
+        self.shape.slots - usize::from(!self.shape.is_inline())
+    }
+
+    #[inline(always)]
+    pub fn get(&self, id: u32) -> NodeRef<'_> {
+        NodeRef { id, node: self.arena.get(id), shape: self.shape, arena: PhantomData }
+    }
+
+    /// Returns whether nodes are what [`DefaultLayout`] says.
+    pub fn have_default_layout(&self) -> bool {
+        self.arena.bytes_each() == DefaultLayout::BYTES && Some(self.shape) == DefaultLayout::SHAPE
+    }
+
+    /// Fetches header and children of a node, which are enough to go from leaf to leaf.
+    #[inline(always)]
+    pub fn prefetch_header_and_children(&self, id: u32) {
+        let node = self.get(id);
+        prefetch(node.node);
+        node.prefetch_children();
+    }
+
+    /// Returns a node without entries. No other thread knows it, unless from an earlier life: it is locked.
+    pub fn alloc(&self, level: u32, at: Edge) -> Result<u32> {
+        let id = self.arena.alloc()?;
+        let node = self.get(id);
+        node.lock.renew_locked();
+        node.node.level.store(level, Relaxed);
+        node.node.leftmost.store(u32::from(at == Edge::Left), Relaxed);
+        node.ranks().iter().for_each(|rank| rank.store(u64::MAX, Relaxed));
+        node.node.count.store(0, Relaxed);
+        node.set_right(None);
+        Ok(id)
+    }
+
+    /// Keeps so many nodes ready.
+    pub fn reserve(&self, nodes: usize) -> Result<Room<'_>> {
+        self.arena.reserve(nodes)
+    }
+
+    pub fn free(&self, id: u32) {
+        self.arena.free(id);
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.arena.bytes()
+    }
+
+    /// Returns the number of nodes that there ever were.
+    pub fn begun(&self) -> u32 {
+        self.arena.begun()
+    }
+}
+
+impl Shape {
+    const fn new(slots: usize, inline: bool, level: Level) -> Self {
+        // At a line of their own.
+        let ranks_at = (HEADER_BYTES + 4 * slots).next_multiple_of(LINE_BYTES);
+        Self { slots, ranks_at, words_at: ranks_at + if inline { 0 } else { 8 * slots }, level }
+    }
+
+    #[inline(always)]
+    fn is_inline(self) -> bool {
+        self.ranks_at == self.words_at
+    }
+}
+
+impl std::ops::Deref for NodeRef<'_> {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        self.node
+    }
+}
+
+impl<'a> NodeRef<'a> {
+    /// Fetches the children of a node of the default size, which are asked for only once all keys
+    /// were compared.
+    #[inline(always)]
+    pub fn prefetch_children(self) {
+        let start = std::ptr::from_ref(self.node).cast::<u8>();
+        prefetch(start.wrapping_add(LINE_BYTES));
+        prefetch(start.wrapping_add(2 * LINE_BYTES));
+    }
+
+    /// Returns how many ranks are at most `rank`.
+    #[inline(always)]
+    pub fn count_le(self, rank: u64) -> usize {
+        count_le(self.shape.level, self.ranks(), rank).min(self.count())
+    }
+
+    /// Returns how many ranks are less than `rank`.
+    #[inline(always)]
+    pub fn count_lt(self, rank: u64) -> usize {
+        count_lt(self.shape.level, self.ranks(), rank).min(self.count())
+    }
+
+    /// Returns every rank that entries may have, `u64::MAX` where none is.
+    #[inline(always)]
+    pub fn ranks(self) -> &'a [AtomicU64] {
+        self.words_from(self.shape.ranks_at)
+    }
+
+    /// Returns the words of the keys.
+    #[inline(always)]
+    fn words(self) -> &'a [AtomicU64] {
+        self.words_from(self.shape.words_at)
+    }
+
+    #[inline(always)]
+    fn words_from(self, at: usize) -> &'a [AtomicU64] {
+        // SAFETY: `at` is one of the shape's places; the arena keeps `words_at + 8 * slots` bytes
+        // per node, and any bytes are values of atomics.
+        unsafe {
+            let start = std::ptr::from_ref(self.node).cast::<u8>().add(at);
+            std::slice::from_raw_parts(start.cast(), self.shape.slots)
+        }
+    }
+
+    #[inline(always)]
+    fn children(self) -> &'a [AtomicU32] {
+        // SAFETY: as in `words_from`, before them.
+        unsafe {
+            let start = std::ptr::from_ref(self.node).cast::<u8>().add(HEADER_BYTES);
+            std::slice::from_raw_parts(start.cast(), self.shape.slots)
+        }
+    }
+
+    /// Returns the number of entries, never more than there is room for.
+    #[inline(always)]
+    pub fn count(self) -> usize {
+        (self.node.count.load(Relaxed) as usize).min(self.shape.slots)
+    }
+
+    /// Keeps the first `count` entries only.
+    pub fn truncate(self, count: usize) {
+        self.ranks()[count..self.count()].iter().for_each(|rank| rank.store(u64::MAX, Relaxed));
+        self.node.count.store(count as u32, Relaxed);
+    }
+
+    /// Returns the distance from the leaves; the nodes that point to leaves have level 1.
+    #[inline(always)]
+    pub fn level(self) -> u32 {
+        self.node.level.load(Relaxed)
+    }
+
+    /// Returns whether the node's range begins at minus infinity, whatever its first key says.
+    pub fn is_leftmost(self) -> bool {
+        self.node.leftmost.load(Relaxed) != 0
+    }
+
+    /// Returns the right sibling and the high key; the rightmost node has neither.
+    #[inline(always)]
+    pub fn right(self) -> Option<(u32, Separator)> {
+        let next = self.node.next.load(Relaxed);
+        (next != NONE).then(|| {
+            let word = self.node.high.load(Relaxed);
+            (next, Separator { rank: self.high_rank(self.shape.is_inline()), word })
+        })
+    }
+
+    /// Returns the high key's rank: `u64::MAX` for the rightmost node. `inline` is what the node is.
+    #[inline(always)]
+    pub fn high_rank(self, inline: bool) -> u64 {
+        if inline { self.node.high.load(Relaxed) } else { self.ranks()[self.shape.slots - 1].load(Relaxed) }
+    }
+
+    pub fn set_right(self, right: Option<(u32, Separator)>) {
+        let (next, high) = right.unwrap_or((NONE, Separator { rank: u64::MAX, word: u64::MAX }));
+        self.node.next.store(next, Relaxed);
+        self.node.high.store(high.word, Relaxed);
+        if !self.shape.is_inline() {
+            self.ranks()[self.shape.slots - 1].store(high.rank, Relaxed);
+        }
+    }
+
+    /// Returns the word of a key.
+    #[inline(always)]
+    pub fn key(self, at: usize) -> u64 {
+        self.words()[at].load(Relaxed)
+    }
+
+    /// Returns a key with its rank.
+    pub fn separator(self, at: usize) -> Separator {
+        Separator { rank: self.ranks()[at].load(Relaxed), word: self.key(at) }
+    }
+
+    #[inline(always)]
+    pub fn child(self, at: usize) -> u32 {
+        self.children()[at].load(Relaxed)
+    }
+
+    fn set(self, at: usize, key: Separator, child: u32) {
+        self.ranks()[at].store(key.rank, Relaxed);
+        self.words()[at].store(key.word, Relaxed);
+        self.children()[at].store(child, Relaxed);
+    }
+
+    pub fn set_child(self, at: usize, child: u32) {
+        self.children()[at].store(child, Relaxed);
+    }
+
+    /// Makes room at `at` and puts an entry there. The node is not full.
+    pub fn insert(self, at: usize, key: Separator, child: u32) {
+        let count = self.count();
+        // Whether separators ascend is another matter: keys of a damaged leaf may lie anywhere.
+        debug_assert!(at <= count && count < self.ranks().len(), "entry {at} of {count} in a full node");
+        for from in (at..count).rev() {
+            self.set(from + 1, self.separator(from), self.child(from));
+        }
+        self.set(at, key, child);
+        self.node.count.store(count as u32 + 1, Relaxed);
+    }
+
+    /// Closes the gap over the entry at `at`.
+    pub fn remove(self, at: usize) {
+        let count = self.count();
+        for from in at + 1..count {
+            self.set(from - 1, self.separator(from), self.child(from));
+        }
+        self.truncate(count - 1);
+    }
+
+    pub fn position(self, child: u32) -> Option<usize> {
+        (0..self.count()).find(|&at| self.child(at) == child)
+    }
+}

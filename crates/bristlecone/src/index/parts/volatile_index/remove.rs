@@ -1,0 +1,221 @@
+//! A leaf leaves the index. Its range goes to a neighbour; nodes left without entries go too.
+
+use bristlecone_pm::sync::Ordering::Acquire;
+use bristlecone_pm::sync::wait::lock;
+
+use super::{AnyLayout, Inner, KeyCodec, NodeRef, Side};
+use crate::index::parts::version_lock::pause;
+
+impl<K: KeyCodec> Inner<K> {
+    /// Removes a leaf whose range holds `key`; its range goes to a neighbour. `false`: it is the
+    /// only leaf, and stays; or it is not there any more; or `agreed` said no. That is asked at
+    /// most once, with the index locked and everything else certain, and told which leaf precedes
+    /// in the index and takes the range over, if one does.
+    pub fn remove(
+        &self,
+        key: K::Ref<'_>,
+        leaf: u32,
+        guard: &K::Guard,
+        mut agreed: impl FnMut(Option<u32>) -> bool,
+    ) -> bool {
+        self.remove_if(key, leaf, guard, &mut agreed)
+    }
+
+    /// Compiled for each kind of key, and not for each caller of [`remove`](Self::remove).
+    fn remove_if(
+        &self,
+        key: K::Ref<'_>,
+        leaf: u32,
+        guard: &K::Guard,
+        agreed: &mut dyn FnMut(Option<u32>) -> bool,
+    ) -> bool {
+        for round in 0_u32.. {
+            if let Ok((node, seen)) = self.descend::<AnyLayout>(Some(key), Side::From, 1, guard)
+                && node.lock.upgrade(seen)
+            {
+                let at = node.position(leaf);
+                let many = node.count() > 1;
+                let removed = at.is_some_and(|at| {
+                    let removed = many && agreed(at.checked_sub(1).map(|left| node.child(left)));
+                    if removed {
+                        self.drop_entry(node, at, guard);
+                    }
+                    removed
+                });
+                node.lock.unlock();
+                if many || at.is_none() {
+                    return removed;
+                }
+                if let Some(removed) = self.remove_chain(key, leaf, guard, agreed) {
+                    return removed;
+                }
+            }
+            pause(round);
+        }
+        unreachable!("rounds are not counted out")
+    }
+
+    /// Removes one of several entries. The first one's range goes to the second, any other's to
+    /// the one before it.
+    fn drop_entry(&self, node: NodeRef<'_>, at: usize, guard: &K::Guard) {
+        let dead = node.key(at.max(1));
+        if at == 0 {
+            node.set_child(0, node.child(1));
+        }
+        node.remove(at.max(1));
+        K::retire_separator(dead, guard);
+    }
+
+    /// Removes a leaf that is alone in its node, with that node and all that become empty above.
+    /// `None`: something changed meanwhile.
+    fn remove_chain(
+        &self,
+        key: K::Ref<'_>,
+        leaf: u32,
+        guard: &K::Guard,
+        agreed: &mut dyn FnMut(Option<u32>) -> bool,
+    ) -> Option<bool> {
+        let _only = lock(&self.structure);
+        let mut locked = Locked(Vec::new());
+        // From the root down, keep locked the last node with several entries and all below it.
+        let mut id = self.root.load(Acquire);
+        loop {
+            let node = self.nodes.get(id);
+            if !node.lock.lock() {
+                return None;
+            }
+            if node.count() > 1 {
+                locked.release();
+            }
+            locked.0.push((id, node));
+            // A key beyond the node: a split has not reached the parent yet.
+            if let Some((_, high)) = node.right()
+                && K::separator_at(high.word, guard) <= K::shorten(key)
+            {
+                return None;
+            }
+            let at = self.position(node, key, guard) - 1;
+            if node.level() == 1 {
+                if node.child(at) != leaf || node.count() > 1 {
+                    return None;
+                }
+                break;
+            }
+            id = node.child(at);
+        }
+        let (ancestor_id, ancestor) = locked.0[0];
+        if ancestor.count() < 2 {
+            // Nothing but this chain: the leaf is the only one. (The root is the chain's head.)
+            debug_assert_eq!(ancestor_id, self.root.load(Acquire));
+            return Some(false);
+        }
+        let chain: Vec<(u32, NodeRef<'_>)> = locked.0[1..].to_vec();
+        let at = ancestor.position(chain[0].0)?;
+        let neighbours = self.lock_neighbours(ancestor, at, &chain)?;
+        let left = neighbours.0.last().map(|(_, node)| node.child(node.count() - 1));
+        if !agreed(left.filter(|_| at > 0)) {
+            return Some(false);
+        }
+        let dead = if at > 0 {
+            self.leave_to_left(&chain, &neighbours, guard)
+        } else {
+            self.take_from_right(&chain, &neighbours, guard)
+        };
+        self.drop_separator_of(ancestor, at, guard);
+        // Only now may anybody use the nodes again, and lock them.
+        drop((neighbours, locked));
+        dead.into_iter().for_each(|id| self.nodes.free(id));
+        Some(true)
+    }
+
+    /// Locks, level by level, the nodes next to the chain: to its left, or to its right if it is
+    /// the first of its ancestor.
+    fn lock_neighbours(
+        &self,
+        ancestor: NodeRef<'_>,
+        at: usize,
+        chain: &[(u32, NodeRef<'_>)],
+    ) -> Option<Locked<'_>> {
+        let mut neighbours = Locked(Vec::new());
+        let mut id = ancestor.child(if at > 0 { at - 1 } else { 1 });
+        for &(own_id, own) in chain {
+            let node = self.nodes.get(id);
+            if !node.lock.lock() {
+                return None;
+            }
+            neighbours.0.push((id, node));
+            let adjacent = if at > 0 { node.right() } else { own.right() };
+            if adjacent.map(|(next, _)| next) != Some(if at > 0 { own_id } else { id }) {
+                return None;
+            }
+            id = node.child(if at > 0 { node.count() - 1 } else { 0 });
+        }
+        Some(neighbours)
+    }
+
+    /// Grows the left neighbours' ranges over the chain, which goes.
+    fn leave_to_left(&self, chain: &[(u32, NodeRef<'_>)], left: &Locked<'_>, guard: &K::Guard) -> Vec<u32> {
+        let mut dead = Vec::new();
+        for (&(id, node), &(_, left)) in chain.iter().zip(&left.0) {
+            let (_, high) = left.right().expect("a left neighbour has a right one");
+            K::retire_separator(high.word, guard);
+            left.set_right(node.right());
+            K::retire_separator(node.key(0), guard);
+            node.lock.unlock_obsolete();
+            dead.push(id);
+        }
+        dead
+    }
+
+    /// Makes the chain's nodes take over their right neighbours' entries, which go.
+    fn take_from_right(
+        &self,
+        chain: &[(u32, NodeRef<'_>)],
+        right: &Locked<'_>,
+        guard: &K::Guard,
+    ) -> Vec<u32> {
+        let mut dead = Vec::new();
+        for (&(_, node), &(id, right)) in chain.iter().zip(&right.0) {
+            let (_, high) = node.right().expect("a right neighbour was found by it");
+            K::retire_separator(high.word, guard);
+            if node.level() == 1 {
+                node.set_child(0, right.child(0));
+            }
+            for at in 1..right.count() {
+                node.insert(at, right.separator(at), right.child(at));
+            }
+            node.set_right(right.right());
+            K::retire_separator(right.key(0), guard);
+            right.lock.unlock_obsolete();
+            dead.push(id);
+        }
+        dead
+    }
+
+    /// The ancestor's entry for the node that went.
+    fn drop_separator_of(&self, ancestor: NodeRef<'_>, at: usize, guard: &K::Guard) {
+        let gone = at.max(1);
+        let dead = ancestor.key(gone);
+        ancestor.remove(gone);
+        K::retire_separator(dead, guard);
+    }
+}
+
+/// Locked nodes, unlocked together; those that became obsolete already are.
+struct Locked<'a>(Vec<(u32, NodeRef<'a>)>);
+
+impl Locked<'_> {
+    fn release(&mut self) {
+        for (_, node) in self.0.drain(..) {
+            if node.lock.is_locked() {
+                node.lock.unlock();
+            }
+        }
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.release();
+    }
+}

@@ -1,0 +1,227 @@
+//! Going from leaf to leaf in key order, and looking at the whole index at rest.
+
+use bristlecone_pm::Finding;
+use bristlecone_pm::sync::Ordering::Acquire;
+
+use super::{AnyLayout, Inner, KeyCodec, NodeRef, Side};
+use crate::index::parts::version_lock::{Glance, Stale, Version, pause};
+
+/// A place in the lowest level of the index.
+#[derive(Clone, Copy, Debug)]
+pub struct Cursor {
+    node: u32,
+    seen: Version,
+    at: usize,
+}
+
+/// What comes after a leaf.
+pub enum Step {
+    /// The next leaf, and its version.
+    Leaf(u32, Version, Cursor),
+    /// Nothing: the leaf was the last one.
+    End,
+    /// The index changed: seek again.
+    Lost,
+}
+
+impl<K: KeyCodec> Inner<K> {
+    /// Finds a leaf, and where it stands, to go on from there. `None`: the first leaf. `near` is
+    /// told where that is before anybody waits for the leaf.
+    pub fn seek(
+        &self,
+        key: Option<K::Ref<'_>>,
+        guard: &K::Guard,
+        version_of: impl Fn(u32) -> Option<Version>,
+        near: impl Fn(Cursor),
+    ) -> (u32, Version, Cursor) {
+        let key = key.map_or_else(K::least, K::shorten);
+        for round in 0_u32.. {
+            if let Some(cursor) = self.cursor_at(key, guard) {
+                near(cursor);
+                if let Step::Leaf(leaf, version, cursor) = self.look(cursor, &version_of) {
+                    return (leaf, version, cursor);
+                }
+            }
+            pause(round);
+        }
+        unreachable!("rounds are not counted out")
+    }
+
+    /// Returns where the leaf of a key stands, unless the index changed meanwhile. Compiled for each kind of key, and not
+    /// for each caller of [`seek`](Self::seek).
+    #[inline(never)]
+    fn cursor_at(&self, key: K::Ref<'_>, guard: &K::Guard) -> Option<Cursor> {
+        let (node, seen) = self.descend::<AnyLayout>(Some(key), Side::From, 1, guard).ok()?;
+        let at = self.choose(node, seen, Some(key), Side::From, guard).ok()?;
+        self.prefetch_right(node);
+        Some(Cursor { node: node.id, seen, at })
+    }
+
+    /// Returns the leaf at a cursor, if its node still is what it was.
+    fn look(&self, cursor: Cursor, version_of: impl Fn(u32) -> Option<Version>) -> Step {
+        let node = self.nodes.get(cursor.node);
+        let leaf = node.child(cursor.at);
+        if node.lock.validate(cursor.seen)
+            && let Some(version) = version_of(leaf)
+            && node.lock.validate(cursor.seen)
+        {
+            return Step::Leaf(leaf, version, cursor);
+        }
+        Step::Lost
+    }
+
+    /// Returns the leaf to the right of a cursor's.
+    pub fn next(&self, cursor: Cursor, version_of: impl Fn(u32) -> Option<Version>) -> Step {
+        let node = self.nodes.get(cursor.node);
+        if cursor.at + 1 < node.count() {
+            return self.look(Cursor { at: cursor.at + 1, ..cursor }, version_of);
+        }
+        let right = node.right();
+        if !node.lock.validate(cursor.seen) {
+            return Step::Lost;
+        }
+        let Some((next, _)) = right else { return Step::End };
+        let right = self.nodes.get(next);
+        let Some(seen) = right.lock.read() else { return Step::Lost };
+        if !node.lock.validate(cursor.seen) {
+            return Step::Lost;
+        }
+        self.prefetch_right(right);
+        self.look(Cursor { node: next, seen, at: 0 }, version_of)
+    }
+
+    /// Asks for the node behind one.
+    #[inline(always)]
+    fn prefetch_right(&self, node: NodeRef<'_>) {
+        if let Some((right, _)) = node.right() {
+            self.nodes.prefetch_header_and_children(right);
+        }
+    }
+
+    /// Returns a leaf a few places to the right, if the next node's are far enough: for prefetching.
+    pub fn ahead(&self, cursor: Cursor, places: usize) -> Option<u32> {
+        let node = self.nodes.get(cursor.node);
+        let (at, count) = (cursor.at + places, node.count());
+        if at < count {
+            let leaf = node.child(at);
+            return node.lock.validate(cursor.seen).then_some(leaf);
+        }
+        let (right, _) = node.right().filter(|_| node.lock.validate(cursor.seen))?;
+        let right = self.nodes.get(right);
+        let Glance::Free(seen) = right.lock.try_read() else { return None };
+        let leaf = (at - count < right.count()).then(|| right.child(at - count));
+        leaf.filter(|_| node.lock.validate(cursor.seen) && right.lock.validate(seen))
+    }
+
+    /// Returns the last leaf that begins before `key` (of all, for `None`), and where it begins: `None`
+    /// for the first leaf.
+    pub fn find_before(
+        &self,
+        key: Option<K::Ref<'_>>,
+        guard: &K::Guard,
+        version_of: impl Fn(u32) -> Option<Version>,
+    ) -> (u32, Version, Option<K::Owned>) {
+        for round in 0_u32.. {
+            if let Some((cursor, fence)) = self.cursor_before(key, guard)
+                && let Step::Leaf(leaf, version, _) = self.look(cursor, &version_of)
+            {
+                return (leaf, version, fence);
+            }
+            pause(round);
+        }
+        unreachable!("rounds are not counted out")
+    }
+
+    /// Returns where the last leaf stands that begins before a key, and where it begins, unless the index changed
+    /// meanwhile. Compiled for each kind of key, and not for each caller of [`find_before`](Self::find_before).
+    #[inline(never)]
+    fn cursor_before(&self, key: Option<K::Ref<'_>>, guard: &K::Guard) -> Option<(Cursor, Option<K::Owned>)> {
+        let (node, seen) = self.descend::<AnyLayout>(key, Side::Before, 1, guard).ok()?;
+        let at = self.choose(node, seen, key, Side::Before, guard).ok()?;
+        let fence = self.fence(node, seen, at, guard).ok()?;
+        Some((Cursor { node: node.id, seen, at }, fence))
+    }
+
+    fn fence(
+        &self,
+        node: NodeRef<'_>,
+        seen: Version,
+        at: usize,
+        guard: &K::Guard,
+    ) -> Result<Option<K::Owned>, Stale> {
+        if at == 0 && node.is_leftmost() {
+            return Ok(None);
+        }
+        Ok(Some(K::owned(self.separator(node, seen, node.key(at), guard)?)))
+    }
+
+    /// Calls `visit` with every leaf and its low fence, in order. No thread writes meanwhile.
+    pub fn for_each_leaf(&self, mut visit: impl FnMut(Option<K::Ref<'_>>, u32)) {
+        self.each_node(|node| {
+            // Pinned anew for each node, lest what others give up waits for the whole walk.
+            let guard = K::pin();
+            for at in (0..node.count()).take_while(|_| node.level() == 1) {
+                let first = at == 0 && node.is_leftmost();
+                visit((!first).then(|| K::separator_at(node.key(at), &guard)), node.child(at));
+            }
+        });
+    }
+
+    /// Calls `visit` with every node, level by level from the root, each level from the left.
+    fn each_node(&self, mut visit: impl FnMut(NodeRef<'_>)) {
+        let mut first = self.root.load(Acquire);
+        loop {
+            let mut node = self.nodes.get(first);
+            let (level, below) = (node.level(), node.child(0));
+            loop {
+                visit(node);
+                match node.right() {
+                    Some((next, _)) => node = self.nodes.get(next),
+                    None => break,
+                }
+            }
+            if level == 1 {
+                return;
+            }
+            first = below;
+        }
+    }
+
+    /// Verifies that keys ascend within and across the nodes of every level. No thread writes meanwhile.
+    pub fn check(&self) -> Vec<Finding> {
+        let guard = K::pin();
+        let mut findings = Vec::new();
+        let mut report = |what: &str| findings.push(Finding::new("index", what));
+        let mut last: Option<(u32, K::Owned)> = None;
+        self.each_node(|node| {
+            if node.count() == 0 {
+                report("a node without entries");
+            }
+            for at in usize::from(node.is_leftmost())..node.count() {
+                let key = K::owned(K::separator_at(node.key(at), &guard));
+                if node.separator(at).rank != K::rank(K::borrow(&key)) {
+                    report("a rank that is not the separator's");
+                }
+                if last.as_ref().is_some_and(|(level, last)| *level == node.level() && *last >= key) {
+                    report("separators out of order");
+                }
+                if node.right().is_some_and(|(_, high)| K::owned(K::separator_at(high.word, &guard)) <= key) {
+                    report("a separator beyond the high key");
+                }
+                last = Some((node.level(), key));
+            }
+        });
+        findings
+    }
+
+    /// Gives every separator back; the index is about to go.
+    pub(super) fn drop_separators(&self) {
+        let guard = K::pin();
+        self.each_node(|node| {
+            (0..node.count()).for_each(|at| K::retire_separator(node.key(at), &guard));
+            if let Some((_, high)) = node.right() {
+                K::retire_separator(high.word, &guard);
+            }
+        });
+    }
+}

@@ -1,0 +1,303 @@
+//! The items of a leaf, taken out of it to be put in order.
+
+use std::mem::MaybeUninit;
+
+use bristlecone_pm::{Medium, Word, read_words};
+
+use super::search::Level;
+
+/// Most items that are put in order at once.
+pub const WORDS_MAX: usize = 64;
+
+/// Key and value words of a leaf, where its slots were and in no order.
+pub struct Words {
+    items: [MaybeUninit<[u64; 2]>; WORDS_MAX],
+    /// Which of them are items: those are written.
+    taken: u64,
+}
+
+impl Default for Words {
+    #[inline(always)]
+    fn default() -> Self {
+        // SAFETY: items may be unwritten. Repeating one that is would write zeros.
+        Self { items: unsafe { MaybeUninit::uninit().assume_init() }, taken: 0 }
+    }
+}
+
+impl Words {
+    /// Takes those of a leaf's slots that are `taken`; they become items from `at` on. Slots stand
+    /// in `slots` as key word and value word, one behind the other.
+    ///
+    /// # Panics
+    ///
+    /// If a taken slot is not there, or its place.
+    #[inline(always)]
+    pub fn copy<M: Medium>(&mut self, medium: &M, at: usize, slots: &[Word], taken: u64) {
+        let len = (u64::BITS - taken.leading_zeros()) as usize;
+        let to = &mut self.items[at..][..len];
+        // SAFETY: an item is two words, which may be unwritten.
+        let to = unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast(), 2 * len) };
+        read_words(medium, &slots[..2 * len], to);
+        self.taken |= taken << at;
+    }
+
+    /// Adds an item. What readers see too late may be more than there is room for.
+    #[inline(always)]
+    pub fn push(&mut self, key: u64, value: u64) {
+        let at = self.taken.trailing_ones() as usize % WORDS_MAX;
+        debug_assert!(self.taken >> at & 1 == 0, "more items than a leaf has");
+        self.items[at].write([key, value]);
+        self.taken |= 1 << at;
+    }
+
+    /// Returns how many there are.
+    #[inline(always)]
+    pub fn count(&self) -> usize {
+        self.taken.count_ones() as usize
+    }
+
+    /// Returns where they are, and their words.
+    #[inline(always)]
+    pub fn iter(&self) -> impl Iterator<Item = (usize, [u64; 2])> {
+        let mut left = self.taken;
+        std::iter::from_fn(move || {
+            let at = left.trailing_zeros() as usize;
+            (left != 0).then(|| {
+                left &= left - 1;
+                // SAFETY: items that are taken are written.
+                (at, unsafe { self.items[at].assume_init() })
+            })
+        })
+    }
+
+    /// Puts a value in the place of an item's.
+    #[inline(always)]
+    pub fn set_value(&mut self, at: usize, key: u64, value: u64) {
+        debug_assert!(self.taken >> at & 1 == 1, "no item at {at}");
+        self.items[at].write([key, value]);
+    }
+
+    /// Removes the item at `at`.
+    #[inline(always)]
+    pub fn remove(&mut self, at: usize) {
+        self.taken &= !(1 << at);
+    }
+
+    /// Keeps the items whose keys are wanted.
+    #[inline(always)]
+    pub fn retain(&mut self, mut wanted: impl FnMut(u64) -> bool) {
+        let unwanted = self.iter().fold(0, |set, (at, [key, _])| set | u64::from(!wanted(key)) << at);
+        self.taken &= !unwanted;
+    }
+
+    /// Hands out each item with its place in the order of the key words, ascending or `DESCENDING`.
+    /// It may do so in vain at first: of several calls for a place the last one counts. `level` is
+    /// what [`Level::detect`] said.
+    #[inline(always)]
+    pub fn place<const DESCENDING: bool>(&self, level: Level, put: impl FnMut(usize, [u64; 2])) {
+        let mut put = put;
+        #[cfg(target_arch = "x86_64")]
+        if level == Level::Avx512 {
+            // SAFETY: the features were detected, and items that are taken are written.
+            let told =
+                unsafe { avx512::place::<DESCENDING>(self.items.as_ptr().cast(), self.taken, &mut put) };
+            if told {
+                return;
+            }
+        }
+        let _ = level;
+        let mut sorted = [[0; 2]; WORDS_MAX];
+        let sorted = &mut sorted[..self.count()];
+        for (entry, (_, item)) in sorted.iter_mut().zip(self.iter()) {
+            *entry = item;
+        }
+        sort_words::<DESCENDING>(sorted);
+        for (place, &item) in sorted.iter().enumerate() {
+            put(place, item);
+        }
+    }
+
+    /// Hands out each item with its place in the order of the keys that its words stand for, each place once.
+    #[inline(always)]
+    pub fn place_by<R: Copy + Ord, const DESCENDING: bool>(
+        &self,
+        least: R,
+        key_of: impl Fn(u64) -> R,
+        mut put: impl FnMut(usize, [u64; 2]),
+    ) {
+        let mut sorted = [(least, [0; 2]); WORDS_MAX];
+        let sorted = &mut sorted[..self.count()];
+        for (entry, (_, item)) in sorted.iter_mut().zip(self.iter()) {
+            *entry = (key_of(item[0]), item);
+        }
+        sort::<R, DESCENDING>(sorted);
+        for (place, &(_, item)) in sorted.iter().enumerate() {
+            put(place, item);
+        }
+    }
+}
+
+/// Sorts items by their key words: compiled once, and not for each design and medium that scans.
+fn sort_words<const DESCENDING: bool>(items: &mut [[u64; 2]]) {
+    items.sort_unstable_by(|a, b| if DESCENDING { b[0].cmp(&a[0]) } else { a[0].cmp(&b[0]) });
+}
+
+/// Sorts items by their keys: compiled for each kind of key, and not for each design and medium that scans.
+fn sort<R: Copy + Ord, const DESCENDING: bool>(items: &mut [(R, [u64; 2])]) {
+    items.sort_unstable_by(|a, b| if DESCENDING { b.0.cmp(&a.0) } else { a.0.cmp(&b.0) });
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx512 {
+    use std::arch::x86_64::*;
+
+    /// Keys in one register.
+    const WIDE: usize = 8;
+    /// Their short forms in one register.
+    const SHORT: usize = 32;
+
+    /// Places items by 16 bits of their key words, from the highest in which they differ: each is
+    /// compared with all others, 32 at a time, and no branch depends on what they are. Whether
+    /// that told all of them apart.
+    ///
+    /// # Safety
+    ///
+    /// Those of the 64 items that are taken can be read.
+    #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+    pub unsafe fn place<const DESCENDING: bool>(
+        items: *const [u64; 2],
+        taken: u64,
+        put: &mut impl FnMut(usize, [u64; 2]),
+    ) -> bool {
+        let (len, mut sum) = (taken.count_ones() as usize, 0);
+        let put = |at: usize, place: usize| {
+            sum += place;
+            // SAFETY: the item is taken.
+            put(place, unsafe { *items.add(at) });
+        };
+        // SAFETY: the caller's.
+        unsafe {
+            if taken >> SHORT == 0 {
+                compare::<1, DESCENDING>(items, taken, put);
+            } else {
+                compare::<2, DESCENDING>(items, taken, put);
+            }
+        }
+        // Keys that look alike have the same place, the first of theirs.
+        sum == len * len.saturating_sub(1) / 2
+    }
+
+    /// Tells for each item how many have short forms before its own. All of them fit so many registers.
+    ///
+    /// # Safety
+    ///
+    /// Those of the items that are taken can be read.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+    unsafe fn compare<const REGISTERS: usize, const DESCENDING: bool>(
+        items: *const [u64; 2],
+        taken: u64,
+        mut put: impl FnMut(usize, usize),
+    ) {
+        const GROUPS: usize = SHORT / WIDE;
+        let even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
+        let (mut least, mut most) = (_mm512_set1_epi64(-1), _mm512_setzero_si512());
+        let mut keys = [[most; GROUPS]; REGISTERS];
+        for (at, keys) in keys.as_flattened_mut().iter_mut().enumerate() {
+            let taken = (taken >> (at * WIDE)) as u32 & 0xff;
+            let pairs = _pdep_u32(taken, 0x5555) * 3;
+            // SAFETY: only words of taken items are loaded.
+            let (low, high) = unsafe {
+                let items = items.add(at * WIDE).cast::<i64>();
+                let low = _mm512_maskz_loadu_epi64(pairs as __mmask8, items);
+                (low, _mm512_maskz_loadu_epi64((pairs >> WIDE) as __mmask8, items.add(WIDE)))
+            };
+            *keys = _mm512_permutex2var_epi64(low, even, high);
+            least = _mm512_mask_min_epu64(least, taken as __mmask8, least, *keys);
+            most = _mm512_max_epu64(most, *keys);
+        }
+        let least = _mm512_reduce_min_epu64(least);
+        let differing = u64::BITS - _mm512_reduce_max_epu64(most).wrapping_sub(least).leading_zeros();
+        let excess = _mm_cvtsi32_si128(differing.saturating_sub(u16::BITS) as i32);
+        let least = _mm512_set1_epi64(least as i64);
+        let mut forms = [most; REGISTERS];
+        for (forms, keys) in forms.iter_mut().zip(keys) {
+            let mut groups = [_mm_setzero_si128(); GROUPS];
+            for (group, keys) in groups.iter_mut().zip(keys) {
+                *group = _mm512_cvtepi64_epi16(_mm512_srl_epi64(_mm512_sub_epi64(keys, least), excess));
+            }
+            let [a, b, c, d] = groups;
+            let low = _mm512_castsi256_si512(_mm256_set_m128i(b, a));
+            *forms = _mm512_inserti64x4(low, _mm256_set_m128i(d, c), 1);
+        }
+        // SAFETY: any bits are numbers.
+        let each: [[u16; SHORT]; REGISTERS] = unsafe { std::mem::transmute_copy(&forms) };
+
+        let mut left = taken;
+        while left != 0 {
+            let at = left.trailing_zeros() as usize;
+            left &= left - 1;
+            let form = _mm512_set1_epi16(each.as_flattened()[at] as i16);
+            let mut before = 0;
+            for (register, &forms) in forms.iter().enumerate() {
+                let taken = (taken >> (register * SHORT)) as u32;
+                let some = if DESCENDING {
+                    _mm512_mask_cmpgt_epu16_mask(taken, forms, form)
+                } else {
+                    _mm512_mask_cmplt_epu16_mask(taken, forms, form)
+                };
+                before |= u64::from(some) << (register * SHORT);
+            }
+            put(at, before.count_ones() as usize);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::parts::search::tests::levels;
+
+    #[test]
+    fn places_are_those_of_the_sorted_keys() {
+        let mut noise = 3_u64;
+        let mut draw = || {
+            noise = noise.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            noise ^ noise >> 32
+        };
+        for round in 0..20_000_usize {
+            let mut words = Words::default();
+            let wanted = draw() | draw();
+            for at in 0..round % (WORDS_MAX + 1) {
+                // Far apart, equal, close together, or in two clusters that look alike.
+                let key = match round % 4 {
+                    0 => draw().rotate_left(at as u32),
+                    1 => draw() >> 60,
+                    2 => u64::MAX - (draw() >> 50),
+                    _ => draw() & (1 << 63 | 0xff),
+                };
+                words.push(key, !key);
+            }
+            words.taken &= wanted;
+            let mut sorted: Vec<_> = words.iter().map(|(_, item)| item).collect();
+            sorted.sort_unstable();
+            for level in levels() {
+                let mut placed = [[0; 2]; WORDS_MAX];
+                words.place::<false>(level, |place, item| placed[place] = item);
+                assert_eq!(placed[..sorted.len()], sorted);
+                words.place::<true>(level, |place, item| placed[place] = item);
+                placed[..sorted.len()].reverse();
+                assert_eq!(placed[..sorted.len()], sorted);
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_leaf_takes_no_more() {
+        let mut words = Words::default();
+        (0..70).for_each(|key| words.push(key, key));
+        assert_eq!(words.count(), WORDS_MAX);
+        words.retain(|key| key % 2 == 0);
+        assert!(words.iter().all(|(_, [key, value])| key == value && key % 2 == 0));
+    }
+}

@@ -1,0 +1,121 @@
+//! Where designs from outside plug in, to be measured and explored as the library's own are: what a
+//! crate needs to write one, and trees of it behind the common face. Not part of the product.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use bristlecone_pm::{Medium, PoolFile, Result, TreeEntry, TreeSpec};
+
+pub use crate::design_options;
+use crate::index::any::{AnyIndex, PoolOn, Shared};
+pub use crate::index::options::{PARAMS, Parameters};
+pub use crate::index::part_of;
+pub use crate::index::parts::codec::{Codec, Inline, KeyCodec};
+pub use crate::index::{Batch, Index, Inspect, Open, Read, Scan, Swapped, Write, WriteMode};
+use crate::{Error, Key, Pool, Tree, Value};
+
+/// A design from outside.
+pub trait ExternalDesign: Copy {
+    /// As in the directory; no code of the library's own designs.
+    fn code(self) -> u32;
+
+    /// Whether its trees can hold such keys and values.
+    fn supports<K: KeyCodec, V: Codec>(self) -> Result<()>;
+
+    /// The parameters as words: defaults, but for what is given by name.
+    fn parse(self, given: &[(String, u64)]) -> Result<[u64; PARAMS]>;
+
+    /// Opens a tree, recovering whatever a crash left.
+    fn open<K: KeyCodec, V: Codec, M: Medium>(
+        self,
+        pool: &Arc<PoolFile<M>>,
+        entry: &TreeEntry,
+    ) -> Result<Shared<K, V>>;
+}
+
+/// A design, wherever it is from: what creates and opens its trees in a pool on the medium `M`.
+pub trait TreeDesign: Copy + Send + Sync + 'static {
+    /// Creates a tree, with options by name.
+    ///
+    /// # Errors
+    ///
+    /// As [`TreeOptions::create`](crate::TreeOptions::create).
+    fn create<K: Key, V: Value, M: Medium>(
+        self,
+        pool: &Pool,
+        name: &str,
+        options: &[(String, u64)],
+    ) -> Result<Tree<K, V>>;
+
+    /// Opens a tree.
+    ///
+    /// # Errors
+    ///
+    /// As [`TreeOptions::open`](crate::TreeOptions::open).
+    fn open<K: Key, V: Value, M: Medium>(self, pool: &Pool, name: &str) -> Result<Tree<K, V>>;
+}
+
+impl<D: ExternalDesign + Send + Sync + 'static> TreeDesign for D {
+    fn create<K: Key, V: Value, M: Medium>(
+        self,
+        pool: &Pool,
+        name: &str,
+        options: &[(String, u64)],
+    ) -> Result<Tree<K, V>> {
+        create::<K, V, M>(pool, name, self, options)
+    }
+
+    fn open<K: Key, V: Value, M: Medium>(self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
+        open::<K, V, M>(pool, name, self)
+    }
+}
+
+/// A medium that is chosen at run time.
+pub type AnyMedium = Box<dyn Medium>;
+
+/// Makes a pool on a medium that is chosen at run time, with trees of the library's designs: these are compiled here, once for
+/// all such media.
+pub fn pool_on_any(file: Arc<PoolFile<AnyMedium>>) -> Pool {
+    Pool::on(file, 1)
+}
+
+/// Creates a tree of a design from outside in a pool on the medium `M`: see
+/// [`TreeOptions::create`](crate::TreeOptions::create).
+pub fn create<K: Key, V: Value, M: Medium>(
+    pool: &Pool,
+    name: &str,
+    design: impl ExternalDesign,
+    given: &[(String, u64)],
+) -> Result<Tree<K, V>> {
+    design.supports::<K::Codec, V::Codec>()?;
+    let spec = TreeSpec::new(name, design.code(), K::kind(), V::kind()).with_params(design.parse(given)?);
+    let file = file_of::<M>(pool)?;
+    pool.create_tree(|| file.create_tree_with(&spec, |entry| design.open(file, entry)))
+}
+
+/// Opens a tree of a design from outside in a pool on the medium `M`: see
+/// [`TreeOptions::open`](crate::TreeOptions::open).
+pub fn open<K: Key, V: Value, M: Medium>(
+    pool: &Pool,
+    name: &str,
+    design: impl ExternalDesign,
+) -> Result<Tree<K, V>> {
+    design.supports::<K::Codec, V::Codec>()?;
+    let file = file_of::<M>(pool)?;
+    pool.open_tree(name, |_| Ok(()), |entry| design.open(file, entry))
+}
+
+/// Returns the tree that words stand for where codecs are parameters.
+///
+/// # Errors
+///
+/// [`Error::Invalid`](crate::Error) if they are not those of words.
+pub fn of_words<K: KeyCodec, V: Codec>(tree: impl Index<Inline, Inline>) -> Result<Shared<K, V>> {
+    AnyIndex::InlineInline(Arc::new(tree)).typed()
+}
+
+fn file_of<M: Medium>(pool: &Pool) -> Result<&Arc<PoolFile<M>>> {
+    let file: &dyn Any = &*pool.0.file;
+    let file = file.downcast_ref::<PoolOn<M>>().map(|on| &on.0);
+    file.ok_or_else(|| Error::invalid("the pool is on another medium"))
+}

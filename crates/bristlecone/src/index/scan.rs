@@ -1,0 +1,319 @@
+//! Scanning from leaf to leaf, for every design whose leaves are the index's. Not a snapshot of
+//! the tree, but of each leaf; where writers lock no leaf (NBTree), of each item.
+
+use std::ops::Bound;
+
+use bristlecone_pm::{Medium, Records, Result};
+
+use crate::index::Batch;
+use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::search::Level;
+use crate::index::parts::version_lock::Version;
+use crate::index::parts::volatile_index::{Cursor, Inner, Step};
+use crate::index::parts::words::{WORDS_MAX, Words};
+
+/// Whether a leaf has items on either side of the bounds within which it was collected.
+#[derive(Clone, Copy, Default)]
+pub struct Outside {
+    /// Items before them.
+    pub below: bool,
+    /// Items behind them.
+    pub above: bool,
+}
+
+/// A range of keys.
+pub type Bounds<'a, 'b, K> = (Bound<<K as Codec>::Ref<'a>>, Bound<<K as Codec>::Ref<'b>>);
+
+/// What a design says about its leaves.
+pub trait Leafwise<K: KeyCodec, V: Codec> {
+    /// How many leaves' volatile parts a scan prefetches.
+    const AHEAD: usize = 3;
+    /// How many leaves' persistent parts a scan prefetches.
+    const ITEMS_AHEAD: usize = 1;
+
+    /// Returns the index over the leaves.
+    fn inner(&self) -> &Inner<K>;
+    /// Returns what [`Level::detect`] said.
+    fn level(&self) -> Level;
+    /// Returns the version of a leaf, once no thread writes it. `None`: it is no longer in the tree.
+    fn version(&self, leaf: u32) -> Option<Version>;
+    /// Asks for the volatile part of a leaf.
+    fn prefetch_descriptor(&self, leaf: u32);
+    /// Asks for the persistent part, whose whereabouts are known from the volatile one.
+    fn prefetch_items(&self, leaf: u32);
+    /// Reads a leaf's items into `words`, which are empty. `None`: it changed since `version`.
+    fn snapshot(&self, leaf: u32, version: Version, words: &mut Words) -> Option<()>;
+    /// Returns the key of a word that was validated.
+    fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard) -> K::Ref<'a>;
+    /// Returns the value of a word that was validated.
+    fn value_at<'a>(&'a self, word: u64, guard: &'a V::Guard) -> V::Ref<'a>;
+    /// Compares the record of a key's word, if it has one, with its checksum.
+    fn verify_key(&self, word: u64) -> Result<()>;
+    /// Compares the record of a value's word, if it has one, with its checksum.
+    fn verify_value(&self, word: u64) -> Result<()>;
+
+    /// Asks for leaves so many places behind a cursor's.
+    #[inline(always)]
+    fn look_ahead(&self, cursor: Cursor, places: std::ops::RangeInclusive<usize>, ask: impl Fn(u32)) {
+        for place in places {
+            if let Some(ahead) = self.inner().ahead(cursor, place) {
+                ask(ahead);
+            }
+        }
+    }
+
+    /// See [`Scan::scan_forward`](crate::index::Scan::scan_forward).
+    fn ascend(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
+        let guard = K::pin();
+        let version_of = |leaf| self.version(leaf);
+        while !into.ended {
+            let step = into.cursor.take().map_or(Step::Lost, |at| self.inner().next(at, version_of));
+            let descriptor = |leaf| self.prefetch_descriptor(leaf);
+            // A scan that goes on has prefetched all but the last leaf.
+            let (leaf, version, cursor, first) = match step {
+                Step::Leaf(leaf, version, cursor) => {
+                    self.look_ahead(cursor, Self::AHEAD..=Self::AHEAD, descriptor);
+                    (leaf, version, cursor, Self::ITEMS_AHEAD)
+                }
+                Step::End => return false,
+                Step::Lost => {
+                    let key = match bounds.0 {
+                        Bound::Included(key) | Bound::Excluded(key) => Some(key),
+                        Bound::Unbounded => None,
+                    };
+                    let near = |cursor| self.look_ahead(cursor, 1..=Self::AHEAD, descriptor);
+                    let (leaf, version, cursor) = self.inner().seek(key, &guard, version_of, near);
+                    self.prefetch_items(leaf);
+                    (leaf, version, cursor, 1)
+                }
+            };
+            self.look_ahead(cursor, first..=Self::ITEMS_AHEAD, |leaf| self.prefetch_items(leaf));
+            let collected = self.collect::<true>(leaf, version, bounds, into);
+            let Some(outside) = collected else { continue };
+            if into.damage.is_some() {
+                return false;
+            }
+            into.ended = outside.above;
+            into.cursor = Some(cursor);
+            if !into.entries.is_empty() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// See [`Scan::scan_backward`](crate::index::Scan::scan_backward).
+    fn descend(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
+        let guard = K::pin();
+        let version_of = |leaf| self.version(leaf);
+        let (from, to) = (shorten::<K>(bounds.0), shorten::<K>(bounds.1));
+        // The leaf of an included bound may begin with it; every other leaf begins before.
+        let mut inclusive = matches!(to, Bound::Included(_)) && into.fence.is_none();
+        loop {
+            let fence = into.fence.take();
+            if matches!(fence, Some(None)) {
+                return false;
+            }
+            let (leaf, version, low) = match (&fence, to) {
+                (Some(Some(fence)), _) => {
+                    self.inner().find_before(Some(K::borrow(fence)), &guard, version_of)
+                }
+                (_, Bound::Included(key)) if inclusive => {
+                    let (leaf, version) = self.inner().find(key, &guard, version_of);
+                    // What lies before the key is looked for from the key on.
+                    (leaf, version, Some(K::owned(key)))
+                }
+                (_, Bound::Included(key) | Bound::Excluded(key)) => {
+                    self.inner().find_before(Some(key), &guard, version_of)
+                }
+                (_, Bound::Unbounded) => self.inner().find_before(None, &guard, version_of),
+            };
+            let bounds = if inclusive { (to, to) } else { (from, to) };
+            self.prefetch_items(leaf);
+            let Some(outside) = self.collect::<false>(leaf, version, bounds, into) else {
+                into.fence = fence;
+                continue;
+            };
+            if into.damage.is_some() {
+                return false;
+            }
+            into.fence = Some(low.filter(|_| inclusive || !outside.below));
+            inclusive = false;
+            if !into.entries.is_empty() {
+                return true;
+            }
+        }
+    }
+
+    /// Collects what is wanted of a leaf, in `DESCENDING` order or ascending. `None`: the leaf changed
+    /// meanwhile.
+    #[inline(always)]
+    fn collect<const DESCENDING: bool>(
+        &self,
+        leaf: u32,
+        version: Version,
+        bounds: Bounds<'_, '_, K>,
+        into: &mut Batch<K, V>,
+    ) -> Option<Outside> {
+        let guards = (K::pin(), V::pin());
+        let mut words = Words::default();
+        self.snapshot(leaf, version, &mut words)?;
+        into.entries.clear();
+        Some(self.append::<DESCENDING>(&mut words, bounds, into, &guards))
+    }
+
+    /// Appends those of a leaf's items that are wanted, in `DESCENDING` order or ascending.
+    #[inline(always)]
+    fn append<const DESCENDING: bool>(
+        &self,
+        words: &mut Words,
+        bounds: Bounds<'_, '_, K>,
+        into: &mut Batch<K, V>,
+        guards: &(K::Guard, V::Guard),
+    ) -> Outside {
+        let read = (|word| self.key_at(word, &guards.0), |word| self.value_at(word, &guards.1));
+        if into.checked || into.damage.is_some() {
+            let verify = (|word| self.verify_key(word), |word| self.verify_value(word));
+            if !verified(words, bounds, into, read.0, verify) {
+                return Outside::default();
+            }
+        }
+        append::<K, V, DESCENDING>(self.level(), words, bounds, into, read)
+    }
+}
+
+/// Compares the records of a leaf's keys with their checksums, and those of its values that are
+/// wanted: any key might be the one that is looked for. `false`: one differs, and `into` has failed.
+#[cold]
+pub fn verified<'g, K: KeyCodec, V: Codec>(
+    words: &Words,
+    (from, to): Bounds<'_, '_, K>,
+    into: &mut Batch<K, V>,
+    key_of: impl Fn(u64) -> K::Ref<'g>,
+    (verify_key, verify_value): (impl Fn(u64) -> Result<()>, impl Fn(u64) -> Result<()>),
+) -> bool {
+    let verify = |[key, value]: [u64; 2]| {
+        verify_key(key)?;
+        let wanted = !precedes::<K>(key_of(key), from) && !succeeds::<K>(key_of(key), to);
+        if wanted { verify_value(value) } else { Ok(()) }
+    };
+    let found = words.iter().try_for_each(|(_, item)| verify(item));
+    let damage = into.damage.take();
+    match damage.map_or(found, Err) {
+        Ok(()) => true,
+        Err(error) => into.fail(error),
+    }
+}
+
+/// Appends those items that are wanted, in `DESCENDING` order or ascending. Their words are read by
+/// a function for keys and one for values.
+#[inline(always)]
+pub fn append<'g, K: KeyCodec, V: Codec, const DESCENDING: bool>(
+    level: Level,
+    words: &mut Words,
+    (from, to): Bounds<'_, '_, K>,
+    into: &mut Batch<K, V>,
+    (key_of, value_of): (impl Fn(u64) -> K::Ref<'g>, impl Fn(u64) -> V::Ref<'g>),
+) -> Outside {
+    let mut outside = Outside::default();
+    if !K::INLINE {
+        words.retain(|key| {
+            let (below, above) = (precedes::<K>(key_of(key), from), succeeds::<K>(key_of(key), to));
+            outside.below |= below;
+            outside.above |= above;
+            !below & !above
+        });
+    }
+    into.entries.reserve(WORDS_MAX);
+    let before = into.entries.len();
+    let spare = &mut into.entries.spare_capacity_mut()[..WORDS_MAX];
+    let put = |place: usize, [key, value]: [u64; 2]| {
+        spare[place].write((K::owned(key_of(key)), V::owned(value_of(value))));
+    };
+    if K::INLINE {
+        // Words order as their keys do.
+        words.place::<DESCENDING>(level, put);
+    } else {
+        words.place_by::<_, DESCENDING>(K::least(), &key_of, put);
+    }
+    // SAFETY: each place of an item was written.
+    unsafe { into.entries.set_len(before + words.count()) };
+    if K::INLINE {
+        outside = trim::<K, V, DESCENDING>((from, to), &mut into.entries, before);
+    }
+    outside
+}
+
+/// Removes those of the entries in order that stand from `begin` on and are not wanted: they are at
+/// the ends, and of most leaves there are none.
+#[inline(always)]
+fn trim<K: KeyCodec, V: Codec, const DESCENDING: bool>(
+    (from, to): Bounds<'_, '_, K>,
+    entries: &mut Vec<(K::Owned, V::Owned)>,
+    begin: usize,
+) -> Outside {
+    let below = |(key, _): &(K::Owned, V::Owned)| precedes::<K>(K::borrow(key), from);
+    let above = |(key, _): &(K::Owned, V::Owned)| succeeds::<K>(K::borrow(key), to);
+    let ends = if DESCENDING {
+        trim_ends(entries, begin, above, below)
+    } else {
+        trim_ends(entries, begin, below, above)
+    };
+    let (below, above) = if DESCENDING { (ends.1, ends.0) } else { ends };
+    Outside { below, above }
+}
+
+/// Removes what is unwanted at the front and at the back; whether there was any.
+#[inline(always)]
+fn trim_ends<T>(
+    entries: &mut Vec<T>,
+    begin: usize,
+    front: impl Fn(&T) -> bool,
+    back: impl Fn(&T) -> bool,
+) -> (bool, bool) {
+    let end = entries[begin..].iter().rposition(|entry| !back(entry)).map_or(begin, |last| begin + last + 1);
+    let trimmed_back = end < entries.len();
+    entries.truncate(end);
+    let unwanted = entries[begin..].iter().take_while(|entry| front(entry)).count();
+    entries.drain(begin..begin + unwanted);
+    (unwanted > 0, trimmed_back)
+}
+
+/// Returns the bound for a shorter time.
+pub fn shorten<'long: 'short, 'short, K: KeyCodec>(bound: Bound<K::Ref<'long>>) -> Bound<K::Ref<'short>> {
+    bound.map(K::shorten)
+}
+
+/// Returns whether a key lies before everything that a lower bound lets in.
+pub fn precedes<K: KeyCodec>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
+    match from {
+        Bound::Included(bound) => K::shorten(key) < K::shorten(bound),
+        Bound::Excluded(bound) => K::shorten(key) <= K::shorten(bound),
+        Bound::Unbounded => false,
+    }
+}
+
+/// Returns whether a key lies behind everything that an upper bound lets in.
+pub fn succeeds<K: KeyCodec>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
+    match to {
+        Bound::Included(bound) => K::shorten(key) > K::shorten(bound),
+        Bound::Excluded(bound) => K::shorten(key) >= K::shorten(bound),
+        Bound::Unbounded => false,
+    }
+}
+
+/// Puts what is buffered for a key in the place of what its leaf holds.
+#[inline(always)]
+pub fn overlay<K: KeyCodec, M: Medium>(keys: &Records<M>, words: &mut Words, key: u64, value: Option<u64>) {
+    let guard = K::pin();
+    let same = |held: u64| {
+        if K::INLINE { held == key } else { K::read(keys, held, &guard) == K::read(keys, key, &guard) }
+    };
+    let held = words.iter().find(|&(_, [held, _])| same(held));
+    match (held, value) {
+        (Some((at, [held, _])), Some(value)) => words.set_value(at, held, value),
+        (Some((at, _)), None) => words.remove(at),
+        (None, Some(value)) => words.push(key, value),
+        (None, None) => {}
+    }
+}

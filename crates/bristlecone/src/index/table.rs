@@ -1,0 +1,175 @@
+//! Every design, in one table: a new one is a line here and a folder beside this file.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use bristlecone_pm::{Error, LINE_BYTES, Medium, Part, PoolFile, Result, SlotKind, TreeEntry, TreeSpec};
+
+use super::designs::{cclbtree, lodgetree, nbtree, sstree, wotree};
+use super::options::{OptionInfo, PARAMS, Parameters};
+use super::{Index, Open, Rescue};
+use crate::index::parts::codec::{Codec, KeyCodec};
+
+macro_rules! designs {
+    ($($(#[$doc:meta])* $design:ident = $code:literal, $module:ident: $tree:ident, $options:ident;)+) => {
+        /// A published design of a tree.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Design { $($(#[$doc])* $design,)+ }
+
+        impl Design {
+            /// Every design.
+            pub const ALL: &[Self] = &[$(Self::$design,)+];
+
+            /// As in the directory.
+            pub(crate) fn code(self) -> u32 {
+                match self { $(Self::$design => $code,)+ }
+            }
+
+            /// Returns the name, as in arguments and reports.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$design => $module::$options::DESIGN,)+ }
+            }
+
+            /// Returns what its trees can be created with.
+            pub fn options(self) -> &'static [OptionInfo] {
+                match self { $(Self::$design => $module::$options::OPTIONS,)+ }
+            }
+
+            /// Returns the parameters as words: defaults, but for what is given by name.
+            pub(crate) fn parse(self, given: &[(String, u64)]) -> Result<[u64; PARAMS]> {
+                match self { $(Self::$design => Ok($module::$options::parse(given)?.to_words()),)+ }
+            }
+
+            /// Returns the parameters of a tree by name, as the directory has them.
+            ///
+            /// # Errors
+            ///
+            /// [`Error::Newer`] for a design that this version does not know, [`Error::Invalid`] for parameters that
+            /// it cannot have.
+            pub fn options_of(tree: &TreeSpec) -> Result<Vec<(&'static str, u64)>> {
+                match Self::of(tree)? {
+                    $(Self::$design => Ok($module::$options::from_words(tree.params)?.named()),)+
+                }
+            }
+        }
+
+        /// Opens the tree of an entry, recovering whatever a crash left.
+        pub(super) fn open<K: KeyCodec, V: Codec, M: Medium>(
+            pool: &Arc<PoolFile<M>>,
+            entry: &TreeEntry,
+            threads: usize,
+        ) -> Result<Arc<dyn Index<K, V>>> {
+            match Design::of(&entry.spec)? {
+                $(Design::$design => {
+                    let options = $module::$options::from_words(entry.spec.params)?;
+                    let tree: $module::$tree<K, V, M> = Open::open(pool, entry, options, threads)?;
+                    Ok(Arc::new(tree))
+                })+
+            }
+        }
+
+        /// Hands over what can be read of the tree of an entry.
+        pub fn salvage<K: KeyCodec, V: Codec, M: Medium>(
+            pool: &Arc<PoolFile<M>>,
+            entry: &TreeEntry,
+            rescue: &mut Rescue<'_, K, V>,
+        ) -> Result<()> {
+            match Design::of(&entry.spec)? {
+                $(Design::$design => {
+                    let options = $module::$options::from_words(entry.spec.params)?;
+                    <$module::$tree<K, V, M> as Open<K, V, M>>::salvage(pool, entry, options, rescue)
+                })+
+            }
+        }
+    };
+}
+
+designs! {
+    /// SSTree: leaves that grow by subnodes.
+    #[default]
+    SsTree = 1, sstree: SsTree, SsTreeOptions;
+    /// NBTree: lock-free leaves, one line per operation.
+    NbTree = 2, nbtree: NbTree, NbTreeOptions;
+    /// CCL-BTree: buffers at the leaves, a log in sequence.
+    CclBTree = 3, cclbtree: CclBTree, CclBTreeOptions;
+    /// LodgeTree: the buffer lodges in the last-level inner nodes.
+    LodgeTree = 4, lodgetree: LodgeTree, LodgeTreeOptions;
+    /// WO-tree: everything in persistent memory, few flushes.
+    WoTree = 5, wotree: WoTree, WoTreeOptions;
+}
+
+impl Design {
+    /// Returns the design of a tree, as the directory has it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Newer`] if this version does not know it.
+    pub fn of(tree: &TreeSpec) -> Result<Self> {
+        let found = Self::ALL.iter().find(|design| design.code() == tree.design);
+        found.copied().ok_or_else(|| Error::Newer { needs: format!("tree design {}", tree.design) })
+    }
+}
+
+impl Design {
+    /// Returns the slots that a tree of this design is made of: their kinds, and their bytes where these
+    /// are always the same.
+    pub(crate) fn slots(self, tree: &TreeSpec) -> Result<Vec<(SlotKind, Option<u64>)>> {
+        let options = Self::options_of(tree)?;
+        let option = |name: &str| options.iter().find(|(own, _)| *own == name).map_or(0, |(_, value)| *value);
+        let log = (SlotKind::LOG, None);
+        let mut slots = vec![(SlotKind::KEY_RECORD, None), (SlotKind::VALUE_RECORD, None)];
+        match self {
+            Self::SsTree => slots.push((sstree::layout::SUBNODES, Some(option("subnode_bytes")))),
+            Self::NbTree => slots.push((nbtree::layout::BLOCKS, Some(option("block_bytes")))),
+            Self::CclBTree => {
+                slots.extend([(cclbtree::layout::LEAVES, Some(cclbtree::layout::LEAF_BYTES)), log])
+            }
+            Self::LodgeTree => {
+                let leaf_bytes = lodgetree::layout::leaf_bytes(option("leaf_slots") as usize) as u64;
+                slots.extend([(lodgetree::layout::LEAVES, Some(leaf_bytes)), log]);
+            }
+            Self::WoTree => slots.extend([
+                (wotree::layout::NODES, Some(option("node_lines") * LINE_BYTES as u64)),
+                (wotree::layout::LOGS, None),
+                (wotree::layout::SEPARATORS, None),
+            ]),
+        }
+        Ok(slots)
+    }
+}
+
+/// Returns what slots of a kind are for; `None` if no design has such slots.
+pub fn part_of(kind: SlotKind) -> Option<Part> {
+    const LEAVES: [SlotKind; 5] = [
+        sstree::layout::SUBNODES,
+        nbtree::layout::BLOCKS,
+        cclbtree::layout::LEAVES,
+        lodgetree::layout::LEAVES,
+        wotree::layout::NODES,
+    ];
+    const LOGS: [SlotKind; 2] = [SlotKind::LOG, wotree::layout::LOGS];
+    const RECORDS: [SlotKind; 3] = [SlotKind::KEY_RECORD, SlotKind::VALUE_RECORD, wotree::layout::SEPARATORS];
+    let kinds = [(&LEAVES[..], Part::Leaf), (&LOGS, Part::Log), (&RECORDS, Part::Other)];
+    kinds.into_iter().find(|(of_part, _)| of_part.contains(&kind)).map(|(_, part)| part)
+}
+
+impl fmt::Display for Design {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Design {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let found = Self::ALL.iter().find(|design| design.name() == name);
+        found.copied().ok_or_else(|| {
+            let known: Vec<_> = Self::ALL.iter().map(|design| design.name()).collect();
+            let known = known.join(", ");
+            Error::invalid(format!("unknown design {name:?}: there is {known}"))
+        })
+    }
+}
