@@ -84,12 +84,12 @@ fn read(path: &Path) -> String {
 fn steps_of_protocols_are_those_of_the_code() {
     let mut wrong = Vec::new();
     for design in DESIGNS {
-        let folder = root().join("crates/bristlecone/src/trees").join(design);
+        let folder = root().join("crates/bristlecone/src/index/designs").join(design);
         let protocol = documented(&read(&folder.join("mod.rs")));
         let parts = protocol.iter().map(|(part, _)| part.clone()).collect();
         let is_code = |path: &&std::path::PathBuf| !path.ends_with("mod.rs") && !path.ends_with("tests.rs");
         let (mut in_code, mut in_comments) = (BTreeSet::new(), BTreeSet::new());
-        let shared = files(&root().join("crates/bristlecone/src/shared"), ".rs");
+        let shared = files(&root().join("crates/bristlecone/src/index/parts"), ".rs");
         for text in files(&folder, ".rs").iter().chain(&shared).filter(is_code).map(|path| read(path)) {
             in_code.extend(named(&text, design));
             in_comments.extend(mentioned(&text, &parts));

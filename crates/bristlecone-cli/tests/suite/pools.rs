@@ -38,7 +38,7 @@ fn a_larger_maximum_is_given() {
     let bench = Bench::new();
     let max = || bench.run("info @p --json").json()["max_bytes"].as_u64().unwrap();
     bench.run("create @p --size 64M").ok();
-    assert!(bench.run("create @p --size 128M").ok().contains("a pool of up to 12"));
+    assert!(bench.run("create @p --size 128M").ok().contains("a pool of up to 130 MiB"));
     assert!(max() >= 128 << 20);
     bench.run("create @p --size 256M --tree t").ok();
     assert!(max() >= 256 << 20);
