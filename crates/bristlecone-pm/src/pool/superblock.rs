@@ -65,7 +65,13 @@ impl Contents {
     pub fn update<M: Medium>(&self, region: &Region, medium: &M) {
         let (cells, new) = (copy(region, self.sequence % 2), self.to_superblock());
         let Superblock { sequence, state, checksum, .. } = new;
-        if new == (Superblock { sequence, state, checksum, ..cells.each(|cell| cell.load(medium)) }) {
+        let [old, other] = [self.sequence, self.sequence + 1]
+            .map(|turn| copy(region, turn % 2).each(|cell| cell.load(medium)));
+        let is_like = |copy| new == Superblock { sequence, state, checksum, ..copy };
+        // A crash while the pool was created.
+        let is_unwritten =
+            || old.words().into_iter().zip(new.words()).all(|(old, new)| old == 0 || old == new);
+        if is_like(old) || is_like(other) && is_unwritten() {
             return self.write(region, medium);
         }
         cells.checksum.store(medium, CHANGING);
@@ -134,9 +140,13 @@ fn explains(valid: &Superblock<u64>, other: &Superblock<u64>) -> bool {
         expected.chunks_max = raised.map_or(valid.chunks_max, |raised| raised.chunks_max);
     }
     let is_update = expected == *other && near.contains(&sequence);
-    let second = Superblock { sequence: 1, ..*valid }.sealed().words();
-    let is_creation = || other.words().iter().zip(second).all(|(&word, new)| word == 0 || word == new);
-    is_update || valid.sequence == 0 && is_creation()
+    let is_part_of = |whole: Superblock<u64>| {
+        other.words().into_iter().zip(whole.words()).all(|(word, new)| word == 0 || word == new)
+    };
+    let is_creation = || is_part_of(Superblock { sequence: 1, ..*valid }.sealed());
+    let is_change_behind_it =
+        || checksum == CHANGING && is_part_of(Superblock { sequence: 1, state, checksum, ..expected });
+    is_update || valid.sequence == 0 && (is_creation() || is_change_behind_it())
 }
 
 fn finding(copy: usize, what: &str) -> Finding {

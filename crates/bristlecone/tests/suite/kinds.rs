@@ -241,7 +241,7 @@ kinds!(
     (u8, u8, u8, u8, String),
     ((), bool, u8, String, char, i16),
     (i8, i16, i32, i64, i128, u8, u16),
-    ((u8,), (String, String), u32, f32, Vec<u8>, bool, (), Option<u64>),
+    ((u8,), (String, u8), f32, bool, (), i8, i8, Vec<u8>),
 );
 
 #[test]
