@@ -71,7 +71,8 @@ impl Contents {
         // A crash while the pool was created.
         let is_unwritten =
             || old.words().into_iter().zip(new.words()).all(|(old, new)| old == 0 || old == new);
-        if is_like(old) || is_like(other) && is_unwritten() {
+        // The other copy is what a torn one is compared with.
+        if is_like(other) && (is_like(old) || is_unwritten()) {
             return self.write(region, medium);
         }
         cells.checksum.store(medium, CHANGING);
