@@ -73,7 +73,19 @@ pub fn pool_scenarios() -> Vec<Scenario<BagOp>> {
                 Rename("c", "b"),
                 Close,
             ],
-            then: then(),
+            // Two bags at most stand when this begins, wherever it does, and there is room for four.
+            then: vec![
+                Create("then"),
+                Put("then", 50),
+                Rename("then", "else"),
+                Put("else", 51),
+                Close,
+                Rename("else", "then"),
+                Take("then", 50),
+                Drop("then"),
+                Create("b"),
+                Put("b", 60),
+            ],
         },
         Scenario {
             name: "replace",
@@ -95,7 +107,8 @@ pub fn pool_scenarios() -> Vec<Scenario<BagOp>> {
             // All ten chunks, and then the eleventh and the twelfth.
             setup: [Create("a"), Create("b"), Put("b", 90)].into_iter().chain(fill("a", 0..36)).collect(),
             ops: vec![Raise(11), Put("a", 36), Put("b", 91), Raise(12), Close, Put("a", 37)],
-            then: vec![Drop("a"), Create("then"), Put("then", 50), Rename("b", "a"), Close],
+            // Begins anywhere, also where all chunks are taken: the chunk of `b` has room for two more.
+            then: vec![Put("b", 50), Drop("a"), Create("then"), Close, Put("b", 51), Rename("b", "a"), Close],
         },
         Scenario {
             name: "drop",
