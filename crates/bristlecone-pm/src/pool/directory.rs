@@ -8,7 +8,7 @@ use super::layout::{
     KIND_BYTES_MAX, NAME_BYTES_MAX, PARAMS, Part, PartOf,
 };
 use crate::word::{le_bytes, load_words};
-use crate::{Durable, Error, Medium, Persist, Result, Word, write_bytes};
+use crate::{Durable, Error, Flushed, Medium, Persist, Result, Word, write_bytes};
 
 /// A tree's place in the directory, which its chunks name as their owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -318,9 +318,10 @@ impl<M: Medium> PoolFile<M> {
         entry.state.store_derived(medium, ENTRY_FREE);
     }
 
-    /// Validates the directory after opening, and finishes what a crash interrupted.
-    pub(super) fn recover_directory(&self) -> Result<()> {
-        self.finish_intent()?;
+    /// Validates the directory after opening, and finishes what a crash interrupted. What it returns has to be durable
+    /// before a superblock is that says nothing is under way.
+    pub(super) fn recover_directory(&self) -> Result<Flushed> {
+        let flushed = self.finish_intent()?;
         for id in (0..self.geometry.trees_max as u32).map(TreeId) {
             match self.entry(id).state.load(self.medium()) {
                 ENTRY_FREE | ENTRY_LIVE => {}
@@ -332,7 +333,7 @@ impl<M: Medium> PoolFile<M> {
         names.sort();
         match names.windows(2).find(|pair| pair[0] == pair[1]) {
             Some(pair) => Err(Error::corrupted("two trees of one name", format!("tree {:?}", pair[0]))),
-            None => Ok(()),
+            None => Ok(flushed),
         }
     }
 }

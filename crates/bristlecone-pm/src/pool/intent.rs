@@ -4,11 +4,12 @@
 //! What is to be done is stored beside the superblock before it begins, and a bit of the superblock says that
 //! it is under way:
 //!
-//! 1. The intent is stored, with its checksum; flush, fence. *It counts for nothing yet.*
+//! 1. The intent is stored, with its checksum; flush. *It counts for nothing yet.* The first fence of the superblock is
+//!    its, too.
 //! 2. The superblock is written with the bit; flush, fence. *This commits: after a crash before it the
 //!    directory is as it was; from here on opening does steps 3 and 4. A version that does not know the bit
 //!    leaves the pool alone.*
-//! 3. The entries are changed; flush, fence. *Done twice it is the same.*
+//! 3. The entries are changed; flush, and the next superblock's first fence. *Done twice it is the same.*
 //! 4. The superblock is written without the bit; flush, fence. *From here on the next intent may be stored, and
 //!    the entries may change again.*
 //! 5. So is its other copy: should the medium damage the newer one, the older one must not bring back a change of
@@ -22,7 +23,7 @@ use super::layout::{
     ENTRY_DROPPING, ENTRY_LIVE, Entry, INITIALIZED, INTENT_OFFSET, INTENT_WORDS, NAME_BYTES_MAX,
 };
 use crate::word::{le_bytes, load_words};
-use crate::{Durable, Error, Medium, Persist, Result, Word};
+use crate::{Durable, Error, Flushed, Medium, Persist, Result, Word};
 
 /// In the place of an entry that takes another one's: there is none, the entry gets another name.
 const RENAMED: u32 = u32::MAX;
@@ -111,21 +112,19 @@ impl<M: Medium> PoolFile<M> {
         for (cell, word) in cells.iter().zip(intent) {
             cell.store(medium, word);
         }
-        medium.persist(cells, "pool intent.1");
-        self.health()?;
-        self.write_contents(|contents| contents.intent = true)?;
-        self.change_entries(&intent);
-        self.health()?;
-        self.write_contents(|contents| contents.intent = false)?;
+        let flushed = medium.flush(cells, "pool intent.1");
+        self.write_contents_after(flushed, |contents| contents.intent = true)?;
+        let flushed = self.change_entries(&intent);
+        self.write_contents_after(flushed, |contents| contents.intent = false)?;
         self.write_contents(|_| {})
     }
 
-    /// Step 3.
-    fn change_entries(&self, intent: &Words) {
+    /// Step 3, but for the fence.
+    fn change_entries(&self, intent: &Words) -> Flushed {
         let medium = self.medium();
         let (id, heir) = entries_of(intent);
         let entry = self.entry(id);
-        let flushed = if let Some(heir) = heir {
+        if let Some(heir) = heir {
             let other = self.entry(heir);
             entry.state.store(medium, ENTRY_DROPPING);
             other.state.store(medium, ENTRY_LIVE);
@@ -137,18 +136,17 @@ impl<M: Medium> PoolFile<M> {
                 cell.store(medium, word);
             }
             medium.flush(entry, "pool intent.3")
-        };
-        let Durable { .. } = medium.fence(flushed, "pool intent.3");
+        }
     }
 
-    /// Does step 3 of what a crash interrupted; steps 4 and 5 are the superblocks that opening writes.
+    /// Does step 3 of what a crash interrupted, but for the fence; steps 4 and 5 are the superblocks that opening writes.
     ///
     /// # Errors
     ///
     /// `Corrupted` if the superblock says that a change is under way and it cannot be read which.
-    pub(super) fn finish_intent(&self) -> Result<()> {
+    pub(super) fn finish_intent(&self) -> Result<Flushed> {
         if !self.lock_contents().intent {
-            return Ok(());
+            return Ok(Flushed::none());
         }
         let intent = load_words(self.medium(), self.intent());
         let (id, heir) = entries_of(&intent);
@@ -156,9 +154,9 @@ impl<M: Medium> PoolFile<M> {
         if intent[INTENT_WORDS - 1] != crc(&intent) || !exists(id) || !heir.is_none_or(exists) {
             return Err(Error::corrupted("a change of the directory that cannot be read", "intent"));
         }
-        self.change_entries(&intent);
+        let flushed = self.change_entries(&intent);
         self.lock_contents().intent = false;
-        Ok(())
+        Ok(flushed)
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
     Access, CHUNK_BYTES, CreateOptions, Finding, Geometry, OpenOptions, PoolFile, TREES_MAX, backing, header,
 };
 use crate::sync::AtomicU64;
-use crate::{Domain, Error, Medium, Region, Result};
+use crate::{Domain, Error, Flushed, Medium, Region, Result};
 
 /// How often a file is looked at that others change meanwhile.
 const LOOKS: usize = 3;
@@ -250,7 +250,7 @@ impl<M: Medium> PoolFile<M> {
         let pool = Self::assemble(region, medium, found, detected, path, access);
         pool.recover_chunks()?;
         pool.back_owned_chunks()?;
-        pool.recover_directory()?;
+        let flushed = pool.recover_directory()?;
         if let Some(stray) = pool.stray_chunks().first() {
             return Err(Error::corrupted(
                 "a chunk whose owner is no tree",
@@ -260,7 +260,7 @@ impl<M: Medium> PoolFile<M> {
         let mark = |contents: &mut Contents| {
             (contents.domain, contents.clean) = (options.domain.unwrap_or(detected), false);
         };
-        pool.write_contents(mark)?;
+        pool.write_contents_after(flushed, mark)?;
         if pool.geometry != as_found.geometry || as_found.intent {
             pool.write_contents(|_| {})?;
         }
@@ -287,10 +287,19 @@ impl<M: Medium> PoolFile<M> {
 
     /// Changes the superblock, durably: the copy that is older is overwritten.
     pub(super) fn write_contents(&self, change: impl FnOnce(&mut Contents)) -> Result<()> {
+        self.write_contents_after(Flushed::none(), change)
+    }
+
+    /// Writes the superblock. What was flushed before is durable before the superblock counts.
+    pub(super) fn write_contents_after(
+        &self,
+        before: Flushed,
+        change: impl FnOnce(&mut Contents),
+    ) -> Result<()> {
         let mut contents = self.lock_contents();
         change(&mut contents);
         contents.sequence += 1;
-        contents.update(&self.region, &self.medium);
+        contents.update(&self.region, &self.medium, before);
         self.health()
     }
 }

@@ -97,7 +97,7 @@ impl<M: Medium> PoolFile<M> {
             .chain(cut.map(|_| len..whole + geometry.chunk_bytes))
             .for_each(|missing| pool.spoil(part_of, missing));
         pool.recover_chunks()?;
-        pool.recover_directory()?;
+        let _private = pool.recover_directory()?;
         if guessed && pool.trees()?.is_empty() {
             return Err(Error::NotAPool { path: path.to_owned() });
         }

@@ -5,7 +5,7 @@ use super::layout::{
     SUPERBLOCK_STRIDE, Superblock, VERSION,
 };
 use super::{Access, Finding};
-use crate::{Domain, Error, Medium, Persist, Region, Result, Word};
+use crate::{Domain, Durable, Error, Flushed, Medium, Persist, Region, Result, Word};
 
 /// What the superblock of a pool of this version holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,21 +48,30 @@ impl Contents {
     /// Writes the copy whose turn it is, over zeros or over words that are the same up to the sequence. Durable
     /// when this returns.
     pub fn write<M: Medium>(&self, region: &Region, medium: &M) {
+        self.write_after(region, medium, Flushed::none());
+    }
+
+    /// Writes the copy as [`write`](Self::write) does; what was flushed before is durable with it.
+    fn write_after<M: Medium>(&self, region: &Region, medium: &M, before: Flushed) {
         let cells = copy(region, self.sequence % 2);
         let mut words = self.to_superblock().words().into_iter();
         cells.each(|cell| cell.store(medium, words.next().unwrap_or_default()));
-        medium.persist(cells, "pool superblock");
+        let Durable { .. } =
+            medium.fence(before.and(medium.flush(cells, "pool superblock")), "pool superblock");
     }
 
-    /// Writes the copy whose turn it is, whatever changes. Durable when this returns.
+    /// Writes the copy whose turn it is, whatever changes. Durable when this returns, unless the medium fails.
     ///
     /// Where a word before the sequence changes, what a crash leaves must not look like damage to a copy that
     /// was whole:
     ///
-    /// 1. The checksum says that the copy is being changed; flush, fence.
+    /// 1. The checksum says that the copy is being changed; flush, fence. What was flushed `before` is durable from
+    ///    here on.
     /// 2. Everything but the checksum is stored; flush, fence.
     /// 3. The checksum is stored; flush, fence.
-    pub fn update<M: Medium>(&self, region: &Region, medium: &M) {
+    ///
+    /// A medium that fails in a step ends it there: the copy does not count, and the other one does.
+    pub fn update<M: Medium>(&self, region: &Region, medium: &M, before: Flushed) {
         let (cells, new) = (copy(region, self.sequence % 2), self.to_superblock());
         let Superblock { sequence, state, checksum, .. } = new;
         let [old, other] = [self.sequence, self.sequence + 1]
@@ -73,13 +82,20 @@ impl Contents {
             || old.words().into_iter().zip(new.words()).all(|(old, new)| old == 0 || old == new);
         // The other copy is what a torn one is compared with.
         if is_like(other) && (is_like(old) || is_unwritten()) {
-            return self.write(region, medium);
+            return self.write_after(region, medium, before);
         }
         cells.checksum.store(medium, CHANGING);
-        medium.persist(&cells.checksum, "pool superblock.1");
+        let flushed = before.and(medium.flush(&cells.checksum, "pool superblock.1"));
+        let Durable { .. } = medium.fence(flushed, "pool superblock.1");
+        if medium.failed() {
+            return;
+        }
         let mut words = Superblock { checksum: CHANGING, ..new }.words().into_iter();
         cells.each(|cell| cell.store(medium, words.next().unwrap_or_default()));
         medium.persist(cells, "pool superblock.2");
+        if medium.failed() {
+            return;
+        }
         cells.checksum.store(medium, checksum);
         medium.persist(&cells.checksum, "pool superblock.3");
     }
