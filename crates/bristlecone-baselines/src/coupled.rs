@@ -8,7 +8,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use bristlecone::parts::version_lock::{Version, VersionLock};
+use bristlecone::parts::optimistic_lock::{OptimisticLock, Version};
 use bristlecone::{Medium, Result};
 use bristlecone_pm::sync::wait;
 use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
@@ -69,7 +69,7 @@ pub struct Coupled<L, M: Medium> {
 /// A leaf as a descent found it.
 struct Found<'t> {
     leaf: u64,
-    lock: &'t VersionLock,
+    lock: &'t OptimisticLock,
     version: Version,
     span: Span,
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bristlecone::Medium;
 use bristlecone::parts::lock_table::LockTable;
-use bristlecone::parts::version_lock::VersionLock;
+use bristlecone::parts::optimistic_lock::OptimisticLock;
 use bristlecone_pm::{
     Error, Heap, HeapSpec, HeapStats, LINE_BYTES, PoolFile, Result, SlotKind, TreeId, Word,
 };
@@ -71,7 +71,7 @@ impl<M: Medium> Store<M> {
 
     /// Returns the lock of a node; an error if no node can stand there.
     #[inline(always)]
-    pub fn lock(&self, node: u64) -> Result<&VersionLock> {
+    pub fn lock(&self, node: u64) -> Result<&OptimisticLock> {
         self.locks.get(node).ok_or_else(|| damaged("a reference to no node", node))
     }
 
@@ -97,16 +97,16 @@ pub fn damaged(what: &str, node: u64) -> Error {
 }
 
 /// A locked node; unlocked when dropped.
-pub struct Locked<'s>(&'s VersionLock);
+pub struct Locked<'s>(&'s OptimisticLock);
 
 impl<'s> Locked<'s> {
     /// Creates the guard of a lock that the caller holds.
-    pub fn held(lock: &'s VersionLock) -> Self {
+    pub fn held(lock: &'s OptimisticLock) -> Self {
         Self(lock)
     }
 
     /// Waits for the lock. Nodes of baselines never go.
-    pub fn wait(lock: &'s VersionLock) -> Self {
+    pub fn wait(lock: &'s OptimisticLock) -> Self {
         let held = lock.lock();
         debug_assert!(held, "no node is obsolete");
         Self(lock)

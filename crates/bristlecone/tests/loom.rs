@@ -26,23 +26,23 @@ mod index {
 use index::parts::sync;
 
 #[allow(dead_code, missing_docs, unused_imports, reason = "the file serves the whole crate")]
-#[path = "../src/index/parts/version_lock.rs"]
-mod version_lock;
+#[path = "../src/index/parts/optimistic_lock.rs"]
+mod optimistic_lock;
 
 #[allow(dead_code, reason = "the file serves the whole design")]
 #[path = "../src/index/designs/nbtree/pending.rs"]
 mod pending;
 
+use optimistic_lock::OptimisticLock;
 use pending::Pending;
-use version_lock::VersionLock;
 
-fn new_lock() -> VersionLock {
-    VersionLock::default()
+fn new_lock() -> OptimisticLock {
+    OptimisticLock::default()
 }
 
 /// What a lock guards: two words that must agree, written without order.
 struct Pair {
-    lock: VersionLock,
+    lock: OptimisticLock,
     halves: [AtomicU64; 2],
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Acquire;
 
-use bristlecone::parts::version_lock::{Version, VersionLock};
+use bristlecone::parts::optimistic_lock::{OptimisticLock, Version};
 use bristlecone::{Medium, Result};
 
 use super::{FastFair, LEFTMOST, LEVELS_MAX, LOW, NEXT};
@@ -12,7 +12,7 @@ use crate::store::damaged;
 /// A leaf as a descent found it.
 pub(super) struct Found<'t> {
     pub leaf: u64,
-    pub lock: &'t VersionLock,
+    pub lock: &'t OptimisticLock,
     pub version: Version,
     /// The first place whose key the aim does not lie at or after.
     pub place: usize,

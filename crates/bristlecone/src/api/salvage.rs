@@ -9,7 +9,7 @@ use crate::dynamic::Kind;
 use crate::index::any::expect_kinds;
 use crate::index::part_of;
 use crate::index::parts::codec::{Codec, Inline, KeyCodec, Record};
-use crate::index::{Rescue, salvage};
+use crate::index::{SalvageSink, salvage};
 use crate::{Pool, PoolOptions};
 
 /// What was saved of a pool, and what was not.
@@ -116,20 +116,20 @@ fn save<K: KeyCodec, V: Codec>(
 ) -> Result<SalvagedTree> {
     let (_, to) = pool.0.file.create_index(&entry.spec, (K::INLINE, V::INLINE))?;
     let to = to.typed::<K, V>()?;
-    let mut rescue = Rescue::new(&*to);
+    let mut sink = SalvageSink::new(&*to);
     if let Err(error) = expect_kinds(old, entry) {
-        rescue.find("tree".to_owned(), format!("{error}"));
+        sink.find("tree".to_owned(), format!("{error}"));
     }
     let salvaged =
-        old.expect_leaves(entry, part_of).and_then(|()| salvage::<K, V, Native>(old, entry, &mut rescue));
+        old.expect_leaves(entry, part_of).and_then(|()| salvage::<K, V, Native>(old, entry, &mut sink));
     match salvaged {
         Ok(()) => {}
         // The old pool may have no room for what recovery has to write; the new one is as large.
         Err(error @ (Error::Corrupted { .. } | Error::PoolFull { .. })) => {
-            rescue.find("tree".to_owned(), format!("{error}"));
+            sink.find("tree".to_owned(), format!("{error}"));
         }
         Err(error) => return Err(error),
     }
-    let Rescue { kept, lost, findings, .. } = rescue;
+    let SalvageSink { kept, lost, findings, .. } = sink;
     Ok(SalvagedTree { name: entry.spec.name.clone(), kept, lost, chunks_lost: 0, findings })
 }

@@ -23,7 +23,7 @@ use bristlecone_pm::{Error, Finding, Medium, PoolFile, Result, TreeEntry};
 
 pub use self::damage::Damage;
 pub use self::options::{Allowed, OptionInfo};
-pub use self::salvage::Rescue;
+pub use self::salvage::SalvageSink;
 pub use self::table::{Design, part_of, salvage};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::volatile_index::Cursor;
@@ -57,14 +57,14 @@ pub trait Open<K: KeyCodec, V: Codec, M: Medium>: Index<K, V> + Sized {
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
         options: Self::Options,
-        rescue: &mut Rescue<'_, K, V>,
+        sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<()> {
         let tree = Self::open(pool, entry, options, 1)?;
-        rescue.findings.extend(tree.check());
+        sink.findings.extend(tree.check());
         let mut batch = Batch::default();
         while tree.scan_forward((Bound::Unbounded, Bound::Unbounded), &mut batch) {
             for (key, value) in batch.entries.drain(..).rev() {
-                rescue.keep(K::borrow(&key), V::borrow(&value))?;
+                sink.keep(K::borrow(&key), V::borrow(&value))?;
             }
         }
         Ok(())

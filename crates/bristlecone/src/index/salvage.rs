@@ -6,7 +6,7 @@ use super::{Index, WriteMode};
 use crate::index::parts::codec::{Codec, KeyCodec};
 
 /// Takes what a design can still read of a tree, and counts what it cannot.
-pub struct Rescue<'a, K: KeyCodec, V: Codec> {
+pub struct SalvageSink<'a, K: KeyCodec, V: Codec> {
     to: &'a dyn Index<K, V>,
     /// Items that are in the new tree.
     pub kept: u64,
@@ -16,7 +16,7 @@ pub struct Rescue<'a, K: KeyCodec, V: Codec> {
     pub findings: Vec<Finding>,
 }
 
-impl<'a, K: KeyCodec, V: Codec> Rescue<'a, K, V> {
+impl<'a, K: KeyCodec, V: Codec> SalvageSink<'a, K, V> {
     /// Saves into `to`, an empty tree.
     pub fn new(to: &'a dyn Index<K, V>) -> Self {
         Self { to, kept: 0, lost: 0, findings: Vec::new() }

@@ -7,9 +7,9 @@ use bristlecone_pm::{Medium, Records, Result};
 
 use crate::index::Batch;
 use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::search::Level;
-use crate::index::parts::version_lock::Version;
-use crate::index::parts::volatile_index::{Cursor, Inner, Step};
+use crate::index::parts::volatile_index::{Cursor, Step, VolatileIndex};
 use crate::index::parts::words::{WORDS_MAX, Words};
 
 /// Whether a leaf has items on either side of the bounds within which it was collected.
@@ -32,7 +32,7 @@ pub trait Leafwise<K: KeyCodec, V: Codec> {
     const ITEMS_AHEAD: usize = 1;
 
     /// Returns the index over the leaves.
-    fn inner(&self) -> &Inner<K>;
+    fn inner(&self) -> &VolatileIndex<K>;
     /// Returns what [`Level::detect`] said.
     fn level(&self) -> Level;
     /// Returns the version of a leaf, once no thread writes it. `None`: it is no longer in the tree.

@@ -8,7 +8,7 @@ use bristlecone_pm::{Error, LINE_BYTES, Medium, Part, PoolFile, Result, SlotKind
 
 use super::designs::{cclbtree, lodgetree, nbtree, sstree, wotree};
 use super::options::{OptionInfo, PARAMS, Parameters};
-use super::{Index, Open, Rescue};
+use super::{Index, Open, SalvageSink};
 use crate::index::parts::codec::{Codec, KeyCodec};
 
 macro_rules! designs {
@@ -74,12 +74,12 @@ macro_rules! designs {
         pub fn salvage<K: KeyCodec, V: Codec, M: Medium>(
             pool: &Arc<PoolFile<M>>,
             entry: &TreeEntry,
-            rescue: &mut Rescue<'_, K, V>,
+            sink: &mut SalvageSink<'_, K, V>,
         ) -> Result<()> {
             match Design::of(&entry.spec)? {
                 $(Design::$design => {
                     let options = $module::$options::from_words(entry.spec.params)?;
-                    <$module::$tree<K, V, M> as Open<K, V, M>>::salvage(pool, entry, options, rescue)
+                    <$module::$tree<K, V, M> as Open<K, V, M>>::salvage(pool, entry, options, sink)
                 })+
             }
         }

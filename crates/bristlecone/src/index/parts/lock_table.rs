@@ -2,16 +2,16 @@
 
 use bristlecone_pm::sync::{AtomicPtr, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
-use super::version_lock::VersionLock;
+use super::optimistic_lock::OptimisticLock;
 
 /// A chunk of the tree without locks so far.
-const UNTOUCHED: *mut VersionLock = std::ptr::dangling_mut();
+const UNTOUCHED: *mut OptimisticLock = std::ptr::dangling_mut();
 
 /// A lock for every slot of the tree's chunks, found by offset.
 #[derive(Debug)]
 pub struct LockTable {
     /// By chunk: null if it is not the tree's, `UNTOUCHED` if no lock of it was asked for yet.
-    chunks: Box<[AtomicPtr<VersionLock>]>,
+    chunks: Box<[AtomicPtr<OptimisticLock>]>,
     made: AtomicUsize,
     chunk_shift: u32,
     node_shift: u32,
@@ -45,12 +45,12 @@ impl LockTable {
 
     /// Returns the locks of a chunk, made now if it is the tree's.
     #[cold]
-    fn make(&self, cell: &AtomicPtr<VersionLock>) -> Option<*mut VersionLock> {
+    fn make(&self, cell: &AtomicPtr<OptimisticLock>) -> Option<*mut OptimisticLock> {
         if cell.load(Acquire).is_null() {
             return None;
         }
-        let locks: Box<[VersionLock]> = (0..self.slots()).map(|_| VersionLock::default()).collect();
-        let locks = Box::into_raw(locks).cast::<VersionLock>();
+        let locks: Box<[OptimisticLock]> = (0..self.slots()).map(|_| OptimisticLock::default()).collect();
+        let locks = Box::into_raw(locks).cast::<OptimisticLock>();
         // Pairs with the loads: a thread that sees the pointer sees zeroed locks.
         match cell.compare_exchange(UNTOUCHED, locks, AcqRel, Acquire) {
             Ok(_) => {
@@ -64,14 +64,14 @@ impl LockTable {
         }
     }
 
-    fn unmake(&self, locks: *mut VersionLock) {
+    fn unmake(&self, locks: *mut OptimisticLock) {
         // SAFETY: made by `make` from a box of this many locks, and not shared or no longer.
         drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(locks, self.slots())) });
     }
 
     /// Returns the lock of a node. `None`: no node of the tree can stand there.
     #[inline(always)]
-    pub fn get(&self, node: u64) -> Option<&VersionLock> {
+    pub fn get(&self, node: u64) -> Option<&OptimisticLock> {
         let cell = self.chunks.get((node >> self.chunk_shift) as usize)?;
         let mut locks = cell.load(Acquire);
         if locks.addr() <= UNTOUCHED.addr() {
@@ -87,8 +87,8 @@ impl LockTable {
 
     /// Returns the bytes of DRAM.
     pub fn bytes(&self) -> u64 {
-        let made = self.made.load(Relaxed) * self.slots() * size_of::<VersionLock>();
-        (made + self.chunks.len() * size_of::<AtomicPtr<VersionLock>>()) as u64
+        let made = self.made.load(Relaxed) * self.slots() * size_of::<OptimisticLock>();
+        (made + self.chunks.len() * size_of::<AtomicPtr<OptimisticLock>>()) as u64
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::ops::Deref;
 
+use super::optimistic_lock::{OptimisticLock, Version};
 use super::sync::spin_loop;
-use super::version_lock::{Version, VersionLock};
 
 /// A reference to something that has a version lock, whose count orders what is done under it.
 pub trait Guarded: Copy {
-    fn lock(&self) -> &VersionLock;
+    fn lock(&self) -> &OptimisticLock;
 
     /// Forgets what it holds: it is leaving the tree.
     fn clear(&self) {}

@@ -8,11 +8,11 @@ pub mod fingerprint;
 pub mod lock_table;
 pub mod locked;
 pub mod no_room;
+pub mod optimistic_lock;
 pub mod recovery;
 pub mod search;
 pub mod slot;
 pub mod sync;
-pub mod version_lock;
 pub mod volatile_index;
 pub mod words;
 

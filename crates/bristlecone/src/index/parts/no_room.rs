@@ -6,7 +6,7 @@ use bristlecone_pm::sync::epoch::pin;
 use bristlecone_pm::sync::wait;
 use bristlecone_pm::{Medium, Records};
 
-use super::version_lock::pause;
+use super::optimistic_lock::pause;
 
 /// How often epochs are ended: a backlog of half a million releases of other trees is worked off by then.
 const ROUNDS: u32 = 1024;

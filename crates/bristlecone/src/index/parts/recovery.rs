@@ -8,7 +8,7 @@ use bristlecone_pm::sync::wait::{in_parallel, lock};
 use bristlecone_pm::sync::{AtomicUsize, Ordering::Relaxed};
 
 use super::codec::KeyCodec;
-use super::volatile_index::Inner;
+use super::volatile_index::VolatileIndex;
 
 /// Runs `work` for every number below `count`, on up to `threads` threads; what they made, in
 /// order. The first error wins.
@@ -63,12 +63,12 @@ impl<K: KeyCodec> Survivor<K> {
 
 /// Returns the index over leaves, ascending and at least one: each begins as early as the one before it
 /// allows.
-pub fn index_over<K: KeyCodec>(node_bytes: usize, survivors: &[Survivor<K>]) -> Result<Inner<K>> {
+pub fn index_over<K: KeyCodec>(node_bytes: usize, survivors: &[Survivor<K>]) -> Result<VolatileIndex<K>> {
     let before = std::iter::once(None).chain(survivors.iter().map(Some));
     let fences = before.zip(survivors).map(|(before, leaf)| {
         let low = K::borrow(&leaf.low);
         let fence = before.map_or(low, |left| K::separator(K::borrow(&left.high), low));
         (K::owned(fence), leaf.leaf)
     });
-    Inner::build(node_bytes, fences)
+    VolatileIndex::build(node_bytes, fences)
 }

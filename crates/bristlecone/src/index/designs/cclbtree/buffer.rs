@@ -20,8 +20,8 @@ use super::layout::LEAF_BYTES;
 
 use crate::index::parts::arena::{Arena, Zeroed};
 use crate::index::parts::locked::{self, Guarded};
+use crate::index::parts::optimistic_lock::{OptimisticLock, Version};
 use crate::index::parts::prefetch;
-use crate::index::parts::version_lock::{Version, VersionLock};
 
 /// Most items that a buffer can hold.
 pub const BATCH_MAX: usize = 8;
@@ -31,7 +31,7 @@ pub const BATCH_MAX: usize = 8;
 #[repr(C)]
 #[derive(Debug)]
 pub struct Buffer {
-    pub lock: VersionLock,
+    pub lock: OptimisticLock,
     state: AtomicU64,
 }
 
@@ -291,7 +291,7 @@ pub type Locked<'a> = locked::Locked<BufferRef<'a>>;
 
 impl Guarded for BufferRef<'_> {
     #[inline(always)]
-    fn lock(&self) -> &VersionLock {
+    fn lock(&self) -> &OptimisticLock {
         &self.buffer.lock
     }
 

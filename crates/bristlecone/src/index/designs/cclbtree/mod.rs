@@ -129,9 +129,9 @@ use self::room::Promised;
 use crate::index::options::{Parameters, design_options};
 use crate::index::parts::buffered::{Store, TreeLog};
 use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::search::Level;
-use crate::index::parts::version_lock::Version;
-use crate::index::parts::volatile_index::Inner;
+use crate::index::parts::volatile_index::VolatileIndex;
 
 design_options! {
     /// Options of a CCL-BTree, fixed when it is created.
@@ -175,7 +175,7 @@ pub struct Core<K: KeyCodec, V: Codec, M: Medium> {
     store: Store<Leaf, K, V, M>,
     options: CclBTreeOptions,
     log: TreeLog<M>,
-    inner: Inner<K>,
+    inner: VolatileIndex<K>,
     buffers: Buffers,
     level: Level,
     collection: Collector,

@@ -10,8 +10,8 @@ use crate::index::Read;
 use crate::index::parts::buffered::{Found, Hint};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::fingerprint;
+use crate::index::parts::optimistic_lock::Stale;
 use crate::index::parts::slot::bits;
-use crate::index::parts::version_lock::Stale;
 
 /// How often a reader is disturbed before it locks the leaf.
 const PATIENCE: u32 = 8;

@@ -14,8 +14,8 @@ use super::{CclBTree, CclBTreeOptions, Core};
 use crate::index::parts::buffered::{self, Replayed, Store, TreeLog};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::search::Level;
-use crate::index::parts::volatile_index::Inner;
-use crate::index::{Open, Rescue};
+use crate::index::parts::volatile_index::VolatileIndex;
+use crate::index::{Open, SalvageSink};
 
 impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
     type Options = CclBTreeOptions;
@@ -31,7 +31,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
             store: Store::open(pool, entry, options.leaf_slots as usize)?,
             options,
             log,
-            inner: Inner::new(options.inner_bytes as usize, 0)?,
+            inner: VolatileIndex::new(options.inner_bytes as usize, 0)?,
             buffers: Buffers::new(options.batch as usize, pool.chunk_bytes(), pool.chunks_max())?,
             level: Level::detect(),
             collection: Collector::default(),
@@ -45,9 +45,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for CclBTree<K, V, M> {
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
         options: CclBTreeOptions,
-        rescue: &mut Rescue<'_, K, V>,
+        sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<()> {
-        buffered::salvage::<Leaf, K, V, M>(pool, entry, (options.leaf_slots, options.log_entries), rescue)
+        buffered::salvage::<Leaf, K, V, M>(pool, entry, (options.leaf_slots, options.log_entries), sink)
     }
 }
 
@@ -63,7 +63,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         self.log.seal(logged);
         self.finish_recovery();
         let fences = survivors.into_iter().map(|leaf| (leaf.fence, leaf.own));
-        self.inner = Inner::build(self.options.inner_bytes as usize, fences)?;
+        self.inner = VolatileIndex::build(self.options.inner_bytes as usize, fences)?;
         Ok(())
     }
 
@@ -72,7 +72,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let (first, durable) = self.write_first_leaf()?;
         self.store.lead_to_first(tree, first, &durable, "cclbtree create.2");
         let id = self.buffers.alloc(first, 0)?;
-        self.inner = Inner::new(self.options.inner_bytes as usize, id)?;
+        self.inner = VolatileIndex::new(self.options.inner_bytes as usize, id)?;
         self.log.seal(logged);
         Ok(())
     }

@@ -8,10 +8,10 @@ use super::buffer::BATCH_MAX;
 use super::layout::{LeafWord, SLOTS_OFFSET};
 use super::{CclBTree, Core};
 use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::prefetch;
 use crate::index::parts::search::Level;
-use crate::index::parts::version_lock::Version;
-use crate::index::parts::volatile_index::Inner;
+use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::parts::words::Words;
 use crate::index::scan::{Leafwise, overlay};
 use crate::index::{Batch, Scan};
@@ -32,7 +32,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for Core<K, V, M> {
     const ITEMS_AHEAD: usize = 3;
 
     #[inline(always)]
-    fn inner(&self) -> &Inner<K> {
+    fn inner(&self) -> &VolatileIndex<K> {
         &self.inner
     }
 

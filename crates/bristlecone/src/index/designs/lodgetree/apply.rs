@@ -12,7 +12,7 @@ use super::node::{Entry, Locked};
 use super::versions::Spot;
 use crate::index::parts::buffered::{Change, Found, Guards, Hint, InLeaf, Item, Outcome, Writer};
 use crate::index::parts::codec::{Codec, KeyCodec};
-use crate::index::parts::version_lock::Stale;
+use crate::index::parts::optimistic_lock::Stale;
 
 /// Where a change goes, what is known about its key by then, and the flush that is under way before it.
 struct Plan<'a, M: Medium> {

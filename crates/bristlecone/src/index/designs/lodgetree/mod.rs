@@ -145,8 +145,8 @@ use crate::index::options::{Parameters, design_options};
 use crate::index::parts::buffered::Store;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
-use crate::index::parts::version_lock::{Glance, Version};
-use crate::index::parts::volatile_index::Inner;
+use crate::index::parts::optimistic_lock::{LockState, Version};
+use crate::index::parts::volatile_index::VolatileIndex;
 
 design_options! {
     /// Options of a LodgeTree, fixed when it is created.
@@ -178,7 +178,7 @@ pub struct LodgeTree<K: KeyCodec, V: Codec, M: Medium> {
     store: Store<Header, K, V, M>,
     options: LodgeTreeOptions,
     versions: VersionLog<M>,
-    inner: Inner<K>,
+    inner: VolatileIndex<K>,
     nodes: Nodes,
     node_slots: usize,
     /// Leaves above which a node splits.
@@ -217,8 +217,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
     /// The version of a node that is not locked: for threads that hold a lock, and must not wait for another one.
     fn version_if_free(&self, node: u32) -> Option<Version> {
         match self.nodes.get(node).lock.try_read() {
-            Glance::Free(version) => Some(version),
-            Glance::Locked | Glance::Obsolete => None,
+            LockState::Free(version) => Some(version),
+            LockState::Locked | LockState::Obsolete => None,
         }
     }
 }

@@ -12,9 +12,9 @@ use super::layout::Slots;
 use super::places::{DEFAULT_BYTES, Header, NodeRef, Places};
 use crate::index::parts::arena::{Arena, Room};
 use crate::index::parts::locked::{self, Guarded};
+use crate::index::parts::optimistic_lock::{OptimisticLock, Version};
 use crate::index::parts::prefetch;
 use crate::index::parts::search::{self, Level};
-use crate::index::parts::version_lock::{Version, VersionLock};
 
 /// Times that a reader looks before it locks.
 const PATIENCE: u32 = 8;
@@ -259,7 +259,7 @@ pub type Locked<'a> = locked::Locked<NodeRef<'a>>;
 
 impl Guarded for NodeRef<'_> {
     #[inline(always)]
-    fn lock(&self) -> &VersionLock {
+    fn lock(&self) -> &OptimisticLock {
         &self.node.lock
     }
 

@@ -16,8 +16,8 @@ use bristlecone_pm::sync::{AtomicU32, AtomicU64};
 
 use crate::index::parts::arena::Zeroed;
 use crate::index::parts::fingerprint;
+use crate::index::parts::optimistic_lock::OptimisticLock;
 use crate::index::parts::search::{self, Level};
-use crate::index::parts::version_lock::VersionLock;
 
 /// Most slots of a node.
 pub const NODE_SLOTS_MAX: usize = 36;
@@ -36,7 +36,7 @@ pub const fn index_max(slots: usize) -> usize {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Header {
-    pub lock: VersionLock,
+    pub lock: OptimisticLock,
     /// Slots of each part: see [`Counts`](super::node::Counts).
     pub(super) counts: AtomicU64,
     /// See [`Splits`](super::node::Splits).

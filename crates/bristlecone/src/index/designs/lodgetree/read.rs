@@ -11,8 +11,8 @@ use crate::index::Read;
 use crate::index::parts::buffered::{Found, Hint, InLeaf, tag_of};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::fingerprint;
+use crate::index::parts::optimistic_lock::Stale;
 use crate::index::parts::slot::bits;
-use crate::index::parts::version_lock::Stale;
 
 impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for LodgeTree<K, V, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool {

@@ -15,8 +15,8 @@ use super::{LodgeTree, LodgeTreeOptions};
 use crate::index::parts::buffered::{self, Replayed, Store, Survivor};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
-use crate::index::parts::volatile_index::Inner;
-use crate::index::{Open, Rescue};
+use crate::index::parts::volatile_index::VolatileIndex;
+use crate::index::{Open, SalvageSink};
 
 /// What is known of a leaf on the chain.
 struct Known {
@@ -41,7 +41,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
             store: Store::open(pool, entry, slots)?,
             options,
             versions,
-            inner: Inner::new(options.inner_bytes as usize, 0)?,
+            inner: VolatileIndex::new(options.inner_bytes as usize, 0)?,
             nodes: Nodes::new(node_slots)?,
             node_slots,
             index_max: index_max(node_slots),
@@ -58,9 +58,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for LodgeTree<K, V, M> {
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
         options: LodgeTreeOptions,
-        rescue: &mut Rescue<'_, K, V>,
+        sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<()> {
-        buffered::salvage::<Header, K, V, M>(pool, entry, (options.leaf_slots, options.log_entries), rescue)
+        buffered::salvage::<Header, K, V, M>(pool, entry, (options.leaf_slots, options.log_entries), sink)
     }
 }
 
@@ -78,7 +78,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         self.versions.keep(logged);
         self.finish_recovery();
         let nodes = self.build_nodes(&survivors)?;
-        self.inner = Inner::build(self.options.inner_bytes as usize, nodes)?;
+        self.inner = VolatileIndex::build(self.options.inner_bytes as usize, nodes)?;
         Ok(())
     }
 
@@ -90,7 +90,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         self.store.lead_to_first(tree, leaf, &durable, "lodgetree create.2");
         let id = self.nodes.alloc(0)?;
         self.nodes.get(id).insert_entry(0, Entry { fence: 0, leaf, slots: Slots::default() });
-        self.inner = Inner::new(self.options.inner_bytes as usize, id)?;
+        self.inner = VolatileIndex::new(self.options.inner_bytes as usize, id)?;
         self.versions.keep(logged);
         Ok(())
     }

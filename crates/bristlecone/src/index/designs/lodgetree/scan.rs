@@ -9,7 +9,7 @@ use super::LodgeTree;
 use super::layout::slot_offset;
 use super::places::{NODE_SLOTS_MAX, NodeRef};
 use crate::index::parts::codec::{Codec, KeyCodec};
-use crate::index::parts::version_lock::Version;
+use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::volatile_index::{Cursor, Step};
 use crate::index::parts::words::Words;
 use crate::index::scan::{Bounds, append, overlay, shorten, verified};

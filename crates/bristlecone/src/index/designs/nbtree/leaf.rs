@@ -7,7 +7,7 @@ use bristlecone_pm::sync::{
 use super::layout::Shape;
 use super::pending::{DirtyToken, Pending};
 use crate::index::parts::arena::Zeroed;
-use crate::index::parts::version_lock::{VersionLock, pause};
+use crate::index::parts::optimistic_lock::{OptimisticLock, pause};
 
 /// Words of a leaf's fingerprints.
 pub const TAG_WORDS: usize = 8;
@@ -26,7 +26,7 @@ pub struct Leaf {
     pub tags: [AtomicU64; TAG_WORDS],
     /// Renewed when the descriptor is used for another leaf, for threads that read unpinned. No thread
     /// ever locks it.
-    pub incarnation: VersionLock,
+    pub incarnation: OptimisticLock,
     /// A bit for each slot that belongs to its key for good, and [`FROZEN`].
     pub bitmap: AtomicU64,
     /// Two more bits of each fingerprint, by their order and slot.

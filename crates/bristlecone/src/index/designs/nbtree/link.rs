@@ -12,8 +12,8 @@ use super::layout::{EMPTY, SEALED_EMPTY};
 use super::leaf::{FROZEN, Leaf, Succession};
 use super::lookup::Pins;
 use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::optimistic_lock::pause;
 use crate::index::parts::slot::bits;
-use crate::index::parts::version_lock::pause;
 use crate::index::parts::volatile_index::Step;
 
 /// How often a thread looks whether it may decide about its leaf. One that decides about another leaf

@@ -14,7 +14,7 @@ use super::leaf::{FROZEN, Leaf};
 use super::meta::Tag;
 use super::{LOCK_WRITES, NbTree};
 use crate::index::parts::codec::{Codec, KeyCodec};
-use crate::index::parts::version_lock::{Stale, Version, pause};
+use crate::index::parts::optimistic_lock::{Stale, Version, pause};
 
 /// What keeps leaves, blocks, keys and values alive while they are looked at.
 pub(super) struct Pins<K: KeyCodec, V: Codec> {

@@ -161,9 +161,9 @@ use crate::index::options::{Parameters, design_options};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
 use crate::index::parts::no_room::{Epochs, Futile};
+use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::search::Level;
-use crate::index::parts::version_lock::Version;
-use crate::index::parts::volatile_index::Inner;
+use crate::index::parts::volatile_index::VolatileIndex;
 
 design_options! {
     /// Options of an NBTree, fixed when it is created.
@@ -197,7 +197,7 @@ pub struct NbTree<K: KeyCodec, V: Codec, M: Medium> {
     /// Whether a store that others see survives whatever the domain's stores survive.
     visible_is_durable: bool,
     level: Level,
-    inner: Inner<K>,
+    inner: VolatileIndex<K>,
     leaves: Leaves,
     /// The stamp of the next replacement. Apart, as all that changes is, from what every operation reads.
     stamps: CachePadded<AtomicU64>,
@@ -233,7 +233,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             single_layer: options.layers == 1,
             visible_is_durable: pool.domain().visible_is_durable(),
             level: Level::detect(),
-            inner: Inner::new(options.inner_bytes as usize, 0)?,
+            inner: VolatileIndex::new(options.inner_bytes as usize, 0)?,
             leaves: Leaves::new(pool, shape)?,
             stamps: CachePadded::new(AtomicU64::new(1)),
             retired: Arc::default(),

@@ -10,11 +10,11 @@ use super::lookup::Pins;
 use super::meta::Tag;
 use crate::index::Read;
 use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::slot::Slot;
-use crate::index::parts::version_lock::Version;
 
 /// What a reader that is not pinned found out about a key.
-enum Glance {
+enum LockState {
     /// A value word, or that there is no item.
     Found(u64),
     /// The leaf is being replaced, or the value is not to be had at a glance.
@@ -33,7 +33,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for NbTree<K, V, M> {
         loop {
             let (id, version) = self.inner.find(key, &guards.0, |leaf| self.version_ahead(leaf, tag));
             match self.glance(self.leaves.get(id), version, key, tag, &guards.0) {
-                Glance::Found(word) => match Stored::decode(word) {
+                LockState::Found(word) => match Stored::decode(word) {
                     Stored::Empty => return false,
                     Stored::Plain(value) if V::INLINE => {
                         show(V::read(&self.values, value, &guards.1));
@@ -45,8 +45,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for NbTree<K, V, M> {
                     }
                     _ => return self.get_slow(key, tag, show),
                 },
-                Glance::Unclear => return self.get_slow(key, tag, show),
-                Glance::Stale => {}
+                LockState::Unclear => return self.get_slow(key, tag, show),
+                LockState::Stale => {}
             }
         }
     }
@@ -55,14 +55,21 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for NbTree<K, V, M> {
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Looks into a leaf that may go and come back as another one meanwhile, and then says so.
     #[inline(always)]
-    fn glance(&self, leaf: &Leaf, version: Version, key: K::Ref<'_>, tag: Tag, guard: &K::Guard) -> Glance {
+    fn glance(
+        &self,
+        leaf: &Leaf,
+        version: Version,
+        key: K::Ref<'_>,
+        tag: Tag,
+        guard: &K::Guard,
+    ) -> LockState {
         let still = || leaf.incarnation.validate(version);
         let seen = self.bitmap(leaf);
         if seen & FROZEN != 0 {
-            return Glance::Unclear;
+            return LockState::Unclear;
         }
         let Ok(found) = self.find_slot_while(leaf, seen, key, tag, guard, still) else {
-            return Glance::Stale;
+            return LockState::Stale;
         };
         let (mut value, mut unclear) = (EMPTY, false);
         if let Some(slot) = found {
@@ -70,9 +77,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             unclear = !self.visible_is_durable && leaf.is_flushing(self.shape, slot);
         }
         match still() {
-            false => Glance::Stale,
-            true if unclear => Glance::Unclear,
-            true => Glance::Found(value),
+            false => LockState::Stale,
+            true if unclear => LockState::Unclear,
+            true => LockState::Found(value),
         }
     }
 

@@ -16,8 +16,8 @@ use super::{NbTree, NbTreeOptions};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::recovery::{Survivor, each, index_over};
 use crate::index::parts::slot::{Slot, bits};
-use crate::index::parts::volatile_index::Inner;
-use crate::index::{Open, Rescue};
+use crate::index::parts::volatile_index::VolatileIndex;
+use crate::index::{Open, SalvageSink};
 
 /// The first bytes of fingerprints that were met, which tells most keys of a leaf apart.
 #[derive(Default)]
@@ -67,7 +67,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
         tree.keys.finish_recovery();
         tree.values.finish_recovery();
         tree.inner = if survivors.is_empty() {
-            Inner::new(inner_bytes, tree.first_leaf()?)?
+            VolatileIndex::new(inner_bytes, tree.first_leaf()?)?
         } else {
             tree.len.add(survivors.iter().map(|leaf| leaf.items as i64).sum());
             index_over(inner_bytes, &survivors)?
@@ -79,9 +79,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for NbTree<K, V, M> {
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
         options: NbTreeOptions,
-        rescue: &mut Rescue<'_, K, V>,
+        sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<()> {
-        Self::unrecovered(pool, entry, options)?.save(rescue)
+        Self::unrecovered(pool, entry, options)?.save(sink)
     }
 }
 

@@ -13,7 +13,7 @@ use std::cmp::Ordering;
 use super::NbTree;
 use super::layout::{State, Stored};
 use super::lookup::Pins;
-use crate::index::Rescue;
+use crate::index::SalvageSink;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::slot::Slot;
 
@@ -55,36 +55,36 @@ struct Item {
 
 impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
     /// Hands over every item that can be believed. The tree was not recovered.
-    pub(super) fn save(&self, rescue: &mut Rescue<'_, K, V>) -> Result<()> {
+    pub(super) fn save(&self, sink: &mut SalvageSink<'_, K, V>) -> Result<()> {
         let ranges = self.blocks.chunks();
         let (mut leaves, mut in_doubt) = (Vec::new(), Vec::new());
         for range in &ranges {
             for slot in 0..range.slots as u64 {
                 let block = range.offset + slot * self.shape.block_bytes as u64;
-                match self.standing(block, &ranges, rescue) {
+                match self.standing(block, &ranges, sink) {
                     Standing::Nothing => {}
-                    Standing::Leaf => leaves.extend(self.piece(block, &ranges, true, rescue)),
-                    Standing::InDoubt => in_doubt.extend(self.piece(block, &ranges, false, rescue)),
+                    Standing::Leaf => leaves.extend(self.piece(block, &ranges, true, sink)),
+                    Standing::InDoubt => in_doubt.extend(self.piece(block, &ranges, false, sink)),
                 }
             }
         }
         leaves.sort_unstable_by(Piece::by_median);
         for at in 0..leaves.len() {
-            let range = self.hand_over(&leaves, at, &ranges, rescue)?;
+            let range = self.hand_over(&leaves, at, &ranges, sink)?;
             leaves[at].range = range;
         }
         in_doubt.sort_unstable_by(Piece::youngest_first);
         for piece in &in_doubt {
-            self.hand_over_uncovered(piece, &leaves, &ranges, rescue)?;
+            self.hand_over_uncovered(piece, &leaves, &ranges, sink)?;
         }
         Ok(())
     }
 
-    fn standing(&self, block: u64, ranges: &[ChunkRange], rescue: &mut Rescue<'_, K, V>) -> Standing {
+    fn standing(&self, block: u64, ranges: &[ChunkRange], sink: &mut SalvageSink<'_, K, V>) -> Standing {
         let (state, birth) = match self.header_of(block) {
             Ok(header) => header,
             Err(error) => {
-                rescue.find(format!("block {block:#x}"), error.to_string());
+                sink.find(format!("block {block:#x}"), error.to_string());
                 return Standing::InDoubt;
             }
         };
@@ -136,7 +136,7 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
         block: u64,
         ranges: &[ChunkRange],
         is_leaf: bool,
-        rescue: &mut Rescue<'_, K, V>,
+        sink: &mut SalvageSink<'_, K, V>,
     ) -> Option<Piece<K>> {
         let guard = K::pin();
         let mut keys = Vec::new();
@@ -150,8 +150,8 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
                     keys.push(key);
                 }
                 Err(error) if is_leaf => {
-                    rescue.lost += 1;
-                    rescue.find(format!("block {block:#x}"), error.to_string());
+                    sink.lost += 1;
+                    sink.find(format!("block {block:#x}"), error.to_string());
                 }
                 Err(_) => {}
             }
@@ -159,8 +159,8 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
         keys.sort_unstable();
         let twice = keys.windows(2).filter(|pair| pair[0] == pair[1]).count() as u64;
         if is_leaf && twice > 0 {
-            rescue.lost += twice;
-            rescue.find(format!("block {block:#x}"), "a key that stands there twice");
+            sink.lost += twice;
+            sink.find(format!("block {block:#x}"), "a key that stands there twice");
         }
         if !is_leaf && at_home * 2 <= keys.len() {
             return None;
@@ -176,7 +176,7 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
         leaves: &[Piece<K>],
         at: usize,
         ranges: &[ChunkRange],
-        rescue: &mut Rescue<'_, K, V>,
+        sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<Option<(K::Owned, K::Owned)>> {
         let Piece { block, median, .. } = &leaves[at];
         let left = leaves[..at].iter().rev().map(|other| &other.median).find(|other| *other != median);
@@ -187,10 +187,10 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
             let key = K::read(&self.keys, item.key, &pins.key);
             if self.is_between(key, left, right) {
                 range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
-                self.with_value(item.value, &pins, |value| rescue.keep(key, value)).transpose()?;
+                self.with_value(item.value, &pins, |value| sink.keep(key, value)).transpose()?;
             } else {
-                rescue.lost += 1;
-                rescue.find(format!("block {block:#x}"), "a key that does not belong there");
+                sink.lost += 1;
+                sink.find(format!("block {block:#x}"), "a key that does not belong there");
             }
         }
         Ok(range.map(|(low, high)| (K::owned(low), K::owned(high))))
@@ -207,7 +207,7 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
         piece: &Piece<K>,
         leaves: &[Piece<K>],
         ranges: &[ChunkRange],
-        rescue: &mut Rescue<'_, K, V>,
+        sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<()> {
         let pins = Pins::<K, V>::new();
         let right_of = |key: K::Ref<'_>| {
@@ -226,12 +226,12 @@ impl<K: KeyCodec, V: Codec, M: bristlecone_pm::Medium> NbTree<K, V, M> {
             });
             if !covered && self.is_between(key, medians[0], medians[1]) {
                 taken += 1;
-                self.with_value(item.value, &pins, |value| rescue.keep(key, value)).transpose()?;
+                self.with_value(item.value, &pins, |value| sink.keep(key, value)).transpose()?;
             }
         }
         if taken > 0 {
             let what = format!("its header cannot be believed: {taken} items are taken as they stand");
-            rescue.find(format!("block {:#x}", piece.block), what);
+            sink.find(format!("block {:#x}", piece.block), what);
         }
         Ok(())
     }

@@ -8,10 +8,10 @@ use bristlecone_pm::{Medium, Result};
 use super::NbTree;
 use super::layout::{EMPTY, Stored};
 use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::search::Level;
 use crate::index::parts::slot::bits;
-use crate::index::parts::version_lock::Version;
-use crate::index::parts::volatile_index::Inner;
+use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::parts::words::Words;
 use crate::index::scan::{Bounds, Leafwise, Outside, precedes, shorten, succeeds};
 use crate::index::{Batch, Scan};
@@ -31,7 +31,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for NbTree<K, V, M> {
 /// A thread that scans is pinned: leaves are there as long as it looks at them.
 impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for NbTree<K, V, M> {
     #[inline(always)]
-    fn inner(&self) -> &Inner<K> {
+    fn inner(&self) -> &VolatileIndex<K> {
         &self.inner
     }
 

@@ -6,9 +6,9 @@ use bristlecone_pm::sync::{AtomicU64, Ordering::Relaxed};
 use super::layout::{FINGERPRINT_WORDS, SUBNODES_MAX, Shape};
 use crate::index::parts::arena::{Arena, Zeroed};
 use crate::index::parts::locked::{self, Guarded};
+use crate::index::parts::optimistic_lock::{OptimisticLock, Version};
 use crate::index::parts::search::Level;
 use crate::index::parts::slot::bits;
-use crate::index::parts::version_lock::{Version, VersionLock};
 use crate::index::parts::{fingerprint, prefetch};
 
 /// Low bits of the head's offset that count the subnodes; offsets of subnodes leave them free.
@@ -22,7 +22,7 @@ const HEADER_BYTES: usize = 48;
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Header {
-    pub lock: VersionLock,
+    pub lock: OptimisticLock,
     /// Copy of the bitmap that stands in the head subnode.
     bitmap: AtomicU64,
     /// Offsets of the subnodes, the head's with their number in its low bits.
@@ -272,7 +272,7 @@ impl Locked<'_> {
 
 impl Guarded for Leaf<'_> {
     #[inline(always)]
-    fn lock(&self) -> &VersionLock {
+    fn lock(&self) -> &OptimisticLock {
         &self.header.lock
     }
 

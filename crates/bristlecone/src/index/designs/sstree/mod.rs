@@ -118,8 +118,8 @@ use self::leaf::Leaves;
 use crate::index::options::{Parameters, design_options};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
-use crate::index::parts::version_lock::Version;
-use crate::index::parts::volatile_index::Inner;
+use crate::index::parts::optimistic_lock::Version;
+use crate::index::parts::volatile_index::VolatileIndex;
 
 design_options! {
     /// Options of an SSTree, fixed when it is created.
@@ -155,7 +155,7 @@ pub struct SsTree<K: KeyCodec, V: Codec, M: Medium> {
     moving: bool,
     /// Whether an insert saves a fence by staging its item in the head's line.
     staging: bool,
-    inner: Inner<K>,
+    inner: VolatileIndex<K>,
     leaves: Leaves,
     len: Counter,
     codecs: PhantomData<fn() -> (K, V)>,

@@ -8,8 +8,8 @@ use super::leaf::Leaf;
 use crate::index::Read;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::fingerprint;
+use crate::index::parts::optimistic_lock::Stale;
 use crate::index::parts::slot::{Slot, bits};
-use crate::index::parts::version_lock::Stale;
 
 /// Where a key's item stands and what it holds.
 #[derive(Clone, Copy)]

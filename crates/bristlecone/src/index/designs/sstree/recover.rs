@@ -20,8 +20,8 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
 use crate::index::parts::recovery::{Survivor, each, index_over};
 use crate::index::parts::slot::{Slot, bits};
-use crate::index::parts::volatile_index::Inner;
-use crate::index::{Open, Rescue};
+use crate::index::parts::volatile_index::VolatileIndex;
+use crate::index::{Open, SalvageSink};
 
 /// Descriptors that a thread takes at once.
 const IDS_AT_ONCE: u32 = 64;
@@ -49,7 +49,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
             shape,
             moving: options.move_items != 0,
             staging: shape.resident && !pool.domain().visible_is_durable(),
-            inner: Inner::new(inner_bytes, 0)?,
+            inner: VolatileIndex::new(inner_bytes, 0)?,
             leaves: Leaves::new(shape)?,
             len: Counter::default(),
             codecs: PhantomData,
@@ -59,7 +59,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
         tree.keys.finish_recovery();
         tree.values.finish_recovery();
         tree.inner = if survivors.is_empty() {
-            Inner::new(inner_bytes, tree.new_leaf(&[])?.0)?
+            VolatileIndex::new(inner_bytes, tree.new_leaf(&[])?.0)?
         } else {
             tree.len.add(survivors.iter().map(|leaf| leaf.items as i64).sum());
             index_over(inner_bytes, &survivors)?
@@ -77,9 +77,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for SsTree<K, V, M> {
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
         options: SsTreeOptions,
-        rescue: &mut Rescue<'_, K, V>,
+        sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<()> {
-        DamagedTree::new(pool, entry, options.shape())?.save(rescue)
+        DamagedTree::new(pool, entry, options.shape())?.save(sink)
     }
 }
 

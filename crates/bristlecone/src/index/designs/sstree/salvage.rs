@@ -13,7 +13,7 @@ use bristlecone_pm::{ChunkRange, Medium, PoolFile, RecordSpec, Records, Result, 
 
 use super::census::Census;
 use super::layout::{END, FREE, Header, LEAF_SLOTS_MAX, SUBNODES, SUBNODES_MAX, Shape, slot_offset, unstage};
-use crate::index::Rescue;
+use crate::index::SalvageSink;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::slot::{Slot, bits};
 
@@ -80,24 +80,24 @@ impl<M: Medium> DamagedTree<M> {
     }
 
     /// Hands over every item that can be believed.
-    pub fn save<K: KeyCodec, V: Codec>(&self, rescue: &mut Rescue<'_, K, V>) -> Result<()> {
+    pub fn save<K: KeyCodec, V: Codec>(&self, sink: &mut SalvageSink<'_, K, V>) -> Result<()> {
         for subnode in self.occupied() {
             let next = self.next(subnode);
             if next != END && self.census.name(next, subnode).is_err() {
-                rescue.find(format!("subnode {subnode:#x}"), format!("next {next:#x} cannot be"));
+                sink.find(format!("subnode {subnode:#x}"), format!("next {next:#x} cannot be"));
             }
         }
         let heads = self.occupied().filter(|&subnode| !self.census.is_named(subnode));
-        let mut pieces: Vec<_> = heads.filter_map(|head| self.piece(head, rescue)).collect();
+        let mut pieces: Vec<_> = heads.filter_map(|head| self.piece(head, sink)).collect();
         pieces.sort_by(Piece::by_median);
-        self.rejoin(&mut pieces, rescue);
+        self.rejoin(&mut pieces, sink);
         let order: Vec<_> =
             pieces.iter().filter(|piece| piece.sound).map(|piece| piece.keys[1].clone()).collect();
         let mut astray = Vec::new();
         // What is in doubt comes later: it does not replace anything.
         for sound in [true, false] {
             for piece in pieces.iter().filter(|piece| piece.sound == sound) {
-                self.hand_over(piece, &order, rescue, &mut astray)?;
+                self.hand_over(piece, &order, sink, &mut astray)?;
             }
         }
         // A wrong link may have hidden the head of another leaf, or all of a leaf.
@@ -111,24 +111,24 @@ impl<M: Medium> DamagedTree<M> {
         again.sort_unstable();
         again.dedup();
         for head in again {
-            if let Some(piece) = self.piece(head, rescue) {
-                self.hand_over(&piece, &order, rescue, &mut Vec::new())?;
+            if let Some(piece) = self.piece(head, sink) {
+                self.hand_over(&piece, &order, sink, &mut Vec::new())?;
             }
         }
         // The upper half of an unfinished split stands in two leaves, and is astray in one.
         for (_, subnode, item) in astray {
             let guards = (K::pin(), V::pin());
             let key = K::read(&self.keys, item.key, &guards.0);
-            if !rescue.holds(key, V::read(&self.values, item.value, &guards.1)) {
-                rescue.lost += 1;
-                rescue.find(format!("subnode {subnode:#x}"), "a key that does not belong there");
+            if !sink.holds(key, V::read(&self.values, item.value, &guards.1)) {
+                sink.lost += 1;
+                sink.find(format!("subnode {subnode:#x}"), "a key that does not belong there");
             }
         }
         Ok(())
     }
 
     /// Walks the chain of a leaf as far as it goes; `None` if no key of it can be read.
-    fn piece<K: KeyCodec, V: Codec>(&self, head: u64, rescue: &mut Rescue<'_, K, V>) -> Option<Piece<K>> {
+    fn piece<K: KeyCodec, V: Codec>(&self, head: u64, sink: &mut SalvageSink<'_, K, V>) -> Option<Piece<K>> {
         let (bitmap, staged) = unstage(self.header(head).bitmap.load(self.pool.medium()));
         let staged = staged.filter(|&bit| bit < LEAF_SLOTS_MAX && self.shape.resident);
         let mut chain = vec![head];
@@ -151,14 +151,14 @@ impl<M: Medium> DamagedTree<M> {
             piece.keys = [first, keys[keys.len() / 2], last].map(|key| K::owned(key));
             let twice = keys.windows(2).filter(|pair| pair[0] == pair[1]).count();
             if twice > 0 {
-                rescue.lost += twice as u64;
-                rescue.find(format!("leaf at {head:#x}"), "a key that stands there twice");
+                sink.lost += twice as u64;
+                sink.find(format!("leaf at {head:#x}"), "a key that stands there twice");
             }
             return Some(piece);
         }
         if bitmap != 0 {
-            rescue.lost += u64::from(bitmap.count_ones());
-            rescue.find(format!("leaf at {head:#x}"), "no key of it can be read");
+            sink.lost += u64::from(bitmap.count_ones());
+            sink.find(format!("leaf at {head:#x}"), "no key of it can be read");
         }
         None
     }
@@ -183,7 +183,7 @@ impl<M: Medium> DamagedTree<M> {
 
     /// Gives leaves with a broken chain the subnodes that nothing names any more and whose keys lie
     /// among their own; counts what stays away.
-    fn rejoin<K: KeyCodec, V: Codec>(&self, pieces: &mut Vec<Piece<K>>, rescue: &mut Rescue<'_, K, V>) {
+    fn rejoin<K: KeyCodec, V: Codec>(&self, pieces: &mut Vec<Piece<K>>, sink: &mut SalvageSink<'_, K, V>) {
         for at in 0..pieces.len() {
             let piece = &pieces[at];
             let beyond = piece.bitmap >> (piece.chain.len() * self.shape.slots);
@@ -203,9 +203,8 @@ impl<M: Medium> DamagedTree<M> {
             } else {
                 let items = u64::from(beyond.count_ones());
                 let head = piece.chain[0];
-                rescue.lost += items;
-                rescue
-                    .find(format!("leaf at {head:#x}"), format!("{items} items beyond the end of its chain"));
+                sink.lost += items;
+                sink.find(format!("leaf at {head:#x}"), format!("{items} items beyond the end of its chain"));
             }
         }
         pieces.retain(|piece| !piece.chain.is_empty());
@@ -216,7 +215,7 @@ impl<M: Medium> DamagedTree<M> {
         &self,
         piece: &Piece<K>,
         order: &[K::Owned],
-        rescue: &mut Rescue<'_, K, V>,
+        sink: &mut SalvageSink<'_, K, V>,
         astray: &mut Vec<(usize, u64, Item)>,
     ) -> Result<()> {
         let median = &piece.keys[1];
@@ -226,8 +225,8 @@ impl<M: Medium> DamagedTree<M> {
         for item in self.items(piece) {
             let subnode = piece.chain[item.at];
             if let Err(error) = K::verify(&self.keys, item.key).and(V::verify(&self.values, item.value)) {
-                rescue.lost += 1;
-                rescue.find(format!("subnode {subnode:#x}"), error.to_string());
+                sink.lost += 1;
+                sink.find(format!("subnode {subnode:#x}"), error.to_string());
                 continue;
             }
             let key = K::read(&self.keys, item.key, &guards.0);
@@ -236,7 +235,7 @@ impl<M: Medium> DamagedTree<M> {
             if below || above {
                 astray.push((item.at, subnode, item));
             } else {
-                rescue.keep(key, V::read(&self.values, item.value, &guards.1))?;
+                sink.keep(key, V::read(&self.values, item.value, &guards.1))?;
             }
         }
         Ok(())

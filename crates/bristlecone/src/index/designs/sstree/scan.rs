@@ -7,10 +7,10 @@ use bristlecone_pm::{Medium, Result, Word};
 use super::SsTree;
 use super::layout::{SUBNODES_MAX, slot_offset};
 use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::search::Level;
 use crate::index::parts::slot::Slot;
-use crate::index::parts::version_lock::Version;
-use crate::index::parts::volatile_index::Inner;
+use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::parts::words::{WORDS_MAX, Words};
 use crate::index::scan::Leafwise;
 use crate::index::{Batch, Scan};
@@ -31,7 +31,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for SsTree<K, V, M> {
 
 impl<K: KeyCodec, V: Codec, M: Medium> Leafwise<K, V> for SsTree<K, V, M> {
     #[inline(always)]
-    fn inner(&self) -> &Inner<K> {
+    fn inner(&self) -> &VolatileIndex<K> {
         &self.inner
     }
 

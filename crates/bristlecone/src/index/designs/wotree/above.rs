@@ -10,12 +10,12 @@ use super::layout::LEVEL_MAX;
 use super::nodes::Locked;
 use super::read::{Missing, Path};
 use crate::index::parts::codec::{Codec, KeyCodec};
-use crate::index::parts::version_lock::VersionLock;
+use crate::index::parts::optimistic_lock::OptimisticLock;
 
 /// Nodes taken ahead of a split, so that a pool that becomes full fails before anything changes.
 pub(super) struct Reserve<'t, K: KeyCodec, V: Codec, M: Medium> {
     tree: &'t WoTree<K, V, M>,
-    nodes: SmallVec<[(u64, &'t VersionLock); 4]>,
+    nodes: SmallVec<[(u64, &'t OptimisticLock); 4]>,
 }
 
 impl<'t, K: KeyCodec, V: Codec, M: Medium> Reserve<'t, K, V, M> {
@@ -37,7 +37,7 @@ impl<'t, K: KeyCodec, V: Codec, M: Medium> Reserve<'t, K, V, M> {
         self.nodes.len() >= nodes
     }
 
-    pub fn take(&mut self) -> (u64, &'t VersionLock) {
+    pub fn take(&mut self) -> (u64, &'t OptimisticLock) {
         self.nodes.pop().expect("as many nodes as were counted under the locks")
     }
 }

@@ -7,7 +7,7 @@ use super::layout::State;
 use super::leaf::WRONG_ORDER;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::counter::Counter;
-use crate::index::parts::version_lock::Glance;
+use crate::index::parts::optimistic_lock::LockState;
 use crate::index::{Inspect, TreeStats};
 
 /// What a walk over the tree came across.
@@ -281,8 +281,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         while leaf != 0 && count.leaves < most {
             let Ok(lock) = self.nodes.lock(leaf) else { return Count { at_rest: false, ..count } };
             let version = match lock.try_read() {
-                Glance::Free(version) => Some(version),
-                Glance::Locked | Glance::Obsolete => None,
+                LockState::Free(version) => Some(version),
+                LockState::Locked | LockState::Obsolete => None,
             };
             let bitmap = self.bitmap(leaf).map_or(0, |(bitmap, _)| bitmap);
             let next = self.nodes.leaf_link(leaf).next.load(self.medium());

@@ -10,7 +10,7 @@ use super::nodes::{Locked, NodeLock};
 use super::read::Path;
 use super::{Pins, WoTree};
 use crate::index::parts::codec::{Codec, KeyCodec};
-use crate::index::parts::version_lock::VersionLock;
+use crate::index::parts::optimistic_lock::OptimisticLock;
 
 /// Nodes that leave the tree together: an empty leaf, and the inner nodes above it that have no
 /// other child.
@@ -172,7 +172,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     }
 
     /// Returns the locks of the inner nodes that change, and of those that go.
-    fn locks_of(&self, removal: &Removal) -> Result<[Vec<(u64, &VersionLock)>; 2]> {
+    fn locks_of(&self, removal: &Removal) -> Result<[Vec<(u64, &OptimisticLock)>; 2]> {
         let inner = &removal.nodes[1..];
         let lock = |node: u64| Ok((node, self.nodes.lock(node)?));
         let changed = inner.iter().map(|freed| freed.left).chain([removal.parent]);
@@ -185,7 +185,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     fn carry_out(
         &self,
         removal: &Removal,
-        [changed, gone]: &[Vec<(u64, &VersionLock)>; 2],
+        [changed, gone]: &[Vec<(u64, &OptimisticLock)>; 2],
         pins: &Pins<K, V>,
         pinned: &Guard,
     ) {

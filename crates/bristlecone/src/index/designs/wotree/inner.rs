@@ -8,7 +8,7 @@ use super::WoTree;
 use super::layout::NO_KEY;
 use super::nodes::Locked;
 use crate::index::parts::codec::{Codec, KeyCodec};
-use crate::index::parts::version_lock::{Glance, VersionLock};
+use crate::index::parts::optimistic_lock::{LockState, OptimisticLock};
 
 /// What a search looks for: the node whose range holds a key, or the one just before it.
 pub(super) enum Aim<'k, K: KeyCodec> {
@@ -60,11 +60,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         &self,
         node: u64,
         level: u8,
-        lock: &VersionLock,
+        lock: &OptimisticLock,
         aim: Aim<'_, K>,
         guard: &K::Guard,
     ) -> Step {
-        if let Glance::Free(version) = lock.try_read() {
+        if let LockState::Free(version) = lock.try_read() {
             let step = self.step_at_rest(node, level, aim, guard);
             if lock.validate(version) {
                 return step;
@@ -126,14 +126,14 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         &self,
         node: u64,
         level: u8,
-        lock: &VersionLock,
+        lock: &OptimisticLock,
         aim: Aim<'_, K>,
         guard: &K::Guard,
     ) -> Step {
         let medium = self.medium();
         let turns = self.nodes.turns(node);
         for round in 0.. {
-            if lock.try_read() == Glance::Obsolete {
+            if lock.try_read() == LockState::Obsolete {
                 return Step::Lost;
             }
             // Pairs with the increments in `turn`.
@@ -166,7 +166,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                     return step;
                 }
             }
-            crate::index::parts::version_lock::pause(round);
+            crate::index::parts::optimistic_lock::pause(round);
         }
         unreachable!("rounds do not end")
     }

@@ -9,7 +9,7 @@ use super::layout::{SLOT_WORDS_MAX, STATE_SLOTS, State};
 use super::log::{Lane, Record};
 use super::nodes::Locked;
 use crate::index::parts::codec::{Codec, KeyCodec};
-use crate::index::parts::version_lock::Stale;
+use crate::index::parts::optimistic_lock::Stale;
 
 /// What is wrong with a leaf whose slot array names other slots than its bitmap.
 pub(super) const WRONG_ORDER: &str = "slot array differs from the bitmap";

@@ -26,7 +26,7 @@ use bristlecone_pm::{
 use crossbeam_utils::CachePadded;
 
 use super::layout::{LEVEL_MAX, LOGS};
-use crate::index::parts::version_lock::pause;
+use crate::index::parts::optimistic_lock::pause;
 
 /// Bytes of a tree's log.
 const LOG_BYTES: u32 = 4096;

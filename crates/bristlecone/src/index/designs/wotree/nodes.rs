@@ -14,7 +14,7 @@ use crossbeam_queue::SegQueue;
 use super::layout::{Link, NODES, Pair, Shape, State};
 use crate::index::parts::lock_table::LockTable;
 use crate::index::parts::locked::{self, Guarded};
-use crate::index::parts::version_lock::VersionLock;
+use crate::index::parts::optimistic_lock::OptimisticLock;
 
 /// Counters of turns; see [`Nodes::turns`].
 const TURNS: usize = 256;
@@ -23,7 +23,7 @@ const TURNS: usize = 256;
 #[derive(Clone, Copy)]
 pub struct NodeLock<'t> {
     pub node: u64,
-    pub lock: &'t VersionLock,
+    pub lock: &'t OptimisticLock,
 }
 
 /// A node held by the only writer it may have.
@@ -31,7 +31,7 @@ pub type Locked<'t> = locked::Locked<NodeLock<'t>>;
 
 impl Guarded for NodeLock<'_> {
     #[inline(always)]
-    fn lock(&self) -> &VersionLock {
+    fn lock(&self) -> &OptimisticLock {
         self.lock
     }
 
@@ -149,7 +149,7 @@ impl<M: Medium> Nodes<M> {
 
     /// Returns the lock of a node; an error if no node can stand there.
     #[inline(always)]
-    pub fn lock(&self, node: u64) -> Result<&VersionLock> {
+    pub fn lock(&self, node: u64) -> Result<&OptimisticLock> {
         match self.locks.get(node) {
             Some(lock) => Ok(lock),
             None => Err(Self::no_node(node)),

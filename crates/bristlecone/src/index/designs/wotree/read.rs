@@ -8,7 +8,7 @@ use super::inner::{Aim, Step};
 use super::layout::State;
 use crate::index::Read;
 use crate::index::parts::codec::{Codec, KeyCodec};
-use crate::index::parts::version_lock::{Glance, Version, VersionLock};
+use crate::index::parts::optimistic_lock::{LockState, OptimisticLock, Version};
 
 /// Nodes that a descent passes unless it is sent to the right very often.
 const STEPS_FEW: u32 = 256;
@@ -86,7 +86,7 @@ impl Path {
 /// A leaf as a descent found it.
 pub(super) struct At<'t> {
     pub leaf: u64,
-    pub lock: &'t VersionLock,
+    pub lock: &'t OptimisticLock,
     pub version: Version,
     /// Whether it was reached through a left neighbour: an entry is missing, or on its way.
     pub detour: bool,
@@ -118,7 +118,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for WoTree<K, V, M> {
                     self.note_damage("a reference to no leaf", leaf);
                     return false;
                 }
-                _ => crate::index::parts::version_lock::pause(round),
+                _ => crate::index::parts::optimistic_lock::pause(round),
             }
         }
         unreachable!("rounds do not end")
@@ -143,7 +143,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     fn glide(&self, aim: Aim<'_, K>, guard: &K::Guard) -> Option<At<'_>> {
         let mut node = self.root();
         let mut lock = self.nodes.lock(node).ok()?;
-        let Glance::Free(mut version) = lock.try_read() else { return None };
+        let LockState::Free(mut version) = lock.try_read() else { return None };
         if self.root() != node {
             return None;
         }
@@ -178,7 +178,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                 self.fetch(next);
             }
             let next_version = match next_lock.try_read() {
-                Glance::Free(version) => version,
+                LockState::Free(version) => version,
                 _ if below == 0 => next_lock.read()?,
                 _ => return None,
             };
@@ -359,7 +359,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             match found {
                 Ok(found) if still() => return Ok(found.ok().map(|found| (found.key, found.value))),
                 Err(_) if still() => return Err(self.damaged("a reference to no leaf", leaf)),
-                _ => crate::index::parts::version_lock::pause(round),
+                _ => crate::index::parts::optimistic_lock::pause(round),
             }
         }
         unreachable!("rounds do not end")

@@ -15,7 +15,7 @@ use super::read::{NoTrail, Path};
 use super::split::LIVE;
 use super::{WoTree, WoTreeOptions};
 use crate::index::parts::codec::{Codec, KeyCodec};
-use crate::index::{Open, Rescue};
+use crate::index::{Open, SalvageSink};
 
 impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
     type Options = WoTreeOptions;
@@ -45,9 +45,9 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
         options: WoTreeOptions,
-        rescue: &mut Rescue<'_, K, V>,
+        sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<()> {
-        Self::save(pool, entry, options, rescue)
+        Self::save(pool, entry, options, sink)
     }
 }
 

@@ -18,7 +18,7 @@ use super::leaf::Order;
 use super::log::Record;
 use super::{Pins, WoTree, WoTreeOptions};
 use crate::index::parts::codec::{Codec, KeyCodec};
-use crate::index::{Inspect, Open, Rescue};
+use crate::index::{Inspect, Open, SalvageSink};
 
 /// A leaf with keys.
 struct Piece<K: KeyCodec> {
@@ -66,31 +66,31 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         pool: &Arc<PoolFile<M>>,
         entry: &TreeEntry,
         options: WoTreeOptions,
-        rescue: &mut Rescue<'_, K, V>,
+        sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<()> {
-        Self::unrecovered(pool, entry, options, false)?.sweep(rescue)?;
-        if rescue.findings.is_empty() {
+        Self::unrecovered(pool, entry, options, false)?.sweep(sink)?;
+        if sink.findings.is_empty() {
             // Every leaf is read. What leads to them may be damaged still.
             match Self::open(pool, entry, options, 1) {
-                Ok(tree) => rescue.findings.extend(tree.check()),
-                Err(error) => rescue.find("tree".to_owned(), error.to_string()),
+                Ok(tree) => sink.findings.extend(tree.check()),
+                Err(error) => sink.find("tree".to_owned(), error.to_string()),
             }
         }
         Ok(())
     }
 
-    fn sweep(&self, rescue: &mut Rescue<'_, K, V>) -> Result<()> {
-        let splits = self.splits(rescue);
+    fn sweep(&self, sink: &mut SalvageSink<'_, K, V>) -> Result<()> {
+        let splits = self.splits(sink);
         let mut found = self.found();
         found.leaves.retain(|leaf| !splits.unborn.contains(leaf));
         let mut leaves: Vec<_> =
-            found.leaves.iter().filter_map(|&leaf| self.piece(leaf, &splits, rescue)).collect();
+            found.leaves.iter().filter_map(|&leaf| self.piece(leaf, &splits, sink)).collect();
         leaves.sort_by(Piece::by_median);
         for at in 0..leaves.len() {
-            leaves[at].range = self.save_leaf(&leaves, at, rescue)?;
+            leaves[at].range = self.save_leaf(&leaves, at, sink)?;
         }
         for &node in found.others.iter().filter(|node| found.named.contains(node)) {
-            self.save_in_doubt(node, &leaves, rescue)?;
+            self.save_in_doubt(node, &leaves, sink)?;
         }
         Ok(())
     }
@@ -120,24 +120,24 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         found
     }
 
-    fn splits(&self, rescue: &mut Rescue<'_, K, V>) -> Splits {
+    fn splits(&self, sink: &mut SalvageSink<'_, K, V>) -> Splits {
         let mut splits = Splits::default();
         for lane in self.log.all() {
             match lane.read() {
                 Ok(Some(Record::Split { left, right, separator, level: 0 })) => {
                     let nodes = self.nodes.lock(left).and(self.nodes.lock(right));
                     if nodes.is_err() {
-                        rescue.find("log".to_owned(), "a split of nodes that are none");
+                        sink.find("log".to_owned(), "a split of nodes that are none");
                     } else if self.nodes.leaf_link(left).next.load(self.medium()) != right {
                         splits.unborn.push(right);
                     } else if let Err(error) = K::verify(&self.separators, separator) {
-                        rescue.find("log".to_owned(), error.to_string());
+                        sink.find("log".to_owned(), error.to_string());
                     } else {
                         splits.moved.push((left, separator));
                     }
                 }
                 Ok(_) => {}
-                Err(kind) => rescue.find("log".to_owned(), format!("unknown record {kind:#x}")),
+                Err(kind) => sink.find("log".to_owned(), format!("unknown record {kind:#x}")),
             }
         }
         splits
@@ -153,13 +153,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
     }
 
     /// Reads a leaf as a whole; `None` if it has no item that can be read.
-    fn piece(&self, leaf: u64, splits: &Splits, rescue: &mut Rescue<'_, K, V>) -> Option<Piece<K>> {
+    fn piece(&self, leaf: u64, splits: &Splits, sink: &mut SalvageSink<'_, K, V>) -> Option<Piece<K>> {
         let guard = K::pin();
         let (bitmap, valid) = self.bitmap(leaf)?;
         let told = |word: u64| bitmap >> word & 1 != 0;
         let order = self.order_of(leaf);
         if valid && order.is_none_or(|order| order.bitmap() != bitmap) {
-            rescue.find(format!("node {leaf:#x}"), "slot array differs from the bitmap");
+            sink.find(format!("node {leaf:#x}"), "slot array differs from the bitmap");
         }
         let end = splits.moved.iter().find(|(left, _)| *left == leaf).map(|&(_, separator)| separator);
         let mut items = Vec::new();
@@ -171,8 +171,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                     }) => {}
                 Ok(item) => items.push(item),
                 Err(error) => {
-                    rescue.lost += 1;
-                    rescue.find(format!("node {leaf:#x}"), error.to_string());
+                    sink.lost += 1;
+                    sink.find(format!("node {leaf:#x}"), error.to_string());
                 }
             }
         }
@@ -202,7 +202,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         &self,
         leaves: &[Piece<K>],
         at: usize,
-        rescue: &mut Rescue<'_, K, V>,
+        sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<Option<(K::Owned, K::Owned)>> {
         let Piece { leaf, items, median, .. } = &leaves[at];
         let left = leaves[..at].iter().rev().map(|other| &other.median).find(|other| *other != median);
@@ -213,10 +213,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             let key = K::read(&self.keys, key, &pins.keys);
             if is_between::<K>(key, [left, right]) {
                 range = Some(range.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
-                rescue.keep(key, V::read(&self.values, value, &pins.values))?;
+                sink.keep(key, V::read(&self.values, value, &pins.values))?;
             } else {
-                rescue.lost += 1;
-                rescue.find(format!("node {leaf:#x}"), "a key that does not belong there");
+                sink.lost += 1;
+                sink.find(format!("node {leaf:#x}"), "a key that does not belong there");
             }
         }
         Ok(range.map(|(low, high)| (K::owned(low), K::owned(high))))
@@ -224,7 +224,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
 
     /// Hands over the items of a leaf whose state cannot be believed: those of its slot array, or of
     /// all its slots if that cannot be believed either.
-    fn save_in_doubt(&self, node: u64, leaves: &[Piece<K>], rescue: &mut Rescue<'_, K, V>) -> Result<()> {
+    fn save_in_doubt(&self, node: u64, leaves: &[Piece<K>], sink: &mut SalvageSink<'_, K, V>) -> Result<()> {
         let order = self.order_of(node).filter(|order| !order.slots().is_empty());
         let slots: Vec<usize> = match &order {
             Some(order) => order.slots().iter().map(|&slot| slot.into()).collect(),
@@ -249,12 +249,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
                 });
                 if !covered && is_between::<K>(key, medians) {
                     taken += 1;
-                    rescue.keep(key, V::read(&self.values, value, &pins.values))?;
+                    sink.keep(key, V::read(&self.values, value, &pins.values))?;
                 }
             }
         }
         let what = format!("its state cannot be believed: {taken} items are taken as they stand");
-        rescue.find(format!("node {node:#x}"), what);
+        sink.find(format!("node {node:#x}"), what);
         Ok(())
     }
 

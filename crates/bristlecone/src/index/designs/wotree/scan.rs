@@ -10,7 +10,7 @@ use super::leaf::{Read, View, WRONG_ORDER};
 use super::read::{At, NoTrail, Path};
 use super::{Pins, WoTree};
 use crate::index::parts::codec::{Codec, KeyCodec};
-use crate::index::parts::version_lock::Stale;
+use crate::index::parts::optimistic_lock::Stale;
 use crate::index::{Batch, Scan};
 
 /// What a leaf says besides its items.

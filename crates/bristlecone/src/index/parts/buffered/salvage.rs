@@ -18,7 +18,7 @@ use bristlecone_pm::{
 };
 
 use super::{LeafLayout, Link, TreeLog};
-use crate::index::Rescue;
+use crate::index::SalvageSink;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::slot::{Slot, bits};
 
@@ -28,11 +28,11 @@ pub fn salvage<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>(
     pool: &Arc<PoolFile<M>>,
     entry: &TreeEntry,
     (slots, log_entries): (u64, u64),
-    rescue: &mut Rescue<'_, K, V>,
+    sink: &mut SalvageSink<'_, K, V>,
 ) -> Result<()> {
     let (log, chunks) = TreeLog::open(pool, entry.id, log_entries);
     for flaw in chunks.iter().filter_map(|chunk| log.flaw(chunk)) {
-        rescue.find("log".to_owned(), flaw.to_string());
+        sink.find("log".to_owned(), flaw.to_string());
     }
     let relics = Relics::<L, M> {
         pool,
@@ -44,7 +44,7 @@ pub fn salvage<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium>(
         logged: chunks.iter().flat_map(|chunk| log.remains(chunk)).collect(),
         layout: PhantomData,
     };
-    relics.save(rescue)
+    relics.save(sink)
 }
 
 /// A leaf as it stands in its slot, whether it is one or not.
@@ -127,12 +127,12 @@ fn at(leaf: u64) -> String {
 
 impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
     /// Hands over every item that can be believed.
-    fn save<K: KeyCodec, V: Codec>(mut self, rescue: &mut Rescue<'_, K, V>) -> Result<()> {
-        let chain = self.chain::<K, V>(rescue);
-        let entries = self.entries::<K, V>(rescue);
+    fn save<K: KeyCodec, V: Codec>(mut self, sink: &mut SalvageSink<'_, K, V>) -> Result<()> {
+        let chain = self.chain::<K, V>(sink);
+        let entries = self.entries::<K, V>(sink);
         if chain.first().map_or(0, |member| member.offset) != self.first {
             let root = format!("{:#x} is not the first leaf's offset", self.first);
-            rescue.find("root in the directory".to_owned(), root);
+            sink.find("root in the directory".to_owned(), root);
         }
         let mut entries = entries.into_iter().peekable();
         for (number, member) in chain.iter().enumerate() {
@@ -141,11 +141,11 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
             while let Some((key, entry)) = entries.next_if(|(key, _)| end.is_none_or(|end| key < end)) {
                 of_leaf.insert(key, entry);
             }
-            self.save_leaf(member, end, of_leaf, rescue)?;
+            self.save_leaf(member, end, of_leaf, sink)?;
         }
         for (_, entry) in entries.filter(|(_, entry)| !entry.removed) {
             // There is no leaf at all.
-            self.keep(entry.key, entry.value, "a log entry", rescue)?;
+            self.keep(entry.key, entry.value, "a log entry", sink)?;
         }
         Ok(())
     }
@@ -153,14 +153,14 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
     /// Returns the newest entry of each key.
     fn entries<K: KeyCodec, V: Codec>(
         &mut self,
-        rescue: &mut Rescue<'_, K, V>,
+        sink: &mut SalvageSink<'_, K, V>,
     ) -> BTreeMap<K::Owned, LogEntry> {
         let mut newest = BTreeMap::<K::Owned, LogEntry>::new();
         let guard = K::pin();
         let mut damaged = 0;
         for logged in std::mem::take(&mut self.logged) {
             let readable = logged.and_then(|entry| K::verify(self.keys, entry.key).map(|()| entry));
-            let Ok(entry) = readable.inspect_err(|error| rescue.find("log".to_owned(), error.to_string()))
+            let Ok(entry) = readable.inspect_err(|error| sink.find("log".to_owned(), error.to_string()))
             else {
                 damaged += 1;
                 continue;
@@ -172,16 +172,16 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
             }
         }
         if damaged > 0 {
-            rescue.lost += damaged;
+            sink.lost += damaged;
             let what =
                 format!("{damaged} entries are lost: their keys may have older values, be gone, or be back");
-            rescue.find("log".to_owned(), what);
+            sink.find("log".to_owned(), what);
         }
         newest
     }
 
     /// Returns the leaves in their order.
-    fn chain<K: KeyCodec, V: Codec>(&self, rescue: &mut Rescue<'_, K, V>) -> Vec<Member<K>> {
+    fn chain<K: KeyCodec, V: Codec>(&self, sink: &mut SalvageSink<'_, K, V>) -> Vec<Member<K>> {
         let mut seen = HashSet::new();
         let mut chain: Vec<Member<K>> = Vec::new();
         let mut next = self.first;
@@ -190,15 +190,14 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
                 let last = chain.last().map(|member| member.offset);
                 let from = last.map_or_else(|| "directory".to_owned(), at);
                 let Some(relic) = self.leaf(next) else {
-                    rescue.find(from, format!("leads to {next:#x}, where no leaf is"));
+                    sink.find(from, format!("leads to {next:#x}, where no leaf is"));
                     break;
                 };
                 if !seen.insert(next) {
-                    rescue.find(from, format!("leads back to {next:#x}"));
+                    sink.find(from, format!("leads back to {next:#x}"));
                     break;
                 }
-                let low =
-                    if chain.is_empty() { None } else { self.low::<K, V>(next, &relic, &chain, rescue) };
+                let low = if chain.is_empty() { None } else { self.low::<K, V>(next, &relic, &chain, sink) };
                 if low.is_none() && !chain.is_empty() {
                     break;
                 }
@@ -221,7 +220,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         offset: u64,
         relic: &Relic,
         chain: &[Member<K>],
-        rescue: &mut Rescue<'_, K, V>,
+        sink: &mut SalvageSink<'_, K, V>,
     ) -> Option<K::Owned> {
         let before = chain.last().and_then(|member| member.low.as_ref());
         let fence = self.key::<K>(relic.fence);
@@ -237,7 +236,7 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         let is_right = |fence: &K::Owned| above(fence) && keys.range(fence..).count() * 2 >= keys.len();
         let least = || keys.iter().find(|key| fits(key) && fence.as_ref() != Some(key)).cloned();
         let believed = fence.clone().filter(is_right).or_else(least);
-        rescue.find(
+        sink.find(
             at(offset),
             if believed.is_some() { "fences that are out of order" } else { "no leaf of this chain" },
         );
@@ -315,14 +314,14 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         member: &Member<K>,
         end: Option<&K::Owned>,
         entries: BTreeMap<K::Owned, LogEntry>,
-        rescue: &mut Rescue<'_, K, V>,
+        sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<()> {
         let relic = self.read(member.offset);
         if let Some(flaw) = relic.flaw {
-            rescue.find(at(member.offset), flaw);
+            sink.find(at(member.offset), flaw);
         }
         let stamp = if relic.stamp > LogEntry::SEQUENCE_MAX {
-            rescue.find(at(member.offset), "a stamp beyond all sequences: entries may be older than items");
+            sink.find(at(member.offset), "a stamp beyond all sequences: entries may be older than items");
             0
         } else {
             relic.stamp
@@ -331,25 +330,25 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         let mut seen = BTreeSet::new();
         for [key, value] in &relic.items {
             let Some(owned) = self.key::<K>(*key) else {
-                rescue.lost += 1;
-                rescue.find(at(member.offset), "a key that cannot be read");
+                sink.lost += 1;
+                sink.find(at(member.offset), "a key that cannot be read");
                 continue;
             };
             let below = member.low.as_ref().is_some_and(|low| owned < *low);
             if below || end.is_some_and(|end| owned >= *end) {
-                rescue.lost += 1;
-                rescue.find(at(member.offset), "a key that does not belong there");
+                sink.lost += 1;
+                sink.find(at(member.offset), "a key that does not belong there");
             } else if newer(&owned).is_none() {
-                self.keep(*key, *value, &at(member.offset), rescue)?;
+                self.keep(*key, *value, &at(member.offset), sink)?;
                 if !seen.insert(owned) {
-                    rescue.lost += 1;
-                    rescue.find(at(member.offset), "a key that stands there twice");
+                    sink.lost += 1;
+                    sink.find(at(member.offset), "a key that stands there twice");
                 }
             }
         }
         for (key, entry) in &entries {
             if newer(key).is_some() && !entry.removed {
-                self.keep(entry.key, entry.value, "a log entry", rescue)?;
+                self.keep(entry.key, entry.value, "a log entry", sink)?;
             }
         }
         Ok(())
@@ -361,14 +360,14 @@ impl<L: LeafLayout, M: Medium> Relics<'_, L, M> {
         key: u64,
         value: u64,
         place: &str,
-        rescue: &mut Rescue<'_, K, V>,
+        sink: &mut SalvageSink<'_, K, V>,
     ) -> Result<()> {
         if let Err(error) = V::verify(self.values, value) {
-            rescue.lost += 1;
-            rescue.find(place.to_owned(), error.to_string());
+            sink.lost += 1;
+            sink.find(place.to_owned(), error.to_string());
             return Ok(());
         }
         let guards = (K::pin(), V::pin());
-        rescue.keep(K::read(self.keys, key, &guards.0), V::read(self.values, value, &guards.1))
+        sink.keep(K::read(self.keys, key, &guards.0), V::read(self.values, value, &guards.1))
     }
 }

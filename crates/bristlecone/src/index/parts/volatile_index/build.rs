@@ -3,9 +3,9 @@
 use bristlecone_pm::Result;
 
 use super::node::{Edge, Nodes, Separator};
-use super::{Inner, KeyCodec};
+use super::{KeyCodec, VolatileIndex};
 
-impl<K: KeyCodec> Inner<K> {
+impl<K: KeyCodec> VolatileIndex<K> {
     /// Returns an index over leaves and the keys at which they begin, ascending and at least one; the
     /// first one begins at minus infinity whatever its key. Nodes are filled to three quarters.
     pub fn build(node_bytes: usize, leaves: impl IntoIterator<Item = (K::Owned, u32)>) -> Result<Self> {

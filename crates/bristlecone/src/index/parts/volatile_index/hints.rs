@@ -12,8 +12,8 @@ use bristlecone_pm::sync::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Re
 use crossbeam_utils::CachePadded;
 
 use super::node::{AnyLayout, Layout, NodeRef, Nodes};
-use super::{Inner, KeyCodec, Side};
-use crate::index::parts::version_lock::{Glance, Version};
+use super::{KeyCodec, Side, VolatileIndex};
+use crate::index::parts::optimistic_lock::{LockState, Version};
 
 /// Nodes from which on there are hints.
 const NODES_MIN: u32 = 32;
@@ -107,7 +107,7 @@ fn no_hints() -> Box<[AtomicU32]> {
     unsafe { Box::from_raw(zeros as *mut [AtomicU32]) }
 }
 
-impl<K: KeyCodec> Inner<K> {
+impl<K: KeyCodec> VolatileIndex<K> {
     /// Returns the node of the lowest level whose range holds a key, if a hint leads there or next to it.
     #[inline(always)]
     pub(super) fn hinted<L: Layout>(&self, key: K::Ref<'_>) -> Option<(NodeRef<'_>, Version)> {
@@ -117,7 +117,7 @@ impl<K: KeyCodec> Inner<K> {
         let id = hint.load(Acquire).checked_sub(1)?;
         let node = L::get(&self.nodes, id);
         node.prefetch_children();
-        let Glance::Free(seen) = node.lock.try_read() else { return None };
+        let LockState::Free(seen) = node.lock.try_read() else { return None };
         if node.level() != 1 || node.key(0) > rank && !node.is_leftmost() {
             return None;
         }
@@ -130,7 +130,7 @@ impl<K: KeyCodec> Inner<K> {
         }
         let right = L::get(&self.nodes, next);
         right.prefetch_children();
-        let Glance::Free(version) = right.lock.try_read() else { return None };
+        let LockState::Free(version) = right.lock.try_read() else { return None };
         let holds = rank < right.high_rank(true) || right.right().is_none();
         let low = right.key(0);
         if !holds || !right.lock.validate(version) || !node.lock.validate(seen) {

@@ -27,10 +27,10 @@ use self::node::{AnyLayout, DefaultLayout, Edge, Layout, NodeRef, Nodes, Separat
 pub use self::walk::{Cursor, Step};
 use super::arena::Room;
 use super::codec::KeyCodec;
-use super::version_lock::{Stale, Version, pause};
+use super::optimistic_lock::{Stale, Version, pause};
 
 /// The index. Every key belongs to exactly one leaf.
-pub struct Inner<K: KeyCodec> {
+pub struct VolatileIndex<K: KeyCodec> {
     nodes: Nodes,
     /// Whether the nodes have the default layout.
     by_default: bool,
@@ -50,7 +50,7 @@ enum Side {
     Before,
 }
 
-impl<K: KeyCodec> Inner<K> {
+impl<K: KeyCodec> VolatileIndex<K> {
     /// Returns an index of one leaf that holds every key.
     ///
     /// # Errors
@@ -361,7 +361,7 @@ impl<K: KeyCodec> Inner<K> {
     }
 }
 
-impl<K: KeyCodec> Drop for Inner<K> {
+impl<K: KeyCodec> Drop for VolatileIndex<K> {
     fn drop(&mut self) {
         self.drop_separators();
     }

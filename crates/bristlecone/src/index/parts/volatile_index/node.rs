@@ -17,9 +17,9 @@ use bristlecone_pm::{LINE_BYTES, Result};
 
 use crate::index::parts::arena::{Arena, Room, Zeroed};
 use crate::index::parts::codec::KeyCodec;
+use crate::index::parts::optimistic_lock::OptimisticLock;
 use crate::index::parts::prefetch;
 use crate::index::parts::search::{GROUP, Level, count_le, count_lt};
-use crate::index::parts::version_lock::VersionLock;
 
 /// No node.
 pub const NONE: u32 = u32::MAX;
@@ -30,7 +30,7 @@ const HEADER_BYTES: usize = 32;
 /// validate, hence relaxed accesses.
 #[repr(C)]
 pub struct Node {
-    pub lock: VersionLock,
+    pub lock: OptimisticLock,
     high: AtomicU64,
     next: AtomicU32,
     count: AtomicU32,

@@ -3,10 +3,10 @@
 use bristlecone_pm::sync::Ordering::Acquire;
 use bristlecone_pm::sync::wait::lock;
 
-use super::{AnyLayout, Inner, KeyCodec, NodeRef, Side};
-use crate::index::parts::version_lock::pause;
+use super::{AnyLayout, KeyCodec, NodeRef, Side, VolatileIndex};
+use crate::index::parts::optimistic_lock::pause;
 
-impl<K: KeyCodec> Inner<K> {
+impl<K: KeyCodec> VolatileIndex<K> {
     /// Removes a leaf whose range holds `key`; its range goes to a neighbour. `false`: it is the
     /// only leaf, and stays; or it is not there any more; or `agreed` said no. That is asked at
     /// most once, with the index locked and everything else certain, and told which leaf precedes

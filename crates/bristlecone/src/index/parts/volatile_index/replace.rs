@@ -3,10 +3,10 @@
 
 use bristlecone_pm::sync::Ordering::Acquire;
 
-use super::{AnyLayout, Inner, KeyCodec, NodeRef, Side};
-use crate::index::parts::version_lock::Version;
+use super::{AnyLayout, KeyCodec, NodeRef, Side, VolatileIndex};
+use crate::index::parts::optimistic_lock::Version;
 
-impl<K: KeyCodec> Inner<K> {
+impl<K: KeyCodec> VolatileIndex<K> {
     /// Puts `left`, and from a separator on `right`, in the place of the leaf `old`, in whose
     /// range `key` lies. `false`: another thread did, or the node is being changed just now; ask
     /// again later. Only one caller is ever told `true` for a leaf.

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::*;
 use crate::index::parts::codec::{Codec, Inline, Record};
-use crate::index::parts::version_lock::VersionLock;
+use crate::index::parts::optimistic_lock::OptimisticLock;
 
 /// Small enough that nodes split all the time: 8 entries, and 7 of byte strings.
 const SMALL: usize = 128;
@@ -18,9 +18,9 @@ fn noise(state: &mut u64) -> u64 {
 
 #[test]
 fn follows_a_model_of_fences() {
-    let lock = VersionLock::default();
+    let lock = OptimisticLock::default();
     let version = lock.read();
-    let inner = Inner::<Inline>::new(SMALL, 0).unwrap();
+    let inner = VolatileIndex::<Inline>::new(SMALL, 0).unwrap();
     let mut model: BTreeMap<u64, u32> = [(0, 0)].into();
     let mut state = 88_172_645_463_325_252;
     let mut next_leaf = 1;
@@ -64,8 +64,8 @@ fn follows_a_model_of_fences() {
 
 #[test]
 fn removing_all_but_one_leaves_one() {
-    let version = VersionLock::default().read();
-    let inner = Inner::<Record>::new(SMALL_BYTES, 0).unwrap();
+    let version = OptimisticLock::default().read();
+    let inner = VolatileIndex::<Record>::new(SMALL_BYTES, 0).unwrap();
     let guard = Record::pin();
     let key = |i: u32| format!("a/common/prefix/{:05}", i * 7919 % 5000);
     (1..5000).for_each(|i| inner.insert(key(i).as_bytes(), i, &guard));
@@ -82,9 +82,10 @@ fn removing_all_but_one_leaves_one() {
 
 #[test]
 fn bulk_building_equals_inserting() {
-    let version = VersionLock::default().read();
+    let version = OptimisticLock::default().read();
     for count in [1_u32, 2, 5, 6, 40, 1000] {
-        let inner = Inner::<Inline>::build(SMALL, (0..count).map(|i| (u64::from(i) * 10 + 3, i))).unwrap();
+        let inner =
+            VolatileIndex::<Inline>::build(SMALL, (0..count).map(|i| (u64::from(i) * 10 + 3, i))).unwrap();
         assert!(inner.check().is_empty());
         for probe in 0..u64::from(count) * 10 + 20 {
             let want = (probe.saturating_sub(3) / 10).min(u64::from(count) - 1) as u32;
@@ -102,8 +103,8 @@ fn bulk_building_equals_inserting() {
 
 #[test]
 fn finding_while_others_split_and_remove() {
-    let version = VersionLock::default().read();
-    let inner = Inner::<Record>::new(SMALL_BYTES, 0).unwrap();
+    let version = OptimisticLock::default().read();
+    let inner = VolatileIndex::<Record>::new(SMALL_BYTES, 0).unwrap();
     let running = AtomicUsize::new(3);
     // Fence k * 4 + 1 belongs to thread k % 3; fences k * 4 are there throughout.
     let fixed = 800_u32;
@@ -146,8 +147,8 @@ fn finding_while_others_split_and_remove() {
 fn nodes_serve_again_elsewhere<K: KeyCodec>(node_bytes: usize, name: impl Fn(u32) -> K::Owned + Sync) {
     const REGIONS: u32 = 3;
     const LEAVES: u32 = 300;
-    let version = VersionLock::default().read();
-    let inner = Inner::<K>::new(node_bytes, 0).unwrap();
+    let version = OptimisticLock::default().read();
+    let inner = VolatileIndex::<K>::new(node_bytes, 0).unwrap();
     let running = AtomicUsize::new(REGIONS as usize);
     let find = |number: u32, guard: &K::Guard| inner.find(K::borrow(&name(number)), guard, |_| version).0;
     let guard = K::pin();
@@ -204,7 +205,7 @@ fn nodes_of_bytes_serve_again_elsewhere() {
 
 #[test]
 fn byte_strings_whose_first_bytes_are_equal_are_told_apart() {
-    let version = VersionLock::default().read();
+    let version = OptimisticLock::default().read();
     // Short and long ones, zeros at the end, and all ones where a node has no more keys.
     let mut keys: Vec<Vec<u8>> = vec![vec![]];
     for len in 0..6 {
@@ -218,7 +219,7 @@ fn byte_strings_whose_first_bytes_are_equal_are_told_apart() {
     }
     keys.sort();
     keys.dedup();
-    let inner = Inner::<Record>::new(SMALL_BYTES, 0).unwrap();
+    let inner = VolatileIndex::<Record>::new(SMALL_BYTES, 0).unwrap();
     let guard = Record::pin();
     let count = keys.len();
     // A prime that does not divide the count: every key once, scattered.
@@ -245,8 +246,8 @@ fn byte_strings_whose_first_bytes_are_equal_are_told_apart() {
 /// Finds leaves, of which each begins where its key does, by every key; returns how many lookups of the last
 /// round began at the root, if hints were in use to the end.
 fn found_from_the_root(keys: &[u64]) -> Option<u64> {
-    let version = VersionLock::default().read();
-    let inner = Inner::<Inline>::new(SMALL, 0).unwrap();
+    let version = OptimisticLock::default().read();
+    let inner = VolatileIndex::<Inline>::new(SMALL, 0).unwrap();
     (1..).zip(keys).for_each(|(leaf, &key)| inner.insert(key, leaf, &()));
     let round = || {
         let before = inner.hints.vain()?;

@@ -3,8 +3,8 @@
 use bristlecone_pm::Finding;
 use bristlecone_pm::sync::Ordering::Acquire;
 
-use super::{AnyLayout, Inner, KeyCodec, NodeRef, Side};
-use crate::index::parts::version_lock::{Glance, Stale, Version, pause};
+use super::{AnyLayout, KeyCodec, NodeRef, Side, VolatileIndex};
+use crate::index::parts::optimistic_lock::{LockState, Stale, Version, pause};
 
 /// A place in the lowest level of the index.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ pub enum Step {
     Lost,
 }
 
-impl<K: KeyCodec> Inner<K> {
+impl<K: KeyCodec> VolatileIndex<K> {
     /// Finds a leaf, and where it stands, to go on from there. `None`: the first leaf. `near` is
     /// told where that is before anybody waits for the leaf.
     pub fn seek(
@@ -108,7 +108,7 @@ impl<K: KeyCodec> Inner<K> {
         }
         let (right, _) = node.right().filter(|_| node.lock.validate(cursor.seen))?;
         let right = self.nodes.get(right);
-        let Glance::Free(seen) = right.lock.try_read() else { return None };
+        let LockState::Free(seen) = right.lock.try_read() else { return None };
         let leaf = (at - count < right.count()).then(|| right.child(at - count));
         leaf.filter(|_| node.lock.validate(cursor.seen) && right.lock.validate(seen))
     }

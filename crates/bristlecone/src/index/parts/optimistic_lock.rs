@@ -9,7 +9,7 @@ const LOCKED: u64 = 1;
 const OBSOLETE: u64 = 2;
 const ONE: u64 = 4;
 
-/// What a reader saw; see [`VersionLock::read`].
+/// What a reader saw; see [`OptimisticLock::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version(u64);
 
@@ -25,9 +25,9 @@ impl Version {
 #[derive(Clone, Copy, Debug)]
 pub struct Stale;
 
-/// What [`VersionLock::try_read`] saw.
+/// What [`OptimisticLock::try_read`] saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Glance {
+pub enum LockState {
     /// No writer.
     Free(Version),
     /// A writer is at work.
@@ -39,9 +39,9 @@ pub enum Glance {
 /// Bit 0: locked. Bit 1: what it guards has left its structure. The rest counts changes, and
 /// never goes back, so the memory behind it may be used again.
 #[derive(Debug, Default)]
-pub struct VersionLock(AtomicU64);
+pub struct OptimisticLock(AtomicU64);
 
-impl VersionLock {
+impl OptimisticLock {
     /// Waits for a moment without a writer. `None`: obsolete, start again from the root.
     #[inline(always)]
     pub fn read(&self) -> Option<Version> {
@@ -51,12 +51,12 @@ impl VersionLock {
 
     /// Returns the version, if no thread holds the lock; does not wait.
     #[inline(always)]
-    pub fn try_read(&self) -> Glance {
+    pub fn try_read(&self) -> LockState {
         let word = self.0.load(Acquire);
         match word & (LOCKED | OBSOLETE) {
-            0 => Glance::Free(Version(word)),
-            LOCKED => Glance::Locked,
-            _ => Glance::Obsolete,
+            0 => LockState::Free(Version(word)),
+            LOCKED => LockState::Locked,
+            _ => LockState::Obsolete,
         }
     }
 
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_change_ends_a_version() {
-        let lock = VersionLock::default();
+        let lock = OptimisticLock::default();
         let seen = lock.read().unwrap();
         assert!(lock.validate(seen));
         assert!(lock.upgrade(seen) && !lock.validate(seen) && !lock.upgrade(seen));
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn readers_never_see_half_a_change() {
-        let lock = VersionLock::default();
+        let lock = OptimisticLock::default();
         let pair = [AtomicU64::new(0), AtomicU64::new(0)];
         std::thread::scope(|scope| {
             scope.spawn(|| {
