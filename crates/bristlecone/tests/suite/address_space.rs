@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use crate::common::{Plant, SHAPES, Scratch, Shape};
+use crate::common::{Plant, SHAPES, Scratch, Shape, share};
 use bristlecone::{Design, Error, Pool, Tree};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -93,7 +93,7 @@ fn an_index_without_address_space_gives_an_error() {
     if let Ok(number) = std::env::var(CHILD) {
         return child(number.parse().unwrap());
     }
-    for number in 0..shapes().count() * LIMITS.len() {
+    for number in share(0..shapes().count() * LIMITS.len()) {
         let output = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "address_space::an_index_without_address_space_gives_an_error", "--nocapture"])
             .env(CHILD, number.to_string())

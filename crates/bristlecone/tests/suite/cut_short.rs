@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use crate::common::{Cell, Noise, Scratch, suites};
+use crate::common::{Cell, Noise, Scratch, share, suites};
 use bristlecone::lab::{AnyMedium, pool_on_any};
 use bristlecone::{Design, Error, Key, Medium, Native, Pool, Result, Tree, Value};
 use bristlecone_pm::{CreateOptions, OpenOptions, PoolFile, Step};
@@ -159,7 +159,7 @@ impl Site {
 }
 
 fn sites() -> impl Iterator<Item = Site> {
-    suites::CUT_SHORT.drawn_of_each_design().into_iter().map(Site::new)
+    share(suites::CUT_SHORT.drawn_of_each_design()).map(Site::new)
 }
 
 /// Everything that was acknowledged, and what may have happened besides.

@@ -1,7 +1,7 @@
 //! After everything is deleted the space is free again, at once and after a reopen, and what is
 //! put in then needs no more than before.
 
-use crate::common::{Cell, Items, Plant, Scratch, Visit, defaults, suites};
+use crate::common::{Cell, Items, Plant, Scratch, Visit, defaults, share, suites};
 use bristlecone::{Design, Key, Pool, Tree, Value};
 
 /// A bijection of 64-bit numbers that looks like noise.
@@ -36,7 +36,7 @@ fn everything<K: Key, V: Value>(
 ) where
     K::Owned: PartialEq,
 {
-    for shape in defaults() {
+    for shape in share(defaults()) {
         let scratch = Scratch::new();
         let pool = scratch.options().max_bytes(1 << 30).open(&scratch.0).unwrap();
         let tree = shape.tree(&pool, "t").create::<K, V>().unwrap();

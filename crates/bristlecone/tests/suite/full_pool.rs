@@ -1,6 +1,6 @@
 //! A pool that is full: an error, and nothing else changes; removals make room again.
 
-use crate::common::{Cell, Items, Noise, Plant, SHAPES, Scratch, Visit, is_alone, suites};
+use crate::common::{Cell, Items, Noise, Plant, SHAPES, Scratch, Visit, is_alone, share, suites};
 use bristlecone::{Design, Error, Pool, Tree};
 
 const POOL_BYTES: u64 = 12 << 20;
@@ -172,7 +172,7 @@ fn every_cell_may_be_full() {
 fn keys_that_are_gone_take_no_room() {
     const ROUNDS: usize = 20;
     const KEYS: usize = 500;
-    for shape in SHAPES {
+    for shape in share(SHAPES) {
         let scratch = Scratch::new();
         let pool = scratch.options().max_bytes(256 << 20).open(&scratch.0).unwrap();
         let tree = shape.create::<&str, u64>(&pool, "t").unwrap();

@@ -14,7 +14,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::common::{Noise, SHAPES, Scratch, Shape, is_alone};
+use crate::common::{Noise, SHAPES, Scratch, Shape, is_alone, share};
 use crate::cut_short::Ending;
 use bristlecone::lab::pool_on_any;
 use bristlecone::{Error, Key, Native, Pool, Tree, Value};
@@ -285,7 +285,7 @@ fn each_shape(run: impl Fn(Shape)) {
         limit(None);
         failed
     };
-    let failed: Vec<_> = SHAPES.iter().filter(fails).collect();
+    let failed: Vec<_> = share(SHAPES).filter(fails).collect();
     assert!(failed.is_empty(), "{failed:?}");
 }
 

@@ -5,7 +5,7 @@
 mod victim;
 
 use self::victim::{CHUNK, Codec, ENTRY, KEYS, Part, Place, Texts, Victim, Words, fill};
-use crate::common::{Noise, Plant, SHAPES, Shape};
+use crate::common::{Noise, Plant, SHAPES, Shape, share};
 use bristlecone::{Design, Error};
 
 /// Says what was tried if that panics.
@@ -20,7 +20,9 @@ impl Drop for Trying {
 }
 
 fn logged_shapes() -> impl Iterator<Item = Shape> {
-    SHAPES.iter().copied().filter(|shape| [Design::CclBTree, Design::LodgeTree].contains(&shape.design))
+    share(
+        SHAPES.iter().copied().filter(|shape| [Design::CclBTree, Design::LodgeTree].contains(&shape.design)),
+    )
 }
 
 /// Puts all values into all places, and back.
