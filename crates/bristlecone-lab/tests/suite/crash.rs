@@ -62,7 +62,7 @@ fn crash_without_json_prints_scenarios_and_mutations() {
     let decided = "crash --design pool --scenario two-threads --mode prefix --depth 1";
     assert!(Bench::new().run(decided).ok().contains("every crash survived"));
     let killed = said.lines().find(|line| line.contains("mutations killed")).unwrap();
-    assert!(killed.starts_with("41 of 41 "), "{killed}");
+    assert!(killed.starts_with("56 of 56 "), "{killed}");
     let row = said.lines().find(|line| line.starts_with("remove fence \"pool chunk_alloc.1\"")).unwrap();
     assert!(row.contains("pool/"), "{row}");
 }
