@@ -40,7 +40,7 @@ pub enum BagOp {
     Replace(&'static str, u64),
     /// Closes the pool in good order and opens it again.
     Close,
-    /// The same, with a maximum of more chunks.
+    /// Closes the pool and opens it again with a maximum of more chunks.
     Raise(u64),
 }
 

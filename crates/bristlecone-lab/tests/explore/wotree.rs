@@ -90,7 +90,8 @@ fn on_the_brink(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
 
 /// Searches go through inner nodes while these split.
 fn searched_while_split<I: Items>(count: u64) {
-    let count = schedules(count);
+    // Of fewer too few meet a root that grows.
+    let count = schedules(count).max(count);
     let wanted = Schedules { seed: 7, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
     let report = explore_schedules(
         &Planned { registers: tree_pool::<I>(2), plan: on_the_brink },
@@ -102,7 +103,7 @@ fn searched_while_split<I: Items>(count: u64) {
     assert_eq!(report.schedules, count);
     for step in ["wotree split.3 inner", "wotree grow.3"] {
         let raced = report.raced.get(step).copied().unwrap_or_default();
-        assert!(raced * 5 > count, "{step}: {raced} times while others were at work");
+        assert!(raced * 4 > count, "{step}: {raced} times while others were at work");
     }
 }
 

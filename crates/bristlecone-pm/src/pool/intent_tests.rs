@@ -188,7 +188,7 @@ fn a_larger_maximum_is_had_or_refused() {
     let more: Vec<_> = (4..32).map(|_| alloc(&pool).unwrap()).collect();
     assert!(matches!(alloc(&pool), Err(Error::PoolFull { .. })));
     drop(pool);
-    // Whoever opens it next, and after a crash of either superblock.
+    // The next opening finds it, also after a crash of either superblock.
     let whole = std::fs::read(&scratch.0).unwrap();
     for copy in [0, SUPERBLOCK_STRIDE as usize] {
         let mut torn = whole.clone();

@@ -7,7 +7,7 @@ use crate::sync::wait::lock;
 use crate::{Durable, Flushed, Medium, Persist, SlotKind, Step, Word};
 
 impl<M: Medium> Log<M> {
-    /// Keeps chunks that still hold entries which somebody needs, until the next rotation.
+    /// Keeps chunks that still hold entries that are needed, until the next rotation.
     pub fn seal(&self, chunks: Vec<LogChunk>) {
         lock(&self.chunks).sealed.extend(chunks);
     }

@@ -92,7 +92,7 @@
 //! overflows can be changed or removed even then, by an entry behind the copies.
 //!
 //! # Create
-//! 1. An empty leaf is written; flush, fence. *Nobody leads to it, and the tree is made anew.*
+//! 1. An empty leaf is written; flush, fence. *Nothing leads to it, and the tree is made anew.*
 //! 2. The directory names it; flush, fence. *The tree is there.*
 //!
 //! # Recover

@@ -104,7 +104,7 @@
 //! by an entry behind the copies.
 //!
 //! # Create
-//! 1. An empty leaf is written; flush, fence. *Nobody leads to it, and the tree is made anew.*
+//! 1. An empty leaf is written; flush, fence. *Nothing leads to it, and the tree is made anew.*
 //! 2. The directory names it; flush, fence. *The tree is there.*
 //!
 //! # Recover
@@ -206,7 +206,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         self.version_as::<false>(node)
     }
 
-    /// The same, for nodes of which the compiler knows whether they have the `DEFAULT` layout.
+    /// Returns the version of a node, of which the compiler knows whether it has the `DEFAULT` layout.
     #[inline(always)]
     fn version_as<const DEFAULT: bool>(&self, node: u32) -> Option<Version> {
         let node = self.nodes.get_as::<DEFAULT>(node);
