@@ -5,6 +5,7 @@ use bristlecone_cli::output::Output;
 use clap::{Parser, Subcommand};
 
 use crate::bench::command::Bench;
+use crate::bench::rivals::kill::RivalLoad;
 use crate::count::command::Count;
 use crate::crash::command::Crash;
 use crate::soak::command::Soak;
@@ -31,6 +32,8 @@ pub enum Command {
     Crash(Crash),
     Soak(Soak),
     #[command(hide = true)]
+    RivalLoad(RivalLoad),
+    #[command(hide = true)]
     SoakDriver(SoakDriver),
 }
 
@@ -42,6 +45,7 @@ impl Command {
             Self::Count(args) => args.run(output),
             Self::Crash(args) => args.run(output),
             Self::Soak(args) => args.run(output),
+            Self::RivalLoad(args) => args.run(),
             Self::SoakDriver(args) => args.run(),
         }
     }
