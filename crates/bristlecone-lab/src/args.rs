@@ -7,6 +7,9 @@ use clap::{Parser, Subcommand};
 use crate::bench::command::Bench;
 use crate::count::command::Count;
 use crate::crash::command::Crash;
+use crate::probe::Probe;
+use crate::reproduce::command::Reproduce;
+use crate::reproduce::results_command::ShowResults;
 use crate::soak::command::Soak;
 use crate::soak::driver::SoakDriver;
 
@@ -29,6 +32,10 @@ pub enum Command {
     Bench(Bench),
     Count(Count),
     Crash(Crash),
+    Probe(Probe),
+    Reproduce(Reproduce),
+    #[command(name = "results")]
+    Results(ShowResults),
     Soak(Soak),
     #[command(hide = true)]
     SoakDriver(SoakDriver),
@@ -41,6 +48,9 @@ impl Command {
             Self::Bench(args) => args.run(output),
             Self::Count(args) => args.run(output),
             Self::Crash(args) => args.run(output),
+            Self::Probe(args) => args.run(output),
+            Self::Reproduce(args) => args.run(output),
+            Self::Results(args) => args.run(output),
             Self::Soak(args) => args.run(output),
             Self::SoakDriver(args) => args.run(),
         }

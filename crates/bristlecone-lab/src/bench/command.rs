@@ -9,6 +9,7 @@ use bristlecone_cli::output::{Output, grouped};
 use bristlecone_cli::scratch::Scratch;
 use bristlecone_cli::size;
 use clap::{ArgAction, Args};
+use serde_json::Value;
 
 use crate::bench::comparison::{self, Plan};
 use crate::bench::competitor::Competitor;
@@ -64,6 +65,14 @@ pub struct Bench {
 }
 
 impl Bench {
+    /// Measures, and returns what `--json` prints.
+    pub fn measure(&self, output: &Output) -> Outcome<Value> {
+        let plan = self.plan(self.workload.phases()?);
+        let scratch = Scratch::new(self.pool.as_deref(), "bench", false);
+        let results = comparison::run(&plan, &scratch, output)?;
+        Ok(report::json(&plan, &results, &self.workload.json()))
+    }
+
     pub fn run(&self, output: &mut Output) -> Outcome {
         let plan = self.plan(self.workload.phases()?);
         if !self.huge_pages {

@@ -142,7 +142,8 @@ fn ns_per_key(results: &Results) -> f64 {
     median(results.recovery.clone()) * 1e9 / results.recovered.max(1) as f64
 }
 
-fn machine() -> Value {
+/// Returns the machine that this runs on.
+pub fn machine() -> Value {
     let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     let kernel = rustix::system::uname();

@@ -7,6 +7,7 @@ use bristlecone_cli::output::{Output, grouped};
 use bristlecone_cli::size;
 use bristlecone_device::{Processor, Profile};
 use clap::Args;
+use serde_json::Value;
 
 use super::report;
 use super::run::{self, Plan};
@@ -76,10 +77,17 @@ fn on_the_clock(workload: &Workload) -> Vec<(String, u64)> {
 }
 
 impl Count {
-    pub fn run(&self, output: &mut Output) -> Outcome {
+    /// Counts, and returns what `--json` prints.
+    pub fn measure(&self, output: &Output) -> Outcome<Value> {
+        let plan = self.plan()?;
+        let counts = run::run(&plan, output)?;
+        Ok(report::json(&plan, &counts, &self.workload.json()))
+    }
+
+    fn plan(&self) -> Outcome<Plan> {
         let phases = self.workload.phases()?;
         let workload = &self.workload;
-        let plan = Plan {
+        Ok(Plan {
             design: workload.design,
             options: on_the_clock(workload),
             profile: self.profile,
@@ -93,11 +101,16 @@ impl Count {
             order: workload.order(),
             key: workload.key,
             value: workload.value,
-        };
-        let counts = run::run(&plan, output)?;
+        })
+    }
+
+    pub fn run(&self, output: &mut Output) -> Outcome {
         if output.json() {
-            return output.value(&report::json(&plan, &counts, &workload.json()));
+            let value = self.measure(output)?;
+            return output.value(&value);
         }
+        let (plan, workload) = (self.plan()?, &self.workload);
+        let counts = run::run(&plan, output)?;
         let distribution =
             workload.distribution.map_or_else(String::new, |distribution| format!(", {distribution}"));
         let workload = format!("{} records{distribution}", grouped(workload.records));
