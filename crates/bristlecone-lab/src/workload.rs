@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::bench::data::Shape;
 use crate::bench::stream::Order;
-use crate::bench::workload::{self, Distribution, Mix, Op, Phase, Preset};
+use crate::bench::workload::{self, Distribution, Mix, Op, Phase, Preset, ScanLength};
 
 /// The part of `--help` on operations.
 pub const OPERATIONS_HELP: &str = "\
@@ -45,6 +45,9 @@ pub struct Workload {
     /// hotspot:KEYS:OPS or latest:THETA [default: uniform, or what the preset says]
     #[arg(long, value_name = "KIND")]
     pub distribution: Option<Distribution>,
+    /// Entries that a scan reads [default: 100, or what the preset says]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    scan_length: Option<u32>,
     /// Type of the keys: u64, or byte strings as bytes:LENGTH or bytes:MIN-MAX.
     #[arg(long, value_name = "SHAPE", default_value = "u64", value_parser = Shape::of_keys)]
     pub key: Shape,
@@ -67,7 +70,11 @@ impl Workload {
             return Err(Failure::usage("--records and --operations must be 1 or more"));
         }
         let (mix, distribution) = (self.mix.as_ref(), self.distribution);
-        Ok(workload::phases(self.preset, mix, distribution, self.records, self.operations()))
+        let mut phases = workload::phases(self.preset, mix, distribution, self.records, self.operations());
+        if let Some(length) = self.scan_length {
+            phases.iter_mut().for_each(|phase| phase.scan = ScanLength::Fixed(length as usize));
+        }
+        Ok(phases)
     }
 
     /// Returns where keys lie.

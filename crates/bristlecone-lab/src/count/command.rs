@@ -52,6 +52,10 @@ pub struct Count {
         value_parser = clap::value_parser!(u16).range(1..=1024)
     )]
     writers: u16,
+    /// Also report in so many slices, one after the other, what is counted after the load, or of the load
+    /// where there is nothing else; needs --json. What is dirty is written at the end of each.
+    #[arg(long, value_name = "N", requires = "json", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    slices: Option<u16>,
     /// Size of the processor's cache.
     #[arg(long, value_name = "SIZE", default_value = "36M", value_parser = size::parse)]
     cache: u64,
@@ -95,6 +99,7 @@ impl Count {
             domain: self.domain,
             threads: self.threads.iter().copied().map(usize::from).collect(),
             writers: self.writers.into(),
+            slices: self.slices.unwrap_or(1).into(),
             max_bytes: workload.max_bytes(&phases),
             phases,
             seed: workload.seed,

@@ -8,7 +8,7 @@ use bristlecone_device::{OUTSIDE, Tallies, Tally, Times, Traffic};
 use bristlecone_pm::Part;
 use serde_json::{Map, Value, json};
 
-use super::run::{PhaseCount, Plan, kind};
+use super::run::{PhaseCount, Plan, Slice, kind};
 use crate::bench::latency::Latency;
 use crate::bench::workload::Op;
 
@@ -112,6 +112,7 @@ fn per_operation(tally: &Tally) -> Value {
     let mut json = Map::new();
     json.insert("operations".to_owned(), json!(tally.operations));
     json.insert("fences".to_owned(), each(tally.fences));
+    json.insert("reading_nothing".to_owned(), each(tally.reading_nothing));
     json.extend(averages(tally.total()));
     for (name, part) in PARTS {
         json.insert(name.to_owned(), Value::Object(averages(tally.part(part))));
@@ -139,6 +140,8 @@ fn space(stats: &TreeStats) -> Value {
         "dram_bytes": stats.dram_bytes,
         "pm_bytes_per_key": per_key(stats.pm_bytes),
         "dram_bytes_per_key": per_key(stats.dram_bytes),
+        "log_bytes": stats.log_bytes,
+        "log_entries_needed": stats.log_entries,
     })
 }
 
@@ -168,6 +171,7 @@ pub fn json(plan: &Plan, phases: &[PhaseCount], workload: &Value) -> Value {
     object.extend(workload.as_object().cloned().unwrap_or_default());
     object.extend(Total::of(measured(phases)).json());
     object.insert("space".to_owned(), phases.first().map_or(Value::Null, |load| space(&load.space)));
+    object.extend(sliced(phases.last().map_or(&[], |last| &last.slices)));
     let each = plan.phases.iter().zip(phases).map(|(phase, count)| {
         let mut json = Map::new();
         json.insert("name".to_owned(), json!(phase.name));
@@ -199,6 +203,43 @@ pub fn json(plan: &Plan, phases: &[PhaseCount], workload: &Value) -> Value {
             "operation_ns": processor.operation_ns,
         }),
     );
+    json
+}
+
+/// Returns what slices came to, and what of them stands out: the log at its longest; and on the clock of the last
+/// number of threads by how many percent the slowest slice is slower than the median, and how many times as long as in
+/// the first slice the slowest operation takes in the last one.
+fn sliced(slices: &[Slice]) -> Map<String, Value> {
+    let mut json = Map::new();
+    let mut all = Vec::new();
+    for Slice { counted, space } in slices {
+        let operations = counted.tallies.sum().operations;
+        let last = counted.times.last();
+        let slowest = last.and_then(|times| times.latencies.values().map(|latencies| latencies.max()).max());
+        all.push(json!({
+            "operations": operations,
+            "mops": last.map(|times| operations as f64 / times.seconds / 1e6),
+            "slowest_ns": slowest,
+            "media_bytes_written": counted.tallies.sum().total().media_bytes_written,
+            "keys": space.items,
+            "pm_bytes": space.pm_bytes,
+            "log_bytes": space.log_bytes,
+            "log_entries_needed": space.log_entries,
+        }));
+    }
+    let mut mops: Vec<f64> = all.iter().filter_map(|slice| slice["mops"].as_f64()).collect();
+    mops.sort_by(f64::total_cmp);
+    if let (Some(least), Some(median)) = (mops.first(), mops.get(mops.len() / 2)) {
+        json.insert("slowest_slice_percent".to_owned(), json!((1.0 - least / median) * 100.0));
+        json.insert(
+            "log_bytes_peak".to_owned(),
+            json!(slices.iter().map(|slice| slice.space.log_bytes).max()),
+        );
+        let slowest = |slice: Option<&Value>| slice.and_then(|slice| slice["slowest_ns"].as_f64());
+        let growth = slowest(all.last()).zip(slowest(all.first())).map(|(last, first)| last / first);
+        json.insert("slowest_growth".to_owned(), json!(growth));
+        json.insert("slices".to_owned(), Value::Array(all));
+    }
     json
 }
 

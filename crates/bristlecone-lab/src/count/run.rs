@@ -26,6 +26,8 @@ pub struct Plan {
     pub threads: Vec<usize>,
     /// Threads that operations are dealt to in turn.
     pub writers: usize,
+    /// Slices that phases are counted in, but for a load before others.
+    pub slices: usize,
     pub phases: Vec<Phase>,
     pub max_bytes: u64,
     pub seed: u64,
@@ -40,6 +42,15 @@ pub struct PhaseCount {
     pub found: u64,
     pub counted: Counted,
     /// What the tree occupies at its end.
+    pub space: TreeStats,
+    /// Slice by slice, if there are several.
+    pub slices: Vec<Slice>,
+}
+
+/// What one slice of a phase came to.
+#[derive(Debug)]
+pub struct Slice {
+    pub counted: Counted,
     pub space: TreeStats,
 }
 
@@ -84,11 +95,16 @@ fn phases<K: BenchKey, V: BenchValue>(plan: &Plan, output: &Output) -> Outcome<V
         bar.set_message(phase.name.clone());
         let (streams, added) = stream::draw(phase, &keys, 1, number as u64);
         let (mut key, mut value) = (plan.key.buffer(), plan.value.buffer());
-        let mut found = 0;
+        let (mut found, mut slices) = (0, Vec::new());
+        let is_sliced = plan.slices > 1 && (number > 0 || plan.phases.len() == 1);
+        let slice = |number: usize| phase.operations as usize * number / plan.slices;
         for (at, id) in streams.iter().flat_map(|stream| &stream.ids).enumerate() {
             if at % STRIDE == 0 {
                 interrupt::check("the count is not finished")?;
                 bar.inc(STRIDE as u64);
+            }
+            if is_sliced && at > 0 && at == slice(slices.len() + 1) {
+                slices.push(Slice { counted: device.take(), space: tree.stats() });
             }
             assume_thread_index(Some(at % plan.writers));
             let op = streams[0].ops.get(at).copied().or(phase.mix.single()).unwrap_or(Op::Get);
@@ -104,12 +120,27 @@ fn phases<K: BenchKey, V: BenchValue>(plan: &Plan, output: &Output) -> Outcome<V
             let what = format!("{name}: only {found} of {all} operations found their key");
             return Err(Failure::new(Exit::Failed, what));
         }
-        counts.push(PhaseCount { found, counted: device.take(), space: tree.stats() });
+        let (mut counted, space) = (device.take(), tree.stats());
+        if is_sliced {
+            slices.push(Slice { counted, space });
+            counted = together(&slices);
+        }
+        counts.push(PhaseCount { found, counted, space, slices });
         keys.count += added;
     }
     assume_thread_index(None);
     bar.finish_and_clear();
     Ok(counts)
+}
+
+/// Returns what slices came to, one after the other.
+fn together(slices: &[Slice]) -> Counted {
+    let mut all = slices[0].counted.clone();
+    for Slice { counted, .. } in &slices[1..] {
+        all.tallies += &counted.tallies;
+        all.times.iter_mut().zip(&counted.times).for_each(|(sum, more)| *sum += more);
+    }
+    all
 }
 
 /// Returns the bytes that the user wrote: key and value, or the key that goes.

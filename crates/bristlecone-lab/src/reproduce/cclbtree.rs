@@ -19,9 +19,23 @@ const OTHERS: [&str; 7] = ["fptree", "fastfair", "dptree", "utree", "lbtree", "p
 const THREADS: u64 = 48;
 
 fn figures(scale: Scale) -> Vec<Figure> {
-    let mut figures = vec![device(scale), amplification_uniform(scale), amplification_skewed(scale), scans(scale)];
-    figures.extend([latencies(scale), techniques(scale), collection(scale), batches(scale), thresholds(scale)]);
-    figures.extend([skewness(scale), lengths(scale), values(scale), domains(scale), recovery(scale), space(scale)]);
+    let mut figures =
+        vec![device(scale), amplification_uniform(scale), amplification_skewed(scale), scans(scale)];
+    figures.extend([
+        latencies(scale),
+        techniques(scale),
+        collection(scale),
+        batches(scale),
+        thresholds(scale),
+    ]);
+    figures.extend([
+        skewness(scale),
+        lengths(scale),
+        values(scale),
+        domains(scale),
+        recovery(scale),
+        space(scale),
+    ]);
     figures.extend([datasets(scale), logs(scale)]);
     figures
 }
@@ -42,10 +56,18 @@ fn device(scale: Scale) -> Figure {
         let run = Run::probe(lines, media_lines, threads, writes);
         Row::new(series, threads, ("time of a write", "us"), run, At("us"))
     };
-    let lines = (1..=4).flat_map(|n| threads.map(|threads| us(format!("{n} of a media line's 4 lines"), threads, n, 1)));
-    let media = (2..=4).flat_map(|n| threads.map(|threads| us(format!("{n} whole media lines"), threads, 4, n)));
+    let lines = (1..=4)
+        .flat_map(|n| threads.map(|threads| us(format!("{n} of a media line's 4 lines"), threads, n, 1)));
+    let media =
+        (2..=4).flat_map(|n| threads.map(|threads| us(format!("{n} whole media lines"), threads, 4, n)));
     let ratio = |series: &str, (lines, media_lines)| {
-        let row = Row::new(series, X::None, ("times one line's, 48 threads", ""), Run::probe(lines, media_lines, THREADS, writes), Ratio("us"));
+        let row = Row::new(
+            series,
+            X::None,
+            ("times one line's, 48 threads", ""),
+            Run::probe(lines, media_lines, THREADS, writes),
+            Ratio("us"),
+        );
         row.against(Run::probe(1, 1, THREADS, writes))
     };
     Figure::new("2", "what the device's time depends on", Counted, "threads")
@@ -87,7 +109,8 @@ fn amplification_skewed(scale: Scale) -> Figure {
         let run = count(design, keys, THREADS).mix("upsert=1").and("--distribution", "zipf:0.9");
         run.and("--cache", scale.cache(LOADED, 36 << 20))
     };
-    Figure::new("4", "write amplification of Zipf 0.9 upserts", Counted, "").rows(amplification(&run, 3.7, 12.4, None))
+    Figure::new("4", "write amplification of Zipf 0.9 upserts", Counted, "")
+        .rows(amplification(&run, 3.7, 12.4, None))
 }
 
 fn scans(scale: Scale) -> Figure {
@@ -95,7 +118,8 @@ fn scans(scale: Scale) -> Figure {
     let mut rows = Vec::new();
     for design in all() {
         for length in [50, 100, 200, 400] {
-            let run = Run::bench(design, keys).and("--threads", threads_here()).operations((keys / 40).max(1));
+            let run =
+                Run::bench(design, keys).and("--threads", threads_here()).operations((keys / 40).max(1));
             let run = run.mix("scan=1").and("--scan-length", length);
             rows.push(Row::new(title(design), length, ("scans", "M/s"), run, At(MIX)));
         }
@@ -137,7 +161,9 @@ fn techniques(scale: Scale) -> Figure {
     const LOG: &str = "written/log/xbi_amplification";
     const CLOCK: &str = "throughput/48/mops";
     let run = |options: &[(&str, u64)], mix: &str| {
-        let run = options.iter().fold(count("cclbtree", keys, THREADS), |run, (name, value)| run.option(name, *value));
+        let run = options
+            .iter()
+            .fold(count("cclbtree", keys, THREADS), |run, (name, value)| run.option(name, *value));
         run.option("log_percent", 20).mix(mix)
     };
     const BASE: &[(&str, u64)] = &[("batch", 0)];
@@ -145,11 +171,23 @@ fn techniques(scale: Scale) -> Figure {
     const LOGGED: &[(&str, u64)] = &[];
     let mut rows = Vec::new();
     for (name, options) in [("Base", BASE), ("+BNode", NODE), ("+WLog", LOGGED)] {
-        for (metric, path) in [("XBI-amplification, leaves", LEAF), ("XBI-amplification, log", LOG), ("XBI-amplification, all", ALL)] {
+        for (metric, path) in [
+            ("XBI-amplification, leaves", LEAF),
+            ("XBI-amplification, log", LOG),
+            ("XBI-amplification, all", ALL),
+        ] {
             rows.push(Row::new(name, X::None, (metric, "B/B"), run(options, "insert=1"), At(path)));
         }
-        for (operation, mix) in [("insert", "insert=1"), ("update", "upsert=1"), ("delete", "remove=1"), ("search", "get=1")] {
-            rows.push(Row::new(name, operation, ("throughput, 48 threads", "M/s"), run(options, mix), At(CLOCK)));
+        for (operation, mix) in
+            [("insert", "insert=1"), ("update", "upsert=1"), ("delete", "remove=1"), ("search", "get=1")]
+        {
+            rows.push(Row::new(
+                name,
+                operation,
+                ("throughput, 48 threads", "M/s"),
+                run(options, mix),
+                At(CLOCK),
+            ));
         }
     }
     let saved = |series, what: &[(&str, u64)], than: &[(&str, u64)], path, percent| {
@@ -171,23 +209,64 @@ fn techniques(scale: Scale) -> Figure {
 fn batches(scale: Scale) -> Figure {
     let keys = scale.keys(LOADED);
     // Bytes an insert from the gigabytes of 50M; hits a search from the millions of 50M.
-    let paper = [(1, 187.0, 9.8, 4.7), (2, 150.0, 18.8, 5.9), (3, 133.0, 28.4, 7.4), (4, 123.0, 35.2, 8.2), (5, 118.0, 43.4, 9.3)];
-    let insert = |batch| count("cclbtree", keys, THREADS).option("batch", batch).option("log_percent", 20).mix("insert=1");
+    let paper = [
+        (1, 187.0, 9.8, 4.7),
+        (2, 150.0, 18.8, 5.9),
+        (3, 133.0, 28.4, 7.4),
+        (4, 123.0, 35.2, 8.2),
+        (5, 118.0, 43.4, 9.3),
+    ];
+    let insert = |batch| {
+        count("cclbtree", keys, THREADS).option("batch", batch).option("log_percent", 20).mix("insert=1")
+    };
     let search = |batch| count("cclbtree", keys, THREADS).option("batch", batch).mix("get=1");
     let mut rows = Vec::new();
     for (batch, media, hits, dram) in paper {
-        let row = Row::new("CCL-BTree", batch, ("media writes of an insert", "B"), insert(batch), At("per_operation/insert/media_bytes_written"));
+        let row = Row::new(
+            "CCL-BTree",
+            batch,
+            ("media writes of an insert", "B"),
+            insert(batch),
+            At("per_operation/insert/media_bytes_written"),
+        );
         rows.push(row.paper(media, "table 1").remark(LESS));
-        let row = Row::new("CCL-BTree", batch, ("searches that a buffer answers", "%"), search(batch), Scaled("per_operation/get/reading_nothing", 100.0));
+        let row = Row::new(
+            "CCL-BTree",
+            batch,
+            ("searches that a buffer answers", "%"),
+            search(batch),
+            Scaled("per_operation/get/reading_nothing", 100.0),
+        );
         rows.push(row.paper(hits, "table 1").remark(KEPT));
-        let row = Row::new("CCL-BTree", batch, ("DRAM", "B/key"), insert(batch), At("phases/mix/space/dram_bytes_per_key"));
+        let row = Row::new(
+            "CCL-BTree",
+            batch,
+            ("DRAM", "B/key"),
+            insert(batch),
+            At("phases/mix/space/dram_bytes_per_key"),
+        );
         rows.push(row.paper_about(dram, "table 1, of 100M keys"));
-        rows.push(Row::new("CCL-BTree", batch, ("inserts, 48 threads", "M/s"), insert(batch), At("throughput/48/mops")));
-        rows.push(Row::new("CCL-BTree", batch, ("searches, 48 threads", "M/s"), search(batch), At("throughput/48/mops")));
+        rows.push(Row::new(
+            "CCL-BTree",
+            batch,
+            ("inserts, 48 threads", "M/s"),
+            insert(batch),
+            At("throughput/48/mops"),
+        ));
+        rows.push(Row::new(
+            "CCL-BTree",
+            batch,
+            ("searches, 48 threads", "M/s"),
+            search(batch),
+            At("throughput/48/mops"),
+        ));
     }
-    const LESS: &str = "what is beyond the paper's formula is splits and copies of the log, of which ours has fewer";
+    const LESS: &str =
+        "what is beyond the paper's formula is splits and copies of the log, of which ours has fewer";
     const KEPT: &str = "of ours, what was flushed is forgotten with the next write to its place";
-    Figure::new("table-1", "sensitivity to N_batch", Counted, "N_batch").rows(rows).note("Throughput on the virtual clock.")
+    Figure::new("table-1", "sensitivity to N_batch", Counted, "N_batch")
+        .rows(rows)
+        .note("Throughput on the virtual clock.")
 }
 
 fn thresholds(scale: Scale) -> Figure {
@@ -200,11 +279,27 @@ fn thresholds(scale: Scale) -> Figure {
     let paper = [(10, 8.253), (15, 7.646), (20, 7.008), (25, 8.578), (30, 9.301), (35, 9.655)];
     let mut rows = Vec::new();
     for (percent, peak) in paper {
-        let row = Row::new("CCL-BTree", percent, ("peak of the log", "B/key"), run(percent), Quotient("log_bytes_peak", "space_after/keys"));
-        rows.push(row.paper_about(peak, "table 2, of 100M keys").remark("a log is a chunk of 2 MiB at least"));
-        rows.push(Row::new("CCL-BTree", percent, ("inserts, 48 threads", "M/s"), run(percent), At("throughput/48/mops")));
+        let row = Row::new(
+            "CCL-BTree",
+            percent,
+            ("peak of the log", "B/key"),
+            run(percent),
+            Quotient("log_bytes_peak", "phases/mix/space/keys"),
+        );
+        rows.push(
+            row.paper_about(peak, "table 2, of 100M keys").remark("a log is a chunk of 2 MiB at least"),
+        );
+        rows.push(Row::new(
+            "CCL-BTree",
+            percent,
+            ("inserts, 48 threads", "M/s"),
+            run(percent),
+            At("throughput/48/mops"),
+        ));
     }
-    Figure::new("table-2", "sensitivity to the threshold of the log", Counted, "TH_log in %").rows(rows).note("Throughput on the virtual clock.")
+    Figure::new("table-2", "sensitivity to the threshold of the log", Counted, "TH_log in %")
+        .rows(rows)
+        .note("Throughput on the virtual clock.")
 }
 
 /// Slices of a phase that is shown over time.
@@ -216,11 +311,9 @@ fn collection(scale: Scale) -> Figure {
         let run = count("cclbtree", keys, THREADS).option("log_percent", 20).mix("insert=1");
         options.iter().fold(run, |run, (name, value)| run.option(name, *value)).and("--slices", SLICES)
     };
-    let rows = [
-        ("locality-aware", run(&[])),
-        ("naive", run(&[("naive_collection", 1)])),
-    ];
-    let never = count("cclbtree", keys, THREADS).option("log_percent", 1000).mix("insert=1").and("--slices", SLICES);
+    let rows = [("locality-aware", run(&[])), ("naive", run(&[("naive_collection", 1)]))];
+    let never =
+        count("cclbtree", keys, THREADS).option("log_percent", 1000).mix("insert=1").and("--slices", SLICES);
     let rows: Vec<_> = rows.into_iter().chain([("never", never)]).collect();
     let over_time = rows.iter().flat_map(|(name, run)| {
         [
@@ -229,7 +322,13 @@ fn collection(scale: Scale) -> Figure {
         ]
     });
     let slowest = |(name, run): &(&'static str, Run)| {
-        let row = Row::new(*name, X::None, ("slowest slice below the median", "%"), run.clone(), At("slowest_slice_percent"));
+        let row = Row::new(
+            *name,
+            X::None,
+            ("slowest slice below the median", "%"),
+            run.clone(),
+            At("slowest_slice_percent"),
+        );
         if *name == "naive" { row.paper(37.5, "\u{a7}5.2") } else { row }
     };
     let claims: Vec<_> = rows.iter().map(slowest).collect();
@@ -253,9 +352,17 @@ fn skewness(scale: Scale) -> Figure {
     let mut rows = Vec::new();
     for theta in [0.5, 0.7, 0.9, 0.99] {
         for design in all() {
-            let run = count(design, keys, THREADS).mix("get=50,upsert=50").and("--distribution", format!("zipf:{theta}"));
+            let run = count(design, keys, THREADS)
+                .mix("get=50,upsert=50")
+                .and("--distribution", format!("zipf:{theta}"));
             let run = run.and("--cache", scale.cache(LOADED, 36 << 20));
-            rows.push(Row::new(title(design), theta, ("throughput, 48 threads", "M/s"), run, At("throughput/48/mops")));
+            rows.push(Row::new(
+                title(design),
+                theta,
+                ("throughput, 48 threads", "M/s"),
+                run,
+                At("throughput/48/mops"),
+            ));
         }
     }
     Figure::new("15a", "half lookups and half upserts, over skewness", Counted, "skewness")
@@ -266,7 +373,11 @@ fn skewness(scale: Scale) -> Figure {
 fn lengths(scale: Scale) -> Figure {
     let keys = scale.keys(LOADED);
     let rows = all().map(|design| {
-        let run = count(design, keys, 96).and("--key", "bytes:8-128").and("--value", "bytes:8-128").with_bytes(136).mix("insert=1");
+        let run = count(design, keys, 96)
+            .and("--key", "bytes:8-128")
+            .and("--value", "bytes:8-128")
+            .with_bytes(136)
+            .mix("insert=1");
         Row::new(title(design), X::None, ("inserts, 96 threads", "M/s"), run, At("throughput/96/mops"))
     });
     Figure::new("15b", "inserts of keys and values of 8 to 128 B", Counted, "")
@@ -279,8 +390,17 @@ fn values(scale: Scale) -> Figure {
     let mut rows = Vec::new();
     for design in ["cclbtree", "sstree", "nbtree", "lodgetree"] {
         for bytes in [64, 128, 256, 512] {
-            let run = count(design, keys, 96).and("--value", format!("bytes:{bytes}")).with_bytes(bytes).mix("insert=1");
-            rows.push(Row::new(title(design), bytes, ("inserts, 96 threads", "M/s"), run.clone(), At("throughput/96/mops")));
+            let run = count(design, keys, 96)
+                .and("--value", format!("bytes:{bytes}"))
+                .with_bytes(bytes)
+                .mix("insert=1");
+            rows.push(Row::new(
+                title(design),
+                bytes,
+                ("inserts, 96 threads", "M/s"),
+                run.clone(),
+                At("throughput/96/mops"),
+            ));
             rows.push(Row::new(title(design), bytes, XBI, run, At("xbi_amplification")));
         }
     }
@@ -293,15 +413,30 @@ fn values(scale: Scale) -> Figure {
 fn domains(scale: Scale) -> Figure {
     let keys = scale.keys(LOADED);
     let run = |design: &str, domain: &str| {
-        count(design, keys, 96).mix("insert=1").and("--domain", domain).and("--cache", scale.cache(LOADED, 36 << 20))
+        count(design, keys, 96)
+            .mix("insert=1")
+            .and("--domain", domain)
+            .and("--cache", scale.cache(LOADED, 36 << 20))
     };
     let mut rows = Vec::new();
     for design in all() {
         for domain in ["adr", "eadr"] {
-            rows.push(Row::new(title(design), domain, ("inserts, 96 threads", "M/s"), run(design, domain), At("throughput/96/mops")));
+            rows.push(Row::new(
+                title(design),
+                domain,
+                ("inserts, 96 threads", "M/s"),
+                run(design, domain),
+                At("throughput/96/mops"),
+            ));
         }
     }
-    let ratio = Row::new("CCL-BTree", X::None, ("eADR to ADR", ""), run("cclbtree", "eadr"), Ratio("throughput/96/mops"));
+    let ratio = Row::new(
+        "CCL-BTree",
+        X::None,
+        ("eADR to ADR", ""),
+        run("cclbtree", "eadr"),
+        Ratio("throughput/96/mops"),
+    );
     rows.push(ratio.against(run("cclbtree", "adr")).paper(0.721, "\u{a7}5.4: 32.3 to 44.8 M/s"));
     Figure::new("16", "inserts with eADR", Counted, "persistence")
         .rows(rows)
@@ -313,11 +448,13 @@ fn recovery(scale: Scale) -> Figure {
     let most = scale.keys(1_000_000_000);
     for keys in sizes(most) {
         for threads in [1, 2, 4] {
-            let run = Run::bench("cclbtree", keys).and("--threads", 1).and("--recovery-threads", threads).load();
+            let run =
+                Run::bench("cclbtree", keys).and("--threads", 1).and("--recovery-threads", threads).load();
             let series = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
             rows.push(Row::new(series, keys, ("recovery", "s"), run.clone(), At("recovery/seconds")));
             if keys == most && threads == 4 {
-                let row = Row::new("4 threads", X::None, ("recovery", "ns/key"), run, At("recovery/ns_per_key"));
+                let row =
+                    Row::new("4 threads", X::None, ("recovery", "ns/key"), run, At("recovery/ns_per_key"));
                 rows.push(row.paper(6.2, "\u{a7}5.4, 48 threads"));
             }
         }
@@ -342,13 +479,40 @@ fn space(scale: Scale) -> Figure {
     ];
     let mut rows = Vec::new();
     for (design, pm, dram) in paper {
-        rows.push(Row::new(title(design), X::None, ("medium", "B/key"), run(design, 8), At("space/pm_bytes_per_key")).paper(pm, "\u{a7}5.4"));
-        let row = Row::new(title(design), X::None, ("DRAM", "B/key"), run(design, 8), At("space/dram_bytes_per_key"));
+        rows.push(
+            Row::new(
+                title(design),
+                X::None,
+                ("medium", "B/key"),
+                run(design, 8),
+                At("space/pm_bytes_per_key"),
+            )
+            .paper(pm, "\u{a7}5.4"),
+        );
+        let row = Row::new(
+            title(design),
+            X::None,
+            ("DRAM", "B/key"),
+            run(design, 8),
+            At("space/dram_bytes_per_key"),
+        );
         rows.push(row.paper(dram, "\u{a7}5.4"));
     }
     for value in [8, 64, 256, 512] {
-        rows.push(Row::new("CCL-BTree", value, ("medium over values", "B/key"), run("cclbtree", value), At("space/pm_bytes_per_key")));
-        rows.push(Row::new("CCL-BTree", value, ("DRAM over values", "B/key"), run("cclbtree", value), At("space/dram_bytes_per_key")));
+        rows.push(Row::new(
+            "CCL-BTree",
+            value,
+            ("medium over values", "B/key"),
+            run("cclbtree", value),
+            At("space/pm_bytes_per_key"),
+        ));
+        rows.push(Row::new(
+            "CCL-BTree",
+            value,
+            ("DRAM over values", "B/key"),
+            run("cclbtree", value),
+            At("space/dram_bytes_per_key"),
+        ));
     }
     Figure::new("18", "space after inserts", Counted, "bytes of a value")
         .rows(rows)
@@ -361,7 +525,13 @@ fn datasets(scale: Scale) -> Figure {
     for shape in ["amzn", "osm", "wiki", "facebook"] {
         for design in all() {
             let run = count(design, keys, 96).and("--keys-like", shape).load();
-            rows.push(Row::new(title(design), shape, ("inserts, 96 threads", "M/s"), run, At("throughput/96/mops")));
+            rows.push(Row::new(
+                title(design),
+                shape,
+                ("inserts, 96 threads", "M/s"),
+                run,
+                At("throughput/96/mops"),
+            ));
         }
     }
     Figure::new("19", "inserts of keys that lie as real ones do", Counted, "data set")
@@ -375,11 +545,21 @@ fn logs(scale: Scale) -> Figure {
     const CLOCK: &str = "throughput/48/mops";
     let mut rows = Vec::new();
     for (design, insert, search, scan) in paper {
-        for (operation, mix, operations, mops) in [("insert", "insert=1", keys, insert), ("search", "get=1", keys, search), ("scan", "scan=1", (keys / 10).max(1), scan)] {
+        for (operation, mix, operations, mops) in [
+            ("insert", "insert=1", keys, insert),
+            ("search", "get=1", keys, search),
+            ("scan", "scan=1", (keys / 10).max(1), scan),
+        ] {
             let run = count(design, keys, THREADS).mix(mix).operations(operations);
-            rows.push(Row::new(title(design), operation, ("throughput, 48 threads", "M/s"), run, At(CLOCK)).paper(mops, "table 3").remark(CLOCKED));
+            rows.push(
+                Row::new(title(design), operation, ("throughput, 48 threads", "M/s"), run, At(CLOCK))
+                    .paper(mops, "table 3")
+                    .remark(CLOCKED),
+            );
         }
     }
     const CLOCKED: &str = "ours is on the virtual clock, without locks";
-    Figure::new("table-3", "against log-structured stores", Counted, "operation").rows(rows).note("RocksDB is a rival of the command bench, not a design that can be counted.")
+    Figure::new("table-3", "against log-structured stores", Counted, "operation")
+        .rows(rows)
+        .note("RocksDB is a rival of the command bench, not a design that can be counted.")
 }

@@ -55,7 +55,9 @@ fn scale(text: &str) -> Result<Scale, String> {
         "full" => Ok(Scale::Full),
         _ => match size::parse_count(text) {
             Ok(keys) if keys >= 1000 => Ok(Scale::Keys(keys)),
-            _ => Err(format!("{text:?} is no scale: quick, full, or a number of keys from 1000 on, such as 10M")),
+            _ => Err(format!(
+                "{text:?} is no scale: quick, full, or a number of keys from 1000 on, such as 10M"
+            )),
         },
     }
 }
@@ -111,7 +113,10 @@ fn list(output: &mut Output, asked: &[Asked]) -> Outcome {
         let value = serde_json::json!({
             "paper": paper.name, "figure": figure.name, "title": figure.title, "kind": kind, "rows": rows,
         });
-        output.either(&value, format_args!("{:<10} {:<9} {kind:<8} {}", paper.name, figure.name, figure.title))?;
+        output.either(
+            &value,
+            format_args!("{:<10} {:<9} {kind:<8} {}", paper.name, figure.name, figure.title),
+        )?;
     }
     Ok(())
 }

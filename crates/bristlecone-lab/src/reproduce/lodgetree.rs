@@ -20,7 +20,14 @@ const SLICES: u64 = 40;
 
 fn figures(scale: Scale) -> Vec<Figure> {
     let mut figures = vec![flushes(scale), over_time(scale), throughput(scale), tails(scale), writers(scale)];
-    figures.extend([splits(scale), log_entries(scale), zipf(scale), recovery(scale), memory(scale), ablations(scale)]);
+    figures.extend([
+        splits(scale),
+        log_entries(scale),
+        zipf(scale),
+        recovery(scale),
+        memory(scale),
+        ablations(scale),
+    ]);
     figures
 }
 
@@ -39,7 +46,13 @@ fn flushes(scale: Scale) -> Figure {
         Row::new(title(design), X::None, ("slowest insert", "ns"), run(design), Curve(slowest))
     });
     let growth = |design: &str, row: fn(Row) -> Row| {
-        row(Row::new(title(design), X::None, ("slowest insert, last slice to first", ""), run(design), At("slowest_growth")))
+        row(Row::new(
+            title(design),
+            X::None,
+            ("slowest insert, last slice to first", ""),
+            run(design),
+            At("slowest_growth"),
+        ))
     };
     Figure::new("1", "the slowest insert, over time", Counted, "share of the inserts in %")
         .logarithmic()
@@ -59,7 +72,9 @@ fn over_time(scale: Scale) -> Figure {
         let run = count(design, keys, 1).load().and("--slices", SLICES);
         Row::new(title(design), X::None, ("inserts, 1 thread", "M/s"), run, Curve(slice_mops))
     });
-    Figure::new("2", "throughput of one thread, over time", Counted, "share of the inserts in %").rows(rows).note("On the virtual clock.")
+    Figure::new("2", "throughput of one thread, over time", Counted, "share of the inserts in %")
+        .rows(rows)
+        .note("On the virtual clock.")
 }
 
 fn slice_mops(report: &Value) -> Vec<(f64, f64)> {
@@ -86,12 +101,19 @@ fn throughput(scale: Scale) -> Figure {
     for (name, mix, most) in WORKLOADS {
         for design in all() {
             let run = workload(design, keys, 32, name, mix);
-            rows.push(Row::new(title(design), name, ("throughput, 32 threads", "M/s"), run, At("throughput/32/mops")));
+            rows.push(Row::new(
+                title(design),
+                name,
+                ("throughput, 32 threads", "M/s"),
+                run,
+                At("throughput/32/mops"),
+            ));
         }
         for other in OTHERS {
             let series = format!("LodgeTree to {}", title(other));
             let run = |design| workload(design, keys, 32, name, mix);
-            let row = Row::new(series, name, ("times as fast", ""), run("lodgetree"), Ratio("throughput/32/mops"));
+            let row =
+                Row::new(series, name, ("times as fast", ""), run("lodgetree"), Ratio("throughput/32/mops"));
             rows.push(row.against(run(other)).paper_range(1.0, most, "\u{a7}IV-B, up to"));
         }
     }
@@ -132,7 +154,9 @@ fn tails(scale: Scale) -> Figure {
                 let said = name == "insert" && label == "p99.999";
                 rows.push(match (design, said) {
                     ("lodgetree", true) => row.paper(16_060.0, "\u{a7}IV-C"),
-                    ("fastfair", true) => row.paper(486_600.0, "\u{a7}IV-C").remark("the clock has no locks, which its writers wait for"),
+                    ("fastfair", true) => row
+                        .paper(486_600.0, "\u{a7}IV-C")
+                        .remark("the clock has no locks, which its writers wait for"),
                     _ => row,
                 });
             }
@@ -148,7 +172,13 @@ fn writers(scale: Scale) -> Figure {
     let keys = scale.keys(LOADED);
     let run = |design: &str| count(design, keys, 32).mix("insert=1");
     let rows = ["lodgetree", "dptree", "fastfair"].map(|design| {
-        let row = Row::new(title(design), X::None, ("threads that write", ""), run(design), At("throughput/32/writing_mean"));
+        let row = Row::new(
+            title(design),
+            X::None,
+            ("threads that write", ""),
+            run(design),
+            At("throughput/32/writing_mean"),
+        );
         if design == "lodgetree" { row.paper_about(4.0, "\u{a7}IV-D") } else { row }
     });
     let shares = ["lodgetree", "dptree", "fastfair"].map(|design| {
@@ -169,7 +199,10 @@ fn writing(report: &Value) -> Vec<(f64, f64)> {
 fn splits(scale: Scale) -> Figure {
     let keys = scale.keys(LOADED);
     let run = |nodes, threads| {
-        let run = count("lodgetree", keys, threads).option("split_nodes", nodes).operations(keys * 2).mix("insert=1");
+        let run = count("lodgetree", keys, threads)
+            .option("split_nodes", nodes)
+            .operations(keys * 2)
+            .mix("insert=1");
         run.and("--distribution", "hotspot:0.2:0.8")
     };
     let mut rows = Vec::new();
@@ -182,14 +215,24 @@ fn splits(scale: Scale) -> Figure {
             rows.push(Row::new(name, threads, ("hot inserts", "M/s"), run(nodes, threads), At(path)));
             rows.push(Row::new(name, threads, ("p99.999", "ns"), run(nodes, threads), At(tail)));
         }
-        let row = Row::new("multiple split", threads, ("more than with the double split", "%"), run(4, threads), super::figure::Take::More(path));
+        let row = Row::new(
+            "multiple split",
+            threads,
+            ("more than with the double split", "%"),
+            run(4, threads),
+            super::figure::Take::More(path),
+        );
         let row = row.against(run(2, threads));
         rows.push(match paper {
-            Some(percent) => row.paper(percent, "\u{a7}IV-D").remark("the clock has no threads that meet in hot nodes, which is what the paper's gain is from"),
+            Some(percent) => row.paper(percent, "\u{a7}IV-D").remark(
+                "the clock has no threads that meet in hot nodes, which is what the paper's gain is from",
+            ),
             None => row,
         });
     }
-    Figure::new("14", "multiple and double split", Counted, "threads").rows(rows).note("On the virtual clock.")
+    Figure::new("14", "multiple and double split", Counted, "threads")
+        .rows(rows)
+        .note("On the virtual clock.")
 }
 
 fn log_entries(scale: Scale) -> Figure {
@@ -198,7 +241,13 @@ fn log_entries(scale: Scale) -> Figure {
     let rows = ["lodgetree", "dptree"].into_iter().flat_map(|design| {
         [
             Row::new(title(design), X::None, ("log", "B"), run(design), Curve(slice_log)),
-            Row::new(title(design), X::None, ("log entries that are needed", ""), run(design), Curve(slice_needed)),
+            Row::new(
+                title(design),
+                X::None,
+                ("log entries that are needed", ""),
+                run(design),
+                Curve(slice_needed),
+            ),
         ]
     });
     Figure::new("15", "the log over time, four threads", Counted, "share of the inserts in %").rows(rows)
@@ -219,8 +268,10 @@ fn zipf(scale: Scale) -> Figure {
         if theta > 0.0 { run.and("--distribution", format!("zipf:{theta}")) } else { run }
     };
     const CLOCK: &str = "throughput/32/mops";
-    let rows = [0.0, 0.5, 0.7, 0.9, 0.99].map(|theta| Row::new("LodgeTree", theta, ("throughput, 32 threads", "M/s"), run(theta), At(CLOCK)));
-    let ratio = Row::new("Zipf 0.99 to uniform", X::None, ("times as fast", ""), run(0.99), Ratio(CLOCK)).against(run(0.0));
+    let rows = [0.0, 0.5, 0.7, 0.9, 0.99]
+        .map(|theta| Row::new("LodgeTree", theta, ("throughput, 32 threads", "M/s"), run(theta), At(CLOCK)));
+    let ratio = Row::new("Zipf 0.99 to uniform", X::None, ("times as fast", ""), run(0.99), Ratio(CLOCK))
+        .against(run(0.0));
     Figure::new("17", "upserts over skewness", Counted, "skewness (0: uniform)")
         .rows(rows)
         .rows([ratio.paper(1.65, "\u{a7}IV-D")])
@@ -231,7 +282,8 @@ fn recovery(scale: Scale) -> Figure {
     let mut rows = Vec::new();
     for keys in sizes(scale.keys(LOADED)) {
         for threads in [1, 2, 4] {
-            let run = Run::bench("lodgetree", keys).and("--threads", 1).and("--recovery-threads", threads).load();
+            let run =
+                Run::bench("lodgetree", keys).and("--threads", 1).and("--recovery-threads", threads).load();
             let series = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
             rows.push(Row::new(series, keys, ("recovery", "s"), run, At("recovery/seconds")));
         }
@@ -245,10 +297,13 @@ fn memory(scale: Scale) -> Figure {
     let keys = scale.keys(LOADED);
     let run = |design: &str| count(design, keys, 1).load();
     const PATH: &str = "space/dram_bytes_per_key";
-    let rows = ["lodgetree", "dptree", "betree"].map(|design| Row::new(title(design), X::None, ("DRAM", "B/key"), run(design), At(PATH)));
+    let rows = ["lodgetree", "dptree", "betree"]
+        .map(|design| Row::new(title(design), X::None, ("DRAM", "B/key"), run(design), At(PATH)));
     let saved = |(other, percent)| {
         let series = format!("LodgeTree against {}", title(other));
-        Row::new(series, X::None, ("DRAM saved", "%"), run("lodgetree"), Saved(PATH)).against(run(other)).paper(percent, "\u{a7}IV-E")
+        Row::new(series, X::None, ("DRAM saved", "%"), run("lodgetree"), Saved(PATH))
+            .against(run(other))
+            .paper(percent, "\u{a7}IV-E")
     };
     Figure::new("18b", "DRAM", Counted, "").rows(rows).rows([("dptree", 81.4), ("betree", 65.5)].map(saved))
 }

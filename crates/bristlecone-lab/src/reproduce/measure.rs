@@ -91,9 +91,12 @@ impl Reports {
     fn run(&mut self, asked: &Asked, runs: &[&Run], rounds: usize, bar: &ProgressBar) -> Outcome {
         for round in 0..rounds {
             // Which begins changes from round to round.
-            let order: Vec<&&Run> = if round % 2 == 0 { runs.iter().collect() } else { runs.iter().rev().collect() };
+            let order: Vec<&&Run> =
+                if round % 2 == 0 { runs.iter().collect() } else { runs.iter().rev().collect() };
             for run in order {
-                if self.failed.contains_key(*run) || self.of.get(*run).is_some_and(|reports| reports.len() > round) {
+                if self.failed.contains_key(*run)
+                    || self.of.get(*run).is_some_and(|reports| reports.len() > round)
+                {
                     continue;
                 }
                 interrupt::check("what was measured is kept; the same call goes on")?;
@@ -129,7 +132,11 @@ impl Reports {
         if let Take::Curve(points) = row.take {
             let point = |(x, y)| Measurement { x: X::Number(x), ..result(vec![y]) };
             let points: Vec<_> = points(&reports[0][0]).into_iter().map(point).collect();
-            return if points.is_empty() { without("not measured: there are no points".to_owned()) } else { points };
+            return if points.is_empty() {
+                without("not measured: there are no points".to_owned())
+            } else {
+                points
+            };
         }
         let round = |round: usize| {
             let reports: Vec<&Value> = reports.iter().map(|of_run| &of_run[round]).collect();
@@ -149,20 +156,18 @@ pub fn show(output: &mut Output, asked: &Asked, results: &[Measurement]) -> Outc
     }
     let Asked { paper, figure } = asked;
     output.line(format_args!("{} {}: {} ({})", paper.name, figure.name, figure.title, figure.kind.name()))?;
-    let mut curve = 0;
-    for (at, result) in results.iter().enumerate() {
-        let next = results.get(at + 1);
-        // Of a curve only how many points it has.
-        let row = figure.rows.iter().find(|row| row.series == result.series && row.metric == result.metric);
-        if row.is_some_and(|row| matches!(row.take, Take::Curve(_))) && result.value.is_some() {
-            curve += 1;
-            if next.is_none_or(|next| (&next.series, &next.metric) != (&result.series, &result.metric)) {
-                output.line(format_args!("  {}, {}: {curve} points", result.series, result.metric))?;
-                curve = 0;
-            }
-            continue;
-        }
+    let is_said = |result: &&Measurement| result.paper_value.is_some();
+    for result in results.iter().filter(is_said) {
         output.line(format_args!("  {}", super::table::line(figure, result)))?;
+    }
+    let rest: Vec<_> = results.iter().filter(|result| !is_said(result)).collect();
+    let measured = rest.iter().filter(|result| result.value.is_some()).count();
+    output.line(format_args!("  {measured} numbers that the paper has in plots only"))?;
+    // Each reason once.
+    for remark in
+        super::table::distinct(rest.iter().filter(|rest| rest.value.is_none()).map(|rest| &rest.remark))
+    {
+        output.line(format_args!("  {remark}"))?;
     }
     output.line("")?;
     output.finish()

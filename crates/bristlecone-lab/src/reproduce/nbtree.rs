@@ -16,7 +16,13 @@ const OTHERS: [&str; 4] = ["wbtree", "fptree", "fastfair", "utree"];
 
 fn figures(scale: Scale) -> Vec<Figure> {
     let mut figures = vec![overhead(scale), space(scale), domains_counted(scale)];
-    figures.extend([base_latency(scale), base_throughput(scale), skewed(scale), skewness(scale), write_ratio(scale)]);
+    figures.extend([
+        base_latency(scale),
+        base_throughput(scale),
+        skewed(scale),
+        skewness(scale),
+        write_ratio(scale),
+    ]);
     figures.push(domains_timed(scale));
     figures
 }
@@ -40,17 +46,33 @@ fn overhead(scale: Scale) -> Figure {
     let keys = scale.keys(INITIAL);
     let run = |design: &str| Run::count(design, keys).mix("insert=1,remove=1,update=1").and("--threads", 1);
     const METRICS: [(&str, [&str; 3]); 3] = [
-        ("flushes", ["per_operation/insert/flushes", "per_operation/remove/flushes", "per_operation/update/flushes"]),
+        (
+            "flushes",
+            ["per_operation/insert/flushes", "per_operation/remove/flushes", "per_operation/update/flushes"],
+        ),
         (
             "lines written",
-            ["per_operation/insert/lines_written", "per_operation/remove/lines_written", "per_operation/update/lines_written"],
+            [
+                "per_operation/insert/lines_written",
+                "per_operation/remove/lines_written",
+                "per_operation/update/lines_written",
+            ],
         ),
-        ("lines read", ["per_operation/insert/lines_read", "per_operation/remove/lines_read", "per_operation/update/lines_read"]),
+        (
+            "lines read",
+            [
+                "per_operation/insert/lines_read",
+                "per_operation/remove/lines_read",
+                "per_operation/update/lines_read",
+            ],
+        ),
     ];
     let mut rows = Vec::new();
     for (at, (metric, paths)) in METRICS.into_iter().enumerate() {
         for (design, costs) in table {
-            for (operation, (path, cost)) in ["insert", "delete", "update"].into_iter().zip(paths.into_iter().zip(costs[at])) {
+            for (operation, (path, cost)) in
+                ["insert", "delete", "update"].into_iter().zip(paths.into_iter().zip(costs[at]))
+            {
                 let row = Row::new(title(design), operation, (metric, "lines"), run(design), At(path));
                 rows.push(cost.map_or(row.clone(), |cost| row.paper(cost, "table 1")));
             }
@@ -98,7 +120,13 @@ fn domains_counted(scale: Scale) -> Figure {
         for (domain, name) in [("adr", "NBTree, ADR"), ("eadr", "NBTree, eADR")] {
             let row = Row::new(name, operation, ("flushes", "lines"), run("nbtree", domain), At(flushes));
             rows.push(row.paper(if domain == "adr" { 1.0 } else { 0.0 }, "\u{a7}6.5"));
-            rows.push(Row::new(name, operation, ("bytes to the device", "B"), run("nbtree", domain), At(bytes)));
+            rows.push(Row::new(
+                name,
+                operation,
+                ("bytes to the device", "B"),
+                run("nbtree", domain),
+                At(bytes),
+            ));
         }
     }
     Figure::new("11", "ADR and eADR", Counted, "operation")
@@ -119,12 +147,15 @@ const OPERATIONS: [(&str, &str, &str); 4] = [
     ("search", "phases/get/mops", "phases/get/latency_ns/p50"),
 ];
 
-const IN_SHARED_MEMORY: &str = "Shared memory stands in for persistent memory, with flushes. Fewer threads than the paper's 56.";
+const IN_SHARED_MEMORY: &str =
+    "Shared memory stands in for persistent memory, with flushes. Fewer threads than the paper's 56.";
 
 fn base_latency(scale: Scale) -> Figure {
     let keys = scale.keys(INITIAL);
-    let row = |design| move |(operation, _, path)| {
-        Row::new(title(design), operation, ("median latency", "ns"), micro(design, keys, 1, 2), At(path))
+    let row = |design| {
+        move |(operation, _, path)| {
+            Row::new(title(design), operation, ("median latency", "ns"), micro(design, keys, 1, 2), At(path))
+        }
     };
     Figure::new("5", "latency of base operations, one thread", Timed, "operation")
         .rows(["nbtree"].into_iter().chain(OTHERS).flat_map(|design| OPERATIONS.map(row(design))))
@@ -135,8 +166,10 @@ fn base_throughput(scale: Scale) -> Figure {
     let keys = scale.keys(INITIAL);
     let threads = threads_here();
     let run = |design: &str, layers| micro(design, keys, threads, layers);
-    let row = |design| move |(operation, path, _)| {
-        Row::new(title(design), operation, ("throughput", "M/s"), run(design, 2), At(path))
+    let row = |design| {
+        move |(operation, path, _)| {
+            Row::new(title(design), operation, ("throughput", "M/s"), run(design, 2), At(path))
+        }
     };
     // Times the others': from the nearest to the farthest of all that the paper has.
     let ranges = [(1.6, 7.5), (1.5, 5.0), (2.0, 4.9), (1.6, 5.1)];
@@ -149,9 +182,14 @@ fn base_throughput(scale: Scale) -> Figure {
         }
     }
     let layers = |(operation, path, _)| {
-        let row = Row::new("NBTree to NBTree-SL", operation, ("times as fast", ""), run("nbtree", 2), Ratio(path));
+        let row =
+            Row::new("NBTree to NBTree-SL", operation, ("times as fast", ""), run("nbtree", 2), Ratio(path));
         let row = row.against(run("nbtree", 1));
-        if operation == "insert" { row.paper(2.4, "\u{a7}6.3") } else { row.paper_range(1.0, 1.29, "\u{a7}6.3") }
+        if operation == "insert" {
+            row.paper(2.4, "\u{a7}6.3")
+        } else {
+            row.paper_range(1.0, 1.29, "\u{a7}6.3")
+        }
     };
     Figure::new("6", "throughput of base operations", Timed, "operation")
         .rows(["nbtree"].into_iter().chain(OTHERS).flat_map(|design| OPERATIONS.map(row(design))))
@@ -194,10 +232,15 @@ fn skewed(scale: Scale) -> Figure {
         }
     }
     const FEW: &str = "the paper's is of 56 threads, which meet in hot leaves";
-    let ratio = |series: &str, a, b| Row::new(series, X::None, ("times as fast on 4 threads", ""), run(a, 4), Ratio(MOPS)).against(run(b, 4));
+    let ratio = |series: &str, a, b| {
+        Row::new(series, X::None, ("times as fast on 4 threads", ""), run(a, 4), Ratio(MOPS))
+            .against(run(b, 4))
+    };
     rows.push(ratio("NBTree to NBTree-W", 0, 1).paper(5.5, "\u{a7}6.4").remark(FEW));
     rows.push(ratio("NBTree-W to NBTree-WR", 1, 2).paper(1.8, "\u{a7}6.4").remark(FEW));
-    Figure::new("8", "Zipf 0.99, half reads and half upserts, over threads", Timed, "threads").rows(rows).note(IN_SHARED_MEMORY)
+    Figure::new("8", "Zipf 0.99, half reads and half upserts, over threads", Timed, "threads")
+        .rows(rows)
+        .note(IN_SHARED_MEMORY)
 }
 
 fn skewness(scale: Scale) -> Figure {
@@ -210,7 +253,9 @@ fn skewness(scale: Scale) -> Figure {
             rows.push(Row::new(name, theta, ("p99 latency", "ns"), run, At(P99)));
         }
     }
-    Figure::new("9a", "half reads and half upserts, over skewness (9c: p99)", Timed, "skewness").rows(rows).note(IN_SHARED_MEMORY)
+    Figure::new("9a", "half reads and half upserts, over skewness (9c: p99)", Timed, "skewness")
+        .rows(rows)
+        .note(IN_SHARED_MEMORY)
 }
 
 fn write_ratio(scale: Scale) -> Figure {
@@ -223,7 +268,9 @@ fn write_ratio(scale: Scale) -> Figure {
             rows.push(Row::new(name, writes, ("p99 latency", "ns"), run, At(P99)));
         }
     }
-    Figure::new("9b", "Zipf 0.99 over the share of upserts (9d: p99)", Timed, "upserts in %").rows(rows).note(IN_SHARED_MEMORY)
+    Figure::new("9b", "Zipf 0.99 over the share of upserts (9d: p99)", Timed, "upserts in %")
+        .rows(rows)
+        .note(IN_SHARED_MEMORY)
 }
 
 fn domains_timed(scale: Scale) -> Figure {
@@ -237,8 +284,16 @@ fn domains_timed(scale: Scale) -> Figure {
         for domain in ["adr", "eadr"] {
             rows.push(Row::new(title(design), domain, THROUGHPUT, run(design, domain), At(MOPS)));
         }
-        let row = Row::new(title(design), X::None, ("times as fast with eADR", ""), run(design, "eadr"), Ratio(MOPS));
+        let row = Row::new(
+            title(design),
+            X::None,
+            ("times as fast with eADR", ""),
+            run(design, "eadr"),
+            Ratio(MOPS),
+        );
         rows.push(row.against(run(design, "adr")));
     }
-    Figure::new("12", "ADR and eADR, Zipf 0.99, half reads and half upserts", Timed, "persistence").rows(rows).note(IN_SHARED_MEMORY)
+    Figure::new("12", "ADR and eADR, Zipf 0.99, half reads and half upserts", Timed, "persistence")
+        .rows(rows)
+        .note(IN_SHARED_MEMORY)
 }

@@ -22,7 +22,11 @@ pub fn asked(paper: &str, names: &[String], scale: Scale) -> Outcome<Vec<Asked>>
         let known: Vec<_> = PAPERS.iter().map(|paper| paper.name).collect();
         return Err(Failure::usage(format!("no paper {paper:?}: {} or all", known.join(", "))));
     }
-    let all = || papers.iter().flat_map(|paper| (paper.figures)(scale).into_iter().map(|figure| Asked { paper, figure }));
+    let all = || {
+        papers
+            .iter()
+            .flat_map(|paper| (paper.figures)(scale).into_iter().map(|figure| Asked { paper, figure }))
+    };
     if let Some(unknown) = names.iter().find(|name| all().all(|asked| asked.figure.name != name.as_str())) {
         let known: Vec<_> = all().map(|asked| asked.figure.name).collect();
         let of = if paper == "all" { "any paper" } else { paper };
@@ -52,7 +56,10 @@ mod tests {
                         X::Label(label) => label.clone(),
                         X::None => String::new(),
                     };
-                    assert!(rows.insert((row.series.clone(), row.metric, x)), "{name}: {row:?} is there twice");
+                    assert!(
+                        rows.insert((row.series.clone(), row.metric, x)),
+                        "{name}: {row:?} is there twice"
+                    );
                 }
             }
         }

@@ -70,7 +70,11 @@ impl Made {
 /// Returns the commit of the clone that this was built in, marked if something is changed there.
 fn commit() -> Option<String> {
     let git = |arguments: &[&str]| {
-        let git = std::process::Command::new("git").arg("-C").arg(env!("CARGO_MANIFEST_DIR")).args(arguments).output();
+        let git = std::process::Command::new("git")
+            .arg("-C")
+            .arg(env!("CARGO_MANIFEST_DIR"))
+            .args(arguments)
+            .output();
         let output = git.ok().filter(|output| output.status.success())?;
         Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
@@ -128,7 +132,8 @@ impl Measurement {
             && (self.series.as_str(), self.metric.as_str()) == (row.series.as_str(), row.metric)
             && (is_whole_curve || self.x == row.x)
             && self.arguments.iter().eq(row.runs.iter().map(super::run::Run::line).collect::<Vec<_>>().iter())
-            && (&self.made.commit, &self.made.version, &self.made.build) == (&made.commit, &made.version, &made.build)
+            && (&self.made.commit, &self.made.version, &self.made.build)
+                == (&made.commit, &made.version, &made.build)
             && self.made.machine == made.machine
             && (self.value.is_some() || !row.runs.iter().all(super::run::Run::is_possible))
     }
@@ -250,7 +255,8 @@ mod tests {
     #[test]
     fn results_of_a_number_replace_what_was_measured_before() {
         let folder = tempfile::tempdir().unwrap();
-        let result = |x, value| Measurement::new(("p", "1"), Kind::Timed, &row(x), vec![3.0, value, 9.0], &made());
+        let result =
+            |x, value| Measurement::new(("p", "1"), Kind::Timed, &row(x), vec![3.0, value, 9.0], &made());
         let mut results = Results::open(folder.path()).unwrap();
         results.add(vec![result(1, 4.0), result(2, 5.0)]).unwrap();
         results.add(vec![result(1, 6.0)]).unwrap();
@@ -260,7 +266,8 @@ mod tests {
         OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"paper\":").unwrap();
         let results = Results::open(folder.path()).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);
-        let values: Vec<_> = results.all.iter().map(|result| (result.value, result.min, result.max)).collect();
+        let values: Vec<_> =
+            results.all.iter().map(|result| (result.value, result.min, result.max)).collect();
         assert_eq!(values, [(Some(6.0), Some(3.0), Some(9.0)), (Some(5.0), Some(3.0), Some(9.0))]);
         assert_eq!(results.all[0].deviation, Some(200.0));
     }

@@ -52,7 +52,9 @@ impl ShowResults {
         for paper in PAPERS {
             let figures = (paper.figures)(Scale::Quick);
             let of = |name: &str| -> Vec<&Measurement> {
-                all.iter().filter(|result| (result.paper.as_str(), result.figure.as_str()) == (paper.name, name)).collect()
+                all.iter()
+                    .filter(|result| (result.paper.as_str(), result.figure.as_str()) == (paper.name, name))
+                    .collect()
             };
             if figures.iter().any(|figure| !of(figure.name).is_empty()) {
                 output.line(format_args!("\n## {}", paper.title))?;

@@ -25,6 +25,9 @@ pub struct Run {
 #[derive(Parser)]
 #[command(name = "bristlecone-lab", no_binary_name = true)]
 struct Line {
+    /// Reports are JSON.
+    #[arg(long, global = true)]
+    json: bool,
     #[command(subcommand)]
     command: Measuring,
 }
@@ -60,7 +63,10 @@ impl Run {
     /// Does what no design does: lines of the device, written as the arguments say.
     pub fn probe(lines: u64, media_lines: u64, threads: u64, writes: u64) -> Self {
         let run = Self { arguments: vec!["probe".to_owned()], keys: 0, operations: writes, bytes: 0 };
-        run.and("--lines", lines).and("--media-lines", media_lines).and("--threads", threads).and("--writes", writes)
+        run.and("--lines", lines)
+            .and("--media-lines", media_lines)
+            .and("--threads", threads)
+            .and("--writes", writes)
     }
 
     fn keys(mut self, keys: u64) -> Self {
@@ -121,7 +127,11 @@ impl Run {
 
     /// Returns how long it takes, about, against other runs.
     pub fn weight(&self) -> u64 {
-        let phases = if self.arguments.iter().any(|argument| argument == "--preset" || argument == "--mix") { 1 } else { 6 };
+        let phases = if self.arguments.iter().any(|argument| argument == "--preset" || argument == "--mix") {
+            1
+        } else {
+            6
+        };
         1000 + self.keys + self.operations * phases
     }
 
@@ -131,25 +141,29 @@ impl Run {
         (64 << 20) + (self.keys + self.operations) * (EACH + 2 * self.bytes)
     }
 
+    fn read(&self) -> Result<Line, clap::Error> {
+        Line::try_parse_from(self.arguments.iter().map(String::as_str).chain(["--json"]))
+    }
+
     /// Returns why the arguments cannot be read, if they cannot.
     #[cfg(test)]
     pub fn refusal(&self) -> Option<String> {
-        Line::try_parse_from(&self.arguments).err().map(|error| error.to_string())
+        self.read().err().map(|error| error.to_string())
     }
 
     /// Measures.
     pub fn measure(&self) -> Outcome<Value> {
-        let line = Line::try_parse_from(&self.arguments).map_err(|error| {
+        let line = self.read().map_err(|error| {
             Failure::new(Exit::Usage, bristlecone_cli::answer::one_line(&error.to_string()))
         });
+        let Line { json, command } = line?;
         // Its own bar would stand beside that of all figures.
-        let quiet = Output::new(true);
-        let measured = match line?.command {
+        let quiet = Output::new(json);
+        match command {
             Measuring::Count(count) => count.measure(&quiet),
             Measuring::Bench(bench) => bench.measure(&quiet),
             Measuring::Probe(probe) => probe.measure(),
-        };
-        measured.map_err(|failure| failure.within(self.line()))
+        }
     }
 }
 
@@ -175,7 +189,8 @@ impl Take {
 pub fn at<'a>(report: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('/').try_fold(report, |value, name| match value {
         Value::Array(values) => values.iter().find(|value| {
-            value["name"].as_str() == Some(name) || value["threads"].as_u64().is_some_and(|n| n.to_string() == name)
+            value["name"].as_str() == Some(name)
+                || value["threads"].as_u64().is_some_and(|n| n.to_string() == name)
         }),
         value => value.get(name),
     })

@@ -48,14 +48,18 @@ fn mops(phase: &str) -> &'static str {
     if phase == "load" { "phases/load/mops" } else { "phases/mix/mops" }
 }
 
-const FEWER: &str = "Fewer threads than the paper's 32, and shared memory with flushes instead of persistent memory.";
+const FEWER: &str =
+    "Fewer threads than the paper's 32, and shared memory with flushes instead of persistent memory.";
 const THROUGHPUT: (&str, &str) = ("throughput", "M/s");
 
 fn writes(scale: Scale) -> Figure {
     let keys = scale.keys(LOADED);
     let mut rows = Vec::new();
     for design in all() {
-        rows.extend(workloads(design, keys).map(|(name, run, phase)| Row::new(title(design), name, THROUGHPUT, run, At(mops(phase)))));
+        rows.extend(
+            workloads(design, keys)
+                .map(|(name, run, phase)| Row::new(title(design), name, THROUGHPUT, run, At(mops(phase)))),
+        );
     }
     for other in OTHERS {
         let ours = workloads("sstree", keys).into_iter().zip(workloads(other, keys));
@@ -100,9 +104,12 @@ fn tails(scale: Scale) -> Figure {
     for at in [1, 2, 3] {
         for design in all() {
             let (name, run, phase) = workloads(design, keys)[at].clone();
-            let metric = ["latency of a sequential load", "latency of inserts", "latency of skewed updates"][at - 1];
+            let metric =
+                ["latency of a sequential load", "latency of inserts", "latency of skewed updates"][at - 1];
             debug_assert!(["sequential load", "insert", "skewed update"].contains(&name));
-            rows.extend(percentiles(phase).map(|(label, path)| Row::new(title(design), label, (metric, "ns"), every(run.clone()), At(path))));
+            rows.extend(percentiles(phase).map(|(label, path)| {
+                Row::new(title(design), label, (metric, "ns"), every(run.clone()), At(path))
+            }));
         }
     }
     for other in OTHERS {
@@ -110,7 +117,8 @@ fn tails(scale: Scale) -> Figure {
         let (_, theirs, _) = workloads(other, keys)[2].clone();
         let shorter = |label, path| {
             let series = format!("{} to SSTree", title(other));
-            Row::new(series, label, ("times as long, inserts", ""), every(theirs.clone()), Ratio(path)).against(every(ours.clone()))
+            Row::new(series, label, ("times as long, inserts", ""), every(theirs.clone()), Ratio(path))
+                .against(every(ours.clone()))
         };
         rows.push(shorter("p99", "phases/mix/latency_ns/p99").paper_range(1.9, 3.5, "\u{a7}IV-B"));
         rows.push(shorter("p99.9", "phases/mix/latency_ns/p999").paper_range(1.8, 57.0, "\u{a7}IV-B"));
@@ -133,7 +141,9 @@ fn reads(scale: Scale) -> Figure {
     }
     for other in OTHERS {
         let series = format!("SSTree to {}", title(other));
-        let ratio = |name, run, against| Row::new(series.clone(), name, ("times as fast", ""), run, Ratio(MIX)).against(against);
+        let ratio = |name, run, against| {
+            Row::new(series.clone(), name, ("times as fast", ""), run, Ratio(MIX)).against(against)
+        };
         let search = ratio("search", get("sstree"), get(other));
         rows.push(if other == "pactree" { search } else { search.paper_range(0.96, 1.0, "\u{a7}IV-B") });
         rows.push(ratio("scan of 100", scan("sstree"), scan(other)).paper_range(1.1, 6.0, "\u{a7}IV-B"));
@@ -164,16 +174,30 @@ fn lines_written(scale: Scale) -> Figure {
         let about = if operation == "insert" { 2.0 } else { 1.0 };
         for (name, mode) in MODES {
             let run = count("sstree", keys).option("delegate_fingerprints", mode).mix(mix);
-            let row = Row::new(name, operation, ("flushes", "lines"), run.clone(), At(flushes)).paper_about(about, "\u{a7}IV-C");
+            let row = Row::new(name, operation, ("flushes", "lines"), run.clone(), At(flushes))
+                .paper_about(about, "\u{a7}IV-C");
             rows.push(if operation == "delete" { row } else { row.remark(REMARK) });
             rows.push(Row::new(name, operation, ("lines written", "lines"), run, At(lines)));
         }
         for other in OTHERS {
-            rows.push(Row::new(title(other), operation, ("flushes", "lines"), count(other, keys).mix(mix), At(flushes)));
-            rows.push(Row::new(title(other), operation, ("lines written", "lines"), count(other, keys).mix(mix), At(lines)));
+            rows.push(Row::new(
+                title(other),
+                operation,
+                ("flushes", "lines"),
+                count(other, keys).mix(mix),
+                At(flushes),
+            ));
+            rows.push(Row::new(
+                title(other),
+                operation,
+                ("lines written", "lines"),
+                count(other, keys).mix(mix),
+                At(lines),
+            ));
         }
     }
-    const REMARK: &str = "ours draws the old leaf together after a split, and moves items when it updates, which saves space";
+    const REMARK: &str =
+        "ours draws the old leaf together after a split, and moves items when it updates, which saves space";
     Figure::new("9", "lines written by an operation", Counted, "operation")
         .rows(rows)
         .note("The paper measures bytes of the device and gives the numbers in words: about 2 lines an insert and 1 for the others.")
@@ -190,11 +214,22 @@ fn lines_read(scale: Scale) -> Figure {
     ] {
         for (name, mode) in MODES {
             let run = count("sstree", keys).option("delegate_fingerprints", mode).mix(mix);
-            let row = Row::new(name, operation, ("lines read", "lines"), run, At(path)).paper_about(2.0, "\u{a7}IV-C");
-            rows.push(row.remark(if mode == 0 { "all fingerprints stand in DRAM, which saves the head's line" } else { "" }));
+            let row = Row::new(name, operation, ("lines read", "lines"), run, At(path))
+                .paper_about(2.0, "\u{a7}IV-C");
+            rows.push(row.remark(if mode == 0 {
+                "all fingerprints stand in DRAM, which saves the head's line"
+            } else {
+                ""
+            }));
         }
         for other in OTHERS {
-            rows.push(Row::new(title(other), operation, ("lines read", "lines"), count(other, keys).mix(mix), At(path)));
+            rows.push(Row::new(
+                title(other),
+                operation,
+                ("lines read", "lines"),
+                count(other, keys).mix(mix),
+                At(path),
+            ));
         }
     }
     Figure::new("10", "lines read by an operation", Counted, "operation").rows(rows)
@@ -206,11 +241,18 @@ fn space(scale: Scale) -> Figure {
     let run = |design: &str| count(design, keys).operations(keys * 2).mix("remove=20,update=80");
     const LOAD: [&str; 2] = ["phases/load/space/pm_bytes_per_key", "phases/load/space/dram_bytes_per_key"];
     const PM: [&str; 2] = ["phases/load/space/pm_bytes", "phases/mix/space/pm_bytes"];
-    let paper = [("sstree", 21.0, 3.56), ("lbtree", 25.1, 2.59), ("utree", 29.8, 24.47), ("pactree", 30.5, 0.0)];
+    let paper =
+        [("sstree", 21.0, 3.56), ("lbtree", 25.1, 2.59), ("utree", 29.8, 24.47), ("pactree", 30.5, 0.0)];
     let mut rows = Vec::new();
     for (design, pm, dram) in paper {
-        rows.push(Row::new(title(design), X::None, ("medium after the load", "B/key"), run(design), At(LOAD[0])).paper(pm, "\u{a7}IV-C"));
-        rows.push(Row::new(title(design), X::None, ("DRAM after the load", "B/key"), run(design), At(LOAD[1])).paper(dram, "\u{a7}IV-C"));
+        rows.push(
+            Row::new(title(design), X::None, ("medium after the load", "B/key"), run(design), At(LOAD[0]))
+                .paper(pm, "\u{a7}IV-C"),
+        );
+        rows.push(
+            Row::new(title(design), X::None, ("DRAM after the load", "B/key"), run(design), At(LOAD[1]))
+                .paper(dram, "\u{a7}IV-C"),
+        );
     }
     for (name, mode) in MODES {
         let run = run("sstree").option("delegate_fingerprints", mode);
@@ -218,7 +260,13 @@ fn space(scale: Scale) -> Figure {
         rows.push(row.paper(8.6, "\u{a7}IV-C"));
     }
     for (design, percent) in [("lbtree", 0.0), ("pactree", 20.3)] {
-        let row = Row::new(title(design), X::None, ("medium saved by the mix", "%"), run(design), SavedWithin(PM[1], PM[0]));
+        let row = Row::new(
+            title(design),
+            X::None,
+            ("medium saved by the mix", "%"),
+            run(design),
+            SavedWithin(PM[1], PM[0]),
+        );
         rows.push(row.paper_about(percent, "\u{a7}IV-C"));
     }
     Figure::new("11", "space after the load, and after deletes and updates", Counted, "")
@@ -234,13 +282,25 @@ fn subnodes(scale: Scale) -> Figure {
     let search = |n| option(bench("sstree", keys), n).mix("get=1").and("--distribution", SKEWED);
     let mut rows = Vec::new();
     for (n, load_mops, search_mops) in [(2, 22.99, 26.74), (3, 25.21, 24.75), (4, 25.54, 22.6)] {
-        rows.push(Row::new("sequential load", n, THROUGHPUT, load(n), At("phases/load/mops")).paper(load_mops, "table I").remark(CORES));
-        rows.push(Row::new("skewed search", n, THROUGHPUT, search(n), At(MIX)).paper(search_mops, "table I").remark(CORES));
+        rows.push(
+            Row::new("sequential load", n, THROUGHPUT, load(n), At("phases/load/mops"))
+                .paper(load_mops, "table I")
+                .remark(CORES),
+        );
+        rows.push(
+            Row::new("skewed search", n, THROUGHPUT, search(n), At(MIX))
+                .paper(search_mops, "table I")
+                .remark(CORES),
+        );
     }
     const CORES: &str = "the paper has 32 threads on persistent memory";
     for (n, load_percent, search_percent) in [(3, 9.0, -7.0), (4, 11.0, -15.0)] {
-        let more = |name, run, against, path| Row::new(name, n, ("more than with N = 2", "%"), run, More(path)).against(against);
-        rows.push(more("sequential load", load(n), load(2), "phases/load/mops").paper(load_percent, "table I"));
+        let more = |name, run, against, path| {
+            Row::new(name, n, ("more than with N = 2", "%"), run, More(path)).against(against)
+        };
+        rows.push(
+            more("sequential load", load(n), load(2), "phases/load/mops").paper(load_percent, "table I"),
+        );
         rows.push(more("skewed search", search(n), search(2), MIX).paper(search_percent, "table I"));
     }
     Figure::new("table-I", "sensitivity to overflow subnodes", Timed, "N").rows(rows).note(FEWER)
@@ -254,14 +314,24 @@ fn movement(scale: Scale) -> Figure {
         run.mix("update=1").and("--distribution", SKEWED)
     };
     let mut rows = Vec::new();
-    for (name, threads, without, with, percent) in [("1 thread", 1, 0.74, 0.84, 13.0), ("many threads", many, 17.03, 18.73, 10.0)] {
-        rows.push(Row::new("without movement", name, THROUGHPUT, run(0, threads), At(MIX)).paper(without, "table II"));
-        rows.push(Row::new("with movement", name, THROUGHPUT, run(1, threads), At(MIX)).paper(with, "table II"));
-        let more = Row::new("with movement", name, ("more", "%"), run(1, threads), More(MIX)).against(run(0, threads));
+    for (name, threads, without, with, percent) in
+        [("1 thread", 1, 0.74, 0.84, 13.0), ("many threads", many, 17.03, 18.73, 10.0)]
+    {
+        rows.push(
+            Row::new("without movement", name, THROUGHPUT, run(0, threads), At(MIX))
+                .paper(without, "table II"),
+        );
+        rows.push(
+            Row::new("with movement", name, THROUGHPUT, run(1, threads), At(MIX)).paper(with, "table II"),
+        );
+        let more = Row::new("with movement", name, ("more", "%"), run(1, threads), More(MIX))
+            .against(run(0, threads));
         rows.push(more.paper(percent, "table II").remark(NEAR));
     }
     const NEAR: &str = "with all fingerprints in DRAM the head is no faster than the rest, so that moving items to it saves space only";
-    Figure::new("table-II", "skewed updates with and without movement of items", Timed, "threads").rows(rows).note(FEWER)
+    Figure::new("table-II", "skewed updates with and without movement of items", Timed, "threads")
+        .rows(rows)
+        .note(FEWER)
 }
 
 fn recovery(scale: Scale) -> Figure {
@@ -269,10 +339,15 @@ fn recovery(scale: Scale) -> Figure {
     const NS: (&str, &str) = ("recovery", "ns/key");
     for keys in sizes(scale.keys(LOADED)) {
         for threads in [1, 2, 4] {
-            let run = Run::bench("sstree", keys).and("--threads", 1).and("--recovery-threads", threads).load();
+            let run =
+                Run::bench("sstree", keys).and("--threads", 1).and("--recovery-threads", threads).load();
             let series = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
             let row = Row::new(series, keys, NS, run, Scaled("recovery/ns_per_key", 1.0));
-            rows.push(if threads == 1 && keys == scale.keys(LOADED) { row.paper(27.0, "\u{a7}IV-D") } else { row });
+            rows.push(if threads == 1 && keys == scale.keys(LOADED) {
+                row.paper(27.0, "\u{a7}IV-D")
+            } else {
+                row
+            });
         }
     }
     Figure::new("recovery", "recovery over sizes and threads", Timed, "keys")

@@ -52,7 +52,11 @@ pub fn deviation(result: &Measurement) -> Option<String> {
     if deviation.abs() < 0.05 {
         return Some("as there".to_owned());
     }
-    Some(format!("{}{} {unit}", if deviation > 0.0 { "+" } else { "" }, number((deviation * 10.0).round() / 10.0)))
+    Some(format!(
+        "{}{} {unit}",
+        if deviation > 0.0 { "+" } else { "" },
+        number((deviation * 10.0).round() / 10.0)
+    ))
 }
 
 /// Returns where a row stands, for people.
@@ -112,8 +116,10 @@ pub fn markdown(figure: &Figure, results: &[&Measurement]) -> String {
     for metric in distinct(results.iter().map(|result| &result.metric)) {
         let rows: Vec<&Measurement> =
             results.iter().filter(|result| &result.metric == metric).copied().collect();
-        let spread: Vec<_> = rows.iter().filter(|row| row.x != X::None && row.paper_value.is_none()).copied().collect();
-        let single: Vec<_> = rows.iter().filter(|row| row.x == X::None || row.paper_value.is_some()).copied().collect();
+        let spread: Vec<_> =
+            rows.iter().filter(|row| row.x != X::None && row.paper_value.is_none()).copied().collect();
+        let single: Vec<_> =
+            rows.iter().filter(|row| row.x == X::None || row.paper_value.is_some()).copied().collect();
         text.push_str(&across(figure, metric, &spread));
         text.push_str(&down(figure, metric, &single));
     }
@@ -128,7 +134,12 @@ fn across(figure: &Figure, metric: &str, rows: &[&Measurement]) -> String {
     let Some(first) = rows.first() else { return String::new() };
     let unit = if first.unit.is_empty() { String::new() } else { format!(" [{}]", first.unit) };
     let heads: Vec<String> = shown.iter().map(|x| position(x)).collect();
-    let mut text = format!("| {metric}{unit}; {} | {} |\n|---|{}\n", figure.x, heads.join(" | "), "---|".repeat(heads.len()));
+    let mut text = format!(
+        "| {metric}{unit}; {} | {} |\n|---|{}\n",
+        figure.x,
+        heads.join(" | "),
+        "---|".repeat(heads.len())
+    );
     let mut why = Vec::new();
     for series in distinct(rows.iter().map(|row| &row.series)) {
         let cell = |x: &&&X| {
@@ -137,7 +148,11 @@ fn across(figure: &Figure, metric: &str, rows: &[&Measurement]) -> String {
         };
         let cells: Vec<String> = shown.iter().map(cell).collect();
         let _ = writeln!(text, "| {series} | {} |", cells.join(" | "));
-        why.extend(rows.iter().filter(|row| &row.series == series && !row.remark.is_empty()).map(|row| (series, &row.remark)));
+        why.extend(
+            rows.iter()
+                .filter(|row| &row.series == series && !row.remark.is_empty())
+                .map(|row| (series, &row.remark)),
+        );
     }
     why.dedup();
     text.push('\n');
@@ -154,7 +169,9 @@ fn across(figure: &Figure, metric: &str, rows: &[&Measurement]) -> String {
 fn down(figure: &Figure, metric: &str, rows: &[&Measurement]) -> String {
     let Some(first) = rows.first() else { return String::new() };
     let unit = if first.unit.is_empty() { String::new() } else { format!(" [{}]", first.unit) };
-    let mut text = format!("| {metric}{unit} | ours | paper | deviation | where, and why it differs |\n|---|---|---|---|---|\n");
+    let mut text = format!(
+        "| {metric}{unit} | ours | paper | deviation | where, and why it differs |\n|---|---|---|---|---|\n"
+    );
     for row in rows {
         let name = match &row.x {
             X::None => row.series.clone(),

@@ -43,17 +43,23 @@ const FLUSHES: (&str, &str) = ("flushes an operation", "lines");
 
 fn inserts_counted(scale: Scale) -> Figure {
     let keys = scale.keys(INSERTED);
-    let run = |design: &str, lines| Run::count(design, keys).option("node_lines", lines).load().and("--threads", 1);
+    let run =
+        |design: &str, lines| Run::count(design, keys).option("node_lines", lines).load().and("--threads", 1);
     const PATH: &str = "per_operation/insert/flushes";
     let row = |design| move |lines| Row::new(title(design), lines, FLUSHES, run(design, lines), At(PATH));
     let saved = |(other, percent, remark)| {
-        saves(other, X::None, "flushes saved", &|design| run(design, NODE), PATH).paper(percent, "\u{a7}5.3.1").remark(remark)
+        saves(other, X::None, "flushes saved", &|design| run(design, NODE), PATH)
+            .paper(percent, "\u{a7}5.3.1")
+            .remark(remark)
     };
-    const LESS: &str = "ours commits with the line that has the bitmap and the slot array, and logs no leaf writes";
+    const LESS: &str =
+        "ours commits with the line that has the bitmap and the slot array, and logs no leaf writes";
     let logged = |lines| run("wotree", lines).option("log_leaves", 1);
     let saved_logged = |(other, percent)| {
         let series = format!("WO-tree that logs leaf writes, against {}", title(other));
-        Row::new(series, X::None, ("flushes saved", "%"), logged(NODE), Saved(PATH)).against(run(other, NODE)).paper(percent, "\u{a7}5.3.1")
+        Row::new(series, X::None, ("flushes saved", "%"), logged(NODE), Saved(PATH))
+            .against(run(other, NODE))
+            .paper(percent, "\u{a7}5.3.1")
     };
     Figure::new("10a", "flushes of inserts over node sizes", Counted, "node size in lines")
         .rows(DESIGNS.into_iter().flat_map(|design| NODES.map(row(design))))
@@ -73,7 +79,9 @@ fn deletes_counted(scale: Scale) -> Figure {
     const PATH: &str = "per_operation/remove/flushes";
     let row = |design| move |lines| Row::new(title(design), lines, FLUSHES, run(design, lines), At(PATH));
     let saved = |(other, percent, remark)| {
-        saves(other, X::None, "flushes saved", &|design| run(design, NODE), PATH).paper(percent, "\u{a7}5.3.2").remark(remark)
+        saves(other, X::None, "flushes saved", &|design| run(design, NODE), PATH)
+            .paper(percent, "\u{a7}5.3.2")
+            .remark(remark)
     };
     const MOVES: &str = "the paper's native tree flushes about 125 lines a delete, as if every entry that moves were \
                          logged and flushed by itself; ours logs a delete once";
@@ -94,17 +102,21 @@ fn each(path: &'static str, operations: u64) -> super::figure::Take {
     Scaled(path, 1e6 / operations as f64)
 }
 
-const EMULATED: &str = "Every flushed line takes longer by a delay that the processor waits for, as in the paper's emulator.";
+const EMULATED: &str =
+    "Every flushed line takes longer by a delay that the processor waits for, as in the paper's emulator.";
 
 fn inserts_delayed(scale: Scale) -> Figure {
     let keys = scale.keys(INSERTED);
     let run = |design: &str, delay| bench(design, keys, NODE, 1).and("--delay", delay).load();
     const PATH: &str = "phases/load/seconds";
     let row = |design| {
-        move |delay| Row::new(title(design), delay, ("time of an insert", "us"), run(design, delay), each(PATH, keys))
+        move |delay| {
+            Row::new(title(design), delay, ("time of an insert", "us"), run(design, delay), each(PATH, keys))
+        }
     };
     let saved = |(other, percent)| {
-        saves(other, X::None, "time saved at 300 ns", &|design| run(design, 300), PATH).paper(percent, "\u{a7}5.3.1")
+        saves(other, X::None, "time saved at 300 ns", &|design| run(design, 300), PATH)
+            .paper(percent, "\u{a7}5.3.1")
     };
     Figure::new("10b", "time of inserts over extra write latency", Timed, "extra write latency in ns")
         .rows(DESIGNS.into_iter().flat_map(|design| [300, 400, 500, 600].map(row(design))))
@@ -119,10 +131,19 @@ fn deletes_timed(scale: Scale) -> Figure {
     };
     const PATH: &str = "phases/mix/seconds";
     let row = |design| {
-        move |lines| Row::new(title(design), lines, ("time of a delete", "us"), run(design, lines), each(PATH, removed))
+        move |lines| {
+            Row::new(
+                title(design),
+                lines,
+                ("time of a delete", "us"),
+                run(design, lines),
+                each(PATH, removed),
+            )
+        }
     };
     let saved = |(other, percent)| {
-        saves(other, X::None, "time saved at 16 lines", &|design| run(design, NODE), PATH).paper(percent, "\u{a7}5.3.2")
+        saves(other, X::None, "time saved at 16 lines", &|design| run(design, NODE), PATH)
+            .paper(percent, "\u{a7}5.3.2")
     };
     Figure::new("11b", "time of deletes over node sizes", Timed, "node size in lines")
         .rows(DESIGNS.into_iter().flat_map(|design| NODES.map(row(design))))
@@ -135,7 +156,15 @@ fn searches(scale: Scale) -> Figure {
     let run = |design: &str, lines| bench(design, keys, lines, 1).operations(searched).mix("get=1");
     const PATH: &str = "phases/mix/seconds";
     let row = |design| {
-        move |lines| Row::new(title(design), lines, ("time of a search", "us"), run(design, lines), each(PATH, searched))
+        move |lines| {
+            Row::new(
+                title(design),
+                lines,
+                ("time of a search", "us"),
+                run(design, lines),
+                each(PATH, searched),
+            )
+        }
     };
     let more = |(other, percent)| {
         let series = format!("WO-tree against {}", title(other));
@@ -173,7 +202,17 @@ fn threads_insert(scale: Scale) -> Figure {
     let keys = scale.keys(INSERTED);
     let run = |design: &str, threads| bench(design, keys, NODE, threads).and("--delay", DELAY_NS).load();
     const PATH: &str = "phases/load/seconds";
-    let row = |design| move |threads| Row::new(title(design), threads, ("time of an insert", "us"), run(design, threads), each(PATH, keys));
+    let row = |design| {
+        move |threads| {
+            Row::new(
+                title(design),
+                threads,
+                ("time of an insert", "us"),
+                run(design, threads),
+                each(PATH, keys),
+            )
+        }
+    };
     let paper = [[83.5, 84.3, 87.2], [17.6, 27.3, 27.1], [40.6, 44.7, 46.2]];
     Figure::new("13a", "time of inserts over threads", Timed, "threads")
         .rows(DESIGNS.into_iter().flat_map(|design| THREADS.map(row(design))))
@@ -187,7 +226,17 @@ fn threads_delete(scale: Scale) -> Figure {
         bench(design, keys, NODE, threads).operations(removed).mix("remove=1").and("--delay", DELAY_NS)
     };
     const PATH: &str = "phases/mix/seconds";
-    let row = |design| move |threads| Row::new(title(design), threads, ("time of a delete", "us"), run(design, threads), each(PATH, removed));
+    let row = |design| {
+        move |threads| {
+            Row::new(
+                title(design),
+                threads,
+                ("time of a delete", "us"),
+                run(design, threads),
+                each(PATH, removed),
+            )
+        }
+    };
     let paper = [[89.6, 89.4, 90.5], [4.9, 7.5, 28.1], [56.0, 55.0, 53.7]];
     Figure::new("13b", "time of deletes over threads", Timed, "threads")
         .rows(DESIGNS.into_iter().flat_map(|design| THREADS.map(row(design))))
@@ -199,7 +248,9 @@ fn threads_search(scale: Scale) -> Figure {
     let (keys, searched) = (scale.keys(LOADED), scale.keys(LOADED) * 3 / 10);
     let run = |design: &str, threads| bench(design, keys, NODE, threads).operations(searched).mix("get=1");
     const PATH: &str = "phases/mix/mops";
-    let row = |design| move |threads| Row::new(title(design), threads, ("searches", "M/s"), run(design, threads), At(PATH));
+    let row = |design| {
+        move |threads| Row::new(title(design), threads, ("searches", "M/s"), run(design, threads), At(PATH))
+    };
     let paper = [[-9.0, 12.5, 24.1], [-5.9, 25.0, 29.5], [13.6, 4.3, 12.8]];
     let mut rows = Vec::new();
     for (other, percents) in OTHERS.into_iter().zip(paper) {
@@ -219,16 +270,23 @@ fn mixes(scale: Scale) -> Figure {
     const MIXES: [(&str, &str); 3] =
         [("30/70", "get=30,insert=70"), ("50/50", "get=50,insert=50"), ("70/30", "get=70,insert=30")];
     let keys = scale.keys(LOADED);
-    let run = |design: &str, mix: &str| bench(design, keys, NODE, 4).operations(keys).mix(mix).and("--delay", DELAY_NS);
+    let run = |design: &str, mix: &str| {
+        bench(design, keys, NODE, 4).operations(keys).mix(mix).and("--delay", DELAY_NS)
+    };
     const PATH: &str = "phases/mix/seconds";
     let row = |design| {
-        move |(name, mix)| Row::new(title(design), name, ("time of an operation", "us"), run(design, mix), each(PATH, keys))
+        move |(name, mix)| {
+            Row::new(title(design), name, ("time of an operation", "us"), run(design, mix), each(PATH, keys))
+        }
     };
     let paper = [[72.6, 73.3, 60.6], [11.5, 17.7, 34.2], [26.4, 30.8, 19.2]];
     let mut saved = Vec::new();
     for (other, percents) in OTHERS.into_iter().zip(paper) {
         for ((name, mix), percent) in MIXES.into_iter().zip(percents) {
-            saved.push(saves(other, name, "time saved", &|design| run(design, mix), PATH).paper(percent, "\u{a7}5.3.5"));
+            saved.push(
+                saves(other, name, "time saved", &|design| run(design, mix), PATH)
+                    .paper(percent, "\u{a7}5.3.5"),
+            );
         }
     }
     Figure::new("14", "mixes of reads and inserts on four threads", Timed, "reads/writes")

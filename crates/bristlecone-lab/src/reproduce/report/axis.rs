@@ -17,7 +17,12 @@ const TICKS: f64 = 5.0;
 impl Axis {
     /// Creates an axis that has these values on it. A linear one begins at 0 if `from_zero`; a logarithmic one spans whole
     /// powers of ten, and leaves out what is not positive.
-    pub fn over(values: impl Iterator<Item = f64>, logarithmic: bool, from_zero: bool, (start, end): (f64, f64)) -> Self {
+    pub fn over(
+        values: impl Iterator<Item = f64>,
+        logarithmic: bool,
+        from_zero: bool,
+        (start, end): (f64, f64),
+    ) -> Self {
         let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|value| value.is_finite() && (!logarithmic || *value > 0.0)) {
             (least, most) = (least.min(value), most.max(value));
@@ -66,7 +71,10 @@ impl Axis {
             let powers = (self.from.log10().round() as i32)..=(self.to.log10().round() as i32);
             let every = (powers.clone().count() / 7 + 1) as i32;
             let first = *powers.start();
-            return powers.filter(|power| (power - first) % every == 0).map(|power| 10f64.powi(power)).collect();
+            return powers
+                .filter(|power| (power - first) % every == 0)
+                .map(|power| 10f64.powi(power))
+                .collect();
         }
         let step = step(self.to - self.from);
         let (first, last) = ((self.from / step - 1e-9).ceil() as i64, (self.to / step + 1e-9).floor() as i64);

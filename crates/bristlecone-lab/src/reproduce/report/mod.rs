@@ -24,7 +24,8 @@ pub fn check_writable(folder: &Path) -> Outcome {
 pub fn write(folder: &Path, papers: &[&Paper], scale: Scale, all: &[Measurement]) -> Outcome<PathBuf> {
     let path = folder.join(FILE);
     let new = folder.join("report.html.new");
-    std::fs::write(&new, page::page(papers, scale, all)).map_err(|error| Failure::io(new.display(), &error))?;
+    std::fs::write(&new, page::page(papers, scale, all))
+        .map_err(|error| Failure::io(new.display(), &error))?;
     std::fs::rename(&new, &path).map_err(|error| Failure::io(path.display(), &error))?;
     Ok(path)
 }

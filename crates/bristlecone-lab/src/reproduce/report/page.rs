@@ -35,8 +35,10 @@ pub fn page(papers: &[&Paper], scale: Scale, all: &[Measurement]) -> String {
         .collect();
     html.push_str("<nav>\n");
     for (paper, figures) in &shown {
-        let links: Vec<String> =
-            figures.iter().map(|(figure, _)| format!("<a href=\"#{0}-{1}\">{1}</a>", paper.name, anchor(figure.name))).collect();
+        let links: Vec<String> = figures
+            .iter()
+            .map(|(figure, _)| format!("<a href=\"#{0}-{1}\">{1}</a>", paper.name, anchor(figure.name)))
+            .collect();
         let _ = writeln!(html, "<p><a href=\"#{0}\"><b>{0}</b></a> {1}</p>", paper.name, links.join(" "));
     }
     html.push_str("</nav>\n</header>\n<main>\n");
@@ -57,7 +59,9 @@ fn anchor(name: &str) -> String {
 /// Returns the figures of a paper that have results.
 fn figures<'a>(paper: &Paper, scale: Scale, all: &'a [Measurement]) -> Vec<(Figure, Vec<&'a Measurement>)> {
     let of = |figure: Figure| {
-        let is_of = |result: &&Measurement| (result.paper.as_str(), result.figure.as_str()) == (paper.name, figure.name);
+        let is_of = |result: &&Measurement| {
+            (result.paper.as_str(), result.figure.as_str()) == (paper.name, figure.name)
+        };
         let rows: Vec<_> = all.iter().filter(is_of).collect();
         (figure, rows)
     };
@@ -87,7 +91,8 @@ fn show(html: &mut String, paper: &Paper, figure: &Figure, rows: &[&Measurement]
         let of = |row: &&&Measurement| row.metric == metric && (row.x != X::None) == spread;
         let rows: Vec<&Measurement> = rows.iter().filter(of).copied().collect();
         let unit = rows.first().map_or("", |row| row.unit.as_str());
-        let plot = Plot { title: metric, x: figure.x, unit, logarithmic: figure.logarithmic && unit != "%", rows };
+        let plot =
+            Plot { title: metric, x: figure.x, unit, logarithmic: figure.logarithmic && unit != "%", rows };
         let svg = plot.svg();
         if !svg.is_empty() {
             let _ = writeln!(html, "<figure>\n{svg}</figure>");
@@ -111,25 +116,37 @@ fn panels<'a>(rows: &[&'a Measurement]) -> Vec<(&'a str, bool)> {
 
 fn table(html: &mut String, figure: &Figure, rows: &[&Measurement]) {
     let is_curve = |row: &Measurement| {
-        rows.iter().filter(|other| (&other.series, &other.metric) == (&row.series, &row.metric)).count() > ROWS_MAX
+        rows.iter().filter(|other| (&other.series, &other.metric) == (&row.series, &row.metric)).count()
+            > ROWS_MAX
     };
     let shown: Vec<&Measurement> = rows.iter().filter(|row| !is_curve(row)).copied().collect();
     if shown.is_empty() {
         return;
     }
     let open = if shown.len() <= 16 { " open" } else { "" };
-    let _ = writeln!(html, "<details{open}><summary>{} numbers</summary>\n<div class=\"wide\">\n<table class=\"sortable\">", shown.len());
+    let _ = writeln!(
+        html,
+        "<details{open}><summary>{} numbers</summary>\n<div class=\"wide\">\n<table class=\"sortable\">",
+        shown.len()
+    );
     let heads = ["series", figure.x, "what", "ours", "unit", "least", "most", "paper", "deviation", "remark"];
-    let heads: Vec<String> = heads.iter().map(|head| format!("<th scope=\"col\"><button type=\"button\">{}</button></th>", escape(head))).collect();
+    let heads: Vec<String> = heads
+        .iter()
+        .map(|head| format!("<th scope=\"col\"><button type=\"button\">{}</button></th>", escape(head)))
+        .collect();
     let _ = writeln!(html, "<thead><tr>{}</tr></thead>\n<tbody>", heads.concat());
     for row in shown {
         let cell = |text: String, sort: Option<f64>| match sort {
             Some(sort) => format!("<td class=\"n\" data-sort=\"{sort}\">{}</td>", escape(&text)),
             None => format!("<td>{}</td>", escape(&text)),
         };
-        let numeric = |value: Option<f64>| cell(value.map_or_else(|| "\u{2013}".to_owned(), number), Some(value.unwrap_or(f64::MIN)));
+        let numeric = |value: Option<f64>| {
+            cell(value.map_or_else(|| "\u{2013}".to_owned(), number), Some(value.unwrap_or(f64::MIN)))
+        };
         let x = if let X::Number(x) = row.x { Some(x) } else { None };
-        let spread = |value: Option<f64>| if row.rounds.len() > 1 { numeric(value) } else { cell(String::new(), Some(f64::MIN)) };
+        let spread = |value: Option<f64>| {
+            if row.rounds.len() > 1 { numeric(value) } else { cell(String::new(), Some(f64::MIN)) }
+        };
         let why = [row.paper_place.as_deref().unwrap_or_default(), &row.remark];
         let why: Vec<&str> = why.into_iter().filter(|part| !part.is_empty()).collect();
         let cells = [

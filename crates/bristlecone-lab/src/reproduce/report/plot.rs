@@ -68,7 +68,8 @@ impl Plot<'_> {
     }
 
     fn lines(&self) -> String {
-        let numbers = self.rows.iter().filter_map(|row| if let X::Number(x) = row.x { Some(x) } else { None });
+        let numbers =
+            self.rows.iter().filter_map(|row| if let X::Number(x) = row.x { Some(x) } else { None });
         let xs: Vec<f64> = numbers.collect();
         let (least, most) = xs.iter().fold((f64::MAX, f64::MIN), |(a, b), x| (a.min(*x), b.max(*x)));
         // Threads, sizes and nodes double from one to the next.
@@ -79,17 +80,24 @@ impl Plot<'_> {
         let y_axis = Axis::over(self.values(), self.logarithmic, true, (HEIGHT - BOTTOM, TOP));
         let mut svg = self.begin(HEIGHT, &self.label());
         self.grid(&mut svg, &y_axis);
-        let ticks: Vec<f64> = if doubling {
-            distinct(xs.iter()).into_iter().copied().collect()
-        } else {
-            x_axis.ticks()
-        };
+        let ticks: Vec<f64> =
+            if doubling { distinct(xs.iter()).into_iter().copied().collect() } else { x_axis.ticks() };
         for tick in ticks {
             let (x, y) = (x_axis.place(scaled(tick)), HEIGHT - BOTTOM);
-            let _ = writeln!(svg, "<text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>", y + 17.0, number(tick));
+            let _ = writeln!(
+                svg,
+                "<text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+                y + 17.0,
+                number(tick)
+            );
         }
         let middle = (LEFT + WIDTH - RIGHT) / 2.0;
-        let _ = writeln!(svg, "<text class=\"axis\" x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>", HEIGHT - 10.0, escape(self.x));
+        let _ = writeln!(
+            svg,
+            "<text class=\"axis\" x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            HEIGHT - 10.0,
+            escape(self.x)
+        );
         for (at, series) in self.series().into_iter().enumerate() {
             self.line(&mut svg, series, at % COLOURS, (&|x| x_axis.place(scaled(x)), &y_axis));
         }
@@ -98,7 +106,13 @@ impl Plot<'_> {
         svg
     }
 
-    fn line(&self, svg: &mut String, series: &str, colour: usize, (x_of, y_axis): (&dyn Fn(f64) -> f64, &Axis)) {
+    fn line(
+        &self,
+        svg: &mut String,
+        series: &str,
+        colour: usize,
+        (x_of, y_axis): (&dyn Fn(f64) -> f64, &Axis),
+    ) {
         let mut points: Vec<(f64, &Measurement)> = Vec::new();
         for row in self.rows.iter().filter(|row| row.series == series) {
             if let X::Number(x) = row.x {
@@ -106,8 +120,10 @@ impl Plot<'_> {
             }
         }
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let places: Vec<_> =
-            points.iter().filter_map(|(x, row)| Some((x_of(*x), y_axis.place(row.value?), *x, *row))).collect();
+        let places: Vec<_> = points
+            .iter()
+            .filter_map(|(x, row)| Some((x_of(*x), y_axis.place(row.value?), *x, *row)))
+            .collect();
         let path: Vec<String> = places.iter().map(|(x, y, ..)| format!("{x:.1},{y:.1}")).collect();
         if path.len() > 1 {
             let _ = writeln!(svg, "<polyline class=\"data line c{colour}\" points=\"{}\"/>", path.join(" "));
@@ -115,7 +131,10 @@ impl Plot<'_> {
         if places.len() <= 32 {
             for (x, y, at, row) in &places {
                 let tip = self.tip(row, &format!("{} {}", self.x, number(*at)));
-                let _ = writeln!(svg, "<circle class=\"data dot c{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\"><title>{tip}</title></circle>");
+                let _ = writeln!(
+                    svg,
+                    "<circle class=\"data dot c{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\"><title>{tip}</title></circle>"
+                );
             }
         }
         for (x, row) in &points {
@@ -135,19 +154,36 @@ impl Plot<'_> {
         let Some(value) = row.paper_value else { return };
         let y = y_of(value);
         if let Some(upto) = row.paper_upto {
-            let _ = writeln!(svg, "<line class=\"paper range c{colour}\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{y:.1}\" y2=\"{:.1}\"/>", y_of(upto));
+            let _ = writeln!(
+                svg,
+                "<line class=\"paper range c{colour}\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{y:.1}\" y2=\"{:.1}\"/>",
+                y_of(upto)
+            );
         }
         let place = row.paper_place.as_deref().unwrap_or_default();
         let tip = escape(&format!("paper, {place}: {}", paper(row).unwrap_or_default()));
-        let _ = writeln!(svg, "<circle class=\"paper ring c{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"6\"><title>{tip}</title></circle>");
+        let _ = writeln!(
+            svg,
+            "<circle class=\"paper ring c{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"6\"><title>{tip}</title></circle>"
+        );
     }
 
     /// Draws the lines of a vertical axis, and their numbers.
     fn grid(&self, svg: &mut String, y_axis: &Axis) {
         for tick in y_axis.ticks() {
             let y = y_axis.place(tick);
-            let _ = writeln!(svg, "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>", WIDTH - RIGHT);
-            let _ = writeln!(svg, "<text class=\"tick\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>", LEFT - 7.0, y + 4.5, number(tick));
+            let _ = writeln!(
+                svg,
+                "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>",
+                WIDTH - RIGHT
+            );
+            let _ = writeln!(
+                svg,
+                "<text class=\"tick\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                LEFT - 7.0,
+                y + 4.5,
+                number(tick)
+            );
         }
     }
 
@@ -160,8 +196,17 @@ impl Plot<'_> {
         let mut svg = self.begin(height, &self.label());
         for tick in x_axis.ticks() {
             let x = x_axis.place(tick);
-            let _ = writeln!(svg, "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{:.1}\"/>", TOP + count * EACH);
-            let _ = writeln!(svg, "<text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>", TOP + count * EACH + 17.0, number(tick));
+            let _ = writeln!(
+                svg,
+                "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{:.1}\"/>",
+                TOP + count * EACH
+            );
+            let _ = writeln!(
+                svg,
+                "<text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+                TOP + count * EACH + 17.0,
+                number(tick)
+            );
         }
         let series = self.series();
         for (at, row) in self.rows.iter().enumerate() {
@@ -172,8 +217,15 @@ impl Plot<'_> {
                 X::Label(label) => format!("{}, {label}", row.series),
                 x => format!("{}, {} {}", row.series, self.x, position(x)),
             };
-            let told = row.value.map_or_else(|| "not measured".to_owned(), |value| with_unit(value, self.unit));
-            let _ = writeln!(svg, "<text class=\"name\" x=\"16\" y=\"{:.1}\">{}: {}</text>", y + 14.0, escape(&name), escape(&told));
+            let told =
+                row.value.map_or_else(|| "not measured".to_owned(), |value| with_unit(value, self.unit));
+            let _ = writeln!(
+                svg,
+                "<text class=\"name\" x=\"16\" y=\"{:.1}\">{}: {}</text>",
+                y + 14.0,
+                escape(&name),
+                escape(&told)
+            );
             if let Some(value) = row.value {
                 let (from, to) = (x_axis.origin(), x_axis.place(value));
                 let _ = writeln!(
@@ -198,17 +250,28 @@ impl Plot<'_> {
         let Some(value) = row.paper_value else { return };
         let x = x_axis.place(value);
         if let Some(upto) = row.paper_upto {
-            let _ = writeln!(svg, "<line class=\"paper range c{colour}\" x1=\"{x:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>", x_axis.place(upto));
+            let _ = writeln!(
+                svg,
+                "<line class=\"paper range c{colour}\" x1=\"{x:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>",
+                x_axis.place(upto)
+            );
         }
         let place = row.paper_place.as_deref().unwrap_or_default();
         let tip = escape(&format!("paper, {place}: {}", paper(row).unwrap_or_default()));
-        let _ = writeln!(svg, "<circle class=\"paper ring c{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"6\"><title>{tip}</title></circle>");
+        let _ = writeln!(
+            svg,
+            "<circle class=\"paper ring c{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"6\"><title>{tip}</title></circle>"
+        );
     }
 
     fn legend(&self) -> String {
         let series = self.series();
         let item = |(at, series): (usize, &&String)| {
-            format!("<span><svg viewBox=\"0 0 14 14\" aria-hidden=\"true\"><circle class=\"dot c{}\" cx=\"7\" cy=\"7\" r=\"5\"/></svg>{}</span>", at % COLOURS, escape(series))
+            format!(
+                "<span><svg viewBox=\"0 0 14 14\" aria-hidden=\"true\"><circle class=\"dot c{}\" cx=\"7\" cy=\"7\" r=\"5\"/></svg>{}</span>",
+                at % COLOURS,
+                escape(series)
+            )
         };
         let items: Vec<String> = series.iter().enumerate().map(item).collect();
         let marks = if self.rows.iter().any(|row| row.paper_value.is_some()) { PAPERS_MARK } else { "" };
