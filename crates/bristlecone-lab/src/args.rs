@@ -8,6 +8,9 @@ use crate::bench::command::Bench;
 use crate::bench::rivals::kill::RivalLoad;
 use crate::count::command::Count;
 use crate::crash::command::Crash;
+use crate::probe::Probe;
+use crate::reproduce::command::Reproduce;
+use crate::reproduce::results_command::ShowResults;
 use crate::soak::command::Soak;
 use crate::soak::driver::SoakDriver;
 
@@ -30,6 +33,10 @@ pub enum Command {
     Bench(Bench),
     Count(Count),
     Crash(Crash),
+    Probe(Probe),
+    Reproduce(Reproduce),
+    #[command(name = "results")]
+    Results(ShowResults),
     Soak(Soak),
     #[command(hide = true)]
     RivalLoad(RivalLoad),
@@ -44,6 +51,9 @@ impl Command {
             Self::Bench(args) => args.run(output),
             Self::Count(args) => args.run(output),
             Self::Crash(args) => args.run(output),
+            Self::Probe(args) => args.run(output),
+            Self::Reproduce(args) => args.run(output),
+            Self::Results(args) => args.run(output),
             Self::Soak(args) => args.run(output),
             Self::RivalLoad(args) => args.run(),
             Self::SoakDriver(args) => args.run(),

@@ -88,7 +88,6 @@ impl Bench {
     /// # Errors
     ///
     /// Also if a store did not have what it should.
-    #[allow(dead_code, reason = "what makes figures calls it")]
     pub fn measure(&self, output: &Output) -> Outcome<Value> {
         let (plan, results) = self.results(output)?;
         all_there(&results)?;

@@ -7,11 +7,10 @@ use std::time::{Duration, Instant};
 use bristlecone::Error;
 use bristlecone_cli::failure::{Failure, Outcome};
 use bristlecone_cli::interrupt;
-use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::data::{BenchKey, BenchValue, Buffer, Shape};
-use super::latency::{self, Clock, Latency, ticks};
+use super::latency::{Clock, Latency, ticks};
 use super::perf::{Counters, Perf};
 use super::stream::Stream;
 use super::subject::{Answer, Subject, operate};
@@ -29,8 +28,6 @@ pub struct Measured {
     pub read: u64,
     pub seconds: f64,
     pub latency: Latency,
-    /// The single operations that were timed, in nanoseconds.
-    pub histogram: Histogram<u64>,
     /// What the processor's counters say, where they were asked for and can be read.
     pub counters: Option<Counters>,
     /// Operations of a batch, the first of which was timed.
@@ -142,15 +139,13 @@ fn together(parts: &[Part], batch: usize) -> Measured {
         let since = move |ticks: &u64| late + part.nanoseconds(ticks.wrapping_sub(part.started_ticks));
         part.samples.began.iter().map(since)
     });
-    let histogram = latency::histogram(samples);
     Measured {
         operations: parts.iter().map(|part| part.operations).sum(),
         found: parts.iter().map(|part| part.answers.found).sum(),
         wrong: parts.iter().map(|part| part.answers.wrong).sum(),
         read: parts.iter().fold(0, |sum, part| sum.wrapping_add(part.answers.read)),
         seconds: took.as_secs_f64().max(1e-9),
-        latency: Latency::from(&histogram),
-        histogram,
+        latency: Latency::of(samples),
         counters: Counters::sum(parts.iter().map(|part| part.counters)),
         batch,
         batches: batches.collect(),

@@ -5,8 +5,8 @@ use bristlecone_device::{OUTSIDE, Tallies, Tally, Times, Traffic};
 use bristlecone_pm::Part;
 use serde_json::{Map, Value, json};
 
-use super::run::{PhaseCount, Plan, kind};
-use crate::bench::latency::{self, Latency};
+use super::run::{PhaseCount, Plan, Slice, kind};
+use crate::bench::latency::Latency;
 use crate::bench::workload::Op;
 
 const PARTS: [(&str, Part); 3] = [("leaf", Part::Leaf), ("log", Part::Log), ("other", Part::Other)];
@@ -63,7 +63,7 @@ impl Total {
         amplifications(&self.tallies, part)
     }
 
-    fn json(&self, cdf: bool) -> Map<String, Value> {
+    fn json(&self) -> Map<String, Value> {
         let per_operation: Map<String, Value> =
             self.kinds().map(|(op, tally)| (op.to_string(), per_operation(&tally))).collect();
         let amplification = |part| {
@@ -80,23 +80,13 @@ impl Total {
             let latencies: Map<String, Value> =
                 self.latencies(at).map(|(op, latency)| (op.to_string(), json!(latency))).collect();
             let (cli, xbi) = self.each.get(at).and_then(|tallies| amplifications(tallies, None)).unzip();
-            let mut value = json!({
+            json!({
                 "threads": threads,
                 "mops": mops,
                 "cli_amplification": cli,
                 "xbi_amplification": xbi,
                 "latency_ns": latencies,
-            });
-            if cdf {
-                let of = |op| {
-                    Some((
-                        format!("{op}"),
-                        json!(latency::cdf(self.times.get(at)?.latencies.get(&kind(op))?)),
-                    ))
-                };
-                value["latency_cdf"] = Value::Object(Op::all().filter_map(of).collect());
-            }
-            value
+            })
         };
         let throughput: Vec<Value> = self.mops().enumerate().map(throughput).collect();
         let mut json = Map::new();
@@ -137,6 +127,7 @@ fn per_operation(tally: &Tally) -> Value {
     let mut json = Map::new();
     json.insert("operations".to_owned(), json!(tally.operations));
     json.insert("fences".to_owned(), each(tally.fences));
+    json.insert("reading_nothing".to_owned(), each(tally.reading_nothing));
     json.extend(averages(tally.total()));
     for (name, part) in PARTS {
         json.insert(name.to_owned(), Value::Object(averages(tally.part(part))));
@@ -164,6 +155,8 @@ fn space(stats: &TreeStats) -> Value {
         "dram_bytes": stats.dram_bytes,
         "pm_bytes_per_key": per_key(stats.pm_bytes),
         "dram_bytes_per_key": per_key(stats.dram_bytes),
+        "log_bytes": stats.log_bytes,
+        "log_entries_needed": stats.log_entries,
     })
 }
 
@@ -176,7 +169,7 @@ fn measured(phases: &[PhaseCount]) -> &[PhaseCount] {
 }
 
 /// Returns the whole run as one JSON value.
-pub fn json(plan: &Plan, phases: &[PhaseCount], workload: &Value, cdf: bool) -> Value {
+pub fn json(plan: &Plan, phases: &[PhaseCount], workload: &Value) -> Value {
     let (profile, processor) = (&plan.profile, &plan.processor);
     let mut json = json!({
         "design": plan.design.to_string(),
@@ -191,14 +184,15 @@ pub fn json(plan: &Plan, phases: &[PhaseCount], workload: &Value, cdf: bool) -> 
     });
     let Some(object) = json.as_object_mut() else { return json };
     object.extend(workload.as_object().cloned().unwrap_or_default());
-    object.extend(Total::of(measured(phases)).json(cdf));
+    object.extend(Total::of(measured(phases)).json());
     object.insert("space".to_owned(), phases.first().map_or(Value::Null, |load| space(&load.space)));
+    object.extend(sliced(phases.last().map_or(&[], |last| &last.slices)));
     let each = plan.phases.iter().zip(phases).map(|(phase, count)| {
         let mut json = Map::new();
         json.insert("name".to_owned(), json!(phase.name));
         json.insert("operations".to_owned(), json!(phase.operations));
         json.insert("found".to_owned(), json!(count.found));
-        json.extend(Total::of(std::slice::from_ref(count)).json(cdf));
+        json.extend(Total::of(std::slice::from_ref(count)).json());
         json.insert("space".to_owned(), space(&count.space));
         Value::Object(json)
     });
@@ -231,5 +225,42 @@ pub fn json(plan: &Plan, phases: &[PhaseCount], workload: &Value, cdf: bool) -> 
             "operation_ns": processor.operation_ns,
         }),
     );
+    json
+}
+
+/// Returns what slices came to, and what of them stands out: the log at its longest; and on the clock of the last
+/// number of threads by how many percent the slowest slice is slower than the median, and how many times as long as in
+/// the first slice the slowest operation takes in the last one.
+fn sliced(slices: &[Slice]) -> Map<String, Value> {
+    let mut json = Map::new();
+    let mut all = Vec::new();
+    for Slice { counted, space } in slices {
+        let operations = counted.tallies.sum().operations;
+        let last = counted.times.last();
+        let slowest = last.and_then(|times| times.latencies.values().map(|latencies| latencies.max()).max());
+        all.push(json!({
+            "operations": operations,
+            "mops": last.map(|times| operations as f64 / times.seconds / 1e6),
+            "slowest_ns": slowest,
+            "media_bytes_written": counted.tallies.sum().total().media_bytes_written,
+            "keys": space.items,
+            "pm_bytes": space.pm_bytes,
+            "log_bytes": space.log_bytes,
+            "log_entries_needed": space.log_entries,
+        }));
+    }
+    let mut mops: Vec<f64> = all.iter().filter_map(|slice| slice["mops"].as_f64()).collect();
+    mops.sort_by(f64::total_cmp);
+    if let (Some(least), Some(median)) = (mops.first(), mops.get(mops.len() / 2)) {
+        json.insert("slowest_slice_percent".to_owned(), json!((1.0 - least / median) * 100.0));
+        json.insert(
+            "log_bytes_peak".to_owned(),
+            json!(slices.iter().map(|slice| slice.space.log_bytes).max()),
+        );
+        let slowest = |slice: Option<&Value>| slice.and_then(|slice| slice["slowest_ns"].as_f64());
+        let growth = slowest(all.last()).zip(slowest(all.first())).map(|(last, first)| last / first);
+        json.insert("slowest_growth".to_owned(), json!(growth));
+        json.insert("slices".to_owned(), Value::Array(all));
+    }
     json
 }

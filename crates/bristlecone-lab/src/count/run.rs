@@ -28,6 +28,8 @@ pub struct Plan {
     /// Threads that operations are dealt to in turn; if not given, as many as the clock has, with a run for each of
     /// `threads`.
     pub writers: Option<usize>,
+    /// Slices that phases are counted in, but for a load before others.
+    pub slices: usize,
     pub phases: Vec<Phase>,
     pub max_bytes: u64,
     pub seed: u64,
@@ -45,6 +47,15 @@ pub struct PhaseCount {
     /// What was counted for each of the times.
     pub tallies: Vec<Tallies>,
     /// What the tree occupies at its end.
+    pub space: TreeStats,
+    /// Slice by slice, if there are several.
+    pub slices: Vec<Slice>,
+}
+
+/// What one slice of a phase came to.
+#[derive(Debug)]
+pub struct Slice {
+    pub counted: Counted,
     pub space: TreeStats,
 }
 
@@ -84,6 +95,9 @@ impl PhaseCount {
     fn and(&mut self, more: Self) {
         self.counted.times.extend(more.counted.times);
         self.tallies.extend(more.tallies);
+        for (slice, more) in self.slices.iter_mut().zip(more.slices) {
+            slice.counted.times.extend(more.counted.times);
+        }
     }
 }
 
@@ -124,32 +138,50 @@ fn phases<K: BenchKey, V: BenchValue>(
     for (number, phase) in plan.phases.iter().enumerate() {
         bar.set_message(format!("{}, {writers} writers", phase.name));
         let (streams, added) = stream::draw(phase, &keys, 1, number as u64);
-        let found = count(plan, phase, &streams[0], writers, (&device, &tree), bar)?;
-        let counted = device.take();
+        let is_sliced = plan.slices > 1 && (number > 0 || plan.phases.len() == 1);
+        let parts = if is_sliced { plan.slices } else { 1 };
+        let (found, mut slices) = count(plan, phase, (&streams[0], parts), writers, (&device, &tree), bar)?;
+        let (counted, space) = (together(&slices), slices[slices.len() - 1].space);
         on_the_clock(&counted, plan, phase)?;
         let tallies = vec![counted.tallies.clone(); threads.len()];
-        counts.push(PhaseCount { found, counted, tallies, space: tree.stats() });
+        if !is_sliced {
+            slices.clear();
+        }
+        counts.push(PhaseCount { found, counted, tallies, space, slices });
         keys.count += added;
     }
     assume_thread_index(None);
     Ok(counts)
 }
 
-/// Does the operations of a phase, and returns how many found their key.
+/// Returns what slices came to, one after the other.
+fn together(slices: &[Slice]) -> Counted {
+    let mut all = slices[0].counted.clone();
+    for Slice { counted, .. } in &slices[1..] {
+        all.tallies += &counted.tallies;
+        all.times.iter_mut().zip(&counted.times).for_each(|(sum, more)| *sum += more);
+    }
+    all
+}
+
+/// Does the operations of a phase in so many parts; returns how many found their key, and what each part came to.
 fn count<K: BenchKey, V: BenchValue>(
     plan: &Plan,
     phase: &Phase,
-    stream: &Stream,
+    (stream, parts): (&Stream, usize),
     writers: usize,
     (device, tree): (&Device, &TreeStore<K, V>),
     bar: &ProgressBar,
-) -> Outcome<u64> {
+) -> Outcome<(u64, Vec<Slice>)> {
     let (mut key, mut value) = (plan.key.buffer(), plan.value.buffer());
-    let (mut found, mut wrong) = (0, 0);
+    let (mut found, mut wrong, mut slices) = (0, 0, Vec::new());
     for (at, id) in stream.ids.iter().enumerate() {
         if at % STRIDE == 0 {
             interrupt::check("the count is not finished")?;
             bar.inc(STRIDE.min(stream.ids.len() - at) as u64);
+        }
+        if at > 0 && at == stream.ids.len() * (slices.len() + 1) / parts {
+            slices.push(Slice { counted: device.take(), space: tree.stats() });
         }
         assume_thread_index(Some(at % writers));
         let op = stream.ops.get(at).copied().or(phase.mix.single()).unwrap_or(Op::Get);
@@ -163,9 +195,10 @@ fn count<K: BenchKey, V: BenchValue>(
         found += u64::from(matches!(answer, Answer::Found(_)));
         wrong += u64::from(answer == Answer::Wrong);
     }
+    slices.push(Slice { counted: device.take(), space: tree.stats() });
     let (name, all) = (&phase.name, phase.operations);
     let what = match (wrong, phase.all_found && found < all) {
-        (0, false) => return Ok(found),
+        (0, false) => return Ok((found, slices)),
         (0, true) => format!("{name}: only {found} of {all} operations found their key"),
         _ => format!("{name}: {wrong} of {all} operations read what is not their key's"),
     };

@@ -114,8 +114,7 @@ fn bench_against_volatile_maps_runs_the_same_phases_in_turns() {
     );
     let load = &report["phases"][0];
     assert_eq!(load["mops_rounds"].as_array().unwrap().len(), 3);
-    let points = load["latency_cdf"].as_array().unwrap();
-    assert_eq!(points.last().unwrap()[1], 1.0);
+    assert!(load["latency_ns"]["slowest_100"].as_u64().unwrap() > 0 && load["latency_ns"]["cdf"].is_array());
     let said = bench.run(&format!("{arguments} --key bytes:8-16 --rounds 2")).ok();
     for part in [
         "congee skips everything: its keys and values are words",
