@@ -165,6 +165,12 @@ impl<'a> Leaf<'a> {
         self.header.bitmap.load(Relaxed)
     }
 
+    /// Returns the number of subnodes.
+    #[inline(always)]
+    pub fn count(self) -> usize {
+        (self.header.subnodes[0].load(Relaxed) & COUNT_MASK) as usize
+    }
+
     /// Returns the offset of the subnode at a position.
     #[inline(always)]
     pub fn subnode(self, at: usize) -> u64 {

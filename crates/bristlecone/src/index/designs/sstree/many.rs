@@ -1,7 +1,7 @@
 //! Groups of keys: what one of them waits for is asked for by all, and writes share a fence. Step numbers are those of the
 //! protocol in `mod.rs`.
 
-use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result, Step, Word};
+use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result, Step, Word};
 use smallvec::SmallVec;
 
 use super::SsTree;
@@ -59,8 +59,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    /// Many 1: finds the leaves of keys, with the lines asked for that are looked at, and that are written where the key
-    /// is absent or `writes_head`.
+    /// Many 1: finds the leaves of keys, with the lines asked for that are looked at, and where it `writes` those of new
+    /// items.
     fn approach(&self, keys: &[K::Ref<'_>], guard: &K::Guard, writes: bool) -> Places {
         let cursors = self.inner.seek_many(keys, guard, |_, leaf| self.leaves.prefetch_whole(leaf));
         let version_of = |leaf: u32| match self.leaves.get(leaf).lock.try_read() {
@@ -192,8 +192,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         Some(None)
     }
 
-    /// Removes an item of words from a leaf that keeps others in all its subnodes; returns what was there. `None`: it is
-    /// not so, and nothing was changed.
+    /// Removes an item of words from a leaf whose tail keeps others; returns what was there. `None`: it is not so, and
+    /// nothing was changed.
     #[inline(always)]
     fn delete_at_once<'t>(
         &'t self,
@@ -202,16 +202,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         unsettled: &mut Unsettled<'t, V>,
     ) -> Option<Option<V::Owned>> {
         let Some(found) = self.find_in(leaf, key) else { return Some(None) };
-        let view = leaf.view();
-        let bitmap = view.bitmap & !(1 << (found.at * self.shape.slots + found.slot));
-        // The last item of the tail takes it along.
-        if bitmap & self.shape.bits(view.count - 1) == 0 {
-            return None;
-        }
-        let head = &self.header(view.subnodes[0]).bitmap;
-        head.publish(self.medium(), bitmap, &Alone, "sstree delete.1");
-        unsettled.lines.push((head, "sstree delete.1"));
-        leaf.set_bitmap(bitmap);
+        unsettled.lines.push((self.clear_one(leaf, found)?, "sstree delete.1"));
         self.len.add(-1);
         Some(Some(self.value_of(found, &V::pin())))
     }

@@ -354,14 +354,41 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         if expected.is_some_and(|expected| V::borrow(&old) != V::shorten(expected)) {
             return Ok(Err(Some(old)));
         }
-        let cleared = 1 << (found.at * self.shape.slots + found.slot);
-        self.commit(&leaf, &leaf.view(), 0, cleared, Flushed::none());
+        match self.clear_one(&leaf, found) {
+            Some(word) => {
+                self.medium().persist(word, "sstree delete.1");
+                drop(leaf);
+            }
+            None => self.clear_last(id, leaf, found, key, &guards.0),
+        }
         K::retire(&self.keys, found.key, &guards.0);
         V::retire(&self.values, found.value, &guards.1);
         self.len.add(-1);
-        self.free_if_empty(id, leaf, key, &guards.0);
         self.pool.health()?;
         Ok(Ok(old))
+    }
+
+    /// Delete 1 for an item of a leaf whose tail keeps others: clears its bit, and returns the word to flush. `None`: it is
+    /// the last one there, and nothing was changed.
+    #[inline(always)]
+    pub(super) fn clear_one<'t>(&'t self, leaf: &Locked<'t>, found: Found) -> Option<&'t Word> {
+        let bitmap = leaf.bitmap() & !(1 << (found.at * self.shape.slots + found.slot));
+        if bitmap & self.shape.bits(leaf.count() - 1) == 0 {
+            return None;
+        }
+        let word = &self.header(leaf.subnode(0)).bitmap;
+        word.publish(self.medium(), bitmap, &Alone, "sstree delete.1");
+        leaf.set_bitmap(bitmap);
+        Some(word)
+    }
+
+    /// Removes an item that is the last one of its leaf's tail, which goes with it, and the leaf if it was the last one
+    /// there.
+    #[inline(never)]
+    fn clear_last(&self, id: u32, leaf: Locked<'_>, found: Found, key: K::Ref<'_>, guard: &K::Guard) {
+        let cleared = 1 << (found.at * self.shape.slots + found.slot);
+        self.commit(&leaf, &leaf.view(), 0, cleared, Flushed::none());
+        self.free_if_empty(id, leaf, key, guard);
     }
 
     /// Publishes one bitmap word that sets some bits and clears others, after `flushed` is
