@@ -18,7 +18,8 @@ read_modify_write use keys that are there, remove takes whatever key the distrib
 upsert do not return what was there; the others do. New keys lie evenly in the key range, or with
 sequential behind it; with hotspot:KEYS:OPS the share OPS of them lies in the lowest part of it, the
 share KEYS, so that hotspot:0.2:0.8 is 80 % of the inserts into 20 % of the range.
-The scan phase of micro has a tenth of the operations.";
+The scan phase of micro has a tenth of the operations. get_many, insert_many, upsert_many and remove_many
+do the same to --group keys at a time, and stand alone in a mix; each key counts as an operation.";
 
 #[derive(Args, Debug)]
 pub struct Workload {
@@ -82,7 +83,7 @@ impl Workload {
     /// Returns the bytes that a pool may grow to so that the phases fit. It grows as it is filled; the maximum
     /// only has to be large enough.
     pub fn max_bytes(&self, phases: &[Phase]) -> u64 {
-        let adds = |phase: &&Phase| phase.mix.has(Op::Insert) || phase.mix.has(Op::InsertNew);
+        let adds = |phase: &&Phase| Op::all().any(|op| op.adds() && phase.mix.has(op));
         let added: u64 = phases.iter().filter(adds).map(|phase| phase.operations).sum();
         let bytes_each = 64 + 4 * (self.key.mean_bytes() + self.value.mean_bytes());
         (1 << 30) + added.saturating_mul(bytes_each)

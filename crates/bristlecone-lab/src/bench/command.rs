@@ -51,6 +51,9 @@ pub struct Bench {
     /// Time one operation in N by itself; 1 shows the far tail, and slows all operations down.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     timed_one_in: u32,
+    /// Keys of each call of get_many, insert_many, upsert_many and remove_many.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    group: u16,
     /// Make every flushed line take this much longer, as slower memory would.
     #[arg(long, value_name = "NANOSECONDS", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     delay: Option<u64>,
@@ -104,6 +107,7 @@ impl Bench {
             value: workload.value,
             against: self.against.clone(),
             batch: self.timed_one_in as usize,
+            group: usize::from(self.group),
             timeline: self.timeline.map(|slice| Duration::from_millis(slice.into())),
         }
     }

@@ -32,6 +32,8 @@ pub struct Plan {
     pub against: Vec<Competitor>,
     /// One operation in so many is timed by itself.
     pub batch: usize,
+    /// Keys of a call for many.
+    pub group: usize,
     /// Throughput is reported over time, in slices of so long.
     pub timeline: Option<Duration>,
 }
@@ -165,7 +167,8 @@ fn rounds<K: BenchKey, V: BenchValue>(
             interrupt::check("the bench is not finished")?;
             bar.set_message(phase.name.clone());
             let (streams, added) = stream::draw(phase, &keys, plan.threads, number as u64);
-            let parameters = PhaseParameters { key: plan.key, value: plan.value, batch: plan.batch };
+            let parameters =
+                PhaseParameters { key: plan.key, value: plan.value, batch: plan.batch, group: plan.group };
             // Which store begins changes from round to round.
             let run_store = |phases: &mut Vec<PhaseResult>| -> Outcome {
                 let measured = run::phase::<K, V>(&store, phase, &streams, parameters)?;

@@ -6,6 +6,7 @@
 //! - [`data`]: keys and values made from 64-bit identities.
 //! - [`run`]: phases on pinned threads.
 //! - [`latency`]: sampled times of single operations.
+//! - [`many`]: calls for several keys at a time.
 //! - [`subject`]: a store under measurement; trees in pools.
 //! - [`volatile`]: volatile concurrent maps, through their crates.
 //! - [`competitor`]: these maps, and trees of other designs, by name.
@@ -17,6 +18,7 @@ pub mod comparison;
 pub mod competitor;
 pub mod data;
 pub mod latency;
+pub mod many;
 pub mod report;
 pub mod run;
 pub mod stream;

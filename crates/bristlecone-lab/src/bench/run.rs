@@ -10,6 +10,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::data::{BenchKey, BenchValue, Buffer, Shape};
 use super::latency::{Clock, Latency, ticks};
+use super::many::{self, Buffers};
 use super::stream::Stream;
 use super::subject::{Subject, operate};
 use super::workload::{Op, Phase};
@@ -34,17 +35,19 @@ pub struct PhaseParameters {
     pub key: Shape,
     pub value: Shape,
     pub batch: usize,
+    /// Keys of a call for many.
+    pub group: usize,
 }
 
 /// What a thread notes while it works.
 #[derive(Debug, Default)]
-struct Samples {
+pub struct Samples {
     /// Operations of a batch.
-    batch: usize,
+    pub batch: usize,
     /// Ticks that the first operation of a batch took.
-    took: Vec<u64>,
+    pub took: Vec<u64>,
     /// Ticks when the batch began.
-    began: Vec<u64>,
+    pub began: Vec<u64>,
 }
 
 impl Samples {
@@ -60,7 +63,7 @@ pub fn phase<K: BenchKey, V: BenchValue>(
     subject: &impl Subject<K, V>,
     phase: &Phase,
     streams: &[Stream],
-    PhaseParameters { key, value, batch }: PhaseParameters,
+    PhaseParameters { key, value, batch, group }: PhaseParameters,
 ) -> Outcome<Measured> {
     let barrier = Barrier::new(streams.len());
     let processors = processors();
@@ -73,7 +76,9 @@ pub fn phase<K: BenchKey, V: BenchValue>(
                     (&barrier, processors.get(thread % processors.len().max(1)).copied());
                 scope.spawn(move || {
                     pin(processor);
-                    let worker = Worker { subject, phase, stream, key: key.buffer(), value: value.buffer() };
+                    let many = Buffers::new(group, key, value);
+                    let worker =
+                        Worker { subject, phase, stream, key: key.buffer(), value: value.buffer(), many };
                     let mut samples = Samples::with_room_for(stream.ids.len(), batch);
                     barrier.wait();
                     worker.run(&mut samples)
@@ -134,6 +139,7 @@ struct Worker<'a, S> {
     stream: &'a Stream,
     key: Buffer,
     value: Buffer,
+    many: Buffers,
 }
 
 impl<S> Worker<'_, S> {
@@ -160,7 +166,8 @@ impl<S> Worker<'_, S> {
             Some(Op::Scan) => {
                 drive(stream, samples, |_, id| Ok(subject.scan(K::make(id, key), scan.of(id)) > 0))
             }
-            Some(Op::Upsert | Op::ReadModifyWrite) | None => drive(stream, samples, |at, id| {
+            Some(op) if op.is_many() => many::drive::<K, V>(subject, op, stream, &mut self.many, samples),
+            Some(_) | None => drive(stream, samples, |at, id| {
                 let op = stream.ops.get(at).copied().or(self.phase.mix.single()).unwrap_or(Op::Get);
                 operate(subject, op, (id, at as u64), scan, (&mut *key, &mut *value))
             }),

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bristlecone::{Domain, Error, Medium, Native, Pool, PoolInfo, PoolOptions, Tree, TreeStats};
+use bristlecone::{Domain, Error, Key, Medium, Native, Pool, PoolInfo, PoolOptions, Tree, TreeStats, Value};
 use bristlecone_baselines::AnyDesign;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::scratch::Scratch;
@@ -26,7 +26,28 @@ pub trait Subject<K: BenchKey, V: BenchValue>: Sync {
     fn remove(&self, key: K::Ref<'_>) -> Result<bool, Error>;
     /// Reads `length` entries from `from` on, and returns how many there were.
     fn scan(&self, from: K::Ref<'_>, length: usize) -> usize;
+
+    /// Reads the values of keys, and returns how many there were; a store that has no such call reads one by one. So in
+    /// the next ones.
+    fn get_many(&self, keys: &[K::Ref<'_>]) -> u64 {
+        keys.iter().map(|key| u64::from(self.get(*key))).sum()
+    }
+    /// Sets values, and asks for those that were there.
+    fn insert_many(&self, items: &[Pair<'_, K, V>]) -> Result<(), Error> {
+        self.upsert_many(items)
+    }
+    /// Sets values, whatever was there.
+    fn upsert_many(&self, items: &[Pair<'_, K, V>]) -> Result<(), Error> {
+        items.iter().try_for_each(|(key, value)| self.upsert(*key, *value))
+    }
+    /// Removes keys, and returns how many there were.
+    fn remove_many(&self, keys: &[K::Ref<'_>]) -> Result<u64, Error> {
+        keys.iter().try_fold(0, |found, key| Ok(found + u64::from(self.remove(*key)?)))
+    }
 }
+
+/// A key and a value on their way into a store.
+pub type Pair<'a, K, V> = (<K as Key>::Ref<'a>, <V as Value>::Ref<'a>);
 
 /// Does one operation on the key of this identity; values are made from `id` where the key is
 /// new, from `written` where it is not.
@@ -48,6 +69,11 @@ pub fn operate<K: BenchKey, V: BenchValue>(
         Op::Remove => subject.remove(key),
         Op::Scan => Ok(subject.scan(key, scan.of(id)) > 0),
         Op::ReadModifyWrite => Ok(subject.get(key) & subject.update(key, V::make(written, value))?),
+        // One key is many enough where operations are counted one by one.
+        Op::GetMany => Ok(subject.get_many(&[key]) > 0),
+        Op::InsertMany => subject.insert_many(&[(key, V::make(id, value))]).map(|()| true),
+        Op::UpsertMany => subject.upsert_many(&[(key, V::make(written, value))]).map(|()| true),
+        Op::RemoveMany => Ok(subject.remove_many(&[key])? > 0),
     }
 }
 
@@ -179,5 +205,32 @@ impl<K: BenchKey, V: BenchValue> Subject<K, V> for TreeStore<K, V> {
     #[inline]
     fn scan(&self, from: K::Ref<'_>, length: usize) -> usize {
         self.tree.range(from..).take(length).map(black_box).count()
+    }
+
+    #[inline]
+    fn get_many(&self, keys: &[K::Ref<'_>]) -> u64 {
+        let mut found = 0;
+        self.tree.get_many_with(keys, |_, value| {
+            found += 1;
+            _ = black_box(V::touch(value));
+        });
+        found
+    }
+
+    #[inline]
+    fn insert_many(&self, items: &[Pair<'_, K, V>]) -> Result<(), Error> {
+        Ok(self.tree.insert_many(items, &mut Vec::new())?)
+    }
+
+    #[inline]
+    fn upsert_many(&self, items: &[Pair<'_, K, V>]) -> Result<(), Error> {
+        Ok(self.tree.upsert_many(items)?)
+    }
+
+    #[inline]
+    fn remove_many(&self, keys: &[K::Ref<'_>]) -> Result<u64, Error> {
+        let mut old = Vec::new();
+        self.tree.remove_many(keys, &mut old)?;
+        Ok(old.iter().filter(|old| old.is_some()).count() as u64)
     }
 }

@@ -115,12 +115,12 @@ fn phases<K: BenchKey, V: BenchValue>(plan: &Plan, output: &Output) -> Outcome<V
 /// Returns the bytes that the user wrote: key and value, or the key that goes.
 fn user_bytes(op: Op, (id, written): (u64, u64), found: bool, (key, value): (&Buffer, &Buffer)) -> u64 {
     match op {
-        Op::Get | Op::Scan => 0,
-        Op::Insert => key.bytes_of(id) + value.bytes_of(id),
-        Op::Upsert => key.bytes_of(id) + value.bytes_of(written),
+        Op::Get | Op::Scan | Op::GetMany => 0,
+        Op::Insert | Op::InsertMany => key.bytes_of(id) + value.bytes_of(id),
+        Op::Upsert | Op::UpsertMany => key.bytes_of(id) + value.bytes_of(written),
         _ if !found => 0,
         Op::InsertNew => key.bytes_of(id) + value.bytes_of(id),
         Op::Update | Op::ReadModifyWrite => key.bytes_of(id) + value.bytes_of(written),
-        Op::Remove => key.bytes_of(id),
+        Op::Remove | Op::RemoveMany => key.bytes_of(id),
     }
 }

@@ -21,8 +21,9 @@ fn phases(report: &Value) -> Vec<(String, u64)> {
 fn bench_micro_reports_every_phase() {
     let bench = Bench::new();
     let report = bench.run("bench --records 5k --threads 2 --domain adr --pool @p --seed 7 --json").json();
-    let names = ["load", "get", "update", "insert", "scan", "zipf", "remove"];
-    let operations = [5000, 5000, 5000, 5000, 500, 5000, 5000];
+    let many = ["get_many", "upsert_many", "insert_many"];
+    let names = [&["load", "get", "update", "insert", "scan", "zipf"], &many[..], &["remove"]].concat();
+    let operations = [5000, 5000, 5000, 5000, 500, 5000, 5000, 5000, 5000, 5000];
     let wanted: Vec<(String, u64)> = names.iter().map(|name| (*name).to_owned()).zip(operations).collect();
     assert_eq!(phases(&report), wanted);
     assert_eq!((&report["design"], &report["domain"]), (&"sstree".into(), &"adr".into()));
