@@ -222,12 +222,12 @@ fn on_the_clock(counted: &Counted, plan: &Plan, phase: &Phase) -> Outcome {
 /// Returns the bytes that the user wrote: key and value, or the key that goes.
 fn user_bytes(op: Op, (id, version): (u64, u64), found: bool, (key, value): (&Buffer, &Buffer)) -> u64 {
     match op {
-        Op::Get | Op::Scan => 0,
-        Op::Insert => key.key_bytes(id) + value.value_bytes(id, 0),
-        Op::Upsert => key.key_bytes(id) + value.value_bytes(id, version),
+        Op::Get | Op::Scan | Op::GetMany => 0,
+        Op::Insert | Op::InsertMany => key.key_bytes(id) + value.value_bytes(id, 0),
+        Op::Upsert | Op::UpsertMany => key.key_bytes(id) + value.value_bytes(id, version),
         _ if !found => 0,
         Op::InsertNew => key.key_bytes(id) + value.value_bytes(id, 0),
         Op::Update | Op::ReadModifyWrite => key.key_bytes(id) + value.value_bytes(id, version),
-        Op::Remove => key.key_bytes(id),
+        Op::Remove | Op::RemoveMany => key.key_bytes(id),
     }
 }
