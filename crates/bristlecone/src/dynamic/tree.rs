@@ -49,6 +49,8 @@ macro_rules! each {
     };
 }
 
+pub(super) use each;
+
 /// An ordered map in a pool, of the kinds that the pool's directory names.
 ///
 /// Operations hold what those of [`crate::Tree`] hold. Besides what these return, each returns
@@ -58,7 +60,7 @@ macro_rules! each {
 /// nevertheless.
 #[derive(Clone)]
 pub struct Tree {
-    on: On,
+    pub(super) on: On,
     about: Arc<About>,
 }
 
@@ -119,12 +121,20 @@ impl Tree {
     }
 
     /// Calls `use_it` with what a key is in the tree.
-    fn key<K: Stored, R>(&self, key: &Datum<'_>, use_it: impl FnOnce(K::Ref<'_>) -> R) -> Result<R> {
+    pub(super) fn key<K: Stored, R>(
+        &self,
+        key: &Datum<'_>,
+        use_it: impl FnOnce(K::Ref<'_>) -> R,
+    ) -> Result<R> {
         K::with(self.key_kind(), Role::Key, key, use_it).map_err(|why| self.unfit(Role::Key, key, why))
     }
 
     /// Calls `use_it` with what a value is in the tree.
-    fn value<V: Stored, R>(&self, value: &Datum<'_>, use_it: impl FnOnce(V::Ref<'_>) -> R) -> Result<R> {
+    pub(super) fn value<V: Stored, R>(
+        &self,
+        value: &Datum<'_>,
+        use_it: impl FnOnce(V::Ref<'_>) -> R,
+    ) -> Result<R> {
         V::with(self.value_kind(), Role::Value, value, use_it)
             .map_err(|why| self.unfit(Role::Value, value, why))
     }
@@ -140,7 +150,7 @@ impl Tree {
     }
 
     /// Returns a value that was in the tree.
-    fn found<V: Stored>(&self, value: Option<V::Owned>) -> Result<Option<Datum<'static>>> {
+    pub(super) fn found<V: Stored>(&self, value: Option<V::Owned>) -> Result<Option<Datum<'static>>> {
         let taken = value.map(|value| {
             let kind = self.value_kind();
             V::take(kind, Role::Value, value).ok_or_else(|| undecodable("value", kind))
@@ -148,7 +158,7 @@ impl Tree {
         taken.transpose()
     }
 
-    fn here(&self) -> Result<()> {
+    pub(super) fn here(&self) -> Result<()> {
         each!(&self.on, tree => tree.opened_here())
     }
 
