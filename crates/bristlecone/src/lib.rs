@@ -63,13 +63,17 @@ pub use api::conditional::{CasError, TryInsertError};
 #[cfg(feature = "derive")]
 #[doc(hidden)]
 pub use api::derived;
+pub use api::entry::Entry;
 pub use api::iter::{CheckedRange, Range};
 pub use api::key::Key;
 pub use api::kinds::Element;
 #[cfg(feature = "serde")]
 pub use api::kinds::encoded::{Json, Postcard};
+pub use api::near::{Keys, Values};
 pub use api::options::PoolOptions;
 pub use api::pool::Pool;
+pub use api::prefix::Prefix;
+pub use api::removal::Drain;
 pub use api::salvage::{Salvage, SalvagedTree};
 pub use api::tree::Tree;
 pub use api::tree_options::TreeOptions;

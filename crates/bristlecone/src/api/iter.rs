@@ -23,9 +23,9 @@ pub struct Range<'t, K: Key, V: Value> {
     done: bool,
 }
 
-type Limit<K> = Bound<<<K as Key>::Codec as Codec>::Owned>;
+pub(crate) type Limit<K> = Bound<<<K as Key>::Codec as Codec>::Owned>;
 
-fn borrow<K: KeyCodec>(bound: &Bound<K::Owned>) -> Bound<K::Ref<'_>> {
+pub(crate) fn borrow<K: KeyCodec>(bound: &Bound<K::Owned>) -> Bound<K::Ref<'_>> {
     bound.as_ref().map(|key| K::borrow(key))
 }
 
@@ -39,7 +39,7 @@ fn refuse<K: KeyCodec, V: Codec, T>(batch: &mut Batch<K, V>, what: &str, kind: S
 }
 
 /// Whether nothing can lie between two bounds.
-fn is_empty<T: Ord>(from: &Bound<T>, to: &Bound<T>) -> bool {
+pub(crate) fn is_empty<T: Ord>(from: &Bound<T>, to: &Bound<T>) -> bool {
     match (from, to) {
         (Bound::Included(from), Bound::Included(to)) => from > to,
         (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => {

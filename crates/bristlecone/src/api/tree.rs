@@ -8,6 +8,7 @@ use bristlecone_pm::{Finding, Result};
 use crate::api::handle::{Handle, Inherited};
 use crate::api::iter::{CheckedRange, Range};
 use crate::api::value::taken;
+use crate::api::walk::limits;
 use crate::index::any::Shared;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::{Batch, Index, TreeStats};
@@ -216,9 +217,8 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # }
     /// ```
     pub fn range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Range<'_, K, V> {
-        let own =
-            |bound: Bound<&K::Ref<'a>>| bound.map(|key| K::with(*key, |key| <K::Codec as Codec>::owned(key)));
-        Range::new(self, own(bounds.start_bound()), own(bounds.end_bound()))
+        let (from, to) = limits::<K>(&bounds);
+        Range::new(self, from, to)
     }
 
     /// Iterates over all items in order, from both ends: see [`range`](Self::range).

@@ -8,6 +8,12 @@ use crate::index::parts::codec::Codec;
 use crate::index::{Swapped, WriteMode};
 use crate::{CasError, Key, Tree, TryInsertError, Value};
 
+/// What a codec keeps.
+pub(crate) type Stored<C> = <C as Codec>::Owned;
+
+/// What a codec takes.
+pub(crate) type StoredRef<'a, C> = <C as Codec>::Ref<'a>;
+
 /// What a conditional change came to: done, or what was there instead.
 type Held<V> = std::result::Result<(), Option<<V as Value>::Owned>>;
 
@@ -219,6 +225,42 @@ impl<K: Key, V: Value> Tree<K, V> {
         let mut found = None;
         K::with(key, |key| self.here().get(key, &mut |value| found = Some(V::Codec::owned(value))));
         found.map(taken::<V>).transpose()
+    }
+
+    /// Returns a value as it is stored.
+    pub(crate) fn stored(&self, key: StoredRef<'_, K::Codec>) -> Option<Stored<V::Codec>> {
+        let mut found = None;
+        self.here().get(key, &mut |value| found = Some(V::Codec::owned(value)));
+        found
+    }
+
+    /// Changes a key that is stored like this from what is expected to what is wanted; `Err` within `Ok` is what was
+    /// there instead. Values that decode alike need not be stored alike: a loop of these ends, one of
+    /// [`compare_and_swap`](Self::compare_and_swap) might not.
+    pub(crate) fn exchange(
+        &self,
+        key: StoredRef<'_, K::Codec>,
+        expected: Option<StoredRef<'_, V::Codec>>,
+        new: Option<StoredRef<'_, V::Codec>>,
+    ) -> Result<Swapped<V::Codec>> {
+        self.writable()?;
+        key::check_len(K::Codec::bytes(key))?;
+        value::check_len(new.map_or(0, V::Codec::bytes))?;
+        match (expected, new) {
+            (Some(expected), Some(new)) => self.tree.compare_and_swap(key, expected, new),
+            (Some(expected), None) => self.tree.remove_if(key, expected),
+            (None, Some(new)) => {
+                let held = self.tree.write(key, new, WriteMode::New)?;
+                Ok(held.map_or(Ok(()), |held| Err(Some(held))))
+            }
+            (None, None) => Ok(self.stored(key).map_or(Ok(()), |held| Err(Some(held)))),
+        }
+    }
+
+    /// Removes a key that is stored like this; returns whether it was there.
+    pub(crate) fn discard(&self, key: StoredRef<'_, K::Codec>) -> Result<bool> {
+        self.writable()?;
+        Ok(self.tree.remove(key)?.is_some())
     }
 
     /// Replaces a value if it is `expected`; `Err` within `Ok` is what was there instead.

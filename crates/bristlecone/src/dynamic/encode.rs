@@ -36,6 +36,12 @@ pub(super) trait Stored {
     /// Returns a key as a bound.
     fn bound(key: Self::Ref<'_>) -> Self::Bound;
 
+    /// Copies what a tree takes.
+    fn own(item: Self::Ref<'_>) -> Self::Owned;
+
+    /// Lends what a tree gave.
+    fn lend(item: &Self::Owned) -> Self::Ref<'_>;
+
     /// Calls `use_it` with what a datum is in a tree.
     fn with<R>(
         kind: &Kind,
@@ -86,6 +92,14 @@ impl Stored for Words {
         key
     }
 
+    fn own(word: u64) -> u64 {
+        word
+    }
+
+    fn lend(word: &u64) -> u64 {
+        *word
+    }
+
     fn with<R>(
         kind: &Kind,
         role: Role,
@@ -118,6 +132,14 @@ impl Stored for Records {
 
     fn bound(key: &[u8]) -> Box<[u8]> {
         key.into()
+    }
+
+    fn own(bytes: &[u8]) -> Vec<u8> {
+        bytes.into()
+    }
+
+    fn lend(bytes: &Vec<u8>) -> &[u8] {
+        bytes
     }
 
     fn with<R>(kind: &Kind, _: Role, datum: &Datum<'_>, use_it: impl FnOnce(&[u8]) -> R) -> Result<R, Unfit> {
@@ -202,6 +224,22 @@ fn append(kind: &Kind, datum: &Datum<'_>, to: &mut Buffer) -> Result<(), Unfit> 
         _ => for_words!(append_word!(kind, datum, to)),
     }
     Ok(())
+}
+
+/// Returns what the bytes of keys begin with: those of text, bytes, or the first elements of a tuple.
+pub(super) fn prefix(kind: &Kind, datum: &Datum<'_>) -> Result<Buffer, Unfit> {
+    let mut prefix = Buffer::new();
+    match (kind, datum) {
+        (Kind::Str, Datum::Str(text)) => prefix.extend_from_slice(text.as_bytes()),
+        (Kind::Bytes | Kind::Array(_), Datum::Bytes(bytes)) => prefix.extend_from_slice(bytes),
+        (Kind::Tuple(kinds), Datum::Tuple(elements)) if elements.len() <= kinds.len() => {
+            for (kind, element) in kinds.iter().zip(elements) {
+                append(kind, element, &mut prefix)?;
+            }
+        }
+        _ => return Err(Unfit::Kind),
+    }
+    Ok(prefix)
 }
 
 macro_rules! take_word {

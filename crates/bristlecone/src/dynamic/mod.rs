@@ -37,11 +37,13 @@
 //! Such trees are not opened, whether typed or here: [`Error::Newer`](crate::Error) says so. Their bytes
 //! are not shown raw, since nothing tells whether they are words or records.
 
+mod change;
 mod convert;
 mod datum;
 mod encode;
 mod iter;
 mod kind;
+mod near;
 mod open;
 mod tree;
 

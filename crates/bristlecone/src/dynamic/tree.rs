@@ -48,6 +48,8 @@ macro_rules! each {
     };
 }
 
+pub(super) use each;
+
 /// An ordered map in a pool, of the kinds that the pool's directory names.
 ///
 /// Operations hold what those of [`crate::Tree`] hold. Besides what these return, each returns
@@ -57,7 +59,7 @@ macro_rules! each {
 /// nevertheless.
 #[derive(Clone)]
 pub struct Tree {
-    on: On,
+    pub(super) on: On,
     about: Arc<About>,
 }
 
@@ -101,7 +103,7 @@ impl Tree {
 
     /// Says why a datum cannot be a key, or a value.
     #[cold]
-    fn unfit(&self, role: Role, datum: &Datum<'_>, why: Unfit) -> Error {
+    pub(super) fn unfit(&self, role: Role, datum: &Datum<'_>, why: Unfit) -> Error {
         let (what, kind) = match role {
             Role::Key => ("keys of type", self.key_kind()),
             Role::Value => ("values of type", self.value_kind()),
@@ -118,12 +120,20 @@ impl Tree {
     }
 
     /// Calls `use_it` with what a key is in the tree.
-    fn key<K: Stored, R>(&self, key: &Datum<'_>, use_it: impl FnOnce(K::Ref<'_>) -> R) -> Result<R> {
+    pub(super) fn key<K: Stored, R>(
+        &self,
+        key: &Datum<'_>,
+        use_it: impl FnOnce(K::Ref<'_>) -> R,
+    ) -> Result<R> {
         K::with(self.key_kind(), Role::Key, key, use_it).map_err(|why| self.unfit(Role::Key, key, why))
     }
 
     /// Calls `use_it` with what a value is in the tree.
-    fn value<V: Stored, R>(&self, value: &Datum<'_>, use_it: impl FnOnce(V::Ref<'_>) -> R) -> Result<R> {
+    pub(super) fn value<V: Stored, R>(
+        &self,
+        value: &Datum<'_>,
+        use_it: impl FnOnce(V::Ref<'_>) -> R,
+    ) -> Result<R> {
         V::with(self.value_kind(), Role::Value, value, use_it)
             .map_err(|why| self.unfit(Role::Value, value, why))
     }
@@ -139,7 +149,7 @@ impl Tree {
     }
 
     /// Returns a value that was in the tree.
-    fn found<V: Stored>(&self, value: Option<V::Owned>) -> Result<Option<Datum<'static>>> {
+    pub(super) fn found<V: Stored>(&self, value: Option<V::Owned>) -> Result<Option<Datum<'static>>> {
         let taken = value.map(|value| {
             let kind = self.value_kind();
             V::take(kind, Role::Value, value).ok_or_else(|| undecodable("value", kind))
@@ -147,7 +157,7 @@ impl Tree {
         taken.transpose()
     }
 
-    fn here(&self) -> Result<()> {
+    pub(super) fn here(&self) -> Result<()> {
         each!(&self.on, tree => tree.opened_here())
     }
 
@@ -319,7 +329,7 @@ impl Tree {
     }
 
     /// Returns a bound as the tree takes it.
-    fn bound<K: Stored>(&self, bound: Bound<&Datum<'_>>) -> Result<Bound<K::Bound>> {
+    pub(super) fn bound<K: Stored>(&self, bound: Bound<&Datum<'_>>) -> Result<Bound<K::Bound>> {
         let own = |key| self.key::<K, _>(key, K::bound);
         Ok(match bound {
             Bound::Included(key) => Bound::Included(own(key)?),
