@@ -7,8 +7,8 @@ use bristlecone_cli::failure::{self, Failure, Outcome};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    check, clear, completions, create, del, demo, drop, dump, get, info, load, man, put, rename, scan, stat,
-    trees,
+    check, clear, completions, copy, create, del, demo, drop, dump, get, info, load, man, put, rename,
+    resize, scan, stat, trees, trim,
 };
 use crate::datum::Kind;
 use crate::shell;
@@ -66,6 +66,10 @@ pub enum Command {
     Drop(drop::Drop),
     Rename(rename::Rename),
     Clear(clear::Clear),
+    Copy(copy::Copy),
+    Backup(copy::Backup),
+    Resize(resize::Resize),
+    Trim(trim::Trim),
     Shell(shell::Shell),
     Completions(completions::Completions),
     Man(man::Man),

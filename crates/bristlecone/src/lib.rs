@@ -58,6 +58,7 @@ mod api;
 pub mod dynamic;
 mod index;
 
+pub use api::backup::{Backup, BackupOptions, BackupProgress};
 pub use api::close::CloseError;
 pub use api::conditional::{CasError, TryInsertError};
 #[cfg(feature = "derive")]

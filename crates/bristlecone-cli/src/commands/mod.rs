@@ -3,6 +3,7 @@
 pub mod check;
 pub mod clear;
 pub mod completions;
+pub mod copy;
 pub mod create;
 pub mod del;
 pub mod demo;
@@ -14,9 +15,11 @@ pub mod load;
 pub mod man;
 pub mod put;
 pub mod rename;
+pub mod resize;
 pub mod scan;
 pub mod stat;
 pub mod trees;
+pub mod trim;
 
 use bristlecone_cli::failure::Outcome;
 use bristlecone_cli::output::Output;
@@ -41,6 +44,10 @@ pub fn run(command: &Command, output: &mut Output) -> Outcome {
         Command::Drop(args) => args.run(output),
         Command::Rename(args) => args.run(output),
         Command::Clear(args) => args.run(output),
+        Command::Copy(args) => args.run(output),
+        Command::Backup(args) => args.run(output),
+        Command::Resize(args) => args.run(output),
+        Command::Trim(args) => args.run(output),
         Command::Shell(args) => args.run(output),
         Command::Man(args) => args.run(output),
         Command::Completions(args) => args.run(output),

@@ -11,6 +11,7 @@ mod new_file;
 mod open;
 mod salvage;
 mod superblock;
+mod trim;
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
@@ -22,6 +23,7 @@ use self::chunks::FreeChunks;
 pub use self::directory::{TreeEntry, TreeId, TreeSpec};
 use self::layout::VERSION;
 pub use self::layout::{Geometry, Part, PartOf, SlotKind, kind_of_descriptor};
+pub use self::open::Unnamed;
 pub use self::salvage::Damaged;
 use self::superblock::Contents;
 use crate::sync::wait;
@@ -318,3 +320,5 @@ mod limits_tests;
 mod opening_tests;
 #[cfg(test)]
 pub(crate) mod tests;
+#[cfg(test)]
+mod trim_tests;

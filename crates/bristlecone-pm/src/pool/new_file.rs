@@ -13,7 +13,8 @@ use rustix::io::Errno;
 use super::open::open_error;
 use crate::{Error, Result, failpoint};
 
-/// A new file without its name. Dropped before it has one it is gone.
+/// A new file without its name: see the module. Dropped before it has one it is gone.
+#[derive(Debug)]
 pub(super) struct NewFile<'p> {
     path: &'p Path,
     directory: &'p Path,

@@ -16,6 +16,8 @@ use super::{
 use crate::sync::AtomicU64;
 use crate::{Domain, Error, Flushed, Medium, Region, Result};
 
+/// What a pool can grow by at least when it is opened, or to its maximum.
+const GROWTH_BYTES: u64 = 64 << 20;
 /// How often a file is looked at that others change meanwhile.
 const LOOKS: usize = 3;
 
@@ -25,6 +27,30 @@ pub(super) struct Found {
     pub was_clean: bool,
     /// What is wrong with one copy of it.
     pub damage: Option<Finding>,
+}
+
+/// A pool whose file has no name yet. Dropped, it is gone.
+#[derive(Debug)]
+pub struct Unnamed<'p, M> {
+    pool: Arc<PoolFile<M>>,
+    name: NewFile<'p>,
+}
+
+impl<M: Medium> Unnamed<'_, M> {
+    /// Returns the pool.
+    pub fn pool(&self) -> &Arc<PoolFile<M>> {
+        &self.pool
+    }
+
+    /// Writes the pool back to its medium and then gives its file the name, for good.
+    ///
+    /// # Errors
+    ///
+    /// [`Exists`](Error::Exists) if something has the name by now, and what the system refuses. The pool is gone then.
+    pub fn publish(self) -> Result<()> {
+        self.pool.region.sync()?;
+        self.pool.region.as_file().map_or(Ok(()), |file| self.name.publish(file))
+    }
 }
 
 impl<M: Medium> PoolFile<M> {
@@ -40,6 +66,24 @@ impl<M: Medium> PoolFile<M> {
         options: &CreateOptions,
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
+        let unnamed = Self::create_unnamed(path, options, make_medium)?;
+        let pool = Arc::clone(unnamed.pool());
+        // Locked and whole by now: an opener finds it in use, or not at all.
+        unnamed.publish()?;
+        Ok(pool)
+    }
+
+    /// Creates a pool in a new file that has no name before [`Unnamed::publish`] gives it one, and is gone if that does
+    /// not happen.
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create).
+    pub fn create_unnamed<'p>(
+        path: &'p Path,
+        options: &CreateOptions,
+        make_medium: impl FnOnce(Domain) -> M,
+    ) -> Result<Unnamed<'p, M>> {
         let chunks_max = options.max_bytes.div_ceil(CHUNK_BYTES);
         let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max, trees_max: TREES_MAX };
         if !geometry.is_valid() || geometry.max_bytes() > 1 << 48 {
@@ -48,9 +92,7 @@ impl<M: Medium> PoolFile<M> {
         }
         let (file, name) = NewFile::make(path)?;
         let pool = Self::create_on(file, path, geometry, options.domain, make_medium)?;
-        // Locked and whole by now: an opener finds it in use, or not at all.
-        pool.region.as_file().map_or(Ok(()), |file| name.publish(file))?;
-        Ok(pool)
+        Ok(Unnamed { pool, name })
     }
 
     fn create_on(
@@ -61,14 +103,13 @@ impl<M: Medium> PoolFile<M> {
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
         lock(&file, Access::Write)?;
-        let region = Region::file(file, path, 0, geometry.max_bytes())?;
+        let max_bytes = geometry.max_bytes();
+        let region = Region::file(file, path, 0, max_bytes..=max_bytes)?;
         region.grow(geometry.header_bytes())?;
         backing::back_header(&region, &geometry)?;
         let detected = detect(&region);
         let medium = make_medium(domain.unwrap_or(detected));
-        let pool = Self::format(region, geometry, medium, domain.unwrap_or(detected), detected, Some(path));
-        pool.region.sync()?;
-        Ok(pool)
+        Ok(Self::format(region, geometry, medium, domain.unwrap_or(detected), detected, Some(path)))
     }
 
     /// Creates a pool in anonymous memory, for tests and simulators.
@@ -161,7 +202,10 @@ impl<M: Medium> PoolFile<M> {
         let (file, len) = Self::begin(path, access)?;
         let contents = header::probe(&file, path, len, access)?;
         let max_bytes = raised(contents.geometry, options.max_bytes)?.max_bytes();
-        let region = Region::file(file, path, len.min(max_bytes), max_bytes)?;
+        let len = len.min(max_bytes);
+        // Where address space is short it may grow to less, but opens.
+        let region =
+            Region::file(file, path, len, len.saturating_add(GROWTH_BYTES).min(max_bytes)..=max_bytes)?;
         backing::back_header(&region, &contents.geometry)?;
         let detected = detect(&region);
         let domain = options.domain.unwrap_or(detected);
@@ -240,7 +284,7 @@ impl<M: Medium> PoolFile<M> {
         let (mut contents, damage) = Contents::read(&region, &medium, access)?;
         let as_found = contents;
         contents.geometry = raised(as_found.geometry, options.max_bytes)?;
-        if contents.geometry.max_bytes() > region.reserved() {
+        if contents.geometry.max_bytes() > region.reserved() && region.as_file().is_none() {
             return Err(Error::invalid("the region is too small for this geometry"));
         }
         if contents.geometry.header_bytes() > region.len() {
@@ -277,6 +321,7 @@ impl<M: Medium> PoolFile<M> {
     pub fn close(&self) -> Result<()> {
         self.here()?;
         self.health()?;
+        self.trim_at_close();
         self.write_contents(|contents| contents.clean = true)?;
         if self.domain() != Domain::Msync {
             return Ok(());

@@ -154,7 +154,7 @@ impl<'t, 'k, K: Key, V: Value, F: FnMut(&mut V::Owned)> Entry<'t, 'k, K, V, F> {
     /// Changes the value that is there, or inserts what `make` returns; returns the value that is there now.
     fn settle(mut self, mut make: impl FnMut() -> Option<V::Owned>) -> Result<Option<V::Owned>> {
         let mut made = None;
-        let changed = self.tree.change(self.key, |old| {
+        let changed = self.tree.alter(self.key, |old| {
             Ok(match (old.cloned(), &mut self.modify) {
                 (Some(mut value), Some(modify)) => {
                     modify(&mut value);

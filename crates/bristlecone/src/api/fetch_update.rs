@@ -53,7 +53,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         key: K::Ref<'_>,
         mut update: impl FnMut(Option<V::Ref<'_>>) -> Option<V::Owned>,
     ) -> Result<Option<V::Owned>> {
-        self.change(key, |old| Ok(Wanted::Be(update(old.map(V::lend))))).map(|(old, _)| old)
+        self.alter(key, |old| Ok(Wanted::Be(update(old.map(V::lend))))).map(|(old, _)| old)
     }
 
     /// Replaces a key's value by what `update` makes of it; returns the value it has now: otherwise as
@@ -81,11 +81,11 @@ impl<K: Key, V: Value> Tree<K, V> {
         key: K::Ref<'_>,
         mut update: impl FnMut(Option<V::Ref<'_>>) -> Option<V::Owned>,
     ) -> Result<Option<V::Owned>> {
-        self.change(key, |old| Ok(Wanted::Be(update(old.map(V::lend))))).map(|(_, new)| new)
+        self.alter(key, |old| Ok(Wanted::Be(update(old.map(V::lend))))).map(|(_, new)| new)
     }
 
     /// Changes a key until no other thread did meanwhile, or `update` fails; returns what it had, and what it has.
-    pub(crate) fn change(
+    pub(crate) fn alter(
         &self,
         key: K::Ref<'_>,
         mut update: impl FnMut(Option<&V::Owned>) -> Result<Wanted<V::Owned>>,

@@ -1,5 +1,6 @@
 //! What a program sees: pools, trees, iterators, the kinds of keys and values.
 
+pub mod backup;
 pub mod close;
 pub mod conditional;
 #[cfg(feature = "derive")]
@@ -20,6 +21,7 @@ pub mod salvage;
 pub mod tree;
 pub mod tree_options;
 pub mod tree_write;
+pub mod trim;
 pub mod usage;
 pub mod value;
 pub mod walk;

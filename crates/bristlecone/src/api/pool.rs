@@ -385,7 +385,7 @@ impl Pool {
         self.0.file.find_tree(name)?.ok_or_else(|| no_such_tree(name))
     }
 
-    fn lock_open(&self) -> MutexGuard<'_, HashMap<TreeId, OpenTree>> {
+    pub(crate) fn lock_open(&self) -> MutexGuard<'_, HashMap<TreeId, OpenTree>> {
         lock(&self.0.open)
     }
 }

@@ -43,7 +43,7 @@ impl Tree {
         key: impl Into<Datum<'a>>,
         update: impl FnMut(Option<Datum<'_>>) -> Option<Datum<'static>>,
     ) -> Result<Option<Datum<'static>>> {
-        self.change(&key.into(), update).map(|(old, _)| old)
+        self.alter(&key.into(), update).map(|(old, _)| old)
     }
 
     /// Replaces a key's value by what `update` makes of it, in one atomic step; returns the value it has now: see
@@ -57,17 +57,17 @@ impl Tree {
         key: impl Into<Datum<'a>>,
         update: impl FnMut(Option<Datum<'_>>) -> Option<Datum<'static>>,
     ) -> Result<Option<Datum<'static>>> {
-        self.change(&key.into(), update).map(|(_, new)| new)
+        self.alter(&key.into(), update).map(|(_, new)| new)
     }
 
-    fn change(
+    fn alter(
         &self,
         key: &Datum<'_>,
         mut update: impl FnMut(Option<Datum<'_>>) -> Option<Datum<'static>>,
     ) -> Result<Change> {
         let kind = self.value_kind();
         each!(&self.on, tree => {
-            let changed = self.key::<K, _>(key, |key| tree.change(key, |old| {
+            let changed = self.key::<K, _>(key, |key| tree.alter(key, |old| {
                 let shown = old.map(|old| {
                     V::view(kind, Role::Value, V::lend(old)).ok_or_else(|| undecodable("value", kind))
                 });

@@ -50,4 +50,5 @@ mod tree;
 pub use datum::Datum;
 pub use iter::{CheckedRange, Item, Range};
 pub use kind::Kind;
+pub(crate) use tree::On;
 pub use tree::Tree;

@@ -13,7 +13,7 @@ use crate::{CasError, Design, TreeStats, TryInsertError};
 
 /// The tree, by its codecs.
 #[derive(Clone)]
-pub(super) enum On {
+pub(crate) enum On {
     WordWord(crate::Tree<u64, u64>),
     WordRecord(crate::Tree<u64, Vec<u8>>),
     RecordWord(crate::Tree<Vec<u8>, u64>),
@@ -74,6 +74,11 @@ impl fmt::Debug for Tree {
 impl Tree {
     pub(super) fn new(on: On, about: About) -> Self {
         Self { on, about: Arc::new(about) }
+    }
+
+    /// Returns the tree by its codecs.
+    pub(crate) fn on(&self) -> &On {
+        &self.on
     }
 
     /// Returns the tree's name, as it was when the tree was opened.

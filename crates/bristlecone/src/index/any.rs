@@ -104,6 +104,7 @@ pub trait AnyPool: Any + Send + Sync {
     fn info(&self) -> PoolInfo;
     fn check(&self) -> Vec<Finding>;
     fn prefault(&self, bytes: u64) -> Result<()>;
+    fn trim(&self, is_unused: bool) -> Result<u64>;
     fn close(&self) -> Result<()>;
     fn abandon(&self);
 
@@ -165,6 +166,9 @@ impl<M: Medium> AnyPool for PoolOn<M> {
     }
     fn prefault(&self, bytes: u64) -> Result<()> {
         self.0.prefault(bytes)
+    }
+    fn trim(&self, is_unused: bool) -> Result<u64> {
+        self.0.trim(is_unused)
     }
     fn close(&self) -> Result<()> {
         self.0.close()
