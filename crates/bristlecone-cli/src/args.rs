@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
     check, clear, completions, copy, create, del, demo, drop, dump, get, info, load, man, put, rename,
-    resize, scan, stat, trees, trim,
+    resize, scan, scrub, stat, trees, trim,
 };
 use crate::datum::Kind;
 use crate::shell;
@@ -57,6 +57,7 @@ pub enum Command {
     Trees(trees::Trees),
     Stat(stat::Stat),
     Check(check::Check),
+    Scrub(scrub::Scrub),
     Put(put::Put),
     Get(get::Get),
     Del(del::Del),

@@ -76,6 +76,7 @@ pub use api::pool::Pool;
 pub use api::prefix::Prefix;
 pub use api::removal::Drain;
 pub use api::salvage::{Salvage, SalvagedTree};
+pub use api::scrub::{Scrub, ScrubOptions, ScrubProgress};
 pub use api::tree::Tree;
 pub use api::tree_options::TreeOptions;
 pub use api::usage::TreeUsage;

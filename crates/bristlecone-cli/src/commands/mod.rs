@@ -17,6 +17,7 @@ pub mod put;
 pub mod rename;
 pub mod resize;
 pub mod scan;
+pub mod scrub;
 pub mod stat;
 pub mod trees;
 pub mod trim;
@@ -46,6 +47,7 @@ pub fn run(command: &Command, output: &mut Output) -> Outcome {
         Command::Clear(args) => args.run(output),
         Command::Copy(args) => args.run(output),
         Command::Backup(args) => args.run(output),
+        Command::Scrub(args) => args.run(output),
         Command::Resize(args) => args.run(output),
         Command::Trim(args) => args.run(output),
         Command::Shell(args) => args.run(output),

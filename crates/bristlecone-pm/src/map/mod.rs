@@ -136,8 +136,8 @@ impl Region {
 
     /// Maps the `len` bytes of `file`, found at `path`, for reading: stores, and what the region
     /// grows by, stay in this process.
-    pub(crate) fn private(file: File, path: &Path, len: u64, reserved: u64) -> Result<Self> {
-        let (whole, base) = reserve(reserved)?;
+    pub(crate) fn private(file: File, path: &Path, len: u64, reserved: RangeInclusive<u64>) -> Result<Self> {
+        let (whole, base, reserved) = reserve_within(reserved)?;
         let private = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let mapped = failpoint::check("mmap").and_then(|()| {

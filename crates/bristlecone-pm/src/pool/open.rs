@@ -2,6 +2,7 @@
 
 use std::fs::{File, Metadata, OpenOptions as FileOptions};
 use std::io::ErrorKind;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -203,9 +204,7 @@ impl<M: Medium> PoolFile<M> {
         let contents = header::probe(&file, path, len, access)?;
         let max_bytes = raised(contents.geometry, options.max_bytes)?.max_bytes();
         let len = len.min(max_bytes);
-        // Where address space is short it may grow to less, but opens.
-        let region =
-            Region::file(file, path, len, len.saturating_add(GROWTH_BYTES).min(max_bytes)..=max_bytes)?;
+        let region = Region::file(file, path, len, reservation(len, max_bytes))?;
         backing::back_header(&region, &contents.geometry)?;
         let detected = detect(&region);
         let domain = options.domain.unwrap_or(detected);
@@ -225,7 +224,7 @@ impl<M: Medium> PoolFile<M> {
         let (file, len) = Self::begin(path, access)?;
         let contents = header::probe(&file, path, len, access)?;
         let max_bytes = contents.geometry.max_bytes();
-        let region = Region::private(file, path, len.min(max_bytes), max_bytes)?;
+        let region = Region::private(file, path, len.min(max_bytes), reservation(len, max_bytes))?;
         backing::blank_holes(&region, &contents.geometry)?;
         let detected = detect(&region);
         let options = OpenOptions { domain: Some(contents.domain), max_bytes: None };
@@ -347,6 +346,11 @@ impl<M: Medium> PoolFile<M> {
         contents.update(&self.region, &self.medium, before);
         self.health()
     }
+}
+
+/// Returns the address space of a pool whose file has `len` bytes: where it is short the pool opens, and may grow to less.
+pub(super) fn reservation(len: u64, max_bytes: u64) -> RangeInclusive<u64> {
+    len.saturating_add(GROWTH_BYTES).min(max_bytes)..=max_bytes
 }
 
 /// Returns the sizes of a pool that is to have a maximum of at least so many bytes.

@@ -26,9 +26,9 @@ impl<M: Medium> PoolFile<M> {
         self.writable()?;
         let before = self.region.backed_bytes();
         let taken = self.with_chunks(|chunks| std::mem::take(&mut chunks.free));
-        self.give_back(taken)?;
+        self.give_back(&taken)?;
         if is_unused {
-            self.cut_off(0)?;
+            self.cut_off(|_| true)?;
         }
         Ok(before.saturating_sub(self.region.backed_bytes()))
     }
@@ -48,21 +48,20 @@ impl<M: Medium> PoolFile<M> {
             chunks.free = [&fresh, stays].concat();
             taken.to_vec()
         });
-        let Some(first) = taken.iter().copied().min() else { return };
-        if self.give_back(taken).is_ok() {
+        if self.give_back(&taken).is_ok() && !taken.is_empty() {
             // What is not cut off is a hole.
-            let _ = self.cut_off(first);
+            let _ = self.cut_off(|id| taken.contains(&id));
         }
     }
 
     /// Steps 2 and 3, for chunks that were taken.
-    fn give_back(&self, mut taken: Vec<u32>) -> Result<()> {
+    fn give_back(&self, taken: &[u32]) -> Result<()> {
         let chunk_bytes = self.geometry.chunk_bytes;
-        let order = taken.clone();
-        taken.sort_unstable();
+        let mut sorted = taken.to_vec();
+        sorted.sort_unstable();
         let mut given = Vec::new();
         let mut punched = Ok(true);
-        for run in taken.chunk_by(|id, next| id + 1 == *next) {
+        for run in sorted.chunk_by(|id, next| id + 1 == *next) {
             punched = self.region.punch(self.chunk_offset(run[0]), run.len() as u64 * chunk_bytes);
             if !matches!(punched, Ok(true)) {
                 break;
@@ -76,7 +75,7 @@ impl<M: Medium> PoolFile<M> {
             }
         }
         self.with_chunks(|chunks| {
-            let rest = order.iter().filter(|id| given.binary_search(id).is_err());
+            let rest = taken.iter().filter(|id| given.binary_search(id).is_err());
             // They were freed before what is free by now.
             let free = std::mem::take(&mut chunks.free);
             chunks.free = rest.copied().chain(free).collect();
@@ -85,18 +84,18 @@ impl<M: Medium> PoolFile<M> {
         synced.and(punched).map(drop)
     }
 
-    /// Step 4, from chunk `first` on.
-    fn cut_off(&self, first: u32) -> Result<()> {
+    /// Step 4, for those chunks at the end that were given back and `may` go.
+    fn cut_off(&self, may: impl Fn(u32) -> bool) -> Result<()> {
         self.with_chunks(|chunks| {
-            let mut idle = [&chunks.bare[..], &chunks.free].concat();
-            idle.sort_unstable();
-            let is_idle = |id: &u32| idle.binary_search(id).is_ok();
-            let end = (first..chunks.begun).rev().take_while(is_idle).last();
-            let Some(end) = end else { return Ok(()) };
-            self.region.shrink(self.chunk_offset(end))?;
-            chunks.begun = end;
-            chunks.free.retain(|id| *id < end);
-            chunks.bare.retain(|id| *id < end);
+            chunks.bare.sort_unstable_by(|a, b| b.cmp(a));
+            let bare = (0..).zip(&chunks.bare);
+            let tail = bare.take_while(|&(at, &id)| id + 1 + at == chunks.begun && may(id)).count();
+            let end = chunks.begun - tail as u32;
+            if tail > 0 {
+                self.region.shrink(self.chunk_offset(end))?;
+                chunks.begun = end;
+                chunks.bare.drain(..tail);
+            }
             Ok(())
         })
     }

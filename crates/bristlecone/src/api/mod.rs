@@ -18,6 +18,7 @@ pub mod pool;
 pub mod prefix;
 pub mod removal;
 pub mod salvage;
+pub mod scrub;
 pub mod tree;
 pub mod tree_options;
 pub mod tree_write;

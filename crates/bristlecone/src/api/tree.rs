@@ -74,7 +74,8 @@ impl<K: Key, V: Value> Tree<K, V> {
     }
 
     /// Returns the value of a key. A value that was damaged, and cannot be of its type any more, is left out as if
-    /// the key were absent: [`try_get`](Self::try_get) reports it.
+    /// the key were absent: [`try_get`](Self::try_get) reports it, and compares records with their checksums, which this
+    /// does not.
     ///
     /// # Panics
     ///

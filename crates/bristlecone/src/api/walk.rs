@@ -2,7 +2,7 @@
 
 use std::ops::{Bound, RangeBounds};
 
-use bristlecone_pm::Result;
+use bristlecone_pm::{Error, Result};
 
 use super::iter::{Limit, borrow, is_empty};
 use super::tree_write::Stored;
@@ -52,6 +52,25 @@ impl<K: Key, V: Value> Walk<'_, K, V> {
             self.forget();
         }
         count
+    }
+
+    /// Compares the records of everything from here on with their checksums.
+    pub(crate) fn checked(mut self) -> Self {
+        self.batch.checked = true;
+        self
+    }
+
+    /// Returns where the walk goes on, and the damage that ended it.
+    pub(crate) fn into_position(self) -> (Limit<K>, Option<Error>) {
+        (self.from, self.batch.damage)
+    }
+
+    /// Returns where the walk goes on behind the next leaf, if there is one.
+    pub(crate) fn into_next_leaf(mut self) -> Option<Limit<K>> {
+        self.next_leaf().then(|| {
+            self.forget();
+            self.from
+        })
     }
 
     /// Returns the damage that ended the walk early, if any did.

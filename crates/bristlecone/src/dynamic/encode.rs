@@ -10,14 +10,14 @@ use crate::api::kinds::{Buffer, append_escaped, take_escaped};
 
 /// What a datum is for: words of keys order as the keys do, words of values are as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(crate) enum Role {
     Key,
     Value,
 }
 
 /// Says why a datum cannot be stored.
 #[derive(Debug)]
-pub(super) enum Unfit {
+pub(crate) enum Unfit {
     /// It is of another kind.
     Kind,
     /// It is no JSON, or none that can be verified.
@@ -25,7 +25,7 @@ pub(super) enum Unfit {
 }
 
 /// How data are stored that are words, or records.
-pub(super) trait Stored {
+pub(crate) trait Stored {
     /// What a tree takes.
     type Ref<'a>: Copy;
     /// What a tree gives.
@@ -58,10 +58,10 @@ pub(super) trait Stored {
 }
 
 /// Data of kinds that are words.
-pub(super) struct Words;
+pub(crate) struct Words;
 
 /// Data of all other kinds.
-pub(super) struct Records;
+pub(crate) struct Records;
 
 macro_rules! to_word {
     (($kind:expr, $datum:expr, $to:ident) $($variant:ident $type:ty),+) => {

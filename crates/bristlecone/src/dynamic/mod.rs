@@ -40,7 +40,7 @@
 mod change;
 mod convert;
 mod datum;
-mod encode;
+pub(crate) mod encode;
 mod iter;
 mod kind;
 mod near;
