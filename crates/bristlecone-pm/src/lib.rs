@@ -16,9 +16,11 @@
 //!
 //! - `turns`: each access to DRAM that threads share is a step, at which a simulator may run another thread. All atomics
 //!   of [`sync`] cost a little more.
+//! - `metrics`: flushed lines and fences are counted; each costs a little more.
 //! - `failpoints`: the module `failpoint` is public, with which a test has system calls refused.
 
 mod alloc;
+mod counts;
 mod error;
 #[cfg(not(feature = "failpoints"))]
 mod failpoint;
@@ -35,6 +37,7 @@ mod word;
 pub use alloc::{
     ChunkRange, Heap, HeapSpec, HeapStats, KEY_BYTES_MAX, Liveness, RecordSpec, Records, VALUE_BYTES_MAX,
 };
+pub use counts::{Counts, Events};
 pub use error::{Error, Result};
 pub use map::Region;
 pub use medium::{

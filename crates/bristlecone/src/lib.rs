@@ -51,6 +51,7 @@
 //!
 //! - `derive`: `#[derive(Key)]` makes keys of structs.
 //! - `serde`: `Postcard<T>` and `Json<T>` make values of any type that serde knows.
+//! - `metrics`: [`Pool::metrics`] counts operations, flushes and fences, too; each costs some instructions more.
 //! - `lab`: where designs and media from outside plug in, to be measured and explored. Not part of the product; what it
 //!   makes public may change at any time.
 
@@ -70,6 +71,7 @@ pub use api::key::Key;
 pub use api::kinds::Element;
 #[cfg(feature = "serde")]
 pub use api::kinds::encoded::{Json, Postcard};
+pub use api::metrics::{Metrics, Operations};
 pub use api::near::{Keys, Values};
 pub use api::options::PoolOptions;
 pub use api::pool::Pool;

@@ -2,6 +2,7 @@
 
 use std::panic::resume_unwind;
 use std::thread::{Builder, ScopedJoinHandle};
+use std::time::Instant;
 
 use super::PoolFile;
 use super::backing::{PAGE_BYTES, data};
@@ -98,7 +99,9 @@ impl<M: Medium> PoolFile<M> {
     ) -> Result<Chunk> {
         let whole = slot_bytes.is_multiple_of(8) && u64::from(slot_bytes) <= self.geometry.chunk_bytes;
         assert!(slot_bytes > 0 && whole, "slots of {slot_bytes} bytes");
+        let begun = Instant::now();
         let id = self.take_chunk()?;
+        self.events().note_chunk(begun.elapsed());
         let offset = self.chunk_offset(id);
         let (descriptor, medium) = (self.descriptor(id), self.medium());
         let last = self.at::<Word>(offset + self.geometry.chunk_bytes - size_of::<Word>() as u64);

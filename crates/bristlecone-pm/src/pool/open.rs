@@ -15,7 +15,7 @@ use super::{
     Access, CHUNK_BYTES, CreateOptions, Finding, Geometry, OpenOptions, PoolFile, TREES_MAX, backing, header,
 };
 use crate::sync::AtomicU64;
-use crate::{Domain, Error, Flushed, Medium, Region, Result};
+use crate::{Domain, Error, Events, Flushed, Medium, Region, Result};
 
 /// What a pool can grow by at least when it is opened, or to its maximum.
 const GROWTH_BYTES: u64 = 64 << 20;
@@ -183,6 +183,7 @@ impl<M: Medium> PoolFile<M> {
             directory: Mutex::new(()),
             chunks: Mutex::default(),
             chunks_available: AtomicU64::new(found.contents.geometry.chunks_max),
+            events: Events::default(),
         })
     }
 

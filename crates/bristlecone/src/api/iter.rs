@@ -4,6 +4,7 @@ use std::ops::Bound;
 
 use bristlecone_pm::{Error, Result};
 
+use crate::api::metrics::Operation;
 use crate::api::value::undecodable;
 use crate::index::Batch;
 use crate::index::parts::codec::{Codec, KeyCodec};
@@ -51,6 +52,7 @@ pub(crate) fn is_empty<T: Ord>(from: &Bound<T>, to: &Bound<T>) -> bool {
 
 impl<'t, K: Key, V: Value> Range<'t, K, V> {
     pub(crate) fn new(tree: &'t Tree<K, V>, from: Limit<K>, to: Limit<K>) -> Self {
+        tree.count_one(Operation::Scan);
         let done = is_empty(&from, &to);
         Self { tree, front: Batch::default(), from, back: Batch::default(), to, begun: (false, false), done }
     }

@@ -8,6 +8,7 @@ use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::{Error, Finding, Medium, PoolFile, PoolInfo, Result, TreeEntry, TreeId};
 
 use crate::api::handle::{Handle, Inherited};
+use crate::api::metrics::Meters;
 use crate::dynamic::Kind;
 use crate::index::any::{self, AnyPool, OpenTree, PoolOn};
 use crate::index::parts::codec::Codec;
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     pub file: Box<dyn AnyPool>,
     /// Trees that are open: two handles to a tree are one tree.
     open: Mutex<HashMap<TreeId, OpenTree>>,
+    pub meters: Meters,
     recovery_threads: usize,
     /// Closed already, or to be left as a crash would leave it.
     done: AtomicBool,
@@ -79,7 +81,16 @@ impl Pool {
     pub(crate) fn over<M: Medium>(file: Arc<PoolFile<M>>, recovery_threads: usize) -> Self {
         let (done, opener) = (AtomicBool::new(false), *file.opener());
         let file = Box::new(PoolOn(file));
-        Self(Handle::new(Arc::new(Shared { file, open: Mutex::default(), recovery_threads, done }), opener))
+        Self(Handle::new(
+            Arc::new(Shared {
+                file,
+                open: Mutex::default(),
+                meters: Meters::default(),
+                recovery_threads,
+                done,
+            }),
+            opener,
+        ))
     }
 
     /// Opens the tree of this name, or creates it with defaults.
@@ -367,7 +378,8 @@ impl Pool {
     /// Recovers a tree of the library's designs.
     pub(crate) fn recover<K: Key, V: Value>(&self, entry: &TreeEntry) -> Result<AnyTree<K, V>> {
         let inline = (K::Codec::INLINE, V::Codec::INLINE);
-        self.0.file.open_index(entry, inline, self.0.recovery_threads)?.typed()
+        let recover = || self.0.file.open_index(entry, inline, self.0.recovery_threads);
+        self.0.meters.recovery(recover)?.typed()
     }
 
     /// Verifies a tree whatever the types of its keys and values: returns its number of items and

@@ -7,6 +7,7 @@ use bristlecone_pm::{Finding, Result};
 
 use crate::api::handle::{Handle, Inherited};
 use crate::api::iter::{CheckedRange, Range};
+use crate::api::metrics::Operation;
 use crate::api::value::taken;
 use crate::api::walk::limits;
 use crate::index::any::Shared;
@@ -28,7 +29,7 @@ use crate::{Key, Pool, Value};
 /// pool's bytes are not in the child's memory.
 pub struct Tree<K: Key, V: Value> {
     pub(crate) tree: Handle<dyn Index<K::Codec, V::Codec>>,
-    pool: Pool,
+    pub(crate) pool: Pool,
     /// Of the pool; here because every write asks.
     read_only: bool,
     types: PhantomData<fn() -> (K, V)>,
@@ -97,6 +98,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// ```
     #[inline]
     pub fn get(&self, key: K::Ref<'_>) -> Option<V::Owned> {
+        self.count_one(Operation::Get);
         let mut found = None;
         K::with(key, |key| self.here().get(key, &mut |value| found = V::decode(value)));
         found
@@ -125,6 +127,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # }
     /// ```
     pub fn get_with<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+        self.count_one(Operation::Get);
         let (mut show, mut shown) = (Some(show), None);
         let mut once = |value: <V::Codec as Codec>::Ref<'_>| {
             shown = show.take().and_then(|show| V::view(value, show));
@@ -156,6 +159,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// ```
     pub fn try_get(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.pool.0.file.here()?;
+        self.count_one(Operation::Get);
         let mut batch = Batch::checked();
         K::with(key, |key| self.tree.scan_forward((Bound::Included(key), Bound::Included(key)), &mut batch));
         match batch.damage {
@@ -191,6 +195,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     ///
     /// In a child of the process that opened the pool.
     pub fn contains_key(&self, key: K::Ref<'_>) -> bool {
+        self.count_one(Operation::Get);
         K::with(key, |key| self.here().get(key, &mut |_| ()))
     }
 

@@ -3,6 +3,7 @@
 use bristlecone_pm::Result;
 
 use super::{key, value};
+use crate::api::metrics::Operation;
 use crate::api::value::taken;
 use crate::index::parts::codec::Codec;
 use crate::index::{Swapped, WriteMode};
@@ -52,6 +53,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// As [`insert`](Self::insert).
     pub fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         self.writable()?;
+        self.count_one(Operation::Upsert);
         V::with(value, |value| {
             value::check_len(V::Codec::bytes(value))?;
             K::with(key, |key| {
@@ -123,6 +125,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     #[inline]
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.writable()?;
+        self.count_one(Operation::Insert);
         let old = V::with(value, |value| {
             value::check_len(V::Codec::bytes(value))?;
             K::with(key, |key| {
@@ -154,6 +157,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// ```
     pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.writable()?;
+        self.count_one(Operation::Remove);
         let old = K::with(key, |key| self.tree.remove(key))?;
         old.map(taken::<V>).transpose()
     }
@@ -244,6 +248,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         new: Option<StoredRef<'_, V::Codec>>,
     ) -> Result<Swapped<V::Codec>> {
         self.writable()?;
+        self.count_one(Operation::Swap);
         key::check_len(K::Codec::bytes(key))?;
         value::check_len(new.map_or(0, V::Codec::bytes))?;
         match (expected, new) {
@@ -260,6 +265,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// Removes a key that is stored like this; returns whether it was there.
     pub(crate) fn discard(&self, key: StoredRef<'_, K::Codec>) -> Result<bool> {
         self.writable()?;
+        self.count_one(Operation::Remove);
         Ok(self.tree.remove(key)?.is_some())
     }
 
@@ -267,6 +273,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     #[inline]
     fn replace_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Held<V>> {
         self.writable()?;
+        self.count_one(Operation::Swap);
         let swapped = V::with(expected, |expected| {
             V::with(new, |new| {
                 value::check_len(V::Codec::bytes(new))?;
@@ -280,6 +287,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     #[inline]
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Held<V>> {
         self.writable()?;
+        self.count_one(Operation::Swap);
         let removed = V::with(expected, |expected| K::with(key, |key| self.tree.remove_if(key, expected)))??;
         missed::<V>(removed)
     }

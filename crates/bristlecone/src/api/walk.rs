@@ -5,6 +5,7 @@ use std::ops::{Bound, RangeBounds};
 use bristlecone_pm::{Error, Result};
 
 use super::iter::{Limit, borrow, is_empty};
+use super::metrics::Operation;
 use super::tree_write::Stored;
 use crate::index::Batch;
 use crate::index::parts::codec::Codec;
@@ -29,6 +30,7 @@ pub(crate) fn limits<'a, K: Key>(bounds: &impl RangeBounds<K::Ref<'a>>) -> (Limi
 impl<K: Key, V: Value> Tree<K, V> {
     /// Walks over a range towards larger keys.
     pub(crate) fn walk(&self, (from, to): (Limit<K>, Limit<K>)) -> Walk<'_, K, V> {
+        self.count_one(Operation::Scan);
         Walk { tree: self, batch: Batch::default(), from, to, down: false }
     }
 
