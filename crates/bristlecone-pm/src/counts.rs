@@ -60,6 +60,8 @@ impl Events {
 
     /// Notes that a tree got a chunk, and how long that took.
     pub(crate) fn note_chunk(&self, took: Duration) {
+        #[cfg(feature = "tracing")]
+        tracing::debug!(?took, "a tree gets a chunk");
         self.0.add(CHUNKS, 1);
         self.0.add(GROWTH_NANOS, took.as_nanos() as u64);
     }

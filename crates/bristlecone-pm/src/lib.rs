@@ -17,6 +17,7 @@
 //! - `turns`: each access to DRAM that threads share is a step, at which a simulator may run another thread. All atomics
 //!   of [`sync`] cost a little more.
 //! - `metrics`: flushed lines and fences are counted; each costs a little more.
+//! - `tracing`: each chunk that a tree gets is an event of the crate `tracing`.
 //! - `failpoints`: the module `failpoint` is public, with which a test has system calls refused.
 
 mod alloc;

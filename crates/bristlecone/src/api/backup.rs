@@ -9,6 +9,7 @@ use std::path::Path;
 use bristlecone_pm::{CreateOptions, Domain, Error, Native, PoolFile, Result, TreeEntry, TreeSpec};
 
 use crate::api::pool::LOOKS;
+use crate::api::told::told;
 use crate::dynamic::{self, On};
 use crate::index::parts::codec::Codec;
 use crate::{Design, Key, Pool, Tree, Value};
@@ -166,7 +167,7 @@ impl Pool {
     /// # }
     /// ```
     pub fn backup(&self, path: impl AsRef<Path>, options: BackupOptions<'_>) -> Result<Backup> {
-        self.backup_native(path.as_ref(), options)
+        told("a pool is copied", path.as_ref(), || self.backup_native(path.as_ref(), options))
     }
 
     fn backup_native(&self, path: &Path, mut options: BackupOptions<'_>) -> Result<Backup> {

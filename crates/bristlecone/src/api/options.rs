@@ -10,6 +10,7 @@ use bristlecone_pm::{CreateOptions, Domain, Error, Native, OpenOptions, PoolFile
 
 use crate::Pool;
 use crate::api::pool::LOOKS;
+use crate::api::told::told;
 
 /// What a new pool may grow to if nothing is said, and where there is little address space.
 const DEFAULT_BYTES: u64 = 1 << 40;
@@ -117,7 +118,7 @@ impl PoolOptions {
     /// for options that contradict each other; [`Error::MediumFull`], [`Error::ReadOnly`] and [`Error::Io`] as the
     /// system says. A pool that existed is as it was after any of these.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
-        self.open_native(path.as_ref())
+        told("a pool is opened", path.as_ref(), || self.open_native(path.as_ref()))
     }
 
     /// Opens the pool on the medium of this machine: compiled here, with every design.

@@ -9,6 +9,7 @@ use bristlecone_pm::{Error, Finding, Medium, PoolFile, PoolInfo, Result, TreeEnt
 
 use crate::api::handle::{Handle, Inherited};
 use crate::api::metrics::Meters;
+use crate::api::told::told;
 use crate::dynamic::Kind;
 use crate::index::any::{self, AnyPool, OpenTree, PoolOn};
 use crate::index::parts::codec::Codec;
@@ -171,7 +172,7 @@ impl Pool {
         let mut open = self.lock_open();
         let entry = self.find_closed(name, &open)?;
         open.remove(&entry.id);
-        self.0.file.drop_tree(entry.id)
+        told("a tree is dropped", name, || self.0.file.drop_tree(entry.id))
     }
 
     /// Gives a tree another name, while it is open or not: handles to it stay what they are.
@@ -231,7 +232,7 @@ impl Pool {
         let entry = self.find_closed(name, &open)?;
         let is_word = |kind: &str| Kind::of_directory(kind).map(|kind| kind.is_word());
         let inline = (is_word(&entry.spec.key_kind)?, is_word(&entry.spec.value_kind)?);
-        self.0.file.clear_index(&entry, inline)?;
+        told("a tree is cleared", name, || self.0.file.clear_index(&entry, inline))?;
         open.remove(&entry.id);
         Ok(())
     }
@@ -334,7 +335,7 @@ impl Pool {
         if handles > 0 {
             return Err(Error::PoolInUse { handles });
         }
-        self.0.file.close()?;
+        told("a pool is closed", (), || self.0.file.close())?;
         self.0.done.store(true, Relaxed);
         Ok(())
     }
@@ -379,7 +380,7 @@ impl Pool {
     pub(crate) fn recover<K: Key, V: Value>(&self, entry: &TreeEntry) -> Result<AnyTree<K, V>> {
         let inline = (K::Codec::INLINE, V::Codec::INLINE);
         let recover = || self.0.file.open_index(entry, inline, self.0.recovery_threads);
-        self.0.meters.recovery(recover)?.typed()
+        told("a tree is recovered", &entry.spec.name, || self.0.meters.recovery(recover))?.typed()
     }
 
     /// Verifies a tree whatever the types of its keys and values: returns its number of items and

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bristlecone_pm::{Error, Finding, Result};
 
+use crate::api::told::told;
 use crate::dynamic::encode::{Records, Role, Stored, Words};
 use crate::dynamic::{self, On};
 use crate::index::parts::codec::Codec;
@@ -104,6 +105,10 @@ impl Pool {
     /// # }
     /// ```
     pub fn scrub(&self, options: ScrubOptions<'_>) -> Result<Scrub> {
+        told("a pool is scrubbed", (), || self.scrub_all(options))
+    }
+
+    fn scrub_all(&self, options: ScrubOptions<'_>) -> Result<Scrub> {
         self.0.file.here()?;
         let trees = self.trees()?;
         let findings = self.0.file.check().into_iter().map(|finding| (None, finding)).collect();

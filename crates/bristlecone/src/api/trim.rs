@@ -3,6 +3,7 @@
 use bristlecone_pm::Result;
 
 use crate::Pool;
+use crate::api::told::told;
 
 impl Pool {
     /// Gives the space that no tree needs back to the file system; returns how many bytes that were.
@@ -40,6 +41,6 @@ impl Pool {
         // No tree is opened meanwhile.
         let open = self.lock_open();
         let is_unused = !open.values().any(crate::index::any::OpenTree::is_open);
-        self.0.file.trim(is_unused)
+        told("a pool is trimmed", (), || self.0.file.trim(is_unused))
     }
 }
