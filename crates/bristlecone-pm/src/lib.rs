@@ -36,7 +36,7 @@ pub use alloc::{
     ChunkRange, Heap, HeapSpec, HeapStats, KEY_BYTES_MAX, Liveness, RecordSpec, Records, VALUE_BYTES_MAX,
 };
 pub use error::{Error, Result};
-pub use map::Region;
+pub use map::{At, Region};
 pub use medium::{
     Alone, Domain, Durable, Flushed, LINE_BYTES, Medium, Native, Ordered, Persist, Step, Witness, prefetch,
 };

@@ -14,7 +14,7 @@ use super::{
     Access, CHUNK_BYTES, CreateOptions, Finding, Geometry, OpenOptions, PoolFile, TREES_MAX, backing, header,
 };
 use crate::sync::AtomicU64;
-use crate::{Domain, Error, Flushed, Medium, Region, Result};
+use crate::{At, Domain, Error, Flushed, Medium, Region, Result};
 
 /// How often a file is looked at that others change meanwhile.
 const LOOKS: usize = 3;
@@ -35,8 +35,8 @@ impl<M: Medium> PoolFile<M> {
     ///
     /// [`Exists`](Error::Exists), [`NotFound`](Error::NotFound), [`Invalid`](Error::Invalid),
     /// [`MediumFull`](Error::MediumFull), and what the system refuses. There is no file then.
-    pub fn create(
-        path: &Path,
+    pub fn create<'p>(
+        at: impl Into<At<'p>>,
         options: &CreateOptions,
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
@@ -46,8 +46,9 @@ impl<M: Medium> PoolFile<M> {
             let what = format!("a pool of {} bytes: 1 byte to 256 TiB are possible", options.max_bytes);
             return Err(Error::invalid(what));
         }
-        let (file, name) = NewFile::make(path)?;
-        let pool = Self::create_on(file, path, geometry, options.domain, make_medium)?;
+        let at = at.into();
+        let (file, name) = NewFile::make(at.path)?;
+        let pool = Self::create_on(file, at, geometry, options.domain, make_medium)?;
         // Locked and whole by now: an opener finds it in use, or not at all.
         pool.region.as_file().map_or(Ok(()), |file| name.publish(file))?;
         Ok(pool)
@@ -55,18 +56,19 @@ impl<M: Medium> PoolFile<M> {
 
     fn create_on(
         file: File,
-        path: &Path,
+        at: At<'_>,
         geometry: Geometry,
         domain: Option<Domain>,
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
         lock(&file, Access::Write)?;
-        let region = Region::file(file, path, 0, geometry.max_bytes())?;
+        let region = Region::file(file, at, 0, geometry.max_bytes())?;
         region.grow(geometry.header_bytes())?;
         backing::back_header(&region, &geometry)?;
         let detected = detect(&region);
         let medium = make_medium(domain.unwrap_or(detected));
-        let pool = Self::format(region, geometry, medium, domain.unwrap_or(detected), detected, Some(path));
+        let pool =
+            Self::format(region, geometry, medium, domain.unwrap_or(detected), detected, Some(at.path));
         pool.region.sync()?;
         Ok(pool)
     }
@@ -152,16 +154,17 @@ impl<M: Medium> PoolFile<M> {
     /// [`NotFound`](Error::NotFound), [`NotAPool`](Error::NotAPool), [`InUse`](Error::InUse), [`Newer`](Error::Newer),
     /// [`Corrupted`](Error::Corrupted), [`MediumFull`](Error::MediumFull), [`MaximumFixed`](Error::MaximumFixed), and what the
     /// system refuses. The pool is as it was then.
-    pub fn open(
-        path: &Path,
+    pub fn open<'p>(
+        at: impl Into<At<'p>>,
         options: &OpenOptions,
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
-        let access = Access::Write;
+        let (at, access) = (at.into(), Access::Write);
+        let path = at.path;
         let (file, len) = Self::begin(path, access)?;
         let contents = header::probe(&file, path, len, access)?;
         let max_bytes = raised(contents.geometry, options.max_bytes)?.max_bytes();
-        let region = Region::file(file, path, len.min(max_bytes), max_bytes)?;
+        let region = Region::file(file, at, len.min(max_bytes), max_bytes)?;
         backing::back_header(&region, &contents.geometry)?;
         let detected = detect(&region);
         let domain = options.domain.unwrap_or(detected);
@@ -176,12 +179,16 @@ impl<M: Medium> PoolFile<M> {
     /// # Errors
     ///
     /// As [`open`](Self::open).
-    pub fn open_read_only(path: &Path, make_medium: impl FnOnce(Domain) -> M) -> Result<Arc<Self>> {
-        let access = Access::Read;
+    pub fn open_read_only<'p>(
+        at: impl Into<At<'p>>,
+        make_medium: impl FnOnce(Domain) -> M,
+    ) -> Result<Arc<Self>> {
+        let (at, access) = (at.into(), Access::Read);
+        let path = at.path;
         let (file, len) = Self::begin(path, access)?;
         let contents = header::probe(&file, path, len, access)?;
         let max_bytes = contents.geometry.max_bytes();
-        let region = Region::private(file, path, len.min(max_bytes), max_bytes)?;
+        let region = Region::private(file, at, len.min(max_bytes), max_bytes)?;
         backing::blank_holes(&region, &contents.geometry)?;
         let detected = detect(&region);
         let options = OpenOptions { domain: Some(contents.domain), max_bytes: None };

@@ -1,5 +1,6 @@
 //! A tree: an ordered map whose operations take `&self` and survive.
 
+use std::any::Any;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
@@ -60,9 +61,21 @@ impl<K: Key, V: Value> Tree<K, V> {
         if self.read_only || !self.tree.is_here() { self.pool.0.file.writable() } else { Ok(()) }
     }
 
-    /// `Err` in a child of the process that opened the pool.
-    pub(crate) fn opened_here(&self) -> Result<()> {
-        self.pool.0.file.here()
+    /// Verifies that this process opened the pool, so that no operation panics.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`](crate::Error) in a child of the process that opened the pool.
+    #[inline(always)]
+    pub fn opened_here(&self) -> Result<()> {
+        if self.tree.is_here() { Ok(()) } else { self.pool.0.file.here() }
+    }
+
+    /// Returns the tree with other types, if they are stored alike.
+    pub(crate) fn retyped<L: Key, W: Value>(&self) -> Option<Tree<L, W>> {
+        let tree: &dyn Any = &self.tree;
+        let tree = tree.downcast_ref::<Handle<dyn Index<L::Codec, W::Codec>>>()?.clone();
+        Some(Tree { tree, pool: self.pool.clone(), read_only: self.read_only, types: PhantomData })
     }
 
     /// Returns the tree; panics in a child of the process that opened the pool.

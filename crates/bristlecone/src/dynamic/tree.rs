@@ -99,6 +99,52 @@ impl Tree {
         &self.about.options
     }
 
+    /// Returns the same tree with the types of its keys and values: its operations take these as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Mismatch`] if the tree's kinds are others.
+    ///
+    /// ```
+    /// use bristlecone::Pool;
+    /// use bristlecone::dynamic::Datum;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-typed-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// pool.tree::<u64, u64>("squares")?;
+    ///
+    /// let squares = pool.dynamic_tree("squares")?;
+    /// squares.typed::<u64, u64>()?.insert(7, 49)?;
+    /// assert_eq!(squares.get(7u64)?, Some(Datum::U64(49)));
+    /// assert!(squares.typed::<u64, String>().is_err());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn typed<K: crate::Key, V: crate::Value>(&self) -> Result<crate::Tree<K, V>> {
+        let mismatch = |what, found: &Kind, asked| {
+            let (name, found) = (self.about.name.clone(), found.to_string());
+            Error::Mismatch { name, what, found, asked }
+        };
+        let (keys, values) = (self.key_kind(), self.value_kind());
+        if keys.to_string() != K::kind() {
+            return Err(mismatch("keys of type", keys, K::kind()));
+        }
+        let typed = each!(&self.on, tree => tree.retyped());
+        typed
+            .filter(|_| values.to_string() == V::kind())
+            .ok_or_else(|| mismatch("values of type", values, V::kind()))
+    }
+
+    /// Verifies that this process opened the pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`] in a child of the process that opened the pool.
+    pub fn opened_here(&self) -> Result<()> {
+        each!(&self.on, tree => tree.opened_here())
+    }
+
     /// Says why a datum cannot be a key, or a value.
     #[cold]
     fn unfit(&self, role: Role, datum: &Datum<'_>, why: Unfit) -> Error {
@@ -147,10 +193,6 @@ impl Tree {
         taken.transpose()
     }
 
-    fn here(&self) -> Result<()> {
-        each!(&self.on, tree => tree.opened_here())
-    }
-
     /// Returns the value of a key.
     ///
     /// # Errors
@@ -171,7 +213,7 @@ impl Tree {
         key: impl Into<Datum<'a>>,
         show: impl FnOnce(Datum<'_>) -> R,
     ) -> Result<Option<R>> {
-        self.here()?;
+        self.opened_here()?;
         let (key, kind) = (key.into(), self.value_kind());
         let shown = each!(&self.on, tree => self.key::<K, _>(&key, |key| {
             tree.get_with(key, |value| V::view(kind, Role::Value, value).map(show))
@@ -199,7 +241,7 @@ impl Tree {
     ///
     /// Those of every operation: see [`Tree`].
     pub fn contains_key<'a>(&self, key: impl Into<Datum<'a>>) -> Result<bool> {
-        self.here()?;
+        self.opened_here()?;
         let key = key.into();
         each!(&self.on, tree => self.key::<K, _>(&key, |key| tree.contains_key(key)))
     }
@@ -335,7 +377,7 @@ impl Tree {
     ///
     /// [`Error::Mismatch`] for a bound that is not of the keys' kind; [`Error::Forked`].
     pub fn range<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<Range<'_>> {
-        self.here()?;
+        self.opened_here()?;
         let kinds = (self.key_kind(), self.value_kind());
         each!(&self.on, tree => {
             let (from, to) = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);
@@ -351,7 +393,7 @@ impl Tree {
     /// As [`range`](Self::range); the iterator's own are [`Error::Corrupted`] for what is damaged or cannot be
     /// of the tree's kinds.
     pub fn try_range<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<CheckedRange<'_>> {
-        self.here()?;
+        self.opened_here()?;
         let kinds = (self.key_kind(), self.value_kind());
         each!(&self.on, tree => {
             let (from, to) = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);
