@@ -63,9 +63,8 @@ fn a_fault_in_a_pool_that_leaves_them_alone_goes_to_the_programs_handler() {
         unsafe { libc::signal(libc::SIGBUS, earlier_handler as *const () as usize) };
         let options = CreateOptions { max_bytes: 8 << 20, domain: None };
         drop(PoolFile::create(At::unhandled(path), &options, Native::new).unwrap());
+        drop(PoolFile::open_read_only(At::unhandled(path), Native::new).unwrap());
         let pool = PoolFile::open(At::unhandled(path), &Default::default(), Native::new).unwrap();
-        drop(pool);
-        let pool = PoolFile::open_read_only(At::unhandled(path), Native::new).unwrap();
         truncate(path, 1 << 20);
         pool.at::<Word>((1 << 20) + 0x2a8).load(pool.medium());
         unreachable!("the byte is gone");
