@@ -51,21 +51,11 @@ pub unsafe fn array<'a, T>(what: &str, first: *const T, len: usize) -> Outcome<&
     Ok(unsafe { std::slice::from_raw_parts(first, len) })
 }
 
-/// Returns an array of `len` elements for results.
-///
-/// # Safety
-///
-/// As [`array`], and it may be written.
-pub unsafe fn array_mut<'a, T>(what: &str, first: *mut T, len: usize) -> Outcome<&'a mut [T]> {
+/// Verifies that there can be an array of `len` elements at a pointer.
+pub fn expect_array<T>(what: &str, first: *const T, len: usize) -> Outcome {
     if len == 0 {
-        return Ok(&mut []);
+        return Ok(());
     }
-    expect_array(what, first, len)?;
-    // SAFETY: as above.
-    Ok(unsafe { std::slice::from_raw_parts_mut(first, len) })
-}
-
-fn expect_array<T>(what: &str, first: *const T, len: usize) -> Outcome {
     if first.is_null() || !first.is_aligned() {
         return Err(Failure::usage(format!("{len} {what} at a pointer that is null or not aligned")));
     }
@@ -115,7 +105,11 @@ pub unsafe fn give<T>(to: *mut T, result: T) {
 
 /// Returns where a handle is to be written.
 pub fn place<T>(to: *mut T) -> Outcome<*mut T> {
-    if to.is_null() { Err(Failure::usage("nowhere to write the handle to: the pointer is null")) } else { Ok(to) }
+    if to.is_null() {
+        Err(Failure::usage("nowhere to write the handle to: the pointer is null"))
+    } else {
+        Ok(to)
+    }
 }
 
 /// A struct of C that begins with its size, in bytes, and may become longer in later versions. Zeros are a value
@@ -138,7 +132,9 @@ fn size_of_struct<T: Versioned>(at: *const T) -> Outcome<usize> {
     // SAFETY: aligned and not null, and the first member is there in every version.
     let bytes = unsafe { at.cast::<usize>().read() };
     if !(SIZE..=STRUCT_BYTES_MAX).contains(&bytes) {
-        return Err(Failure::usage(format!("a struct of {bytes} bytes: set its first member by its initializer")));
+        return Err(Failure::usage(format!(
+            "a struct of {bytes} bytes: set its first member by its initializer"
+        )));
     }
     Ok(bytes)
 }
@@ -161,7 +157,9 @@ pub unsafe fn options<T: Versioned>(from: *const T) -> Outcome<T> {
         std::ptr::copy_nonoverlapping(from.cast::<u8>(), (&raw mut own).cast::<u8>(), known);
         let beyond = std::slice::from_raw_parts(from.cast::<u8>().add(known), bytes - known);
         if beyond.iter().any(|byte| *byte != 0) {
-            return Err(Failure::usage("a struct sets something that this version of the library does not know"));
+            return Err(Failure::usage(
+                "a struct sets something that this version of the library does not know",
+            ));
         }
     }
     Ok(own)

@@ -52,7 +52,9 @@ impl Role {
     fn unfit(&self, kind: &Kind, bytes: &[u8]) -> Failure {
         let (name, len) = (self.name, bytes.len());
         match (kind, size(kind)) {
-            (Kind::Str | Kind::Json, _) => Failure::usage(format!("a {name} that is not UTF-8, where it is {kind}")),
+            (Kind::Str | Kind::Json, _) => {
+                Failure::usage(format!("a {name} that is not UTF-8, where it is {kind}"))
+            }
             (_, Some(size)) if size != len => {
                 Failure::usage(format!("a {name} of {len} bytes, where {kind} has {size}"))
             }

@@ -111,7 +111,9 @@ pub fn put<T>(object: Object) -> Outcome<*mut T> {
         let index = (hint + step) % (SEGMENT * SEGMENTS);
         let slot = slot_or_new(index);
         let state = slot.state.load(Relaxed);
-        if state % STATES != FREE || slot.state.compare_exchange(state, state | HELD, AcqRel, Relaxed).is_err() {
+        if state % STATES != FREE
+            || slot.state.compare_exchange(state, state | HELD, AcqRel, Relaxed).is_err()
+        {
             continue;
         }
         // SAFETY: held by this thread alone, which made it so.

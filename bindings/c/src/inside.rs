@@ -46,7 +46,8 @@ impl Drop for Note {
 /// Decides how calls and closes are ordered, before there is a first handle.
 pub fn prepare() {
     if ORDER.load(Relaxed) == 0 {
-        let order = if membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) { BY_KERNEL } else { BY_BOTH };
+        let order =
+            if membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) { BY_KERNEL } else { BY_BOTH };
         ORDER.store(order, SeqCst);
     }
 }
@@ -67,7 +68,11 @@ pub fn enter(handle: u64) -> Outcome<Note> {
     };
     let Some(place) = place else { return Err(too_deep()) };
     place.store(handle, Relaxed);
-    if ORDER.load(Relaxed) == BY_KERNEL { compiler_fence(SeqCst) } else { fence(SeqCst) }
+    if ORDER.load(Relaxed) == BY_KERNEL {
+        compiler_fence(SeqCst)
+    } else {
+        fence(SeqCst)
+    }
     Ok(Note(place))
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use bristlecone_rs::dynamic::{self, Datum, Kind};
 use bristlecone_rs::{Error, Range, Tree};
 
-use crate::argument::{array_mut, give, place};
+use crate::argument::{expect_array, give, place};
 use crate::data;
 use crate::handle::{self, enter};
 use crate::object::{Object, OpenTree};
@@ -201,7 +201,12 @@ pub unsafe extern "C" fn bristlecone_iter_close(iter: *mut IterHandle) -> i32 {
 /// # Safety
 ///
 /// The pointers are null, or may be written.
-unsafe fn step(iter: *const IterHandle, end: End, to: [*mut *const c_void; 2], bytes: [*mut usize; 2]) -> i32 {
+unsafe fn step(
+    iter: *const IterHandle,
+    end: End,
+    to: [*mut *const c_void; 2],
+    bytes: [*mut usize; 2],
+) -> i32 {
     call(|| {
         let inside = enter(iter)?;
         inside.iter()?.alone(|state, kinds| {
@@ -259,8 +264,8 @@ unsafe fn step_u64(
     count: *mut usize,
 ) -> i32 {
     call(|| {
-        // SAFETY: as the caller says.
-        let (keys, values) = unsafe { (array_mut("keys", keys, capacity)?, array_mut("values", values, capacity)?) };
+        expect_array("keys", keys, capacity)?;
+        expect_array("values", values, capacity)?;
         let inside = enter(iter)?;
         inside.iter()?.alone(|state, _| {
             let mut done = 0;
@@ -269,7 +274,11 @@ unsafe fn step_u64(
                     break Ok(());
                 }
                 match state.step_words(end) {
-                    Ok(item) => (keys[done], values[done]) = item,
+                    // SAFETY: within the arrays, as the caller says.
+                    Ok((key, value)) => unsafe {
+                        keys.add(done).write(key);
+                        values.add(done).write(value);
+                    },
                     Err(Failure::Plain(BRISTLECONE_ABSENT)) if done > 0 => break Ok(()),
                     Err(failure) => break Err(failure),
                 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bristlecone_rs::{Error, Pool, Tree, dynamic};
+use bristlecone_rs::{Pool, Tree, dynamic};
 
 use crate::handle::Inside;
 use crate::iter::Iter;
@@ -32,7 +32,7 @@ pub struct OpenTree {
 
 impl OpenTree {
     pub fn new(tree: dynamic::Tree, member: Arc<()>) -> Self {
-        Self { words: tree.typed().ok(), tree, member }
+        Self { words: tree.as_u64().cloned(), tree, member }
     }
 }
 
@@ -41,15 +41,6 @@ impl Object {
     pub fn abandon(&self) {
         if let Self::Pool(open) = self {
             drop(open.pool.clone());
-        }
-    }
-
-    /// Verifies that the process made the object.
-    pub fn opened_here(&self) -> Result<(), Error> {
-        match self {
-            Self::Pool(open) => open.pool.opened_here(),
-            Self::Tree(open) => open.tree.opened_here(),
-            Self::Iter(iter) => iter.opened_here(),
         }
     }
 

@@ -68,7 +68,10 @@ pub unsafe fn bounds<'a>(kind: &Kind, range: *const KeyRange) -> Outcome<Bounds<
     let range = unsafe { options(range) }?;
     let known = BRISTLECONE_FROM_EXCLUDED | BRISTLECONE_TO_INCLUDED | BRISTLECONE_CHECKED;
     if range.flags & !known != 0 {
-        return Err(Failure::usage(format!("flags of a range that there are not: {:#x}", range.flags & !known)));
+        return Err(Failure::usage(format!(
+            "flags of a range that there are not: {:#x}",
+            range.flags & !known
+        )));
     }
     let bound = |key: *const c_void, len: usize, included: bool| {
         if key.is_null() && len == 0 {

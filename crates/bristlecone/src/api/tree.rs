@@ -1,6 +1,5 @@
 //! A tree: an ordered map whose operations take `&self` and survive.
 
-use std::any::Any;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
@@ -69,13 +68,6 @@ impl<K: Key, V: Value> Tree<K, V> {
     #[inline(always)]
     pub fn opened_here(&self) -> Result<()> {
         if self.tree.is_here() { Ok(()) } else { self.pool.0.file.here() }
-    }
-
-    /// Returns the tree with other types, if they are stored alike.
-    pub(crate) fn retyped<L: Key, W: Value>(&self) -> Option<Tree<L, W>> {
-        let tree: &dyn Any = &self.tree;
-        let tree = tree.downcast_ref::<Handle<dyn Index<L::Codec, W::Codec>>>()?.clone();
-        Some(Tree { tree, pool: self.pool.clone(), read_only: self.read_only, types: PhantomData })
     }
 
     /// Returns the tree; panics in a child of the process that opened the pool.

@@ -99,52 +99,6 @@ impl Tree {
         &self.about.options
     }
 
-    /// Returns the same tree with the types of its keys and values: its operations take these as they are.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Mismatch`] if the tree's kinds are others.
-    ///
-    /// ```
-    /// use bristlecone::Pool;
-    /// use bristlecone::dynamic::Datum;
-    /// # fn main() -> bristlecone::Result<()> {
-    /// # let path = format!("/dev/shm/bristlecone-doc-typed-{}.pool", std::process::id());
-    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
-    /// pool.tree::<u64, u64>("squares")?;
-    ///
-    /// let squares = pool.dynamic_tree("squares")?;
-    /// squares.typed::<u64, u64>()?.insert(7, 49)?;
-    /// assert_eq!(squares.get(7u64)?, Some(Datum::U64(49)));
-    /// assert!(squares.typed::<u64, String>().is_err());
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn typed<K: crate::Key, V: crate::Value>(&self) -> Result<crate::Tree<K, V>> {
-        let mismatch = |what, found: &Kind, asked| {
-            let (name, found) = (self.about.name.clone(), found.to_string());
-            Error::Mismatch { name, what, found, asked }
-        };
-        let (keys, values) = (self.key_kind(), self.value_kind());
-        if keys.to_string() != K::kind() {
-            return Err(mismatch("keys of type", keys, K::kind()));
-        }
-        let typed = each!(&self.on, tree => tree.retyped());
-        typed
-            .filter(|_| values.to_string() == V::kind())
-            .ok_or_else(|| mismatch("values of type", values, V::kind()))
-    }
-
-    /// Verifies that this process opened the pool.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Forked`] in a child of the process that opened the pool.
-    pub fn opened_here(&self) -> Result<()> {
-        each!(&self.on, tree => tree.opened_here())
-    }
-
     /// Says why a datum cannot be a key, or a value.
     #[cold]
     fn unfit(&self, role: Role, datum: &Datum<'_>, why: Unfit) -> Error {
@@ -191,6 +145,25 @@ impl Tree {
             V::take(kind, Role::Value, value).ok_or_else(|| undecodable("value", kind))
         });
         taken.transpose()
+    }
+
+    /// Verifies that this process opened the pool: what returns no `Result` panics in a child of it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`] in a child of the process that opened the pool.
+    pub fn opened_here(&self) -> Result<()> {
+        each!(&self.on, tree => tree.opened_here())
+    }
+
+    /// Returns the typed tree, if keys and values are `u64`: for calls whose data come in arrays of these.
+    pub fn as_u64(&self) -> Option<&crate::Tree<u64, u64>> {
+        match &self.on {
+            On::WordWord(tree) if (self.key_kind(), self.value_kind()) == (&Kind::U64, &Kind::U64) => {
+                Some(tree)
+            }
+            _ => None,
+        }
     }
 
     /// Returns the value of a key.
