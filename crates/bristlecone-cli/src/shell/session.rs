@@ -11,9 +11,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use serde_json::json;
 
 use super::words;
-use crate::args::TreeArgs;
 use crate::commands::{check, clear, del, drop, dump, get, info, load, put, rename, scan, stat, trees};
 use crate::store;
+use crate::tree_args::TreeArgs;
 
 /// One line of the shell.
 #[derive(Debug, Parser)]
