@@ -1,5 +1,44 @@
 /* Bristlecone: ordered key-value indexes that survive crashes.
  *
+ *     bristlecone_open_options options = BRISTLECONE_OPEN_OPTIONS_INIT;
+ *     options.flags = BRISTLECONE_CREATE;
+ *     bristlecone_pool *pool = NULL;
+ *     bristlecone_tree *ages = NULL;
+ *     if (bristlecone_pool_open("/dev/shm/trees.pool", &options, &pool) != BRISTLECONE_OK ||
+ *         bristlecone_tree_open_or_create(pool, "ages", "str", "u64", &ages) != BRISTLECONE_OK) {
+ *         fprintf(stderr, "%s
+", bristlecone_errmsg());
+ *     }
+ *
+ * Status. Every call that can fail returns an int: BRISTLECONE_OK, or why it did nothing; bristlecone_errmsg() says it
+ * in one line. The numbers up to 7 are the exit codes of the tool, too. Nothing is to be freed but handles, which are
+ * closed. No call throws or unwinds.
+ *
+ * Handles are looked up, not followed: one that is null, was closed, or is of another kind is BRISTLECONE_USAGE. Closing
+ * while a call of another thread is on the handle waits a moment, then is BRISTLECONE_IN_USE.
+ *
+ * Threads. Pools and trees are for any number of threads at the same time, an iterator is for one at a time.
+ *
+ * Processes. After fork() the child's calls on what it inherited return BRISTLECONE_FORKED, those that close let go of it,
+ * and the pool stays the parent's. A process that is killed loses nothing that was acknowledged.
+ *
+ * Keys and values are bytes, as many as are given; their kinds say what these are, and how keys order:
+ *
+ *     kind                                          bytes
+ *     "u8" ... "u128", "i8" ... "i128", "f32", "f64"   those of the number in memory
+ *     "bool"                                        one, 0 or 1
+ *     "char"                                        those of the uint32_t with its code point
+ *     "str", "json" (values only)                   UTF-8, without a zero at the end
+ *     "bytes", "[u8; N]", "postcard" (values only)  as they are; N of them
+ *     "()"                                          none
+ *     "Option<K>"                                   0, or 1 and then K's
+ *     "(K,)", "(K, L)", up to eight                 K's, then L's, without gaps
+ *
+ * Within options and tuples "str" and "bytes" stand behind their length, a uint64_t. Numbers order by value, floats in
+ * total order, strings bytewise, tuples by the first element that differs. Keys have up to 16 KiB, values up to 128 KiB.
+ *
+ * Batches over several keys, transactions and snapshots are not here yet: a write of one key is atomic, two are two.
+ *
  * Made from bindings/c/src by `make header`; a test compares. Licence: MIT or Apache-2.0.
  */
 
@@ -13,8 +52,11 @@
 #define BRISTLECONE_OPEN_OPTIONS_INIT { sizeof(bristlecone_open_options), 0, 0, 0, 0 }
 #define BRISTLECONE_TREE_OPTIONS_INIT { sizeof(bristlecone_tree_options), 0, 0, 0 }
 #define BRISTLECONE_RANGE_INIT { sizeof(bristlecone_range), 0, 0, 0, 0, 0 }
-#define BRISTLECONE_POOL_INFO_INIT { sizeof(bristlecone_pool_info) }
-#define BRISTLECONE_TREE_INFO_INIT { sizeof(bristlecone_tree_info) }
+#define BRISTLECONE_POOL_INFO_INIT { sizeof(bristlecone_pool_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 } }
+#define BRISTLECONE_TREE_INFO_INIT { sizeof(bristlecone_tree_info), { 0 }, { 0 }, { 0 }, 0, 0, 0, 0, 0, 0 }
+
+/* The size of a key or value of a kind that has no fixed one. */
+#define BRISTLECONE_ANY_SIZE SIZE_MAX
 
 /**
  * The version of this interface: a program that was compiled with another one must not use the library. It is the
@@ -161,8 +203,6 @@
  * Bytes of a kind's name, with the zero at its end.
  */
 #define BRISTLECONE_KIND_BYTES 64
-
-
 
 /**
  * An iterator over the items of a tree, in the order of the keys, from both ends: what one end has shown the other
@@ -433,7 +473,7 @@ extern "C" {
 /**
  * Returns the version of the interface that the library has: `BRISTLECONE_ABI_VERSION` of its header.
  */
-int32_t bristlecone_abi_version(void);
+int bristlecone_abi_version(void);
 
 /**
  * Returns the version of the library, such as "0.1.0". The string lives as long as the process.
@@ -445,14 +485,14 @@ const char *bristlecone_version(void);
  *
  * After an error there is no iterator, and `*iter` is as it was.
  */
-int32_t bristlecone_iter_open(const struct bristlecone_tree *tree,
-                              const struct bristlecone_range *range,
-                              struct bristlecone_iter **iter);
+int bristlecone_iter_open(const struct bristlecone_tree *tree,
+                          const struct bristlecone_range *range,
+                          struct bristlecone_iter **iter);
 
 /**
  * Closes an iterator. After an error it is open as before: `BRISTLECONE_IN_USE` while another thread uses it.
  */
-int32_t bristlecone_iter_close(struct bristlecone_iter *iter);
+int bristlecone_iter_close(struct bristlecone_iter *iter);
 
 /**
  * Goes on to the next item from the front. Its bytes are the iterator's: they stay until the next call on it. Any of
@@ -461,20 +501,20 @@ int32_t bristlecone_iter_close(struct bristlecone_iter *iter);
  * Returns `BRISTLECONE_ABSENT` when there is nothing more, and again after that; nothing is written then. After
  * `BRISTLECONE_CORRUPTED` (in a range with `BRISTLECONE_CHECKED`) nothing more comes.
  */
-int32_t bristlecone_iter_next(const struct bristlecone_iter *iter,
-                              const void **key,
-                              size_t *key_bytes,
-                              const void **value,
-                              size_t *value_bytes);
+int bristlecone_iter_next(const struct bristlecone_iter *iter,
+                          const void **key,
+                          size_t *key_bytes,
+                          const void **value,
+                          size_t *value_bytes);
 
 /**
  * Goes on to the next item from the back; otherwise as `bristlecone_iter_next`.
  */
-int32_t bristlecone_iter_next_back(const struct bristlecone_iter *iter,
-                                   const void **key,
-                                   size_t *key_bytes,
-                                   const void **value,
-                                   size_t *value_bytes);
+int bristlecone_iter_next_back(const struct bristlecone_iter *iter,
+                               const void **key,
+                               size_t *key_bytes,
+                               const void **value,
+                               size_t *value_bytes);
 
 /**
  * Goes on to the next items from the front of a tree of `u64` keys and values, up to `capacity` of them. `*count` says
@@ -483,20 +523,20 @@ int32_t bristlecone_iter_next_back(const struct bristlecone_iter *iter,
  * Returns `BRISTLECONE_ABSENT`, and a count of 0, when there is nothing more. After any error `*count` items were
  * written that are as good as others.
  */
-int32_t bristlecone_iter_next_u64(const struct bristlecone_iter *iter,
-                                  uint64_t *keys,
-                                  uint64_t *values,
-                                  size_t capacity,
-                                  size_t *count);
+int bristlecone_iter_next_u64(const struct bristlecone_iter *iter,
+                              uint64_t *keys,
+                              uint64_t *values,
+                              size_t capacity,
+                              size_t *count);
 
 /**
  * Goes on to the next items from the back, in descending order; otherwise as `bristlecone_iter_next_u64`.
  */
-int32_t bristlecone_iter_next_back_u64(const struct bristlecone_iter *iter,
-                                       uint64_t *keys,
-                                       uint64_t *values,
-                                       size_t capacity,
-                                       size_t *count);
+int bristlecone_iter_next_back_u64(const struct bristlecone_iter *iter,
+                                   uint64_t *keys,
+                                   uint64_t *values,
+                                   size_t capacity,
+                                   size_t *count);
 
 /**
  * Looks up `count` keys: `values[i]` is the value of `keys[i]` where `found[i]` is 1, and stays as it was where that is 0.
@@ -504,11 +544,11 @@ int32_t bristlecone_iter_next_back_u64(const struct bristlecone_iter *iter,
  *
  * After an error nothing was written.
  */
-int32_t bristlecone_get_many_u64(const struct bristlecone_tree *tree,
-                                 const uint64_t *keys,
-                                 size_t count,
-                                 uint64_t *values,
-                                 uint8_t *found);
+int bristlecone_get_many_u64(const struct bristlecone_tree *tree,
+                             const uint64_t *keys,
+                             size_t count,
+                             uint64_t *values,
+                             uint8_t *found);
 
 /**
  * Writes `count` items, one after the other, each of them an atomic step and durable. `*done`, which may be null, says
@@ -517,11 +557,11 @@ int32_t bristlecone_get_many_u64(const struct bristlecone_tree *tree,
  * After an error `*done` items were written and those behind them were not; the one amid is as after an error of
  * `bristlecone_put_u64`.
  */
-int32_t bristlecone_put_many_u64(const struct bristlecone_tree *tree,
-                                 const uint64_t *keys,
-                                 const uint64_t *values,
-                                 size_t count,
-                                 size_t *done);
+int bristlecone_put_many_u64(const struct bristlecone_tree *tree,
+                             const uint64_t *keys,
+                             const uint64_t *values,
+                             size_t count,
+                             size_t *done);
 
 /**
  * Removes `count` keys, one after the other, each of them an atomic step and durable: `removed[i]` says whether
@@ -530,11 +570,11 @@ int32_t bristlecone_put_many_u64(const struct bristlecone_tree *tree,
  * After an error `*done` keys are gone and those behind them were not looked for; the one amid is as after an error of
  * `bristlecone_remove_u64`.
  */
-int32_t bristlecone_remove_many_u64(const struct bristlecone_tree *tree,
-                                    const uint64_t *keys,
-                                    size_t count,
-                                    uint8_t *removed,
-                                    size_t *done);
+int bristlecone_remove_many_u64(const struct bristlecone_tree *tree,
+                                const uint64_t *keys,
+                                size_t count,
+                                uint8_t *removed,
+                                size_t *done);
 
 /**
  * Looks up `count` keys, and shows the value of each that is there with its index, without copying it. Each lookup sees
@@ -542,11 +582,11 @@ int32_t bristlecone_remove_many_u64(const struct bristlecone_tree *tree,
  *
  * After an error the values of keys before the one that it is about were shown, if they are there.
  */
-int32_t bristlecone_get_many(const struct bristlecone_tree *tree,
-                             const struct bristlecone_bytes *keys,
-                             size_t count,
-                             bristlecone_show_at show,
-                             void *context);
+int bristlecone_get_many(const struct bristlecone_tree *tree,
+                         const struct bristlecone_bytes *keys,
+                         size_t count,
+                         bristlecone_show_at show,
+                         void *context);
 
 /**
  * Writes `count` items, one after the other, each of them an atomic step and durable. `*done`, which may be null, says
@@ -555,11 +595,11 @@ int32_t bristlecone_get_many(const struct bristlecone_tree *tree,
  * After an error `*done` items were written and those behind them were not; the one amid is as after an error of
  * `bristlecone_put`.
  */
-int32_t bristlecone_put_many(const struct bristlecone_tree *tree,
-                             const struct bristlecone_bytes *keys,
-                             const struct bristlecone_bytes *values,
-                             size_t count,
-                             size_t *done);
+int bristlecone_put_many(const struct bristlecone_tree *tree,
+                         const struct bristlecone_bytes *keys,
+                         const struct bristlecone_bytes *values,
+                         size_t count,
+                         size_t *done);
 
 /**
  * Removes `count` keys, one after the other, each of them an atomic step and durable; absent ones are passed over.
@@ -568,10 +608,10 @@ int32_t bristlecone_put_many(const struct bristlecone_tree *tree,
  * After an error `*done` keys are gone and those behind them were not looked for; the one amid is as after an error of
  * `bristlecone_remove`.
  */
-int32_t bristlecone_remove_many(const struct bristlecone_tree *tree,
-                                const struct bristlecone_bytes *keys,
-                                size_t count,
-                                size_t *done);
+int bristlecone_remove_many(const struct bristlecone_tree *tree,
+                            const struct bristlecone_bytes *keys,
+                            size_t count,
+                            size_t *done);
 
 /**
  * Opens a pool; null options open an existing one for writing.
@@ -580,9 +620,9 @@ int32_t bristlecone_remove_many(const struct bristlecone_tree *tree,
  * was to be new, `BRISTLECONE_IN_USE` while another process or handle has it. After an error there is no handle,
  * `*pool` is as it was, and so is a pool that existed.
  */
-int32_t bristlecone_pool_open(const char *path,
-                              const struct bristlecone_open_options *open_options,
-                              struct bristlecone_pool **pool);
+int bristlecone_pool_open(const char *path,
+                          const struct bristlecone_open_options *open_options,
+                          struct bristlecone_pool **pool);
 
 /**
  * Closes a pool in good order: after `BRISTLECONE_OK` its file is closed, and any process may open it.
@@ -591,28 +631,24 @@ int32_t bristlecone_pool_open(const char *path,
  * before. A process that ends without this loses nothing that was acknowledged: the next one to open the pool recovers
  * it. In a child that was forked it only gives up what the child inherited.
  */
-int32_t bristlecone_pool_close(struct bristlecone_pool *pool);
+int bristlecone_pool_close(struct bristlecone_pool *pool);
 
 /**
  * Writes what is known about a pool. After an error `*info` is as it was.
  */
-int32_t bristlecone_pool_info(const struct bristlecone_pool *pool, struct bristlecone_pool_info *info);
+int bristlecone_pool_get_info(const struct bristlecone_pool *pool, struct bristlecone_pool_info *info);
 
 /**
  * Verifies the pool's own structures, and shows what is wrong; `bristlecone_tree_check` looks at a tree.
  *
  * Returns `BRISTLECONE_FAILED` if anything is. Nothing is changed.
  */
-int32_t bristlecone_pool_check(const struct bristlecone_pool *pool,
-                               bristlecone_show_finding show,
-                               void *context);
+int bristlecone_pool_check(const struct bristlecone_pool *pool, bristlecone_show_finding show, void *context);
 
 /**
  * Shows the trees of a pool, in the order of its directory. Nothing was shown after an error.
  */
-int32_t bristlecone_pool_trees(const struct bristlecone_pool *pool,
-                               bristlecone_show_tree show,
-                               void *context);
+int bristlecone_pool_trees(const struct bristlecone_pool *pool, bristlecone_show_tree show, void *context);
 
 /**
  * Drops a tree and everything in it, and frees its space. It must not be open: `BRISTLECONE_IN_USE` if it is.
@@ -620,28 +656,28 @@ int32_t bristlecone_pool_trees(const struct bristlecone_pool *pool,
  * After an error, or a crash, it is there wholly or not at all; after any other error than
  * `BRISTLECONE_DURABILITY_LOST` it is.
  */
-int32_t bristlecone_pool_drop_tree(const struct bristlecone_pool *pool, const char *name);
+int bristlecone_pool_drop_tree(const struct bristlecone_pool *pool, const char *name);
 
 /**
  * Gives a tree another name, whether it is open or not.
  *
  * After an error it has the old one. After a crash it has either of both.
  */
-int32_t bristlecone_pool_rename_tree(const struct bristlecone_pool *pool, const char *from, const char *to);
+int bristlecone_pool_rename_tree(const struct bristlecone_pool *pool, const char *from, const char *to);
 
 /**
  * Removes every item of a tree in one step. It must not be open: `BRISTLECONE_IN_USE` if it is.
  *
  * After an error nothing has changed. After a crash the tree has all of its items or none.
  */
-int32_t bristlecone_pool_clear_tree(const struct bristlecone_pool *pool, const char *name);
+int bristlecone_pool_clear_tree(const struct bristlecone_pool *pool, const char *name);
 
 /**
  * Makes room ahead of time, so that growth costs no page faults later.
  *
  * Returns `BRISTLECONE_FULL` if the file system has no such room, of which what there is was taken.
  */
-int32_t bristlecone_pool_prefault(const struct bristlecone_pool *pool, uint64_t bytes);
+int bristlecone_pool_prefault(const struct bristlecone_pool *pool, uint64_t bytes);
 
 /**
  * Looks a key up, and copies its value to a buffer of `capacity` bytes. `*value_bytes`, which may be null, is the length
@@ -650,23 +686,23 @@ int32_t bristlecone_pool_prefault(const struct bristlecone_pool *pool, uint64_t 
  * Returns `BRISTLECONE_ABSENT` if the key is not there, `BRISTLECONE_CORRUPTED` if its value is nothing of the
  * tree's kind. The buffer is as it was after any error.
  */
-int32_t bristlecone_get(const struct bristlecone_tree *tree,
-                        const void *key,
-                        size_t key_bytes,
-                        void *value,
-                        size_t capacity,
-                        size_t *value_bytes);
+int bristlecone_get(const struct bristlecone_tree *tree,
+                    const void *key,
+                    size_t key_bytes,
+                    void *value,
+                    size_t capacity,
+                    size_t *value_bytes);
 
 /**
  * Looks a key up as `bristlecone_get` does, with its record and those of the keys beside it compared with their
  * checksums: slower, and `BRISTLECONE_CORRUPTED` for what `bristlecone_get` returns as it is.
  */
-int32_t bristlecone_get_checked(const struct bristlecone_tree *tree,
-                                const void *key,
-                                size_t key_bytes,
-                                void *value,
-                                size_t capacity,
-                                size_t *value_bytes);
+int bristlecone_get_checked(const struct bristlecone_tree *tree,
+                            const void *key,
+                            size_t key_bytes,
+                            void *value,
+                            size_t capacity,
+                            size_t *value_bytes);
 
 /**
  * Looks a key up, and shows its value without copying it: strings and bytes as they are in the pool. Nothing is
@@ -675,16 +711,16 @@ int32_t bristlecone_get_checked(const struct bristlecone_tree *tree,
  * Returns `BRISTLECONE_ABSENT` if the key is not there, `BRISTLECONE_CORRUPTED` if its value is nothing of the
  * tree's kind. Nothing was shown after any error.
  */
-int32_t bristlecone_get_with(const struct bristlecone_tree *tree,
-                             const void *key,
-                             size_t key_bytes,
-                             bristlecone_show show,
-                             void *context);
+int bristlecone_get_with(const struct bristlecone_tree *tree,
+                         const void *key,
+                         size_t key_bytes,
+                         bristlecone_show show,
+                         void *context);
 
 /**
  * Looks whether a key is there: `BRISTLECONE_OK`, or `BRISTLECONE_ABSENT`.
  */
-int32_t bristlecone_contains(const struct bristlecone_tree *tree, const void *key, size_t key_bytes);
+int bristlecone_contains(const struct bristlecone_tree *tree, const void *key, size_t key_bytes);
 
 /**
  * Returns what a status means, in a few words. The string lives as long as the process.
@@ -704,21 +740,21 @@ const char *bristlecone_errmsg(void);
  * `BRISTLECONE_USAGE`. After an error there is no handle, and `*tree` is as it was; if the tree was to be created it
  * is there wholly or not at all.
  */
-int32_t bristlecone_tree(const struct bristlecone_pool *pool,
-                         const char *name,
-                         const char *key_kind,
-                         const char *value_kind,
-                         struct bristlecone_tree **tree);
+int bristlecone_tree_open_or_create(const struct bristlecone_pool *pool,
+                                    const char *name,
+                                    const char *key_kind,
+                                    const char *value_kind,
+                                    struct bristlecone_tree **tree);
 
 /**
- * Opens the tree of this name, whatever its kinds are: `bristlecone_tree_info` tells. There may be several handles to a
+ * Opens the tree of this name, whatever its kinds are: `bristlecone_tree_get_info` tells. There may be several handles to a
  * tree; each has to be closed.
  *
  * Returns `BRISTLECONE_ABSENT` if there is none. After an error there is no handle, and `*tree` is as it was.
  */
-int32_t bristlecone_tree_open(const struct bristlecone_pool *pool,
-                              const char *name,
-                              struct bristlecone_tree **tree);
+int bristlecone_tree_open(const struct bristlecone_pool *pool,
+                          const char *name,
+                          struct bristlecone_tree **tree);
 
 /**
  * Creates a tree with keys and values of these kinds, of a design and with its options; null is the defaults.
@@ -726,47 +762,45 @@ int32_t bristlecone_tree_open(const struct bristlecone_pool *pool,
  * A tree that exists is `BRISTLECONE_USAGE`. After an error there is no handle, and `*tree` is as it was; the tree
  * is there wholly or not at all.
  */
-int32_t bristlecone_tree_create(const struct bristlecone_pool *pool,
-                                const char *name,
-                                const char *key_kind,
-                                const char *value_kind,
-                                const struct bristlecone_tree_options *tree_options,
-                                struct bristlecone_tree **tree);
+int bristlecone_tree_create(const struct bristlecone_pool *pool,
+                            const char *name,
+                            const char *key_kind,
+                            const char *value_kind,
+                            const struct bristlecone_tree_options *tree_options,
+                            struct bristlecone_tree **tree);
 
 /**
  * Closes a handle to a tree. Everything that was written stays; iterators that are open go on.
  *
  * After an error the handle is open as before: `BRISTLECONE_IN_USE` while a call of another thread on it does not end.
  */
-int32_t bristlecone_tree_close(struct bristlecone_tree *tree);
+int bristlecone_tree_close(struct bristlecone_tree *tree);
 
 /**
  * Writes what is known about a tree. After an error `*info` is as it was.
  */
-int32_t bristlecone_tree_info(const struct bristlecone_tree *tree, struct bristlecone_tree_info *info);
+int bristlecone_tree_get_info(const struct bristlecone_tree *tree, struct bristlecone_tree_info *info);
 
 /**
  * Counts the items of a tree; exact while no thread writes. After an error `*items` is as it was.
  */
-int32_t bristlecone_tree_len(const struct bristlecone_tree *tree, uint64_t *items);
+int bristlecone_tree_len(const struct bristlecone_tree *tree, uint64_t *items);
 
 /**
  * Verifies everything that a tree reaches, and shows what is wrong. Exact only while no thread writes.
  *
  * Returns `BRISTLECONE_FAILED` if anything is. Nothing is changed.
  */
-int32_t bristlecone_tree_check(const struct bristlecone_tree *tree,
-                               bristlecone_show_finding show,
-                               void *context);
+int bristlecone_tree_check(const struct bristlecone_tree *tree, bristlecone_show_finding show, void *context);
 
 /**
  * Shows what reads came across that is wrong since the tree was opened, without looking for more.
  *
  * Returns `BRISTLECONE_FAILED` if there is anything. Nothing is changed.
  */
-int32_t bristlecone_tree_damage(const struct bristlecone_tree *tree,
-                                bristlecone_show_finding show,
-                                void *context);
+int bristlecone_tree_damage(const struct bristlecone_tree *tree,
+                            bristlecone_show_finding show,
+                            void *context);
 
 /**
  * Looks a key up: `*value` is its value. Like all calls that end in `_u64`, for trees whose keys and values are `u64`;
@@ -774,16 +808,16 @@ int32_t bristlecone_tree_damage(const struct bristlecone_tree *tree,
  *
  * Returns `BRISTLECONE_ABSENT` if the key is not there; after any error `*value` is as it was.
  */
-int32_t bristlecone_get_u64(const struct bristlecone_tree *tree,
-                            uint64_t key,
-                            uint64_t *value);
+int bristlecone_get_u64(const struct bristlecone_tree *tree,
+                        uint64_t key,
+                        uint64_t *value);
 
 /**
  * Writes a key's value, whether the key is there or not. Durable when it returns `BRISTLECONE_OK`.
  *
  * After an error nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
  */
-int32_t bristlecone_put_u64(const struct bristlecone_tree *tree, uint64_t key, uint64_t value);
+int bristlecone_put_u64(const struct bristlecone_tree *tree, uint64_t key, uint64_t value);
 
 /**
  * Inserts a key that is absent. Durable when it returns `BRISTLECONE_OK`.
@@ -791,10 +825,10 @@ int32_t bristlecone_put_u64(const struct bristlecone_tree *tree, uint64_t key, u
  * Returns `BRISTLECONE_PRESENT` if the key is there: `*found`, which may be null, is its value then. After an
  * error nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
  */
-int32_t bristlecone_insert_u64(const struct bristlecone_tree *tree,
-                               uint64_t key,
-                               uint64_t value,
-                               uint64_t *found);
+int bristlecone_insert_u64(const struct bristlecone_tree *tree,
+                           uint64_t key,
+                           uint64_t value,
+                           uint64_t *found);
 
 /**
  * Replaces the value of a key that is there; `*old`, which may be null, is the value it had. Durable when it returns
@@ -803,10 +837,10 @@ int32_t bristlecone_insert_u64(const struct bristlecone_tree *tree,
  * Returns `BRISTLECONE_ABSENT` if the key is not there. After an error nothing has changed, but for
  * `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
  */
-int32_t bristlecone_update_u64(const struct bristlecone_tree *tree,
-                               uint64_t key,
-                               uint64_t value,
-                               uint64_t *old);
+int bristlecone_update_u64(const struct bristlecone_tree *tree,
+                           uint64_t key,
+                           uint64_t value,
+                           uint64_t *old);
 
 /**
  * Removes a key; `*old`, which may be null, is the value it had. Durable when it returns `BRISTLECONE_OK`.
@@ -814,7 +848,7 @@ int32_t bristlecone_update_u64(const struct bristlecone_tree *tree,
  * Returns `BRISTLECONE_ABSENT` if the key is not there. After an error nothing has changed, but for
  * `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
  */
-int32_t bristlecone_remove_u64(const struct bristlecone_tree *tree, uint64_t key, uint64_t *old);
+int bristlecone_remove_u64(const struct bristlecone_tree *tree, uint64_t key, uint64_t *old);
 
 /**
  * Changes a key from what is expected to what is wanted, in one atomic step; null stands for an absent key. So
@@ -825,23 +859,23 @@ int32_t bristlecone_remove_u64(const struct bristlecone_tree *tree, uint64_t key
  * value then; both may be null. After an error nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which
  * leaves that open.
  */
-int32_t bristlecone_compare_and_swap_u64(const struct bristlecone_tree *tree,
-                                         uint64_t key,
-                                         const uint64_t *expected,
-                                         const uint64_t *wanted,
-                                         int32_t *is_there,
-                                         uint64_t *found);
+int bristlecone_compare_and_swap_u64(const struct bristlecone_tree *tree,
+                                     uint64_t key,
+                                     const uint64_t *expected,
+                                     const uint64_t *wanted,
+                                     int32_t *is_there,
+                                     uint64_t *found);
 
 /**
  * Writes a key's value, whether the key is there or not. Durable when it returns `BRISTLECONE_OK`.
  *
  * After an error nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
  */
-int32_t bristlecone_put(const struct bristlecone_tree *tree,
-                        const void *key,
-                        size_t key_bytes,
-                        const void *value,
-                        size_t value_bytes);
+int bristlecone_put(const struct bristlecone_tree *tree,
+                    const void *key,
+                    size_t key_bytes,
+                    const void *value,
+                    size_t value_bytes);
 
 /**
  * Writes a key's value, whether the key is there or not, and shows the value that it had, if it had one. Durable when
@@ -850,13 +884,13 @@ int32_t bristlecone_put(const struct bristlecone_tree *tree,
  * After an error nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open, and
  * `BRISTLECONE_CORRUPTED`, which says that what was there is nothing of the tree's kind: it is replaced.
  */
-int32_t bristlecone_exchange(const struct bristlecone_tree *tree,
-                             const void *key,
-                             size_t key_bytes,
-                             const void *value,
-                             size_t value_bytes,
-                             bristlecone_show show,
-                             void *context);
+int bristlecone_exchange(const struct bristlecone_tree *tree,
+                         const void *key,
+                         size_t key_bytes,
+                         const void *value,
+                         size_t value_bytes,
+                         bristlecone_show show,
+                         void *context);
 
 /**
  * Inserts a key that is absent. Durable when it returns `BRISTLECONE_OK`.
@@ -864,13 +898,13 @@ int32_t bristlecone_exchange(const struct bristlecone_tree *tree,
  * Returns `BRISTLECONE_PRESENT` if the key is there, and shows its value. After an error nothing has changed, but for
  * `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
  */
-int32_t bristlecone_insert(const struct bristlecone_tree *tree,
-                           const void *key,
-                           size_t key_bytes,
-                           const void *value,
-                           size_t value_bytes,
-                           bristlecone_show show,
-                           void *context);
+int bristlecone_insert(const struct bristlecone_tree *tree,
+                       const void *key,
+                       size_t key_bytes,
+                       const void *value,
+                       size_t value_bytes,
+                       bristlecone_show show,
+                       void *context);
 
 /**
  * Replaces the value of a key that is there, and shows the value that it had. Durable when it returns
@@ -880,13 +914,13 @@ int32_t bristlecone_insert(const struct bristlecone_tree *tree,
  * `BRISTLECONE_DURABILITY_LOST`, which leaves that open, and `BRISTLECONE_CORRUPTED`, which says that what was there is
  * nothing of the tree's kind: it is replaced.
  */
-int32_t bristlecone_update(const struct bristlecone_tree *tree,
-                           const void *key,
-                           size_t key_bytes,
-                           const void *value,
-                           size_t value_bytes,
-                           bristlecone_show show,
-                           void *context);
+int bristlecone_update(const struct bristlecone_tree *tree,
+                       const void *key,
+                       size_t key_bytes,
+                       const void *value,
+                       size_t value_bytes,
+                       bristlecone_show show,
+                       void *context);
 
 /**
  * Removes a key, and shows the value that it had. Durable when it returns `BRISTLECONE_OK`.
@@ -895,11 +929,11 @@ int32_t bristlecone_update(const struct bristlecone_tree *tree,
  * `BRISTLECONE_DURABILITY_LOST`, which leaves that open, and `BRISTLECONE_CORRUPTED`, which says that what was there is
  * nothing of the tree's kind: it is removed.
  */
-int32_t bristlecone_remove(const struct bristlecone_tree *tree,
-                           const void *key,
-                           size_t key_bytes,
-                           bristlecone_show show,
-                           void *context);
+int bristlecone_remove(const struct bristlecone_tree *tree,
+                       const void *key,
+                       size_t key_bytes,
+                       bristlecone_show show,
+                       void *context);
 
 /**
  * Changes a key from what is expected to what is wanted, in one atomic step; a null pointer without a length stands
@@ -909,15 +943,15 @@ int32_t bristlecone_remove(const struct bristlecone_tree *tree,
  * Returns `BRISTLECONE_DIFFERS` if the key is not as expected, and shows its value, unless it is absent. After an error
  * nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
  */
-int32_t bristlecone_compare_and_swap(const struct bristlecone_tree *tree,
-                                     const void *key,
-                                     size_t key_bytes,
-                                     const void *expected,
-                                     size_t expected_bytes,
-                                     const void *wanted,
-                                     size_t wanted_bytes,
-                                     bristlecone_show show,
-                                     void *context);
+int bristlecone_compare_and_swap(const struct bristlecone_tree *tree,
+                                 const void *key,
+                                 size_t key_bytes,
+                                 const void *expected,
+                                 size_t expected_bytes,
+                                 const void *wanted,
+                                 size_t wanted_bytes,
+                                 bristlecone_show show,
+                                 void *context);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -1,7 +1,7 @@
 //! Iterators over a tree, from both ends.
 
 use std::cell::UnsafeCell;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn bristlecone_iter_open(
     tree: *const TreeHandle,
     range: *const KeyRange,
     iter: *mut *mut IterHandle,
-) -> i32 {
+) -> c_int {
     call(|| {
         let (inside, to) = (enter(tree)?, place(iter)?);
         let open = inside.tree()?;
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn bristlecone_iter_open(
 
 /// Closes an iterator. After an error it is open as before: `BRISTLECONE_IN_USE` while another thread uses it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bristlecone_iter_close(iter: *mut IterHandle) -> i32 {
+pub unsafe extern "C" fn bristlecone_iter_close(iter: *mut IterHandle) -> c_int {
     let is_iter = |object: &Object| match object {
         Object::Iter(iter) => Ok(iter.opened_here()?),
         _ => Err(Failure::usage("the handle is not an iterator")),
@@ -206,7 +206,7 @@ unsafe fn step(
     end: End,
     to: [*mut *const c_void; 2],
     bytes: [*mut usize; 2],
-) -> i32 {
+) -> c_int {
     call(|| {
         let inside = enter(iter)?;
         inside.iter()?.alone(|state, kinds| {
@@ -235,7 +235,7 @@ pub unsafe extern "C" fn bristlecone_iter_next(
     key_bytes: *mut usize,
     value: *mut *const c_void,
     value_bytes: *mut usize,
-) -> i32 {
+) -> c_int {
     // SAFETY: as the header says.
     unsafe { step(iter, End::Front, [key, value], [key_bytes, value_bytes]) }
 }
@@ -248,7 +248,7 @@ pub unsafe extern "C" fn bristlecone_iter_next_back(
     key_bytes: *mut usize,
     value: *mut *const c_void,
     value_bytes: *mut usize,
-) -> i32 {
+) -> c_int {
     // SAFETY: as the header says.
     unsafe { step(iter, End::Back, [key, value], [key_bytes, value_bytes]) }
 }
@@ -262,7 +262,7 @@ unsafe fn step_u64(
     (keys, values): (*mut u64, *mut u64),
     capacity: usize,
     count: *mut usize,
-) -> i32 {
+) -> c_int {
     call(|| {
         expect_array("keys", keys, capacity)?;
         expect_array("values", values, capacity)?;
@@ -303,7 +303,7 @@ pub unsafe extern "C" fn bristlecone_iter_next_u64(
     values: *mut u64,
     capacity: usize,
     count: *mut usize,
-) -> i32 {
+) -> c_int {
     // SAFETY: as the header says.
     unsafe { step_u64(iter, End::Front, (keys, values), capacity, count) }
 }
@@ -316,7 +316,7 @@ pub unsafe extern "C" fn bristlecone_iter_next_back_u64(
     values: *mut u64,
     capacity: usize,
     count: *mut usize,
-) -> i32 {
+) -> c_int {
     // SAFETY: as the header says.
     unsafe { step_u64(iter, End::Back, (keys, values), capacity, count) }
 }

@@ -6,6 +6,8 @@
 
 #![allow(clippy::missing_safety_doc, reason = "what holds of every pointer stands in `argument`, once")]
 
+use std::ffi::c_int;
+
 mod argument;
 mod data;
 mod handle;
@@ -27,7 +29,7 @@ pub const BRISTLECONE_ABI_VERSION: i32 = 1;
 
 /// Returns the version of the interface that the library has: `BRISTLECONE_ABI_VERSION` of its header.
 #[unsafe(no_mangle)]
-pub extern "C" fn bristlecone_abi_version() -> i32 {
+pub extern "C" fn bristlecone_abi_version() -> c_int {
     BRISTLECONE_ABI_VERSION
 }
 

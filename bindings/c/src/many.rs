@@ -1,6 +1,6 @@
 //! Many keys in a call.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 
 use bristlecone_rs::dynamic::Tree;
 
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn bristlecone_get_many_u64(
     count: usize,
     values: *mut u64,
     found: *mut u8,
-) -> i32 {
+) -> c_int {
     call(|| {
         let inside = enter(tree)?;
         let words = inside.words()?;
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn bristlecone_put_many_u64(
     values: *const u64,
     count: usize,
     done: *mut usize,
-) -> i32 {
+) -> c_int {
     call(|| {
         // SAFETY: as the header says.
         unsafe { give(done, 0) };
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn bristlecone_remove_many_u64(
     count: usize,
     removed: *mut u8,
     done: *mut usize,
-) -> i32 {
+) -> c_int {
     call(|| {
         // SAFETY: as the header says.
         unsafe { give(done, 0) };
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn bristlecone_get_many(
     count: usize,
     show: ShowAt,
     context: *mut c_void,
-) -> i32 {
+) -> c_int {
     call(|| {
         let inside = enter(tree)?;
         let tree = &inside.tree()?.tree;
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn bristlecone_put_many(
     values: *const Bytes,
     count: usize,
     done: *mut usize,
-) -> i32 {
+) -> c_int {
     call(|| {
         // SAFETY: as the header says.
         unsafe { give(done, 0) };
@@ -219,7 +219,7 @@ pub unsafe extern "C" fn bristlecone_remove_many(
     keys: *const Bytes,
     count: usize,
     done: *mut usize,
-) -> i32 {
+) -> c_int {
     call(|| {
         // SAFETY: as the header says.
         unsafe { give(done, 0) };

@@ -1,6 +1,6 @@
 //! Pools: opening, closing, and the trees in them.
 
-use std::ffi::{CStr, OsStr, c_char, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn bristlecone_pool_open(
     path: *const c_char,
     open_options: *const OpenOptions,
     pool: *mut *mut PoolHandle,
-) -> i32 {
+) -> c_int {
     call(|| {
         let to = place(pool)?;
         if path.is_null() {
@@ -183,7 +183,7 @@ fn how(asked: &OpenOptions) -> Outcome<bristlecone_rs::PoolOptions> {
 /// before. A process that ends without this loses nothing that was acknowledged: the next one to open the pool recovers
 /// it. In a child that was forked it only gives up what the child inherited.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bristlecone_pool_close(pool: *mut PoolHandle) -> i32 {
+pub unsafe extern "C" fn bristlecone_pool_close(pool: *mut PoolHandle) -> c_int {
     let is_pool = |object: &Object| match object {
         Object::Pool(open) => {
             open.pool.opened_here()?;
@@ -223,7 +223,7 @@ fn close(open: OpenPool) -> Result<(), (OpenPool, Failure)> {
 
 /// Writes what is known about a pool. After an error `*info` is as it was.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bristlecone_pool_get_info(pool: *const PoolHandle, info: *mut PoolInfo) -> i32 {
+pub unsafe extern "C" fn bristlecone_pool_get_info(pool: *const PoolHandle, info: *mut PoolInfo) -> c_int {
     call(|| {
         let inside = enter(pool)?;
         let found = inside.pool()?.pool.info();
@@ -256,7 +256,7 @@ pub unsafe extern "C" fn bristlecone_pool_check(
     pool: *const PoolHandle,
     show: ShowFinding,
     context: *mut c_void,
-) -> i32 {
+) -> c_int {
     call(|| {
         let inside = enter(pool)?;
         // SAFETY: as the header says.
@@ -270,7 +270,7 @@ pub unsafe extern "C" fn bristlecone_pool_trees(
     pool: *const PoolHandle,
     show: ShowTree,
     context: *mut c_void,
-) -> i32 {
+) -> c_int {
     call(|| {
         let inside = enter(pool)?;
         for entry in inside.pool()?.pool.trees()? {
@@ -291,7 +291,7 @@ pub unsafe extern "C" fn bristlecone_pool_trees(
 /// After an error, or a crash, it is there wholly or not at all; after any other error than
 /// `BRISTLECONE_DURABILITY_LOST` it is.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bristlecone_pool_drop_tree(pool: *const PoolHandle, name: *const c_char) -> i32 {
+pub unsafe extern "C" fn bristlecone_pool_drop_tree(pool: *const PoolHandle, name: *const c_char) -> c_int {
     call(|| {
         let inside = enter(pool)?;
         // SAFETY: as the header says.
@@ -307,7 +307,7 @@ pub unsafe extern "C" fn bristlecone_pool_rename_tree(
     pool: *const PoolHandle,
     from: *const c_char,
     to: *const c_char,
-) -> i32 {
+) -> c_int {
     call(|| {
         let inside = enter(pool)?;
         // SAFETY: as the header says.
@@ -320,7 +320,7 @@ pub unsafe extern "C" fn bristlecone_pool_rename_tree(
 ///
 /// After an error nothing has changed. After a crash the tree has all of its items or none.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bristlecone_pool_clear_tree(pool: *const PoolHandle, name: *const c_char) -> i32 {
+pub unsafe extern "C" fn bristlecone_pool_clear_tree(pool: *const PoolHandle, name: *const c_char) -> c_int {
     call(|| {
         let inside = enter(pool)?;
         // SAFETY: as the header says.
@@ -332,6 +332,6 @@ pub unsafe extern "C" fn bristlecone_pool_clear_tree(pool: *const PoolHandle, na
 ///
 /// Returns `BRISTLECONE_FULL` if the file system has no such room, of which what there is was taken.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bristlecone_pool_prefault(pool: *const PoolHandle, bytes: u64) -> i32 {
+pub unsafe extern "C" fn bristlecone_pool_prefault(pool: *const PoolHandle, bytes: u64) -> c_int {
     call(|| Ok(enter(pool)?.pool()?.pool.prefault(bytes)?))
 }

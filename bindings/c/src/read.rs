@@ -1,6 +1,6 @@
 //! Lookups by bytes.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 
 use bristlecone_rs::dynamic::{Datum, Tree};
 
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn bristlecone_get(
     value: *mut c_void,
     capacity: usize,
     value_bytes: *mut usize,
-) -> i32 {
+) -> c_int {
     call(|| {
         let inside = enter(tree)?;
         let tree = &inside.tree()?.tree;
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn bristlecone_get_checked(
     value: *mut c_void,
     capacity: usize,
     value_bytes: *mut usize,
-) -> i32 {
+) -> c_int {
     call(|| {
         let inside = enter(tree)?;
         let tree = &inside.tree()?.tree;
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn bristlecone_get_with(
     key_bytes: usize,
     show: Show,
     context: *mut c_void,
-) -> i32 {
+) -> c_int {
     call(|| {
         let inside = enter(tree)?;
         let tree = &inside.tree()?.tree;
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn bristlecone_contains(
     tree: *const TreeHandle,
     key: *const c_void,
     key_bytes: usize,
-) -> i32 {
+) -> c_int {
     call(|| {
         let inside = enter(tree)?;
         let tree = &inside.tree()?.tree;

@@ -1,7 +1,7 @@
 //! Status codes, and the message of a thread's last error.
 
 use std::cell::{Cell, UnsafeCell};
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_int};
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -68,7 +68,7 @@ impl Failure {
 
     /// Returns the code, with the message noted for the thread.
     #[cold]
-    fn note(self) -> i32 {
+    fn note(self) -> c_int {
         match self {
             Self::Plain(code) => {
                 LAST.with(|last| last.pointer.set(name(code).as_ptr()));
@@ -81,7 +81,7 @@ impl Failure {
 }
 
 /// Returns the code of an error: the exit code of the tool, or one that says more.
-fn code_of(error: &Error) -> i32 {
+fn code_of(error: &Error) -> c_int {
     match error {
         Error::InUse { .. } | Error::TreeInUse { .. } | Error::PoolInUse { .. } => BRISTLECONE_IN_USE,
         Error::NotFound { .. } | Error::NoSuchTree { .. } => BRISTLECONE_ABSENT,
@@ -122,7 +122,7 @@ thread_local! {
     };
 }
 
-fn note(code: i32, what: &str) -> i32 {
+fn note(code: i32, what: &str) -> c_int {
     let mut end = what.len().min(MESSAGE_BYTES_MAX - 1);
     while !what.is_char_boundary(end) {
         end -= 1;
@@ -141,7 +141,7 @@ fn note(code: i32, what: &str) -> i32 {
 
 /// Does what a call is for; returns its status. Nothing unwinds out of it.
 #[inline(always)]
-pub fn call(work: impl FnOnce() -> Outcome) -> i32 {
+pub fn call(work: impl FnOnce() -> Outcome) -> c_int {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => BRISTLECONE_OK,
         Ok(Err(failure)) => failure.note(),
@@ -150,7 +150,7 @@ pub fn call(work: impl FnOnce() -> Outcome) -> i32 {
 }
 
 #[cold]
-fn panicked(thrown: Box<dyn std::any::Any + Send>) -> i32 {
+fn panicked(thrown: Box<dyn std::any::Any + Send>) -> c_int {
     let what = thrown.downcast_ref::<String>().map(String::as_str);
     let what = what.or_else(|| thrown.downcast_ref::<&str>().copied()).unwrap_or("it says no more");
     let code = note(BRISTLECONE_BUG, &format!("a bug in the library: {what}"));

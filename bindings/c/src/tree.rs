@@ -1,6 +1,6 @@
 //! Trees: opening, creating, closing, and what there is to know about them.
 
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::Arc;
 
 use bristlecone_rs::dynamic::Kind;
@@ -50,8 +50,8 @@ unsafe impl Versioned for TreeOptions {}
 /// Bytes of a kind's name, with the zero at its end.
 pub const BRISTLECONE_KIND_BYTES: usize = 64;
 
-/// The size of a key or value of a kind that has no fixed one.
-pub const BRISTLECONE_ANY_SIZE: usize = usize::MAX;
+/// The size of a key or value of a kind that has no fixed one: the header has it.
+const ANY_SIZE: usize = usize::MAX;
 
 /// What is known about a tree. Begin with `BRISTLECONE_TREE_INFO_INIT`.
 #[derive(Clone, Copy)]
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn bristlecone_tree_open_or_create(
     key_kind: *const c_char,
     value_kind: *const c_char,
     tree: *mut *mut TreeHandle,
-) -> i32 {
+) -> c_int {
     call(|| {
         let (inside, to) = (enter(pool)?, place(tree)?);
         let open = inside.pool()?;
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn bristlecone_tree_open(
     pool: *const PoolHandle,
     name: *const c_char,
     tree: *mut *mut TreeHandle,
-) -> i32 {
+) -> c_int {
     call(|| {
         let (inside, to) = (enter(pool)?, place(tree)?);
         let open = inside.pool()?;
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn bristlecone_tree_create(
     value_kind: *const c_char,
     tree_options: *const TreeOptions,
     tree: *mut *mut TreeHandle,
-) -> i32 {
+) -> c_int {
     call(|| {
         let (inside, to) = (enter(pool)?, place(tree)?);
         let open = inside.pool()?;
@@ -226,7 +226,7 @@ pub unsafe extern "C" fn bristlecone_tree_create(
 ///
 /// After an error the handle is open as before: `BRISTLECONE_IN_USE` while a call of another thread on it does not end.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bristlecone_tree_close(tree: *mut TreeHandle) -> i32 {
+pub unsafe extern "C" fn bristlecone_tree_close(tree: *mut TreeHandle) -> c_int {
     let is_tree = |object: &Object| match object {
         Object::Tree(open) => Ok(open.tree.opened_here()?),
         _ => Err(Failure::usage("the handle is not a tree")),
@@ -245,7 +245,7 @@ pub fn name_of<const N: usize>(text: &str) -> [c_char; N] {
 
 /// Writes what is known about a tree. After an error `*info` is as it was.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bristlecone_tree_get_info(tree: *const TreeHandle, info: *mut TreeInfo) -> i32 {
+pub unsafe extern "C" fn bristlecone_tree_get_info(tree: *const TreeHandle, info: *mut TreeInfo) -> c_int {
     call(|| {
         let inside = enter(tree)?;
         let tree = &inside.tree()?.tree;
@@ -256,8 +256,8 @@ pub unsafe extern "C" fn bristlecone_tree_get_info(tree: *const TreeHandle, info
             key_kind: name_of(&keys.to_string()),
             value_kind: name_of(&values.to_string()),
             design: name_of(tree.design().name()),
-            key_bytes: size(keys).unwrap_or(BRISTLECONE_ANY_SIZE),
-            value_bytes: size(values).unwrap_or(BRISTLECONE_ANY_SIZE),
+            key_bytes: size(keys).unwrap_or(ANY_SIZE),
+            value_bytes: size(values).unwrap_or(ANY_SIZE),
             items: stats.items,
             leaves: stats.leaves,
             pm_bytes: stats.pm_bytes,
@@ -270,7 +270,7 @@ pub unsafe extern "C" fn bristlecone_tree_get_info(tree: *const TreeHandle, info
 
 /// Counts the items of a tree; exact while no thread writes. After an error `*items` is as it was.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bristlecone_tree_len(tree: *const TreeHandle, items: *mut u64) -> i32 {
+pub unsafe extern "C" fn bristlecone_tree_len(tree: *const TreeHandle, items: *mut u64) -> c_int {
     call(|| {
         let inside = enter(tree)?;
         let tree = &inside.tree()?.tree;
@@ -289,7 +289,7 @@ pub unsafe extern "C" fn bristlecone_tree_check(
     tree: *const TreeHandle,
     show: ShowFinding,
     context: *mut c_void,
-) -> i32 {
+) -> c_int {
     call(|| {
         let inside = enter(tree)?;
         let tree = &inside.tree()?.tree;
@@ -307,7 +307,7 @@ pub unsafe extern "C" fn bristlecone_tree_damage(
     tree: *const TreeHandle,
     show: ShowFinding,
     context: *mut c_void,
-) -> i32 {
+) -> c_int {
     call(|| {
         let inside = enter(tree)?;
         let tree = &inside.tree()?.tree;

@@ -1,5 +1,7 @@
 //! Trees of `u64` keys and values, without a detour over bytes.
 
+use std::ffi::c_int;
+
 use bristlecone_rs::{CasError, TryInsertError};
 
 use crate::argument::give;
@@ -16,7 +18,7 @@ fn there<T>(found: Option<T>) -> Outcome<T> {
 ///
 /// Returns `BRISTLECONE_ABSENT` if the key is not there; after any error `*value` is as it was.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bristlecone_get_u64(tree: *const TreeHandle, key: u64, value: *mut u64) -> i32 {
+pub unsafe extern "C" fn bristlecone_get_u64(tree: *const TreeHandle, key: u64, value: *mut u64) -> c_int {
     call(|| {
         let inside = enter(tree)?;
         let found = there(inside.words()?.get(key))?;
@@ -30,7 +32,7 @@ pub unsafe extern "C" fn bristlecone_get_u64(tree: *const TreeHandle, key: u64, 
 ///
 /// After an error nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bristlecone_put_u64(tree: *const TreeHandle, key: u64, value: u64) -> i32 {
+pub unsafe extern "C" fn bristlecone_put_u64(tree: *const TreeHandle, key: u64, value: u64) -> c_int {
     call(|| Ok(enter(tree)?.words()?.upsert(key, value)?))
 }
 
@@ -44,7 +46,7 @@ pub unsafe extern "C" fn bristlecone_insert_u64(
     key: u64,
     value: u64,
     found: *mut u64,
-) -> i32 {
+) -> c_int {
     call(|| match enter(tree)?.words()?.try_insert(key, value) {
         Err(TryInsertError::Present(held)) => {
             // SAFETY: as the header says.
@@ -66,7 +68,7 @@ pub unsafe extern "C" fn bristlecone_update_u64(
     key: u64,
     value: u64,
     old: *mut u64,
-) -> i32 {
+) -> c_int {
     call(|| {
         let held = there(enter(tree)?.words()?.update(key, value)?)?;
         // SAFETY: as the header says.
@@ -80,7 +82,7 @@ pub unsafe extern "C" fn bristlecone_update_u64(
 /// Returns `BRISTLECONE_ABSENT` if the key is not there. After an error nothing has changed, but for
 /// `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bristlecone_remove_u64(tree: *const TreeHandle, key: u64, old: *mut u64) -> i32 {
+pub unsafe extern "C" fn bristlecone_remove_u64(tree: *const TreeHandle, key: u64, old: *mut u64) -> c_int {
     call(|| {
         let held = there(enter(tree)?.words()?.remove(key)?)?;
         // SAFETY: as the header says.
@@ -104,7 +106,7 @@ pub unsafe extern "C" fn bristlecone_compare_and_swap_u64(
     wanted: *const u64,
     is_there: *mut i32,
     found: *mut u64,
-) -> i32 {
+) -> c_int {
     call(|| {
         // SAFETY: null, or live as the header says.
         let (expected, wanted) = unsafe { (expected.as_ref().copied(), wanted.as_ref().copied()) };

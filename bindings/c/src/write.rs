@@ -1,6 +1,6 @@
 //! Writes by bytes, each of them one atomic step.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 
 use bristlecone_rs::dynamic::{Datum, Tree};
 use bristlecone_rs::{CasError, Error, TryInsertError};
@@ -21,7 +21,7 @@ unsafe fn with_key(
     tree: *const TreeHandle,
     (key, key_bytes): (*const c_void, usize),
     work: impl FnOnce(&Tree, Datum<'_>) -> Outcome,
-) -> i32 {
+) -> c_int {
     call(|| {
         let inside = enter(tree)?;
         let tree = &inside.tree()?.tree;
@@ -41,7 +41,7 @@ unsafe fn with_item(
     key: (*const c_void, usize),
     (value, value_bytes): (*const c_void, usize),
     work: impl FnOnce(&Tree, Datum<'_>, Datum<'_>) -> Outcome,
-) -> i32 {
+) -> c_int {
     // SAFETY: as the caller says.
     unsafe {
         with_key(tree, key, |tree, key| {
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn bristlecone_put(
     key_bytes: usize,
     value: *const c_void,
     value_bytes: usize,
-) -> i32 {
+) -> c_int {
     let (key, value) = ((key, key_bytes), (value, value_bytes));
     // SAFETY: as the header says.
     unsafe { with_item(tree, key, value, |tree, key, value| Ok(tree.upsert(key, value)?)) }
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn bristlecone_exchange(
     value_bytes: usize,
     show: Show,
     context: *mut c_void,
-) -> i32 {
+) -> c_int {
     let (key, value) = ((key, key_bytes), (value, value_bytes));
     // SAFETY: as the header says.
     unsafe {
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn bristlecone_insert(
     value_bytes: usize,
     show: Show,
     context: *mut c_void,
-) -> i32 {
+) -> c_int {
     let (key, value) = ((key, key_bytes), (value, value_bytes));
     // SAFETY: as the header says.
     unsafe {
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn bristlecone_update(
     value_bytes: usize,
     show: Show,
     context: *mut c_void,
-) -> i32 {
+) -> c_int {
     let (key, value) = ((key, key_bytes), (value, value_bytes));
     // SAFETY: as the header says.
     unsafe {
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn bristlecone_remove(
     key_bytes: usize,
     show: Show,
     context: *mut c_void,
-) -> i32 {
+) -> c_int {
     // SAFETY: as the header says.
     unsafe {
         with_key(tree, (key, key_bytes), |tree, key| {
@@ -188,7 +188,7 @@ pub unsafe extern "C" fn bristlecone_compare_and_swap(
     wanted_bytes: usize,
     show: Show,
     context: *mut c_void,
-) -> i32 {
+) -> c_int {
     // SAFETY: as the header says.
     unsafe {
         with_key(tree, (key, key_bytes), |tree, key| {
