@@ -1,14 +1,19 @@
 //! Many keys in a call.
 
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 
-use bristlecone_rs::dynamic::Tree;
+use bristlecone_rs::ManyError;
+use bristlecone_rs::dynamic::{Datum, Tree};
 
 use crate::argument::{array, bytes, expect_array, give};
 use crate::data::{self, KEY, VALUE};
 use crate::handle::enter;
-use crate::status::{Outcome, call};
+use crate::status::{Failure, Outcome, call};
 use crate::tree::TreeHandle;
+
+/// Items that are handed on at a time.
+const GROUP: usize = 256;
 
 /// A key or a value in an array of them.
 #[derive(Clone, Copy)]
@@ -25,24 +30,54 @@ pub type ShowAt = Option<
     unsafe extern "C" fn(context: *mut c_void, index: usize, value: *const c_void, value_bytes: usize),
 >;
 
-/// Calls `work` with each index in turn, up to the first error; says how many were done.
+/// Hands on groups of items, up to the first error; says how many items were done.
 ///
 /// # Safety
 ///
 /// `done` is null, or may be written.
-unsafe fn each(count: usize, done: *mut usize, mut work: impl FnMut(usize) -> Outcome) -> Outcome {
+unsafe fn each_group(
+    count: usize,
+    done: *mut usize,
+    mut change: impl FnMut(Range<usize>) -> Result<(), (usize, Failure)>,
+) -> Outcome {
     let mut through = 0;
-    let ended = (0..count).try_for_each(|index| {
-        work(index)?;
-        through = index + 1;
-        Ok(())
-    });
+    let mut ended = Ok(());
+    while through < count && ended.is_ok() {
+        let end = (through + GROUP).min(count);
+        match change(through..end) {
+            Ok(()) => through = end,
+            Err((within, failure)) => {
+                through += within;
+                ended = Err(failure);
+            }
+        }
+    }
     // SAFETY: as the caller says.
     unsafe { give(done, through) };
     ended
 }
 
-/// Looks up `count` keys: `values[i]` is the value of `keys[i]` where `found[i]` is 1, and stays as it was where that is 0.
+/// Says how far a call of the library came.
+fn stopped(error: ManyError) -> (usize, Failure) {
+    (error.done, error.error.into())
+}
+
+/// Hands on data as far as they can be had: what follows on the first that cannot is not touched.
+fn change_data<T>(
+    indices: Range<usize>,
+    datum: impl FnMut(usize) -> Outcome<T>,
+    change: impl FnOnce(&[T]) -> Result<(), ManyError>,
+) -> Result<(), (usize, Failure)> {
+    let mut data = Vec::with_capacity(indices.len());
+    let converted = indices.map(datum).try_for_each(|datum| {
+        data.push(datum?);
+        Ok(())
+    });
+    change(&data).map_err(stopped)?;
+    converted.map_err(|failure| (data.len(), failure))
+}
+
+/// Looks up `count` keys, several at a time, which takes less time than one by one: `values[i]` is the value of `keys[i]` where `found[i]` is 1, and stays as it was where that is 0.
 /// Each lookup sees what was there at its own moment.
 ///
 /// After an error nothing was written.
@@ -61,16 +96,15 @@ pub unsafe extern "C" fn bristlecone_get_many_u64(
         let keys = unsafe { array("keys", keys, count) }?;
         expect_array("values", values, count)?;
         expect_array("places for what was found", found, count)?;
-        for (index, key) in keys.iter().enumerate() {
-            let value = words.get(*key);
-            // SAFETY: within the arrays, as the header says.
-            unsafe {
-                found.add(index).write(u8::from(value.is_some()));
-                if let Some(value) = value {
-                    values.add(index).write(value);
-                }
-            }
+        for index in 0..count {
+            // SAFETY: within the array, as the header says.
+            unsafe { found.add(index).write(0) };
         }
+        // SAFETY: within the arrays, as the header says.
+        words.get_many_with(keys, |index, value| unsafe {
+            values.add(index).write(value);
+            found.add(index).write(1);
+        });
         Ok(())
     })
 }
@@ -78,8 +112,8 @@ pub unsafe extern "C" fn bristlecone_get_many_u64(
 /// Writes `count` items, one after the other, each of them an atomic step and durable. `*done`, which may be null, says
 /// how many of them, from the first on, were written.
 ///
-/// After an error `*done` items were written and those behind them were not; the one amid is as after an error of
-/// `bristlecone_put_u64`.
+/// After an error `*done` items were written and those behind them were not, but for `BRISTLECONE_DURABILITY_LOST`, which
+/// leaves up to sixteen open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_put_many_u64(
     tree: *const TreeHandle,
@@ -95,16 +129,24 @@ pub unsafe extern "C" fn bristlecone_put_many_u64(
         let words = inside.words()?;
         // SAFETY: as the header says.
         let (keys, values) = unsafe { (array("keys", keys, count)?, array("values", values, count)?) };
+        let mut items = [(0, 0); GROUP];
+        let put = |group: Range<usize>| {
+            let items = &mut items[..group.len()];
+            for (item, index) in items.iter_mut().zip(group) {
+                *item = (keys[index], values[index]);
+            }
+            words.upsert_many(items).map_err(stopped)
+        };
         // SAFETY: as the header says.
-        unsafe { each(count, done, |index| Ok(words.upsert(keys[index], values[index])?)) }
+        unsafe { each_group(count, done, put) }
     })
 }
 
 /// Removes `count` keys, one after the other, each of them an atomic step and durable: `removed[i]` says whether
 /// `keys[i]` was there. `*done`, which may be null, says how many keys, from the first on, were looked for.
 ///
-/// After an error `*done` keys are gone and those behind them were not looked for; the one amid is as after an error of
-/// `bristlecone_remove_u64`.
+/// After an error `*done` keys are gone and those behind them were not looked for, but for
+/// `BRISTLECONE_DURABILITY_LOST`, which leaves up to sixteen open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_remove_many_u64(
     tree: *const TreeHandle,
@@ -121,14 +163,17 @@ pub unsafe extern "C" fn bristlecone_remove_many_u64(
         // SAFETY: as the header says.
         let keys = unsafe { array("keys", keys, count) }?;
         expect_array("places for what was removed", removed, count)?;
-        let remove = |index: usize| {
-            let was_there = words.remove(keys[index])?.is_some();
-            // SAFETY: within the array, as the header says.
-            unsafe { removed.add(index).write(u8::from(was_there)) };
-            Ok(())
+        let mut old = Vec::new();
+        let remove = |group: Range<usize>| {
+            let ended = words.remove_many(&keys[group.clone()], &mut old);
+            for (index, value) in group.zip(&old) {
+                // SAFETY: within the array, as the header says.
+                unsafe { removed.add(index).write(u8::from(value.is_some())) };
+            }
+            ended.map_err(stopped)
         };
         // SAFETY: as the header says.
-        unsafe { each(count, done, remove) }
+        unsafe { each_group(count, done, remove) }
     })
 }
 
@@ -178,8 +223,8 @@ pub unsafe extern "C" fn bristlecone_get_many(
 /// Writes `count` items, one after the other, each of them an atomic step and durable. `*done`, which may be null, says
 /// how many of them, from the first on, were written.
 ///
-/// After an error `*done` items were written and those behind them were not; the one amid is as after an error of
-/// `bristlecone_put`.
+/// After an error `*done` items were written and those behind them were not, but for `BRISTLECONE_DURABILITY_LOST`, which
+/// leaves up to sixteen open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_put_many(
     tree: *const TreeHandle,
@@ -195,24 +240,27 @@ pub unsafe extern "C" fn bristlecone_put_many(
         let tree = &inside.tree()?.tree;
         // SAFETY: as the header says.
         let (keys, values) = unsafe { (array("keys", keys, count)?, array("values", values, count)?) };
-        let put = |index: usize| {
+        let item = |index: usize| {
             let (key, value) = (&keys[index], &values[index]);
             // SAFETY: as the header says.
-            let (key, value) =
-                unsafe { (bytes("key", key.data, key.bytes)?, bytes("value", value.data, value.bytes)?) };
-            let (key, value) = (KEY.read(tree.key_kind(), key)?, VALUE.read(tree.value_kind(), value)?);
-            Ok(tree.upsert(key, value)?)
+            let key = KEY.read(tree.key_kind(), unsafe { bytes("key", key.data, key.bytes) }?)?;
+            // SAFETY: as the header says.
+            let value = VALUE.read(tree.value_kind(), unsafe { bytes("value", value.data, value.bytes) }?)?;
+            Ok((key, value))
+        };
+        let put = |group: Range<usize>| {
+            change_data(group, item, |items: &[(Datum<'_>, Datum<'_>)]| tree.upsert_many(items))
         };
         // SAFETY: as the header says.
-        unsafe { each(count, done, put) }
+        unsafe { each_group(count, done, put) }
     })
 }
 
 /// Removes `count` keys, one after the other, each of them an atomic step and durable; absent ones are passed over.
 /// `*done`, which may be null, says how many keys, from the first on, were looked for.
 ///
-/// After an error `*done` keys are gone and those behind them were not looked for; the one amid is as after an error of
-/// `bristlecone_remove`.
+/// After an error `*done` keys are gone and those behind them were not looked for, but for
+/// `BRISTLECONE_DURABILITY_LOST`, which leaves up to sixteen open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_remove_many(
     tree: *const TreeHandle,
@@ -227,13 +275,15 @@ pub unsafe extern "C" fn bristlecone_remove_many(
         let tree = &inside.tree()?.tree;
         // SAFETY: as the header says.
         let keys = unsafe { array("keys", keys, count) }?;
-        let remove = |index: usize| {
+        let key = |index: usize| {
             // SAFETY: as the header says.
-            let key = unsafe { bytes("key", keys[index].data, keys[index].bytes) }?;
-            tree.remove(KEY.read(tree.key_kind(), key)?)?;
-            Ok(())
+            KEY.read(tree.key_kind(), unsafe { bytes("key", keys[index].data, keys[index].bytes) }?)
+        };
+        let mut old = Vec::new();
+        let remove = |group: Range<usize>| {
+            change_data(group, key, |keys: &[Datum<'_>]| tree.remove_many(keys, &mut old))
         };
         // SAFETY: as the header says.
-        unsafe { each(count, done, remove) }
+        unsafe { each_group(count, done, remove) }
     })
 }
