@@ -40,7 +40,7 @@ pub use alloc::{
 };
 pub use counts::{Counts, Events};
 pub use error::{Error, Result};
-pub use map::Region;
+pub use map::{At, Region};
 pub use medium::{
     Alone, Domain, Durable, Flushed, LINE_BYTES, Medium, Native, Ordered, Persist, Step, Witness, prefetch,
 };

@@ -55,7 +55,7 @@ impl<M: Medium> PoolFile<M> {
         let geometry = contents.geometry;
         let len = len.min(geometry.max_bytes());
         let unreadable = unreadable_pages(&file, len);
-        let region = Region::private(file, path, len, reservation(len, geometry.max_bytes()))?;
+        let region = Region::private(file, path.into(), len, reservation(len, geometry.max_bytes()))?;
         let chunks = geometry.chunks_within(len);
         let whole = geometry.header_bytes() + chunks * geometry.chunk_bytes;
         // What of the header or of the last chunk is missing are zeros.

@@ -246,6 +246,15 @@ impl Pool {
         Ok(entry)
     }
 
+    /// Verifies that this process opened the pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`] in a child of the process that opened the pool.
+    pub fn opened_here(&self) -> Result<()> {
+        self.0.file.here()
+    }
+
     /// Returns what is known about the pool.
     ///
     /// # Panics

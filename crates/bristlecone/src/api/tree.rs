@@ -62,9 +62,14 @@ impl<K: Key, V: Value> Tree<K, V> {
         if self.read_only || !self.tree.is_here() { self.pool.0.file.writable() } else { Ok(()) }
     }
 
-    /// `Err` in a child of the process that opened the pool.
-    pub(crate) fn opened_here(&self) -> Result<()> {
-        self.pool.0.file.here()
+    /// Verifies that this process opened the pool, so that no operation panics.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`](crate::Error) in a child of the process that opened the pool.
+    #[inline(always)]
+    pub fn opened_here(&self) -> Result<()> {
+        if self.tree.is_here() { Ok(()) } else { self.pool.0.file.here() }
     }
 
     /// Returns the tree; panics in a child of the process that opened the pool.
