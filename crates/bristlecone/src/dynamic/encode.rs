@@ -182,7 +182,7 @@ macro_rules! append_word {
 }
 
 /// Appends an element.
-fn append(kind: &Kind, datum: &Datum<'_>, to: &mut Buffer) -> Result<(), Unfit> {
+pub(super) fn append(kind: &Kind, datum: &Datum<'_>, to: &mut Buffer) -> Result<(), Unfit> {
     match (kind, datum) {
         (Kind::U128, Datum::U128(number)) => to.extend_from_slice(&number.to_be_bytes()),
         (Kind::I128, Datum::I128(number)) => to.extend_from_slice(&signed_to_bytes(*number)),

@@ -47,6 +47,7 @@ macro_rules! each {
         }
     };
 }
+pub(super) use each;
 
 /// An ordered map in a pool, of the kinds that the pool's directory names.
 ///
@@ -57,7 +58,7 @@ macro_rules! each {
 /// nevertheless.
 #[derive(Clone)]
 pub struct Tree {
-    on: On,
+    pub(super) on: On,
     about: Arc<About>,
 }
 
@@ -101,7 +102,7 @@ impl Tree {
 
     /// Says why a datum cannot be a key, or a value.
     #[cold]
-    fn unfit(&self, role: Role, datum: &Datum<'_>, why: Unfit) -> Error {
+    pub(super) fn unfit(&self, role: Role, datum: &Datum<'_>, why: Unfit) -> Error {
         let (what, kind) = match role {
             Role::Key => ("keys of type", self.key_kind()),
             Role::Value => ("values of type", self.value_kind()),
@@ -118,7 +119,11 @@ impl Tree {
     }
 
     /// Calls `use_it` with what a key is in the tree.
-    fn key<K: Stored, R>(&self, key: &Datum<'_>, use_it: impl FnOnce(K::Ref<'_>) -> R) -> Result<R> {
+    pub(super) fn key<K: Stored, R>(
+        &self,
+        key: &Datum<'_>,
+        use_it: impl FnOnce(K::Ref<'_>) -> R,
+    ) -> Result<R> {
         K::with(self.key_kind(), Role::Key, key, use_it).map_err(|why| self.unfit(Role::Key, key, why))
     }
 
@@ -147,8 +152,23 @@ impl Tree {
         taken.transpose()
     }
 
-    fn here(&self) -> Result<()> {
+    /// Verifies that this process opened the pool: what returns no `Result` panics in a child of it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`] in a child of the process that opened the pool.
+    pub fn opened_here(&self) -> Result<()> {
         each!(&self.on, tree => tree.opened_here())
+    }
+
+    /// Returns the typed tree, if keys and values are `u64`: for calls whose data come in arrays of these.
+    pub fn as_u64(&self) -> Option<&crate::Tree<u64, u64>> {
+        match &self.on {
+            On::WordWord(tree) if (self.key_kind(), self.value_kind()) == (&Kind::U64, &Kind::U64) => {
+                Some(tree)
+            }
+            _ => None,
+        }
     }
 
     /// Returns the value of a key.
@@ -171,7 +191,7 @@ impl Tree {
         key: impl Into<Datum<'a>>,
         show: impl FnOnce(Datum<'_>) -> R,
     ) -> Result<Option<R>> {
-        self.here()?;
+        self.opened_here()?;
         let (key, kind) = (key.into(), self.value_kind());
         let shown = each!(&self.on, tree => self.key::<K, _>(&key, |key| {
             tree.get_with(key, |value| V::view(kind, Role::Value, value).map(show))
@@ -199,7 +219,7 @@ impl Tree {
     ///
     /// Those of every operation: see [`Tree`].
     pub fn contains_key<'a>(&self, key: impl Into<Datum<'a>>) -> Result<bool> {
-        self.here()?;
+        self.opened_here()?;
         let key = key.into();
         each!(&self.on, tree => self.key::<K, _>(&key, |key| tree.contains_key(key)))
     }
@@ -335,7 +355,7 @@ impl Tree {
     ///
     /// [`Error::Mismatch`] for a bound that is not of the keys' kind; [`Error::Forked`].
     pub fn range<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<Range<'_>> {
-        self.here()?;
+        self.opened_here()?;
         let kinds = (self.key_kind(), self.value_kind());
         each!(&self.on, tree => {
             let (from, to) = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);
@@ -351,7 +371,7 @@ impl Tree {
     /// As [`range`](Self::range); the iterator's own are [`Error::Corrupted`] for what is damaged or cannot be
     /// of the tree's kinds.
     pub fn try_range<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<CheckedRange<'_>> {
-        self.here()?;
+        self.opened_here()?;
         let kinds = (self.key_kind(), self.value_kind());
         each!(&self.on, tree => {
             let (from, to) = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);
