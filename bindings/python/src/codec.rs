@@ -2,6 +2,7 @@
 
 use bristlecone::dynamic::Kind;
 use pyo3::exceptions::PyTypeError;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
@@ -36,6 +37,13 @@ impl Codec {
     /// Returns what the caller gave.
     pub fn given(&self) -> &Py<PyAny> {
         &self.given
+    }
+
+    /// Shows the collector what the codec holds, of which functions of Python's may lead back to it.
+    pub fn traverse(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.given)?;
+        visit.call(&self.dumps)?;
+        visit.call(&self.loads)
     }
 
     /// Returns what values of a new tree are to be: JSON if that is what the codec is called, otherwise bytes.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bristlecone::dynamic::{Kind, Tree};
 use bristlecone::{Design, Error, Finding, PoolOptions, TreeOptions, TreeStats};
 use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyList};
 
@@ -112,7 +113,7 @@ impl Pool {
         design: Option<&str>,
         options: Option<Vec<(String, u64)>>,
     ) -> PyResult<tree::Tree> {
-        let codec = codec.map(Codec::new).transpose()?.map(Arc::new);
+        let codec = codec.map(Codec::new).transpose()?;
         let kinds = match (key, value, &codec) {
             (None, None, _) => None,
             (Some(key), Some(value), _) => Some((kind::parse(key)?, kind::parse(value)?)),
@@ -153,6 +154,35 @@ impl Pool {
         PyList::new(py, self.names(py)?)?.try_iter()
     }
 
+    /// Returns the tree of a name, or `default`.
+    #[pyo3(signature = (name, default=None))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        name: String,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if !self.names(py)?.contains(&name) {
+            return Ok(default);
+        }
+        Ok(Some(Bound::new(py, self.__getitem__(py, name)?)?.into_any()))
+    }
+
+    /// Returns the trees' names.
+    fn keys(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
+        Self::seen(slf, "KeysView")
+    }
+
+    /// Returns the trees, which are opened as they are asked for.
+    fn values(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
+        Self::seen(slf, "ValuesView")
+    }
+
+    /// Returns the trees' names and the trees, which are opened as they are asked for.
+    fn items(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
+        Self::seen(slf, "ItemsView")
+    }
+
     /// Returns the trees' names and what they were created with.
     fn trees<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let trees = PyDict::new(py);
@@ -177,8 +207,8 @@ impl Pool {
     }
 
     /// Gives a tree another name.
-    fn rename_tree(&self, py: Python<'_>, from: String, to: String) -> PyResult<()> {
-        self.shared.rename(py, &from, &to)
+    fn rename_tree(&self, py: Python<'_>, name: String, to: String) -> PyResult<()> {
+        self.shared.rename(py, &name, &to)
     }
 
     /// Removes every item of a tree in one step.
@@ -265,6 +295,11 @@ impl Pool {
 }
 
 impl Pool {
+    /// Returns a view of the pool as a mapping.
+    fn seen<'py>(slf: Bound<'py, Self>, view: &str) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import(intern!(slf.py(), "collections.abc"))?.getattr(view)?.call1((slf,))
+    }
+
     fn names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let trees = self.shared.work(py, bristlecone::Pool::trees)?;
         Ok(trees.into_iter().map(|entry| entry.spec.name).collect())

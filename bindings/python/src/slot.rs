@@ -150,9 +150,9 @@ impl Shared {
 
     /// Removes every item of a tree in one step. The tree's handles here are put off meanwhile.
     pub fn clear(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        self.gate.expect_here(py)?;
         let slot = lock(&self.trees).get(name).and_then(Weak::upgrade).filter(|slot| !slot.gate.is_closed());
         let Some(slot) = slot else { return self.work(py, |pool| pool.clear_tree(name)) };
-        self.gate.expect_here(py)?;
         let cleared = self.gate.with_detached(py, |pool| {
             slot.gate.change_detached(|held| {
                 drop(held.take());

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bristlecone::TryInsertError;
 use bristlecone::dynamic::{Datum, Kind, Tree as Dynamic};
 use pyo3::PyTypeInfo;
-use pyo3::exceptions::{PyKeyError, PyTypeError};
+use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyGenericAlias, PyString, PyTuple, PyType};
@@ -44,14 +45,14 @@ pub struct Tree {
     pub(crate) slot: Arc<Slot>,
     /// The pool stays open as long as a tree of it is at hand.
     shared: Arc<Shared>,
-    codec: Option<Arc<Codec>>,
+    codec: Option<Codec>,
 }
 
 /// A value as the tree takes it, before it is a datum.
 type Stored<'py> = Bound<'py, PyAny>;
 
 impl Tree {
-    pub fn new(slot: Arc<Slot>, shared: Arc<Shared>, codec: Option<Arc<Codec>>) -> PyResult<Self> {
+    pub fn new(slot: Arc<Slot>, shared: Arc<Shared>, codec: Option<Codec>) -> PyResult<Self> {
         if codec.is_some() && !matches!(slot.values, Kind::Bytes | Kind::Str | Kind::Json | Kind::Postcard) {
             let told = format!("a codec needs values of type bytes, str or json, not {}", slot.values);
             return Err(PyTypeError::new_err(told));
@@ -156,6 +157,15 @@ impl Tree {
         value: &Datum<'_>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         (python(py, key)?, self.shown(py, value)?).into_pyobject(py)
+    }
+}
+
+/// Returns the two elements of a pair, of whatever type that is.
+fn both<'py>(pair: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+    let mut elements = pair.try_iter()?;
+    match (elements.next().transpose()?, elements.next().transpose()?, elements.next().transpose()?) {
+        (Some(key), Some(value), None) => Ok((key, value)),
+        _ => Err(PyValueError::new_err("pairs of a key and a value are expected")),
     }
 }
 
@@ -314,7 +324,7 @@ impl Tree {
                 Err(_) => other.clone(),
             };
             for pair in pairs.try_iter()? {
-                let (key, value) = pair?.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
+                let (key, value) = both(&pair?)?;
                 self.upsert(&key, &value)?;
             }
         }
@@ -489,6 +499,10 @@ impl Tree {
     /// Verifies everything the tree reaches; returns what is wrong.
     fn check(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.slot.work(py, |tree| Ok(findings(tree.check())))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.codec.iter().try_for_each(|codec| codec.traverse(visit))
     }
 
     fn __repr__(&self) -> String {

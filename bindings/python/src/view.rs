@@ -3,8 +3,10 @@
 use std::sync::{Mutex, PoisonError};
 
 use bristlecone::dynamic::{Bounds, Datum, Kind};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
 use pyo3::types::{PyAny, PyTuple};
 
 use crate::buffer::Grown;
@@ -106,6 +108,10 @@ impl View {
             }
         }
         Ok(false)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.tree)
     }
 
     /// Returns NumPy arrays: of the keys and of the values, or of one of them.
@@ -257,11 +263,14 @@ impl Items {
         slf
     }
 
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.tree)
+    }
+
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let tree = self.tree.get();
         let next = {
-            // Held by no thread that waits for the interpreter, or runs code of Python's.
-            let mut hand = self.hand.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut hand = self.hand.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
             if hand.read.is_empty() && !hand.done {
                 self.read_on(py, &mut hand)?;
             }

@@ -293,8 +293,13 @@ fn a_prefix_has_the_keys_that_begin_with_it_and_no_other() {
     assert!(matches!(arrays.prefix([1, 2, 3]), Err(Error::Mismatch { .. })));
 
     let tuples = create("tuples", "(str, Option<i8>, bytes)");
-    let all =
-        [("a", None, b""), ("a", Some(-1i8), b""), ("a", Some(1), b""), ("a\0", None, b""), ("ab", None, b"")];
+    let all = [
+        ("a", None, b""),
+        ("a", Some(-1i8), b""),
+        ("a", Some(1), b""),
+        ("a\0", None, b""),
+        ("ab", None, b""),
+    ];
     for (text, number, bytes) in all {
         tuples.insert((text, number, &bytes[..]), ()).unwrap();
     }
