@@ -4,10 +4,10 @@ use std::ops::{Bound, RangeBounds};
 
 use bristlecone_pm::{Error, Result};
 
-use super::encode::{Records, Role, Stored, Unfit, Words, append};
+use super::encode::{Records, Role, Stored, Words, prefix};
 use super::tree::{On, each};
-use super::{Datum, Kind, Range, Tree};
-use crate::api::kinds::Buffer;
+use super::{Datum, Range, Tree};
+use crate::api::prefix::limits_of_prefix;
 
 /// A key as it is in a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ enum Place {
     Record(Box<[u8]>),
 }
 
-/// Bounds of the keys of one tree: what [`Tree::bounds`] and [`Tree::prefix`] return, to be read with
+/// Bounds of the keys of one tree: what [`Tree::bounds`] and [`Tree::prefix_bounds`] return, to be read with
 /// [`Tree::range_within`], as often as it is wanted, and narrowed when a part of them is done.
 ///
 /// ```
@@ -30,7 +30,7 @@ enum Place {
 /// for (page, year) in [("/", 2025u32), ("/about", 2025), ("/about", 2026), ("/api", 2026)] {
 ///     visits.insert((page, year), 1u64)?;
 /// }
-/// let mut about = visits.prefix(("/about",))?;
+/// let mut about = visits.prefix_bounds(("/about",))?;
 /// let (first, _) = visits.range_within(&about)?.next().unwrap();
 /// assert_eq!(first, ("/about", 2025u32).into());
 /// // The scan goes on behind it, at any later time.
@@ -49,10 +49,10 @@ pub struct Bounds {
 
 /// How keys are stored, with the places that they are.
 trait Placed: Stored {
-    fn place(key: Self::Ref<'_>) -> Place;
+    fn place(key: Self::Bound) -> Place;
 
     /// `None`: the place is one of a tree of other keys.
-    fn of(place: &Bound<Place>) -> Option<Bound<Self::Bound>>;
+    fn of(place: &Place) -> Option<Self::Bound>;
 }
 
 impl Placed for Words {
@@ -60,43 +60,28 @@ impl Placed for Words {
         Place::Word(key)
     }
 
-    fn of(place: &Bound<Place>) -> Option<Bound<u64>> {
-        let word = |place: &Place| if let Place::Word(word) = place { Some(*word) } else { None };
-        transpose(place.as_ref().map(word))
+    fn of(place: &Place) -> Option<u64> {
+        if let Place::Word(word) = place { Some(*word) } else { None }
     }
 }
 
 impl Placed for Records {
-    fn place(key: &[u8]) -> Place {
-        Place::Record(key.into())
+    fn place(key: Box<[u8]>) -> Place {
+        Place::Record(key)
     }
 
-    fn of(place: &Bound<Place>) -> Option<Bound<Box<[u8]>>> {
-        let record = |place: &Place| if let Place::Record(it) = place { Some(it.clone()) } else { None };
-        transpose(place.as_ref().map(record))
+    fn of(place: &Place) -> Option<Box<[u8]>> {
+        if let Place::Record(record) = place { Some(record.clone()) } else { None }
     }
 }
 
-fn transpose<T>(bound: Bound<Option<T>>) -> Option<Bound<T>> {
-    Some(match bound {
-        Bound::Included(it) => Bound::Included(it?),
-        Bound::Excluded(it) => Bound::Excluded(it?),
+/// Returns a bound of a tree's keys; `None` for one of other keys.
+fn placed<K: Placed>(bound: &Bound<Place>) -> Option<Bound<K::Bound>> {
+    Some(match bound.as_ref().map(K::of) {
+        Bound::Included(key) => Bound::Included(key?),
+        Bound::Excluded(key) => Bound::Excluded(key?),
         Bound::Unbounded => Bound::Unbounded,
     })
-}
-
-/// Returns the bounds of the byte strings that begin with `prefix`.
-fn beginning_with(prefix: &[u8]) -> Bounds {
-    // What follows them all: the prefix with its last byte that can be larger made so, and nothing behind it.
-    let end = prefix.iter().rposition(|byte| *byte < u8::MAX).map(|last| {
-        let mut end = prefix[..=last].to_vec();
-        end[last] += 1;
-        Place::Record(end.into())
-    });
-    Bounds {
-        from: Bound::Included(Place::Record(prefix.into())),
-        to: end.map_or(Bound::Unbounded, Bound::Excluded),
-    }
 }
 
 impl Tree {
@@ -106,43 +91,22 @@ impl Tree {
     ///
     /// [`Error::Mismatch`] for a bound that is not of the keys' kind.
     pub fn bounds<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<Bounds> {
-        let place = |bound: Bound<&Datum<'_>>| -> Result<Bound<Place>> {
-            Ok(match bound {
-                Bound::Included(key) => Bound::Included(self.place(key)?),
-                Bound::Excluded(key) => Bound::Excluded(self.place(key)?),
-                Bound::Unbounded => Bound::Unbounded,
-            })
-        };
-        Ok(Bounds { from: place(bounds.start_bound())?, to: place(bounds.end_bound())? })
+        each!(&self.on, _tree => {
+            let place = |bound| Ok::<_, Error>(self.bound::<K>(bound)?.map(K::place));
+            Ok(Bounds { from: place(bounds.start_bound())?, to: place(bounds.end_bound())? })
+        })
     }
 
-    /// Returns the bounds of the keys that begin with `prefix`: a text or bytes where keys are texts, bytes or
-    /// arrays; the first elements, as they are, where keys are tuples.
+    /// Returns the bounds of the keys that begin with a prefix: see [`prefix`](Self::prefix).
     ///
     /// # Errors
     ///
-    /// [`Error::Mismatch`] for what no key of the tree can begin with; [`Error::Invalid`] for a tree whose keys are of
-    /// another kind.
-    pub fn prefix<'a>(&self, prefix: impl Into<Datum<'a>>) -> Result<Bounds> {
-        let prefix = prefix.into();
-        match (self.key_kind(), &prefix) {
-            (Kind::Str, Datum::Str(text)) => Ok(beginning_with(text.as_bytes())),
-            (Kind::Bytes, Datum::Bytes(bytes)) => Ok(beginning_with(bytes)),
-            (Kind::Array(len), Datum::Bytes(bytes)) if bytes.len() <= *len => Ok(beginning_with(bytes)),
-            (Kind::Tuple(kinds), Datum::Tuple(elements)) if elements.len() <= kinds.len() => {
-                let mut bytes = Buffer::new();
-                for (kind, element) in kinds.iter().zip(elements) {
-                    append(kind, element, &mut bytes).map_err(|why| self.unfit(Role::Key, &prefix, why))?;
-                }
-                Ok(beginning_with(&bytes))
-            }
-            (Kind::Str | Kind::Bytes | Kind::Array(_) | Kind::Tuple(_), _) => {
-                Err(self.unfit(Role::Key, &prefix, Unfit::Kind))
-            }
-            (kind, _) => Err(Error::invalid(format!(
-                "keys of type {kind} begin with nothing: prefixes are for str, bytes, [u8; N] and tuples"
-            ))),
-        }
+    /// [`Error::Mismatch`] for what keys of the tree's kind cannot begin with.
+    pub fn prefix_bounds<'a>(&self, of: impl Into<Datum<'a>>) -> Result<Bounds> {
+        let of = of.into();
+        let bytes = prefix(self.key_kind(), &of).map_err(|why| self.unfit(Role::Key, &of, why))?;
+        let (from, to) = limits_of_prefix(&bytes);
+        Ok(Bounds { from: from.map(Place::Record), to: to.map(Place::Record) })
     }
 
     /// Leaves out of `bounds` what a scan has had: everything up to `key`, or from `key` on if the scan goes
@@ -152,8 +116,9 @@ impl Tree {
     ///
     /// [`Error::Mismatch`] for a key that is not of the keys' kind.
     pub fn narrow<'a>(&self, bounds: &mut Bounds, key: impl Into<Datum<'a>>, backward: bool) -> Result<()> {
-        let place = Bound::Excluded(self.place(&key.into())?);
-        *(if backward { &mut bounds.to } else { &mut bounds.from }) = place;
+        let key = key.into();
+        let place = each!(&self.on, _tree => self.key::<K, _>(&key, |key| K::place(K::bound(key))))?;
+        *(if backward { &mut bounds.to } else { &mut bounds.from }) = Bound::Excluded(place);
         Ok(())
     }
 
@@ -163,15 +128,24 @@ impl Tree {
     ///
     /// [`Error::Invalid`] for bounds that a tree of other keys gave; [`Error::Forked`].
     pub fn range_within(&self, bounds: &Bounds) -> Result<Range<'_>> {
-        self.opened_here()?;
+        self.here()?;
         let kinds = (self.key_kind(), self.value_kind());
-        each!(&self.on, tree => match (K::of(&bounds.from), K::of(&bounds.to)) {
+        each!(&self.on, tree => match (placed::<K>(&bounds.from), placed::<K>(&bounds.to)) {
             (Some(from), Some(to)) => Ok(Range::new::<K, V>(crate::Range::new(tree, from, to), kinds)),
             _ => Err(Error::invalid("these bounds are of a tree with keys of another type")),
         })
     }
 
-    fn place(&self, key: &Datum<'_>) -> Result<Place> {
-        each!(&self.on, _tree => self.key::<K, _>(key, K::place))
+    /// Returns how many items there are within bounds of this tree: see [`count`](Self::count).
+    ///
+    /// # Errors
+    ///
+    /// As [`range_within`](Self::range_within).
+    pub fn count_within(&self, bounds: &Bounds) -> Result<u64> {
+        self.here()?;
+        each!(&self.on, tree => match (placed::<K>(&bounds.from), placed::<K>(&bounds.to)) {
+            (Some(from), Some(to)) => Ok(tree.walk((from, to)).count()),
+            _ => Err(Error::invalid("these bounds are of a tree with keys of another type")),
+        })
     }
 }

@@ -38,11 +38,14 @@
 //! are not shown raw, since nothing tells whether they are words or records.
 
 mod bounds;
+mod change;
 mod convert;
 mod datum;
-mod encode;
+pub(crate) mod encode;
 mod iter;
 mod kind;
+mod many;
+mod near;
 mod open;
 mod tree;
 
@@ -50,4 +53,5 @@ pub use bounds::Bounds;
 pub use datum::Datum;
 pub use iter::{CheckedRange, Item, Range};
 pub use kind::Kind;
+pub(crate) use tree::On;
 pub use tree::Tree;

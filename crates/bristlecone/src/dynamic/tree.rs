@@ -1,5 +1,6 @@
 //! A tree whose kinds are known at run time.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::{CasError, Design, TreeStats, TryInsertError};
 
 /// The tree, by its codecs.
 #[derive(Clone)]
-pub(super) enum On {
+pub(crate) enum On {
     WordWord(crate::Tree<u64, u64>),
     WordRecord(crate::Tree<u64, Vec<u8>>),
     RecordWord(crate::Tree<Vec<u8>, u64>),
@@ -47,6 +48,7 @@ macro_rules! each {
         }
     };
 }
+
 pub(super) use each;
 
 /// An ordered map in a pool, of the kinds that the pool's directory names.
@@ -73,6 +75,11 @@ impl fmt::Debug for Tree {
 impl Tree {
     pub(super) fn new(on: On, about: About) -> Self {
         Self { on, about: Arc::new(about) }
+    }
+
+    /// Returns the tree by its codecs.
+    pub(crate) fn on(&self) -> &On {
+        &self.on
     }
 
     /// Returns the tree's name, as it was when the tree was opened.
@@ -128,7 +135,11 @@ impl Tree {
     }
 
     /// Calls `use_it` with what a value is in the tree.
-    fn value<V: Stored, R>(&self, value: &Datum<'_>, use_it: impl FnOnce(V::Ref<'_>) -> R) -> Result<R> {
+    pub(super) fn value<V: Stored, R>(
+        &self,
+        value: &Datum<'_>,
+        use_it: impl FnOnce(V::Ref<'_>) -> R,
+    ) -> Result<R> {
         V::with(self.value_kind(), Role::Value, value, use_it)
             .map_err(|why| self.unfit(Role::Value, value, why))
     }
@@ -144,7 +155,7 @@ impl Tree {
     }
 
     /// Returns a value that was in the tree.
-    fn found<V: Stored>(&self, value: Option<V::Owned>) -> Result<Option<Datum<'static>>> {
+    pub(super) fn found<V: Stored>(&self, value: Option<V::Owned>) -> Result<Option<Datum<'static>>> {
         let taken = value.map(|value| {
             let kind = self.value_kind();
             V::take(kind, Role::Value, value).ok_or_else(|| undecodable("value", kind))
@@ -158,6 +169,10 @@ impl Tree {
     ///
     /// [`Error::Forked`] in a child of the process that opened the pool.
     pub fn opened_here(&self) -> Result<()> {
+        self.here()
+    }
+
+    pub(super) fn here(&self) -> Result<()> {
         each!(&self.on, tree => tree.opened_here())
     }
 
@@ -191,7 +206,7 @@ impl Tree {
         key: impl Into<Datum<'a>>,
         show: impl FnOnce(Datum<'_>) -> R,
     ) -> Result<Option<R>> {
-        self.opened_here()?;
+        self.here()?;
         let (key, kind) = (key.into(), self.value_kind());
         let shown = each!(&self.on, tree => self.key::<K, _>(&key, |key| {
             tree.get_with(key, |value| V::view(kind, Role::Value, value).map(show))
@@ -219,7 +234,7 @@ impl Tree {
     ///
     /// Those of every operation: see [`Tree`].
     pub fn contains_key<'a>(&self, key: impl Into<Datum<'a>>) -> Result<bool> {
-        self.opened_here()?;
+        self.here()?;
         let key = key.into();
         each!(&self.on, tree => self.key::<K, _>(&key, |key| tree.contains_key(key)))
     }
@@ -339,7 +354,7 @@ impl Tree {
     }
 
     /// Returns a bound as the tree takes it.
-    fn bound<K: Stored>(&self, bound: Bound<&Datum<'_>>) -> Result<Bound<K::Bound>> {
+    pub(super) fn bound<K: Stored>(&self, bound: Bound<&Datum<'_>>) -> Result<Bound<K::Bound>> {
         let own = |key| self.key::<K, _>(key, K::bound);
         Ok(match bound {
             Bound::Included(key) => Bound::Included(own(key)?),
@@ -355,7 +370,7 @@ impl Tree {
     ///
     /// [`Error::Mismatch`] for a bound that is not of the keys' kind; [`Error::Forked`].
     pub fn range<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<Range<'_>> {
-        self.opened_here()?;
+        self.here()?;
         let kinds = (self.key_kind(), self.value_kind());
         each!(&self.on, tree => {
             let (from, to) = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);
@@ -371,7 +386,7 @@ impl Tree {
     /// As [`range`](Self::range); the iterator's own are [`Error::Corrupted`] for what is damaged or cannot be
     /// of the tree's kinds.
     pub fn try_range<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<CheckedRange<'_>> {
-        self.opened_here()?;
+        self.here()?;
         let kinds = (self.key_kind(), self.value_kind());
         each!(&self.on, tree => {
             let (from, to) = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);
@@ -410,6 +425,11 @@ impl Tree {
     /// Returns what the tree occupies.
     pub fn stats(&self) -> TreeStats {
         each!(&self.on, tree => tree.stats())
+    }
+
+    /// Counts the leaves that hold so many items: see [`crate::Tree::leaves_by_items`].
+    pub fn leaves_by_items(&self) -> BTreeMap<u64, u64> {
+        each!(&self.on, tree => tree.leaves_by_items())
     }
 
     /// Returns what reads came across that is wrong: see [`crate::Tree::damage`].

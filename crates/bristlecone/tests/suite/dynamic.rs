@@ -247,13 +247,16 @@ fn bounds_hold_what_ranges_hold_in_as_many_steps_as_it_takes() {
             assert_eq!(in_steps(&words, &bounds, step, false), expected);
             assert_eq!(in_steps(&words, &bounds, step, true), reversed);
         }
+        assert_eq!(words.count_within(&bounds).unwrap(), expected.len() as u64);
     }
     let refused = texts.range_within(&words.bounds(..).unwrap()).map(Iterator::count);
     assert_eq!(refused.unwrap(), 100, "no bound is of no kind");
     let refused = texts.range_within(&words.bounds(Datum::I32(0)..).unwrap()).map(Iterator::count);
     assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+    let refused = texts.count_within(&words.bounds(Datum::I32(0)..).unwrap());
+    assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
     assert!(matches!(words.bounds(Datum::U32(0)..), Err(Error::Mismatch { .. })));
-    assert!(matches!(words.prefix(1), Err(Error::Invalid { .. })));
+    assert!(matches!(words.prefix_bounds(1), Err(Error::Mismatch { .. })));
 }
 
 #[test]
@@ -271,7 +274,7 @@ fn a_prefix_has_the_keys_that_begin_with_it_and_no_other() {
     for prefix in ["", "a", "ab", "abc", "abcd", "ab\u{10ffff}", "\u{10ffff}", "c"] {
         let mut expected: Vec<_> = all.iter().filter(|text| text.starts_with(prefix)).copied().collect();
         expected.sort_unstable();
-        let found = in_steps(&texts, &texts.prefix(prefix).unwrap(), 2, false);
+        let found = in_steps(&texts, &texts.prefix_bounds(prefix).unwrap(), 2, false);
         assert_eq!(found, expected.into_iter().map(Datum::from).collect::<Vec<_>>(), "{prefix:?}");
     }
     let bytes = create("bytes", "bytes");
@@ -282,15 +285,15 @@ fn a_prefix_has_the_keys_that_begin_with_it_and_no_other() {
     for prefix in [&b""[..], b"\xfe", b"\xfe\xff", b"\xff", b"\xff\xff", b"\xff\xff\xff"] {
         let expected = all.iter().filter(|key| key.starts_with(prefix)).count();
         assert_eq!(
-            bytes.range_within(&bytes.prefix(prefix).unwrap()).unwrap().count(),
+            bytes.range_within(&bytes.prefix_bounds(prefix).unwrap()).unwrap().count(),
             expected,
             "{prefix:?}"
         );
     }
     let arrays = create("arrays", "[u8; 2]");
     arrays.insert([1, 2], ()).unwrap();
-    assert_eq!(arrays.range_within(&arrays.prefix([1]).unwrap()).unwrap().count(), 1);
-    assert!(matches!(arrays.prefix([1, 2, 3]), Err(Error::Mismatch { .. })));
+    assert_eq!(arrays.range_within(&arrays.prefix_bounds([1]).unwrap()).unwrap().count(), 1);
+    assert_eq!(arrays.count_within(&arrays.prefix_bounds([1, 2, 3]).unwrap()).unwrap(), 0);
 
     let tuples = create("tuples", "(str, Option<i8>, bytes)");
     let all = [
@@ -303,12 +306,13 @@ fn a_prefix_has_the_keys_that_begin_with_it_and_no_other() {
     for (text, number, bytes) in all {
         tuples.insert((text, number, &bytes[..]), ()).unwrap();
     }
-    let count = |prefix: Datum<'_>| tuples.range_within(&tuples.prefix(prefix).unwrap()).unwrap().count();
+    let count =
+        |prefix: Datum<'_>| tuples.range_within(&tuples.prefix_bounds(prefix).unwrap()).unwrap().count();
     assert_eq!(count(Datum::Tuple(Vec::new())), 5);
     assert_eq!((count(("a",).into()), count(("a\0",).into()), count(("",).into())), (3, 1, 0));
     assert_eq!((count(("a", None::<i8>).into()), count(("a", Some(1i8), b"").into())), (1, 1));
     for other in [Datum::from("a"), Datum::from((1i8,)), Datum::from(("a", None::<i8>, b"", 1i8))] {
-        assert!(matches!(tuples.prefix(other), Err(Error::Mismatch { .. })));
+        assert!(matches!(tuples.prefix_bounds(other), Err(Error::Mismatch { .. })));
     }
 }
 
