@@ -37,6 +37,7 @@
 //! Such trees are not opened, whether typed or here: [`Error::Newer`](crate::Error) says so. Their bytes
 //! are not shown raw, since nothing tells whether they are words or records.
 
+mod bounds;
 mod change;
 mod convert;
 mod datum;
@@ -48,6 +49,7 @@ mod near;
 mod open;
 mod tree;
 
+pub use bounds::Bounds;
 pub use datum::Datum;
 pub use iter::{CheckedRange, Item, Range};
 pub use kind::Kind;
