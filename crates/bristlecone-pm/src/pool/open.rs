@@ -106,6 +106,7 @@ impl<M: Medium> PoolFile<M> {
             domain,
             clean: false,
             intent: false,
+            commits: false,
         };
         contents.write(&region, &medium);
         contents.sequence = 1;
@@ -139,6 +140,7 @@ impl<M: Medium> PoolFile<M> {
             path: path.map(Path::to_owned),
             damage: found.damage.into_iter().collect(),
             directory: Mutex::new(()),
+            commits: Mutex::default(),
             chunks: Mutex::default(),
             chunks_available: AtomicU64::new(found.contents.geometry.chunks_max),
         })
@@ -277,7 +279,8 @@ impl<M: Medium> PoolFile<M> {
     pub fn close(&self) -> Result<()> {
         self.here()?;
         self.health()?;
-        self.write_contents(|contents| contents.clean = true)?;
+        self.release_commits()?;
+        self.write_contents(|contents| (contents.clean, contents.commits) = (true, false))?;
         if self.domain() != Domain::Msync {
             return Ok(());
         }
