@@ -50,7 +50,7 @@ impl<K: Key, V: Value> Tree<K, V> {
             value::check_len(V::Codec::bytes(value))?;
             K::with(key, |key| {
                 key::check_len(K::Codec::bytes(key))?;
-                self.tree.upsert(key, value)
+                self.change(key, |tree| tree.upsert(key, value))
             })
         })?
     }
@@ -121,7 +121,7 @@ impl<K: Key, V: Value> Tree<K, V> {
             value::check_len(V::Codec::bytes(value))?;
             K::with(key, |key| {
                 key::check_len(K::Codec::bytes(key))?;
-                self.tree.write(key, value, mode)
+                self.change(key, |tree| tree.write(key, value, mode))
             })
         })??;
         old.map(taken::<V>).transpose()
@@ -148,7 +148,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// ```
     pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.writable()?;
-        let old = K::with(key, |key| self.tree.remove(key))?;
+        let old = K::with(key, |key| self.change(key, |tree| tree.remove(key)))?;
         old.map(taken::<V>).transpose()
     }
 
@@ -228,7 +228,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         let swapped = V::with(expected, |expected| {
             V::with(new, |new| {
                 value::check_len(V::Codec::bytes(new))?;
-                K::with(key, |key| self.tree.compare_and_swap(key, expected, new))
+                K::with(key, |key| self.change(key, |tree| tree.compare_and_swap(key, expected, new)))
             })
         })???;
         missed::<V>(swapped)
@@ -238,7 +238,9 @@ impl<K: Key, V: Value> Tree<K, V> {
     #[inline]
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Held<V>> {
         self.writable()?;
-        let removed = V::with(expected, |expected| K::with(key, |key| self.tree.remove_if(key, expected)))??;
+        let removed = V::with(expected, |expected| {
+            K::with(key, |key| self.change(key, |tree| tree.remove_if(key, expected)))
+        })??;
         missed::<V>(removed)
     }
 }

@@ -40,6 +40,7 @@
 mod convert;
 mod datum;
 mod encode;
+mod handle;
 mod iter;
 mod kind;
 mod open;

@@ -57,7 +57,7 @@ macro_rules! each {
 /// nevertheless.
 #[derive(Clone)]
 pub struct Tree {
-    on: On,
+    pub(super) on: On,
     about: Arc<About>,
 }
 
@@ -101,7 +101,7 @@ impl Tree {
 
     /// Says why a datum cannot be a key, or a value.
     #[cold]
-    fn unfit(&self, role: Role, datum: &Datum<'_>, why: Unfit) -> Error {
+    pub(super) fn unfit(&self, role: Role, datum: &Datum<'_>, why: Unfit) -> Error {
         let (what, kind) = match role {
             Role::Key => ("keys of type", self.key_kind()),
             Role::Value => ("values of type", self.value_kind()),
