@@ -38,7 +38,8 @@ pub use alloc::{
 pub use error::{Error, Result};
 pub use map::Region;
 pub use medium::{
-    Alone, Domain, Durable, Flushed, LINE_BYTES, Medium, Native, Ordered, Persist, Step, Witness, prefetch,
+    Alone, Deferred, Domain, Durable, Flushed, LINE_BYTES, Medium, Native, Ordered, Persist, Step, Witness,
+    prefetch,
 };
 pub use opener::Opener;
 pub use pool::{

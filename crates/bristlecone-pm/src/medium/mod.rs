@@ -20,6 +20,7 @@
 
 mod arch;
 pub(crate) mod copy;
+mod deferred;
 mod domain;
 mod native;
 mod prefetch;
@@ -27,6 +28,7 @@ mod prefetch;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use self::deferred::Deferred;
 pub use self::domain::Domain;
 pub(crate) use self::domain::is_memory;
 pub use self::native::Native;
@@ -269,6 +271,19 @@ pub trait Persist: Medium {
     fn persist_proof<T: ?Sized>(&self, value: &T, step: Step) -> Durable {
         let flushed = self.flush(value, step);
         self.fence(flushed, step)
+    }
+
+    /// Flushes `value`, and fences it for the acknowledgement of an operation that nothing else waits for: not while the
+    /// calling thread carries out a committed record, whose last fence is this one, too.
+    ///
+    /// What may be said so is a store to one line, whole with any part of which the structure is sound, that frees nothing.
+    #[inline(always)]
+    #[track_caller]
+    fn acknowledge<T: ?Sized>(&self, value: &T, step: Step) {
+        let flushed = self.flush(value, step);
+        if !deferred::is_deferred() {
+            let Durable(()) = self.fence(flushed, step);
+        }
     }
 
     /// Orders the stores before it ahead of those after it, **to one and the same line**.

@@ -165,7 +165,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             // Insert 3: relies on line order, so that one flush serves both.
             let ordered = medium.ordered_within_line();
             head.bitmap.publish(medium, bitmap, &ordered, "sstree insert.3");
-            medium.persist(&head.bitmap, "sstree insert.3");
+            medium.acknowledge(&head.bitmap, "sstree insert.3");
         } else if staged {
             self.fence_records(flushed);
             let flushed = self.write_whole(cell, (item.key, item.value), "sstree insert.2 staged");
@@ -250,11 +250,12 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             let cell = &self.slot(leaf.subnode(found.at), found.slot).value;
             if V::INLINE {
                 cell.store(medium, word);
+                medium.acknowledge(cell, "sstree update.2");
             } else {
                 let durable = medium.fence(flushed, "sstree update.1 fence");
                 cell.publish(medium, word, &durable, "sstree update.2");
+                medium.persist(cell, "sstree update.2 record");
             }
-            medium.persist(cell, "sstree update.2");
         }
         V::retire(&self.values, found.value, guard);
         Ok(())
