@@ -38,8 +38,7 @@ pub use alloc::{
 pub use error::{Error, Result};
 pub use map::Region;
 pub use medium::{
-    Alone, Deferred, Domain, Durable, Flushed, LINE_BYTES, Medium, Native, Ordered, Persist, Step, Witness,
-    prefetch,
+    Alone, Domain, Durable, Flushed, LINE_BYTES, Medium, Native, Ordered, Persist, Step, Witness, prefetch,
 };
 pub use opener::Opener;
 pub use pool::{
@@ -48,4 +47,4 @@ pub use pool::{
 };
 pub use sync::{assume_thread_index, own_thread_index, thread_index};
 pub use wal::{Copies, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, LogSpot};
-pub use word::{Group, Persistent, Word, read_bytes, read_words, write_bytes};
+pub use word::{Group, Persistent, Word, read_bytes, read_words, write_bytes, write_words};

@@ -8,8 +8,8 @@ use bristlecone_cli::size;
 use clap::Args;
 use serde_json::json;
 
-use crate::args::TreeArgs;
 use crate::open::{PoolArgs, explain, with_domain};
+use crate::tree_args::TreeArgs;
 
 /// What a pool may grow to if nothing is said. The file is only as large as what is in it.
 pub const POOL_BYTES: u64 = 8 << 30;

@@ -20,7 +20,6 @@
 
 mod arch;
 pub(crate) mod copy;
-mod deferred;
 mod domain;
 mod native;
 mod prefetch;
@@ -28,7 +27,6 @@ mod prefetch;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use self::deferred::Deferred;
 pub use self::domain::Domain;
 pub(crate) use self::domain::is_memory;
 pub use self::native::Native;
@@ -61,6 +59,19 @@ pub trait Medium: Send + Sync + 'static {
     #[track_caller]
     fn store_derived(&self, cell: &AtomicU64, value: u64) {
         self.store(cell, value, Ordering::Relaxed);
+    }
+
+    /// Stores words side by side, each by itself as [`store`](Self::store) would, in any order.
+    ///
+    /// # Panics
+    ///
+    /// If `values` are not as many.
+    #[track_caller]
+    fn store_words(&self, cells: &[AtomicU64], values: &[u64]) {
+        assert!(cells.len() == values.len(), "a copy of another length");
+        for (cell, value) in cells.iter().zip(values) {
+            self.store(cell, *value, Ordering::Relaxed);
+        }
     }
 
     /// Stores a word that makes other data reachable: a store with release order, named for the
@@ -139,6 +150,9 @@ impl Medium for Box<dyn Medium> {
     }
     fn store_derived(&self, cell: &AtomicU64, value: u64) {
         (**self).store_derived(cell, value);
+    }
+    fn store_words(&self, cells: &[AtomicU64], values: &[u64]) {
+        (**self).store_words(cells, values);
     }
     fn publish(&self, cell: &AtomicU64, value: u64, step: Step) {
         (**self).publish(cell, value, step);
@@ -271,19 +285,6 @@ pub trait Persist: Medium {
     fn persist_proof<T: ?Sized>(&self, value: &T, step: Step) -> Durable {
         let flushed = self.flush(value, step);
         self.fence(flushed, step)
-    }
-
-    /// Flushes `value`, and fences it for the acknowledgement of an operation that nothing else waits for: not while the
-    /// calling thread carries out a committed record, whose last fence is this one, too.
-    ///
-    /// What may be said so is a store to one line, whole with any part of which the structure is sound, that frees nothing.
-    #[inline(always)]
-    #[track_caller]
-    fn acknowledge<T: ?Sized>(&self, value: &T, step: Step) {
-        let flushed = self.flush(value, step);
-        if !deferred::is_deferred() {
-            let Durable(()) = self.fence(flushed, step);
-        }
     }
 
     /// Orders the stores before it ahead of those after it, **to one and the same line**.

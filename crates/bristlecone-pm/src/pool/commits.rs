@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use super::layout::{COMMITS_OWNER, PART_HEADER_BYTES, PARTS_PER_CHUNK, PartHeader, SlotKind};
 use super::{PoolFile, TreeId};
 use crate::sync::wait;
-use crate::{Durable, Error, Flushed, Medium, Persist, Result, read_bytes, write_bytes};
+use crate::{Alone, Durable, Error, Flushed, Medium, Persist, Result, read_bytes, write_bytes};
 
 /// Parts that a record can have: more would not fit any pool.
 const PARTS_MAX: usize = u32::MAX as usize;
@@ -211,17 +211,17 @@ impl<M: Medium> CommitSpace<'_, M> {
         self.pool.health()
     }
 
-    /// Marks the record as done, durably. What it says has been carried out, and that is durable.
+    /// Marks the record as done, durably. What it says has been carried out, by operations that return once they are durable.
     ///
     /// # Errors
     ///
     /// [`DurabilityLost`](Error::DurabilityLost).
-    pub fn done(mut self, carried_out: &Durable) -> Result<()> {
+    pub fn done(mut self) -> Result<()> {
         let medium = self.pool.medium();
         let mut flushed = Flushed::none();
         for &slot in &self.slots {
             let sequence = &self.pool.at::<PartHeader>(slot).sequence;
-            sequence.publish(medium, 0, carried_out, "pool commit.3");
+            sequence.publish(medium, 0, &Alone, "pool commit.3");
             flushed = flushed.and(medium.flush(sequence, "pool commit.3"));
         }
         let Durable { .. } = medium.fence(flushed, "pool commit.3");

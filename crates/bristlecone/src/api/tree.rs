@@ -4,12 +4,13 @@ use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
 use bristlecone_pm::{Finding, Result};
+use smallvec::{SmallVec, smallvec};
 
 use crate::api::handle::{Handle, Inherited};
 use crate::api::iter::{CheckedRange, Range};
 use crate::api::value::taken;
 use crate::index::any::Shared;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{Codec, GROUP, KeyCodec};
 use crate::index::{Batch, Index, TreeStats};
 use crate::transaction::Link;
 use crate::{Key, Pool, Value};
@@ -70,13 +71,23 @@ impl<K: Key, V: Value> Tree<K, V> {
         key: <K::Codec as Codec>::Ref<'_>,
         change: impl FnOnce(&dyn Index<K::Codec, V::Codec>) -> R,
     ) -> R {
+        self.change_group(|| smallvec![key], change)
+    }
+
+    /// Changes up to [`GROUP`] keys: see [`change`](Self::change).
+    #[inline(always)]
+    pub(crate) fn change_group<'k, R>(
+        &self,
+        keys: impl FnOnce() -> SmallVec<[<K::Codec as Codec>::Ref<'k>; GROUP]>,
+        change: impl FnOnce(&dyn Index<K::Codec, V::Codec>) -> R,
+    ) -> R {
         let epochs = &self.pool.0.epochs;
         let entered = epochs.gate.enter();
         if !entered.is_watchful() {
             return change(&*self.tree);
         }
         let changed = {
-            let _locked = epochs.watch(&entered, self.link.identity, &*self.tree, key);
+            let _locked = epochs.watch(&entered, self.link.identity, &*self.tree, &keys());
             change(&*self.tree)
         };
         drop(entered);

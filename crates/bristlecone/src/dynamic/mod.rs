@@ -43,6 +43,7 @@ mod encode;
 mod handle;
 mod iter;
 mod kind;
+mod many;
 mod open;
 mod tree;
 

@@ -8,8 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use bristlecone_pm::{
-    Chunk, Deferred, Finding, Flushed, Medium, Opener, Part, Persist, PoolFile, PoolInfo, Result, SlotKind,
-    TreeEntry, TreeId, TreeSpec,
+    Chunk, Finding, Medium, Opener, Part, PoolFile, PoolInfo, Result, SlotKind, TreeEntry, TreeId, TreeSpec,
 };
 
 use super::table::{open, part_of};
@@ -224,13 +223,9 @@ impl<M: Medium> AnyPool for PoolOn<M> {
         let _set_aside = self.0.set_aside(chunks)?;
         let mut space = self.0.commit_space(record.len())?;
         space.commit(record)?;
-        let deferred = Deferred::begin();
-        let carried_out = change();
-        drop(deferred);
-        let durable = self.0.medium().fence(Flushed::none(), "pool commit.2");
-        match carried_out {
-            CarriedOut::Wholly => space.done(&durable),
-            CarriedOut::TakenBack(error) => space.done(&durable).and(Err(error)),
+        match change() {
+            CarriedOut::Wholly => space.done(),
+            CarriedOut::TakenBack(error) => space.done().and(Err(error)),
             CarriedOut::InPart => Err(Error::DurabilityLost),
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use bristlecone_pm::{Error, Result};
+use smallvec::SmallVec;
 
 use super::encoded::{AnyTree, Encoded};
 use super::epochs::Epoch;
@@ -13,6 +14,7 @@ use super::snapshot::Snapshot;
 use super::stripes::Stripes;
 use crate::Pool;
 use crate::index::any::CarriedOut;
+use crate::index::parts::codec::GROUP;
 
 /// Chunks that a tree may need to take a change or many small ones, and more for records of keys and of values.
 const TREE_CHUNKS: usize = 3;
@@ -181,20 +183,23 @@ impl Changes {
         file.commit(&self.record(), self.chunks(file.chunk_bytes()), &mut || self.apply())
     }
 
-    /// Commit 5: changes the trees; if one refuses, changes back what was changed.
+    /// Commit 5: changes the trees, a group of keys of one tree after the other; if one refuses, changes back what was changed.
     fn apply(&self) -> CarriedOut {
         let mut before = Vec::with_capacity(self.keys.len());
-        for ((tree, key), value) in &self.keys {
-            match self.trees[*tree].1.put(key, value.as_ref()) {
-                Ok(held) => before.push((tree, key, held)),
-                Err(error) => {
-                    let mut back = before.iter().rev();
+        let keys: Vec<_> = self.keys.iter().collect();
+        for of_tree in keys.chunk_by(|(one, _), (other, _)| one.0 == other.0) {
+            for group in of_tree.chunks(GROUP) {
+                let tree = &self.trees[group[0].0.0].1;
+                let items: SmallVec<[_; GROUP]> =
+                    group.iter().map(|((_, key), value)| (key, value.as_ref())).collect();
+                let changed =
+                    tree.put_many(&items, &mut |at, held| before.push((tree, &group[at].0.1, held)));
+                if let Err(error) = changed {
                     let is_back =
-                        back.all(|(tree, key, held)| self.trees[**tree].1.put(key, held.as_ref()).is_ok());
-                    return if is_back && error.is_no_room() {
-                        CarriedOut::TakenBack(error)
-                    } else {
-                        CarriedOut::InPart
+                        before.iter().rev().all(|(tree, key, held)| tree.put(key, held.as_ref()).is_ok());
+                    return match is_back && error.is_no_room() {
+                        true => CarriedOut::TakenBack(error),
+                        false => CarriedOut::InPart,
                     };
                 }
             }

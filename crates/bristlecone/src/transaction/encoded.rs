@@ -3,10 +3,11 @@
 use std::ops::Bound;
 
 use bristlecone_pm::{Error, Result};
+use smallvec::SmallVec;
 
 use crate::api::handle::Handle;
-use crate::index::parts::codec::{Codec, KeyCodec};
-use crate::index::{Batch, Index, WriteMode};
+use crate::index::parts::codec::{Codec, GROUP, KeyCodec};
+use crate::index::{Batch, Index};
 
 /// A key or value as trees store it. Those of one tree order as its keys do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,11 +63,16 @@ pub trait AnyTree: Send + Sync {
     /// Returns the value of a key.
     fn get(&self, key: &Encoded) -> Result<Option<Encoded>>;
 
-    /// Writes a value, or removes the key; returns what it had.
-    fn put(&self, key: &Encoded, value: Option<&Encoded>) -> Result<Option<Encoded>>;
-
     /// Writes a value, or removes the key.
-    fn put_blindly(&self, key: &Encoded, value: Option<&Encoded>) -> Result<()>;
+    fn put(&self, key: &Encoded, value: Option<&Encoded>) -> Result<()>;
+
+    /// Writes the values of up to [`GROUP`] keys, or removes those that get none, in their order as far as they are of one
+    /// sort; calls `tell` with the place and the former value of each one that is done.
+    fn put_many(
+        &self,
+        items: &[(&Encoded, Option<&Encoded>)],
+        tell: &mut dyn FnMut(usize, Option<Encoded>),
+    ) -> Result<()>;
 
     /// Begins to scan.
     fn scan(&self, checked: bool) -> Box<dyn AnyScan>;
@@ -90,16 +96,35 @@ impl<K: KeyCodec, V: Codec> AnyTree for Handle<dyn Index<K, V>> {
         Ok(found)
     }
 
-    fn put(&self, key: &Encoded, value: Option<&Encoded>) -> Result<Option<Encoded>> {
-        let key = lent::<K>(key)?;
-        let old = match value {
-            Some(value) => (**self).write(key, lent::<V>(value)?, WriteMode::Upsert)?,
-            None => (**self).remove(key)?,
+    fn put_many(
+        &self,
+        items: &[(&Encoded, Option<&Encoded>)],
+        tell: &mut dyn FnMut(usize, Option<Encoded>),
+    ) -> Result<()> {
+        let (mut written, mut removed) = (SmallVec::<[_; GROUP]>::new(), SmallVec::<[_; GROUP]>::new());
+        let (mut places, mut others) = (SmallVec::<[_; GROUP]>::new(), SmallVec::<[_; GROUP]>::new());
+        for (at, (key, value)) in items.iter().enumerate() {
+            if let Some(value) = value {
+                written.push((lent::<K>(key)?, lent::<V>(value)?));
+                places.push(at);
+            } else {
+                removed.push(lent::<K>(key)?);
+                others.push(at);
+            }
+        }
+        let mut places = places.into_iter().chain(others);
+        let mut told = |old: Option<V::Owned>| {
+            if let Some(at) = places.next() {
+                tell(at, old.map(V::encode));
+            }
         };
-        Ok(old.map(V::encode))
+        if !written.is_empty() {
+            (**self).write_many(&written, &mut told)?;
+        }
+        if removed.is_empty() { Ok(()) } else { (**self).remove_many(&removed, &mut told) }
     }
 
-    fn put_blindly(&self, key: &Encoded, value: Option<&Encoded>) -> Result<()> {
+    fn put(&self, key: &Encoded, value: Option<&Encoded>) -> Result<()> {
         let key = lent::<K>(key)?;
         match value {
             Some(value) => (**self).upsert(key, lent::<V>(value)?),

@@ -286,7 +286,7 @@ impl Epochs {
         }
     }
 
-    /// Takes the lock of a single key, and saves what it has, if there are snapshots.
+    /// Takes the locks of keys, and saves what they have, if there are snapshots.
     #[cold]
     #[inline(never)]
     pub fn watch<K: KeyCodec, V: Codec>(
@@ -294,15 +294,21 @@ impl Epochs {
         entered: &Entered<'_>,
         identity: u64,
         tree: &dyn Index<K, V>,
-        key: K::Ref<'_>,
-    ) -> Locked<'_> {
-        let locked = self.stripes.lock(Stripes::of(identity, K::hash(key)));
+        keys: &[K::Ref<'_>],
+    ) -> Option<Locked<'_>> {
+        let stripe = |key: &K::Ref<'_>| Stripes::of(identity, K::hash(*key));
+        let locked = match keys {
+            [key] => Some(self.stripes.lock(stripe(key))),
+            keys => self.stripes.lock_all(keys.iter().map(stripe).collect()),
+        };
         self.announce(entered, |epoch| {
-            epoch.save(identity, K::encode(K::owned(key)), || {
-                let mut value = None;
-                tree.get(key, &mut |held| value = Some(V::encode(V::owned(held))));
-                value
-            });
+            for key in keys {
+                epoch.save(identity, K::encode(K::owned(*key)), || {
+                    let mut value = None;
+                    tree.get(*key, &mut |held| value = Some(V::encode(V::owned(held))));
+                    value
+                });
+            }
         });
         locked
     }

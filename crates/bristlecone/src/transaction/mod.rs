@@ -29,8 +29,7 @@
 //!    nothing was written: a conflict leaves nothing to undo.*
 //! 4. Room for the record and for what the trees may need is set aside. The record goes to the commit log: one fence. *From
 //!    here on the batch is committed: opening carries it out after a crash.*
-//! 5. The trees are changed, key by key, and one fence serves all changes of which a design says that only their acknowledgement
-//!    waits for theirs. *Lookups may see some of it. Snapshots and transactions do not: they wait for this
+//! 5. The trees are changed, up to sixteen keys of one at a time, which one fence serves where the design can do so. *Lookups may see some of it. Snapshots and transactions do not: they wait for this
 //!    thread, or find what it saved. If a tree has no room in spite of step 4, what was changed is changed back.*
 //! 6. The record is done, durably. *Only then others may change the keys: a record never undoes a later write.* The locks are
 //!    given back.

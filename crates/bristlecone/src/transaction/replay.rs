@@ -30,7 +30,7 @@ impl Pool {
                 if !trees.contains_key(&change.tree) {
                     trees.insert(change.tree, self.open_any(entry, threads)?);
                 }
-                trees[&change.tree].put_blindly(&change.key, change.value.as_ref())?;
+                trees[&change.tree].put(&change.key, change.value.as_ref())?;
             }
         }
         file.end_commits()
