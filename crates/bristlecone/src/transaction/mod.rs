@@ -45,7 +45,7 @@ mod epochs;
 mod gate;
 mod handle;
 mod merge;
-mod record;
+pub(crate) mod record;
 mod replay;
 mod snapshot;
 mod stripes;
