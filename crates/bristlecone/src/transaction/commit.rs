@@ -6,7 +6,7 @@ use std::ops::Bound;
 use bristlecone_pm::{Error, Result};
 use smallvec::SmallVec;
 
-use super::encoded::{AnyTree, Encoded};
+use super::any_tree::{AnyTree, hash};
 use super::epochs::Epoch;
 use super::handle::{Link, TreeHandle};
 use super::record;
@@ -15,6 +15,7 @@ use super::stripes::Stripes;
 use crate::Pool;
 use crate::index::any::CarriedOut;
 use crate::index::parts::codec::GROUP;
+use crate::index::parts::encoded::Encoded;
 
 /// Chunks that a tree may need to take a change or many small ones, and more for records of keys and of values.
 const TREE_CHUNKS: usize = 3;
@@ -109,7 +110,7 @@ impl Changes {
         let committed = {
             let entered = epochs.gate.enter();
             let places = self.keys.keys().chain(self.expected.keys());
-            let stripes = places.map(|(tree, key)| Stripes::of(self.identity(*tree), key.hash()));
+            let stripes = places.map(|(tree, key)| Stripes::of(self.identity(*tree), hash(key)));
             // Commit 1.
             let _locked = epochs.stripes.lock_all(stripes.collect());
             self.validate_own(reads)?;
