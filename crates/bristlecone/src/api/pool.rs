@@ -9,6 +9,8 @@ use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::{Error, Finding, Medium, PoolFile, PoolInfo, Result, TreeEntry, TreeId};
 
 use crate::api::handle::{Handle, Inherited};
+use crate::api::metrics::Meters;
+use crate::api::told::told;
 use crate::dynamic::Kind;
 use crate::index::any::{self, AnyPool, OpenTree, PoolOn};
 use crate::index::parts::codec::Codec;
@@ -42,6 +44,7 @@ pub(crate) struct Shared {
     pub file: Box<dyn AnyPool>,
     /// Trees that are open: two handles to a tree are one tree.
     open: Mutex<HashMap<TreeId, OpenTree>>,
+    pub meters: Meters,
     /// What writes of several keys and snapshots have in common.
     pub epochs: Epochs,
     recovery_threads: usize,
@@ -83,8 +86,10 @@ impl Pool {
     pub(crate) fn over<M: Medium>(file: Arc<PoolFile<M>>, recovery_threads: usize) -> Result<Self> {
         let (done, opener) = (AtomicBool::new(false), *file.opener());
         let file = Box::new(PoolOn(file));
-        let (open, epochs) = (Mutex::default(), Epochs::new(AsymmetricFence::detect()));
-        let pool = Self(Handle::new(Arc::new(Shared { file, open, epochs, recovery_threads, done }), opener));
+        let (open, meters, epochs) =
+            (Mutex::default(), Meters::default(), Epochs::new(AsymmetricFence::detect()));
+        let shared = Arc::new(Shared { file, open, meters, epochs, recovery_threads, done });
+        let pool = Self(Handle::new(shared, opener));
         pool.replay(recovery_threads)?;
         Ok(pool)
     }
@@ -167,7 +172,7 @@ impl Pool {
         let mut open = self.lock_open();
         let entry = self.find_closed(name, &open)?;
         open.remove(&entry.id);
-        self.0.file.drop_tree(entry.id)?;
+        told("a tree is dropped", name, || self.0.file.drop_tree(entry.id))?;
         self.0.epochs.forget(entry.id);
         Ok(())
     }
@@ -229,7 +234,7 @@ impl Pool {
         let entry = self.find_closed(name, &open)?;
         let is_word = |kind: &str| Kind::of_directory(kind).map(|kind| kind.is_word());
         let inline = (is_word(&entry.spec.key_kind)?, is_word(&entry.spec.value_kind)?);
-        let emptied = self.0.file.clear_index(&entry, inline)?;
+        let emptied = told("a tree is cleared", name, || self.0.file.clear_index(&entry, inline))?;
         self.0.epochs.note_cleared(entry.id, emptied.id);
         open.remove(&entry.id);
         Ok(())
@@ -242,6 +247,15 @@ impl Pool {
             return Err(Error::TreeInUse { name: name.to_owned() });
         }
         Ok(entry)
+    }
+
+    /// Verifies that this process opened the pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`] in a child of the process that opened the pool.
+    pub fn opened_here(&self) -> Result<()> {
+        self.0.file.here()
     }
 
     /// Returns what is known about the pool.
@@ -338,7 +352,7 @@ impl Pool {
         if handles > 0 {
             return Err(Error::PoolInUse { handles });
         }
-        self.0.file.close()?;
+        told("a pool is closed", (), || self.0.file.close())?;
         self.0.done.store(true, Relaxed);
         Ok(())
     }
@@ -388,7 +402,8 @@ impl Pool {
     /// Recovers a tree of the library's designs.
     pub(crate) fn recover<K: Key, V: Value>(&self, entry: &TreeEntry) -> Result<AnyTree<K, V>> {
         let inline = (K::Codec::INLINE, V::Codec::INLINE);
-        self.0.file.open_index(entry, inline, self.0.recovery_threads)?.typed()
+        let recover = || self.0.file.open_index(entry, inline, self.0.recovery_threads);
+        told("a tree is recovered", &entry.spec.name, || self.0.meters.recovery(recover))?.typed()
     }
 
     /// Verifies a tree whatever the types of its keys and values: returns its number of items and
@@ -406,7 +421,7 @@ impl Pool {
         self.0.file.find_tree(name)?.ok_or_else(|| no_such_tree(name))
     }
 
-    fn lock_open(&self) -> MutexGuard<'_, HashMap<TreeId, OpenTree>> {
+    pub(crate) fn lock_open(&self) -> MutexGuard<'_, HashMap<TreeId, OpenTree>> {
         lock(&self.0.open)
     }
 }
