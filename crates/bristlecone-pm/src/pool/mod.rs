@@ -324,6 +324,8 @@ impl<M: Medium> PoolFile<M> {
 }
 
 #[cfg(test)]
+mod commits_tests;
+#[cfg(test)]
 mod intent_tests;
 #[cfg(test)]
 mod limits_tests;

@@ -16,11 +16,11 @@ use bristlecone_pm::sync::{AsymmetricFence, wait};
 use bristlecone_pm::{TreeId, own_thread_index};
 use crossbeam_skiplist::SkipMap;
 
-use super::encoded::Encoded;
 use super::gate::{Entered, Gate};
 use super::stripes::{Locked, Stripes};
 use crate::index::Index;
 use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::encoded::Encoded;
 
 /// A key of any tree: the tree's identity comes first.
 type SavedKey = (u64, Encoded);

@@ -8,11 +8,11 @@ use bristlecone_pm::sync::wait;
 use bristlecone_pm::{Error, Result};
 
 use super::commit::{Changes, Place, Reads};
-use super::encoded::Encoded;
 use super::handle::TreeHandle;
 use super::merge::Merge;
 use super::snapshot::{Snapshot, encode_bound};
 use crate::Pool;
+use crate::index::parts::encoded::Encoded;
 
 /// How often a transaction is tried.
 const ATTEMPTS: u32 = 256;
