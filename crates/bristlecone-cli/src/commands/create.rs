@@ -8,8 +8,8 @@ use bristlecone_cli::size;
 use clap::Args;
 use serde_json::json;
 
-use crate::args::TreeArgs;
 use crate::open::{PoolArgs, explain, with_domain};
+use crate::tree_args::TreeArgs;
 
 /// Create a pool, a tree in it, or both
 #[derive(Args, Debug)]

@@ -1,7 +1,6 @@
 //! Creating, opening and closing: a file is taken by one process, validated, and marked.
 
 use std::fs::{File, Metadata, OpenOptions as FileOptions};
-use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -238,7 +237,7 @@ impl<M: Medium> PoolFile<M> {
             let file = open_regular(path, access)?;
             lock(&file, access)?;
             // Only now: the last holder may have grown it, or removed it before it released it.
-            let metadata = |of: std::io::Result<Metadata>| of.map_err(|error| open_error(path, error));
+            let metadata = |of: std::io::Result<Metadata>| of.map_err(|error| Error::at_path(path, error));
             let (own, named) = (metadata(file.metadata())?, metadata(std::fs::metadata(path))?);
             if (own.dev(), own.ino()) != (named.dev(), named.ino()) {
                 continue;
@@ -378,18 +377,8 @@ fn open_regular(path: &Path, access: Access) -> Result<File> {
     let file = options.open(path).map_err(|error| match error.raw_os_error() {
         // A directory, a socket, a device without a driver.
         Some(libc::EISDIR | libc::ENXIO | libc::ENODEV) => not_a_pool(),
-        _ => open_error(path, error),
+        _ => Error::at_path(path, error),
     })?;
-    let metadata = file.metadata().map_err(|error| open_error(path, error))?;
+    let metadata = file.metadata().map_err(|error| Error::at_path(path, error))?;
     if metadata.is_file() { Ok(file) } else { Err(not_a_pool()) }
-}
-
-pub(super) fn open_error(path: &Path, error: std::io::Error) -> Error {
-    match error.kind() {
-        ErrorKind::NotFound => Error::NotFound { path: path.to_owned() },
-        ErrorKind::AlreadyExists => Error::Exists { path: path.to_owned() },
-        ErrorKind::ReadOnlyFilesystem => Error::ReadOnly,
-        ErrorKind::StorageFull => Error::MediumFull { bytes: 0 },
-        _ => Error::io(path.display().to_string(), error),
-    }
 }

@@ -14,8 +14,8 @@ use crate::dynamic::{self, On};
 use crate::index::parts::codec::Codec;
 use crate::{Design, Key, Pool, Tree, Value};
 
-/// Items between two reports of progress.
-const REPORTED_EVERY: u64 = 1024;
+/// Items that are written together, between two reports of progress.
+const REPORTED_EVERY: usize = 256;
 
 /// How a pool is copied. See [`Pool::backup`].
 #[derive(Default)]
@@ -261,16 +261,16 @@ impl Source {
             let (entry, tree) = pool.0.file.create_index(spec, (K::Codec::INLINE, V::Codec::INLINE))?;
             Ok((entry, tree.typed()?))
         })?;
-        let mut items = 0;
-        for item in self.items(from) {
-            let (key, value) = item?;
-            to.upsert(K::lend(&key), V::lend(&value))?;
-            items += 1;
-            if items % REPORTED_EVERY == 0 {
-                report(items)?;
+        let (mut items, mut from) = (0, self.items(from));
+        loop {
+            let some = from.by_ref().take(REPORTED_EVERY).collect::<Result<Vec<_>>>()?;
+            let lent: Vec<_> = some.iter().map(|(key, value)| (K::lend(key), V::lend(value))).collect();
+            to.upsert_many(&lent)?;
+            items += some.len() as u64;
+            report(items)?;
+            if some.len() < REPORTED_EVERY {
+                return Ok(items);
             }
         }
-        report(items)?;
-        Ok(items)
     }
 }

@@ -32,7 +32,7 @@ pub struct Metrics {
     pub log_bytes: u64,
 }
 
-/// Operations of all trees of a pool. One on several keys counts as often as it has to do with one.
+/// Operations of all trees of a pool. A call for many keys counts for each of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Operations {
@@ -105,8 +105,15 @@ impl<K: Key, V: Value> Tree<K, V> {
     #[inline(always)]
     #[cfg_attr(not(feature = "metrics"), allow(unused_variables, reason = "nothing is counted then"))]
     pub(crate) fn count_one(&self, operation: Operation) {
+        self.count_many(operation, 1);
+    }
+
+    /// Counts an operation on so many keys, with the feature `metrics`.
+    #[inline(always)]
+    #[cfg_attr(not(feature = "metrics"), allow(unused_variables, reason = "nothing is counted then"))]
+    pub(crate) fn count_many(&self, operation: Operation, keys: usize) {
         #[cfg(feature = "metrics")]
-        self.pool.0.meters.operations.add(operation as usize, 1);
+        self.pool.0.meters.operations.add(operation as usize, keys as u64);
     }
 }
 

@@ -12,6 +12,7 @@ pub mod handle;
 pub mod iter;
 pub mod key;
 pub mod kinds;
+pub mod many;
 pub mod metrics;
 pub mod near;
 pub mod options;

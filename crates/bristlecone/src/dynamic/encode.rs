@@ -30,17 +30,20 @@ pub(crate) trait Stored {
     type Ref<'a>: Copy;
     /// What a tree gives.
     type Owned;
-    /// What bounds a range.
+    /// What bounds a range, or stands among many.
     type Bound;
 
-    /// Returns a key as a bound.
+    /// Returns a copy, as a bound.
     fn bound(key: Self::Ref<'_>) -> Self::Bound;
+
+    /// Lends such a copy.
+    fn lend(bound: &Self::Bound) -> Self::Ref<'_>;
 
     /// Copies what a tree takes.
     fn own(item: Self::Ref<'_>) -> Self::Owned;
 
     /// Lends what a tree gave.
-    fn lend(item: &Self::Owned) -> Self::Ref<'_>;
+    fn lend_owned(item: &Self::Owned) -> Self::Ref<'_>;
 
     /// Calls `use_it` with what a datum is in a tree.
     fn with<R>(
@@ -92,11 +95,15 @@ impl Stored for Words {
         key
     }
 
+    fn lend(bound: &u64) -> u64 {
+        *bound
+    }
+
     fn own(word: u64) -> u64 {
         word
     }
 
-    fn lend(word: &u64) -> u64 {
+    fn lend_owned(word: &u64) -> u64 {
         *word
     }
 
@@ -134,11 +141,15 @@ impl Stored for Records {
         key.into()
     }
 
+    fn lend(bound: &Box<[u8]>) -> &[u8] {
+        bound
+    }
+
     fn own(bytes: &[u8]) -> Vec<u8> {
         bytes.into()
     }
 
-    fn lend(bytes: &Vec<u8>) -> &[u8] {
+    fn lend_owned(bytes: &Vec<u8>) -> &[u8] {
         bytes
     }
 

@@ -43,6 +43,7 @@ mod datum;
 pub(crate) mod encode;
 mod iter;
 mod kind;
+mod many;
 mod near;
 mod open;
 mod tree;

@@ -223,6 +223,12 @@ impl<M: Medium> VersionLog<M> {
         self.needed.get(version).is_some_and(|needed| needed.load(Relaxed) & OLD != 0)
     }
 
+    /// Returns how many entries of all logs are needed.
+    pub fn needed_entries(&self) -> u64 {
+        self.count_all_releases();
+        self.needed.counts.iter().map(|count| u64::from(count.load(Relaxed) & !OLD)).sum()
+    }
+
     /// Every log counts as many entries as are buffered.
     pub fn verify<'a>(&self, nodes: impl Iterator<Item = NodeRef<'a>>) -> Option<Finding> {
         self.count_all_releases();
