@@ -175,7 +175,7 @@ impl Pool {
         if path.symlink_metadata().is_ok() {
             return Err(Error::Exists { path: path.to_owned() });
         }
-        let trees = self.hold_all()?;
+        let (source, trees) = self.hold_all()?;
         let missing =
             options.trees.keys().find(|name| trees.iter().all(|(entry, _)| entry.spec.name != **name));
         if let Some(name) = missing {
@@ -183,7 +183,6 @@ impl Pool {
         }
         let specs =
             trees.iter().map(|(entry, _)| options.reshaped(&entry.spec)).collect::<Result<Vec<_>>>()?;
-        let source = Source::of(self)?;
         let create = CreateOptions {
             max_bytes: options.max_bytes.unwrap_or_else(|| self.info().max_bytes),
             domain: options.domain,
@@ -213,18 +212,23 @@ impl Pool {
         Ok(Backup { trees: copied, file_bytes })
     }
 
-    /// Opens all trees, so that none is dropped or cleared while there is what this returns.
-    fn hold_all(&self) -> Result<Vec<(TreeEntry, dynamic::Tree)>> {
+    /// Takes a moment of the pool, and opens all trees that it had then, so that none is dropped or cleared while there is
+    /// what this returns.
+    fn hold_all(&self) -> Result<(Source, Vec<(TreeEntry, dynamic::Tree)>)> {
         for _ in 0..LOOKS {
             let entries = self.trees()?;
             let held =
                 entries.iter().map(|entry| self.dynamic_tree(&entry.spec.name)).collect::<Result<Vec<_>>>();
-            match held {
+            let held = match held {
+                Ok(held) => held,
                 // Another thread dropped it, or gave it another name.
-                Err(Error::NoSuchTree { .. }) => {}
-                Ok(held) if self.trees()? == entries => return Ok(entries.into_iter().zip(held).collect()),
-                Ok(_) => {}
+                Err(Error::NoSuchTree { .. }) => continue,
                 Err(error) => return Err(error),
+            };
+            let source = Source::of(self)?;
+            // Or created one before that moment.
+            if self.trees()? == entries {
+                return Ok((source, entries.into_iter().zip(held).collect()));
             }
         }
         Err(Error::invalid("other threads create, drop or rename trees all the time: try again"))
