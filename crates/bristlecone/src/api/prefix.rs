@@ -118,7 +118,7 @@ mod tests {
             RangeBounds::<[u8]>::contains(
                 &{
                     let (from, to) = &limits_of_prefix(prefix);
-                    (from.as_deref().map(<[u8]>::to_vec), to.as_deref().map(<[u8]>::to_vec))
+                    (from.as_ref().map(|key| key.to_vec()), to.as_ref().map(|key| key.to_vec()))
                 },
                 key,
             )

@@ -174,11 +174,10 @@ impl Work<'_> {
                 let bytes =
                     K::Codec::bytes(K::Codec::borrow(&key)) + V::Codec::bytes(V::Codec::borrow(&value));
                 let (key, value) = (K::decode(key), V::take(value));
-                unfit_keys += u64::from(
-                    !key.is_some_and(|key| SK::view(keys, Role::Key, SK::lend_owned(&key)).is_some()),
-                );
-                let fits = value
-                    .is_some_and(|value| SV::view(values, Role::Value, SV::lend_owned(&value)).is_some());
+                unfit_keys +=
+                    u64::from(!key.is_some_and(|key| SK::view(keys, Role::Key, SK::lend(&key)).is_some()));
+                let fits =
+                    value.is_some_and(|value| SV::view(values, Role::Value, SV::lend(&value)).is_some());
                 unfit_values += u64::from(!fits);
                 if self.read(name, bytes as u64).is_break() {
                     self.found.is_complete = false;

@@ -69,7 +69,7 @@ impl Tree {
         each!(&self.on, tree => {
             let changed = self.key::<K, _>(key, |key| tree.alter(key, |old| {
                 let shown = old.map(|old| {
-                    V::view(kind, Role::Value, V::lend_owned(old)).ok_or_else(|| undecodable("value", kind))
+                    V::view(kind, Role::Value, V::lend(old)).ok_or_else(|| undecodable("value", kind))
                 });
                 let new = update(shown.transpose()?);
                 new.map(|new| self.value::<V, _>(&new, V::own)).transpose().map(Wanted::Be)

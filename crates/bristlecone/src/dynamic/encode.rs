@@ -37,13 +37,13 @@ pub(crate) trait Stored {
     fn bound(key: Self::Ref<'_>) -> Self::Bound;
 
     /// Lends such a copy.
-    fn lend(bound: &Self::Bound) -> Self::Ref<'_>;
+    fn lend_bound(bound: &Self::Bound) -> Self::Ref<'_>;
 
     /// Copies what a tree takes.
     fn own(item: Self::Ref<'_>) -> Self::Owned;
 
     /// Lends what a tree gave.
-    fn lend_owned(item: &Self::Owned) -> Self::Ref<'_>;
+    fn lend(item: &Self::Owned) -> Self::Ref<'_>;
 
     /// Calls `use_it` with what a datum is in a tree.
     fn with<R>(
@@ -95,7 +95,7 @@ impl Stored for Words {
         key
     }
 
-    fn lend(bound: &u64) -> u64 {
+    fn lend_bound(bound: &u64) -> u64 {
         *bound
     }
 
@@ -103,7 +103,7 @@ impl Stored for Words {
         word
     }
 
-    fn lend_owned(word: &u64) -> u64 {
+    fn lend(word: &u64) -> u64 {
         *word
     }
 
@@ -141,7 +141,7 @@ impl Stored for Records {
         key.into()
     }
 
-    fn lend(bound: &Box<[u8]>) -> &[u8] {
+    fn lend_bound(bound: &Box<[u8]>) -> &[u8] {
         bound
     }
 
@@ -149,7 +149,7 @@ impl Stored for Records {
         bytes.into()
     }
 
-    fn lend_owned(bytes: &Vec<u8>) -> &[u8] {
+    fn lend(bytes: &Vec<u8>) -> &[u8] {
         bytes
     }
 

@@ -46,7 +46,7 @@ impl Tree {
         found.clear();
         each!(&self.on, tree => {
             let own = self.own_keys::<K>(keys)?;
-            let keys: Vec<_> = own.iter().map(K::lend).collect();
+            let keys: Vec<_> = own.iter().map(K::lend_bound).collect();
             found.resize(keys.len(), None);
             let mut damaged = false;
             tree.get_many_with(&keys, |at, value| {
@@ -67,7 +67,7 @@ impl Tree {
         found.clear();
         each!(&self.on, tree => {
             let own = self.own_keys::<K>(keys)?;
-            tree.contains_many(&own.iter().map(K::lend).collect::<Vec<_>>(), found);
+            tree.contains_many(&own.iter().map(K::lend_bound).collect::<Vec<_>>(), found);
         });
         Ok(())
     }
@@ -87,7 +87,7 @@ impl Tree {
         old.clear();
         each!(&self.on, tree => {
             let own = self.items::<K, V>(items).map_err(none_done)?;
-            let items: Vec<_> = own.iter().map(|(key, value)| (K::lend(key), V::lend(value))).collect();
+            let items: Vec<_> = own.iter().map(|(key, value)| (K::lend_bound(key), V::lend_bound(value))).collect();
             let mut words = Vec::new();
             let done = tree.insert_many(&items, &mut words);
             self.all_found::<V>(words, old, done)
@@ -102,7 +102,7 @@ impl Tree {
     pub fn upsert_many(&self, items: &[(Datum<'_>, Datum<'_>)]) -> Done {
         each!(&self.on, tree => {
             let own = self.items::<K, V>(items).map_err(none_done)?;
-            let items: Vec<_> = own.iter().map(|(key, value)| (K::lend(key), V::lend(value))).collect();
+            let items: Vec<_> = own.iter().map(|(key, value)| (K::lend_bound(key), V::lend_bound(value))).collect();
             tree.upsert_many(&items)
         })
     }
@@ -118,7 +118,7 @@ impl Tree {
         each!(&self.on, tree => {
             let own = self.own_keys::<K>(keys).map_err(none_done)?;
             let mut words = Vec::new();
-            let done = tree.remove_many(&own.iter().map(K::lend).collect::<Vec<_>>(), &mut words);
+            let done = tree.remove_many(&own.iter().map(K::lend_bound).collect::<Vec<_>>(), &mut words);
             self.all_found::<V>(words, old, done)
         })
     }
