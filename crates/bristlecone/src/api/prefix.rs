@@ -110,19 +110,11 @@ pub(crate) fn limits_of_prefix(prefix: &[u8]) -> (Bound<Box<[u8]>>, Bound<Box<[u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ops::RangeBounds;
 
     #[test]
     fn prefixes_hold_what_begins_with_them() {
-        let within = |prefix: &[u8], key: &[u8]| {
-            use std::ops::RangeBounds;
-            RangeBounds::<[u8]>::contains(
-                &{
-                    let (from, to) = &limits_of_prefix(prefix);
-                    (from.as_ref().map(|key| key.to_vec()), to.as_ref().map(|key| key.to_vec()))
-                },
-                key,
-            )
-        };
+        let within = |prefix: &[u8], key: &[u8]| limits_of_prefix(prefix).contains(&Box::from(key));
         let bytes = [0, 1, 0x7f, 0xfe, 0xff];
         let mut strings = vec![Vec::new()];
         for len in 0..3 {
