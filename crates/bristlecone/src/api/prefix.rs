@@ -110,11 +110,14 @@ pub(crate) fn limits_of_prefix(prefix: &[u8]) -> (Bound<Box<[u8]>>, Bound<Box<[u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ops::RangeBounds;
 
     #[test]
     fn prefixes_hold_what_begins_with_them() {
-        let within = |prefix: &[u8], key: &[u8]| limits_of_prefix(prefix).contains(&Box::from(key));
+        let within = |prefix: &[u8], key: &[u8]| {
+            let (from, to) = limits_of_prefix(prefix);
+            let above = matches!(from, Bound::Included(from) if *from <= *key);
+            above && !matches!(to, Bound::Excluded(to) if *to <= *key)
+        };
         let bytes = [0, 1, 0x7f, 0xfe, 0xff];
         let mut strings = vec![Vec::new()];
         for len in 0..3 {

@@ -2,10 +2,11 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bristlecone::{BackupOptions, Design, Domain, Error, Pool, ScrubOptions, Tree};
 
-use crate::common::{Cell, Items, Plant, Scratch, Visit, share, suites};
+use crate::common::{Cell, Items, Plant, Scratch, Visit, share, small, suites};
 
 /// The place of a copy, which goes at the end.
 struct Place(PathBuf);
@@ -142,4 +143,65 @@ fn a_scrub_keeps_to_its_rate_and_ends_when_it_is_to() {
     let begun = std::time::Instant::now();
     let scrub = pool.scrub(ScrubOptions::new().bytes_per_second(1000).on_progress(stop)).unwrap();
     assert!(!scrub.is_complete && scrub.items < 1000 && begun.elapsed().as_secs() < 60);
+}
+
+/// Writers go on while the pool is copied: what is in the copy was there at one moment.
+#[test]
+fn a_copy_of_a_pool_in_use_is_of_one_moment() {
+    for shape in small() {
+        println!("{shape}");
+        let scratch = Scratch::new();
+        let pool = scratch.open();
+        let first: Tree<u64, u64> = shape.create(&pool, "first").unwrap();
+        let second: Tree<&str, &str> = pool.tree_options("second").design(Design::WoTree).create().unwrap();
+        let (bytes, keys) = ([7; 100], 3000);
+        let others = pool.tree::<u64, &[u8]>("others").unwrap();
+        (0..keys).for_each(|key| others.upsert(key, &bytes).unwrap());
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0.. {
+                    // In this order: the second is the first or one behind it.
+                    first.insert(0, number).unwrap();
+                    second.insert("number", &number.to_string()).unwrap();
+                    others.upsert(number % keys, &bytes[..number as usize % 100]).unwrap();
+                    others.upsert(keys + number, &bytes).unwrap();
+                    if done.load(Relaxed) {
+                        break;
+                    }
+                }
+            });
+            scope.spawn(|| {
+                while !done.load(Relaxed) {
+                    let moved = pool.transaction(|tx| {
+                        let from = tx.get(&first, 1)?.unwrap_or(1000);
+                        tx.insert(&first, 1, from.wrapping_sub(1))?;
+                        let to = tx.get(&second, "moved")?.map_or(0, |moved| moved.parse().unwrap_or(0));
+                        tx.insert(&second, "moved", &u64::to_string(&(to + 1)))
+                    });
+                    assert!(matches!(moved, Ok(()) | Err(Error::Conflict)), "{moved:?}");
+                }
+            });
+            for _ in 0..3 {
+                let place = Place::beside(&scratch);
+                pool.backup(&place.0, BackupOptions::new()).unwrap();
+                let copy = Pool::options().read_only(true).open(&place.0).unwrap();
+                let (one, two) =
+                    (copy.tree::<u64, u64>("first").unwrap(), copy.tree::<&str, &str>("second").unwrap());
+                let number = |text: Option<String>| text.map_or(0, |text| text.parse::<u64>().unwrap());
+                let (a, b) = (one.get(0).unwrap_or(0), number(two.get("number")));
+                assert!(a == b || a == b + 1, "{a} and {b}");
+                let (left, moved) = (one.get(1).unwrap_or(1000), number(two.get("moved")));
+                assert_eq!(left.wrapping_add(moved), 1000);
+                let others = copy.tree::<u64, &[u8]>("others").unwrap();
+                let later = others.count(keys..);
+                assert!(
+                    others.count(..keys) == keys && (a.max(1) - 1..=a + 1).contains(&later),
+                    "{later} of {a}"
+                );
+            }
+            done.store(true, Relaxed);
+        });
+        assert!(matches!(pool.backup(&scratch.0, BackupOptions::new()), Err(Error::Exists { .. })));
+    }
 }
