@@ -1,10 +1,33 @@
 //! Figures of a pool: what was done is what is counted.
 
 use crate::common::{Plant, Scratch, small};
-use bristlecone::{Metrics, Pool, Tree};
+use bristlecone::{Error, Metrics, Pool, Tree};
 
 fn metrics(pool: &Pool) -> Metrics {
     pool.metrics().unwrap()
+}
+
+#[test]
+fn commits_conflicts_and_snapshots_are_counted() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let tree = pool.tree::<u64, u64>("t").unwrap();
+    let mut batch = pool.batch();
+    (0..100).for_each(|key| _ = batch.insert(&tree, key, key));
+    batch.commit().unwrap();
+    let mut refused = pool.batch();
+    refused.expect(&tree, 1, None);
+    refused.insert(&tree, 1, 7);
+    assert!(matches!(refused.commit(), Err(Error::Conflict)));
+    pool.transaction(|tx| tx.insert(&tree, 1, 2)).unwrap();
+    let view = pool.snapshot().unwrap();
+    assert_eq!(metrics(&pool).snapshot_bytes, 0);
+    (0..100).for_each(|key| tree.upsert(key, 0).unwrap());
+    let now = metrics(&pool);
+    assert_eq!((now.commits, now.conflicts), (2, 1));
+    assert!(now.snapshot_bytes > 1600, "{now:?}");
+    drop(view);
+    assert_eq!(metrics(&pool).snapshot_bytes, 0);
 }
 
 #[test]
