@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use bristlecone_pm::{CreateOptions, Domain, Error, Native, PoolFile, Result, TreeEntry, TreeSpec};
+use bristlecone_pm::{At, CreateOptions, Domain, Error, Native, PoolFile, Result, TreeEntry, TreeSpec};
 
 use crate::api::pool::LOOKS;
 use crate::api::told::told;
@@ -189,7 +189,8 @@ impl Pool {
         };
         // Synced as a whole, not page by page.
         let medium = |domain| Native::new(if domain == Domain::Msync { Domain::Process } else { domain });
-        let unnamed = PoolFile::create_unnamed(path, &create, medium)?;
+        let at = if self.0.file.handles_faults() { At::from(path) } else { At::unhandled(path) };
+        let unnamed = PoolFile::create_unnamed(at, &create, medium)?;
         let to = Pool::over(unnamed.pool().clone(), 1)?;
         let items_all = trees.iter().map(|(_, tree)| tree.len()).sum();
         let mut copied = Vec::with_capacity(trees.len());
