@@ -122,6 +122,7 @@ impl Changes {
             if self.keys.is_empty() { Ok(()) } else { self.carry_out(pool) }
         };
         epochs.shed_if_over();
+        pool.0.meters.note_commit(&committed);
         committed
     }
 

@@ -231,6 +231,11 @@ impl Epochs {
         }
     }
 
+    /// Returns the bytes of what is saved for snapshots, about.
+    pub fn bytes(&self) -> usize {
+        self.total.load(Relaxed)
+    }
+
     /// Returns a tree's identity, which no other tree of this opening has, and the epoch in which it was cleared, or 0.
     pub fn identity(&self, tree: TreeId) -> (u64, u64) {
         let fresh = || (self.identities.fetch_add(1, Relaxed), 0);
