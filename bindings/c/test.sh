@@ -50,6 +50,7 @@ compile() { # program, source, flags
     esac
 }
 compile api-c "$here/tests/api.c"
+compile several "$here/tests/several.c"
 compile kill "$here/tests/kill.c"
 compile api-cpp "$here/tests/api.cpp"
 compile tour-c "$here/examples/tour.c"
@@ -60,7 +61,7 @@ cp "$work/alone.c" "$work/alone.cpp"
 compile alone "$work/alone.cpp"
 
 say "tests"
-for program in api-c kill api-cpp alone; do timeout 120 "$work/$program"; done
+for program in api-c several kill api-cpp alone; do timeout 120 "$work/$program"; done
 for tour in tour-c tour-cpp; do
     for _ in 1 2; do timeout 60 "$work/$tour" "/dev/shm/bristlecone-c-$$-$tour.pool" >"$work/$tour.out"; done
 done
@@ -69,9 +70,10 @@ grep -q 'visit 2 of page 7' "$work/tour-c.out" && grep -q 'refused: the tree' "$
 say "the static library, under AddressSanitizer"
 flags="-I$work/usr/include $work/usr/lib/libbristlecone.a -lgcc_s -lutil -lrt -lm -ldl"
 if compile asan-c "$here/tests/api.c" -fsanitize=address,undefined 2>"$work/asan" \
+    && compile asan-several "$here/tests/several.c" -fsanitize=address,undefined \
     && compile asan-cpp "$here/tests/api.cpp" -fsanitize=address,undefined; then
     ASAN_OPTIONS=detect_stack_use_after_return=0:handle_sigbus=0:allow_user_segv_handler=1 timeout 300 "$work/asan-c"
-    timeout 300 "$work/asan-cpp"
+    for program in asan-several asan-cpp; do timeout 300 "$work/$program"; done
 else
     say "no AddressSanitizer: skipped ($(head -n 1 "$work/asan"))"
 fi

@@ -291,7 +291,7 @@ static void pools(void)
     OK(bristlecone_put_u64(tree, 1, 1));
     FAILS(bristlecone_pool_drop_tree(pool, "a"), BRISTLECONE_IN_USE, "in use");
     FAILS(bristlecone_pool_clear_tree(pool, "a"), BRISTLECONE_IN_USE, "in use");
-    FAILS(bristlecone_pool_close(pool), BRISTLECONE_IN_USE, "1 trees or iterators open");
+    FAILS(bristlecone_pool_close(pool), BRISTLECONE_IN_USE, "the pool has 1 trees, iterators, batches");
     OK(bristlecone_pool_rename_tree(pool, "a", "b"));
     OK(bristlecone_tree_close(tree));
     OK(bristlecone_pool_trees(pool, note_tree, all));
