@@ -5,24 +5,6 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-static bristlecone_pool *open_pool(const char *path, uint32_t flags)
-{
-    bristlecone_open_options options = BRISTLECONE_OPEN_OPTIONS_INIT;
-    bristlecone_pool *pool = NULL;
-    options.flags = flags;
-    options.max_bytes = 64 << 20;
-    options.recovery_threads = 1;
-    OK(bristlecone_pool_open(path, &options, &pool));
-    return pool;
-}
-
-static bristlecone_tree *open_tree(bristlecone_pool *pool, const char *name, const char *keys, const char *values)
-{
-    bristlecone_tree *tree = NULL;
-    OK(bristlecone_tree_open_or_create(pool, name, keys, values, &tree));
-    return tree;
-}
-
 static uint64_t held(bristlecone_tree *tree, uint64_t key)
 {
     uint64_t value = UINT64_MAX;
