@@ -1,10 +1,12 @@
 //! Pools: `bristlecone.open`, and what a pool has beside its trees.
 
+use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bristlecone::dynamic::{Kind, Tree};
-use bristlecone::{Design, Error, Finding, PoolOptions, TreeOptions, TreeStats};
+use bristlecone::{BackupOptions, Design, Error, Finding, PoolOptions, TreeOptions, TreeStats};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -242,6 +244,54 @@ impl Pool {
     /// Verifies the pool's own structures; returns what is wrong.
     fn check(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.shared.work(py, |pool| Ok(findings(pool.check())))
+    }
+
+    /// Copies the pool, as it is at one moment, to a new file; returns the trees' names and how many items each has.
+    #[pyo3(signature = (path, *, max_bytes=None, design=None, domain=None))]
+    fn backup(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        max_bytes: Option<u64>,
+        design: Option<&str>,
+        domain: Option<&str>,
+    ) -> PyResult<HashMap<String, u64>> {
+        let refused = |error| raise(py, error);
+        let mut options = BackupOptions::new();
+        if let Some(bytes) = max_bytes {
+            options = options.max_bytes(bytes);
+        }
+        if let Some(design) = design {
+            options = options.design(design.parse().map_err(refused)?);
+        }
+        if let Some(domain) = domain {
+            options = options.domain(domain.parse().map_err(refused)?);
+        }
+        // Signals are looked at meanwhile, whose handlers may use the pool: the gate is not held.
+        let pool = self.shared.work(py, |pool| Ok(pool.clone()))?;
+        let mut signal = None;
+        let copied = py.detach(|| {
+            let options = options.on_progress(|_| match Python::attach(|py| py.check_signals()) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(raised) => {
+                    signal = Some(raised);
+                    ControlFlow::Break(())
+                }
+            });
+            let copied = pool.backup(&path, options);
+            drop(pool);
+            copied
+        });
+        match (copied, signal) {
+            (Ok(copied), _) => Ok(copied.trees.into_iter().collect()),
+            (Err(_), Some(signal)) => Err(signal),
+            (Err(error), None) => Err(raise(py, error)),
+        }
+    }
+
+    /// Gives space that no tree needs back to the file system; returns how many bytes.
+    fn trim(&self, py: Python<'_>) -> PyResult<u64> {
+        self.shared.work(py, bristlecone::Pool::trim)
     }
 
     /// Makes room ahead of time, so that growth costs no page faults later.
