@@ -59,6 +59,20 @@ pub struct Pool {
     shared: Arc<Shared>,
 }
 
+/// An argument that may be left out, which is not the same as `None`.
+enum Given {
+    Not,
+    It(Py<PyAny>),
+}
+
+impl FromPyObject<'_, '_> for Given {
+    type Error = PyErr;
+
+    fn extract(it: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        Ok(Self::It(it.to_owned().unbind()))
+    }
+}
+
 /// How a tree is asked for.
 struct Asked {
     name: String,
@@ -103,23 +117,25 @@ impl Asked {
 #[pymethods]
 impl Pool {
     /// Opens the tree of this name; creates it if the types of its keys and values are given.
-    #[pyo3(signature = (name, key=None, value=None, *, codec=None, design=None, options=None))]
+    #[pyo3(signature = (name, key=Given::Not, value=Given::Not, *, codec=None, design=None, options=None))]
     #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
     fn tree(
         &self,
         py: Python<'_>,
         name: String,
-        key: Option<&Bound<'_, PyAny>>,
-        value: Option<&Bound<'_, PyAny>>,
+        key: Given,
+        value: Given,
         codec: Option<&Bound<'_, PyAny>>,
         design: Option<&str>,
         options: Option<Vec<(String, u64)>>,
     ) -> PyResult<tree::Tree> {
         let codec = codec.map(Codec::new).transpose()?;
-        let kinds = match (key, value, &codec) {
-            (None, None, _) => None,
-            (Some(key), Some(value), _) => Some((kind::parse(key)?, kind::parse(value)?)),
-            (Some(key), None, Some(codec)) => Some((kind::parse(key)?, codec.kind(py))),
+        let kinds = match (&key, &value, &codec) {
+            (Given::Not, Given::Not, _) => None,
+            (Given::It(key), Given::It(value), _) => {
+                Some((kind::parse(key.bind(py))?, kind::parse(value.bind(py))?))
+            }
+            (Given::It(key), Given::Not, Some(codec)) => Some((kind::parse(key.bind(py))?, codec.kind(py))),
             _ => return Err(PyTypeError::new_err("give the types of keys and of values, or none of both")),
         };
         for kind in kinds.iter().flat_map(|(key, value)| [key, value]) {
@@ -136,7 +152,7 @@ impl Pool {
     }
 
     fn __getitem__(&self, py: Python<'_>, name: String) -> PyResult<tree::Tree> {
-        self.tree(py, name, None, None, None, None, None)
+        self.tree(py, name, Given::Not, Given::Not, None, None, None)
     }
 
     fn __delitem__(&self, py: Python<'_>, name: String) -> PyResult<()> {
