@@ -1,3 +1,4 @@
+import sys
 from collections.abc import (
     Callable,
     ItemsView,
@@ -17,6 +18,8 @@ from typing_extensions import Self, TypeVar
 
 import pandas
 import pyarrow
+
+__all__ = ["Buffer", "Pool", "open", "_close_all", "Absent", "Tree", "Items", "View", "ABSENT", "__version__"]
 
 __version__: Final[str]
 
@@ -195,7 +198,7 @@ class Tree(MutableMapping[_K, _V], Generic[_K, _V]):
         stop: _K | None = None,
         reverse: bool = False,
         *,
-        inclusive: tuple[bool, bool] = (True, False),
+        inclusive: tuple[bool, bool] = ...,
     ) -> View[tuple[_K, _V]]: ...
     def keys(  # type: ignore[override]
         self,
@@ -203,7 +206,7 @@ class Tree(MutableMapping[_K, _V], Generic[_K, _V]):
         stop: _K | None = None,
         reverse: bool = False,
         *,
-        inclusive: tuple[bool, bool] = (True, False),
+        inclusive: tuple[bool, bool] = ...,
     ) -> View[_K]: ...
     def values(  # type: ignore[override]
         self,
@@ -211,7 +214,7 @@ class Tree(MutableMapping[_K, _V], Generic[_K, _V]):
         stop: _K | None = None,
         reverse: bool = False,
         *,
-        inclusive: tuple[bool, bool] = (True, False),
+        inclusive: tuple[bool, bool] = ...,
     ) -> View[_V]: ...
     def prefix(self, prefix: Any, reverse: bool = False) -> View[tuple[_K, _V]]: ...
     def first(self) -> tuple[_K, _V] | None: ...
@@ -221,7 +224,7 @@ class Tree(MutableMapping[_K, _V], Generic[_K, _V]):
     def get_gt(self, key: _K) -> tuple[_K, _V] | None: ...
     def get_ge(self, key: _K) -> tuple[_K, _V] | None: ...
     def remove_range(
-        self, start: _K | None = None, stop: _K | None = None, *, inclusive: tuple[bool, bool] = (True, False)
+        self, start: _K | None = None, stop: _K | None = None, *, inclusive: tuple[bool, bool] = ...
     ) -> int: ...
     def put_many(self, keys: Any, values: Any) -> None: ...
     def get_many(self, keys: Any, default: Any = None) -> Any: ...
@@ -245,7 +248,7 @@ class Tree(MutableMapping[_K, _V], Generic[_K, _V]):
     def stats(self) -> _TreeStats: ...
     def check(self) -> list[str]: ...
     @classmethod
-    def __class_getitem__(cls, types: Any, /) -> GenericAlias: ...
+    def __class_getitem__(cls, types: Any) -> GenericAlias: ...
 
 @final
 class View(Generic[_T]):
@@ -266,6 +269,7 @@ class Items(Iterator[_T]):
 
 @final
 class Buffer:
-    def __buffer__(self, flags: int, /) -> memoryview: ...
+    if sys.version_info >= (3, 12):
+        def __buffer__(self, flags: int, /) -> memoryview: ...
 
 def _close_all() -> None: ...
