@@ -25,7 +25,10 @@ impl<M: Medium> PoolFile<M> {
     pub fn trim(&self, is_unused: bool) -> Result<u64> {
         self.writable()?;
         let before = self.region.backed_bytes();
-        let taken = self.with_chunks(|chunks| std::mem::take(&mut chunks.free));
+        let taken = self.with_chunks(|chunks| {
+            chunks.free_spare();
+            std::mem::take(&mut chunks.free)
+        });
         self.give_back(&taken)?;
         if is_unused {
             self.cut_off(|_| true)?;
@@ -42,6 +45,7 @@ impl<M: Medium> PoolFile<M> {
         let is_used =
             |&id: &u32| Descriptor::decode(self.descriptor(id).load(self.medium())) == Some(Descriptor::Free);
         let taken = self.with_chunks(|chunks| {
+            chunks.free_spare();
             // What was provided ahead of time, and never used, stays. The chunks that were freed last are used next.
             let (used, fresh): (Vec<u32>, Vec<u32>) = chunks.free.iter().partition(|id| is_used(id));
             let (taken, stays) = used.split_at(used.len().saturating_sub(kept));

@@ -128,7 +128,7 @@ impl Tree {
     ///
     /// [`Error::Invalid`] for bounds that a tree of other keys gave; [`Error::Forked`].
     pub fn range_within(&self, bounds: &Bounds) -> Result<Range<'_>> {
-        self.here()?;
+        self.opened_here()?;
         let kinds = (self.key_kind(), self.value_kind());
         each!(&self.on, tree => match (placed::<K>(&bounds.from), placed::<K>(&bounds.to)) {
             (Some(from), Some(to)) => Ok(Range::new::<K, V>(crate::Range::new(tree, from, to), kinds)),
@@ -142,7 +142,7 @@ impl Tree {
     ///
     /// As [`range_within`](Self::range_within).
     pub fn count_within(&self, bounds: &Bounds) -> Result<u64> {
-        self.here()?;
+        self.opened_here()?;
         each!(&self.on, tree => match (placed::<K>(&bounds.from), placed::<K>(&bounds.to)) {
             (Some(from), Some(to)) => Ok(tree.walk((from, to)).count()),
             _ => Err(Error::invalid("these bounds are of a tree with keys of another type")),

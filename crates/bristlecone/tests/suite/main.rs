@@ -22,6 +22,7 @@ mod encoded;
 mod examples;
 mod figures;
 mod full_pool;
+mod gate;
 mod hot_key;
 mod kill;
 mod kinds;
