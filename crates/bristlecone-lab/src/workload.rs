@@ -22,8 +22,8 @@ The scan phase of micro has a tenth of the operations.";
 
 #[derive(Args, Debug)]
 pub struct Workload {
-    /// The design: sstree, nbtree, cclbtree, lodgetree or wotree, or one of the baselines native, wbtree
-    /// and fastfair.
+    /// The design: sstree, nbtree, cclbtree, lodgetree or wotree, or one of the baselines native, wbtree,
+    /// fastfair, lbtree, fptree, utree, flatstore and dptree.
     #[arg(long, default_value = "sstree")]
     pub design: AnyDesign,
     /// An option of the design, as docs/designs lists them; may be given several times.

@@ -43,7 +43,7 @@ impl<M: Medium> DpTree<M> {
         self.census.leaves.add(fresh as i64);
         let (_, old) = self.log.rotate();
         self.log.recycle(old);
-        (state.buffer, state.stamp) = (buffer, stamp);
+        (state.buffer, state.stamp, state.full) = (buffer, stamp, self.full());
         Ok(())
     }
 

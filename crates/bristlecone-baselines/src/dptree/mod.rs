@@ -69,6 +69,8 @@ struct State {
     index: VolatileIndex<Inline>,
     /// Copy of the root's.
     stamp: u64,
+    /// Entries of the log at which the buffer is merged.
+    full: u64,
 }
 
 /// What was changed since the last merge.
@@ -199,7 +201,7 @@ impl<M: Medium> DpTree<M> {
         self.shape.find(&self.store, self.leaf_of(number), state.stamp, key)
     }
 
-    /// Returns the entries of the log at which the buffer is merged.
+    /// Returns the entries of the log at which a new buffer is to be merged.
     fn full(&self) -> u64 {
         (self.census.items.sum() / PART).max(LEAVES_MIN * self.shape.slots as u64)
     }
@@ -246,11 +248,11 @@ impl<M: Medium> DpTree<M> {
                 leaf.split()?;
                 continue;
             }
+            let Some(spot) = self.log.reserve(|_| true) else { return Ok(None) };
             let cell = match found {
                 Ok(at) => leaf.word(at),
                 Err(_) => buffer.cells.alloc()?.into(),
             };
-            let Some(spot) = self.log.reserve(|_| true) else { return Ok(None) };
             let sequence = self.sequence.fetch_add(1, Relaxed) + 1;
             let (removed, value) = (new.is_none(), new.unwrap_or_default());
             spot.append(&LogEntry { sequence, removed, key, value }, None);
@@ -276,6 +278,7 @@ impl<M: Medium> Core<M> for DpTree<M> {
             buffer: Buffer::new(node_lines)?,
             index: VolatileIndex::new(INDEX_NODE_BYTES, 0)?,
             stamp: 0,
+            full: 0,
         };
         let root = pool.anchor(entry.id).load(pool.medium());
         let mut tree = Self {
@@ -294,6 +297,8 @@ impl<M: Medium> Core<M> for DpTree<M> {
         } else {
             tree.recover(logged)?;
         }
+        let full = tree.full();
+        wait::write(&tree.state).full = full;
         Ok(tree)
     }
 
@@ -323,9 +328,8 @@ impl<M: Medium> Core<M> for DpTree<M> {
     fn change(&self, key: u64, decide: impl Fn(Option<u64>) -> Fate) -> Result<Option<u64>> {
         loop {
             let state = wait::read(&self.state);
-            let full = self.full();
-            let mut least = full;
-            if state.buffer.logged.load(Relaxed) < full {
+            let mut least = state.full;
+            if state.buffer.logged.load(Relaxed) < state.full {
                 if let Some(old) = self.change_if_room(&state, key, &decide)? {
                     drop(state);
                     self.store.pool.health()?;

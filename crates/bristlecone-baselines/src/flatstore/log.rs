@@ -258,26 +258,27 @@ impl<M: Medium> Log<M> {
         Ok(())
     }
 
-    fn dead(&self, live: u64) -> u64 {
-        self.entries.load(Relaxed).saturating_sub(live)
+    /// Returns whether an entry is the first of its segment.
+    pub fn begins_segment(&self, entry: u64) -> bool {
+        let bytes = self.pool.chunk_bytes() / SEGMENTS_A_CHUNK;
+        entry % bytes == LINE_BYTES as u64
     }
 
-    /// Returns whether more entries are dead than live, and would fill segments.
-    pub fn is_mostly_dead(&self, live: u64) -> bool {
-        self.dead(live) > live + 2 * self.capacity as u64
+    /// Returns the entries of a segment.
+    pub fn capacity(&self) -> u64 {
+        self.capacity as u64
     }
 
-    /// Cleans the oldest segment; `keep` copies an entry if it is its key's last one. `false`: what is dead would not
-    /// fill a segment.
-    pub fn clean(&self, live: u64, keep: impl Fn(u64, u64) -> Result<()>) -> Result<bool> {
+    /// Cleans the oldest segment, if so many entries are dead at least; `keep` copies an entry if it is its key's last
+    /// one. Returns whether it did.
+    pub fn clean(&self, live: u64, least: u64, keep: impl Fn(u64, u64) -> Result<()>) -> Result<bool> {
         let _cleaning = wait::lock(&self.cleaning);
         let oldest = {
             let order = wait::lock(&self.order);
             order.front().copied().filter(|_| order.len() > 1)
         };
-        let Some(oldest) = oldest.filter(|_| self.dead(live) >= self.capacity as u64) else {
-            return Ok(false);
-        };
+        let dead = self.entries.load(Relaxed).saturating_sub(live);
+        let Some(oldest) = oldest.filter(|_| dead >= least) else { return Ok(false) };
         let count = self.count(oldest);
         for entry in (0..count).map(|at| self.place(oldest, at)) {
             let [number, key, _] = self.entry(entry);

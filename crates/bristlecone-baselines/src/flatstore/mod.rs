@@ -26,10 +26,11 @@ pub struct FlatStore<M: Medium> {
 }
 
 impl<M: Medium> FlatStore<M> {
-    /// Cleans the oldest segment of the log, if what is dead would fill one; returns whether it did. The caller holds
-    /// no leaf.
-    fn clean(&self) -> Result<bool> {
-        self.log.clean(self.census.items.sum(), |entry, key| {
+    /// Cleans the oldest segment of the log, if so many entries are dead at least beside a part of those that live;
+    /// returns whether it did. The caller holds no leaf.
+    fn clean(&self, least: u64, of_live: u64) -> Result<bool> {
+        let live = self.census.items.sum();
+        self.log.clean(live, least + live * of_live, |entry, key| {
             let (leaf, _held) = self.tree.lock(key);
             if let Ok(at) = leaf.find(key)
                 && leaf.word(at) == entry
@@ -100,30 +101,33 @@ impl<M: Medium> Core<M> for FlatStore<M> {
                 (Fate::Gets(value), _) => Some(Op::Put(value)),
                 (Fate::Goes, Ok(_)) => Some(Op::Delete),
             };
-            if let Some(op) = op {
-                match (self.log.append(key, op), found) {
-                    (Err(error), _) => {
-                        drop(held);
-                        if error.is_no_room() && self.clean()? {
-                            continue;
-                        }
-                        return Err(error);
+            let Some(op) = op else { return Ok(old) };
+            let entry = match self.log.append(key, op) {
+                Ok(entry) => entry,
+                Err(error) => {
+                    drop(held);
+                    if error.is_no_room() && self.clean(self.log.capacity(), 0)? {
+                        continue;
                     }
-                    (Ok(entry), Err(at)) => leaf.insert(at, (key, entry)),
-                    (Ok(_), Ok(at)) if matches!(op, Op::Delete) => leaf.remove(at),
-                    (Ok(entry), Ok(at)) => leaf.set(at, entry),
+                    return Err(error);
                 }
-                self.census.items.add(match (op, found) {
-                    (Op::Delete, _) => -1,
-                    (_, Ok(_)) => 0,
-                    (_, Err(_)) => 1,
-                });
+            };
+            match (op, found) {
+                (Op::Delete, Ok(at)) => {
+                    leaf.remove(at);
+                    self.census.items.add(-1);
+                }
+                (_, Ok(at)) => leaf.set(at, entry),
+                (_, Err(at)) => {
+                    leaf.insert(at, (key, entry));
+                    self.census.items.add(1);
+                }
             }
             drop(held);
             self.pool.health()?;
-            if op.is_some() && self.log.is_mostly_dead(self.census.items.sum()) {
-                // The change is made; what finds no room now is tried again by the next one.
-                let _ = self.clean();
+            if self.log.begins_segment(entry) {
+                // The change is made: what finds no room now is done when there is another segment.
+                while let Ok(true) = self.clean(2 * self.log.capacity(), 1) {}
             }
             return Ok(old);
         }
