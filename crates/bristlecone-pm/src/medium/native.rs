@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::arch::{self, FlushKind};
+use super::copy;
 use crate::{Domain, LINE_BYTES, Medium, Step, failpoint};
 
 /// Bytes that `msync` works on.
@@ -21,6 +22,9 @@ pub struct Native {
     failed: AtomicBool,
     /// Whose pages a thread has yet to sync.
     life: Arc<()>,
+    /// Flushed lines, and fences.
+    #[cfg(feature = "metrics")]
+    counts: crate::Counts<2>,
 }
 
 /// What a flush and a fence are. One per pool, so the branch on it is always predicted.
@@ -55,7 +59,14 @@ impl Native {
             Domain::Adr => Mode::Flush(FlushKind::detect()),
             Domain::Msync => Mode::Sync,
         };
-        Self { mode, slow: (mode, Duration::ZERO), failed: AtomicBool::new(false), life: Arc::default() }
+        Self {
+            mode,
+            slow: (mode, Duration::ZERO),
+            failed: AtomicBool::new(false),
+            life: Arc::default(),
+            #[cfg(feature = "metrics")]
+            counts: crate::Counts::default(),
+        }
     }
 
     /// Returns the medium of a domain with a busy wait after every flushed line.
@@ -167,18 +178,34 @@ impl Medium for Native {
     }
 
     #[inline(always)]
+    fn store_words(&self, cells: &[AtomicU64], values: &[u64]) {
+        assert!(cells.len() == values.len(), "a copy of another length");
+        // SAFETY: both are valid for so many words, and no thread changes `values`, which are atomics as well as words.
+        unsafe { copy::words(values.as_ptr().cast(), cells.as_ptr().cast_mut().cast(), cells.len()) };
+    }
+
+    #[inline(always)]
     fn compare_exchange(&self, cell: &AtomicU64, current: u64, new: u64) -> Result<u64, u64> {
         cell.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire)
     }
 
     #[inline(always)]
     fn flush_lines(&self, start: *const u8, bytes: usize, _step: Step) {
+        #[cfg(feature = "metrics")]
+        self.counts.add(0, (start.addr() % LINE_BYTES + bytes).div_ceil(LINE_BYTES) as u64);
         self.flush_as(self.mode, start, bytes);
     }
 
     #[inline(always)]
     fn drain(&self, _step: Step) {
+        #[cfg(feature = "metrics")]
+        self.counts.add(1, 1);
         self.drain_as(self.mode);
+    }
+
+    #[cfg(feature = "metrics")]
+    fn counts(&self) -> Option<[u64; 2]> {
+        Some([self.counts.sum(0), self.counts.sum(1)])
     }
 
     fn extended(&self, last: &AtomicU64) {
