@@ -46,8 +46,8 @@ pub use medium::{
 };
 pub use opener::Opener;
 pub use pool::{
-    CHUNK_BYTES, Chunk, CreateOptions, Damaged, Finding, Geometry, OpenOptions, Part, PartOf, PoolFile,
-    PoolInfo, SlotKind, TreeEntry, TreeId, TreeSpec, Unnamed, kind_of_descriptor,
+    CHUNK_BYTES, Chunk, CommitSpace, CreateOptions, Damaged, Finding, Geometry, OpenOptions, Part, PartOf,
+    PoolFile, PoolInfo, SetAside, SlotKind, TreeEntry, TreeId, TreeSpec, Unnamed, kind_of_descriptor,
 };
 pub use sync::{assume_thread_index, own_thread_index, thread_index};
 pub use wal::{Copies, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, LogSpot};

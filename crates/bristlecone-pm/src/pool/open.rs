@@ -148,6 +148,7 @@ impl<M: Medium> PoolFile<M> {
             domain,
             clean: false,
             intent: false,
+            commits: false,
         };
         contents.write(&region, &medium);
         contents.sequence = 1;
@@ -181,6 +182,7 @@ impl<M: Medium> PoolFile<M> {
             path: path.map(Path::to_owned),
             damage: found.damage.into_iter().collect(),
             directory: Mutex::new(()),
+            commits: Mutex::default(),
             chunks: Mutex::default(),
             chunks_available: AtomicU64::new(found.contents.geometry.chunks_max),
             events: Events::default(),
@@ -326,8 +328,9 @@ impl<M: Medium> PoolFile<M> {
     pub fn close(&self) -> Result<()> {
         self.here()?;
         self.health()?;
+        self.release_commits()?;
         self.trim_at_close();
-        self.write_contents(|contents| contents.clean = true)?;
+        self.write_contents(|contents| (contents.clean, contents.commits) = (true, false))?;
         if self.domain() != Domain::Msync {
             return Ok(());
         }

@@ -177,7 +177,7 @@ impl PoolOptions {
         }?;
         file.drop_unfinished_trees();
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Pool::over(file, self.recovery_threads.unwrap_or_else(cores)))
+        Pool::over(file, self.recovery_threads.unwrap_or_else(cores))
     }
 
     /// Refuses options that no pool can be opened with.

@@ -42,6 +42,7 @@ mod change;
 mod convert;
 mod datum;
 pub(crate) mod encode;
+mod handle;
 mod iter;
 mod kind;
 mod many;
