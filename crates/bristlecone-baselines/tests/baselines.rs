@@ -34,7 +34,7 @@ impl Bench {
         let layout = Layout { geometry, part_of };
         let device = Device::new(&region, layout, Domain::Adr, Profile::OPTANE, Processor::default(), &[]);
         let medium: AnyMedium = Box::new(device.clone());
-        let pool = pool_on_any(PoolFile::create_in(region, geometry, Domain::Adr, medium).unwrap());
+        let pool = pool_on_any(PoolFile::create_in(region, geometry, Domain::Adr, medium).unwrap()).unwrap();
         let tree = AnyDesign::from(baseline).create::<_, _, AnyMedium>(&pool, "t", options).unwrap();
         device.take();
         Self { device, tree }
@@ -135,7 +135,8 @@ fn dptree_counted_figures_hold() {
 fn pool(chunks_max: u64) -> Pool {
     let geometry = Geometry { chunk_bytes: 1 << 16, chunks_max, trees_max: 2 };
     let region = Region::memory(geometry.max_bytes()).unwrap();
-    Pool::on(PoolFile::create_in(region, geometry, Domain::Adr, Native::new(Domain::Adr)).unwrap(), 1)
+    let file = PoolFile::create_in(region, geometry, Domain::Adr, Native::new(Domain::Adr)).unwrap();
+    Pool::on(file, 1).unwrap()
 }
 
 fn create(pool: &Pool, baseline: Baseline, node_lines: u64) -> Tree<u64, u64> {
