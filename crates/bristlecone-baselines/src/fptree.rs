@@ -17,11 +17,11 @@
 //!
 //! # Split
 //! 1. A micro-log names the leaf and the new one; flush, fence.
-//! 2. The leaf is copied; flushes, fence. 3. The new one's bitmap has the upper half; flush, fence. *The old leaf is
-//!    full: recovery forgets the log (replay 3).*
-//! 4. The old one's bitmap has the others; flush, fence. *It is not full: recovery does 5 (replay 1).*
-//! 5. The old one's sibling is the new one; flush, fence.
-//! 6. The micro-log is cleared; flush, fence.
+//! 2. The leaf is copied, with the upper half in the bitmap; flushes, one fence. *The old leaf is full: recovery forgets
+//!    the log (replay 2).*
+//! 3. The old one's bitmap has the others; flush, fence. *It is not full: recovery does 4 (replay 1).*
+//! 4. The old one's sibling is the new one; flush, fence.
+//! 5. The micro-log is cleared; flush, fence.
 
 use std::sync::{Arc, Mutex};
 
@@ -116,14 +116,10 @@ impl<M: Medium> FpTree<M> {
         medium.flush(&self.lane(lane)[0], step)
     }
 
-    /// Split 4 and 5, or the same again.
-    fn cut(&self, store: &Store<M>, leaf: u64, right: u64, steps: [&'static str; 2], proof: &impl Witness) {
-        let medium = store.medium();
-        let kept = self.all() & !self.bitmap(store, right);
-        self.set_bitmap(store, leaf, kept, proof, steps[0]);
-        let next = store.word(leaf, self.next_at);
-        next.publish(medium, right, &Alone, steps[1]);
-        medium.persist(next, steps[1]);
+    fn set_next(&self, store: &Store<M>, leaf: u64, next: u64, step: &'static str) {
+        let cell = store.word(leaf, self.next_at);
+        cell.publish(store.medium(), next, &Alone, step);
+        store.medium().persist(cell, step);
     }
 }
 
@@ -172,9 +168,9 @@ impl<M: Medium> Leaves<M> for FpTree<M> {
             store.lock(leaf)?;
             store.lock(right)?;
             if self.bitmap(store, leaf) != self.all() {
-                self.cut(store, leaf, right, ["fptree replay.1", "fptree replay.2"], &Alone);
+                self.set_next(store, leaf, right, "fptree replay.1");
             }
-            let _durable = medium.fence(self.clear(lane, "fptree replay.3"), "fptree replay.3");
+            let _durable = medium.fence(self.clear(lane, "fptree replay.2"), "fptree replay.2");
         }
         Ok(())
     }
@@ -254,21 +250,20 @@ impl<M: Medium> Leaves<M> for FpTree<M> {
         let ordered = medium.ordered_within_line();
         splitting.publish(medium, leaf, &ordered, "fptree split.1");
         medium.persist(splitting, "fptree split.1");
-        let words = self.place(self.slots);
-        let (from, to) = (store.words(leaf, 0, words), store.words(right, 0, words));
-        to.iter().zip(from).for_each(|(to, from)| to.store(medium, from.load(medium)));
-        let durable = medium.persist_proof(to, "fptree split.2");
         let above = |slot: &usize| store.load(leaf, self.place(*slot)) >= moved[0].0;
         let upper = bits(self.all()).filter(above).fold(0, |all, slot| all | 1 << slot);
-        self.set_bitmap(store, right, upper, &durable, "fptree split.3");
-        self.cut(store, leaf, right, ["fptree split.4", "fptree split.5"], &durable);
-        let _durable = medium.fence(self.clear(lane, "fptree split.6"), "fptree split.6");
+        let words = self.place(self.slots);
+        let (from, to) = (store.words(leaf, 0, words), store.words(right, 0, words));
+        to.iter().zip(from).skip(1).for_each(|(to, from)| to.store(medium, from.load(medium)));
+        to[0].store(medium, upper);
+        let durable = medium.persist_proof(to, "fptree split.2");
+        self.set_bitmap(store, leaf, self.all() & !upper, &durable, "fptree split.3");
+        self.set_next(store, leaf, right, "fptree split.4");
+        let _durable = medium.fence(self.clear(lane, "fptree split.5"), "fptree split.5");
         false
     }
 
     fn link(&self, store: &Store<M>, leaf: u64, next: u64) {
-        let cell = store.word(leaf, self.next_at);
-        cell.publish(store.medium(), next, &Alone, "fptree unlink.1");
-        store.medium().persist(cell, "fptree unlink.1");
+        self.set_next(store, leaf, next, "fptree unlink.1");
     }
 }

@@ -94,16 +94,6 @@ impl Shape {
         }
     }
 
-    /// Takes the stamp from metadata of a merge that does not count, if there is such; flushes it.
-    pub fn forget<M: Medium>(self, store: &Store<M>, leaf: u64, stamp: u64) -> Option<Flushed> {
-        let which = 1 - self.which(store, leaf, stamp);
-        let cell = store.word(leaf, which * META);
-        (cell.load(store.medium()) > stamp).then(|| {
-            cell.store(store.medium(), 0);
-            store.medium().flush(cell, "dptree recover.1")
-        })
-    }
-
     pub fn next<M: Medium>(self, store: &Store<M>, leaf: u64, stamp: u64) -> u64 {
         self.now(store, leaf, stamp).next
     }
@@ -111,8 +101,8 @@ impl Shape {
     /// Sets the right sibling, durably.
     pub fn link<M: Medium>(self, store: &Store<M>, leaf: u64, stamp: u64, next: u64) {
         let cell = store.word(leaf, self.which(store, leaf, stamp) * META + 1);
-        cell.publish(store.medium(), next, &Alone, "dptree recover.2");
-        store.medium().persist(cell, "dptree recover.2");
+        cell.publish(store.medium(), next, &Alone, "dptree unlink.1");
+        store.medium().persist(cell, "dptree unlink.1");
     }
 
     pub fn item<M: Medium>(self, store: &Store<M>, leaf: u64, slot: usize) -> (u64, u64) {

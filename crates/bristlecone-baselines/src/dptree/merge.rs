@@ -5,7 +5,7 @@ use bristlecone::parts::volatile_index::VolatileIndex;
 use bristlecone::{Medium, Result};
 use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::sync::wait;
-use bristlecone_pm::{Durable, Flushed, LogChunk, Persist};
+use bristlecone_pm::{Flushed, LogChunk, Persist};
 
 use super::leaf::{Meta, bits};
 use super::{Buffer, Change, DpTree, FIRST, STAMP, State};
@@ -144,21 +144,17 @@ impl<M: Medium> DpTree<M> {
         medium.persist(cell, "dptree merge.2");
     }
 
-    /// Finds the leaves, forgets what does not count, and makes index and buffer again.
+    /// Finds the leaves, takes out those without items, and makes index and buffer again.
     pub(super) fn recover(&mut self, logged: Vec<LogChunk>) -> Result<()> {
         let (store, shape, root) = (&self.store, self.shape, self.root);
         store.mark_live(root)?;
         let stamp = store.load(root, STAMP);
-        let (mut chain, mut forgotten) = (Vec::new(), Vec::new());
+        let mut chain = Vec::new();
         let mut leaf = store.load(root, FIRST);
         while leaf != 0 {
             store.mark_live(leaf)?;
             chain.push(leaf);
-            forgotten.extend(shape.forget(store, leaf, stamp));
             leaf = shape.next(store, leaf, stamp);
-        }
-        if let Some(flushed) = forgotten.into_iter().reduce(Flushed::and) {
-            let Durable { .. } = store.medium().fence(flushed, "dptree recover.1");
         }
         let mut found: Vec<(u64, u32)> = Vec::new();
         for (at, &leaf) in chain.iter().enumerate().rev() {

@@ -16,10 +16,11 @@
 //! 3. The log is emptied ("log recycle.1"). *Its entries are not above the stamp.* The buffer begins anew.
 //!
 //! # Recover
-//! 1. Metadata of a merge that does not count gets stamp zero; flushes, one fence. *A later stamp would let it count.*
-//! 2. A leaf without items, whose range cannot be told, leaves the chain; flush, fence. Then its slot is free.
+//! The buffer is made again from the log. So a merge that a crash kept from counting comes again with the same
+//! changes, and writes the same metadata anew: that none is left over needs no step.
 //!
-//! The buffer is made again from the log.
+//! # Unlink (in recovery: a leaf without items, whose range cannot be told)
+//! 1. The sibling pointer to it is replaced by its own; flush, fence. *It is there, or its slot is free.*
 
 mod leaf;
 mod merge;

@@ -1,6 +1,6 @@
 //! The baselines in nodes of two lines.
 
-use bristlecone_baselines::Baseline;
+use bristlecone_baselines::{AnyDesign, Baseline};
 use bristlecone_sim::{Access, Mode, Operation, Plan, Planned, Schedules};
 
 use super::wotree::Shape::OfWords;
@@ -67,10 +67,8 @@ const FP_TREE: &[Group] = &[
             "fptree split.3",
             "fptree split.4",
             "fptree split.5",
-            "fptree split.6",
             "fptree replay.1",
             "fptree replay.2",
-            "fptree replay.3",
         ],
         &["split", "again"],
     ),
@@ -101,7 +99,7 @@ const DP_TREE: &[Group] = &[
         ],
         &["split", "log"],
     ),
-    Group(OfWords(2), &["dptree recover.2"], &["delete", "empty", "log"]),
+    Group(OfWords(2), &["dptree unlink.1"], &["delete", "empty", "log"]),
 ];
 
 /// Steps of the log that DPTree has in common with CCL-BTree, whose proofs have them.
@@ -121,18 +119,24 @@ pub(super) fn proofs(baseline: Baseline) -> Vec<Proof> {
         Baseline::Native => proofs_in(design, NATIVE),
         Baseline::WbTree => {
             // The thread that splits fences next for the item, but others may have changed the leaf by then.
-            let planned = Planned { registers: tree_pool::<Words>(design, 2), plan: split_meanwhile };
-            let wanted = Schedules { seed: 0, first: 0, count: 2000, modes: vec![Mode::Subset], threads: 1 };
-            let meanwhile = Proof::by_schedules(Steps::Starting("log.4"), wanted, planned);
-            proofs_in(design, WB_TREE).into_iter().chain([meanwhile]).collect()
+            proofs_in(design, WB_TREE).into_iter().chain([meanwhile(design, "log.4")]).collect()
         }
         Baseline::FastFair => proofs_in(design, FAST_FAIR),
         Baseline::LbTree => proofs_in(design, LB_TREE),
-        Baseline::FpTree => proofs_in(design, FP_TREE),
+        Baseline::FpTree => {
+            proofs_in(design, FP_TREE).into_iter().chain([meanwhile(design, "fptree split.5")]).collect()
+        }
         Baseline::UTree => proofs_in(design, U_TREE),
         Baseline::FlatStore => proofs_in(design, FLAT_STORE),
         Baseline::DpTree => proofs_in(design, DP_TREE),
     }
+}
+
+/// Returns the proof of a step at the end of a split, by what other threads do to the leaf.
+fn meanwhile(design: AnyDesign, step: &'static str) -> Proof {
+    let planned = Planned { registers: tree_pool::<Words>(design, 2), plan: split_meanwhile };
+    let wanted = Schedules { seed: 0, first: 0, count: 2000, modes: vec![Mode::Subset], threads: 1 };
+    Proof::by_schedules(Steps::Starting(step), wanted, planned)
 }
 
 /// Returns a plan: one thread splits a full leaf, others change what it had.

@@ -83,8 +83,15 @@ pub(super) fn scenarios() -> Vec<Scenario<TreeOp>> {
                 .map(|at| if at % 4 == 3 { Remove("t", at % 5) } else { Insert("t", at * 3 % 5, 90 + at) })
                 .collect(),
         ),
-        // A leaf of 8 lines splits.
-        scenario("blocks", fourth(28), vec![insert(30), insert(31)]),
+        // A leaf of 8 lines splits, and what it moves is removed by threads that do not fence for it.
+        scenario(
+            "blocks",
+            fourth(28),
+            [insert(70)]
+                .into_iter()
+                .chain([56, 60, 64, 68].map(|key| Elsewhere(Box::new(Remove("t", key)))))
+                .collect(),
+        ),
         scenario("again", fourth(6), vec![Insert("t", 4, 50), Insert("t", 4, 51), insert(24), insert(2)]),
     ]
 }

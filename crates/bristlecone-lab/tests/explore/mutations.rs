@@ -123,7 +123,7 @@ fn lbtree_every_mutation_is_noticed() {
 
 #[test]
 fn fptree_every_mutation_is_noticed() {
-    every_step_is_needed(Baseline::FpTree, 18, AS_PUBLISHED);
+    every_step_is_needed(Baseline::FpTree, 16, AS_PUBLISHED);
 }
 
 #[test]
@@ -138,5 +138,5 @@ fn flatstore_every_mutation_is_noticed() {
 
 #[test]
 fn dptree_every_mutation_is_noticed() {
-    every_step_is_needed(Baseline::DpTree, 8, OF_LOG);
+    every_step_is_needed(Baseline::DpTree, 7, OF_LOG);
 }
