@@ -30,7 +30,7 @@ pub enum VolatileMap {
     Skiplist,
     /// The standard library's B-tree under one lock
     Btreemap,
-    /// bplustree: a B+-tree with optimistic lock coupling
+    /// bplustree: a B+-tree with optimistic lock coupling; u64 keys and values only
     #[cfg(feature = "rivals")]
     Bplustree,
 }
@@ -47,6 +47,14 @@ impl VolatileMap {
             #[cfg(feature = "rivals")]
             Self::Bplustree => "bplustree",
         }
+    }
+}
+
+impl VolatileMap {
+    /// Returns whether it keeps words only. Readers of bplustree look at values that change under them, which bytes do not
+    /// bear.
+    pub fn keeps_words(self) -> bool {
+        matches!(self.name(), "congee" | "bplustree")
     }
 }
 
@@ -344,5 +352,67 @@ impl<K: BenchKey, V: BenchValue> Subject<K, V> for Locked<K, V> {
         let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let range = map.range::<K::Part, _>((Bound::Included(K::part(&from)), Bound::Unbounded));
         Ok(range.take(length).map(|(key, value)| each(K::show(key), V::show(value))).count())
+    }
+}
+
+/// `bplustree::BPlusTree`, of words only. Looks, then replaces by `insert`: it has no update of its own.
+#[cfg(feature = "rivals")]
+pub struct Bplustree(bplustree::BPlusTree<u64, u64>);
+
+#[cfg(feature = "rivals")]
+impl Default for Bplustree {
+    fn default() -> Self {
+        Self(bplustree::BPlusTree::new())
+    }
+}
+
+#[cfg(feature = "rivals")]
+impl Subject<u64, u64> for Bplustree {
+    #[inline]
+    fn upsert(&self, key: u64, value: u64) -> Result<(), Error> {
+        black_box(self.0.insert(key, value));
+        Ok(())
+    }
+
+    #[inline]
+    fn insert_new(&self, key: u64, value: u64) -> Result<bool, Error> {
+        let is_new = self.0.lookup(&key, |_| ()).is_none();
+        if is_new {
+            self.upsert(key, value)?;
+        }
+        Ok(is_new)
+    }
+
+    #[inline]
+    fn update(&self, key: u64, value: u64) -> Result<bool, Error> {
+        let found = self.0.lookup(&key, |_| ()).is_some();
+        if found {
+            self.upsert(key, value)?;
+        }
+        Ok(found)
+    }
+
+    #[inline]
+    fn get<R>(&self, key: u64, look: impl Fn(u64) -> R) -> Result<Option<R>, Error> {
+        Ok(self.0.lookup(&key, |value| look(*value)))
+    }
+
+    #[inline]
+    fn remove(&self, key: u64) -> Result<bool, Error> {
+        Ok(self.0.remove(&key).is_some())
+    }
+
+    #[inline]
+    fn scan(&self, from: u64, length: usize, mut each: impl FnMut(u64, u64)) -> Result<usize, Error> {
+        let mut entries = self.0.raw_iter();
+        entries.seek(&from);
+        let mut seen = 0;
+        while seen < length
+            && let Some((key, value)) = entries.next()
+        {
+            each(*key, *value);
+            seen += 1;
+        }
+        Ok(seen)
     }
 }
