@@ -1,5 +1,6 @@
 //! A tree whose kinds are known at run time.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -400,6 +401,11 @@ impl Tree {
     /// Returns what the tree occupies.
     pub fn stats(&self) -> TreeStats {
         each!(&self.on, tree => tree.stats())
+    }
+
+    /// Counts the leaves that hold so many items: see [`crate::Tree::leaves_by_items`].
+    pub fn leaves_by_items(&self) -> BTreeMap<u64, u64> {
+        each!(&self.on, tree => tree.leaves_by_items())
     }
 
     /// Returns what reads came across that is wrong: see [`crate::Tree::damage`].
