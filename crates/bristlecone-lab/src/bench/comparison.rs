@@ -18,7 +18,8 @@ use super::rivals::{self, kill};
 use super::run::{self, Measured, PhaseParameters};
 use super::stream::{self, Keys, Order, Stream};
 use super::subject::{Setup, Subject, TreeStore};
-use super::volatile::{Art, Ferntree, Locked, Scc, Skiplist, VolatileMap};
+use super::volatile::{Ferntree, Locked, Scc, Skiplist, VolatileMap};
+use super::words::Art;
 use super::workload::{Op, Phase};
 
 /// Everything that makes a run what it is.
@@ -125,7 +126,7 @@ fn of_words(map: VolatileMap) -> Box<dyn Runner> {
     match map {
         #[cfg(feature = "rivals")]
         VolatileMap::Bplustree => {
-            Box::new(RunnerOf::<_, u64, u64>(super::volatile::Bplustree::default(), PhantomData))
+            Box::new(RunnerOf::<_, u64, u64>(super::words::Bplustree::default(), PhantomData))
         }
         _ => Box::new(RunnerOf::<_, u64, u64>(Art::default(), PhantomData)),
     }
