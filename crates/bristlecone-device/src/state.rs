@@ -158,8 +158,9 @@ impl State {
     pub(super) fn flush(&mut self, line: usize, kind: u8) {
         let by = Writer::new(kind, self.parts.of(line));
         self.tallies.traffic(by).flushes += 1;
-        self.note(by, Event::Flush);
-        if let Some(writer) = self.cache.clean(line) {
+        self.note(by, Event::Flush { line: line as u32 });
+        let dirty = if self.profile.clwb_evicts { self.cache.evict(line) } else { self.cache.clean(line) };
+        if let Some(writer) = dirty {
             self.write(line, writer, by.is_timed());
         }
         self.flushed |= by.is_timed();

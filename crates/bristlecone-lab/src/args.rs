@@ -5,6 +5,7 @@ use bristlecone_cli::output::Output;
 use clap::{Parser, Subcommand};
 
 use crate::bench::command::Bench;
+use crate::bench::rivals::kill::RivalLoad;
 use crate::count::command::Count;
 use crate::crash::command::Crash;
 use crate::probe::Probe;
@@ -38,6 +39,8 @@ pub enum Command {
     Results(ShowResults),
     Soak(Soak),
     #[command(hide = true)]
+    RivalLoad(RivalLoad),
+    #[command(hide = true)]
     SoakDriver(SoakDriver),
 }
 
@@ -52,6 +55,7 @@ impl Command {
             Self::Reproduce(args) => args.run(output),
             Self::Results(args) => args.run(output),
             Self::Soak(args) => args.run(output),
+            Self::RivalLoad(args) => args.run(),
             Self::SoakDriver(args) => args.run(),
         }
     }
