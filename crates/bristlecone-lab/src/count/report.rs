@@ -86,6 +86,8 @@ impl Total {
                 "cli_amplification": cli,
                 "xbi_amplification": xbi,
                 "latency_ns": latencies,
+                "writing": self.times.get(at).map(|times| &times.writing),
+                "writing_mean": self.times.get(at).map(writing_mean),
             });
             if cdf {
                 let of = |op| {
@@ -107,6 +109,11 @@ impl Total {
         json.insert("throughput".to_owned(), Value::Array(throughput));
         json
     }
+}
+
+/// Returns how many threads wrote to the device at the same time, on average.
+fn writing_mean(times: &Times) -> f64 {
+    times.writing.iter().enumerate().map(|(threads, share)| threads as f64 * share).sum()
 }
 
 /// Returns how many times as many bytes as the user wrote were written: in lines to the device, and by the media.
@@ -263,7 +270,10 @@ fn sliced(slices: &[Slice]) -> Map<String, Value> {
     mops.sort_by(f64::total_cmp);
     if let (Some(least), Some(median)) = (mops.first(), mops.get(mops.len() / 2)) {
         json.insert("slowest_slice_percent".to_owned(), json!((1.0 - least / median) * 100.0));
-        json.insert("log_bytes_peak".to_owned(), json!(slices.iter().map(|slice| slice.space.log_bytes).max()));
+        json.insert(
+            "log_bytes_peak".to_owned(),
+            json!(slices.iter().map(|slice| slice.space.log_bytes).max()),
+        );
         let slowest = |slice: Option<&Value>| slice.and_then(|slice| slice["slowest_ns"].as_f64());
         let growth = slowest(all.last()).zip(slowest(all.first())).map(|(last, first)| last / first);
         json.insert("slowest_growth".to_owned(), json!(growth));

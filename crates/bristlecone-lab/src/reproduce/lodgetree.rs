@@ -236,7 +236,7 @@ fn splits(scale: Scale) -> Figure {
 }
 
 fn log_entries(scale: Scale) -> Figure {
-    let keys = scale.keys(LOADED);
+    let keys = scale.keys_in_space(LOADED);
     let run = |design: &str| count(design, keys, 4).load().and("--slices", SLICES);
     let rows = ["lodgetree", "dptree"].into_iter().flat_map(|design| {
         [
@@ -294,7 +294,7 @@ fn recovery(scale: Scale) -> Figure {
 }
 
 fn memory(scale: Scale) -> Figure {
-    let keys = scale.keys(LOADED);
+    let keys = scale.keys_in_space(LOADED);
     let run = |design: &str| count(design, keys, 1).load();
     const PATH: &str = "space/dram_bytes_per_key";
     let rows = ["lodgetree", "dptree", "betree"]

@@ -169,11 +169,16 @@ fn count(design: &str, keys: u64) -> Run {
 
 fn lines_written(scale: Scale) -> Figure {
     let keys = scale.keys(LOADED);
+    // As the paper: fewer deletes than keys, some of which are deleted already.
+    let operations = |mix: &str| if mix == "remove=1" { keys * 2 / 5 } else { keys };
     let mut rows = Vec::new();
     for (operation, mix, [flushes, lines]) in OPERATIONS {
         let about = if operation == "insert" { 2.0 } else { 1.0 };
         for (name, mode) in MODES {
-            let run = count("sstree", keys).option("delegate_fingerprints", mode).mix(mix);
+            let run = count("sstree", keys)
+                .option("delegate_fingerprints", mode)
+                .operations(operations(mix))
+                .mix(mix);
             let row = Row::new(name, operation, ("flushes", "lines"), run.clone(), At(flushes))
                 .paper_about(about, "\u{a7}IV-C");
             rows.push(if operation == "delete" { row } else { row.remark(REMARK) });
@@ -184,14 +189,14 @@ fn lines_written(scale: Scale) -> Figure {
                 title(other),
                 operation,
                 ("flushes", "lines"),
-                count(other, keys).mix(mix),
+                count(other, keys).operations(operations(mix)).mix(mix),
                 At(flushes),
             ));
             rows.push(Row::new(
                 title(other),
                 operation,
                 ("lines written", "lines"),
-                count(other, keys).mix(mix),
+                count(other, keys).operations(operations(mix)).mix(mix),
                 At(lines),
             ));
         }
@@ -205,6 +210,8 @@ fn lines_written(scale: Scale) -> Figure {
 
 fn lines_read(scale: Scale) -> Figure {
     let keys = scale.keys(LOADED);
+    // As the paper: fewer deletes than keys, some of which are deleted already.
+    let operations = |mix: &str| if mix == "remove=1" { keys * 2 / 5 } else { keys };
     let mut rows = Vec::new();
     for (operation, mix, path) in [
         ("search", "get=1", "per_operation/get/lines_read"),
@@ -213,7 +220,10 @@ fn lines_read(scale: Scale) -> Figure {
         ("delete", "remove=1", "per_operation/remove/lines_read"),
     ] {
         for (name, mode) in MODES {
-            let run = count("sstree", keys).option("delegate_fingerprints", mode).mix(mix);
+            let run = count("sstree", keys)
+                .option("delegate_fingerprints", mode)
+                .operations(operations(mix))
+                .mix(mix);
             let row = Row::new(name, operation, ("lines read", "lines"), run, At(path))
                 .paper_about(2.0, "\u{a7}IV-C");
             rows.push(row.remark(if mode == 0 {
@@ -227,7 +237,7 @@ fn lines_read(scale: Scale) -> Figure {
                 title(other),
                 operation,
                 ("lines read", "lines"),
-                count(other, keys).mix(mix),
+                count(other, keys).operations(operations(mix)).mix(mix),
                 At(path),
             ));
         }
@@ -236,7 +246,7 @@ fn lines_read(scale: Scale) -> Figure {
 }
 
 fn space(scale: Scale) -> Figure {
-    let keys = scale.keys(LOADED);
+    let keys = scale.keys_in_space(LOADED);
     // Twice as many operations as keys: a fifth deletes, the rest updates (\u{a7}IV-C).
     let run = |design: &str| count(design, keys).operations(keys * 2).mix("remove=20,update=80");
     const LOAD: [&str; 2] = ["phases/load/space/pm_bytes_per_key", "phases/load/space/dram_bytes_per_key"];
