@@ -47,4 +47,4 @@ pub use pool::{
 };
 pub use sync::{assume_thread_index, own_thread_index, thread_index};
 pub use wal::{Copies, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, LogSpot};
-pub use word::{Group, Persistent, Word, read_bytes, read_words, write_bytes};
+pub use word::{Group, Persistent, Word, read_bytes, read_words, write_bytes, write_words};

@@ -145,6 +145,19 @@ pub fn read_words<M: Medium>(medium: &M, from: &[Word], to: &mut [MaybeUninit<u6
     unsafe { copy::words(from.as_ptr().cast(), to.as_mut_ptr().cast(), from.len()) };
 }
 
+/// Copies words to the medium, each by itself as [`Word::store`] would, in any order.
+///
+/// # Panics
+///
+/// If `from` is not as long as `to`.
+#[inline(always)]
+#[track_caller]
+pub fn write_words<M: Medium>(medium: &M, to: &[Word], from: &[u64]) {
+    // SAFETY: a word is an atomic integer and nothing else.
+    let cells = unsafe { std::slice::from_raw_parts(to.as_ptr().cast::<AtomicU64>(), to.len()) };
+    medium.store_words(cells, from);
+}
+
 /// Loads an array of words: see [`read_words`].
 pub(crate) fn load_words<M: Medium, const N: usize>(medium: &M, from: &[Word; N]) -> [u64; N] {
     let mut to = [MaybeUninit::uninit(); N];

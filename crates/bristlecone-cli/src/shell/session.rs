@@ -86,7 +86,7 @@ enum Command {
         /// The tree.
         tree: String,
     },
-    /// Say what space is for, and how long keys and values are
+    /// Say what space is for, how full leaves are, and how long keys and values
     Stat {
         /// Only this tree.
         tree: Option<String>,

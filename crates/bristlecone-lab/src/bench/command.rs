@@ -59,6 +59,9 @@ pub struct Bench {
     /// The same as a share of 0 to 1, as PiBench has it.
     #[arg(long = "latency_sampling", value_name = "SHARE", value_parser = share, conflicts_with = "timed_one_in")]
     latency_sampling: Option<f64>,
+    /// Keys of each call of get_many, insert_many, upsert_many and remove_many.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    group: u16,
     /// Make every flushed line take this much longer, as slower memory would.
     #[arg(long, value_name = "NANOSECONDS", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     delay: Option<u64>,
@@ -188,6 +191,7 @@ impl Bench {
             against: self.against.clone(),
             batch: sampled.unwrap_or(self.timed_one_in as usize),
             timeline: self.timeline.map(|slice| Duration::from_millis(slice.into())),
+            group: usize::from(self.group),
             dependent: self.dependent,
             perf: self.perf,
         })

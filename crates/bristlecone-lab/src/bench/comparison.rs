@@ -35,6 +35,8 @@ pub struct Plan {
     pub against: Vec<Competitor>,
     /// One operation in so many is timed by itself.
     pub batch: usize,
+    /// Keys of a call for many.
+    pub group: usize,
     /// Throughput is reported over time, in slices of so long.
     pub timeline: Option<Duration>,
     /// Whether the key of a read is known only when the read before has its value.
@@ -336,7 +338,7 @@ impl Turn<'_> {
 impl Plan {
     /// Returns what threads are to know of phases.
     pub fn parameters(&self) -> PhaseParameters {
-        let Self { key, value, batch, dependent, perf, .. } = *self;
-        PhaseParameters { key, value, batch, dependent, perf }
+        let Self { key, value, batch, group, dependent, perf, .. } = *self;
+        PhaseParameters { key, value, batch, group, dependent, perf }
     }
 }

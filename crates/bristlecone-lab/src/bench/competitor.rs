@@ -63,7 +63,8 @@ impl Competitor {
 
     /// Returns why it takes no part in a phase, if so.
     pub fn skips(&self, phase: &Phase, threads: usize) -> Option<&'static str> {
-        let replaces = [Op::Update, Op::Upsert, Op::ReadModifyWrite].iter().any(|op| phase.mix.has(*op));
+        let replaces =
+            [Op::Update, Op::Upsert, Op::ReadModifyWrite, Op::UpsertMany].iter().any(|op| phase.mix.has(*op));
         match self {
             Self::Map(VolatileMap::Skiplist) if replaces && threads > 1 => {
                 Some("it removes and inserts to replace, and other threads miss the key in between")

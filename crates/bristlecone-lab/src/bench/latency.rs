@@ -62,43 +62,48 @@ pub struct Latency {
     pub p9999: u64,
     pub p99999: u64,
     pub max: u64,
-    /// The mean of the hundred slowest.
+    /// Mean of the 100 slowest, or of all if there are fewer.
     pub slowest_100: u64,
+    /// Percentiles, and what so many percent took at most.
+    pub cdf: [(f64, u64); CDF],
 }
 
-/// Returns samples as a histogram of three digits, up to whatever a sample may be.
-pub fn histogram(samples: impl Iterator<Item = u64>) -> Histogram<u64> {
-    let mut histogram = Histogram::new(3).expect("so many digits are possible");
-    for sample in samples {
-        // It grows as it must; a sample beyond all bounds would be one of centuries.
-        let _ = histogram.record(sample);
+/// Points of a distribution.
+const CDF: usize = 24;
+
+/// Percent of a distribution's points: by fives, then where the tail is.
+fn percent(point: usize) -> f64 {
+    const TAIL: [f64; 4] = [99.0, 99.9, 99.99, 99.999];
+    if point < CDF - TAIL.len() { 5.0 * point as f64 } else { TAIL[point + TAIL.len() - CDF] }
+}
+
+/// Returns the mean of the `count` largest, or of all if there are fewer.
+fn mean_of_largest(histogram: &Histogram<u64>, count: u64) -> u64 {
+    let mut values: Vec<(u64, u64)> = histogram
+        .iter_recorded()
+        .map(|step| (step.value_iterated_to(), step.count_since_last_iteration()))
+        .collect();
+    let (mut left, mut sum) = (count, 0_u128);
+    while let Some((value, times)) = values.pop().filter(|_| left > 0) {
+        let taken = times.min(left);
+        sum += u128::from(value) * u128::from(taken);
+        left -= taken;
     }
-    histogram
-}
-
-/// Returns the mean of the so many largest.
-fn slowest(histogram: &Histogram<u64>, most: u64) -> u64 {
-    let taken = most.min(histogram.len());
-    let recorded: Vec<_> =
-        histogram.iter_recorded().map(|at| (at.value_iterated_to(), at.count_at_value())).collect();
-    let (mut left, mut sum) = (taken, 0u128);
-    for (value, count) in recorded.into_iter().rev() {
-        let count = count.min(left);
-        sum += u128::from(value.min(histogram.max())) * u128::from(count);
-        left -= count;
-    }
-    (sum / u128::from(taken.max(1))) as u64
-}
-
-/// Returns the distribution: which share of operations took no longer than so many nanoseconds. Dense towards the tail.
-pub fn cdf(histogram: &Histogram<u64>) -> Vec<(u64, f64)> {
-    let points = histogram.iter_quantiles(5).map(|at| (at.value_iterated_to(), at.quantile()));
-    let mut points: Vec<_> = points.collect();
-    points.dedup_by_key(|(nanoseconds, _)| *nanoseconds);
-    points
+    (sum / u128::from((count - left).max(1))) as u64
 }
 
 impl Latency {
+    /// Percentiles of samples.
+    pub fn of(samples: impl Iterator<Item = u64>) -> Self {
+        // Three digits, up to whatever a sample may be.
+        let Ok(mut histogram) = Histogram::<u64>::new(3) else { return Self::default() };
+        for sample in samples {
+            // It grows as it must; a sample beyond all bounds would be one of centuries.
+            let _ = histogram.record(sample);
+        }
+        Self::from(&histogram)
+    }
+
     /// Returns each percentile's median over several runs.
     pub fn median(runs: &[Self]) -> Self {
         let of = |field: fn(&Self) -> u64| {
@@ -115,6 +120,11 @@ impl Latency {
             p99999: of(|run| run.p99999),
             max: of(|run| run.max),
             slowest_100: of(|run| run.slowest_100),
+            cdf: std::array::from_fn(|point| {
+                let mut values: Vec<u64> = runs.iter().map(|run| run.cdf[point].1).collect();
+                values.sort_unstable();
+                (percent(point), values.get(values.len() / 2).copied().unwrap_or(0))
+            }),
         }
     }
 
@@ -151,7 +161,8 @@ impl From<&Histogram<u64>> for Latency {
             p9999: at(0.9999),
             p99999: at(0.99999),
             max: histogram.max(),
-            slowest_100: slowest(histogram, 100),
+            slowest_100: mean_of_largest(histogram, 100),
+            cdf: std::array::from_fn(|point| (percent(point), at(percent(point) / 100.0))),
         }
     }
 }
@@ -160,34 +171,16 @@ impl From<&Histogram<u64>> for Latency {
 mod tests {
     use super::*;
 
-    fn of(samples: impl Iterator<Item = u64>) -> Latency {
-        Latency::from(&histogram(samples))
-    }
-
-    #[test]
-    fn latency_of_the_hundred_slowest_is_their_mean() {
-        let near = |value: u64, wanted: f64| (value as f64 / wanted - 1.0).abs() < 0.002;
-        assert!(near(of(1..=100_000).slowest_100, 99_950.5));
-        assert_eq!((of(5..=7).slowest_100, of(0..0).slowest_100), (6, 0));
-        // Many that are the same, and one that is not.
-        assert_eq!(of((0..1000).map(|_| 10).chain([1010])).slowest_100, 20);
-    }
-
-    #[test]
-    fn latency_cdf_rises_to_one_and_is_dense_in_the_tail() {
-        let points = cdf(&histogram(1..=100_000));
-        assert!(points.is_sorted() && points.last().unwrap().1 == 1.0, "{points:?}");
-        assert!(points.iter().all(|(ns, share)| (*ns as f64 / 1e5 - share).abs() < 0.002), "{points:?}");
-        assert!(points.iter().filter(|(_, share)| (0.99..1.0).contains(share)).count() > 20, "{points:?}");
-    }
-
     #[test]
     fn latency_percentiles_are_those_of_the_samples() {
-        let latency = of(1..=100_000);
+        let latency = Latency::of(1..=100_000);
         let near = |value: u64, wanted: f64| (value as f64 / wanted - 1.0).abs() < 0.002;
         assert!(near(latency.p50, 50e3) && near(latency.p99, 99e3) && near(latency.p9999, 99_990.0));
-        assert!(near(latency.max, 1e5));
-        assert_eq!(Latency::median(&[of(1..3), of(5..7), of(9..11)]).max, 6);
+        assert!(near(latency.max, 1e5) && near(latency.slowest_100, 99_950.0));
+        assert!(latency.cdf.is_sorted_by(|a, b| a.0 < b.0 && a.1 < b.1), "{:?}", latency.cdf);
+        assert!(near(latency.cdf[10].1, 50e3) && latency.cdf[10].0 == 50.0);
+        assert_eq!(Latency::of([3, 5].into_iter()).slowest_100, 4);
+        assert_eq!(Latency::median(&[Latency::of(1..3), Latency::of(5..7), Latency::of(9..11)]).max, 6);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! - [`input`]: keys and operations from files.
 //! - [`run`]: phases on pinned threads.
 //! - [`latency`]: sampled times of single operations.
+//! - [`many`]: calls for several keys at a time.
 //! - [`perf`]: the processor's own counters.
 //! - [`pages`]: by which pages the stores are mapped.
 //! - [`subject`]: a store under measurement; trees in pools.
@@ -23,6 +24,7 @@ pub mod csv;
 pub mod data;
 pub mod input;
 pub mod latency;
+pub mod many;
 pub mod pages;
 pub mod perf;
 pub mod report;

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use bristlecone_cli::medium;
 use bristlecone_cli::size::show as bytes_in_words;
-use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use super::comparison::{CompetitorResult, PhaseResult, Plan, Results};
 use super::competitor::Competitor;
-use super::latency::{self, Latency};
+use super::latency::Latency;
 use super::run::Measured;
 
 /// Returns the middle one.
@@ -56,14 +55,6 @@ impl PhaseResult {
         100.0 * (most - least) / self.mops()
     }
 
-    /// Returns all samples of all rounds.
-    fn histogram(&self) -> Histogram<u64> {
-        self.rounds.iter().fold(latency::histogram(std::iter::empty()), |mut all, round| {
-            all += &round.histogram;
-            all
-        })
-    }
-
     /// Returns the latencies, each the median of rounds.
     pub fn latency(&self) -> Latency {
         Latency::median(&self.rounds.iter().map(|round| round.latency).collect::<Vec<_>>())
@@ -81,7 +72,6 @@ impl PhaseResult {
             "mops_rounds": self.rounds.iter().map(Measured::mops).collect::<Vec<_>>(),
             "spread_percent": self.spread(),
             "latency_ns": self.latency(),
-            "latency_cdf": latency::cdf(&self.histogram()),
         });
         if let Some(counters) = one.and_then(|round| round.counters) {
             value["counters"] = counters.json(one.map_or(0, |round| round.operations));
@@ -225,7 +215,6 @@ mod tests {
             read: 0,
             seconds: *seconds,
             latency: Latency::default(),
-            histogram: latency::histogram(std::iter::empty()),
             counters: None,
             batch: 64,
             batches: Vec::new(),

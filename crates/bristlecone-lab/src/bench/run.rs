@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use bristlecone::Error;
 use bristlecone_cli::failure::{Failure, Outcome};
 use bristlecone_cli::interrupt;
-use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::data::{BenchKey, BenchValue, Buffer, Shape};
-use super::latency::{self, Clock, Latency, ticks};
+use super::latency::{Clock, Latency, ticks};
+use super::many::{self, Buffers};
 use super::perf::{Counters, Perf};
 use super::stream::Stream;
 use super::subject::{Answer, Subject, operate};
@@ -29,8 +29,6 @@ pub struct Measured {
     pub read: u64,
     pub seconds: f64,
     pub latency: Latency,
-    /// The single operations that were timed, in nanoseconds.
-    pub histogram: Histogram<u64>,
     /// What the processor's counters say, where they were asked for and can be read.
     pub counters: Option<Counters>,
     /// Operations of a batch, the first of which was timed.
@@ -45,6 +43,8 @@ pub struct PhaseParameters {
     pub key: Shape,
     pub value: Shape,
     pub batch: usize,
+    /// Keys of a call for many.
+    pub group: usize,
     /// Whether the key of a read is known only when the read before has its value.
     pub dependent: bool,
     /// Whether the processor's counters are read.
@@ -53,13 +53,13 @@ pub struct PhaseParameters {
 
 /// What a thread notes while it works.
 #[derive(Debug, Default)]
-struct Samples {
+pub struct Samples {
     /// Operations of a batch.
-    batch: usize,
+    pub batch: usize,
     /// Ticks that the first operation of a batch took.
-    took: Vec<u64>,
+    pub took: Vec<u64>,
     /// Ticks when the batch began.
-    began: Vec<u64>,
+    pub began: Vec<u64>,
 }
 
 impl Samples {
@@ -77,7 +77,7 @@ pub fn phase<K: BenchKey, V: BenchValue>(
     streams: &[Stream],
     parameters: PhaseParameters,
 ) -> Outcome<Measured> {
-    let PhaseParameters { key, value, batch, .. } = parameters;
+    let PhaseParameters { key, value, batch, group, .. } = parameters;
     let barrier = Barrier::new(streams.len());
     let processors = processors();
     let workers = std::thread::scope(|scope| {
@@ -89,14 +89,9 @@ pub fn phase<K: BenchKey, V: BenchValue>(
                     (&barrier, processors.get(thread % processors.len().max(1)).copied());
                 scope.spawn(move || {
                     pin(processor);
-                    let worker = Worker {
-                        subject,
-                        phase,
-                        stream,
-                        key: key.buffer(),
-                        value: value.buffer(),
-                        parameters,
-                    };
+                    let many = Buffers::new(group, key, value);
+                    let (key, value) = (key.buffer(), value.buffer());
+                    let worker = Worker { subject, phase, stream, key, value, many, parameters };
                     let mut samples = Samples::with_room_for(stream.ids.len(), batch);
                     barrier.wait();
                     worker.run(&mut samples)
@@ -142,15 +137,13 @@ fn together(parts: &[Part], batch: usize) -> Measured {
         let since = move |ticks: &u64| late + part.nanoseconds(ticks.wrapping_sub(part.started_ticks));
         part.samples.began.iter().map(since)
     });
-    let histogram = latency::histogram(samples);
     Measured {
         operations: parts.iter().map(|part| part.operations).sum(),
         found: parts.iter().map(|part| part.answers.found).sum(),
         wrong: parts.iter().map(|part| part.answers.wrong).sum(),
         read: parts.iter().fold(0, |sum, part| sum.wrapping_add(part.answers.read)),
         seconds: took.as_secs_f64().max(1e-9),
-        latency: Latency::from(&histogram),
-        histogram,
+        latency: Latency::of(samples),
         counters: Counters::sum(parts.iter().map(|part| part.counters)),
         batch,
         batches: batches.collect(),
@@ -163,6 +156,7 @@ struct Worker<'a, S> {
     stream: &'a Stream,
     key: Buffer,
     value: Buffer,
+    many: Buffers,
     parameters: PhaseParameters,
 }
 
@@ -209,6 +203,7 @@ impl<S> Worker<'_, S> {
             Some(Op::Update) => only!(Op::Update),
             Some(Op::Remove) => only!(Op::Remove),
             Some(Op::Scan) => only!(Op::Scan),
+            Some(op) if op.is_many() => many::drive::<K, V>(subject, op, stream, &mut self.many, samples),
             single => drive(stream, dependent, samples, |at, id| {
                 let op = stream.ops.get(at).copied().or(single).unwrap_or(Op::Get);
                 let scan = stream.scans.get(at).map_or(phase.scan, |length| ScanLength::of_length(*length));
@@ -220,10 +215,30 @@ impl<S> Worker<'_, S> {
 
 /// What the operations of a thread came to.
 #[derive(Clone, Copy, Debug, Default)]
-struct Answers {
+pub struct Answers {
     found: u64,
     wrong: u64,
     read: u64,
+}
+
+impl Answers {
+    /// Adds an answer.
+    #[inline(always)]
+    pub fn add(&mut self, answer: Answer) {
+        match answer {
+            Answer::Found(read) => {
+                self.found += 1;
+                self.read = self.read.wrapping_add(read);
+            }
+            Answer::Absent => {}
+            Answer::Wrong => self.wrong += 1,
+        }
+    }
+
+    /// Adds operations that found their keys.
+    pub fn add_found(&mut self, found: u64) {
+        self.found += found;
+    }
 }
 
 /// Runs the loop that is measured. If operations are dependent, the processor cannot begin one before the value is
@@ -238,17 +253,13 @@ fn drive(
     let mut answers = Answers::default();
     let (mut link, none) = (0, black_box(0));
     let mut one = |at, id: u64| -> Result<(), Error> {
-        match operation(at, id ^ link)? {
-            Answer::Found(read) => {
-                answers.found += 1;
-                answers.read = answers.read.wrapping_add(read);
-                if dependent {
-                    link = read & none;
-                }
-            }
-            Answer::Absent => {}
-            Answer::Wrong => answers.wrong += 1,
+        let answer = operation(at, id ^ link)?;
+        if let Answer::Found(read) = answer
+            && dependent
+        {
+            link = read & none;
         }
+        answers.add(answer);
         Ok(())
     };
     for (number, ids) in stream.ids.chunks(samples.batch).enumerate() {

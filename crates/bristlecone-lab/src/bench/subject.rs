@@ -30,7 +30,36 @@ pub trait Subject<K: BenchKey, V: BenchValue>: Sync {
         length: usize,
         each: impl FnMut(K::Ref<'_>, V::Ref<'_>),
     ) -> Result<usize, Error>;
+
+    /// Gives `each` what `look` says of the values of keys that have one; a store that has no such call reads one by
+    /// one. So in the next ones.
+    fn get_many<R>(
+        &self,
+        keys: &[K::Ref<'_>],
+        look: impl Fn(usize, V::Ref<'_>) -> R,
+        mut each: impl FnMut(R),
+    ) -> Result<(), Error> {
+        for (at, key) in keys.iter().enumerate() {
+            self.get(*key, |value| look(at, value))?.into_iter().for_each(&mut each);
+        }
+        Ok(())
+    }
+    /// Sets values, and asks for those that were there.
+    fn insert_many(&self, items: &[Pair<'_, K, V>]) -> Result<(), Error> {
+        self.upsert_many(items)
+    }
+    /// Sets values, whatever was there.
+    fn upsert_many(&self, items: &[Pair<'_, K, V>]) -> Result<(), Error> {
+        items.iter().try_for_each(|(key, value)| self.upsert(*key, *value))
+    }
+    /// Removes keys, and returns how many there were.
+    fn remove_many(&self, keys: &[K::Ref<'_>]) -> Result<u64, Error> {
+        keys.iter().try_fold(0, |found, key| Ok(found + u64::from(self.remove(*key)?)))
+    }
 }
+
+/// A key and a value on their way into a store.
+pub type Pair<'a, K, V> = (<K as Key>::Ref<'a>, <V as Value>::Ref<'a>);
 
 /// What an operation came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +103,24 @@ pub fn operate<K: BenchKey, V: BenchValue>(
             Answer::Found(_) => Answer::Absent,
             other => other,
         }),
+        // One key is many enough where operations are counted one by one.
+        Op::GetMany => {
+            let mut answer = Answer::Absent;
+            subject.get_many(&[key], |_, got| look::<V>(got, id, value), |read| answer = read)?;
+            Ok(answer)
+        }
+        Op::InsertMany => subject.insert_many(&[(key, V::make(id, 0, value))]).map(|()| Answer::Found(0)),
+        Op::UpsertMany => {
+            subject.upsert_many(&[(key, V::make(id, version, value))]).map(|()| Answer::Found(0))
+        }
+        Op::RemoveMany => Ok(Answer::of(subject.remove_many(&[key])? > 0)),
     }
+}
+
+/// Compares a value with what belongs to the key of this identity.
+#[inline(always)]
+pub fn look<V: BenchValue>(value: V::Ref<'_>, id: u64, buffer: &Buffer) -> Answer {
+    if V::is_of(value, id, buffer) { Answer::Found(V::word(value)) } else { Answer::Wrong }
 }
 
 #[inline(always)]
@@ -84,10 +130,7 @@ fn get<K: BenchKey, V: BenchValue>(
     id: u64,
     buffer: &Buffer,
 ) -> Result<Answer, Error> {
-    let look = |value: V::Ref<'_>| {
-        if V::is_of(value, id, buffer) { Answer::Found(V::word(value)) } else { Answer::Wrong }
-    };
-    Ok(subject.get(key, look)?.unwrap_or(Answer::Absent))
+    Ok(subject.get(key, |value| look::<V>(value, id, buffer))?.unwrap_or(Answer::Absent))
 }
 
 #[inline(always)]
@@ -244,5 +287,33 @@ impl<K: BenchKey, V: BenchValue> Subject<K, V> for TreeStore<K, V> {
     ) -> Result<usize, Error> {
         let entries = self.tree.range(from..).take(length);
         Ok(entries.map(|(key, value)| each(<K as Key>::lend(&key), <V as Value>::lend(&value))).count())
+    }
+
+    #[inline]
+    fn get_many<R>(
+        &self,
+        keys: &[K::Ref<'_>],
+        look: impl Fn(usize, V::Ref<'_>) -> R,
+        mut each: impl FnMut(R),
+    ) -> Result<(), Error> {
+        self.tree.get_many_with(keys, |at, value| each(look(at, value)));
+        Ok(())
+    }
+
+    #[inline]
+    fn insert_many(&self, items: &[Pair<'_, K, V>]) -> Result<(), Error> {
+        Ok(self.tree.insert_many(items, &mut Vec::new())?)
+    }
+
+    #[inline]
+    fn upsert_many(&self, items: &[Pair<'_, K, V>]) -> Result<(), Error> {
+        Ok(self.tree.upsert_many(items)?)
+    }
+
+    #[inline]
+    fn remove_many(&self, keys: &[K::Ref<'_>]) -> Result<u64, Error> {
+        let mut old = Vec::new();
+        self.tree.remove_many(keys, &mut old)?;
+        Ok(old.iter().filter(|old| old.is_some()).count() as u64)
     }
 }

@@ -26,10 +26,18 @@ pub enum Op {
     Scan,
     /// `get`, then `update` of the same key: one operation.
     ReadModifyWrite,
+    /// `get_many` of keys that are there.
+    GetMany,
+    /// `insert_many` of keys that are not there.
+    InsertMany,
+    /// `upsert_many` of keys that are there.
+    UpsertMany,
+    /// `remove_many` of keys.
+    RemoveMany,
 }
 
-/// Names as `--mix` takes them; the last is part of YCSB F only.
-const OPS: [(&str, Op); 8] = [
+/// Names as `--mix` takes them.
+const OPS: [(&str, Op); 12] = [
     ("insert", Op::Insert),
     ("insert_new", Op::InsertNew),
     ("get", Op::Get),
@@ -38,6 +46,10 @@ const OPS: [(&str, Op); 8] = [
     ("remove", Op::Remove),
     ("scan", Op::Scan),
     ("read_modify_write", Op::ReadModifyWrite),
+    ("get_many", Op::GetMany),
+    ("insert_many", Op::InsertMany),
+    ("upsert_many", Op::UpsertMany),
+    ("remove_many", Op::RemoveMany),
 ];
 
 impl Op {
@@ -48,7 +60,12 @@ impl Op {
 
     /// Returns whether it adds a key.
     pub fn adds(self) -> bool {
-        matches!(self, Self::Insert | Self::InsertNew)
+        matches!(self, Self::Insert | Self::InsertNew | Self::InsertMany)
+    }
+
+    /// Returns whether one call does it to several keys.
+    pub fn is_many(self) -> bool {
+        matches!(self, Self::GetMany | Self::InsertMany | Self::UpsertMany | Self::RemoveMany)
     }
 }
 
@@ -119,7 +136,11 @@ impl FromStr for Mix {
                 parts.push((*op, share));
             }
         }
-        if parts.is_empty() { Err("every share is 0".to_owned()) } else { Ok(Self(parts)) }
+        match (parts.as_slice(), parts.iter().find(|(op, _)| op.is_many())) {
+            ([], _) => Err("every share is 0".to_owned()),
+            ([_, _, ..], Some((op, _))) => Err(format!("{op} stands alone, as in {op}=1")),
+            _ => Ok(Self(parts)),
+        }
     }
 }
 
@@ -330,7 +351,7 @@ impl Ratios {
 /// Known sequences of phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Preset {
-    /// load, get, update, insert, scan, zipf:0.99 half get half upsert, remove
+    /// load, get, update, insert, scan, zipf:0.99 half get half upsert, get_many, upsert_many, insert_many, remove
     Micro,
     /// load only
     Load,
@@ -363,7 +384,7 @@ pub fn phases(
     let asked = distribution.unwrap_or(Distribution::Uniform);
     let phase = |name: &str, mix: Mix, distribution: Distribution, operations: u64| Phase {
         name: name.to_owned(),
-        all_found: !mix.has(Op::Remove),
+        all_found: !mix.has(Op::Remove) && !mix.has(Op::RemoveMany),
         mix,
         distribution,
         operations,
@@ -389,6 +410,7 @@ pub fn phases(
             // A scan is a hundred times the work of a get.
             phases.push(phase("scan", Mix::only(Op::Scan), asked, (operations / 10).max(1)));
             phases.push(phase("zipf", half, Distribution::Zipf(THETA), operations));
+            phases.extend([Op::GetMany, Op::UpsertMany, Op::InsertMany].map(only));
             phases.push(Phase { each_once: true, all_found: true, ..only(Op::Remove) });
         }
         Preset::YcsbA => phases.push(ycsb(&[(Op::Get, 50), (Op::Update, 50)], zipf)),
@@ -417,7 +439,7 @@ mod tests {
         assert_eq!(mix.to_string(), "get=50,update=30,scan=20");
         assert_eq!(mix.single(), None);
         assert_eq!("get=1,scan=0".parse::<Mix>().unwrap().single(), Some(Op::Get));
-        for wrong in ["", "get", "get=x", "fly=1", "get=0", "get=1,get=2", "get=-1"] {
+        for wrong in ["", "get", "get=x", "fly=1", "get=0", "get=1,get=2", "get=-1", "get=1,get_many=1"] {
             assert!(wrong.parse::<Mix>().is_err(), "{wrong}");
         }
     }

@@ -43,7 +43,7 @@ pub struct Count {
         short = 't',
         value_name = "LIST",
         value_delimiter = ',',
-        default_value = "1,4,16,48",
+        default_value = "1",
         value_parser = clap::value_parser!(u16).range(1..=1024)
     )]
     threads: Vec<u16>,
@@ -51,16 +51,13 @@ pub struct Count {
     /// may keep a log and free slots for each [default: as --threads]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     writers: Option<u16>,
+    /// Size of the processor's cache.
+    #[arg(long, value_name = "SIZE", default_value = "36M", value_parser = size::parse)]
+    cache: u64,
     /// Also report in so many slices, one after the other, what is counted after the load, or of the load
     /// where there is nothing else; needs --json. What is dirty is written at the end of each.
     #[arg(long, value_name = "N", requires = "json", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     slices: Option<u16>,
-    /// Size of the processor's cache.
-    #[arg(long, value_name = "SIZE", default_value = "36M", value_parser = size::parse)]
-    cache: u64,
-    /// Also give the distribution of latencies; needs --json.
-    #[arg(long, requires = "json")]
-    cdf: bool,
     /// Print comma-separated values: a row for each phase and operation.
     #[arg(long, conflicts_with = "json")]
     csv: bool,
@@ -101,7 +98,7 @@ impl Count {
     pub fn measure(&self, output: &Output) -> Outcome<Value> {
         let plan = self.plan()?;
         let counts = run::run(&plan, output)?;
-        Ok(report::json(&plan, &counts, &self.workload.json(), self.cdf))
+        Ok(report::json(&plan, &counts, &self.workload.json()))
     }
 
     fn plan(&self) -> Outcome<Plan> {
@@ -131,7 +128,7 @@ impl Count {
             let plan = single.plan()?;
             let counts = run::run(&plan, output)?;
             if output.json() {
-                output.value(&report::json(&plan, &counts, &single.workload.json(), self.cdf))?;
+                output.value(&report::json(&plan, &counts, &single.workload.json()))?;
             } else if self.csv {
                 csv::write(output, &plan, &counts, &single.workload, number == 0)?;
             } else {

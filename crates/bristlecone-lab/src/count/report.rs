@@ -6,7 +6,7 @@ use bristlecone_pm::Part;
 use serde_json::{Map, Value, json};
 
 use super::run::{PhaseCount, Plan, Slice, kind};
-use crate::bench::latency::{self, Latency};
+use crate::bench::latency::Latency;
 use crate::bench::workload::Op;
 
 const PARTS: [(&str, Part); 3] = [("leaf", Part::Leaf), ("log", Part::Log), ("other", Part::Other)];
@@ -63,7 +63,7 @@ impl Total {
         amplifications(&self.tallies, part)
     }
 
-    fn json(&self, cdf: bool) -> Map<String, Value> {
+    fn json(&self) -> Map<String, Value> {
         let per_operation: Map<String, Value> =
             self.kinds().map(|(op, tally)| (op.to_string(), per_operation(&tally))).collect();
         let amplification = |part| {
@@ -80,7 +80,7 @@ impl Total {
             let latencies: Map<String, Value> =
                 self.latencies(at).map(|(op, latency)| (op.to_string(), json!(latency))).collect();
             let (cli, xbi) = self.each.get(at).and_then(|tallies| amplifications(tallies, None)).unzip();
-            let mut value = json!({
+            json!({
                 "threads": threads,
                 "mops": mops,
                 "cli_amplification": cli,
@@ -88,17 +88,7 @@ impl Total {
                 "latency_ns": latencies,
                 "writing": self.times.get(at).map(|times| &times.writing),
                 "writing_mean": self.times.get(at).map(writing_mean),
-            });
-            if cdf {
-                let of = |op| {
-                    Some((
-                        format!("{op}"),
-                        json!(latency::cdf(self.times.get(at)?.latencies.get(&kind(op))?)),
-                    ))
-                };
-                value["latency_cdf"] = Value::Object(Op::all().filter_map(of).collect());
-            }
-            value
+            })
         };
         let throughput: Vec<Value> = self.mops().enumerate().map(throughput).collect();
         let mut json = Map::new();
@@ -186,7 +176,7 @@ fn measured(phases: &[PhaseCount]) -> &[PhaseCount] {
 }
 
 /// Returns the whole run as one JSON value.
-pub fn json(plan: &Plan, phases: &[PhaseCount], workload: &Value, cdf: bool) -> Value {
+pub fn json(plan: &Plan, phases: &[PhaseCount], workload: &Value) -> Value {
     let (profile, processor) = (&plan.profile, &plan.processor);
     let mut json = json!({
         "design": plan.design.to_string(),
@@ -201,7 +191,7 @@ pub fn json(plan: &Plan, phases: &[PhaseCount], workload: &Value, cdf: bool) -> 
     });
     let Some(object) = json.as_object_mut() else { return json };
     object.extend(workload.as_object().cloned().unwrap_or_default());
-    object.extend(Total::of(measured(phases)).json(cdf));
+    object.extend(Total::of(measured(phases)).json());
     object.insert("space".to_owned(), phases.first().map_or(Value::Null, |load| space(&load.space)));
     object.extend(sliced(phases.last().map_or(&[], |last| &last.slices)));
     let each = plan.phases.iter().zip(phases).map(|(phase, count)| {
@@ -209,7 +199,7 @@ pub fn json(plan: &Plan, phases: &[PhaseCount], workload: &Value, cdf: bool) -> 
         json.insert("name".to_owned(), json!(phase.name));
         json.insert("operations".to_owned(), json!(phase.operations));
         json.insert("found".to_owned(), json!(count.found));
-        json.extend(Total::of(std::slice::from_ref(count)).json(cdf));
+        json.extend(Total::of(std::slice::from_ref(count)).json());
         json.insert("space".to_owned(), space(&count.space));
         Value::Object(json)
     });

@@ -48,7 +48,7 @@ pub struct PhaseCount {
     pub tallies: Vec<Tallies>,
     /// What the tree occupies at its end.
     pub space: TreeStats,
-    /// Slice by slice, if there are several, with the first number of threads.
+    /// Slice by slice, if there are several.
     pub slices: Vec<Slice>,
 }
 
@@ -95,6 +95,9 @@ impl PhaseCount {
     fn and(&mut self, more: Self) {
         self.counted.times.extend(more.counted.times);
         self.tallies.extend(more.tallies);
+        for (slice, more) in self.slices.iter_mut().zip(more.slices) {
+            slice.counted.times.extend(more.counted.times);
+        }
     }
 }
 
@@ -135,24 +138,15 @@ fn phases<K: BenchKey, V: BenchValue>(
     for (number, phase) in plan.phases.iter().enumerate() {
         bar.set_message(format!("{}, {writers} writers", phase.name));
         let (streams, added) = stream::draw(phase, &keys, 1, number as u64);
-        let (mut slices, is_sliced) = (Vec::new(), plan.slices > 1 && (number > 0 || plan.phases.len() == 1));
-        let slice = || Slice { counted: device.take(), space: tree.stats() };
-        let found = count(plan, phase, &streams[0], writers, (&device, &tree), &mut |at| {
-            if at % STRIDE == 0 {
-                bar.inc((STRIDE as u64).min(phase.operations - at as u64));
-            }
-            if is_sliced && at > 0 && at == phase.operations as usize * (slices.len() + 1) / plan.slices {
-                slices.push(slice());
-            }
-        })?;
-        let mut counted = device.take();
-        let space = tree.stats();
-        if is_sliced {
-            slices.push(Slice { counted, space });
-            counted = together(&slices);
-        }
+        let is_sliced = plan.slices > 1 && (number > 0 || plan.phases.len() == 1);
+        let parts = if is_sliced { plan.slices } else { 1 };
+        let (found, mut slices) = count(plan, phase, (&streams[0], parts), writers, (&device, &tree), bar)?;
+        let (counted, space) = (together(&slices), slices[slices.len() - 1].space);
         on_the_clock(&counted, plan, phase)?;
         let tallies = vec![counted.tallies.clone(); threads.len()];
+        if !is_sliced {
+            slices.clear();
+        }
         counts.push(PhaseCount { found, counted, tallies, space, slices });
         keys.count += added;
     }
@@ -170,22 +164,25 @@ fn together(slices: &[Slice]) -> Counted {
     all
 }
 
-/// Does the operations of a phase, and returns how many found their key. `before` is called before each.
+/// Does the operations of a phase in so many parts; returns how many found their key, and what each part came to.
 fn count<K: BenchKey, V: BenchValue>(
     plan: &Plan,
     phase: &Phase,
-    stream: &Stream,
+    (stream, parts): (&Stream, usize),
     writers: usize,
     (device, tree): (&Device, &TreeStore<K, V>),
-    before: &mut dyn FnMut(usize),
-) -> Outcome<u64> {
+    bar: &ProgressBar,
+) -> Outcome<(u64, Vec<Slice>)> {
     let (mut key, mut value) = (plan.key.buffer(), plan.value.buffer());
-    let (mut found, mut wrong) = (0, 0);
+    let (mut found, mut wrong, mut slices) = (0, 0, Vec::new());
     for (at, id) in stream.ids.iter().enumerate() {
         if at % STRIDE == 0 {
             interrupt::check("the count is not finished")?;
+            bar.inc(STRIDE.min(stream.ids.len() - at) as u64);
         }
-        before(at);
+        if at > 0 && at == stream.ids.len() * (slices.len() + 1) / parts {
+            slices.push(Slice { counted: device.take(), space: tree.stats() });
+        }
         assume_thread_index(Some(at % writers));
         let op = stream.ops.get(at).copied().or(phase.mix.single()).unwrap_or(Op::Get);
         let scan = stream.scans.get(at).map_or(phase.scan, |length| ScanLength::of_length(*length));
@@ -198,9 +195,10 @@ fn count<K: BenchKey, V: BenchValue>(
         found += u64::from(matches!(answer, Answer::Found(_)));
         wrong += u64::from(answer == Answer::Wrong);
     }
+    slices.push(Slice { counted: device.take(), space: tree.stats() });
     let (name, all) = (&phase.name, phase.operations);
     let what = match (wrong, phase.all_found && found < all) {
-        (0, false) => return Ok(found),
+        (0, false) => return Ok((found, slices)),
         (0, true) => format!("{name}: only {found} of {all} operations found their key"),
         _ => format!("{name}: {wrong} of {all} operations read what is not their key's"),
     };
@@ -224,12 +222,12 @@ fn on_the_clock(counted: &Counted, plan: &Plan, phase: &Phase) -> Outcome {
 /// Returns the bytes that the user wrote: key and value, or the key that goes.
 fn user_bytes(op: Op, (id, version): (u64, u64), found: bool, (key, value): (&Buffer, &Buffer)) -> u64 {
     match op {
-        Op::Get | Op::Scan => 0,
-        Op::Insert => key.key_bytes(id) + value.value_bytes(id, 0),
-        Op::Upsert => key.key_bytes(id) + value.value_bytes(id, version),
+        Op::Get | Op::Scan | Op::GetMany => 0,
+        Op::Insert | Op::InsertMany => key.key_bytes(id) + value.value_bytes(id, 0),
+        Op::Upsert | Op::UpsertMany => key.key_bytes(id) + value.value_bytes(id, version),
         _ if !found => 0,
         Op::InsertNew => key.key_bytes(id) + value.value_bytes(id, 0),
         Op::Update | Op::ReadModifyWrite => key.key_bytes(id) + value.value_bytes(id, version),
-        Op::Remove => key.key_bytes(id),
+        Op::Remove | Op::RemoveMany => key.key_bytes(id),
     }
 }

@@ -81,12 +81,6 @@ impl Run {
         self
     }
 
-    /// Adds an argument that has no value.
-    pub fn and_flag(mut self, name: &str) -> Self {
-        self.arguments.push(name.to_owned());
-        self
-    }
-
     /// Sets an option of the design.
     pub fn option(self, name: &str, value: u64) -> Self {
         self.and("--option", format!("{name}={value}"))
@@ -210,7 +204,7 @@ pub fn threads_here() -> u64 {
 /// Returns a distribution of latencies as a curve: percent, nanoseconds.
 pub fn cdf(points: Option<&Value>) -> Vec<(f64, f64)> {
     let points = points.and_then(Value::as_array);
-    let point = |point: &Value| Some((point.get(1)?.as_f64()? * 100.0, point.get(0)?.as_f64()?));
+    let point = |point: &Value| Some((point.get(0)?.as_f64()?, point.get(1)?.as_f64()?));
     points.map_or_else(Vec::new, |points| points.iter().filter_map(point).collect())
 }
 

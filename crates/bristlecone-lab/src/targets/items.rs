@@ -1,5 +1,6 @@
 //! Types of keys and values that a scenario is run with. Scenarios speak of numbers.
 
+use bristlecone::parts::codec::Codec;
 use bristlecone::{Key, Value};
 
 /// How numbers become keys and values, and back. The order of keys is that of the numbers.
@@ -19,6 +20,24 @@ pub trait Items: Copy + Sync + Send + 'static {
     ) -> R;
     /// Shows the value of a number.
     fn with_value<R>(number: u64, show: impl FnOnce(<Self::V as Value>::Ref<'_>) -> R) -> R;
+    /// Returns the key of a number.
+    ///
+    /// # Panics
+    ///
+    /// Never: a key that can be shown is one.
+    fn key(number: u64) -> <Self::K as Key>::Owned {
+        let code = Self::with_key(number, |key| Self::K::with(key, <Self::K as Key>::Codec::owned));
+        Self::K::decode(code).expect("the code of a key")
+    }
+    /// Returns the value of a number.
+    ///
+    /// # Panics
+    ///
+    /// Never: a value that can be shown is one.
+    fn value(number: u64) -> <Self::V as Value>::Owned {
+        let decoded = Self::with_value(number, |value| Self::V::with(value, |code| Self::V::decode(code)));
+        decoded.ok().flatten().expect("the code of a value")
+    }
     /// Returns the number of a key.
     ///
     /// # Errors

@@ -1,10 +1,10 @@
 //! What every tree goes through, in small leaves: each kind of operation and of structure change.
 
 use super::tree_op::TreeOp::{
-    self, Close, Create, CreateBare, Drop, Elsewhere, Insert, InsertNew, Remove, RemoveIf, Short, Swap,
+    self, Close, Create, CreateBare, Drop, Elsewhere, Insert, InsertNew, Many, Remove, RemoveIf, Short, Swap,
     Update,
 };
-use bristlecone_sim::Scenario;
+use bristlecone_sim::{Access, Scenario};
 
 const TREE: &str = "t";
 
@@ -68,6 +68,7 @@ pub fn tree_scenarios() -> Vec<Scenario<TreeOp>> {
     all.extend(growth());
     all.extend(shortage());
     all.extend(changes());
+    all.extend(groups());
     all.extend(shrinking());
     all.extend(reuse());
     all
@@ -150,6 +151,46 @@ fn changes() -> Vec<Scenario<TreeOp>> {
             "close",
             inserts(shuffled(20)),
             vec![Close, Update(TREE, 4, 5), Close, Remove(TREE, 4), Insert(TREE, 40, 1), Close],
+        ),
+    ]
+}
+
+/// Returns scenarios of calls for several keys, few of which share a leaf: each call's crashes leave any of its changes.
+fn groups() -> Vec<Scenario<TreeOp>> {
+    let apart = || (0..24).map(|at| at * 7 % 24 * 4);
+    let written = |keys: &[u64], write: fn(u64) -> Access| {
+        Many(TREE, keys.iter().map(|key| (*key, write(300 + key))).collect())
+    };
+    let inserted = |keys: &[u64]| written(keys, Access::Insert);
+    let upserted = |keys: &[u64]| written(keys, Access::Upsert);
+    let removed = |keys: &[u64]| Many(TREE, keys.iter().map(|key| (*key, Access::Remove)).collect());
+    vec![
+        scenario(
+            "many-new",
+            inserts(apart()),
+            vec![
+                inserted(&[1, 93]),
+                inserted(&[2, 94]),
+                upserted(&[3, 45]),
+                upserted(&[46, 91]),
+                Insert(TREE, 5, 5),
+                inserted(&[6, 6]),
+                upserted(&[41, 42, 43, 47]),
+                Insert(TREE, 90, 90),
+            ],
+        ),
+        scenario(
+            "many-old",
+            inserts(apart()),
+            vec![
+                upserted(&[0, 92]),
+                inserted(&[4, 44, 4]),
+                removed(&[0, 88]),
+                removed(&[4, 84, 4, 7]),
+                inserted(&[0, 88]),
+                Many(TREE, [0, 4, 44, 93].map(|key| (key, Access::Get)).into()),
+                removed(&(0..24).map(|at| at * 4).collect::<Vec<_>>()),
+            ],
         ),
     ]
 }

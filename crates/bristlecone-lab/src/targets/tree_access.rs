@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included};
 
-use bristlecone::{Error, Tree, Value};
+use bristlecone::{Error, Key, Tree, Value};
 use bristlecone_sim::{Access, Seen};
 
 use super::items::Items;
@@ -16,6 +16,48 @@ pub(super) fn act<I: Items>(tree: &Tree<I::K, I::V>, key: u64, access: Access) -
         Err(error) if error.is_no_room() => Ok(Seen::Refused),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// Does the same kind of operation on several keys, in one call.
+pub(super) fn act_on_many<I: Items>(
+    tree: &Tree<I::K, I::V>,
+    each: &[(u64, Access)],
+) -> Result<Vec<Seen>, String> {
+    let own = |(key, access): &(u64, Access)| (I::key(*key), access.written().map(I::value));
+    let owned: Vec<_> = each.iter().map(own).collect();
+    let keys: Vec<_> = owned.iter().map(|(key, _)| I::K::lend(key)).collect();
+    let mut items = Vec::with_capacity(owned.len());
+    for (key, value) in &owned {
+        items.extend(value.as_ref().map(|value| (I::K::lend(key), I::V::lend(value))));
+    }
+    let number = |old: &Option<_>| Ok(Seen::Value(old.as_ref().map(I::value_number).transpose()?));
+    let mut old = Vec::new();
+    let outcome = match each.first() {
+        Some((_, Access::Insert(_))) => tree.insert_many(&items, &mut old),
+        Some((_, Access::Upsert(_))) => tree.upsert_many(&items),
+        Some((_, Access::Remove)) => tree.remove_many(&keys, &mut old),
+        Some((_, Access::Get)) => {
+            tree.get_many(&keys, &mut old);
+            Ok(())
+        }
+        other => return Err(format!("no call does {other:?} to several keys")),
+    };
+    let done = match outcome {
+        Ok(()) => each.len(),
+        Err(stopped) if stopped.error.is_no_room() => stopped.done,
+        Err(stopped) => return Err(stopped.to_string()),
+    };
+    let blind = matches!(each.first(), Some((_, Access::Upsert(_))));
+    let mut seen = if blind {
+        vec![Seen::Done; done]
+    } else {
+        old.iter().map(number).collect::<Result<Vec<_>, String>>()?
+    };
+    if seen.len() != done {
+        return Err(format!("{} answers of {done} operations", seen.len()));
+    }
+    seen.resize(each.len(), Seen::Refused);
+    Ok(seen)
 }
 
 /// What an operation on one key answers: `Err` within `Ok` is the value that was there.

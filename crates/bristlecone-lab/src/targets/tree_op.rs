@@ -34,6 +34,8 @@ pub enum TreeOp {
     Remove(&'static str, u64),
     /// Removes a key (first number) that has a value (second).
     RemoveIf(&'static str, u64, u64),
+    /// Does something to several keys in one call: the same kind of access to each.
+    Many(&'static str, Vec<(u64, Access)>),
     /// Does something while the medium has no room: it grants so many requests, and refuses so many more.
     Short(Box<TreeOp>, u64, u64),
     /// Closes the pool in good order and opens it again.
@@ -54,7 +56,9 @@ impl TreeOp {
             Self::Remove(tree, key) => (tree, key, Access::Remove),
             Self::RemoveIf(tree, key, expected) => (tree, key, Access::RemoveIf(expected)),
             Self::Create(_) | Self::CreateBare(_) | Self::Drop(_) | Self::Close | Self::Rest => return None,
-            Self::Elsewhere(_) | Self::Begin(..) | Self::Finish(_) | Self::Short(..) => return None,
+            Self::Elsewhere(_) | Self::Begin(..) | Self::Finish(_) | Self::Short(..) | Self::Many(..) => {
+                return None;
+            }
         })
     }
 }

@@ -10,14 +10,14 @@ use bristlecone::{Pool, Tree};
 use bristlecone_baselines::AnyDesign;
 use bristlecone_pm::{Error, Geometry, PoolFile};
 use bristlecone_sim::{
-    Answer, Memory, Operation, Progress, Registers, Report, Schedules, Seen, Sim, Stopped, System,
+    Access, Answer, Memory, Operation, Progress, Registers, Report, Schedules, Seen, Sim, Stopped, System,
     explore_schedules, guarded,
 };
 
 use super::items::Items;
 use super::media::sim_pool;
 use super::pool::{check_pool, open_pool};
-use super::tree_access::{act, read};
+use super::tree_access::{act, act_on_many, read};
 use super::tree_op::TreeOp;
 
 /// A pool of trees of one design and one kind of items.
@@ -121,6 +121,16 @@ impl<I: Items> Drop for Live<I> {
     }
 }
 
+/// Does to what a tree holds what an operation does; returns what it answers.
+fn change(tree: &mut BTreeMap<u64, u64>, key: u64, access: Access) -> Seen {
+    let (after, seen) = access.on(tree.get(&key).copied());
+    match after {
+        Some(value) => _ = tree.insert(key, value),
+        None => _ = tree.remove(&key),
+    }
+    seen
+}
+
 /// Waits until everything has run that was put off until no thread reads it any more.
 fn rest() {
     let over = Arc::new(AtomicBool::new(false));
@@ -168,16 +178,28 @@ impl<I: Items, D: TreeDesign> System for TreePool<I, D> {
                 state.entry((*name).to_owned()).or_default();
             }
             TreeOp::Drop(name) => _ = state.remove(*name),
+            TreeOp::Many(name, each) => {
+                let Some(tree) = state.get_mut(*name) else { return String::new() };
+                let seen: Vec<_> = each.iter().map(|(key, access)| change(tree, *key, *access)).collect();
+                return format!("{seen:?}");
+            }
             _ => {}
         }
         let Some((name, key, access)) = op.access() else { return String::new() };
         let Some(tree) = state.get_mut(name) else { return String::new() };
-        let (after, seen) = access.on(tree.get(&key).copied());
-        match after {
-            Some(value) => _ = tree.insert(key, value),
-            None => _ = tree.remove(&key),
-        }
-        format!("{seen:?}")
+        format!("{:?}", change(tree, key, access))
+    }
+
+    /// Of each key by itself: operations on one key change no other, and others change no key of a tree that stays.
+    fn is_between(&self, before: &Contents, after: &Contents, found: &Contents) -> bool {
+        let is_of_either = |(name, found): (&String, &BTreeMap<u64, u64>)| {
+            let [Some(before), Some(after)] = [before, after].map(|trees| trees.get(name)) else {
+                return false;
+            };
+            let mut keys = before.keys().chain(after.keys()).chain(found.keys());
+            keys.all(|key| found.get(key) == before.get(key) || found.get(key) == after.get(key))
+        };
+        before.keys().eq(after.keys()) && before.keys().eq(found.keys()) && found.iter().all(is_of_either)
     }
 
     fn apply(&self, live: &mut Live<I>, op: &TreeOp) -> Result<String, String> {
@@ -212,6 +234,10 @@ impl<I: Items, D: TreeDesign> System for TreePool<I, D> {
                 }
             }
             TreeOp::Close => self.reopen(live)?,
+            TreeOp::Many(name, each) => {
+                let Some(tree) = live.trees.get(*name) else { return Ok(String::new()) };
+                return act_on_many::<I>(tree, each).map(|seen| format!("{seen:?}"));
+            }
             _ => {
                 let Some((name, key, access)) = op.access() else { return Ok(String::new()) };
                 let Some(tree) = live.trees.get(name) else { return Ok(String::new()) };
@@ -259,6 +285,7 @@ impl<I: Items, D: TreeDesign> Registers for TreePool<I, D> {
         let tree = &live.trees[SHARED];
         match operation {
             Operation::On(key, access) => Ok(Answer::One(act::<I>(tree, *key, *access)?)),
+            Operation::Many(each) => Ok(Answer::Many(act_on_many::<I>(tree, each)?)),
             Operation::Scan => {
                 let number = |(key, value): (_, _)| Ok((I::key_number(&key)?, I::value_number(&value)?));
                 Ok(Answer::All(tree.iter().map(number).collect::<Result<_, String>>()?))

@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 
+use crate::effort::schedules;
 use bristlecone::Design;
 use bristlecone_baselines::AnyDesign;
 use bristlecone_cells::{Cell, Codec, suites};
@@ -37,7 +38,40 @@ fn conditional_removals(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
     Plan::new(before, (0..threads).map(operations).collect())
 }
 
+/// Threads read and write several keys at a time, of few leaves, which get full, or empty, meanwhile.
+fn several_at_a_time(draw: &mut dyn FnMut(usize) -> usize) -> Plan {
+    let keys = [6, 12, 24][draw(3)];
+    let before =
+        (0..keys as u64).filter(|_| draw(4) != 0).map(|key| (key * 2, Access::Insert(key * 2))).collect();
+    let hot = draw(keys) as u64 * 2;
+    let mut written = 1000;
+    let mut operation = |draw: &mut dyn FnMut(usize) -> usize| {
+        let kind = draw(8);
+        let several = if kind == 7 { 20 } else { 2 + draw(3) };
+        let each = (0..several).map(|_| {
+            written += 1;
+            let key = if draw(3) == 0 { hot + draw(2) as u64 } else { draw(2 * keys) as u64 };
+            let access = match kind {
+                0 | 1 => Access::Get,
+                2 | 3 => Access::Remove,
+                4 => Access::Insert(written),
+                _ => Access::Upsert(written),
+            };
+            (key, access)
+        });
+        let each: Vec<_> = each.collect();
+        if draw(3) == 0 { Operation::On(each[0].0, each[0].1) } else { Operation::Many(each) }
+    };
+    let threads = 2 + draw(2);
+    let operations = |_| (0..1 + draw(3)).map(|_| operation(draw)).collect();
+    Plan::new(before, (0..threads).map(operations).collect())
+}
+
 fn removed_by_one<I: Items>(codec: Codec, count: u64) {
+    planned::<I>(conditional_removals, codec, count);
+}
+
+fn planned<I: Items>(plan: fn(&mut dyn FnMut(usize) -> usize) -> Plan, codec: Codec, count: u64) {
     for design in Design::ALL {
         let cells = suites::EXPLORER.cells();
         let cell = cells.iter().find(|cell| cell.shape.design == *design && cell.codec == codec);
@@ -47,7 +81,7 @@ fn removed_by_one<I: Items>(codec: Codec, count: u64) {
         let registers =
             TreePool::<I> { geometry, design: AnyDesign::from(*design), options, items: PhantomData };
         let wanted = Schedules { seed: 5, first: 0, count, modes: Mode::ALL.to_vec(), threads: 2 };
-        let planned = Planned { registers, plan: conditional_removals };
+        let planned = Planned { registers, plan };
         let report = explore_schedules(&planned, &wanted, &Progress::default());
         println!("{design}: {report}");
         report.assert_clean();
@@ -63,4 +97,10 @@ fn words_are_removed_by_one_thread() {
 #[test]
 fn texts_are_removed_by_one_thread() {
     removed_by_one::<Texts>(Codec::Texts, 100);
+}
+
+#[test]
+fn several_keys_at_a_time_are_operations_of_their_own() {
+    planned::<Words>(several_at_a_time, Codec::Words, schedules(3000));
+    planned::<Texts>(several_at_a_time, Codec::Texts, schedules(1000));
 }

@@ -21,8 +21,9 @@ fn phases(report: &Value) -> Vec<(String, u64)> {
 fn bench_micro_reports_every_phase() {
     let bench = Bench::new();
     let report = bench.run("bench --records 5k --threads 2 --domain adr --pool @p --seed 7 --json").json();
-    let names = ["load", "get", "update", "insert", "scan", "zipf", "remove"];
-    let operations = [5000, 5000, 5000, 5000, 500, 5000, 5000];
+    let many = ["get_many", "upsert_many", "insert_many"];
+    let names = [&["load", "get", "update", "insert", "scan", "zipf"], &many[..], &["remove"]].concat();
+    let operations = [5000, 5000, 5000, 5000, 500, 5000, 5000, 5000, 5000, 5000];
     let wanted: Vec<(String, u64)> = names.iter().map(|name| (*name).to_owned()).zip(operations).collect();
     assert_eq!(phases(&report), wanted);
     assert_eq!((&report["design"], &report["domain"]), (&"sstree".into(), &"adr".into()));
@@ -89,7 +90,8 @@ fn bench_against_volatile_maps_runs_the_same_phases_in_turns() {
     let all = phases(&report);
     for map in maps {
         // Two threads of a skip list miss keys that are being replaced.
-        let replaces = |name: &str| map["name"] == "skiplist" && matches!(name, "update" | "zipf");
+        let replaces =
+            |name: &str| map["name"] == "skiplist" && matches!(name, "update" | "zipf" | "upsert_many");
         let wanted: Vec<_> = all.iter().filter(|(name, _)| !replaces(name)).cloned().collect();
         assert_eq!(phases(map), wanted);
         for phase in map["phases"].as_array().unwrap() {
@@ -114,8 +116,7 @@ fn bench_against_volatile_maps_runs_the_same_phases_in_turns() {
     );
     let load = &report["phases"][0];
     assert_eq!(load["mops_rounds"].as_array().unwrap().len(), 3);
-    let points = load["latency_cdf"].as_array().unwrap();
-    assert_eq!(points.last().unwrap()[1], 1.0);
+    assert!(load["latency_ns"]["slowest_100"].as_u64().unwrap() > 0 && load["latency_ns"]["cdf"].is_array());
     let said = bench.run(&format!("{arguments} --key bytes:8-16 --rounds 2")).ok();
     for part in [
         "congee skips everything: its keys and values are words",
@@ -171,11 +172,11 @@ fn bench_takes_keys_and_operations_from_files() {
     std::fs::write(bench.path("keys"), &words).unwrap();
     let sosd = format!("--keys sosd:{}", bench.path("keys").display());
     let report =
-        bench.run(&format!("bench --records 2k --operations 1k --threads 2 --pool @p --json {sosd}")).json();
-    assert_eq!((phases(&report).len(), &report["recovery"]["keys"]), (7, &2000.into()));
+        bench.run(&format!("bench --records 2k --operations 500 --threads 2 --pool @p --json {sosd}")).json();
+    assert_eq!((phases(&report).len(), &report["recovery"]["keys"]), (10, &2500.into()));
     bench
         .run(&format!("bench --records 2k --pool @p {sosd}"))
-        .refused(2, "3000 different keys, and the phases take 4000");
+        .refused(2, "3000 different keys, and the phases take 6000");
     std::fs::write(bench.path("keys"), &words[..words.len() - 3]).unwrap();
     bench.run(&format!("bench --records 2k --operations 1k --pool @p {sosd}")).refused(7, "truncated");
     for set in ["dense", "clustered", "lognormal", "timestamps"] {

@@ -9,7 +9,8 @@ use std::sync::atomic::AtomicU64;
 ///
 /// # Safety
 ///
-/// `from` and `to` are valid for `count` words, and no other thread uses those at `to`.
+/// `from` and `to` are valid for `count` words; those at `to` no other thread uses, or as atomics, which see each word
+/// whole.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub unsafe fn words(from: *const AtomicU64, to: *mut u64, count: usize) {
@@ -57,7 +58,7 @@ pub unsafe fn words(from: *const AtomicU64, to: *mut u64, count: usize) {
 ///
 /// # Safety
 ///
-/// `from` and `to` are valid for `count` words, and no other thread uses those at `to`.
+/// As above.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 pub unsafe fn words(from: *const AtomicU64, to: *mut u64, count: usize) {
@@ -68,7 +69,10 @@ pub unsafe fn words(from: *const AtomicU64, to: *mut u64, count: usize) {
 unsafe fn one_by_one(from: *const AtomicU64, to: *mut u64, count: usize) {
     for at in 0..count {
         // SAFETY: within what the caller promised.
-        unsafe { to.add(at).write((*from.add(at)).load(std::sync::atomic::Ordering::Acquire)) };
+        unsafe {
+            let word = (*from.add(at)).load(std::sync::atomic::Ordering::Acquire);
+            (*to.add(at).cast::<AtomicU64>()).store(word, std::sync::atomic::Ordering::Relaxed);
+        }
     }
 }
 

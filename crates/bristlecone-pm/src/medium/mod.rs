@@ -61,6 +61,19 @@ pub trait Medium: Send + Sync + 'static {
         self.store(cell, value, Ordering::Relaxed);
     }
 
+    /// Stores words side by side, each by itself as [`store`](Self::store) would, in any order.
+    ///
+    /// # Panics
+    ///
+    /// If `values` are not as many.
+    #[track_caller]
+    fn store_words(&self, cells: &[AtomicU64], values: &[u64]) {
+        assert!(cells.len() == values.len(), "a copy of another length");
+        for (cell, value) in cells.iter().zip(values) {
+            self.store(cell, *value, Ordering::Relaxed);
+        }
+    }
+
     /// Stores a word that makes other data reachable: a store with release order, named for the
     /// simulator.
     #[track_caller]
@@ -137,6 +150,9 @@ impl Medium for Box<dyn Medium> {
     }
     fn store_derived(&self, cell: &AtomicU64, value: u64) {
         (**self).store_derived(cell, value);
+    }
+    fn store_words(&self, cells: &[AtomicU64], values: &[u64]) {
+        (**self).store_words(cells, values);
     }
     fn publish(&self, cell: &AtomicU64, value: u64, step: Step) {
         (**self).publish(cell, value, step);

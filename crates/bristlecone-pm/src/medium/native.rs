@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::arch::{self, FlushKind};
+use super::copy;
 use crate::{Domain, LINE_BYTES, Medium, Step, failpoint};
 
 /// Bytes that `msync` works on.
@@ -164,6 +165,13 @@ impl Medium for Native {
     #[inline(always)]
     fn store(&self, cell: &AtomicU64, value: u64, order: Ordering) {
         cell.store(value, order);
+    }
+
+    #[inline(always)]
+    fn store_words(&self, cells: &[AtomicU64], values: &[u64]) {
+        assert!(cells.len() == values.len(), "a copy of another length");
+        // SAFETY: both are valid for so many words, and no thread changes `values`, which are atomics as well as words.
+        unsafe { copy::words(values.as_ptr().cast(), cells.as_ptr().cast_mut().cast(), cells.len()) };
     }
 
     #[inline(always)]

@@ -105,6 +105,8 @@ impl<S: System> Explorer<'_, S> {
             Err(what) => return Ok(Err(what)),
         };
         let (index, recovery) = (recovered.index, recovered.recovery().to_vec());
+        let between = || unfit("no crash is explored in the recovery of what lies between two states");
+        let index = index.ok_or_else(between)?;
         self.run.system.abandon(recovered.live);
         worker.scratch.note(&recovered.sim.take_trace());
         let mut found = None;

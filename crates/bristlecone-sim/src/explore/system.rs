@@ -12,7 +12,8 @@ use crate::schedule::registers::Schedules;
 ///
 /// An error of a method is a finding: the text is what the report says of the failure.
 pub trait System: Sync {
-    /// An operation. Each is atomic: after a crash it happened wholly or not at all.
+    /// An operation. Each is atomic, so that after a crash it happened wholly or not at all, but for what
+    /// [`is_between`](Self::is_between) says.
     type Op: Debug + Clone + Send + Sync;
     /// What the structure holds, as its user sees it.
     type State: Debug + Clone + Eq + Send + Sync;
@@ -58,6 +59,13 @@ pub trait System: Sync {
     fn refusal(&self, op: &Self::Op) -> Option<String> {
         let _ = op;
         None
+    }
+
+    /// Returns whether a crash amid an operation that leads from one state to another may leave a third one: one that
+    /// consists of several operations.
+    fn is_between(&self, before: &Self::State, after: &Self::State, found: &Self::State) -> bool {
+        let _ = (before, after, found);
+        false
     }
 
     /// Checks every invariant and reads everything, in every way there is.

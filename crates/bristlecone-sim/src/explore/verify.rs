@@ -36,8 +36,8 @@ pub(crate) struct Case<'c> {
 pub(crate) struct Recovered<S: System> {
     pub(crate) live: S::Live,
     pub(crate) state: S::State,
-    /// Which of the run's states this is.
-    pub(crate) index: usize,
+    /// Which of the run's states this is; `None` if it lies between two of them.
+    pub(crate) index: Option<usize>,
     /// What recovery and reading did.
     pub(crate) trace: Vec<Event>,
     pub(crate) sim: Sim,
@@ -61,7 +61,10 @@ impl<S: System> Explorer<'_, S> {
         };
         let (index, recovery) = (recovered.index, recovered.recovery().to_vec());
         self.continue_after(worker, case, recovered)?;
-        if case.depth < self.budget.depth { self.crash_again(worker, case, &recovery, index) } else { Ok(()) }
+        match index {
+            Some(index) if case.depth < self.budget.depth => self.crash_again(worker, case, &recovery, index),
+            _ => Ok(()),
+        }
     }
 
     /// Checks 1 and 2: the image opens, is sound, and holds one of the states allowed. `None` if
@@ -102,12 +105,18 @@ impl<S: System> Explorer<'_, S> {
     }
 
     /// Returns which of the allowed states this is.
-    fn accept(&self, state: &Option<S::State>, allowed: Allowed) -> Result<usize, String> {
+    fn accept(&self, state: &Option<S::State>, allowed: Allowed) -> Result<Option<usize>, String> {
         let Allowed { from, to } = allowed;
         let states = &self.run.states;
-        (from..=to)
-            .find(|index| states[*index] == *state)
-            .ok_or_else(|| format!("recovered to {state:?}, allowed {:?}", &states[from..=to]))
+        let index = (from..=to).find(|index| states[*index] == *state);
+        let is_between = |index: usize| match (&states[index], &states[index + 1], state) {
+            (Some(before), Some(after), Some(found)) => self.run.system.is_between(before, after, found),
+            _ => false,
+        };
+        if index.is_none() && !(from..to).any(is_between) {
+            return Err(format!("recovered to {state:?}, allowed {:?}", &states[from..=to]));
+        }
+        Ok(index)
     }
 
     /// Runs check 4: crashes inside the recovery of an image, and right after it.

@@ -37,6 +37,14 @@ pub enum Seen {
 }
 
 impl Access {
+    /// Returns the value that it writes, if it writes one whatever is there.
+    pub fn written(self) -> Option<u64> {
+        match self {
+            Self::Insert(value) | Self::Upsert(value) => Some(value),
+            _ => None,
+        }
+    }
+
     /// Returns what a key that holds `held` holds afterwards, and the result that is due.
     pub fn on(self, held: Option<u64>) -> (Option<u64>, Seen) {
         let after = match self {

@@ -12,16 +12,19 @@ use crate::model::access::{Access, Seen};
 pub enum Operation {
     /// An operation on one key.
     On(u64, Access),
+    /// One call for several keys: each of its operations is atomic, and all of them together are not.
+    Many(Vec<(u64, Access)>),
     /// A look at all items.
     Scan,
 }
 
 impl Operation {
-    /// Returns the key, if it is of one.
-    pub fn key(&self) -> Option<u64> {
+    /// Returns the keys that it is of.
+    pub fn keys(&self) -> Vec<u64> {
         match self {
-            Self::On(key, _) => Some(*key),
-            Self::Scan => None,
+            Self::On(key, _) => vec![*key],
+            Self::Many(each) => each.iter().map(|(key, _)| *key).collect(),
+            Self::Scan => Vec::new(),
         }
     }
 }
@@ -31,6 +34,8 @@ impl Operation {
 pub enum Answer {
     /// Of an operation on one key.
     One(Seen),
+    /// Of a call for several keys.
+    Many(Vec<Seen>),
     /// Of a scan.
     All(BTreeMap<u64, u64>),
 }
@@ -66,10 +71,7 @@ pub(super) fn verify(
     before: &BTreeMap<u64, u64>,
     found: &BTreeMap<u64, u64>,
 ) -> Result<(), String> {
-    let of_history = history.iter().flat_map(|entry| match &entry.operation {
-        Operation::On(key, _) => vec![*key],
-        Operation::Scan => Vec::new(),
-    });
+    let of_history = history.iter().flat_map(|entry| entry.operation.keys());
     let keys: BTreeSet<u64> = of_history.chain(before.keys().copied()).chain(found.keys().copied()).collect();
     for key in keys {
         let steps = steps_of(history, at, key);
@@ -95,17 +97,24 @@ fn describe(step: &Step) -> String {
 
 fn steps_of(history: &[Entry], at: usize, key: u64) -> Vec<Step> {
     let begun = history.iter().filter(|entry| entry.began < at || entry.ended <= at);
-    let step = |entry: &Entry| {
-        let (access, seen) = match (&entry.operation, &entry.answer) {
-            (Operation::On(of, access), Answer::One(seen)) if *of == key => (*access, *seen),
-            (Operation::Scan, Answer::All(items)) => (Access::Get, Seen::Value(items.get(&key).copied())),
-            _ => return None,
+    let steps = |entry: &Entry| {
+        let parts = match (&entry.operation, &entry.answer) {
+            (Operation::On(of, access), Answer::One(seen)) if *of == key => vec![(*access, *seen)],
+            (Operation::Many(each), Answer::Many(seen)) => {
+                let each = each.iter().zip(seen).filter(|((of, _), _)| *of == key);
+                each.map(|((_, access), seen)| (*access, *seen)).collect()
+            }
+            (Operation::Scan, Answer::All(items)) => {
+                vec![(Access::Get, Seen::Value(items.get(&key).copied()))]
+            }
+            _ => Vec::new(),
         };
         let ended = entry.ended <= at;
         let returned = if ended { entry.returned } else { u64::MAX };
-        Some(Step { access, seen: ended.then_some(seen), called: entry.called, returned })
+        let (called, step) = (entry.called, move |(access, seen)| (access, ended.then_some(seen)));
+        parts.into_iter().map(step).map(move |(access, seen)| Step { access, seen, called, returned })
     };
-    begun.filter_map(step).collect()
+    begun.flat_map(steps).collect()
 }
 
 /// Returns whether some order of the steps leads from `first` to `last`.

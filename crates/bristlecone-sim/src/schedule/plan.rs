@@ -80,7 +80,7 @@ impl Plan {
 
     /// Draws a few operations on the same keys, for what follows a crash.
     pub(super) fn more(&self, draw: &mut dyn FnMut(usize) -> usize) -> Vec<Operation> {
-        let keys: Vec<u64> = self.threads.iter().flatten().filter_map(Operation::key).collect();
+        let keys: Vec<u64> = self.threads.iter().flatten().flat_map(Operation::keys).collect();
         let count = if keys.is_empty() { 0 } else { 1 + draw(4) as u64 };
         let key = |at: usize| keys[at];
         (0..count)

@@ -160,6 +160,9 @@ impl Registers for ToyRegisters {
     fn act(&self, live: &Live, operation: &Operation) -> Result<Answer, String> {
         Ok(match operation {
             Operation::On(key, access) => Answer::One(live.access(*key, *access)),
+            Operation::Many(each) => {
+                Answer::Many(each.iter().map(|(key, access)| live.access(*key, *access)).collect())
+            }
             Operation::Scan => Answer::All(
                 (0..KEYS as u64)
                     .filter_map(|key| match live.access(key, Access::Get) {
@@ -174,7 +177,7 @@ impl Registers for ToyRegisters {
     fn contents(&self, live: &Live) -> Result<BTreeMap<u64, u64>, String> {
         match self.act(live, &Operation::Scan)? {
             Answer::All(items) => Ok(items),
-            Answer::One(_) => Err("a scan that is none".to_owned()),
+            Answer::One(_) | Answer::Many(_) => Err("a scan that is none".to_owned()),
         }
     }
 }

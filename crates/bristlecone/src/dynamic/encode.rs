@@ -30,11 +30,14 @@ pub(super) trait Stored {
     type Ref<'a>: Copy;
     /// What a tree gives.
     type Owned;
-    /// What bounds a range.
+    /// What bounds a range, or stands among many.
     type Bound;
 
-    /// Returns a key as a bound.
+    /// Returns a copy, as a bound.
     fn bound(key: Self::Ref<'_>) -> Self::Bound;
+
+    /// Lends such a copy.
+    fn lend(bound: &Self::Bound) -> Self::Ref<'_>;
 
     /// Calls `use_it` with what a datum is in a tree.
     fn with<R>(
@@ -86,6 +89,10 @@ impl Stored for Words {
         key
     }
 
+    fn lend(bound: &u64) -> u64 {
+        *bound
+    }
+
     fn with<R>(
         kind: &Kind,
         role: Role,
@@ -118,6 +125,10 @@ impl Stored for Records {
 
     fn bound(key: &[u8]) -> Box<[u8]> {
         key.into()
+    }
+
+    fn lend(bound: &Box<[u8]>) -> &[u8] {
+        bound
     }
 
     fn with<R>(kind: &Kind, _: Role, datum: &Datum<'_>, use_it: impl FnOnce(&[u8]) -> R) -> Result<R, Unfit> {

@@ -42,6 +42,7 @@ mod datum;
 mod encode;
 mod iter;
 mod kind;
+mod many;
 mod open;
 mod tree;
 

@@ -1,5 +1,6 @@
 //! A tree whose kinds are known at run time.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -48,6 +49,8 @@ macro_rules! each {
     };
 }
 
+pub(super) use each;
+
 /// An ordered map in a pool, of the kinds that the pool's directory names.
 ///
 /// Operations hold what those of [`crate::Tree`] hold. Besides what these return, each returns
@@ -57,7 +60,7 @@ macro_rules! each {
 /// nevertheless.
 #[derive(Clone)]
 pub struct Tree {
-    on: On,
+    pub(super) on: On,
     about: Arc<About>,
 }
 
@@ -118,12 +121,20 @@ impl Tree {
     }
 
     /// Calls `use_it` with what a key is in the tree.
-    fn key<K: Stored, R>(&self, key: &Datum<'_>, use_it: impl FnOnce(K::Ref<'_>) -> R) -> Result<R> {
+    pub(super) fn key<K: Stored, R>(
+        &self,
+        key: &Datum<'_>,
+        use_it: impl FnOnce(K::Ref<'_>) -> R,
+    ) -> Result<R> {
         K::with(self.key_kind(), Role::Key, key, use_it).map_err(|why| self.unfit(Role::Key, key, why))
     }
 
     /// Calls `use_it` with what a value is in the tree.
-    fn value<V: Stored, R>(&self, value: &Datum<'_>, use_it: impl FnOnce(V::Ref<'_>) -> R) -> Result<R> {
+    pub(super) fn value<V: Stored, R>(
+        &self,
+        value: &Datum<'_>,
+        use_it: impl FnOnce(V::Ref<'_>) -> R,
+    ) -> Result<R> {
         V::with(self.value_kind(), Role::Value, value, use_it)
             .map_err(|why| self.unfit(Role::Value, value, why))
     }
@@ -139,7 +150,7 @@ impl Tree {
     }
 
     /// Returns a value that was in the tree.
-    fn found<V: Stored>(&self, value: Option<V::Owned>) -> Result<Option<Datum<'static>>> {
+    pub(super) fn found<V: Stored>(&self, value: Option<V::Owned>) -> Result<Option<Datum<'static>>> {
         let taken = value.map(|value| {
             let kind = self.value_kind();
             V::take(kind, Role::Value, value).ok_or_else(|| undecodable("value", kind))
@@ -147,7 +158,7 @@ impl Tree {
         taken.transpose()
     }
 
-    fn here(&self) -> Result<()> {
+    pub(super) fn here(&self) -> Result<()> {
         each!(&self.on, tree => tree.opened_here())
     }
 
@@ -390,6 +401,11 @@ impl Tree {
     /// Returns what the tree occupies.
     pub fn stats(&self) -> TreeStats {
         each!(&self.on, tree => tree.stats())
+    }
+
+    /// Counts the leaves that hold so many items: see [`crate::Tree::leaves_by_items`].
+    pub fn leaves_by_items(&self) -> BTreeMap<u64, u64> {
+        each!(&self.on, tree => tree.leaves_by_items())
     }
 
     /// Returns what reads came across that is wrong: see [`crate::Tree::damage`].

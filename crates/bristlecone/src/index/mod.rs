@@ -75,6 +75,14 @@ pub trait Open<K: KeyCodec, V: Codec, M: Medium>: Index<K, V> + Sized {
 pub trait Read<K: KeyCodec, V: Codec> {
     /// Looks a key up, and calls `show` with its value, once; returns whether it is there.
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> bool;
+
+    /// Looks up to [`GROUP`](parts::codec::GROUP) keys up, and calls `show` with the place and the value of each that
+    /// is there, in their order.
+    fn get_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) {
+        for (at, key) in keys.iter().enumerate() {
+            self.get(*key, &mut |value| show(at, value));
+        }
+    }
 }
 
 /// Changes.
@@ -90,12 +98,41 @@ pub trait Write<K: KeyCodec, V: Codec> {
     /// Removes an item; returns its value.
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>>;
 
+    /// Writes up to [`GROUP`](parts::codec::GROUP) items, each by itself and in their order, and calls `tell` with what
+    /// each replaced once it is durable. After an error so many are written as were told, and no others.
+    fn write_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], tell: &mut Tell<'_, V>) -> Result<()> {
+        items.iter().try_for_each(|(key, value)| {
+            tell(self.write(*key, *value, WriteMode::Upsert)?);
+            Ok(())
+        })
+    }
+
+    /// Writes items as [`write_many`](Self::write_many) does, and calls `tell` with nothing.
+    fn upsert_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], tell: &mut Tell<'_, V>) -> Result<()> {
+        items.iter().try_for_each(|(key, value)| {
+            self.upsert(*key, *value)?;
+            tell(None);
+            Ok(())
+        })
+    }
+
+    /// Removes up to [`GROUP`](parts::codec::GROUP) items, and calls `tell` as [`write_many`](Self::write_many) does.
+    fn remove_many(&self, keys: &[K::Ref<'_>], tell: &mut Tell<'_, V>) -> Result<()> {
+        keys.iter().try_for_each(|key| {
+            tell(self.remove(*key)?);
+            Ok(())
+        })
+    }
+
     /// Removes an item if its value is `expected`; `Err` within `Ok` is what was there instead, and stays.
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>>;
 
     /// Replaces a value if it is `expected`; `Err` within `Ok` is what was there instead.
     fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>>;
 }
+
+/// Takes what a change of a group replaced: the changes are told in their order.
+pub type Tell<'a, V> = dyn FnMut(Option<<V as Codec>::Owned>) + 'a;
 
 /// What a conditional change came to: done, or the value that was there instead.
 pub type Swapped<V> = std::result::Result<(), Option<<V as Codec>::Owned>>;

@@ -38,6 +38,9 @@ where
             for round in 0..rounds {
                 // Epochs fill, churn and empty the tree by turns.
                 self.step(&tree, &mut model, &mut noise, keys, round, [7, 4, 1, 5][epoch % 4]);
+                if round.is_multiple_of(16) {
+                    self.group(&tree, &mut model, &mut noise, keys);
+                }
             }
             self.compare(&tree, &model);
             drop(tree);
@@ -117,6 +120,52 @@ where
         }
         assert_eq!(tree.get(key()), model.get(&own).cloned());
         assert_eq!(tree.contains_key(key()), model.contains_key(&own));
+    }
+
+    /// Several keys at a time, none to many: near each other or anywhere, and some of them twice.
+    fn group(
+        &self,
+        tree: &Tree<K, V>,
+        model: &mut BTreeMap<K::Owned, V::Owned>,
+        noise: &mut Noise,
+        keys: u64,
+    ) {
+        let (count, near) = ([0, 1, 2, 5, 16, 17, 40][noise.below(7) as usize], noise.below(2) == 0);
+        let first = noise.below(keys);
+        let mut draw = || (if near { first + noise.below(30) } else { noise.below(keys) }, noise.next());
+        let drawn: Vec<_> = (0..count).map(|_| draw()).collect();
+        let items: Vec<_> =
+            drawn.iter().map(|(key, value)| ((self.key)(*key), (self.value)(*value))).collect();
+        let borrowed: Vec<_> =
+            items.iter().map(|(key, value)| ((self.key_ref)(key), (self.value_ref)(value))).collect();
+        let borrowed_keys: Vec<_> = borrowed.iter().map(|(key, _)| *key).collect();
+        // What stood there before counts for nothing.
+        let mut seen = vec![None, None];
+        match noise.below(4) {
+            0 => {
+                tree.insert_many(&borrowed, &mut seen).unwrap();
+                let due = items.iter().map(|(key, value)| model.insert(key.clone(), value.clone()));
+                assert_eq!(seen, due.collect::<Vec<_>>());
+            }
+            1 => {
+                tree.upsert_many(&borrowed).unwrap();
+                model.extend(items.iter().cloned());
+            }
+            2 => {
+                tree.remove_many(&borrowed_keys, &mut seen).unwrap();
+                let due = items.iter().map(|(key, _)| model.remove(key));
+                assert_eq!(seen, due.collect::<Vec<_>>());
+            }
+            _ => {}
+        }
+        let due: Vec<_> = items.iter().map(|(key, _)| model.get(key).cloned()).collect();
+        tree.get_many(&borrowed_keys, &mut seen);
+        assert_eq!(seen, due);
+        let (mut there, mut places) = (vec![true], Vec::new());
+        tree.contains_many(&borrowed_keys, &mut there);
+        assert!(there.iter().copied().eq(due.iter().map(Option::is_some)));
+        tree.get_many_with(&borrowed_keys, |at, _| places.push(at));
+        assert!(places.into_iter().eq((0..count as usize).filter(|at| there[*at])));
     }
 
     fn scan(&self, tree: &Tree<K, V>, model: &BTreeMap<K::Owned, V::Owned>, noise: &mut Noise, keys: u64) {

@@ -130,7 +130,7 @@ fn latencies(scale: Scale) -> Figure {
     let mut rows = Vec::new();
     for design in all() {
         for (metric, mix) in [("latency of inserts", "insert=1"), ("latency of searches", "get=1")] {
-            let run = count(design, keys, THREADS).mix(mix).and_flag("--cdf");
+            let run = count(design, keys, THREADS).mix(mix);
             let curve = if mix == "get=1" { searches_cdf } else { inserts_cdf };
             rows.push(Row::new(title(design), X::None, (metric, "ns"), run, Curve(curve)));
         }
@@ -141,11 +141,11 @@ fn latencies(scale: Scale) -> Figure {
 }
 
 fn inserts_cdf(report: &Value) -> Vec<(f64, f64)> {
-    run::cdf(run::at(report, "throughput/48/latency_cdf/insert"))
+    run::cdf(run::at(report, "throughput/48/latency_ns/insert/cdf"))
 }
 
 fn searches_cdf(report: &Value) -> Vec<(f64, f64)> {
-    run::cdf(run::at(report, "throughput/48/latency_cdf/get"))
+    run::cdf(run::at(report, "throughput/48/latency_ns/get/cdf"))
 }
 
 fn techniques(scale: Scale) -> Figure {

@@ -2,6 +2,11 @@
 
 use bristlecone_pm::sync::epoch::Guard;
 use bristlecone_pm::{Finding, Flushed, Liveness, Medium, Records, Result, Step};
+use smallvec::SmallVec;
+
+/// How many keys walk through a tree in step. Their lines are fetched together, as many as a core can wait for at once,
+/// and their flushes share a fence.
+pub const GROUP: usize = 16;
 
 /// How keys or values are stored.
 pub trait Codec: Send + Sync + 'static {
@@ -24,6 +29,15 @@ pub trait Codec: Send + Sync + 'static {
     fn shorten<'long: 'short, 'short>(item: Self::Ref<'long>) -> Self::Ref<'short>;
     /// Returns its length, as the limits of keys and values count it.
     fn bytes(item: Self::Ref<'_>) -> usize;
+
+    /// Several of them, copied side by side.
+    type Pack: Default;
+    /// Appends a copy.
+    fn pack(pack: &mut Self::Pack, item: Self::Ref<'_>);
+    /// Returns the copy that was appended as the `at`th.
+    fn packed(pack: &Self::Pack, at: usize) -> Self::Ref<'_>;
+    /// Forgets all copies, and keeps their memory.
+    fn unpack(pack: &mut Self::Pack);
 
     /// Writes a record if need be; returns the word.
     fn write<M: Medium>(records: &Records<M>, item: Self::Ref<'_>, step: Step) -> Result<(u64, Flushed)>;
@@ -90,6 +104,13 @@ pub struct Inline;
 #[derive(Debug)]
 pub struct Record;
 
+/// Byte strings, one behind the other.
+#[derive(Debug, Default)]
+pub struct Strings {
+    bytes: Vec<u8>,
+    ends: SmallVec<[usize; GROUP]>,
+}
+
 impl Codec for Inline {
     const INLINE: bool = true;
     type Ref<'a> = u64;
@@ -114,6 +135,21 @@ impl Codec for Inline {
     fn bytes(_: u64) -> usize {
         size_of::<u64>()
     }
+
+    type Pack = SmallVec<[u64; GROUP]>;
+    #[inline(always)]
+    fn pack(pack: &mut Self::Pack, word: u64) {
+        pack.push(word);
+    }
+    #[inline(always)]
+    fn packed(pack: &Self::Pack, at: usize) -> u64 {
+        pack[at]
+    }
+    #[inline(always)]
+    fn unpack(pack: &mut Self::Pack) {
+        pack.clear();
+    }
+
     #[inline(always)]
     fn write<M: Medium>(_: &Records<M>, word: u64, _: Step) -> Result<(u64, Flushed)> {
         Ok((word, Flushed::none()))
@@ -196,6 +232,21 @@ impl Codec for Record {
     fn bytes(bytes: &[u8]) -> usize {
         bytes.len()
     }
+
+    type Pack = Strings;
+    fn pack(pack: &mut Strings, bytes: &[u8]) {
+        pack.bytes.extend_from_slice(bytes);
+        pack.ends.push(pack.bytes.len());
+    }
+    fn packed(pack: &Strings, at: usize) -> &[u8] {
+        let start = at.checked_sub(1).map_or(0, |before| pack.ends[before]);
+        &pack.bytes[start..pack.ends[at]]
+    }
+    fn unpack(pack: &mut Strings) {
+        pack.bytes.clear();
+        pack.ends.clear();
+    }
+
     fn write<M: Medium>(records: &Records<M>, bytes: &[u8], step: Step) -> Result<(u64, Flushed)> {
         records.write(bytes, step)
     }

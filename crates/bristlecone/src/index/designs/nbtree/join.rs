@@ -7,6 +7,7 @@ use super::layout::EMPTY;
 use super::leaf::{FROZEN, Leaf};
 use super::lookup::{Pins, Position};
 use super::meta::Tag;
+use super::write::{AtOnce, Complete};
 use crate::index::parts::codec::{Codec, KeyCodec};
 
 /// What became of a key that its leaf did not hold.
@@ -32,9 +33,9 @@ pub(super) struct NewItem<'k, K: KeyCodec> {
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Insert 1 to 4 for a key that is not in its leaf. `tidied`: the leaf was replaced for the sake of records once.
     #[inline(always)]
-    pub(super) fn bring(
-        &self,
-        at: &Position<'_>,
+    pub(super) fn bring<'t>(
+        &'t self,
+        at: &Position<'t>,
         (key, tag): (K::Ref<'_>, Tag),
         value: Option<u64>,
         tidied: &mut bool,
@@ -44,7 +45,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             return Ok(Joined::Full);
         }
         match self.key_word(key) {
-            Ok(word) => Ok(self.join(at.leaf, at.seen, NewItem { key, word, tag, value }, pins)),
+            Ok(word) => {
+                let item = NewItem { key, word, tag, value };
+                Ok(self.join(at.leaf, at.seen, item, &mut AtOnce(self), pins))
+            }
             // Keys of removed items are given back when their leaf is replaced.
             Err(error) if !*tidied && error.is_no_room() && at.leaf.pending.removed() > 0 => {
                 *tidied = true;
@@ -64,13 +68,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         Ok(word)
     }
 
-    /// Insert 2 to 4: makes a slot the key's own, together with its value if there is one by now.
+    /// Insert 2 to 4: makes a slot the key's own, together with its value if there is one by now. `complete` does the
+    /// flush of insert 4.
     #[inline(always)]
-    pub(super) fn join(
-        &self,
-        leaf: &Leaf,
+    pub(super) fn join<'t>(
+        &'t self,
+        leaf: &'t Leaf,
         seen: u64,
         NewItem { key, word, tag, value }: NewItem<'_, K>,
+        complete: &mut impl Complete<'t>,
         pins: &Pins<K, V>,
     ) -> Joined {
         let medium = self.medium();
@@ -101,7 +107,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
         let Some(token) = token else { return Joined::Slot(slot) };
         self.len.add(1);
-        self.complete(leaf, cell, token, "nbtree insert.4");
+        complete.complete(leaf, cell, token, "nbtree insert.4");
         Joined::Item
     }
 

@@ -36,11 +36,11 @@ impl<K: KeyCodec, V: Codec> Pins<K, V> {
 
 /// What a thread that was not pinned found out about a key.
 pub(super) struct Probe {
-    leaf: u32,
-    version: Version,
+    pub leaf: u32,
+    pub version: Version,
     /// The bitmap whose slots were looked at.
-    seen: u64,
-    slot: Option<usize>,
+    pub seen: u64,
+    pub slot: Option<usize>,
 }
 
 /// A key that is about to change.
@@ -86,7 +86,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
 
     /// Looks for a key before the thread is pinned. `None`: the leaf became another one meanwhile.
     #[inline(always)]
-    fn probe(&self, key: K::Ref<'_>, tag: Tag, guard: &K::Guard) -> Option<Probe> {
+    pub(super) fn probe(&self, key: K::Ref<'_>, tag: Tag, guard: &K::Guard) -> Option<Probe> {
         let (id, version) = self.inner.find(key, guard, |leaf| {
             // Where a new key goes if there is no room at home.
             self.prefetch_line(leaf, Shape::beside(self.shape.home(tag.hash)));
@@ -165,7 +165,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     }
 
     #[inline(always)]
-    fn prefetch_line(&self, leaf: u32, line: usize) {
+    pub(super) fn prefetch_line(&self, leaf: u32, line: usize) {
         self.pool.prefetch(self.leaves.block(leaf) + (line * LINE_BYTES) as u64);
     }
 

@@ -23,6 +23,9 @@ pub struct Tag {
 }
 
 impl Tag {
+    /// Of no key.
+    pub const NONE: Self = Self { byte: 0, extras: [0; EXTRA_BITS], hash: 0 };
+
     #[inline(always)]
     pub fn of<K: KeyCodec>(key: K::Ref<'_>) -> Self {
         let hash = K::hash(key);

@@ -58,6 +58,14 @@
 //! looks for the next key before it executes the first one: most of that is done by the time that the
 //! flush is.
 //!
+//! # Many (up to sixteen keys in step)
+//! 1. Leaves, lines and items of all keys are asked for, stage by stage, before any of them is waited for. Then each write
+//!    goes as insert 2 and 3 or update 2, and its mark stays. *Each of them happened or not, by itself; no thread was shown
+//!    one that did not.*
+//! 2. Their lines are flushed, and one fence waits for all; the marks go, and the writes are acknowledged.
+//!
+//! A write that has to wait for anything else, as for a leaf to be replaced, waits until those before it are through.
+//!
 //! # Replace (no slot left): copy, sync, link
 //! *Copy.*
 //! 1. The bitmap is frozen: no key joins any more. Values go on changing.
@@ -137,6 +145,7 @@ mod leaf;
 mod leaves;
 mod link;
 mod lookup;
+mod many;
 mod meta;
 mod pending;
 mod read;

@@ -14,7 +14,8 @@ use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::slot::Slot;
 
 /// What a reader that is not pinned found out about a key.
-enum LockState {
+#[derive(Clone, Copy)]
+pub(super) enum LockState {
     /// A value word, or that there is no item.
     Found(u64),
     /// The leaf is being replaced, or the value is not to be had at a glance.
@@ -33,29 +34,40 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for NbTree<K, V, M> {
         loop {
             let (id, version) = self.inner.find(key, &guards.0, |leaf| self.version_ahead(leaf, tag));
             match self.glance(self.leaves.get(id), version, key, tag, &guards.0) {
-                LockState::Found(word) => match Stored::decode(word) {
-                    Stored::Empty => return false,
-                    Stored::Plain(value) if V::INLINE => {
+                LockState::Found(word) => match self.at_a_glance(word) {
+                    Some(None) => return false,
+                    Some(Some(value)) => {
                         show(V::read(&self.values, value, &guards.1));
                         return true;
                     }
-                    Stored::Record(record) if !V::INLINE => {
-                        show(V::read(&self.values, record, &guards.1));
-                        return true;
-                    }
-                    _ => return self.get_slow(key, tag, show),
+                    None => return self.get_slow(key, tag, show),
                 },
                 LockState::Unclear => return self.get_slow(key, tag, show),
                 LockState::Stale => {}
             }
         }
     }
+
+    fn get_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) {
+        self.look_many(keys, show);
+    }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+    /// Returns the word of the value that a value word stands for, if there is one. `None`: that takes a closer look.
+    #[inline(always)]
+    pub(super) fn at_a_glance(&self, word: u64) -> Option<Option<u64>> {
+        match Stored::decode(word) {
+            Stored::Empty => Some(None),
+            Stored::Plain(value) if V::INLINE => Some(Some(value)),
+            Stored::Record(record) if !V::INLINE => Some(Some(record)),
+            Stored::Plain(_) | Stored::Record(_) | Stored::Sealed(_) => None,
+        }
+    }
+
     /// Looks into a leaf that may go and come back as another one meanwhile, and then says so.
     #[inline(always)]
-    fn glance(
+    pub(super) fn glance(
         &self,
         leaf: &Leaf,
         version: Version,

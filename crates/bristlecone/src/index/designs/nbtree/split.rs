@@ -71,9 +71,18 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let mut durable = medium.fence(flushed, "nbtree copy.2");
         let mut late = false;
         let old = self.slots_of(leaf.block());
+        // Keys join no more, and those that did are durable if no flush is to come.
+        let keys_durable = self.visible_is_durable || !leaf.pending.is_flushing_anywhere();
         for slot in bits(seen) {
             medium.reached("nbtree sync.1");
             let cell = &old[slot].value;
+            if keys_durable {
+                let value = copy.items.value(slot);
+                let seal = if value == EMPTY { SEALED_EMPTY } else { Stored::sealed(copy.cells[slot]) };
+                if cell.publish_if(medium, value, seal, &durable).is_ok() {
+                    continue;
+                }
+            }
             for round in 0_u32.. {
                 if round == STILL_ROUNDS {
                     leaf.still();
@@ -81,7 +90,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 let word = cell.load(medium);
                 let sealed = Stored::is_sealed(word);
                 let value = self.resolve(word);
-                if value != copy.values[slot] {
+                if value != copy.items.value(slot) {
                     self.copy_again(leaf, slot, value, copy, pins);
                     late = true;
                     if !sealed && value != EMPTY {
@@ -138,7 +147,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let half = &mut copy.halves[usize::from(right)];
         let at = self.shape.slot_of(cell);
         half.items = half.items & !(1 << at) | u64::from(value != EMPTY) << at;
-        copy.values[slot] = value;
+        copy.items.set_value(slot, value);
         let target = &self.slots_of(half.block)[at];
         target.value.store(medium, value);
         let flushed = medium.flush(target, "nbtree sync.2");

@@ -11,7 +11,7 @@ use super::pending::DirtyToken;
 use super::value::{NewValue, Outcome};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::slot::Slot;
-use crate::index::{Removed, Swapped, Write, WriteMode};
+use crate::index::{Removed, Swapped, Tell, Write, WriteMode};
 
 /// How often a write that finds no room is tried again: a leaf may have to be replaced for the keys that it
 /// gives back, and another one for the block.
@@ -28,16 +28,31 @@ enum Joining {
 
 /// How a slot became the key's whose value is changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
+pub(super) enum Origin {
     Found,
     /// Just now: it counts as an item already.
     Joined,
 }
 
+/// Does the flush that was announced for an item's line.
+pub(super) trait Complete<'t> {
+    fn complete(&mut self, leaf: &'t Leaf, cell: &'t Slot, token: Option<DirtyToken>, step: Step);
+}
+
+/// Does it as soon as it is due.
+pub(super) struct AtOnce<'t, K: KeyCodec, V: Codec, M: Medium>(pub &'t NbTree<K, V, M>);
+
+impl<'t, K: KeyCodec, V: Codec, M: Medium> Complete<'t> for AtOnce<'t, K, V, M> {
+    #[inline(always)]
+    fn complete(&mut self, leaf: &'t Leaf, cell: &'t Slot, token: Option<DirtyToken>, step: Step) {
+        self.0.complete(leaf, cell, token, step);
+    }
+}
+
 impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for NbTree<K, V, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         let (mut target, pins) = self.begin(key);
-        match self.put_at_once(key, &mut target, value, mode, &pins) {
+        match self.put_at_once(key, &mut target, value, mode, &mut AtOnce(self), &pins) {
             Some(outcome) => self.conclude(None, Ok(outcome), &pins),
             None => self.put_slow(key, target, pins, value, mode),
         }
@@ -45,6 +60,18 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for NbTree<K, V, M> {
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.delete(key, None).map(Removed::<V>::ok)
+    }
+
+    fn write_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], tell: &mut Tell<'_, V>) -> Result<()> {
+        self.put_many(items, tell)
+    }
+
+    fn upsert_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], tell: &mut Tell<'_, V>) -> Result<()> {
+        self.put_many(items, tell)
+    }
+
+    fn remove_many(&self, keys: &[K::Ref<'_>], tell: &mut Tell<'_, V>) -> Result<()> {
+        self.delete_many(keys, tell)
     }
 
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
@@ -69,12 +96,13 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     /// Puts a value as most writes go: key and value are words, and the leaf is as it was seen and has room. `None`:
     /// not so, and nothing was changed.
     #[inline(always)]
-    fn put_at_once(
-        &self,
+    pub(super) fn put_at_once<'t>(
+        &'t self,
         key: K::Ref<'_>,
         target: &mut Target,
         value: V::Ref<'_>,
         mode: WriteMode,
+        complete: &mut impl Complete<'t>,
         pins: &Pins<K, V>,
     ) -> Option<Outcome> {
         if !K::INLINE || !V::INLINE || mode == WriteMode::New || self.locking != 0 {
@@ -88,7 +116,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 return None;
             }
             let mut decide = |old| Ok((mode == WriteMode::Upsert || old != EMPTY).then_some(value));
-            let altered = self.alter_slot(at.leaf, slot, Origin::Found, &mut decide);
+            let altered = self.alter_slot(at.leaf, slot, Origin::Found, &mut decide, complete);
             return altered.ok()?.map(|(outcome, _)| outcome);
         }
         if mode == WriteMode::Update {
@@ -99,7 +127,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         }
         let (word, _) = K::write(&self.keys, key, "nbtree insert.1").ok()?;
         let item = NewItem { key, word, tag: target.tag, value: Some(value) };
-        match self.join(at.leaf, at.seen, item, pins) {
+        match self.join(at.leaf, at.seen, item, complete, pins) {
             Joined::Item => Some(Outcome { old: EMPTY, changed: true }),
             Joined::Slot(_) | Joined::Duplicate(_) | Joined::Full => None,
         }
@@ -201,7 +229,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
             if at.is_to_be_replaced() && origin == Origin::Found && self.replace(at.id, key, pins).is_ok() {
                 continue;
             }
-            match self.alter_slot(at.leaf, slot, origin, &mut decide)? {
+            match self.alter_slot(at.leaf, slot, origin, &mut decide, &mut AtOnce(self))? {
                 Some((outcome, emptied)) => {
                     if emptied {
                         self.free_if_empty(at.id, key, pins);
@@ -230,14 +258,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
     }
 
     /// Insert 4, update 2, delete 1: one word, by compare-and-swap; and one flush. `None`: the slot
-    /// is sealed. With the outcome comes whether the leaf has no item any more.
+    /// is sealed. With the outcome comes whether the leaf has no item any more. `complete` does the flush.
     #[inline(always)]
-    fn alter_slot(
-        &self,
-        leaf: &Leaf,
+    pub(super) fn alter_slot<'t>(
+        &'t self,
+        leaf: &'t Leaf,
         slot: usize,
         origin: Origin,
         decide: &mut impl FnMut(u64) -> Result<Option<u64>>,
+        complete: &mut impl Complete<'t>,
     ) -> Result<Option<(Outcome, bool)>> {
         let medium = self.medium();
         let cell = self.slot(leaf, slot);
@@ -270,7 +299,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
                 }
             }
             if changed {
-                self.complete(leaf, cell, token, "nbtree update.3");
+                complete.complete(leaf, cell, token, "nbtree update.3");
                 return Ok(Some((Outcome { old, changed }, emptied)));
             }
             if let Some(token) = token {

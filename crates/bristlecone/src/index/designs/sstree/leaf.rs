@@ -75,6 +75,14 @@ impl Leaves {
         prefetch(start.wrapping_add(HEADER_BYTES - 1));
     }
 
+    /// Fetches a descriptor, fingerprints included.
+    #[inline(always)]
+    pub fn prefetch_whole(&self, id: u32) {
+        self.prefetch(id);
+        let start = std::ptr::from_ref(self.arena.get(id)).cast::<u8>();
+        prefetch(start.wrapping_add(HEADER_BYTES + 8 * self.tag_words - 1));
+    }
+
     pub fn alloc(&self) -> Result<u32> {
         self.arena.alloc()
     }
@@ -155,6 +163,12 @@ impl<'a> Leaf<'a> {
     #[inline(always)]
     pub fn bitmap(self) -> u64 {
         self.header.bitmap.load(Relaxed)
+    }
+
+    /// Returns the number of subnodes.
+    #[inline(always)]
+    pub fn count(self) -> usize {
+        (self.header.subnodes[0].load(Relaxed) & COUNT_MASK) as usize
     }
 
     /// Returns the offset of the subnode at a position.

@@ -59,6 +59,15 @@
 //! # Delete
 //! 1. The bit is cleared; flush, fence.
 //!
+//! # Many (up to sixteen keys in step)
+//! 1. Leaves and lines of all keys are asked for, stage by stage, before any of them is waited for. Then each write goes as
+//!    insert 2 and 3 into a free slot, as update 2 in place, or as delete 1, and its leaf stays locked. *Each of them happened
+//!    or not, by itself: no leaf has two.*
+//! 2. Their lines are flushed, and one fence waits for all; the leaves are unlocked, and the writes are acknowledged.
+//!
+//! A leaf is locked only if no thread holds it. Where one does, or a write has to change more than that, or its leaf has one
+//! already, it waits until those before it are through.
+//!
 //! # Reclaim (a move or a delete takes the last item of the tail)
 //! 1. The free tag goes on the tail, with the flushes and the fence of move 1. *A tagged tail
 //!    whose bits are set: recovery takes the tag off again (recover 1). The paper redoes the move;
@@ -99,6 +108,7 @@ mod census;
 mod check;
 pub(in crate::index) mod layout;
 mod leaf;
+mod many;
 mod read;
 mod recover;
 mod salvage;

@@ -1,6 +1,6 @@
 //! Insert, update and remove within one leaf. Step numbers are those of the protocol in `mod.rs`.
 
-use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result, Step};
+use bristlecone_pm::{Alone, Durable, Flushed, Medium, Persist, Result, Step, Word};
 
 use super::SsTree;
 use super::layout::{END, FREE, beside_header, slot_offset, stage};
@@ -9,13 +9,13 @@ use super::read::Found;
 use super::split::Move;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::slot::{Slot, bits};
-use crate::index::{Removed, Swapped, Write, WriteMode};
+use crate::index::{Removed, Swapped, Tell, Write, WriteMode};
 
 /// A new item on its way into a leaf: its words, and its records if it has any.
-struct Item {
-    key: u64,
-    value: u64,
-    tag: u8,
+pub(super) struct Item {
+    pub key: u64,
+    pub value: u64,
+    pub tag: u8,
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for SsTree<K, V, M> {
@@ -46,6 +46,18 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for SsTree<K, V, M> {
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.delete(key, None).map(Removed::<V>::ok)
+    }
+
+    fn write_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], tell: &mut Tell<'_, V>) -> Result<()> {
+        self.put_many(items, tell)
+    }
+
+    fn upsert_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], tell: &mut Tell<'_, V>) -> Result<()> {
+        self.put_many(items, tell)
+    }
+
+    fn remove_many(&self, keys: &[K::Ref<'_>], tell: &mut Tell<'_, V>) -> Result<()> {
+        self.delete_many(keys, tell)
     }
 
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
@@ -98,7 +110,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    fn value_of(&self, found: Found, guard: &V::Guard) -> V::Owned {
+    pub(super) fn value_of(&self, found: Found, guard: &V::Guard) -> V::Owned {
         V::owned(V::read(&self.values, found.value, guard))
     }
 
@@ -149,26 +161,70 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
     }
 
-    fn fill(&self, leaf: &Locked<'_>, view: View, (at, slot): (usize, usize), item: &Item, flushed: Flushed) {
+    fn fill(&self, leaf: &Locked<'_>, view: View, place: (usize, usize), item: &Item, flushed: Flushed) {
+        let medium = self.medium();
+        let bitmap = self.with_bit(&view, place);
+        self.note_fingerprint(leaf, &view, place, item.tag);
+        if self.is_alone(&view, place, item) {
+            let (head, cell) = (self.header(view.subnodes[0]), self.slot(view.subnodes[place.0], place.1));
+            cell.key.store(medium, item.key);
+            cell.value.store(medium, item.value);
+            let flushed = flushed.and(medium.flush(cell, "sstree insert.2"));
+            let durable = medium.fence(flushed, "sstree insert.2");
+            head.bitmap.publish(medium, bitmap, &durable, "sstree insert.3 apart");
+            medium.persist(&head.bitmap, "sstree insert.3 apart");
+        } else {
+            self.fence_records(flushed);
+            let mut flushed = Flushed::none();
+            let last = self.place(&view, place, item, &mut |word, step| {
+                let earlier = std::mem::replace(&mut flushed, Flushed::none());
+                flushed = earlier.and(medium.flush(word, step));
+            });
+            let Durable { .. } = medium.fence(flushed, last);
+        }
+        leaf.set_bitmap(bitmap);
+    }
+
+    /// Returns the bitmap of a leaf with the slot at a place taken.
+    #[inline(always)]
+    pub(super) fn with_bit(&self, view: &View, (at, slot): (usize, usize)) -> u64 {
+        view.bitmap | 1 << (at * self.shape.slots + slot)
+    }
+
+    /// Returns whether an item's slot takes a fence of its own: an item that was staged for a slot that held the same key
+    /// could not be told from one that was not written yet.
+    #[inline(always)]
+    pub(super) fn is_alone(&self, view: &View, (at, slot): (usize, usize), item: &Item) -> bool {
+        let cell = self.slot(view.subnodes[at], slot);
+        !(at == 0 && beside_header(slot)) && !(self.staging && cell.key.load(self.medium()) != item.key)
+    }
+
+    /// Insert 2 and 3 for an item that is not alone: hands `flush` the lines that one fence is to wait for, and returns
+    /// that fence's step.
+    #[inline(always)]
+    pub(super) fn place<'t>(
+        &'t self,
+        view: &View,
+        (at, slot): (usize, usize),
+        item: &Item,
+        flush: &mut impl FnMut(&'t Word, Step),
+    ) -> Step {
         let medium = self.medium();
         let head = self.header(view.subnodes[0]);
         let cell = self.slot(view.subnodes[at], slot);
         let bit = at * self.shape.slots + slot;
-        let bitmap = view.bitmap | 1 << bit;
-        self.note_fingerprint(leaf, &view, (at, slot), item.tag);
-        // A slot that held the same key could not be told from one that was not written yet.
-        let staged = self.staging && cell.key.load(medium) != item.key;
+        let bitmap = self.with_bit(view, (at, slot));
         if at == 0 && beside_header(slot) {
-            self.fence_records(flushed);
             cell.key.store(medium, item.key);
             cell.value.store(medium, item.value);
             // Insert 3: relies on line order, so that one flush serves both.
             let ordered = medium.ordered_within_line();
             head.bitmap.publish(medium, bitmap, &ordered, "sstree insert.3");
-            medium.persist(&head.bitmap, "sstree insert.3");
-        } else if staged {
-            self.fence_records(flushed);
-            let flushed = self.write_whole(cell, (item.key, item.value), "sstree insert.2 staged");
+            flush(&head.bitmap, "sstree insert.3");
+            "sstree insert.3"
+        } else {
+            self.store_whole(cell, (item.key, item.value), "sstree insert.2 staged");
+            flush(&cell.key, "sstree insert.2 staged");
             // What is staged still was durable in its slot before this operation. All in one line:
             // insert 3 relies on its order, so that one fence serves both lines.
             head.bitmap.store(medium, view.bitmap);
@@ -176,25 +232,22 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
             head.annex.publish(medium, [item.key, item.value], &ordered, "sstree insert.3 stage");
             let ordered = medium.ordered_within_line();
             head.bitmap.publish(medium, bitmap | stage(bit), &ordered, "sstree insert.3 staged");
-            let flushed = flushed.and(medium.flush(&head.bitmap, "sstree insert.3 staged"));
-            let Durable { .. } = medium.fence(flushed, "sstree insert.3 staged");
-        } else {
-            cell.key.store(medium, item.key);
-            cell.value.store(medium, item.value);
-            let flushed = flushed.and(medium.flush(cell, "sstree insert.2"));
-            let durable = medium.fence(flushed, "sstree insert.2");
-            head.bitmap.publish(medium, bitmap, &durable, "sstree insert.3 apart");
-            medium.persist(&head.bitmap, "sstree insert.3 apart");
+            flush(&head.bitmap, "sstree insert.3 staged");
+            "sstree insert.3 staged"
         }
-        leaf.set_bitmap(bitmap);
     }
 
     /// Writes a slot such that it holds the whole item once it holds its key.
-    pub(super) fn write_whole(&self, cell: &Slot, (key, value): (u64, u64), step: Step) -> Flushed {
+    pub(super) fn write_whole(&self, cell: &Slot, item: (u64, u64), step: Step) -> Flushed {
+        self.store_whole(cell, item, step);
+        self.medium().flush(cell, step)
+    }
+
+    #[inline(always)]
+    fn store_whole(&self, cell: &Slot, (key, value): (u64, u64), step: Step) {
         let medium = self.medium();
         cell.value.store(medium, value);
         cell.key.publish(medium, key, &medium.ordered_within_line(), step);
-        medium.flush(cell, step)
     }
 
     /// Expand 1 and 2: makes the fresh subnode the head, and its first line says everything.
@@ -263,7 +316,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     /// Returns the free slots that an updated item of the subnode at `at` moves to. With all fingerprints in
     /// DRAM no subnode is better than another, but the tail's items move, so that it can go.
     #[inline(always)]
-    fn room_to_move(&self, bitmap: u64, at: usize) -> u64 {
+    pub(super) fn room_to_move(&self, bitmap: u64, at: usize) -> u64 {
         if at == 0 || !self.moving {
             return 0;
         }
@@ -301,14 +354,41 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         if expected.is_some_and(|expected| V::borrow(&old) != V::shorten(expected)) {
             return Ok(Err(Some(old)));
         }
-        let cleared = 1 << (found.at * self.shape.slots + found.slot);
-        self.commit(&leaf, &leaf.view(), 0, cleared, Flushed::none());
+        match self.clear_one(&leaf, found) {
+            Some(word) => {
+                self.medium().persist(word, "sstree delete.1");
+                drop(leaf);
+            }
+            None => self.clear_last(id, leaf, found, key, &guards.0),
+        }
         K::retire(&self.keys, found.key, &guards.0);
         V::retire(&self.values, found.value, &guards.1);
         self.len.add(-1);
-        self.free_if_empty(id, leaf, key, &guards.0);
         self.pool.health()?;
         Ok(Ok(old))
+    }
+
+    /// Delete 1 for an item of a leaf whose tail keeps others: clears its bit, and returns the word to flush. `None`: it is
+    /// the last one there, and nothing was changed.
+    #[inline(always)]
+    pub(super) fn clear_one<'t>(&'t self, leaf: &Locked<'t>, found: Found) -> Option<&'t Word> {
+        let bitmap = leaf.bitmap() & !(1 << (found.at * self.shape.slots + found.slot));
+        if bitmap & self.shape.bits(leaf.count() - 1) == 0 {
+            return None;
+        }
+        let word = &self.header(leaf.subnode(0)).bitmap;
+        word.publish(self.medium(), bitmap, &Alone, "sstree delete.1");
+        leaf.set_bitmap(bitmap);
+        Some(word)
+    }
+
+    /// Removes an item that is the last one of its leaf's tail, which goes with it, and the leaf if it was the last one
+    /// there.
+    #[inline(never)]
+    fn clear_last(&self, id: u32, leaf: Locked<'_>, found: Found, key: K::Ref<'_>, guard: &K::Guard) {
+        let cleared = 1 << (found.at * self.shape.slots + found.slot);
+        self.commit(&leaf, &leaf.view(), 0, cleared, Flushed::none());
+        self.free_if_empty(id, leaf, key, guard);
     }
 
     /// Publishes one bitmap word that sets some bits and clears others, after `flushed` is

@@ -14,6 +14,7 @@ use crossbeam_utils::CachePadded;
 use super::node::{AnyLayout, Layout, NodeRef, Nodes};
 use super::{KeyCodec, Side, VolatileIndex};
 use crate::index::parts::optimistic_lock::{LockState, Version};
+use crate::index::parts::prefetch;
 
 /// Nodes from which on there are hints.
 const NODES_MIN: u32 = 32;
@@ -108,6 +109,24 @@ fn no_hints() -> Box<[AtomicU32]> {
 }
 
 impl<K: KeyCodec> VolatileIndex<K> {
+    /// Asks for the hint of a key.
+    #[inline(always)]
+    pub(super) fn prefetch_hint(&self, key: K::Ref<'_>) {
+        if let Some((hint, _)) = self.hints.of(K::rank(key)) {
+            prefetch(hint);
+        }
+    }
+
+    /// Asks for the node that a key's hint names, all of it.
+    #[inline(always)]
+    pub(super) fn prefetch_hinted(&self, key: K::Ref<'_>) {
+        if let Some((hint, _)) = self.hints.of(K::rank(key))
+            && let Some(id) = hint.load(Acquire).checked_sub(1)
+        {
+            self.nodes.prefetch_whole(id);
+        }
+    }
+
     /// Returns the node of the lowest level whose range holds a key, if a hint leads there or next to it.
     #[inline(always)]
     pub(super) fn hinted<L: Layout>(&self, key: K::Ref<'_>) -> Option<(NodeRef<'_>, Version)> {

@@ -9,6 +9,7 @@
 //! Where keys are words, a descent begins in the lowest level as a rule: see `hints`.
 
 mod build;
+mod group;
 mod hints;
 mod node;
 mod remove;

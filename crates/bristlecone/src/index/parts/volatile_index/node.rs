@@ -177,6 +177,14 @@ impl Nodes {
         node.prefetch_children();
     }
 
+    /// Fetches all lines of a node.
+    #[inline(always)]
+    pub fn prefetch_whole(&self, id: u32) {
+        let start = std::ptr::from_ref(self.get(id).node).cast::<u8>();
+        let bytes = self.shape.words_at + 8 * self.shape.slots;
+        (0..bytes).step_by(LINE_BYTES).for_each(|line| prefetch(start.wrapping_add(line)));
+    }
+
     /// Returns a node without entries. No other thread knows it, unless from an earlier life: it is locked.
     pub fn alloc(&self, level: u32, at: Edge) -> Result<u32> {
         let id = self.arena.alloc()?;

@@ -9,9 +9,9 @@ use crate::index::parts::optimistic_lock::{LockState, Stale, Version, pause};
 /// A place in the lowest level of the index.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor {
-    node: u32,
-    seen: Version,
-    at: usize,
+    pub(super) node: u32,
+    pub(super) seen: Version,
+    pub(super) at: usize,
 }
 
 /// What comes after a leaf.
@@ -58,7 +58,8 @@ impl<K: KeyCodec> VolatileIndex<K> {
     }
 
     /// Returns the leaf at a cursor, if its node still is what it was.
-    fn look(&self, cursor: Cursor, version_of: impl Fn(u32) -> Option<Version>) -> Step {
+    #[inline(always)]
+    pub fn look(&self, cursor: Cursor, version_of: impl Fn(u32) -> Option<Version>) -> Step {
         let node = self.nodes.get(cursor.node);
         let leaf = node.child(cursor.at);
         if node.lock.validate(cursor.seen)

@@ -1,0 +1,342 @@
+//! Calls for many keys: each item is an operation of its own, but they wait for memory together.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use bristlecone_pm::{Error, Result};
+use smallvec::SmallVec;
+
+use super::{key, value};
+use crate::api::value::taken;
+use crate::index::parts::codec::{Codec, GROUP};
+use crate::index::{Index, Tell};
+use crate::{Key, Tree, Value};
+
+/// Why a call for many items stopped, and behind which of them.
+///
+/// In a function that returns [`bristlecone::Result`](crate::Result), `?` makes an [`Error`] of it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ManyError {
+    /// How many items are done, from the first one on, and durable. Nothing has changed of those behind them, except after
+    /// [`Error::DurabilityLost`], which leaves open up to sixteen.
+    pub done: usize,
+    /// What the next item failed for. With [`Error::Corrupted`] none did, but the value that one of those that are done
+    /// replaced cannot be of its type.
+    pub error: Error,
+}
+
+impl fmt::Display for ManyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} items were done before)", self.error, self.done)
+    }
+}
+
+impl StdError for ManyError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.error.source()
+    }
+}
+
+impl From<ManyError> for Error {
+    fn from(stopped: ManyError) -> Self {
+        stopped.error
+    }
+}
+
+/// The codec of a kind of keys or values.
+type CodecRef<'a, C> = <C as Codec>::Ref<'a>;
+
+/// How the items of a group are changed.
+type Change<K, V> = for<'a> fn(
+    &dyn Index<<K as Key>::Codec, <V as Value>::Codec>,
+    &[(CodecRef<'a, <K as Key>::Codec>, CodecRef<'a, <V as Value>::Codec>)],
+    &mut Tell<'_, <V as Value>::Codec>,
+) -> Result<()>;
+
+/// Many keys, and many items.
+impl<K: Key, V: Value> Tree<K, V> {
+    /// Looks keys up and puts their values into `found`, in the order of the keys, and nothing else. Each key is looked up
+    /// by itself, as [`get`](Self::get) does, but the memory that they stand in is fetched for several of them at once:
+    /// in NBTree and SSTree that takes a fraction of the time, where the tree is larger than the caches.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-get-many-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert_many(&[("Methuselah", 4857), ("Prometheus", 4900)], &mut Vec::new())?;
+    /// let mut found = Vec::new();
+    /// ages.get_many(&["Prometheus", "Pando", "Methuselah"], &mut found);
+    /// assert_eq!(found, [Some(4900), None, Some(4857)]);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get_many(&self, keys: &[K::Ref<'_>], found: &mut Vec<Option<V::Owned>>) {
+        found.clear();
+        found.resize(keys.len(), None);
+        self.look_many(keys, &mut |at, value| found[at] = V::decode(value));
+    }
+
+    /// Calls `show` with the place of each key that is there and its value, in the order of the keys, without copying
+    /// values: see [`get_many`](Self::get_many) and [`get_with`](Self::get_with).
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-get-many-with-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let texts = pool.tree::<u64, &str>("texts")?;
+    /// texts.upsert_many(&[(7, "one two three"), (8, "four")])?;
+    /// let mut words = 0;
+    /// texts.get_many_with(&[8, 9, 7], |_, text| words += text.split(' ').count());
+    /// assert_eq!(words, 4);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get_many_with(&self, keys: &[K::Ref<'_>], mut show: impl FnMut(usize, V::Ref<'_>)) {
+        self.look_many(keys, &mut |at, value| _ = V::view(value, |value| show(at, value)));
+    }
+
+    /// Puts into `found` whether each key is there, in the order of the keys, and nothing else: see
+    /// [`get_many`](Self::get_many).
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-contains-many-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let primes = pool.tree::<u64, ()>("primes")?;
+    /// primes.upsert_many(&[(2, ()), (3, ()), (5, ())])?;
+    /// let mut found = Vec::new();
+    /// primes.contains_many(&[3, 4, 5], &mut found);
+    /// assert_eq!(found, [true, false, true]);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn contains_many(&self, keys: &[K::Ref<'_>], found: &mut Vec<bool>) {
+        found.clear();
+        found.resize(keys.len(), false);
+        self.look_many(keys, &mut |at, _| found[at] = true);
+    }
+
+    fn look_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, <V::Codec as Codec>::Ref<'_>)) {
+        let tree = self.here();
+        let mut pack = <K::Codec as Codec>::Pack::default();
+        for (number, group) in keys.chunks(GROUP).enumerate() {
+            K::Codec::unpack(&mut pack);
+            group.iter().for_each(|key| K::with(*key, |key| K::Codec::pack(&mut pack, key)));
+            let keys: SmallVec<[_; GROUP]> = (0..group.len()).map(|at| K::Codec::packed(&pack, at)).collect();
+            tree.get_many(&keys, &mut |at, value| show(number * GROUP + at, value));
+        }
+    }
+
+    /// Writes items, one after the other, as [`insert`](Self::insert) does each; puts the values that they had into `old`,
+    /// in the order of the items, and nothing else. This is no batch: after a crash any of them may have happened that
+    /// were not acknowledged. But they wait for memory and for the medium together, up to sixteen at a time, which in
+    /// NBTree and SSTree takes a fraction of the time where keys and values are words. A key that stands there twice has
+    /// the later value.
+    ///
+    /// # Errors
+    ///
+    /// As [`insert`](Self::insert), with the number of items that are done; `old` has the values of these.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-insert-many-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// let mut old = Vec::new();
+    /// ages.insert_many(&[("Pando", 14_000), ("Prometheus", 4900), ("Pando", 16_000)], &mut old)?;
+    /// assert_eq!(old, [None, None, Some(14_000)]);
+    /// let long = "x".repeat(20_000);
+    /// let stopped = ages.insert_many(&[("Methuselah", 4857), (long.as_str(), 1)], &mut old).unwrap_err();
+    /// assert_eq!((stopped.done, old.len(), ages.len()), (1, 1, 3));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn insert_many(
+        &self,
+        items: &[(K::Ref<'_>, V::Ref<'_>)],
+        old: &mut Vec<Option<V::Owned>>,
+    ) -> std::result::Result<(), ManyError> {
+        let mut told = Told::<V>::new(old, items.len());
+        let outcome =
+            self.change_many(items, |tree, items, tell| tree.write_many(items, tell), &mut |value| {
+                told.tell(value)
+            });
+        told.outcome(outcome)
+    }
+
+    /// Writes items as [`insert_many`](Self::insert_many) does, without telling what was there: see
+    /// [`upsert`](Self::upsert).
+    ///
+    /// # Errors
+    ///
+    /// As [`upsert`](Self::upsert), with the number of items that are done.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-upsert-many-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let squares = pool.tree::<u64, u64>("squares")?;
+    /// let items: Vec<_> = (0..1000).map(|number| (number, number * number)).collect();
+    /// squares.upsert_many(&items)?;
+    /// assert_eq!((squares.len(), squares.get(12)), (1000, Some(144)));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn upsert_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)]) -> std::result::Result<(), ManyError> {
+        self.change_many(items, |tree, items, tell| tree.upsert_many(items, tell), &mut |_| {})
+    }
+
+    /// Removes keys, one after the other, as [`remove`](Self::remove) does each; puts the values that they had into `old`,
+    /// in the order of the keys, and nothing else: see [`insert_many`](Self::insert_many).
+    ///
+    /// # Errors
+    ///
+    /// As [`remove`](Self::remove), with the number of keys that are done; `old` has the values of these.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-remove-many-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let squares = pool.tree::<u64, u64>("squares")?;
+    /// squares.upsert_many(&[(1, 1), (2, 4), (3, 9)])?;
+    /// let mut old = Vec::new();
+    /// squares.remove_many(&[3, 1, 1], &mut old)?;
+    /// assert_eq!(old, [Some(9), Some(1), None]);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn remove_many(
+        &self,
+        keys: &[K::Ref<'_>],
+        old: &mut Vec<Option<V::Owned>>,
+    ) -> std::result::Result<(), ManyError> {
+        let mut told = Told::<V>::new(old, keys.len());
+        let outcome = self.remove_groups(keys, &mut |value| told.tell(value));
+        told.outcome(outcome)
+    }
+
+    fn remove_groups(
+        &self,
+        keys: &[K::Ref<'_>],
+        tell: &mut Tell<'_, V::Codec>,
+    ) -> std::result::Result<(), ManyError> {
+        let mut done = 0;
+        let stopped = |done, error| ManyError { done, error };
+        self.writable().map_err(|error| stopped(0, error))?;
+        let mut pack = <K::Codec as Codec>::Pack::default();
+        for group in keys.chunks(GROUP) {
+            K::Codec::unpack(&mut pack);
+            group.iter().for_each(|key| K::with(*key, |key| K::Codec::pack(&mut pack, key)));
+            let keys: SmallVec<[_; GROUP]> = (0..group.len()).map(|at| K::Codec::packed(&pack, at)).collect();
+            let removed = self.tree.remove_many(&keys, &mut |old| {
+                done += 1;
+                tell(old);
+            });
+            removed.map_err(|error| stopped(done, error))?;
+        }
+        Ok(())
+    }
+
+    fn change_many(
+        &self,
+        items: &[(K::Ref<'_>, V::Ref<'_>)],
+        change: Change<K, V>,
+        tell: &mut Tell<'_, V::Codec>,
+    ) -> std::result::Result<(), ManyError> {
+        let mut done = 0;
+        let stopped = |done, error| ManyError { done, error };
+        self.writable().map_err(|error| stopped(0, error))?;
+        let mut packs = (<K::Codec as Codec>::Pack::default(), <V::Codec as Codec>::Pack::default());
+        for group in items.chunks(GROUP) {
+            K::Codec::unpack(&mut packs.0);
+            V::Codec::unpack(&mut packs.1);
+            let mut count = 0;
+            // What cannot be stored stops the call behind what stands before it.
+            let packed = group.iter().try_for_each(|(key, value)| {
+                pack_item::<K, V>(*key, *value, &mut packs)?;
+                count += 1;
+                Ok(())
+            });
+            let items: SmallVec<[_; GROUP]> = (0..count)
+                .map(|at| (K::Codec::packed(&packs.0, at), V::Codec::packed(&packs.1, at)))
+                .collect();
+            let changed = change(&*self.tree, &items, &mut |old| {
+                done += 1;
+                tell(old);
+            });
+            changed.and(packed).map_err(|error| stopped(done, error))?;
+        }
+        Ok(())
+    }
+}
+
+/// Appends the codes of an item, unless they cannot be stored.
+fn pack_item<K: Key, V: Value>(
+    key: K::Ref<'_>,
+    value: V::Ref<'_>,
+    (keys, values): &mut (<K::Codec as Codec>::Pack, <V::Codec as Codec>::Pack),
+) -> Result<()> {
+    V::with(value, |value| {
+        value::check_len(V::Codec::bytes(value))?;
+        K::with(key, |key| {
+            key::check_len(K::Codec::bytes(key))?;
+            K::Codec::pack(keys, key);
+            Result::Ok(())
+        })?;
+        V::Codec::pack(values, value);
+        Ok(())
+    })?
+}
+
+/// The values that changes replaced, and whether one of them cannot be of its type.
+struct Told<'o, V: Value> {
+    old: &'o mut Vec<Option<V::Owned>>,
+    damage: Option<Error>,
+}
+
+impl<'o, V: Value> Told<'o, V> {
+    fn new(old: &'o mut Vec<Option<V::Owned>>, items: usize) -> Self {
+        old.clear();
+        old.reserve(items);
+        Self { old, damage: None }
+    }
+
+    fn tell(&mut self, value: Option<<V::Codec as Codec>::Owned>) {
+        let taken = value.map(taken::<V>).transpose();
+        let taken = taken.map_err(|error| self.damage.get_or_insert(error));
+        self.old.push(taken.unwrap_or_default());
+    }
+
+    fn outcome(self, outcome: std::result::Result<(), ManyError>) -> std::result::Result<(), ManyError> {
+        match self.damage {
+            Some(error) if outcome.is_ok() => Err(ManyError { done: self.old.len(), error }),
+            _ => outcome,
+        }
+    }
+}

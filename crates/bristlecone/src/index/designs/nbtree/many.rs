@@ -1,0 +1,247 @@
+//! Groups of keys: what one of them waits for is asked for by all, and writes share a fence. Step numbers are those of the
+//! protocol in `mod.rs`.
+
+use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result, Step};
+use smallvec::SmallVec;
+
+use super::NbTree;
+use super::layout::EMPTY;
+use super::leaf::{FROZEN, Leaf};
+use super::lookup::{Pins, Probe, Target};
+use super::meta::Tag;
+use super::pending::DirtyToken;
+use super::read::LockState;
+use super::value::Outcome;
+use super::write::{Complete, Origin};
+use crate::index::parts::codec::{Codec, GROUP, KeyCodec};
+use crate::index::parts::optimistic_lock::Version;
+use crate::index::parts::slot::Slot;
+use crate::index::parts::volatile_index::Step as Next;
+use crate::index::{Read, Tell, Write, WriteMode};
+
+/// The leaf of each key, if it is known at a glance.
+type Places = [Option<(u32, Version)>; GROUP];
+
+/// A line with a flush to come.
+struct Line<'t> {
+    leaf: &'t Leaf,
+    cell: &'t Slot,
+    token: DirtyToken,
+    step: Step,
+}
+
+/// A write that is done but for its flush, and the leaf that lost its last item by it.
+struct Done {
+    outcome: Outcome,
+    emptied: Option<u32>,
+}
+
+/// Writes that are done but for their flush, and wait for each other.
+#[derive(Default)]
+struct Unsettled<'t> {
+    lines: SmallVec<[Line<'t>; GROUP]>,
+    outcomes: SmallVec<[Outcome; GROUP]>,
+}
+
+impl<'t> Complete<'t> for Unsettled<'t> {
+    #[inline(always)]
+    fn complete(&mut self, leaf: &'t Leaf, cell: &'t Slot, token: Option<DirtyToken>, step: Step) {
+        self.lines.extend(token.map(|token| Line { leaf, cell, token, step }));
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
+    /// Looks keys up, all at once as far as their leaves are at rest.
+    pub(super) fn look_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) {
+        let guards = (K::pin(), V::pin());
+        let tags = tags_of::<K>(keys);
+        let places = self.approach(keys, &tags, &guards.0);
+        let mut glances = [LockState::Unclear; GROUP];
+        for (at, (key, place)) in keys.iter().zip(places).enumerate() {
+            let Some((id, version)) = place else { continue };
+            glances[at] = self.glance(self.leaves.get(id), version, *key, tags[at], &guards.0);
+            if !V::INLINE
+                && let LockState::Found(word) = glances[at]
+                && let Some(Some(record)) = self.at_a_glance(word)
+            {
+                self.pool.prefetch(record);
+            }
+        }
+        for (at, (key, glance)) in keys.iter().zip(glances).enumerate() {
+            let word = match glance {
+                LockState::Found(word) => self.at_a_glance(word),
+                LockState::Unclear | LockState::Stale => None,
+            };
+            match word {
+                Some(None) => {}
+                Some(Some(value)) => show(at, V::read(&self.values, value, &guards.1)),
+                None => _ = self.get(*key, &mut |value| show(at, value)),
+            }
+        }
+    }
+
+    /// Many 1: finds the leaves of keys, with what will be looked at asked for: each key's slot, and its record.
+    fn approach(&self, keys: &[K::Ref<'_>], tags: &[Tag; GROUP], guard: &K::Guard) -> Places {
+        if self.locking != 0 {
+            return [None; GROUP];
+        }
+        let cursors = self.inner.seek_many(keys, guard, |at, leaf| {
+            self.leaves.prefetch(leaf);
+            self.prefetch_line(leaf, self.shape.home(tags[at].hash));
+        });
+        let mut places = [None; GROUP];
+        let mut slots = [None; GROUP];
+        for at in 0..keys.len() {
+            let Some(cursor) = cursors[at] else { continue };
+            let Next::Leaf(id, version, _) = self.inner.look(cursor, |leaf| self.version_of(leaf)) else {
+                continue;
+            };
+            places[at] = Some((id, version));
+            let leaf = self.leaves.get(id);
+            let hits = self.candidates(leaf, tags[at]) & self.bitmap(leaf) & !FROZEN & self.shape.all();
+            if hits != 0 {
+                let slot = hits.trailing_zeros() as usize;
+                self.prefetch_line(id, self.shape.line(slot));
+                slots[at] = Some((leaf, slot));
+            }
+        }
+        if !K::INLINE {
+            for (leaf, slot) in slots.into_iter().flatten() {
+                self.pool.prefetch(self.slot(leaf, slot).key.load(self.medium()));
+            }
+        }
+        places
+    }
+
+    /// Writes items in the order in which they stand.
+    pub(super) fn put_many<'k>(
+        &self,
+        items: &[(K::Ref<'k>, V::Ref<'_>)],
+        tell: &mut Tell<'_, V>,
+    ) -> Result<()> {
+        let keys: SmallVec<[K::Ref<'k>; GROUP]> = items.iter().map(|(key, _)| *key).collect();
+        self.change_many(
+            &keys,
+            tell,
+            |at, target, unsettled, pins| {
+                let outcome =
+                    self.put_at_once(keys[at], target, items[at].1, WriteMode::Upsert, unsettled, pins)?;
+                Some(Done { outcome, emptied: None })
+            },
+            |at| self.write(keys[at], items[at].1, WriteMode::Upsert),
+        )
+    }
+
+    /// Removes keys in the order in which they stand.
+    pub(super) fn delete_many(&self, keys: &[K::Ref<'_>], tell: &mut Tell<'_, V>) -> Result<()> {
+        self.change_many(
+            keys,
+            tell,
+            |_, target, unsettled, pins| self.delete_at_once(target, unsettled, pins),
+            |at| self.remove(keys[at]),
+        )
+    }
+
+    /// Changes keys, each by `at_once` if that can be done at once but for its flush, and by `alone` if not, once all
+    /// that were changed before are durable.
+    fn change_many<'t>(
+        &'t self,
+        keys: &[K::Ref<'_>],
+        tell: &mut Tell<'_, V>,
+        at_once: impl Fn(usize, &mut Target, &mut Unsettled<'t>, &Pins<K, V>) -> Option<Done>,
+        alone: impl Fn(usize) -> Result<Option<V::Owned>>,
+    ) -> Result<()> {
+        let mut targets = self.targets(keys);
+        let mut unsettled = Unsettled::default();
+        let mut pins = None;
+        for (at, key) in keys.iter().enumerate() {
+            let pinned = pins.get_or_insert_with(Pins::<K, V>::new);
+            let target = &mut targets[at];
+            let mut done = at_once(at, target, &mut unsettled, pinned);
+            if done.is_none() && K::INLINE && V::INLINE {
+                // Its leaf was replaced, perhaps for a key before it, or got the key.
+                target.probe = self.probe(*key, target.tag, &pinned.key);
+                done = at_once(at, target, &mut unsettled, pinned);
+            }
+            match done {
+                Some(Done { outcome, emptied }) => {
+                    unsettled.outcomes.push(outcome);
+                    if let Some(leaf) = emptied {
+                        self.settle(&mut unsettled, pinned, tell)?;
+                        self.free_if_empty(leaf, *key, pinned);
+                    }
+                }
+                None => {
+                    self.settle(&mut unsettled, pinned, tell)?;
+                    pins = None;
+                    tell(alone(at)?);
+                }
+            }
+        }
+        pins.map_or(Ok(()), |pins| self.settle(&mut unsettled, &pins, tell))
+    }
+
+    /// Many 1: probes for keys.
+    fn targets(&self, keys: &[K::Ref<'_>]) -> SmallVec<[Target; GROUP]> {
+        let guard = K::pin();
+        let tags = tags_of::<K>(keys);
+        let places = self.approach(keys, &tags, &guard);
+        let probe = |at: usize, (id, version)| {
+            let leaf = self.leaves.get(id);
+            let seen = self.bitmap(leaf);
+            let still = || leaf.incarnation.validate(version);
+            let slot = self.find_slot_while(leaf, seen, keys[at], tags[at], &guard, still).ok()?;
+            Some(Probe { leaf: id, version, seen, slot })
+        };
+        let target =
+            |at: usize| Target { tag: tags[at], probe: places[at].and_then(|place| probe(at, place)) };
+        (0..keys.len()).map(target).collect()
+    }
+
+    /// Removes the item of a key as most removals go: the key is a word, and the leaf is as it was seen. `None`: not so,
+    /// and nothing was changed.
+    fn delete_at_once<'t>(
+        &'t self,
+        target: &mut Target,
+        unsettled: &mut Unsettled<'t>,
+        pins: &Pins<K, V>,
+    ) -> Option<Done> {
+        if !K::INLINE || !V::INLINE || self.locking != 0 {
+            return None;
+        }
+        let at = self.confirm(target.probe.take()?, pins)?;
+        let Some(slot) = at.slot else {
+            return Some(Done { outcome: Outcome { old: EMPTY, changed: false }, emptied: None });
+        };
+        if at.is_to_be_replaced() {
+            return None;
+        }
+        let mut decide = |old| Ok((old != EMPTY).then_some(EMPTY));
+        let altered = self.alter_slot(at.leaf, slot, Origin::Found, &mut decide, unsettled);
+        let (outcome, emptied) = altered.ok()??;
+        Some(Done { outcome, emptied: emptied.then_some(at.id) })
+    }
+
+    /// Many 2: makes durable what was written, and acknowledges it.
+    fn settle(&self, unsettled: &mut Unsettled<'_>, pins: &Pins<K, V>, tell: &mut Tell<'_, V>) -> Result<()> {
+        let medium = self.medium();
+        if !unsettled.lines.is_empty() {
+            let lines = unsettled.lines.iter();
+            let flushed =
+                lines.fold(Flushed::none(), |flushed, line| flushed.and(medium.flush(line.cell, line.step)));
+            let Durable { .. } = medium.fence(flushed, "nbtree many.2");
+        }
+        for Line { leaf, token, .. } in unsettled.lines.drain(..) {
+            leaf.pending.leave(token);
+        }
+        for outcome in unsettled.outcomes.drain(..) {
+            tell(self.conclude(None, Ok(outcome), pins)?);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the fingerprints of up to [`GROUP`] keys.
+fn tags_of<K: KeyCodec>(keys: &[K::Ref<'_>]) -> [Tag; GROUP] {
+    std::array::from_fn(|at| keys.get(at).map_or(Tag::NONE, |key| Tag::of::<K>(*key)))
+}

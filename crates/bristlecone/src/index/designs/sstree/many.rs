@@ -1,0 +1,226 @@
+//! Groups of keys: what one of them waits for is asked for by all, and writes share a fence. Step numbers are those of the
+//! protocol in `mod.rs`.
+
+use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result, Step, Word};
+use smallvec::SmallVec;
+
+use super::SsTree;
+use super::layout::slot_offset;
+use super::leaf::Locked;
+use super::read::Found;
+use super::write::Item;
+use crate::index::parts::codec::{Codec, GROUP, KeyCodec};
+use crate::index::parts::optimistic_lock::{LockState, Version};
+use crate::index::parts::slot::bits;
+use crate::index::parts::volatile_index::Step as Next;
+use crate::index::{Read, Tell, Write, WriteMode};
+
+/// The leaf of each key, if it is known at a glance.
+type Places = [Option<(u32, Version)>; GROUP];
+
+/// Writes that are done but for their flush, and wait for each other: what they told, and the leaves that they hold.
+struct Unsettled<'t, V: Codec> {
+    lines: SmallVec<[(&'t Word, Step); 2 * GROUP]>,
+    leaves: SmallVec<[(u32, Locked<'t>); GROUP]>,
+    old: SmallVec<[Option<V::Owned>; GROUP]>,
+}
+
+impl<V: Codec> Unsettled<'_, V> {
+    fn holds(&self, id: u32) -> bool {
+        self.leaves.iter().any(|(held, _)| *held == id)
+    }
+}
+
+impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
+    /// Looks keys up, all at once as far as their leaves are at rest.
+    pub(super) fn look_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) {
+        let guards = (K::pin(), V::pin());
+        let places = self.approach(keys, &guards.0, false);
+        let mut found = [None; GROUP];
+        for (at, (key, place)) in keys.iter().zip(places).enumerate() {
+            let Some((id, version)) = place else { continue };
+            let leaf = self.leaves.get(id);
+            let still = || leaf.lock.validate(version);
+            let located = self.locate(leaf, *key, K::fingerprint(*key), &guards.0, still);
+            found[at] = located.ok().filter(|_| still());
+            if !V::INLINE
+                && let Some(Some(found)) = found[at]
+            {
+                self.pool.prefetch(found.value);
+            }
+        }
+        for (at, (key, found)) in keys.iter().zip(found).enumerate() {
+            match found {
+                Some(None) => {}
+                // The value word was read while the leaf stood; pinned, its record stays.
+                Some(Some(found)) => show(at, V::read(&self.values, found.value, &guards.1)),
+                None => _ = self.get(*key, &mut |value| show(at, value)),
+            }
+        }
+    }
+
+    /// Many 1: finds the leaves of keys, with the lines asked for that are looked at, and where it `writes` those of new
+    /// items.
+    fn approach(&self, keys: &[K::Ref<'_>], guard: &K::Guard, writes: bool) -> Places {
+        let cursors = self.inner.seek_many(keys, guard, |_, leaf| self.leaves.prefetch_whole(leaf));
+        let version_of = |leaf: u32| match self.leaves.get(leaf).lock.try_read() {
+            LockState::Free(version) => Some(version),
+            LockState::Locked | LockState::Obsolete => None,
+        };
+        let mut places = [None; GROUP];
+        let mut slots = [None; GROUP];
+        for (at, (key, cursor)) in keys.iter().zip(cursors).enumerate() {
+            let Some(cursor) = cursor else { continue };
+            let Next::Leaf(id, version, _) = self.inner.look(cursor, version_of) else { continue };
+            places[at] = Some((id, version));
+            let leaf = self.leaves.get(id);
+            let hits = leaf.probe(self.leaves.level, K::fingerprint(*key)) & leaf.bitmap();
+            if let Some(bit) = bits(hits).next() {
+                let (subnode, slot) = self.shape.place(bit);
+                let offset = slot_offset(leaf.subnode(subnode), slot);
+                self.pool.prefetch(offset);
+                slots[at] = Some(offset);
+            } else if writes {
+                let view = leaf.view();
+                let (subnode, slot) = view.first_free(self.shape).unwrap_or_default();
+                self.pool.prefetch(slot_offset(leaf.subnode(subnode), slot));
+                self.pool.prefetch(leaf.subnode(0));
+            }
+        }
+        if !K::INLINE {
+            // A leaf that changed meanwhile may name any place: it is asked for at most.
+            for (place, offset) in places.iter().zip(slots) {
+                if let (Some((id, version)), Some(offset)) = (place, offset)
+                    && self.leaves.get(*id).lock.validate(*version)
+                {
+                    self.pool.prefetch(self.pool.at::<Word>(offset).load(self.medium()));
+                }
+            }
+        }
+        places
+    }
+
+    /// Writes items in the order in which they stand.
+    pub(super) fn put_many<'k>(
+        &self,
+        items: &[(K::Ref<'k>, V::Ref<'_>)],
+        tell: &mut Tell<'_, V>,
+    ) -> Result<()> {
+        let keys: SmallVec<[K::Ref<'k>; GROUP]> = items.iter().map(|(key, _)| *key).collect();
+        self.change_many(
+            &keys,
+            tell,
+            |at, leaf, unsettled| self.put_at_once(leaf, keys[at], items[at].1, unsettled),
+            |at| self.write(keys[at], items[at].1, WriteMode::Upsert),
+        )
+    }
+
+    /// Removes keys in the order in which they stand.
+    pub(super) fn delete_many(&self, keys: &[K::Ref<'_>], tell: &mut Tell<'_, V>) -> Result<()> {
+        self.change_many(
+            keys,
+            tell,
+            |at, leaf, unsettled| self.delete_at_once(leaf, keys[at], unsettled),
+            |at| self.remove(keys[at]),
+        )
+    }
+
+    /// Changes keys, each by `at_once` in its locked leaf if that can be done there but for its flush, and by `alone` if
+    /// not, once all that were changed before are durable.
+    fn change_many<'t>(
+        &'t self,
+        keys: &[K::Ref<'_>],
+        tell: &mut Tell<'_, V>,
+        at_once: impl Fn(usize, &Locked<'t>, &mut Unsettled<'t, V>) -> Option<Option<V::Owned>>,
+        alone: impl Fn(usize) -> Result<Option<V::Owned>>,
+    ) -> Result<()> {
+        let places = self.approach(keys, &K::pin(), true);
+        let mut unsettled =
+            Unsettled { lines: SmallVec::new(), leaves: SmallVec::new(), old: SmallVec::new() };
+        for (at, place) in places.into_iter().enumerate().take(keys.len()) {
+            let place = place.filter(|(id, _)| K::INLINE && V::INLINE && !unsettled.holds(*id));
+            let leaf = place.and_then(|(id, version)| Some((id, self.leaves.get(id).lock_at(version)?)));
+            let done = leaf.and_then(|(id, leaf)| Some((at_once(at, &leaf, &mut unsettled)?, id, leaf)));
+            if let Some((old, id, leaf)) = done {
+                unsettled.old.push(old);
+                unsettled.leaves.push((id, leaf));
+            } else {
+                self.settle(&mut unsettled, tell)?;
+                tell(alone(at)?);
+            }
+        }
+        self.settle(&mut unsettled, tell)
+    }
+
+    /// Finds a word's item in its locked leaf.
+    fn find_in(&self, leaf: &Locked<'_>, key: K::Ref<'_>) -> Option<Found> {
+        self.locate(**leaf, key, K::fingerprint(key), &K::pin(), || true).unwrap_or_default()
+    }
+
+    /// Writes an item of words where it stands, or where its leaf has room; returns what was there. `None`: the leaf has
+    /// no such place, and nothing was changed.
+    #[inline(always)]
+    fn put_at_once<'t>(
+        &'t self,
+        leaf: &Locked<'t>,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+        unsettled: &mut Unsettled<'t, V>,
+    ) -> Option<Option<V::Owned>> {
+        let medium = self.medium();
+        let (value, _) = V::write(&self.values, value, "sstree update.1").ok()?;
+        if let Some(found) = self.find_in(leaf, key) {
+            if self.room_to_move(leaf.bitmap(), found.at) != 0 {
+                return None;
+            }
+            let cell = &self.slot(leaf.subnode(found.at), found.slot).value;
+            cell.store(medium, value);
+            unsettled.lines.push((cell, "sstree update.2"));
+            return Some(Some(self.value_of(found, &V::pin())));
+        }
+        let view = leaf.view();
+        let place = view.first_free(self.shape)?;
+        let (key_word, _) = K::write(&self.keys, key, "sstree insert.1 key").ok()?;
+        let item = Item { key: key_word, value, tag: K::fingerprint(key) };
+        if self.is_alone(&view, place, &item) {
+            return None;
+        }
+        self.note_fingerprint(leaf, &view, place, item.tag);
+        self.place(&view, place, &item, &mut |word, step| unsettled.lines.push((word, step)));
+        leaf.set_bitmap(self.with_bit(&view, place));
+        self.len.add(1);
+        Some(None)
+    }
+
+    /// Removes an item of words from a leaf whose tail keeps others; returns what was there. `None`: it is not so, and
+    /// nothing was changed.
+    #[inline(always)]
+    fn delete_at_once<'t>(
+        &'t self,
+        leaf: &Locked<'t>,
+        key: K::Ref<'_>,
+        unsettled: &mut Unsettled<'t, V>,
+    ) -> Option<Option<V::Owned>> {
+        let Some(found) = self.find_in(leaf, key) else { return Some(None) };
+        unsettled.lines.push((self.clear_one(leaf, found)?, "sstree delete.1"));
+        self.len.add(-1);
+        Some(Some(self.value_of(found, &V::pin())))
+    }
+
+    /// Many 2: makes durable what was written, gives its leaves back, and acknowledges it.
+    fn settle(&self, unsettled: &mut Unsettled<'_, V>, tell: &mut Tell<'_, V>) -> Result<()> {
+        let medium = self.medium();
+        if !unsettled.lines.is_empty() {
+            let lines = unsettled.lines.drain(..);
+            let flushed =
+                lines.fold(Flushed::none(), |flushed, (word, step)| flushed.and(medium.flush(word, step)));
+            let Durable { .. } = medium.fence(flushed, "sstree many.2");
+        }
+        unsettled.leaves.clear();
+        if !unsettled.old.is_empty() {
+            self.pool.health()?;
+        }
+        unsettled.old.drain(..).for_each(&mut *tell);
+        Ok(())
+    }
+}
