@@ -5,7 +5,7 @@
 set -euo pipefail
 folder=$(cd "$1" && pwd)
 browser=""
-for name in chromium chromium-browser google-chrome; do
+for name in chromium google-chrome; do
     if command -v "$name" >/dev/null; then browser=$name; break; fi
 done
 if [ -z "$browser" ]; then
