@@ -232,11 +232,10 @@ pub fn logs(scale: Scale) -> Figure {
             rows.push(
                 Row::new(title(design), operation, ("throughput, 48 threads", "M/s"), run, At(CLOCK))
                     .paper(mops, "table 3")
-                    .remark(CLOCKED),
+                    .remark(super::CLOCKED),
             );
         }
     }
-    const CLOCKED: &str = "ours is on the virtual clock, without locks";
     Figure::new("table-3", "against log-structured stores", Counted, "operation")
         .rows(rows)
         .note("RocksDB is a rival of the command bench, not a design that can be counted.")
