@@ -14,7 +14,7 @@ use crate::{CasError, Design, TreeStats, TryInsertError};
 
 /// The tree, by its codecs.
 #[derive(Clone)]
-pub(super) enum On {
+pub(crate) enum On {
     WordWord(crate::Tree<u64, u64>),
     WordRecord(crate::Tree<u64, Vec<u8>>),
     RecordWord(crate::Tree<Vec<u8>, u64>),
@@ -77,6 +77,11 @@ impl Tree {
         Self { on, about: Arc::new(about) }
     }
 
+    /// Returns the tree by its codecs.
+    pub(crate) fn on(&self) -> &On {
+        &self.on
+    }
+
     /// Returns the tree's name, as it was when the tree was opened.
     pub fn name(&self) -> &str {
         &self.about.name
@@ -104,7 +109,7 @@ impl Tree {
 
     /// Says why a datum cannot be a key, or a value.
     #[cold]
-    fn unfit(&self, role: Role, datum: &Datum<'_>, why: Unfit) -> Error {
+    pub(super) fn unfit(&self, role: Role, datum: &Datum<'_>, why: Unfit) -> Error {
         let (what, kind) = match role {
             Role::Key => ("keys of type", self.key_kind()),
             Role::Value => ("values of type", self.value_kind()),
@@ -330,7 +335,7 @@ impl Tree {
     }
 
     /// Returns a bound as the tree takes it.
-    fn bound<K: Stored>(&self, bound: Bound<&Datum<'_>>) -> Result<Bound<K::Bound>> {
+    pub(super) fn bound<K: Stored>(&self, bound: Bound<&Datum<'_>>) -> Result<Bound<K::Bound>> {
         let own = |key| self.key::<K, _>(key, K::bound);
         Ok(match bound {
             Bound::Included(key) => Bound::Included(own(key)?),
