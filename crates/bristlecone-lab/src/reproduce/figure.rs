@@ -56,6 +56,14 @@ impl Scale {
         }
     }
 
+    /// The same where time is measured, again and again.
+    pub fn timed_keys(self, paper: u64) -> u64 {
+        match self {
+            Self::Quick => paper.min(QUICK_KEYS / 2),
+            other => other.keys(paper),
+        }
+    }
+
     /// The same where bytes of space are what counts: the pool grows by chunks of 2 MiB, which weigh more on few keys.
     pub fn keys_in_space(self, paper: u64) -> u64 {
         match self {
