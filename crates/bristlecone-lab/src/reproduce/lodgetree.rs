@@ -274,7 +274,7 @@ fn zipf(scale: Scale) -> Figure {
         .against(run(0.0));
     Figure::new("17", "upserts over skewness", Counted, "skewness (0: uniform)")
         .rows(rows)
-        .rows([ratio.paper(1.65, "\u{a7}IV-D")])
+        .rows([ratio.paper(1.65, "\u{a7}IV-D").remark("the paper does not name its parameter")])
         .note("On the virtual clock.")
 }
 
