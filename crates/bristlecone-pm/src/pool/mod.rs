@@ -2,6 +2,7 @@
 
 mod backing;
 mod chunks;
+mod commits;
 mod directory;
 mod file_lock;
 mod header;
@@ -18,8 +19,10 @@ use std::sync::{Mutex, MutexGuard};
 
 use crate::sync::AtomicU64;
 
-pub use self::chunks::Chunk;
 use self::chunks::FreeChunks;
+pub use self::chunks::{Chunk, SetAside};
+pub use self::commits::CommitSpace;
+use self::commits::Commits;
 pub use self::directory::{TreeEntry, TreeId, TreeSpec};
 use self::layout::VERSION;
 pub use self::layout::{Geometry, Part, PartOf, SlotKind, kind_of_descriptor};
@@ -127,6 +130,7 @@ pub struct PoolFile<M> {
     /// What opening found damaged and could do without.
     damage: Vec<Finding>,
     directory: Mutex<()>,
+    commits: Mutex<Commits>,
     chunks: Mutex<FreeChunks>,
     /// What `chunks_available` returns.
     chunks_available: AtomicU64,
@@ -138,6 +142,11 @@ impl<M: Medium> PoolFile<M> {
     #[inline(always)]
     pub fn medium(&self) -> &M {
         &self.medium
+    }
+
+    /// Returns whether faults in the pool's mapping are handled here: see [`At`](crate::At).
+    pub fn handles_faults(&self) -> bool {
+        self.region.is_watched()
     }
 
     /// Returns what happened since the pool was opened.
@@ -319,6 +328,8 @@ impl<M: Medium> PoolFile<M> {
     }
 }
 
+#[cfg(test)]
+mod commits_tests;
 #[cfg(test)]
 mod intent_tests;
 #[cfg(test)]

@@ -58,7 +58,7 @@ impl<K: Key, V: Value> Tree<K, V> {
             value::check_len(V::Codec::bytes(value))?;
             K::with(key, |key| {
                 key::check_len(K::Codec::bytes(key))?;
-                self.tree.upsert(key, value)
+                self.change(key, |tree| tree.upsert(key, value))
             })
         })?
     }
@@ -130,7 +130,7 @@ impl<K: Key, V: Value> Tree<K, V> {
             value::check_len(V::Codec::bytes(value))?;
             K::with(key, |key| {
                 key::check_len(K::Codec::bytes(key))?;
-                self.tree.write(key, value, mode)
+                self.change(key, |tree| tree.write(key, value, mode))
             })
         })??;
         old.map(taken::<V>).transpose()
@@ -158,7 +158,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.writable()?;
         self.count_one(Operation::Remove);
-        let old = K::with(key, |key| self.tree.remove(key))?;
+        let old = K::with(key, |key| self.change(key, |tree| tree.remove(key)))?;
         old.map(taken::<V>).transpose()
     }
 
@@ -252,10 +252,10 @@ impl<K: Key, V: Value> Tree<K, V> {
         key::check_len(K::Codec::bytes(key))?;
         value::check_len(new.map_or(0, V::Codec::bytes))?;
         match (expected, new) {
-            (Some(expected), Some(new)) => self.tree.compare_and_swap(key, expected, new),
-            (Some(expected), None) => self.tree.remove_if(key, expected),
+            (Some(expected), Some(new)) => self.change(key, |tree| tree.compare_and_swap(key, expected, new)),
+            (Some(expected), None) => self.change(key, |tree| tree.remove_if(key, expected)),
             (None, Some(new)) => {
-                let held = self.tree.write(key, new, WriteMode::New)?;
+                let held = self.change(key, |tree| tree.write(key, new, WriteMode::New))?;
                 Ok(held.map_or(Ok(()), |held| Err(Some(held))))
             }
             (None, None) => Ok(self.stored(key).map_or(Ok(()), |held| Err(Some(held)))),
@@ -266,7 +266,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     pub(crate) fn discard(&self, key: StoredRef<'_, K::Codec>) -> Result<bool> {
         self.writable()?;
         self.count_one(Operation::Remove);
-        Ok(self.tree.remove(key)?.is_some())
+        Ok(self.change(key, |tree| tree.remove(key))?.is_some())
     }
 
     /// Replaces a value if it is `expected`; `Err` within `Ok` is what was there instead.
@@ -277,7 +277,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         let swapped = V::with(expected, |expected| {
             V::with(new, |new| {
                 value::check_len(V::Codec::bytes(new))?;
-                K::with(key, |key| self.tree.compare_and_swap(key, expected, new))
+                K::with(key, |key| self.change(key, |tree| tree.compare_and_swap(key, expected, new)))
             })
         })???;
         missed::<V>(swapped)
@@ -288,7 +288,9 @@ impl<K: Key, V: Value> Tree<K, V> {
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Held<V>> {
         self.writable()?;
         self.count_one(Operation::Swap);
-        let removed = V::with(expected, |expected| K::with(key, |key| self.tree.remove_if(key, expected)))??;
+        let removed = V::with(expected, |expected| {
+            K::with(key, |key| self.change(key, |tree| tree.remove_if(key, expected)))
+        })??;
         missed::<V>(removed)
     }
 }

@@ -200,9 +200,15 @@ pub fn space(scale: Scale) -> Figure {
 pub fn datasets(scale: Scale) -> Figure {
     let keys = scale.keys(200_000_000);
     let mut rows = Vec::new();
-    for shape in ["amzn", "osm", "wiki", "facebook"] {
+    // What each generator is like, as its documentation says.
+    for (set, shape) in [
+        ("dense", "like amzn and facebook"),
+        ("clustered", "like osm"),
+        ("timestamps", "like wiki"),
+        ("lognormal", "log-normal"),
+    ] {
         for design in all() {
-            let run = count(design, keys, 96).and("--keys-like", shape).load();
+            let run = count(design, keys, 96).and("--keys", set).load();
             rows.push(Row::new(
                 title(design),
                 shape,
