@@ -5,8 +5,8 @@ use bristlecone_cli::output::Output;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    check, clear, completions, create, del, demo, drop, dump, get, info, load, man, put, rename, scan, stat,
-    trees,
+    check, clear, completions, copy, create, del, demo, drop, dump, get, info, load, man, put, rename,
+    resize, scan, scrub, stat, trees, trim,
 };
 use crate::shell;
 
@@ -53,6 +53,7 @@ pub enum Command {
     Trees(trees::Trees),
     Stat(stat::Stat),
     Check(check::Check),
+    Scrub(scrub::Scrub),
     Put(put::Put),
     Get(get::Get),
     Del(del::Del),
@@ -62,6 +63,10 @@ pub enum Command {
     Drop(drop::Drop),
     Rename(rename::Rename),
     Clear(clear::Clear),
+    Copy(copy::Copy),
+    Backup(copy::Backup),
+    Resize(resize::Resize),
+    Trim(trim::Trim),
     Shell(shell::Shell),
     Completions(completions::Completions),
     Man(man::Man),
@@ -88,6 +93,11 @@ impl Command {
             Self::Drop(args) => args.run(output),
             Self::Rename(args) => args.run(output),
             Self::Clear(args) => args.run(output),
+            Self::Copy(args) => args.run(output),
+            Self::Backup(args) => args.run(output),
+            Self::Scrub(args) => args.run(output),
+            Self::Resize(args) => args.run(output),
+            Self::Trim(args) => args.run(output),
             Self::Shell(args) => args.run(output),
             Self::Man(args) => args.run(Cli::command(), output),
             Self::Completions(args) => args.run(&mut Cli::command(), output),

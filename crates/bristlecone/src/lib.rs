@@ -24,8 +24,9 @@
 //!
 //! - **Durability**: what a write has returned `Ok` for is there after a crash, and readers are shown nothing less
 //!   durable. A crash of what, is a matter of the [`Domain`] in force: see `docs/DURABILITY.md`.
-//! - **Atomicity**: a write of one key happened wholly or not at all, for other threads as for a crash. Two writes, to
-//!   one tree or to two, are two steps: `examples/secondary_index.rs` shows what follows from that.
+//! - **Atomicity**: a write of one key happened wholly or not at all, for other threads as for a crash, and so did a
+//!   [`Batch`] or a [`transaction`](Pool::transaction) of any trees of a pool. Two writes without these are two steps:
+//!   `examples/secondary_index.rs` shows what follows from that. A [`Snapshot`] shows all trees as of one moment.
 //! - **Errors**: after `Err` nothing has changed, but for [`Error::DurabilityLost`], and for an
 //!   [`Error::Corrupted`] that says that what was replaced cannot be shown. Errors of conditional writes
 //!   ([`TryInsertError`], [`CasError`]) say what was there instead; `?` makes an [`Error`] of them.
@@ -35,7 +36,7 @@
 //! [`Pool::options`] opens a pool, [`Pool::tree`] a tree in it; [`Tree`] has the operations, named as those of
 //! `BTreeMap`. [`Pool::tree_options`] chooses a [`Design`]: `docs/designs/README.md` says which one, and how many bytes
 //! an item takes. The folder `examples/` of the crate has sessions that expire, counters, time series, a secondary
-//! index, a process that is killed, a pool that is full, and values of a new type.
+//! index, transfers between accounts, a process that is killed, a pool that is full, and values of a new type.
 //!
 //! [`Key`](trait@Key) and [`Value`] say which types there are. [`dynamic`] has trees whose types are known at run time only.
 //!
@@ -51,27 +52,38 @@
 //!
 //! - `derive`: `#[derive(Key)]` makes keys of structs.
 //! - `serde`: `Postcard<T>` and `Json<T>` make values of any type that serde knows.
+//! - `metrics`: [`Pool::metrics`] counts operations, flushes and fences, too; each costs some instructions more.
+//! - `tracing`: events of the crate `tracing` when a pool is opened or closed, when a tree is recovered, created, cleared or
+//!   dropped, when a pool grows, is copied, scrubbed or trimmed; with the time that each took.
 //! - `lab`: where designs and media from outside plug in, to be measured and explored. Not part of the product; what it
 //!   makes public may change at any time.
 
 mod api;
 pub mod dynamic;
 mod index;
+mod transaction;
 
+pub use api::backup::{Backup, BackupOptions, BackupProgress};
 pub use api::close::CloseError;
 pub use api::conditional::{CasError, TryInsertError};
 #[cfg(feature = "derive")]
 #[doc(hidden)]
 pub use api::derived;
+pub use api::entry::Entry;
 pub use api::iter::{CheckedRange, Range};
 pub use api::key::Key;
 pub use api::kinds::Element;
 #[cfg(feature = "serde")]
 pub use api::kinds::encoded::{Json, Postcard};
 pub use api::many::ManyError;
+pub use api::metrics::{Metrics, Operations};
+pub use api::near::{Keys, Values};
 pub use api::options::PoolOptions;
 pub use api::pool::Pool;
+pub use api::prefix::Prefix;
+pub use api::removal::Drain;
 pub use api::salvage::{Salvage, SalvagedTree};
+pub use api::scrub::{Scrub, ScrubOptions, ScrubProgress};
 pub use api::tree::Tree;
 pub use api::tree_options::TreeOptions;
 pub use api::usage::TreeUsage;
@@ -88,6 +100,10 @@ pub use index::{Allowed, Design, OptionInfo, TreeStats};
 #[cfg(feature = "lab")]
 #[doc(hidden)]
 pub use index::{parts, plugin as lab};
+pub use transaction::{
+    Batch, CheckedSnapshotRange, Snapshot, SnapshotRange, SnapshotTree, Transaction, TransactionRange,
+    TreeHandle,
+};
 
 /// Handles and iterators go to other threads, whatever the keys and values are.
 const _: () = {

@@ -3,6 +3,7 @@
 pub mod check;
 pub mod clear;
 pub mod completions;
+pub mod copy;
 pub mod create;
 pub mod del;
 pub mod demo;
@@ -14,6 +15,9 @@ pub mod load;
 pub mod man;
 pub mod put;
 pub mod rename;
+pub mod resize;
 pub mod scan;
+pub mod scrub;
 pub mod stat;
 pub mod trees;
+pub mod trim;

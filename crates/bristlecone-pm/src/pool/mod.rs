@@ -2,6 +2,7 @@
 
 mod backing;
 mod chunks;
+mod commits;
 mod directory;
 mod file_lock;
 mod header;
@@ -11,21 +12,25 @@ mod new_file;
 mod open;
 mod salvage;
 mod superblock;
+mod trim;
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 
 use crate::sync::AtomicU64;
 
-pub use self::chunks::Chunk;
 use self::chunks::FreeChunks;
+pub use self::chunks::{Chunk, SetAside};
+pub use self::commits::CommitSpace;
+use self::commits::Commits;
 pub use self::directory::{TreeEntry, TreeId, TreeSpec};
 use self::layout::VERSION;
 pub use self::layout::{Geometry, Part, PartOf, SlotKind, kind_of_descriptor};
+pub use self::open::Unnamed;
 pub use self::salvage::Damaged;
 use self::superblock::Contents;
 use crate::sync::wait;
-use crate::{Domain, Error, LINE_BYTES, Medium, Opener, Persistent, Region, Result, Word};
+use crate::{Domain, Error, Events, LINE_BYTES, Medium, Opener, Persistent, Region, Result, Word};
 
 /// Bytes of a chunk unless a pool is created otherwise: a huge page.
 pub const CHUNK_BYTES: u64 = 2 << 20;
@@ -125,9 +130,11 @@ pub struct PoolFile<M> {
     /// What opening found damaged and could do without.
     damage: Vec<Finding>,
     directory: Mutex<()>,
+    commits: Mutex<Commits>,
     chunks: Mutex<FreeChunks>,
     /// What `chunks_available` returns.
     chunks_available: AtomicU64,
+    events: Events,
 }
 
 impl<M: Medium> PoolFile<M> {
@@ -135,6 +142,17 @@ impl<M: Medium> PoolFile<M> {
     #[inline(always)]
     pub fn medium(&self) -> &M {
         &self.medium
+    }
+
+    /// Returns whether faults in the pool's mapping are handled here: see [`At`](crate::At).
+    pub fn handles_faults(&self) -> bool {
+        self.region.is_watched()
+    }
+
+    /// Returns what happened since the pool was opened.
+    #[inline]
+    pub fn events(&self) -> &Events {
+        &self.events
     }
 
     /// The domain in force.
@@ -311,6 +329,8 @@ impl<M: Medium> PoolFile<M> {
 }
 
 #[cfg(test)]
+mod commits_tests;
+#[cfg(test)]
 mod intent_tests;
 #[cfg(test)]
 mod limits_tests;
@@ -318,3 +338,5 @@ mod limits_tests;
 mod opening_tests;
 #[cfg(test)]
 pub(crate) mod tests;
+#[cfg(test)]
+mod trim_tests;

@@ -12,7 +12,8 @@ use rustix::io::Errno;
 
 use crate::{Error, Result, failpoint};
 
-/// A new file without its name. Dropped before it has one it is gone.
+/// A new file without its name: see the module. Dropped before it has one it is gone.
+#[derive(Debug)]
 pub(super) struct NewFile<'p> {
     path: &'p Path,
     directory: &'p Path,

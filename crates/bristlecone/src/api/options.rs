@@ -1,14 +1,20 @@
 //! How pools are created and opened.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 #[cfg(feature = "lab")]
 use std::time::Duration;
 
-use bristlecone_pm::{CreateOptions, Domain, Error, Native, OpenOptions, PoolFile, Result};
+use bristlecone_pm::{At, CreateOptions, Domain, Error, Native, OpenOptions, PoolFile, Result};
 
 use crate::Pool;
 use crate::api::pool::LOOKS;
+use crate::api::told::told;
+
+/// What a new pool may grow to if nothing is said, and where there is little address space.
+const DEFAULT_BYTES: u64 = 1 << 40;
+const DEFAULT_BYTES_LEAST: u64 = 1 << 30;
 
 /// How a pool is opened.
 #[derive(Clone, Debug, Default)]
@@ -19,10 +25,16 @@ pub struct PoolOptions {
     create_new: bool,
     read_only: bool,
     recovery_threads: Option<usize>,
+    leave_sigbus: bool,
 }
 
 impl PoolOptions {
-    /// Bytes that the pool may grow to (default for a new pool: 1 GiB), rounded up to whole chunks of 2 MiB.
+    /// Bytes that the pool may grow to (default for a new pool: 1 TiB), rounded up to whole chunks of 2 MiB.
+    ///
+    /// The file is as large as what is in it. What costs something is address space, of which a process has 128 TiB: as
+    /// much of it as the pool may grow to is reserved while the pool is open. Where a limit such as that of `ulimit -v`
+    /// forbids the default, the maximum of a new pool is half of it, or half of that, and so on, down to 1 GiB; and a
+    /// pool that exists opens, and returns [`Error::PoolFull`] when what could be reserved is used.
     ///
     /// An existing pool that is opened for writing gets this maximum if it is larger than its own, for good.
     /// It is never made smaller. A pool of up to some 490 GiB can grow to that; a larger one has room for what
@@ -97,6 +109,30 @@ impl PoolOptions {
         self
     }
 
+    /// Leaves `SIGBUS` to the program, which has a handler of its own or wants none.
+    ///
+    /// A byte of the pool that cannot be had when it is touched, since the file was truncated or its medium is
+    /// bad, raises that signal. Without this option opening a pool installs a handler that says in one line
+    /// which pool and where, and aborts; faults elsewhere go to the handler that was installed before. With it
+    /// nothing is installed, and a fault in this pool is the program's: it must not return to what was
+    /// interrupted, and loses nothing that was acknowledged when it ends the process.
+    ///
+    /// ```
+    /// use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-sigbus-{}.pool", std::process::id());
+    ///
+    /// let options = Pool::options().max_bytes(64 << 20).leave_sigbus(true);
+    /// options.create_new(true).open(&path)?.close()?;
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn leave_sigbus(mut self, leave: bool) -> Self {
+        self.leave_sigbus = leave;
+        self
+    }
+
     /// Opens the pool at `path`.
     ///
     /// # Errors
@@ -107,7 +143,7 @@ impl PoolOptions {
     /// for options that contradict each other; [`Error::MediumFull`], [`Error::ReadOnly`] and [`Error::Io`] as the
     /// system says. A pool that existed is as it was after any of these.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
-        self.open_native(path.as_ref())
+        told("a pool is opened", path.as_ref(), || self.open_native(path.as_ref()))
     }
 
     /// Opens the pool on the medium of this machine: compiled here, with every design.
@@ -141,7 +177,7 @@ impl PoolOptions {
         }?;
         file.drop_unfinished_trees();
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Pool::over(file, self.recovery_threads.unwrap_or_else(cores)))
+        Pool::over(file, self.recovery_threads.unwrap_or_else(cores))
     }
 
     /// Refuses options that no pool can be opened with.
@@ -159,16 +195,28 @@ impl PoolOptions {
     }
 
     fn create_file(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Arc<PoolFile<Native>>> {
-        let max_bytes = self.max_bytes.unwrap_or(1 << 30);
-        PoolFile::create(path, &CreateOptions { max_bytes, domain: self.domain }, medium)
+        let mut max_bytes = self.max_bytes.unwrap_or(DEFAULT_BYTES);
+        loop {
+            match PoolFile::create(self.at(path), &CreateOptions { max_bytes, domain: self.domain }, &medium)
+            {
+                Err(Error::Io { source, .. })
+                    if self.max_bytes.is_none()
+                        && source.kind() == ErrorKind::OutOfMemory
+                        && max_bytes > DEFAULT_BYTES_LEAST =>
+                {
+                    max_bytes /= 2;
+                }
+                created => return created,
+            }
+        }
     }
 
     fn open_file(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Arc<PoolFile<Native>>> {
         if !self.read_only {
             let options = OpenOptions { domain: self.domain, max_bytes: self.max_bytes };
-            return PoolFile::open(path, &options, medium);
+            return PoolFile::open(self.at(path), &options, medium);
         }
-        let file = PoolFile::open_read_only(path, medium)?;
+        let file = PoolFile::open_read_only(self.at(path), medium)?;
         match self.max_bytes {
             Some(asked) if file.max_bytes() < asked => Err(Error::invalid(format!(
                 "the pool may grow to {} bytes, not to {asked}: open it for writing to change that",
@@ -176,6 +224,11 @@ impl PoolOptions {
             ))),
             _ => Ok(file),
         }
+    }
+
+    /// Returns where the file is.
+    fn at<'p>(&self, path: &'p Path) -> At<'p> {
+        if self.leave_sigbus { At::unhandled(path) } else { path.into() }
     }
 
     /// Looks again if another process creates the pool, or removes it, between two looks.

@@ -4,13 +4,17 @@ use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
 use bristlecone_pm::{Finding, Result};
+use smallvec::{SmallVec, smallvec};
 
 use crate::api::handle::{Handle, Inherited};
 use crate::api::iter::{CheckedRange, Range};
+use crate::api::metrics::Operation;
 use crate::api::value::taken;
+use crate::api::walk::limits;
 use crate::index::any::Shared;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{Codec, GROUP, KeyCodec};
 use crate::index::{Batch, Index, TreeStats};
+use crate::transaction::Link;
 use crate::{Key, Pool, Value};
 
 /// An ordered map from `K` to `V` in a pool, for any number of threads.
@@ -27,7 +31,8 @@ use crate::{Key, Pool, Value};
 /// pool's bytes are not in the child's memory.
 pub struct Tree<K: Key, V: Value> {
     pub(crate) tree: Handle<dyn Index<K::Codec, V::Codec>>,
-    pool: Pool,
+    pub(crate) pool: Pool,
+    pub(crate) link: Link,
     /// Of the pool; here because every write asks.
     read_only: bool,
     types: PhantomData<fn() -> (K, V)>,
@@ -35,8 +40,8 @@ pub struct Tree<K: Key, V: Value> {
 
 impl<K: Key, V: Value> Clone for Tree<K, V> {
     fn clone(&self) -> Self {
-        let Self { tree, pool, read_only, types } = self;
-        Self { tree: tree.clone(), pool: pool.clone(), read_only: *read_only, types: *types }
+        let Self { tree, pool, link, read_only, types } = self;
+        Self { tree: tree.clone(), pool: pool.clone(), link: *link, read_only: *read_only, types: *types }
     }
 }
 
@@ -49,10 +54,10 @@ impl<K: Key, V: Value> std::fmt::Debug for Tree<K, V> {
 }
 
 impl<K: Key, V: Value> Tree<K, V> {
-    pub(crate) fn new(tree: Shared<K::Codec, V::Codec>, pool: Pool) -> Self {
+    pub(crate) fn new(tree: Shared<K::Codec, V::Codec>, pool: Pool, link: Link) -> Self {
         let read_only = pool.0.file.is_read_only();
         let tree = Handle::new(tree, pool.0.file.opener());
-        Self { tree, pool, read_only, types: PhantomData }
+        Self { tree, pool, link, read_only, types: PhantomData }
     }
 
     #[inline(always)]
@@ -60,9 +65,46 @@ impl<K: Key, V: Value> Tree<K, V> {
         if self.read_only || !self.tree.is_here() { self.pool.0.file.writable() } else { Ok(()) }
     }
 
-    /// `Err` in a child of the process that opened the pool.
-    pub(crate) fn opened_here(&self) -> Result<()> {
-        self.pool.0.file.here()
+    /// Changes a key through the pool's gate: other threads' batches and transactions happen before it or after it, and
+    /// snapshots keep what they have to show.
+    #[inline(always)]
+    pub(crate) fn change<R>(
+        &self,
+        key: <K::Codec as Codec>::Ref<'_>,
+        change: impl FnOnce(&dyn Index<K::Codec, V::Codec>) -> R,
+    ) -> R {
+        self.change_group(|| smallvec![key], change)
+    }
+
+    /// Changes up to [`GROUP`] keys: see [`change`](Self::change).
+    #[inline(always)]
+    pub(crate) fn change_group<'k, R>(
+        &self,
+        keys: impl FnOnce() -> SmallVec<[<K::Codec as Codec>::Ref<'k>; GROUP]>,
+        change: impl FnOnce(&dyn Index<K::Codec, V::Codec>) -> R,
+    ) -> R {
+        let epochs = &self.pool.0.epochs;
+        let entered = epochs.gate.enter();
+        if !entered.is_watchful() {
+            return change(&*self.tree);
+        }
+        let changed = {
+            let _locked = epochs.watch(&entered, self.link.identity, &*self.tree, &keys());
+            change(&*self.tree)
+        };
+        drop(entered);
+        epochs.shed_if_over();
+        changed
+    }
+
+    /// Verifies that this process opened the pool, so that no operation panics.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`](crate::Error) in a child of the process that opened the pool.
+    #[inline(always)]
+    pub fn opened_here(&self) -> Result<()> {
+        if self.tree.is_here() { Ok(()) } else { self.pool.0.file.here() }
     }
 
     /// Returns the tree; panics in a child of the process that opened the pool.
@@ -73,7 +115,8 @@ impl<K: Key, V: Value> Tree<K, V> {
     }
 
     /// Returns the value of a key. A value that was damaged, and cannot be of its type any more, is left out as if
-    /// the key were absent: [`try_get`](Self::try_get) reports it.
+    /// the key were absent: [`try_get`](Self::try_get) reports it, and compares records with their checksums, which this
+    /// does not.
     ///
     /// # Panics
     ///
@@ -95,6 +138,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// ```
     #[inline]
     pub fn get(&self, key: K::Ref<'_>) -> Option<V::Owned> {
+        self.count_one(Operation::Get);
         let mut found = None;
         K::with(key, |key| self.here().get(key, &mut |value| found = V::decode(value)));
         found
@@ -123,6 +167,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # }
     /// ```
     pub fn get_with<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+        self.count_one(Operation::Get);
         let (mut show, mut shown) = (Some(show), None);
         let mut once = |value: <V::Codec as Codec>::Ref<'_>| {
             shown = show.take().and_then(|show| V::view(value, show));
@@ -154,6 +199,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// ```
     pub fn try_get(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.pool.0.file.here()?;
+        self.count_one(Operation::Get);
         let mut batch = Batch::checked();
         K::with(key, |key| self.tree.scan_forward((Bound::Included(key), Bound::Included(key)), &mut batch));
         match batch.damage {
@@ -189,6 +235,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     ///
     /// In a child of the process that opened the pool.
     pub fn contains_key(&self, key: K::Ref<'_>) -> bool {
+        self.count_one(Operation::Get);
         K::with(key, |key| self.here().get(key, &mut |_| ()))
     }
 
@@ -216,9 +263,8 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # }
     /// ```
     pub fn range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Range<'_, K, V> {
-        let own =
-            |bound: Bound<&K::Ref<'a>>| bound.map(|key| K::with(*key, |key| <K::Codec as Codec>::owned(key)));
-        Range::new(self, own(bounds.start_bound()), own(bounds.end_bound()))
+        let (from, to) = limits::<K>(&bounds);
+        Range::new(self, from, to)
     }
 
     /// Iterates over all items in order, from both ends: see [`range`](Self::range).

@@ -14,7 +14,7 @@ use crate::{CasError, Design, TreeStats, TryInsertError};
 
 /// The tree, by its codecs.
 #[derive(Clone)]
-pub(super) enum On {
+pub(crate) enum On {
     WordWord(crate::Tree<u64, u64>),
     WordRecord(crate::Tree<u64, Vec<u8>>),
     RecordWord(crate::Tree<Vec<u8>, u64>),
@@ -77,6 +77,11 @@ impl Tree {
         Self { on, about: Arc::new(about) }
     }
 
+    /// Returns the tree by its codecs.
+    pub(crate) fn on(&self) -> &On {
+        &self.on
+    }
+
     /// Returns the tree's name, as it was when the tree was opened.
     pub fn name(&self) -> &str {
         &self.about.name
@@ -104,7 +109,7 @@ impl Tree {
 
     /// Says why a datum cannot be a key, or a value.
     #[cold]
-    fn unfit(&self, role: Role, datum: &Datum<'_>, why: Unfit) -> Error {
+    pub(super) fn unfit(&self, role: Role, datum: &Datum<'_>, why: Unfit) -> Error {
         let (what, kind) = match role {
             Role::Key => ("keys of type", self.key_kind()),
             Role::Value => ("values of type", self.value_kind()),
@@ -158,8 +163,23 @@ impl Tree {
         taken.transpose()
     }
 
-    pub(super) fn here(&self) -> Result<()> {
+    /// Verifies that this process opened the pool: what returns no `Result` panics in a child of it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`] in a child of the process that opened the pool.
+    pub fn opened_here(&self) -> Result<()> {
         each!(&self.on, tree => tree.opened_here())
+    }
+
+    /// Returns the typed tree, if keys and values are `u64`: for calls whose data come in arrays of these.
+    pub fn as_u64(&self) -> Option<&crate::Tree<u64, u64>> {
+        match &self.on {
+            On::WordWord(tree) if (self.key_kind(), self.value_kind()) == (&Kind::U64, &Kind::U64) => {
+                Some(tree)
+            }
+            _ => None,
+        }
     }
 
     /// Returns the value of a key.
@@ -182,7 +202,7 @@ impl Tree {
         key: impl Into<Datum<'a>>,
         show: impl FnOnce(Datum<'_>) -> R,
     ) -> Result<Option<R>> {
-        self.here()?;
+        self.opened_here()?;
         let (key, kind) = (key.into(), self.value_kind());
         let shown = each!(&self.on, tree => self.key::<K, _>(&key, |key| {
             tree.get_with(key, |value| V::view(kind, Role::Value, value).map(show))
@@ -210,7 +230,7 @@ impl Tree {
     ///
     /// Those of every operation: see [`Tree`].
     pub fn contains_key<'a>(&self, key: impl Into<Datum<'a>>) -> Result<bool> {
-        self.here()?;
+        self.opened_here()?;
         let key = key.into();
         each!(&self.on, tree => self.key::<K, _>(&key, |key| tree.contains_key(key)))
     }
@@ -330,7 +350,7 @@ impl Tree {
     }
 
     /// Returns a bound as the tree takes it.
-    fn bound<K: Stored>(&self, bound: Bound<&Datum<'_>>) -> Result<Bound<K::Bound>> {
+    pub(super) fn bound<K: Stored>(&self, bound: Bound<&Datum<'_>>) -> Result<Bound<K::Bound>> {
         let own = |key| self.key::<K, _>(key, K::bound);
         Ok(match bound {
             Bound::Included(key) => Bound::Included(own(key)?),
@@ -346,7 +366,7 @@ impl Tree {
     ///
     /// [`Error::Mismatch`] for a bound that is not of the keys' kind; [`Error::Forked`].
     pub fn range<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<Range<'_>> {
-        self.here()?;
+        self.opened_here()?;
         let kinds = (self.key_kind(), self.value_kind());
         each!(&self.on, tree => {
             let (from, to) = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);
@@ -362,7 +382,7 @@ impl Tree {
     /// As [`range`](Self::range); the iterator's own are [`Error::Corrupted`] for what is damaged or cannot be
     /// of the tree's kinds.
     pub fn try_range<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<CheckedRange<'_>> {
-        self.here()?;
+        self.opened_here()?;
         let kinds = (self.key_kind(), self.value_kind());
         each!(&self.on, tree => {
             let (from, to) = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);

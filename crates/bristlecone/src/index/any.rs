@@ -8,7 +8,8 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use bristlecone_pm::{
-    Chunk, Finding, Medium, Opener, Part, PoolFile, PoolInfo, Result, SlotKind, TreeEntry, TreeId, TreeSpec,
+    Chunk, Events, Finding, Medium, Opener, Part, PoolFile, PoolInfo, Result, SlotKind, TreeEntry, TreeId,
+    TreeSpec,
 };
 
 use super::table::{open, part_of};
@@ -90,6 +91,17 @@ impl OpenTree {
     }
 }
 
+/// What came of carrying a committed record out.
+#[derive(Debug)]
+pub enum CarriedOut {
+    /// Everything was changed.
+    Wholly,
+    /// Something was refused, and what had been changed was changed back.
+    TakenBack(Error),
+    /// Something was refused, and something stays changed: the next opening carries the record out.
+    InPart,
+}
+
 /// A pool file on any medium. The methods are those of [`PoolFile`].
 pub trait AnyPool: Any + Send + Sync {
     fn opener(&self) -> Opener;
@@ -100,10 +112,15 @@ pub trait AnyPool: Any + Send + Sync {
     fn find_tree(&self, name: &str) -> Result<Option<TreeEntry>>;
     fn drop_tree(&self, id: TreeId) -> Result<()>;
     fn chunks_of(&self, id: TreeId) -> Vec<Chunk>;
+    fn chunk_bytes(&self) -> u64;
     fn rename_tree(&self, from: &str, to: &str) -> Result<()>;
     fn info(&self) -> PoolInfo;
     fn check(&self) -> Vec<Finding>;
+    fn handles_faults(&self) -> bool;
+    fn events(&self) -> &Events;
+    fn medium_counts(&self) -> Option<[u64; 2]>;
     fn prefault(&self, bytes: u64) -> Result<()>;
+    fn trim(&self, is_unused: bool) -> Result<u64>;
     fn close(&self) -> Result<()>;
     fn abandon(&self);
 
@@ -117,7 +134,23 @@ pub trait AnyPool: Any + Send + Sync {
     fn create_index(&self, spec: &TreeSpec, inline: (bool, bool)) -> Result<(TreeEntry, AnyIndex)>;
 
     /// Puts an empty tree in the place of one to which there is no handle: after a crash there is either.
-    fn clear_index(&self, entry: &TreeEntry, inline: (bool, bool)) -> Result<()>;
+    fn clear_index(&self, entry: &TreeEntry, inline: (bool, bool)) -> Result<TreeEntry>;
+
+    /// Commits a record, has `change` carry it out, and marks it as done. So many chunks are set aside for that before; where
+    /// there are not so many, `may_try` says whether it is tried without.
+    fn commit(
+        &self,
+        record: &[u8],
+        chunks: usize,
+        may_try: &dyn Fn() -> Result<bool>,
+        change: &mut dyn FnMut() -> CarriedOut,
+    ) -> Result<()>;
+
+    /// Returns the records that were committed and are not done.
+    fn pending_commits(&self) -> Vec<Vec<u8>>;
+
+    /// Forgets them.
+    fn end_commits(&self) -> Result<()>;
 }
 
 impl fmt::Debug for dyn AnyPool {
@@ -154,6 +187,9 @@ impl<M: Medium> AnyPool for PoolOn<M> {
     fn chunks_of(&self, id: TreeId) -> Vec<Chunk> {
         self.0.chunks_of(id)
     }
+    fn chunk_bytes(&self) -> u64 {
+        self.0.chunk_bytes()
+    }
     fn rename_tree(&self, from: &str, to: &str) -> Result<()> {
         self.0.rename_tree(from, to)
     }
@@ -163,8 +199,20 @@ impl<M: Medium> AnyPool for PoolOn<M> {
     fn check(&self) -> Vec<Finding> {
         self.0.check()
     }
+    fn handles_faults(&self) -> bool {
+        self.0.handles_faults()
+    }
+    fn events(&self) -> &Events {
+        self.0.events()
+    }
+    fn medium_counts(&self) -> Option<[u64; 2]> {
+        self.0.medium().counts()
+    }
     fn prefault(&self, bytes: u64) -> Result<()> {
         self.0.prefault(bytes)
+    }
+    fn trim(&self, is_unused: bool) -> Result<u64> {
+        self.0.trim(is_unused)
     }
     fn close(&self) -> Result<()> {
         self.0.close()
@@ -190,9 +238,37 @@ impl<M: Medium> AnyPool for PoolOn<M> {
         self.0.create_tree_with(spec, |entry| AnyIndex::open(&self.0, entry, inline, 1))
     }
 
-    fn clear_index(&self, entry: &TreeEntry, inline: (bool, bool)) -> Result<()> {
+    fn clear_index(&self, entry: &TreeEntry, inline: (bool, bool)) -> Result<TreeEntry> {
         let emptied = |entry: &TreeEntry| AnyIndex::open(&self.0, entry, inline, 1).map(drop);
-        self.0.replace_tree_with(entry.id, emptied).map(drop)
+        self.0.replace_tree_with(entry.id, emptied).map(|(entry, ())| entry)
+    }
+
+    fn commit(
+        &self,
+        record: &[u8],
+        chunks: usize,
+        may_try: &dyn Fn() -> Result<bool>,
+        change: &mut dyn FnMut() -> CarriedOut,
+    ) -> Result<()> {
+        let _set_aside = match self.0.set_aside(chunks) {
+            Err(error) if error.is_no_room() && may_try()? => None,
+            set_aside => Some(set_aside?),
+        };
+        let mut space = self.0.commit_space(record.len())?;
+        space.commit(record)?;
+        match change() {
+            CarriedOut::Wholly => space.done(),
+            CarriedOut::TakenBack(error) => space.done().and(Err(error)),
+            CarriedOut::InPart => Err(Error::DurabilityLost),
+        }
+    }
+
+    fn pending_commits(&self) -> Vec<Vec<u8>> {
+        self.0.pending_commits()
+    }
+
+    fn end_commits(&self) -> Result<()> {
+        self.0.end_commits()
     }
 }
 

@@ -4,6 +4,7 @@ pub mod arena;
 pub mod buffered;
 pub mod codec;
 pub mod counter;
+pub mod encoded;
 pub mod fingerprint;
 pub mod lock_table;
 pub mod locked;
@@ -15,5 +16,6 @@ pub mod slot;
 pub mod sync;
 pub mod volatile_index;
 pub mod words;
+pub mod zeroed;
 
 pub use bristlecone_pm::prefetch;
