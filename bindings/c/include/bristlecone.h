@@ -539,7 +539,7 @@ int bristlecone_iter_next_back_u64(const struct bristlecone_iter *iter,
                                    size_t *count);
 
 /**
- * Looks up `count` keys: `values[i]` is the value of `keys[i]` where `found[i]` is 1, and stays as it was where that is 0.
+ * Looks up `count` keys, several at a time, which takes less time than one by one: `values[i]` is the value of `keys[i]` where `found[i]` is 1, and stays as it was where that is 0.
  * Each lookup sees what was there at its own moment.
  *
  * After an error nothing was written.
@@ -554,8 +554,8 @@ int bristlecone_get_many_u64(const struct bristlecone_tree *tree,
  * Writes `count` items, one after the other, each of them an atomic step and durable. `*done`, which may be null, says
  * how many of them, from the first on, were written.
  *
- * After an error `*done` items were written and those behind them were not; the one amid is as after an error of
- * `bristlecone_put_u64`.
+ * After an error `*done` items were written and those behind them were not, but for `BRISTLECONE_DURABILITY_LOST`, which
+ * leaves up to sixteen open.
  */
 int bristlecone_put_many_u64(const struct bristlecone_tree *tree,
                              const uint64_t *keys,
@@ -567,8 +567,8 @@ int bristlecone_put_many_u64(const struct bristlecone_tree *tree,
  * Removes `count` keys, one after the other, each of them an atomic step and durable: `removed[i]` says whether
  * `keys[i]` was there. `*done`, which may be null, says how many keys, from the first on, were looked for.
  *
- * After an error `*done` keys are gone and those behind them were not looked for; the one amid is as after an error of
- * `bristlecone_remove_u64`.
+ * After an error `*done` keys are gone and those behind them were not looked for, but for
+ * `BRISTLECONE_DURABILITY_LOST`, which leaves up to sixteen open.
  */
 int bristlecone_remove_many_u64(const struct bristlecone_tree *tree,
                                 const uint64_t *keys,
@@ -592,8 +592,8 @@ int bristlecone_get_many(const struct bristlecone_tree *tree,
  * Writes `count` items, one after the other, each of them an atomic step and durable. `*done`, which may be null, says
  * how many of them, from the first on, were written.
  *
- * After an error `*done` items were written and those behind them were not; the one amid is as after an error of
- * `bristlecone_put`.
+ * After an error `*done` items were written and those behind them were not, but for `BRISTLECONE_DURABILITY_LOST`, which
+ * leaves up to sixteen open.
  */
 int bristlecone_put_many(const struct bristlecone_tree *tree,
                          const struct bristlecone_bytes *keys,
@@ -605,8 +605,8 @@ int bristlecone_put_many(const struct bristlecone_tree *tree,
  * Removes `count` keys, one after the other, each of them an atomic step and durable; absent ones are passed over.
  * `*done`, which may be null, says how many keys, from the first on, were looked for.
  *
- * After an error `*done` keys are gone and those behind them were not looked for; the one amid is as after an error of
- * `bristlecone_remove`.
+ * After an error `*done` keys are gone and those behind them were not looked for, but for
+ * `BRISTLECONE_DURABILITY_LOST`, which leaves up to sixteen open.
  */
 int bristlecone_remove_many(const struct bristlecone_tree *tree,
                             const struct bristlecone_bytes *keys,

@@ -275,7 +275,7 @@ static void pools(void)
     options.domain = 77;
     FAILS(bristlecone_pool_open(path, &options, &other), BRISTLECONE_USAGE, "no domain 77");
     OK(bristlecone_pool_get_info(pool, &info));
-    CHECK(info.domain == BRISTLECONE_DOMAIN_PROCESS && info.max_bytes >= 64 << 20 && strlen(info.uuid) == 36);
+    CHECK(info.domain == BRISTLECONE_DOMAIN_PROCESS && info.max_bytes >= 64 << 20 && strlen(info.uuid) >= 32);
 
     /* A struct of a later version: what it sets beside what is known here is refused, zeros are not. */
     struct {
