@@ -68,6 +68,7 @@ pub use api::key::Key;
 pub use api::kinds::Element;
 #[cfg(feature = "serde")]
 pub use api::kinds::encoded::{Json, Postcard};
+pub use api::load::Loader;
 pub use api::many::ManyError;
 pub use api::options::PoolOptions;
 pub use api::pool::Pool;

@@ -8,6 +8,7 @@ pub mod handle;
 pub mod iter;
 pub mod key;
 pub mod kinds;
+pub mod load;
 pub mod many;
 pub mod options;
 pub mod pool;

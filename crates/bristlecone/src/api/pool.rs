@@ -8,6 +8,7 @@ use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::{Error, Finding, Medium, PoolFile, PoolInfo, Result, TreeEntry, TreeId};
 
 use crate::api::handle::{Handle, Inherited};
+use crate::api::load::assert_fills_none;
 use crate::dynamic::Kind;
 use crate::index::any::{self, AnyPool, OpenTree, PoolOn};
 use crate::index::parts::codec::Codec;
@@ -187,6 +188,7 @@ impl Pool {
     /// # }
     /// ```
     pub fn rename_tree(&self, from: &str, to: &str) -> Result<()> {
+        assert_fills_none();
         self.0.file.rename_tree(from, to)
     }
 
@@ -386,6 +388,7 @@ impl Pool {
     }
 
     fn lock_open(&self) -> MutexGuard<'_, HashMap<TreeId, OpenTree>> {
+        assert_fills_none();
         lock(&self.0.open)
     }
 }

@@ -124,6 +124,17 @@ pub trait Write<K: KeyCodec, V: Codec> {
         })
     }
 
+    /// Adds items to a tree that no other thread has yet: their keys ascend, and lie above all that is there. Returns how
+    /// many of the first ones are written, as many as fill leaves, or all if they are the `last` ones. A tree that is
+    /// given up after an error, or lost in a crash, takes everything along.
+    fn append(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], last: bool) -> Result<usize> {
+        let _ = last;
+        for group in items.chunks(parts::codec::GROUP) {
+            self.upsert_many(group, &mut |_| {})?;
+        }
+        Ok(items.len())
+    }
+
     /// Removes an item if its value is `expected`; `Err` within `Ok` is what was there instead, and stays.
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>>;
 

@@ -108,6 +108,7 @@ mod census;
 mod check;
 pub(in crate::index) mod layout;
 mod leaf;
+mod load;
 mod many;
 mod read;
 mod recover;

@@ -15,12 +15,13 @@ pub(super) struct Move {
     pub to: (usize, usize),
 }
 
-/// An item of a leaf that is being split.
+/// An item on its way into a new leaf.
 #[derive(Clone, Copy)]
 pub(super) struct Part<R> {
-    key: R,
-    words: (u64, u64),
-    bit: u64,
+    pub key: R,
+    pub words: (u64, u64),
+    /// The bit of its slot, if it has one yet.
+    pub bit: u64,
 }
 
 impl<R: Copy> Part<R> {

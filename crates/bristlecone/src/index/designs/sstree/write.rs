@@ -64,6 +64,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for SsTree<K, V, M> {
         self.delete(key, Some(expected)).map(|done| done.map(drop))
     }
 
+    fn append(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], last: bool) -> Result<usize> {
+        self.append_leaves(items, last)
+    }
+
     fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
         let guards = (K::pin(), V::pin());
         let (_, leaf, found) = self.lock_leaf(key, &guards.0, |_| false);
@@ -139,7 +143,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     }
 
     /// Insert 1: writes what stands out of line first.
-    fn write_records(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<(Item, Flushed)> {
+    pub(super) fn write_records(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<(Item, Flushed)> {
         let (key_word, key_flushed) = K::write(&self.keys, key, "sstree insert.1 key")?;
         match V::write(&self.values, value, "sstree insert.1 value") {
             Ok((value, flushed)) => {
@@ -155,7 +159,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
 
     /// Records must be durable before a line that names them can leave the cache. Inline items
     /// have none, and skip the fence.
-    fn fence_records(&self, flushed: Flushed) {
+    pub(super) fn fence_records(&self, flushed: Flushed) {
         if !(K::INLINE && V::INLINE) {
             let Durable { .. } = self.medium().fence(flushed, "sstree insert.1 fence");
         }
