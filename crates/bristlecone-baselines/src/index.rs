@@ -196,6 +196,7 @@ impl<M: Medium, C: Core<M>> Inspect for BaselineIndex<C, M> {
         stats.leaves = self.core.census().leaves.sum();
         stats.pm_bytes = nodes.chunks * nodes.chunk_bytes + self.core.log_bytes();
         stats.dram_bytes = store.dram_bytes();
+        stats.log_bytes = self.core.log_bytes();
         stats
     }
 

@@ -84,12 +84,15 @@ pub const SHAPES: &[Shape] = &[
     tiny(WoTree, "2", &[("node_lines", 2)]),
     tiny(WoTree, "4", &[("node_lines", 4)]),
     tiny(WoTree, "32", &[("node_lines", 32)]),
+    tiny(WoTree, "logged", &[("node_lines", 2), ("log_leaves", 1)]),
     shape(WoTree, "8", &[("node_lines", 8)]),
+    shape(WoTree, "logged-8", &[("node_lines", 8), ("log_leaves", 1)]),
 
     shape(LodgeTree, "default", &[]),
     shape(LodgeTree, "3-wide", &[("node_slots", 6), ("leaf_slots", 3), ("inner_bytes", 256), ("log_entries", 40), ("split_nodes", 3)]),
     shape(LodgeTree, "7-wide", &[("node_slots", 10), ("leaf_slots", 7), ("flush_leaves", 1), ("log_entries", 500)]),
     shape(LodgeTree, "36", &[("node_slots", 36), ("leaf_slots", 4), ("flush_leaves", 8), ("split_nodes", 8)]),
+    shape(LodgeTree, "whole", &[("node_slots", 20), ("leaf_slots", 6), ("flush_leaves", 36)]),
     shape(LodgeTree, "12", &[("node_slots", 12), ("split_items", 10), ("log_entries", 2000), ("split_nodes", 2), ("burst_ratio", 1000)]),
 ];
 
@@ -204,7 +207,7 @@ mod tests {
             (NbTree, "locking", &[1, 2]),
             (NbTree, "block_bytes", &[128, 256, 512]),
             (CclBTree, "batch", &[0, 1, 3, 4, 5, 6, 7, 8]),
-            (LodgeTree, "flush_leaves", &[1, 8]),
+            (LodgeTree, "flush_leaves", &[1, 8, 36]),
             (LodgeTree, "split_nodes", &[2, 3, 8]),
             (WoTree, "node_lines", &[2, 4, 8, 32]),
         ];

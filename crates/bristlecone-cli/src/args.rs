@@ -1,18 +1,14 @@
 //! The command line.
 
-use bristlecone::dynamic::Tree;
-use bristlecone::{Design, Pool};
-use bristlecone_cli::arguments::option;
-use bristlecone_cli::failure::{self, Failure, Outcome};
-use clap::{Args, Parser, Subcommand};
+use bristlecone_cli::failure::{self, Outcome};
+use bristlecone_cli::output::Output;
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    check, clear, completions, create, del, demo, drop, dump, get, info, load, man, put, rename, scan, stat,
-    trees,
+    check, clear, completions, copy, create, del, demo, drop, dump, get, info, load, man, put, rename,
+    resize, scan, scrub, stat, trees, trim,
 };
-use crate::datum::Kind;
 use crate::shell;
-use crate::store::{self, TreeInfo};
 
 /// Ordered key-value indexes that survive crashes.
 ///
@@ -57,6 +53,7 @@ pub enum Command {
     Trees(trees::Trees),
     Stat(stat::Stat),
     Check(check::Check),
+    Scrub(scrub::Scrub),
     Put(put::Put),
     Get(get::Get),
     Del(del::Del),
@@ -66,6 +63,10 @@ pub enum Command {
     Drop(drop::Drop),
     Rename(rename::Rename),
     Clear(clear::Clear),
+    Copy(copy::Copy),
+    Backup(copy::Backup),
+    Resize(resize::Resize),
+    Trim(trim::Trim),
     Shell(shell::Shell),
     Completions(completions::Completions),
     Man(man::Man),
@@ -73,99 +74,41 @@ pub enum Command {
     DemoWriter(demo::DemoWriter),
 }
 
-/// What a new tree is to be.
-#[derive(Args, Clone, Debug, Default)]
-pub struct TreeArgs {
-    /// Design of a new tree: sstree, nbtree, cclbtree, lodgetree or wotree [default: sstree]
-    #[arg(long)]
-    pub design: Option<Design>,
-    /// Kind of a new tree's keys, such as u64 or "(str, u32)": `bristlecone help` lists them [default: str]
-    #[arg(long, value_name = "KIND")]
-    pub key: Option<Kind>,
-    /// Kind of a new tree's values, likewise [default: str]
-    #[arg(long, value_name = "KIND")]
-    pub value: Option<Kind>,
-    /// Option of a new tree's design, such as max_subnodes=4; may be given several times.
-    #[arg(long = "option", value_name = "NAME=NUMBER", value_parser = option)]
-    pub options: Vec<(String, u64)>,
-}
-
-impl TreeArgs {
-    /// Returns whether anything was said.
-    pub fn is_given(&self) -> bool {
-        self.design.is_some() || self.key.is_some() || self.value.is_some() || !self.options.is_empty()
-    }
-
-    /// Returns the design.
-    pub fn design(&self) -> Design {
-        self.design.unwrap_or(Design::SsTree)
-    }
-
-    /// Returns the kinds of keys and values.
-    pub fn kinds(&self) -> (Kind, Kind) {
-        let or_str = |kind: &Option<Kind>| kind.clone().unwrap_or(Kind::Str);
-        (or_str(&self.key), or_str(&self.value))
-    }
-
-    /// Returns what was said, and of the rest what `other` says. Options are of one design: those of another
-    /// are left out.
-    pub fn or(&self, other: Self) -> Self {
-        let same_design = self.design.is_none() || self.design == other.design;
-        let mut options = self.options.clone();
-        if same_design {
-            let unsaid = other
-                .options
-                .into_iter()
-                .filter(|(name, _)| self.options.iter().all(|(said, _)| said != name));
-            options.extend(unsaid);
+impl Command {
+    /// Does what was asked.
+    pub fn run(&self, output: &mut Output) -> Outcome {
+        match self {
+            Self::Demo(args) => args.run(output),
+            Self::Create(args) => args.run(output),
+            Self::Info(args) => args.run(output),
+            Self::Trees(args) => args.run(output),
+            Self::Stat(args) => args.run(output),
+            Self::Check(args) => args.run(output),
+            Self::Put(args) => args.run(output),
+            Self::Get(args) => args.run(output),
+            Self::Del(args) => args.run(output),
+            Self::Scan(args) => args.run(output),
+            Self::Load(args) => args.run(output),
+            Self::Dump(args) => args.run(output),
+            Self::Drop(args) => args.run(output),
+            Self::Rename(args) => args.run(output),
+            Self::Clear(args) => args.run(output),
+            Self::Copy(args) => args.run(output),
+            Self::Backup(args) => args.run(output),
+            Self::Scrub(args) => args.run(output),
+            Self::Resize(args) => args.run(output),
+            Self::Trim(args) => args.run(output),
+            Self::Shell(args) => args.run(output),
+            Self::Man(args) => args.run(Cli::command(), output),
+            Self::Completions(args) => args.run(&mut Cli::command(), output),
+            Self::DemoWriter(args) => args.run(),
         }
-        Self {
-            design: self.design.or(other.design),
-            key: self.key.clone().or(other.key),
-            value: self.value.clone().or(other.value),
-            options,
-        }
-    }
-
-    /// Creates the tree.
-    pub fn create(&self, pool: &Pool, name: &str) -> Outcome<Tree> {
-        let mut options = pool.tree_options(name).design(self.design());
-        for (name, value) in &self.options {
-            options = options.option(name, *value);
-        }
-        let (key, value) = self.kinds();
-        Ok(options.create_dynamic(&key, &value)?)
-    }
-
-    /// Opens the tree if there is one, which must then be as described; creates it as described, and where
-    /// nothing was said as `default` says, otherwise.
-    pub fn open_or_create(&self, pool: &Pool, name: &str, default: Self) -> Outcome<Tree> {
-        let spec = store::specs(pool)?.into_iter().find(|tree| tree.name == name);
-        let Some(info) = spec.map(TreeInfo::new).transpose()? else {
-            return self.or(default).create(pool, name);
-        };
-        let same = |what: &str, asked: Option<String>, found: &str| match asked {
-            Some(asked) if asked != found => Err(Failure::usage(format!(
-                "the tree {name:?} has {what} {found}, not {asked}: leave the option out, or choose another tree"
-            ))),
-            _ => Ok(()),
-        };
-        same("keys of kind", self.key.as_ref().map(Kind::to_string), &info.key_kind)?;
-        same("values of kind", self.value.as_ref().map(Kind::to_string), &info.value_kind)?;
-        same("design", self.design.map(|design| design.to_string()), &info.design.to_string())?;
-        for (option, asked) in &self.options {
-            let found = info.options.iter().find(|(name, _)| name == option);
-            let found = found.map_or_else(|| "unset".to_owned(), |(_, value)| value.to_string());
-            same(&format!("option {option}"), Some(asked.to_string()), &found)?;
-        }
-        store::tree(pool, name)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -72,6 +72,11 @@ pub fn check(what_stands: &str) -> Outcome {
     if asked() { Err(Failure::interrupted(what_stands)) } else { Ok(()) }
 }
 
+/// Fails if the user wanted us to stop and something failed since.
+pub fn check_failed<T, E>(done: &Result<T, E>, what_stands: impl std::fmt::Display) -> Outcome {
+    if asked() && done.is_err() { Err(Failure::interrupted(what_stands)) } else { Ok(()) }
+}
+
 /// Standard input that stops waiting when the user wants us to stop.
 pub struct Input(Stdin);
 

@@ -4,11 +4,13 @@ mod args;
 mod commands;
 mod datum;
 mod dump;
+mod format;
 mod input;
 mod open;
 mod shell;
 mod store;
 mod table;
+mod tree_args;
 
 use std::process::ExitCode;
 
@@ -23,7 +25,7 @@ fn main() -> ExitCode {
         Err(error) => return answer::refuse("bristlecone", &error),
     };
     interrupt::listen();
-    answer::run("bristlecone", cli.json, |output| commands::run(&cli.command, output))
+    answer::run("bristlecone", cli.json, |output| cli.command.run(output))
 }
 
 #[cfg(test)]

@@ -30,8 +30,8 @@ pub(super) enum Event {
     PrefetchedBefore,
     /// A line goes to the device; whether that makes the media write.
     Write { module: u16, media: bool },
-    /// A line is written back.
-    Flush,
+    /// A line is written back: which.
+    Flush { line: u32 },
     /// A wait; whether there is anything to wait for.
     Fence { flushed: bool },
 }
@@ -76,9 +76,76 @@ pub(super) struct Clock {
     threads: Vec<Thread>,
     /// Threads by their times.
     next: BinaryHeap<Reverse<(Time, usize)>>,
-    /// When each module will have done what it has taken.
-    busy_until: Vec<Time>,
+    modules: Modules,
     latencies: BTreeMap<u8, Histogram<u64>>,
+}
+
+/// What threads meet at.
+struct Modules {
+    /// When each will have done what it has taken.
+    busy_until: Vec<Time>,
+    /// When the queue that all share has passed on what it has.
+    passed_on: Time,
+    /// When lines were flushed last: each at the place that its number picks, until another takes it.
+    flushed: Vec<(u32, Time)>,
+}
+
+/// Lines whose last flush is kept in mind.
+const FLUSHED: usize = 1 << 14;
+
+impl Modules {
+    fn new(profile: &Profile) -> Self {
+        let remembered = if profile.reflush_ns > 0.0 { FLUSHED } else { 0 };
+        Self { busy_until: vec![0; profile.modules], passed_on: 0, flushed: vec![(u32::MAX, 0); remembered] }
+    }
+
+    /// Returns when all is done that was taken, and starts again at 0.
+    fn finish(&mut self) -> Time {
+        let last = self.busy_until.iter().copied().max().unwrap_or(0);
+        self.busy_until.fill(0);
+        self.passed_on = 0;
+        self.flushed.fill((u32::MAX, 0));
+        last
+    }
+
+    /// Returns when a module takes a line that is written at `time`; whether that makes the media write.
+    fn write(&mut self, time: Time, module: u16, media: bool, costs: &Costs) -> Time {
+        let busy = &mut self.busy_until[usize::from(module)];
+        let mut accepted = time.max(busy.saturating_sub(costs.queue));
+        if costs.shared_queue {
+            accepted = accepted.max(self.passed_on);
+            self.passed_on = accepted;
+        }
+        let work = costs.line + if media { costs.media_write } else { 0 };
+        if work > 0 {
+            *busy = accepted.max(*busy) + work;
+        }
+        accepted
+    }
+
+    /// Returns when a line is there that is read from `time` on.
+    fn read(&mut self, time: Time, module: u16, media: bool, costs: &Costs) -> Time {
+        let work = costs.line + if media { costs.media_read } else { 0 };
+        let latency = if media { costs.read } else { costs.buffered_read };
+        if !media && work == 0 {
+            return time + latency;
+        }
+        let busy = &mut self.busy_until[usize::from(module)];
+        let begins = time.max(*busy);
+        *busy = begins + work;
+        begins + latency
+    }
+
+    /// Returns when a flush of a line is done that begins at `time`.
+    fn flush(&mut self, time: Time, line: u32, costs: &Costs) -> Time {
+        if self.flushed.is_empty() {
+            return time + costs.flush;
+        }
+        let place = &mut self.flushed[line as usize % FLUSHED];
+        let begins = if place.0 == line { time.max(place.1 + costs.reflush) } else { time };
+        *place = (line, begins);
+        begins + costs.flush
+    }
 }
 
 #[derive(Default)]
@@ -110,29 +177,22 @@ impl Thread {
     }
 
     /// Goes past an event that it comes to at `time`; when it has it behind itself.
-    fn pass(&mut self, event: Event, time: Time, costs: &Costs, busy_until: &mut [Time]) -> Time {
+    fn pass(&mut self, event: Event, time: Time, costs: &Costs, modules: &mut Modules) -> Time {
         self.done += 1;
         match event {
             Event::Hit => time + costs.hit,
-            Event::Read { module, media } => costs.read(time, module, media, busy_until),
+            Event::Read { module, media } => modules.read(time, module, media, costs),
             Event::Prefetch { module, media } => {
                 let buffer = self.fills.iter_mut().min().expect("there is one at least");
                 let begins = time.max(*buffer);
-                *buffer = costs.read(begins, module, media, busy_until);
+                *buffer = modules.read(begins, module, media, costs);
                 self.arrivals.push(*buffer);
                 begins
             }
             Event::Prefetched { number } => (time + costs.hit).max(self.arrivals[number as usize]),
             Event::PrefetchedBefore => (time + costs.hit).max(self.arrived),
-            Event::Write { module, media } => {
-                let busy = &mut busy_until[usize::from(module)];
-                let accepted = time.max(busy.saturating_sub(costs.queue));
-                if media {
-                    *busy = accepted.max(*busy) + costs.media_write;
-                }
-                accepted
-            }
-            Event::Flush => time + costs.flush,
+            Event::Write { module, media } => modules.write(time, module, media, costs),
+            Event::Flush { line } => modules.flush(time, line, costs),
             Event::Fence { flushed } => time + if flushed { costs.fence } else { 0 },
         }
     }
@@ -148,10 +208,15 @@ struct Costs {
     media_read: Time,
     media_write: Time,
     queue: Time,
+    reflush: Time,
+    line: Time,
+    shared_queue: bool,
 }
 
 impl Clock {
     pub fn new(threads: usize, profile: &Profile, processor: &Processor) -> Self {
+        let too_many = threads.saturating_sub(profile.writers_best) as f64;
+        let slower = 1.0 + profile.write_slowdown * too_many;
         let costs = Costs {
             operation: picoseconds(processor.operation_ns),
             hit: picoseconds(processor.hit_ns),
@@ -160,14 +225,17 @@ impl Clock {
             flush: picoseconds(profile.flush_ns),
             fence: picoseconds(profile.fence_ns),
             media_read: picoseconds(profile.media_read_ns),
-            media_write: picoseconds(profile.media_write_ns),
+            media_write: picoseconds(profile.media_write_ns * slower),
             queue: picoseconds(profile.queue_ns),
+            reflush: picoseconds(profile.reflush_ns),
+            line: picoseconds(profile.line_ns),
+            shared_queue: profile.shared_queue,
         };
         Self {
             costs,
             threads: (0..threads).map(|_| Thread::new(processor.fill_buffers)).collect(),
             next: (0..threads).map(|thread| Reverse((0, thread))).collect(),
-            busy_until: vec![0; profile.modules],
+            modules: Modules::new(profile),
             latencies: BTreeMap::new(),
         }
     }
@@ -184,7 +252,7 @@ impl Clock {
                     self.next.push(Reverse((time + self.costs.operation, number)));
                     return;
                 };
-                time = thread.pass(event, time, &self.costs, &mut self.busy_until);
+                time = thread.pass(event, time, &self.costs, &mut self.modules);
             }
             self.next.push(Reverse((time, number)));
         }
@@ -197,7 +265,7 @@ impl Clock {
             let thread = &mut self.threads[number];
             match thread.events.get(thread.done) {
                 Some(&event) => {
-                    let time = thread.pass(event, time, &self.costs, &mut self.busy_until);
+                    let time = thread.pass(event, time, &self.costs, &mut self.modules);
                     self.next.push(Reverse((time, number)));
                 }
                 None => {
@@ -209,8 +277,7 @@ impl Clock {
         self.threads.iter_mut().for_each(|thread| *thread = Thread::new(thread.fills.len()));
         self.next = (0..self.threads.len()).map(|thread| Reverse((0, thread))).collect();
         // What the modules have taken must reach the media, too.
-        let last = self.busy_until.iter().copied().fold(last, Time::max);
-        self.busy_until.fill(0);
+        let last = last.max(self.modules.finish());
         let latencies = std::mem::take(&mut self.latencies);
         Times { threads: self.threads.len(), seconds: last as f64 / 1e12, latencies }
     }
@@ -222,18 +289,5 @@ fn record(latencies: &mut BTreeMap<u8, Histogram<u64>>, thread: &Thread, time: T
         let kind = latencies.entry(thread.kind);
         let histogram = kind.or_insert_with(|| Histogram::new(DIGITS).expect("so many digits are possible"));
         histogram.record((time - thread.began) / 1000).expect("a histogram that grows");
-    }
-}
-
-impl Costs {
-    /// Returns when a line is there that is read from `time` on.
-    fn read(&self, time: Time, module: u16, media: bool, busy_until: &mut [Time]) -> Time {
-        if !media {
-            return time + self.buffered_read;
-        }
-        let busy = &mut busy_until[usize::from(module)];
-        let begins = time.max(*busy);
-        *busy = begins + self.media_read;
-        begins + self.read
     }
 }

@@ -66,6 +66,8 @@ pub struct Tally {
     pub user_bytes: u64,
     /// Waits for flushes.
     pub fences: u64,
+    /// Operations that loaded from no line: what they had to know was in DRAM.
+    pub reading_nothing: u64,
     parts: [Traffic; PARTS.len()],
 }
 
@@ -88,6 +90,7 @@ impl AddAssign for Tally {
         self.operations += other.operations;
         self.user_bytes += other.user_bytes;
         self.fences += other.fences;
+        self.reading_nothing += other.reading_nothing;
         for (part, other) in self.parts.iter_mut().zip(other.parts) {
             *part += other;
         }

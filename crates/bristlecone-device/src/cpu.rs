@@ -77,6 +77,17 @@ impl Cache {
         writer
     }
 
+    /// Cleans a line and gives it up; returns the writer that dirtied it, if it was dirty.
+    pub fn evict(&mut self, line: usize) -> Option<Writer> {
+        let set = self.set(line);
+        let at = set.iter().position(|way| way.holds(line))?;
+        let writer = set[at].writer();
+        // Empty ways stand at the end, where the next one is taken from.
+        set.copy_within(at + 1.., at);
+        set[set.len() - 1] = EMPTY;
+        writer
+    }
+
     /// Cleans every line.
     pub fn clean_all(&mut self, mut each: impl FnMut(usize, Writer)) {
         for way in &mut self.sets {
@@ -109,6 +120,16 @@ mod tests {
         assert!(!touched.hit && touched.evicted.is_none(), "2 was clean");
         assert_eq!(cache.touch(5, None).evicted, Some((3, BY)));
         assert_eq!(cache.touch(6, None).evicted, Some((1, BY)));
+    }
+
+    #[test]
+    fn cpu_cache_evict_gives_up_a_line_and_leaves_room_for_another() {
+        let mut cache = cache(2);
+        cache.touch(1, Some(BY));
+        cache.touch(2, Some(BY));
+        assert_eq!((cache.evict(2), cache.evict(2), cache.evict(9)), (Some(BY), None, None));
+        assert!(cache.touch(3, None).evicted.is_none() && cache.touch(1, None).hit);
+        assert!(!cache.touch(2, None).hit);
     }
 
     #[test]

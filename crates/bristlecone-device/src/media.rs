@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 
+use bristlecone_random::Generator;
 use lru::LruCache;
 
 use super::counts::Writer;
@@ -25,8 +26,31 @@ pub(super) struct MediaWrite {
     pub read_first: bool,
 }
 
+/// Media lines that wait to be written, by their numbers.
+struct WriteBuffer {
+    units: LruCache<usize, Unit>,
+    /// Draws which of them goes, if that is left to chance.
+    random: Option<Generator>,
+}
+
+impl WriteBuffer {
+    /// Takes a media line that is not there; returns the one that makes room for it.
+    fn push(&mut self, number: usize, unit: Unit) -> Option<Unit> {
+        if let Some(random) = &mut self.random
+            && self.units.len() == self.units.cap().get()
+        {
+            let at = random.word() as usize % self.units.len();
+            let gone = self.units.iter().nth(at).map(|(number, _)| *number)?;
+            let evicted = self.units.pop(&gone);
+            self.units.put(number, unit);
+            return evicted;
+        }
+        self.units.push(number, unit).map(|(_, evicted)| evicted)
+    }
+}
+
 struct Module {
-    writes: Option<LruCache<usize, Unit>>,
+    writes: Option<WriteBuffer>,
     reads: Option<LruCache<usize, ()>>,
 }
 
@@ -38,11 +62,14 @@ pub(super) struct Media {
 
 impl Media {
     pub fn new(profile: Profile) -> Self {
-        let module = || Module {
-            writes: NonZeroUsize::new(profile.write_buffer_lines).map(LruCache::new),
+        let module = |number: usize| Module {
+            writes: NonZeroUsize::new(profile.write_buffer_lines).map(|lines| WriteBuffer {
+                units: LruCache::new(lines),
+                random: profile.random_eviction.then(|| Generator::new(number as u64)),
+            }),
             reads: NonZeroUsize::new(profile.read_buffer_lines).map(LruCache::new),
         };
-        Self { profile, modules: (0..profile.modules).map(|_| module()).collect() }
+        Self { profile, modules: (0..profile.modules).map(module).collect() }
     }
 
     fn find(&mut self, line: usize) -> (&mut Module, usize, u64) {
@@ -57,19 +84,19 @@ impl Media {
         let Some(writes) = &mut module.writes else {
             return Some(MediaWrite { by, read_first: bit != every });
         };
-        if let Some(unit) = writes.get_mut(&unit) {
+        if let Some(unit) = writes.units.get_mut(&unit) {
             unit.written |= bit;
             return None;
         }
         let known = module.reads.as_ref().is_some_and(|reads| reads.contains(&unit));
-        let (_, evicted) = writes.push(unit, Unit { written: bit, known, by })?;
+        let evicted = writes.push(unit, Unit { written: bit, known, by })?;
         Some(evicted.to_media(every))
     }
 
     /// Reads a line, and returns whether the media must be read.
     pub fn read(&mut self, line: usize) -> bool {
         let (module, unit, bit) = self.find(line);
-        if let Some(unit) = module.writes.as_mut().and_then(|writes| writes.peek_mut(&unit)) {
+        if let Some(unit) = module.writes.as_mut().and_then(|writes| writes.units.peek_mut(&unit)) {
             let asked = !unit.known && unit.written & bit == 0;
             // What was written in part is whole once its rest was read.
             unit.known |= asked;
@@ -85,7 +112,7 @@ impl Media {
     pub fn drain(&mut self, mut each: impl FnMut(MediaWrite)) {
         let every = self.every();
         for writes in self.modules.iter_mut().filter_map(|module| module.writes.as_mut()) {
-            while let Some((_, unit)) = writes.pop_lru() {
+            while let Some((_, unit)) = writes.units.pop_lru() {
                 each(unit.to_media(every));
             }
         }
@@ -136,6 +163,23 @@ mod tests {
         media.write(4, BY);
         assert!(!media.read(4) && media.read(5) && !media.read(6));
         media.drain(|write| assert!(!write.read_first));
+    }
+
+    #[test]
+    fn media_write_into_a_full_buffer_at_random_gives_up_any_of_its_lines() {
+        let profile = Profile { modules: 1, write_buffer_lines: 8, random_eviction: true, ..Profile::OPTANE };
+        let mut media = Media::new(profile);
+        (0..8).for_each(|unit| assert_eq!(media.write(unit * 4, Writer(unit as u8)), None));
+        // One after the other is used again and again; least recently used, it would stay.
+        let mut gone = std::collections::HashSet::new();
+        for more in 8..2000 {
+            media.write(0, Writer(0));
+            gone.extend(media.write(more * 4, Writer(100)).map(|write| write.by.0));
+        }
+        assert!(gone.contains(&0) && gone.contains(&7), "{gone:?}");
+        let mut left = 0;
+        media.drain(|_| left += 1);
+        assert_eq!(left, 8);
     }
 
     #[test]

@@ -34,6 +34,20 @@ pub struct Profile {
     pub media_write_ns: f64,
     /// A thread waits when the writes a module has taken are more work than this.
     pub queue_ns: f64,
+    /// A flush of a line waits until this long after the flush of the same line before it; 0: it does not.
+    pub reflush_ns: f64,
+    /// Whether a flush takes the line out of the processor's cache.
+    pub clwb_evicts: bool,
+    /// Whether a full write buffer gives up one of its media lines at random, instead of the least recently used.
+    pub random_eviction: bool,
+    /// For how long a module is busy with taking or giving a line of the processor.
+    pub line_ns: f64,
+    /// Threads with which the media write at their best.
+    pub writers_best: usize,
+    /// By which share of its time a media write takes longer for each thread above these.
+    pub write_slowdown: f64,
+    /// Whether writes to all modules stand in one queue, and wait behind one that its module does not take.
+    pub shared_queue: bool,
 }
 
 impl Profile {
@@ -52,6 +66,13 @@ impl Profile {
         media_read_ns: 39.0,
         media_write_ns: 111.0,
         queue_ns: 1000.0,
+        reflush_ns: 0.0,
+        clwb_evicts: false,
+        random_eviction: false,
+        line_ns: 0.0,
+        writers_best: 4,
+        write_slowdown: 0.0,
+        shared_queue: false,
     };
 
     /// A memory-semantic SSD behind CXL: flash pages under a buffer of DRAM.
@@ -69,6 +90,13 @@ impl Profile {
         media_read_ns: 1300.0,
         media_write_ns: 4000.0,
         queue_ns: 20_000.0,
+        reflush_ns: 0.0,
+        clwb_evicts: false,
+        random_eviction: false,
+        line_ns: 0.0,
+        writers_best: 4,
+        write_slowdown: 0.0,
+        shared_queue: false,
     };
 
     /// DRAM with a battery: what is written is a line of the processor.
@@ -86,10 +114,62 @@ impl Profile {
         media_read_ns: 3.5,
         media_write_ns: 3.5,
         queue_ns: 200.0,
+        reflush_ns: 0.0,
+        clwb_evicts: false,
+        random_eviction: false,
+        line_ns: 0.0,
+        writers_best: 4,
+        write_slowdown: 0.0,
+        shared_queue: false,
     };
 
     /// Every profile.
     pub const ALL: [Self; 3] = [Self::OPTANE, Self::CXL_SSD, Self::NVDIMM];
+
+    /// Checks that there can be such a device.
+    ///
+    /// # Errors
+    ///
+    /// The parameter that is not possible, in one line.
+    pub fn check(&self) -> Result<(), String> {
+        let times = [
+            ("read_ns", self.read_ns),
+            ("buffered_read_ns", self.buffered_read_ns),
+            ("flush_ns", self.flush_ns),
+            ("fence_ns", self.fence_ns),
+            ("media_read_ns", self.media_read_ns),
+            ("media_write_ns", self.media_write_ns),
+            ("queue_ns", self.queue_ns),
+            ("reflush_ns", self.reflush_ns),
+            ("line_ns", self.line_ns),
+            ("write_slowdown", self.write_slowdown),
+        ];
+        if let Some((name, value)) = times.into_iter().find(|(_, value)| !(0.0..=1e9).contains(value)) {
+            return Err(format!("{name} = {value}: 0 to 1e9"));
+        }
+        let lines = self.media_line_bytes / LINE_BYTES;
+        if !self.media_line_bytes.is_multiple_of(LINE_BYTES) || !(1..=64).contains(&lines) {
+            return Err(format!(
+                "media_line_bytes = {}: a multiple of 64, 4096 at most",
+                self.media_line_bytes
+            ));
+        }
+        if !(1..=1024).contains(&self.modules) {
+            return Err(format!("modules = {}: 1 to 1024", self.modules));
+        }
+        if self.interleave_bytes == 0 || !self.interleave_bytes.is_multiple_of(self.media_line_bytes) {
+            return Err(format!(
+                "interleave_bytes = {}: a multiple of media_line_bytes",
+                self.interleave_bytes
+            ));
+        }
+        let buffers =
+            [("write_buffer_lines", self.write_buffer_lines), ("read_buffer_lines", self.read_buffer_lines)];
+        match buffers.into_iter().find(|(_, lines)| *lines > 1 << 24) {
+            Some((name, lines)) => Err(format!("{name} = {lines}: 2^24 at most")),
+            None => Ok(()),
+        }
+    }
 
     /// Returns the processor lines in a media line.
     pub(super) fn lines_per_unit(&self) -> usize {

@@ -28,6 +28,8 @@ pub(super) struct State {
     /// What the operation under way did, for the clocks.
     events: Vec<Event>,
     flushed: bool,
+    /// The operation under way has loaded from a line.
+    has_read: bool,
 }
 
 /// What was counted since the last time.
@@ -57,6 +59,7 @@ impl State {
             prefetching: Vec::new(),
             events: Vec::new(),
             flushed: false,
+            has_read: false,
         }
     }
 
@@ -75,12 +78,14 @@ impl State {
         self.operation += 1;
         self.prefetching.clear();
         self.events.clear();
+        self.has_read = false;
     }
 
     pub(super) fn end(&mut self, kind: u8, user_bytes: u64) {
         let tally = self.tallies.of(kind);
         tally.operations += 1;
         tally.user_bytes += user_bytes;
+        tally.reading_nothing += u64::from(!self.has_read);
         self.clocks.iter_mut().for_each(|clock| clock.feed(kind, &self.events));
     }
 
@@ -91,6 +96,7 @@ impl State {
                 return;
             }
             self.tallies.traffic(by).lines_read += 1;
+            self.has_read = true;
         }
         let first = self.written[line] != self.operation;
         self.touch(line, by, false, first);
@@ -152,8 +158,9 @@ impl State {
     pub(super) fn flush(&mut self, line: usize, kind: u8) {
         let by = Writer::new(kind, self.parts.of(line));
         self.tallies.traffic(by).flushes += 1;
-        self.note(by, Event::Flush);
-        if let Some(writer) = self.cache.clean(line) {
+        self.note(by, Event::Flush { line: line as u32 });
+        let dirty = if self.profile.clwb_evicts { self.cache.evict(line) } else { self.cache.clean(line) };
+        if let Some(writer) = dirty {
             self.write(line, writer, by.is_timed());
         }
         self.flushed |= by.is_timed();

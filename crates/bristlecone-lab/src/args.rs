@@ -5,8 +5,12 @@ use bristlecone_cli::output::Output;
 use clap::{Parser, Subcommand};
 
 use crate::bench::command::Bench;
+use crate::bench::rivals::kill::RivalLoad;
 use crate::count::command::Count;
 use crate::crash::command::Crash;
+use crate::probe::Probe;
+use crate::reproduce::command::Reproduce;
+use crate::reproduce::results_command::ShowResults;
 use crate::soak::command::Soak;
 use crate::soak::driver::SoakDriver;
 
@@ -29,7 +33,13 @@ pub enum Command {
     Bench(Bench),
     Count(Count),
     Crash(Crash),
+    Probe(Probe),
+    Reproduce(Reproduce),
+    #[command(name = "results")]
+    Results(ShowResults),
     Soak(Soak),
+    #[command(hide = true)]
+    RivalLoad(RivalLoad),
     #[command(hide = true)]
     SoakDriver(SoakDriver),
 }
@@ -41,7 +51,11 @@ impl Command {
             Self::Bench(args) => args.run(output),
             Self::Count(args) => args.run(output),
             Self::Crash(args) => args.run(output),
+            Self::Probe(args) => args.run(output),
+            Self::Reproduce(args) => args.run(output),
+            Self::Results(args) => args.run(output),
             Self::Soak(args) => args.run(output),
+            Self::RivalLoad(args) => args.run(),
             Self::SoakDriver(args) => args.run(),
         }
     }

@@ -4,6 +4,8 @@ mod args;
 mod bench;
 mod count;
 mod crash;
+mod probe;
+mod reproduce;
 mod soak;
 mod workload;
 

@@ -1,6 +1,7 @@
 //! The one error type of Bristlecone.
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 /// Why an operation could not be done, in one line.
 #[derive(Debug, thiserror::Error)]
@@ -163,7 +164,7 @@ impl Error {
     pub fn is_no_room(&self) -> bool {
         match self {
             Self::PoolFull { .. } | Self::MediumFull { .. } => true,
-            Self::Io { source, .. } => source.kind() == std::io::ErrorKind::FileTooLarge,
+            Self::Io { source, .. } => source.kind() == ErrorKind::FileTooLarge,
             _ => false,
         }
     }
@@ -171,6 +172,17 @@ impl Error {
     /// Returns an [`Error::Io`] from what was being done and the system's answer.
     pub fn io(doing: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
         Self::Io { doing: doing.into(), source: source.into() }
+    }
+
+    /// Returns what the system's answer means for the file of a pool.
+    pub(crate) fn at_path(path: &Path, error: std::io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::NotFound => Self::NotFound { path: path.to_owned() },
+            ErrorKind::AlreadyExists => Self::Exists { path: path.to_owned() },
+            ErrorKind::ReadOnlyFilesystem => Self::ReadOnly,
+            ErrorKind::StorageFull => Self::MediumFull { bytes: 0 },
+            _ => Self::io(path.display().to_string(), error),
+        }
     }
 
     /// Returns an [`Error::Corrupted`].

@@ -16,9 +16,12 @@
 //!
 //! - `turns`: each access to DRAM that threads share is a step, at which a simulator may run another thread. All atomics
 //!   of [`sync`] cost a little more.
+//! - `metrics`: flushed lines and fences are counted; each costs a little more.
+//! - `tracing`: each chunk that a tree gets is an event of the crate `tracing`.
 //! - `failpoints`: the module `failpoint` is public, with which a test has system calls refused.
 
 mod alloc;
+mod counts;
 mod error;
 #[cfg(not(feature = "failpoints"))]
 mod failpoint;
@@ -35,6 +38,7 @@ mod word;
 pub use alloc::{
     ChunkRange, Heap, HeapSpec, HeapStats, KEY_BYTES_MAX, Liveness, RecordSpec, Records, VALUE_BYTES_MAX,
 };
+pub use counts::{Counts, Events};
 pub use error::{Error, Result};
 pub use map::Region;
 pub use medium::{
@@ -43,7 +47,7 @@ pub use medium::{
 pub use opener::Opener;
 pub use pool::{
     CHUNK_BYTES, Chunk, CreateOptions, Damaged, Finding, Geometry, OpenOptions, Part, PartOf, PoolFile,
-    PoolInfo, SlotKind, TreeEntry, TreeId, TreeSpec, kind_of_descriptor,
+    PoolInfo, SlotKind, TreeEntry, TreeId, TreeSpec, Unnamed, kind_of_descriptor,
 };
 pub use sync::{assume_thread_index, own_thread_index, thread_index};
 pub use wal::{Copies, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, LogSpot};

@@ -1,4 +1,4 @@
-//! Counters that several threads raise, in loops of compare-and-swap.
+//! Counters that several threads raise, each time in one step.
 //!
 //! ```sh
 //! cargo run --release --example counters
@@ -6,20 +6,12 @@
 
 use std::path::PathBuf;
 
-use bristlecone::{CasError, Pool, Result, Tree};
+use bristlecone::{Pool, Result, Tree};
 
 /// Adds to a counter, which begins at zero; returns what it is then. No step is lost, and none is done twice: not by
 /// other threads, and not by a crash, after which it was done or was not.
 fn add(counters: &Tree<&'static str, u64>, name: &str, amount: u64) -> Result<u64> {
-    let mut held = counters.get(name);
-    loop {
-        let next = held.unwrap_or(0) + amount;
-        match counters.compare_and_swap(name, held, Some(next)) {
-            Ok(()) => return Ok(next),
-            Err(CasError::Found(other)) => held = other,
-            Err(error) => return Err(error.into()),
-        }
-    }
+    counters.entry(name).and_modify(|count| *count += amount).or_insert(amount)
 }
 
 /// Takes a counter away and returns what it was, so that every step is taken account of once.

@@ -1,4 +1,4 @@
-//! A pool that is full: its maximum is raised, or what it holds moves to a larger one.
+//! A pool that is full: its maximum is raised, or a copy takes its place.
 //!
 //! ```sh
 //! cargo run --release --example larger_pool
@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use bristlecone::{Design, Error, Pool, Result, Tree};
+use bristlecone::{BackupOptions, Design, Error, Pool, Result, Tree};
 
 /// Inserts keys from `first` on until the pool is full; returns the first that has no room.
 fn fill(tree: &Tree<u64, u64>, first: u64) -> Result<u64> {
@@ -18,15 +18,6 @@ fn fill(tree: &Tree<u64, u64>, first: u64) -> Result<u64> {
         }
     }
     Ok(u64::MAX)
-}
-
-/// Copies a tree to another pool, and compares: returns how many items it has.
-fn copy(from: &Tree<u64, u64>, to: &Tree<u64, u64>) -> Result<u64> {
-    for (key, value) in from {
-        to.upsert(key, value)?;
-    }
-    assert!(from.iter().eq(to.iter()), "no thread may write meanwhile");
-    Ok(to.len())
 }
 
 /// Runs the example.
@@ -50,17 +41,14 @@ pub fn main() -> Result<()> {
     let too_large = Pool::options().max_bytes(1 << 46).open(&path);
     assert!(matches!(too_large, Err(Error::MaximumFixed { .. })));
 
-    // What cannot be raised, or is to have another design or other types, is copied. The old pool stays as it is
-    // until the new one has everything and takes its name: a crash on the way leaves the old one.
+    // What cannot be raised, or is to have another design, is copied. The new pool has everything when it gets its name,
+    // and the old one stays as it is until the new one takes its place: a crash on the way leaves the old one.
     let new_path = path.with_extension("new");
     let old = Pool::options().read_only(true).open(&path)?;
-    let new = Pool::options().max_bytes(64 << 20).create_new(true).open(&new_path)?;
-    let numbers = new.tree_options("numbers").design(Design::NbTree).create()?;
-    let moved = copy(&old.tree("numbers")?, &numbers)?;
-    println!("{moved} items moved to a pool of {} MiB", new.info().max_bytes >> 20);
-    assert_eq!(moved, more);
-    drop(numbers);
-    new.close()?;
+    let options = BackupOptions::new().max_bytes(64 << 20).tree("numbers", Design::NbTree, &[]);
+    let copied = old.backup(&new_path, options)?;
+    println!("{:?} moved to a pool of {} MiB", copied.trees, copied.file_bytes >> 20);
+    assert_eq!(copied.trees, [("numbers".to_owned(), more)]);
     old.close()?;
     std::fs::rename(&new_path, &path).map_err(|error| Error::io("renaming the new pool", error))?;
 

@@ -51,6 +51,9 @@
 //!
 //! - `derive`: `#[derive(Key)]` makes keys of structs.
 //! - `serde`: `Postcard<T>` and `Json<T>` make values of any type that serde knows.
+//! - `metrics`: [`Pool::metrics`] counts operations, flushes and fences, too; each costs some instructions more.
+//! - `tracing`: events of the crate `tracing` when a pool is opened or closed, when a tree is recovered, created, cleared or
+//!   dropped, when a pool grows, is copied, scrubbed or trimmed; with the time that each took.
 //! - `lab`: where designs and media from outside plug in, to be measured and explored. Not part of the product; what it
 //!   makes public may change at any time.
 
@@ -58,11 +61,13 @@ mod api;
 pub mod dynamic;
 mod index;
 
+pub use api::backup::{Backup, BackupOptions, BackupProgress};
 pub use api::close::CloseError;
 pub use api::conditional::{CasError, TryInsertError};
 #[cfg(feature = "derive")]
 #[doc(hidden)]
 pub use api::derived;
+pub use api::entry::Entry;
 pub use api::iter::{CheckedRange, Range};
 pub use api::key::Key;
 pub use api::kinds::Element;
@@ -70,9 +75,14 @@ pub use api::kinds::Element;
 pub use api::kinds::encoded::{Json, Postcard};
 pub use api::load::Loader;
 pub use api::many::ManyError;
+pub use api::metrics::{Metrics, Operations};
+pub use api::near::{Keys, Values};
 pub use api::options::PoolOptions;
 pub use api::pool::Pool;
+pub use api::prefix::Prefix;
+pub use api::removal::Drain;
 pub use api::salvage::{Salvage, SalvagedTree};
+pub use api::scrub::{Scrub, ScrubOptions, ScrubProgress};
 pub use api::tree::Tree;
 pub use api::tree_options::TreeOptions;
 pub use api::usage::TreeUsage;

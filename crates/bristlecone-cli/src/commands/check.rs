@@ -127,7 +127,7 @@ fn without_advice(what: &str) -> &str {
 }
 
 /// Returns a line for each finding; of many of one kind, the first places and how many more there are.
-fn summed_up<'a>(findings: impl Iterator<Item = (Option<&'a str>, &'a Finding)>) -> Vec<String> {
+pub(super) fn summed_up<'a>(findings: impl Iterator<Item = (Option<&'a str>, &'a Finding)>) -> Vec<String> {
     const SHOWN: usize = 3;
     let mut places: BTreeMap<(Option<&str>, String), Vec<&str>> = BTreeMap::new();
     for (tree, Finding { location, what, .. }) in findings {

@@ -2,10 +2,8 @@
 
 use bristlecone_cli::failure::Outcome;
 use bristlecone_cli::output::Output;
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
-
-use crate::args::Cli;
 
 /// Print completions for a shell
 #[derive(Args, Debug)]
@@ -18,9 +16,10 @@ pub struct Completions {
 }
 
 impl Completions {
-    pub fn run(&self, output: &mut Output) -> Outcome {
+    /// Prints completions of `tool`, the whole command line.
+    pub fn run(&self, tool: &mut Command, output: &mut Output) -> Outcome {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "bristlecone", &mut script);
+        clap_complete::generate(self.shell, tool, "bristlecone", &mut script);
         output.bytes(&script)
     }
 }

@@ -8,11 +8,8 @@ use bristlecone_cli::size;
 use clap::Args;
 use serde_json::json;
 
-use crate::args::TreeArgs;
 use crate::open::{PoolArgs, explain, with_domain};
-
-/// What a pool may grow to if nothing is said. The file is only as large as what is in it.
-pub const POOL_BYTES: u64 = 8 << 30;
+use crate::tree_args::TreeArgs;
 
 /// Create a pool, a tree in it, or both
 #[derive(Args, Debug)]
@@ -25,7 +22,7 @@ pub const POOL_BYTES: u64 = 8 << 30;
 pub struct Create {
     #[command(flatten)]
     pool: PoolArgs,
-    /// What the pool may grow to, such as 64G, also one that exists; the file begins small [default: 8G]
+    /// What the pool may grow to, such as 64G, also one that exists; the file begins small [default: 1T]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
     /// Create a tree of this name, in a new pool or in one that exists.
@@ -96,7 +93,7 @@ impl Create {
 
     fn new_pool(&self) -> Outcome<Pool> {
         let options = with_domain(self.pool.domain.domain);
-        let options = options.max_bytes(self.size.unwrap_or(POOL_BYTES)).create_new(true);
+        let options = self.size.map_or(options.clone(), |size| options.max_bytes(size)).create_new(true);
         let path = &self.pool.pool.path;
         options.open(path).map_err(|error| explain(path, error))
     }
@@ -118,6 +115,6 @@ impl Create {
 }
 
 /// Returns what the headers of a pool that was created with `size` may add to its maximum.
-fn headers_max(size: u64) -> u64 {
+pub fn headers_max(size: u64) -> u64 {
     (4 << 20) + size / 1024
 }

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::datum::{self, Datum, Entry, Form};
 use crate::dump::{Header, Sum, Trailer};
-use crate::input::Format;
+use crate::format::Format;
 use crate::open::ReadArgs;
 use crate::store::{self, TreeInfo};
 

@@ -4,11 +4,9 @@ use std::path::{Path, PathBuf};
 
 use bristlecone_cli::failure::{Failure, Outcome};
 use bristlecone_cli::output::{Output, counted};
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command};
 use clap_mangen::Man as Page;
 use serde_json::json;
-
-use crate::args::Cli;
 
 /// Print the manual page of the tool or of a command
 #[derive(Args, Debug)]
@@ -25,8 +23,8 @@ pub struct Man {
 }
 
 impl Man {
-    pub fn run(&self, output: &mut Output) -> Outcome {
-        let mut tool = Cli::command();
+    /// Renders pages of `tool`, the whole command line.
+    pub fn run(&self, mut tool: Command, output: &mut Output) -> Outcome {
         tool.build();
         match (&self.out, &self.command) {
             (Some(folder), _) => write_all(&tool, folder, output),

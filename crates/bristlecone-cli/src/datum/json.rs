@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::escape::quoted;
-use super::text::{self, Form, Shown};
+use super::plain::{self, Form};
 use super::{Datum, Kind};
 
 /// A datum to be written as JSON.
@@ -46,7 +46,11 @@ impl Serialize for Json<'_> {
                 elements.iter().try_for_each(|element| array.serialize_element(&Json(element)))?;
                 array.end()
             }
-            other => to.collect_str(&Shown(other)),
+            other => {
+                let mut text = Vec::new();
+                plain::write(other, Form::Line, &mut text);
+                to.serialize_str(&String::from_utf8_lossy(&text))
+            }
         }
     }
 }
@@ -91,7 +95,7 @@ pub fn from_value(kind: &Kind, value: Value) -> Result<Datum, String> {
         (Kind::Json, value) => Ok(Datum::Json(value.to_string().into())),
         (Kind::Str, Value::String(text)) => Ok(Datum::Str(text.into())),
         (Kind::Char | Kind::Bytes | Kind::Array(_) | Kind::Postcard, Value::String(text)) => {
-            text::parse(kind, text.as_bytes(), Form::Plain)
+            plain::parse(kind, text.as_bytes(), Form::Plain)
         }
         (Kind::Option(_), Value::Null) => Ok(Datum::Option(None)),
         (Kind::Option(inner), value) => {
@@ -107,9 +111,9 @@ pub fn from_value(kind: &Kind, value: Value) -> Result<Datum, String> {
             elements.collect::<Result<_, _>>().map(Datum::Tuple)
         }
         (kind, Value::Number(number)) if is_number(kind) => {
-            text::parse(kind, number.to_string().as_bytes(), Form::Plain)
+            plain::parse(kind, number.to_string().as_bytes(), Form::Plain)
         }
-        (kind, Value::String(text)) if is_number(kind) => text::parse(kind, text.as_bytes(), Form::Plain),
+        (kind, Value::String(text)) if is_number(kind) => plain::parse(kind, text.as_bytes(), Form::Plain),
         (_, other) => Err(refused(&other)),
     }
 }

@@ -2,6 +2,7 @@
 
 mod escape;
 pub mod json;
+mod plain;
 #[cfg(test)]
 mod tests;
 pub mod text;
@@ -9,7 +10,8 @@ pub mod text;
 pub use bristlecone::dynamic::Kind;
 
 pub use self::json::Json;
-pub use self::text::{Form, Shown, argument, parse, write};
+pub use self::plain::Form;
+pub use self::text::{Shown, argument, parse, write};
 
 /// A key or a value.
 pub type Datum = bristlecone::dynamic::Datum<'static>;

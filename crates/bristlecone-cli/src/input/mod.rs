@@ -2,28 +2,15 @@
 
 mod fields;
 mod lines;
+mod verify;
 
 use std::io::{BufRead, Error};
 
-use serde::{Deserialize, Serialize};
-
 use self::fields::{Fields, Split};
 pub use self::lines::{LineReader, Read};
+pub use self::verify::{follows, place, verify};
 use crate::dump::{self, Frame, Sum};
-
-/// How a line is divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Format {
-    /// Key, tab, value; tabs, newlines and backslashes as \t, \n, \\.
-    Tsv,
-    /// Comma-separated, quoted where needed (RFC 4180).
-    Csv,
-    /// One object with key and value per line.
-    Json,
-    /// The whole line is the key; the value is the line's number, or empty.
-    Keys,
-}
+use crate::format::Format;
 
 /// Where the fields of a record stand, and whether to pass the first record over.
 #[derive(Clone, Copy, Debug)]

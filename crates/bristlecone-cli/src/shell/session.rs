@@ -11,9 +11,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use serde_json::json;
 
 use super::words;
-use crate::args::TreeArgs;
 use crate::commands::{check, clear, del, drop, dump, get, info, load, put, rename, scan, stat, trees};
 use crate::store;
+use crate::tree_args::TreeArgs;
 
 /// One line of the shell.
 #[derive(Debug, Parser)]
@@ -86,7 +86,7 @@ enum Command {
         /// The tree.
         tree: String,
     },
-    /// Say what space is for, and how long keys and values are
+    /// Say what space is for, how full leaves are, and how long keys and values
     Stat {
         /// Only this tree.
         tree: Option<String>,

@@ -2,6 +2,7 @@
 //! that it is linked once.
 
 mod common;
+mod copies;
 mod damage;
 mod demo;
 mod dumps;

@@ -4,39 +4,44 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bristlecone_cli::arguments::DomainArg;
-use bristlecone_cli::failure::{Failure, Outcome};
-use bristlecone_cli::output::{Output, grouped};
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::output::Output;
 use bristlecone_cli::scratch::Scratch;
 use bristlecone_cli::size;
 use clap::{ArgAction, Args};
+use serde_json::Value;
 
-use crate::bench::comparison::{self, Plan};
+use crate::bench::comparison::{self, Plan, Results};
 use crate::bench::competitor::Competitor;
+use crate::bench::perf::Perf;
 use crate::bench::subject::Setup;
-use crate::bench::workload::Phase;
-use crate::bench::{report, run};
+use crate::bench::{csv, report, run, table};
 use crate::workload::{OPERATIONS_HELP, Workload};
 
-/// Measure how fast a design is, alone or beside other designs and volatile maps
+/// Measure how fast a design is, alone or beside other designs, volatile maps and stores
 ///
 /// Keys are loaded, then the phases of the preset or the mix run on pinned threads; the operations
-/// of a phase are drawn before its clock starts. Some operations are timed by themselves. At the end
-/// the pool is dropped as a crash would drop it and opened again, timed. The pool is a new file,
-/// and removed afterwards.
-#[derive(Args, Debug)]
+/// of a phase are drawn before its clock starts. Some operations are timed by themselves. Which store begins changes
+/// from round to round. At the end the pool is dropped as a crash would drop it and opened again, timed. The pool is
+/// a new file, and removed afterwards.
+#[derive(Args, Clone, Debug)]
 #[command(after_help = OPERATIONS_HELP)]
 pub struct Bench {
     #[command(flatten)]
     workload: Workload,
-    /// Threads, each pinned to a processor [default: one per processor]
-    #[arg(long, value_name = "T", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
+    /// Threads, each pinned to a processor; a list runs each [default: one per processor]
+    #[arg(long, short = 't', value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Vec<u16>,
     #[command(flatten)]
     domain: DomainArg,
     /// Where the pool is created; there must be nothing yet [default: a file in /dev/shm]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, alias = "pool_path", value_name = "PATH")]
     pool: Option<PathBuf>,
-    /// Allocate this much of the pool before the load, so that the load takes no page faults.
+    /// How large pools and files of competitors may grow [default: what the phases can take]
+    #[arg(long, alias = "pool_size", value_name = "SIZE", value_parser = size::parse)]
+    max_bytes: Option<u64>,
+    /// Allocate this much of each pool before the load, so that the load takes no page faults. For all or for none:
+    /// refused beside what is not in a pool.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     prefault: Option<u64>,
     /// Whether the pool and the index may use 2 MiB pages; what is in force is printed.
@@ -51,65 +56,154 @@ pub struct Bench {
     /// Time one operation in N by itself; 1 shows the far tail, and slows all operations down.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     timed_one_in: u32,
+    /// The same as a share of 0 to 1, as PiBench has it.
+    #[arg(long = "latency_sampling", value_name = "SHARE", value_parser = share, conflicts_with = "timed_one_in")]
+    latency_sampling: Option<f64>,
     /// Keys of each call of get_many, insert_many, upsert_many and remove_many.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
     group: u16,
     /// Make every flushed line take this much longer, as slower memory would.
     #[arg(long, value_name = "NANOSECONDS", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     delay: Option<u64>,
-    /// Run competitors through the same phases, in turns, and print ratios: the volatile maps ferntree,
-    /// congee (u64 only), scc and skiplist, and designs. Baselines get the same --option.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    /// Let the key of each read depend on the value that the read before it returned, so that no two are under way at
+    /// once in a thread.
+    #[arg(long)]
+    dependent: bool,
+    /// Also read the processor's counters: cycles, instructions, misses of the last cache and of the TLB for data.
+    #[arg(long)]
+    perf: bool,
+    /// Run competitors through the same phases, in turns, and print ratios: designs; the volatile maps ferntree,
+    /// congee (u64 only), scc, skiplist and btreemap; with the feature rivals bplustree and the stores redb, fjall and sled;
+    /// with rivals-c lmdb, sqlite and rocksdb; and the path of a wrapper for PiBench. Baselines get the same --option.
+    #[arg(long, alias = "input", value_name = "LIST", value_delimiter = ',')]
     against: Vec<Competitor>,
     /// Also report throughput over time, in slices of this many milliseconds; needs --json.
-    #[arg(long, value_name = "MS", requires = "json", value_parser = clap::value_parser!(u32).range(1..=600_000))]
+    #[arg(long, alias = "sampling_ms", value_name = "MS", requires = "json", value_parser = clap::value_parser!(u32).range(1..=600_000))]
     timeline: Option<u32>,
+    /// Print comma-separated values: a row for each store and phase.
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
 }
 
 impl Bench {
+    /// Measures, and returns what `--json` prints. Of lists the first values are taken.
+    ///
+    /// # Errors
+    ///
+    /// Also if a store did not have what it should.
+    pub fn measure(&self, output: &Output) -> Outcome<Value> {
+        let (plan, results) = self.results(output)?;
+        all_there(&results)?;
+        Ok(report::json(&plan, &results, &self.workload.json()))
+    }
+
     pub fn run(&self, output: &mut Output) -> Outcome {
-        let plan = self.plan(self.workload.phases()?);
+        self.prepare()?;
+        let singles = self.singles();
+        for (number, single) in singles.iter().enumerate() {
+            let (plan, results) = single.results(output)?;
+            if output.json() {
+                output.value(&report::json(&plan, &results, &single.workload.json()))?;
+            } else if self.csv {
+                csv::write(output, &plan, &results, &single.workload, number == 0)?;
+            } else {
+                if number > 0 {
+                    output.line("")?;
+                }
+                table::show(output, &plan, &results, &single.workload.title())?;
+            }
+            // A list may take long, and what is done is to be seen.
+            output.finish()?;
+            all_there(&results)?;
+        }
+        Ok(())
+    }
+
+    /// Returns every combination of what lists have.
+    fn singles(&self) -> Vec<Self> {
+        let threads = if self.threads.is_empty() {
+            vec![Vec::new()]
+        } else {
+            self.threads.iter().map(|one| vec![*one]).collect()
+        };
+        let with =
+            |workload: &Workload, threads| Self { workload: workload.clone(), threads, ..self.clone() };
+        let workloads = self.workload.singles();
+        workloads
+            .iter()
+            .flat_map(|workload| threads.iter().map(move |one| with(workload, one.clone())))
+            .collect()
+    }
+
+    /// Sees to it that what was asked for can be had, and says what cannot.
+    fn prepare(&self) -> Outcome {
+        if let Some(other) = self.against.iter().find(|other| !matches!(other, Competitor::Tree(_)))
+            && self.prefault.is_some()
+        {
+            let name = other.name();
+            return Err(Failure::usage(format!(
+                "--prefault is for all or for none, and the memory of {name} cannot be had before: leave out one of them"
+            )));
+        }
         if !self.huge_pages {
             rustix::thread::disable_transparent_huge_pages(true)
                 .map_err(|error| Failure::io("turning huge pages off", &error.into()))?;
         }
-        let scratch = Scratch::new(self.pool.as_deref(), "bench", false);
-        let results = comparison::run(&plan, &scratch, output)?;
-        if output.json() {
-            return output.value(&report::json(&plan, &results, &self.workload.json()));
+        if let Some(why) = self.perf.then(Perf::refusal).flatten() {
+            eprintln!("bristlecone-lab: {why}");
         }
-        let distribution =
-            self.workload.distribution.map_or_else(String::new, |distribution| format!(", {distribution}"));
-        let workload = format!("{} records{distribution}", grouped(self.workload.records));
-        report::show(output, &plan, &results, &workload)
+        Ok(())
     }
 
-    fn plan(&self, phases: Vec<Phase>) -> Plan {
-        let threads = self.threads.map_or_else(|| run::processors().len().max(1), usize::from);
+    fn results(&self, output: &Output) -> Outcome<(Plan, Results)> {
+        let plan = self.plan()?;
+        let scratch = Scratch::new(self.pool.as_deref(), "bench", false);
+        let results = comparison::run(&plan, &scratch, output)?;
+        Ok((plan, results))
+    }
+
+    fn plan(&self) -> Outcome<Plan> {
+        let threads = self
+            .threads
+            .first()
+            .map_or_else(|| run::processors().len().max(1), |threads| usize::from(*threads));
         let workload = &self.workload;
+        let phases = workload.phases()?;
         let setup = Setup {
-            design: workload.design,
+            design: workload.design(),
             options: workload.options.clone(),
             domain: self.domain.domain,
             delay: self.delay.map(Duration::from_nanos),
-            max_bytes: workload.max_bytes(&phases) + self.prefault.unwrap_or(0),
+            max_bytes: self.max_bytes.unwrap_or(workload.max_bytes(&phases)) + self.prefault.unwrap_or(0),
             prefault: self.prefault,
             recovery_threads: self.recovery_threads.map_or(threads, usize::from),
         };
-        Plan {
+        let sampled = self.latency_sampling.map(|share| (1.0 / share).round() as usize);
+        Ok(Plan {
             setup,
+            order: workload.order(&phases)?,
             phases,
             threads,
             rounds: usize::from(self.rounds),
             seed: workload.seed,
-            order: workload.order(),
-            key: workload.key,
-            value: workload.value,
+            key: workload.key(),
+            value: workload.value(),
             against: self.against.clone(),
-            batch: self.timed_one_in as usize,
-            group: usize::from(self.group),
+            batch: sampled.unwrap_or(self.timed_one_in as usize),
             timeline: self.timeline.map(|slice| Duration::from_millis(slice.into())),
-        }
+            group: usize::from(self.group),
+            dependent: self.dependent,
+            perf: self.perf,
+        })
+    }
+}
+
+/// Fails if a store did not have what it should.
+fn all_there(results: &Results) -> Outcome {
+    match results.lost.as_slice() {
+        [] => Ok(()),
+        [one] => Err(Failure::new(Exit::Failed, one.clone())),
+        [first, more @ ..] => Err(Failure::new(Exit::Failed, format!("{first}; and {} more", more.len()))),
     }
 }
 
@@ -118,5 +212,12 @@ fn switch(text: &str) -> Result<bool, String> {
         "on" => Ok(true),
         "off" => Ok(false),
         _ => Err(format!("{text:?} is neither on nor off")),
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (1e-6..=1.0).contains(&share) => Ok(share),
+        _ => Err(format!("{text:?} is no share between 0.000001 and 1")),
     }
 }

@@ -4,19 +4,22 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use bristlecone::PoolInfo;
-use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone::{Domain, PoolInfo};
+use bristlecone_cli::failure::{Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_cli::output::Output;
 use bristlecone_cli::scratch::Scratch;
+use indicatif::ProgressBar;
 
 use super::competitor::Competitor;
 use super::data::{BenchKey, BenchValue, Shape};
+use super::pages::Pages;
+use super::rivals::{self, kill};
 use super::run::{self, Measured, PhaseParameters};
 use super::stream::{self, Keys, Order, Stream};
 use super::subject::{Setup, Subject, TreeStore};
-use super::volatile::{Art, Ferntree, Scc, Skiplist, VolatileMap};
-use super::workload::Phase;
+use super::volatile::{Art, Ferntree, Locked, Scc, Skiplist, VolatileMap};
+use super::workload::{Op, Phase};
 
 /// Everything that makes a run what it is.
 #[derive(Debug)]
@@ -36,6 +39,19 @@ pub struct Plan {
     pub group: usize,
     /// Throughput is reported over time, in slices of so long.
     pub timeline: Option<Duration>,
+    /// Whether the key of a read is known only when the read before has its value.
+    pub dependent: bool,
+    /// Whether the processor's counters are read.
+    pub perf: bool,
+}
+
+impl Plan {
+    /// Returns in which order stores run in a round; 0 is the tree, the others are its competitors. Each is the first
+    /// in its turn.
+    pub fn order_of(&self, round: usize) -> impl Iterator<Item = usize> + use<> {
+        let all = 1 + self.against.len();
+        (0..all).map(move |at| (at + round) % all)
+    }
 }
 
 /// What one store did in one phase, round by round.
@@ -51,7 +67,11 @@ pub struct CompetitorResult {
     /// Phase by phase; empty if it took no part.
     pub phases: Vec<PhaseResult>,
     /// What it cannot do, and why.
-    pub skipped: Vec<(&'static str, &'static str)>,
+    pub skipped: Vec<(String, &'static str)>,
+    /// The memory that it took for the load of the first round.
+    pub pages: Pages,
+    /// Seconds of an open after its process was killed, round by round.
+    pub reopened: Vec<f64>,
 }
 
 /// What came out.
@@ -67,6 +87,10 @@ pub struct Results {
     /// Keys that were recovered.
     pub recovered: u64,
     pub competitors: Vec<CompetitorResult>,
+    /// The memory that the tree took for the load of the first round.
+    pub pages: Pages,
+    /// What stores did not have, or had wrong: a line each.
+    pub lost: Vec<String>,
 }
 
 /// Runs the plan.
@@ -102,29 +126,33 @@ fn congee() -> Box<dyn Runner> {
 
 /// Creates the runner of a competitor; `None`: it takes no part.
 fn runner<K: BenchKey, V: BenchValue>(
-    competitor: Competitor,
-    setup: &Setup,
+    competitor: &Competitor,
+    (plan, domain): (&Plan, Domain),
     scratch: &Scratch,
     congee: Option<Congee>,
 ) -> Outcome<Option<Box<dyn Runner>>> {
+    fn boxed<S: Subject<K, V> + 'static, K: BenchKey, V: BenchValue>(subject: S) -> Box<dyn Runner> {
+        Box::new(RunnerOf(subject, PhantomData))
+    }
     Ok(Some(match competitor {
-        Competitor::Map(VolatileMap::Ferntree) => {
-            Box::new(RunnerOf(Ferntree::<K, V>::default(), PhantomData))
-        }
-        Competitor::Map(VolatileMap::Scc) => Box::new(RunnerOf(Scc::<K, V>::default(), PhantomData)),
-        Competitor::Map(VolatileMap::Skiplist) => {
-            Box::new(RunnerOf(Skiplist::<K, V>::default(), PhantomData))
-        }
+        Competitor::Map(VolatileMap::Ferntree) => boxed(Ferntree::<K, V>::default()),
+        Competitor::Map(VolatileMap::Scc) => boxed(Scc::<K, V>::default()),
+        Competitor::Map(VolatileMap::Skiplist) => boxed(Skiplist::<K, V>::default()),
+        Competitor::Map(VolatileMap::Btreemap) => boxed(Locked::<K, V>::default()),
+        #[cfg(feature = "rivals")]
+        Competitor::Map(VolatileMap::Bplustree) => boxed(super::volatile::Bplustree::<K, V>::default()),
         Competitor::Map(VolatileMap::Congee) => match congee {
             Some(congee) => congee(),
             None => return Ok(None),
         },
         Competitor::Tree(design) => {
             // Baselines are like the design that they are compared with; others are as they come.
-            let options = if design.is_baseline() { setup.options.clone() } else { Vec::new() };
-            let setup = Setup { design, options, ..setup.clone() };
-            Box::new(RunnerOf(TreeStore::<K, V>::beside(&setup, scratch)?, PhantomData))
+            let options = if design.is_baseline() { plan.setup.options.clone() } else { Vec::new() };
+            let setup = Setup { design: *design, options, ..plan.setup.clone() };
+            boxed(TreeStore::<K, V>::beside(&setup, scratch)?)
         }
+        Competitor::Store(rival) => boxed::<_, K, V>(rivals::open(*rival, domain, plan, scratch)?),
+        Competitor::Library(path) => boxed::<_, K, V>(rivals::pibench::load(path, plan, scratch)?),
     }))
 }
 
@@ -132,17 +160,38 @@ fn runner<K: BenchKey, V: BenchValue>(
 fn no_results(plan: &Plan, has_congee: bool) -> Vec<CompetitorResult> {
     let result = |competitor: &Competitor| {
         let mut phases = vec![PhaseResult::default(); plan.phases.len()];
-        let skipped = match competitor {
+        let mut skipped: Vec<_> = (plan.phases.iter())
+            .filter_map(|phase| Some((phase.name.clone(), competitor.skips(phase, plan.threads)?)))
+            .collect();
+        match competitor {
             Competitor::Map(VolatileMap::Congee) if !has_congee => {
                 phases.clear();
-                vec![("everything", "its keys and values are words")]
+                skipped = vec![("everything".to_owned(), "its keys and values are words")];
             }
-            Competitor::Map(_) => vec![("recovery", "it is volatile")],
-            Competitor::Tree(_) => Vec::new(),
-        };
-        CompetitorResult { competitor: *competitor, phases, skipped }
+            Competitor::Map(_) => skipped.push(("recovery".to_owned(), "it is volatile")),
+            Competitor::Library(_) => {
+                skipped.push(("recovery".to_owned(), "a wrapper cannot open what is there"))
+            }
+            Competitor::Tree(_) | Competitor::Store(_) => {}
+        }
+        let competitor = competitor.clone();
+        CompetitorResult { competitor, phases, skipped, pages: Pages::default(), reopened: Vec::new() }
     };
     plan.against.iter().map(result).collect()
+}
+
+/// Returns what a store did not have of a phase, or had wrong, if anything. `ours`: what the tree read.
+fn lost(phase: &Phase, measured: &Measured, ours: Option<&Measured>) -> Option<String> {
+    let Measured { operations: all, found, wrong, .. } = measured;
+    if *wrong > 0 {
+        return Some(format!("{wrong} of {all} operations read what is not their key's"));
+    }
+    if phase.all_found && found < all {
+        return Some(format!("only {found} of {all} operations found their key"));
+    }
+    let scans_only = phase.mix.single() == Some(Op::Scan);
+    let ours = ours.filter(|ours| scans_only && ours.read != measured.read)?;
+    Some(format!("scans read {} entries, and not {}", measured.read, ours.read))
 }
 
 fn rounds<K: BenchKey, V: BenchValue>(
@@ -154,52 +203,35 @@ fn rounds<K: BenchKey, V: BenchValue>(
     let mut competitors = no_results(plan, congee.is_some());
     let steps = plan.rounds * (plan.phases.len() * (1 + competitors.len()) + 1);
     let bar = output.progress("measuring", Some(steps as u64));
-    let mut phases = vec![PhaseResult::default(); plan.phases.len()];
-    let mut last = None;
-    let mut recovery = Vec::new();
+    let mut ours = Ours { phases: vec![PhaseResult::default(); plan.phases.len()], pages: Pages::default() };
+    let (mut last, mut recovery, mut all_lost) = (None, Vec::new(), Vec::new());
     for round in 0..plan.rounds {
         let store = TreeStore::<K, V>::create(&plan.setup, scratch)?;
-        let runner = |competitor: &Competitor| runner::<K, V>(*competitor, &plan.setup, scratch, congee);
+        let domain = store.info().domain;
+        let runner = |competitor: &Competitor| runner::<K, V>(competitor, (plan, domain), scratch, congee);
         let runners = plan.against.iter().map(runner).collect::<Outcome<Vec<_>>>()?;
-        let mut keys = Keys { seed: plan.seed, order: plan.order, count: 0 };
+        let mut keys = Keys { seed: plan.seed, order: plan.order.clone(), count: 0 };
         let mut loaded = None;
         for (number, phase) in plan.phases.iter().enumerate() {
-            interrupt::check("the bench is not finished")?;
             bar.set_message(phase.name.clone());
             let (streams, added) = stream::draw(phase, &keys, plan.threads, number as u64);
-            let parameters =
-                PhaseParameters { key: plan.key, value: plan.value, batch: plan.batch, group: plan.group };
-            // Which store begins changes from round to round.
-            let run_store = |phases: &mut Vec<PhaseResult>| -> Outcome {
-                let measured = run::phase::<K, V>(&store, phase, &streams, parameters)?;
-                bar.inc(1);
-                if phase.all_found && measured.found < measured.operations {
-                    let (found, all) = (measured.found, measured.operations);
-                    let what = format!("{}: only {found} of {all} operations found their key", phase.name);
-                    return Err(Failure::new(Exit::Failed, what));
-                }
-                phases[number].rounds.push(measured);
-                Ok(())
-            };
-            if round % 2 == 0 {
-                run_store(&mut phases)?;
-            }
-            for (runner, result) in runners.iter().zip(&mut competitors) {
-                let Some(runner) = runner else { continue };
-                result.phases[number].rounds.push(runner.run(phase, &streams, parameters)?);
-                bar.inc(1);
-            }
-            if round % 2 != 0 {
-                run_store(&mut phases)?;
-            }
+            let turn = Turn { plan, phase, number, round, streams: &streams, bar: &bar };
+            turn.run::<K, V>(&store, &mut ours, &runners, &mut competitors)?;
+            all_lost.extend(turn.lost(&ours, &competitors));
             keys.count += added;
             loaded.get_or_insert_with(|| (store.info(), store.stats()));
         }
         drop(runners);
         bar.set_message("recovery");
         let (store, took) = store.recover(&plan.setup, scratch)?;
-        bar.inc(1);
         recovery.push(took.as_secs_f64());
+        for result in &mut competitors {
+            if let Competitor::Store(rival) = result.competitor {
+                let took = kill::reopen::<K, V>(rival, domain, plan, scratch)?;
+                result.reopened.push(took.as_secs_f64());
+            }
+        }
+        bar.inc(1);
         last = loaded.map(|(info, loaded)| (info, loaded, store.stats().items));
         drop(store);
         scratch.remove();
@@ -210,5 +242,103 @@ fn rounds<K: BenchKey, V: BenchValue>(
     };
     let per_key = |bytes: u64| bytes as f64 / loaded.items.max(1) as f64;
     let (pm_bytes_per_key, dram_bytes_per_key) = (per_key(loaded.pm_bytes), per_key(loaded.dram_bytes));
-    Ok(Results { info, phases, pm_bytes_per_key, dram_bytes_per_key, recovery, recovered, competitors })
+    let (Ours { phases, pages }, lost) = (ours, all_lost);
+    Ok(Results {
+        info,
+        phases,
+        pm_bytes_per_key,
+        dram_bytes_per_key,
+        recovery,
+        recovered,
+        competitors,
+        pages,
+        lost,
+    })
+}
+
+/// What the tree did.
+struct Ours {
+    phases: Vec<PhaseResult>,
+    pages: Pages,
+}
+
+/// One phase of one round.
+struct Turn<'a> {
+    plan: &'a Plan,
+    phase: &'a Phase,
+    number: usize,
+    round: usize,
+    streams: &'a [Stream],
+    bar: &'a ProgressBar,
+}
+
+impl Turn<'_> {
+    /// Runs the phase on all stores, in the order of the round.
+    fn run<K: BenchKey, V: BenchValue>(
+        &self,
+        store: &TreeStore<K, V>,
+        ours: &mut Ours,
+        runners: &[Option<Box<dyn Runner>>],
+        competitors: &mut [CompetitorResult],
+    ) -> Outcome {
+        let (phase, number, parameters) = (self.phase, self.number, self.plan.parameters());
+        for turn in self.plan.order_of(self.round) {
+            interrupt::check("the bench is not finished")?;
+            // Later rounds get memory again that was had before.
+            let before = (self.round == 0 && number == 0).then(Pages::of_process);
+            let took = |pages: &mut Pages| {
+                *pages = before.map_or(*pages, |before| Pages::of_process().since(before));
+            };
+            match turn.checked_sub(1) {
+                None => {
+                    ours.phases[number].rounds.push(run::phase::<K, V>(
+                        store,
+                        phase,
+                        self.streams,
+                        parameters,
+                    )?);
+                    took(&mut ours.pages);
+                }
+                Some(at) => {
+                    let result = &mut competitors[at];
+                    let skips = result.competitor.skips(phase, self.plan.threads).is_some();
+                    if let Some(runner) = runners[at].as_ref().filter(|_| !skips) {
+                        let measured = runner.run(phase, self.streams, parameters);
+                        let measured =
+                            measured.map_err(|failure| failure.within(result.competitor.name()))?;
+                        result.phases[number].rounds.push(measured);
+                    }
+                    took(&mut result.pages);
+                }
+            }
+            self.bar.inc(1);
+        }
+        Ok(())
+    }
+
+    /// Returns what stores did not have, or had wrong.
+    fn lost(&self, ours: &Ours, competitors: &[CompetitorResult]) -> Vec<String> {
+        let ours = ours.phases[self.number].rounds.last();
+        let named =
+            |name: String, what| format!("{name}, round {}, {}: {what}", self.round + 1, self.phase.name);
+        let mut all: Vec<String> = ours
+            .and_then(|ours| lost(self.phase, ours, None))
+            .into_iter()
+            .map(|what| named(self.plan.setup.design.to_string(), what))
+            .collect();
+        for result in competitors {
+            let measured = result.phases.get(self.number).and_then(|phase| phase.rounds.get(self.round));
+            let what = measured.and_then(|measured| lost(self.phase, measured, ours));
+            all.extend(what.map(|what| named(result.competitor.name(), what)));
+        }
+        all
+    }
+}
+
+impl Plan {
+    /// Returns what threads are to know of phases.
+    pub fn parameters(&self) -> PhaseParameters {
+        let Self { key, value, batch, group, dependent, perf, .. } = *self;
+        PhaseParameters { key, value, batch, group, dependent, perf }
+    }
 }

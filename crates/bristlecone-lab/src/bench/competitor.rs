@@ -1,41 +1,76 @@
-//! What `--against` can name: volatile maps, and trees of other designs.
+//! What `--against` can name: volatile maps, trees of other designs, stores that a user would take instead, and
+//! wrappers for PiBench.
 
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use bristlecone::Domain;
 use bristlecone_baselines::AnyDesign;
 use clap::ValueEnum;
 
+use super::rivals::{Class, Rival};
 use super::volatile::VolatileMap;
+use super::workload::{Op, Phase};
 
 /// What a tree is measured against.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Competitor {
     /// A volatile map.
     Map(VolatileMap),
     /// A tree on the same medium.
     Tree(AnyDesign),
+    /// A store in files.
+    Store(Rival),
+    /// A shared library that is a wrapper for PiBench.
+    Library(PathBuf),
 }
 
 impl Competitor {
     /// Its name.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> String {
         match self {
-            Self::Map(map) => map.name(),
-            Self::Tree(design) => design.name(),
+            Self::Map(map) => map.name().to_owned(),
+            Self::Tree(design) => design.name().to_owned(),
+            Self::Store(rival) => rival.name().to_owned(),
+            Self::Library(path) => {
+                path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+            }
         }
     }
 
     /// Returns the name, with what it is.
-    pub fn title(self) -> String {
+    pub fn title(&self) -> String {
         match self {
-            Self::Map(map) => map.name().to_owned(),
             Self::Tree(design) => design.title(),
+            other => other.name(),
         }
     }
 
     /// Returns whether it is a design that is there to be compared with only.
-    pub fn is_baseline(self) -> bool {
+    pub fn is_baseline(&self) -> bool {
         matches!(self, Self::Tree(design) if design.is_baseline())
+    }
+
+    /// Returns what an operation that came back survives, and by what.
+    pub fn durability(&self, domain: Domain) -> String {
+        match self {
+            Self::Map(_) => "survives nothing: volatile".to_owned(),
+            Self::Tree(_) => format!("survives {}: domain {domain}", domain.survives()),
+            Self::Store(rival) => rival.durability(Class::of(domain)).to_owned(),
+            Self::Library(_) => "survives what its wrapper makes of it: not known here".to_owned(),
+        }
+    }
+
+    /// Returns why it takes no part in a phase, if so.
+    pub fn skips(&self, phase: &Phase, threads: usize) -> Option<&'static str> {
+        let replaces =
+            [Op::Update, Op::Upsert, Op::ReadModifyWrite, Op::UpsertMany].iter().any(|op| phase.mix.has(*op));
+        match self {
+            Self::Map(VolatileMap::Skiplist) if replaces && threads > 1 => {
+                Some("it removes and inserts to replace, and other threads miss the key in between")
+            }
+            _ => None,
+        }
     }
 }
 
@@ -43,12 +78,22 @@ impl FromStr for Competitor {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
+        if name.contains('/') || name.ends_with(".so") {
+            return Ok(Self::Library(Path::new(name).to_owned()));
+        }
         if let Ok(map) = VolatileMap::from_str(name, false) {
             return Ok(Self::Map(map));
         }
+        if let Some(rival) = Rival::named(name)? {
+            return Ok(Self::Store(rival));
+        }
         name.parse().map(Self::Tree).map_err(|error| {
             let maps: Vec<_> = VolatileMap::value_variants().iter().map(|map| map.name()).collect();
-            format!("{error}, and as volatile maps {}", maps.join(", "))
+            let stores = Rival::names().collect::<Vec<_>>().join(", ");
+            format!(
+                "{error}; as volatile maps {}; as stores {stores}; and the path of a wrapper for PiBench",
+                maps.join(", ")
+            )
         })
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use bristlecone::{KEY_BYTES_MAX, Key, VALUE_BYTES_MAX, Value};
+use bristlecone_random::{GOLDEN_RATIO, mix};
 use ferntree::OptimisticRead;
 
 /// What keys or values are made of.
@@ -27,10 +28,21 @@ impl Shape {
         }
     }
 
+    /// Returns the bytes of each datum, if all have as many.
+    pub fn fixed_bytes(self) -> Option<usize> {
+        match self {
+            Self::U64 => Some(8),
+            Self::Bytes { min, max } => (min == max).then_some(min),
+        }
+    }
+
     fn read(text: &str, what: &str, least: usize, most: usize) -> Result<Self, String> {
         let refusal = || format!("{text:?}: write u64, bytes:LENGTH or bytes:MIN-MAX");
         let lengths = match text.split_once(':') {
             None if text == "u64" => return Ok(Self::U64),
+            // As PiBench has sizes; 8 bytes are a number there.
+            None if text == "8" => return Ok(Self::U64),
+            None if text.parse::<usize>().is_ok() => text,
             Some(("bytes", lengths)) => lengths,
             _ => return Err(refusal()),
         };
@@ -82,7 +94,7 @@ impl FromStr for Shape {
     }
 }
 
-/// A datum in the making: a filler whose first eight bytes are the identity.
+/// A datum in the making: a filler whose first eight bytes say whose it is.
 pub struct Buffer {
     bytes: Box<[u8]>,
     min: usize,
@@ -91,21 +103,49 @@ pub struct Buffer {
 
 impl Buffer {
     #[inline]
-    fn make(&mut self, id: u64) -> &[u8] {
-        self.bytes[..8].copy_from_slice(&id.to_be_bytes());
-        let length = self.length(id);
+    fn make(&mut self, word: u64, length_from: u64) -> &[u8] {
+        self.bytes[..8].copy_from_slice(&word.to_be_bytes());
+        let length = self.length(length_from);
         &self.bytes[..length]
     }
 
+    /// Returns the length that the lower half of a word picks.
     #[inline]
-    fn length(&self, id: u64) -> usize {
-        self.min + (((id & 0xffff_ffff) * self.lengths) >> 32) as usize
+    fn length(&self, word: u64) -> usize {
+        self.min + (((word & 0xffff_ffff) * self.lengths) >> 32) as usize
     }
 
-    /// Returns the bytes of the datum of an identity.
-    pub fn bytes_of(&self, id: u64) -> u64 {
+    /// Returns the bytes of the key of an identity.
+    pub fn key_bytes(&self, id: u64) -> u64 {
         if self.bytes.is_empty() { 8 } else { self.length(id) as u64 }
     }
+
+    /// Returns the bytes of a version of the value of an identity.
+    pub fn value_bytes(&self, id: u64, version: u64) -> u64 {
+        self.key_bytes(mix(tag(id, version)))
+    }
+
+    /// Returns whether bytes are a value of the key of this identity, all of them.
+    #[inline]
+    fn is_of(&self, value: &[u8], id: u64) -> bool {
+        let (ours, versions) = (tag(id, 0).to_be_bytes(), 6);
+        let Some((first, filler)) = value.split_first_chunk::<8>() else {
+            // Too short for the version: its bytes are what can be compared.
+            let own = value.len().min(versions);
+            return value.len() >= self.min && value[..own] == ours[..own];
+        };
+        let length = self.length(mix(u64::from_be_bytes(*first)));
+        first[..versions] == ours[..versions] && value.len() == length && *filler == self.bytes[8..length]
+    }
+}
+
+/// Bits of a value that say which of its key's values it is.
+const VERSION: u64 = 0xffff;
+
+/// Returns the word that a version of the value of an identity begins with: all of it but the version is the key's own.
+#[inline(always)]
+fn tag(id: u64, version: u64) -> u64 {
+    id.wrapping_mul(GOLDEN_RATIO) & !VERSION | version & VERSION
 }
 
 /// A type of keys in benches.
@@ -116,21 +156,34 @@ pub trait BenchKey: Key {
     type Part: Ord + ?Sized;
     fn make(id: u64, buffer: &mut Buffer) -> Self::Ref<'_>;
     fn own(key: Self::Ref<'_>) -> Self::Own;
+    /// Returns a key that a map owns as it is passed.
+    fn show(key: &Self::Own) -> Self::Ref<'_>;
     fn part<'a>(key: &'a Self::Ref<'_>) -> &'a Self::Part;
-    /// Reads a key that a map owns.
-    fn touch(key: &Self::Own) -> u64;
+    /// Returns the identity that a key was made from.
+    fn id(key: Self::Ref<'_>) -> u64;
+    /// Calls `with` with the key in bytes, which order as keys do.
+    fn bytes<R>(key: Self::Ref<'_>, with: impl FnOnce(&[u8]) -> R) -> R;
+    /// Reads bytes as a key; `None`: they are none.
+    fn from_bytes(bytes: &[u8]) -> Option<Self::Ref<'_>>;
 }
 
 /// A type of values in benches.
 pub trait BenchValue: Value {
     /// The form in which a volatile map owns it.
     type Own: Clone + Send + Sync + OptimisticRead + 'static;
-    fn make(id: u64, buffer: &mut Buffer) -> Self::Ref<'_>;
+    /// Makes a version of the value of an identity.
+    fn make(id: u64, version: u64, buffer: &mut Buffer) -> Self::Ref<'_>;
     fn own(value: Self::Ref<'_>) -> Self::Own;
-    /// Reads a value: what a user would do with it, so that no store can leave out the load.
-    fn touch(value: Self::Ref<'_>) -> u64;
-    /// Reads a value that a map owns.
-    fn touch_own(value: &Self::Own) -> u64;
+    /// Returns a value that a map owns as it is passed.
+    fn show(value: &Self::Own) -> Self::Ref<'_>;
+    /// Returns whether a value is one of the key of this identity.
+    fn is_of(value: Self::Ref<'_>, id: u64, buffer: &Buffer) -> bool;
+    /// Returns the first word of a value.
+    fn word(value: Self::Ref<'_>) -> u64;
+    /// Calls `with` with the value in bytes.
+    fn bytes<R>(value: Self::Ref<'_>, with: impl FnOnce(&[u8]) -> R) -> R;
+    /// Reads bytes as a value; `None`: they are none.
+    fn from_bytes(bytes: &[u8]) -> Option<Self::Ref<'_>>;
 }
 
 impl BenchKey for u64 {
@@ -145,32 +198,56 @@ impl BenchKey for u64 {
         key
     }
     #[inline(always)]
+    fn show(key: &u64) -> u64 {
+        *key
+    }
+    #[inline(always)]
     fn part(key: &u64) -> &u64 {
         key
     }
     #[inline(always)]
-    fn touch(key: &u64) -> u64 {
-        *key
+    fn id(key: u64) -> u64 {
+        key
+    }
+    #[inline(always)]
+    fn bytes<R>(key: u64, with: impl FnOnce(&[u8]) -> R) -> R {
+        with(&key.to_be_bytes())
+    }
+    #[inline(always)]
+    fn from_bytes(bytes: &[u8]) -> Option<u64> {
+        bytes.try_into().ok().map(u64::from_be_bytes)
     }
 }
 
 impl BenchValue for u64 {
     type Own = u64;
     #[inline(always)]
-    fn make(id: u64, _: &mut Buffer) -> u64 {
-        id
+    fn make(id: u64, version: u64, _: &mut Buffer) -> u64 {
+        tag(id, version)
     }
     #[inline(always)]
     fn own(value: u64) -> u64 {
         value
     }
     #[inline(always)]
-    fn touch(value: u64) -> u64 {
+    fn show(value: &u64) -> u64 {
+        *value
+    }
+    #[inline(always)]
+    fn is_of(value: u64, id: u64, _: &Buffer) -> bool {
+        (value ^ tag(id, 0)) & !VERSION == 0
+    }
+    #[inline(always)]
+    fn word(value: u64) -> u64 {
         value
     }
     #[inline(always)]
-    fn touch_own(value: &u64) -> u64 {
-        *value
+    fn bytes<R>(value: u64, with: impl FnOnce(&[u8]) -> R) -> R {
+        with(&value.to_be_bytes())
+    }
+    #[inline(always)]
+    fn from_bytes(bytes: &[u8]) -> Option<u64> {
+        bytes.try_into().ok().map(u64::from_be_bytes)
     }
 }
 
@@ -179,45 +256,74 @@ impl BenchKey for &'static [u8] {
     type Part = [u8];
     #[inline(always)]
     fn make(id: u64, buffer: &mut Buffer) -> &[u8] {
-        buffer.make(id)
+        buffer.make(id, id)
     }
     #[inline(always)]
     fn own(key: &[u8]) -> Vec<u8> {
         key.to_vec()
     }
     #[inline(always)]
+    fn show(key: &Vec<u8>) -> &[u8] {
+        key
+    }
+    #[inline(always)]
     fn part<'a>(key: &'a &[u8]) -> &'a [u8] {
         key
     }
     #[inline(always)]
-    fn touch(key: &Vec<u8>) -> u64 {
+    fn id(key: &[u8]) -> u64 {
         first(key)
+    }
+    #[inline(always)]
+    fn bytes<R>(key: &[u8], with: impl FnOnce(&[u8]) -> R) -> R {
+        with(key)
+    }
+    #[inline(always)]
+    fn from_bytes(bytes: &[u8]) -> Option<&[u8]> {
+        Some(bytes)
     }
 }
 
 impl BenchValue for &'static [u8] {
     type Own = Vec<u8>;
     #[inline(always)]
-    fn make(id: u64, buffer: &mut Buffer) -> &[u8] {
-        buffer.make(id)
+    fn make(id: u64, version: u64, buffer: &mut Buffer) -> &[u8] {
+        let tag = tag(id, version);
+        buffer.make(tag, mix(tag))
     }
     #[inline(always)]
     fn own(value: &[u8]) -> Vec<u8> {
         value.to_vec()
     }
     #[inline(always)]
-    fn touch(value: &[u8]) -> u64 {
+    fn show(value: &Vec<u8>) -> &[u8] {
+        value
+    }
+    #[inline(always)]
+    fn is_of(value: &[u8], id: u64, buffer: &Buffer) -> bool {
+        buffer.is_of(value, id)
+    }
+    #[inline(always)]
+    fn word(value: &[u8]) -> u64 {
         first(value)
     }
     #[inline(always)]
-    fn touch_own(value: &Vec<u8>) -> u64 {
-        first(value)
+    fn bytes<R>(value: &[u8], with: impl FnOnce(&[u8]) -> R) -> R {
+        with(value)
+    }
+    #[inline(always)]
+    fn from_bytes(bytes: &[u8]) -> Option<&[u8]> {
+        Some(bytes)
     }
 }
 
+/// Returns the first word; of fewer bytes, what there is of it.
 #[inline(always)]
 fn first(bytes: &[u8]) -> u64 {
-    bytes.first().copied().unwrap_or(0).into()
+    bytes.first_chunk().map_or_else(
+        || bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+        |word| u64::from_be_bytes(*word),
+    )
 }
 
 #[cfg(test)]
@@ -241,10 +347,37 @@ mod tests {
         let mut seen = std::collections::HashSet::new();
         let mut lengths = [0; 12];
         for id in (0..1000u64).map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15)) {
-            let key = buffer.make(id).to_vec();
+            let key = <&[u8] as BenchKey>::make(id, &mut buffer).to_vec();
+            assert_eq!(<&[u8] as BenchKey>::id(&key), id);
             lengths[key.len()] += 1;
             assert!(seen.insert(key));
         }
         assert!(lengths[8..].iter().all(|count| *count > 200), "{lengths:?}");
+    }
+
+    #[test]
+    fn datum_values_are_told_from_those_of_other_keys_whatever_their_version() {
+        for (min, max) in [(8, 8), (8, 200), (3, 12), (6, 6)] {
+            let mut buffer = Shape::Bytes { min, max }.buffer();
+            let mut lengths = std::collections::HashSet::new();
+            // Neighbours, as keys in sequence are.
+            for id in 0..300u64 {
+                let value = <&[u8] as BenchValue>::make(id, id * 7, &mut buffer).to_vec();
+                lengths.insert(value.len());
+                assert_eq!(value.len() as u64, buffer.value_bytes(id, id * 7));
+                assert!(buffer.is_of(&value, id) && !buffer.is_of(&value, id + 1), "{id}: {value:?}");
+                assert!(!buffer.is_of(&value[..value.len() - 1], id), "a byte is missing");
+                let mut torn = value.clone();
+                *torn.last_mut().unwrap() ^= 1;
+                assert!(value.len() == 8 || value.len() == 7 || !buffer.is_of(&torn, id), "{value:?}");
+            }
+            assert_eq!(lengths.len() > 1, max > min);
+        }
+        let buffer = &mut Shape::U64.buffer();
+        for id in [0, 1, 2, u64::MAX] {
+            let value = <u64 as BenchValue>::make(id, 77, buffer);
+            assert!(<u64 as BenchValue>::is_of(value, id, buffer), "{id}");
+            assert!(!<u64 as BenchValue>::is_of(value, id.wrapping_add(1), buffer), "{id}");
+        }
     }
 }

@@ -62,6 +62,34 @@ pub struct Latency {
     pub p9999: u64,
     pub p99999: u64,
     pub max: u64,
+    /// Mean of the 100 slowest, or of all if there are fewer.
+    pub slowest_100: u64,
+    /// Percentiles, and what so many percent took at most.
+    pub cdf: [(f64, u64); CDF],
+}
+
+/// Points of a distribution.
+const CDF: usize = 24;
+
+/// Percent of a distribution's points: by fives, then where the tail is.
+fn percent(point: usize) -> f64 {
+    const TAIL: [f64; 4] = [99.0, 99.9, 99.99, 99.999];
+    if point < CDF - TAIL.len() { 5.0 * point as f64 } else { TAIL[point + TAIL.len() - CDF] }
+}
+
+/// Returns the mean of the `count` largest, or of all if there are fewer.
+fn mean_of_largest(histogram: &Histogram<u64>, count: u64) -> u64 {
+    let mut values: Vec<(u64, u64)> = histogram
+        .iter_recorded()
+        .map(|step| (step.value_iterated_to(), step.count_since_last_iteration()))
+        .collect();
+    let (mut left, mut sum) = (count, 0_u128);
+    while let Some((value, times)) = values.pop().filter(|_| left > 0) {
+        let taken = times.min(left);
+        sum += u128::from(value) * u128::from(taken);
+        left -= taken;
+    }
+    (sum / u128::from((count - left).max(1))) as u64
 }
 
 impl Latency {
@@ -91,17 +119,25 @@ impl Latency {
             p9999: of(|run| run.p9999),
             p99999: of(|run| run.p99999),
             max: of(|run| run.max),
+            slowest_100: of(|run| run.slowest_100),
+            cdf: std::array::from_fn(|point| {
+                let mut values: Vec<u64> = runs.iter().map(|run| run.cdf[point].1).collect();
+                values.sort_unstable();
+                (percent(point), values.get(values.len() / 2).copied().unwrap_or(0))
+            }),
         }
     }
 
     /// Returns the heads of [`columns`](Self::columns).
     pub fn head() -> String {
-        ["p50", "p99", "p99.9", "p99.99", "p99.999", "max"].map(|name| format!("{name:>9}")).concat()
+        ["p50", "p99", "p99.9", "p99.99", "p99.999", "max", "100 slow"]
+            .map(|name| format!("{name:>9}"))
+            .concat()
     }
 
     /// Returns the percentiles as columns of a table.
     pub fn columns(&self) -> String {
-        let columns = [self.p50, self.p99, self.p999, self.p9999, self.p99999, self.max];
+        let columns = [self.p50, self.p99, self.p999, self.p9999, self.p99999, self.max, self.slowest_100];
         columns.map(|ns| format!("{:>9}", time(ns))).concat()
     }
 }
@@ -125,6 +161,8 @@ impl From<&Histogram<u64>> for Latency {
             p9999: at(0.9999),
             p99999: at(0.99999),
             max: histogram.max(),
+            slowest_100: mean_of_largest(histogram, 100),
+            cdf: std::array::from_fn(|point| (percent(point), at(percent(point) / 100.0))),
         }
     }
 }
@@ -138,7 +176,10 @@ mod tests {
         let latency = Latency::of(1..=100_000);
         let near = |value: u64, wanted: f64| (value as f64 / wanted - 1.0).abs() < 0.002;
         assert!(near(latency.p50, 50e3) && near(latency.p99, 99e3) && near(latency.p9999, 99_990.0));
-        assert!(near(latency.max, 1e5));
+        assert!(near(latency.max, 1e5) && near(latency.slowest_100, 99_950.0));
+        assert!(latency.cdf.is_sorted_by(|a, b| a.0 < b.0 && a.1 < b.1), "{:?}", latency.cdf);
+        assert!(near(latency.cdf[10].1, 50e3) && latency.cdf[10].0 == 50.0);
+        assert_eq!(Latency::of([3, 5].into_iter()).slowest_100, 4);
         assert_eq!(Latency::median(&[Latency::of(1..3), Latency::of(5..7), Latency::of(9..11)]).max, 6);
     }
 

@@ -5,9 +5,9 @@ use bristlecone_cli::interrupt;
 
 use super::data::{BenchKey, BenchValue, Buffer, Shape};
 use super::latency::ticks;
-use super::run::Samples;
+use super::run::{Answers, Samples};
 use super::stream::Stream;
-use super::subject::Subject;
+use super::subject::{Subject, look};
 use super::workload::Op;
 
 /// Where the keys and values of a group are made.
@@ -30,29 +30,31 @@ impl Buffers {
     fn items<'b, K: BenchKey, V: BenchValue>(
         &'b mut self,
         ids: &[u64],
-        written: impl Fn(usize) -> u64,
+        version: impl Fn(usize) -> u64,
     ) -> Vec<(K::Ref<'b>, V::Ref<'b>)> {
         let buffers = self.keys.iter_mut().zip(&mut self.values).zip(ids).enumerate();
-        buffers.map(|(at, ((key, value), id))| (K::make(*id, key), V::make(written(at), value))).collect()
+        buffers
+            .map(|(at, ((key, value), id))| (K::make(*id, key), V::make(*id, version(at), value)))
+            .collect()
     }
 }
 
-/// Runs one call for each group of keys, and times the first one of every batch; returns how many keys were found.
+/// Runs one call for each group of keys, and times the first one of every batch.
 pub fn drive<K: BenchKey, V: BenchValue>(
     subject: &impl Subject<K, V>,
     op: Op,
     stream: &Stream,
     buffers: &mut Buffers,
     samples: &mut Samples,
-) -> Result<u64, Error> {
+) -> Result<Answers, Error> {
     let group = buffers.keys.len();
     let batch = samples.batch.next_multiple_of(group);
-    let mut found = 0;
+    let mut answers = Answers::default();
     for (number, ids) in stream.ids.chunks(group).enumerate() {
         let at = number * group;
         let timed = at.is_multiple_of(batch);
         let before = if timed { ticks() } else { 0 };
-        found += call::<K, V>(subject, op, (at as u64, ids), buffers)?;
+        call::<K, V>(subject, op, (at as u64, ids), buffers, &mut answers)?;
         if timed {
             samples.took.push(ticks().wrapping_sub(before));
             samples.began.push(before);
@@ -61,7 +63,7 @@ pub fn drive<K: BenchKey, V: BenchValue>(
             }
         }
     }
-    Ok(found)
+    Ok(answers)
 }
 
 #[inline(always)]
@@ -70,15 +72,22 @@ fn call<K: BenchKey, V: BenchValue>(
     op: Op,
     (at, ids): (u64, &[u64]),
     buffers: &mut Buffers,
-) -> Result<u64, Error> {
-    let count = ids.len() as u64;
+    answers: &mut Answers,
+) -> Result<(), Error> {
     match op {
-        Op::GetMany => Ok(subject.get_many(&buffers.keys::<K>(ids))),
-        Op::InsertMany => subject.insert_many(&buffers.items::<K, V>(ids, |item| ids[item])).map(|()| count),
-        Op::RemoveMany => subject.remove_many(&buffers.keys::<K>(ids)),
-        _ => {
-            let items = buffers.items::<K, V>(ids, |item| at + item as u64);
-            subject.upsert_many(&items).map(|()| count)
+        Op::GetMany => {
+            let Buffers { keys, values } = buffers;
+            let keys: Vec<_> = keys.iter_mut().zip(ids).map(|(buffer, id)| K::make(*id, buffer)).collect();
+            let looked = |at: usize, value: V::Ref<'_>| look::<V>(value, ids[at], &values[0]);
+            return subject.get_many(&keys, looked, |answer| answers.add(answer));
         }
+        Op::InsertMany => subject.insert_many(&buffers.items::<K, V>(ids, |_| 0))?,
+        Op::RemoveMany => {
+            answers.add_found(subject.remove_many(&buffers.keys::<K>(ids))?);
+            return Ok(());
+        }
+        _ => subject.upsert_many(&buffers.items::<K, V>(ids, |item| at + item as u64))?,
     }
+    answers.add_found(ids.len() as u64);
+    Ok(())
 }

@@ -2,23 +2,24 @@
 
 use std::time::Duration;
 
-use bristlecone_cli::failure::Outcome;
 use bristlecone_cli::medium;
-use bristlecone_cli::output::{Output, grouped};
+use bristlecone_cli::size::show as bytes_in_words;
 use serde_json::{Value, json};
 
 use super::comparison::{CompetitorResult, PhaseResult, Plan, Results};
+use super::competitor::Competitor;
 use super::latency::Latency;
 use super::run::Measured;
 
 /// Returns the middle one.
-fn median(mut values: Vec<f64>) -> f64 {
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 impl Measured {
-    fn mops(&self) -> f64 {
+    /// Returns millions of operations a second.
+    pub fn mops(&self) -> f64 {
         self.operations as f64 / self.seconds / 1e6
     }
 
@@ -37,11 +38,25 @@ impl Measured {
 }
 
 impl PhaseResult {
-    fn mops(&self) -> f64 {
+    /// Returns millions of operations a second, the median of rounds.
+    pub fn mops(&self) -> f64 {
         median(self.rounds.iter().map(Measured::mops).collect())
     }
 
-    fn latency(&self) -> Latency {
+    /// Returns those of the slowest and of the fastest round.
+    pub fn range(&self) -> (f64, f64) {
+        let rounds = || self.rounds.iter().map(Measured::mops);
+        (rounds().fold(f64::INFINITY, f64::min), rounds().fold(0.0, f64::max))
+    }
+
+    /// Returns how far rounds lie from each other: the range in percent of the median.
+    pub fn spread(&self) -> f64 {
+        let (least, most) = self.range();
+        100.0 * (most - least) / self.mops()
+    }
+
+    /// Returns the latencies, each the median of rounds.
+    pub fn latency(&self) -> Latency {
         Latency::median(&self.rounds.iter().map(|round| round.latency).collect::<Vec<_>>())
     }
 
@@ -52,9 +67,15 @@ impl PhaseResult {
             "operations": one.map_or(0, |round| round.operations),
             "found": one.map_or(0, |round| round.found),
             "seconds": median(self.rounds.iter().map(|round| round.seconds).collect()),
+            "wrong": self.rounds.iter().map(|round| round.wrong).sum::<u64>(),
             "mops": self.mops(),
+            "mops_rounds": self.rounds.iter().map(Measured::mops).collect::<Vec<_>>(),
+            "spread_percent": self.spread(),
             "latency_ns": self.latency(),
         });
+        if let Some(counters) = one.and_then(|round| round.counters) {
+            value["counters"] = counters.json(one.map_or(0, |round| round.operations));
+        }
         if let Some(slice) = timeline {
             let rounds: Vec<_> = self.rounds.iter().map(|round| round.timeline(slice)).collect();
             value["timeline"] = json!({ "slice_seconds": slice.as_secs_f64(), "mops": rounds });
@@ -63,7 +84,7 @@ impl PhaseResult {
     }
 
     /// Returns how many times faster this is than `competitor`: the median of what each round says.
-    fn ratio(&self, competitor: &Self) -> f64 {
+    pub fn ratio(&self, competitor: &Self) -> f64 {
         median(
             self.rounds
                 .iter()
@@ -96,6 +117,12 @@ pub fn json(plan: &Plan, results: &Results, workload: &Value) -> Value {
         "seed": plan.seed,
         "rounds": plan.rounds,
         "timed_one_in": plan.batch,
+        "dependent": plan.dependent,
+        "page_supply": supply(plan),
+        "pages": results.pages,
+        "order": (0..plan.rounds).map(|round| in_turn(plan, round)).collect::<Vec<_>>(),
+        "durability": Competitor::Tree(plan.setup.design).durability(results.info.domain),
+        "lost": results.lost,
         "machine": machine(),
         "phases": phases,
         "space": {
@@ -122,27 +149,50 @@ pub fn json(plan: &Plan, results: &Results, workload: &Value) -> Value {
 
 fn against(plan: &Plan, results: &Results, competitor: &CompetitorResult) -> Value {
     let phases: Vec<Value> = (plan.phases.iter().zip(&results.phases).zip(&competitor.phases))
+        .filter(|(_, other)| !other.rounds.is_empty())
         .map(|((phase, store), other)| {
             let mut value = other.json(&phase.name, plan.timeline);
             value["ratio"] = json!(store.ratio(other));
             value
         })
         .collect();
+    let reopened = (!competitor.reopened.is_empty()).then(|| median(competitor.reopened.clone()));
     let skipped: Vec<Value> =
         competitor.skipped.iter().map(|(what, why)| json!({ "phase": what, "why": why })).collect();
     json!({
         "name": competitor.competitor.name(),
         "baseline": competitor.competitor.is_baseline(),
+        "durability": competitor.competitor.durability(results.info.domain),
+        "pages": competitor.pages,
+        "open_after_kill_seconds": reopened,
         "phases": phases,
         "skipped": skipped,
     })
 }
 
-fn ns_per_key(results: &Results) -> f64 {
+/// Returns whether the memory of stores is there before the load, in words: the same for all of them.
+pub fn supply(plan: &Plan) -> String {
+    match plan.setup.prefault {
+        None => "as it is touched, for all".to_owned(),
+        Some(bytes) => format!("{} of each before the load", bytes_in_words(bytes)),
+    }
+}
+
+/// Returns the names of all stores, in the order of a round.
+fn in_turn(plan: &Plan, round: usize) -> Vec<String> {
+    let name = |at: usize| {
+        at.checked_sub(1).map_or_else(|| plan.setup.design.to_string(), |at| plan.against[at].name())
+    };
+    plan.order_of(round).map(name).collect()
+}
+
+/// Returns the nanoseconds of recovery for each key.
+pub fn ns_per_key(results: &Results) -> f64 {
     median(results.recovery.clone()) * 1e9 / results.recovered.max(1) as f64
 }
 
-fn machine() -> Value {
+/// Returns the machine that this runs on.
+pub fn machine() -> Value {
     let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     let kernel = rustix::system::uname();
@@ -153,79 +203,6 @@ fn machine() -> Value {
     })
 }
 
-/// Prints the whole run as tables.
-pub fn show(output: &mut Output, plan: &Plan, results: &Results, workload: &str) -> Outcome {
-    let info = &results.info;
-    let medium =
-        info.path.as_deref().map_or_else(String::new, |path| medium::name(path.parent().unwrap_or(path)));
-    let machine = machine();
-    let (cpu, processors) = (machine["cpu"].as_str().unwrap_or_default(), &machine["processors"]);
-    let threads = if plan.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", plan.threads) };
-    output.line(format_args!("{} on {medium}, {}", plan.setup.design.title(), medium::promise(info)))?;
-    output.line(format_args!("pages {}; {threads}, {processors} processors, {cpu}", medium::pages(info)))?;
-    output.line(format_args!("{workload}, keys {}, values {}, seed {}", plan.key, plan.value, plan.seed))?;
-    if let Some(delay) = plan.setup.delay {
-        output.line(format_args!("every flushed line takes {} ns longer", delay.as_nanos()))?;
-    }
-    if plan.rounds > 1 {
-        output.line(format_args!("medians of {} rounds", plan.rounds))?;
-    }
-    output.line("")?;
-    output.line(format_args!("{:<8}{:>13}{:>9}{}", "phase", "operations", "Mop/s", Latency::head()))?;
-    for (phase, result) in plan.phases.iter().zip(&results.phases) {
-        let columns = result.latency().columns();
-        output.line(format_args!(
-            "{:<8}{:>13}{:>9.3}{columns}",
-            phase.name,
-            grouped(phase.operations),
-            result.mops()
-        ))?;
-    }
-    show_competitors(output, plan, results)?;
-    output.line("")?;
-    let (pm, dram) = (results.pm_bytes_per_key, results.dram_bytes_per_key);
-    output.line(format_args!("space after the load: {pm:.1} B/key persistent, {dram:.1} B/key in DRAM"))?;
-    output.line(format_args!(
-        "recovery after a crash: {:.3} s for {} keys, {:.1} ns/key, on {} of {processors} processors",
-        median(results.recovery.clone()),
-        grouped(results.recovered),
-        ns_per_key(results),
-        plan.setup.recovery_threads
-    ))
-}
-
-fn show_competitors(output: &mut Output, plan: &Plan, results: &Results) -> Outcome {
-    let competitors: Vec<_> =
-        results.competitors.iter().filter(|competitor| !competitor.phases.is_empty()).collect();
-    if results.competitors.is_empty() {
-        return Ok(());
-    }
-    output.line("")?;
-    let names: String =
-        competitors.iter().map(|competitor| format!("{:>20}", competitor.competitor.title())).collect();
-    output.line(format_args!(
-        "{:<8}{:>9}{names}    Mop/s; in brackets: times as fast",
-        "phase", plan.setup.design
-    ))?;
-    for (number, phase) in plan.phases.iter().enumerate() {
-        let store = &results.phases[number];
-        let columns: String = competitors
-            .iter()
-            .map(|competitor| {
-                let other = &competitor.phases[number];
-                format!("{:>20}", format!("{:.3} ({:.2})", other.mops(), store.ratio(other)))
-            })
-            .collect();
-        output.line(format_args!("{:<8}{:>9.3}{columns}", phase.name, store.mops()))?;
-    }
-    for competitor in &results.competitors {
-        for (what, why) in &competitor.skipped {
-            output.line(format_args!("{} skips {what}: {why}", competitor.competitor.name()))?;
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,8 +211,11 @@ mod tests {
         let round = |seconds: &f64| Measured {
             operations: 1_000_000,
             found: 1_000_000,
+            wrong: 0,
+            read: 0,
             seconds: *seconds,
             latency: Latency::default(),
+            counters: None,
             batch: 64,
             batches: Vec::new(),
         };
@@ -247,6 +227,7 @@ mod tests {
         let (store, other) = (result(&[1.0, 2.0, 4.0]), result(&[2.0, 2.0, 12.0]));
         assert!((store.ratio(&other) - 2.0).abs() < 1e-9);
         assert!((store.mops() - 0.5).abs() < 1e-9);
+        assert_eq!((store.range(), store.spread()), ((0.25, 1.0), 150.0));
     }
 
     #[test]

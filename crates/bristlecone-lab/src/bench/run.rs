@@ -1,5 +1,6 @@
 //! Phases on pinned threads.
 
+use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -11,9 +12,10 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::data::{BenchKey, BenchValue, Buffer, Shape};
 use super::latency::{Clock, Latency, ticks};
 use super::many::{self, Buffers};
+use super::perf::{Counters, Perf};
 use super::stream::Stream;
-use super::subject::{Subject, operate};
-use super::workload::{Op, Phase};
+use super::subject::{Answer, Subject, operate};
+use super::workload::{Op, Phase, ScanLength};
 
 /// What a phase came to.
 #[derive(Clone, Debug)]
@@ -21,8 +23,14 @@ pub struct Measured {
     pub operations: u64,
     /// Operations that found their key.
     pub found: u64,
+    /// Operations that read what does not belong to their key.
+    pub wrong: u64,
+    /// What was read, added up: of scans, how many entries.
+    pub read: u64,
     pub seconds: f64,
     pub latency: Latency,
+    /// What the processor's counters say, where they were asked for and can be read.
+    pub counters: Option<Counters>,
     /// Operations of a batch, the first of which was timed.
     pub batch: usize,
     /// When each batch began, in nanoseconds since the phase did.
@@ -37,6 +45,10 @@ pub struct PhaseParameters {
     pub batch: usize,
     /// Keys of a call for many.
     pub group: usize,
+    /// Whether the key of a read is known only when the read before has its value.
+    pub dependent: bool,
+    /// Whether the processor's counters are read.
+    pub perf: bool,
 }
 
 /// What a thread notes while it works.
@@ -63,8 +75,9 @@ pub fn phase<K: BenchKey, V: BenchValue>(
     subject: &impl Subject<K, V>,
     phase: &Phase,
     streams: &[Stream],
-    PhaseParameters { key, value, batch, group }: PhaseParameters,
+    parameters: PhaseParameters,
 ) -> Outcome<Measured> {
+    let PhaseParameters { key, value, batch, group, .. } = parameters;
     let barrier = Barrier::new(streams.len());
     let processors = processors();
     let workers = std::thread::scope(|scope| {
@@ -77,8 +90,8 @@ pub fn phase<K: BenchKey, V: BenchValue>(
                 scope.spawn(move || {
                     pin(processor);
                     let many = Buffers::new(group, key, value);
-                    let worker =
-                        Worker { subject, phase, stream, key: key.buffer(), value: value.buffer(), many };
+                    let (key, value) = (key.buffer(), value.buffer());
+                    let worker = Worker { subject, phase, stream, key, value, many, parameters };
                     let mut samples = Samples::with_room_for(stream.ids.len(), batch);
                     barrier.wait();
                     worker.run(&mut samples)
@@ -98,12 +111,13 @@ pub fn phase<K: BenchKey, V: BenchValue>(
 /// What one thread measured.
 struct Part {
     operations: u64,
-    found: u64,
+    answers: Answers,
     started: Instant,
     started_ticks: u64,
     ended: Instant,
     samples: Samples,
     nanoseconds_per_tick: f64,
+    counters: Option<Counters>,
 }
 
 impl Part {
@@ -125,9 +139,12 @@ fn together(parts: &[Part], batch: usize) -> Measured {
     });
     Measured {
         operations: parts.iter().map(|part| part.operations).sum(),
-        found: parts.iter().map(|part| part.found).sum(),
+        found: parts.iter().map(|part| part.answers.found).sum(),
+        wrong: parts.iter().map(|part| part.answers.wrong).sum(),
+        read: parts.iter().fold(0, |sum, part| sum.wrapping_add(part.answers.read)),
         seconds: took.as_secs_f64().max(1e-9),
         latency: Latency::of(samples),
+        counters: Counters::sum(parts.iter().map(|part| part.counters)),
         batch,
         batches: batches.collect(),
     }
@@ -140,6 +157,7 @@ struct Worker<'a, S> {
     key: Buffer,
     value: Buffer,
     many: Buffers,
+    parameters: PhaseParameters,
 }
 
 impl<S> Worker<'_, S> {
@@ -147,66 +165,117 @@ impl<S> Worker<'_, S> {
     where
         S: Subject<K, V>,
     {
-        let (subject, stream, scan) = (self.subject, self.stream, self.phase.scan);
-        let (key, value) = (&mut self.key, &mut self.value);
+        let perf = self.parameters.perf.then(Perf::start).flatten();
         let clock = Clock::start();
-        // One loop for each operation, so that a phase of one kind has no branches but its own.
-        let found = match self.phase.mix.single() {
-            Some(Op::Insert) => drive(stream, samples, |_, id| {
-                subject.upsert(K::make(id, key), V::make(id, value)).map(|()| true)
-            }),
-            Some(Op::InsertNew) => {
-                drive(stream, samples, |_, id| subject.insert_new(K::make(id, key), V::make(id, value)))
-            }
-            Some(Op::Get) => drive(stream, samples, |_, id| Ok(subject.get(K::make(id, key)))),
-            Some(Op::Update) => {
-                drive(stream, samples, |at, id| subject.update(K::make(id, key), V::make(at as u64, value)))
-            }
-            Some(Op::Remove) => drive(stream, samples, |_, id| subject.remove(K::make(id, key))),
-            Some(Op::Scan) => {
-                drive(stream, samples, |_, id| Ok(subject.scan(K::make(id, key), scan.of(id)) > 0))
-            }
-            Some(op) if op.is_many() => many::drive::<K, V>(subject, op, stream, &mut self.many, samples),
-            Some(_) | None => drive(stream, samples, |at, id| {
-                let op = stream.ops.get(at).copied().or(self.phase.mix.single()).unwrap_or(Op::Get);
-                operate(subject, op, (id, at as u64), scan, (&mut *key, &mut *value))
-            }),
-        }?;
+        let answers = self.operations::<K, V>(samples)?;
         let ended = Instant::now();
         Ok(Part {
-            operations: stream.ids.len() as u64,
-            found,
+            operations: self.stream.ids.len() as u64,
+            answers,
             started: clock.started(),
             started_ticks: clock.started_ticks(),
             ended,
             samples: std::mem::take(samples),
             nanoseconds_per_tick: clock.nanoseconds_per_tick(),
+            counters: perf.and_then(Perf::stop),
         })
+    }
+
+    /// Does the operations: one loop for each kind, so that a phase of one kind has no branches but its own.
+    fn operations<K: BenchKey, V: BenchValue>(&mut self, samples: &mut Samples) -> Result<Answers, Error>
+    where
+        S: Subject<K, V>,
+    {
+        let (subject, stream, phase) = (self.subject, self.stream, self.phase);
+        let (key, value) = (&mut self.key, &mut self.value);
+        let dependent = self.parameters.dependent;
+        macro_rules! only {
+            ($op:expr) => {
+                drive(stream, dependent, samples, |at, id| {
+                    operate(subject, $op, (id, at as u64), phase.scan, (&mut *key, &mut *value))
+                })
+            };
+        }
+        match phase.mix.single().filter(|_| stream.ops.is_empty() && stream.scans.is_empty()) {
+            Some(Op::Insert) => only!(Op::Insert),
+            Some(Op::InsertNew) => only!(Op::InsertNew),
+            Some(Op::Get) => only!(Op::Get),
+            Some(Op::Update) => only!(Op::Update),
+            Some(Op::Remove) => only!(Op::Remove),
+            Some(Op::Scan) => only!(Op::Scan),
+            Some(op) if op.is_many() => many::drive::<K, V>(subject, op, stream, &mut self.many, samples),
+            single => drive(stream, dependent, samples, |at, id| {
+                let op = stream.ops.get(at).copied().or(single).unwrap_or(Op::Get);
+                let scan = stream.scans.get(at).map_or(phase.scan, |length| ScanLength::of_length(*length));
+                operate(subject, op, (id, at as u64), scan, (&mut *key, &mut *value))
+            }),
+        }
     }
 }
 
-/// Runs the loop that is measured; returns how many operations found their key.
+/// What the operations of a thread came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Answers {
+    found: u64,
+    wrong: u64,
+    read: u64,
+}
+
+impl Answers {
+    /// Adds an answer.
+    #[inline(always)]
+    pub fn add(&mut self, answer: Answer) {
+        match answer {
+            Answer::Found(read) => {
+                self.found += 1;
+                self.read = self.read.wrapping_add(read);
+            }
+            Answer::Absent => {}
+            Answer::Wrong => self.wrong += 1,
+        }
+    }
+
+    /// Adds operations that found their keys.
+    pub fn add_found(&mut self, found: u64) {
+        self.found += found;
+    }
+}
+
+/// Runs the loop that is measured. If operations are dependent, the processor cannot begin one before the value is
+/// there that the one before reads: its first word, cut down to nothing, is part of the next key.
 #[inline(always)]
 fn drive(
     stream: &Stream,
+    dependent: bool,
     samples: &mut Samples,
-    mut operation: impl FnMut(usize, u64) -> Result<bool, Error>,
-) -> Result<u64, Error> {
-    let mut found = 0;
+    mut operation: impl FnMut(usize, u64) -> Result<Answer, Error>,
+) -> Result<Answers, Error> {
+    let mut answers = Answers::default();
+    let (mut link, none) = (0, black_box(0));
+    let mut one = |at, id: u64| -> Result<(), Error> {
+        let answer = operation(at, id ^ link)?;
+        if let Answer::Found(read) = answer
+            && dependent
+        {
+            link = read & none;
+        }
+        answers.add(answer);
+        Ok(())
+    };
     for (number, ids) in stream.ids.chunks(samples.batch).enumerate() {
         let at = number * samples.batch;
         let before = ticks();
-        found += u64::from(operation(at, ids[0])?);
+        one(at, ids[0])?;
         samples.took.push(ticks().wrapping_sub(before));
         samples.began.push(before);
         for (more, id) in ids.iter().enumerate().skip(1) {
-            found += u64::from(operation(at + more, *id)?);
+            one(at + more, *id)?;
         }
         if interrupt::asked() {
             break;
         }
     }
-    Ok(found)
+    Ok(answers)
 }
 
 /// Returns the processors that this process may use.

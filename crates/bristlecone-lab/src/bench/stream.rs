@@ -1,6 +1,8 @@
 //! The operations of a phase, drawn before its clock starts: the loop that is measured reads
 //! words one after the other and does nothing else.
 
+use std::sync::Arc;
+
 use bristlecone_random::{GOLDEN_RATIO, Generator, mix};
 
 use super::workload::{Distribution, Mix, Op, Phase};
@@ -12,10 +14,12 @@ pub struct Stream {
     pub ids: Vec<u64>,
     /// The kind of each; empty if the phase has one kind only.
     pub ops: Vec<Op>,
+    /// How many entries each reads, if it is a scan; empty if the phase says that.
+    pub scans: Vec<u32>,
 }
 
 /// The keys of a run: which there are, and in which order they lie.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Keys {
     pub seed: u64,
     pub order: Order,
@@ -24,7 +28,7 @@ pub struct Keys {
 }
 
 /// How the identities of keys, which order as the keys do, lie in their domain.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Order {
     /// Evenly, in no order.
     Scattered,
@@ -33,6 +37,8 @@ pub enum Order {
     /// The `loaded` ones evenly. Of those that are added the share `ops` lies in the first part, the share
     /// `keys`, of the domain; evenly within both.
     Hotspot { loaded: u64, keys: f64, ops: f64 },
+    /// As these do, in an order that the seed picks.
+    Listed(Arc<[u64]>),
 }
 
 impl Keys {
@@ -41,9 +47,10 @@ impl Keys {
     #[inline]
     pub fn id(&self, index: u64) -> u64 {
         let id = mix(index.wrapping_add(self.seed.wrapping_mul(GOLDEN_RATIO)));
-        match self.order {
+        match &self.order {
             Order::Sequential => index,
-            Order::Hotspot { loaded, keys, ops } if index >= loaded => {
+            Order::Listed(keys) => keys[Permutation::new(keys.len() as u64, self.seed).at(index) as usize],
+            &Order::Hotspot { loaded, keys, ops } if index >= loaded => {
                 let (end, scale) =
                     ((keys * DOMAIN) as u64, |to: u64| (u128::from(id) * u128::from(to)) >> 64);
                 let is_hot = (mix(id) as f64) < ops * DOMAIN;
@@ -79,6 +86,9 @@ impl Random {
 /// Draws the streams of a phase, one for each thread, and how many keys it adds. The same phase, keys,
 /// seed and threads give the same streams.
 pub fn draw(phase: &Phase, keys: &Keys, threads: usize, salt: u64) -> (Vec<Stream>, u64) {
+    if let Some(trace) = &phase.trace {
+        return (trace.streams(threads), 0);
+    }
     let per_thread = |thread: u64| {
         let (of, all) = (threads as u64, phase.operations);
         all * thread / of..all * (thread + 1) / of
@@ -126,7 +136,7 @@ impl StreamBuilder<'_> {
         let mix: &Mix = &self.phase.mix;
         let single = mix.single();
         let count = (range.end - range.start) as usize;
-        let mut stream = Stream { ids: Vec::with_capacity(count), ops: Vec::new() };
+        let mut stream = Stream { ids: Vec::with_capacity(count), ..Stream::default() };
         stream.ops.reserve_exact(if single.is_some() { 0 } else { count });
         let order = Permutation::new(self.keys.count.max(1), self.keys.seed);
         for at in range {
@@ -275,9 +285,10 @@ mod tests {
             mix: mix.parse().unwrap(),
             distribution,
             operations,
-            scan: ScanLength::Fixed(1),
+            scan: ScanLength::of_length(1),
             each_once: false,
             all_found: true,
+            trace: None,
         }
     }
 
@@ -334,6 +345,20 @@ mod tests {
     }
 
     #[test]
+    fn stream_draw_from_a_list_takes_each_key_once_in_an_order_of_the_seed() {
+        let listed: Arc<[u64]> = (0..3000).map(|key| key * key).collect();
+        let order = |seed| {
+            let keys = Keys { seed, order: Order::Listed(listed.clone()), count: 0 };
+            let load = Phase { each_once: true, ..phase("insert=1", Distribution::Uniform, 3000) };
+            draw(&load, &keys, 2, 0).0.into_iter().flat_map(|stream| stream.ids).collect::<Vec<u64>>()
+        };
+        let mut drawn = order(1);
+        assert!(drawn != order(2) && !drawn.is_sorted());
+        drawn.sort_unstable();
+        assert_eq!(drawn, *listed);
+    }
+
+    #[test]
     fn stream_draw_of_inserts_takes_new_keys() {
         let keys = Keys { seed: 3, order: Order::Scattered, count: 1000 };
         let (streams, added) = draw(&phase("insert=1", Distribution::Uniform, 5000), &keys, 4, 1);
@@ -357,7 +382,7 @@ mod tests {
             assert!(below(share).abs_diff(want) < 1000, "{share}: {}", below(share));
         }
         // What was loaded stays where it is.
-        let scattered = Keys { order: Order::Scattered, ..keys };
+        let scattered = Keys { order: Order::Scattered, ..keys.clone() };
         assert!((0..1000).all(|index| keys.id(index) == scattered.id(index)));
     }
 

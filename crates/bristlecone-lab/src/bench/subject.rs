@@ -1,6 +1,5 @@
 //! A store under measurement, and the trees among them.
 
-use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -12,25 +11,38 @@ use bristlecone_cli::scratch::Scratch;
 use super::data::{BenchKey, BenchValue, Buffer};
 use super::workload::{Op, ScanLength};
 
-/// Operations as they are measured. Each returns whether it found its key.
+/// Operations as they are measured.
 pub trait Subject<K: BenchKey, V: BenchValue>: Sync {
     /// Sets a value, whatever was there.
     fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<(), Error>;
-    /// Sets the value of a key that has none.
+    /// Sets the value of a key that has none; returns whether it had none.
     fn insert_new(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error>;
-    /// Replaces the value of a key.
+    /// Replaces the value of a key; returns whether it had one.
     fn update(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error>;
-    /// Reads the value of a key.
-    fn get(&self, key: K::Ref<'_>) -> bool;
-    /// Removes a key.
+    /// Returns what `look` says of the value of a key, if it has one.
+    fn get<R>(&self, key: K::Ref<'_>, look: impl Fn(V::Ref<'_>) -> R) -> Result<Option<R>, Error>;
+    /// Removes a key; returns whether it was there.
     fn remove(&self, key: K::Ref<'_>) -> Result<bool, Error>;
     /// Reads `length` entries from `from` on, and returns how many there were.
-    fn scan(&self, from: K::Ref<'_>, length: usize) -> usize;
+    fn scan(
+        &self,
+        from: K::Ref<'_>,
+        length: usize,
+        each: impl FnMut(K::Ref<'_>, V::Ref<'_>),
+    ) -> Result<usize, Error>;
 
-    /// Reads the values of keys, and returns how many there were; a store that has no such call reads one by one. So in
-    /// the next ones.
-    fn get_many(&self, keys: &[K::Ref<'_>]) -> u64 {
-        keys.iter().map(|key| u64::from(self.get(*key))).sum()
+    /// Gives `each` what `look` says of the values of keys that have one; a store that has no such call reads one by
+    /// one. So in the next ones.
+    fn get_many<R>(
+        &self,
+        keys: &[K::Ref<'_>],
+        look: impl Fn(usize, V::Ref<'_>) -> R,
+        mut each: impl FnMut(R),
+    ) -> Result<(), Error> {
+        for (at, key) in keys.iter().enumerate() {
+            self.get(*key, |value| look(at, value))?.into_iter().for_each(&mut each);
+        }
+        Ok(())
     }
     /// Sets values, and asks for those that were there.
     fn insert_many(&self, items: &[Pair<'_, K, V>]) -> Result<(), Error> {
@@ -49,32 +61,96 @@ pub trait Subject<K: BenchKey, V: BenchValue>: Sync {
 /// A key and a value on their way into a store.
 pub type Pair<'a, K, V> = (<K as Key>::Ref<'a>, <V as Value>::Ref<'a>);
 
-/// Does one operation on the key of this identity; values are made from `id` where the key is
-/// new, from `written` where it is not.
+/// What an operation came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It found its key. The word is what it read: the first of a value, or how many entries a scan had.
+    Found(u64),
+    /// Its key was not there, or for `insert_new` was.
+    Absent,
+    /// It read a value that is not its key's, or a scan entries that are not in order.
+    Wrong,
+}
+
+impl Answer {
+    #[inline(always)]
+    fn of(found: bool) -> Self {
+        if found { Self::Found(0) } else { Self::Absent }
+    }
+}
+
+/// Does one operation on the key of this identity; writes the key's first value where the key is new, its
+/// value of this version where it is not. Whatever is read is compared with what belongs to the key.
 #[inline(always)]
 pub fn operate<K: BenchKey, V: BenchValue>(
     subject: &impl Subject<K, V>,
     op: Op,
-    (id, written): (u64, u64),
+    (id, version): (u64, u64),
     scan: ScanLength,
     (key, value): (&mut Buffer, &mut Buffer),
-) -> Result<bool, Error> {
+) -> Result<Answer, Error> {
     let key = K::make(id, key);
     match op {
-        Op::Insert => subject.upsert(key, V::make(id, value)).map(|()| true),
-        Op::InsertNew => subject.insert_new(key, V::make(id, value)),
-        Op::Get => Ok(subject.get(key)),
-        Op::Update => subject.update(key, V::make(written, value)),
-        Op::Upsert => subject.upsert(key, V::make(written, value)).map(|()| true),
-        Op::Remove => subject.remove(key),
-        Op::Scan => Ok(subject.scan(key, scan.of(id)) > 0),
-        Op::ReadModifyWrite => Ok(subject.get(key) & subject.update(key, V::make(written, value))?),
+        Op::Insert => subject.upsert(key, V::make(id, 0, value)).map(|()| Answer::Found(0)),
+        Op::InsertNew => subject.insert_new(key, V::make(id, 0, value)).map(Answer::of),
+        Op::Get => get(subject, key, id, value),
+        Op::Update => subject.update(key, V::make(id, version, value)).map(Answer::of),
+        Op::Upsert => subject.upsert(key, V::make(id, version, value)).map(|()| Answer::Found(0)),
+        Op::Remove => subject.remove(key).map(Answer::of),
+        Op::Scan => scanned(subject, key, (id, scan.of(id)), value),
+        Op::ReadModifyWrite => Ok(match get(subject, key, id, value)? {
+            Answer::Found(read) if subject.update(key, V::make(id, version, value))? => Answer::Found(read),
+            Answer::Found(_) => Answer::Absent,
+            other => other,
+        }),
         // One key is many enough where operations are counted one by one.
-        Op::GetMany => Ok(subject.get_many(&[key]) > 0),
-        Op::InsertMany => subject.insert_many(&[(key, V::make(id, value))]).map(|()| true),
-        Op::UpsertMany => subject.upsert_many(&[(key, V::make(written, value))]).map(|()| true),
-        Op::RemoveMany => Ok(subject.remove_many(&[key])? > 0),
+        Op::GetMany => {
+            let mut answer = Answer::Absent;
+            subject.get_many(&[key], |_, got| look::<V>(got, id, value), |read| answer = read)?;
+            Ok(answer)
+        }
+        Op::InsertMany => subject.insert_many(&[(key, V::make(id, 0, value))]).map(|()| Answer::Found(0)),
+        Op::UpsertMany => {
+            subject.upsert_many(&[(key, V::make(id, version, value))]).map(|()| Answer::Found(0))
+        }
+        Op::RemoveMany => Ok(Answer::of(subject.remove_many(&[key])? > 0)),
     }
+}
+
+/// Compares a value with what belongs to the key of this identity.
+#[inline(always)]
+pub fn look<V: BenchValue>(value: V::Ref<'_>, id: u64, buffer: &Buffer) -> Answer {
+    if V::is_of(value, id, buffer) { Answer::Found(V::word(value)) } else { Answer::Wrong }
+}
+
+#[inline(always)]
+fn get<K: BenchKey, V: BenchValue>(
+    subject: &impl Subject<K, V>,
+    key: K::Ref<'_>,
+    id: u64,
+    buffer: &Buffer,
+) -> Result<Answer, Error> {
+    Ok(subject.get(key, |value| look::<V>(value, id, buffer))?.unwrap_or(Answer::Absent))
+}
+
+#[inline(always)]
+fn scanned<K: BenchKey, V: BenchValue>(
+    subject: &impl Subject<K, V>,
+    from: K::Ref<'_>,
+    (id, length): (u64, usize),
+    buffer: &Buffer,
+) -> Result<Answer, Error> {
+    let (mut right, mut next) = (true, id);
+    let seen = subject.scan(from, length, |key, value| {
+        let at = K::id(key);
+        right &= at >= next && V::is_of(value, at, buffer);
+        next = at.saturating_add(1);
+    })?;
+    Ok(match seen {
+        0 => Answer::Absent,
+        _ if right && seen <= length => Answer::Found(seen as u64),
+        _ => Answer::Wrong,
+    })
 }
 
 /// What the tree under measurement is.
@@ -193,8 +269,8 @@ impl<K: BenchKey, V: BenchValue> Subject<K, V> for TreeStore<K, V> {
     }
 
     #[inline]
-    fn get(&self, key: K::Ref<'_>) -> bool {
-        self.tree.get_with(key, |value| black_box(V::touch(value))).is_some()
+    fn get<R>(&self, key: K::Ref<'_>, look: impl Fn(V::Ref<'_>) -> R) -> Result<Option<R>, Error> {
+        Ok(self.tree.get_with(key, look))
     }
 
     #[inline]
@@ -203,18 +279,25 @@ impl<K: BenchKey, V: BenchValue> Subject<K, V> for TreeStore<K, V> {
     }
 
     #[inline]
-    fn scan(&self, from: K::Ref<'_>, length: usize) -> usize {
-        self.tree.range(from..).take(length).map(black_box).count()
+    fn scan(
+        &self,
+        from: K::Ref<'_>,
+        length: usize,
+        mut each: impl FnMut(K::Ref<'_>, V::Ref<'_>),
+    ) -> Result<usize, Error> {
+        let entries = self.tree.range(from..).take(length);
+        Ok(entries.map(|(key, value)| each(<K as Key>::lend(&key), <V as Value>::lend(&value))).count())
     }
 
     #[inline]
-    fn get_many(&self, keys: &[K::Ref<'_>]) -> u64 {
-        let mut found = 0;
-        self.tree.get_many_with(keys, |_, value| {
-            found += 1;
-            _ = black_box(V::touch(value));
-        });
-        found
+    fn get_many<R>(
+        &self,
+        keys: &[K::Ref<'_>],
+        look: impl Fn(usize, V::Ref<'_>) -> R,
+        mut each: impl FnMut(R),
+    ) -> Result<(), Error> {
+        self.tree.get_many_with(keys, |at, value| each(look(at, value)));
+        Ok(())
     }
 
     #[inline]

@@ -2,8 +2,12 @@
 //! maps, through their crates. Where one has no operation of its own, it does
 //! what its user would do; what it cannot do at all is skipped, and reported.
 
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::hint::black_box;
 use std::ops::Bound;
+use std::sync::{PoisonError, RwLock};
 
 use bristlecone::Error;
 use congee::{Congee, epoch};
@@ -24,6 +28,11 @@ pub enum VolatileMap {
     Scc,
     /// crossbeam-skiplist: a lock-free skip list
     Skiplist,
+    /// The standard library's B-tree under one lock
+    Btreemap,
+    /// bplustree: a B+-tree with optimistic lock coupling
+    #[cfg(feature = "rivals")]
+    Bplustree,
 }
 
 impl VolatileMap {
@@ -34,6 +43,9 @@ impl VolatileMap {
             Self::Congee => "congee",
             Self::Scc => "scc",
             Self::Skiplist => "skiplist",
+            Self::Btreemap => "btreemap",
+            #[cfg(feature = "rivals")]
+            Self::Bplustree => "bplustree",
         }
     }
 }
@@ -59,8 +71,12 @@ where
 
     #[inline]
     fn insert_new(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error> {
-        black_box(self.0.get_or_insert(K::own(key), V::own(value)));
-        Ok(true)
+        let mut is_new = false;
+        black_box(self.0.get_or_insert_with(K::own(key), || {
+            is_new = true;
+            V::own(value)
+        }));
+        Ok(is_new)
     }
 
     #[inline]
@@ -69,8 +85,8 @@ where
     }
 
     #[inline]
-    fn get(&self, key: K::Ref<'_>) -> bool {
-        self.0.lookup_optimistic(K::part(&key), |value| black_box(V::touch_own(value))).is_some()
+    fn get<R>(&self, key: K::Ref<'_>, look: impl Fn(V::Ref<'_>) -> R) -> Result<Option<R>, Error> {
+        Ok(self.0.lookup_optimistic(K::part(&key), |value| look(V::show(value))))
     }
 
     #[inline]
@@ -79,16 +95,21 @@ where
     }
 
     #[inline]
-    fn scan(&self, from: K::Ref<'_>, length: usize) -> usize {
+    fn scan(
+        &self,
+        from: K::Ref<'_>,
+        length: usize,
+        mut each: impl FnMut(K::Ref<'_>, V::Ref<'_>),
+    ) -> Result<usize, Error> {
         let mut range = self.0.range::<K::Part>(Bound::Included(K::part(&from)), Bound::Unbounded);
         let mut seen = 0;
         while seen < length
             && let Some((key, value)) = range.next()
         {
-            black_box((K::touch(key), V::touch_own(value)));
+            each(K::show(key), V::show(value));
             seen += 1;
         }
-        seen
+        Ok(seen)
     }
 }
 
@@ -119,8 +140,8 @@ impl Subject<u64, u64> for Art {
     }
 
     #[inline]
-    fn get(&self, key: u64) -> bool {
-        self.0.get(&(key as usize), &epoch::pin()).map(black_box).is_some()
+    fn get<R>(&self, key: u64, look: impl Fn(u64) -> R) -> Result<Option<R>, Error> {
+        Ok(self.0.get(&(key as usize), &epoch::pin()).map(|value| look(value as u64)))
     }
 
     #[inline]
@@ -129,16 +150,25 @@ impl Subject<u64, u64> for Art {
     }
 
     #[inline]
-    fn scan(&self, from: u64, length: usize) -> usize {
+    fn scan(&self, from: u64, length: usize, mut each: impl FnMut(u64, u64)) -> Result<usize, Error> {
         let mut found = [(0, 0); 128];
-        let length = length.min(found.len());
-        let seen = self.0.range(&(from as usize), &usize::MAX, &mut found[..length], &epoch::pin());
-        black_box(&found);
-        seen
+        let (mut from, mut seen) = (from as usize, 0);
+        // The range has no last key: the largest word is not in it.
+        while seen < length {
+            let asked = (length - seen).min(found.len());
+            let got = self.0.range(&from, &usize::MAX, &mut found[..asked], &epoch::pin());
+            found[..got].iter().for_each(|(key, value)| each(*key as u64, *value as u64));
+            seen += got;
+            if got < asked {
+                break;
+            }
+            from = found[got - 1].0 + 1;
+        }
+        Ok(seen)
     }
 }
 
-/// `scc::TreeIndex`. Replaces by `upsert`: it has no update of its own.
+/// `scc::TreeIndex`. Looks, then replaces by `upsert`: it has no update of its own.
 pub struct Scc<K: BenchKey, V: BenchValue>(TreeIndex<K::Own, V::Own>);
 
 impl<K: BenchKey, V: BenchValue> Default for Scc<K, V> {
@@ -161,12 +191,16 @@ impl<K: BenchKey, V: BenchValue> Subject<K, V> for Scc<K, V> {
 
     #[inline]
     fn update(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error> {
-        self.upsert(key, value).map(|()| true)
+        let found = self.0.contains::<K::Part>(K::part(&key));
+        if found {
+            self.upsert(key, value)?;
+        }
+        Ok(found)
     }
 
     #[inline]
-    fn get(&self, key: K::Ref<'_>) -> bool {
-        self.0.peek_with::<K::Part, _, _>(K::part(&key), |_, value| black_box(V::touch_own(value))).is_some()
+    fn get<R>(&self, key: K::Ref<'_>, look: impl Fn(V::Ref<'_>) -> R) -> Result<Option<R>, Error> {
+        Ok(self.0.peek_with::<K::Part, _, _>(K::part(&key), |_, value| look(V::show(value))))
     }
 
     #[inline]
@@ -175,19 +209,20 @@ impl<K: BenchKey, V: BenchValue> Subject<K, V> for Scc<K, V> {
     }
 
     #[inline]
-    fn scan(&self, from: K::Ref<'_>, length: usize) -> usize {
+    fn scan(
+        &self,
+        from: K::Ref<'_>,
+        length: usize,
+        mut each: impl FnMut(K::Ref<'_>, V::Ref<'_>),
+    ) -> Result<usize, Error> {
         let guard = Guard::new();
         let range = self.0.range::<K::Own, _>(K::own(from).., &guard);
-        let mut seen = 0;
-        for (key, value) in range.take(length) {
-            black_box((K::touch(key), V::touch_own(value)));
-            seen += 1;
-        }
-        seen
+        Ok(range.take(length).map(|(key, value)| each(K::show(key), V::show(value))).count())
     }
 }
 
-/// `crossbeam_skiplist::SkipMap`. Replaces by `insert`: it has no update of its own.
+/// `crossbeam_skiplist::SkipMap`. Replaces by removing and inserting, which is not one step: between the two the
+/// key is not there.
 pub struct Skiplist<K: BenchKey, V: BenchValue>(SkipMap<K::Own, V::Own>);
 
 impl<K: BenchKey, V: BenchValue> Default for Skiplist<K, V> {
@@ -205,18 +240,26 @@ impl<K: BenchKey, V: BenchValue> Subject<K, V> for Skiplist<K, V> {
 
     #[inline]
     fn insert_new(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error> {
-        black_box(self.0.get_or_insert(K::own(key), V::own(value)).value());
-        Ok(true)
+        let found = Cell::new(false);
+        black_box(self.0.compare_insert(K::own(key), V::own(value), |_| {
+            found.set(true);
+            false
+        }));
+        Ok(!found.get())
     }
 
     #[inline]
     fn update(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error> {
-        self.upsert(key, value).map(|()| true)
+        let found = self.0.contains_key::<K::Part>(K::part(&key));
+        if found {
+            self.upsert(key, value)?;
+        }
+        Ok(found)
     }
 
     #[inline]
-    fn get(&self, key: K::Ref<'_>) -> bool {
-        self.0.get::<K::Part>(K::part(&key)).map(|entry| black_box(V::touch_own(entry.value()))).is_some()
+    fn get<R>(&self, key: K::Ref<'_>, look: impl Fn(V::Ref<'_>) -> R) -> Result<Option<R>, Error> {
+        Ok(self.0.get::<K::Part>(K::part(&key)).map(|entry| look(V::show(entry.value()))))
     }
 
     #[inline]
@@ -225,14 +268,81 @@ impl<K: BenchKey, V: BenchValue> Subject<K, V> for Skiplist<K, V> {
     }
 
     #[inline]
-    fn scan(&self, from: K::Ref<'_>, length: usize) -> usize {
+    fn scan(
+        &self,
+        from: K::Ref<'_>,
+        length: usize,
+        mut each: impl FnMut(K::Ref<'_>, V::Ref<'_>),
+    ) -> Result<usize, Error> {
         let from = (Bound::Included(K::part(&from)), Bound::Unbounded);
-        let range = self.0.range::<K::Part, _>(from);
-        let mut seen = 0;
-        for entry in range.take(length) {
-            black_box((K::touch(entry.key()), V::touch_own(entry.value())));
-            seen += 1;
-        }
-        seen
+        let entries = self.0.range::<K::Part, _>(from).take(length);
+        Ok(entries.map(|entry| each(K::show(entry.key()), V::show(entry.value()))).count())
+    }
+}
+
+/// `RwLock<BTreeMap>`: what a program has before it looks for anything else.
+pub struct Locked<K: BenchKey, V: BenchValue>(RwLock<BTreeMap<K::Own, V::Own>>);
+
+impl<K: BenchKey, V: BenchValue> Default for Locked<K, V> {
+    fn default() -> Self {
+        Self(RwLock::default())
+    }
+}
+
+impl<K: BenchKey, V: BenchValue> Locked<K, V> {
+    /// Calls `change` with the map. A thread that panicked leaves no half of a change.
+    #[inline]
+    fn change<R>(&self, change: impl FnOnce(&mut BTreeMap<K::Own, V::Own>) -> R) -> R {
+        change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl<K: BenchKey, V: BenchValue> Subject<K, V> for Locked<K, V> {
+    #[inline]
+    fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<(), Error> {
+        let (key, value) = (K::own(key), V::own(value));
+        self.change(|map| drop(map.insert(key, value)));
+        Ok(())
+    }
+
+    #[inline]
+    fn insert_new(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error> {
+        let (key, value) = (K::own(key), V::own(value));
+        Ok(self.change(|map| match map.entry(key) {
+            Entry::Vacant(entry) => {
+                entry.insert(value);
+                true
+            }
+            Entry::Occupied(_) => false,
+        }))
+    }
+
+    #[inline]
+    fn update(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool, Error> {
+        let value = V::own(value);
+        Ok(self.change(|map| map.get_mut(K::part(&key)).map(|found| *found = value).is_some()))
+    }
+
+    #[inline]
+    fn get<R>(&self, key: K::Ref<'_>, look: impl Fn(V::Ref<'_>) -> R) -> Result<Option<R>, Error> {
+        let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        Ok(map.get(K::part(&key)).map(|value| look(V::show(value))))
+    }
+
+    #[inline]
+    fn remove(&self, key: K::Ref<'_>) -> Result<bool, Error> {
+        Ok(self.change(|map| map.remove(K::part(&key)).is_some()))
+    }
+
+    #[inline]
+    fn scan(
+        &self,
+        from: K::Ref<'_>,
+        length: usize,
+        mut each: impl FnMut(K::Ref<'_>, V::Ref<'_>),
+    ) -> Result<usize, Error> {
+        let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let range = map.range::<K::Part, _>((Bound::Included(K::part(&from)), Bound::Unbounded));
+        Ok(range.take(length).map(|(key, value)| each(K::show(key), V::show(value))).count())
     }
 }

@@ -2,6 +2,9 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
+
+use super::input::trace::Trace;
 
 /// One kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +178,10 @@ impl FromStr for Distribution {
         };
         let parts: Vec<&str> = text.split(':').collect();
         match parts.as_slice() {
-            ["uniform"] => Ok(Self::Uniform),
+            ["uniform" | "UNIFORM"] => Ok(Self::Uniform),
+            // As PiBench names them, with its default for the skew.
+            ["selfsimilar" | "SELFSIMILAR"] => Ok(Self::SelfSimilar(0.2)),
+            ["zipfian" | "ZIPFIAN"] => Ok(Self::Zipf(0.2)),
             ["sequential"] => Ok(Self::Sequential),
             ["zipf", theta] => Ok(Self::Zipf(number(theta, 0.0, 1.0)?)),
             ["selfsimilar", skew] => Ok(Self::SelfSimilar(number(skew, 0.0, 0.5)?)),
@@ -186,6 +192,17 @@ impl FromStr for Distribution {
             _ => Err(format!(
                 "{text:?} is none of uniform, sequential, zipf:THETA, selfsimilar:SKEW, hotspot:KEYS:OPS, latest:THETA"
             )),
+        }
+    }
+}
+
+impl Distribution {
+    /// Returns the same kind with another skew.
+    pub fn with_skew(self, skew: f64) -> Result<Self, String> {
+        match self {
+            Self::Zipf(_) => format!("zipf:{skew}").parse(),
+            Self::SelfSimilar(_) => format!("selfsimilar:{skew}").parse(),
+            other => Err(format!("{other} has no skew")),
         }
     }
 }
@@ -203,21 +220,50 @@ impl fmt::Display for Distribution {
     }
 }
 
-/// How many entries a scan reads.
+/// How many entries a scan reads: of these numbers one, evenly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScanLength {
-    Fixed(usize),
-    /// 1 to so many, evenly.
-    UpTo(usize),
+pub struct ScanLength {
+    least: u32,
+    most: u32,
 }
 
 impl ScanLength {
+    /// Returns the length that is always the same.
+    pub fn of_length(length: u32) -> Self {
+        Self { least: length, most: length }
+    }
+
+    /// Returns 1 to so many.
+    pub fn up_to(most: u32) -> Self {
+        Self { least: 1, most }
+    }
+
     /// Returns the length that a key's identity picks.
     #[inline]
     pub fn of(self, id: u64) -> usize {
+        self.least as usize + (id % (u64::from(self.most - self.least) + 1)) as usize
+    }
+}
+
+impl FromStr for ScanLength {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (least, most) = text.split_once('-').unwrap_or((text, text));
+        match (least.parse(), most.parse()) {
+            (Ok(least), Ok(most)) if 1 <= least && least <= most && most <= 1_000_000 => {
+                Ok(Self { least, most })
+            }
+            _ => Err(format!("{text:?}: write LENGTH or MIN-MAX, of 1 to 1000000 entries")),
+        }
+    }
+}
+
+impl fmt::Display for ScanLength {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Fixed(length) => length,
-            Self::UpTo(max) => 1 + (id % max as u64) as usize,
+            Self { least, most } if least == most => write!(f, "{least}"),
+            Self { least, most } => write!(f, "{least}-{most}"),
         }
     }
 }
@@ -234,12 +280,78 @@ pub struct Phase {
     pub each_once: bool,
     /// Whether every operation must find its key.
     pub all_found: bool,
+    /// The operations, if they are not drawn.
+    pub trace: Option<Arc<Trace>>,
+}
+
+impl Phase {
+    /// Returns the phase of a trace.
+    pub fn of_trace(name: &str, trace: Arc<Trace>) -> Self {
+        let of = |op: &Op| trace.ops.iter().filter(|other| *other == op).count();
+        let parts = Op::all().map(|op| (op, of(&op) as u32)).filter(|(_, share)| *share > 0);
+        Self {
+            name: name.to_owned(),
+            mix: Mix(parts.collect()),
+            distribution: Distribution::Sequential,
+            operations: trace.ids.len() as u64,
+            scan: ScanLength::of_length(SCAN_LENGTH),
+            each_once: false,
+            all_found: trace.all_found(),
+            trace: Some(trace),
+        }
+    }
+}
+
+/// Operations in proportions, as PiBench has them.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Proportions, as PiBench has them")]
+pub struct Ratios {
+    /// Share of reads, 0 to 1; the five add up to 1.
+    #[arg(long = "read_ratio", short = 'r', value_name = "SHARE")]
+    read: Option<f64>,
+    /// Share of inserts of new keys.
+    #[arg(long = "insert_ratio", short = 'i', value_name = "SHARE")]
+    insert: Option<f64>,
+    /// Share of updates.
+    #[arg(long = "update_ratio", short = 'u', value_name = "SHARE")]
+    update: Option<f64>,
+    /// Share of removals.
+    #[arg(long = "remove_ratio", short = 'd', value_name = "SHARE")]
+    remove: Option<f64>,
+    /// Share of scans.
+    #[arg(long = "scan_ratio", short = 's', value_name = "SHARE")]
+    scan: Option<f64>,
+}
+
+impl Ratios {
+    /// Returns the mix; `None` if no proportion is given.
+    pub fn mix(&self) -> Result<Option<Mix>, String> {
+        const WHOLE: f64 = 1e6;
+        let given = [
+            (Op::Get, self.read),
+            (Op::InsertNew, self.insert),
+            (Op::Update, self.update),
+            (Op::Remove, self.remove),
+            (Op::Scan, self.scan),
+        ];
+        if given.iter().all(|(_, share)| share.is_none()) {
+            return Ok(None);
+        }
+        let sum: f64 = given.iter().filter_map(|(_, share)| *share).sum();
+        let possible = given.iter().all(|(_, share)| share.is_none_or(|share| (0.0..=1.0).contains(&share)));
+        if !possible || (sum - 1.0).abs() > 1.0 / WHOLE {
+            return Err(format!("proportions of 0 to 1 must add up to 1: these add up to {sum}"));
+        }
+        let share = |share: Option<f64>| (share.unwrap_or(0.0) * WHOLE).round() as u32;
+        let parts = given.map(|(op, given)| (op, share(given))).into_iter().filter(|(_, share)| *share > 0);
+        Ok(Some(Mix(parts.collect())))
+    }
 }
 
 /// Known sequences of phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Preset {
-    /// load, get, update, insert, scan of 100, zipf:0.99 half get half upsert, get_many, upsert_many, insert_many, remove
+    /// load, get, update, insert, scan, zipf:0.99 half get half upsert, get_many, upsert_many, insert_many, remove
     Micro,
     /// load only
     Load,
@@ -259,15 +371,15 @@ pub enum Preset {
 
 /// Theta of Zipf's law by default.
 const THETA: f64 = 0.99;
-const SCAN_LENGTH: usize = 100;
+const SCAN_LENGTH: u32 = 100;
 
 /// Returns the phases of a run: the load, then what the preset or the mix says.
 pub fn phases(
     preset: Preset,
     mix: Option<&Mix>,
     distribution: Option<Distribution>,
-    records: u64,
-    operations: u64,
+    scan: Option<ScanLength>,
+    (records, operations): (u64, u64),
 ) -> Vec<Phase> {
     let asked = distribution.unwrap_or(Distribution::Uniform);
     let phase = |name: &str, mix: Mix, distribution: Distribution, operations: u64| Phase {
@@ -276,8 +388,9 @@ pub fn phases(
         mix,
         distribution,
         operations,
-        scan: ScanLength::Fixed(SCAN_LENGTH),
+        scan: scan.unwrap_or(ScanLength::of_length(SCAN_LENGTH)),
         each_once: false,
+        trace: None,
     };
     let only = |op: Op| phase(&op.to_string(), Mix::only(op), asked, operations);
     let loaded_in_order = if asked == Distribution::Sequential { asked } else { Distribution::Uniform };
@@ -309,7 +422,7 @@ pub fn phases(
         }
         Preset::YcsbE => {
             let run = ycsb(&[(Op::Scan, 95), (Op::Insert, 5)], zipf);
-            phases.push(Phase { scan: ScanLength::UpTo(SCAN_LENGTH), ..run });
+            phases.push(Phase { scan: scan.unwrap_or(ScanLength::up_to(SCAN_LENGTH)), ..run });
         }
         Preset::YcsbF => phases.push(ycsb(&[(Op::Get, 50), (Op::ReadModifyWrite, 50)], zipf)),
     }
@@ -328,6 +441,22 @@ mod tests {
         assert_eq!("get=1,scan=0".parse::<Mix>().unwrap().single(), Some(Op::Get));
         for wrong in ["", "get", "get=x", "fly=1", "get=0", "get=1,get=2", "get=-1", "get=1,get_many=1"] {
             assert!(wrong.parse::<Mix>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn scan_lengths_lie_where_they_are_asked_for() {
+        let lengths: ScanLength = "50-400".parse().unwrap();
+        let mut seen: Vec<usize> = (0..10_000).map(|id| lengths.of(id)).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!((seen[0], seen[seen.len() - 1], seen.len()), (50, 400, 351));
+        assert_eq!(
+            ("7".parse::<ScanLength>().unwrap().of(u64::MAX), lengths.to_string().as_str()),
+            (7, "50-400")
+        );
+        for wrong in ["", "0", "5-4", "x", "1-", "2000000"] {
+            assert!(wrong.parse::<ScanLength>().is_err(), "{wrong}");
         }
     }
 

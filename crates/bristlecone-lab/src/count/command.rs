@@ -2,14 +2,15 @@
 
 use bristlecone::{Design, Domain};
 use bristlecone_baselines::AnyDesign;
-use bristlecone_cli::failure::Outcome;
-use bristlecone_cli::output::{Output, grouped};
+use bristlecone_cli::failure::{Failure, Outcome};
+use bristlecone_cli::output::Output;
 use bristlecone_cli::size;
 use bristlecone_device::{Processor, Profile};
 use clap::Args;
+use serde_json::Value;
 
-use super::report;
 use super::run::{self, Plan};
+use super::{csv, profile, report, table};
 use crate::workload::{OPERATIONS_HELP, Workload};
 
 /// Count what a design costs a persistent-memory device, on a model of the device
@@ -19,41 +20,47 @@ use crate::workload::{OPERATIONS_HELP, Workload};
 /// fences, lines and bytes are counted for each kind of operation and for leaves, logs and the
 /// rest; a virtual clock says how fast so many threads would be, and how long each operation would
 /// take, as far as the device goes. Nothing is timed: the same seed gives the same figures on every
-/// machine. A thread of a design's own would be on no clock: CCL-BTree's collection is counted with
-/// the writes that call for it (collector_threads=0), and figures of another value vary from run to
-/// run. The pool is in memory only. docs/lab/DEVICE.md has the model and its parameters.
-#[derive(Args, Debug)]
+/// machine. A thread of a design's own would be on no clock, and is refused: CCL-BTree's collection is counted
+/// with the writes that call for it (collector_threads=0). The pool is in memory only. docs/lab/DEVICE.md has the model and its parameters.
+#[derive(Args, Clone, Debug)]
 #[command(after_help = OPERATIONS_HELP)]
 pub struct Count {
     #[command(flatten)]
     workload: Workload,
-    /// The device: optane, cxl-ssd or nvdimm.
-    #[arg(long, value_name = "PROFILE", default_value = "optane")]
+    /// The device: optane, cxl-ssd, nvdimm, or a file in TOML as docs/lab/DEVICE.md describes it.
+    #[arg(long, value_name = "PROFILE", default_value = "optane", value_parser = profile::named)]
     profile: Profile,
+    /// A parameter of the device, as docs/lab/DEVICE.md lists them; may be given several times.
+    #[arg(long = "model", value_name = "NAME=VALUE")]
+    model: Vec<String>,
     /// What survives a power failure: adr (what was flushed) or eadr (the processor's caches, too).
     #[arg(long, value_name = "DOMAIN", default_value = "adr", value_parser = domain)]
     domain: Domain,
-    /// Numbers of threads for which the virtual clock gives times.
+    /// Numbers of threads for which the virtual clock gives times. Each is a run of its own, with as many writers;
+    /// what is counted is of the first.
     #[arg(
         long,
+        short = 't',
         value_name = "LIST",
         value_delimiter = ',',
-        default_value = "1,2,4,8,16,32,48",
+        default_value = "1",
         value_parser = clap::value_parser!(u16).range(1..=1024)
     )]
     threads: Vec<u16>,
-    /// Number of threads to which operations are dealt in turn, one at a time: a design may keep a log and free
-    /// slots for each.
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 1,
-        value_parser = clap::value_parser!(u16).range(1..=1024)
-    )]
-    writers: u16,
+    /// Number of threads to which operations are dealt in turn, one at a time, for all of --threads in one run: a design
+    /// may keep a log and free slots for each [default: as --threads]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    writers: Option<u16>,
     /// Size of the processor's cache.
     #[arg(long, value_name = "SIZE", default_value = "36M", value_parser = size::parse)]
     cache: u64,
+    /// Also report in so many slices, one after the other, what is counted after the load, or of the load
+    /// where there is nothing else; needs --json. What is dirty is written at the end of each.
+    #[arg(long, value_name = "N", requires = "json", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    slices: Option<u16>,
+    /// Print comma-separated values: a row for each phase and operation.
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
 }
 
 /// Reads a domain of memory.
@@ -64,43 +71,75 @@ fn domain(text: &str) -> Result<Domain, String> {
     }
 }
 
-/// Returns the options of a workload, with background threads turned off unless they were given.
-fn on_the_clock(workload: &Workload) -> Vec<(String, u64)> {
+/// Returns the options of a workload, with background threads turned off.
+///
+/// # Errors
+///
+/// If they are asked for: these threads are on no clock.
+fn on_the_clock(workload: &Workload) -> Outcome<Vec<(String, u64)>> {
     const COLLECTORS: &str = "collector_threads";
     let mut options = workload.options.clone();
-    let given = options.iter().any(|(name, _)| name == COLLECTORS);
-    if workload.design == AnyDesign::Library(Design::CclBTree) && !given {
-        options.push((COLLECTORS.to_owned(), 0));
+    if workload.design() == AnyDesign::Library(Design::CclBTree) {
+        match options.iter().find(|(name, _)| name == COLLECTORS) {
+            None => options.push((COLLECTORS.to_owned(), 0)),
+            Some((_, 0)) => {}
+            Some((name, value)) => {
+                return Err(Failure::usage(format!(
+                    "{name}={value}: a thread of its own is on no clock; only 0 can be counted"
+                )));
+            }
+        }
     }
-    options
+    Ok(options)
 }
 
 impl Count {
-    pub fn run(&self, output: &mut Output) -> Outcome {
-        let phases = self.workload.phases()?;
+    /// Counts, and returns what `--json` prints. Of lists the first values are taken.
+    pub fn measure(&self, output: &Output) -> Outcome<Value> {
+        let plan = self.plan()?;
+        let counts = run::run(&plan, output)?;
+        Ok(report::json(&plan, &counts, &self.workload.json()))
+    }
+
+    fn plan(&self) -> Outcome<Plan> {
         let workload = &self.workload;
-        let plan = Plan {
-            design: workload.design,
-            options: on_the_clock(workload),
-            profile: self.profile,
+        let phases = workload.phases()?;
+        Ok(Plan {
+            design: workload.design(),
+            options: on_the_clock(workload)?,
+            profile: profile::with(self.profile, &self.model).map_err(Failure::usage)?,
             processor: Processor { cache_bytes: self.cache as usize, ..Processor::default() },
             domain: self.domain,
             threads: self.threads.iter().copied().map(usize::from).collect(),
-            writers: self.writers.into(),
+            writers: self.writers.map(usize::from),
+            slices: self.slices.unwrap_or(1).into(),
             max_bytes: workload.max_bytes(&phases),
+            order: workload.order(&phases)?,
             phases,
             seed: workload.seed,
-            order: workload.order(),
-            key: workload.key,
-            value: workload.value,
-        };
-        let counts = run::run(&plan, output)?;
-        if output.json() {
-            return output.value(&report::json(&plan, &counts, &workload.json()));
+            key: workload.key(),
+            value: workload.value(),
+        })
+    }
+
+    pub fn run(&self, output: &mut Output) -> Outcome {
+        for (number, workload) in self.workload.singles().into_iter().enumerate() {
+            let single = Self { workload, ..self.clone() };
+            let plan = single.plan()?;
+            let counts = run::run(&plan, output)?;
+            if output.json() {
+                output.value(&report::json(&plan, &counts, &single.workload.json()))?;
+            } else if self.csv {
+                csv::write(output, &plan, &counts, &single.workload, number == 0)?;
+            } else {
+                if number > 0 {
+                    output.line("")?;
+                }
+                table::show(output, &plan, &counts, &single.workload.title())?;
+            }
+            // A list may take long, and what is done is to be seen.
+            output.finish()?;
         }
-        let distribution =
-            workload.distribution.map_or_else(String::new, |distribution| format!(", {distribution}"));
-        let workload = format!("{} records{distribution}", grouped(workload.records));
-        report::show(output, &plan, &counts, &workload)
+        Ok(())
     }
 }

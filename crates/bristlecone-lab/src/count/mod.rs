@@ -2,8 +2,11 @@
 //! same seed gives the same figures everywhere.
 //!
 //! The phases, keys and operations are those of `bench`; the tree lives on the device model of
-//! `bristlecone_device`. [`report`] shows what came out.
+//! `bristlecone_device`. [`report`], [`table`] and [`csv`] show what came out.
 
 pub mod command;
+mod csv;
+mod profile;
 mod report;
 mod run;
+mod table;

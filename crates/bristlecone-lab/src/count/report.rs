@@ -1,32 +1,35 @@
-//! What was counted, as tables and as JSON.
+//! What was counted, as JSON.
 
 use bristlecone::TreeStats;
-use bristlecone_cli::failure::Outcome;
-use bristlecone_cli::output::{Output, grouped};
-use bristlecone_cli::size;
 use bristlecone_device::{OUTSIDE, Tallies, Tally, Times, Traffic};
 use bristlecone_pm::Part;
 use serde_json::{Map, Value, json};
 
-use super::run::{PhaseCount, Plan, kind};
+use super::run::{PhaseCount, Plan, Slice, kind};
 use crate::bench::latency::Latency;
 use crate::bench::workload::Op;
 
 const PARTS: [(&str, Part); 3] = [("leaf", Part::Leaf), ("log", Part::Log), ("other", Part::Other)];
 
 /// What several phases came to.
-struct Total {
-    tallies: Tallies,
+pub struct Total {
+    pub tallies: Tallies,
     operations: u64,
     times: Vec<Times>,
+    /// What was counted for each of the times.
+    each: Vec<Tallies>,
 }
 
 impl Total {
-    fn of(phases: &[PhaseCount]) -> Self {
+    /// Adds phases up.
+    pub fn of(phases: &[PhaseCount]) -> Self {
         let mut tallies = Tallies::default();
         let mut times: Vec<Times> = Vec::new();
+        let mut each: Vec<Tallies> = Vec::new();
         for phase in phases {
             tallies += &phase.counted.tallies;
+            each.resize_with(phase.tallies.len(), Tallies::default);
+            each.iter_mut().zip(&phase.tallies).for_each(|(sum, more)| *sum += more);
             for (at, more) in phase.counted.times.iter().enumerate() {
                 match times.get_mut(at) {
                     Some(sum) => *sum += more,
@@ -35,32 +38,29 @@ impl Total {
             }
         }
         let operations = tallies.sum().operations;
-        Self { tallies, operations, times }
+        Self { tallies, operations, times, each }
     }
 
-    fn mops(&self) -> impl Iterator<Item = (usize, f64)> {
+    /// Returns millions of operations a second, by the number of threads.
+    pub fn mops(&self) -> impl Iterator<Item = (usize, f64)> {
         let mops = |times: &Times| (times.threads, self.operations as f64 / times.seconds / 1e6);
         self.times.iter().map(mops)
     }
 
     /// Returns what operations took on the clock of the number of threads at this place.
-    fn latencies(&self, at: usize) -> impl Iterator<Item = (Op, Latency)> {
+    pub fn latencies(&self, at: usize) -> impl Iterator<Item = (Op, Latency)> {
         let of = move |op| self.times.get(at)?.latencies.get(&kind(op)).map(|times| (op, times.into()));
         Op::all().filter_map(of)
     }
 
     /// Returns the operations that there were.
-    fn kinds(&self) -> impl Iterator<Item = (Op, Tally)> {
+    pub fn kinds(&self) -> impl Iterator<Item = (Op, Tally)> {
         Op::all().map(|op| (op, self.tallies[kind(op)])).filter(|(_, tally)| tally.operations > 0)
     }
 
     /// Times as many bytes as the user wrote: in lines to the device, and by the media.
-    fn amplifications(&self, part: Option<Part>) -> Option<(f64, f64)> {
-        let sum = self.tallies.sum();
-        let traffic = part.map_or(sum.total(), |part| sum.part(part));
-        let times = |bytes: u64| bytes as f64 / sum.user_bytes as f64;
-        (sum.user_bytes > 0)
-            .then(|| (times(traffic.device_bytes_written), times(traffic.media_bytes_written)))
+    pub fn amplifications(&self, part: Option<Part>) -> Option<(f64, f64)> {
+        amplifications(&self.tallies, part)
     }
 
     fn json(&self) -> Map<String, Value> {
@@ -79,7 +79,14 @@ impl Total {
         let throughput = |(at, (threads, mops))| {
             let latencies: Map<String, Value> =
                 self.latencies(at).map(|(op, latency)| (op.to_string(), json!(latency))).collect();
-            json!({ "threads": threads, "mops": mops, "latency_ns": latencies })
+            let (cli, xbi) = self.each.get(at).and_then(|tallies| amplifications(tallies, None)).unzip();
+            json!({
+                "threads": threads,
+                "mops": mops,
+                "cli_amplification": cli,
+                "xbi_amplification": xbi,
+                "latency_ns": latencies,
+            })
         };
         let throughput: Vec<Value> = self.mops().enumerate().map(throughput).collect();
         let mut json = Map::new();
@@ -90,6 +97,14 @@ impl Total {
         json.insert("throughput".to_owned(), Value::Array(throughput));
         json
     }
+}
+
+/// Returns how many times as many bytes as the user wrote were written: in lines to the device, and by the media.
+fn amplifications(tallies: &Tallies, part: Option<Part>) -> Option<(f64, f64)> {
+    let sum = tallies.sum();
+    let traffic = part.map_or(sum.total(), |part| sum.part(part));
+    let times = |bytes: u64| bytes as f64 / sum.user_bytes as f64;
+    (sum.user_bytes > 0).then(|| (times(traffic.device_bytes_written), times(traffic.media_bytes_written)))
 }
 
 /// Returns a traffic's figures by name.
@@ -112,6 +127,7 @@ fn per_operation(tally: &Tally) -> Value {
     let mut json = Map::new();
     json.insert("operations".to_owned(), json!(tally.operations));
     json.insert("fences".to_owned(), each(tally.fences));
+    json.insert("reading_nothing".to_owned(), each(tally.reading_nothing));
     json.extend(averages(tally.total()));
     for (name, part) in PARTS {
         json.insert(name.to_owned(), Value::Object(averages(tally.part(part))));
@@ -139,6 +155,8 @@ fn space(stats: &TreeStats) -> Value {
         "dram_bytes": stats.dram_bytes,
         "pm_bytes_per_key": per_key(stats.pm_bytes),
         "dram_bytes_per_key": per_key(stats.dram_bytes),
+        "log_bytes": stats.log_bytes,
+        "log_entries_needed": stats.log_entries,
     })
 }
 
@@ -168,12 +186,13 @@ pub fn json(plan: &Plan, phases: &[PhaseCount], workload: &Value) -> Value {
     object.extend(workload.as_object().cloned().unwrap_or_default());
     object.extend(Total::of(measured(phases)).json());
     object.insert("space".to_owned(), phases.first().map_or(Value::Null, |load| space(&load.space)));
+    object.extend(sliced(phases.last().map_or(&[], |last| &last.slices)));
     let each = plan.phases.iter().zip(phases).map(|(phase, count)| {
         let mut json = Map::new();
         json.insert("name".to_owned(), json!(phase.name));
         json.insert("operations".to_owned(), json!(phase.operations));
         json.insert("found".to_owned(), json!(count.found));
-        json.extend(each(count).json());
+        json.extend(Total::of(std::slice::from_ref(count)).json());
         json.insert("space".to_owned(), space(&count.space));
         Value::Object(json)
     });
@@ -193,6 +212,13 @@ pub fn json(plan: &Plan, phases: &[PhaseCount], workload: &Value) -> Value {
             "media_read_ns": profile.media_read_ns,
             "media_write_ns": profile.media_write_ns,
             "queue_ns": profile.queue_ns,
+            "reflush_ns": profile.reflush_ns,
+            "clwb_evicts": profile.clwb_evicts,
+            "random_eviction": profile.random_eviction,
+            "line_ns": profile.line_ns,
+            "writers_best": profile.writers_best,
+            "write_slowdown": profile.write_slowdown,
+            "shared_queue": profile.shared_queue,
             "cache_bytes": processor.cache_bytes,
             "cache_ways": processor.ways,
             "cache_hit_ns": processor.hit_ns,
@@ -202,101 +228,39 @@ pub fn json(plan: &Plan, phases: &[PhaseCount], workload: &Value) -> Value {
     json
 }
 
-/// Prints the whole run as tables.
-pub fn show(output: &mut Output, plan: &Plan, phases: &[PhaseCount], workload: &str) -> Outcome {
-    let (profile, cache) = (&plan.profile, size::show(plan.processor.cache_bytes as u64));
-    output.line(format_args!(
-        "{} on a model of {profile}, domain {}: media lines of {} B, processor cache of {cache}",
-        plan.design.title(),
-        plan.domain,
-        profile.media_line_bytes
-    ))?;
-    output.line(format_args!("{workload}, keys {}, values {}, seed {}", plan.key, plan.value, plan.seed))?;
-    output.line("")?;
-    show_operations(output, plan, phases)?;
-    show_amplifications(output, plan, phases)?;
-    show_times(output, plan, phases)?;
-    for (phase, count) in plan.phases.iter().zip(phases).filter(|(_, count)| count.space.items > 0) {
-        let TreeStats { items, pm_bytes, dram_bytes, .. } = count.space;
-        let per_key = |bytes: u64| bytes as f64 / items as f64;
-        output.line(format_args!(
-            "after {:<8} {:>11} keys, {:.2} B/key persistent, {:.2} B/key in DRAM",
-            phase.name,
-            grouped(items),
-            per_key(pm_bytes),
-            per_key(dram_bytes)
-        ))?;
+/// Returns what slices came to, and what of them stands out: the log at its longest; and on the clock of the last
+/// number of threads by how many percent the slowest slice is slower than the median, and how many times as long as in
+/// the first slice the slowest operation takes in the last one.
+fn sliced(slices: &[Slice]) -> Map<String, Value> {
+    let mut json = Map::new();
+    let mut all = Vec::new();
+    for Slice { counted, space } in slices {
+        let operations = counted.tallies.sum().operations;
+        let last = counted.times.last();
+        let slowest = last.and_then(|times| times.latencies.values().map(|latencies| latencies.max()).max());
+        all.push(json!({
+            "operations": operations,
+            "mops": last.map(|times| operations as f64 / times.seconds / 1e6),
+            "slowest_ns": slowest,
+            "media_bytes_written": counted.tallies.sum().total().media_bytes_written,
+            "keys": space.items,
+            "pm_bytes": space.pm_bytes,
+            "log_bytes": space.log_bytes,
+            "log_entries_needed": space.log_entries,
+        }));
     }
-    Ok(())
-}
-
-/// Returns what one phase came to.
-fn each(phase: &PhaseCount) -> Total {
-    Total::of(std::slice::from_ref(phase))
-}
-
-/// Prints what an operation of each kind costs on average.
-fn show_operations(output: &mut Output, plan: &Plan, phases: &[PhaseCount]) -> Outcome {
-    output.line("each operation, on average     flushes  fences   lines   lines  media B  media B")?;
-    output.line("phase     operation                            written    read  written     read")?;
-    for (phase, count) in plan.phases.iter().zip(phases) {
-        for (op, tally) in each(count).kinds() {
-            let total = tally.total();
-            let per = |number: u64| number as f64 / tally.operations as f64;
-            output.line(format_args!(
-                "{:<9} {op:<18} {:>9.3}{:>8.3}{:>8.3}{:>8.3}{:>9.1}{:>9.1}",
-                phase.name,
-                per(total.flushes),
-                per(tally.fences),
-                per(total.lines_written),
-                per(total.lines_read),
-                per(total.media_bytes_written),
-                per(total.media_bytes_read),
-            ))?;
-        }
+    let mut mops: Vec<f64> = all.iter().filter_map(|slice| slice["mops"].as_f64()).collect();
+    mops.sort_by(f64::total_cmp);
+    if let (Some(least), Some(median)) = (mops.first(), mops.get(mops.len() / 2)) {
+        json.insert("slowest_slice_percent".to_owned(), json!((1.0 - least / median) * 100.0));
+        json.insert(
+            "log_bytes_peak".to_owned(),
+            json!(slices.iter().map(|slice| slice.space.log_bytes).max()),
+        );
+        let slowest = |slice: Option<&Value>| slice.and_then(|slice| slice["slowest_ns"].as_f64());
+        let growth = slowest(all.last()).zip(slowest(all.first())).map(|(last, first)| last / first);
+        json.insert("slowest_growth".to_owned(), json!(growth));
+        json.insert("slices".to_owned(), Value::Array(all));
     }
-    output.line("")
-}
-
-/// Prints how many bytes are written for each that the user wrote.
-fn show_amplifications(output: &mut Output, plan: &Plan, phases: &[PhaseCount]) -> Outcome {
-    output
-        .line("bytes written / bytes the user wrote:  lines to the device (CLI)        by the media (XBI)")?;
-    output.line("phase                       all    leaf     log   other     all    leaf     log   other")?;
-    for (phase, count) in plan.phases.iter().zip(phases) {
-        let total = each(count);
-        let parts = [None, Some(Part::Leaf), Some(Part::Log), Some(Part::Other)];
-        let found: Vec<_> = parts.iter().filter_map(|part| total.amplifications(*part)).collect();
-        if !found.is_empty() {
-            let cli: String = found.iter().map(|(cli, _)| format!("{cli:>8.2}")).collect();
-            let xbi: String = found.iter().map(|(_, xbi)| format!("{xbi:>8.2}")).collect();
-            output.line(format_args!("{:<22}{cli}{xbi}", phase.name))?;
-        }
-    }
-    output.line("")
-}
-
-/// Prints throughput and latencies on the virtual clock.
-fn show_times(output: &mut Output, plan: &Plan, phases: &[PhaseCount]) -> Outcome {
-    let threads: String = plan.threads.iter().map(|threads| format!("{threads:>9}")).collect();
-    output.line(format_args!("Mop/s on the virtual clock, by threads\nphase       {threads}"))?;
-    for (phase, count) in plan.phases.iter().zip(phases) {
-        let mops: String = each(count).mops().map(|(_, mops)| format!("{mops:>9.3}")).collect();
-        output.line(format_args!("{:<12}{mops}", phase.name))?;
-    }
-    output.line("")?;
-    let head =
-        format_args!("time of each on that clock\nphase     operation        threads{}", Latency::head());
-    output.line(head)?;
-    for (phase, count) in plan.phases.iter().zip(phases) {
-        let (total, last) = (each(count), plan.threads.len() - 1);
-        let ends: &[usize] = if last == 0 { &[0] } else { &[0, last] };
-        for (at, threads) in ends.iter().map(|at| (*at, plan.threads[*at])) {
-            for (op, latency) in total.latencies(at) {
-                let columns = latency.columns();
-                output.line(format_args!("{:<9} {op:<16}{threads:>8}{columns}", phase.name))?;
-            }
-        }
-    }
-    output.line("")
+    json
 }

@@ -6,14 +6,15 @@ use bristlecone_baselines::{AnyDesign, part_of};
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_cli::output::Output;
-use bristlecone_device::{Counted, Device, Layout, Processor, Profile};
+use bristlecone_device::{Counted, Device, Layout, OUTSIDE, Processor, Profile, Tallies};
 use bristlecone_lab::targets::device_pool;
 use bristlecone_pm::{CHUNK_BYTES, Geometry, Region, assume_thread_index};
+use indicatif::ProgressBar;
 
 use crate::bench::data::{BenchKey, BenchValue, Buffer, Shape};
-use crate::bench::stream::{self, Keys, Order};
-use crate::bench::subject::{TreeStore, operate};
-use crate::bench::workload::{Op, Phase};
+use crate::bench::stream::{self, Keys, Order, Stream};
+use crate::bench::subject::{Answer, TreeStore, operate};
+use crate::bench::workload::{Op, Phase, ScanLength};
 
 /// Everything that makes a run what it is.
 #[derive(Debug)]
@@ -24,8 +25,11 @@ pub struct Plan {
     pub processor: Processor,
     pub domain: Domain,
     pub threads: Vec<usize>,
-    /// Threads that operations are dealt to in turn.
-    pub writers: usize,
+    /// Threads that operations are dealt to in turn; if not given, as many as the clock has, with a run for each of
+    /// `threads`.
+    pub writers: Option<usize>,
+    /// Slices that phases are counted in, but for a load before others.
+    pub slices: usize,
     pub phases: Vec<Phase>,
     pub max_bytes: u64,
     pub seed: u64,
@@ -38,8 +42,20 @@ pub struct Plan {
 #[derive(Debug)]
 pub struct PhaseCount {
     pub found: u64,
+    /// What was counted with the first number of threads, and the times of each.
     pub counted: Counted,
+    /// What was counted for each of the times.
+    pub tallies: Vec<Tallies>,
     /// What the tree occupies at its end.
+    pub space: TreeStats,
+    /// Slice by slice, if there are several.
+    pub slices: Vec<Slice>,
+}
+
+/// What one slice of a phase came to.
+#[derive(Debug)]
+pub struct Slice {
+    pub counted: Counted,
     pub space: TreeStats,
 }
 
@@ -53,74 +69,165 @@ const STRIDE: usize = 1 << 12;
 
 /// Runs the plan.
 pub fn run(plan: &Plan, output: &Output) -> Outcome<Vec<PhaseCount>> {
-    match (plan.key, plan.value) {
-        (Shape::U64, Shape::U64) => phases::<u64, u64>(plan, output),
-        (Shape::U64, Shape::Bytes { .. }) => phases::<u64, &'static [u8]>(plan, output),
-        (Shape::Bytes { .. }, Shape::U64) => phases::<&'static [u8], u64>(plan, output),
-        (Shape::Bytes { .. }, Shape::Bytes { .. }) => phases::<&'static [u8], &'static [u8]>(plan, output),
-    }
-}
-
-fn phases<K: BenchKey, V: BenchValue>(plan: &Plan, output: &Output) -> Outcome<Vec<PhaseCount>> {
-    let chunks_max = plan.max_bytes.div_ceil(CHUNK_BYTES);
-    let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max, trees_max: 2 };
-    let region = Region::memory(geometry.max_bytes())?;
-    let device = Device::new(
-        &region,
-        Layout { geometry, part_of },
-        plan.domain,
-        plan.profile,
-        plan.processor,
-        &plan.threads,
-    );
-    let pool = device_pool(&device, region, geometry, plan.domain)?;
-    let tree = TreeStore::<K, V>::within::<AnyMedium>(pool, plan.design, &plan.options)?;
-    // Creating is not part of any phase.
-    device.take();
-    let bar = output.progress("counting", Some(plan.phases.iter().map(|phase| phase.operations).sum()));
-    let mut keys = Keys { seed: plan.seed, order: plan.order, count: 0 };
-    let mut counts = Vec::new();
-    for (number, phase) in plan.phases.iter().enumerate() {
-        bar.set_message(phase.name.clone());
-        let (streams, added) = stream::draw(phase, &keys, 1, number as u64);
-        let (mut key, mut value) = (plan.key.buffer(), plan.value.buffer());
-        let mut found = 0;
-        for (at, id) in streams.iter().flat_map(|stream| &stream.ids).enumerate() {
-            if at % STRIDE == 0 {
-                interrupt::check("the count is not finished")?;
-                bar.inc(STRIDE as u64);
+    let operations: u64 = plan.phases.iter().map(|phase| phase.operations).sum();
+    let runs = if plan.writers.is_some() { 1 } else { plan.threads.len() };
+    let bar = output.progress("counting", Some(operations * runs as u64));
+    let counts = match plan.writers {
+        Some(writers) => with_writers(plan, writers, &plan.threads, &bar)?,
+        None => {
+            let mut all: Option<Vec<PhaseCount>> = None;
+            for threads in plan.threads.chunks(1) {
+                let more = with_writers(plan, threads[0], threads, &bar)?;
+                match &mut all {
+                    None => all = Some(more),
+                    Some(all) => all.iter_mut().zip(more).for_each(|(all, more)| all.and(more)),
+                }
             }
-            assume_thread_index(Some(at % plan.writers));
-            let op = streams[0].ops.get(at).copied().or(phase.mix.single()).unwrap_or(Op::Get);
-            found += u64::from(device.operation(kind(op), || {
-                let ids = (*id, at as u64);
-                let done = operate(&tree, op, ids, phase.scan, (&mut key, &mut value));
-                let bytes = done.as_ref().map_or(0, |found| user_bytes(op, ids, *found, (&key, &value)));
-                (done, bytes)
-            })?);
+            all.unwrap_or_default()
         }
-        if phase.all_found && found < phase.operations {
-            let (name, all) = (&phase.name, phase.operations);
-            let what = format!("{name}: only {found} of {all} operations found their key");
-            return Err(Failure::new(Exit::Failed, what));
-        }
-        counts.push(PhaseCount { found, counted: device.take(), space: tree.stats() });
-        keys.count += added;
-    }
-    assume_thread_index(None);
+    };
     bar.finish_and_clear();
     Ok(counts)
 }
 
+impl PhaseCount {
+    /// Adds the times of another number of threads.
+    fn and(&mut self, more: Self) {
+        self.counted.times.extend(more.counted.times);
+        self.tallies.extend(more.tallies);
+        for (slice, more) in self.slices.iter_mut().zip(more.slices) {
+            slice.counted.times.extend(more.counted.times);
+        }
+    }
+}
+
+/// Counts with operations dealt to so many threads.
+fn with_writers(
+    plan: &Plan,
+    writers: usize,
+    threads: &[usize],
+    bar: &ProgressBar,
+) -> Outcome<Vec<PhaseCount>> {
+    match (plan.key, plan.value) {
+        (Shape::U64, Shape::U64) => phases::<u64, u64>(plan, writers, threads, bar),
+        (Shape::U64, Shape::Bytes { .. }) => phases::<u64, &'static [u8]>(plan, writers, threads, bar),
+        (Shape::Bytes { .. }, Shape::U64) => phases::<&'static [u8], u64>(plan, writers, threads, bar),
+        (Shape::Bytes { .. }, Shape::Bytes { .. }) => {
+            phases::<&'static [u8], &'static [u8]>(plan, writers, threads, bar)
+        }
+    }
+}
+
+fn phases<K: BenchKey, V: BenchValue>(
+    plan: &Plan,
+    writers: usize,
+    threads: &[usize],
+    bar: &ProgressBar,
+) -> Outcome<Vec<PhaseCount>> {
+    let chunks_max = plan.max_bytes.div_ceil(CHUNK_BYTES);
+    let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max, trees_max: 2 };
+    let region = Region::memory(geometry.max_bytes())?;
+    let layout = Layout { geometry, part_of };
+    let device = Device::new(&region, layout, plan.domain, plan.profile, plan.processor, threads);
+    let pool = device_pool(&device, region, geometry, plan.domain)?;
+    let tree = TreeStore::<K, V>::within::<AnyMedium>(pool, plan.design, &plan.options)?;
+    // Creating is not part of any phase.
+    device.take();
+    let mut keys = Keys { seed: plan.seed, order: plan.order.clone(), count: 0 };
+    let mut counts = Vec::new();
+    for (number, phase) in plan.phases.iter().enumerate() {
+        bar.set_message(format!("{}, {writers} writers", phase.name));
+        let (streams, added) = stream::draw(phase, &keys, 1, number as u64);
+        let is_sliced = plan.slices > 1 && (number > 0 || plan.phases.len() == 1);
+        let parts = if is_sliced { plan.slices } else { 1 };
+        let (found, mut slices) = count(plan, phase, (&streams[0], parts), writers, (&device, &tree), bar)?;
+        let (counted, space) = (together(&slices), slices[slices.len() - 1].space);
+        on_the_clock(&counted, plan, phase)?;
+        let tallies = vec![counted.tallies.clone(); threads.len()];
+        if !is_sliced {
+            slices.clear();
+        }
+        counts.push(PhaseCount { found, counted, tallies, space, slices });
+        keys.count += added;
+    }
+    assume_thread_index(None);
+    Ok(counts)
+}
+
+/// Returns what slices came to, one after the other.
+fn together(slices: &[Slice]) -> Counted {
+    let mut all = slices[0].counted.clone();
+    for Slice { counted, .. } in &slices[1..] {
+        all.tallies += &counted.tallies;
+        all.times.iter_mut().zip(&counted.times).for_each(|(sum, more)| *sum += more);
+    }
+    all
+}
+
+/// Does the operations of a phase in so many parts; returns how many found their key, and what each part came to.
+fn count<K: BenchKey, V: BenchValue>(
+    plan: &Plan,
+    phase: &Phase,
+    (stream, parts): (&Stream, usize),
+    writers: usize,
+    (device, tree): (&Device, &TreeStore<K, V>),
+    bar: &ProgressBar,
+) -> Outcome<(u64, Vec<Slice>)> {
+    let (mut key, mut value) = (plan.key.buffer(), plan.value.buffer());
+    let (mut found, mut wrong, mut slices) = (0, 0, Vec::new());
+    for (at, id) in stream.ids.iter().enumerate() {
+        if at % STRIDE == 0 {
+            interrupt::check("the count is not finished")?;
+            bar.inc(STRIDE.min(stream.ids.len() - at) as u64);
+        }
+        if at > 0 && at == stream.ids.len() * (slices.len() + 1) / parts {
+            slices.push(Slice { counted: device.take(), space: tree.stats() });
+        }
+        assume_thread_index(Some(at % writers));
+        let op = stream.ops.get(at).copied().or(phase.mix.single()).unwrap_or(Op::Get);
+        let scan = stream.scans.get(at).map_or(phase.scan, |length| ScanLength::of_length(*length));
+        let answer = device.operation(kind(op), || {
+            let ids = (*id, at as u64);
+            let done = operate(tree, op, ids, scan, (&mut key, &mut value));
+            let found = matches!(done, Ok(Answer::Found(_)));
+            (done, user_bytes(op, ids, found, (&key, &value)))
+        })?;
+        found += u64::from(matches!(answer, Answer::Found(_)));
+        wrong += u64::from(answer == Answer::Wrong);
+    }
+    slices.push(Slice { counted: device.take(), space: tree.stats() });
+    let (name, all) = (&phase.name, phase.operations);
+    let what = match (wrong, phase.all_found && found < all) {
+        (0, false) => return Ok((found, slices)),
+        (0, true) => format!("{name}: only {found} of {all} operations found their key"),
+        _ => format!("{name}: {wrong} of {all} operations read what is not their key's"),
+    };
+    Err(Failure::new(Exit::Failed, what))
+}
+
+/// Fails if something was written that is on no clock, since it belongs to no operation.
+fn on_the_clock(counted: &Counted, plan: &Plan, phase: &Phase) -> Outcome {
+    let outside = counted.tallies[OUTSIDE];
+    let total = outside.total();
+    if outside.fences == 0 && total.flushes == 0 && total.device_bytes_written == 0 {
+        return Ok(());
+    }
+    let what = format!(
+        "{}: {} wrote {} bytes in threads of its own, which no clock counts: turn these off by an option",
+        phase.name, plan.design, total.device_bytes_written
+    );
+    Err(Failure::new(Exit::Failed, what))
+}
+
 /// Returns the bytes that the user wrote: key and value, or the key that goes.
-fn user_bytes(op: Op, (id, written): (u64, u64), found: bool, (key, value): (&Buffer, &Buffer)) -> u64 {
+fn user_bytes(op: Op, (id, version): (u64, u64), found: bool, (key, value): (&Buffer, &Buffer)) -> u64 {
     match op {
         Op::Get | Op::Scan | Op::GetMany => 0,
-        Op::Insert | Op::InsertMany => key.bytes_of(id) + value.bytes_of(id),
-        Op::Upsert | Op::UpsertMany => key.bytes_of(id) + value.bytes_of(written),
+        Op::Insert | Op::InsertMany => key.key_bytes(id) + value.value_bytes(id, 0),
+        Op::Upsert | Op::UpsertMany => key.key_bytes(id) + value.value_bytes(id, version),
         _ if !found => 0,
-        Op::InsertNew => key.bytes_of(id) + value.bytes_of(id),
-        Op::Update | Op::ReadModifyWrite => key.bytes_of(id) + value.bytes_of(written),
-        Op::Remove | Op::RemoveMany => key.bytes_of(id),
+        Op::InsertNew => key.key_bytes(id) + value.value_bytes(id, 0),
+        Op::Update | Op::ReadModifyWrite => key.key_bytes(id) + value.value_bytes(id, version),
+        Op::Remove | Op::RemoveMany => key.key_bytes(id),
     }
 }

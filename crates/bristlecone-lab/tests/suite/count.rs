@@ -92,7 +92,7 @@ fn count_profile_and_domain_change_the_figures() {
 #[test]
 fn count_threads_each_get_a_throughput() {
     let bench = Bench::new();
-    let report = bench.run("count --records 20k --mix insert=1 --threads 1,3,48 --json").json();
+    let report = bench.run("count --records 20k --mix insert=1 --threads 1,3,48 --writers 1 --json").json();
     let curve = report["throughput"].as_array().unwrap();
     let threads: Vec<u64> = curve.iter().map(|point| point["threads"].as_u64().unwrap()).collect();
     let mops: Vec<f64> = curve.iter().map(|point| number(&point["mops"])).collect();
@@ -100,6 +100,59 @@ fn count_threads_each_get_a_throughput() {
     assert!(mops[1] > 2.5 * mops[0] && mops[2] > mops[1] && mops[2] < 48.0 * mops[0], "{mops:?}");
     let p99 = |at: usize| curve[at]["latency_ns"]["insert"]["p99"].as_u64().unwrap();
     assert!(p99(0) > 300 && p99(1) >= p99(0) && p99(2) > p99(0), "{:?}", [p99(0), p99(1), p99(2)]);
+}
+
+#[test]
+fn count_deals_operations_to_as_many_writers_as_the_clock_has_threads() {
+    let bench = Bench::new();
+    let run = |arguments: &str| {
+        bench.run(&format!("count --design lodgetree --records 20k --mix insert=1 --json {arguments}")).json()
+    };
+    let both = run("--threads 1,8");
+    for (at, alone) in [(0, "--threads 1 --writers 1"), (1, "--threads 8 --writers 8")] {
+        let alone = run(alone);
+        assert_eq!(both["throughput"][at], alone["throughput"][0], "a run of its own for each");
+        if at == 0 {
+            assert_eq!(both["per_operation"], alone["per_operation"], "what is counted is of the first");
+        }
+    }
+}
+
+#[test]
+fn count_of_every_design_is_the_same_twice() {
+    let bench = Bench::new();
+    for design in ["sstree", "nbtree", "cclbtree", "lodgetree", "wotree", "native", "wbtree", "fastfair"] {
+        let run = || bench.run(&format!("count --design {design} --records 3k --threads 1,4 --json")).ok();
+        assert_eq!(run(), run(), "{design}");
+    }
+    bench.run("count --design cclbtree --option collector_threads=1 --records 3k").refused(2, "no clock");
+}
+
+#[test]
+fn count_devices_are_changed_by_files_and_parameters() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("slow.toml"), "name = \"slow\"\nbase = \"optane\"\nmedia_write_ns = 1110\n")
+        .unwrap();
+    let run = |arguments: &str| {
+        bench.run(&format!("count --records 5k --mix update=1 --threads 48 --json {arguments}")).json()
+    };
+    let mops = |report: &Value| number(&report["throughput"][0]["mops"]);
+    let plain = run("");
+    let slow = run(&format!("--profile {}", bench.path("slow.toml").display()));
+    assert_eq!((&slow["profile"], &slow["parameters"]["media_write_ns"]), (&"slow".into(), &1110.0.into()));
+    assert!(mops(&slow) < 0.2 * mops(&plain), "{} {}", mops(&slow), mops(&plain));
+    assert_eq!(slow["per_operation"], plain["per_operation"]);
+    assert_eq!(mops(&run("--model media_write_ns=1110")), mops(&slow));
+    for model in ["reflush_ns=5000", "line_ns=200", "write_slowdown=0.1", "shared_queue=true"] {
+        assert!(mops(&run(&format!("--model {model}"))) < mops(&plain), "{model}");
+    }
+    let read = |report: &Value| number(&report["per_operation"]["update"]["media_bytes_read"]);
+    assert!(read(&run("--model clwb_evicts=true")) > read(&plain), "what is flushed is read again");
+    let rows = bench.run("count --records 2k --preset ycsb-a --csv").ok();
+    assert_eq!(rows.lines().count(), 1 + 3, "{rows}");
+    std::fs::write(bench.path("wrong.toml"), "modules = 0\n").unwrap();
+    bench.run(&format!("count --profile {}", bench.path("wrong.toml").display())).refused(2, "modules = 0");
+    bench.run("count --model speed=9").refused(2, "no parameter");
 }
 
 #[test]

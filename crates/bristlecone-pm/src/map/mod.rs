@@ -6,7 +6,9 @@ mod sigbus;
 
 use std::any::Any;
 use std::fs::File;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -109,9 +111,10 @@ impl Region {
         region
     }
 
-    /// Maps `file`, found at `path`, of which `len` bytes exist and `reserved` may come to exist.
-    pub(crate) fn file(file: File, path: &Path, len: u64, reserved: u64) -> Result<Self> {
-        let (whole, base) = reserve(reserved)?;
+    /// Maps `file`, found at `path`, of which `len` bytes exist and `reserved` may come to exist: as many of these as
+    /// there is address space for.
+    pub(crate) fn file(file: File, path: &Path, len: u64, reserved: RangeInclusive<u64>) -> Result<Self> {
+        let (whole, base, reserved) = reserve_within(reserved)?;
         let map = |flags: MapFlags| {
             failpoint::check("mmap")?;
             let prot = ProtFlags::READ | ProtFlags::WRITE;
@@ -133,8 +136,8 @@ impl Region {
 
     /// Maps the `len` bytes of `file`, found at `path`, for reading: stores, and what the region
     /// grows by, stay in this process.
-    pub(crate) fn private(file: File, path: &Path, len: u64, reserved: u64) -> Result<Self> {
-        let (whole, base) = reserve(reserved)?;
+    pub(crate) fn private(file: File, path: &Path, len: u64, reserved: RangeInclusive<u64>) -> Result<Self> {
+        let (whole, base, reserved) = reserve_within(reserved)?;
         let private = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let mapped = failpoint::check("mmap").and_then(|()| {
@@ -256,6 +259,35 @@ impl Region {
         Ok(())
     }
 
+    /// Gives the bytes of a range back to the file system, durably: they are zeros from now on. `false`: it takes none
+    /// back.
+    pub(crate) fn punch(&self, offset: u64, bytes: u64) -> Result<bool> {
+        let Some(file) = self.shared_file() else { return Ok(false) };
+        let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+        let punch = || rustix::fs::fallocate(file.as_fd(), flags, offset, bytes);
+        match failpoint::call("fallocate", punch) {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+            Err(error) => Err(Error::io("giving space back to the file system", error)),
+        }
+    }
+
+    /// Cuts the file off behind `len` bytes, which is no more than it has. No thread touches what lies behind
+    /// them, and the caller lets no other thread grow the region meanwhile.
+    pub(crate) fn shrink(&self, len: u64) -> Result<()> {
+        assert!(len <= self.len(), "a region is not cut off behind its end");
+        let Some(file) = self.shared_file() else { return Ok(()) };
+        let cut = failpoint::call("ftruncate", || rustix::fs::ftruncate(file.as_fd(), len));
+        cut.map_err(|error| Error::io("cutting off the pool", error))?;
+        self.len.store(len, Ordering::Release);
+        Ok(())
+    }
+
+    /// Returns the bytes that the file system has for the file, if stores reach it.
+    pub(crate) fn backed_bytes(&self) -> u64 {
+        self.shared_file().and_then(|file| file.metadata().ok()).map_or(0, |file| file.blocks() * 512)
+    }
+
     /// Backs a range with memory or blocks, in huge pages where the system has them, so that
     /// touching it cannot fail later.
     pub(crate) fn populate(&self, offset: u64, bytes: u64) -> Result<()> {
@@ -343,6 +375,18 @@ impl Drop for Region {
             // A child that was forked meanwhile holds the file, and with it the lock, until it
             // runs another program: closing it here would not be enough.
             let _ = rustix::fs::flock(file, rustix::fs::FlockOperation::Unlock);
+        }
+    }
+}
+
+/// Reserves address space as [`reserve`] does, with as many bytes as there are: halves of the most, or the least.
+fn reserve_within(bytes: RangeInclusive<u64>) -> Result<((*mut u8, usize), *mut u8, u64)> {
+    let (least, mut asked) = bytes.into_inner();
+    loop {
+        match reserve(asked) {
+            Ok((whole, base)) => return Ok((whole, base, asked)),
+            Err(error) if asked == least => return Err(error),
+            Err(_) => asked = (asked / 2 / HUGE_BYTES * HUGE_BYTES).max(least),
         }
     }
 }

@@ -132,6 +132,11 @@ pub trait Medium: Send + Sync + 'static {
         let _ = step;
     }
 
+    /// Returns the lines that were flushed, and the fences, where the medium counts them.
+    fn counts(&self) -> Option<[u64; 2]> {
+        None
+    }
+
     /// Returns whether durability was ever refused by the system (a failed `msync`): nothing written
     /// since may be acknowledged.
     fn failed(&self) -> bool {
@@ -183,6 +188,9 @@ impl Medium for Box<dyn Medium> {
     }
     fn reached(&self, step: Step) {
         (**self).reached(step);
+    }
+    fn counts(&self) -> Option<[u64; 2]> {
+        (**self).counts()
     }
     fn failed(&self) -> bool {
         (**self).failed()

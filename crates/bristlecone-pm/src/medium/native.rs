@@ -22,6 +22,9 @@ pub struct Native {
     failed: AtomicBool,
     /// Whose pages a thread has yet to sync.
     life: Arc<()>,
+    /// Flushed lines, and fences.
+    #[cfg(feature = "metrics")]
+    counts: crate::Counts<2>,
 }
 
 /// What a flush and a fence are. One per pool, so the branch on it is always predicted.
@@ -56,7 +59,14 @@ impl Native {
             Domain::Adr => Mode::Flush(FlushKind::detect()),
             Domain::Msync => Mode::Sync,
         };
-        Self { mode, slow: (mode, Duration::ZERO), failed: AtomicBool::new(false), life: Arc::default() }
+        Self {
+            mode,
+            slow: (mode, Duration::ZERO),
+            failed: AtomicBool::new(false),
+            life: Arc::default(),
+            #[cfg(feature = "metrics")]
+            counts: crate::Counts::default(),
+        }
     }
 
     /// Returns the medium of a domain with a busy wait after every flushed line.
@@ -181,12 +191,21 @@ impl Medium for Native {
 
     #[inline(always)]
     fn flush_lines(&self, start: *const u8, bytes: usize, _step: Step) {
+        #[cfg(feature = "metrics")]
+        self.counts.add(0, (start.addr() % LINE_BYTES + bytes).div_ceil(LINE_BYTES) as u64);
         self.flush_as(self.mode, start, bytes);
     }
 
     #[inline(always)]
     fn drain(&self, _step: Step) {
+        #[cfg(feature = "metrics")]
+        self.counts.add(1, 1);
         self.drain_as(self.mode);
+    }
+
+    #[cfg(feature = "metrics")]
+    fn counts(&self) -> Option<[u64; 2]> {
+        Some([self.counts.sum(0), self.counts.sum(1)])
     }
 
     fn extended(&self, last: &AtomicU64) {

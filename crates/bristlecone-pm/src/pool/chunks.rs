@@ -2,6 +2,7 @@
 
 use std::panic::resume_unwind;
 use std::thread::{Builder, ScopedJoinHandle};
+use std::time::Instant;
 
 use super::PoolFile;
 use super::backing::{PAGE_BYTES, data};
@@ -27,11 +28,11 @@ pub struct Chunk {
 #[derive(Debug, Default)]
 pub(super) struct FreeChunks {
     /// Chunks that were freed, most recently last. The medium has bytes for them.
-    free: Vec<u32>,
+    pub(super) free: Vec<u32>,
     /// Chunks within the file that the medium may have no bytes for.
-    bare: Vec<u32>,
+    pub(super) bare: Vec<u32>,
     /// Chunks below this number lie within the file.
-    begun: u32,
+    pub(super) begun: u32,
     /// The medium had no bytes for the last chunk that it was asked for.
     refused: bool,
     /// How often a thread wanted to know since then what there is.
@@ -98,7 +99,9 @@ impl<M: Medium> PoolFile<M> {
     ) -> Result<Chunk> {
         let whole = slot_bytes.is_multiple_of(8) && u64::from(slot_bytes) <= self.geometry.chunk_bytes;
         assert!(slot_bytes > 0 && whole, "slots of {slot_bytes} bytes");
+        let begun = Instant::now();
         let id = self.take_chunk()?;
+        self.events().note_chunk(begun.elapsed());
         let offset = self.chunk_offset(id);
         let (descriptor, medium) = (self.descriptor(id), self.medium());
         let last = self.at::<Word>(offset + self.geometry.chunk_bytes - size_of::<Word>() as u64);
@@ -150,8 +153,8 @@ impl<M: Medium> PoolFile<M> {
         if let Some(id) = chunks.bare.pop() {
             return Ok(id);
         }
-        if u64::from(chunks.begun) == self.geometry.chunks_max {
-            return Err(Error::PoolFull { max_bytes: self.geometry.max_bytes() });
+        if u64::from(chunks.begun) >= self.chunks_reachable() {
+            return Err(Error::PoolFull { max_bytes: self.reachable_bytes() });
         }
         let id = chunks.begun;
         let grown = self
@@ -188,10 +191,10 @@ impl<M: Medium> PoolFile<M> {
     }
 
     /// Changes which chunks can be handed out, and stores how many there are then.
-    fn with_chunks<R>(&self, change: impl FnOnce(&mut FreeChunks) -> R) -> R {
+    pub(super) fn with_chunks<R>(&self, change: impl FnOnce(&mut FreeChunks) -> R) -> R {
         let mut chunks = self.lock_chunks();
         let done = change(&mut chunks);
-        self.chunks_available.store(chunks.available(self.geometry.chunks_max), Relaxed);
+        self.chunks_available.store(chunks.available(self.chunks_reachable()), Relaxed);
         done
     }
 
@@ -306,10 +309,20 @@ impl<M: Medium> PoolFile<M> {
     /// Returns the error of an operation that finds no space without having asked for a chunk.
     pub fn no_room(&self) -> Error {
         if self.chunks_available.load(Relaxed) & REFUSED == 0 {
-            Error::PoolFull { max_bytes: self.geometry.max_bytes() }
+            Error::PoolFull { max_bytes: self.reachable_bytes() }
         } else {
             Error::MediumFull { bytes: self.region.len() + self.geometry.chunk_bytes }
         }
+    }
+
+    /// Returns the bytes that the pool may grow to in this process: its maximum, or less where address space was short.
+    fn reachable_bytes(&self) -> u64 {
+        self.geometry.max_bytes().min(self.region.reserved())
+    }
+
+    /// Returns how many chunks fit these bytes.
+    fn chunks_reachable(&self) -> u64 {
+        (self.reachable_bytes() - self.geometry.header_bytes()) / self.geometry.chunk_bytes
     }
 
     /// Returns how many chunks the pool can have.

@@ -11,6 +11,7 @@ mod new_file;
 mod open;
 mod salvage;
 mod superblock;
+mod trim;
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
@@ -22,10 +23,11 @@ use self::chunks::FreeChunks;
 pub use self::directory::{TreeEntry, TreeId, TreeSpec};
 use self::layout::VERSION;
 pub use self::layout::{Geometry, Part, PartOf, SlotKind, kind_of_descriptor};
+pub use self::open::Unnamed;
 pub use self::salvage::Damaged;
 use self::superblock::Contents;
 use crate::sync::wait;
-use crate::{Domain, Error, LINE_BYTES, Medium, Opener, Persistent, Region, Result, Word};
+use crate::{Domain, Error, Events, LINE_BYTES, Medium, Opener, Persistent, Region, Result, Word};
 
 /// Bytes of a chunk unless a pool is created otherwise: a huge page.
 pub const CHUNK_BYTES: u64 = 2 << 20;
@@ -128,6 +130,7 @@ pub struct PoolFile<M> {
     chunks: Mutex<FreeChunks>,
     /// What `chunks_available` returns.
     chunks_available: AtomicU64,
+    events: Events,
 }
 
 impl<M: Medium> PoolFile<M> {
@@ -135,6 +138,12 @@ impl<M: Medium> PoolFile<M> {
     #[inline(always)]
     pub fn medium(&self) -> &M {
         &self.medium
+    }
+
+    /// Returns what happened since the pool was opened.
+    #[inline]
+    pub fn events(&self) -> &Events {
+        &self.events
     }
 
     /// The domain in force.
@@ -318,3 +327,5 @@ mod limits_tests;
 mod opening_tests;
 #[cfg(test)]
 pub(crate) mod tests;
+#[cfg(test)]
+mod trim_tests;

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use rustix::fs::{AtFlags, CWD, RenameFlags, linkat, renameat_with};
 use rustix::io::Errno;
 
-use super::open::open_error;
 use crate::{Error, Result, failpoint};
 
-/// A new file without its name. Dropped before it has one it is gone.
+/// A new file without its name: see the module. Dropped before it has one it is gone.
+#[derive(Debug)]
 pub(super) struct NewFile<'p> {
     path: &'p Path,
     directory: &'p Path,
@@ -41,7 +41,7 @@ impl<'p> NewFile<'p> {
         let temporary = directory.join(temporary_name(path));
         let made = failpoint::check("openat").map_err(std::io::Error::from);
         let made = made.and_then(|()| options.clone().create_new(true).open(&temporary));
-        let file = made.map_err(|error| open_error(path, error))?;
+        let file = made.map_err(|error| Error::at_path(path, error))?;
         Ok((file, Self { path, directory, temporary: Some(temporary) }))
     }
 
@@ -60,7 +60,7 @@ impl<'p> NewFile<'p> {
                         _ => linkat(CWD, temporary, CWD, self.path, AtFlags::empty()),
                     }),
             });
-        named.map_err(|error| open_error(self.path, error.into()))?;
+        named.map_err(|error| Error::at_path(self.path, error.into()))?;
         self.sync_directory().inspect_err(|_| {
             // A name that may not last is none.
             let _ = std::fs::remove_file(self.path);

@@ -1,7 +1,7 @@
 //! Creating, opening and closing: a file is taken by one process, validated, and marked.
 
 use std::fs::{File, Metadata, OpenOptions as FileOptions};
-use std::io::ErrorKind;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -14,8 +14,10 @@ use super::{
     Access, CHUNK_BYTES, CreateOptions, Finding, Geometry, OpenOptions, PoolFile, TREES_MAX, backing, header,
 };
 use crate::sync::AtomicU64;
-use crate::{Domain, Error, Flushed, Medium, Region, Result};
+use crate::{Domain, Error, Events, Flushed, Medium, Region, Result};
 
+/// What a pool can grow by at least when it is opened, or to its maximum.
+const GROWTH_BYTES: u64 = 64 << 20;
 /// How often a file is looked at that others change meanwhile.
 const LOOKS: usize = 3;
 
@@ -25,6 +27,30 @@ pub(super) struct Found {
     pub was_clean: bool,
     /// What is wrong with one copy of it.
     pub damage: Option<Finding>,
+}
+
+/// A pool whose file has no name yet. Dropped, it is gone.
+#[derive(Debug)]
+pub struct Unnamed<'p, M> {
+    pool: Arc<PoolFile<M>>,
+    name: NewFile<'p>,
+}
+
+impl<M: Medium> Unnamed<'_, M> {
+    /// Returns the pool.
+    pub fn pool(&self) -> &Arc<PoolFile<M>> {
+        &self.pool
+    }
+
+    /// Writes the pool back to its medium and then gives its file the name, for good.
+    ///
+    /// # Errors
+    ///
+    /// [`Exists`](Error::Exists) if something has the name by now, and what the system refuses. The pool is gone then.
+    pub fn publish(self) -> Result<()> {
+        self.pool.region.sync()?;
+        self.pool.region.as_file().map_or(Ok(()), |file| self.name.publish(file))
+    }
 }
 
 impl<M: Medium> PoolFile<M> {
@@ -40,6 +66,24 @@ impl<M: Medium> PoolFile<M> {
         options: &CreateOptions,
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
+        let unnamed = Self::create_unnamed(path, options, make_medium)?;
+        let pool = Arc::clone(unnamed.pool());
+        // Locked and whole by now: an opener finds it in use, or not at all.
+        unnamed.publish()?;
+        Ok(pool)
+    }
+
+    /// Creates a pool in a new file that has no name before [`Unnamed::publish`] gives it one, and is gone if that does
+    /// not happen.
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create).
+    pub fn create_unnamed<'p>(
+        path: &'p Path,
+        options: &CreateOptions,
+        make_medium: impl FnOnce(Domain) -> M,
+    ) -> Result<Unnamed<'p, M>> {
         let chunks_max = options.max_bytes.div_ceil(CHUNK_BYTES);
         let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max, trees_max: TREES_MAX };
         if !geometry.is_valid() || geometry.max_bytes() > 1 << 48 {
@@ -48,9 +92,7 @@ impl<M: Medium> PoolFile<M> {
         }
         let (file, name) = NewFile::make(path)?;
         let pool = Self::create_on(file, path, geometry, options.domain, make_medium)?;
-        // Locked and whole by now: an opener finds it in use, or not at all.
-        pool.region.as_file().map_or(Ok(()), |file| name.publish(file))?;
-        Ok(pool)
+        Ok(Unnamed { pool, name })
     }
 
     fn create_on(
@@ -61,14 +103,13 @@ impl<M: Medium> PoolFile<M> {
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
         lock(&file, Access::Write)?;
-        let region = Region::file(file, path, 0, geometry.max_bytes())?;
+        let max_bytes = geometry.max_bytes();
+        let region = Region::file(file, path, 0, max_bytes..=max_bytes)?;
         region.grow(geometry.header_bytes())?;
         backing::back_header(&region, &geometry)?;
         let detected = detect(&region);
         let medium = make_medium(domain.unwrap_or(detected));
-        let pool = Self::format(region, geometry, medium, domain.unwrap_or(detected), detected, Some(path));
-        pool.region.sync()?;
-        Ok(pool)
+        Ok(Self::format(region, geometry, medium, domain.unwrap_or(detected), detected, Some(path)))
     }
 
     /// Creates a pool in anonymous memory, for tests and simulators.
@@ -141,6 +182,7 @@ impl<M: Medium> PoolFile<M> {
             directory: Mutex::new(()),
             chunks: Mutex::default(),
             chunks_available: AtomicU64::new(found.contents.geometry.chunks_max),
+            events: Events::default(),
         })
     }
 
@@ -161,7 +203,8 @@ impl<M: Medium> PoolFile<M> {
         let (file, len) = Self::begin(path, access)?;
         let contents = header::probe(&file, path, len, access)?;
         let max_bytes = raised(contents.geometry, options.max_bytes)?.max_bytes();
-        let region = Region::file(file, path, len.min(max_bytes), max_bytes)?;
+        let len = len.min(max_bytes);
+        let region = Region::file(file, path, len, reservation(len, max_bytes))?;
         backing::back_header(&region, &contents.geometry)?;
         let detected = detect(&region);
         let domain = options.domain.unwrap_or(detected);
@@ -181,7 +224,7 @@ impl<M: Medium> PoolFile<M> {
         let (file, len) = Self::begin(path, access)?;
         let contents = header::probe(&file, path, len, access)?;
         let max_bytes = contents.geometry.max_bytes();
-        let region = Region::private(file, path, len.min(max_bytes), max_bytes)?;
+        let region = Region::private(file, path, len.min(max_bytes), reservation(len, max_bytes))?;
         backing::blank_holes(&region, &contents.geometry)?;
         let detected = detect(&region);
         let options = OpenOptions { domain: Some(contents.domain), max_bytes: None };
@@ -194,7 +237,7 @@ impl<M: Medium> PoolFile<M> {
             let file = open_regular(path, access)?;
             lock(&file, access)?;
             // Only now: the last holder may have grown it, or removed it before it released it.
-            let metadata = |of: std::io::Result<Metadata>| of.map_err(|error| open_error(path, error));
+            let metadata = |of: std::io::Result<Metadata>| of.map_err(|error| Error::at_path(path, error));
             let (own, named) = (metadata(file.metadata())?, metadata(std::fs::metadata(path))?);
             if (own.dev(), own.ino()) != (named.dev(), named.ino()) {
                 continue;
@@ -240,7 +283,7 @@ impl<M: Medium> PoolFile<M> {
         let (mut contents, damage) = Contents::read(&region, &medium, access)?;
         let as_found = contents;
         contents.geometry = raised(as_found.geometry, options.max_bytes)?;
-        if contents.geometry.max_bytes() > region.reserved() {
+        if contents.geometry.max_bytes() > region.reserved() && region.as_file().is_none() {
             return Err(Error::invalid("the region is too small for this geometry"));
         }
         if contents.geometry.header_bytes() > region.len() {
@@ -277,6 +320,7 @@ impl<M: Medium> PoolFile<M> {
     pub fn close(&self) -> Result<()> {
         self.here()?;
         self.health()?;
+        self.trim_at_close();
         self.write_contents(|contents| contents.clean = true)?;
         if self.domain() != Domain::Msync {
             return Ok(());
@@ -304,6 +348,11 @@ impl<M: Medium> PoolFile<M> {
     }
 }
 
+/// Returns the address space of a pool whose file has `len` bytes: where it is short the pool opens, and may grow to less.
+pub(super) fn reservation(len: u64, max_bytes: u64) -> RangeInclusive<u64> {
+    len.saturating_add(GROWTH_BYTES).min(max_bytes)..=max_bytes
+}
+
 /// Returns the sizes of a pool that is to have a maximum of at least so many bytes.
 fn raised(found: Geometry, max_bytes: Option<u64>) -> Result<Geometry> {
     let chunks_max = max_bytes.unwrap_or(0).div_ceil(found.chunk_bytes);
@@ -328,18 +377,8 @@ fn open_regular(path: &Path, access: Access) -> Result<File> {
     let file = options.open(path).map_err(|error| match error.raw_os_error() {
         // A directory, a socket, a device without a driver.
         Some(libc::EISDIR | libc::ENXIO | libc::ENODEV) => not_a_pool(),
-        _ => open_error(path, error),
+        _ => Error::at_path(path, error),
     })?;
-    let metadata = file.metadata().map_err(|error| open_error(path, error))?;
+    let metadata = file.metadata().map_err(|error| Error::at_path(path, error))?;
     if metadata.is_file() { Ok(file) } else { Err(not_a_pool()) }
-}
-
-pub(super) fn open_error(path: &Path, error: std::io::Error) -> Error {
-    match error.kind() {
-        ErrorKind::NotFound => Error::NotFound { path: path.to_owned() },
-        ErrorKind::AlreadyExists => Error::Exists { path: path.to_owned() },
-        ErrorKind::ReadOnlyFilesystem => Error::ReadOnly,
-        ErrorKind::StorageFull => Error::MediumFull { bytes: 0 },
-        _ => Error::io(path.display().to_string(), error),
-    }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::backing::{self, PAGE_BYTES};
 use super::layout::{Descriptor, ENTRY_DROPPING, ENTRY_FREE, ENTRY_LIVE, Part};
-use super::open::{Found, detect};
+use super::open::{Found, detect, reservation};
 use super::superblock::Contents;
 use super::{Access, CHUNK_BYTES, Finding, Geometry, PartOf, PoolFile, TREES_MAX, TreeId, header};
 use crate::alloc::is_record_class;
@@ -55,7 +55,7 @@ impl<M: Medium> PoolFile<M> {
         let geometry = contents.geometry;
         let len = len.min(geometry.max_bytes());
         let unreadable = unreadable_pages(&file, len);
-        let region = Region::private(file, path, len, geometry.max_bytes())?;
+        let region = Region::private(file, path, len, reservation(len, geometry.max_bytes()))?;
         let chunks = geometry.chunks_within(len);
         let whole = geometry.header_bytes() + chunks * geometry.chunk_bytes;
         // What of the header or of the last chunk is missing are zeros.

@@ -4,6 +4,7 @@ use std::ops::Bound;
 
 use bristlecone_pm::{Error, Result};
 
+use crate::api::metrics::Operation;
 use crate::api::value::undecodable;
 use crate::index::Batch;
 use crate::index::parts::codec::{Codec, KeyCodec};
@@ -23,9 +24,9 @@ pub struct Range<'t, K: Key, V: Value> {
     done: bool,
 }
 
-type Limit<K> = Bound<<<K as Key>::Codec as Codec>::Owned>;
+pub(crate) type Limit<K> = Bound<<<K as Key>::Codec as Codec>::Owned>;
 
-fn borrow<K: KeyCodec>(bound: &Bound<K::Owned>) -> Bound<K::Ref<'_>> {
+pub(crate) fn borrow<K: KeyCodec>(bound: &Bound<K::Owned>) -> Bound<K::Ref<'_>> {
     bound.as_ref().map(|key| K::borrow(key))
 }
 
@@ -39,7 +40,7 @@ fn refuse<K: KeyCodec, V: Codec, T>(batch: &mut Batch<K, V>, what: &str, kind: S
 }
 
 /// Whether nothing can lie between two bounds.
-fn is_empty<T: Ord>(from: &Bound<T>, to: &Bound<T>) -> bool {
+pub(crate) fn is_empty<T: Ord>(from: &Bound<T>, to: &Bound<T>) -> bool {
     match (from, to) {
         (Bound::Included(from), Bound::Included(to)) => from > to,
         (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => {
@@ -51,6 +52,7 @@ fn is_empty<T: Ord>(from: &Bound<T>, to: &Bound<T>) -> bool {
 
 impl<'t, K: Key, V: Value> Range<'t, K, V> {
     pub(crate) fn new(tree: &'t Tree<K, V>, from: Limit<K>, to: Limit<K>) -> Self {
+        tree.count_one(Operation::Scan);
         let done = is_empty(&from, &to);
         Self { tree, front: Batch::default(), from, back: Batch::default(), to, begun: (false, false), done }
     }

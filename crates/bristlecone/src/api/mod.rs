@@ -1,20 +1,32 @@
 //! What a program sees: pools, trees, iterators, the kinds of keys and values.
 
+pub mod backup;
 pub mod close;
 pub mod conditional;
 #[cfg(feature = "derive")]
 pub mod derived;
+pub mod ends;
+pub mod entry;
+pub mod fetch_update;
 pub mod handle;
 pub mod iter;
 pub mod key;
 pub mod kinds;
 pub mod load;
 pub mod many;
+pub mod metrics;
+pub mod near;
 pub mod options;
 pub mod pool;
+pub mod prefix;
+pub mod removal;
 pub mod salvage;
+pub mod scrub;
+pub mod told;
 pub mod tree;
 pub mod tree_options;
 pub mod tree_write;
+pub mod trim;
 pub mod usage;
 pub mod value;
+pub mod walk;

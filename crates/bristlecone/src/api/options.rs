@@ -1,5 +1,6 @@
 //! How pools are created and opened.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 #[cfg(feature = "lab")]
@@ -9,6 +10,11 @@ use bristlecone_pm::{CreateOptions, Domain, Error, Native, OpenOptions, PoolFile
 
 use crate::Pool;
 use crate::api::pool::LOOKS;
+use crate::api::told::told;
+
+/// What a new pool may grow to if nothing is said, and where there is little address space.
+const DEFAULT_BYTES: u64 = 1 << 40;
+const DEFAULT_BYTES_LEAST: u64 = 1 << 30;
 
 /// How a pool is opened.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +28,12 @@ pub struct PoolOptions {
 }
 
 impl PoolOptions {
-    /// Bytes that the pool may grow to (default for a new pool: 1 GiB), rounded up to whole chunks of 2 MiB.
+    /// Bytes that the pool may grow to (default for a new pool: 1 TiB), rounded up to whole chunks of 2 MiB.
+    ///
+    /// The file is as large as what is in it. What costs something is address space, of which a process has 128 TiB: as
+    /// much of it as the pool may grow to is reserved while the pool is open. Where a limit such as that of `ulimit -v`
+    /// forbids the default, the maximum of a new pool is half of it, or half of that, and so on, down to 1 GiB; and a
+    /// pool that exists opens, and returns [`Error::PoolFull`] when what could be reserved is used.
     ///
     /// An existing pool that is opened for writing gets this maximum if it is larger than its own, for good.
     /// It is never made smaller. A pool of up to some 490 GiB can grow to that; a larger one has room for what
@@ -107,7 +118,7 @@ impl PoolOptions {
     /// for options that contradict each other; [`Error::MediumFull`], [`Error::ReadOnly`] and [`Error::Io`] as the
     /// system says. A pool that existed is as it was after any of these.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
-        self.open_native(path.as_ref())
+        told("a pool is opened", path.as_ref(), || self.open_native(path.as_ref()))
     }
 
     /// Opens the pool on the medium of this machine: compiled here, with every design.
@@ -159,8 +170,19 @@ impl PoolOptions {
     }
 
     fn create_file(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Arc<PoolFile<Native>>> {
-        let max_bytes = self.max_bytes.unwrap_or(1 << 30);
-        PoolFile::create(path, &CreateOptions { max_bytes, domain: self.domain }, medium)
+        let mut max_bytes = self.max_bytes.unwrap_or(DEFAULT_BYTES);
+        loop {
+            match PoolFile::create(path, &CreateOptions { max_bytes, domain: self.domain }, &medium) {
+                Err(Error::Io { source, .. })
+                    if self.max_bytes.is_none()
+                        && source.kind() == ErrorKind::OutOfMemory
+                        && max_bytes > DEFAULT_BYTES_LEAST =>
+                {
+                    max_bytes /= 2;
+                }
+                created => return created,
+            }
+        }
     }
 
     fn open_file(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Arc<PoolFile<Native>>> {

@@ -9,6 +9,8 @@ use bristlecone_pm::{Error, Finding, Medium, PoolFile, PoolInfo, Result, TreeEnt
 
 use crate::api::handle::{Handle, Inherited};
 use crate::api::load::assert_fills_none;
+use crate::api::metrics::Meters;
+use crate::api::told::told;
 use crate::dynamic::Kind;
 use crate::index::any::{self, AnyPool, OpenTree, PoolOn};
 use crate::index::parts::codec::Codec;
@@ -41,6 +43,7 @@ pub(crate) struct Shared {
     pub file: Box<dyn AnyPool>,
     /// Trees that are open: two handles to a tree are one tree.
     open: Mutex<HashMap<TreeId, OpenTree>>,
+    pub meters: Meters,
     recovery_threads: usize,
     /// Closed already, or to be left as a crash would leave it.
     done: AtomicBool,
@@ -80,7 +83,16 @@ impl Pool {
     pub(crate) fn over<M: Medium>(file: Arc<PoolFile<M>>, recovery_threads: usize) -> Self {
         let (done, opener) = (AtomicBool::new(false), *file.opener());
         let file = Box::new(PoolOn(file));
-        Self(Handle::new(Arc::new(Shared { file, open: Mutex::default(), recovery_threads, done }), opener))
+        Self(Handle::new(
+            Arc::new(Shared {
+                file,
+                open: Mutex::default(),
+                meters: Meters::default(),
+                recovery_threads,
+                done,
+            }),
+            opener,
+        ))
     }
 
     /// Opens the tree of this name, or creates it with defaults.
@@ -161,7 +173,7 @@ impl Pool {
         let mut open = self.lock_open();
         let entry = self.find_closed(name, &open)?;
         open.remove(&entry.id);
-        self.0.file.drop_tree(entry.id)
+        told("a tree is dropped", name, || self.0.file.drop_tree(entry.id))
     }
 
     /// Gives a tree another name, while it is open or not: handles to it stay what they are.
@@ -222,7 +234,7 @@ impl Pool {
         let entry = self.find_closed(name, &open)?;
         let is_word = |kind: &str| Kind::of_directory(kind).map(|kind| kind.is_word());
         let inline = (is_word(&entry.spec.key_kind)?, is_word(&entry.spec.value_kind)?);
-        self.0.file.clear_index(&entry, inline)?;
+        told("a tree is cleared", name, || self.0.file.clear_index(&entry, inline))?;
         open.remove(&entry.id);
         Ok(())
     }
@@ -325,7 +337,7 @@ impl Pool {
         if handles > 0 {
             return Err(Error::PoolInUse { handles });
         }
-        self.0.file.close()?;
+        told("a pool is closed", (), || self.0.file.close())?;
         self.0.done.store(true, Relaxed);
         Ok(())
     }
@@ -369,7 +381,8 @@ impl Pool {
     /// Recovers a tree of the library's designs.
     pub(crate) fn recover<K: Key, V: Value>(&self, entry: &TreeEntry) -> Result<AnyTree<K, V>> {
         let inline = (K::Codec::INLINE, V::Codec::INLINE);
-        self.0.file.open_index(entry, inline, self.0.recovery_threads)?.typed()
+        let recover = || self.0.file.open_index(entry, inline, self.0.recovery_threads);
+        told("a tree is recovered", &entry.spec.name, || self.0.meters.recovery(recover))?.typed()
     }
 
     /// Verifies a tree whatever the types of its keys and values: returns its number of items and
@@ -387,7 +400,7 @@ impl Pool {
         self.0.file.find_tree(name)?.ok_or_else(|| no_such_tree(name))
     }
 
-    fn lock_open(&self) -> MutexGuard<'_, HashMap<TreeId, OpenTree>> {
+    pub(crate) fn lock_open(&self) -> MutexGuard<'_, HashMap<TreeId, OpenTree>> {
         assert_fills_none();
         lock(&self.0.open)
     }

@@ -70,7 +70,8 @@ impl PoolOptions {
     /// # Errors
     ///
     /// As [`open`](Self::open), of either pool. Damage is not an error, unless nothing at all can
-    /// be read. After an error there is no new pool.
+    /// be read; nor is a tree of a design or of kinds that this version does not know, which is not saved and has a
+    /// finding that says so. After an error there is no new pool.
     pub fn salvage(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvage> {
         self.salvage_native(from.as_ref(), to.as_ref())
     }
@@ -98,7 +99,18 @@ impl PoolOptions {
     }
 }
 
+/// Saves one tree; one of a design or of kinds that this version does not know is reported.
 fn save_tree(old: &Arc<PoolFile<Native>>, entry: &TreeEntry, pool: &Pool) -> Result<SalvagedTree> {
+    match save_known(old, entry, pool) {
+        Err(error @ Error::Newer { .. }) => {
+            let findings = vec![Finding::new("tree", format!("not saved: {error}"))];
+            Ok(SalvagedTree { name: entry.spec.name.clone(), kept: 0, lost: 0, chunks_lost: 0, findings })
+        }
+        saved => saved,
+    }
+}
+
+fn save_known(old: &Arc<PoolFile<Native>>, entry: &TreeEntry, pool: &Pool) -> Result<SalvagedTree> {
     // What a tree stores depends on the codecs of its types only.
     let is_word = |kind: &str| Kind::of_directory(kind).map(|kind| kind.is_word());
     match (is_word(&entry.spec.key_kind)?, is_word(&entry.spec.value_kind)?) {

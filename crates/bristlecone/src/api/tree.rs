@@ -7,7 +7,9 @@ use bristlecone_pm::{Finding, Result};
 
 use crate::api::handle::{Handle, Inherited};
 use crate::api::iter::{CheckedRange, Range};
+use crate::api::metrics::Operation;
 use crate::api::value::taken;
+use crate::api::walk::limits;
 use crate::index::any::Shared;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::{Batch, Index, TreeStats};
@@ -27,7 +29,7 @@ use crate::{Key, Pool, Value};
 /// pool's bytes are not in the child's memory.
 pub struct Tree<K: Key, V: Value> {
     pub(crate) tree: Handle<dyn Index<K::Codec, V::Codec>>,
-    pool: Pool,
+    pub(crate) pool: Pool,
     /// Of the pool; here because every write asks.
     read_only: bool,
     types: PhantomData<fn() -> (K, V)>,
@@ -73,7 +75,8 @@ impl<K: Key, V: Value> Tree<K, V> {
     }
 
     /// Returns the value of a key. A value that was damaged, and cannot be of its type any more, is left out as if
-    /// the key were absent: [`try_get`](Self::try_get) reports it.
+    /// the key were absent: [`try_get`](Self::try_get) reports it, and compares records with their checksums, which this
+    /// does not.
     ///
     /// # Panics
     ///
@@ -95,6 +98,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// ```
     #[inline]
     pub fn get(&self, key: K::Ref<'_>) -> Option<V::Owned> {
+        self.count_one(Operation::Get);
         let mut found = None;
         K::with(key, |key| self.here().get(key, &mut |value| found = V::decode(value)));
         found
@@ -123,6 +127,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # }
     /// ```
     pub fn get_with<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Option<R> {
+        self.count_one(Operation::Get);
         let (mut show, mut shown) = (Some(show), None);
         let mut once = |value: <V::Codec as Codec>::Ref<'_>| {
             shown = show.take().and_then(|show| V::view(value, show));
@@ -154,6 +159,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// ```
     pub fn try_get(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.pool.0.file.here()?;
+        self.count_one(Operation::Get);
         let mut batch = Batch::checked();
         K::with(key, |key| self.tree.scan_forward((Bound::Included(key), Bound::Included(key)), &mut batch));
         match batch.damage {
@@ -189,6 +195,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     ///
     /// In a child of the process that opened the pool.
     pub fn contains_key(&self, key: K::Ref<'_>) -> bool {
+        self.count_one(Operation::Get);
         K::with(key, |key| self.here().get(key, &mut |_| ()))
     }
 
@@ -216,9 +223,8 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # }
     /// ```
     pub fn range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Range<'_, K, V> {
-        let own =
-            |bound: Bound<&K::Ref<'a>>| bound.map(|key| K::with(*key, |key| <K::Codec as Codec>::owned(key)));
-        Range::new(self, own(bounds.start_bound()), own(bounds.end_bound()))
+        let (from, to) = limits::<K>(&bounds);
+        Range::new(self, from, to)
     }
 
     /// Iterates over all items in order, from both ends: see [`range`](Self::range).

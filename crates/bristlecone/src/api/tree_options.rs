@@ -2,6 +2,7 @@
 
 use bristlecone_pm::{Error, Result, TreeEntry, TreeSpec};
 
+use crate::api::told::told;
 use crate::dynamic::Kind;
 use crate::index::parts::codec::Codec;
 use crate::{Design, Key, Pool, Tree, Value};
@@ -90,7 +91,8 @@ impl TreeOptions {
     /// Creates the tree with kinds that `K` and `V` are encoded like.
     pub(crate) fn create_as<K: Key, V: Value>(&self, spec: &TreeSpec) -> Result<Tree<K, V>> {
         self.pool.create_tree(|| {
-            let (entry, tree) = self.pool.0.file.create_index(spec, (K::Codec::INLINE, V::Codec::INLINE))?;
+            let create = || self.pool.0.file.create_index(spec, (K::Codec::INLINE, V::Codec::INLINE));
+            let (entry, tree) = told("a tree is created", &spec.name, create)?;
             Ok((entry, tree.typed()?))
         })
     }

@@ -3,10 +3,17 @@
 use bristlecone_pm::Result;
 
 use super::{key, value};
+use crate::api::metrics::Operation;
 use crate::api::value::taken;
 use crate::index::parts::codec::Codec;
 use crate::index::{Swapped, WriteMode};
 use crate::{CasError, Key, Tree, TryInsertError, Value};
+
+/// What a codec keeps.
+pub(crate) type Stored<C> = <C as Codec>::Owned;
+
+/// What a codec takes.
+pub(crate) type StoredRef<'a, C> = <C as Codec>::Ref<'a>;
 
 /// What a conditional change came to: done, or what was there instead.
 type Held<V> = std::result::Result<(), Option<<V as Value>::Owned>>;
@@ -46,6 +53,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// As [`insert`](Self::insert).
     pub fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         self.writable()?;
+        self.count_one(Operation::Upsert);
         V::with(value, |value| {
             value::check_len(V::Codec::bytes(value))?;
             K::with(key, |key| {
@@ -117,6 +125,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     #[inline]
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.writable()?;
+        self.count_one(Operation::Insert);
         let old = V::with(value, |value| {
             value::check_len(V::Codec::bytes(value))?;
             K::with(key, |key| {
@@ -148,6 +157,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// ```
     pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.writable()?;
+        self.count_one(Operation::Remove);
         let old = K::with(key, |key| self.tree.remove(key))?;
         old.map(taken::<V>).transpose()
     }
@@ -221,10 +231,49 @@ impl<K: Key, V: Value> Tree<K, V> {
         found.map(taken::<V>).transpose()
     }
 
+    /// Returns a value as it is stored.
+    pub(crate) fn stored(&self, key: StoredRef<'_, K::Codec>) -> Option<Stored<V::Codec>> {
+        let mut found = None;
+        self.here().get(key, &mut |value| found = Some(V::Codec::owned(value)));
+        found
+    }
+
+    /// Changes a key that is stored like this from what is expected to what is wanted; `Err` within `Ok` is what was
+    /// there instead. Values that decode alike need not be stored alike: a loop of these ends, one of
+    /// [`compare_and_swap`](Self::compare_and_swap) might not.
+    pub(crate) fn exchange(
+        &self,
+        key: StoredRef<'_, K::Codec>,
+        expected: Option<StoredRef<'_, V::Codec>>,
+        new: Option<StoredRef<'_, V::Codec>>,
+    ) -> Result<Swapped<V::Codec>> {
+        self.writable()?;
+        self.count_one(Operation::Swap);
+        key::check_len(K::Codec::bytes(key))?;
+        value::check_len(new.map_or(0, V::Codec::bytes))?;
+        match (expected, new) {
+            (Some(expected), Some(new)) => self.tree.compare_and_swap(key, expected, new),
+            (Some(expected), None) => self.tree.remove_if(key, expected),
+            (None, Some(new)) => {
+                let held = self.tree.write(key, new, WriteMode::New)?;
+                Ok(held.map_or(Ok(()), |held| Err(Some(held))))
+            }
+            (None, None) => Ok(self.stored(key).map_or(Ok(()), |held| Err(Some(held)))),
+        }
+    }
+
+    /// Removes a key that is stored like this; returns whether it was there.
+    pub(crate) fn discard(&self, key: StoredRef<'_, K::Codec>) -> Result<bool> {
+        self.writable()?;
+        self.count_one(Operation::Remove);
+        Ok(self.tree.remove(key)?.is_some())
+    }
+
     /// Replaces a value if it is `expected`; `Err` within `Ok` is what was there instead.
     #[inline]
     fn replace_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Held<V>> {
         self.writable()?;
+        self.count_one(Operation::Swap);
         let swapped = V::with(expected, |expected| {
             V::with(new, |new| {
                 value::check_len(V::Codec::bytes(new))?;
@@ -238,6 +287,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     #[inline]
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Held<V>> {
         self.writable()?;
+        self.count_one(Operation::Swap);
         let removed = V::with(expected, |expected| K::with(key, |key| self.tree.remove_if(key, expected)))??;
         missed::<V>(removed)
     }

@@ -1,9 +1,12 @@
 //! What the space of a tree is for.
 
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
 use bristlecone_pm::{Part, Result};
 
-use crate::index::part_of;
-use crate::{Error, Pool};
+use crate::index::{Batch, part_of};
+use crate::{Error, Key, Pool, Tree, Value};
 
 /// What the chunks of a tree are for, in bytes of whole chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,5 +53,39 @@ impl Pool {
             } += chunk_bytes;
         }
         Ok(usage)
+    }
+}
+
+impl<K: Key, V: Value> Tree<K, V> {
+    /// Counts the leaves that hold so many items, by that number; leaves without any are not counted. Every item is
+    /// read. Exact while no thread writes.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let path = format!("/dev/shm/bristlecone-doc-leaves-{}.pool", std::process::id());
+    /// # let pool = bristlecone::Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let tree = pool.tree::<u64, u64>("numbers")?;
+    /// for number in 0..1_000 {
+    ///     tree.insert(number, number)?;
+    /// }
+    /// let leaves = tree.leaves_by_items();
+    /// assert_eq!(leaves.iter().map(|(items, leaves)| items * leaves).sum::<u64>(), 1_000);
+    /// # drop((tree, pool));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), bristlecone::Error>(())
+    /// ```
+    pub fn leaves_by_items(&self) -> BTreeMap<u64, u64> {
+        let tree = self.here();
+        let (mut leaves, mut batch) = (BTreeMap::new(), Batch::default());
+        while tree.scan_forward((Bound::Unbounded, Bound::Unbounded), &mut batch) {
+            *leaves.entry(batch.entries.len() as u64).or_default() += 1;
+            batch.entries.clear();
+        }
+        leaves
     }
 }

@@ -10,14 +10,14 @@ use crate::api::kinds::{Buffer, append_escaped, take_escaped};
 
 /// What a datum is for: words of keys order as the keys do, words of values are as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(crate) enum Role {
     Key,
     Value,
 }
 
 /// Says why a datum cannot be stored.
 #[derive(Debug)]
-pub(super) enum Unfit {
+pub(crate) enum Unfit {
     /// It is of another kind.
     Kind,
     /// It is no JSON, or none that can be verified.
@@ -25,7 +25,7 @@ pub(super) enum Unfit {
 }
 
 /// How data are stored that are words, or records.
-pub(super) trait Stored {
+pub(crate) trait Stored {
     /// What a tree takes.
     type Ref<'a>: Copy;
     /// What a tree gives.
@@ -37,7 +37,13 @@ pub(super) trait Stored {
     fn bound(key: Self::Ref<'_>) -> Self::Bound;
 
     /// Lends such a copy.
-    fn lend(bound: &Self::Bound) -> Self::Ref<'_>;
+    fn lend_bound(bound: &Self::Bound) -> Self::Ref<'_>;
+
+    /// Copies what a tree takes.
+    fn own(item: Self::Ref<'_>) -> Self::Owned;
+
+    /// Lends what a tree gave.
+    fn lend(item: &Self::Owned) -> Self::Ref<'_>;
 
     /// Calls `use_it` with what a datum is in a tree.
     fn with<R>(
@@ -55,10 +61,10 @@ pub(super) trait Stored {
 }
 
 /// Data of kinds that are words.
-pub(super) struct Words;
+pub(crate) struct Words;
 
 /// Data of all other kinds.
-pub(super) struct Records;
+pub(crate) struct Records;
 
 macro_rules! to_word {
     (($kind:expr, $datum:expr, $to:ident) $($variant:ident $type:ty),+) => {
@@ -89,8 +95,16 @@ impl Stored for Words {
         key
     }
 
-    fn lend(bound: &u64) -> u64 {
+    fn lend_bound(bound: &u64) -> u64 {
         *bound
+    }
+
+    fn own(word: u64) -> u64 {
+        word
+    }
+
+    fn lend(word: &u64) -> u64 {
+        *word
     }
 
     fn with<R>(
@@ -127,8 +141,16 @@ impl Stored for Records {
         key.into()
     }
 
-    fn lend(bound: &Box<[u8]>) -> &[u8] {
+    fn lend_bound(bound: &Box<[u8]>) -> &[u8] {
         bound
+    }
+
+    fn own(bytes: &[u8]) -> Vec<u8> {
+        bytes.into()
+    }
+
+    fn lend(bytes: &Vec<u8>) -> &[u8] {
+        bytes
     }
 
     fn with<R>(kind: &Kind, _: Role, datum: &Datum<'_>, use_it: impl FnOnce(&[u8]) -> R) -> Result<R, Unfit> {
@@ -213,6 +235,22 @@ fn append(kind: &Kind, datum: &Datum<'_>, to: &mut Buffer) -> Result<(), Unfit> 
         _ => for_words!(append_word!(kind, datum, to)),
     }
     Ok(())
+}
+
+/// Returns what the bytes of keys begin with: those of text, bytes, or the first elements of a tuple.
+pub(super) fn prefix(kind: &Kind, datum: &Datum<'_>) -> Result<Buffer, Unfit> {
+    let mut prefix = Buffer::new();
+    match (kind, datum) {
+        (Kind::Str, Datum::Str(text)) => prefix.extend_from_slice(text.as_bytes()),
+        (Kind::Bytes | Kind::Array(_), Datum::Bytes(bytes)) => prefix.extend_from_slice(bytes),
+        (Kind::Tuple(kinds), Datum::Tuple(elements)) if elements.len() <= kinds.len() => {
+            for (kind, element) in kinds.iter().zip(elements) {
+                append(kind, element, &mut prefix)?;
+            }
+        }
+        _ => return Err(Unfit::Kind),
+    }
+    Ok(prefix)
 }
 
 macro_rules! take_word {

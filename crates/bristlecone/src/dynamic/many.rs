@@ -45,8 +45,8 @@ impl Tree {
         let kind = self.value_kind();
         found.clear();
         each!(&self.on, tree => {
-            let own = self.keys::<K>(keys)?;
-            let keys: Vec<_> = own.iter().map(K::lend).collect();
+            let own = self.own_keys::<K>(keys)?;
+            let keys: Vec<_> = own.iter().map(K::lend_bound).collect();
             found.resize(keys.len(), None);
             let mut damaged = false;
             tree.get_many_with(&keys, |at, value| {
@@ -66,8 +66,8 @@ impl Tree {
         self.here()?;
         found.clear();
         each!(&self.on, tree => {
-            let own = self.keys::<K>(keys)?;
-            tree.contains_many(&own.iter().map(K::lend).collect::<Vec<_>>(), found);
+            let own = self.own_keys::<K>(keys)?;
+            tree.contains_many(&own.iter().map(K::lend_bound).collect::<Vec<_>>(), found);
         });
         Ok(())
     }
@@ -87,7 +87,7 @@ impl Tree {
         old.clear();
         each!(&self.on, tree => {
             let own = self.items::<K, V>(items).map_err(none_done)?;
-            let items: Vec<_> = own.iter().map(|(key, value)| (K::lend(key), V::lend(value))).collect();
+            let items: Vec<_> = own.iter().map(|(key, value)| (K::lend_bound(key), V::lend_bound(value))).collect();
             let mut words = Vec::new();
             let done = tree.insert_many(&items, &mut words);
             self.all_found::<V>(words, old, done)
@@ -102,7 +102,7 @@ impl Tree {
     pub fn upsert_many(&self, items: &[(Datum<'_>, Datum<'_>)]) -> Done {
         each!(&self.on, tree => {
             let own = self.items::<K, V>(items).map_err(none_done)?;
-            let items: Vec<_> = own.iter().map(|(key, value)| (K::lend(key), V::lend(value))).collect();
+            let items: Vec<_> = own.iter().map(|(key, value)| (K::lend_bound(key), V::lend_bound(value))).collect();
             tree.upsert_many(&items)
         })
     }
@@ -116,15 +116,15 @@ impl Tree {
     pub fn remove_many(&self, keys: &[Datum<'_>], old: &mut Vec<Option<Datum<'static>>>) -> Done {
         old.clear();
         each!(&self.on, tree => {
-            let own = self.keys::<K>(keys).map_err(none_done)?;
+            let own = self.own_keys::<K>(keys).map_err(none_done)?;
             let mut words = Vec::new();
-            let done = tree.remove_many(&own.iter().map(K::lend).collect::<Vec<_>>(), &mut words);
+            let done = tree.remove_many(&own.iter().map(K::lend_bound).collect::<Vec<_>>(), &mut words);
             self.all_found::<V>(words, old, done)
         })
     }
 
     /// Returns what keys are in the tree.
-    fn keys<K: Stored>(&self, keys: &[Datum<'_>]) -> Result<Vec<K::Bound>> {
+    fn own_keys<K: Stored>(&self, keys: &[Datum<'_>]) -> Result<Vec<K::Bound>> {
         keys.iter().map(|key| self.key::<K, _>(key, K::bound)).collect()
     }
 

@@ -37,16 +37,19 @@
 //! Such trees are not opened, whether typed or here: [`Error::Newer`](crate::Error) says so. Their bytes
 //! are not shown raw, since nothing tells whether they are words or records.
 
+mod change;
 mod convert;
 mod datum;
-mod encode;
+pub(crate) mod encode;
 mod iter;
 mod kind;
 mod many;
+mod near;
 mod open;
 mod tree;
 
 pub use datum::Datum;
 pub use iter::{CheckedRange, Item, Range};
 pub use kind::Kind;
+pub(crate) use tree::On;
 pub use tree::Tree;

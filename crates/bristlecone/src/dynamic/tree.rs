@@ -1,5 +1,6 @@
 //! A tree whose kinds are known at run time.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::{CasError, Design, TreeStats, TryInsertError};
 
 /// The tree, by its codecs.
 #[derive(Clone)]
-pub(super) enum On {
+pub(crate) enum On {
     WordWord(crate::Tree<u64, u64>),
     WordRecord(crate::Tree<u64, Vec<u8>>),
     RecordWord(crate::Tree<Vec<u8>, u64>),
@@ -76,6 +77,11 @@ impl Tree {
         Self { on, about: Arc::new(about) }
     }
 
+    /// Returns the tree by its codecs.
+    pub(crate) fn on(&self) -> &On {
+        &self.on
+    }
+
     /// Returns the tree's name, as it was when the tree was opened.
     pub fn name(&self) -> &str {
         &self.about.name
@@ -103,7 +109,7 @@ impl Tree {
 
     /// Says why a datum cannot be a key, or a value.
     #[cold]
-    fn unfit(&self, role: Role, datum: &Datum<'_>, why: Unfit) -> Error {
+    pub(super) fn unfit(&self, role: Role, datum: &Datum<'_>, why: Unfit) -> Error {
         let (what, kind) = match role {
             Role::Key => ("keys of type", self.key_kind()),
             Role::Value => ("values of type", self.value_kind()),
@@ -329,7 +335,7 @@ impl Tree {
     }
 
     /// Returns a bound as the tree takes it.
-    fn bound<K: Stored>(&self, bound: Bound<&Datum<'_>>) -> Result<Bound<K::Bound>> {
+    pub(super) fn bound<K: Stored>(&self, bound: Bound<&Datum<'_>>) -> Result<Bound<K::Bound>> {
         let own = |key| self.key::<K, _>(key, K::bound);
         Ok(match bound {
             Bound::Included(key) => Bound::Included(own(key)?),
@@ -400,6 +406,11 @@ impl Tree {
     /// Returns what the tree occupies.
     pub fn stats(&self) -> TreeStats {
         each!(&self.on, tree => tree.stats())
+    }
+
+    /// Counts the leaves that hold so many items: see [`crate::Tree::leaves_by_items`].
+    pub fn leaves_by_items(&self) -> BTreeMap<u64, u64> {
+        each!(&self.on, tree => tree.leaves_by_items())
     }
 
     /// Returns what reads came across that is wrong: see [`crate::Tree::damage`].

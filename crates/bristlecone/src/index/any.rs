@@ -8,7 +8,8 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use bristlecone_pm::{
-    Chunk, Finding, Medium, Opener, Part, PoolFile, PoolInfo, Result, SlotKind, TreeEntry, TreeId, TreeSpec,
+    Chunk, Events, Finding, Medium, Opener, Part, PoolFile, PoolInfo, Result, SlotKind, TreeEntry, TreeId,
+    TreeSpec,
 };
 
 use super::table::{open, part_of};
@@ -104,7 +105,10 @@ pub trait AnyPool: Any + Send + Sync {
     fn rename_tree(&self, from: &str, to: &str) -> Result<()>;
     fn info(&self) -> PoolInfo;
     fn check(&self) -> Vec<Finding>;
+    fn events(&self) -> &Events;
+    fn medium_counts(&self) -> Option<[u64; 2]>;
     fn prefault(&self, bytes: u64) -> Result<()>;
+    fn trim(&self, is_unused: bool) -> Result<u64>;
     fn close(&self) -> Result<()>;
     fn abandon(&self);
 
@@ -174,8 +178,17 @@ impl<M: Medium> AnyPool for PoolOn<M> {
     fn check(&self) -> Vec<Finding> {
         self.0.check()
     }
+    fn events(&self) -> &Events {
+        self.0.events()
+    }
+    fn medium_counts(&self) -> Option<[u64; 2]> {
+        self.0.medium().counts()
+    }
     fn prefault(&self, bytes: u64) -> Result<()> {
         self.0.prefault(bytes)
+    }
+    fn trim(&self, is_unused: bool) -> Result<u64> {
+        self.0.trim(is_unused)
     }
     fn close(&self) -> Result<()> {
         self.0.close()

@@ -204,6 +204,10 @@ pub struct TreeStats {
     pub pm_bytes: u64,
     /// Bytes of DRAM of the index and the leaves' descriptors.
     pub dram_bytes: u64,
+    /// Those bytes of the pool that a log takes, with what it keeps for later.
+    pub log_bytes: u64,
+    /// Log entries that a recovery would still need: what is buffered. Exact while no thread writes.
+    pub log_entries: u64,
 }
 
 /// The items of one leaf on their way through an iterator, which takes them from the end.

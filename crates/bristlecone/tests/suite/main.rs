@@ -5,6 +5,7 @@ mod common;
 
 mod address_space;
 mod bounds;
+mod changes;
 mod closing;
 mod closures;
 mod concurrency;

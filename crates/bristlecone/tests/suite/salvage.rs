@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::common::{Cell, Items, Noise, Plant, Scratch, Visit, suites};
-use bristlecone::{Design, Error, Pool, Salvage, Tree};
+use bristlecone::{Design, Error, Native, Pool, Salvage, Tree, TreeSpec};
+use bristlecone_pm::{OpenOptions, PoolFile};
 
 const KEYS: u64 = 5000;
 const CHUNKS: usize = 2 << 20;
@@ -374,6 +375,34 @@ fn any_damage_is_survived() {
             Err(error) => panic!("round {round}: {error}"),
         }
     }
+}
+
+/// What this version does not know is reported; everything else is saved.
+#[test]
+fn a_tree_of_an_unknown_kind_costs_no_other() {
+    let (from, to) = (Scratch::new(), Scratch::new());
+    let pool = from.open();
+    pool.tree::<u64, u64>("known").unwrap().insert(1, 2).unwrap();
+    pool.close().unwrap();
+    let file = PoolFile::open(&from.0, &OpenOptions::default(), Native::new).unwrap();
+    let unknown = [("of a kind", Design::SsTree as u32, "decimal"), ("of a design", 999, "u64")];
+    for (name, design, kind) in unknown {
+        file.create_tree(&TreeSpec::new(name, design, kind.to_owned(), "u64".to_owned())).unwrap();
+    }
+    file.close().unwrap();
+    drop(file);
+    let salvage = Pool::options().salvage(&from.0, &to.0).unwrap();
+    assert!(!salvage.is_whole());
+    for tree in salvage.trees {
+        let said: Vec<_> = tree.findings.iter().map(|finding| finding.what.as_str()).collect();
+        let refused = said.iter().any(|said| said.contains("not saved"));
+        assert_eq!(
+            (tree.kept, refused),
+            if tree.name == "known" { (1, false) } else { (0, true) },
+            "{said:?}"
+        );
+    }
+    assert_eq!(to.open().tree::<u64, u64>("known").unwrap().get(1), Some(2));
 }
 
 #[test]

@@ -14,10 +14,11 @@ use bristlecone_cli::output::{Output, counted};
 use clap::Args;
 
 use self::stream::Stream;
-use crate::args::TreeArgs;
-use crate::dump::{self, Header};
-use crate::input::{Format, Layout};
+use crate::dump::Header;
+use crate::format::Format;
+use crate::input::{self, Layout};
 use crate::open::PoolArgs;
+use crate::tree_args::TreeArgs;
 
 /// Load entries from a file or standard input
 ///
@@ -112,7 +113,7 @@ impl LoadArgs {
         }
         let mut headers = Vec::new();
         if meta.is_file() {
-            headers = dump::verify(BufReader::with_capacity(1 << 16, &file), &shown.to_string())?;
+            headers = input::verify(BufReader::with_capacity(1 << 16, &file), &shown.to_string())?;
             file.rewind().map_err(said)?;
         }
         let bytes = meta.is_file().then_some(meta.len());

@@ -12,11 +12,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::LoadArgs;
-use crate::args::TreeArgs;
 use crate::datum::{self, Datum, Form, Kind, json};
 use crate::dump::{self, Frame, Header, Trailer};
-use crate::input::{Format, Item, Records};
+use crate::format::Format;
+use crate::input::{self, Item, Records};
 use crate::store;
+use crate::tree_args::TreeArgs;
 
 /// What a load did.
 #[derive(Debug, Default, Serialize)]
@@ -91,7 +92,7 @@ impl<'a> Stream<'a> {
                     let frame = content.and_then(|frame| match frame {
                         Frame::Header(header) if !self.within => Ok(Frame::Header(header)),
                         Frame::Trailer(trailer) if self.within => Ok(Frame::Trailer(trailer)),
-                        _ => Err(format!("the dump was cut, {}", dump::place(&self.headers))),
+                        _ => Err(format!("the dump was cut, {}", input::place(&self.headers))),
                     });
                     match frame.map_err(|wrong| self.bad(line, &wrong))? {
                         Frame::Header(header) => {
@@ -107,7 +108,7 @@ impl<'a> Stream<'a> {
 
     /// Begins the next tree of a dump.
     fn begin(&mut self, line: u64, header: Header) -> Outcome {
-        dump::follows(&self.headers, &header).map_err(|wrong| self.bad(line, &wrong))?;
+        input::follows(&self.headers, &header).map_err(|wrong| self.bad(line, &wrong))?;
         let name = match self.name {
             Some(name) if header.of > 1 => return Err(self.args.several_trees(name, header.of)),
             Some(name) => name,
@@ -136,7 +137,7 @@ impl<'a> Stream<'a> {
     fn end(&self) -> Outcome {
         match self.headers.last() {
             Some(last) if self.within || last.number != last.of => {
-                let place = dump::place(&self.headers);
+                let place = input::place(&self.headers);
                 let said = format!("the dump ends early, {place}; {}", stands(&self.tally));
                 Err(Failure::new(Exit::BadInput, said))
             }

@@ -1,14 +1,11 @@
 //! How long keys or values are.
 
 use bristlecone_cli::failure::Outcome;
-use bristlecone_cli::output::{Output, grouped};
+use bristlecone_cli::output::Output;
 use serde_json::{Value, json};
 
+use super::bars::bars;
 use super::{ratio, span};
-use crate::table::{Align, Table};
-
-/// Columns of the longest bar.
-const BAR: u64 = 40;
 
 /// A histogram of lengths: one bucket for each power of two.
 #[derive(Debug)]
@@ -74,13 +71,7 @@ impl Lengths {
         if self.filled().count() == 1 {
             return Ok(());
         }
-        let most = self.filled().map(|(_, _, count)| count).max().unwrap_or(1);
-        let mut table = Table::new(&[("", Align::Right), ("", Align::Right), ("", Align::Left)]);
-        for (from, to, count) in self.filled() {
-            let bar = "#".repeat((count * BAR).div_ceil(most) as usize);
-            table.row([format!("    {}", span(from, to)), grouped(count), bar]);
-        }
-        table.print(output)
+        bars(self.filled().map(|(from, to, count)| (span(from, to), count)), output)
     }
 }
 

@@ -1,5 +1,7 @@
-//! `bristlecone stat`: what the space of a pool is for, and how long keys and values are.
+//! `bristlecone stat`: what the space of a pool is for, how full leaves are, and how long keys and values.
 
+mod bars;
+mod leaves;
 mod lengths;
 
 use std::ops::Bound;
@@ -12,12 +14,13 @@ use bristlecone_cli::size;
 use clap::Args;
 use serde_json::{Value, json};
 
+use self::leaves::Leaves;
 use self::lengths::Lengths;
 use crate::open::ReadArgs;
 use crate::store::{self, TreeInfo};
 use crate::table::{Align, Table};
 
-/// Say what the space of a pool is for, and how long keys and values are
+/// Say what the space of a pool is for, how full leaves are, and how long keys and values
 ///
 /// Every entry is read. Space is counted in whole chunks, so that a small tree seems to need much.
 #[derive(Args, Debug)]
@@ -42,6 +45,7 @@ struct TreeStat {
     info: TreeInfo,
     entries: u64,
     leaves: u64,
+    fill: Leaves,
     dram_bytes: u64,
     usage: TreeUsage,
     keys: Lengths,
@@ -85,7 +89,8 @@ fn read(pool: &Pool, info: TreeInfo, each: &mut dyn FnMut() -> Outcome) -> Outco
     let stats = tree.stats();
     let usage = pool.usage(&info.name)?;
     let (leaves, dram_bytes) = (stats.leaves, stats.dram_bytes);
-    Ok(TreeStat { info, entries: keys.count(), leaves, dram_bytes, usage, keys, values })
+    let fill = Leaves(tree.leaves_by_items());
+    Ok(TreeStat { info, entries: keys.count(), leaves, fill, dram_bytes, usage, keys, values })
 }
 
 impl TreeStat {
@@ -107,6 +112,7 @@ impl TreeStat {
             "entries": self.entries,
             "leaves": self.leaves,
             "entries_per_leaf": ratio(self.entries, self.leaves),
+            "leaves_by_entries": self.fill.json(),
             "data_bytes": self.data_bytes(),
             "pool_bytes": self.pool_bytes(),
             "fill": ratio(self.data_bytes(), self.pool_bytes()),
@@ -138,6 +144,7 @@ impl TreeStat {
         row("  in records", size::show(self.usage.record_bytes), "keys and values out of line".to_owned());
         row("  index", size::show(self.dram_bytes), "in memory, while the tree is open".to_owned());
         table.print(output)?;
+        self.fill.print(output)?;
         self.keys.print("keys", output)?;
         self.values.print("values", output)
     }

@@ -3,6 +3,7 @@
 use bristlecone_pm::sync::{AtomicPtr, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
 use super::optimistic_lock::OptimisticLock;
+use super::zeroed::zeroed;
 
 /// A chunk of the tree without locks so far.
 const UNTOUCHED: *mut OptimisticLock = std::ptr::dangling_mut();
@@ -20,9 +21,8 @@ pub struct LockTable {
 impl LockTable {
     /// Makes the locks of a pool that may grow to `pool_bytes`, and nodes of a power of two bytes.
     pub fn new(pool_bytes: u64, chunk_bytes: u64, node_bytes: u64) -> Self {
-        let chunks = (0..pool_bytes / chunk_bytes).map(|_| AtomicPtr::default());
         Self {
-            chunks: chunks.collect(),
+            chunks: zeroed((pool_bytes / chunk_bytes) as usize),
             made: AtomicUsize::new(0),
             chunk_shift: chunk_bytes.trailing_zeros(),
             node_shift: node_bytes.trailing_zeros(),

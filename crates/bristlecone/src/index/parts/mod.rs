@@ -15,5 +15,6 @@ pub mod slot;
 pub mod sync;
 pub mod volatile_index;
 pub mod words;
+pub mod zeroed;
 
 pub use bristlecone_pm::prefetch;

@@ -22,6 +22,7 @@ use crate::index::parts::arena::{Arena, Zeroed};
 use crate::index::parts::locked::{self, Guarded};
 use crate::index::parts::optimistic_lock::{OptimisticLock, Version};
 use crate::index::parts::prefetch;
+use crate::index::parts::zeroed::zeroed;
 
 /// Most items that a buffer can hold.
 pub const BATCH_MAX: usize = 8;
@@ -149,7 +150,7 @@ impl Buffers {
             arena: Arena::new(size_of::<Buffer>() + 16 * batch)?,
             batch,
             chunk_bits: chunk_bytes.ilog2(),
-            chunks: (0..chunks_max).map(|_| AtomicU64::default()).collect(),
+            chunks: zeroed(chunks_max as usize),
             numbers: CachePadded::default(),
             live: CachePadded::default(),
             used: CachePadded::default(),

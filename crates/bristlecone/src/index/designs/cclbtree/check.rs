@@ -15,7 +15,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for CclBTree<K, V, M> {
     }
 
     fn stats(&self) -> TreeStats {
-        self.store.stats(self.len(), &self.log, self.inner.dram_bytes() + self.buffers.bytes())
+        let pending = (0..self.buffers.end()).map(|id| self.buffers.get(id).state().pending as u64).sum();
+        self.store.stats(self.len(), (&self.log, pending), self.inner.dram_bytes() + self.buffers.bytes())
     }
 
     fn check(&self) -> Vec<Finding> {

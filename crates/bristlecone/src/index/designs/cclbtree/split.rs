@@ -55,6 +55,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Core<K, V, M> {
         let ascending = parts.iter().skip(held).all(|part| part.item.is_new());
         let kept = if ascending && len > held { (len - 1).min(usable) } else { len / 2 };
         let (lower, upper) = parts.split_at(kept);
+        self.pool.events().note_split();
 
         // Split 1: the new leaf.
         // All lines of a leaf are written, and fetched for that: those of the next one by the next split.

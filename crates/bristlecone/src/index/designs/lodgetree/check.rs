@@ -16,7 +16,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for LodgeTree<K, V, M> {
     }
 
     fn stats(&self) -> TreeStats {
-        self.store.stats(self.len(), &self.versions.log, self.inner.dram_bytes() + self.nodes.bytes())
+        let log = (&self.versions.log, self.versions.needed_entries());
+        self.store.stats(self.len(), log, self.inner.dram_bytes() + self.nodes.bytes())
     }
 
     /// Verifies every node and its leaves against the index, the chain and the allocator. The

@@ -157,8 +157,9 @@ design_options! {
         leaf_slots = 27 in (3..=27);
         /// Bytes of a node above the last level.
         inner_bytes = 512 in (256..=4096) step 64;
-        /// Leaves that a flush writes, the paper's t_node.
-        flush_leaves = 2 in (1..=8);
+        /// Leaves that a flush writes, the paper's t_node. With 36 it writes all that is buffered in a node, until a
+        /// leaf would split; with 1 every write is logged.
+        flush_leaves = 2 in (1..=36);
         /// Items above which a leaf splits, the paper's t_split; no more than `leaf_slots` counts.
         split_items = 26 in (2..);
         /// How many times as short or as long the time since a node's last split must be as the time before it to be a

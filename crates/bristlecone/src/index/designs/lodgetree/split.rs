@@ -38,6 +38,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         }
         self.prefetch_leaf(entry.leaf);
         let leaf = self.leaves.alloc()?;
+        self.pool.events().note_split();
         // Mostly the split before has prefetched it.
         self.prefetch_leaf(leaf);
         self.leaves.prefetch_next();
@@ -168,6 +169,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> LodgeTree<K, V, M> {
         let _room = (self.nodes.reserve(parts)?, self.inner.reserve(parts)?);
         let splits = Splits { last: now, interval, parts };
         node.set_splits(splits);
+        self.pool.events().note_split();
         // From the right, so that at any moment each key has one node: this one, which is locked,
         // or one that is complete.
         let mut end = index;

@@ -19,6 +19,7 @@ use crossbeam_utils::CachePadded;
 use super::places::NodeRef;
 use crate::index::parts::buffered::TreeLog;
 use crate::index::parts::no_room;
+use crate::index::parts::zeroed::zeroed;
 
 /// Compaction passes that may be wanted: for what stands in the oldest logs, or in any.
 pub(super) const OLDEST: u8 = 1;
@@ -42,8 +43,7 @@ struct Needed {
 impl Needed {
     fn new(chunks: usize) -> Self {
         let lines_log = chunks.div_ceil(COUNTS_A_LINE).next_power_of_two().ilog2();
-        let counts = (0..COUNTS_A_LINE << lines_log).map(|_| AtomicU32::default()).collect();
-        Self { counts, lines_log }
+        Self { counts: zeroed(COUNTS_A_LINE << lines_log), lines_log }
     }
 
     fn get(&self, version: u32) -> Option<&AtomicU32> {
@@ -221,6 +221,12 @@ impl<M: Medium> VersionLog<M> {
     pub fn is_old(&self, version: u32) -> bool {
         // What is read without the node's lock may be no number of a log.
         self.needed.get(version).is_some_and(|needed| needed.load(Relaxed) & OLD != 0)
+    }
+
+    /// Returns how many entries of all logs are needed.
+    pub fn needed_entries(&self) -> u64 {
+        self.count_all_releases();
+        self.needed.counts.iter().map(|count| u64::from(count.load(Relaxed) & !OLD)).sum()
     }
 
     /// Every log counts as many entries as are buffered.

@@ -23,6 +23,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for NbTree<K, V, M> {
             leaves: blocks.live_slots.saturating_sub(outstanding),
             pm_bytes: blocks.chunks * blocks.chunk_bytes + records,
             dram_bytes: self.inner.dram_bytes() + self.leaves.bytes(),
+            ..TreeStats::default()
         }
     }
 

@@ -168,6 +168,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> NbTree<K, V, M> {
         let right = low.map(|low| make(&copy.halves[1], Some(low)));
         self.medium().reached("nbtree link.1");
         if leaf.decide(Succession::successors(left, right)) {
+            right.iter().for_each(|_| self.pool.events().note_split());
             return;
         }
         // Seals of the old leaf may name cells of this copy: until what was decided is durable,

@@ -22,6 +22,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for SsTree<K, V, M> {
             leaves: self.leaves.live() as u64,
             pm_bytes: subnodes.chunks * subnodes.chunk_bytes + records,
             dram_bytes: self.inner.dram_bytes() + self.leaves.bytes(),
+            ..TreeStats::default()
         }
     }
 

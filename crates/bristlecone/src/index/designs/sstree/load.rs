@@ -32,7 +32,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
                 None => first,
             };
             let mut flushed = Flushed::none();
-            let mut parts: SmallVec<[_; LEAF_SLOTS_MAX]> = SmallVec::new();
+            let mut parts: SmallVec<[_; LEAF_SLOTS_MAX.next_power_of_two()]> = SmallVec::new();
             for (key, value) in leaf {
                 let (item, of_item) = self.write_records(*key, *value)?;
                 flushed = flushed.and(of_item);

@@ -96,6 +96,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         let separator = lower.last().map_or(first, |last| K::separator(last.key, first));
         debug_assert!(lower.last().is_none_or(|last| last.key < separator) && separator <= first);
         self.inner.insert(separator, right, guard);
+        self.pool.events().note_split();
         self.compact(left);
         Ok(())
     }

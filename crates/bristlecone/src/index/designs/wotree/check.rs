@@ -48,6 +48,8 @@ impl<K: KeyCodec, V: Codec, M: Medium> Inspect for WoTree<K, V, M> {
             leaves: self.counted().1,
             pm_bytes: nodes.chunks * nodes.chunk_bytes + self.log.bytes() + records,
             dram_bytes: self.nodes.dram_bytes(),
+            log_bytes: self.log.bytes(),
+            ..TreeStats::default()
         }
     }
 

@@ -131,11 +131,13 @@ pub struct Shape {
     pub entries: usize,
     link_offset: u64,
     items_offset: u64,
+    /// Leaves have a log record for each write, even where a line commits by itself.
+    logged: bool,
 }
 
 impl Shape {
     /// Returns nodes of 2 (for tests), 4, 8, 16 or 32 lines.
-    pub fn new(node_lines: u64) -> Self {
+    pub fn new(node_lines: u64, logged: bool) -> Self {
         let slot_words = match node_lines {
             2 => 1,
             4 => 2,
@@ -151,13 +153,19 @@ impl Shape {
         let fit = ((node_bytes - items_offset) / PAIR_BYTES as u64) as usize;
         let slots = fit.min(slot_words * 8 - 1).min(if node_lines == 32 { SLOTS_MAX } else { STATE_SLOTS });
         let entries = ((node_bytes - ENTRIES_OFFSET) / PAIR_BYTES as u64) as usize;
-        Self { node_bytes, slots, slot_words, entries, link_offset, items_offset }
+        Self { node_bytes, slots, slot_words, entries, link_offset, items_offset, logged }
     }
 
-    /// Returns whether a leaf's bitmap and slot array lie in one line, so that no log is needed for them.
+    /// Returns whether a leaf's bitmap and slot array lie in one line.
     #[inline(always)]
     pub fn one_line(self) -> bool {
         self.slots <= STATE_SLOTS
+    }
+
+    /// Returns whether that line commits by itself, without a log record.
+    #[inline(always)]
+    pub fn commits_alone(self) -> bool {
+        self.one_line() && !self.logged
     }
 
     #[inline(always)]
@@ -204,7 +212,7 @@ mod tests {
             (16, 55, 62, 64, 80),
             (32, 118, 126, 136, 160),
         ] {
-            let shape = Shape::new(lines);
+            let shape = Shape::new(lines, false);
             assert_eq!((shape.slots, shape.entries), (slots, entries), "{lines} lines");
             assert_eq!((shape.link_offset, shape.items_offset), (link, items), "{lines} lines");
             assert!(shape.item(0, slots) <= shape.node_bytes && shape.entry(0, entries) <= shape.node_bytes);

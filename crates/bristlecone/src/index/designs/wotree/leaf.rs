@@ -301,7 +301,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         let medium = self.medium();
         let state = self.nodes.state_word(leaf);
         let next = State::Leaf { bitmap: view.bitmap as u64, valid: true }.encode();
-        if self.shape.one_line() {
+        if self.shape.commits_alone() {
             // Commit 1: relies on line order, so that one flush serves all.
             state.store(medium, State::invalid(state.load(medium)));
             let _ordered = medium.ordered_within_line();
@@ -313,9 +313,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         }
         // The log names the leaf: recovery makes the slot array anew from whatever bitmap it finds.
         // At most one of the two words of the bitmap changes, but for a split, which is logged.
-        let second = self.nodes.bitmap_word(leaf);
         state.publish(medium, next, proof, "wotree commit.2 long");
-        second.publish(medium, (view.bitmap >> STATE_SLOTS) as u64, proof, "wotree commit.2 second");
+        if !self.shape.one_line() {
+            let second = self.nodes.bitmap_word(leaf);
+            second.publish(medium, (view.bitmap >> STATE_SLOTS) as u64, proof, "wotree commit.2 second");
+        }
         let changed = self.store_order(leaf, &view.order);
         let mut flushed = medium.flush(state, "wotree commit.2 long");
         if let Some((first, last)) = changed.filter(|(_, last)| *last >= SLOT_WORDS_BESIDE) {
@@ -352,10 +354,10 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         changed
     }
 
-    /// Log 1 of a change of a leaf whose bitmap and slot array do not lie in one line. The lane
+    /// Log 1 of a change of a leaf whose line does not commit by itself. The lane
     /// is to be held until the change is durable.
     pub(super) fn note_rebuild(&self, leaf: u64) -> Option<Lane<'_, M>> {
-        (!self.shape.one_line()).then(|| {
+        (!self.shape.commits_alone()).then(|| {
             let lane = self.log.own_lane();
             lane.write(&Record::Rebuild { leaf });
             lane

@@ -22,7 +22,7 @@
 //! array is right. Up to 16 lines it shares its line with the slot array: *invalid*, slot array,
 //! state go out in this order with one flush, and a crash in between finds an invalid slot array
 //! and makes it anew from the bitmap and the keys. Nodes of 32 lines have a log record instead,
-//! which is what the paper does for every write.
+//! which is what the paper does for every write, and what smaller ones do with the option `log_leaves`.
 //!
 //! Writers hold their leaf's lock until what they did is durable; readers of a leaf look without
 //! it and validate its version. Inner nodes are searched without locks and without waiting: the
@@ -36,7 +36,7 @@
 //! # Commit (of an insert, a delete or a split)
 //! 1. The state loses its valid bit, and the slot array is written. Within the line this needs no
 //!    flush. *The bitmap is the old one, and the slot array follows from it.*
-//! 2. The new state; flush, fence. *Before or after.* Nodes of 32 lines: log 1, then state, second
+//! 2. The new state; flush, fence. *Before or after.* With a log record: log 1, then state, second
 //!    bitmap word and slot array, flushed in any order, and one fence. One bit changes at a time,
 //!    so one of the two words changes. *The log names the leaf: its slot array is made anew.*
 //!
@@ -165,6 +165,9 @@ design_options! {
     pub struct WoTreeOptions of "wotree" {
         /// Lines of a node. The default is the paper's; 2 is for tests.
         node_lines = 16 in [2, 4, 8, 16, 32];
+        /// Whether each insert and delete writes a log record for its leaf, as the paper's does, where a line
+        /// would commit by itself. Nodes of 32 lines always do.
+        log_leaves = 0 in (0..=1);
     }
 }
 
@@ -208,7 +211,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         options: WoTreeOptions,
         fresh: bool,
     ) -> Result<Self> {
-        let shape = Shape::new(options.node_lines);
+        let shape = Shape::new(options.node_lines, options.log_leaves != 0);
         let root = pool.anchor(entry.id).load(pool.medium());
         let unswept = |kind| RecordSpec { unswept: true, ..RecordSpec::new(entry.id, kind) };
         let owned = |kind| RecordSpec { owned: true, ..unswept(kind) };

@@ -28,7 +28,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Open<K, V, M> for WoTree<K, V, M> {
     ) -> Result<Self> {
         let fresh = pool.anchor(entry.id).load(pool.medium()) == 0;
         if fresh {
-            Self::expect_no_nodes(pool, entry, Shape::new(options.node_lines))?;
+            Self::expect_no_nodes(pool, entry, Shape::new(options.node_lines, options.log_leaves != 0))?;
         }
         let tree = Self::unrecovered(pool, entry, options, fresh)?;
         if fresh {

@@ -100,6 +100,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
         let separator = K::separator(key_of(kept - 1), first);
         let (separator, flushed) = self.write_separator(separator)?;
         // From here on nothing fails.
+        self.pool.events().note_split();
         let (right, _) = reserve.take();
         let lane = self.log.next_lane(0);
         // Split 1.
@@ -242,6 +243,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> WoTree<K, V, M> {
             .collect();
         let kept = entries.len().div_ceil(2);
         let separator = entries[kept].0;
+        self.pool.events().note_split();
         let (right, lock) = reserve.take();
         let locked = Locked::wait(NodeLock { node: right, lock });
         let locked = locked.expect("the lock of a node at hand guards nothing that has left the tree");

@@ -16,7 +16,7 @@ use crate::index::{Batch, Inspect, Open, Read, Scan, Write, WriteMode};
 
 type Tree = WoTree<Inline, Inline, Native>;
 
-const OPTIONS: WoTreeOptions = WoTreeOptions { node_lines: 2 };
+const OPTIONS: WoTreeOptions = WoTreeOptions { node_lines: 2, log_leaves: 0 };
 /// Slots of a leaf of two lines, and entries of an inner node.
 const NODE: u64 = 6;
 
@@ -251,7 +251,7 @@ fn the_nodes_are_golden() {
         [(2, 1, 2, 4), (4, 1, 3, 6), (8, 1, 5, 8), (16, 1, 8, 10), (32, 2, 17, 20)]
     {
         let (_scratch, pool) = Scratch::pool(&format!("golden-{node_lines}"));
-        let tree = create(&pool, WoTreeOptions { node_lines });
+        let tree = create(&pool, WoTreeOptions { node_lines, log_leaves: 0 });
         let slots = tree.shape.slots as u64;
         let key = |n: u64| 1000 - n;
         for n in 0..=slots {

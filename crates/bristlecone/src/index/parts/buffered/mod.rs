@@ -121,12 +121,12 @@ impl<L: LeafLayout, K: KeyCodec, V: Codec, M: Medium> Store<L, K, V, M> {
         self.medium().persist(anchor, step);
     }
 
-    /// Returns what the tree occupies.
-    pub fn stats(&self, items: u64, log: &TreeLog<M>, dram_bytes: u64) -> TreeStats {
+    /// Returns what the tree occupies, of whose log so many entries are needed.
+    pub fn stats(&self, items: u64, (log, log_entries): (&TreeLog<M>, u64), dram_bytes: u64) -> TreeStats {
         let leaves = self.leaves.stats();
         let records = self.keys.stats().1 + self.values.stats().1;
-        let chunks = leaves.chunks + log.chunks_owned() as u64;
-        let pm_bytes = chunks * leaves.chunk_bytes + records;
-        TreeStats { items, leaves: leaves.live_slots, pm_bytes, dram_bytes }
+        let log_bytes = log.chunks_owned() as u64 * leaves.chunk_bytes;
+        let pm_bytes = leaves.chunks * leaves.chunk_bytes + log_bytes + records;
+        TreeStats { items, leaves: leaves.live_slots, pm_bytes, dram_bytes, log_bytes, log_entries }
     }
 }

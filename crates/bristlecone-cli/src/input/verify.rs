@@ -5,8 +5,9 @@ use std::io::BufRead;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::interrupt;
 
-use super::{Frame, Header, Sum, frame};
-use crate::input::{Format, LineReader, Read};
+use super::{LineReader, Read};
+use crate::dump::{Frame, Header, Sum, frame};
+use crate::format::Format;
 
 /// Verifies the frames of a dump from its beginning to its end: counts, checksums, and that nothing is missing.
 /// Returns its headers; none if it is no dump but plain text.

@@ -9,18 +9,14 @@
 //! A line of a frame begins with `{"bristlecone_` and holds no tab. No line of data does: one of TSV holds a
 //! tab, a field of CSV that holds a quote begins with one, and an entry in JSON begins with `{"key"`.
 
-mod verify;
-
 use std::collections::BTreeMap;
 
 use bristlecone_cli::failure::{Failure, Outcome};
 use serde::{Deserialize, Serialize};
 
-use crate::args::TreeArgs;
-use crate::input::Format;
+use crate::format::Format;
 use crate::store::TreeInfo;
-
-pub use self::verify::{follows, place, verify};
+use crate::tree_args::TreeArgs;
 
 /// The version of the frame that this tool writes, and the newest that it reads.
 const VERSION: u32 = 1;

@@ -1,0 +1,172 @@
+//! `bristlecone copy` and `bristlecone backup`: a whole pool in a new file.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use bristlecone::{BackupOptions, Design, Error, Pool};
+use bristlecone_cli::arguments::{DomainArg, option};
+use bristlecone_cli::failure::{Failure, Outcome};
+use bristlecone_cli::interrupt;
+use bristlecone_cli::output::{Output, counted};
+use bristlecone_cli::size;
+use clap::Args;
+use serde_json::json;
+
+use crate::open::{ReadArgs, explain};
+
+/// Copy a pool to a new file: compact, of another size, of other designs
+///
+/// Every entry is read, compared with its checksum, and written to a new pool, densely. The new file gets its name when
+/// it is complete: there is all of it, or none. The pool itself is only read.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  bristlecone copy trees.pool compact.pool
+  bristlecone copy trees.pool larger.pool --max-bytes 4T
+  bristlecone copy trees.pool new.pool --design lodgetree
+  bristlecone copy trees.pool new.pool --tree ages=nbtree,block_bytes=512 --tree log=cclbtree")]
+pub struct Copy {
+    #[command(flatten)]
+    pool: ReadArgs,
+    /// The new pool; nothing may be there.
+    new: PathBuf,
+    /// What the new pool may grow to, such as 64G, also less [default: as much as the old one]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    max_bytes: Option<u64>,
+    /// Design of all trees in the new pool.
+    #[arg(long)]
+    design: Option<Design>,
+    /// Design of one tree in the new pool, with options; may be given several times.
+    #[arg(long = "tree", value_name = "NAME=DESIGN[,OPTION=NUMBER]...", value_parser = reshape)]
+    trees: Vec<Reshape>,
+    #[command(flatten)]
+    domain: DomainArg,
+}
+
+/// Copy a pool, as it is, to a new file
+///
+/// As `copy`, which can change sizes and designs on the way. A program that has the pool open copies it itself, with
+/// `Pool::backup`, while it goes on writing.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  bristlecone backup trees.pool /mnt/backups/trees-2026-11-23.pool
+  bristlecone backup trees.pool copy.pool --wait")]
+pub struct Backup {
+    #[command(flatten)]
+    pool: ReadArgs,
+    /// The new pool; nothing may be there.
+    new: PathBuf,
+    #[command(flatten)]
+    domain: DomainArg,
+}
+
+/// What a tree is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Reshape {
+    name: String,
+    design: Design,
+    options: Vec<(String, u64)>,
+}
+
+/// Reads `name=design,option=number`.
+fn reshape(text: &str) -> Result<Reshape, String> {
+    let said = || format!("{text:?} names no tree and design: write name=design, such as ages=nbtree");
+    // A name may have any characters; a design's name and its options have no commas and one sign each.
+    let (head, options) = match text.split_once(',') {
+        Some((head, options)) if head.contains('=') => (head, options.split(',').collect()),
+        _ => (text, Vec::new()),
+    };
+    let (name, design) = head.rsplit_once('=').ok_or_else(said)?;
+    let design = design.parse().map_err(|error: Error| error.to_string())?;
+    let options = options.into_iter().map(option).collect::<Result<_, _>>()?;
+    Ok(Reshape { name: name.to_owned(), design, options })
+}
+
+impl Copy {
+    pub fn run(&self, output: &mut Output) -> Outcome {
+        let mut options = BackupOptions::new();
+        if let Some(bytes) = self.max_bytes {
+            options = options.max_bytes(bytes);
+        }
+        if let Some(design) = self.design {
+            options = options.design(design);
+        }
+        for Reshape { name, design, options: given } in &self.trees {
+            let given: Vec<_> = given.iter().map(|(option, value)| (option.as_str(), *value)).collect();
+            options = options.tree(name, *design, &given);
+        }
+        copy(&self.pool.open()?, &self.new, options, self.domain, output)
+    }
+}
+
+impl Backup {
+    pub fn run(&self, output: &mut Output) -> Outcome {
+        copy(&self.pool.open()?, &self.new, BackupOptions::new(), self.domain, output)
+    }
+}
+
+/// Copies the pool to a new file.
+fn copy(
+    pool: &Pool,
+    new: &Path,
+    mut options: BackupOptions<'_>,
+    domain: DomainArg,
+    output: &mut Output,
+) -> Outcome {
+    if let Some(domain) = domain.domain {
+        options = options.domain(domain);
+    }
+    let bar = output.progress("copying", Some(0));
+    let counter = bar.clone();
+    options = options.on_progress(move |progress| {
+        counter.set_length(progress.items_all);
+        counter.set_position(progress.items);
+        if interrupt::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    let copied = pool.backup(new, options);
+    bar.finish_and_clear();
+    interrupt::check_failed(&copied, format_args!("there is no {}", new.display()))?;
+    let copied = copied.map_err(|error| fails(pool, new, error))?;
+    let entries: u64 = copied.trees.iter().map(|(_, items)| items).sum();
+    let trees: Vec<_> =
+        copied.trees.iter().map(|(name, entries)| json!({ "name": name, "entries": entries })).collect();
+    let json = json!({ "pool": new, "trees": trees, "entries": entries, "file_bytes": copied.file_bytes });
+    let of = counted(copied.trees.len() as u64, "tree", "trees");
+    let (entries, bytes) = (counted(entries, "entry", "entries"), size::show(copied.file_bytes));
+    output.either(&json, format_args!("{}: {of} with {entries}, {bytes}", new.display()))
+}
+
+/// Returns the failure that says which of the two pools is meant.
+fn fails(pool: &Pool, new: &Path, error: Error) -> Failure {
+    match error {
+        Error::PoolFull { max_bytes } => {
+            let max = size::show(max_bytes);
+            let needs = "what is in the pool needs more: give a larger --max-bytes";
+            Failure::new(
+                bristlecone_cli::failure::Exit::Full,
+                format!("{} may grow to {max} only, and {needs}", new.display()),
+            )
+        }
+        Error::MediumFull { .. } => Failure::from(error).within(new.display()),
+        Error::Corrupted { .. } => {
+            let path = pool.info().path.unwrap_or_default();
+            Failure::from(error).within(path.display())
+        }
+        error => explain(new, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trees_are_named_with_their_designs() {
+        let read = |text| reshape(text).map(|tree| (tree.name, tree.design, tree.options));
+        assert_eq!(read("ages=nbtree"), Ok(("ages".to_owned(), Design::NbTree, vec![])));
+        let options = vec![("block_bytes".to_owned(), 512), ("x".to_owned(), 1)];
+        assert_eq!(read("a=b=nbtree,block_bytes=512,x=1"), Ok(("a=b".to_owned(), Design::NbTree, options)));
+        for wrong in ["", "ages", "ages=oak", "ages=nbtree,x", "ages=nbtree,x=y"] {
+            assert!(reshape(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! `bristlecone resize`: more room for a pool, in place.
+
+use bristlecone::Error;
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::output::Output;
+use bristlecone_cli::size;
+use clap::Args;
+use serde_json::json;
+
+use crate::open::{PoolArgs, explain, with_domain};
+
+/// Let a pool grow further, in place
+///
+/// The maximum of a pool can be raised at once, whatever is in it, as far as its header has room: some 490 GiB for one
+/// that was created with less, some 1.4 TiB for one of the default. `bristlecone copy` has no such bound, and can make a
+/// pool smaller.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  bristlecone resize trees.pool --max-bytes 128G
+  bristlecone copy trees.pool small.pool --max-bytes 1G")]
+pub struct Resize {
+    #[command(flatten)]
+    pool: PoolArgs,
+    /// What the pool may grow to, such as 64G.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    max_bytes: u64,
+}
+
+impl Resize {
+    pub fn run(&self, output: &mut Output) -> Outcome {
+        let path = &self.pool.pool.path;
+        let copy =
+            |what: String| Failure::new(Exit::Usage, format!("{what}: `bristlecone copy` makes such a pool"));
+        // Nothing is changed before it is known to be possible.
+        let reader = self.pool.pool.open(&bristlecone::Pool::options().read_only(true))?;
+        let before = reader.info().max_bytes;
+        reader.close()?;
+        if before > self.max_bytes.saturating_add(super::create::headers_max(self.max_bytes)) {
+            let max = size::show(before);
+            return Err(copy(format!(
+                "{} may grow to {max}, and cannot be made smaller in place",
+                path.display()
+            )));
+        }
+        let options = with_domain(self.pool.domain.domain).max_bytes(self.max_bytes);
+        let pool = options.open(path).map_err(|error| match error {
+            Error::MaximumFixed { possible, .. } => {
+                copy(format!("{} can grow to {} in place, not further", path.display(), size::show(possible)))
+            }
+            error => explain(path, error),
+        })?;
+        let max_bytes = pool.info().max_bytes;
+        pool.close()?;
+        let said = format!("{}: a pool of up to {}", path.display(), size::show(max_bytes));
+        output.either(&json!({ "pool": path, "max_bytes": max_bytes, "max_bytes_before": before }), said)
+    }
+}

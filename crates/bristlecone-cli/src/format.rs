@@ -1,0 +1,17 @@
+//! How lines of keys and values are divided.
+
+use serde::{Deserialize, Serialize};
+
+/// How a line is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// Key, tab, value; tabs, newlines and backslashes as \t, \n, \\.
+    Tsv,
+    /// Comma-separated, quoted where needed (RFC 4180).
+    Csv,
+    /// One object with key and value per line.
+    Json,
+    /// The whole line is the key; the value is the line's number, or empty.
+    Keys,
+}

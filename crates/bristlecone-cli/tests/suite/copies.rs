@@ -1,0 +1,173 @@
+//! Copies, sizes and space: a new pool is there wholly or not at all, and has what the old one has.
+
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bristlecone::Design;
+
+use crate::common::{Bench, Ran};
+use crate::signals::interrupt;
+
+/// A pool with a tree of each design and pair of codecs.
+fn fill(bench: &Bench) {
+    for (number, design) in Design::ALL.iter().enumerate() {
+        let (key, value) =
+            [("u64", "u64"), ("u64", "str"), ("str", "u64"), ("str", "bytes"), ("i32", "str")][number];
+        let create =
+            format!("create @p --tree {design} --design {design} --key {key} --value {value} --size 1G");
+        bench.run(&create).ok();
+        let lines: String = (0..3000).map(|n| format!("{n}\t{}\n", n * 7)).collect();
+        bench.run_on(&format!("load @p {design} -"), lines.as_bytes(), &[]).ok();
+    }
+}
+
+fn names(bench: &Bench) -> Vec<String> {
+    let entries = std::fs::read_dir(bench.path("")).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// What is in a pool: each entry, whatever the designs.
+fn entries(bench: &Bench, pool: &str) -> Vec<String> {
+    let trees = Design::ALL.iter().map(|design| format!("dump @{pool} {design} --no-header"));
+    trees.map(|dump| bench.run(&dump).ok()).collect()
+}
+
+#[test]
+fn a_copy_has_what_the_pool_has_in_other_designs_and_sizes() {
+    let bench = Bench::new();
+    fill(&bench);
+    let copied = bench.run("copy @p @same --json").json();
+    assert_eq!((&copied["entries"], copied["trees"].as_array().unwrap().len()), (&15_000.into(), 5));
+    assert!(bench.run("backup @p @backup").ok().contains("5 trees with 15,000 entries"));
+    bench.run("copy @p @other --design nbtree --tree lodgetree=wotree,node_lines=16 --max-bytes 64M").ok();
+    bench.run("copy @other @larger --max-bytes 3T").ok();
+    for pool in ["same", "backup", "other", "larger"] {
+        assert_eq!(entries(&bench, pool), entries(&bench, "p"), "{pool}");
+        assert!(bench.run(&format!("check @{pool}")).ok().contains("15,000 entries"), "{pool}");
+        assert_eq!(bench.run(&format!("info @{pool} --json")).json()["closed_cleanly"], true);
+    }
+    assert_eq!(bench.run("trees @p").ok(), bench.run("trees @same").ok());
+    let trees = bench.run("trees @other --json").ok();
+    assert_eq!((trees.matches("\"nbtree\"").count(), trees.matches("\"node_lines\":16").count()), (4 + 1, 1));
+    let max = |pool: &str| bench.run(&format!("info @{pool} --json")).json()["max_bytes"].as_u64().unwrap();
+    assert!(max("other") < 70 << 20 && max("larger") >= 3 << 40 && max("same") >= 1 << 30);
+    // It may grow, and be written to.
+    bench.run("put @other sstree 1000000 1").ok();
+}
+
+#[test]
+fn a_copy_that_cannot_be_leaves_nothing() {
+    let bench = Bench::new();
+    fill(&bench);
+    bench.file("file", "something");
+    std::fs::create_dir(bench.path("folder")).unwrap();
+    std::os::unix::fs::symlink("nothing", bench.path("link")).unwrap();
+    let before = names(&bench);
+    bench.run("copy @p @p").refused(2, "exists already");
+    bench.run("backup @p @file").refused(2, "exists already");
+    bench.run("copy @p @folder").refused(2, "is a folder");
+    bench.run("copy @p @link").refused(2, "exists already");
+    bench.run("copy @p @no/such/folder").refused(4, "no folder");
+    bench.run("copy @none @new").refused(4, "no pool");
+    bench.run("copy @file @new").refused(5, "not a Bristlecone pool");
+    bench.run("copy @p @new --tree oak=nbtree").refused(4, "no tree named \"oak\"");
+    bench.run("copy @p @new --tree sstree=oak").refused(2, "unknown design");
+    bench.run("copy @p @new --tree sstree=nbtree,oak=1").refused(2, "oak");
+    bench.run("copy @p @new --max-bytes 4M").refused(6, "--max-bytes");
+    bench.run("copy @p @new --max-bytes 300T").refused(2, "256 TiB");
+    let limited = "ulimit -f 8192; \"$0\" copy \"$1/p\" \"$1/new\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", limited, env!("CARGO_BIN_EXE_bristlecone")]).arg(bench.path(""));
+    Ran::of(command, b"").refused(6, "new");
+    assert_eq!(std::fs::read_to_string(bench.path("file")).unwrap(), "something");
+    assert_eq!(names(&bench), before);
+    assert!(bench.run("check @p").ok().contains("15,000 entries"));
+}
+
+#[test]
+fn a_copy_of_a_damaged_pool_is_none() {
+    let bench = Bench::new();
+    bench.run("create @p --size 64M --tree t --key u64").ok();
+    let lines: String = (0..2000).map(|number| format!("{number}\trecord {number:04}\n")).collect();
+    bench.run_on("load @p t -", lines.as_bytes(), &[]).ok();
+    assert!(bench.run("scrub @p").ok().contains("2,000 entries"));
+    let bytes = std::fs::read(bench.path("p")).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(bench.path("p")).unwrap();
+    for record in ["record 0007", "record 1234", "record 1999"] {
+        let at = bytes.windows(record.len()).rposition(|found| found == record.as_bytes()).unwrap();
+        file.write_all_at(b"R", at as u64).unwrap();
+    }
+    bench.run("copy @p @new").refused(5, "checksum");
+    assert_eq!(names(&bench), ["p"]);
+    // Behind damage a scrub goes on.
+    let scrubbed = bench.run("scrub @p --json");
+    let found: serde_json::Value = serde_json::from_str(&scrubbed.stdout).unwrap();
+    let entries = found["entries"].as_u64().unwrap();
+    assert_eq!((scrubbed.code, found["findings"].as_array().unwrap().len()), (1, 3), "{scrubbed:?}");
+    assert!((1000..1998).contains(&entries), "{entries}");
+    assert!(bench.run("scrub @p").stdout.contains("--repair"));
+}
+
+#[test]
+fn a_pool_grows_in_place_as_far_as_it_can() {
+    let bench = Bench::new();
+    bench.run("create @p --size 64M --tree t").ok();
+    let max = || bench.run("info @p --json").json()["max_bytes"].as_u64().unwrap();
+    assert_eq!(
+        bench.run("resize @p --max-bytes 256M").ok(),
+        format!("{}: a pool of up to 258 MiB\n", bench.path("p").display())
+    );
+    assert_eq!(bench.run("resize @p --max-bytes 400G --json").json()["max_bytes"].as_u64(), Some(max()));
+    assert!(max() >= 400 << 30);
+    bench.run("resize @p --max-bytes 256M").refused(2, "bristlecone copy");
+    bench.run("resize @p --max-bytes 600G").refused(2, "bristlecone copy");
+    bench.run("resize @p").refused(2, "--max-bytes");
+    bench.run("resize @none --max-bytes 1G").refused(4, "no pool");
+    assert!(max() >= 400 << 30 && bench.run("check @p").ok().starts_with("1 tree"));
+}
+
+#[test]
+fn space_is_given_back() {
+    let bench = Bench::new();
+    bench.run("create @p --tree t --key u64 --value bytes").ok();
+    let value = "v".repeat(100_000);
+    let lines: String = (0..300).map(|key| format!("{key}\t{value}\n")).collect();
+    bench.run_on("load @p t -", lines.as_bytes(), &[]).ok();
+    let blocks = || bench.path("p").metadata().unwrap().blocks() * 512;
+    let full = blocks();
+    bench.run("clear @p t").ok();
+    assert!(blocks() >= full, "what is free is kept");
+    let given = bench.run("trim @p --json").json()["given_back_bytes"].as_u64().unwrap();
+    assert!(given >= 30_000_000 && blocks() <= full - given, "{given} of {full}");
+    assert!(bench.run("trim @p").ok().starts_with("0 B given back"));
+    bench.run_on("load @p t -", lines.as_bytes(), &[]).ok();
+    assert!(bench.run("check @p").ok().contains("300 entries"));
+}
+
+#[test]
+fn scrubs_and_copies_are_interrupted() {
+    let bench = Bench::new();
+    bench.run("create @p --tree t --key u64 --value bytes").ok();
+    let value = "v".repeat(10_000);
+    let lines: String = (0..2000).map(|key| format!("{key}\t{value}\n")).collect();
+    bench.run_on("load @p t -", lines.as_bytes(), &[]).ok();
+    // Twenty megabytes at one in a second.
+    let begun = Instant::now();
+    let mut scrub = bench.command("scrub @p --rate 1M");
+    let child = scrub.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    interrupt(&child);
+    Ran::ended(child).refused(130, "not everything was read");
+    assert!(begun.elapsed() < Duration::from_secs(15));
+    let begun = Instant::now();
+    assert!(bench.run("scrub @p --rate 10M").ok().contains("2,000 entries"));
+    assert!(begun.elapsed() > Duration::from_millis(1500), "{:?}", begun.elapsed());
+    let child = bench.command("copy @p @new").stderr(Stdio::piped()).spawn().unwrap();
+    interrupt(&child);
+    let ran = Ran::ended(child);
+    assert!(ran.code == 0 || !bench.path("new").exists(), "{ran:?}");
+    assert_eq!(names(&bench).len(), if ran.code == 0 { 2 } else { 1 });
+}

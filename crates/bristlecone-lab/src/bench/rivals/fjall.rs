@@ -1,0 +1,72 @@
+//! `fjall`: a log-structured merge tree.
+
+use std::path::Path;
+
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+
+use super::{ByteStore, Class, Refused, When};
+
+struct Fjall {
+    database: Database,
+    keyspace: Keyspace,
+    class: Class,
+}
+
+/// Opens it, or creates it.
+pub fn open(folder: &Path, class: Class) -> Refused<Box<dyn ByteStore>> {
+    let database = Database::builder(folder).open()?;
+    let keyspace = database.keyspace("bench", KeyspaceCreateOptions::default)?;
+    Ok(Box::new(Fjall { database, keyspace, class }))
+}
+
+impl Fjall {
+    /// Makes a write last as long as its class says. Its journal is with the system already.
+    fn persist(&self) -> Refused<()> {
+        match self.class {
+            Class::Process => Ok(()),
+            Class::Power => Ok(self.database.persist(PersistMode::SyncAll)?),
+        }
+    }
+}
+
+impl ByteStore for Fjall {
+    /// Looks before it writes, in two steps.
+    fn write(&self, key: &[u8], value: &[u8], when: When) -> Refused<bool> {
+        if when != When::Always && self.keyspace.contains_key(key)? != (when == When::Present) {
+            return Ok(false);
+        }
+        self.keyspace.insert(key, value)?;
+        self.persist()?;
+        Ok(true)
+    }
+
+    fn get(&self, key: &[u8], look: &mut dyn FnMut(&[u8])) -> Refused<bool> {
+        Ok(self.keyspace.get(key)?.map(|value| look(&value)).is_some())
+    }
+
+    fn remove(&self, key: &[u8]) -> Refused<bool> {
+        let found = self.keyspace.contains_key(key)?;
+        if found {
+            self.keyspace.remove(key)?;
+            self.persist()?;
+        }
+        Ok(found)
+    }
+
+    fn scan(&self, from: &[u8], length: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Refused<usize> {
+        let mut seen = 0;
+        for entry in self.keyspace.range(from..).take(length) {
+            let (key, value) = entry.into_inner()?;
+            each(&key, &value);
+            seen += 1;
+        }
+        Ok(seen)
+    }
+
+    fn load(&self, entries: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Refused<()> {
+        for (key, value) in entries {
+            self.keyspace.insert(key, value)?;
+        }
+        self.persist()
+    }
+}

@@ -1,0 +1,133 @@
+//! How long a store takes to open after its process was killed: another process loads it, goes on writing, and is
+//! killed amid that.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bristlecone::Domain;
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::scratch::Scratch;
+use clap::Args;
+
+use super::{Class, Rival, Store, When, open_at};
+use crate::bench::comparison::Plan;
+use crate::bench::data::{BenchKey, BenchValue, Shape};
+use crate::bench::stream::{Keys, Order};
+use crate::bench::subject::Subject;
+
+/// Loads a store and writes to it until it is killed.
+#[derive(Args, Debug)]
+pub struct RivalLoad {
+    #[arg(long)]
+    store: Rival,
+    #[arg(long)]
+    folder: PathBuf,
+    #[arg(long)]
+    domain: Domain,
+    #[arg(long)]
+    max_bytes: u64,
+    #[arg(long)]
+    records: u64,
+    #[arg(long)]
+    seed: u64,
+    #[arg(long, value_parser = Shape::of_keys)]
+    key: Shape,
+    #[arg(long, value_parser = Shape::of_values)]
+    value: Shape,
+}
+
+impl RivalLoad {
+    /// Loads, says so, and goes on.
+    pub fn run(&self) -> Outcome {
+        match (self.key, self.value) {
+            (Shape::U64, Shape::U64) => self.load::<u64, u64>(),
+            (Shape::U64, _) => self.load::<u64, &'static [u8]>(),
+            (_, Shape::U64) => self.load::<&'static [u8], u64>(),
+            _ => self.load::<&'static [u8], &'static [u8]>(),
+        }
+    }
+
+    fn load<K: BenchKey, V: BenchValue>(&self) -> Outcome {
+        let store = open_at(self.store, &self.folder, Class::of(self.domain), self.max_bytes)?;
+        let keys = Keys { seed: self.seed, order: Order::Scattered, count: self.records };
+        let (mut key, mut value) = (self.key.buffer(), self.value.buffer());
+        let mut entry = |at: u64, version| {
+            let id = keys.id(at);
+            let key = K::bytes(K::make(id, &mut key), <[u8]>::to_vec);
+            (key, V::bytes(V::make(id, version, &mut value), <[u8]>::to_vec))
+        };
+        let refused = |error| Failure::new(Exit::Failed, format!("{}: {error}", self.store.name()));
+        store.load(&mut (0..self.records).map(|at| entry(at, 0))).map_err(refused)?;
+        let mut out = std::io::stdout();
+        out.write_all(b"loaded\n").and_then(|()| out.flush())?;
+        // A parent that is gone takes its pipe with it, and this ends after a while in any case.
+        let started = Instant::now();
+        for version in 1.. {
+            if started.elapsed() > Duration::from_secs(60) {
+                break;
+            }
+            let (key, value) = entry(version % self.records, version);
+            store.write(&key, &value, When::Always).map_err(refused)?;
+        }
+        Ok(())
+    }
+}
+
+/// Has another process load a store and kills it, opens what it left, and returns how long that took. Every key must
+/// be there, with a value of its own.
+pub fn reopen<K: BenchKey, V: BenchValue>(
+    rival: Rival,
+    domain: Domain,
+    plan: &Plan,
+    scratch: &Scratch,
+) -> Outcome<Duration> {
+    let folder = scratch.path().with_extension(format!("{}.killed", rival.name()));
+    std::fs::create_dir(&folder).map_err(|error| Failure::io(folder.display(), &error))?;
+    let mut store = Store { name: rival.name(), inner: None, folder };
+    let records = plan.phases.first().map_or(1, |load| load.operations);
+    load_and_kill(rival, domain, plan, &store, records)?;
+    let started = Instant::now();
+    store.inner = Some(open_at(rival, &store.folder, Class::of(domain), plan.setup.max_bytes)?);
+    let took = started.elapsed();
+    let (mut key, value) = (plan.key.buffer(), plan.value.buffer());
+    let mut right = 0;
+    let found = Subject::<K, V>::scan(&store, K::make(0, &mut key), usize::MAX, |key, got| {
+        right += u64::from(V::is_of(got, K::id(key), &value));
+    })?;
+    if right == records && found as u64 == records {
+        return Ok(took);
+    }
+    let what = format!("{}: {right} of {records} keys are there after its process was killed", rival.name());
+    Err(Failure::new(Exit::Failed, what))
+}
+
+fn load_and_kill(rival: Rival, domain: Domain, plan: &Plan, store: &Store, records: u64) -> Outcome {
+    let io = |error: std::io::Error| {
+        Failure::io(format!("the process that {} is killed in", rival.name()), &error)
+    };
+    let mut child = Command::new(std::env::current_exe().map_err(io)?)
+        .args(["rival-load", "--store", rival.name(), "--domain", &domain.to_string()])
+        .args(["--key", &plan.key.to_string(), "--value", &plan.value.to_string()])
+        .args(["--records", &records.to_string(), "--seed", &plan.seed.to_string()])
+        .args(["--max-bytes", &plan.setup.max_bytes.to_string()])
+        .arg("--folder")
+        .arg(&store.folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(io)?;
+    let mut line = String::new();
+    let read = child.stdout.take().map(|out| BufReader::new(out).read_line(&mut line));
+    // Amid its writes.
+    std::thread::sleep(Duration::from_millis(30));
+    let still_there = child.try_wait().map_err(io)?.is_none();
+    child.kill().and_then(|()| child.wait()).map_err(io)?;
+    read.transpose().map_err(io)?;
+    if line != "loaded\n" || !still_there {
+        let what = format!("{}: the process that was to be killed ended before", rival.name());
+        return Err(Failure::new(Exit::Failed, what));
+    }
+    Ok(())
+}

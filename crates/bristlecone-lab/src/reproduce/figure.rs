@@ -1,0 +1,271 @@
+//! What a figure is: rows that are measured, and what the paper says of each.
+
+use serde::{Deserialize, Serialize};
+
+use super::run::Run;
+
+/// Whether a number is the same on every machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Counted by the device model or in the tree: the same everywhere.
+    Counted,
+    /// Timed on this machine.
+    Timed,
+}
+
+impl Kind {
+    /// Returns its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Counted => "counted",
+            Self::Timed => "timed",
+        }
+    }
+}
+
+/// One of the papers.
+pub struct Paper {
+    pub name: &'static str,
+    pub title: &'static str,
+    /// Declares its figures at a scale.
+    pub figures: fn(Scale) -> Vec<Figure>,
+}
+
+/// How many keys a figure may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// Ten minutes for all papers on two processors.
+    Quick,
+    /// As many as the paper.
+    Full,
+    /// So many at most.
+    Keys(u64),
+}
+
+/// Keys of a figure at the quick scale, at most.
+const QUICK_KEYS: u64 = 200_000;
+
+impl Scale {
+    /// Returns the keys that stand for so many of the paper.
+    pub fn keys(self, paper: u64) -> u64 {
+        match self {
+            Self::Quick => paper.min(QUICK_KEYS),
+            Self::Full => paper,
+            Self::Keys(most) => paper.min(most),
+        }
+    }
+
+    /// Returns the processor's cache to count with, so that as much of the tree as in the paper is beyond it.
+    pub fn cache(self, paper: u64, cache: u64) -> u64 {
+        let share = self.keys(paper) as f64 / paper as f64;
+        ((cache as f64 * share) as u64).max(64 << 10)
+    }
+}
+
+/// A figure or a table of a paper.
+pub struct Figure {
+    /// As the paper numbers it.
+    pub name: &'static str,
+    pub title: &'static str,
+    pub kind: Kind,
+    /// What the positions of rows are.
+    pub x: &'static str,
+    /// Whether values span orders of magnitude, as tails do.
+    pub logarithmic: bool,
+    pub rows: Vec<Row>,
+    /// How ours was measured where that is not how the paper did, and why it differs.
+    pub note: &'static str,
+}
+
+impl Figure {
+    pub fn new(name: &'static str, title: &'static str, kind: Kind, x: &'static str) -> Self {
+        Self { name, title, kind, x, logarithmic: false, rows: Vec::new(), note: "" }
+    }
+
+    /// Draws values on a logarithmic axis.
+    pub fn logarithmic(mut self) -> Self {
+        self.logarithmic = true;
+        self
+    }
+
+    /// Adds rows.
+    pub fn rows(mut self, rows: impl IntoIterator<Item = Row>) -> Self {
+        self.rows.extend(rows);
+        self
+    }
+
+    /// Says how ours was measured, and why it differs.
+    pub fn note(mut self, note: &'static str) -> Self {
+        self.note = note;
+        self
+    }
+}
+
+/// Where in its figure a row stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum X {
+    Number(f64),
+    Label(String),
+    /// It is the only one of its series.
+    None,
+}
+
+impl From<u64> for X {
+    fn from(number: u64) -> Self {
+        Self::Number(number as f64)
+    }
+}
+
+impl From<f64> for X {
+    fn from(number: f64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<&str> for X {
+    fn from(label: &str) -> Self {
+        Self::Label(label.to_owned())
+    }
+}
+
+/// What a row's value is.
+#[derive(Clone, Copy, Debug)]
+pub enum Take {
+    /// What the report of the run has at this path.
+    At(&'static str),
+    /// The same, times a factor.
+    Scaled(&'static str, f64),
+    /// By how many percent the first run's is less than the second's.
+    Saved(&'static str),
+    /// By how many percent the first run's is more than the second's.
+    More(&'static str),
+    /// How many times the second run's the first run's is.
+    Ratio(&'static str),
+    /// What one path of the run has, divided by what another has.
+    Quotient(&'static str, &'static str),
+    /// By how many percent what one path of the run has is less than what another has.
+    SavedWithin(&'static str, &'static str),
+    /// Many points, which the run's report has all of.
+    Curve(fn(&serde_json::Value) -> Vec<(f64, f64)>),
+}
+
+/// What the paper says of a row.
+#[derive(Clone, Debug)]
+pub struct Said {
+    pub value: f64,
+    /// The other end, where the paper gives a range.
+    pub upto: Option<f64>,
+    /// Where in the paper.
+    pub place: &'static str,
+    /// Whether it was read off a plot, or follows from rounded numbers.
+    pub approximate: bool,
+}
+
+/// A number to measure.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// What it is called in legends.
+    pub series: String,
+    /// The design it is about.
+    pub design: String,
+    pub x: X,
+    pub metric: &'static str,
+    pub unit: &'static str,
+    /// What is run for it: one, or two that are compared.
+    pub runs: Vec<Run>,
+    pub take: Take,
+    pub paper: Option<Said>,
+    /// Why it differs from the paper's.
+    pub remark: &'static str,
+}
+
+impl Row {
+    /// Declares a row of one run.
+    pub fn new(
+        series: impl Into<String>,
+        x: impl Into<X>,
+        (metric, unit): (&'static str, &'static str),
+        run: Run,
+        take: Take,
+    ) -> Self {
+        let design = run.design().to_owned();
+        Self {
+            series: series.into(),
+            design,
+            x: x.into(),
+            metric,
+            unit,
+            runs: vec![run],
+            take,
+            paper: None,
+            remark: "",
+        }
+    }
+
+    /// Compares it with a second run.
+    pub fn against(mut self, run: Run) -> Self {
+        self.runs.push(run);
+        self
+    }
+
+    /// Notes what the paper says, and where.
+    pub fn paper(mut self, value: f64, place: &'static str) -> Self {
+        self.paper = Some(Said { value, upto: None, place, approximate: false });
+        self
+    }
+
+    /// The same, where the paper gives a range.
+    pub fn paper_range(mut self, value: f64, upto: f64, place: &'static str) -> Self {
+        self.paper = Some(Said { value, upto: Some(upto), place, approximate: false });
+        self
+    }
+
+    /// The same, where the paper's number is approximate.
+    pub fn paper_about(mut self, value: f64, place: &'static str) -> Self {
+        self.paper = Some(Said { value, upto: None, place, approximate: true });
+        self
+    }
+
+    /// Notes why it differs.
+    pub fn remark(mut self, remark: &'static str) -> Self {
+        self.remark = remark;
+        self
+    }
+
+    /// Returns how this differs from the paper's, if the paper says anything: percent of its value, or percentage
+    /// points where both are percent. What is within the paper's range does not differ.
+    pub fn deviation(&self, value: f64) -> Option<f64> {
+        let said = self.paper.as_ref()?;
+        let other = said.upto.unwrap_or(said.value);
+        let nearest = value.clamp(said.value.min(other), said.value.max(other));
+        if self.unit == "%" {
+            Some(value - nearest)
+        } else {
+            (nearest != 0.0).then(|| (value / nearest - 1.0) * 100.0)
+        }
+    }
+}
+
+/// Returns what a design is called in the papers.
+pub fn title(design: &str) -> &'static str {
+    match design {
+        "sstree" => "SSTree",
+        "nbtree" => "NBTree",
+        "cclbtree" => "CCL-BTree",
+        "lodgetree" => "LodgeTree",
+        "wotree" => "WO-tree",
+        "native" => "native B+-tree",
+        "wbtree" => "wB+-Tree",
+        "fastfair" => "FAST & FAIR",
+        "lbtree" => "LB+-Tree",
+        "fptree" => "FPTree",
+        "utree" => "\u{b5}Tree",
+        "dptree" => "DPTree",
+        "flatstore" => "FlatStore",
+        "pactree" => "PACTree",
+        "betree" => "B\u{3b5}-tree",
+        _ => "device",
+    }
+}

@@ -1,0 +1,31 @@
+//! `report.html`: a page that needs nothing else.
+
+mod axis;
+mod page;
+mod plot;
+
+use std::path::{Path, PathBuf};
+
+use bristlecone_cli::failure::{Failure, Outcome};
+
+use super::figure::{Paper, Scale};
+use super::results::Measurement;
+
+const FILE: &str = "report.html";
+
+/// Fails if the page could not be written, before anything is measured.
+pub fn check_writable(folder: &Path) -> Outcome {
+    let path = folder.join(FILE);
+    let opened = std::fs::OpenOptions::new().create(true).append(true).open(&path);
+    opened.map(drop).map_err(|error| Failure::io(path.display(), &error))
+}
+
+/// Writes the page, and returns where it is.
+pub fn write(folder: &Path, papers: &[&Paper], scale: Scale, all: &[Measurement]) -> Outcome<PathBuf> {
+    let path = folder.join(FILE);
+    let new = folder.join("report.html.new");
+    std::fs::write(&new, page::page(papers, scale, all))
+        .map_err(|error| Failure::io(new.display(), &error))?;
+    std::fs::rename(&new, &path).map_err(|error| Failure::io(path.display(), &error))?;
+    Ok(path)
+}

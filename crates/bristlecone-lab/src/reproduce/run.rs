@@ -1,0 +1,218 @@
+//! A command line that measures something, and the report that it gives.
+
+use bristlecone_baselines::AnyDesign;
+use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::output::Output;
+use clap::{Parser, Subcommand};
+use serde_json::Value;
+
+use super::figure::Take;
+use crate::bench::command::Bench;
+use crate::count::command::Count;
+use crate::probe::Probe;
+
+/// The arguments of `bristlecone-lab` that measure something; its report is that of `--json`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Run {
+    arguments: Vec<String>,
+    keys: u64,
+    operations: u64,
+    /// Bytes of an item out of line.
+    bytes: u64,
+}
+
+/// What arguments of a run can be.
+#[derive(Parser)]
+#[command(name = "bristlecone-lab", no_binary_name = true)]
+struct Line {
+    /// Reports are JSON.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Measuring,
+}
+
+#[derive(Subcommand)]
+enum Measuring {
+    Count(Count),
+    Bench(Bench),
+    Probe(Probe),
+}
+
+impl Run {
+    fn new(command: &str, design: &str) -> Self {
+        let arguments = vec![command.to_owned(), "--design".to_owned(), design.to_owned()];
+        Self { arguments, keys: 0, operations: 0, bytes: 0 }
+    }
+
+    /// Counts on the device model.
+    pub fn count(design: &str, keys: u64) -> Self {
+        Self::new("count", design).keys(keys)
+    }
+
+    /// Times on this machine, with what survives a power failure flushed.
+    pub fn bench(design: &str, keys: u64) -> Self {
+        Self::timed_in(design, keys, "adr")
+    }
+
+    /// Times on this machine in a domain.
+    pub fn timed_in(design: &str, keys: u64, domain: &str) -> Self {
+        Self::new("bench", design).keys(keys).and("--domain", domain)
+    }
+
+    /// Does what no design does: lines of the device, written as the arguments say.
+    pub fn probe(lines: u64, media_lines: u64, threads: u64, writes: u64) -> Self {
+        let run = Self { arguments: vec!["probe".to_owned()], keys: 0, operations: writes, bytes: 0 };
+        run.and("--lines", lines)
+            .and("--media-lines", media_lines)
+            .and("--threads", threads)
+            .and("--writes", writes)
+    }
+
+    fn keys(mut self, keys: u64) -> Self {
+        self.keys = keys;
+        self.operations = keys;
+        self.and("--records", keys)
+    }
+
+    /// Adds an argument and its value.
+    pub fn and(mut self, name: &str, value: impl ToString) -> Self {
+        self.arguments.extend([name.to_owned(), value.to_string()]);
+        self
+    }
+
+    /// Sets an option of the design.
+    pub fn option(self, name: &str, value: u64) -> Self {
+        self.and("--option", format!("{name}={value}"))
+    }
+
+    /// Does so many operations after the load.
+    pub fn operations(mut self, operations: u64) -> Self {
+        self.operations = operations;
+        self.and("--operations", operations)
+    }
+
+    /// Notes that items take so many bytes out of line.
+    pub fn with_bytes(mut self, bytes: u64) -> Self {
+        self.bytes = bytes;
+        self
+    }
+
+    /// Does one operation, or a mix, after the load.
+    pub fn mix(self, mix: &str) -> Self {
+        self.and("--mix", mix)
+    }
+
+    /// Only loads.
+    pub fn load(mut self) -> Self {
+        self.operations = 0;
+        self.and("--preset", "load")
+    }
+
+    /// Returns the design, if it is about one.
+    pub fn design(&self) -> &str {
+        let at = self.arguments.iter().position(|argument| argument == "--design");
+        at.map_or("device", |at| &self.arguments[at + 1])
+    }
+
+    /// Returns whether there is such a design here.
+    pub fn is_possible(&self) -> bool {
+        self.arguments[0] == "probe" || self.design().parse::<AnyDesign>().is_ok()
+    }
+
+    /// Returns the arguments as they are typed.
+    pub fn line(&self) -> String {
+        self.arguments.join(" ")
+    }
+
+    /// Returns how long it takes, about, against other runs.
+    pub fn weight(&self) -> u64 {
+        let phases = if self.arguments.iter().any(|argument| argument == "--preset" || argument == "--mix") {
+            1
+        } else {
+            6
+        };
+        1000 + self.keys + self.operations * phases
+    }
+
+    /// Returns the bytes of memory that it takes, about: keys in the pool and in DRAM, and the operations drawn.
+    pub fn bytes(&self) -> u64 {
+        const EACH: u64 = 160;
+        (64 << 20) + (self.keys + self.operations) * (EACH + 2 * self.bytes)
+    }
+
+    fn read(&self) -> Result<Line, clap::Error> {
+        Line::try_parse_from(self.arguments.iter().map(String::as_str).chain(["--json"]))
+    }
+
+    /// Returns why the arguments cannot be read, if they cannot.
+    #[cfg(test)]
+    pub fn refusal(&self) -> Option<String> {
+        self.read().err().map(|error| error.to_string())
+    }
+
+    /// Measures.
+    pub fn measure(&self) -> Outcome<Value> {
+        let line = self.read().map_err(|error| {
+            Failure::new(Exit::Usage, bristlecone_cli::answer::one_line(&error.to_string()))
+        });
+        let Line { json, command } = line?;
+        // Its own bar would stand beside that of all figures.
+        let quiet = Output::new(json);
+        match command {
+            Measuring::Count(count) => count.measure(&quiet),
+            Measuring::Bench(bench) => bench.measure(&quiet),
+            Measuring::Probe(probe) => probe.measure(),
+        }
+    }
+}
+
+impl Take {
+    /// Returns the value of a row from the reports of its runs; `None` if these do not have it.
+    pub fn value(self, reports: &[&Value]) -> Option<f64> {
+        let number = |run: usize, path| at(reports.get(run)?, path)?.as_f64();
+        match self {
+            Self::At(path) => number(0, path),
+            Self::Scaled(path, factor) => Some(number(0, path)? * factor),
+            Self::Saved(path) => Some((1.0 - number(0, path)? / number(1, path)?) * 100.0),
+            Self::More(path) => Some((number(0, path)? / number(1, path)? - 1.0) * 100.0),
+            Self::Ratio(path) => Some(number(0, path)? / number(1, path)?),
+            Self::Quotient(path, by) => Some(number(0, path)? / number(0, by)?),
+            Self::SavedWithin(path, of) => Some((1.0 - number(0, path)? / number(0, of)?) * 100.0),
+            Self::Curve(_) => None,
+        }
+        .filter(|value| value.is_finite())
+    }
+}
+
+/// Returns what a report has at a path of names; of an array the element with this name or number of threads.
+pub fn at<'a>(report: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split('/').try_fold(report, |value, name| match value {
+        Value::Array(values) => values.iter().find(|value| {
+            value["name"].as_str() == Some(name)
+                || value["threads"].as_u64().is_some_and(|n| n.to_string() == name)
+        }),
+        value => value.get(name),
+    })
+}
+
+/// Returns how many threads this machine has processors for.
+pub fn threads_here() -> u64 {
+    crate::bench::run::processors().len().max(1) as u64
+}
+
+/// Returns the percentiles of latencies as a curve: percent, nanoseconds.
+pub fn cdf(latencies: Option<&Value>) -> Vec<(f64, f64)> {
+    let points = latencies.and_then(|latencies| latencies["cdf"].as_array());
+    let point = |point: &Value| Some((point.get(0)?.as_f64()?, point.get(1)?.as_f64()?));
+    points.map_or_else(Vec::new, |points| points.iter().filter_map(point).collect())
+}
+
+/// Returns one number of each slice of a report: percent of the phase, number.
+pub fn slices(report: &Value, name: &str) -> Vec<(f64, f64)> {
+    let Some(slices) = report["slices"].as_array() else { return Vec::new() };
+    let point = |(at, slice): (usize, &Value)| {
+        Some(((at + 1) as f64 * 100.0 / slices.len() as f64, slice[name].as_f64()?))
+    };
+    slices.iter().enumerate().filter_map(point).collect()
+}

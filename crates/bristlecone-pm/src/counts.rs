@@ -1,0 +1,94 @@
+//! What happens in an open pool, counted by threads that share no line for it.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+
+use crate::own_thread_index;
+
+const STRIPES: usize = 64;
+
+/// Counts of several kinds. A sum is exact while no thread adds.
+#[derive(Debug)]
+pub struct Counts<const KINDS: usize> {
+    /// The stripe of a thread is its own, so that adding is no locked instruction.
+    own: Box<[CachePadded<[AtomicU64; KINDS]>]>,
+    /// That of all threads beyond.
+    shared: CachePadded<[AtomicU64; KINDS]>,
+}
+
+impl<const KINDS: usize> Default for Counts<KINDS> {
+    fn default() -> Self {
+        let zeros = || CachePadded::new([const { AtomicU64::new(0) }; KINDS]);
+        Self { own: (0..STRIPES).map(|_| zeros()).collect(), shared: zeros() }
+    }
+}
+
+impl<const KINDS: usize> Counts<KINDS> {
+    /// Adds to the count of a kind.
+    #[inline(always)]
+    pub fn add(&self, kind: usize, by: u64) {
+        match own_thread_index().and_then(|index| self.own.get(index)) {
+            Some(own) => own[kind].store(own[kind].load(Relaxed).wrapping_add(by), Relaxed),
+            None => _ = self.shared[kind].fetch_add(by, Relaxed),
+        }
+    }
+
+    /// Returns the sum of a kind over all threads.
+    pub fn sum(&self, kind: usize) -> u64 {
+        let stripes = self.own.iter().chain([&self.shared]);
+        stripes.fold(0, |sum, stripe| sum.wrapping_add(stripe[kind].load(Relaxed)))
+    }
+}
+
+/// Events of an open pool that are rare enough to be counted always.
+#[derive(Debug, Default)]
+pub struct Events(Counts<3>);
+
+const SPLITS: usize = 0;
+const CHUNKS: usize = 1;
+const GROWTH_NANOS: usize = 2;
+
+impl Events {
+    /// Notes that a node was split.
+    #[inline]
+    pub fn note_split(&self) {
+        self.0.add(SPLITS, 1);
+    }
+
+    /// Notes that a tree got a chunk, and how long that took.
+    pub(crate) fn note_chunk(&self, took: Duration) {
+        #[cfg(feature = "tracing")]
+        tracing::debug!(?took, "a tree gets a chunk");
+        self.0.add(CHUNKS, 1);
+        self.0.add(GROWTH_NANOS, took.as_nanos() as u64);
+    }
+
+    /// Returns how many nodes were split.
+    pub fn splits(&self) -> u64 {
+        self.0.sum(SPLITS)
+    }
+
+    /// Returns how many chunks trees got, and how long that took in all.
+    pub fn growth(&self) -> (u64, Duration) {
+        (self.0.sum(CHUNKS), Duration::from_nanos(self.0.sum(GROWTH_NANOS)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_those_of_all_threads() {
+        let counts = Counts::<2>::default();
+        std::thread::scope(|scope| {
+            for _ in 0..STRIPES + 8 {
+                scope.spawn(|| (0..1000).for_each(|at| counts.add(at % 2, 1 + at as u64 % 2)));
+            }
+        });
+        assert_eq!((counts.sum(0), counts.sum(1)), (72 * 500, 72 * 1000));
+    }
+}

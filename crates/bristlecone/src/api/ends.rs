@@ -1,0 +1,138 @@
+//! Taking items from either end of a tree, as from a queue.
+
+use bristlecone_pm::Result;
+
+use crate::index::parts::codec::Codec;
+use crate::{Key, Tree, Value};
+
+/// A key and a value, owned.
+pub(crate) type ItemOf<K, V> = (<K as Key>::Owned, <V as Value>::Owned);
+
+impl<K: Key, V: Value> Tree<K, V> {
+    /// Removes the item with the smallest key, and returns it; `None` if the tree is empty.
+    ///
+    /// Each item is returned once, whatever other threads do: its removal is one atomic step, for them and for a
+    /// crash. To find it is another step: an item with a smaller key that is inserted meanwhile stays, for the next
+    /// call.
+    ///
+    /// Items that cannot be of the tree's types stay, too, as [`range`](Self::range) leaves them out.
+    ///
+    /// # Errors
+    ///
+    /// As [`remove`](Self::remove).
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-pop-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let jobs = pool.tree::<u64, &str>("jobs")?;
+    /// jobs.insert(2, "fell")?;
+    /// jobs.insert(1, "sharpen")?;
+    /// assert_eq!(jobs.pop_first()?, Some((1, "sharpen".to_owned())));
+    /// assert_eq!(jobs.pop_last()?, Some((2, "fell".to_owned())));
+    /// assert_eq!(jobs.pop_first()?, None);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn pop_first(&self) -> Result<Option<ItemOf<K, V>>> {
+        self.pop(|| self.iter())
+    }
+
+    /// Removes the item with the largest key, and returns it: otherwise as [`pop_first`](Self::pop_first).
+    ///
+    /// # Errors
+    ///
+    /// As [`remove`](Self::remove).
+    pub fn pop_last(&self) -> Result<Option<ItemOf<K, V>>> {
+        self.pop(|| self.iter().rev())
+    }
+
+    /// Removes the item with the smallest key if `test` wants it; `None` if the tree is empty, or `test` does not.
+    ///
+    /// The item is removed only while it is what `test` was shown, in one atomic step; if another thread was faster,
+    /// `test` is shown the item that is the first then. Otherwise as [`pop_first`](Self::pop_first).
+    ///
+    /// # Errors
+    ///
+    /// As [`remove`](Self::remove).
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-pop-if-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let expiring = pool.tree::<u64, &str>("sessions by time")?;
+    /// expiring.insert(1000, "ada")?;
+    /// expiring.insert(2000, "grace")?;
+    /// let mut expired = Vec::new();
+    /// while let Some((_, session)) = expiring.pop_first_if(|time, _| time < 1500)? {
+    ///     expired.push(session);
+    /// }
+    /// assert_eq!(expired, ["ada"]);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn pop_first_if(
+        &self,
+        test: impl FnMut(K::Ref<'_>, V::Ref<'_>) -> bool,
+    ) -> Result<Option<ItemOf<K, V>>> {
+        self.pop_if(false, test)
+    }
+
+    /// Removes the item with the largest key if `test` wants it: otherwise as [`pop_first_if`](Self::pop_first_if).
+    ///
+    /// # Errors
+    ///
+    /// As [`remove`](Self::remove).
+    pub fn pop_last_if(
+        &self,
+        test: impl FnMut(K::Ref<'_>, V::Ref<'_>) -> bool,
+    ) -> Result<Option<ItemOf<K, V>>> {
+        self.pop_if(true, test)
+    }
+
+    /// Removes the first of some items. What stood before it is gone by then: other threads were faster.
+    fn pop<I: Iterator<Item = ItemOf<K, V>>>(&self, items: impl Fn() -> I) -> Result<Option<ItemOf<K, V>>> {
+        self.writable()?;
+        loop {
+            let mut met_any = false;
+            for (key, _) in items() {
+                if let Some(value) = self.remove(K::lend(&key))? {
+                    return Ok(Some((key, value)));
+                }
+                met_any = true;
+            }
+            // Behind the last of them there is none, but there may be one before.
+            if !met_any {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Removes the first item, or the last, if `test` wants it.
+    pub(crate) fn pop_if(
+        &self,
+        down: bool,
+        mut test: impl FnMut(K::Ref<'_>, V::Ref<'_>) -> bool,
+    ) -> Result<Option<ItemOf<K, V>>> {
+        self.writable()?;
+        loop {
+            let mut items = if down { self.walk_down() } else { self.walk_up() };
+            let decoded = items.find_map(|(key, held)| {
+                let (own, value) = (K::decode(key.clone())?, V::decode(V::Codec::borrow(&held))?);
+                Some((key, held, own, value))
+            });
+            let Some((key, held, own, value)) = decoded else { return items.finish().map(|()| None) };
+            if !test(K::lend(&own), V::lend(&value)) {
+                return Ok(None);
+            }
+            let (key, held) = (K::Codec::borrow(&key), V::Codec::borrow(&held));
+            if self.exchange(key, Some(held), None)?.is_ok() {
+                return Ok(Some((own, value)));
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! A key and what is to become of it, whether it is there or not.
+
+use std::fmt;
+
+use bristlecone_pm::Result;
+
+use crate::api::fetch_update::Wanted;
+use crate::api::value::undecodable;
+use crate::{Key, Tree, TryInsertError, Value};
+
+/// A key of a tree, and what is to become of it. See [`Tree::entry`].
+///
+/// Other threads may use the tree meanwhile, so that an entry does not say whether its key is there. Nothing happens
+/// before one of the methods whose names begin with `or_`: each is one atomic step together with all of
+/// [`and_modify`](Self::and_modify), for other threads and for a crash. Closures are called again if another
+/// thread was faster; what they made then counts for nothing.
+#[must_use = "nothing happens before a method that begins with `or_`"]
+pub struct Entry<'t, 'k, K: Key, V: Value, F = fn(&mut <V as Value>::Owned)> {
+    tree: &'t Tree<K, V>,
+    key: K::Ref<'k>,
+    modify: Option<F>,
+}
+
+impl<K: Key, V: Value> Tree<K, V> {
+    /// Returns a key's entry, to change or fill it in one atomic step.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-entry-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let words = pool.tree::<&str, u64>("words")?;
+    /// for word in "to be or not to be".split(' ') {
+    ///     words.entry(word).and_modify(|count| *count += 1).or_insert(1)?;
+    /// }
+    /// assert_eq!(words.get("be"), Some(2));
+    /// assert_eq!(words.entry("not").or_insert(7)?, 1);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn entry<'t, 'k>(&'t self, key: K::Ref<'k>) -> Entry<'t, 'k, K, V> {
+        Entry { tree: self, key, modify: None }
+    }
+}
+
+impl<'t, 'k, K: Key, V: Value, F: FnMut(&mut V::Owned)> Entry<'t, 'k, K, V, F> {
+    /// Returns the key.
+    pub fn key(&self) -> K::Ref<'k> {
+        self.key
+    }
+
+    /// Adds a change of the value that is there, if the key is.
+    pub fn and_modify<G: FnMut(&mut V::Owned)>(
+        self,
+        mut modify: G,
+    ) -> Entry<'t, 'k, K, V, impl FnMut(&mut V::Owned)> {
+        let Self { tree, key, modify: mut first } = self;
+        let both = move |value: &mut V::Owned| {
+            if let Some(first) = &mut first {
+                first(value);
+            }
+            modify(value);
+        };
+        Entry { tree, key, modify: Some(both) }
+    }
+
+    /// Inserts a value if the key is absent; returns the value that is there now.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tree::fetch_update`].
+    pub fn or_insert(self, value: V::Ref<'_>) -> Result<V::Owned> {
+        let own = || V::with(value, V::decode)?.ok_or_else(|| undecodable("value", V::kind()));
+        if self.modify.is_some() {
+            let value = own()?;
+            return self.or_insert_with(|| value);
+        }
+        match self.tree.try_insert(self.key, value) {
+            Ok(()) => own(),
+            Err(TryInsertError::Present(held)) => Ok(held),
+            Err(TryInsertError::Failed(error)) => Err(error),
+        }
+    }
+
+    /// Inserts what `make` returns if the key is absent; returns the value that is there now. `make` is called if
+    /// the key is absent, and once at most.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tree::fetch_update`].
+    pub fn or_insert_with(self, make: impl FnOnce() -> V::Owned) -> Result<V::Owned> {
+        self.or_insert_with_key(|_| make())
+    }
+
+    /// Inserts what `make` makes of the key if it is absent: otherwise as [`or_insert_with`](Self::or_insert_with).
+    ///
+    /// # Errors
+    ///
+    /// As [`Tree::fetch_update`].
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-or-insert-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let lengths = pool.tree::<&str, u64>("lengths")?;
+    /// assert_eq!(lengths.entry("oak").or_insert_with_key(|name| name.len() as u64)?, 3);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn or_insert_with_key(self, make: impl FnOnce(K::Ref<'k>) -> V::Owned) -> Result<V::Owned> {
+        let (key, mut make) = (self.key, Some(make));
+        let now = self.settle(|| make.take().map(|make| make(key)))?;
+        Ok(now.expect("what is absent is inserted"))
+    }
+
+    /// Inserts the type's default if the key is absent; returns the value that is there now.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tree::fetch_update`].
+    pub fn or_default(self) -> Result<V::Owned>
+    where
+        V::Owned: Default,
+    {
+        self.or_insert_with(V::Owned::default)
+    }
+
+    /// Leaves the key absent if it is; otherwise returns the value that is there now.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tree::fetch_update`].
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-or-absent-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Pando", 14_000)?;
+    /// assert_eq!(ages.entry("Pando").and_modify(|age| *age += 1).or_absent()?, Some(14_001));
+    /// assert_eq!(ages.entry("Yggdrasil").and_modify(|age| *age += 1).or_absent()?, None);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn or_absent(self) -> Result<Option<V::Owned>> {
+        self.settle(|| None)
+    }
+
+    /// Changes the value that is there, or inserts what `make` returns; returns the value that is there now.
+    fn settle(mut self, mut make: impl FnMut() -> Option<V::Owned>) -> Result<Option<V::Owned>> {
+        let mut made = None;
+        let changed = self.tree.alter(self.key, |old| {
+            Ok(match (old.cloned(), &mut self.modify) {
+                (Some(mut value), Some(modify)) => {
+                    modify(&mut value);
+                    Wanted::Be(Some(value))
+                }
+                (Some(_), None) => Wanted::Same,
+                (None, _) => {
+                    made = made.take().or_else(&mut make);
+                    Wanted::Be(made.clone())
+                }
+            })
+        });
+        changed.map(|(_, now)| now)
+    }
+}
+
+impl<K: Key, V: Value, F> fmt::Debug for Entry<'_, '_, K, V, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry").field("tree", self.tree).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,161 @@
+//! Figures of an open pool.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use bristlecone_pm::{Part, Result};
+
+use crate::index::part_of;
+use crate::{Key, Pool, Tree, Value};
+
+/// What a pool was used for and what that took, since this process opened it. See [`Pool::metrics`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Operations of trees, by kind; `None` without the feature `metrics`.
+    pub operations: Option<Operations>,
+    /// Lines that were flushed, or would be in a domain that needs it; `None` without the feature `metrics`.
+    pub flushes: Option<u64>,
+    /// Fences; `None` without the feature `metrics`.
+    pub fences: Option<u64>,
+    /// Nodes that were split.
+    pub splits: u64,
+    /// Chunks that trees got.
+    pub chunks_taken: u64,
+    /// The time that it took to get them: growth of the file, and its page faults.
+    pub growth_time: Duration,
+    /// Trees that were opened and recovered.
+    pub recoveries: u64,
+    /// The time that this took.
+    pub recovery_time: Duration,
+    /// Bytes of the chunks that are logs of trees.
+    pub log_bytes: u64,
+}
+
+/// Operations of all trees of a pool. One on several keys counts as often as it has to do with one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Operations {
+    /// Lookups of a key.
+    pub gets: u64,
+    /// Scans, however long.
+    pub scans: u64,
+    /// `insert`, `try_insert` and `update`.
+    pub inserts: u64,
+    /// `upsert`.
+    pub upserts: u64,
+    /// `remove`.
+    pub removes: u64,
+    /// `compare_and_swap`, and each attempt of what is made of it.
+    pub swaps: u64,
+}
+
+/// A kind of operations.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "nothing is counted then"))]
+pub(crate) enum Operation {
+    Get,
+    Scan,
+    Insert,
+    Upsert,
+    Remove,
+    Swap,
+}
+
+/// What is counted.
+#[derive(Debug, Default)]
+pub(crate) struct Meters {
+    recoveries: AtomicU64,
+    recovery_nanos: AtomicU64,
+    #[cfg(feature = "metrics")]
+    operations: bristlecone_pm::Counts<6>,
+}
+
+impl Meters {
+    /// Recovers a tree, and notes how long that took.
+    pub fn recovery<T>(&self, recover: impl FnOnce() -> Result<T>) -> Result<T> {
+        let begun = Instant::now();
+        let recovered = recover()?;
+        self.recoveries.fetch_add(1, Relaxed);
+        self.recovery_nanos.fetch_add(begun.elapsed().as_nanos() as u64, Relaxed);
+        Ok(recovered)
+    }
+
+    #[cfg(feature = "metrics")]
+    fn operations(&self) -> Option<Operations> {
+        let sum = |operation: Operation| self.operations.sum(operation as usize);
+        Some(Operations {
+            gets: sum(Operation::Get),
+            scans: sum(Operation::Scan),
+            inserts: sum(Operation::Insert),
+            upserts: sum(Operation::Upsert),
+            removes: sum(Operation::Remove),
+            swaps: sum(Operation::Swap),
+        })
+    }
+
+    #[cfg(not(feature = "metrics"))]
+    fn operations(&self) -> Option<Operations> {
+        None
+    }
+}
+
+impl<K: Key, V: Value> Tree<K, V> {
+    /// Counts an operation, with the feature `metrics`.
+    #[inline(always)]
+    #[cfg_attr(not(feature = "metrics"), allow(unused_variables, reason = "nothing is counted then"))]
+    pub(crate) fn count_one(&self, operation: Operation) {
+        self.count_many(operation, 1);
+    }
+
+    /// Counts the operations of a call for many keys, with the feature `metrics`.
+    #[inline(always)]
+    #[cfg_attr(not(feature = "metrics"), allow(unused_variables, reason = "nothing is counted then"))]
+    pub(crate) fn count_many(&self, operation: Operation, keys: usize) {
+        #[cfg(feature = "metrics")]
+        self.pool.0.meters.operations.add(operation as usize, keys as u64);
+    }
+}
+
+impl Pool {
+    /// Returns figures of the pool since this process opened it.
+    ///
+    /// Operations, flushes and fences are counted with the feature `metrics` only, since that costs each of them some
+    /// instructions. Everything else costs nothing that shows. To ask takes a look at each chunk of the pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupted`](crate::Error) if the directory cannot be read; [`Error::Forked`](crate::Error).
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-metrics-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let tree = pool.tree::<u64, u64>("numbers")?;
+    /// (0..10_000).try_for_each(|number| tree.upsert(number, 0))?;
+    /// let metrics = pool.metrics()?;
+    /// assert!(metrics.splits > 100 && metrics.chunks_taken > 0);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn metrics(&self) -> Result<Metrics> {
+        let (file, meters) = (&self.0.file, &self.0.meters);
+        let chunks = self.trees()?.into_iter().flat_map(|entry| file.chunks_of(entry.id));
+        let logs = chunks.filter(|chunk| part_of(chunk.kind) == Some(Part::Log)).count() as u64;
+        let (chunks_taken, growth_time) = file.events().growth();
+        let counts = file.medium_counts();
+        Ok(Metrics {
+            operations: meters.operations(),
+            flushes: counts.map(|[flushes, _]| flushes),
+            fences: counts.map(|[_, fences]| fences),
+            splits: file.events().splits(),
+            chunks_taken,
+            growth_time,
+            recoveries: meters.recoveries.load(Relaxed),
+            recovery_time: Duration::from_nanos(meters.recovery_nanos.load(Relaxed)),
+            log_bytes: logs * file.info().chunk_bytes,
+        })
+    }
+}

@@ -1,0 +1,156 @@
+//! Items near a key, their number, and keys or values alone.
+
+use std::fmt;
+use std::ops::{Bound, RangeBounds};
+
+use crate::api::ends::ItemOf;
+use crate::api::iter::Range;
+use crate::api::walk::limits;
+use crate::{Key, Tree, Value};
+
+impl<K: Key, V: Value> Tree<K, V> {
+    /// Returns the item with the largest key below `key`.
+    ///
+    /// This is a read of one leaf as it was at one moment, or of several if those next to the key have no such item.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-near-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let prices = pool.tree::<u32, u64>("prices by day")?;
+    /// prices.insert(10, 250)?;
+    /// prices.insert(20, 270)?;
+    /// assert_eq!(prices.get_le(19), Some((10, 250))); // the price of day 19
+    /// assert_eq!(prices.get_le(20), Some((20, 270)));
+    /// assert_eq!(prices.get_lt(20), Some((10, 250)));
+    /// assert_eq!(prices.get_ge(11), Some((20, 270)));
+    /// assert_eq!(prices.get_gt(20), None);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get_lt(&self, key: K::Ref<'_>) -> Option<ItemOf<K, V>> {
+        self.range(..key).next_back()
+    }
+
+    /// Returns the item with the largest key that is `key` or below: otherwise as [`get_lt`](Self::get_lt).
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    pub fn get_le(&self, key: K::Ref<'_>) -> Option<ItemOf<K, V>> {
+        self.range(..=key).next_back()
+    }
+
+    /// Returns the item with the smallest key above `key`: otherwise as [`get_lt`](Self::get_lt).
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    pub fn get_gt(&self, key: K::Ref<'_>) -> Option<ItemOf<K, V>> {
+        self.range((Bound::Excluded(key), Bound::Unbounded)).next()
+    }
+
+    /// Returns the item with the smallest key that is `key` or above: otherwise as [`get_lt`](Self::get_lt).
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    pub fn get_ge(&self, key: K::Ref<'_>) -> Option<ItemOf<K, V>> {
+        self.range(key..).next()
+    }
+
+    /// Returns the number of items whose keys lie within bounds. It reads each of them; [`len`](Self::len) knows how
+    /// many there are in all.
+    ///
+    /// As [`range`](Self::range) this sees each leaf at another moment: the number is exact while no thread writes.
+    /// Items that cannot be of the tree's types count.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-count-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let primes = pool.tree::<u64, ()>("primes")?;
+    /// [2, 3, 5, 7, 11].into_iter().try_for_each(|prime| primes.upsert(prime, ()))?;
+    /// assert_eq!(primes.count(3..10), 3);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn count<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> u64 {
+        self.walk(limits::<K>(&bounds)).count()
+    }
+
+    /// Iterates over all keys in order, from both ends: see [`range`](Self::range).
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-keys-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// assert_eq!(ages.keys().collect::<Vec<_>>(), ["Methuselah", "Prometheus"]);
+    /// assert_eq!(ages.values().rev().collect::<Vec<_>>(), [4900, 4857]);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn keys(&self) -> Keys<'_, K, V> {
+        Keys(self.iter())
+    }
+
+    /// Iterates over all values in the order of their keys, from both ends: see [`range`](Self::range).
+    pub fn values(&self) -> Values<'_, K, V> {
+        Values(self.iter())
+    }
+}
+
+macro_rules! half {
+    ($(#[$doc:meta])* $name:ident, $item:ty, $($place:tt)+) => {
+        $(#[$doc])*
+        pub struct $name<'t, K: Key, V: Value>(Range<'t, K, V>);
+
+        impl<K: Key, V: Value> Iterator for $name<'_, K, V> {
+            type Item = $item;
+
+            fn next(&mut self) -> Option<$item> {
+                self.0.next().map(|item| item.$($place)+)
+            }
+        }
+
+        impl<K: Key, V: Value> DoubleEndedIterator for $name<'_, K, V> {
+            fn next_back(&mut self) -> Option<$item> {
+                self.0.next_back().map(|item| item.$($place)+)
+            }
+        }
+
+        impl<K: Key, V: Value> std::iter::FusedIterator for $name<'_, K, V> {}
+
+        impl<K: Key, V: Value> fmt::Debug for $name<'_, K, V> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name)).finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+half!(
+    /// An iterator over the keys of a tree. See [`Tree::keys`].
+    Keys, K::Owned, 0
+);
+half!(
+    /// An iterator over the values of a tree. See [`Tree::values`].
+    Values, V::Owned, 1
+);

@@ -1,0 +1,139 @@
+//! Ranges of keys that begin alike.
+
+use std::ops::Bound;
+
+use crate::api::iter::Range;
+use crate::api::kinds::{Buffer, Element};
+use crate::{Key, Tree, Value};
+
+/// What keys of type `K` may begin with.
+///
+/// | keys | prefixes |
+/// |---|---|
+/// | `String`, `&str` | `&str` |
+/// | `Vec<u8>`, `&[u8]`, `[u8; N]` | `&[u8]`, `&[u8; M]` |
+/// | tuples of 2 to 8 elements | tuples of fewer: the first elements |
+///
+/// The library implements the trait for all of these. Its hidden items may change.
+pub trait Prefix<K: Key> {
+    #[doc(hidden)]
+    fn append(self, to: &mut Buffer);
+}
+
+macro_rules! plain {
+    ([$($generics:tt)*] $key:ty, $prefix:ty, $bytes:expr) => {
+        impl<$($generics)*> Prefix<$key> for $prefix {
+            fn append(self, to: &mut Buffer) {
+                to.extend_from_slice($bytes(self));
+            }
+        }
+    };
+}
+
+plain!([] String, &str, str::as_bytes);
+plain!([] &'static str, &str, str::as_bytes);
+plain!([] Vec<u8>, &[u8], std::convert::identity);
+plain!([] &'static [u8], &[u8], std::convert::identity);
+plain!([const N: usize] [u8; N], &[u8], std::convert::identity);
+plain!([const M: usize] Vec<u8>, &[u8; M], std::convert::identity);
+plain!([const M: usize] &'static [u8], &[u8; M], std::convert::identity);
+plain!([const N: usize, const M: usize] [u8; N], &[u8; M], std::convert::identity);
+
+/// The first elements of a tuple, for each number of those that follow.
+macro_rules! leading {
+    ([$($lead:ident $name:ident),+]) => {};
+    ([$($lead:ident $name:ident),+] $next:ident $next_name:ident $(, $rest:ident $rest_name:ident)*) => {
+        leading!(@one [$($lead $name),+] $next $(, $rest)*);
+        leading!([$($lead $name,)+ $next $next_name] $($rest $rest_name),*);
+    };
+    (@one [$($lead:ident $name:ident),+] $($rest:ident),+) => {
+        impl<'a, $($lead: Element,)+ $($rest: Element),+> Prefix<($($lead,)+ $($rest),+)> for ($($lead::Ref<'a>,)+) {
+            fn append(self, to: &mut Buffer) {
+                let ($($name,)+) = self;
+                $($lead::append($name, to);)+
+            }
+        }
+    };
+}
+
+leading!([A a] B b);
+leading!([A a] B b, C c);
+leading!([A a] B b, C c, D d);
+leading!([A a] B b, C c, D d, E e);
+leading!([A a] B b, C c, D d, E e, F f);
+leading!([A a] B b, C c, D d, E e, F f, G g);
+leading!([A a] B b, C c, D d, E e, F f, G g, H h);
+
+impl<K: Key<Codec = crate::index::parts::codec::Record>, V: Value> Tree<K, V> {
+    /// Iterates over the items whose keys begin with a prefix, in order, from both ends: otherwise as
+    /// [`range`](Self::range). Of a tuple these are those with the same first elements.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-prefix-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let pages = pool.tree::<&str, u64>("pages")?;
+    /// for page in ["/", "/trees", "/trees/oak", "/trunks"] {
+    ///     pages.insert(page, 0)?;
+    /// }
+    /// assert_eq!(pages.prefix("/trees").count(), 2);
+    ///
+    /// let visits = pool.tree::<(&str, u32), u64>("visits by page and year")?;
+    /// visits.insert(("/", 2025), 6)?;
+    /// visits.insert(("/", 2026), 7)?;
+    /// visits.insert(("/trees", 2026), 3)?;
+    /// assert_eq!(visits.prefix(("/",)).map(|(_, count)| count).sum::<u64>(), 13);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn prefix(&self, prefix: impl Prefix<K>) -> Range<'_, K, V> {
+        let mut bytes = Buffer::new();
+        prefix.append(&mut bytes);
+        let (from, to) = limits_of_prefix(&bytes);
+        Range::new(self, from, to)
+    }
+}
+
+/// Returns the bounds of the byte strings that begin with a prefix.
+pub(crate) fn limits_of_prefix(prefix: &[u8]) -> (Bound<Box<[u8]>>, Bound<Box<[u8]>>) {
+    // The next prefix of at most this length: what is all ones has none.
+    let behind = prefix.iter().rposition(|byte| *byte < u8::MAX).map(|last| {
+        let mut behind: Box<[u8]> = prefix[..=last].into();
+        behind[last] += 1;
+        behind
+    });
+    (Bound::Included(prefix.into()), behind.map_or(Bound::Unbounded, Bound::Excluded))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_hold_what_begins_with_them() {
+        let within = |prefix: &[u8], key: &[u8]| {
+            use std::ops::RangeBounds;
+            RangeBounds::<[u8]>::contains(
+                &{
+                    let (from, to) = &limits_of_prefix(prefix);
+                    (from.as_ref().map(|key| key.to_vec()), to.as_ref().map(|key| key.to_vec()))
+                },
+                key,
+            )
+        };
+        let bytes = [0, 1, 0x7f, 0xfe, 0xff];
+        let mut strings = vec![Vec::new()];
+        for len in 0..3 {
+            let longer: Vec<_> = strings.iter().filter(|string| string.len() == len).cloned().collect();
+            strings
+                .extend(longer.iter().flat_map(|string| bytes.map(|byte| [&string[..], &[byte]].concat())));
+        }
+        for prefix in &strings {
+            for key in &strings {
+                assert_eq!(within(prefix, key), key.starts_with(prefix), "{prefix:x?} {key:x?}");
+            }
+        }
+    }
+}

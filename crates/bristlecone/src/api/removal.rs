@@ -1,0 +1,233 @@
+//! Removing many items: each by itself, in order.
+
+use std::fmt;
+use std::ops::RangeBounds;
+
+use bristlecone_pm::{Error, Result};
+
+use crate::api::ends::ItemOf;
+use crate::api::iter::Range;
+use crate::api::walk::{Walk, limits};
+use crate::index::parts::codec::Codec;
+use crate::{Key, Tree, Value};
+
+impl<K: Key, V: Value> Tree<K, V> {
+    /// Removes the items whose keys lie within bounds; returns how many it removed.
+    ///
+    /// Each removal is one atomic step, but not all of them together: after an error or a crash the items up to some
+    /// key are gone, and the call can be repeated. What other threads insert meanwhile may stay or go. Items that
+    /// cannot be of the tree's types go, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`remove`](Self::remove); [`Error::Corrupted`] if damage hides what lies behind it.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-remove-range-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let samples = pool.tree::<u64, f64>("samples by time")?;
+    /// (0..100).try_for_each(|time| samples.upsert(time, 0.5))?;
+    /// assert_eq!(samples.remove_range(..90)?, 90);
+    /// assert_eq!(samples.first_key_value(), Some((90, 0.5)));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn remove_range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Result<u64> {
+        self.remove_walked(self.walk(limits::<K>(&bounds)))
+    }
+
+    /// Removes every item: as [`remove_range`](Self::remove_range) does, one after the other.
+    ///
+    /// [`Pool::clear_tree`](crate::Pool::clear_tree) is one atomic step and takes no longer for more items, but wants
+    /// a tree that is not open.
+    ///
+    /// # Errors
+    ///
+    /// As [`remove_range`](Self::remove_range).
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-tree-clear-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Pando", 14_000)?;
+    /// ages.clear()?;
+    /// assert!(ages.is_empty());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn clear(&self) -> Result<()> {
+        self.remove_walked(self.walk_up()).map(drop)
+    }
+
+    /// Removes what a walk comes to.
+    pub(crate) fn remove_walked(&self, mut items: Walk<'_, K, V>) -> Result<u64> {
+        self.writable()?;
+        let mut removed = 0;
+        for (key, _) in &mut items {
+            removed += u64::from(self.discard(K::Codec::borrow(&key))?);
+        }
+        items.finish().map(|()| removed)
+    }
+
+    /// Removes the items that `keep` does not want to keep: as [`retain_in`](Self::retain_in), all over the tree.
+    ///
+    /// # Errors
+    ///
+    /// As [`remove_range`](Self::remove_range).
+    pub fn retain(&self, keep: impl FnMut(K::Ref<'_>, V::Ref<'_>) -> bool) -> Result<()> {
+        self.retain_walked(self.walk_up(), keep)
+    }
+
+    /// Removes those items within bounds that `keep` does not want to keep.
+    ///
+    /// An item is removed only while it is what `keep` was shown, in one atomic step; if another thread changes it,
+    /// `keep` is asked again. All of them together are no atomic step: see [`remove_range`](Self::remove_range). Items
+    /// that cannot be of the tree's types stay.
+    ///
+    /// # Errors
+    ///
+    /// As [`remove_range`](Self::remove_range).
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-retain-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let stock = pool.tree::<&str, u64>("stock")?;
+    /// for (item, count) in [("axe", 0), ("saw", 3), ("wedge", 0)] {
+    ///     stock.insert(item, count)?;
+    /// }
+    /// stock.retain_in(.."m", |_, count| count > 0)?;
+    /// assert_eq!(stock.keys().collect::<Vec<_>>(), ["saw", "wedge"]);
+    /// stock.retain(|_, count| count > 0)?;
+    /// assert_eq!(stock.len(), 1);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn retain_in<'a>(
+        &self,
+        bounds: impl RangeBounds<K::Ref<'a>>,
+        keep: impl FnMut(K::Ref<'_>, V::Ref<'_>) -> bool,
+    ) -> Result<()> {
+        self.retain_walked(self.walk(limits::<K>(&bounds)), keep)
+    }
+
+    /// Removes what a walk comes to and `keep` does not want.
+    pub(crate) fn retain_walked(
+        &self,
+        mut items: Walk<'_, K, V>,
+        mut keep: impl FnMut(K::Ref<'_>, V::Ref<'_>) -> bool,
+    ) -> Result<()> {
+        self.writable()?;
+        for (key, held) in &mut items {
+            let Some(own) = K::decode(key.clone()) else { continue };
+            let (key, mut held) = (K::Codec::borrow(&key), Some(held));
+            while let Some(value) = held.take() {
+                let shown = V::decode(V::Codec::borrow(&value));
+                if shown.is_some_and(|shown| !keep(K::lend(&own), V::lend(&shown)))
+                    && let Err(found) = self.exchange(key, Some(V::Codec::borrow(&value)), None)?
+                {
+                    held = found;
+                }
+            }
+        }
+        items.finish()
+    }
+
+    /// Removes the items whose keys lie within bounds one after the other, from both ends, as the iterator
+    /// returns them. What it has not returned when it is dropped stays.
+    ///
+    /// Each item is returned once, also if several threads drain the same range: its removal is one atomic step, for
+    /// them and for a crash. Items that cannot be of the tree's types stay.
+    ///
+    /// # Errors
+    ///
+    /// The iterator's items are errors as those of [`remove`](Self::remove): after one nothing more comes.
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-drain-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let (inbox, archive) = (pool.tree::<u64, &str>("inbox")?, pool.tree::<u64, &str>("archive")?);
+    /// inbox.insert(1, "read")?;
+    /// inbox.insert(9, "new")?;
+    /// for item in inbox.drain(..5) {
+    ///     let (number, mail) = item?;
+    ///     archive.insert(number, &mail)?;
+    /// }
+    /// assert_eq!((inbox.len(), archive.len()), (1, 1));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn drain<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Drain<'_, K, V> {
+        let refused = self.writable().err();
+        let (from, to) = limits::<K>(&bounds);
+        Drain { tree: self, items: Range::new(self, from, to), ended: false, refused }
+    }
+}
+
+/// An iterator that removes the items it returns. See [`Tree::drain`].
+#[must_use = "an item is removed when it is returned"]
+pub struct Drain<'t, K: Key, V: Value> {
+    tree: &'t Tree<K, V>,
+    items: Range<'t, K, V>,
+    ended: bool,
+    /// Why nothing can be removed.
+    refused: Option<Error>,
+}
+
+impl<'t, K: Key, V: Value> Drain<'t, K, V> {
+    fn take(
+        &mut self,
+        next: impl Fn(&mut Range<'t, K, V>) -> Option<ItemOf<K, V>>,
+    ) -> Option<Result<ItemOf<K, V>>> {
+        if let Some(error) = self.refused.take() {
+            self.ended = true;
+            return Some(Err(error));
+        }
+        while !self.ended {
+            let Some((key, _)) = next(&mut self.items) else { break };
+            match self.tree.remove(K::lend(&key)) {
+                Ok(Some(value)) => return Some(Ok((key, value))),
+                // Another thread was faster.
+                Ok(None) => {}
+                Err(error) => {
+                    self.ended = true;
+                    return Some(Err(error));
+                }
+            }
+        }
+        None
+    }
+}
+
+impl<K: Key, V: Value> Iterator for Drain<'_, K, V> {
+    type Item = Result<ItemOf<K, V>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.take(Range::next)
+    }
+}
+
+impl<K: Key, V: Value> DoubleEndedIterator for Drain<'_, K, V> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.take(Range::next_back)
+    }
+}
+
+impl<K: Key, V: Value> std::iter::FusedIterator for Drain<'_, K, V> {}
+
+impl<K: Key, V: Value> fmt::Debug for Drain<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Drain").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,236 @@
+//! Reading everything in a pool, beside its use, to find damage before somebody asks for what is damaged.
+
+use std::fmt;
+use std::ops::{Bound, ControlFlow};
+use std::time::{Duration, Instant};
+
+use bristlecone_pm::{Error, Finding, Result};
+
+use crate::api::told::told;
+use crate::dynamic::encode::{Records, Role, Stored, Words};
+use crate::dynamic::{self, On};
+use crate::index::parts::codec::Codec;
+use crate::{Key, Pool, Tree, Value};
+
+/// How a pool is scrubbed. See [`Pool::scrub`].
+#[derive(Default)]
+pub struct ScrubOptions<'a> {
+    bytes_per_second: Option<u64>,
+    report: Option<Report<'a>>,
+}
+
+type Report<'a> = Box<dyn FnMut(ScrubProgress<'_>) -> ControlFlow<()> + Send + 'a>;
+
+impl<'a> ScrubOptions<'a> {
+    /// Returns options for a scrub as fast as the machine can.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The bytes of keys and values that are read in a second, at most. 0 is no limit.
+    pub fn bytes_per_second(mut self, bytes: u64) -> Self {
+        self.bytes_per_second = Some(bytes).filter(|bytes| *bytes > 0);
+        self
+    }
+
+    /// Calls `report` several times in a second. If it breaks the scrub is over.
+    pub fn on_progress(
+        mut self,
+        report: impl FnMut(ScrubProgress<'_>) -> ControlFlow<()> + Send + 'a,
+    ) -> Self {
+        self.report = Some(Box::new(report));
+        self
+    }
+}
+
+impl fmt::Debug for ScrubOptions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScrubOptions")
+            .field("bytes_per_second", &self.bytes_per_second)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How far a scrub has got.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ScrubProgress<'a> {
+    /// The tree that is read.
+    pub tree: &'a str,
+    /// Items of all trees that were read so far.
+    pub items: u64,
+    /// Items that all trees had when it began.
+    pub items_all: u64,
+}
+
+/// What a scrub found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Scrub {
+    /// Items that were read.
+    pub items: u64,
+    /// Bytes of their keys and values.
+    pub bytes: u64,
+    /// What is wrong: with the pool itself, or with the tree of a name.
+    pub findings: Vec<(Option<String>, Finding)>,
+    /// Whether everything was read; not if it was to end earlier.
+    pub is_complete: bool,
+}
+
+impl Pool {
+    /// Reads every item of every tree, and compares records with their checksums and items with their types; returns
+    /// what is wrong. Takes no longer breaks from its work than the rate asks for, and none without one: a program that
+    /// scrubs in the background calls this in a thread of its own.
+    ///
+    /// Trees can be used meanwhile, but not dropped while they are read. What threads write meanwhile may be read or not.
+    /// Keys and values of one word have no checksum; what nodes say of them is verified by [`Tree::check`], which
+    /// is exact only while no thread writes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`](crate::Error); [`Error::Corrupted`](crate::Error) if the directory cannot be read. Other damage is
+    /// no error, but a finding.
+    ///
+    /// ```
+    /// use bristlecone::ScrubOptions;
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-scrub-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// pool.tree::<u64, &str>("notes")?.insert(1, "oak")?;
+    /// let scrub = pool.scrub(ScrubOptions::new().bytes_per_second(100 << 20))?;
+    /// assert!(scrub.items == 1 && scrub.findings.is_empty() && scrub.is_complete);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn scrub(&self, options: ScrubOptions<'_>) -> Result<Scrub> {
+        told("a pool is scrubbed", (), || self.scrub_all(options))
+    }
+
+    fn scrub_all(&self, options: ScrubOptions<'_>) -> Result<Scrub> {
+        self.0.file.here()?;
+        let trees = self.trees()?;
+        let findings = self.0.file.check().into_iter().map(|finding| (None, finding)).collect();
+        let found = Scrub { items: 0, bytes: 0, findings, is_complete: true };
+        let mut work = Work { options, found, items_all: 0, begun: Instant::now(), reported: Instant::now() };
+        for entry in trees {
+            let name = &entry.spec.name;
+            match self.dynamic_tree(name) {
+                Ok(tree) => work.tree(&tree),
+                // Another thread dropped it.
+                Err(Error::NoSuchTree { .. }) => {}
+                Err(error @ Error::Forked { .. }) => return Err(error),
+                Err(error) => work.find(name, "tree", &error),
+            }
+            if !work.found.is_complete {
+                break;
+            }
+        }
+        Ok(work.found)
+    }
+}
+
+/// A scrub under way.
+struct Work<'a> {
+    options: ScrubOptions<'a>,
+    found: Scrub,
+    items_all: u64,
+    begun: Instant,
+    reported: Instant,
+}
+
+/// The longest break: what wants the scrub to end waits no longer.
+const BREAK: Duration = Duration::from_millis(50);
+/// The time between two reports.
+const REPORTED_EVERY: Duration = Duration::from_millis(100);
+/// Items between two looks at the clock.
+const LOOK_EVERY: u64 = 64;
+
+impl Work<'_> {
+    fn tree(&mut self, tree: &dynamic::Tree) {
+        self.items_all = self.found.items + tree.len();
+        match tree.on() {
+            On::WordWord(items) => self.items::<Words, Words, _, _>(tree, items),
+            On::WordRecord(items) => self.items::<Words, Records, _, _>(tree, items),
+            On::RecordWord(items) => self.items::<Records, Words, _, _>(tree, items),
+            On::RecordRecord(items) => self.items::<Records, Records, _, _>(tree, items),
+        }
+    }
+
+    /// Reads a tree, leaf by leaf. Behind a damaged one it goes on.
+    fn items<SK, SV, K, V>(&mut self, tree: &dynamic::Tree, items: &Tree<K, V>)
+    where
+        SK: Stored<Owned = K::Owned>,
+        SV: Stored<Owned = V::Owned>,
+        K: Key,
+        V: Value,
+    {
+        let (name, keys, values) = (tree.name(), tree.key_kind(), tree.value_kind());
+        let (mut unfit_keys, mut unfit_values, mut from) = (0u64, 0u64, Bound::Unbounded);
+        loop {
+            let mut walk = items.walk((from, Bound::Unbounded)).checked();
+            for (key, value) in &mut walk {
+                let bytes =
+                    K::Codec::bytes(K::Codec::borrow(&key)) + V::Codec::bytes(V::Codec::borrow(&value));
+                let (key, value) = (K::decode(key), V::take(value));
+                unfit_keys +=
+                    u64::from(!key.is_some_and(|key| SK::view(keys, Role::Key, SK::lend(&key)).is_some()));
+                let fits =
+                    value.is_some_and(|value| SV::view(values, Role::Value, SV::lend(&value)).is_some());
+                unfit_values += u64::from(!fits);
+                if self.read(name, bytes as u64).is_break() {
+                    self.found.is_complete = false;
+                    return;
+                }
+            }
+            let (at, damage) = walk.into_position();
+            let Some(damage) = damage else { break };
+            self.find(name, "record", &damage);
+            match items.walk((at, Bound::Unbounded)).into_next_leaf() {
+                Some(behind) => from = behind,
+                None => break,
+            }
+        }
+        for (count, what, kind) in [(unfit_keys, "keys", keys), (unfit_values, "values", values)] {
+            if count > 0 {
+                let finding = Finding::new(what, format!("{count} of them are no {kind}"));
+                self.found.findings.push((Some(name.to_owned()), finding));
+            }
+        }
+    }
+
+    fn find(&mut self, tree: &str, location: &str, error: &Error) {
+        let finding = match error {
+            Error::Corrupted { what, location } => Finding::new(location, what),
+            error => Finding::new(location, error.to_string()),
+        };
+        self.found.findings.push((Some(tree.to_owned()), finding));
+    }
+
+    /// Counts an item; now and then reports, and takes a break if the rate is too high.
+    fn read(&mut self, tree: &str, bytes: u64) -> ControlFlow<()> {
+        self.found.items += 1;
+        self.found.bytes += bytes;
+        if !self.found.items.is_multiple_of(LOOK_EVERY) {
+            return ControlFlow::Continue(());
+        }
+        loop {
+            if self.reported.elapsed() >= REPORTED_EVERY {
+                self.reported = Instant::now();
+                let progress = ScrubProgress { tree, items: self.found.items, items_all: self.items_all };
+                if let Some(report) = &mut self.options.report {
+                    report(progress)?;
+                }
+            }
+            let Some(rate) = self.options.bytes_per_second else { break };
+            let due = Duration::from_secs_f64(self.found.bytes as f64 / rate as f64);
+            let early = due.saturating_sub(self.begun.elapsed());
+            if early.is_zero() {
+                break;
+            }
+            std::thread::sleep(early.min(BREAK));
+        }
+        ControlFlow::Continue(())
+    }
+}

@@ -1,0 +1,122 @@
+//! Walking over a range as it is stored, from one end: for what has nothing to do with the types of keys and values.
+
+use std::ops::{Bound, RangeBounds};
+
+use bristlecone_pm::{Error, Result};
+
+use super::iter::{Limit, borrow, is_empty};
+use super::metrics::Operation;
+use super::tree_write::Stored;
+use crate::index::Batch;
+use crate::index::parts::codec::Codec;
+use crate::{Key, Tree, Value};
+
+/// A walk over the items of a range, towards larger keys or towards smaller ones.
+pub(crate) struct Walk<'t, K: Key, V: Value> {
+    tree: &'t Tree<K, V>,
+    batch: Batch<K::Codec, V::Codec>,
+    from: Limit<K>,
+    to: Limit<K>,
+    down: bool,
+}
+
+/// Returns bounds as the tree takes them.
+pub(crate) fn limits<'a, K: Key>(bounds: &impl RangeBounds<K::Ref<'a>>) -> (Limit<K>, Limit<K>) {
+    let own =
+        |bound: Bound<&K::Ref<'a>>| bound.map(|key| K::with(*key, |key| <K::Codec as Codec>::owned(key)));
+    (own(bounds.start_bound()), own(bounds.end_bound()))
+}
+
+impl<K: Key, V: Value> Tree<K, V> {
+    /// Walks over a range towards larger keys.
+    pub(crate) fn walk(&self, (from, to): (Limit<K>, Limit<K>)) -> Walk<'_, K, V> {
+        self.count_one(Operation::Scan);
+        Walk { tree: self, batch: Batch::default(), from, to, down: false }
+    }
+
+    /// Walks over all items towards larger keys.
+    pub(crate) fn walk_up(&self) -> Walk<'_, K, V> {
+        self.walk((Bound::Unbounded, Bound::Unbounded))
+    }
+
+    /// Walks over all items towards smaller keys.
+    pub(crate) fn walk_down(&self) -> Walk<'_, K, V> {
+        Walk { down: true, ..self.walk_up() }
+    }
+}
+
+impl<K: Key, V: Value> Walk<'_, K, V> {
+    /// Returns how many items are left, and walks past them.
+    pub(crate) fn count(mut self) -> u64 {
+        let mut count = 0;
+        while self.next_leaf() {
+            count += self.batch.entries.len() as u64;
+            self.forget();
+        }
+        count
+    }
+
+    /// Compares the records of everything from here on with their checksums.
+    pub(crate) fn checked(mut self) -> Self {
+        self.batch.checked = true;
+        self
+    }
+
+    /// Returns where the walk goes on, and the damage that ended it.
+    pub(crate) fn into_position(self) -> (Limit<K>, Option<Error>) {
+        (self.from, self.batch.damage)
+    }
+
+    /// Returns where the walk goes on behind the next leaf, if there is one.
+    pub(crate) fn into_next_leaf(mut self) -> Option<Limit<K>> {
+        self.next_leaf().then(|| {
+            self.forget();
+            self.from
+        })
+    }
+
+    /// Returns the damage that ended the walk early, if any did.
+    pub(crate) fn finish(self) -> Result<()> {
+        self.batch.damage.map_or(Ok(()), Err)
+    }
+
+    fn next_leaf(&mut self) -> bool {
+        if is_empty(&self.from, &self.to) {
+            return false;
+        }
+        let bounds = (borrow::<K::Codec>(&self.from), borrow::<K::Codec>(&self.to));
+        let tree = self.tree.here();
+        if self.down {
+            tree.scan_backward(bounds, &mut self.batch)
+        } else {
+            tree.scan_forward(bounds, &mut self.batch)
+        }
+    }
+
+    /// Leaves out the rest of a leaf.
+    fn forget(&mut self) {
+        let last = self.batch.entries.drain(..).next();
+        last.into_iter().for_each(|(key, _)| self.leave(key));
+    }
+
+    /// Goes on behind a key.
+    fn leave(&mut self, key: Stored<K::Codec>) {
+        let limit = if self.down { &mut self.to } else { &mut self.from };
+        *limit = Bound::Excluded(key);
+    }
+}
+
+impl<K: Key, V: Value> Iterator for Walk<'_, K, V> {
+    type Item = (Stored<K::Codec>, Stored<V::Codec>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.batch.entries.is_empty() && !self.next_leaf() {
+            return None;
+        }
+        let (key, value) = self.batch.entries.pop()?;
+        if self.batch.entries.is_empty() {
+            self.leave(key.clone());
+        }
+        Some((key, value))
+    }
+}

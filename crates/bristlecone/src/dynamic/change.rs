@@ -1,0 +1,223 @@
+//! Changes of a tree whose kinds are known at run time that look at what is there, or concern many items.
+
+use std::ops::RangeBounds;
+
+use bristlecone_pm::Result;
+
+use super::encode::{Records, Role, Stored, Words};
+use super::tree::{On, each};
+use super::{Datum, Item, Tree};
+use crate::api::fetch_update::Wanted;
+use crate::api::value::undecodable;
+
+/// What a key had, and what it has now.
+type Change = (Option<Datum<'static>>, Option<Datum<'static>>);
+
+impl Tree {
+    /// Replaces a key's value by what `update` makes of it, in one atomic step; returns the value it had: see
+    /// [`crate::Tree::fetch_update`].
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`]. Nothing has changed after any of them.
+    ///
+    /// ```
+    /// use bristlecone::dynamic::{Datum, Kind};
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-update-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let hits = pool.tree_options("hits").create_dynamic(&Kind::Str, &Kind::U64)?;
+    /// let count = |old: Option<Datum<'_>>| match old {
+    ///     Some(Datum::U64(count)) => Some(Datum::U64(count + 1)),
+    ///     _ => Some(Datum::U64(1)),
+    /// };
+    /// hits.fetch_update("/", count)?;
+    /// assert_eq!(hits.update_and_fetch("/", count)?, Some(Datum::U64(2)));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn fetch_update<'a>(
+        &self,
+        key: impl Into<Datum<'a>>,
+        update: impl FnMut(Option<Datum<'_>>) -> Option<Datum<'static>>,
+    ) -> Result<Option<Datum<'static>>> {
+        self.alter(&key.into(), update).map(|(old, _)| old)
+    }
+
+    /// Replaces a key's value by what `update` makes of it, in one atomic step; returns the value it has now: see
+    /// [`crate::Tree::update_and_fetch`].
+    ///
+    /// # Errors
+    ///
+    /// As [`fetch_update`](Self::fetch_update).
+    pub fn update_and_fetch<'a>(
+        &self,
+        key: impl Into<Datum<'a>>,
+        update: impl FnMut(Option<Datum<'_>>) -> Option<Datum<'static>>,
+    ) -> Result<Option<Datum<'static>>> {
+        self.alter(&key.into(), update).map(|(_, new)| new)
+    }
+
+    fn alter(
+        &self,
+        key: &Datum<'_>,
+        mut update: impl FnMut(Option<Datum<'_>>) -> Option<Datum<'static>>,
+    ) -> Result<Change> {
+        let kind = self.value_kind();
+        each!(&self.on, tree => {
+            let changed = self.key::<K, _>(key, |key| tree.alter(key, |old| {
+                let shown = old.map(|old| {
+                    V::view(kind, Role::Value, V::lend(old)).ok_or_else(|| undecodable("value", kind))
+                });
+                let new = update(shown.transpose()?);
+                new.map(|new| self.value::<V, _>(&new, V::own)).transpose().map(Wanted::Be)
+            }));
+            let (old, new) = changed??;
+            Ok((self.found::<V>(old)?, self.found::<V>(new)?))
+        })
+    }
+
+    /// Removes the item with the smallest key, and returns it: see [`crate::Tree::pop_first`].
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`].
+    pub fn pop_first(&self) -> Result<Option<Item>> {
+        each!(&self.on, tree => tree.pop_first()?.map(|item| self.item_of::<K, V>(item)).transpose())
+    }
+
+    /// Removes the item with the largest key, and returns it: see [`crate::Tree::pop_last`].
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`].
+    pub fn pop_last(&self) -> Result<Option<Item>> {
+        each!(&self.on, tree => tree.pop_last()?.map(|item| self.item_of::<K, V>(item)).transpose())
+    }
+
+    /// Removes the item with the smallest key if `test` wants it: see [`crate::Tree::pop_first_if`].
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`]. Nothing has changed after any of them.
+    pub fn pop_first_if(&self, test: impl FnMut(&Datum<'_>, &Datum<'_>) -> bool) -> Result<Option<Item>> {
+        self.pop_if(false, test)
+    }
+
+    /// Removes the item with the largest key if `test` wants it: see [`crate::Tree::pop_last_if`].
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`]. Nothing has changed after any of them.
+    pub fn pop_last_if(&self, test: impl FnMut(&Datum<'_>, &Datum<'_>) -> bool) -> Result<Option<Item>> {
+        self.pop_if(true, test)
+    }
+
+    fn pop_if(
+        &self,
+        down: bool,
+        mut test: impl FnMut(&Datum<'_>, &Datum<'_>) -> bool,
+    ) -> Result<Option<Item>> {
+        let (keys, values) = (self.key_kind(), self.value_kind());
+        let mut damage = None;
+        each!(&self.on, tree => {
+            let popped = tree.pop_if(down, |key, value| {
+                match (K::view(keys, Role::Key, key), V::view(values, Role::Value, value)) {
+                    (Some(key), Some(value)) => test(&key, &value),
+                    (None, _) => {
+                        damage = Some(undecodable("key", keys));
+                        false
+                    }
+                    (_, None) => {
+                        damage = Some(undecodable("value", values));
+                        false
+                    }
+                }
+            })?;
+            damage.map_or(Ok(()), Err)?;
+            popped.map(|item| self.item_of::<K, V>(item)).transpose()
+        })
+    }
+
+    /// Returns an item that was in the tree.
+    fn item_of<K: Stored, V: Stored>(&self, (key, value): (K::Owned, V::Owned)) -> Result<Item> {
+        let (keys, values) = (self.key_kind(), self.value_kind());
+        let key = K::take(keys, Role::Key, key).ok_or_else(|| undecodable("key", keys))?;
+        let value = V::take(values, Role::Value, value).ok_or_else(|| undecodable("value", values))?;
+        Ok((key, value))
+    }
+
+    /// Removes the items whose keys lie within bounds, each in an atomic step of its own; returns how many it removed:
+    /// see [`crate::Tree::remove_range`].
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`]. Items up to some key may be gone.
+    pub fn remove_range<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<u64> {
+        self.here()?;
+        each!(&self.on, tree => {
+            let limits = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);
+            tree.remove_walked(tree.walk(limits))
+        })
+    }
+
+    /// Removes every item, each in an atomic step of its own: see [`crate::Tree::clear`].
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`]. Items up to some key may be gone.
+    pub fn clear(&self) -> Result<()> {
+        each!(&self.on, tree => tree.clear())
+    }
+
+    /// Removes those items within bounds that `keep` does not want to keep, each in an atomic step of its own: see
+    /// [`crate::Tree::retain_in`].
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`]. Items up to some key may be gone.
+    pub fn retain_in<'a>(
+        &self,
+        bounds: impl RangeBounds<Datum<'a>>,
+        mut keep: impl FnMut(&Datum<'_>, &Datum<'_>) -> bool,
+    ) -> Result<()> {
+        self.here()?;
+        let (keys, values) = (self.key_kind(), self.value_kind());
+        each!(&self.on, tree => {
+            let limits = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);
+            tree.retain_walked(tree.walk(limits), |key, value| {
+                let item = K::view(keys, Role::Key, key).zip(V::view(values, Role::Value, value));
+                item.is_none_or(|(key, value)| keep(&key, &value))
+            })
+        })
+    }
+
+    /// Removes the items that `keep` does not want to keep: as [`retain_in`](Self::retain_in), all over the tree.
+    ///
+    /// # Errors
+    ///
+    /// As [`retain_in`](Self::retain_in).
+    pub fn retain(&self, keep: impl FnMut(&Datum<'_>, &Datum<'_>) -> bool) -> Result<()> {
+        self.retain_in(.., keep)
+    }
+
+    /// Removes the items whose keys lie within bounds one after the other, from both ends, as the iterator returns
+    /// them, each in an atomic step of its own: see [`crate::Tree::drain`].
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`]; the iterator's items are errors as those of [`remove`](Self::remove).
+    pub fn drain<'a>(
+        &self,
+        bounds: impl RangeBounds<Datum<'a>>,
+    ) -> Result<impl DoubleEndedIterator<Item = Result<Item>> + '_> {
+        each!(&self.on, tree => tree.writable()?);
+        let items = self.range(bounds)?;
+        Ok(items.filter_map(|(key, _)| {
+            let removed = self.remove(key.borrowed());
+            removed.transpose().map(|value| Ok((key, value?)))
+        }))
+    }
+}

@@ -1,0 +1,117 @@
+//! Reading near a key, and parts of items, of a tree whose kinds are known at run time.
+
+use std::ops::{Bound, RangeBounds};
+
+use bristlecone_pm::{Error, Result};
+
+use super::encode::{Records, Role, Words, prefix};
+use super::tree::{On, each};
+use super::{Datum, Item, Range, Tree};
+use crate::api::prefix::limits_of_prefix;
+
+impl Tree {
+    /// Returns the item with the largest key below `key`: see [`crate::Tree::get_lt`].
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`].
+    pub fn get_lt<'a>(&self, key: impl Into<Datum<'a>>) -> Result<Option<Item>> {
+        Ok(self.range(..key.into())?.next_back())
+    }
+
+    /// Returns the item with the largest key that is `key` or below: see [`crate::Tree::get_le`].
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`].
+    pub fn get_le<'a>(&self, key: impl Into<Datum<'a>>) -> Result<Option<Item>> {
+        Ok(self.range(..=key.into())?.next_back())
+    }
+
+    /// Returns the item with the smallest key above `key`: see [`crate::Tree::get_gt`].
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`].
+    pub fn get_gt<'a>(&self, key: impl Into<Datum<'a>>) -> Result<Option<Item>> {
+        Ok(self.range((Bound::Excluded(key.into()), Bound::Unbounded))?.next())
+    }
+
+    /// Returns the item with the smallest key that is `key` or above: see [`crate::Tree::get_ge`].
+    ///
+    /// # Errors
+    ///
+    /// Those of every operation: see [`Tree`].
+    pub fn get_ge<'a>(&self, key: impl Into<Datum<'a>>) -> Result<Option<Item>> {
+        Ok(self.range(key.into()..)?.next())
+    }
+
+    /// Returns the number of items whose keys lie within bounds: see [`crate::Tree::count`].
+    ///
+    /// # Errors
+    ///
+    /// As [`range`](Self::range).
+    pub fn count<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<u64> {
+        self.here()?;
+        each!(&self.on, tree => {
+            let limits = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);
+            Ok(tree.walk(limits).count())
+        })
+    }
+
+    /// Returns all keys in order, from both ends.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    pub fn keys(&self) -> Result<impl DoubleEndedIterator<Item = Datum<'static>> + '_> {
+        Ok(self.range(..)?.map(|(key, _)| key))
+    }
+
+    /// Returns all values in the order of their keys, from both ends.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    pub fn values(&self) -> Result<impl DoubleEndedIterator<Item = Datum<'static>> + '_> {
+        Ok(self.range(..)?.map(|(_, value)| value))
+    }
+
+    /// Returns the items whose keys begin with a prefix, in order, from both ends. Of text it is text, of bytes it is
+    /// bytes, of a tuple one of its first elements: see [`crate::Tree::prefix`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Mismatch`] for what keys of the tree's kind cannot begin with; [`Error::Forked`].
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-dynamic-prefix-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// pool.tree::<&str, u64>("pages")?.insert("/trees/oak", 7)?;
+    /// let pages = pool.dynamic_tree("pages")?;
+    /// assert_eq!(pages.prefix("/trees")?.count(), 1);
+    /// assert!(pages.prefix(7u64).is_err());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn prefix<'a>(&self, of: impl Into<Datum<'a>>) -> Result<Range<'_>> {
+        self.here()?;
+        let of = of.into();
+        let kinds = (self.key_kind(), self.value_kind());
+        let bytes = prefix(kinds.0, &of).map_err(|why| self.unfit(Role::Key, &of, why))?;
+        let (from, to) = limits_of_prefix(&bytes);
+        match &self.on {
+            On::RecordWord(tree) => {
+                Ok(Range::new::<Records, Words>(crate::Range::new(tree, from, to), kinds))
+            }
+            On::RecordRecord(tree) => {
+                Ok(Range::new::<Records, Records>(crate::Range::new(tree, from, to), kinds))
+            }
+            // There is no prefix of a word.
+            On::WordWord(_) | On::WordRecord(_) => Err(Error::invalid("keys of one word have no prefixes")),
+        }
+    }
+}
