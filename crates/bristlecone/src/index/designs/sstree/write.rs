@@ -11,6 +11,9 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::slot::{Slot, bits};
 use crate::index::{Removed, Swapped, Tell, Write, WriteMode};
 
+/// Items that a tail has at most when an update moves them: as many as share a line.
+const LAST_FEW: u32 = 4;
+
 /// A new item on its way into a leaf: its words, and its records if it has any.
 pub(super) struct Item {
     pub key: u64,
@@ -318,7 +321,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     }
 
     /// Returns the free slots that an updated item of the subnode at `at` moves to. With all fingerprints in
-    /// DRAM no subnode is better than another, but the tail's items move, so that it can go.
+    /// DRAM no subnode is better than another, but the last few items of the tail move, so that it goes.
     #[inline(always)]
     pub(super) fn room_to_move(&self, bitmap: u64, at: usize) -> u64 {
         if at == 0 || !self.moving {
@@ -326,18 +329,24 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
         }
         let slots = self.shape.slots;
         let targets = match self.shape.resident {
-            true if bitmap >> ((at + 1) * slots) == 0 => (1 << (at * slots)) - 1,
-            true => 0,
+            true => {
+                let before = (1 << (at * slots)) - 1;
+                let (tail, room) = (bitmap >> (at * slots), before & !bitmap);
+                let is_tail = tail >> slots == 0;
+                let goes = is_tail && tail.count_ones() <= LAST_FEW.min(room.count_ones());
+                if goes { before } else { 0 }
+            }
             false => self.shape.head_bits(),
         };
         targets & !bitmap
     }
 
-    /// Moves the updated item, and while there is room its line mates, towards the head.
+    /// Moves the updated item towards the head: with the others of the tail, or while there is room with its line mates.
     #[inline(never)]
     fn move_forward(&self, leaf: &Locked<'_>, found: Found, room: u64, value: u64, flushed: Flushed) {
         let view = leaf.view();
-        let mates = self.shape.line_mates(found.slot) & view.taken(self.shape, found.at) & !(1 << found.slot);
+        let line = if self.shape.resident { u64::MAX } else { self.shape.line_mates(found.slot) };
+        let mates = line & view.taken(self.shape, found.at) & !(1 << found.slot);
         let sources = std::iter::once(found.slot).chain(bits(mates));
         let mut moves = [Move::default(); super::layout::SUBNODE_SLOTS_MAX];
         let mut len = 0;
