@@ -146,6 +146,14 @@ pub enum Error {
     /// the fact counts.
     #[error("the key has another value than expected, or none: nothing has changed")]
     ValueDiffers,
+    /// Others changed what a transaction read, or a condition of a batch does not hold.
+    #[error("others changed what the transaction read, or a condition does not hold: nothing has changed")]
+    Conflict,
+    /// A snapshot may keep no more of what has changed since it was taken, or the tree was cleared since.
+    #[error(
+        "the snapshot is too old: more has changed since than it may keep, or the tree was cleared: take another one"
+    )]
+    SnapshotTooOld,
     /// The medium refused to make data durable (`msync` failed). What was acknowledged before
     /// stands; nothing since may be trusted. Reopen the pool.
     #[error("the medium refused to make data durable: reopen the pool")]

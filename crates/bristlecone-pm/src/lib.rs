@@ -40,14 +40,14 @@ pub use alloc::{
 };
 pub use counts::{Counts, Events};
 pub use error::{Error, Result};
-pub use map::Region;
+pub use map::{At, Region};
 pub use medium::{
     Alone, Domain, Durable, Flushed, LINE_BYTES, Medium, Native, Ordered, Persist, Step, Witness, prefetch,
 };
 pub use opener::Opener;
 pub use pool::{
-    CHUNK_BYTES, Chunk, CreateOptions, Damaged, Finding, Geometry, OpenOptions, Part, PartOf, PoolFile,
-    PoolInfo, SlotKind, TreeEntry, TreeId, TreeSpec, Unnamed, kind_of_descriptor,
+    CHUNK_BYTES, Chunk, CommitSpace, CreateOptions, Damaged, Finding, Geometry, OpenOptions, Part, PartOf,
+    PoolFile, PoolInfo, SetAside, SlotKind, TreeEntry, TreeId, TreeSpec, Unnamed, kind_of_descriptor,
 };
 pub use sync::{assume_thread_index, own_thread_index, thread_index};
 pub use wal::{Copies, LOG_ENTRY_BYTES, Log, LogChunk, LogEntry, LogSpot};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use bristlecone_pm::{CreateOptions, Native, PoolFile, Word};
+use bristlecone_pm::{At, CreateOptions, Native, PoolFile, Word};
 
 const CHILD: &str = "BRISTLECONE_BUS_CHILD";
 
@@ -53,6 +53,25 @@ fn a_pool_truncated_under_us_says_where_and_aborts() {
         path.display()
     );
     assert!(said.ends_with(&line), "{said}");
+}
+
+#[test]
+fn a_fault_in_a_pool_that_leaves_them_alone_goes_to_the_programs_handler() {
+    if let Some(path) = std::env::var_os(CHILD) {
+        let path = Path::new(&path);
+        // SAFETY: the handler is async-signal-safe.
+        unsafe { libc::signal(libc::SIGBUS, earlier_handler as *const () as usize) };
+        let options = CreateOptions { max_bytes: 8 << 20, domain: None };
+        drop(PoolFile::create(At::unhandled(path), &options, Native::new).unwrap());
+        drop(PoolFile::open_read_only(At::unhandled(path), Native::new).unwrap());
+        let pool = PoolFile::open(At::unhandled(path), &Default::default(), Native::new).unwrap();
+        truncate(path, 1 << 20);
+        pool.at::<Word>((1 << 20) + 0x2a8).load(pool.medium());
+        unreachable!("the byte is gone");
+    }
+    let name = "a_fault_in_a_pool_that_leaves_them_alone_goes_to_the_programs_handler";
+    let ended = child(name, &scratch("left"));
+    assert_eq!(ended.status.code(), Some(42), "{ended:?}");
 }
 
 /// Maps a file that is shorter than the mapping, beside any pool, and reads behind its end.

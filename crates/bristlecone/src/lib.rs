@@ -60,6 +60,7 @@
 mod api;
 pub mod dynamic;
 mod index;
+mod transaction;
 
 pub use api::backup::{Backup, BackupOptions, BackupProgress};
 pub use api::close::CloseError;
@@ -99,6 +100,10 @@ pub use index::{Allowed, Design, OptionInfo, TreeStats};
 #[cfg(feature = "lab")]
 #[doc(hidden)]
 pub use index::{parts, plugin as lab};
+pub use transaction::{
+    Batch, CheckedSnapshotRange, Snapshot, SnapshotRange, SnapshotTree, Transaction, TransactionRange,
+    TreeHandle,
+};
 
 /// Handles and iterators go to other threads, whatever the keys and values are.
 const _: () = {

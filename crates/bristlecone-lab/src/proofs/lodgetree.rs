@@ -63,7 +63,7 @@ pub fn run<I: Items, R>(tree_pool: &TreePool<I>, work: impl FnOnce(&Sim, &Tree<I
     let memory = Memory::of_pool(&tree_pool.geometry);
     let sim = Sim::new(&memory);
     let file = PoolFile::create_in(sim.region(), tree_pool.geometry, sim.domain(), sim.clone()).unwrap();
-    let pool = sim_pool(file, 1);
+    let pool = sim_pool(file, 1).unwrap();
     let tree = pool.tree_options("t").design(Design::LodgeTree);
     let tree = tree_pool.options.iter().fold(tree, |tree, (name, value)| tree.option(name, *value));
     let done = work(&sim, &tree.create().unwrap());

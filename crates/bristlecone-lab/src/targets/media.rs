@@ -10,7 +10,11 @@ use bristlecone_device::Device;
 use bristlecone_sim::Sim;
 
 /// Makes a pool of a simulated pool file.
-pub fn sim_pool(file: Arc<PoolFile<Sim>>, recovery_threads: usize) -> Pool {
+///
+/// # Errors
+///
+/// As `Pool::open`, of what was committed and cannot be carried out.
+pub fn sim_pool(file: Arc<PoolFile<Sim>>, recovery_threads: usize) -> Result<Pool> {
     Pool::on(file, recovery_threads)
 }
 
@@ -21,5 +25,5 @@ pub fn sim_pool(file: Arc<PoolFile<Sim>>, recovery_threads: usize) -> Pool {
 /// As [`PoolFile::create_in`].
 pub fn device_pool(device: &Device, region: Region, geometry: Geometry, domain: Domain) -> Result<Pool> {
     let medium: AnyMedium = Box::new(device.clone());
-    Ok(pool_on_any(PoolFile::create_in(region, geometry, domain, medium)?))
+    pool_on_any(PoolFile::create_in(region, geometry, domain, medium)?)
 }

@@ -1,5 +1,7 @@
 //! Trees and pools as subjects of the simulator, and the scenarios that every tree goes through.
 
+mod batch_pool;
+mod batch_scenarios;
 mod items;
 mod media;
 mod pool;
@@ -11,6 +13,8 @@ mod tree_op;
 mod tree_pool;
 pub mod turn;
 
+pub use batch_pool::{BatchOp, BatchPool};
+pub use batch_scenarios::batch_scenarios;
 pub use items::{Items, Labels, Notes, Texts, Volumes, Words};
 pub use media::{device_pool, sim_pool};
 pub use pool::{BagOp, Bags};

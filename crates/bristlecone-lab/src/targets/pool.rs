@@ -89,7 +89,8 @@ pub(super) fn check_pool(pool: &PoolFile<Sim>) -> Result<(), String> {
         return Err(format!("{findings:?}"));
     }
     let (free, begun, _) = pool.chunk_counts();
-    let owned: usize = pool.live_trees().map(|tree| pool.chunks_of(tree).len()).sum();
+    let of_trees: usize = pool.live_trees().map(|tree| pool.chunks_of(tree).len()).sum();
+    let owned = of_trees + pool.commit_chunks();
     if owned as u64 + free != begun {
         return Err(format!("{begun} chunks, but {owned} owned and {free} free"));
     }

@@ -53,7 +53,7 @@ impl<I: Items, D: TreeDesign> TreePool<I, D> {
     fn open_trees(&self, sim: &Sim, file: Arc<PoolFile<Sim>>) -> Result<Live<I>, String> {
         // Where threads take turns, recovery has several.
         let recovering = if sim.takes_turns() { 2 } else { 1 };
-        let pool = sim_pool(Arc::clone(&file), recovering);
+        let pool = sim_pool(Arc::clone(&file), recovering).map_err(text)?;
         let mut live = Live { sim: sim.clone(), file, pool, trees: BTreeMap::new(), stopped: None };
         for entry in live.pool.trees().map_err(text)? {
             let tree = self.design.open::<_, _, Sim>(&live.pool, &entry.spec.name).map_err(text)?;

@@ -28,6 +28,29 @@ const MADV_COLLAPSE: i32 = 25;
 /// A collapse waits until the kernel has been at work on every processor: seconds where others keep these busy.
 static COLLAPSES: LazyLock<Pause> = LazyLock::new(Pause::new);
 
+/// Where a pool's file is, and whether faults in its mapping are handled here.
+///
+/// They are, unless [`At::unhandled`] says otherwise: a process that has a handler of its own for `SIGBUS`
+/// keeps it.
+#[derive(Clone, Copy, Debug)]
+pub struct At<'p> {
+    pub(crate) path: &'p Path,
+    pub(crate) handled: bool,
+}
+
+impl<'p> At<'p> {
+    /// Returns a place whose faults are not handled: no handler is installed for `SIGBUS`.
+    pub fn unhandled(path: &'p Path) -> Self {
+        Self { path, handled: false }
+    }
+}
+
+impl<'p, P: AsRef<Path> + ?Sized> From<&'p P> for At<'p> {
+    fn from(path: &'p P) -> Self {
+        Self { path: path.as_ref(), handled: true }
+    }
+}
+
 /// A pool's bytes. See the module.
 #[derive(Debug)]
 pub struct Region {
@@ -111,9 +134,9 @@ impl Region {
         region
     }
 
-    /// Maps `file`, found at `path`, of which `len` bytes exist and `reserved` may come to exist: as many of these as
+    /// Maps `file`, found there, of which `len` bytes exist and `reserved` may come to exist: as many of these as
     /// there is address space for.
-    pub(crate) fn file(file: File, path: &Path, len: u64, reserved: RangeInclusive<u64>) -> Result<Self> {
+    pub(crate) fn file(file: File, at: At<'_>, len: u64, reserved: RangeInclusive<u64>) -> Result<Self> {
         let (whole, base, reserved) = reserve_within(reserved)?;
         let map = |flags: MapFlags| {
             failpoint::check("mmap")?;
@@ -127,16 +150,16 @@ impl Region {
         let mapped = if dax { Ok(()) } else { map(MapFlags::SHARED).map(drop) };
         let mut region = Self::over(whole, base, reserved, len);
         (region.shared, region.in_memory, region.dax) = (true, is_memory(&file), dax);
-        region.watch = Some(Watch::new(base, reserved, path));
+        region.watch = at.handled.then(|| Watch::new(base, reserved, at.path));
         region.file = Some(file);
         mapped.map_err(|error| Error::io("mapping the pool", error))?;
         region.keep_from_children();
         Ok(region)
     }
 
-    /// Maps the `len` bytes of `file`, found at `path`, for reading: stores, and what the region
+    /// Maps the `len` bytes of `file`, found there, for reading: stores, and what the region
     /// grows by, stay in this process.
-    pub(crate) fn private(file: File, path: &Path, len: u64, reserved: RangeInclusive<u64>) -> Result<Self> {
+    pub(crate) fn private(file: File, at: At<'_>, len: u64, reserved: RangeInclusive<u64>) -> Result<Self> {
         let (whole, base, reserved) = reserve_within(reserved)?;
         let private = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
@@ -153,7 +176,7 @@ impl Region {
         };
         let mut region = Self::over(whole, base, reserved, len);
         (region.in_memory, region.dax) = (is_memory(&file), dax);
-        region.watch = Some(Watch::new(base, len, path));
+        region.watch = at.handled.then(|| Watch::new(base, len, at.path));
         region.file = Some(file);
         mapped.map_err(|error| Error::io("mapping the pool", error))?;
         region.keep_from_children();

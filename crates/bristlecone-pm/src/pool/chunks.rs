@@ -7,9 +7,9 @@ use std::time::Instant;
 use super::PoolFile;
 use super::backing::{PAGE_BYTES, data};
 use super::directory::TreeId;
-use super::layout::{Descriptor, ENTRY_FREE, SlotKind};
+use super::layout::{COMMITS_OWNER, Descriptor, ENTRY_FREE, SlotKind};
 use crate::sync::Ordering::Relaxed;
-use crate::{Error, Medium, Persist, Result, Word};
+use crate::{Error, Medium, Persist, Result, Word, thread_index};
 
 /// A chunk that belongs to a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,10 +37,33 @@ pub(super) struct FreeChunks {
     refused: bool,
     /// How often a thread wanted to know since then what there is.
     asked: u32,
+    /// Chunks that are kept for those who must not fail. The medium has bytes for them.
+    spare: Vec<u32>,
+    /// By thread, how many of these it may still take.
+    set_aside: Vec<(usize, usize)>,
+}
+
+/// Chunks that are kept for the calling thread until this is dropped: what it does meanwhile finds room.
+#[derive(Debug)]
+pub struct SetAside<'a, M: Medium> {
+    pool: &'a PoolFile<M>,
+    thread: usize,
+}
+
+impl<M: Medium> Drop for SetAside<'_, M> {
+    fn drop(&mut self) {
+        self.pool.with_chunks(|chunks| {
+            if let Some(at) = chunks.set_aside.iter().position(|(thread, _)| *thread == self.thread) {
+                chunks.set_aside.swap_remove(at);
+            }
+        });
+    }
 }
 
 /// Set in what `chunks_available` reads while the medium has no space.
 const REFUSED: u64 = 1 << 63;
+/// Set in what `chunks_available` reads while chunks are set aside for threads.
+const SET_ASIDE: u64 = 1 << 62;
 /// Calls after which the medium is asked once more whether it has space by now.
 const ASKED_AGAIN: u32 = 1024;
 
@@ -54,11 +77,28 @@ impl FreeChunks {
 
     /// Returns how many chunks can be handed out; while the medium has no space, those that it has bytes for.
     fn available(&self, chunks_max: u64) -> u64 {
-        let free = self.free.len() as u64;
+        let free = (self.free.len() + self.idle()) as u64;
+        let flags = if self.set_aside.is_empty() { 0 } else { SET_ASIDE };
         if self.refused {
-            return free | REFUSED;
+            return free | REFUSED | flags;
         }
-        chunks_max - u64::from(self.begun) + free + self.bare.len() as u64
+        chunks_max - u64::from(self.begun) + free + self.bare.len() as u64 | flags
+    }
+
+    /// Returns how many of the spare chunks are not set aside.
+    fn idle(&self) -> usize {
+        self.spare.len() - self.set_aside.iter().map(|(_, chunks)| chunks).sum::<usize>()
+    }
+
+    /// Takes a spare chunk that is set aside for a thread, or for none.
+    fn take_spare(&mut self, thread: usize) -> Option<u32> {
+        let own = self.set_aside.iter_mut().find(|(of, chunks)| *of == thread && *chunks > 0);
+        if let Some((_, chunks)) = own {
+            *chunks -= 1;
+        } else if self.idle() == 0 {
+            return None;
+        }
+        self.spare.pop()
     }
 }
 
@@ -126,8 +166,49 @@ impl<M: Medium> PoolFile<M> {
         Ok(Chunk { id, kind, slot_bytes, offset })
     }
 
-    /// Takes a chunk that the medium has bytes for.
+    /// Sets chunks aside for the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolFull`](Error::PoolFull), [`MediumFull`](Error::MediumFull) and what the system refuses; nothing is set aside then.
+    pub fn set_aside(&self, chunks: usize) -> Result<SetAside<'_, M>> {
+        let thread = thread_index();
+        loop {
+            let enough = self.with_chunks(|all| {
+                let enough = all.idle() >= chunks;
+                if enough {
+                    all.set_aside.push((thread, chunks));
+                }
+                enough
+            });
+            if enough {
+                return Ok(SetAside { pool: self, thread });
+            }
+            match self.take_unspared_chunk() {
+                Ok(id) => self.with_chunks(|all| all.spare.push(id)),
+                Err(error) => {
+                    self.with_chunks(|all| {
+                        let idle = all.idle();
+                        let kept = all.spare.len() - idle;
+                        all.free.extend(all.spare.drain(kept..));
+                    });
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Takes a chunk that the medium has bytes for, of those that are spared if there is no other.
     fn take_chunk(&self) -> Result<u32> {
+        match self.take_unspared_chunk() {
+            Err(error) if error.is_no_room() => {
+                self.with_chunks(|chunks| chunks.take_spare(thread_index())).ok_or(error)
+            }
+            taken => taken,
+        }
+    }
+
+    fn take_unspared_chunk(&self) -> Result<u32> {
         loop {
             let chunk = self.reserve_chunk()?;
             match self.back_chunk(chunk) {
@@ -277,7 +358,18 @@ impl<M: Medium> PoolFile<M> {
     #[inline]
     pub fn chunks_available(&self) -> u64 {
         let available = self.chunks_available.load(Relaxed);
-        if available & REFUSED == 0 { available } else { self.chunks_backed() }
+        if available & (REFUSED | SET_ASIDE) == 0 { available } else { self.chunks_for_thread(available) }
+    }
+
+    /// Returns how many chunks the calling thread can have, while some are set aside or the medium has no space.
+    #[cold]
+    fn chunks_for_thread(&self, available: u64) -> u64 {
+        let own = |chunks: &FreeChunks| {
+            let of_thread = chunks.set_aside.iter().filter(|(thread, _)| *thread == thread_index());
+            of_thread.map(|(_, chunks)| *chunks as u64).sum::<u64>()
+        };
+        let set_aside = if available & SET_ASIDE == 0 { 0 } else { own(&self.lock_chunks()) };
+        set_aside + if available & REFUSED == 0 { available & !SET_ASIDE } else { self.chunks_backed() }
     }
 
     /// Returns how many chunks the medium has bytes for, while it has no space. It is asked again now and then.
@@ -290,7 +382,7 @@ impl<M: Medium> PoolFile<M> {
         if again {
             self.retry_growth();
         }
-        self.chunks_available.load(Relaxed) & !REFUSED
+        self.chunks_available.load(Relaxed) & !(REFUSED | SET_ASIDE)
     }
 
     /// Asks the medium again, if it had no space, and returns whether it has by now. A few system calls.
@@ -333,7 +425,7 @@ impl<M: Medium> PoolFile<M> {
     /// Returns counts of chunks: (free, that the file holds by now, that it may come to hold).
     pub fn chunk_counts(&self) -> (u64, u64, u64) {
         let chunks = self.lock_chunks();
-        let free = chunks.free.len() + chunks.bare.len();
+        let free = chunks.free.len() + chunks.bare.len() + chunks.spare.len();
         (free as u64, chunks.begun.into(), self.geometry.chunks_max)
     }
 
@@ -353,6 +445,8 @@ impl<M: Medium> PoolFile<M> {
                 }
                 Some(Descriptor::Fresh) => found.bare.push(id),
                 Some(Descriptor::Free) => found.free.push(id),
+                Some(Descriptor::Owned { owner: COMMITS_OWNER, slot_bytes, .. })
+                    if self.has_commits() && self.is_of_commits(slot_bytes) => {}
                 Some(Descriptor::Owned { owner, slot_bytes, .. }) => {
                     let whole = u64::from(slot_bytes) <= self.geometry.chunk_bytes;
                     if u64::from(owner) >= self.geometry.trees_max || !whole {
@@ -399,6 +493,7 @@ impl<M: Medium> PoolFile<M> {
         let has_trees: Vec<bool> = self.entry_states().map(|state| state != ENTRY_FREE).collect();
         let begun = self.lock_chunks().begun;
         let stray = |id: &u32| match Descriptor::decode(self.descriptor(*id).load(self.medium())) {
+            Some(Descriptor::Owned { owner: COMMITS_OWNER, .. }) => !self.has_commits(),
             Some(Descriptor::Owned { owner, .. }) => !has_trees.get(owner as usize).is_some_and(|has| *has),
             _ => false,
         };

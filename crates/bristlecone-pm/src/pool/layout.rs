@@ -21,8 +21,13 @@ pub(crate) const VERSION: u64 = 1;
 pub(crate) const INCOMPAT_LOG_CHECKS: u64 = 1;
 /// A change of the directory is under way, and the [`Intent`] says which: set for as long as it takes.
 pub(crate) const INCOMPAT_INTENT: u64 = 1 << 1;
+/// The pool has a commit log, and chunks of owner [`COMMITS_OWNER`]: set from the first batch until the pool is closed,
+/// or opened after a crash.
+pub(crate) const INCOMPAT_COMMITS: u64 = 1 << 2;
+/// Incompatible features that come and go.
+pub(crate) const INCOMPAT_CHANGING: u64 = INCOMPAT_INTENT | INCOMPAT_COMMITS;
 /// Incompatible features that this version knows.
-pub(crate) const INCOMPAT_KNOWN: u64 = INCOMPAT_LOG_CHECKS | INCOMPAT_INTENT;
+pub(crate) const INCOMPAT_KNOWN: u64 = INCOMPAT_LOG_CHECKS | INCOMPAT_CHANGING;
 /// Features without which the pool may be read but not written that this version knows.
 pub(crate) const RO_COMPAT_KNOWN: u64 = 0;
 
@@ -128,6 +133,23 @@ pub(crate) struct Intent {
     pub checksum: Word,
 }
 
+/// The owner, in their descriptors, of the chunks of the commit log: no place of the directory.
+pub(crate) const COMMITS_OWNER: u32 = 0xff_ffff;
+
+/// What a part of a commit record begins with, in a slot of [`SlotKind::COMMITS`]; its bytes follow. Records are whole or
+/// do not count: each part has its checksum, and says how many there are.
+#[repr(C)]
+pub(crate) struct PartHeader {
+    /// Of the record, from 1 on; zero: there is none, or it is done.
+    pub sequence: Word,
+    /// Bits 0-31: which part of the record; bits 32-63: how many it has.
+    pub part: Word,
+    /// Bytes that follow.
+    pub bytes: Word,
+    /// CRC-32C of the words before it and of the bytes.
+    pub checksum: Word,
+}
+
 /// One named tree.
 #[repr(C)]
 pub(crate) struct Entry {
@@ -158,10 +180,15 @@ unsafe impl Persistent for Superblock<Word> {}
 unsafe impl Persistent for Entry {}
 // SAFETY: as above.
 unsafe impl Persistent for Intent {}
+// SAFETY: as above.
+unsafe impl Persistent for PartHeader {}
 
 pub(crate) const ENTRY_BYTES: u64 = 256;
 pub(crate) const SUPERBLOCK_WORDS: usize = 13;
 pub(crate) const INTENT_WORDS: usize = 12;
+pub(crate) const PART_HEADER_BYTES: u64 = 32;
+/// Slots of a chunk of the commit log.
+pub(crate) const PARTS_PER_CHUNK: u64 = 16;
 
 const _: () = {
     assert!(size_of::<Superblock<Word>>() == SUPERBLOCK_WORDS * 8 && align_of::<Superblock<Word>>() == 8);
@@ -195,6 +222,11 @@ const _: () = {
     assert!(offset_of!(Intent, lengths) == 16);
     assert!(offset_of!(Intent, name) == 24);
     assert!(offset_of!(Intent, checksum) == 88);
+    assert!(size_of::<PartHeader>() == PART_HEADER_BYTES as usize && align_of::<PartHeader>() == 8);
+    assert!(offset_of!(PartHeader, sequence) == 0);
+    assert!(offset_of!(PartHeader, part) == 8);
+    assert!(offset_of!(PartHeader, bytes) == 16);
+    assert!(offset_of!(PartHeader, checksum) == 24);
 };
 
 /// What the slots of a chunk hold: a code in the descriptor of the chunk. A design defines the codes of its own slots,
@@ -209,6 +241,8 @@ impl SlotKind {
     pub const VALUE_RECORD: Self = Self::new(3);
     /// Entries of a [`Log`](crate::Log).
     pub const LOG: Self = Self::new(9);
+    /// Parts of the records of the commit log.
+    pub const COMMITS: Self = Self::new(20);
 
     /// Returns the kind of a code.
     ///
@@ -234,6 +268,7 @@ impl fmt::Display for SlotKind {
             Self::KEY_RECORD => f.write_str("KeyRecord"),
             Self::VALUE_RECORD => f.write_str("ValueRecord"),
             Self::LOG => f.write_str("Log"),
+            Self::COMMITS => f.write_str("Commits"),
             Self(code) => write!(f, "kind {code}"),
         }
     }

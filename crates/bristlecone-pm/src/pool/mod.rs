@@ -2,6 +2,7 @@
 
 mod backing;
 mod chunks;
+mod commits;
 mod directory;
 mod file_lock;
 mod header;
@@ -18,8 +19,10 @@ use std::sync::{Mutex, MutexGuard};
 
 use crate::sync::AtomicU64;
 
-pub use self::chunks::Chunk;
 use self::chunks::FreeChunks;
+pub use self::chunks::{Chunk, SetAside};
+pub use self::commits::CommitSpace;
+use self::commits::Commits;
 pub use self::directory::{TreeEntry, TreeId, TreeSpec};
 use self::layout::VERSION;
 pub use self::layout::{Geometry, Part, PartOf, SlotKind, kind_of_descriptor};
@@ -127,6 +130,7 @@ pub struct PoolFile<M> {
     /// What opening found damaged and could do without.
     damage: Vec<Finding>,
     directory: Mutex<()>,
+    commits: Mutex<Commits>,
     chunks: Mutex<FreeChunks>,
     /// What `chunks_available` returns.
     chunks_available: AtomicU64,

@@ -14,7 +14,7 @@ use super::{
     Access, CHUNK_BYTES, CreateOptions, Finding, Geometry, OpenOptions, PoolFile, TREES_MAX, backing, header,
 };
 use crate::sync::AtomicU64;
-use crate::{Domain, Error, Events, Flushed, Medium, Region, Result};
+use crate::{At, Domain, Error, Events, Flushed, Medium, Region, Result};
 
 /// What a pool can grow by at least when it is opened, or to its maximum.
 const GROWTH_BYTES: u64 = 64 << 20;
@@ -61,12 +61,12 @@ impl<M: Medium> PoolFile<M> {
     ///
     /// [`Exists`](Error::Exists), [`NotFound`](Error::NotFound), [`Invalid`](Error::Invalid),
     /// [`MediumFull`](Error::MediumFull), and what the system refuses. There is no file then.
-    pub fn create(
-        path: &Path,
+    pub fn create<'p>(
+        at: impl Into<At<'p>>,
         options: &CreateOptions,
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
-        let unnamed = Self::create_unnamed(path, options, make_medium)?;
+        let unnamed = Self::create_unnamed(at, options, make_medium)?;
         let pool = Arc::clone(unnamed.pool());
         // Locked and whole by now: an opener finds it in use, or not at all.
         unnamed.publish()?;
@@ -80,36 +80,37 @@ impl<M: Medium> PoolFile<M> {
     ///
     /// As [`create`](Self::create).
     pub fn create_unnamed<'p>(
-        path: &'p Path,
+        at: impl Into<At<'p>>,
         options: &CreateOptions,
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Unnamed<'p, M>> {
+        let at = at.into();
         let chunks_max = options.max_bytes.div_ceil(CHUNK_BYTES);
         let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max, trees_max: TREES_MAX };
         if !geometry.is_valid() || geometry.max_bytes() > 1 << 48 {
             let what = format!("a pool of {} bytes: 1 byte to 256 TiB are possible", options.max_bytes);
             return Err(Error::invalid(what));
         }
-        let (file, name) = NewFile::make(path)?;
-        let pool = Self::create_on(file, path, geometry, options.domain, make_medium)?;
+        let (file, name) = NewFile::make(at.path)?;
+        let pool = Self::create_on(file, at, geometry, options.domain, make_medium)?;
         Ok(Unnamed { pool, name })
     }
 
     fn create_on(
         file: File,
-        path: &Path,
+        at: At<'_>,
         geometry: Geometry,
         domain: Option<Domain>,
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
         lock(&file, Access::Write)?;
         let max_bytes = geometry.max_bytes();
-        let region = Region::file(file, path, 0, max_bytes..=max_bytes)?;
+        let region = Region::file(file, at, 0, max_bytes..=max_bytes)?;
         region.grow(geometry.header_bytes())?;
         backing::back_header(&region, &geometry)?;
         let detected = detect(&region);
         let medium = make_medium(domain.unwrap_or(detected));
-        Ok(Self::format(region, geometry, medium, domain.unwrap_or(detected), detected, Some(path)))
+        Ok(Self::format(region, geometry, medium, domain.unwrap_or(detected), detected, Some(at.path)))
     }
 
     /// Creates a pool in anonymous memory, for tests and simulators.
@@ -147,6 +148,7 @@ impl<M: Medium> PoolFile<M> {
             domain,
             clean: false,
             intent: false,
+            commits: false,
         };
         contents.write(&region, &medium);
         contents.sequence = 1;
@@ -180,6 +182,7 @@ impl<M: Medium> PoolFile<M> {
             path: path.map(Path::to_owned),
             damage: found.damage.into_iter().collect(),
             directory: Mutex::new(()),
+            commits: Mutex::default(),
             chunks: Mutex::default(),
             chunks_available: AtomicU64::new(found.contents.geometry.chunks_max),
             events: Events::default(),
@@ -194,17 +197,18 @@ impl<M: Medium> PoolFile<M> {
     /// [`NotFound`](Error::NotFound), [`NotAPool`](Error::NotAPool), [`InUse`](Error::InUse), [`Newer`](Error::Newer),
     /// [`Corrupted`](Error::Corrupted), [`MediumFull`](Error::MediumFull), [`MaximumFixed`](Error::MaximumFixed), and what the
     /// system refuses. The pool is as it was then.
-    pub fn open(
-        path: &Path,
+    pub fn open<'p>(
+        at: impl Into<At<'p>>,
         options: &OpenOptions,
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
-        let access = Access::Write;
+        let (at, access) = (at.into(), Access::Write);
+        let path = at.path;
         let (file, len) = Self::begin(path, access)?;
         let contents = header::probe(&file, path, len, access)?;
         let max_bytes = raised(contents.geometry, options.max_bytes)?.max_bytes();
         let len = len.min(max_bytes);
-        let region = Region::file(file, path, len, reservation(len, max_bytes))?;
+        let region = Region::file(file, at, len, reservation(len, max_bytes))?;
         backing::back_header(&region, &contents.geometry)?;
         let detected = detect(&region);
         let domain = options.domain.unwrap_or(detected);
@@ -219,12 +223,16 @@ impl<M: Medium> PoolFile<M> {
     /// # Errors
     ///
     /// As [`open`](Self::open).
-    pub fn open_read_only(path: &Path, make_medium: impl FnOnce(Domain) -> M) -> Result<Arc<Self>> {
-        let access = Access::Read;
+    pub fn open_read_only<'p>(
+        at: impl Into<At<'p>>,
+        make_medium: impl FnOnce(Domain) -> M,
+    ) -> Result<Arc<Self>> {
+        let (at, access) = (at.into(), Access::Read);
+        let path = at.path;
         let (file, len) = Self::begin(path, access)?;
         let contents = header::probe(&file, path, len, access)?;
         let max_bytes = contents.geometry.max_bytes();
-        let region = Region::private(file, path, len.min(max_bytes), reservation(len, max_bytes))?;
+        let region = Region::private(file, at, len.min(max_bytes), reservation(len, max_bytes))?;
         backing::blank_holes(&region, &contents.geometry)?;
         let detected = detect(&region);
         let options = OpenOptions { domain: Some(contents.domain), max_bytes: None };
@@ -320,8 +328,9 @@ impl<M: Medium> PoolFile<M> {
     pub fn close(&self) -> Result<()> {
         self.here()?;
         self.health()?;
+        self.release_commits()?;
         self.trim_at_close();
-        self.write_contents(|contents| contents.clean = true)?;
+        self.write_contents(|contents| (contents.clean, contents.commits) = (true, false))?;
         if self.domain() != Domain::Msync {
             return Ok(());
         }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::backing::{self, PAGE_BYTES};
-use super::layout::{Descriptor, ENTRY_DROPPING, ENTRY_FREE, ENTRY_LIVE, Part};
+use super::layout::{COMMITS_OWNER, Descriptor, ENTRY_DROPPING, ENTRY_FREE, ENTRY_LIVE, Part, SlotKind};
 use super::open::{Found, detect, reservation};
 use super::superblock::Contents;
 use super::{Access, CHUNK_BYTES, Finding, Geometry, PartOf, PoolFile, TREES_MAX, TreeId, header};
@@ -55,7 +55,7 @@ impl<M: Medium> PoolFile<M> {
         let geometry = contents.geometry;
         let len = len.min(geometry.max_bytes());
         let unreadable = unreadable_pages(&file, len);
-        let region = Region::private(file, path, len, reservation(len, geometry.max_bytes()))?;
+        let region = Region::private(file, path.into(), len, reservation(len, geometry.max_bytes()))?;
         let chunks = geometry.chunks_within(len);
         let whole = geometry.header_bytes() + chunks * geometry.chunk_bytes;
         // What of the header or of the last chunk is missing are zeros.
@@ -214,6 +214,11 @@ impl<M: Medium> PoolFile<M> {
             Some(Descriptor::Fresh) => None,
             Some(_) if id >= self.chunks_present() => Some("behind the end of the file".to_owned()),
             Some(Descriptor::Free) => None,
+            Some(Descriptor::Owned { owner: COMMITS_OWNER, kind: SlotKind::COMMITS, slot_bytes })
+                if self.is_of_commits(slot_bytes) =>
+            {
+                None
+            }
             Some(Descriptor::Owned { owner, .. }) if !live(owner) => {
                 Some(format!("it belongs to directory entry {owner}, which is no tree"))
             }
@@ -233,7 +238,15 @@ impl<M: Medium> PoolFile<M> {
 fn guess(len: u64) -> Contents {
     let chunks_max = (len / CHUNK_BYTES).max(1);
     let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max, trees_max: TREES_MAX };
-    Contents { uuid: [0; 2], geometry, sequence: 0, domain: Domain::Process, clean: false, intent: false }
+    Contents {
+        uuid: [0; 2],
+        geometry,
+        sequence: 0,
+        domain: Domain::Process,
+        clean: false,
+        intent: false,
+        commits: false,
+    }
 }
 
 /// Returns every page of the file that the medium cannot read.

@@ -1,8 +1,8 @@
 //! The superblock: written in turn to two copies, so that a torn update leaves the other one.
 
 use super::layout::{
-    Geometry, INCOMPAT_INTENT, INCOMPAT_KNOWN, INCOMPAT_LOG_CHECKS, MAGIC, RO_COMPAT_KNOWN,
-    SUPERBLOCK_STRIDE, Superblock, VERSION,
+    Geometry, INCOMPAT_CHANGING, INCOMPAT_COMMITS, INCOMPAT_INTENT, INCOMPAT_KNOWN, INCOMPAT_LOG_CHECKS,
+    MAGIC, RO_COMPAT_KNOWN, SUPERBLOCK_STRIDE, Superblock, VERSION,
 };
 use super::{Access, Finding};
 use crate::{Domain, Durable, Error, Flushed, Medium, Persist, Region, Result, Word};
@@ -17,6 +17,8 @@ pub(super) struct Contents {
     pub clean: bool,
     /// A change of the directory is under way.
     pub intent: bool,
+    /// There is a commit log.
+    pub commits: bool,
 }
 
 /// Bits of the state.
@@ -32,7 +34,9 @@ impl Contents {
             magic: MAGIC,
             version: VERSION,
             compat: 0,
-            incompat: INCOMPAT_LOG_CHECKS | if self.intent { INCOMPAT_INTENT } else { 0 },
+            incompat: INCOMPAT_LOG_CHECKS
+                | if self.intent { INCOMPAT_INTENT } else { 0 }
+                | if self.commits { INCOMPAT_COMMITS } else { 0 },
             ro_compat: 0,
             uuid: self.uuid,
             chunk_bytes,
@@ -145,14 +149,14 @@ impl Contents {
 }
 
 /// Returns whether `other` is what a crash leaves of the copy that was written before or after `valid`: what comes
-/// before the sequence never changes, unless the checksum says so. Then the bit of a change that is under way may, and
+/// before the sequence never changes, unless the checksum says so. Then the bits of what comes and goes may, and
 /// the maximum. Behind the first copy of a new pool the second is written over zeros.
 fn explains(valid: &Superblock<u64>, other: &Superblock<u64>) -> bool {
     let Superblock { sequence, state, checksum, .. } = *other;
     let near = [valid.sequence.wrapping_sub(1), valid.sequence.wrapping_add(1)];
     let mut expected = Superblock { sequence, state, checksum, ..*valid };
     if checksum == CHANGING {
-        expected.incompat ^= (expected.incompat ^ other.incompat) & INCOMPAT_INTENT;
+        expected.incompat ^= (expected.incompat ^ other.incompat) & INCOMPAT_CHANGING;
         let raised = geometry_of(valid).with_chunks_max(other.chunks_max);
         expected.chunks_max = raised.map_or(valid.chunks_max, |raised| raised.chunks_max);
     }
@@ -199,8 +203,9 @@ fn parse(superblock: &Superblock<u64>, access: Access) -> Result<Contents> {
     if !geometry.is_valid() {
         return broken("sizes out of range");
     }
-    let (clean, intent) = (state & CLEAN != 0, incompat & INCOMPAT_INTENT != 0);
-    Ok(Contents { uuid, geometry, sequence, domain, clean, intent })
+    let clean = state & CLEAN != 0;
+    let (intent, commits) = (incompat & INCOMPAT_INTENT != 0, incompat & INCOMPAT_COMMITS != 0);
+    Ok(Contents { uuid, geometry, sequence, domain, clean, intent, commits })
 }
 
 fn geometry_of(superblock: &Superblock<u64>) -> Geometry {

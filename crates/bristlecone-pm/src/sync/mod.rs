@@ -2,6 +2,7 @@
 //! [`wait`], so that a simulator can run several threads by turns.
 
 mod atomic;
+mod barrier;
 pub mod epoch;
 pub(crate) mod pause;
 pub(crate) mod spin_lock;
@@ -9,4 +10,5 @@ mod thread;
 pub mod wait;
 
 pub use self::atomic::*;
+pub use self::barrier::AsymmetricFence;
 pub use self::thread::{assume_thread_index, own_thread_index, thread_index};

@@ -88,6 +88,11 @@ pub fn simulate_waiting(turn: Option<fn()>) {
     TURN.set(turn);
 }
 
+/// Returns whether the calling thread stands for several simulated ones, for which no time passes.
+pub fn is_simulated() -> bool {
+    TURN.get().is_some()
+}
+
 /// Waits a little, and lets a descheduled thread run when it takes longer.
 #[cold]
 pub fn pause(round: u32) {

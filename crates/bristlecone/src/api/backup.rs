@@ -191,7 +191,7 @@ impl Pool {
         // Synced as a whole, not page by page.
         let medium = |domain| Native::new(if domain == Domain::Msync { Domain::Process } else { domain });
         let unnamed = PoolFile::create_unnamed(path, &create, medium)?;
-        let to = Pool::over(unnamed.pool().clone(), 1);
+        let to = Pool::over(unnamed.pool().clone(), 1)?;
         let items_all = trees.iter().map(|(_, tree)| tree.len()).sum();
         let mut copied = Vec::with_capacity(trees.len());
         let mut before = 0;

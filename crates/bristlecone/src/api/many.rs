@@ -259,10 +259,11 @@ impl<K: Key, V: Value> Tree<K, V> {
             K::Codec::unpack(&mut pack);
             group.iter().for_each(|key| K::with(*key, |key| K::Codec::pack(&mut pack, key)));
             let keys: SmallVec<[_; GROUP]> = (0..group.len()).map(|at| K::Codec::packed(&pack, at)).collect();
-            let removed = self.tree.remove_many(&keys, &mut |old| {
+            let mut told = |old| {
                 done += 1;
                 tell(old);
-            });
+            };
+            let removed = self.change_group(|| keys.clone(), |tree| tree.remove_many(&keys, &mut told));
             removed.map_err(|error| stopped(done, error))?;
         }
         Ok(())
@@ -291,10 +292,12 @@ impl<K: Key, V: Value> Tree<K, V> {
             let items: SmallVec<[_; GROUP]> = (0..count)
                 .map(|at| (K::Codec::packed(&packs.0, at), V::Codec::packed(&packs.1, at)))
                 .collect();
-            let changed = change(&*self.tree, &items, &mut |old| {
+            let mut told = |old| {
                 done += 1;
                 tell(old);
-            });
+            };
+            let keys = || items.iter().map(|(key, _)| *key).collect();
+            let changed = self.change_group(keys, |tree| change(tree, &items, &mut told));
             changed.and(packed).map_err(|error| stopped(done, error))?;
         }
         Ok(())

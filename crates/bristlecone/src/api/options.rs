@@ -6,7 +6,7 @@ use std::sync::Arc;
 #[cfg(feature = "lab")]
 use std::time::Duration;
 
-use bristlecone_pm::{CreateOptions, Domain, Error, Native, OpenOptions, PoolFile, Result};
+use bristlecone_pm::{At, CreateOptions, Domain, Error, Native, OpenOptions, PoolFile, Result};
 
 use crate::Pool;
 use crate::api::pool::LOOKS;
@@ -25,6 +25,7 @@ pub struct PoolOptions {
     create_new: bool,
     read_only: bool,
     recovery_threads: Option<usize>,
+    leave_sigbus: bool,
 }
 
 impl PoolOptions {
@@ -108,6 +109,30 @@ impl PoolOptions {
         self
     }
 
+    /// Leaves `SIGBUS` to the program, which has a handler of its own or wants none.
+    ///
+    /// A byte of the pool that cannot be had when it is touched, since the file was truncated or its medium is
+    /// bad, raises that signal. Without this option opening a pool installs a handler that says in one line
+    /// which pool and where, and aborts; faults elsewhere go to the handler that was installed before. With it
+    /// nothing is installed, and a fault in this pool is the program's: it must not return to what was
+    /// interrupted, and loses nothing that was acknowledged when it ends the process.
+    ///
+    /// ```
+    /// use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-sigbus-{}.pool", std::process::id());
+    ///
+    /// let options = Pool::options().max_bytes(64 << 20).leave_sigbus(true);
+    /// options.create_new(true).open(&path)?.close()?;
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn leave_sigbus(mut self, leave: bool) -> Self {
+        self.leave_sigbus = leave;
+        self
+    }
+
     /// Opens the pool at `path`.
     ///
     /// # Errors
@@ -152,7 +177,7 @@ impl PoolOptions {
         }?;
         file.drop_unfinished_trees();
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Pool::over(file, self.recovery_threads.unwrap_or_else(cores)))
+        Pool::over(file, self.recovery_threads.unwrap_or_else(cores))
     }
 
     /// Refuses options that no pool can be opened with.
@@ -172,7 +197,8 @@ impl PoolOptions {
     fn create_file(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Arc<PoolFile<Native>>> {
         let mut max_bytes = self.max_bytes.unwrap_or(DEFAULT_BYTES);
         loop {
-            match PoolFile::create(path, &CreateOptions { max_bytes, domain: self.domain }, &medium) {
+            match PoolFile::create(self.at(path), &CreateOptions { max_bytes, domain: self.domain }, &medium)
+            {
                 Err(Error::Io { source, .. })
                     if self.max_bytes.is_none()
                         && source.kind() == ErrorKind::OutOfMemory
@@ -188,9 +214,9 @@ impl PoolOptions {
     fn open_file(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Arc<PoolFile<Native>>> {
         if !self.read_only {
             let options = OpenOptions { domain: self.domain, max_bytes: self.max_bytes };
-            return PoolFile::open(path, &options, medium);
+            return PoolFile::open(self.at(path), &options, medium);
         }
-        let file = PoolFile::open_read_only(path, medium)?;
+        let file = PoolFile::open_read_only(self.at(path), medium)?;
         match self.max_bytes {
             Some(asked) if file.max_bytes() < asked => Err(Error::invalid(format!(
                 "the pool may grow to {} bytes, not to {asked}: open it for writing to change that",
@@ -198,6 +224,11 @@ impl PoolOptions {
             ))),
             _ => Ok(file),
         }
+    }
+
+    /// Returns where the file is.
+    fn at<'p>(&self, path: &'p Path) -> At<'p> {
+        if self.leave_sigbus { At::unhandled(path) } else { path.into() }
     }
 
     /// Looks again if another process creates the pool, or removes it, between two looks.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use bristlecone_pm::sync::AsymmetricFence;
 use bristlecone_pm::sync::wait::lock;
 use bristlecone_pm::{Error, Finding, Medium, PoolFile, PoolInfo, Result, TreeEntry, TreeId};
 
@@ -14,7 +15,8 @@ use crate::api::told::told;
 use crate::dynamic::Kind;
 use crate::index::any::{self, AnyPool, OpenTree, PoolOn};
 use crate::index::parts::codec::Codec;
-use crate::{CloseError, Key, PoolOptions, Tree, TreeOptions, Value};
+use crate::transaction::{Epochs, Link};
+use crate::{CloseError, Design, Key, PoolOptions, Tree, TreeOptions, Value};
 
 /// A tree behind the types of its keys and values.
 type AnyTree<K, V> = any::Shared<<K as Key>::Codec, <V as Value>::Codec>;
@@ -44,6 +46,8 @@ pub(crate) struct Shared {
     /// Trees that are open: two handles to a tree are one tree.
     open: Mutex<HashMap<TreeId, OpenTree>>,
     pub meters: Meters,
+    /// What writes of several keys and snapshots have in common.
+    pub epochs: Epochs,
     recovery_threads: usize,
     /// Closed already, or to be left as a crash would leave it.
     done: AtomicBool,
@@ -75,24 +79,20 @@ impl Pool {
     /// Makes a pool of an open pool file, on whatever medium.
     #[cfg(feature = "lab")]
     #[doc(hidden)]
-    pub fn on<M: Medium>(file: Arc<PoolFile<M>>, recovery_threads: usize) -> Self {
+    pub fn on<M: Medium>(file: Arc<PoolFile<M>>, recovery_threads: usize) -> Result<Self> {
         Self::over(file, recovery_threads)
     }
 
-    /// Makes a pool of an open pool file, on whatever medium.
-    pub(crate) fn over<M: Medium>(file: Arc<PoolFile<M>>, recovery_threads: usize) -> Self {
+    /// Makes a pool of an open pool file, on whatever medium; carries out what was committed and is not done.
+    pub(crate) fn over<M: Medium>(file: Arc<PoolFile<M>>, recovery_threads: usize) -> Result<Self> {
         let (done, opener) = (AtomicBool::new(false), *file.opener());
         let file = Box::new(PoolOn(file));
-        Self(Handle::new(
-            Arc::new(Shared {
-                file,
-                open: Mutex::default(),
-                meters: Meters::default(),
-                recovery_threads,
-                done,
-            }),
-            opener,
-        ))
+        let (open, meters, epochs) =
+            (Mutex::default(), Meters::default(), Epochs::new(AsymmetricFence::detect()));
+        let shared = Arc::new(Shared { file, open, meters, epochs, recovery_threads, done });
+        let pool = Self(Handle::new(shared, opener));
+        pool.replay(recovery_threads)?;
+        Ok(pool)
     }
 
     /// Opens the tree of this name, or creates it with defaults.
@@ -173,7 +173,9 @@ impl Pool {
         let mut open = self.lock_open();
         let entry = self.find_closed(name, &open)?;
         open.remove(&entry.id);
-        told("a tree is dropped", name, || self.0.file.drop_tree(entry.id))
+        told("a tree is dropped", name, || self.0.file.drop_tree(entry.id))?;
+        self.0.epochs.forget(entry.id);
+        Ok(())
     }
 
     /// Gives a tree another name, while it is open or not: handles to it stay what they are.
@@ -234,7 +236,8 @@ impl Pool {
         let entry = self.find_closed(name, &open)?;
         let is_word = |kind: &str| Kind::of_directory(kind).map(|kind| kind.is_word());
         let inline = (is_word(&entry.spec.key_kind)?, is_word(&entry.spec.value_kind)?);
-        told("a tree is cleared", name, || self.0.file.clear_index(&entry, inline))?;
+        let emptied = told("a tree is cleared", name, || self.0.file.clear_index(&entry, inline))?;
+        self.0.epochs.note_cleared(entry.id, emptied.id);
         open.remove(&entry.id);
         Ok(())
     }
@@ -246,6 +249,15 @@ impl Pool {
             return Err(Error::TreeInUse { name: name.to_owned() });
         }
         Ok(entry)
+    }
+
+    /// Verifies that this process opened the pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`] in a child of the process that opened the pool.
+    pub fn opened_here(&self) -> Result<()> {
+        self.0.file.here()
     }
 
     /// Returns what is known about the pool.
@@ -265,6 +277,11 @@ impl Pool {
             Ok(()) => self.0.file.check(),
             Err(error) => vec![Finding::new("pool", error.to_string())],
         }
+    }
+
+    /// Returns whether both are handles to one open pool.
+    pub(crate) fn is_same(&self, other: &Pool) -> bool {
+        std::ptr::eq(&*self.0, &*other.0)
     }
 
     /// Panics, with what is wrong and what to do, in a child of the process that opened the pool.
@@ -359,12 +376,12 @@ impl Pool {
         let entry = self.find(name)?;
         verify(&entry)?;
         if let Some(tree) = open.get(&entry.id).and_then(OpenTree::get) {
-            return Ok(Tree::new(tree, self.clone()));
+            return Ok(Tree::new(tree, self.clone(), self.link(&entry)));
         }
         self.0.file.expect_whole(&entry)?;
         let tree = recover(&entry)?;
         open.insert(entry.id, OpenTree::new(&tree));
-        Ok(Tree::new(tree, self.clone()))
+        Ok(Tree::new(tree, self.clone(), self.link(&entry)))
     }
 
     /// Returns the tree that `create` makes.
@@ -375,7 +392,13 @@ impl Pool {
         let mut open = self.lock_open();
         let (entry, tree) = create()?;
         open.insert(entry.id, OpenTree::new(&tree));
-        Ok(Tree::new(tree, self.clone()))
+        Ok(Tree::new(tree, self.clone(), self.link(&entry)))
+    }
+
+    /// Returns what a tree is to batches and snapshots.
+    fn link(&self, entry: &TreeEntry) -> Link {
+        let (identity, cleared) = self.0.epochs.identity(entry.id);
+        Link { id: entry.id, identity, cleared, is_known: Design::of(&entry.spec).is_ok() }
     }
 
     /// Recovers a tree of the library's designs.

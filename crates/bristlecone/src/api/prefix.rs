@@ -114,14 +114,9 @@ mod tests {
     #[test]
     fn prefixes_hold_what_begins_with_them() {
         let within = |prefix: &[u8], key: &[u8]| {
-            use std::ops::RangeBounds;
-            RangeBounds::<[u8]>::contains(
-                &{
-                    let (from, to) = &limits_of_prefix(prefix);
-                    (from.as_ref().map(|key| key.to_vec()), to.as_ref().map(|key| key.to_vec()))
-                },
-                key,
-            )
+            let (from, to) = limits_of_prefix(prefix);
+            let above = matches!(from, Bound::Included(from) if *from <= *key);
+            above && !matches!(to, Bound::Excluded(to) if *to <= *key)
         };
         let bytes = [0, 1, 0x7f, 0xfe, 0xff];
         let mut strings = vec![Vec::new()];

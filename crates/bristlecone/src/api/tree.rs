@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
 use bristlecone_pm::{Finding, Result};
+use smallvec::{SmallVec, smallvec};
 
 use crate::api::handle::{Handle, Inherited};
 use crate::api::iter::{CheckedRange, Range};
@@ -11,8 +12,9 @@ use crate::api::metrics::Operation;
 use crate::api::value::taken;
 use crate::api::walk::limits;
 use crate::index::any::Shared;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{Codec, GROUP, KeyCodec};
 use crate::index::{Batch, Index, TreeStats};
+use crate::transaction::Link;
 use crate::{Key, Pool, Value};
 
 /// An ordered map from `K` to `V` in a pool, for any number of threads.
@@ -30,6 +32,7 @@ use crate::{Key, Pool, Value};
 pub struct Tree<K: Key, V: Value> {
     pub(crate) tree: Handle<dyn Index<K::Codec, V::Codec>>,
     pub(crate) pool: Pool,
+    pub(crate) link: Link,
     /// Of the pool; here because every write asks.
     read_only: bool,
     types: PhantomData<fn() -> (K, V)>,
@@ -37,8 +40,8 @@ pub struct Tree<K: Key, V: Value> {
 
 impl<K: Key, V: Value> Clone for Tree<K, V> {
     fn clone(&self) -> Self {
-        let Self { tree, pool, read_only, types } = self;
-        Self { tree: tree.clone(), pool: pool.clone(), read_only: *read_only, types: *types }
+        let Self { tree, pool, link, read_only, types } = self;
+        Self { tree: tree.clone(), pool: pool.clone(), link: *link, read_only: *read_only, types: *types }
     }
 }
 
@@ -51,10 +54,10 @@ impl<K: Key, V: Value> std::fmt::Debug for Tree<K, V> {
 }
 
 impl<K: Key, V: Value> Tree<K, V> {
-    pub(crate) fn new(tree: Shared<K::Codec, V::Codec>, pool: Pool) -> Self {
+    pub(crate) fn new(tree: Shared<K::Codec, V::Codec>, pool: Pool, link: Link) -> Self {
         let read_only = pool.0.file.is_read_only();
         let tree = Handle::new(tree, pool.0.file.opener());
-        Self { tree, pool, read_only, types: PhantomData }
+        Self { tree, pool, link, read_only, types: PhantomData }
     }
 
     #[inline(always)]
@@ -62,9 +65,46 @@ impl<K: Key, V: Value> Tree<K, V> {
         if self.read_only || !self.tree.is_here() { self.pool.0.file.writable() } else { Ok(()) }
     }
 
-    /// `Err` in a child of the process that opened the pool.
-    pub(crate) fn opened_here(&self) -> Result<()> {
-        self.pool.0.file.here()
+    /// Changes a key through the pool's gate: other threads' batches and transactions happen before it or after it, and
+    /// snapshots keep what they have to show.
+    #[inline(always)]
+    pub(crate) fn change<R>(
+        &self,
+        key: <K::Codec as Codec>::Ref<'_>,
+        change: impl FnOnce(&dyn Index<K::Codec, V::Codec>) -> R,
+    ) -> R {
+        self.change_group(|| smallvec![key], change)
+    }
+
+    /// Changes up to [`GROUP`] keys: see [`change`](Self::change).
+    #[inline(always)]
+    pub(crate) fn change_group<'k, R>(
+        &self,
+        keys: impl FnOnce() -> SmallVec<[<K::Codec as Codec>::Ref<'k>; GROUP]>,
+        change: impl FnOnce(&dyn Index<K::Codec, V::Codec>) -> R,
+    ) -> R {
+        let epochs = &self.pool.0.epochs;
+        let entered = epochs.gate.enter();
+        if !entered.is_watchful() {
+            return change(&*self.tree);
+        }
+        let changed = {
+            let _locked = epochs.watch(&entered, self.link.identity, &*self.tree, &keys());
+            change(&*self.tree)
+        };
+        drop(entered);
+        epochs.shed_if_over();
+        changed
+    }
+
+    /// Verifies that this process opened the pool, so that no operation panics.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`](crate::Error) in a child of the process that opened the pool.
+    #[inline(always)]
+    pub fn opened_here(&self) -> Result<()> {
+        if self.tree.is_here() { Ok(()) } else { self.pool.0.file.here() }
     }
 
     /// Returns the tree; panics in a child of the process that opened the pool.

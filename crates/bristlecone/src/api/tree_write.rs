@@ -58,7 +58,7 @@ impl<K: Key, V: Value> Tree<K, V> {
             value::check_len(V::Codec::bytes(value))?;
             K::with(key, |key| {
                 key::check_len(K::Codec::bytes(key))?;
-                self.tree.upsert(key, value)
+                self.change(key, |tree| tree.upsert(key, value))
             })
         })?
     }
@@ -130,7 +130,7 @@ impl<K: Key, V: Value> Tree<K, V> {
             value::check_len(V::Codec::bytes(value))?;
             K::with(key, |key| {
                 key::check_len(K::Codec::bytes(key))?;
-                self.tree.write(key, value, mode)
+                self.change(key, |tree| tree.write(key, value, mode))
             })
         })??;
         old.map(taken::<V>).transpose()
@@ -158,7 +158,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.writable()?;
         self.count_one(Operation::Remove);
-        let old = K::with(key, |key| self.tree.remove(key))?;
+        let old = K::with(key, |key| self.change(key, |tree| tree.remove(key)))?;
         old.map(taken::<V>).transpose()
     }
 
@@ -277,7 +277,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         let swapped = V::with(expected, |expected| {
             V::with(new, |new| {
                 value::check_len(V::Codec::bytes(new))?;
-                K::with(key, |key| self.tree.compare_and_swap(key, expected, new))
+                K::with(key, |key| self.change(key, |tree| tree.compare_and_swap(key, expected, new)))
             })
         })???;
         missed::<V>(swapped)
@@ -288,7 +288,9 @@ impl<K: Key, V: Value> Tree<K, V> {
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Held<V>> {
         self.writable()?;
         self.count_one(Operation::Swap);
-        let removed = V::with(expected, |expected| K::with(key, |key| self.tree.remove_if(key, expected)))??;
+        let removed = V::with(expected, |expected| {
+            K::with(key, |key| self.change(key, |tree| tree.remove_if(key, expected)))
+        })??;
         missed::<V>(removed)
     }
 }

@@ -156,7 +156,7 @@ impl Tree {
     ///
     /// Those of every operation: see [`Tree`]. Items up to some key may be gone.
     pub fn remove_range<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<u64> {
-        self.here()?;
+        self.opened_here()?;
         each!(&self.on, tree => {
             let limits = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);
             tree.remove_walked(tree.walk(limits))
@@ -183,7 +183,7 @@ impl Tree {
         bounds: impl RangeBounds<Datum<'a>>,
         mut keep: impl FnMut(&Datum<'_>, &Datum<'_>) -> bool,
     ) -> Result<()> {
-        self.here()?;
+        self.opened_here()?;
         let (keys, values) = (self.key_kind(), self.value_kind());
         each!(&self.on, tree => {
             let limits = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);

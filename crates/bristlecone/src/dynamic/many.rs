@@ -41,7 +41,7 @@ impl Tree {
     /// # }
     /// ```
     pub fn get_many(&self, keys: &[Datum<'_>], found: &mut Vec<Option<Datum<'static>>>) -> Result<()> {
-        self.here()?;
+        self.opened_here()?;
         let kind = self.value_kind();
         found.clear();
         each!(&self.on, tree => {
@@ -63,7 +63,7 @@ impl Tree {
     ///
     /// Those of every operation: see [`Tree`].
     pub fn contains_many(&self, keys: &[Datum<'_>], found: &mut Vec<bool>) -> Result<()> {
-        self.here()?;
+        self.opened_here()?;
         found.clear();
         each!(&self.on, tree => {
             let own = self.own_keys::<K>(keys)?;

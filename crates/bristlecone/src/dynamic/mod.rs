@@ -37,10 +37,12 @@
 //! Such trees are not opened, whether typed or here: [`Error::Newer`](crate::Error) says so. Their bytes
 //! are not shown raw, since nothing tells whether they are words or records.
 
+mod bounds;
 mod change;
 mod convert;
 mod datum;
 pub(crate) mod encode;
+mod handle;
 mod iter;
 mod kind;
 mod many;
@@ -48,6 +50,7 @@ mod near;
 mod open;
 mod tree;
 
+pub use bounds::Bounds;
 pub use datum::Datum;
 pub use iter::{CheckedRange, Item, Range};
 pub use kind::Kind;

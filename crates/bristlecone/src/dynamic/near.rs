@@ -52,7 +52,7 @@ impl Tree {
     ///
     /// As [`range`](Self::range).
     pub fn count<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<u64> {
-        self.here()?;
+        self.opened_here()?;
         each!(&self.on, tree => {
             let limits = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);
             Ok(tree.walk(limits).count())
@@ -98,7 +98,7 @@ impl Tree {
     /// # }
     /// ```
     pub fn prefix<'a>(&self, of: impl Into<Datum<'a>>) -> Result<Range<'_>> {
-        self.here()?;
+        self.opened_here()?;
         let of = of.into();
         let kinds = (self.key_kind(), self.value_kind());
         let bytes = prefix(kinds.0, &of).map_err(|why| self.unfit(Role::Key, &of, why))?;

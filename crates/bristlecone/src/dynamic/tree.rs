@@ -163,8 +163,23 @@ impl Tree {
         taken.transpose()
     }
 
-    pub(super) fn here(&self) -> Result<()> {
+    /// Verifies that this process opened the pool: what returns no `Result` panics in a child of it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`] in a child of the process that opened the pool.
+    pub fn opened_here(&self) -> Result<()> {
         each!(&self.on, tree => tree.opened_here())
+    }
+
+    /// Returns the typed tree, if keys and values are `u64`: for calls whose data come in arrays of these.
+    pub fn as_u64(&self) -> Option<&crate::Tree<u64, u64>> {
+        match &self.on {
+            On::WordWord(tree) if (self.key_kind(), self.value_kind()) == (&Kind::U64, &Kind::U64) => {
+                Some(tree)
+            }
+            _ => None,
+        }
     }
 
     /// Returns the value of a key.
@@ -187,7 +202,7 @@ impl Tree {
         key: impl Into<Datum<'a>>,
         show: impl FnOnce(Datum<'_>) -> R,
     ) -> Result<Option<R>> {
-        self.here()?;
+        self.opened_here()?;
         let (key, kind) = (key.into(), self.value_kind());
         let shown = each!(&self.on, tree => self.key::<K, _>(&key, |key| {
             tree.get_with(key, |value| V::view(kind, Role::Value, value).map(show))
@@ -215,7 +230,7 @@ impl Tree {
     ///
     /// Those of every operation: see [`Tree`].
     pub fn contains_key<'a>(&self, key: impl Into<Datum<'a>>) -> Result<bool> {
-        self.here()?;
+        self.opened_here()?;
         let key = key.into();
         each!(&self.on, tree => self.key::<K, _>(&key, |key| tree.contains_key(key)))
     }
@@ -351,7 +366,7 @@ impl Tree {
     ///
     /// [`Error::Mismatch`] for a bound that is not of the keys' kind; [`Error::Forked`].
     pub fn range<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<Range<'_>> {
-        self.here()?;
+        self.opened_here()?;
         let kinds = (self.key_kind(), self.value_kind());
         each!(&self.on, tree => {
             let (from, to) = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);
@@ -367,7 +382,7 @@ impl Tree {
     /// As [`range`](Self::range); the iterator's own are [`Error::Corrupted`] for what is damaged or cannot be
     /// of the tree's kinds.
     pub fn try_range<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<CheckedRange<'_>> {
-        self.here()?;
+        self.opened_here()?;
         let kinds = (self.key_kind(), self.value_kind());
         each!(&self.on, tree => {
             let (from, to) = (self.bound::<K>(bounds.start_bound())?, self.bound::<K>(bounds.end_bound())?);

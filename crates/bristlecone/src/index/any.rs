@@ -92,6 +92,17 @@ impl OpenTree {
     }
 }
 
+/// What came of carrying a committed record out.
+#[derive(Debug)]
+pub enum CarriedOut {
+    /// Everything was changed.
+    Wholly,
+    /// Something was refused, and what had been changed was changed back.
+    TakenBack(Error),
+    /// Something was refused, and something stays changed: the next opening carries the record out.
+    InPart,
+}
+
 /// A pool file on any medium. The methods are those of [`PoolFile`].
 pub trait AnyPool: Any + Send + Sync {
     fn opener(&self) -> Opener;
@@ -102,6 +113,7 @@ pub trait AnyPool: Any + Send + Sync {
     fn find_tree(&self, name: &str) -> Result<Option<TreeEntry>>;
     fn drop_tree(&self, id: TreeId) -> Result<()>;
     fn chunks_of(&self, id: TreeId) -> Vec<Chunk>;
+    fn chunk_bytes(&self) -> u64;
     fn rename_tree(&self, from: &str, to: &str) -> Result<()>;
     fn info(&self) -> PoolInfo;
     fn check(&self) -> Vec<Finding>;
@@ -132,7 +144,16 @@ pub trait AnyPool: Any + Send + Sync {
     ) -> Result<(TreeEntry, AnyIndex)>;
 
     /// Puts an empty tree in the place of one to which there is no handle: after a crash there is either.
-    fn clear_index(&self, entry: &TreeEntry, inline: (bool, bool)) -> Result<()>;
+    fn clear_index(&self, entry: &TreeEntry, inline: (bool, bool)) -> Result<TreeEntry>;
+
+    /// Commits a record, has `change` carry it out, and marks it as done. So many chunks are set aside for that before.
+    fn commit(&self, record: &[u8], chunks: usize, change: &mut dyn FnMut() -> CarriedOut) -> Result<()>;
+
+    /// Returns the records that were committed and are not done.
+    fn pending_commits(&self) -> Vec<Vec<u8>>;
+
+    /// Forgets them.
+    fn end_commits(&self) -> Result<()>;
 }
 
 impl fmt::Debug for dyn AnyPool {
@@ -168,6 +189,9 @@ impl<M: Medium> AnyPool for PoolOn<M> {
     }
     fn chunks_of(&self, id: TreeId) -> Vec<Chunk> {
         self.0.chunks_of(id)
+    }
+    fn chunk_bytes(&self) -> u64 {
+        self.0.chunk_bytes()
     }
     fn rename_tree(&self, from: &str, to: &str) -> Result<()> {
         self.0.rename_tree(from, to)
@@ -223,9 +247,28 @@ impl<M: Medium> AnyPool for PoolOn<M> {
         })
     }
 
-    fn clear_index(&self, entry: &TreeEntry, inline: (bool, bool)) -> Result<()> {
+    fn clear_index(&self, entry: &TreeEntry, inline: (bool, bool)) -> Result<TreeEntry> {
         let emptied = |entry: &TreeEntry| AnyIndex::open(&self.0, entry, inline, 1).map(drop);
-        self.0.replace_tree_with(entry.id, emptied).map(drop)
+        self.0.replace_tree_with(entry.id, emptied).map(|(entry, ())| entry)
+    }
+
+    fn commit(&self, record: &[u8], chunks: usize, change: &mut dyn FnMut() -> CarriedOut) -> Result<()> {
+        let _set_aside = self.0.set_aside(chunks)?;
+        let mut space = self.0.commit_space(record.len())?;
+        space.commit(record)?;
+        match change() {
+            CarriedOut::Wholly => space.done(),
+            CarriedOut::TakenBack(error) => space.done().and(Err(error)),
+            CarriedOut::InPart => Err(Error::DurabilityLost),
+        }
+    }
+
+    fn pending_commits(&self) -> Vec<Vec<u8>> {
+        self.0.pending_commits()
+    }
+
+    fn end_commits(&self) -> Result<()> {
+        self.0.end_commits()
     }
 }
 

@@ -80,7 +80,7 @@ pub type AnyMedium = Box<dyn Medium>;
 
 /// Makes a pool on a medium that is chosen at run time, with trees of the library's designs: these are compiled here, once for
 /// all such media.
-pub fn pool_on_any(file: Arc<PoolFile<AnyMedium>>) -> Pool {
+pub fn pool_on_any(file: Arc<PoolFile<AnyMedium>>) -> Result<Pool> {
     Pool::on(file, 1)
 }
 

@@ -144,7 +144,7 @@ impl Site {
         } else {
             PoolFile::create(path, &CreateOptions { max_bytes: self.cell.room.bytes(), domain }, medium)?
         };
-        let pool = pool_on_any(file);
+        let pool = pool_on_any(file).unwrap();
         let (words, texts) = (self.tree(&pool, "words")?, self.tree(&pool, "texts")?);
         Ok((pool, words, texts))
     }

@@ -72,7 +72,7 @@ fn disturb(shape: &Shape) -> usize {
     let scratch = Scratch::new();
     let options = CreateOptions { max_bytes: 64 << 20, domain: None };
     let medium = |domain| Ending::never(Native::new(domain), &Arc::default()).boxed();
-    let pool = pool_on_any(PoolFile::create(&scratch.0, &options, medium).unwrap());
+    let pool = pool_on_any(PoolFile::create(&scratch.0, &options, medium).unwrap()).unwrap();
     let tree = shape.tree(&pool, "t").create::<u64, u64>().unwrap();
     (0..KEYS).for_each(|key| assert_eq!(tree.insert(key, key).unwrap(), None));
     std::thread::scope(|scope| {

@@ -1,7 +1,9 @@
 //! Trees whose kinds are known at run time: what they refuse, and what they share with typed ones.
 
+use std::ops::Bound::{Excluded, Included, Unbounded};
+
 use crate::common::Scratch;
-use bristlecone::dynamic::{Datum, Kind};
+use bristlecone::dynamic::{Bounds, Datum, Kind, Tree};
 use bristlecone::parts::codec::Record;
 use bristlecone::{Design, Error, Result, Value};
 
@@ -203,4 +205,127 @@ fn what_is_not_of_its_kind_is_left_out_and_reported() {
     is_told(typed.compare_and_swap(37, None, None).unwrap_err().into());
     is_told(dynamic.try_insert(37u64, "new").unwrap_err().into());
     assert_eq!((typed.len(), dynamic.contains_key(27u64).unwrap()), (99, false));
+}
+
+/// Keys of a scan that goes on from where it stopped, `step` items at a time.
+fn in_steps(tree: &Tree, bounds: &Bounds, step: usize, backward: bool) -> Vec<Datum<'static>> {
+    let (mut bounds, mut keys) = (bounds.clone(), Vec::new());
+    loop {
+        let mut range = tree.range_within(&bounds).unwrap();
+        let next = || if backward { range.next_back() } else { range.next() };
+        let before = keys.len();
+        keys.extend(std::iter::from_fn(next).take(step).map(|(key, _)| key));
+        if keys.len() == before {
+            return keys;
+        }
+        tree.narrow(&mut bounds, keys.last().unwrap(), backward).unwrap();
+    }
+}
+
+#[test]
+fn bounds_hold_what_ranges_hold_in_as_many_steps_as_it_takes() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let words = pool.tree_options("words").create_dynamic(&Kind::I32, &Kind::Unit).unwrap();
+    let texts = pool.tree_options("texts").create_dynamic(&Kind::Str, &Kind::Unit).unwrap();
+    for number in -50..50 {
+        words.insert(number, ()).unwrap();
+        texts.insert(format!("{number}"), ()).unwrap();
+    }
+    let from_to = [
+        (Included(Datum::I32(-7)), Excluded(Datum::I32(31))),
+        (Excluded(Datum::I32(-7)), Included(Datum::I32(31))),
+        (Unbounded, Included(Datum::I32(-49))),
+        (Excluded(Datum::I32(48)), Unbounded),
+        (Included(Datum::I32(5)), Excluded(Datum::I32(-5))),
+    ];
+    for (from, to) in from_to {
+        let bounds = words.bounds((from.clone(), to.clone())).unwrap();
+        let expected: Vec<_> = words.range((from, to)).unwrap().map(|(key, _)| key).collect();
+        let reversed: Vec<_> = expected.iter().rev().cloned().collect();
+        for step in [1, 7, 1000] {
+            assert_eq!(in_steps(&words, &bounds, step, false), expected);
+            assert_eq!(in_steps(&words, &bounds, step, true), reversed);
+        }
+        assert_eq!(words.count_within(&bounds).unwrap(), expected.len() as u64);
+    }
+    let refused = texts.range_within(&words.bounds(..).unwrap()).map(Iterator::count);
+    assert_eq!(refused.unwrap(), 100, "no bound is of no kind");
+    let refused = texts.range_within(&words.bounds(Datum::I32(0)..).unwrap()).map(Iterator::count);
+    assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+    let refused = texts.count_within(&words.bounds(Datum::I32(0)..).unwrap());
+    assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+    assert!(matches!(words.bounds(Datum::U32(0)..), Err(Error::Mismatch { .. })));
+    assert!(matches!(words.prefix_bounds(1), Err(Error::Mismatch { .. })));
+}
+
+#[test]
+fn a_prefix_has_the_keys_that_begin_with_it_and_no_other() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let create = |name, keys: &str| {
+        pool.tree_options(name).create_dynamic(&keys.parse().unwrap(), &Kind::Unit).unwrap()
+    };
+    let texts = create("texts", "str");
+    let all = ["", "a", "ab", "ab\0", "abc", "ab\u{10ffff}", "ab\u{10ffff}x", "ac", "b", "\u{10ffff}"];
+    for text in all {
+        texts.insert(text, ()).unwrap();
+    }
+    for prefix in ["", "a", "ab", "abc", "abcd", "ab\u{10ffff}", "\u{10ffff}", "c"] {
+        let mut expected: Vec<_> = all.iter().filter(|text| text.starts_with(prefix)).copied().collect();
+        expected.sort_unstable();
+        let found = in_steps(&texts, &texts.prefix_bounds(prefix).unwrap(), 2, false);
+        assert_eq!(found, expected.into_iter().map(Datum::from).collect::<Vec<_>>(), "{prefix:?}");
+    }
+    let bytes = create("bytes", "bytes");
+    let all: [&[u8]; 6] = [b"", b"\xfe\xff", b"\xfe\xff\xff", b"\xff", b"\xff\xff", b"\xff\xff\0"];
+    for key in all {
+        bytes.insert(key, ()).unwrap();
+    }
+    for prefix in [&b""[..], b"\xfe", b"\xfe\xff", b"\xff", b"\xff\xff", b"\xff\xff\xff"] {
+        let expected = all.iter().filter(|key| key.starts_with(prefix)).count();
+        assert_eq!(
+            bytes.range_within(&bytes.prefix_bounds(prefix).unwrap()).unwrap().count(),
+            expected,
+            "{prefix:?}"
+        );
+    }
+    let arrays = create("arrays", "[u8; 2]");
+    arrays.insert([1, 2], ()).unwrap();
+    assert_eq!(arrays.range_within(&arrays.prefix_bounds([1]).unwrap()).unwrap().count(), 1);
+    assert_eq!(arrays.count_within(&arrays.prefix_bounds([1, 2, 3]).unwrap()).unwrap(), 0);
+
+    let tuples = create("tuples", "(str, Option<i8>, bytes)");
+    let all = [
+        ("a", None, b""),
+        ("a", Some(-1i8), b""),
+        ("a", Some(1), b""),
+        ("a\0", None, b""),
+        ("ab", None, b""),
+    ];
+    for (text, number, bytes) in all {
+        tuples.insert((text, number, &bytes[..]), ()).unwrap();
+    }
+    let count =
+        |prefix: Datum<'_>| tuples.range_within(&tuples.prefix_bounds(prefix).unwrap()).unwrap().count();
+    assert_eq!(count(Datum::Tuple(Vec::new())), 5);
+    assert_eq!((count(("a",).into()), count(("a\0",).into()), count(("",).into())), (3, 1, 0));
+    assert_eq!((count(("a", None::<i8>).into()), count(("a", Some(1i8), b"").into())), (1, 1));
+    for other in [Datum::from("a"), Datum::from((1i8,)), Datum::from(("a", None::<i8>, b"", 1i8))] {
+        assert!(matches!(tuples.prefix_bounds(other), Err(Error::Mismatch { .. })));
+    }
+}
+
+#[test]
+fn a_tree_of_u64_is_to_be_had_typed_and_no_other() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let create =
+        |name, kinds: [&Kind; 2]| pool.tree_options(name).create_dynamic(kinds[0], kinds[1]).unwrap();
+    let tree = create("u64", [&Kind::U64, &Kind::U64]);
+    tree.as_u64().unwrap().insert(1, 2).unwrap();
+    assert_eq!(tree.get(1u64).unwrap(), Some(Datum::U64(2)));
+    assert!(create("i64", [&Kind::I64, &Kind::U64]).as_u64().is_none());
+    assert!(create("u32", [&Kind::U64, &Kind::U32]).as_u64().is_none());
+    assert!(create("bytes", [&Kind::U64, &Kind::Bytes]).as_u64().is_none());
 }

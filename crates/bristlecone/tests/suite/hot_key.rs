@@ -87,7 +87,7 @@ fn nbtree_replaces_a_leaf_whose_value_changes_all_the_time() {
     let medium: AnyMedium = Box::new(medium);
     let region = Region::memory(GEOMETRY.max_bytes()).unwrap();
     let pool = PoolFile::create_in(region, GEOMETRY, Domain::Adr, medium).unwrap();
-    let pool = pool_on_any(pool);
+    let pool = pool_on_any(pool).unwrap();
     let options = pool.tree_options("t").design(Design::NbTree).option("block_bytes", 128);
     let tree: Tree<u64, u64> = options.create().unwrap();
     (0..SLOTS).for_each(|key| assert_eq!(tree.insert(key, key).unwrap(), None));

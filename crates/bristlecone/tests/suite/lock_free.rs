@@ -228,7 +228,7 @@ fn stop_at(case: Case, domain: Domain, n: u64) -> Option<Step> {
     let medium = Parking { native: Native::new(domain), seen: Mutex::new((to_main, from_main)) };
     let medium: AnyMedium = Box::new(medium);
     let region = Region::memory(GEOMETRY.max_bytes()).unwrap();
-    let pool = pool_on_any(PoolFile::create_in(region, GEOMETRY, domain, medium).unwrap());
+    let pool = pool_on_any(PoolFile::create_in(region, GEOMETRY, domain, medium).unwrap()).unwrap();
     let options = pool.tree_options("t").design(Design::NbTree).option("block_bytes", 128);
     let tree: Arc<Words> = Arc::new(options.create().unwrap());
     // A load in order leaves full leaves behind, so that the one with the keys in question begins

@@ -41,7 +41,7 @@ where
                 header.iter().flat_map(|word| word.load(made.medium()).to_le_bytes()).collect();
             std::fs::write(&self.scratch.0, bytes).unwrap();
         }
-        Pool::on(PoolFile::open(&self.scratch.0, &OpenOptions::default(), Native::new).unwrap(), 1)
+        Pool::on(PoolFile::open(&self.scratch.0, &OpenOptions::default(), Native::new).unwrap(), 1).unwrap()
     }
 
     /// Writes the next key; whether there was room.

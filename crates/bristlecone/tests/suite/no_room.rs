@@ -92,7 +92,7 @@ where
         } else {
             PoolFile::open(path, &OpenOptions::default(), medium)
         };
-        pool_on_any(file.unwrap())
+        pool_on_any(file.unwrap()).unwrap()
     }
 
     fn open(&self, read_only: bool) -> Open<K, V> {

@@ -95,7 +95,7 @@ impl Bench {
         let medium = Watching(Arc::new(Native::new(domain)), Arc::default());
         let region = Region::memory(geometry.max_bytes()).unwrap();
         let watched: AnyMedium = Box::new(medium.clone());
-        let pool = pool_on_any(PoolFile::create_in(region, geometry, domain, watched).unwrap());
+        let pool = pool_on_any(PoolFile::create_in(region, geometry, domain, watched).unwrap()).unwrap();
         let tree = pool.tree_options("t").design(Design::NbTree).create().unwrap();
         Self { medium, tree }
     }

@@ -10,6 +10,7 @@ const CONTENTS: Contents = Contents {
     domain: Domain::Adr,
     clean: true,
     intent: false,
+    commits: false,
 };
 
 /// A superblock of which one word is different, with its checksum.

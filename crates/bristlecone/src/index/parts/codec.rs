@@ -1,5 +1,6 @@
 //! How keys and values are stored in the words of a slot: as they are, or as the offset of a record.
 
+use crate::transaction::Encoded;
 use bristlecone_pm::sync::epoch::Guard;
 use bristlecone_pm::{Finding, Flushed, Liveness, Medium, Records, Result, Step};
 use smallvec::SmallVec;
@@ -27,6 +28,12 @@ pub trait Codec: Send + Sync + 'static {
     fn borrow(item: &Self::Owned) -> Self::Ref<'_>;
     /// Returns the same for a shorter time.
     fn shorten<'long: 'short, 'short>(item: Self::Ref<'long>) -> Self::Ref<'short>;
+    /// Returns a copy whatever its codec is.
+    fn encode(item: Self::Owned) -> Encoded;
+    /// Returns such a copy as one of this codec; `None`: it is of another one.
+    fn decode(item: Encoded) -> Option<Self::Owned>;
+    /// Lends such a copy; `None`: it is of another codec.
+    fn lend(item: &Encoded) -> Option<Self::Ref<'_>>;
     /// Returns its length, as the limits of keys and values count it.
     fn bytes(item: Self::Ref<'_>) -> usize;
 
@@ -131,6 +138,18 @@ impl Codec for Inline {
     fn shorten<'long: 'short, 'short>(word: u64) -> u64 {
         word
     }
+    fn encode(word: u64) -> Encoded {
+        Encoded::Word(word)
+    }
+    fn decode(item: Encoded) -> Option<u64> {
+        Self::lend(&item)
+    }
+    fn lend(item: &Encoded) -> Option<u64> {
+        match item {
+            Encoded::Word(word) => Some(*word),
+            Encoded::Bytes(_) => None,
+        }
+    }
     #[inline(always)]
     fn bytes(_: u64) -> usize {
         size_of::<u64>()
@@ -228,6 +247,21 @@ impl Codec for Record {
     }
     fn shorten<'long: 'short, 'short>(bytes: &'long [u8]) -> &'short [u8] {
         bytes
+    }
+    fn encode(bytes: Box<[u8]>) -> Encoded {
+        Encoded::Bytes(bytes)
+    }
+    fn decode(item: Encoded) -> Option<Box<[u8]>> {
+        match item {
+            Encoded::Bytes(bytes) => Some(bytes),
+            Encoded::Word(_) => None,
+        }
+    }
+    fn lend(item: &Encoded) -> Option<&[u8]> {
+        match item {
+            Encoded::Bytes(bytes) => Some(bytes),
+            Encoded::Word(_) => None,
+        }
     }
     fn bytes(bytes: &[u8]) -> usize {
         bytes.len()

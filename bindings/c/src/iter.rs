@@ -1,0 +1,322 @@
+//! Iterators over a tree, from both ends.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use bristlecone_rs::dynamic::{self, Datum, Kind};
+use bristlecone_rs::{Error, Range, Tree};
+
+use crate::argument::{expect_array, give, place};
+use crate::data;
+use crate::handle::{self, enter};
+use crate::object::{Object, OpenTree};
+use crate::range::{KeyRange, bounds};
+use crate::status::{BRISTLECONE_ABSENT, BRISTLECONE_IN_USE, Failure, Outcome, call};
+use crate::tree::TreeHandle;
+
+/// An iterator over the items of a tree, in the order of the keys, from both ends: what one end has shown the other
+/// does not show. It may be used while threads write, holds no lock, and shows every key that is there all the while.
+///
+/// One thread uses it at a time; a second one gets `BRISTLECONE_IN_USE`. It keeps its tree and its pool open.
+pub struct IterHandle(());
+
+/// What an iterator handle leads to.
+pub struct Iter {
+    busy: AtomicBool,
+    state: UnsafeCell<State>,
+    tree: dynamic::Tree,
+    _member: Arc<()>,
+}
+
+// SAFETY: the state is used by the thread that set `busy`; everything else is shared anyway.
+unsafe impl Sync for Iter {}
+
+/// What changes as an iterator goes on. Items go before the trees that they borrow.
+struct State {
+    items: Items,
+    /// What was shown last, and the bytes of it that are not its own.
+    shown: Option<dynamic::Item>,
+    packed: (Vec<u8>, Vec<u8>),
+    words: (u64, u64),
+    _trees: (Box<dynamic::Tree>, Option<Box<Tree<u64, u64>>>),
+}
+
+enum Items {
+    Words(Range<'static, u64, u64>),
+    Any(dynamic::Range<'static>),
+    Checked(dynamic::CheckedRange<'static>),
+}
+
+/// An end of an iterator.
+#[derive(Clone, Copy)]
+enum End {
+    Front,
+    Back,
+}
+
+impl End {
+    fn next<I: DoubleEndedIterator>(self, items: &mut I) -> Option<I::Item> {
+        match self {
+            Self::Front => items.next(),
+            Self::Back => items.next_back(),
+        }
+    }
+}
+
+/// Returns a reference to what a box holds, which lives until the box is dropped, not only as long as the
+/// reference to it.
+///
+/// # Safety
+///
+/// The box is dropped after the last use of the result.
+unsafe fn extend<T>(held: &Box<T>) -> &'static T {
+    // SAFETY: as the caller says; what is in a box does not move with it.
+    unsafe { &*std::ptr::from_ref::<T>(held) }
+}
+
+impl Iter {
+    /// # Safety
+    ///
+    /// As [`bounds`].
+    unsafe fn new(open: &OpenTree, range: *const KeyRange) -> Outcome<Self> {
+        // SAFETY: as the caller says.
+        let bounds = unsafe { bounds(open.tree.key_kind(), range) }?;
+        let tree = Box::new(open.tree.clone());
+        let typed = open.words.clone().map(Box::new);
+        // SAFETY: `State` drops its items before its trees, and shows no item of theirs that borrows.
+        let (of_tree, of_typed) = unsafe { (extend(&tree), typed.as_ref().map(|typed| extend(typed))) };
+        let items = match (of_typed, bounds.words()) {
+            (Some(typed), Some(keys)) if !bounds.checked => Items::Words(typed.range(keys)),
+            _ if bounds.checked => Items::Checked(of_tree.try_range(bounds.keys)?),
+            _ => Items::Any(of_tree.range(bounds.keys)?),
+        };
+        let (shown, packed, words) = (None, Default::default(), (0, 0));
+        let state = UnsafeCell::new(State { items, shown, packed, words, _trees: (tree, typed) });
+        let (tree, _member) = (open.tree.clone(), Arc::clone(&open.member));
+        Ok(Self { busy: AtomicBool::new(false), state, tree, _member })
+    }
+
+    pub fn opened_here(&self) -> Result<(), Error> {
+        self.tree.opened_here()
+    }
+
+    /// Calls `work` with the state, unless another thread is at it.
+    #[inline(always)]
+    fn alone(&self, work: impl FnOnce(&mut State, (&Kind, &Kind)) -> Outcome) -> Outcome {
+        /// Lets the next one in, however `work` ends.
+        struct Busy<'a>(&'a AtomicBool);
+        impl Drop for Busy<'_> {
+            fn drop(&mut self) {
+                self.0.store(false, Release);
+            }
+        }
+        if self.busy.swap(true, Acquire) {
+            let what = "another thread is using the iterator: give each thread its own".to_owned();
+            return Err(Failure::Said(BRISTLECONE_IN_USE, what));
+        }
+        let _busy = Busy(&self.busy);
+        // SAFETY: this thread alone is here.
+        let state = unsafe { &mut *self.state.get() };
+        work(state, (self.tree.key_kind(), self.tree.value_kind()))
+    }
+}
+
+impl State {
+    /// Goes on, to an item of words.
+    #[inline(always)]
+    fn step_words(&mut self, end: End) -> Outcome<(u64, u64)> {
+        let item = match &mut self.items {
+            Items::Words(items) => end.next(items),
+            Items::Any(items) => end.next(items).map(words_of).transpose()?,
+            Items::Checked(items) => end.next(items).transpose()?.map(words_of).transpose()?,
+        };
+        item.ok_or(Failure::Plain(BRISTLECONE_ABSENT))
+    }
+
+    /// Goes on; returns the bytes of the key and of the value.
+    fn step(&mut self, end: End, kinds: (&Kind, &Kind)) -> Outcome<(&[u8], &[u8])> {
+        if let Items::Words(items) = &mut self.items {
+            self.words = end.next(items).ok_or(Failure::Plain(BRISTLECONE_ABSENT))?;
+            return Ok((as_bytes(&self.words.0), as_bytes(&self.words.1)));
+        }
+        let item = match &mut self.items {
+            Items::Words(_) => None,
+            Items::Any(items) => end.next(items),
+            Items::Checked(items) => end.next(items).transpose()?,
+        };
+        let (key, value) = self.shown.insert(item.ok_or(Failure::Plain(BRISTLECONE_ABSENT))?);
+        self.packed.0.clear();
+        self.packed.1.clear();
+        Ok((data::write(kinds.0, key, &mut self.packed.0), data::write(kinds.1, value, &mut self.packed.1)))
+    }
+}
+
+fn words_of(item: dynamic::Item) -> Outcome<(u64, u64)> {
+    match item {
+        (Datum::U64(key), Datum::U64(value)) => Ok((key, value)),
+        _ => Err(Failure::usage("the tree's keys and values are not u64")),
+    }
+}
+
+fn as_bytes(word: &u64) -> &[u8] {
+    // SAFETY: the bytes of a live word.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(word).cast(), size_of::<u64>()) }
+}
+
+/// Opens an iterator over the keys of a range; null is all of them. A range the wrong way round holds nothing.
+///
+/// After an error there is no iterator, and `*iter` is as it was.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bristlecone_iter_open(
+    tree: *const TreeHandle,
+    range: *const KeyRange,
+    iter: *mut *mut IterHandle,
+) -> c_int {
+    call(|| {
+        let (inside, to) = (enter(tree)?, place(iter)?);
+        let open = inside.tree()?;
+        open.tree.opened_here()?;
+        // SAFETY: as the header says.
+        let made = unsafe { Iter::new(open, range) }?;
+        let handle = handle::put(Object::Iter(Box::new(made)))?;
+        // SAFETY: as the header says.
+        unsafe { give(to, handle) };
+        Ok(())
+    })
+}
+
+/// Closes an iterator. After an error it is open as before: `BRISTLECONE_IN_USE` while another thread uses it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bristlecone_iter_close(iter: *mut IterHandle) -> c_int {
+    let is_iter = |object: &Object| match object {
+        Object::Iter(iter) => Ok(iter.opened_here()?),
+        _ => Err(Failure::usage("the handle is not an iterator")),
+    };
+    call(|| handle::close(iter, is_iter, |_| Ok(())))
+}
+
+/// # Safety
+///
+/// The pointers are null, or may be written.
+unsafe fn step(
+    iter: *const IterHandle,
+    end: End,
+    to: [*mut *const c_void; 2],
+    bytes: [*mut usize; 2],
+) -> c_int {
+    call(|| {
+        let inside = enter(iter)?;
+        inside.iter()?.alone(|state, kinds| {
+            let (key, value) = state.step(end, kinds)?;
+            // SAFETY: as the caller says.
+            unsafe {
+                give(to[0], key.as_ptr().cast());
+                give(bytes[0], key.len());
+                give(to[1], value.as_ptr().cast());
+                give(bytes[1], value.len());
+            }
+            Ok(())
+        })
+    })
+}
+
+/// Goes on to the next item from the front. Its bytes are the iterator's: they stay until the next call on it. Any of
+/// the four pointers may be null.
+///
+/// Returns `BRISTLECONE_ABSENT` when there is nothing more, and again after that; nothing is written then. After
+/// `BRISTLECONE_CORRUPTED` (in a range with `BRISTLECONE_CHECKED`) nothing more comes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bristlecone_iter_next(
+    iter: *const IterHandle,
+    key: *mut *const c_void,
+    key_bytes: *mut usize,
+    value: *mut *const c_void,
+    value_bytes: *mut usize,
+) -> c_int {
+    // SAFETY: as the header says.
+    unsafe { step(iter, End::Front, [key, value], [key_bytes, value_bytes]) }
+}
+
+/// Goes on to the next item from the back; otherwise as `bristlecone_iter_next`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bristlecone_iter_next_back(
+    iter: *const IterHandle,
+    key: *mut *const c_void,
+    key_bytes: *mut usize,
+    value: *mut *const c_void,
+    value_bytes: *mut usize,
+) -> c_int {
+    // SAFETY: as the header says.
+    unsafe { step(iter, End::Back, [key, value], [key_bytes, value_bytes]) }
+}
+
+/// # Safety
+///
+/// The pointers are null, or may be written so often.
+unsafe fn step_u64(
+    iter: *const IterHandle,
+    end: End,
+    (keys, values): (*mut u64, *mut u64),
+    capacity: usize,
+    count: *mut usize,
+) -> c_int {
+    call(|| {
+        expect_array("keys", keys, capacity)?;
+        expect_array("values", values, capacity)?;
+        let inside = enter(iter)?;
+        inside.iter()?.alone(|state, _| {
+            let mut done = 0;
+            let ended = loop {
+                if done == capacity {
+                    break Ok(());
+                }
+                match state.step_words(end) {
+                    // SAFETY: within the arrays, as the caller says.
+                    Ok((key, value)) => unsafe {
+                        keys.add(done).write(key);
+                        values.add(done).write(value);
+                    },
+                    Err(Failure::Plain(BRISTLECONE_ABSENT)) if done > 0 => break Ok(()),
+                    Err(failure) => break Err(failure),
+                }
+                done += 1;
+            };
+            // SAFETY: as the caller says.
+            unsafe { give(count, done) };
+            ended
+        })
+    })
+}
+
+/// Goes on to the next items from the front of a tree of `u64` keys and values, up to `capacity` of them. `*count` says
+/// how many `keys` and `values` were written: fewer only at the end.
+///
+/// Returns `BRISTLECONE_ABSENT`, and a count of 0, when there is nothing more. After any error `*count` items were
+/// written that are as good as others.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bristlecone_iter_next_u64(
+    iter: *const IterHandle,
+    keys: *mut u64,
+    values: *mut u64,
+    capacity: usize,
+    count: *mut usize,
+) -> c_int {
+    // SAFETY: as the header says.
+    unsafe { step_u64(iter, End::Front, (keys, values), capacity, count) }
+}
+
+/// Goes on to the next items from the back, in descending order; otherwise as `bristlecone_iter_next_u64`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bristlecone_iter_next_back_u64(
+    iter: *const IterHandle,
+    keys: *mut u64,
+    values: *mut u64,
+    capacity: usize,
+    count: *mut usize,
+) -> c_int {
+    // SAFETY: as the header says.
+    unsafe { step_u64(iter, End::Back, (keys, values), capacity, count) }
+}

@@ -1,0 +1,289 @@
+//! Many keys in a call.
+
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+
+use bristlecone_rs::ManyError;
+use bristlecone_rs::dynamic::{Datum, Tree};
+
+use crate::argument::{array, bytes, expect_array, give};
+use crate::data::{self, KEY, VALUE};
+use crate::handle::enter;
+use crate::status::{Failure, Outcome, call};
+use crate::tree::TreeHandle;
+
+/// Items that are handed on at a time.
+const GROUP: usize = 256;
+
+/// A key or a value in an array of them.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Bytes {
+    /// Where it begins.
+    pub data: *const c_void,
+    /// Its length.
+    pub bytes: usize,
+}
+
+/// Is shown the value of the key at an index. What holds of `bristlecone_show` holds of it. May be null.
+pub type ShowAt = Option<
+    unsafe extern "C" fn(context: *mut c_void, index: usize, value: *const c_void, value_bytes: usize),
+>;
+
+/// Hands on groups of items, up to the first error; says how many items were done.
+///
+/// # Safety
+///
+/// `done` is null, or may be written.
+unsafe fn each_group(
+    count: usize,
+    done: *mut usize,
+    mut change: impl FnMut(Range<usize>) -> Result<(), (usize, Failure)>,
+) -> Outcome {
+    let mut through = 0;
+    let mut ended = Ok(());
+    while through < count && ended.is_ok() {
+        let end = (through + GROUP).min(count);
+        match change(through..end) {
+            Ok(()) => through = end,
+            Err((within, failure)) => {
+                through += within;
+                ended = Err(failure);
+            }
+        }
+    }
+    // SAFETY: as the caller says.
+    unsafe { give(done, through) };
+    ended
+}
+
+/// Says how far a call of the library came.
+fn stopped(error: ManyError) -> (usize, Failure) {
+    (error.done, error.error.into())
+}
+
+/// Hands on data as far as they can be had: what follows on the first that cannot is not touched.
+fn change_data<T>(
+    indices: Range<usize>,
+    datum: impl FnMut(usize) -> Outcome<T>,
+    change: impl FnOnce(&[T]) -> Result<(), ManyError>,
+) -> Result<(), (usize, Failure)> {
+    let mut data = Vec::with_capacity(indices.len());
+    let converted = indices.map(datum).try_for_each(|datum| {
+        data.push(datum?);
+        Ok(())
+    });
+    change(&data).map_err(stopped)?;
+    converted.map_err(|failure| (data.len(), failure))
+}
+
+/// Looks up `count` keys, several at a time, which takes less time than one by one: `values[i]` is the value of `keys[i]` where `found[i]` is 1, and stays as it was where that is 0.
+/// Each lookup sees what was there at its own moment.
+///
+/// After an error nothing was written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bristlecone_get_many_u64(
+    tree: *const TreeHandle,
+    keys: *const u64,
+    count: usize,
+    values: *mut u64,
+    found: *mut u8,
+) -> c_int {
+    call(|| {
+        let inside = enter(tree)?;
+        let words = inside.words()?;
+        // SAFETY: as the header says.
+        let keys = unsafe { array("keys", keys, count) }?;
+        expect_array("values", values, count)?;
+        expect_array("places for what was found", found, count)?;
+        for index in 0..count {
+            // SAFETY: within the array, as the header says.
+            unsafe { found.add(index).write(0) };
+        }
+        // SAFETY: within the arrays, as the header says.
+        words.get_many_with(keys, |index, value| unsafe {
+            values.add(index).write(value);
+            found.add(index).write(1);
+        });
+        Ok(())
+    })
+}
+
+/// Writes `count` items, one after the other, each of them an atomic step and durable. `*done`, which may be null, says
+/// how many of them, from the first on, were written.
+///
+/// After an error `*done` items were written and those behind them were not, but for `BRISTLECONE_DURABILITY_LOST`, which
+/// leaves up to sixteen open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bristlecone_put_many_u64(
+    tree: *const TreeHandle,
+    keys: *const u64,
+    values: *const u64,
+    count: usize,
+    done: *mut usize,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the header says.
+        unsafe { give(done, 0) };
+        let inside = enter(tree)?;
+        let words = inside.words()?;
+        // SAFETY: as the header says.
+        let (keys, values) = unsafe { (array("keys", keys, count)?, array("values", values, count)?) };
+        let mut items = [(0, 0); GROUP];
+        let put = |group: Range<usize>| {
+            let items = &mut items[..group.len()];
+            for (item, index) in items.iter_mut().zip(group) {
+                *item = (keys[index], values[index]);
+            }
+            words.upsert_many(items).map_err(stopped)
+        };
+        // SAFETY: as the header says.
+        unsafe { each_group(count, done, put) }
+    })
+}
+
+/// Removes `count` keys, one after the other, each of them an atomic step and durable: `removed[i]` says whether
+/// `keys[i]` was there. `*done`, which may be null, says how many keys, from the first on, were looked for.
+///
+/// After an error `*done` keys are gone and those behind them were not looked for, but for
+/// `BRISTLECONE_DURABILITY_LOST`, which leaves up to sixteen open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bristlecone_remove_many_u64(
+    tree: *const TreeHandle,
+    keys: *const u64,
+    count: usize,
+    removed: *mut u8,
+    done: *mut usize,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the header says.
+        unsafe { give(done, 0) };
+        let inside = enter(tree)?;
+        let words = inside.words()?;
+        // SAFETY: as the header says.
+        let keys = unsafe { array("keys", keys, count) }?;
+        expect_array("places for what was removed", removed, count)?;
+        let mut old = Vec::new();
+        let remove = |group: Range<usize>| {
+            let ended = words.remove_many(&keys[group.clone()], &mut old);
+            for (index, value) in group.zip(&old) {
+                // SAFETY: within the array, as the header says.
+                unsafe { removed.add(index).write(u8::from(value.is_some())) };
+            }
+            ended.map_err(stopped)
+        };
+        // SAFETY: as the header says.
+        unsafe { each_group(count, done, remove) }
+    })
+}
+
+/// Shows the value of a key at an index of an array, if it is there.
+///
+/// # Safety
+///
+/// As the header says of the arguments.
+unsafe fn show_one(tree: &Tree, key: &Bytes, index: usize, show: ShowAt, context: *mut c_void) -> Outcome {
+    // SAFETY: as the caller says.
+    let key = KEY.read(tree.key_kind(), unsafe { bytes("key", key.data, key.bytes) }?)?;
+    tree.get_with(key, |held| {
+        if let Some(show) = show {
+            let mut buffer = Vec::new();
+            let value = data::write(tree.value_kind(), &held, &mut buffer);
+            // SAFETY: as the caller says.
+            unsafe { show(context, index, value.as_ptr().cast(), value.len()) };
+        }
+    })?;
+    Ok(())
+}
+
+/// Looks up `count` keys, and shows the value of each that is there with its index, without copying it. Each lookup sees
+/// what was there at its own moment.
+///
+/// After an error the values of keys before the one that it is about were shown, if they are there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bristlecone_get_many(
+    tree: *const TreeHandle,
+    keys: *const Bytes,
+    count: usize,
+    show: ShowAt,
+    context: *mut c_void,
+) -> c_int {
+    call(|| {
+        let inside = enter(tree)?;
+        let tree = &inside.tree()?.tree;
+        // SAFETY: as the header says.
+        let keys = unsafe { array("keys", keys, count) }?;
+        // SAFETY: as the header says.
+        unsafe {
+            each(count, std::ptr::null_mut(), |index| show_one(tree, &keys[index], index, show, context))
+        }
+    })
+}
+
+/// Writes `count` items, one after the other, each of them an atomic step and durable. `*done`, which may be null, says
+/// how many of them, from the first on, were written.
+///
+/// After an error `*done` items were written and those behind them were not, but for `BRISTLECONE_DURABILITY_LOST`, which
+/// leaves up to sixteen open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bristlecone_put_many(
+    tree: *const TreeHandle,
+    keys: *const Bytes,
+    values: *const Bytes,
+    count: usize,
+    done: *mut usize,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the header says.
+        unsafe { give(done, 0) };
+        let inside = enter(tree)?;
+        let tree = &inside.tree()?.tree;
+        // SAFETY: as the header says.
+        let (keys, values) = unsafe { (array("keys", keys, count)?, array("values", values, count)?) };
+        let item = |index: usize| {
+            let (key, value) = (&keys[index], &values[index]);
+            // SAFETY: as the header says.
+            let key = KEY.read(tree.key_kind(), unsafe { bytes("key", key.data, key.bytes) }?)?;
+            // SAFETY: as the header says.
+            let value = VALUE.read(tree.value_kind(), unsafe { bytes("value", value.data, value.bytes) }?)?;
+            Ok((key, value))
+        };
+        let put = |group: Range<usize>| {
+            change_data(group, item, |items: &[(Datum<'_>, Datum<'_>)]| tree.upsert_many(items))
+        };
+        // SAFETY: as the header says.
+        unsafe { each_group(count, done, put) }
+    })
+}
+
+/// Removes `count` keys, one after the other, each of them an atomic step and durable; absent ones are passed over.
+/// `*done`, which may be null, says how many keys, from the first on, were looked for.
+///
+/// After an error `*done` keys are gone and those behind them were not looked for, but for
+/// `BRISTLECONE_DURABILITY_LOST`, which leaves up to sixteen open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bristlecone_remove_many(
+    tree: *const TreeHandle,
+    keys: *const Bytes,
+    count: usize,
+    done: *mut usize,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the header says.
+        unsafe { give(done, 0) };
+        let inside = enter(tree)?;
+        let tree = &inside.tree()?.tree;
+        // SAFETY: as the header says.
+        let keys = unsafe { array("keys", keys, count) }?;
+        let key = |index: usize| {
+            // SAFETY: as the header says.
+            KEY.read(tree.key_kind(), unsafe { bytes("key", keys[index].data, keys[index].bytes) }?)
+        };
+        let mut old = Vec::new();
+        let remove = |group: Range<usize>| {
+            change_data(group, key, |keys: &[Datum<'_>]| tree.remove_many(keys, &mut old))
+        };
+        // SAFETY: as the header says.
+        unsafe { each_group(count, done, remove) }
+    })
+}

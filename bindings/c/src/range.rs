@@ -1,0 +1,87 @@
+//! Ranges of keys, as C gives them.
+
+use std::ffi::c_void;
+use std::ops::Bound;
+
+use bristlecone_rs::dynamic::{Datum, Kind};
+
+use crate::argument::{Versioned, bytes, options};
+use crate::data::KEY;
+use crate::status::{Failure, Outcome};
+
+/// The first bound of a range is not in it.
+pub const BRISTLECONE_FROM_EXCLUDED: u32 = 1;
+/// The last bound of a range is in it.
+pub const BRISTLECONE_TO_INCLUDED: u32 = 2;
+/// Keys and values that were damaged are reported as `BRISTLECONE_CORRUPTED`, and end the iteration. Without this flag
+/// the checksums of keys and values are not looked at, and what cannot be of the tree's kinds is left out.
+pub const BRISTLECONE_CHECKED: u32 = 4;
+
+/// Which keys an iterator shows: those from `from` up to, but without, `to`. A null bound is none; an empty key as a
+/// bound has a pointer that is not null, and no length. Begin with `BRISTLECONE_RANGE_INIT`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct KeyRange {
+    /// The bytes of this struct.
+    pub struct_bytes: usize,
+    /// The first key.
+    pub from: *const c_void,
+    /// Its length.
+    pub from_bytes: usize,
+    /// The key behind the last one.
+    pub to: *const c_void,
+    /// Its length.
+    pub to_bytes: usize,
+    /// Any of `BRISTLECONE_FROM_EXCLUDED`, `BRISTLECONE_TO_INCLUDED` and `BRISTLECONE_CHECKED`.
+    pub flags: u32,
+}
+
+// SAFETY: numbers and pointers, and its size first.
+unsafe impl Versioned for KeyRange {}
+
+/// A range of keys of a kind.
+pub struct Bounds<'a> {
+    pub keys: (Bound<Datum<'a>>, Bound<Datum<'a>>),
+    pub checked: bool,
+}
+
+impl Bounds<'_> {
+    /// Returns the keys, if they are words.
+    pub fn words(&self) -> Option<(Bound<u64>, Bound<u64>)> {
+        let word = |bound: &Bound<Datum<'_>>| match bound {
+            Bound::Included(Datum::U64(key)) => Some(Bound::Included(*key)),
+            Bound::Excluded(Datum::U64(key)) => Some(Bound::Excluded(*key)),
+            Bound::Unbounded => Some(Bound::Unbounded),
+            _ => None,
+        };
+        Some((word(&self.keys.0)?, word(&self.keys.1)?))
+    }
+}
+
+/// Returns the range that C means.
+///
+/// # Safety
+///
+/// The pointer is null, or leads to a range whose pointers lead to what their lengths say.
+pub unsafe fn bounds<'a>(kind: &Kind, range: *const KeyRange) -> Outcome<Bounds<'a>> {
+    // SAFETY: as the caller says.
+    let range = unsafe { options(range) }?;
+    let known = BRISTLECONE_FROM_EXCLUDED | BRISTLECONE_TO_INCLUDED | BRISTLECONE_CHECKED;
+    if range.flags & !known != 0 {
+        return Err(Failure::usage(format!(
+            "flags of a range that there are not: {:#x}",
+            range.flags & !known
+        )));
+    }
+    let bound = |key: *const c_void, len: usize, included: bool| {
+        if key.is_null() && len == 0 {
+            return Ok(Bound::Unbounded);
+        }
+        // SAFETY: as the caller says.
+        let key = KEY.read(kind, unsafe { bytes("key", key, len) }?)?;
+        Ok::<_, Failure>(if included { Bound::Included(key) } else { Bound::Excluded(key) })
+    };
+    let from = bound(range.from, range.from_bytes, range.flags & BRISTLECONE_FROM_EXCLUDED == 0)?;
+    let to = bound(range.to, range.to_bytes, range.flags & BRISTLECONE_TO_INCLUDED != 0)?;
+    Ok(Bounds { keys: (from, to), checked: range.flags & BRISTLECONE_CHECKED != 0 })
+}

@@ -1,0 +1,213 @@
+//! Writes by bytes, each of them one atomic step.
+
+use std::ffi::{c_int, c_void};
+
+use bristlecone_rs::dynamic::{Datum, Tree};
+use bristlecone_rs::{CasError, Error, TryInsertError};
+
+use crate::argument::bytes;
+use crate::data::{KEY, VALUE};
+use crate::handle::enter;
+use crate::read::{Show, show_to};
+use crate::status::{BRISTLECONE_ABSENT, BRISTLECONE_DIFFERS, BRISTLECONE_PRESENT, Failure, Outcome, call};
+use crate::tree::TreeHandle;
+
+/// Calls `work` with a tree and a key of it.
+///
+/// # Safety
+///
+/// The pointer leads to so many bytes.
+unsafe fn with_key(
+    tree: *const TreeHandle,
+    (key, key_bytes): (*const c_void, usize),
+    work: impl FnOnce(&Tree, Datum<'_>) -> Outcome,
+) -> c_int {
+    call(|| {
+        let inside = enter(tree)?;
+        let tree = &inside.tree()?.tree;
+        // SAFETY: as the caller says.
+        let key = KEY.read(tree.key_kind(), unsafe { bytes("key", key, key_bytes) }?)?;
+        work(tree, key)
+    })
+}
+
+/// Calls `work` with a tree, and a key and a value of it.
+///
+/// # Safety
+///
+/// The pointers lead to so many bytes.
+unsafe fn with_item(
+    tree: *const TreeHandle,
+    key: (*const c_void, usize),
+    (value, value_bytes): (*const c_void, usize),
+    work: impl FnOnce(&Tree, Datum<'_>, Datum<'_>) -> Outcome,
+) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe {
+        with_key(tree, key, |tree, key| {
+            let value = VALUE.read(tree.value_kind(), bytes("value", value, value_bytes)?)?;
+            work(tree, key, value)
+        })
+    }
+}
+
+/// Writes a key's value, whether the key is there or not. Durable when it returns `BRISTLECONE_OK`.
+///
+/// After an error nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bristlecone_put(
+    tree: *const TreeHandle,
+    key: *const c_void,
+    key_bytes: usize,
+    value: *const c_void,
+    value_bytes: usize,
+) -> c_int {
+    let (key, value) = ((key, key_bytes), (value, value_bytes));
+    // SAFETY: as the header says.
+    unsafe { with_item(tree, key, value, |tree, key, value| Ok(tree.upsert(key, value)?)) }
+}
+
+/// Writes a key's value, whether the key is there or not, and shows the value that it had, if it had one. Durable when
+/// it returns `BRISTLECONE_OK`.
+///
+/// After an error nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open, and
+/// `BRISTLECONE_CORRUPTED`, which says that what was there is nothing of the tree's kind: it is replaced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bristlecone_exchange(
+    tree: *const TreeHandle,
+    key: *const c_void,
+    key_bytes: usize,
+    value: *const c_void,
+    value_bytes: usize,
+    show: Show,
+    context: *mut c_void,
+) -> c_int {
+    let (key, value) = ((key, key_bytes), (value, value_bytes));
+    // SAFETY: as the header says.
+    unsafe {
+        with_item(tree, key, value, |tree, key, value| {
+            if let Some(held) = tree.insert(key, value)? {
+                show_to(show, context, tree, &held);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Inserts a key that is absent. Durable when it returns `BRISTLECONE_OK`.
+///
+/// Returns `BRISTLECONE_PRESENT` if the key is there, and shows its value. After an error nothing has changed, but for
+/// `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bristlecone_insert(
+    tree: *const TreeHandle,
+    key: *const c_void,
+    key_bytes: usize,
+    value: *const c_void,
+    value_bytes: usize,
+    show: Show,
+    context: *mut c_void,
+) -> c_int {
+    let (key, value) = ((key, key_bytes), (value, value_bytes));
+    // SAFETY: as the header says.
+    unsafe {
+        with_item(tree, key, value, |tree, key, value| match tree.try_insert(key, value) {
+            Err(TryInsertError::Present(held)) => {
+                show_to(show, context, tree, &held);
+                Err(Failure::Plain(BRISTLECONE_PRESENT))
+            }
+            done => Ok(done.map_err(Error::from)?),
+        })
+    }
+}
+
+/// Replaces the value of a key that is there, and shows the value that it had. Durable when it returns
+/// `BRISTLECONE_OK`.
+///
+/// Returns `BRISTLECONE_ABSENT` if the key is not there. After an error nothing has changed, but for
+/// `BRISTLECONE_DURABILITY_LOST`, which leaves that open, and `BRISTLECONE_CORRUPTED`, which says that what was there is
+/// nothing of the tree's kind: it is replaced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bristlecone_update(
+    tree: *const TreeHandle,
+    key: *const c_void,
+    key_bytes: usize,
+    value: *const c_void,
+    value_bytes: usize,
+    show: Show,
+    context: *mut c_void,
+) -> c_int {
+    let (key, value) = ((key, key_bytes), (value, value_bytes));
+    // SAFETY: as the header says.
+    unsafe {
+        with_item(tree, key, value, |tree, key, value| {
+            let held = tree.update(key, value)?.ok_or(Failure::Plain(BRISTLECONE_ABSENT))?;
+            show_to(show, context, tree, &held);
+            Ok(())
+        })
+    }
+}
+
+/// Removes a key, and shows the value that it had. Durable when it returns `BRISTLECONE_OK`.
+///
+/// Returns `BRISTLECONE_ABSENT` if the key is not there. After an error nothing has changed, but for
+/// `BRISTLECONE_DURABILITY_LOST`, which leaves that open, and `BRISTLECONE_CORRUPTED`, which says that what was there is
+/// nothing of the tree's kind: it is removed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bristlecone_remove(
+    tree: *const TreeHandle,
+    key: *const c_void,
+    key_bytes: usize,
+    show: Show,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: as the header says.
+    unsafe {
+        with_key(tree, (key, key_bytes), |tree, key| {
+            let held = tree.remove(key)?.ok_or(Failure::Plain(BRISTLECONE_ABSENT))?;
+            show_to(show, context, tree, &held);
+            Ok(())
+        })
+    }
+}
+
+/// Changes a key from what is expected to what is wanted, in one atomic step; a null pointer without a length stands
+/// for an absent key, and an empty value has a pointer that is not null. So it inserts (`expected` null), replaces,
+/// removes (`wanted` null), or only compares (both null). Durable when it returns `BRISTLECONE_OK`.
+///
+/// Returns `BRISTLECONE_DIFFERS` if the key is not as expected, and shows its value, unless it is absent. After an error
+/// nothing has changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bristlecone_compare_and_swap(
+    tree: *const TreeHandle,
+    key: *const c_void,
+    key_bytes: usize,
+    expected: *const c_void,
+    expected_bytes: usize,
+    wanted: *const c_void,
+    wanted_bytes: usize,
+    show: Show,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: as the header says.
+    unsafe {
+        with_key(tree, (key, key_bytes), |tree, key| {
+            let value = |value: *const c_void, len: usize| {
+                if value.is_null() && len == 0 {
+                    return Ok(None);
+                }
+                VALUE.read(tree.value_kind(), bytes("value", value, len)?).map(Some)
+            };
+            let (expected, wanted) = (value(expected, expected_bytes)?, value(wanted, wanted_bytes)?);
+            match tree.compare_and_swap(key, expected, wanted) {
+                Err(CasError::Found(held)) => {
+                    if let Some(held) = held {
+                        show_to(show, context, tree, &held);
+                    }
+                    Err(Failure::Plain(BRISTLECONE_DIFFERS))
+                }
+                done => Ok(done.map_err(Error::from)?),
+            }
+        })
+    }
+}

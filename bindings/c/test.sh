@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# What must hold of the C library, bristlecone.hpp and the shim for PiBench, with everything between a compiler's warnings
+# and a killed writer. Installs what it needs where it may; what cannot be had is skipped, and said.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$here/target} CARGO_TERM_COLOR=never
+strict=(-Wall -Wextra -Werror -pedantic -O1 -g)
+work=$(mktemp -d /tmp/bristlecone-c.XXXXXX)
+trap 'rm -rf "$work" /dev/shm/bristlecone-c-*' EXIT
+say() { printf '[c %4ds] %s\n' "$SECONDS" "$*"; }
+
+missing=()
+for tool in g++ make cmake valgrind pkg-config; do command -v "$tool" >/dev/null || missing+=("$tool"); done
+if [ ${#missing[@]} -gt 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    say "installing ${missing[*]}"
+    apt-get update -qq && apt-get install -y -qq "${missing[@]}" >/dev/null || true
+fi
+
+say "the crate: format, lints, tests"
+(cd "$here" && cargo fmt --check && cargo clippy --locked --all-targets --quiet -- -D warnings && cargo test --locked --quiet)
+
+say "make install"
+make -s -C "$here" PROFILE=dev install PREFIX="$work/usr"
+export PKG_CONFIG_PATH="$work/usr/lib/pkgconfig" LD_LIBRARY_PATH="$work/usr/lib"
+if command -v pkg-config >/dev/null; then
+    flags=$(pkg-config --cflags --libs bristlecone)
+else
+    say "no pkg-config: its file is not tried"
+    flags="-I$work/usr/include -L$work/usr/lib -lbristlecone"
+fi
+
+say "symbols"
+nm -D --defined-only "$work/usr/lib/libbristlecone.so" | awk '$2 == "T" { print $3 }' | sort >"$work/found"
+grep -o '\bbristlecone_[a-z0-9_]*(' "$here/include/bristlecone.h" | grep -v '^bristlecone_pool_open("' | tr -d '(' \
+    | sort -u | sed 's/$/@@BRISTLECONE_1/' >"$work/declared"
+# The introduction and the callbacks' types name no others.
+diff "$work/declared" "$work/found"
+readelf -d "$work/usr/lib/libbristlecone.so" | grep -q 'SONAME.*\[libbristlecone.so.1\]'
+readelf -d "$work/usr/lib/libbristlecone.so" | grep -q NODELETE
+
+say "C and C++, every warning an error"
+compile() { # program, source, flags
+    local program=$1 source=$2
+    shift 2
+    case $source in
+        # shellcheck disable=SC2086
+        *.c) gcc -std=c11 "${strict[@]}" -I"$here/tests" "$source" "$@" $flags -lpthread -o "$work/$program" ;;
+        # shellcheck disable=SC2086
+        *) g++ -std=c++17 "${strict[@]}" -I"$here/tests" "$source" "$@" $flags -lpthread -o "$work/$program" ;;
+    esac
+}
+compile api-c "$here/tests/api.c"
+compile kill "$here/tests/kill.c"
+compile api-cpp "$here/tests/api.cpp"
+compile tour-c "$here/examples/tour.c"
+compile tour-cpp "$here/examples/tour.cpp"
+printf '#include <bristlecone.h>\nint main(void) { return bristlecone_abi_version() != 1; }\n' >"$work/alone.c"
+compile alone "$work/alone.c"
+cp "$work/alone.c" "$work/alone.cpp"
+compile alone "$work/alone.cpp"
+
+say "tests"
+for program in api-c kill api-cpp alone; do timeout 120 "$work/$program"; done
+for tour in tour-c tour-cpp; do
+    for _ in 1 2; do timeout 60 "$work/$tour" "/dev/shm/bristlecone-c-$$-$tour.pool" >"$work/$tour.out"; done
+done
+grep -q 'visit 2 of page 7' "$work/tour-c.out" && grep -q 'refused: the tree' "$work/tour-cpp.out"
+
+say "the static library, under AddressSanitizer"
+flags="-I$work/usr/include $work/usr/lib/libbristlecone.a -lgcc_s -lutil -lrt -lm -ldl"
+if compile asan-c "$here/tests/api.c" -fsanitize=address,undefined 2>"$work/asan" \
+    && compile asan-cpp "$here/tests/api.cpp" -fsanitize=address,undefined; then
+    ASAN_OPTIONS=detect_stack_use_after_return=0:handle_sigbus=0:allow_user_segv_handler=1 timeout 300 "$work/asan-c"
+    timeout 300 "$work/asan-cpp"
+else
+    say "no AddressSanitizer: skipped ($(head -n 1 "$work/asan"))"
+fi
+
+if command -v valgrind >/dev/null; then
+    say "a tour under valgrind"
+    for tour in tour-c tour-cpp; do
+        timeout 300 valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite \
+            "$work/$tour" "/dev/shm/bristlecone-c-$$-valgrind-$tour.pool" >/dev/null
+    done
+else
+    say "no valgrind: skipped"
+fi
+
+if command -v cmake >/dev/null; then
+    say "a project of CMake's"
+    mkdir "$work/project"
+    cp "$here/examples/tour.c" "$here/examples/tour.cpp" "$work/project"
+    cat >"$work/project/CMakeLists.txt" <<'CMAKE'
+cmake_minimum_required(VERSION 3.10)
+project(tour C CXX)
+set(CMAKE_CXX_STANDARD 17)
+find_package(bristlecone 0.1 REQUIRED)
+add_executable(tour_c tour.c)
+target_link_libraries(tour_c bristlecone::bristlecone)
+add_executable(tour_cpp tour.cpp)
+target_link_libraries(tour_cpp bristlecone::static)
+CMAKE
+    cmake -S "$work/project" -B "$work/project/build" -DCMAKE_PREFIX_PATH="$work/usr" >/dev/null
+    cmake --build "$work/project/build" >/dev/null
+    for tour in tour_c tour_cpp; do "$work/project/build/$tour" "/dev/shm/bristlecone-c-$$-cmake.pool" >/dev/null; done
+else
+    say "no cmake: skipped"
+fi
+
+say "PiBench's shim"
+shim=$here/../pibench
+make -s -C "$shim" PROFILE=dev PIBENCH="$shim/tests" CXXFLAGS="${strict[*]}"
+g++ -std=c++17 "${strict[@]}" -I"$shim/tests" "$shim/tests/driver.cpp" -ldl -lpthread -o "$work/driver"
+timeout 200 "$work/driver" "$shim/build/dev/libbristlecone_pibench.so"
+g++ -std=c++17 "${strict[@]}" -DWITH_BULK_LOAD -fsyntax-only -I"$shim/tests" -I"$here/include" "$shim/shim.cpp"
+
+say "make uninstall"
+make -s -C "$here" PROFILE=dev uninstall PREFIX="$work/usr"
+[ -z "$(find "$work/usr" -type f -o -type l)" ]
+say "all is well"

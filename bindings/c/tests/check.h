@@ -1,0 +1,43 @@
+/* What the tests in C and C++ have in common. */
+#ifndef CHECK_H
+#define CHECK_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bristlecone.h"
+
+#define CHECK(...)                                                                                        \
+    do {                                                                                                  \
+        if (!(__VA_ARGS__)) {                                                                                   \
+            fprintf(stderr, "%s:%d: %s does not hold; the last message: %s\n", __FILE__, __LINE__, #__VA_ARGS__, \
+                    bristlecone_errmsg());                                                                \
+            exit(1);                                                                                      \
+        }                                                                                                 \
+    } while (0)
+
+#define OK(call) CHECK((call) == BRISTLECONE_OK)
+
+/* The call fails with this status, and its message has these words. */
+#define FAILS(call, status, words)                      \
+    do {                                                \
+        CHECK((call) == (status));                      \
+        CHECK(strstr(bristlecone_errmsg(), words));     \
+    } while (0)
+
+/* A path in shared memory that no other process has; the file is gone. */
+static inline const char *scratch(const char *name)
+{
+    static char path[128];
+    snprintf(path, sizeof(path), "/dev/shm/bristlecone-c-%ld-%s.pool", (long)getpid(), name);
+    unlink(path);
+    return path;
+}
+
+#endif

@@ -1,0 +1,33 @@
+//! Loads words into a tree and reads them all, as `benches/rust.py` does: prints the nanoseconds that each took.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use bristlecone::{Pool, Result};
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, path, count] = &arguments[..] else { panic!("usage: bristlecone-python-rust PATH KEYS") };
+    let count: u64 = count.parse().expect("a number of keys");
+    let keys: Vec<u64> = (0..count).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+    let pool = Pool::options().max_bytes(count * 128 + (256 << 20)).create_new(true).open(path)?;
+    let tree = pool.tree::<u64, u64>("t")?;
+    let start = Instant::now();
+    for &key in &keys {
+        tree.upsert(key, key)?;
+    }
+    println!("load {}", start.elapsed().as_nanos());
+    let start = Instant::now();
+    let values: Vec<u64> = keys.iter().map(|&key| tree.get(key).unwrap_or_default()).collect();
+    println!("get {}", start.elapsed().as_nanos());
+    assert!(black_box(&values) == &keys, "other values than were written");
+    let start = Instant::now();
+    let (mut scanned, mut values) = (Vec::new(), Vec::new());
+    for (key, value) in &tree {
+        scanned.push(key);
+        values.push(value);
+    }
+    println!("scan {}", start.elapsed().as_nanos());
+    assert_eq!(black_box(scanned).len(), black_box(values).len());
+    Ok(())
+}

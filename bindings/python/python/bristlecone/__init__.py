@@ -1,0 +1,79 @@
+"""Ordered key-value indexes that survive crashes: concurrent B+-trees in shared and persistent memory.
+
+>>> import bristlecone
+>>> with bristlecone.open("/dev/shm/trees.pool", create=True) as pool:
+...     ages = pool.tree("ages", str, int)
+...     ages["Methuselah"] = 4857  # durable when it returns
+...     list(ages.items("M", "N"))
+[('Methuselah', 4857)]
+"""
+
+import atexit as _atexit
+from collections.abc import Iterator as _Iterator
+from collections.abc import Mapping as _Mapping
+from collections.abc import MutableMapping as _MutableMapping
+
+from ._bristlecone import ABSENT, Items, Pool, Tree, View, __version__, _close_all, open
+from ._errors import (
+    ClosedError,
+    CorruptedError,
+    DurabilityLostError,
+    Error,
+    ForkedError,
+    InUseError,
+    InvalidError,
+    IoError,
+    MaximumFixedError,
+    MismatchError,
+    NewerError,
+    NoRoomError,
+    NoSuchTreeError,
+    NotAPoolError,
+    PermissionDeniedError,
+    PoolExistsError,
+    PoolFullError,
+    PoolNotFoundError,
+    ReadOnlyError,
+    TooLongError,
+    TreeExistsError,
+    TreeInUseError,
+)
+
+__all__ = [
+    "ABSENT",
+    "ClosedError",
+    "CorruptedError",
+    "DurabilityLostError",
+    "Error",
+    "ForkedError",
+    "InUseError",
+    "InvalidError",
+    "IoError",
+    "Items",
+    "MaximumFixedError",
+    "MismatchError",
+    "NewerError",
+    "NoRoomError",
+    "NoSuchTreeError",
+    "NotAPoolError",
+    "PermissionDeniedError",
+    "Pool",
+    "PoolExistsError",
+    "PoolFullError",
+    "PoolNotFoundError",
+    "ReadOnlyError",
+    "TooLongError",
+    "Tree",
+    "TreeExistsError",
+    "TreeInUseError",
+    "View",
+    "__version__",
+    "open",
+]
+
+_Mapping.register(Pool)
+_MutableMapping.register(Tree)
+_Iterator.register(Items)
+
+# A pool that is closed in good order needs no recovery; one that is not loses nothing.
+_atexit.register(_close_all)

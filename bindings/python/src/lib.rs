@@ -1,0 +1,37 @@
+//! What the Python package `bristlecone` stands on: trees whose kinds are known at run time, as Python's mappings.
+
+mod buffer;
+mod codec;
+mod convert;
+mod error;
+mod gate;
+mod kind;
+mod many;
+mod pool;
+mod slot;
+mod tree;
+mod view;
+
+/// The native part of the package. Its classes are shared between threads as they are: what can change is behind locks
+/// of their own.
+#[pyo3::pymodule(gil_used = false)]
+mod _bristlecone {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::buffer::Buffer;
+    #[pymodule_export]
+    use crate::pool::{Pool, open};
+    #[pymodule_export]
+    use crate::slot::_close_all;
+    #[pymodule_export]
+    use crate::tree::{Absent, Tree};
+    #[pymodule_export]
+    use crate::view::{Items, View};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("ABSENT", Py::new(module.py(), Absent)?)?;
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

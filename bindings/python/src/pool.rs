@@ -1,0 +1,322 @@
+//! Pools: `bristlecone.open`, and what a pool has beside its trees.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bristlecone::dynamic::{Kind, Tree};
+use bristlecone::{Design, Error, Finding, PoolOptions, TreeOptions, TreeStats};
+use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyIterator, PyList};
+
+use crate::codec::Codec;
+use crate::error::raise;
+use crate::slot::Shared;
+use crate::{kind, tree};
+
+/// Opens the pool at `path`.
+#[pyfunction]
+#[pyo3(signature = (
+    path, *, create=false, exclusive=false, max_bytes=None, read_only=false, domain=None, recovery_threads=None
+))]
+#[allow(clippy::too_many_arguments, reason = "they are named in Python")]
+pub fn open(
+    py: Python<'_>,
+    path: PathBuf,
+    create: bool,
+    exclusive: bool,
+    max_bytes: Option<u64>,
+    read_only: bool,
+    domain: Option<&str>,
+    recovery_threads: Option<usize>,
+) -> PyResult<Pool> {
+    let refused = |error| raise(py, error);
+    let mut options = PoolOptions::default().create(create).create_new(exclusive).read_only(read_only);
+    if let Some(bytes) = max_bytes {
+        options = options.max_bytes(bytes);
+    }
+    if let Some(domain) = domain {
+        options = options.domain(domain.parse().map_err(refused)?);
+    }
+    if let Some(threads) = recovery_threads {
+        options = options.recovery_threads(threads);
+    }
+    let opened = py.detach(|| {
+        let path = std::path::absolute(&path).map_err(|error| Error::io("looking for the pool", error))?;
+        Ok((options.open(&path)?, path))
+    });
+    let (pool, path) = opened.map_err(refused)?;
+    Ok(Pool { shared: Shared::new(pool, path) })
+}
+
+/// An open pool: its trees by name.
+#[pyclass(frozen, mapping, weakref, module = "bristlecone")]
+#[derive(Debug)]
+pub struct Pool {
+    shared: Arc<Shared>,
+}
+
+/// How a tree is asked for.
+struct Asked {
+    name: String,
+    kinds: Option<(Kind, Kind)>,
+    design: Option<Design>,
+    options: Vec<(String, u64)>,
+}
+
+impl Asked {
+    fn options(&self, pool: &bristlecone::Pool) -> TreeOptions {
+        let options = pool.tree_options(&self.name);
+        let options = self.design.into_iter().fold(options, TreeOptions::design);
+        self.options.iter().fold(options, |options, (name, value)| options.option(name, *value))
+    }
+
+    /// Opens the tree, or creates it if its kinds are known.
+    fn open(&self, pool: &bristlecone::Pool, read_only: bool) -> Result<Tree, Error> {
+        let options = self.options(pool);
+        let Some((keys, values)) = &self.kinds else { return options.open_dynamic() };
+        match options.open_dynamic() {
+            Err(Error::NoSuchTree { .. }) if !read_only => {}
+            opened => return self.expect_kinds(opened?),
+        }
+        match options.create_dynamic(keys, values) {
+            // Another thread was faster: its tree is opened.
+            Err(Error::TreeExists { .. }) => self.expect_kinds(options.open_dynamic()?),
+            created => created,
+        }
+    }
+
+    fn expect_kinds(&self, tree: Tree) -> Result<Tree, Error> {
+        let Some((keys, values)) = &self.kinds else { return Ok(tree) };
+        let both = [("keys of type", tree.key_kind(), keys), ("values of type", tree.value_kind(), values)];
+        if let Some((what, found, asked)) = both.into_iter().find(|(_, found, asked)| found != asked) {
+            let (name, found, asked) = (tree.name().to_owned(), found.to_string(), asked.to_string());
+            return Err(Error::Mismatch { name, what, found, asked });
+        }
+        Ok(tree)
+    }
+}
+
+#[pymethods]
+impl Pool {
+    /// Opens the tree of this name; creates it if the types of its keys and values are given.
+    #[pyo3(signature = (name, key=None, value=None, *, codec=None, design=None, options=None))]
+    #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
+    fn tree(
+        &self,
+        py: Python<'_>,
+        name: String,
+        key: Option<&Bound<'_, PyAny>>,
+        value: Option<&Bound<'_, PyAny>>,
+        codec: Option<&Bound<'_, PyAny>>,
+        design: Option<&str>,
+        options: Option<Vec<(String, u64)>>,
+    ) -> PyResult<tree::Tree> {
+        let codec = codec.map(Codec::new).transpose()?;
+        let kinds = match (key, value, &codec) {
+            (None, None, _) => None,
+            (Some(key), Some(value), _) => Some((kind::parse(key)?, kind::parse(value)?)),
+            (Some(key), None, Some(codec)) => Some((kind::parse(key)?, codec.kind(py))),
+            _ => return Err(PyTypeError::new_err("give the types of keys and of values, or none of both")),
+        };
+        for kind in kinds.iter().flat_map(|(key, value)| [key, value]) {
+            kind::expect_told_apart(kind)?;
+        }
+        let design = design.map(|name| name.parse().map_err(|error| raise(py, error))).transpose()?;
+        let asked = Asked { name, kinds, design, options: options.unwrap_or_default() };
+        let read_only = self.shared.read_only;
+        let slot = self.shared.tree(py, &asked.name, |pool| asked.open(pool, read_only))?;
+        for kind in [&slot.keys, &slot.values] {
+            kind::expect_told_apart(kind)?;
+        }
+        tree::Tree::new(slot, Arc::clone(&self.shared), codec)
+    }
+
+    fn __getitem__(&self, py: Python<'_>, name: String) -> PyResult<tree::Tree> {
+        self.tree(py, name, None, None, None, None, None)
+    }
+
+    fn __delitem__(&self, py: Python<'_>, name: String) -> PyResult<()> {
+        self.drop_tree(py, name)
+    }
+
+    fn __contains__(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let Ok(name) = name.extract::<String>() else { return Ok(false) };
+        Ok(self.names(py)?.contains(&name))
+    }
+
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.names(py)?.len())
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        PyList::new(py, self.names(py)?)?.try_iter()
+    }
+
+    /// Returns the tree of a name, or `default`.
+    #[pyo3(signature = (name, default=None))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        name: String,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if !self.names(py)?.contains(&name) {
+            return Ok(default);
+        }
+        Ok(Some(Bound::new(py, self.__getitem__(py, name)?)?.into_any()))
+    }
+
+    /// Returns the trees' names.
+    fn keys(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
+        Self::seen(slf, "KeysView")
+    }
+
+    /// Returns the trees, which are opened as they are asked for.
+    fn values(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
+        Self::seen(slf, "ValuesView")
+    }
+
+    /// Returns the trees' names and the trees, which are opened as they are asked for.
+    fn items(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
+        Self::seen(slf, "ItemsView")
+    }
+
+    /// Returns the trees' names and what they were created with.
+    fn trees<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let trees = PyDict::new(py);
+        for entry in self.shared.work(py, bristlecone::Pool::trees)? {
+            let about = PyDict::new(py);
+            about.set_item("key", &entry.spec.key_kind)?;
+            about.set_item("value", &entry.spec.value_kind)?;
+            about.set_item("design", Design::of(&entry.spec).ok().map(Design::name))?;
+            let options = PyDict::new(py);
+            for (name, value) in Design::options_of(&entry.spec).unwrap_or_default() {
+                options.set_item(name, value)?;
+            }
+            about.set_item("options", options)?;
+            trees.set_item(entry.spec.name, about)?;
+        }
+        Ok(trees)
+    }
+
+    /// Drops a tree and everything in it.
+    fn drop_tree(&self, py: Python<'_>, name: String) -> PyResult<()> {
+        self.shared.work(py, |pool| pool.drop_tree(&name))
+    }
+
+    /// Gives a tree another name.
+    fn rename_tree(&self, py: Python<'_>, name: String, to: String) -> PyResult<()> {
+        self.shared.rename(py, &name, &to)
+    }
+
+    /// Removes every item of a tree in one step.
+    fn clear_tree(&self, py: Python<'_>, name: String) -> PyResult<()> {
+        self.shared.clear(py, &name)
+    }
+
+    /// Returns what is known about the pool.
+    fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let info = self.shared.work(py, |pool| Ok(pool.info()))?;
+        let told = PyDict::new(py);
+        told.set_item("path", &self.shared.path)?;
+        told.set_item("uuid", info.uuid)?;
+        told.set_item("version", info.version)?;
+        told.set_item("domain", info.domain.to_string())?;
+        told.set_item("detected", info.detected.to_string())?;
+        told.set_item("survives", info.domain.survives())?;
+        told.set_item("caveat", info.domain.caveat(info.detected))?;
+        told.set_item("was_clean", info.was_clean)?;
+        told.set_item("read_only", info.read_only)?;
+        told.set_item("file_bytes", info.file_bytes)?;
+        told.set_item("max_bytes", info.max_bytes)?;
+        told.set_item("chunk_bytes", info.chunk_bytes)?;
+        told.set_item("chunks", info.chunks)?;
+        told.set_item("chunks_free", info.chunks_free)?;
+        told.set_item("huge_bytes", info.huge_bytes)?;
+        told.set_item("findings", findings(info.findings))?;
+        Ok(told)
+    }
+
+    /// Verifies the pool's own structures; returns what is wrong.
+    fn check(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        self.shared.work(py, |pool| Ok(findings(pool.check())))
+    }
+
+    /// Makes room ahead of time, so that growth costs no page faults later.
+    fn prefault(&self, py: Python<'_>, bytes: u64) -> PyResult<()> {
+        self.shared.work(py, |pool| pool.prefault(bytes))
+    }
+
+    /// Closes the pool in good order, and its trees.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.shared.close(py)
+    }
+
+    /// Whether the pool is closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.shared.gate.is_closed()
+    }
+
+    /// Where the pool is.
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.shared.path.clone()
+    }
+
+    /// Whether the pool is open for reading only.
+    #[getter]
+    fn read_only(&self) -> bool {
+        self.shared.read_only
+    }
+
+    /// What survives: "process", "adr", "eadr" or "msync".
+    #[getter]
+    fn domain(&self) -> String {
+        self.shared.domain.to_string()
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_raised))]
+    fn __exit__(&self, py: Python<'_>, _raised: &Bound<'_, PyAny>) -> PyResult<()> {
+        // In a child that was forked within the block there is nothing to close.
+        if self.shared.gate.expect_here(py).is_ok() { self.shared.close(py) } else { Ok(()) }
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.closed() { "closed" } else { "open" };
+        format!("<bristlecone.Pool {:?} {state}, {}>", self.shared.path, self.shared.domain)
+    }
+}
+
+impl Pool {
+    /// Returns a view of the pool as a mapping.
+    fn seen<'py>(slf: Bound<'py, Self>, view: &str) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import(intern!(slf.py(), "collections.abc"))?.getattr(view)?.call1((slf,))
+    }
+
+    fn names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let trees = self.shared.work(py, bristlecone::Pool::trees)?;
+        Ok(trees.into_iter().map(|entry| entry.spec.name).collect())
+    }
+}
+
+/// Returns what was found, in words.
+pub fn findings(found: Vec<Finding>) -> Vec<String> {
+    found.into_iter().map(|Finding { location, what, .. }| format!("{location}: {what}")).collect()
+}
+
+/// Returns what a tree occupies.
+pub fn stats<'py>(py: Python<'py>, stats: &TreeStats) -> PyResult<Bound<'py, PyDict>> {
+    let told = PyDict::new(py);
+    told.set_item("items", stats.items)?;
+    told.set_item("leaves", stats.leaves)?;
+    told.set_item("pm_bytes", stats.pm_bytes)?;
+    told.set_item("dram_bytes", stats.dram_bytes)?;
+    Ok(told)
+}

@@ -1,0 +1,190 @@
+//! Open pools and trees, as all their handles in Python share them.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use bristlecone::dynamic::{Datum, Kind, Tree};
+use bristlecone::{Domain, Pool, Result};
+use pyo3::prelude::*;
+
+use crate::error::raise;
+use crate::gate::Gate;
+
+/// An open tree. Its kinds stay what they are when it is closed.
+#[derive(Debug)]
+pub struct Slot {
+    pub gate: Gate<Tree>,
+    pub keys: Kind,
+    pub values: Kind,
+    /// Under the pool's directory it may get another one.
+    name: Mutex<String>,
+    /// Writes wait for a device: other threads run meanwhile.
+    waits: bool,
+}
+
+impl Slot {
+    fn new(tree: Tree, waits: bool) -> Self {
+        let (keys, values) = (tree.key_kind().clone(), tree.value_kind().clone());
+        let name = Mutex::new(tree.name().to_owned());
+        Self { gate: Gate::new(tree), keys, values, name, waits }
+    }
+
+    pub fn name(&self) -> String {
+        lock(&self.name).clone()
+    }
+
+    /// Calls `read` with the tree. It runs no code of Python's.
+    #[inline]
+    pub fn read<R>(&self, py: Python<'_>, read: impl FnOnce(&Tree) -> Result<R>) -> PyResult<R> {
+        self.gate.with(py, read)?.map_err(|error| raise(py, error))
+    }
+
+    /// Calls `write` with the tree. It runs no code of Python's.
+    #[inline]
+    pub fn write<R: Send>(
+        &self,
+        py: Python<'_>,
+        write: impl FnOnce(&Tree) -> Result<R> + Send,
+    ) -> PyResult<R> {
+        let written = if self.waits { self.gate.with_detached(py, write) } else { self.gate.with(py, write) };
+        written?.map_err(|error| raise(py, error))
+    }
+
+    /// Calls `work` with the tree while other threads of Python's run.
+    pub fn work<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&Tree) -> Result<R> + Send) -> PyResult<R> {
+        self.gate.with_detached(py, work)?.map_err(|error| raise(py, error))
+    }
+
+    /// Removes the item with the smallest key, or the largest one, and returns it. `None`: there is none.
+    pub fn take_end(&self, py: Python<'_>, last: bool) -> PyResult<Option<(Datum<'static>, Datum<'static>)>> {
+        loop {
+            let end = |tree: &Tree| if last { tree.last_key_value() } else { tree.first_key_value() };
+            let Some((key, value)) = self.read(py, end)? else { return Ok(None) };
+            let taken =
+                self.write(py, |tree| match tree.compare_and_swap(&key, Some(value.borrowed()), None) {
+                    Ok(()) => Ok(true),
+                    Err(changed) => changed.into_found().map(|_| false),
+                })?;
+            if taken {
+                return Ok(Some((key, value)));
+            }
+            py.check_signals()?;
+        }
+    }
+}
+
+/// An open pool.
+#[derive(Debug)]
+pub struct Shared {
+    pub gate: Gate<Pool>,
+    pub path: PathBuf,
+    pub read_only: bool,
+    pub domain: Domain,
+    trees: Mutex<HashMap<String, Weak<Slot>>>,
+}
+
+/// Every open pool, to be closed before the interpreter ends.
+static POOLS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
+/// Locks what is never locked for long, and never while a thread waits for the interpreter.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub fn new(pool: Pool, path: PathBuf) -> Arc<Self> {
+        let info = pool.info();
+        let gate = Gate::new(pool);
+        let (read_only, domain, trees) = (info.read_only, info.domain, Mutex::default());
+        let shared = Arc::new(Self { gate, path, read_only, domain, trees });
+        let mut pools = lock(&POOLS);
+        pools.retain(|pool| pool.strong_count() > 0);
+        pools.push(Arc::downgrade(&shared));
+        shared
+    }
+
+    /// Calls `use_it` with the pool while other threads of Python's run.
+    pub fn work<R: Send>(
+        &self,
+        py: Python<'_>,
+        use_it: impl FnOnce(&Pool) -> Result<R> + Send,
+    ) -> PyResult<R> {
+        self.gate.with_detached(py, use_it)?.map_err(|error| raise(py, error))
+    }
+
+    /// Returns the tree of a name, which `open` opens, or creates.
+    pub fn tree(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        open: impl FnOnce(&Pool) -> Result<Tree> + Send,
+    ) -> PyResult<Arc<Slot>> {
+        self.work(py, |pool| {
+            let tree = open(pool)?;
+            let mut trees = lock(&self.trees);
+            let slot = trees.get(name).and_then(Weak::upgrade).filter(|slot| !slot.gate.is_closed());
+            Ok(slot.unwrap_or_else(|| {
+                let slot = Arc::new(Slot::new(tree, self.domain == Domain::Msync));
+                trees.retain(|_, slot| slot.strong_count() > 0);
+                trees.insert(name.to_owned(), Arc::downgrade(&slot));
+                slot
+            }))
+        })
+    }
+
+    /// Gives a tree another name, open or not.
+    pub fn rename(&self, py: Python<'_>, from: &str, to: &str) -> PyResult<()> {
+        self.work(py, |pool| {
+            let mut trees = lock(&self.trees);
+            pool.rename_tree(from, to)?;
+            if let Some(slot) = trees.remove(from) {
+                if let Some(slot) = slot.upgrade() {
+                    to.clone_into(&mut lock(&slot.name));
+                }
+                trees.insert(to.to_owned(), slot);
+            }
+            Ok(())
+        })
+    }
+
+    /// Removes every item of a tree in one step. The tree's handles here are put off meanwhile.
+    pub fn clear(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        self.gate.expect_here(py)?;
+        let slot = lock(&self.trees).get(name).and_then(Weak::upgrade).filter(|slot| !slot.gate.is_closed());
+        let Some(slot) = slot else { return self.work(py, |pool| pool.clear_tree(name)) };
+        let cleared = self.gate.with_detached(py, |pool| {
+            slot.gate.change_detached(|held| {
+                drop(held.take());
+                let cleared = pool.clear_tree(name);
+                let opened = pool.dynamic_tree(name);
+                *held = opened.as_ref().ok().cloned();
+                cleared.and(opened.map(drop))
+            })
+        })?;
+        cleared.map_err(|error| raise(py, error))
+    }
+
+    /// Closes the pool and all its trees, when the calls that use them now have returned. Again, it does nothing.
+    pub fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(pool) = self.gate.change(py, Option::take)? else { return Ok(()) };
+        let slots: Vec<_> = lock(&self.trees).drain().filter_map(|(_, slot)| slot.upgrade()).collect();
+        for slot in slots {
+            slot.gate.change(py, Option::take)?;
+        }
+        py.detach(|| pool.close()).map_err(|error| raise(py, error.into()))
+    }
+}
+
+/// Closes every pool that this process has open.
+#[pyfunction]
+pub fn _close_all(py: Python<'_>) -> PyResult<()> {
+    let pools: Vec<_> = lock(&POOLS).drain(..).filter_map(|pool| pool.upgrade()).collect();
+    for pool in pools {
+        // A pool of the parent's is not this process's to close.
+        if pool.gate.expect_here(py).is_ok() {
+            pool.close(py)?;
+        }
+    }
+    Ok(())
+}

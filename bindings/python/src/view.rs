@@ -1,0 +1,305 @@
+//! Parts of a tree, and iterating over them.
+
+use std::sync::{Mutex, PoisonError};
+
+use bristlecone::dynamic::{Bounds, Datum, Kind};
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+use pyo3::types::{PyAny, PyTuple};
+
+use crate::buffer::Grown;
+use crate::convert::python;
+use crate::kind::format;
+use crate::tree::{Tree, is_text};
+
+/// Items that an iterator reads at a time, at first and at most.
+const READ: std::ops::RangeInclusive<usize> = 16..=512;
+
+/// Items that are read into arrays between two looks at signals and at whether the tree is closed.
+const READ_TOGETHER: usize = 16 << 10;
+
+/// What is shown of items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    Keys,
+    Values,
+    Items,
+}
+
+/// The items of a tree within bounds, or their keys, or values: as they are when they are iterated over.
+#[pyclass(frozen, module = "bristlecone")]
+#[derive(Debug)]
+pub struct View {
+    pub(crate) tree: Py<Tree>,
+    pub(crate) bounds: Bounds,
+    pub(crate) what: What,
+    pub(crate) reverse: bool,
+    pub(crate) whole: bool,
+}
+
+impl View {
+    pub fn begin(&self, py: Python<'_>, backward: bool) -> Items {
+        let hand = Hand { bounds: self.bounds.clone(), read: Vec::new(), next: *READ.start(), done: false };
+        Items {
+            tree: self.tree.clone_ref(py),
+            what: self.what,
+            backward: self.reverse != backward,
+            hand: Mutex::new(hand),
+        }
+    }
+}
+
+#[pymethods]
+impl View {
+    fn __iter__(&self, py: Python<'_>) -> Items {
+        self.begin(py, false)
+    }
+
+    fn __reversed__(&self, py: Python<'_>) -> Items {
+        self.begin(py, true)
+    }
+
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let slot = &self.tree.get().slot;
+        if self.whole {
+            return slot.read(py, |tree| tree.opened_here().map(|()| tree.len() as usize));
+        }
+        let (mut bounds, mut count) = (self.bounds.clone(), 0);
+        loop {
+            let (next, some) = slot.work(py, |tree| {
+                let (mut some, mut last) = (0, None);
+                for (key, _) in tree.range_within(&bounds)?.take(READ_TOGETHER) {
+                    (some, last) = (some + 1, Some(key));
+                }
+                if let Some(last) = last {
+                    tree.narrow(&mut bounds, last, false)?;
+                }
+                Ok((bounds, some))
+            })?;
+            bounds = next;
+            count += some;
+            if some < READ_TOGETHER {
+                return Ok(count);
+            }
+            py.check_signals()?;
+        }
+    }
+
+    fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
+        self.tree.get().slot.read(py, |tree| Ok(tree.range_within(&self.bounds)?.next().is_some()))
+    }
+
+    fn __contains__(&self, py: Python<'_>, it: &Bound<'_, PyAny>) -> PyResult<bool> {
+        if self.whole && self.what == What::Keys {
+            return self.tree.get().__contains__(it);
+        }
+        if self.whole && self.what == What::Items {
+            let Ok((key, value)) = it.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>() else {
+                return Ok(false);
+            };
+            return self.tree.get().find(&key)?.map_or(Ok(false), |found| found.eq(&value));
+        }
+        let items = self.begin(py, false);
+        while let Some(item) = items.__next__(py)? {
+            if item.eq(it)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.tree)
+    }
+
+    /// Returns NumPy arrays: of the keys and of the values, or of one of them.
+    fn to_numpy<'py>(slf: Py<Self>, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        py.import(intern!(py, "bristlecone._arrays"))?.call_method1(intern!(py, "to_numpy"), (slf,))
+    }
+
+    /// Returns a reader of Arrow record batches, which are read as they are asked for.
+    #[pyo3(signature = (batch_size=65_536))]
+    fn to_arrow<'py>(slf: Py<Self>, py: Python<'py>, batch_size: usize) -> PyResult<Bound<'py, PyAny>> {
+        py.import(intern!(py, "bristlecone._arrays"))?
+            .call_method1(intern!(py, "to_arrow"), (slf, batch_size.max(1)))
+    }
+
+    /// Returns a pandas data frame.
+    fn to_pandas<'py>(slf: Py<Self>, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        py.import(intern!(py, "bristlecone._arrays"))?.call_method1(intern!(py, "to_pandas"), (slf,))
+    }
+
+    /// Returns a stream of Arrow's C data interface.
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        slf: Py<Self>,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::to_arrow(slf, py, 65_536)?.call_method1(intern!(py, "__arrow_c_stream__"), (requested_schema,))
+    }
+
+    /// Returns the columns that are shown, in order, by name: their kinds as `_arrays` knows them.
+    fn _columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let slot = &self.tree.get().slot;
+        let (key, value) = (("key", described(py, &slot.keys)?), ("value", described(py, &slot.values)?));
+        let shown = match self.what {
+            What::Keys => vec![key],
+            What::Values => vec![value],
+            What::Items => vec![key, value],
+        };
+        Ok(shown.into_pyobject(py)?.into_any())
+    }
+
+    /// Returns how many items there are next, their columns, and the view of what comes behind them, if there may
+    /// be more.
+    fn _read<'py>(
+        &self,
+        py: Python<'py>,
+        most: usize,
+    ) -> PyResult<(usize, Vec<Bound<'py, PyAny>>, Option<Self>)> {
+        let slot = &self.tree.get().slot;
+        let shows = |what| self.what == What::Items || self.what == what;
+        let mut keys = shows(What::Keys).then(|| Grown::new(&slot.keys));
+        let mut values = shows(What::Values).then(|| Grown::new(&slot.values));
+        let (mut bounds, mut count) = (self.bounds.clone(), 0);
+        let more = loop {
+            let wanted = READ_TOGETHER.min(most - count);
+            let (keys, values, bounds, backward) = (&mut keys, &mut values, &mut bounds, self.reverse);
+            let some = slot.work(py, |tree| {
+                let mut range = tree.range_within(bounds)?;
+                let next = || if backward { range.next_back() } else { range.next() };
+                let (mut some, mut last) = (0, None);
+                for (key, value) in std::iter::from_fn(next).take(wanted) {
+                    some += 1;
+                    if let Some(values) = values {
+                        values.push(Some(value));
+                    }
+                    let Some(keys) = keys else {
+                        last = Some(key);
+                        continue;
+                    };
+                    if some == wanted {
+                        last = Some(key.clone());
+                    }
+                    keys.push(Some(key));
+                }
+                if let Some(last) = last.filter(|_| some == wanted) {
+                    tree.narrow(bounds, last, backward)?;
+                }
+                Ok(some)
+            })?;
+            count += some;
+            if some < wanted || count == most {
+                break some == wanted;
+            }
+            py.check_signals()?;
+        };
+        let columns = [keys, values].into_iter().flatten().map(|column| column.python(py));
+        let (tree, what, reverse, whole) = (self.tree.clone_ref(py), self.what, self.reverse, false);
+        let rest = more.then_some(Self { tree, bounds, what, reverse, whole });
+        Ok((count, columns.collect::<PyResult<_>>()?, rest))
+    }
+
+    /// Decodes the values of a column by the tree's codec, if it has one.
+    fn _decoded<'py>(&self, values: Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+        let tree = self.tree.get();
+        if !tree.has_codec() {
+            return Ok(None);
+        }
+        values.try_iter()?.map(|value| tree.decode(value?)).collect::<PyResult<_>>().map(Some)
+    }
+
+    fn __repr__(&self) -> String {
+        let (name, reverse) = (self.tree.get().slot.name(), if self.reverse { ", reverse" } else { "" });
+        let part = if self.whole { "all" } else { "part" };
+        format!("<bristlecone.View of {name:?}: {part} {:?}{reverse}>", self.what)
+    }
+}
+
+/// Returns a kind as `_arrays` knows it: its format in arrays, "text", "bytes", or what it consists of.
+fn described<'py>(py: Python<'py>, kind: &Kind) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match kind {
+        _ if let Some(format) = format(kind) => format.into_pyobject(py)?.into_any(),
+        _ if is_text(kind) => "text".into_pyobject(py)?.into_any(),
+        Kind::Bytes | Kind::Postcard => "bytes".into_pyobject(py)?.into_any(),
+        Kind::Array(len) => ("array", len).into_pyobject(py)?.into_any(),
+        Kind::Option(inner) => ("option", described(py, inner)?).into_pyobject(py)?.into_any(),
+        Kind::Tuple(kinds) => {
+            let kinds: Vec<_> = kinds.iter().map(|kind| described(py, kind)).collect::<PyResult<_>>()?;
+            ("tuple", PyTuple::new(py, kinds)?).into_pyobject(py)?.into_any()
+        }
+        other => other.to_string().into_pyobject(py)?.into_any(),
+    })
+}
+
+/// What an iterator has in hand, and where it goes on after that.
+#[derive(Debug)]
+struct Hand {
+    bounds: Bounds,
+    /// From the end.
+    read: Vec<(Datum<'static>, Datum<'static>)>,
+    /// Items to be read next.
+    next: usize,
+    done: bool,
+}
+
+/// An iterator over items of a tree, which may change meanwhile. It reads some hundred items at a time, and holds
+/// nothing of the tree between.
+#[pyclass(frozen, module = "bristlecone")]
+#[derive(Debug)]
+pub struct Items {
+    tree: Py<Tree>,
+    what: What,
+    backward: bool,
+    hand: Mutex<Hand>,
+}
+
+#[pymethods]
+impl Items {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.tree)
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let tree = self.tree.get();
+        let next = {
+            let mut hand = self.hand.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
+            if hand.read.is_empty() && !hand.done {
+                self.read_on(py, &mut hand)?;
+            }
+            hand.read.pop()
+        };
+        let Some((key, value)) = next else { return Ok(None) };
+        Ok(Some(match self.what {
+            What::Keys => python(py, &key)?,
+            What::Values => tree.shown(py, &value)?,
+            What::Items => tree.pair(py, &key, &value)?.into_any(),
+        }))
+    }
+}
+
+impl Items {
+    fn read_on(&self, py: Python<'_>, hand: &mut Hand) -> PyResult<()> {
+        let Hand { bounds, read, next, done } = hand;
+        self.tree.get().slot.read(py, |tree| {
+            let mut range = tree.range_within(bounds)?;
+            let step = || if self.backward { range.next_back() } else { range.next() };
+            read.extend(std::iter::from_fn(step).take(*next));
+            if let Some((last, _)) = read.last() {
+                tree.narrow(bounds, last, self.backward)?;
+            }
+            Ok(())
+        })?;
+        *done = read.len() < *next;
+        read.reverse();
+        *next = (*next * 2).min(*READ.end());
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! What batches and transactions go through.
+
+use bristlecone_sim::Scenario;
+
+use super::batch_pool::BatchOp::{self, Add, Batch, Close, Create, Drop, Put, View};
+use super::batch_pool::Place;
+
+/// Keys of both trees that get the same number.
+fn both(keys: impl IntoIterator<Item = u64>, value: u64) -> Vec<Place> {
+    keys.into_iter().flat_map(|key| [(0, key, Some(value)), (1, key, Some(value + 1))]).collect()
+}
+
+/// Begins anywhere: trees may be there or not, with a log or without one.
+fn then() -> Vec<BatchOp> {
+    vec![
+        Create(0),
+        Create(1),
+        Put((0, 3, Some(70))),
+        Batch(both([3, 4], 71), vec![(0, 3, Some(70))]),
+        Put((1, 4, None)),
+        Close,
+        Batch(vec![(0, 3, None), (1, 90, Some(91))], vec![]),
+        Put((1, 90, Some(92))),
+    ]
+}
+
+fn scenario(name: &'static str, setup: Vec<BatchOp>, ops: Vec<BatchOp>) -> Scenario<BatchOp> {
+    let setup = [Create(0), Create(1)].into_iter().chain(setup).collect();
+    Scenario { name, creation: false, setup, ops, then: then() }
+}
+
+/// Returns the scenarios of batches: those of few changes, of splits, of records in several parts, of conditions, and of
+/// trees that come and go.
+pub fn batch_scenarios() -> Vec<Scenario<BatchOp>> {
+    let puts = |keys: std::ops::Range<u64>| keys.flat_map(|key| both([key * 10], 5)).map(Put);
+    vec![
+        scenario(
+            "batches",
+            puts(0..4).collect(),
+            vec![
+                Batch(both([10, 15], 20), vec![]),
+                // A record that is not done must not undo these.
+                Put((0, 10, Some(30))),
+                Put((1, 15, None)),
+                Batch(vec![(0, 10, None), (1, 20, Some(40)), (0, 30, Some(41)), (1, 99, None)], vec![]),
+                Add((0, 30), (1, 20)),
+                Put((1, 20, Some(50))),
+                Close,
+                Batch(both([10], 60), vec![]),
+            ],
+        ),
+        scenario(
+            "splits",
+            puts(0..12).collect(),
+            vec![
+                Batch(both((0..6).map(|key| key * 20 + 5), 20), vec![]),
+                Batch(both([1, 2, 3, 4], 30), vec![]),
+            ],
+        ),
+        scenario(
+            "parts",
+            puts(0..3).collect(),
+            vec![
+                Batch(both((0..9).map(|key| key * 3), 20), vec![]),
+                Batch(both([0, 30], 30), vec![]),
+                Batch(both((0..9).map(|key| key * 2), 40), vec![]),
+                Put((0, 2, Some(50))),
+            ],
+        ),
+        scenario(
+            "conditions",
+            puts(0..3).collect(),
+            vec![
+                Batch(both([10, 15], 20), vec![(0, 10, Some(5)), (1, 10, Some(6)), (1, 15, None)]),
+                Batch(both([20], 30), vec![(0, 10, Some(5))]),
+                Batch(vec![(1, 10, Some(31))], vec![(0, 10, Some(20)), (0, 77, None)]),
+                View(vec![(0, 10, None), (1, 11, Some(40)), (0, 12, Some(41)), (1, 15, Some(42))]),
+            ],
+        ),
+        scenario(
+            "drops",
+            puts(0..3).collect(),
+            vec![
+                Batch(both([10, 15], 20), vec![]),
+                Drop(0),
+                Batch(vec![(1, 10, Some(30)), (1, 11, Some(31))], vec![]),
+                Create(0),
+                Batch(both([10], 40), vec![]),
+                Drop(1),
+                Close,
+            ],
+        ),
+        Scenario {
+            name: "creation",
+            creation: true,
+            setup: vec![],
+            ops: vec![
+                Create(0),
+                Create(1),
+                Batch(both([1], 10), vec![]),
+                Close,
+                Batch(both([2], 20), vec![]),
+            ],
+            then: then(),
+        },
+    ]
+}

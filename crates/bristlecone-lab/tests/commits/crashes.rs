@@ -1,0 +1,68 @@
+//! Crashes at every event of batches, and at every event of what opening does about them.
+
+use std::marker::PhantomData;
+
+use bristlecone::Design;
+use bristlecone_lab::EXPLAINED;
+use bristlecone_lab::targets::{BatchPool, Items, Notes, Texts, Words, batch_scenarios};
+use bristlecone_pm::Geometry;
+use bristlecone_sim::{
+    Budget, Mode, Prepared, Progress, Report, Site, Subject, explore_rounds, mutate_rounds, rounds,
+};
+
+/// Chunks of the log have parts of 256 bytes: a record of ten changes has two.
+const GEOMETRY: Geometry = Geometry { chunk_bytes: 4096, chunks_max: 48, trees_max: 3 };
+
+fn subject<A: Items, B: Items>(a: Design, b: Design) -> Prepared<BatchPool<A, B>> {
+    let designs = [a, b].map(|design| (design, Vec::new()));
+    let system = BatchPool::<A, B> { geometry: GEOMETRY, designs, items: PhantomData };
+    Prepared { name: format!("batches-{a}-{b}"), system, scenarios: batch_scenarios() }
+}
+
+fn explore(subject: &dyn Subject, modes: &[Mode], budget: Budget) {
+    let rounds = rounds([subject], modes);
+    let reports = explore_rounds(&rounds, Budget { threads: 2, ..budget }, &Progress::default(), &|_, _| {});
+    let reports: Vec<Report> = reports.into_iter().flatten().collect();
+    assert_eq!(reports.len(), rounds.len());
+    for report in reports {
+        println!("{report}");
+        report.assert_clean();
+        assert!(report.images > 0);
+    }
+}
+
+#[test]
+fn batches_over_sstree_and_nbtree_survive_every_crash() {
+    explore(&subject::<Words, Texts>(Design::SsTree, Design::NbTree), &Mode::ALL, Budget::of(24));
+}
+
+#[test]
+fn batches_over_cclbtree_and_wotree_survive_every_crash() {
+    explore(&subject::<Texts, Words>(Design::CclBTree, Design::WoTree), &[Mode::Subset], Budget::of(16));
+}
+
+#[test]
+fn batches_over_lodgetree_and_sstree_survive_every_crash() {
+    explore(&subject::<Notes, Texts>(Design::LodgeTree, Design::SsTree), &[Mode::Subset], Budget::of(16));
+}
+
+/// A crash in what opening does about a crash.
+#[test]
+fn replay_survives_its_own_crashes() {
+    let mut subject = subject::<Words, Words>(Design::SsTree, Design::NbTree);
+    subject.scenarios.retain(|scenario| ["batches", "parts"].contains(&scenario.name));
+    explore(&subject, &[Mode::Subset], Budget { depth: 2, nested: (8, 4), ..Budget::of(16) });
+}
+
+#[test]
+fn every_store_flush_and_fence_of_the_commit_log_is_needed() {
+    let subject = subject::<Words, Words>(Design::SsTree, Design::SsTree);
+    let (rounds, progress) = (rounds([&subject as &dyn Subject], &[Mode::Subset]), Progress::default());
+    let budget = Budget { threads: 2, continuation_crashes: 1, ..Budget::of(64) };
+    let reports = explore_rounds(&rounds, budget, &progress, &|_, report| report.assert_clean());
+    let rounds: Vec<_> = rounds.into_iter().zip(reports.into_iter().flatten()).collect();
+    let wanted = |site: &Site| site.step.starts_with("pool commit") || site.at.file().ends_with("commits.rs");
+    let table = mutate_rounds(&rounds, budget, &wanted, &progress, &|_| {}).explained_by(EXPLAINED);
+    println!("{table}");
+    assert!(table.survivors().is_empty() && table.killed() > 5, "{table}");
+}

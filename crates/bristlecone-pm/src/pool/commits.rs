@@ -1,0 +1,247 @@
+//! The commit log: what several trees are to become together, until they are.
+//!
+//! A record is written before the first tree changes, and is done when the last one has. Each is written to slots
+//! of its own, of any chunks of the log: as many parts as it needs. At most one record for each thread that commits
+//! is there at a time, so that the log stays small, and nothing in it is ever moved.
+//!
+//! # Beginning
+//! 1. Both copies of the superblock say that there is a log; then its chunks are allocated as they are needed. *Versions
+//!    that do not know the log leave the pool alone. A close takes the chunks back, and the bit; so does opening, once
+//!    the records that are not done have been carried out.*
+//!
+//! # Record
+//! 1. The parts are stored, each with the record's number and a checksum; flush, fence. *Before the fence the record may be
+//!    there in part, and does not count: a part or a checksum is missing. From here on it is committed.*
+//! 2. The trees are changed, which is not this module's work. *After a crash opening does it again.*
+//! 3. The numbers of all parts are cleared; flush, fence. *A crash between leaves a record without all of its parts, which does
+//!    not count, or the whole one, which is carried out once more: no other change came between. After the fence others may
+//!    change what the record changed.*
+
+use std::collections::BTreeMap;
+
+use super::layout::{COMMITS_OWNER, PART_HEADER_BYTES, PARTS_PER_CHUNK, PartHeader, SlotKind};
+use super::{PoolFile, TreeId};
+use crate::sync::wait;
+use crate::{Alone, Durable, Error, Flushed, Medium, Persist, Result, read_bytes, write_bytes};
+
+/// Parts that a record can have: more would not fit any pool.
+const PARTS_MAX: usize = u32::MAX as usize;
+
+/// The log while the pool is open.
+#[derive(Debug, Default)]
+pub(super) struct Commits {
+    begun: bool,
+    /// The number of the last record.
+    sequence: u64,
+    /// Slots without a record.
+    free: Vec<u64>,
+    /// Records that are not done.
+    under_way: usize,
+}
+
+/// Where a record is stored. Dropped before it is done, it stays for the next opening.
+#[derive(Debug)]
+pub struct CommitSpace<'a, M: Medium> {
+    pool: &'a PoolFile<M>,
+    slots: Vec<u64>,
+    sequence: u64,
+    /// A record may be there, which opening would carry out.
+    stored: bool,
+}
+
+impl<M: Medium> PoolFile<M> {
+    fn commit_slot_bytes(&self) -> u64 {
+        self.geometry.chunk_bytes / PARTS_PER_CHUNK
+    }
+
+    /// Returns whether slots of the log have such a size.
+    pub(super) fn is_of_commits(&self, slot_bytes: u32) -> bool {
+        u64::from(slot_bytes) == self.commit_slot_bytes()
+    }
+
+    /// Returns whether the superblock says that there is a log.
+    pub(super) fn has_commits(&self) -> bool {
+        self.lock_contents().commits
+    }
+
+    /// Returns how many chunks the log has.
+    pub fn commit_chunks(&self) -> usize {
+        self.chunks_of(TreeId(COMMITS_OWNER)).len()
+    }
+
+    /// Finds space for a record of so many bytes, which stays where it is until the record is done.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolFull`](Error::PoolFull) and [`MediumFull`](Error::MediumFull); [`DurabilityLost`](Error::DurabilityLost).
+    pub fn commit_space(&self, bytes: usize) -> Result<CommitSpace<'_, M>> {
+        let payload = (self.commit_slot_bytes() - PART_HEADER_BYTES) as usize;
+        let parts = bytes.div_ceil(payload).max(1);
+        if parts > PARTS_MAX {
+            return Err(Error::PoolFull { max_bytes: self.max_bytes() });
+        }
+        let mut commits = wait::lock(&self.commits);
+        self.begin_commits(&mut commits)?;
+        while commits.free.len() < parts {
+            let slot_bytes = self.commit_slot_bytes();
+            let chunk = self.chunk_alloc(
+                TreeId(COMMITS_OWNER),
+                SlotKind::COMMITS,
+                slot_bytes as u32,
+                PARTS_PER_CHUNK,
+            )?;
+            commits.free.extend((0..PARTS_PER_CHUNK).rev().map(|slot| chunk.offset + slot * slot_bytes));
+        }
+        let kept = commits.free.len() - parts;
+        let slots = commits.free.split_off(kept);
+        commits.sequence += 1;
+        Ok(CommitSpace { pool: self, slots, sequence: commits.sequence, stored: false })
+    }
+
+    /// Beginning 1.
+    fn begin_commits(&self, commits: &mut Commits) -> Result<()> {
+        if !commits.begun {
+            // Both copies: the older one must not deny the log, should the medium damage the newer one.
+            self.write_contents(|contents| contents.commits = true)?;
+            self.write_contents(|_| {})?;
+            commits.begun = true;
+        }
+        Ok(())
+    }
+
+    /// Returns the records that are committed and not done, in the order in which they were.
+    pub fn pending_commits(&self) -> Vec<Vec<u8>> {
+        let slot_bytes = self.commit_slot_bytes();
+        let mut records = BTreeMap::<u64, BTreeMap<u32, (u32, Vec<u8>)>>::new();
+        for chunk in self.chunks_of(TreeId(COMMITS_OWNER)) {
+            for slot in 0..PARTS_PER_CHUNK {
+                if let Some((sequence, part, parts, bytes)) = self.read_part(chunk.offset + slot * slot_bytes)
+                {
+                    records.entry(sequence).or_default().insert(part, (parts, bytes));
+                }
+            }
+        }
+        let is_whole = |parts: &BTreeMap<u32, (u32, Vec<u8>)>| {
+            let all = parts.values().all(|(of, _)| *of as usize == parts.len());
+            all && parts.keys().copied().eq(0..parts.len() as u32)
+        };
+        let join =
+            |parts: BTreeMap<u32, (u32, Vec<u8>)>| parts.into_values().flat_map(|(_, bytes)| bytes).collect();
+        records.into_values().filter(is_whole).map(join).collect()
+    }
+
+    /// Returns what stands in a slot: the record's number, which part of it, of how many, and the bytes.
+    fn read_part(&self, slot: u64) -> Option<(u64, u32, u32, Vec<u8>)> {
+        let (header, medium) = (self.at::<PartHeader>(slot), self.medium());
+        let [sequence, part, bytes] =
+            [&header.sequence, &header.part, &header.bytes].map(|word| word.load(medium));
+        if sequence == 0 || bytes > self.commit_slot_bytes() - PART_HEADER_BYTES {
+            return None;
+        }
+        let mut found = Vec::new();
+        let cells = self.words(slot + PART_HEADER_BYTES, bytes.div_ceil(8) as usize);
+        read_bytes(medium, cells, bytes as usize, &mut found);
+        (header.checksum.load(medium) == checksum(sequence, part, &found))
+            .then(|| (sequence, part as u32, (part >> 32) as u32, found))
+    }
+
+    /// Forgets all records, which have been carried out durably.
+    ///
+    /// # Errors
+    ///
+    /// [`DurabilityLost`](Error::DurabilityLost).
+    pub fn end_commits(&self) -> Result<()> {
+        if !self.has_commits() {
+            return Ok(());
+        }
+        self.chunks_of(TreeId(COMMITS_OWNER)).iter().for_each(|chunk| self.chunk_free(chunk.id));
+        self.write_contents(|contents| contents.commits = false)
+    }
+
+    /// Frees the chunks of the log, in which no record is under way, before the pool is closed.
+    ///
+    /// # Errors
+    ///
+    /// [`DurabilityLost`](Error::DurabilityLost) if a record was left behind: the next opening carries it out.
+    pub(super) fn release_commits(&self) -> Result<()> {
+        let mut commits = wait::lock(&self.commits);
+        if commits.under_way > 0 {
+            return Err(Error::DurabilityLost);
+        }
+        if commits.begun {
+            let sequence = commits.sequence;
+            *commits = Commits { sequence, ..Commits::default() };
+            self.chunks_of(TreeId(COMMITS_OWNER)).iter().for_each(|chunk| self.chunk_free(chunk.id));
+        }
+        Ok(())
+    }
+}
+
+impl<M: Medium> CommitSpace<'_, M> {
+    /// Stores the record, which has the bytes that there is space for: committed when this returns `Ok`.
+    ///
+    /// # Errors
+    ///
+    /// [`DurabilityLost`](Error::DurabilityLost).
+    ///
+    /// # Panics
+    ///
+    /// If the record has more bytes.
+    pub fn commit(&mut self, record: &[u8]) -> Result<()> {
+        let medium = self.pool.medium();
+        wait::lock(&self.pool.commits).under_way += 1;
+        self.stored = true;
+        let payload = (self.pool.commit_slot_bytes() - PART_HEADER_BYTES) as usize;
+        assert!(record.len() <= payload * self.slots.len(), "a record beyond its space");
+        let mut flushed = Flushed::none();
+        for (at, &slot) in self.slots.iter().enumerate() {
+            let begin = (at * payload).min(record.len());
+            let bytes = &record[begin..record.len().min(begin + payload)];
+            let header = self.pool.at::<PartHeader>(slot);
+            let part = at as u64 | (self.slots.len() as u64) << 32;
+            header.part.store(medium, part);
+            header.bytes.store(medium, bytes.len() as u64);
+            header.checksum.store(medium, checksum(self.sequence, part, bytes));
+            write_bytes(medium, self.pool.words(slot + PART_HEADER_BYTES, bytes.len().div_ceil(8)), bytes);
+            header.sequence.store(medium, self.sequence);
+            let words = PART_HEADER_BYTES as usize / 8 + bytes.len().div_ceil(8);
+            flushed = flushed.and(medium.flush(self.pool.words(slot, words), "pool commit.1"));
+        }
+        let Durable { .. } = medium.fence(flushed, "pool commit.1");
+        self.pool.health()
+    }
+
+    /// Marks the record as done, durably. What it says has been carried out, by operations that return once they are durable.
+    ///
+    /// # Errors
+    ///
+    /// [`DurabilityLost`](Error::DurabilityLost).
+    pub fn done(mut self) -> Result<()> {
+        let medium = self.pool.medium();
+        let mut flushed = Flushed::none();
+        for &slot in &self.slots {
+            let sequence = &self.pool.at::<PartHeader>(slot).sequence;
+            sequence.publish(medium, 0, &Alone, "pool commit.3");
+            flushed = flushed.and(medium.flush(sequence, "pool commit.3"));
+        }
+        let Durable { .. } = medium.fence(flushed, "pool commit.3");
+        self.pool.health()?;
+        wait::lock(&self.pool.commits).under_way -= 1;
+        self.stored = false;
+        Ok(())
+    }
+}
+
+impl<M: Medium> Drop for CommitSpace<'_, M> {
+    fn drop(&mut self) {
+        if !self.stored {
+            wait::lock(&self.pool.commits).free.append(&mut self.slots);
+        }
+    }
+}
+
+/// Covers the words of a header before it, and the bytes.
+fn checksum(sequence: u64, part: u64, bytes: &[u8]) -> u64 {
+    let words = [sequence, part, bytes.len() as u64].map(u64::to_le_bytes);
+    crc32c::crc32c_append(crc32c::crc32c(words.as_flattened()), bytes).into()
+}

@@ -1,0 +1,102 @@
+//! A fence that threads in a hurry leave to the one that seldom needs it.
+
+use std::sync::atomic::{Ordering::SeqCst, compiler_fence, fence};
+
+/// Orders a store before a load on two sides: a light one, which many threads pass often, and a heavy one, which
+/// pays for all of them. Of two threads that store and then load what the other one stored, one on each side, at least one
+/// sees the other's store.
+#[derive(Debug)]
+pub struct AsymmetricFence {
+    /// The kernel interrupts the other threads.
+    by_kernel: bool,
+}
+
+impl AsymmetricFence {
+    /// Asks the kernel whether it does the heavy side's work. Where it does not (an old one, or one that is told to
+    /// refuse), both sides have a fence.
+    pub fn detect() -> Self {
+        Self { by_kernel: membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) }
+    }
+
+    /// Has a fence on both sides.
+    pub fn symmetric() -> Self {
+        Self { by_kernel: false }
+    }
+
+    /// The light side.
+    #[inline(always)]
+    pub fn light(&self) {
+        if self.by_kernel {
+            compiler_fence(SeqCst);
+        } else {
+            fence(SeqCst);
+        }
+    }
+
+    /// The heavy side: some microseconds where the kernel does the work.
+    ///
+    /// # Panics
+    ///
+    /// If the kernel did the work before and refuses now: what other threads see cannot be known then.
+    pub fn heavy(&self) {
+        fence(SeqCst);
+        if self.by_kernel {
+            let done = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+            assert!(done, "the kernel refuses membarrier, which it allowed when the pool was opened");
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn membarrier(command: libc::c_int) -> bool {
+    // SAFETY: a system call that takes two numbers (the processor's counts for no command used here), and touches no memory.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn membarrier(_: libc::c_int) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    use super::*;
+
+    /// Both threads store and load; that neither sees the other must never happen.
+    #[test]
+    fn one_of_both_sides_sees_the_other() {
+        for barrier in [AsymmetricFence::detect(), AsymmetricFence::symmetric()] {
+            let (a, b) = (AtomicU64::new(0), AtomicU64::new(0));
+            let meet = std::sync::Barrier::new(2);
+            let rounds = 2000;
+            let (light, heavy) = std::thread::scope(|scope| {
+                let light = scope.spawn(|| {
+                    let round = |round| {
+                        meet.wait();
+                        a.store(round, Relaxed);
+                        barrier.light();
+                        let seen = b.load(Relaxed);
+                        meet.wait();
+                        seen == round
+                    };
+                    (1..=rounds).map(round).collect::<Vec<_>>()
+                });
+                let heavy = scope.spawn(|| {
+                    let round = |round| {
+                        meet.wait();
+                        b.store(round, Relaxed);
+                        barrier.heavy();
+                        let seen = a.load(Relaxed);
+                        meet.wait();
+                        seen == round
+                    };
+                    (1..=rounds).map(round).collect::<Vec<_>>()
+                });
+                (light.join().unwrap(), heavy.join().unwrap())
+            });
+            assert!(light.iter().zip(&heavy).all(|(light, heavy)| *light || *heavy));
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Bounds of keys as a tree has them: encoded once, for scans that go on later.
+
+use std::ops::{Bound, RangeBounds};
+
+use bristlecone_pm::{Error, Result};
+
+use super::encode::{Records, Role, Stored, Words, prefix};
+use super::tree::{On, each};
+use super::{Datum, Range, Tree};
+use crate::api::prefix::limits_of_prefix;
+
+/// A key as it is in a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Word(u64),
+    Record(Box<[u8]>),
+}
+
+/// Bounds of the keys of one tree: what [`Tree::bounds`] and [`Tree::prefix_bounds`] return, to be read with
+/// [`Tree::range_within`], as often as it is wanted, and narrowed when a part of them is done.
+///
+/// ```
+/// use bristlecone::Pool;
+/// # fn main() -> bristlecone::Result<()> {
+/// # let path = format!("/dev/shm/bristlecone-doc-bounds-{}.pool", std::process::id());
+/// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+///
+/// let kinds = ("(str, u32)".parse()?, "u64".parse()?);
+/// let visits = pool.tree_options("visits").create_dynamic(&kinds.0, &kinds.1)?;
+/// for (page, year) in [("/", 2025u32), ("/about", 2025), ("/about", 2026), ("/api", 2026)] {
+///     visits.insert((page, year), 1u64)?;
+/// }
+/// let mut about = visits.prefix_bounds(("/about",))?;
+/// let (first, _) = visits.range_within(&about)?.next().unwrap();
+/// assert_eq!(first, ("/about", 2025u32).into());
+/// // The scan goes on behind it, at any later time.
+/// visits.narrow(&mut about, &first, false)?;
+/// assert_eq!(visits.range_within(&about)?.count(), 1);
+/// # drop((visits, pool));
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    from: Bound<Place>,
+    to: Bound<Place>,
+}
+
+/// How keys are stored, with the places that they are.
+trait Placed: Stored {
+    fn place(key: Self::Bound) -> Place;
+
+    /// `None`: the place is one of a tree of other keys.
+    fn of(place: &Place) -> Option<Self::Bound>;
+}
+
+impl Placed for Words {
+    fn place(key: u64) -> Place {
+        Place::Word(key)
+    }
+
+    fn of(place: &Place) -> Option<u64> {
+        if let Place::Word(word) = place { Some(*word) } else { None }
+    }
+}
+
+impl Placed for Records {
+    fn place(key: Box<[u8]>) -> Place {
+        Place::Record(key)
+    }
+
+    fn of(place: &Place) -> Option<Box<[u8]>> {
+        if let Place::Record(record) = place { Some(record.clone()) } else { None }
+    }
+}
+
+/// Returns a bound of a tree's keys; `None` for one of other keys.
+fn placed<K: Placed>(bound: &Bound<Place>) -> Option<Bound<K::Bound>> {
+    Some(match bound.as_ref().map(K::of) {
+        Bound::Included(key) => Bound::Included(key?),
+        Bound::Excluded(key) => Bound::Excluded(key?),
+        Bound::Unbounded => Bound::Unbounded,
+    })
+}
+
+impl Tree {
+    /// Returns bounds of keys, for [`range_within`](Self::range_within).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Mismatch`] for a bound that is not of the keys' kind.
+    pub fn bounds<'a>(&self, bounds: impl RangeBounds<Datum<'a>>) -> Result<Bounds> {
+        each!(&self.on, _tree => {
+            let place = |bound| Ok::<_, Error>(self.bound::<K>(bound)?.map(K::place));
+            Ok(Bounds { from: place(bounds.start_bound())?, to: place(bounds.end_bound())? })
+        })
+    }
+
+    /// Returns the bounds of the keys that begin with a prefix: see [`prefix`](Self::prefix).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Mismatch`] for what keys of the tree's kind cannot begin with.
+    pub fn prefix_bounds<'a>(&self, of: impl Into<Datum<'a>>) -> Result<Bounds> {
+        let of = of.into();
+        let bytes = prefix(self.key_kind(), &of).map_err(|why| self.unfit(Role::Key, &of, why))?;
+        let (from, to) = limits_of_prefix(&bytes);
+        Ok(Bounds { from: from.map(Place::Record), to: to.map(Place::Record) })
+    }
+
+    /// Leaves out of `bounds` what a scan has had: everything up to `key`, or from `key` on if the scan goes
+    /// `backward`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Mismatch`] for a key that is not of the keys' kind.
+    pub fn narrow<'a>(&self, bounds: &mut Bounds, key: impl Into<Datum<'a>>, backward: bool) -> Result<()> {
+        let key = key.into();
+        let place = each!(&self.on, _tree => self.key::<K, _>(&key, |key| K::place(K::bound(key))))?;
+        *(if backward { &mut bounds.to } else { &mut bounds.from }) = Bound::Excluded(place);
+        Ok(())
+    }
+
+    /// Returns the items within bounds of this tree, as [`range`](Self::range) does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for bounds that a tree of other keys gave; [`Error::Forked`].
+    pub fn range_within(&self, bounds: &Bounds) -> Result<Range<'_>> {
+        self.opened_here()?;
+        let kinds = (self.key_kind(), self.value_kind());
+        each!(&self.on, tree => match (placed::<K>(&bounds.from), placed::<K>(&bounds.to)) {
+            (Some(from), Some(to)) => Ok(Range::new::<K, V>(crate::Range::new(tree, from, to), kinds)),
+            _ => Err(Error::invalid("these bounds are of a tree with keys of another type")),
+        })
+    }
+
+    /// Returns how many items there are within bounds of this tree: see [`count`](Self::count).
+    ///
+    /// # Errors
+    ///
+    /// As [`range_within`](Self::range_within).
+    pub fn count_within(&self, bounds: &Bounds) -> Result<u64> {
+        self.opened_here()?;
+        each!(&self.on, tree => match (placed::<K>(&bounds.from), placed::<K>(&bounds.to)) {
+            (Some(from), Some(to)) => Ok(tree.walk((from, to)).count()),
+            _ => Err(Error::invalid("these bounds are of a tree with keys of another type")),
+        })
+    }
+}

@@ -1,0 +1,137 @@
+//! Batches: changes that are made together, with conditions.
+
+use std::fmt;
+
+use bristlecone_pm::{Error, Result};
+
+use super::commit::Changes;
+use super::handle::TreeHandle;
+use crate::Pool;
+
+/// Changes of any trees of one pool that are made together, or not at all: see [`Pool::batch`].
+///
+/// Nothing is written before [`commit`](Self::commit): until then the batch is a list in DRAM, and dropping it is
+/// all that it takes to forget it. What cannot be written (a key that is too long, a tree of another pool) is told by `commit`, so
+/// that the calls before it can stand in a row.
+pub struct Batch {
+    pool: Pool,
+    changes: Changes,
+    refused: Option<Error>,
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    /// Begins a batch.
+    ///
+    /// ```
+    /// use bristlecone::{Error, Pool};
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-batch-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    ///
+    /// let accounts = pool.tree::<&str, u64>("accounts")?;
+    /// let pending = pool.tree::<u64, &str>("pending")?;
+    /// accounts.insert("alice", 100)?;
+    /// pending.insert(17, "alice pays 10")?;
+    ///
+    /// let mut batch = pool.batch();
+    /// batch.expect(&accounts, "alice", Some(100));
+    /// batch.insert(&accounts, "alice", 90);
+    /// batch.remove(&pending, 17);
+    /// batch.commit()?; // durable, both or none
+    /// assert_eq!((accounts.get("alice"), pending.get(17)), (Some(90), None));
+    ///
+    /// let mut batch = pool.batch();
+    /// batch.expect(&accounts, "alice", Some(100)).insert(&accounts, "alice", 80);
+    /// assert!(matches!(batch.commit(), Err(Error::Conflict)));
+    /// assert_eq!(accounts.get("alice"), Some(90));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn batch(&self) -> Batch {
+        Batch { pool: self.clone(), changes: Changes::default(), refused: None }
+    }
+}
+
+impl Batch {
+    fn note(&mut self, change: impl FnOnce(&mut Changes, &Pool) -> Result<()>) -> &mut Self {
+        let noted = change(&mut self.changes, &self.pool);
+        self.refused = self.refused.take().or(noted.err());
+        self
+    }
+
+    /// Writes a key's value, whether the key is there or not. Of several changes of a key the last one counts.
+    pub fn insert<T: TreeHandle>(&mut self, tree: &T, key: T::Key<'_>, value: T::Value<'_>) -> &mut Self {
+        self.note(|changes, pool| {
+            let place = (changes.tree(pool, tree)?, tree.encode_key(&key)?);
+            changes.keys.insert(place, Some(tree.encode_value(&value)?));
+            Ok(())
+        })
+    }
+
+    /// Removes a key, if it is there.
+    pub fn remove<T: TreeHandle>(&mut self, tree: &T, key: T::Key<'_>) -> &mut Self {
+        self.note(|changes, pool| {
+            let place = (changes.tree(pool, tree)?, tree.encode_key(&key)?);
+            changes.keys.insert(place, None);
+            Ok(())
+        })
+    }
+
+    /// Makes a condition: the key has this value before the batch, or is absent. If it is not so, `commit` returns
+    /// [`Error::Conflict`]. Of several conditions on a key all have to hold.
+    pub fn expect<T: TreeHandle>(
+        &mut self,
+        tree: &T,
+        key: T::Key<'_>,
+        value: Option<T::Value<'_>>,
+    ) -> &mut Self {
+        self.note(|changes, pool| {
+            let place = (changes.tree(pool, tree)?, tree.encode_key(&key)?);
+            let value = value.map(|value| tree.encode_value(&value)).transpose()?;
+            match changes.expected.get(&place) {
+                Some(other) if *other != value => Err(Error::Conflict),
+                _ => {
+                    changes.expected.insert(place, value);
+                    Ok(())
+                }
+            }
+        })
+    }
+
+    /// Returns how many keys are changed.
+    pub fn len(&self) -> usize {
+        self.changes.keys.len()
+    }
+
+    /// Returns whether no key is changed.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Makes all changes in one step, if all conditions hold.
+    ///
+    /// After `Ok` all of them are durable. After `Err` nothing has changed, and after a crash all of them are made, or none,
+    /// whatever the designs of the trees. Other batches, transactions, snapshots and writes of single keys come
+    /// before it or after it; two lookups without a snapshot are two moments, and may stand on either side of it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Conflict`] if a condition does not hold; [`Error::Invalid`] for a tree of another pool; [`Error::TooLong`], and
+    /// for dynamic trees [`Error::Mismatch`], for what cannot be stored; [`Error::PoolFull`] and [`Error::MediumFull`] where there
+    /// is no room for all of it; [`Error::ReadOnly`]; [`Error::Forked`]. [`Error::DurabilityLost`] leaves open whether the
+    /// changes are made; all of them or none are, once the pool was opened again.
+    pub fn commit(self) -> Result<()> {
+        self.pool.0.file.writable()?;
+        match self.refused {
+            Some(error) => Err(error),
+            None => self.changes.commit(&self.pool, None),
+        }
+    }
+}

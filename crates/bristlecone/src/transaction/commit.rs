@@ -1,0 +1,209 @@
+//! Commits. Step numbers are those of the story in `mod.rs`.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use bristlecone_pm::{Error, Result};
+use smallvec::SmallVec;
+
+use super::encoded::{AnyTree, Encoded};
+use super::epochs::Epoch;
+use super::handle::{Link, TreeHandle};
+use super::record;
+use super::snapshot::Snapshot;
+use super::stripes::Stripes;
+use crate::Pool;
+use crate::index::any::CarriedOut;
+use crate::index::parts::codec::GROUP;
+
+/// Chunks that a tree may need to take a change or many small ones, and more for records of keys and of values.
+const TREE_CHUNKS: usize = 3;
+const RECORD_CHUNKS: usize = 2;
+/// Bytes of the pool that an item may need beside its own: a split of its leaf, at most.
+const ITEM_BYTES: usize = 2048;
+
+/// A tree of a batch, and its key.
+pub type Place = (usize, Encoded);
+
+/// Keys of several trees, and what they get.
+#[derive(Default)]
+pub struct Changes {
+    pub trees: Vec<(Link, Box<dyn AnyTree>)>,
+    /// By place, what the key gets; `None`: it is removed.
+    pub keys: BTreeMap<Place, Option<Encoded>>,
+    /// By place, what the key must have for anything to be changed.
+    pub expected: BTreeMap<Place, Option<Encoded>>,
+}
+
+/// What a transaction read.
+pub struct Reads<'a> {
+    pub snapshot: &'a Snapshot,
+    pub keys: &'a [Place],
+    pub ranges: &'a [(usize, Bound<Encoded>, Bound<Encoded>)],
+}
+
+impl Changes {
+    /// Returns the number of a tree, which is a part from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a tree of another pool, or one of a design that the library does not know.
+    pub fn tree<T: TreeHandle>(&mut self, pool: &Pool, tree: &T) -> Result<usize> {
+        let link = tree.link();
+        if !pool.is_same(tree.pool()) {
+            return Err(Error::invalid(
+                "the tree is of another pool: what is changed together is in one pool",
+            ));
+        }
+        if !link.is_known {
+            return Err(Error::invalid("a tree of a design from outside takes single writes only"));
+        }
+        let known = self.trees.iter().position(|(known, _)| known.identity == link.identity);
+        Ok(known.unwrap_or_else(|| {
+            self.trees.push((link, tree.any()));
+            self.trees.len() - 1
+        }))
+    }
+
+    fn identity(&self, tree: usize) -> u64 {
+        self.trees[tree].0.identity
+    }
+
+    fn saved_key(&self, (tree, key): &Place) -> (u64, Encoded) {
+        (self.identity(*tree), key.clone())
+    }
+
+    /// Returns what the commit log keeps of the changes.
+    fn record(&self) -> Vec<u8> {
+        let mut record = Vec::new();
+        for ((tree, key), value) in &self.keys {
+            record::append(&mut record, self.trees[*tree].0.id, key, value.as_ref());
+        }
+        record
+    }
+
+    /// Returns how many chunks may be needed: removals need none.
+    fn chunks(&self, chunk_bytes: u64) -> usize {
+        let (mut chunks, mut bytes) = (vec![0; self.trees.len()], 0);
+        let records = |item: &Encoded| if matches!(item, Encoded::Bytes(_)) { RECORD_CHUNKS } else { 0 };
+        for ((tree, key), value) in &self.keys {
+            let Some(value) = value else { continue };
+            chunks[*tree] = TREE_CHUNKS + records(key) + records(value);
+            bytes += ITEM_BYTES + 2 * (key.heap_bytes() + value.heap_bytes());
+        }
+        chunks.iter().sum::<usize>() + if bytes == 0 { 0 } else { bytes.div_ceil(chunk_bytes as usize) }
+    }
+
+    /// Changes everything or nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Conflict`], and those of writes.
+    pub fn commit(&self, pool: &Pool, reads: Option<&Reads<'_>>) -> Result<()> {
+        pool.0.file.writable()?;
+        if self.keys.is_empty() && self.expected.is_empty() {
+            return Ok(());
+        }
+        let epochs = &pool.0.epochs;
+        epochs.gate.watch();
+        let committed = {
+            let entered = epochs.gate.enter();
+            let places = self.keys.keys().chain(self.expected.keys());
+            let stripes = places.map(|(tree, key)| Stripes::of(self.identity(*tree), key.hash()));
+            // Commit 1.
+            let _locked = epochs.stripes.lock_all(stripes.collect());
+            self.validate_own(reads)?;
+            // Commit 2.
+            let mut refused = Ok(());
+            epochs.announce(&entered, |epoch| refused = self.save(epoch));
+            refused?;
+            self.validate(reads)?;
+            if self.keys.is_empty() { Ok(()) } else { self.carry_out(pool) }
+        };
+        epochs.shed_if_over();
+        committed
+    }
+
+    /// Commit 1: whether conditions hold, and none of the keys that are changed was changed by others since
+    /// they were read. The locks keep it so.
+    fn validate_own(&self, reads: Option<&Reads<'_>>) -> Result<()> {
+        for ((tree, key), expected) in &self.expected {
+            if self.trees[*tree].1.get(key)? != *expected {
+                return Err(Error::Conflict);
+            }
+        }
+        let Some(reads) = reads else { return Ok(()) };
+        let is_read = |place: &Place| {
+            let within = |(tree, from, to): &(usize, Bound<Encoded>, Bound<Encoded>)| {
+                use std::ops::RangeBounds;
+                *tree == place.0 && (from.as_ref(), to.as_ref()).contains(&place.1)
+            };
+            reads.keys.contains(place) || reads.ranges.iter().any(within)
+        };
+        for place in self.keys.keys().filter(|place| is_read(place)) {
+            if reads.snapshot.epoch(&self.trees[place.0].0)?.has(&self.saved_key(place)) {
+                return Err(Error::Conflict);
+            }
+        }
+        Ok(())
+    }
+
+    /// Commit 2: saves what snapshots need of what is about to change.
+    fn save(&self, epoch: &Epoch) -> Result<()> {
+        for (tree, key) in self.keys.keys() {
+            // Nothing is cached between two epochs: the second time the first one's entry does not count.
+            let held = self.trees[*tree].1.get(key)?;
+            epoch.save(self.identity(*tree), key.clone(), || held);
+        }
+        Ok(())
+    }
+
+    /// Commit 3: whether what was read and is not changed was changed by others.
+    fn validate(&self, reads: Option<&Reads<'_>>) -> Result<()> {
+        let Some(reads) = reads else { return Ok(()) };
+        let own = |tree: usize, key: &Encoded| self.keys.contains_key(&(tree, key.clone()));
+        for place in reads.keys.iter().filter(|(tree, key)| !own(*tree, key)) {
+            if reads.snapshot.epoch(&self.trees[place.0].0)?.has(&self.saved_key(place)) {
+                return Err(Error::Conflict);
+            }
+        }
+        for (tree, from, to) in reads.ranges {
+            let epoch = reads.snapshot.epoch(&self.trees[*tree].0)?;
+            let bounds = (from.as_ref(), to.as_ref());
+            if epoch.has_within(self.identity(*tree), bounds, |key| own(*tree, key)) {
+                return Err(Error::Conflict);
+            }
+        }
+        Ok(())
+    }
+
+    /// Commit 4 to 6.
+    fn carry_out(&self, pool: &Pool) -> Result<()> {
+        let file = &pool.0.file;
+        file.commit(&self.record(), self.chunks(file.chunk_bytes()), &mut || self.apply())
+    }
+
+    /// Commit 5: changes the trees, a group of keys of one tree after the other; if one refuses, changes back what was changed.
+    fn apply(&self) -> CarriedOut {
+        let mut before = Vec::with_capacity(self.keys.len());
+        let keys: Vec<_> = self.keys.iter().collect();
+        for of_tree in keys.chunk_by(|(one, _), (other, _)| one.0 == other.0) {
+            for group in of_tree.chunks(GROUP) {
+                let tree = &self.trees[group[0].0.0].1;
+                let items: SmallVec<[_; GROUP]> =
+                    group.iter().map(|((_, key), value)| (key, value.as_ref())).collect();
+                let changed =
+                    tree.put_many(&items, &mut |at, held| before.push((tree, &group[at].0.1, held)));
+                if let Err(error) = changed {
+                    let is_back =
+                        before.iter().rev().all(|(tree, key, held)| tree.put(key, held.as_ref()).is_ok());
+                    return match is_back && error.is_no_room() {
+                        true => CarriedOut::TakenBack(error),
+                        false => CarriedOut::InPart,
+                    };
+                }
+            }
+        }
+        CarriedOut::Wholly
+    }
+}

@@ -1,0 +1,436 @@
+//! What snapshots need of the past: in each epoch, the values that keys had when it began.
+//!
+//! A snapshot begins an epoch. A writer puts the value that its key has into the map of the current epoch before it changes
+//! the tree, unless one is there already. What a key had when a snapshot was taken is the first entry in the
+//! maps from the snapshot's epoch on, or, if there is none, what the tree has.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::atomic::{
+    AtomicPtr, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::SeqCst,
+};
+use std::sync::atomic::{Ordering::Relaxed, fence};
+use std::sync::{Arc, Mutex, RwLock, Weak};
+
+use bristlecone_pm::sync::{AsymmetricFence, wait};
+use bristlecone_pm::{TreeId, own_thread_index};
+use crossbeam_skiplist::SkipMap;
+
+use super::encoded::Encoded;
+use super::gate::{Entered, Gate};
+use super::stripes::{Locked, Stripes};
+use crate::index::Index;
+use crate::index::parts::codec::{Codec, KeyCodec};
+
+/// A key of any tree: the tree's identity comes first.
+type SavedKey = (u64, Encoded);
+
+/// What a saved entry takes beside its bytes, about.
+const ENTRY_BYTES: usize = 128;
+/// Bytes of entries without a snapshot that are left until the next epoch begins.
+const LEFT_BYTES: usize = 64 << 10;
+
+/// An epoch: the time from one snapshot to the next.
+#[derive(Debug)]
+pub(crate) struct Epoch {
+    pub number: u64,
+    /// By key, what it had when the epoch began; `None`: it was absent.
+    saved: SkipMap<SavedKey, Option<Encoded>>,
+    bytes: AtomicUsize,
+    next: RwLock<Option<Arc<Epoch>>>,
+    /// Bytes of all epochs that there are.
+    total: Arc<AtomicUsize>,
+}
+
+impl Drop for Epoch {
+    fn drop(&mut self) {
+        self.total.fetch_sub(*self.bytes.get_mut(), Relaxed);
+    }
+}
+
+impl Epoch {
+    fn new(number: u64, total: &Arc<AtomicUsize>) -> Arc<Self> {
+        Arc::new(Self {
+            number,
+            saved: SkipMap::new(),
+            bytes: AtomicUsize::new(0),
+            next: RwLock::new(None),
+            total: Arc::clone(total),
+        })
+    }
+
+    /// Saves what a key has, unless that was saved in this epoch.
+    pub fn save(&self, tree: u64, key: Encoded, value: impl FnOnce() -> Option<Encoded>) {
+        let key = (tree, key);
+        if !self.saved.contains_key(&key) {
+            self.put(key, value());
+        }
+    }
+
+    fn put(&self, key: SavedKey, value: Option<Encoded>) {
+        let bytes = ENTRY_BYTES + key.1.heap_bytes() + value.as_ref().map_or(0, Encoded::heap_bytes);
+        let mut is_new = false;
+        self.saved.get_or_insert_with(key, || {
+            is_new = true;
+            value
+        });
+        if is_new {
+            self.bytes.fetch_add(bytes, Relaxed);
+            self.total.fetch_add(bytes, Relaxed);
+        }
+    }
+
+    /// Calls `look` with this epoch and each later one, until it finds something.
+    fn find<R>(self: &Arc<Self>, mut look: impl FnMut(&Self) -> Option<R>) -> Option<R> {
+        let mut epoch = Arc::clone(self);
+        loop {
+            // Held while the map is looked at: a map that is about to be merged into this one, and left out, is
+            // merged already, or still linked.
+            let next = wait::read(&epoch.next);
+            if let Some(found) = look(&epoch) {
+                return Some(found);
+            }
+            let later = next.clone()?;
+            drop(next);
+            epoch = later;
+        }
+    }
+
+    /// Returns what a key of a tree had when the epoch began, if it was changed since.
+    pub fn value_of(self: &Arc<Self>, key: &SavedKey) -> Option<Option<Encoded>> {
+        self.find(|epoch| epoch.saved.get(key).map(|entry| entry.value().clone()))
+    }
+
+    /// Returns whether a key was changed since the epoch began, or may have been.
+    pub fn has(self: &Arc<Self>, key: &SavedKey) -> bool {
+        self.find(|epoch| epoch.saved.contains_key(key).then_some(())).is_some()
+    }
+
+    /// Returns what the keys of a tree within bounds had when the epoch began, of those that were changed since.
+    pub fn values_within(
+        self: &Arc<Self>,
+        tree: u64,
+        bounds: (Bound<&Encoded>, Bound<&Encoded>),
+    ) -> BTreeMap<Encoded, Option<Encoded>> {
+        let mut found = BTreeMap::new();
+        self.find::<()>(|epoch| {
+            for entry in epoch.entries(tree, bounds) {
+                found.entry(entry.key().1.clone()).or_insert_with(|| entry.value().clone());
+            }
+            None
+        });
+        found
+    }
+
+    /// Returns whether a key of a tree within bounds was changed since the epoch began, other than those that
+    /// `own` names.
+    pub fn has_within(
+        self: &Arc<Self>,
+        tree: u64,
+        bounds: (Bound<&Encoded>, Bound<&Encoded>),
+        own: impl Fn(&Encoded) -> bool,
+    ) -> bool {
+        let is_other =
+            |epoch: &Self| epoch.entries(tree, bounds).any(|entry| !own(&entry.key().1)).then_some(());
+        self.find(is_other).is_some()
+    }
+
+    fn entries(
+        &self,
+        tree: u64,
+        (from, to): (Bound<&Encoded>, Bound<&Encoded>),
+    ) -> impl Iterator<Item = crossbeam_skiplist::map::Entry<'_, SavedKey, Option<Encoded>>> {
+        let keyed = |bound: Bound<&Encoded>| bound.map(|key| (tree, key.clone()));
+        let from = match keyed(from) {
+            Bound::Unbounded => Bound::Included((tree, Encoded::LEAST)),
+            bound => bound,
+        };
+        let to = match keyed(to) {
+            Bound::Unbounded => Bound::Excluded((tree + 1, Encoded::LEAST)),
+            bound => bound,
+        };
+        (!self.saved.is_empty()).then(|| self.saved.range((from, to))).into_iter().flatten()
+    }
+
+    /// Returns the bytes of what was saved since the epoch began.
+    pub fn bytes(self: &Arc<Self>) -> usize {
+        let mut bytes = 0;
+        self.find::<()>(|epoch| {
+            bytes += epoch.bytes.load(Relaxed);
+            None
+        });
+        bytes
+    }
+}
+
+/// A snapshot's hold on its epoch, which a bound may end.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    epoch: RwLock<Option<Arc<Epoch>>>,
+    bytes_max: usize,
+}
+
+impl Hold {
+    /// Returns the epoch; `None`: more was saved since than the hold allows.
+    pub fn epoch(&self) -> Option<Arc<Epoch>> {
+        wait::read(&self.epoch).clone()
+    }
+}
+
+/// Which epochs are held.
+#[derive(Debug, Default)]
+struct Chain {
+    /// By number, the epochs that snapshots have, and how many.
+    held: BTreeMap<u64, (Arc<Epoch>, usize)>,
+    /// Holds with a bound.
+    bounded: Vec<Weak<Hold>>,
+}
+
+/// All epochs of a pool, its gate, and the locks of its keys.
+#[derive(Debug)]
+pub(crate) struct Epochs {
+    pub gate: Gate,
+    pub stripes: Stripes,
+    /// From [`Arc::into_raw`]. Replaced under the lock of `chain`; the old one goes once no writer uses it.
+    current: AtomicPtr<Epoch>,
+    /// Snapshots that there are.
+    live: AtomicUsize,
+    chain: Mutex<Chain>,
+    total: Arc<AtomicUsize>,
+    /// Bytes of everything saved up to which no hold can be over its bound.
+    bytes_max: AtomicUsize,
+    /// The trees' identities, and the epochs in which trees were cleared.
+    trees: Mutex<HashMap<TreeId, (u64, u64)>>,
+    identities: AtomicU64,
+    /// Threads amid a transaction.
+    transactions: Mutex<Vec<usize>>,
+}
+
+impl Drop for Epochs {
+    fn drop(&mut self) {
+        // SAFETY: from `Arc::into_raw`, and no writer is left.
+        drop(unsafe { Arc::from_raw(*self.current.get_mut()) });
+    }
+}
+
+impl Epochs {
+    pub fn new(fence: AsymmetricFence) -> Self {
+        let total = Arc::default();
+        let first = Epoch::new(1, &total);
+        Self {
+            gate: Gate::new(fence),
+            stripes: Stripes::new(),
+            current: AtomicPtr::new(Arc::into_raw(first).cast_mut()),
+            live: AtomicUsize::new(0),
+            chain: Mutex::default(),
+            total,
+            bytes_max: AtomicUsize::new(usize::MAX),
+            trees: Mutex::default(),
+            identities: AtomicU64::new(1),
+            transactions: Mutex::default(),
+        }
+    }
+
+    /// Returns a tree's identity, which no other tree of this opening has, and the epoch in which it was cleared, or 0.
+    pub fn identity(&self, tree: TreeId) -> (u64, u64) {
+        let fresh = || (self.identities.fetch_add(1, Relaxed), 0);
+        *wait::lock(&self.trees).entry(tree).or_insert_with(fresh)
+    }
+
+    /// Forgets a tree that was dropped: another one may get its place in the directory.
+    pub fn forget(&self, tree: TreeId) {
+        wait::lock(&self.trees).remove(&tree);
+    }
+
+    /// Notes that a tree took the place of a cleared one. No snapshot from before can show it.
+    pub fn note_cleared(&self, old: TreeId, new: TreeId) {
+        let mut chain = wait::lock(&self.chain);
+        let before = self.begin(&mut chain).number - 1;
+        let mut trees = wait::lock(&self.trees);
+        trees.remove(&old);
+        trees.insert(new, (self.identities.fetch_add(1, Relaxed), before));
+    }
+
+    /// Notes that the calling thread begins a transaction, or ends it. `false`: it is amid another one.
+    pub fn note_transaction(&self, begins: bool) -> bool {
+        let Some(thread) = own_thread_index() else { return true };
+        let mut transactions = wait::lock(&self.transactions);
+        let at = transactions.iter().position(|other| *other == thread);
+        match at {
+            Some(at) if !begins => _ = transactions.swap_remove(at),
+            None if begins => transactions.push(thread),
+            _ => return !begins,
+        }
+        true
+    }
+
+    /// Returns the current epoch, for a writer under way: it stays until the writer is through.
+    pub fn current<'a>(&'a self, _entered: &'a Entered<'_>) -> &'a Epoch {
+        // SAFETY: from `Arc::into_raw`. The thread that replaces it waits for the writers that may have seen it before
+        // it drops it, and a writer that enters later sees the new one.
+        unsafe { &*self.current.load(Acquire) }
+    }
+
+    /// Has `save` save what is about to be changed, in the epoch that is current when it has, if there are
+    /// snapshots. The caller has the locks of all that it saves.
+    pub fn announce(&self, entered: &Entered<'_>, mut save: impl FnMut(&Epoch)) {
+        while self.live.load(SeqCst) > 0 {
+            let epoch = self.current(entered);
+            save(epoch);
+            // What was saved, before the look at the epoch: a transaction of a later one that did not see it is
+            // not seen in an earlier one. And before what a transaction looks at next.
+            fence(SeqCst);
+            if self.current(entered).number == epoch.number {
+                break;
+            }
+        }
+    }
+
+    /// Takes the locks of keys, and saves what they have, if there are snapshots.
+    #[cold]
+    #[inline(never)]
+    pub fn watch<K: KeyCodec, V: Codec>(
+        &self,
+        entered: &Entered<'_>,
+        identity: u64,
+        tree: &dyn Index<K, V>,
+        keys: &[K::Ref<'_>],
+    ) -> Option<Locked<'_>> {
+        let stripe = |key: &K::Ref<'_>| Stripes::of(identity, K::hash(*key));
+        let locked = match keys {
+            [key] => Some(self.stripes.lock(stripe(key))),
+            keys => self.stripes.lock_all(keys.iter().map(stripe).collect()),
+        };
+        self.announce(entered, |epoch| {
+            for key in keys {
+                epoch.save(identity, K::encode(K::owned(*key)), || {
+                    let mut value = None;
+                    tree.get(*key, &mut |held| value = Some(V::encode(V::owned(held))));
+                    value
+                });
+            }
+        });
+        locked
+    }
+
+    /// Ends holds that keep more than they may. The caller is not under way.
+    #[inline]
+    pub fn shed_if_over(&self) {
+        if self.total.load(Relaxed) > self.bytes_max.load(Relaxed) {
+            self.shed();
+        }
+    }
+
+    /// Begins an epoch. Writers of earlier ones are through when this returns.
+    fn begin(&self, chain: &mut Chain) -> Arc<Epoch> {
+        self.gate.watch();
+        // SAFETY: from `Arc::into_raw`, and replaced only with the lock of the chain.
+        let old = unsafe { &*self.current.load(Acquire) };
+        let epoch = Epoch::new(old.number + 1, &self.total);
+        *wait::write(&old.next) = Some(Arc::clone(&epoch));
+        let old = self.current.swap(Arc::into_raw(Arc::clone(&epoch)).cast_mut(), AcqRel);
+        self.gate.wait_for_writers();
+        // SAFETY: from `Arc::into_raw`, and no writer uses it any more.
+        drop(unsafe { Arc::from_raw(old) });
+        self.merge(chain);
+        epoch
+    }
+
+    /// Takes a snapshot that may keep so many bytes.
+    pub fn hold(&self, bytes_max: usize) -> Arc<Hold> {
+        let mut chain = wait::lock(&self.chain);
+        // Before the epoch: a writer that sees it saves.
+        self.live.fetch_add(1, SeqCst);
+        let epoch = match self.unchanged(&chain) {
+            Some(epoch) => epoch,
+            None => self.begin(&mut chain),
+        };
+        chain.held.entry(epoch.number).or_insert_with(|| (Arc::clone(&epoch), 0)).1 += 1;
+        let hold = Arc::new(Hold { epoch: RwLock::new(Some(epoch)), bytes_max });
+        if bytes_max < usize::MAX {
+            chain.bounded.push(Arc::downgrade(&hold));
+            self.bytes_max.fetch_min(self.total.load(Relaxed) + bytes_max, Relaxed);
+        }
+        hold
+    }
+
+    /// Returns the current epoch if it has a snapshot and nothing was changed since: another one sees the same.
+    fn unchanged(&self, chain: &Chain) -> Option<Arc<Epoch>> {
+        let (number, (epoch, _)) = chain.held.last_key_value()?;
+        // SAFETY: as in `begin`.
+        let current = unsafe { &*self.current.load(Acquire) };
+        // What a writer saved before it was through is seen: it is through before this snapshot is asked for.
+        fence(SeqCst);
+        (*number == current.number && current.saved.is_empty()).then(|| Arc::clone(epoch))
+    }
+
+    /// Gives a snapshot up.
+    pub fn release(&self, hold: &Hold) {
+        let Some(epoch) = wait::write(&hold.epoch).take() else { return };
+        let mut chain = wait::lock(&self.chain);
+        self.let_go(&mut chain, &epoch);
+        drop(epoch);
+        // What was saved for the last one is of no use.
+        if chain.held.is_empty() && self.total.load(Relaxed) > LEFT_BYTES {
+            self.begin(&mut chain);
+        }
+    }
+
+    fn let_go(&self, chain: &mut Chain, epoch: &Arc<Epoch>) {
+        self.live.fetch_sub(1, SeqCst);
+        if let Some((_, holds)) = chain.held.get_mut(&epoch.number) {
+            *holds -= 1;
+            if *holds == 0 {
+                chain.held.remove(&epoch.number);
+                self.merge(chain);
+            }
+        }
+    }
+
+    /// Merges the maps of epochs without snapshots into earlier ones, which have some: but for the current one, in
+    /// which writers save.
+    fn merge(&self, chain: &Chain) {
+        let Some((epoch, _)) = chain.held.values().next() else { return };
+        // SAFETY: as in `begin`.
+        let current = unsafe { &*self.current.load(Acquire) }.number;
+        let mut epoch = Arc::clone(epoch);
+        loop {
+            let next = wait::read(&epoch.next).clone();
+            let Some(next) = next.filter(|next| next.number != current) else { return };
+            if chain.held.contains_key(&next.number) {
+                epoch = next;
+                continue;
+            }
+            for entry in &next.saved {
+                epoch.put(entry.key().clone(), entry.value().clone());
+            }
+            let later = wait::read(&next.next).clone();
+            *wait::write(&epoch.next) = later;
+        }
+    }
+
+    #[cold]
+    fn shed(&self) {
+        let mut chain = wait::lock(&self.chain);
+        let (mut left, mut ended) = (None, false);
+        for bounded in std::mem::take(&mut chain.bounded) {
+            let Some(hold) = bounded.upgrade() else { continue };
+            let Some(epoch) = hold.epoch() else { continue };
+            let bytes = epoch.bytes();
+            if bytes > hold.bytes_max {
+                if wait::write(&hold.epoch).take().is_some() {
+                    self.let_go(&mut chain, &epoch);
+                    ended = true;
+                }
+            } else {
+                left = left.into_iter().chain([hold.bytes_max - bytes]).min();
+                chain.bounded.push(bounded);
+            }
+        }
+        if ended {
+            self.begin(&mut chain);
+        }
+        let bytes_max = left.map_or(usize::MAX, |left: usize| self.total.load(Relaxed) + left);
+        self.bytes_max.store(bytes_max, Relaxed);
+    }
+}

@@ -1,0 +1,106 @@
+//! What batches, transactions and snapshots take: handles to trees, typed or dynamic.
+
+use bristlecone_pm::{Result, TreeId};
+
+use self::sealed::Sealed;
+use super::encoded::{AnyTree, Encoded};
+use crate::api::value::{taken, undecodable};
+use crate::api::{key, value};
+use crate::index::parts::codec::Codec;
+use crate::{Key, Pool, Tree, Value};
+
+/// A handle to a tree, [`Tree`] or [`dynamic::Tree`](crate::dynamic::Tree): what a [`Batch`](crate::Batch), a
+/// [`Transaction`](crate::Transaction) and a [`Snapshot`](crate::Snapshot) take.
+///
+/// Keys and values are given and returned as the tree's own methods do; those of a dynamic tree are
+/// [`Datum`](crate::dynamic::Datum)s. Nothing else implements the trait.
+pub trait TreeHandle: Sealed {
+    /// What operations take as a key.
+    type Key<'a>;
+    /// What operations take as a value.
+    type Value<'a>;
+    /// A key that is given.
+    type OwnedKey: Clone + Send + Sync + std::fmt::Debug;
+    /// A value that is given.
+    type OwnedValue: Clone + Send + Sync + std::fmt::Debug;
+
+    #[doc(hidden)]
+    fn encode_key(&self, key: &Self::Key<'_>) -> Result<Encoded>;
+    #[doc(hidden)]
+    fn encode_value(&self, value: &Self::Value<'_>) -> Result<Encoded>;
+    #[doc(hidden)]
+    fn decode_key(&self, key: Encoded) -> Result<Self::OwnedKey>;
+    #[doc(hidden)]
+    fn decode_value(&self, value: Encoded) -> Result<Self::OwnedValue>;
+}
+
+pub(crate) mod sealed {
+    use super::{AnyTree, Link, Pool};
+
+    /// What the library knows of a handle.
+    pub trait Sealed {
+        #[doc(hidden)]
+        fn pool(&self) -> &Pool;
+        #[doc(hidden)]
+        fn link(&self) -> Link;
+        #[doc(hidden)]
+        fn any(&self) -> Box<dyn AnyTree>;
+    }
+}
+
+/// What a tree is to batches and snapshots.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    /// Its place in the directory.
+    pub id: TreeId,
+    /// What no other tree of this opening has.
+    pub identity: u64,
+    /// The epoch in which it was cleared; no snapshot from before shows it.
+    pub cleared: u64,
+    /// Whether the library knows its design, and can open it to carry out what was committed.
+    pub is_known: bool,
+}
+
+impl<K: Key, V: Value> Sealed for Tree<K, V> {
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn link(&self) -> Link {
+        self.link
+    }
+
+    fn any(&self) -> Box<dyn AnyTree> {
+        Box::new(self.tree.clone())
+    }
+}
+
+impl<K: Key, V: Value> TreeHandle for Tree<K, V> {
+    type Key<'a> = K::Ref<'a>;
+    type Value<'a> = V::Ref<'a>;
+    type OwnedKey = K::Owned;
+    type OwnedValue = V::Owned;
+
+    fn encode_key(&self, key: &K::Ref<'_>) -> Result<Encoded> {
+        K::with(*key, |key| {
+            key::check_len(K::Codec::bytes(key))?;
+            Ok(K::Codec::encode(K::Codec::owned(key)))
+        })
+    }
+
+    fn encode_value(&self, value: &V::Ref<'_>) -> Result<Encoded> {
+        V::with(*value, |value| {
+            value::check_len(V::Codec::bytes(value))?;
+            Ok(V::Codec::encode(V::Codec::owned(value)))
+        })?
+    }
+
+    fn decode_key(&self, key: Encoded) -> Result<K::Owned> {
+        K::Codec::decode(key).and_then(K::decode).ok_or_else(|| undecodable("key", K::kind()))
+    }
+
+    fn decode_value(&self, value: Encoded) -> Result<V::Owned> {
+        let value = V::Codec::decode(value).ok_or_else(|| undecodable("value", V::kind()))?;
+        taken::<V>(value)
+    }
+}

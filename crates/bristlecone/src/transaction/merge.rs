@@ -1,0 +1,182 @@
+//! Ranges over a tree as it was: leaf by leaf, with what was changed since put back.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+
+use bristlecone_pm::Result;
+
+use super::encoded::{AnyScan, Encoded};
+
+/// A range of keys.
+pub type Bounds<'a> = (Bound<&'a Encoded>, Bound<&'a Encoded>);
+
+/// What has to be shown in place of what the tree has, by key; `None`: the key is left out.
+pub type Overlay = BTreeMap<Encoded, Option<Encoded>>;
+
+/// A scan from both ends.
+pub struct Merge {
+    scan: Box<dyn AnyScan>,
+    /// What no end has read yet.
+    from: Bound<Encoded>,
+    to: Bound<Encoded>,
+    is_read: bool,
+    front: VecDeque<(Encoded, Encoded)>,
+    back: VecDeque<(Encoded, Encoded)>,
+}
+
+/// Returns whether nothing can lie between two bounds.
+fn is_empty(from: &Bound<Encoded>, to: &Bound<Encoded>) -> bool {
+    match (from, to) {
+        (Bound::Included(from), Bound::Included(to)) => from > to,
+        (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => {
+            from >= to
+        }
+        _ => false,
+    }
+}
+
+impl Merge {
+    pub fn new(scan: Box<dyn AnyScan>, from: Bound<Encoded>, to: Bound<Encoded>) -> Self {
+        let is_read = is_empty(&from, &to);
+        Self { scan, from, to, is_read, front: VecDeque::new(), back: VecDeque::new() }
+    }
+
+    /// Returns the next item from an end. `changed` says what to show in place of the tree's items between bounds,
+    /// which were read before.
+    pub fn next(
+        &mut self,
+        forward: bool,
+        mut changed: impl FnMut(Bounds<'_>) -> Result<Overlay>,
+    ) -> Result<Option<(Encoded, Encoded)>> {
+        loop {
+            let at_hand = match forward {
+                true => self.front.pop_front(),
+                false => self.back.pop_back(),
+            };
+            if at_hand.is_some() {
+                return Ok(at_hand);
+            }
+            if self.is_read {
+                // What the other end has read is left.
+                return Ok(match forward {
+                    true => self.back.pop_front(),
+                    false => self.front.pop_back(),
+                });
+            }
+            self.read(forward, &mut changed)?;
+        }
+    }
+
+    /// Reads a leaf, and what changed in its stretch of keys.
+    fn read(&mut self, forward: bool, changed: &mut impl FnMut(Bounds<'_>) -> Result<Overlay>) -> Result<()> {
+        let mut items = Vec::new();
+        let read = self.scan.next(forward, (self.from.as_ref(), self.to.as_ref()), &mut items);
+        let more = read.inspect_err(|_| self.is_read = true)?;
+        let last =
+            if forward { items.last() } else { items.first() }.filter(|_| more).map(|(key, _)| key.clone());
+        let limit = last.as_ref().map(Bound::Included);
+        let stretch = match forward {
+            true => (self.from.as_ref(), limit.unwrap_or(self.to.as_ref())),
+            false => (limit.unwrap_or(self.from.as_ref()), self.to.as_ref()),
+        };
+        let overlay = changed(stretch).inspect_err(|_| self.is_read = true)?;
+        match (last, forward) {
+            (Some(last), true) => self.from = Bound::Excluded(last),
+            (Some(last), false) => self.to = Bound::Excluded(last),
+            (None, _) => self.is_read = true,
+        }
+        self.is_read |= is_empty(&self.from, &self.to);
+        let merged = merge(items, overlay);
+        if forward {
+            self.front.extend(merged)
+        } else {
+            self.back = merged.collect()
+        }
+        Ok(())
+    }
+}
+
+/// Puts the overlay over items, both ascending.
+fn merge(items: Vec<(Encoded, Encoded)>, overlay: Overlay) -> impl Iterator<Item = (Encoded, Encoded)> {
+    let (mut items, mut over) = (items.into_iter().peekable(), overlay.into_iter().peekable());
+    std::iter::from_fn(move || {
+        loop {
+            let is_over = match (items.peek(), over.peek()) {
+                (_, None) => false,
+                (None, Some(_)) => true,
+                (Some((key, _)), Some((changed, _))) => changed <= key,
+            };
+            if !is_over {
+                return items.next();
+            }
+            let (key, value) = over.next()?;
+            let _replaced = items.next_if(|(held, _)| *held == key);
+            if let Some(value) = value {
+                return Some((key, value));
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives leaves of so many items.
+    struct Leaves(Vec<u64>, usize);
+
+    impl AnyScan for Leaves {
+        fn next(
+            &mut self,
+            forward: bool,
+            bounds: Bounds<'_>,
+            into: &mut Vec<(Encoded, Encoded)>,
+        ) -> Result<bool> {
+            use std::ops::RangeBounds;
+            let within: Vec<u64> =
+                self.0.iter().copied().filter(|key| bounds.contains(&Encoded::Word(*key))).collect();
+            let len = within.len().min(self.1);
+            let leaf = if forward { &within[..len] } else { &within[within.len() - len..] };
+            into.extend(leaf.iter().map(|&key| (Encoded::Word(key), Encoded::Word(key))));
+            Ok(len > 0)
+        }
+    }
+
+    /// Every pattern of ends, over every leaf size, beside a naive twin.
+    #[test]
+    fn a_merge_is_what_a_map_gives() {
+        let keys: Vec<u64> = (0..20).filter(|key| key % 3 != 0).collect();
+        let changed: BTreeMap<u64, Option<u64>> = (0..22)
+            .filter(|key| key % 4 == 1)
+            .map(|key| (key, (key % 8 == 1).then_some(100 + key)))
+            .collect();
+        let word = Encoded::Word;
+        let overlay = |bounds: Bounds<'_>| {
+            use std::ops::RangeBounds;
+            let within = changed.iter().map(|(key, value)| (word(*key), value.map(word)));
+            Ok(within.filter(|(key, _)| bounds.contains(key)).collect())
+        };
+        for (from, to) in (0..22).flat_map(|from| (0..23).map(move |to| (from, to))) {
+            let mut model: BTreeMap<u64, u64> = keys.iter().map(|key| (*key, *key)).collect();
+            for (key, value) in &changed {
+                match value {
+                    Some(value) => _ = model.insert(*key, *value),
+                    None => _ = model.remove(key),
+                }
+            }
+            let expected: VecDeque<_> =
+                model.into_iter().filter(|(key, _)| (from..to).contains(key)).collect();
+            for (leaf, pattern) in [(1, 0), (3, u64::MAX), (4, 0xaaaa_aaaa), (7, 0x0f0f_3333)] {
+                let scan = Box::new(Leaves(keys.clone(), leaf));
+                let mut merge = Merge::new(scan, Bound::Included(word(from)), Bound::Excluded(word(to)));
+                let mut expected = expected.clone();
+                for step in 0..40 {
+                    let forward = pattern >> step & 1 == 0;
+                    let next = if forward { expected.pop_front() } else { expected.pop_back() };
+                    let found = merge.next(forward, overlay).unwrap();
+                    assert_eq!(found, next.map(|(key, value)| (word(key), word(value))));
+                }
+            }
+        }
+    }
+}

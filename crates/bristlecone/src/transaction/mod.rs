@@ -1,0 +1,60 @@
+//! Several keys at once: batches, transactions and snapshots, above the designs and for all of them.
+//!
+//! # Write
+//!
+//! Of a single key, of any design.
+//! 1. The thread stores in its own line that it is under way, and looks at the pool's mode (`gate.rs`). *While neither a batch,
+//!    nor a transaction, nor a snapshot was asked for since the pool was opened, that is all: steps 2 and 3 are left out.*
+//! 2. It takes the lock of its key's stripe (`stripes.rs`).
+//! 3. If there are snapshots, it saves what the key has in the map of the current epoch, unless that is there, and looks
+//!    whether the epoch still is the current one; otherwise again (`epochs.rs`).
+//! 4. The design changes the tree.
+//! 5. The lock is given back, and the thread stores that it is through.
+//!
+//! # Snapshot
+//! 1. A new epoch begins, with a map of its own: the mode is watchful, a writer that begins from now on sees the epoch.
+//! 2. The thread waits until every writer is through that may not have seen it. *What these wrote is in the snapshot.*
+//! 3. A reader takes what the tree has, and after that the first entry of its key in the maps from the snapshot's epoch
+//!    on: if there is one, that is what the key had. *A writer saves before it changes, so that a reader that sees a change
+//!    finds what was there before it.*
+//!
+//! # Commit
+//!
+//! Of a batch or a transaction.
+//! 1. The locks of all its keys are taken, in one order that all threads keep. Conditions are compared with what the trees
+//!    have. What was read and is to be changed must not have an entry since the transaction's snapshot.
+//! 2. What the keys have is saved for snapshots, as in step 3 of a write. That is the announcement, too.
+//! 3. What else was read, keys and ranges, must not have an entry either. *Of two transactions that each change what the other
+//!    one read, both have announced before they look, so that one of them finds the other's entry at least. Until here
+//!    nothing was written: a conflict leaves nothing to undo.*
+//! 4. Room for the record and for what the trees may need is set aside. The record goes to the commit log: one fence. *From
+//!    here on the batch is committed: opening carries it out after a crash.*
+//! 5. The trees are changed, up to sixteen keys of one at a time, which one fence serves where the design can do so. *Lookups may see some of it. Snapshots and transactions do not: they wait for this
+//!    thread, or find what it saved. If a tree has no room in spite of step 4, what was changed is changed back.*
+//! 6. The record is done, durably. *Only then others may change the keys: a record never undoes a later write.* The locks are
+//!    given back.
+//!
+//! Why a write looks at the epoch again (step 3): a snapshot that shows a write must not lack a transaction that came before
+//! that write, having read what was there. Such a transaction found no entry, so that the write's last entry came after
+//! the transaction's look, and the write's epoch is the transaction's or a later one: a snapshot with the write has both.
+
+mod batch;
+mod commit;
+mod encoded;
+mod epochs;
+mod gate;
+mod handle;
+mod merge;
+mod record;
+mod replay;
+mod snapshot;
+mod stripes;
+mod transact;
+
+pub use self::batch::Batch;
+pub use self::encoded::{AnyTree, Encoded};
+pub(crate) use self::epochs::Epochs;
+pub(crate) use self::handle::sealed;
+pub use self::handle::{Link, TreeHandle};
+pub use self::snapshot::{CheckedSnapshotRange, Snapshot, SnapshotRange, SnapshotTree};
+pub use self::transact::{Transaction, TransactionRange};

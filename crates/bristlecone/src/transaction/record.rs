@@ -1,0 +1,119 @@
+//! What a record of the commit log says: keys and what they get. `docs/FORMAT.md` has the bytes.
+
+use bristlecone_pm::{Error, Result, TreeId};
+
+use super::encoded::Encoded;
+
+/// The key is a record, and its length stands before it.
+const KEY_RECORD: u8 = 1;
+/// The key gets a value; otherwise it is removed.
+const VALUE: u8 = 1 << 1;
+/// The value is a record.
+const VALUE_RECORD: u8 = 1 << 2;
+
+/// A change of a key.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The tree.
+    pub tree: TreeId,
+    /// Its key.
+    pub key: Encoded,
+    /// What the key gets; `None`: it is removed.
+    pub value: Option<Encoded>,
+}
+
+/// Appends a change to a record.
+pub fn append(record: &mut Vec<u8>, tree: TreeId, key: &Encoded, value: Option<&Encoded>) {
+    let is_record = |item: &Encoded| matches!(item, Encoded::Bytes(_));
+    let flags = if is_record(key) { KEY_RECORD } else { 0 }
+        | if value.is_some() { VALUE } else { 0 }
+        | if value.is_some_and(is_record) { VALUE_RECORD } else { 0 };
+    record.extend_from_slice(&tree.0.to_le_bytes());
+    record.push(flags);
+    for item in [Some(key), value].into_iter().flatten() {
+        match item {
+            Encoded::Word(word) => record.extend_from_slice(&word.to_le_bytes()),
+            Encoded::Bytes(bytes) => {
+                record.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+                record.extend_from_slice(bytes);
+            }
+        }
+    }
+}
+
+/// Returns the changes of a record.
+///
+/// # Errors
+///
+/// [`Error::Corrupted`].
+pub fn changes(mut record: &[u8]) -> Result<Vec<Change>> {
+    let mut changes = Vec::new();
+    while !record.is_empty() {
+        let change = take(&mut record);
+        changes.push(change.ok_or_else(|| Error::corrupted("a record that cannot be read", "commit log"))?);
+    }
+    Ok(changes)
+}
+
+fn take(from: &mut &[u8]) -> Option<Change> {
+    let tree = TreeId(u32::from_le_bytes(take_array(from)?));
+    let [flags] = take_array(from)?;
+    if flags & !(KEY_RECORD | VALUE | VALUE_RECORD) != 0 {
+        return None;
+    }
+    let key = take_item(from, flags & KEY_RECORD != 0)?;
+    let value = match flags & VALUE {
+        0 => None,
+        _ => Some(take_item(from, flags & VALUE_RECORD != 0)?),
+    };
+    Some(Change { tree, key, value })
+}
+
+fn take_item(from: &mut &[u8], is_record: bool) -> Option<Encoded> {
+    if !is_record {
+        return take_array(from).map(u64::from_le_bytes).map(Encoded::Word);
+    }
+    let len = u32::from_le_bytes(take_array(from)?);
+    let (bytes, rest) = from.split_at_checked(len as usize)?;
+    *from = rest;
+    Some(Encoded::Bytes(bytes.into()))
+}
+
+fn take_array<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
+    let (bytes, rest) = from.split_first_chunk()?;
+    *from = rest;
+    Some(*bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_says_what_was_put_in_and_nothing_else_is_one() {
+        let bytes = |text: &str| Encoded::Bytes(text.as_bytes().into());
+        let all = [
+            Change { tree: TreeId(3), key: Encoded::Word(7), value: Some(Encoded::Word(u64::MAX)) },
+            Change { tree: TreeId(255), key: bytes("alice"), value: Some(Encoded::Word(0)) },
+            Change { tree: TreeId(0), key: bytes(""), value: None },
+            Change { tree: TreeId(1), key: Encoded::Word(1), value: Some(bytes("a value")) },
+            Change { tree: TreeId(1), key: Encoded::Word(2), value: None },
+        ];
+        let mut record = Vec::new();
+        all.iter().for_each(|change| append(&mut record, change.tree, &change.key, change.value.as_ref()));
+        assert_eq!(changes(&record).unwrap(), all);
+        let ends: Vec<usize> = (0..=record.len()).filter(|&len| changes(&record[..len]).is_ok()).collect();
+        assert_eq!(ends.len(), all.len() + 1, "a record that was cut within a change was read");
+        record[4] |= 0x80;
+        assert!(changes(&record).is_err());
+    }
+
+    #[test]
+    fn the_bytes_are_golden() {
+        let mut record = Vec::new();
+        append(&mut record, TreeId(2), &Encoded::Bytes((*b"k").into()), Some(&Encoded::Word(9)));
+        append(&mut record, TreeId(1), &Encoded::Word(5), None);
+        let key_and_value = [2, 0, 0, 0, 3, 1, 0, 0, 0, b'k', 9, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(record, [&key_and_value[..], &[1, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]].concat());
+    }
+}

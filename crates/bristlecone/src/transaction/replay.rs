@@ -1,0 +1,53 @@
+//! What opening does with records that were committed and are not done.
+
+use std::collections::HashMap;
+
+use bristlecone_pm::{Result, TreeEntry, TreeId};
+
+use super::encoded::AnyTree;
+use super::record;
+use crate::Pool;
+use crate::api::handle::Handle;
+use crate::dynamic::Kind;
+use crate::index::any::AnyIndex;
+
+impl Pool {
+    /// Carries out what was committed before a crash and is not done, before any tree is opened for users. Done twice it
+    /// is the same. Trees that are no longer there are left out.
+    ///
+    /// # Errors
+    ///
+    /// Those of opening the trees, and of writes.
+    pub(crate) fn replay(&self, threads: usize) -> Result<()> {
+        let file = &self.0.file;
+        let records = file.pending_commits();
+        if !records.is_empty() {
+            let entries = file.trees()?;
+            let mut trees = HashMap::<TreeId, Box<dyn AnyTree>>::new();
+            let changes = records.iter().map(|record| record::changes(record)).collect::<Result<Vec<_>>>()?;
+            for change in changes.into_iter().flatten() {
+                let Some(entry) = entries.iter().find(|entry| entry.id == change.tree) else { continue };
+                if !trees.contains_key(&change.tree) {
+                    trees.insert(change.tree, self.open_any(entry, threads)?);
+                }
+                trees[&change.tree].put(&change.key, change.value.as_ref())?;
+            }
+        }
+        file.end_commits()
+    }
+
+    /// Opens a tree whatever its codecs are.
+    fn open_any(&self, entry: &TreeEntry, threads: usize) -> Result<Box<dyn AnyTree>> {
+        let file = &self.0.file;
+        file.expect_whole(entry)?;
+        let is_word = |kind: &str| Kind::of_directory(kind).map(|kind| kind.is_word());
+        let inline = (is_word(&entry.spec.key_kind)?, is_word(&entry.spec.value_kind)?);
+        let opener = file.opener();
+        Ok(match file.open_index(entry, inline, threads)? {
+            AnyIndex::InlineInline(tree) => Box::new(Handle::new(tree, opener)),
+            AnyIndex::InlineRecord(tree) => Box::new(Handle::new(tree, opener)),
+            AnyIndex::RecordInline(tree) => Box::new(Handle::new(tree, opener)),
+            AnyIndex::RecordRecord(tree) => Box::new(Handle::new(tree, opener)),
+        })
+    }
+}

@@ -1,0 +1,366 @@
+//! Snapshots: all trees as of one moment.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use bristlecone_pm::{Error, Result};
+
+use super::encoded::{AnyTree, Encoded};
+use super::epochs::{Epoch, Hold};
+use super::handle::{Link, TreeHandle};
+use super::merge::Merge;
+use crate::Pool;
+
+/// All trees of a pool as they were at one moment: see [`Pool::snapshot`].
+///
+/// What is changed afterwards is kept in DRAM as long as a snapshot may need it: [`bytes`](Self::bytes) says how much. A
+/// snapshot ends with its process; it costs the pool nothing, and nothing of it is there after a crash. While there is
+/// one, the pool is not closed.
+pub struct Snapshot {
+    pool: Pool,
+    hold: Arc<Hold>,
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        // In a child nothing is touched.
+        if self.pool.0.is_here() {
+            self.pool.0.epochs.release(&self.hold);
+        }
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    /// Takes a snapshot: all trees as they are now, whatever is written afterwards. Waits for the writes
+    /// that are under way, and for nothing else; later writes keep what the snapshot needs before they change it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-snapshot-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let ages = pool.tree::<&str, u64>("ages")?;
+    /// ages.insert("Methuselah", 4857)?;
+    /// let view = pool.snapshot()?;
+    /// ages.insert("Methuselah", 4858)?;
+    /// ages.insert("Prometheus", 4900)?;
+    /// let then: Vec<_> = view.tree(&ages).range("A"..).collect();
+    /// assert_eq!(then, [("Methuselah".to_owned(), 4857)]);
+    /// assert_eq!(view.tree(&ages).get("Prometheus"), None);
+    /// assert_eq!(ages.get("Methuselah"), Some(4858));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        self.snapshot_within(usize::MAX)
+    }
+
+    /// Takes a snapshot for which at most about so many bytes are kept. Once more would be needed it is given up, and
+    /// reading it gives [`Error::SnapshotTooOld`]; writers go on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    ///
+    /// ```
+    /// # use bristlecone::{Error, Pool};
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-within-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let squares = pool.tree::<u64, u64>("squares")?;
+    /// let view = pool.snapshot_within(10_000)?;
+    /// assert_eq!(view.tree(&squares).try_get(3)?, None);
+    /// for n in 0..1000 {
+    ///     squares.insert(n, n * n)?;
+    /// }
+    /// assert!(matches!(view.tree(&squares).try_get(3), Err(Error::SnapshotTooOld)));
+    /// assert_eq!(view.bytes(), 0);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn snapshot_within(&self, max_bytes: usize) -> Result<Snapshot> {
+        self.0.file.here()?;
+        let hold = self.0.epochs.hold(max_bytes);
+        Ok(Snapshot { pool: self.clone(), hold })
+    }
+}
+
+impl Snapshot {
+    /// Returns a tree as it was. One that was created since has no items.
+    ///
+    /// # Panics
+    ///
+    /// If the tree is of another pool.
+    pub fn tree<'s, T: TreeHandle>(&'s self, tree: &'s T) -> SnapshotTree<'s, T> {
+        assert!(self.pool.is_same(tree.pool()), "a snapshot of one pool was asked for a tree of another");
+        SnapshotTree { snapshot: self, tree, any: tree.any() }
+    }
+
+    /// Returns how many bytes of DRAM are kept for it, about; other snapshots share them. 0 if it was given up.
+    pub fn bytes(&self) -> usize {
+        self.hold.epoch().map_or(0, |epoch| epoch.bytes())
+    }
+
+    /// Returns the epoch, if the snapshot can show this tree.
+    pub(super) fn epoch(&self, link: &Link) -> Result<Arc<Epoch>> {
+        self.pool.0.file.here()?;
+        let epoch = self.hold.epoch().filter(|epoch| epoch.number > link.cleared);
+        epoch.ok_or(Error::SnapshotTooOld)
+    }
+
+    /// Returns what a key of a tree had.
+    pub(super) fn get(&self, tree: &dyn AnyTree, link: &Link, key: Encoded) -> Result<Option<Encoded>> {
+        let epoch = self.epoch(link)?;
+        // The tree first: a writer saves what was there before it changes it.
+        let held = tree.get(&key)?;
+        Ok(epoch.value_of(&(link.identity, key)).unwrap_or(held))
+    }
+}
+
+/// A tree as it was when a [`Snapshot`] was taken.
+///
+/// Operations that return no `Result` panic where the others return an error: in a child of the process that opened the pool,
+/// for a snapshot that was [given up](Pool::snapshot_within), for a tree that [was cleared](Pool::clear_tree) since, and for a
+/// key or bound that is not of a dynamic tree's kind. What cannot be of the tree's types they leave out, as
+/// [`Tree::get`](crate::Tree::get) and [`Tree::range`](crate::Tree::range) do.
+pub struct SnapshotTree<'s, T: TreeHandle> {
+    snapshot: &'s Snapshot,
+    tree: &'s T,
+    any: Box<dyn AnyTree>,
+}
+
+impl<T: TreeHandle> fmt::Debug for SnapshotTree<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SnapshotTree").finish_non_exhaustive()
+    }
+}
+
+/// Returns what there is, and panics where it cannot be known.
+#[track_caller]
+fn known<R>(result: Result<R>) -> R {
+    match result {
+        Ok(known) => known,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
+    /// Returns the value that a key had.
+    ///
+    /// # Panics
+    ///
+    /// See [`SnapshotTree`].
+    pub fn get(&self, key: T::Key<'_>) -> Option<T::OwnedValue> {
+        let key = known(self.tree.encode_key(&key));
+        let held = known(self.snapshot.get(&*self.any, &self.tree.link(), key));
+        held.and_then(|value| self.tree.decode_value(value).ok())
+    }
+
+    /// Returns the value that a key had.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SnapshotTooOld`]; [`Error::Corrupted`] for a value that cannot be of its type; [`Error::Forked`]; for a dynamic
+    /// tree [`Error::Mismatch`].
+    pub fn try_get(&self, key: T::Key<'_>) -> Result<Option<T::OwnedValue>> {
+        let key = self.tree.encode_key(&key)?;
+        let held = self.snapshot.get(&*self.any, &self.tree.link(), key)?;
+        held.map(|value| self.tree.decode_value(value)).transpose()
+    }
+
+    /// Returns whether a key was there.
+    ///
+    /// # Panics
+    ///
+    /// See [`SnapshotTree`].
+    pub fn contains_key(&self, key: T::Key<'_>) -> bool {
+        let key = known(self.tree.encode_key(&key));
+        known(self.snapshot.get(&*self.any, &self.tree.link(), key)).is_some()
+    }
+
+    /// Iterates over the items whose keys lie within bounds, in order, from both ends. Bounds the wrong way round hold
+    /// nothing.
+    ///
+    /// # Panics
+    ///
+    /// See [`SnapshotTree`]; so does the iterator.
+    pub fn range<'a>(&self, bounds: impl RangeBounds<T::Key<'a>>) -> SnapshotRange<'s, T> {
+        known(self.begin(bounds, false))
+    }
+
+    /// Iterates over items as [`range`](Self::range) does, with the records of keys and values compared with their
+    /// checksums. After an error nothing more comes.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_get`](Self::try_get), and so are the items.
+    pub fn try_range<'a>(&self, bounds: impl RangeBounds<T::Key<'a>>) -> Result<CheckedSnapshotRange<'s, T>> {
+        Ok(CheckedSnapshotRange { range: self.begin(bounds, true)?, is_over: false })
+    }
+
+    /// Iterates over all items in order, from both ends.
+    ///
+    /// # Panics
+    ///
+    /// See [`SnapshotTree`]; so does the iterator.
+    pub fn iter(&self) -> SnapshotRange<'s, T> {
+        self.range(..)
+    }
+
+    /// Returns the item with the smallest key.
+    ///
+    /// # Panics
+    ///
+    /// See [`SnapshotTree`].
+    pub fn first_key_value(&self) -> Option<(T::OwnedKey, T::OwnedValue)> {
+        self.iter().next()
+    }
+
+    /// Returns the item with the largest key.
+    ///
+    /// # Panics
+    ///
+    /// See [`SnapshotTree`].
+    pub fn last_key_value(&self) -> Option<(T::OwnedKey, T::OwnedValue)> {
+        self.iter().next_back()
+    }
+
+    /// Counts the items: this reads all of them.
+    ///
+    /// # Panics
+    ///
+    /// See [`SnapshotTree`].
+    pub fn len(&self) -> u64 {
+        self.iter().count() as u64
+    }
+
+    /// Returns whether there were no items.
+    ///
+    /// # Panics
+    ///
+    /// See [`SnapshotTree`].
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    fn begin<'a>(&self, bounds: impl RangeBounds<T::Key<'a>>, checked: bool) -> Result<SnapshotRange<'s, T>> {
+        self.snapshot.epoch(&self.tree.link())?;
+        let merge = Merge::new(
+            self.any.scan(checked),
+            encode_bound(self.tree, bounds.start_bound())?,
+            encode_bound(self.tree, bounds.end_bound())?,
+        );
+        Ok(SnapshotRange { snapshot: self.snapshot, tree: self.tree, merge, types: PhantomData })
+    }
+}
+
+/// Returns a bound as trees store it.
+pub(super) fn encode_bound<T: TreeHandle>(tree: &T, bound: Bound<&T::Key<'_>>) -> Result<Bound<Encoded>> {
+    Ok(match bound {
+        Bound::Included(key) => Bound::Included(tree.encode_key(key)?),
+        Bound::Excluded(key) => Bound::Excluded(tree.encode_key(key)?),
+        Bound::Unbounded => Bound::Unbounded,
+    })
+}
+
+/// An iterator over the items that a tree had. See [`SnapshotTree::range`].
+pub struct SnapshotRange<'s, T: TreeHandle> {
+    snapshot: &'s Snapshot,
+    tree: &'s T,
+    merge: Merge,
+    types: PhantomData<fn() -> T>,
+}
+
+impl<T: TreeHandle> fmt::Debug for SnapshotRange<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SnapshotRange").finish_non_exhaustive()
+    }
+}
+
+impl<T: TreeHandle> SnapshotRange<'_, T> {
+    fn step(&mut self, forward: bool) -> Result<Option<(Encoded, Encoded)>> {
+        let link = self.tree.link();
+        let epoch = self.snapshot.epoch(&link)?;
+        self.merge.next(forward, |bounds| Ok(epoch.values_within(link.identity, bounds)))
+    }
+
+    fn decode(&self, (key, value): (Encoded, Encoded)) -> Result<(T::OwnedKey, T::OwnedValue)> {
+        Ok((self.tree.decode_key(key)?, self.tree.decode_value(value)?))
+    }
+
+    fn shown(&mut self, forward: bool) -> Option<(T::OwnedKey, T::OwnedValue)> {
+        loop {
+            let item = known(self.step(forward))?;
+            if let Ok(item) = self.decode(item) {
+                return Some(item);
+            }
+        }
+    }
+}
+
+impl<T: TreeHandle> Iterator for SnapshotRange<'_, T> {
+    type Item = (T::OwnedKey, T::OwnedValue);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.shown(true)
+    }
+}
+
+impl<T: TreeHandle> DoubleEndedIterator for SnapshotRange<'_, T> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.shown(false)
+    }
+}
+
+impl<T: TreeHandle> std::iter::FusedIterator for SnapshotRange<'_, T> {}
+
+/// An iterator over the items that a tree had, or what is wrong with them. See [`SnapshotTree::try_range`].
+pub struct CheckedSnapshotRange<'s, T: TreeHandle> {
+    range: SnapshotRange<'s, T>,
+    is_over: bool,
+}
+
+impl<T: TreeHandle> fmt::Debug for CheckedSnapshotRange<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckedSnapshotRange").finish_non_exhaustive()
+    }
+}
+
+impl<T: TreeHandle> CheckedSnapshotRange<'_, T> {
+    fn step(&mut self, forward: bool) -> Option<Result<(T::OwnedKey, T::OwnedValue)>> {
+        if self.is_over {
+            return None;
+        }
+        let item = self.range.step(forward).transpose()?.and_then(|item| self.range.decode(item));
+        self.is_over = item.is_err();
+        Some(item)
+    }
+}
+
+impl<T: TreeHandle> Iterator for CheckedSnapshotRange<'_, T> {
+    type Item = Result<(T::OwnedKey, T::OwnedValue)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step(true)
+    }
+}
+
+impl<T: TreeHandle> DoubleEndedIterator for CheckedSnapshotRange<'_, T> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.step(false)
+    }
+}

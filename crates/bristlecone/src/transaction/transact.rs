@@ -1,0 +1,294 @@
+//! Transactions: reads of one moment, and changes that count only if nothing that was read has changed meanwhile.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::ops::{Bound, RangeBounds};
+
+use bristlecone_pm::sync::wait;
+use bristlecone_pm::{Error, Result};
+
+use super::commit::{Changes, Place, Reads};
+use super::encoded::Encoded;
+use super::handle::TreeHandle;
+use super::merge::Merge;
+use super::snapshot::{Snapshot, encode_bound};
+use crate::Pool;
+
+/// How often a transaction is tried.
+const ATTEMPTS: u32 = 256;
+/// Attempts from which on a thread sleeps between two.
+const PATIENCE: u32 = 16;
+
+/// A transaction under way: see [`Pool::transaction`].
+///
+/// It reads all trees as they were at one moment, and over that what it wrote itself.
+pub struct Transaction {
+    pool: Pool,
+    snapshot: Snapshot,
+    state: RefCell<State>,
+    is_rolled_back: Cell<bool>,
+}
+
+#[derive(Default)]
+struct State {
+    changes: Changes,
+    keys: Vec<Place>,
+    ranges: Vec<(usize, Bound<Encoded>, Bound<Encoded>)>,
+    failed: Option<Error>,
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction").finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    /// Calls a closure with a transaction and makes the changes that it asked for in one step, if nothing that it
+    /// read has changed meanwhile; otherwise calls it again, later and later, up to 256 times.
+    ///
+    /// Transactions are serializable, ranges included: what each one reads and writes is what it would read and write if all
+    /// transactions, batches, snapshots and writes of single keys came one after the other. After `Ok` the changes are
+    /// durable. After an error, or a panic in the closure, nothing has changed. The closure may be called more than
+    /// once, and should do nothing but what it does to the transaction. One that writes nothing is called once.
+    ///
+    /// # Errors
+    ///
+    /// What the closure returns; [`Error::Conflict`] if others were faster each time; [`Error::Invalid`] within another
+    /// transaction of the pool on the same thread; otherwise as [`Batch::commit`](crate::Batch::commit).
+    ///
+    /// ```
+    /// # use bristlecone::Pool;
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-transaction-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let accounts = pool.tree::<&str, u64>("accounts")?;
+    /// accounts.insert("alice", 100)?;
+    /// let moved = pool.transaction(|tx| {
+    ///     let alice = tx.get(&accounts, "alice")?.unwrap_or(0);
+    ///     let bob = tx.get(&accounts, "bob")?.unwrap_or(0);
+    ///     let moved = alice.min(30);
+    ///     tx.insert(&accounts, "alice", alice - moved)?;
+    ///     tx.insert(&accounts, "bob", bob + moved)?;
+    ///     Ok(moved)
+    /// })?;
+    /// assert_eq!((moved, accounts.get("alice"), accounts.get("bob")), (30, Some(70), Some(30)));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn transaction<R>(&self, mut work: impl FnMut(&Transaction) -> Result<R>) -> Result<R> {
+        self.0.file.here()?;
+        let _only = Only::begin(self)?;
+        for attempt in 0..ATTEMPTS {
+            let transaction = Transaction::begin(self)?;
+            let done = work(&transaction)?;
+            match transaction.finish() {
+                Err(Error::Conflict) => back_off(attempt),
+                finished => return finished.map(|()| done),
+            }
+        }
+        Err(Error::Conflict)
+    }
+}
+
+/// Waits longer with each attempt, and not as long as other threads that wait.
+#[cold]
+fn back_off(attempt: u32) {
+    let noise = bristlecone_pm::thread_index() as u32 * 7 + attempt * 13;
+    (0..noise % (2 << attempt.min(8))).for_each(wait::pause);
+    if attempt >= PATIENCE && !wait::is_simulated() {
+        std::thread::sleep(std::time::Duration::from_micros((noise % (10 * attempt)).into()));
+    }
+}
+
+/// The only transaction of a thread, in a pool.
+struct Only<'a>(&'a Pool);
+
+impl<'a> Only<'a> {
+    fn begin(pool: &'a Pool) -> Result<Self> {
+        if !pool.0.epochs.note_transaction(true) {
+            return Err(Error::invalid("a transaction within a transaction: do all of it in the outer one"));
+        }
+        Ok(Self(pool))
+    }
+}
+
+impl Drop for Only<'_> {
+    fn drop(&mut self) {
+        self.0.0.epochs.note_transaction(false);
+    }
+}
+
+impl Transaction {
+    fn begin(pool: &Pool) -> Result<Self> {
+        let (state, is_rolled_back) = (RefCell::default(), Cell::new(false));
+        Ok(Self { pool: pool.clone(), snapshot: pool.snapshot()?, state, is_rolled_back })
+    }
+
+    /// Commits what the closure asked for.
+    fn finish(self) -> Result<()> {
+        let State { changes, mut keys, ranges, failed } = self.state.into_inner();
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        // What was read is of one moment: without changes that is all.
+        if self.is_rolled_back.get() || changes.keys.is_empty() {
+            return Ok(());
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        changes.commit(&self.pool, Some(&Reads { snapshot: &self.snapshot, keys: &keys, ranges: &ranges }))
+    }
+
+    /// Returns the value of a key.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a tree of another pool; [`Error::Corrupted`] for a value that cannot be of its type;
+    /// [`Error::SnapshotTooOld`] for a tree that was cleared meanwhile; for a dynamic tree [`Error::Mismatch`].
+    pub fn get<T: TreeHandle>(&self, tree: &T, key: T::Key<'_>) -> Result<Option<T::OwnedValue>> {
+        let value = self.read(tree, &key)?;
+        value.map(|value| tree.decode_value(value)).transpose()
+    }
+
+    /// Returns whether a key is there.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get).
+    pub fn contains_key<T: TreeHandle>(&self, tree: &T, key: T::Key<'_>) -> Result<bool> {
+        self.read(tree, &key).map(|value| value.is_some())
+    }
+
+    fn read<T: TreeHandle>(&self, tree: &T, key: &T::Key<'_>) -> Result<Option<Encoded>> {
+        let mut state = self.state.borrow_mut();
+        let place = (state.changes.tree(&self.pool, tree)?, tree.encode_key(key)?);
+        if let Some(own) = state.changes.keys.get(&place) {
+            return Ok(own.clone());
+        }
+        let held = self.snapshot.get(&*state.changes.trees[place.0].1, &tree.link(), place.1.clone())?;
+        state.keys.push(place);
+        Ok(held)
+    }
+
+    /// Iterates over the items whose keys lie within bounds, in order, from both ends, with what the transaction wrote
+    /// before. What it writes while it iterates is shown or not.
+    ///
+    /// An error ends the iteration, and the transaction returns it.
+    pub fn range<'s, 'a, T: TreeHandle>(
+        &'s self,
+        tree: &'s T,
+        bounds: impl RangeBounds<T::Key<'a>>,
+    ) -> TransactionRange<'s, T> {
+        let begin = || -> Result<(usize, Merge)> {
+            let number = self.state.borrow_mut().changes.tree(&self.pool, tree)?;
+            let (from, to) =
+                (encode_bound(tree, bounds.start_bound())?, encode_bound(tree, bounds.end_bound())?);
+            Ok((number, Merge::new(tree.any().scan(true), from, to)))
+        };
+        let range = begin().map_err(|error| self.fail(error)).ok();
+        TransactionRange { transaction: self, tree, range }
+    }
+
+    /// Has the transaction return an error.
+    fn fail(&self, error: Error) {
+        self.state.borrow_mut().failed.get_or_insert(error);
+    }
+
+    /// Writes a key's value, whether the key is there or not. This reads nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a tree of another pool; [`Error::TooLong`]; for a dynamic tree [`Error::Mismatch`]. The transaction
+    /// goes on without it.
+    pub fn insert<T: TreeHandle>(&self, tree: &T, key: T::Key<'_>, value: T::Value<'_>) -> Result<()> {
+        let value = tree.encode_value(&value)?;
+        self.put(tree, &key, Some(value))
+    }
+
+    /// Removes a key, if it is there. This reads nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`insert`](Self::insert).
+    pub fn remove<T: TreeHandle>(&self, tree: &T, key: T::Key<'_>) -> Result<()> {
+        self.put(tree, &key, None)
+    }
+
+    fn put<T: TreeHandle>(&self, tree: &T, key: &T::Key<'_>, value: Option<Encoded>) -> Result<()> {
+        self.pool.0.file.writable()?;
+        let mut state = self.state.borrow_mut();
+        let place = (state.changes.tree(&self.pool, tree)?, tree.encode_key(key)?);
+        state.changes.keys.insert(place, value);
+        Ok(())
+    }
+
+    /// Gives up what the transaction has written and will write: whatever the closure returns, nothing changes.
+    pub fn rollback(&self) {
+        self.is_rolled_back.set(true);
+    }
+}
+
+/// An iterator over items as a transaction sees them. See [`Transaction::range`].
+pub struct TransactionRange<'s, T: TreeHandle> {
+    transaction: &'s Transaction,
+    tree: &'s T,
+    /// The tree's number among the changes; `None` after an error.
+    range: Option<(usize, Merge)>,
+}
+
+impl<T: TreeHandle> fmt::Debug for TransactionRange<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TransactionRange").finish_non_exhaustive()
+    }
+}
+
+impl<T: TreeHandle> TransactionRange<'_, T> {
+    fn step(&mut self, forward: bool) -> Result<Option<(T::OwnedKey, T::OwnedValue)>> {
+        let Self { transaction, tree, range } = self;
+        let Some((number, merge)) = range else { return Ok(None) };
+        let (link, number) = (tree.link(), *number);
+        let item = merge.next(forward, |(from, to)| {
+            let mut overlay = transaction.snapshot.epoch(&link)?.values_within(link.identity, (from, to));
+            let mut state = transaction.state.borrow_mut();
+            let own = state.changes.keys.range((at(number, from, 0), at(number, to, 1)));
+            overlay.extend(own.map(|((_, key), value)| (key.clone(), value.clone())));
+            state.ranges.push((number, from.cloned(), to.cloned()));
+            Ok(overlay)
+        })?;
+        item.map(|(key, value)| Ok((tree.decode_key(key)?, tree.decode_value(value)?))).transpose()
+    }
+
+    fn shown(&mut self, forward: bool) -> Option<(T::OwnedKey, T::OwnedValue)> {
+        self.step(forward).unwrap_or_else(|error| {
+            self.transaction.fail(error);
+            self.range = None;
+            None
+        })
+    }
+}
+
+/// Returns the place of a bound; an open one is at the tree's begin, or at the next tree's.
+fn at(tree: usize, bound: Bound<&Encoded>, next: usize) -> Bound<Place> {
+    match bound {
+        Bound::Included(key) => Bound::Included((tree, key.clone())),
+        Bound::Excluded(key) => Bound::Excluded((tree, key.clone())),
+        Bound::Unbounded if next == 0 => Bound::Included((tree, Encoded::LEAST)),
+        Bound::Unbounded => Bound::Excluded((tree + 1, Encoded::LEAST)),
+    }
+}
+
+impl<T: TreeHandle> Iterator for TransactionRange<'_, T> {
+    type Item = (T::OwnedKey, T::OwnedValue);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.shown(true)
+    }
+}
+
+impl<T: TreeHandle> DoubleEndedIterator for TransactionRange<'_, T> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.shown(false)
+    }
+}

@@ -1,0 +1,96 @@
+//! Transfers between accounts on several threads: the total stays what it is.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use bristlecone::{Design, Error, Pool, Result, Tree};
+
+use crate::{Scratch, mix};
+
+const ACCOUNTS: u64 = 64;
+const EACH: u64 = 1000;
+
+fn open(pool: &Pool) -> (Tree<u64, u64>, Tree<String, u64>) {
+    let odd = pool.tree_options("odd").design(Design::CclBTree);
+    (pool.tree("even").unwrap(), odd.create().or_else(|_| odd.open()).unwrap())
+}
+
+fn name(account: u64) -> String {
+    format!("account {account:04}")
+}
+
+/// Moves something from one account to another, whichever trees they are in.
+fn transfer(pool: &Pool, trees: &(Tree<u64, u64>, Tree<String, u64>), noise: u64) -> Result<()> {
+    let (from, to, amount) = (noise % ACCOUNTS, (noise >> 16) % ACCOUNTS, noise >> 40 & 0xff);
+    pool.transaction(|tx| {
+        let balance = |account: u64| match account % 2 {
+            0 => tx.get(&trees.0, account),
+            _ => tx.get(&trees.1, &name(account)),
+        };
+        let set = |account: u64, balance| match account % 2 {
+            0 => tx.insert(&trees.0, account, balance),
+            _ => tx.insert(&trees.1, &name(account), balance),
+        };
+        let held = balance(from)?.unwrap_or(0);
+        if held >= amount && from != to {
+            set(from, held - amount)?;
+            set(to, balance(to)?.unwrap_or(0) + amount)?;
+        }
+        Ok(())
+    })
+}
+
+fn total(pool: &Pool, trees: &(Tree<u64, u64>, Tree<String, u64>)) -> u64 {
+    let view = pool.snapshot().unwrap();
+    let sum: u64 = view.tree(&trees.0).iter().map(|(_, balance)| balance).sum();
+    sum + view.tree(&trees.1).iter().map(|(_, balance)| balance).sum::<u64>()
+}
+
+#[test]
+fn the_total_is_the_same_in_every_snapshot_and_after_every_opening() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let trees = open(&pool);
+    for account in 0..ACCOUNTS {
+        match account % 2 {
+            0 => _ = trees.0.insert(account, EACH).unwrap(),
+            _ => _ = trees.1.insert(&name(account), EACH).unwrap(),
+        }
+    }
+    drop((trees, pool));
+    for round in 0..3 {
+        let pool = scratch.open();
+        let trees = open(&pool);
+        assert_eq!(total(&pool, &trees), ACCOUNTS * EACH);
+        let (over, sums, conflicts) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            let (pool, trees) = (&pool, &trees);
+            let (over, sums, conflicts) = (&over, &sums, &conflicts);
+            let movers: Vec<_> = (0..3_u64)
+                .map(|thread| {
+                    scope.spawn(move || {
+                        for step in 0..1000 {
+                            match transfer(pool, trees, mix(step << 8 | thread << 4 | round)) {
+                                Ok(()) => {}
+                                Err(Error::Conflict) => _ = conflicts.fetch_add(1, Relaxed),
+                                Err(error) => panic!("{error}"),
+                            }
+                        }
+                    })
+                })
+                .collect();
+            scope.spawn(move || {
+                while !over.load(Relaxed) {
+                    assert_eq!(total(pool, trees), ACCOUNTS * EACH);
+                    sums.fetch_add(1, Relaxed);
+                }
+            });
+            movers.into_iter().for_each(|mover| mover.join().unwrap());
+            over.store(true, Relaxed);
+        });
+        assert!(sums.into_inner() > 0);
+        assert_eq!(total(&pool, &trees), ACCOUNTS * EACH);
+        assert!(trees.0.check().is_empty() && trees.1.check().is_empty());
+        drop(trees);
+        pool.simulate_crash();
+    }
+}

@@ -1,0 +1,202 @@
+//! Snapshots: one moment, whatever is written.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use bristlecone::{Error, Snapshot};
+
+use crate::{Scratch, mix, pairs};
+
+#[test]
+fn snapshots_show_what_a_map_was() {
+    for (design, other) in pairs() {
+        let scratch = Scratch::new();
+        let pool = scratch.open();
+        let words = pool.tree_options("words").design(design).create::<u64, u64>().unwrap();
+        let texts = pool.tree_options("texts").design(other).create::<String, String>().unwrap();
+        let (mut word_model, mut text_model) = (BTreeMap::new(), BTreeMap::new());
+        let mut views: Vec<(Snapshot, BTreeMap<u64, u64>, BTreeMap<String, String>)> = Vec::new();
+        for step in 0..6000_u64 {
+            let noise = mix(step ^ 77);
+            let (key, text) = (noise % 300, format!("{:03}", noise >> 20 & 0xff));
+            match noise >> 61 {
+                0 | 1 => {
+                    words.remove(key).unwrap();
+                    texts.remove(&text).unwrap();
+                    word_model.remove(&key);
+                    text_model.remove(&text);
+                }
+                2 => {
+                    let mut batch = pool.batch();
+                    batch.insert(&words, key, step).insert(&texts, &text, "batch");
+                    batch.commit().unwrap();
+                    word_model.insert(key, step);
+                    text_model.insert(text, "batch".to_owned());
+                }
+                3 => {
+                    words.upsert(key, step).unwrap();
+                    word_model.insert(key, step);
+                }
+                _ => {
+                    words.insert(key, step).unwrap();
+                    texts.insert(&text, &step.to_string()).unwrap();
+                    word_model.insert(key, step);
+                    text_model.insert(text, step.to_string());
+                }
+            }
+            if step % 200 == 100 {
+                views.push((pool.snapshot().unwrap(), word_model.clone(), text_model.clone()));
+            }
+            // The oldest, the newest, one in the middle: in any order.
+            if views.len() > 8 {
+                views.remove((noise >> 30) as usize % 9);
+            }
+            if step % 500 == 0 {
+                for (view, word_model, text_model) in &views {
+                    let (words, texts) = (view.tree(&words), view.tree(&texts));
+                    assert!(words.iter().eq(word_model.clone()), "{design} at {step}");
+                    assert!(texts.iter().rev().eq(text_model.clone().into_iter().rev()), "{other} at {step}");
+                    assert!(
+                        words.range(50..200).eq(word_model.range(50..200).map(|(key, value)| (*key, *value)))
+                    );
+                    let middle = texts.range("050"..="150").map(|(key, _)| key);
+                    assert!(middle.eq(
+                        text_model.range("050".to_owned()..="150".to_owned()).map(|(key, _)| key.clone())
+                    ));
+                    (0..300).for_each(|key| assert_eq!(words.get(key), word_model.get(&key).copied()));
+                    assert_eq!(words.len(), word_model.len() as u64);
+                    assert_eq!(
+                        texts.first_key_value().map(|(key, _)| key).as_ref(),
+                        text_model.keys().next()
+                    );
+                    assert_eq!(
+                        texts.last_key_value().map(|(key, _)| key).as_ref(),
+                        text_model.keys().next_back()
+                    );
+                }
+            }
+        }
+        assert!(words.iter().eq(word_model) && texts.iter().eq(text_model));
+        assert!(words.check().is_empty() && texts.check().is_empty());
+    }
+}
+
+#[test]
+fn bytes_are_kept_for_snapshots_only_and_go_with_them() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let tree = pool.tree::<u64, Vec<u8>>("t").unwrap();
+    (0..100).for_each(|key| _ = tree.insert(key, &[1; 1000]).unwrap());
+    let first = pool.snapshot().unwrap();
+    assert_eq!(first.bytes(), 0);
+    (0..100).for_each(|key| _ = tree.insert(key, &[2; 1000]).unwrap());
+    assert!((100_000..150_000).contains(&first.bytes()), "{}", first.bytes());
+    let second = pool.snapshot().unwrap();
+    assert_eq!(second.bytes(), 0);
+    (0..100).for_each(|key| _ = tree.insert(key, &[3; 1000]).unwrap());
+    assert!(first.bytes() >= 200_000 && second.bytes() < 150_000);
+    // What lies between is kept for the first one, once for each key.
+    drop(second);
+    (0..10).for_each(|_| drop(pool.snapshot().unwrap()));
+    assert!((100_000..150_000).contains(&first.bytes()), "{}", first.bytes());
+    assert_eq!(first.tree(&tree).get(7), Some(vec![1; 1000]));
+    drop(first);
+    assert_eq!(pool.snapshot().unwrap().bytes(), 0);
+}
+
+#[test]
+fn a_snapshot_beyond_its_bound_is_given_up_and_others_stay() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let tree = pool.tree::<u64, u64>("t").unwrap();
+    (0..1000).for_each(|key| _ = tree.insert(key, 0).unwrap());
+    let (whole, bounded) = (pool.snapshot().unwrap(), pool.snapshot_within(20_000).unwrap());
+    let mut items = bounded.tree(&tree).try_range(..).unwrap();
+    assert_eq!(items.next().unwrap().unwrap(), (0, 0));
+    (0..50).for_each(|key| _ = tree.insert(key, 1).unwrap());
+    assert_eq!(bounded.tree(&tree).get(7), Some(0));
+    (0..1000).for_each(|key| _ = tree.insert(key, 1).unwrap());
+    assert!(matches!(bounded.tree(&tree).try_get(7), Err(Error::SnapshotTooOld)));
+    assert!(matches!(items.find(|item| item.is_err()), Some(Err(Error::SnapshotTooOld))));
+    assert!(items.next().is_none());
+    assert_eq!(bounded.bytes(), 0);
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| bounded.tree(&tree).get(7)));
+    assert!(caught.is_err(), "what is not known was shown");
+    assert!(whole.tree(&tree).iter().all(|(_, value)| value == 0));
+    assert_eq!(whole.tree(&tree).len(), 1000);
+}
+
+#[test]
+fn trees_that_came_later_are_empty_and_cleared_ones_are_too_old() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    pool.tree::<u64, u64>("old").unwrap().insert(1, 1).unwrap();
+    let view = pool.snapshot().unwrap();
+    let later = pool.tree::<u64, u64>("later").unwrap();
+    later.insert(1, 1).unwrap();
+    assert!(view.tree(&later).is_empty() && view.tree(&later).get(1).is_none());
+    pool.clear_tree("old").unwrap();
+    let old = pool.tree::<u64, u64>("old").unwrap();
+    assert!(matches!(view.tree(&old).try_get(1), Err(Error::SnapshotTooOld)));
+    assert!(matches!(view.tree(&old).try_range(..), Err(Error::SnapshotTooOld)));
+    assert!(pool.snapshot().unwrap().tree(&old).is_empty());
+    drop(later);
+    // Another tree in the place of a dropped one is not taken for it.
+    pool.drop_tree("later").unwrap();
+    let again = pool.tree::<u64, u64>("later").unwrap();
+    again.insert(2, 2).unwrap();
+    assert!(view.tree(&again).is_empty());
+    drop((old, again));
+    let refused = pool.close().unwrap_err();
+    assert!(matches!(refused.error(), Error::PoolInUse { .. }));
+    drop(view);
+    refused.into_pool().close().unwrap();
+}
+
+/// Readers of many snapshots beside writers: the same at each look, forward, backward and key by key.
+#[test]
+fn a_snapshot_stays_what_it_is_while_threads_write() {
+    for (design, other) in pairs() {
+        let scratch = Scratch::new();
+        let pool = scratch.open();
+        let words = pool.tree_options("words").design(design).create::<u64, u64>().unwrap();
+        let texts = pool.tree_options("texts").design(other).create::<String, u64>().unwrap();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for thread in 0..2_u64 {
+                let (pool, words, texts, over) = (&pool, &words, &texts, &over);
+                scope.spawn(move || {
+                    for step in 0.. {
+                        if over.load(Relaxed) {
+                            return;
+                        }
+                        let noise = mix(step << 1 | thread);
+                        let key = noise % 500;
+                        // Both trees hold the same keys, after each batch.
+                        let mut batch = pool.batch();
+                        if noise >> 62 == 0 {
+                            batch.remove(words, key).remove(texts, &format!("{key:05}"));
+                        } else {
+                            batch.insert(words, key, noise).insert(texts, &format!("{key:05}"), noise);
+                        }
+                        batch.commit().unwrap();
+                    }
+                });
+            }
+            for _ in 0..60 {
+                let view = pool.snapshot().unwrap();
+                let first: Vec<_> = view.tree(&words).iter().collect();
+                let other: Vec<_> =
+                    view.tree(&texts).iter().map(|(key, value)| (key.parse().unwrap(), value)).collect();
+                assert_eq!(first, other);
+                let mut again: Vec<_> = view.tree(&words).iter().rev().collect();
+                again.reverse();
+                assert_eq!(first, again);
+                let held: BTreeMap<_, _> = first.into_iter().collect();
+                (0..500).for_each(|key| assert_eq!(view.tree(&words).get(key), held.get(&key).copied()));
+            }
+            over.store(true, Relaxed);
+        });
+        assert!(words.check().is_empty() && texts.check().is_empty());
+    }
+}

@@ -1,0 +1,201 @@
+//! Transactions: serializable, whatever others do.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use bristlecone::{Error, Pool};
+
+use crate::{Scratch, mix, pairs};
+
+#[test]
+fn a_transaction_sees_what_it_wrote_and_others_only_the_end() {
+    for (design, _) in pairs() {
+        let scratch = Scratch::new();
+        let pool = scratch.open();
+        let tree = pool.tree_options("t").design(design).create::<u64, String>().unwrap();
+        (0..10).for_each(|key| _ = tree.insert(key, "old").unwrap());
+        let seen = pool.transaction(|tx| {
+            tx.insert(&tree, 20, "new")?;
+            tx.remove(&tree, 3)?;
+            tx.insert(&tree, 4, "new")?;
+            assert_eq!((tx.get(&tree, 20)?.as_deref(), tx.get(&tree, 3)?), (Some("new"), None));
+            assert!(tx.contains_key(&tree, 4)? && !tx.contains_key(&tree, 11)?);
+            assert_eq!((tree.get(20), tree.get(3)), (None, Some("old".to_owned())), "seen before its time");
+            Ok(tx.range(&tree, 2..).map(|(key, value)| (key, value == "new")).collect::<Vec<_>>())
+        });
+        let expected =
+            [(2, false), (4, true), (5, false), (6, false), (7, false), (8, false), (9, false), (20, true)];
+        assert_eq!(seen.unwrap(), expected, "{design}");
+        assert_eq!((tree.get(20).as_deref(), tree.get(3)), (Some("new"), None));
+        let backward: Vec<u64> =
+            pool.transaction(|tx| Ok(tx.range(&tree, ..5).rev().map(|(key, _)| key).collect())).unwrap();
+        assert_eq!(backward, [4, 2, 1, 0]);
+        // As a loop that empties what it reads.
+        pool.transaction(|tx| {
+            for (key, _) in tx.range(&tree, ..10) {
+                tx.remove(&tree, key)?;
+            }
+            Ok(())
+        })
+        .unwrap();
+        assert!(tree.iter().map(|(key, _)| key).eq([20]));
+    }
+}
+
+#[test]
+fn an_error_a_panic_and_a_rollback_change_nothing() {
+    let (scratch, elsewhere) = (Scratch::new(), Scratch::new());
+    let pool = scratch.open();
+    let tree = pool.tree::<u64, u64>("t").unwrap();
+    tree.insert(1, 1).unwrap();
+    let failed: Result<(), Error> = pool.transaction(|tx| {
+        tx.insert(&tree, 1, 2)?;
+        Err(Error::KeyExists)
+    });
+    assert!(matches!(failed, Err(Error::KeyExists)));
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        pool.transaction(|tx| {
+            tx.remove(&tree, 1)?;
+            assert!(tree.is_empty(), "on purpose");
+            Ok(())
+        })
+    }));
+    assert!(panicked.is_err());
+    let given_up = pool.transaction(|tx| {
+        tx.insert(&tree, 1, 3)?;
+        tx.rollback();
+        Ok("given up")
+    });
+    assert_eq!(given_up.unwrap(), "given up");
+    let nested = pool.transaction(|tx| {
+        tx.insert(&tree, 1, 4)?;
+        pool.transaction(|inner| inner.insert(&tree, 2, 2))
+    });
+    assert!(nested.unwrap_err().to_string().starts_with("a transaction within a transaction"));
+    let other = elsewhere.open();
+    let foreign = other.tree::<u64, u64>("t").unwrap();
+    let mixed = pool.transaction(|tx| {
+        tx.insert(&tree, 1, 5)?;
+        tx.range(&foreign, ..).for_each(|_| ());
+        Ok(())
+    });
+    assert!(matches!(mixed, Err(Error::Invalid { .. })), "an error of an iterator got lost");
+    // One in another pool is no nested one.
+    pool.transaction(|_| other.transaction(|tx| tx.insert(&foreign, 1, 1))).unwrap();
+    assert!(tree.iter().eq([(1, 1)]) && foreign.len() == 1);
+    pool.transaction(|tx| tx.insert(&tree, 1, 6)).unwrap();
+    assert_eq!(tree.get(1), Some(6));
+}
+
+#[test]
+fn who_never_gets_through_is_told() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let tree = pool.tree::<u64, u64>("t").unwrap();
+    let tries = AtomicU64::new(0);
+    let refused = pool.transaction(|tx| {
+        let seen = tx.get(&tree, 1)?;
+        // Past the transaction.
+        tree.insert(1, tries.fetch_add(1, Relaxed))?;
+        tx.insert(&tree, 2, seen.unwrap_or(0))
+    });
+    assert!(matches!(refused, Err(Error::Conflict)));
+    assert_eq!((tries.into_inner(), tree.get(2)), (256, None));
+    // Reads without changes are of one moment, and need nothing more.
+    let read = pool.transaction(|tx| {
+        tree.insert(1, 7)?;
+        tx.get(&tree, 1)
+    });
+    assert_eq!(read.unwrap(), Some(255));
+}
+
+fn run(threads: u64, work: impl Fn(u64) + Sync) {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+#[test]
+fn no_update_is_lost() {
+    for (design, _) in pairs() {
+        let scratch = Scratch::new();
+        let pool = scratch.open();
+        let tree = pool.tree_options("t").design(design).create::<&str, u64>().unwrap();
+        run(3, |_| {
+            for _ in 0..300 {
+                let count = |tx: &bristlecone::Transaction| {
+                    let held = tx.get(&tree, "count")?.unwrap_or(0);
+                    tx.insert(&tree, "count", held + 1)
+                };
+                while let Err(error) = pool.transaction(count) {
+                    assert!(matches!(error, Error::Conflict), "{error}");
+                }
+            }
+        });
+        assert_eq!(tree.get("count"), Some(900), "{design}");
+    }
+}
+
+/// On call are one or more: each may go only while another one stays. Ranges are read, and other keys written.
+#[test]
+fn ranges_do_not_skew() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let doctors = pool.tree::<u64, bool>("doctors").unwrap();
+    for round in 0..200_u64 {
+        (0..3).for_each(|doctor| _ = doctors.insert(doctor, true).unwrap());
+        run(3, |doctor| {
+            let left = pool.transaction(|tx| {
+                let on_call = tx.range(&doctors, ..).filter(|(_, on_call)| *on_call).count();
+                if on_call > 1 {
+                    match mix(round + doctor) % 2 {
+                        0 => tx.insert(&doctors, doctor, false)?,
+                        _ => tx.remove(&doctors, doctor)?,
+                    }
+                }
+                Ok(())
+            });
+            assert!(matches!(left, Ok(()) | Err(Error::Conflict)));
+        });
+        assert!(doctors.iter().any(|(_, on_call)| on_call), "nobody is on call in round {round}");
+    }
+}
+
+/// A key that was absent, and comes into a range that was read.
+#[test]
+fn phantoms_are_conflicts() {
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let tree = pool.tree::<u64, u64>("t").unwrap();
+    let attempts = AtomicU64::new(0);
+    pool.transaction(|tx| {
+        let count = tx.range(&tree, 10..20).count() as u64;
+        if attempts.fetch_add(1, Relaxed) == 0 {
+            tree.insert(15, 0)?;
+        }
+        tx.insert(&tree, 30, count)
+    })
+    .unwrap();
+    assert_eq!((attempts.into_inner(), tree.get(30)), (2, Some(1)));
+    // Beside what was read is no conflict.
+    let attempts = AtomicU64::new(0);
+    pool.transaction(|tx| {
+        let first = tx.range(&tree, 10..).next().map(|(key, _)| key);
+        assert_eq!(first, Some(15));
+        attempts.fetch_add(1, Relaxed);
+        tree.insert(9, 0)?;
+        tx.insert(&tree, 5, 0)
+    })
+    .unwrap();
+    assert_eq!(attempts.into_inner(), 1);
+}
+
+#[test]
+fn transactions_of_forked_pools_are_shared_between_threads() {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<Pool>();
+    is_shared::<bristlecone::Snapshot>();
+    is_shared::<bristlecone::Batch>();
+}
