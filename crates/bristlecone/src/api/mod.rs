@@ -29,4 +29,5 @@ pub mod tree_write;
 pub mod trim;
 pub mod usage;
 pub mod value;
+pub mod visit;
 pub mod walk;
