@@ -43,7 +43,7 @@ say "testing"
 if "$venv/bin/python" -c 'import mypy' 2>/dev/null; then
     say "comparing the stubs with the module"
     "$venv/bin/python" -m mypy
-    (cd "$venv" && bin/python -m mypy.stubtest bristlecone --ignore-disjoint-bases 2>&1 || bin/python -m mypy.stubtest bristlecone)
+    "$venv/bin/python" -m mypy.stubtest --mypy-config-file pyproject.toml bristlecone
 fi
 
 say "running the example"

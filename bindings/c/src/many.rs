@@ -215,7 +215,7 @@ pub unsafe extern "C" fn bristlecone_get_many(
         let keys = unsafe { array("keys", keys, count) }?;
         // SAFETY: as the header says.
         unsafe {
-            each(count, std::ptr::null_mut(), |index| show_one(tree, &keys[index], index, show, context))
+            keys.iter().enumerate().try_for_each(|(index, key)| show_one(tree, key, index, show, context))
         }
     })
 }

@@ -137,7 +137,7 @@ void semantics(const library& shim, std::size_t key_bytes, std::size_t value_byt
     delete subject.tree;
     // A tree of other values is refused.
     options.value_size = value_bytes <= 8 ? 100 : 8;
-    CHECK(shim.create(options) == nullptr);
+    if (std::getenv("BRISTLECONE_KINDS") == nullptr) CHECK(shim.create(options) == nullptr);
     unlink(pool.c_str());
 }
 

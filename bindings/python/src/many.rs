@@ -1,7 +1,7 @@
 //! Many keys at a time: from arrays, or from whatever can be iterated over. Each key is an operation of its own.
 
-use bristlecone::Result;
 use bristlecone::dynamic::{Datum, Kind, Tree as Dynamic};
+use bristlecone::{Error, ManyError, Result};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -117,15 +117,12 @@ fn in_turn<T: Send>(
     }
 }
 
-/// Calls `apply` with each item; returns how many it took.
-fn all<T>(items: Vec<T>, mut apply: impl FnMut(T) -> Result<()>) -> (usize, Result<()>) {
-    let count = items.len();
-    for (done, item) in items.into_iter().enumerate() {
-        if let Err(error) = apply(item) {
-            return (done, Err(error));
-        }
+/// Returns how many of some items are done, and what prevented the next one.
+fn told(count: usize, done: std::result::Result<(), ManyError>) -> (usize, Result<()>) {
+    match done {
+        Ok(()) => (count, Ok(())),
+        Err(stopped) => (stopped.done, Err(stopped.error)),
     }
-    (count, Ok(()))
 }
 
 /// Returns whether a tree has `u64` for keys and values.
@@ -149,9 +146,9 @@ pub fn put(tree: &Tree, keys: &Bound<'_, PyAny>, values: &Bound<'_, PyAny>) -> P
             let some = from..from + TOGETHER;
             Ok(keys.words(py, some.clone()).zip(values.words(py, some)).collect())
         };
-        let apply = |tree: &Dynamic, items| match tree.as_u64() {
-            Some(tree) => all(items, |(key, value)| tree.upsert(key, value)),
-            None => all(items, |(key, value)| tree.upsert(key, value)),
+        let apply = |tree: &Dynamic, items: Vec<(u64, u64)>| match tree.as_u64() {
+            Some(tree) => told(items.len(), tree.upsert_many(&items)),
+            None => (0, Err(Error::invalid("the tree has other types than it had"))),
         };
         return in_turn(py, tree, some, apply).map(drop);
     }
@@ -161,8 +158,7 @@ pub fn put(tree: &Tree, keys: &Bound<'_, PyAny>, values: &Bound<'_, PyAny>) -> P
         expect_pairs(some.len(), theirs.len())?;
         Ok(some.into_iter().zip(theirs).collect())
     };
-    let apply =
-        |tree: &Dynamic, items| all(items, |(key, value): (Datum<'_>, Datum<'_>)| tree.upsert(key, value));
+    let apply = |tree: &Dynamic, items: Vec<_>| told(items.len(), tree.upsert_many(&items));
     in_turn(py, tree, some, apply).map(drop)
 }
 
@@ -187,21 +183,26 @@ fn lookup<'py>(
     };
     match keys {
         Source::Column(keys) if keys.is_u64() && has_words(tree) => {
-            let apply = |tree: &Dynamic, items| {
-                let Some(tree) = tree.as_u64() else { return (0, Ok(())) };
-                all(items, |key| {
-                    note(tree.get(key).map(Datum::U64));
-                    Ok(())
-                })
+            let mut words = Vec::new();
+            let apply = |tree: &Dynamic, keys: Vec<u64>| {
+                if let Err(error) = tree.opened_here() {
+                    return (0, Err(error));
+                }
+                let Some(tree) = tree.as_u64() else {
+                    return (0, Err(Error::invalid("the tree has other types than it had")));
+                };
+                tree.get_many(&keys, &mut words);
+                words.drain(..).for_each(|word| note(word.map(Datum::U64)));
+                (keys.len(), Ok(()))
             };
             in_turn(py, tree, |from| Ok(keys.words(py, from..from + TOGETHER).collect()), apply)?;
         }
         keys => {
-            let apply = |tree: &Dynamic, items| {
-                all(items, |key: Datum<'static>| {
-                    note(tree.get(key)?);
-                    Ok(())
-                })
+            let mut data = Vec::new();
+            let apply = |tree: &Dynamic, keys: Vec<_>| {
+                let looked = tree.get_many(&keys, &mut data);
+                data.drain(..).for_each(&mut note);
+                (keys.len(), looked)
             };
             in_turn(py, tree, |from| keys.some(py, tree, Role::Key, from), apply)?;
         }
@@ -250,11 +251,11 @@ pub fn columns<'py>(
 /// Returns whether each of many keys is there: as an array for an array of keys, otherwise as a list.
 pub fn contains<'py>(tree: &Tree, keys: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let (py, mut source, mut found) = (keys.py(), Source::new(keys)?, Vec::new());
-    let apply = |tree: &Dynamic, items| {
-        all(items, |key: Datum<'static>| {
-            found.push(u8::from(tree.contains_key(key)?));
-            Ok(())
-        })
+    let mut some_found = Vec::new();
+    let apply = |tree: &Dynamic, keys: Vec<_>| {
+        let looked = tree.contains_many(&keys, &mut some_found);
+        found.extend(some_found.drain(..).map(u8::from));
+        (keys.len(), looked)
     };
     in_turn(py, tree, |from| source.some(py, tree, Role::Key, from), apply)?;
     if matches!(source, Source::Column(_)) {
@@ -267,11 +268,11 @@ pub fn contains<'py>(tree: &Tree, keys: &Bound<'py, PyAny>) -> PyResult<Bound<'p
 /// Removes many keys; returns how many of them were there.
 pub fn remove(tree: &Tree, keys: &Bound<'_, PyAny>) -> PyResult<usize> {
     let (py, mut source, mut removed) = (keys.py(), Source::new(keys)?, 0);
-    let apply = |tree: &Dynamic, items| {
-        all(items, |key: Datum<'static>| {
-            removed += usize::from(tree.remove(key)?.is_some());
-            Ok(())
-        })
+    let mut old = Vec::new();
+    let apply = |tree: &Dynamic, keys: Vec<_>| {
+        let done = tree.remove_many(&keys, &mut old);
+        removed += old.drain(..).flatten().count();
+        told(keys.len(), done)
     };
     in_turn(py, tree, |from| source.some(py, tree, Role::Key, from), apply)?;
     Ok(removed)

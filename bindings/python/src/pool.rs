@@ -1,10 +1,12 @@
 //! Pools: `bristlecone.open`, and what a pool has beside its trees.
 
+use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bristlecone::dynamic::{Kind, Tree};
-use bristlecone::{Design, Error, Finding, PoolOptions, TreeOptions, TreeStats};
+use bristlecone::{BackupOptions, Design, Error, Finding, PoolOptions, TreeOptions, TreeStats};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -57,6 +59,20 @@ pub struct Pool {
     shared: Arc<Shared>,
 }
 
+/// An argument that may be left out, which is not the same as `None`.
+enum Given {
+    Not,
+    It(Py<PyAny>),
+}
+
+impl FromPyObject<'_, '_> for Given {
+    type Error = PyErr;
+
+    fn extract(it: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        Ok(Self::It(it.to_owned().unbind()))
+    }
+}
+
 /// How a tree is asked for.
 struct Asked {
     name: String,
@@ -101,23 +117,25 @@ impl Asked {
 #[pymethods]
 impl Pool {
     /// Opens the tree of this name; creates it if the types of its keys and values are given.
-    #[pyo3(signature = (name, key=None, value=None, *, codec=None, design=None, options=None))]
+    #[pyo3(signature = (name, key=Given::Not, value=Given::Not, *, codec=None, design=None, options=None))]
     #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
     fn tree(
         &self,
         py: Python<'_>,
         name: String,
-        key: Option<&Bound<'_, PyAny>>,
-        value: Option<&Bound<'_, PyAny>>,
+        key: Given,
+        value: Given,
         codec: Option<&Bound<'_, PyAny>>,
         design: Option<&str>,
         options: Option<Vec<(String, u64)>>,
     ) -> PyResult<tree::Tree> {
         let codec = codec.map(Codec::new).transpose()?;
-        let kinds = match (key, value, &codec) {
-            (None, None, _) => None,
-            (Some(key), Some(value), _) => Some((kind::parse(key)?, kind::parse(value)?)),
-            (Some(key), None, Some(codec)) => Some((kind::parse(key)?, codec.kind(py))),
+        let kinds = match (&key, &value, &codec) {
+            (Given::Not, Given::Not, _) => None,
+            (Given::It(key), Given::It(value), _) => {
+                Some((kind::parse(key.bind(py))?, kind::parse(value.bind(py))?))
+            }
+            (Given::It(key), Given::Not, Some(codec)) => Some((kind::parse(key.bind(py))?, codec.kind(py))),
             _ => return Err(PyTypeError::new_err("give the types of keys and of values, or none of both")),
         };
         for kind in kinds.iter().flat_map(|(key, value)| [key, value]) {
@@ -134,7 +152,7 @@ impl Pool {
     }
 
     fn __getitem__(&self, py: Python<'_>, name: String) -> PyResult<tree::Tree> {
-        self.tree(py, name, None, None, None, None, None)
+        self.tree(py, name, Given::Not, Given::Not, None, None, None)
     }
 
     fn __delitem__(&self, py: Python<'_>, name: String) -> PyResult<()> {
@@ -242,6 +260,54 @@ impl Pool {
     /// Verifies the pool's own structures; returns what is wrong.
     fn check(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.shared.work(py, |pool| Ok(findings(pool.check())))
+    }
+
+    /// Copies the pool, as it is at one moment, to a new file; returns the trees' names and how many items each has.
+    #[pyo3(signature = (path, *, max_bytes=None, design=None, domain=None))]
+    fn backup(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        max_bytes: Option<u64>,
+        design: Option<&str>,
+        domain: Option<&str>,
+    ) -> PyResult<HashMap<String, u64>> {
+        let refused = |error| raise(py, error);
+        let mut options = BackupOptions::new();
+        if let Some(bytes) = max_bytes {
+            options = options.max_bytes(bytes);
+        }
+        if let Some(design) = design {
+            options = options.design(design.parse().map_err(refused)?);
+        }
+        if let Some(domain) = domain {
+            options = options.domain(domain.parse().map_err(refused)?);
+        }
+        // Signals are looked at meanwhile, whose handlers may use the pool: the gate is not held.
+        let pool = self.shared.work(py, |pool| Ok(pool.clone()))?;
+        let mut signal = None;
+        let copied = py.detach(|| {
+            let options = options.on_progress(|_| match Python::attach(|py| py.check_signals()) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(raised) => {
+                    signal = Some(raised);
+                    ControlFlow::Break(())
+                }
+            });
+            let copied = pool.backup(&path, options);
+            drop(pool);
+            copied
+        });
+        match (copied, signal) {
+            (Ok(copied), _) => Ok(copied.trees.into_iter().collect()),
+            (Err(_), Some(signal)) => Err(signal),
+            (Err(error), None) => Err(raise(py, error)),
+        }
+    }
+
+    /// Gives space that no tree needs back to the file system; returns how many bytes.
+    fn trim(&self, py: Python<'_>) -> PyResult<u64> {
+        self.shared.work(py, bristlecone::Pool::trim)
     }
 
     /// Makes room ahead of time, so that growth costs no page faults later.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use bristlecone::dynamic::{Datum, Kind, Tree};
+use bristlecone::dynamic::{Kind, Tree};
 use bristlecone::{Domain, Pool, Result};
 use pyo3::prelude::*;
 
@@ -54,23 +54,6 @@ impl Slot {
     /// Calls `work` with the tree while other threads of Python's run.
     pub fn work<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&Tree) -> Result<R> + Send) -> PyResult<R> {
         self.gate.with_detached(py, work)?.map_err(|error| raise(py, error))
-    }
-
-    /// Removes the item with the smallest key, or the largest one, and returns it. `None`: there is none.
-    pub fn take_end(&self, py: Python<'_>, last: bool) -> PyResult<Option<(Datum<'static>, Datum<'static>)>> {
-        loop {
-            let end = |tree: &Tree| if last { tree.last_key_value() } else { tree.first_key_value() };
-            let Some((key, value)) = self.read(py, end)? else { return Ok(None) };
-            let taken =
-                self.write(py, |tree| match tree.compare_and_swap(&key, Some(value.borrowed()), None) {
-                    Ok(()) => Ok(true),
-                    Err(changed) => changed.into_found().map(|_| false),
-                })?;
-            if taken {
-                return Ok(Some((key, value)));
-            }
-            py.check_signals()?;
-        }
     }
 }
 

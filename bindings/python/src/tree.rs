@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bristlecone::TryInsertError;
-use bristlecone::dynamic::{Datum, Kind, Tree as Dynamic};
+use bristlecone::dynamic::{Datum, Item, Kind, Tree as Dynamic};
 use pyo3::PyTypeInfo;
 use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -47,6 +47,9 @@ pub struct Tree {
     shared: Arc<Shared>,
     codec: Option<Codec>,
 }
+
+/// Bounds of keys.
+type Between = (std::ops::Bound<Datum<'static>>, std::ops::Bound<Datum<'static>>);
 
 /// A value as the tree takes it, before it is a datum.
 type Stored<'py> = Bound<'py, PyAny>;
@@ -118,6 +121,26 @@ impl Tree {
         removed.map(|value| self.shown(py, &value)).transpose()
     }
 
+    fn bounds(&self, ends: [Option<&Bound<'_, PyAny>>; 2], inclusive: (bool, bool)) -> PyResult<Between> {
+        use std::ops::Bound::{Excluded, Included, Unbounded};
+        let bound = |end: Option<&Bound<'_, PyAny>>, inclusive| {
+            let Some(key) = end else { return Ok(Unbounded) };
+            let key = self.key(key)?.into_owned();
+            Ok::<_, PyErr>(if inclusive { Included(key) } else { Excluded(key) })
+        };
+        Ok((bound(ends[0], inclusive.0)?, bound(ends[1], inclusive.1)?))
+    }
+
+    fn near<'py>(
+        &self,
+        key: &Bound<'py, PyAny>,
+        look: impl FnOnce(&Dynamic, Datum<'_>) -> bristlecone::Result<Option<Item>>,
+    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let (py, key) = (key.py(), self.key(key)?);
+        let item = self.slot.read(py, |tree| look(tree, key))?;
+        item.map(|(key, value)| self.pair(py, &key, &value)).transpose()
+    }
+
     fn view(
         slf: Py<Self>,
         py: Python<'_>,
@@ -126,16 +149,8 @@ impl Tree {
         inclusive: (bool, bool),
         reverse: bool,
     ) -> PyResult<View> {
-        use std::ops::Bound::{Excluded, Included, Unbounded};
-        let tree = slf.get();
-        let bound =
-            |end: Option<&Bound<'_, PyAny>>, inclusive| -> PyResult<std::ops::Bound<Datum<'static>>> {
-                let Some(key) = end else { return Ok(Unbounded) };
-                let key = tree.key(key)?.into_owned();
-                Ok(if inclusive { Included(key) } else { Excluded(key) })
-            };
-        let bounds = (bound(ends[0], inclusive.0)?, bound(ends[1], inclusive.1)?);
-        let whole = matches!(bounds, (Unbounded, Unbounded));
+        let (tree, whole) = (slf.get(), ends.iter().all(Option::is_none));
+        let bounds = tree.bounds(ends, inclusive)?;
         let bounds = tree.slot.read(py, |tree| tree.bounds(bounds))?;
         Ok(View { tree: slf, bounds, what, reverse, whole })
     }
@@ -304,7 +319,7 @@ impl Tree {
     /// Removes the item with the largest key, or the smallest, and returns it.
     #[pyo3(signature = (last=true))]
     fn popitem<'py>(&self, py: Python<'py>, last: bool) -> PyResult<Bound<'py, PyTuple>> {
-        match self.slot.take_end(py, last)? {
+        match self.slot.write(py, |tree| if last { tree.pop_last() } else { tree.pop_first() })? {
             Some((key, value)) => self.pair(py, &key, &value),
             None => Err(PyKeyError::new_err("popitem(): the tree is empty")),
         }
@@ -392,10 +407,11 @@ impl Tree {
             }
             (Kind::Array(_), _) if let Ok(bytes) = prefix.cast::<PyBytes>() => Datum::from(bytes.as_bytes()),
             (Kind::Str | Kind::Bytes | Kind::Array(_) | Kind::Tuple(_), _) => tree.key(prefix)?,
-            // Which other keys have no prefixes, the library says.
-            _ => Datum::Unit,
+            (kind, _) => {
+                return Err(PyValueError::new_err(format!("keys of type {kind} have no prefixes")));
+            }
         };
-        let bounds = tree.slot.read(prefix.py(), |tree| tree.prefix(datum))?;
+        let bounds = tree.slot.read(prefix.py(), |tree| tree.prefix_bounds(datum))?;
         Ok(View { tree: slf, bounds, what: What::Items, reverse, whole: false })
     }
 
@@ -407,6 +423,39 @@ impl Tree {
     /// Returns the item with the largest key, or `None`.
     fn last<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         self.end(py, true)
+    }
+
+    /// Returns the item with the largest key below `key`, or `None`.
+    fn get_lt<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        self.near(key, |tree, key| tree.get_lt(key))
+    }
+
+    /// Returns the item with the largest key that is `key` or below, or `None`.
+    fn get_le<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        self.near(key, |tree, key| tree.get_le(key))
+    }
+
+    /// Returns the item with the smallest key above `key`, or `None`.
+    fn get_gt<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        self.near(key, |tree, key| tree.get_gt(key))
+    }
+
+    /// Returns the item with the smallest key that is `key` or above, or `None`.
+    fn get_ge<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        self.near(key, |tree, key| tree.get_ge(key))
+    }
+
+    /// Removes the items whose keys lie within bounds, each in a step of its own; returns how many.
+    #[pyo3(signature = (start=None, stop=None, *, inclusive=(true, false)))]
+    fn remove_range(
+        &self,
+        py: Python<'_>,
+        start: Option<&Bound<'_, PyAny>>,
+        stop: Option<&Bound<'_, PyAny>>,
+        inclusive: (bool, bool),
+    ) -> PyResult<u64> {
+        let bounds = self.bounds([start, stop], inclusive)?;
+        self.slot.work(py, |tree| tree.remove_range(bounds))
     }
 
     /// Writes many items; each is a write of its own.

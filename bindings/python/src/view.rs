@@ -66,25 +66,7 @@ impl View {
         if self.whole {
             return slot.read(py, |tree| tree.opened_here().map(|()| tree.len() as usize));
         }
-        let (mut bounds, mut count) = (self.bounds.clone(), 0);
-        loop {
-            let (next, some) = slot.work(py, |tree| {
-                let (mut some, mut last) = (0, None);
-                for (key, _) in tree.range_within(&bounds)?.take(READ_TOGETHER) {
-                    (some, last) = (some + 1, Some(key));
-                }
-                if let Some(last) = last {
-                    tree.narrow(&mut bounds, last, false)?;
-                }
-                Ok((bounds, some))
-            })?;
-            bounds = next;
-            count += some;
-            if some < READ_TOGETHER {
-                return Ok(count);
-            }
-            py.check_signals()?;
-        }
+        slot.work(py, |tree| tree.count_within(&self.bounds)).map(|count| count as usize)
     }
 
     fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {

@@ -37,8 +37,7 @@ def test_pools_that_cannot_be_opened(path: Path) -> None:
     assert isinstance(other.value, bristlecone.NotAPoolError) and other.value.filename == str(path)
     with pytest.raises(FileExistsError):
         bristlecone.open(path, exclusive=True)
-    path.unlink()
-    with pytest.raises(OSError):
+    with pytest.raises(bristlecone.NotAPoolError):
         bristlecone.open(path.parent, create=True)
 
 
@@ -100,7 +99,8 @@ def test_what_is_closed_says_so(path: Path) -> None:
         lambda: tree.get_many([1]),
         lambda: tree.put_many([1], [1]),
         lambda: tree.design,
-        lambda: tree.prefix("x"),
+        lambda: tree.get_le(1),
+        lambda: tree.remove_range(),
         lambda: view.to_numpy(),
         lambda: pool.tree("t"),
         lambda: pool["t"],
@@ -153,6 +153,6 @@ def test_handles_are_not_copied(pool: Pool, tree: Tree[int, int]) -> None:
 def test_a_program_may_fail_within_the_block(path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         with bristlecone.open(path, create=True) as pool:
-            pool.tree("t", int, int)[1] = 1 // 0
+            pool.tree("t", int, int).update({1: 1 // 0})
     with bristlecone.open(path) as pool:
         assert pool.info()["was_clean"] and len(pool["t"]) == 0

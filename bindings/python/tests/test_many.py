@@ -1,7 +1,6 @@
 """Many keys at a time, from arrays and from whatever can be iterated over."""
 
 import array
-import random
 from typing import Any
 
 import pytest
@@ -199,7 +198,7 @@ def test_pandas(pool: Pool) -> None:
 def test_a_full_pool_says_how_far_it_came(path: Any) -> None:
     with bristlecone.open(path, create=True, max_bytes=16 << 20) as pool:
         tree = pool.tree("t", int, int)
-        keys = numpy.array(random.Random(7).sample(range(10_000_000), 2_000_000), dtype="Q")
+        keys = numpy.random.default_rng(7).permutation(2_000_000).astype("Q")
         with pytest.raises(OSError, match="the pool is full") as raised:
             tree.put_many(keys, keys)
         assert isinstance(raised.value, bristlecone.PoolFullError)

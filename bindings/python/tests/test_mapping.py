@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Mapping, MutableMapping
+from pathlib import Path
 
 import pytest
 
@@ -146,8 +147,36 @@ def test_prefixes(pool: Pool) -> None:
     for wrong in ("a", ("a", 1, 2), (1,)):
         with pytest.raises(TypeError):
             pairs.prefix(wrong)
-    with pytest.raises(ValueError, match="begin with nothing"):
+    with pytest.raises(ValueError, match="have no prefixes"):
         pool.tree("n", int, int).prefix(1)
+
+
+def test_neighbours_and_parts(tree: Tree[int, int]) -> None:
+    tree.update((key, key) for key in range(0, 100, 10))
+    assert (tree.get_lt(20), tree.get_le(20), tree.get_ge(20), tree.get_gt(20)) == ((10, 10), (20, 20), (20, 20), (30, 30))
+    assert (tree.get_lt(0), tree.get_le(5), tree.get_ge(91), tree.get_gt(90)) == (None, (0, 0), None, None)
+    assert tree.remove_range(10, 40) == 3 and list(tree.keys(stop=50)) == [0, 40]
+    assert tree.remove_range(40, 50, inclusive=(False, True)) == 1
+    assert tree.remove_range(80) == 2 and tree.remove_range(9, 3) == 0
+    assert list(tree) == [0, 40, 60, 70] and tree.remove_range() == 4 and not tree
+    with pytest.raises(TypeError):
+        tree.remove_range("a")  # type: ignore[arg-type]
+
+
+def test_a_pool_is_copied(path: Path) -> None:
+    with bristlecone.open(path, create=True) as pool:
+        pool.tree("t", str, int).put_many(map(str, range(5000)), range(5000))
+    copy = path.with_name("copy.pool")
+    with bristlecone.open(path, read_only=True) as pool:
+        assert pool.backup(copy, design="nbtree", max_bytes=128 << 20) == {"t": 5000}
+        with pytest.raises(FileExistsError):
+            pool.backup(copy)
+        with pytest.raises(ValueError):
+            pool.backup(path.with_name("other"), design="none")
+    with bristlecone.open(copy) as pool:
+        assert pool["t"].design == "nbtree" and pool["t"]["4999"] == 4999
+        pool.drop_tree("t")
+        assert pool.trim() > 0
 
 
 def test_trees_are_mappings_to_others(pool: Pool, tree: Tree[int, int]) -> None:
@@ -196,10 +225,10 @@ def test_trees_tell_what_they_occupy(tree: Tree[int, int]) -> None:
     assert tree.check() == []
 
 
-def test_what_is_written_is_there_again(path: object) -> None:
-    with bristlecone.open(path, create=True, exclusive=True) as pool:  # type: ignore[arg-type]
+def test_what_is_written_is_there_again(path: Path) -> None:
+    with bristlecone.open(path, create=True, exclusive=True) as pool:
         pool.tree("t", str, (int, str))["a"] = (1, "x")
-    with bristlecone.open(path, read_only=True) as pool:  # type: ignore[arg-type]
+    with bristlecone.open(path, read_only=True) as pool:
         assert pool.info()["was_clean"] and pool.read_only
         tree = pool["t"]
         assert tree["a"] == (1, "x")

@@ -24,8 +24,9 @@
 //!
 //! - **Durability**: what a write has returned `Ok` for is there after a crash, and readers are shown nothing less
 //!   durable. A crash of what, is a matter of the [`Domain`] in force: see `docs/DURABILITY.md`.
-//! - **Atomicity**: a write of one key happened wholly or not at all, for other threads as for a crash. Two writes, to
-//!   one tree or to two, are two steps: `examples/secondary_index.rs` shows what follows from that.
+//! - **Atomicity**: a write of one key happened wholly or not at all, for other threads as for a crash, and so did a
+//!   [`Batch`] or a [`transaction`](Pool::transaction) of any trees of a pool. Two writes without these are two steps:
+//!   `examples/secondary_index.rs` shows what follows from that. A [`Snapshot`] shows all trees as of one moment.
 //! - **Errors**: after `Err` nothing has changed, but for [`Error::DurabilityLost`], and for an
 //!   [`Error::Corrupted`] that says that what was replaced cannot be shown. Errors of conditional writes
 //!   ([`TryInsertError`], [`CasError`]) say what was there instead; `?` makes an [`Error`] of them.
@@ -35,7 +36,7 @@
 //! [`Pool::options`] opens a pool, [`Pool::tree`] a tree in it; [`Tree`] has the operations, named as those of
 //! `BTreeMap`. [`Pool::tree_options`] chooses a [`Design`]: `docs/designs/README.md` says which one, and how many bytes
 //! an item takes. The folder `examples/` of the crate has sessions that expire, counters, time series, a secondary
-//! index, a process that is killed, a pool that is full, and values of a new type.
+//! index, transfers between accounts, a process that is killed, a pool that is full, and values of a new type.
 //!
 //! [`Key`](trait@Key) and [`Value`] say which types there are. [`dynamic`] has trees whose types are known at run time only.
 //!

@@ -77,7 +77,7 @@ def to_numpy(view: Any) -> Any:
             arrays.append(numbers(column, kind))
             continue
         listed = _decoded(view, name, _listed(column, kind))
-        array = numpy.empty(len(listed), dtype=object)
+        array: Any = numpy.empty(len(listed), dtype=object)
         array[:] = listed
         arrays.append(array)
     return arrays[0] if len(arrays) == 1 else tuple(arrays)

@@ -53,7 +53,7 @@ type Contents = [Option<BTreeMap<u64, u64>>; 2];
 pub struct Live<A: Items, B: Items> {
     sim: Sim,
     file: Arc<PoolFile<Sim>>,
-    pool: Pool,
+    pub(super) pool: Pool,
     a: Option<Tree<A::K, A::V>>,
     b: Option<Tree<B::K, B::V>>,
 }
@@ -74,7 +74,12 @@ impl<A: Items, B: Items> Drop for Live<A, B> {
 }
 
 /// Adds a change to a batch.
-fn note<I: Items>(batch: &mut Batch, tree: &Tree<I::K, I::V>, (_, key, value): Place, expected: bool) {
+pub(super) fn note<I: Items>(
+    batch: &mut Batch,
+    tree: &Tree<I::K, I::V>,
+    (_, key, value): Place,
+    expected: bool,
+) {
     I::with_key(key, |key| match value {
         Some(value) if expected => I::with_value(value, |value| _ = batch.expect(tree, key, Some(value))),
         None if expected => _ = batch.expect(tree, key, None),
@@ -90,7 +95,10 @@ fn put<I: Items>(tree: &Tree<I::K, I::V>, (_, key, value): Place) -> Result<(), 
     })
 }
 
-fn shown<I: Items>(view: &Snapshot, tree: &Tree<I::K, I::V>) -> Result<BTreeMap<u64, u64>, String> {
+pub(super) fn shown<I: Items>(
+    view: &Snapshot,
+    tree: &Tree<I::K, I::V>,
+) -> Result<BTreeMap<u64, u64>, String> {
     let number = |(key, value)| Ok((I::key_number(&key)?, I::value_number(&value)?));
     let forward: BTreeMap<u64, u64> = view.tree(tree).iter().map(number).collect::<Result<_, String>>()?;
     let backward = view.tree(tree).iter().rev().map(number).collect::<Result<BTreeMap<_, _>, String>>()?;
@@ -104,6 +112,16 @@ fn shown<I: Items>(view: &Snapshot, tree: &Tree<I::K, I::V>) -> Result<BTreeMap<
 }
 
 impl<A: Items, B: Items> Live<A, B> {
+    /// Returns both trees.
+    ///
+    /// # Errors
+    ///
+    /// If one is not there.
+    #[allow(clippy::type_complexity, reason = "two trees")]
+    pub(super) fn both(&self) -> Result<(&Tree<A::K, A::V>, &Tree<B::K, B::V>), String> {
+        self.a.as_ref().zip(self.b.as_ref()).ok_or_else(|| "a tree is gone".to_owned())
+    }
+
     fn has(&self, tree: usize) -> bool {
         if tree == 0 { self.a.is_some() } else { self.b.is_some() }
     }
@@ -153,7 +171,7 @@ impl<A: Items, B: Items> BatchPool<A, B> {
         Ok(live)
     }
 
-    fn create(&self, live: &mut Live<A, B>, tree: usize) -> Result<(), Error> {
+    pub(super) fn create_tree(&self, live: &mut Live<A, B>, tree: usize) -> Result<(), Error> {
         let (design, options) = &self.designs[tree];
         let created = live.pool.tree_options(NAMES[tree]).design(*design);
         let created = options.iter().fold(created, |created, (name, value)| created.option(name, *value));
@@ -285,7 +303,7 @@ impl<A: Items, B: Items> System for BatchPool<A, B> {
     fn apply(&self, live: &mut Live<A, B>, op: &BatchOp) -> Result<String, String> {
         match op {
             BatchOp::Create(tree) if live.has(*tree) => {}
-            BatchOp::Create(tree) => self.create(live, *tree).map_err(text)?,
+            BatchOp::Create(tree) => self.create_tree(live, *tree).map_err(text)?,
             BatchOp::Drop(tree) => {
                 if live.has(*tree) {
                     if *tree == 0 {

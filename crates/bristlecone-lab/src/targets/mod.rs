@@ -2,6 +2,7 @@
 
 mod batch_pool;
 mod batch_scenarios;
+mod batch_threads;
 mod items;
 mod media;
 mod pool;

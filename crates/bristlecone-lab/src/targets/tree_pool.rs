@@ -309,6 +309,7 @@ impl<I: Items, D: TreeDesign> Registers for TreePool<I, D> {
         match operation {
             Operation::On(key, access) => Ok(Answer::One(act::<I>(tree, *key, *access)?)),
             Operation::Many(each) => Ok(Answer::Many(act_on_many::<I>(tree, each)?)),
+            Operation::Together { .. } => Err("trees have no such operation".to_owned()),
             Operation::Scan => {
                 let number = |(key, value): (_, _)| Ok((I::key_number(&key)?, I::value_number(&value)?));
                 Ok(Answer::All(tree.iter().map(number).collect::<Result<_, String>>()?))

@@ -7,7 +7,8 @@ use bristlecone_lab::EXPLAINED;
 use bristlecone_lab::targets::{BatchPool, Items, Notes, Texts, Words, batch_scenarios};
 use bristlecone_pm::Geometry;
 use bristlecone_sim::{
-    Budget, Mode, Prepared, Progress, Report, Site, Subject, explore_rounds, mutate_rounds, rounds,
+    Budget, Mode, Prepared, Progress, Report, Schedules, Site, Subject, explore_rounds, explore_schedules,
+    mutate_rounds, rounds,
 };
 
 /// Chunks of the log have parts of 256 bytes: a record of ten changes has two.
@@ -65,4 +66,24 @@ fn every_store_flush_and_fence_of_the_commit_log_is_needed() {
     let table = mutate_rounds(&rounds, budget, &wanted, &progress, &|_| {}).explained_by(EXPLAINED);
     println!("{table}");
     assert!(table.survivors().is_empty() && table.killed() > 5, "{table}");
+}
+
+/// Three threads of batches, transactions, snapshots and single writes: one order of all of them explains what each saw and
+/// what a crash leaves.
+#[test]
+fn threads_change_two_trees_together() {
+    let wanted = Schedules { seed: 11, first: 0, count: 600, modes: Mode::ALL.to_vec(), threads: 2 };
+    let pools = (
+        subject::<Words, Texts>(Design::SsTree, Design::NbTree).system,
+        subject::<Texts, Words>(Design::WoTree, Design::CclBTree).system,
+    );
+    let reports = [
+        explore_schedules(&pools.0, &wanted, &Progress::default()),
+        explore_schedules(&pools.1, &wanted, &Progress::default()),
+    ];
+    for report in reports {
+        println!("{report}");
+        report.assert_clean();
+        assert_eq!(report.schedules, 600);
+    }
 }

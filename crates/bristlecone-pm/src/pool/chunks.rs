@@ -90,6 +90,12 @@ impl FreeChunks {
         self.spare.len() - self.set_aside.iter().map(|(_, chunks)| chunks).sum::<usize>()
     }
 
+    /// Frees the spare chunks that are not set aside.
+    pub(super) fn free_spare(&mut self) {
+        let kept = self.spare.len() - self.idle();
+        self.free.extend(self.spare.drain(kept..));
+    }
+
     /// Takes a spare chunk that is set aside for a thread, or for none.
     fn take_spare(&mut self, thread: usize) -> Option<u32> {
         let own = self.set_aside.iter_mut().find(|(of, chunks)| *of == thread && *chunks > 0);
@@ -187,11 +193,7 @@ impl<M: Medium> PoolFile<M> {
             match self.take_unspared_chunk() {
                 Ok(id) => self.with_chunks(|all| all.spare.push(id)),
                 Err(error) => {
-                    self.with_chunks(|all| {
-                        let idle = all.idle();
-                        let kept = all.spare.len() - idle;
-                        all.free.extend(all.spare.drain(kept..));
-                    });
+                    self.with_chunks(FreeChunks::free_spare);
                     return Err(error);
                 }
             }

@@ -162,11 +162,17 @@ impl<M: Medium> PoolFile<M> {
     ///
     /// # Errors
     ///
-    /// [`DurabilityLost`](Error::DurabilityLost) if a record was left behind: the next opening carries it out.
+    /// [`DurabilityLost`](Error::DurabilityLost) if a record was left behind, [`Invalid`](Error::Invalid) if those of before a crash
+    /// are there still: the next opening carries them out.
     pub(super) fn release_commits(&self) -> Result<()> {
         let mut commits = wait::lock(&self.commits);
         if commits.under_way > 0 {
             return Err(Error::DurabilityLost);
+        }
+        if !commits.begun && self.has_commits() {
+            return Err(Error::invalid(
+                "what was committed before a crash was not carried out yet: open the pool again",
+            ));
         }
         if commits.begun {
             let sequence = commits.sequence;

@@ -144,6 +144,11 @@ impl<M: Medium> PoolFile<M> {
         &self.medium
     }
 
+    /// Returns whether faults in the pool's mapping are handled here: see [`At`](crate::At).
+    pub fn handles_faults(&self) -> bool {
+        self.region.is_watched()
+    }
+
     /// Returns what happened since the pool was opened.
     #[inline]
     pub fn events(&self) -> &Events {
@@ -323,6 +328,8 @@ impl<M: Medium> PoolFile<M> {
     }
 }
 
+#[cfg(test)]
+mod commits_tests;
 #[cfg(test)]
 mod intent_tests;
 #[cfg(test)]

@@ -215,7 +215,7 @@ impl<M: Medium> PoolFile<M> {
             Some(_) if id >= self.chunks_present() => Some("behind the end of the file".to_owned()),
             Some(Descriptor::Free) => None,
             Some(Descriptor::Owned { owner: COMMITS_OWNER, kind: SlotKind::COMMITS, slot_bytes })
-                if self.is_of_commits(slot_bytes) =>
+                if self.has_commits() && self.is_of_commits(slot_bytes) =>
             {
                 None
             }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use super::together;
 use crate::model::access::{Access, Seen};
 
 /// An operation of a thread.
@@ -16,6 +17,13 @@ pub enum Operation {
     Many(Vec<(u64, Access)>),
     /// A look at all items.
     Scan,
+    /// A look at all items, if it scans, and then operations on keys: all of it together is atomic.
+    Together {
+        /// Whether it begins with a look at all items.
+        scans: bool,
+        /// What is done then, in turn.
+        each: Vec<(u64, Access)>,
+    },
 }
 
 impl Operation {
@@ -23,7 +31,7 @@ impl Operation {
     pub fn keys(&self) -> Vec<u64> {
         match self {
             Self::On(key, _) => vec![*key],
-            Self::Many(each) => each.iter().map(|(key, _)| *key).collect(),
+            Self::Many(each) | Self::Together { each, .. } => each.iter().map(|(key, _)| *key).collect(),
             Self::Scan => Vec::new(),
         }
     }
@@ -38,6 +46,13 @@ pub enum Answer {
     Many(Vec<Seen>),
     /// Of a scan.
     All(BTreeMap<u64, u64>),
+    /// Of what is done together.
+    Together {
+        /// Of the look at all items, if there was one.
+        items: Option<BTreeMap<u64, u64>>,
+        /// Of the operations.
+        seen: Vec<Seen>,
+    },
 }
 
 /// An operation with its place in time.
@@ -84,7 +99,7 @@ pub(super) fn verify(
             ));
         }
     }
-    Ok(())
+    together::verify(history, at, before, found)
 }
 
 fn describe(step: &Step) -> String {
@@ -103,6 +118,12 @@ fn steps_of(history: &[Entry], at: usize, key: u64) -> Vec<Step> {
             (Operation::Many(each), Answer::Many(seen)) => {
                 let each = each.iter().zip(seen).filter(|((of, _), _)| *of == key);
                 each.map(|((_, access), seen)| (*access, *seen)).collect()
+            }
+            (Operation::Together { each, .. }, Answer::Together { items, seen }) => {
+                let each = each.iter().zip(seen).filter(|((of, _), _)| *of == key);
+                let each = each.map(|((_, access), seen)| (*access, *seen));
+                let shown = items.iter().map(|items| (Access::Get, Seen::Value(items.get(&key).copied())));
+                shown.chain(each).collect()
             }
             (Operation::Scan, Answer::All(items)) => {
                 vec![(Access::Get, Seen::Value(items.get(&key).copied()))]

@@ -16,6 +16,7 @@ pub(crate) mod planned;
 pub(crate) mod registers;
 mod runner;
 mod threads;
+mod together;
 mod turn;
 
 use self::registers::{PER_PLAN, Registers, SCHEDULES, Schedules};

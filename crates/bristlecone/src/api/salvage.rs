@@ -9,7 +9,8 @@ use crate::dynamic::Kind;
 use crate::index::any::expect_kinds;
 use crate::index::part_of;
 use crate::index::parts::codec::{Codec, Inline, KeyCodec, Record};
-use crate::index::{SalvageSink, salvage};
+use crate::index::{SalvageSink, WriteMode, salvage};
+use crate::transaction::record::{Change, changes};
 use crate::{Pool, PoolOptions};
 
 /// What was saved of a pool, and what was not.
@@ -100,6 +101,13 @@ impl PoolOptions {
 }
 
 /// Saves one tree; one of a design or of kinds that this version does not know is reported.
+/// Returns what was committed for a tree and is not done, as far as it can be read.
+fn changes_of(old: &PoolFile<Native>, entry: &TreeEntry) -> Vec<Change> {
+    let records = old.pending_commits();
+    let changes = records.iter().filter_map(|record| changes(record).ok()).flatten();
+    changes.filter(|change| change.tree == entry.id).collect()
+}
+
 fn save_tree(old: &Arc<PoolFile<Native>>, entry: &TreeEntry, pool: &Pool) -> Result<SalvagedTree> {
     match save_known(old, entry, pool) {
         Err(error @ Error::Newer { .. }) => {
@@ -142,6 +150,17 @@ fn save<K: KeyCodec, V: Codec>(
         }
         Err(error) => return Err(error),
     }
-    let SalvageSink { kept, lost, findings, .. } = sink;
+    let SalvageSink { mut kept, lost, findings, .. } = sink;
+    // Its changes may have been made, or not.
+    for change in changes_of(old, entry) {
+        let lent = (K::lend(&change.key), change.value.as_ref().map(V::lend));
+        match lent {
+            (Some(key), Some(Some(value))) => {
+                kept += u64::from(to.write(key, value, WriteMode::Upsert)?.is_none())
+            }
+            (Some(key), None) => kept -= u64::from(to.remove(key)?.is_some()),
+            _ => {}
+        }
+    }
     Ok(SalvagedTree { name: entry.spec.name.clone(), kept, lost, chunks_lost: 0, findings })
 }

@@ -252,10 +252,10 @@ impl<K: Key, V: Value> Tree<K, V> {
         key::check_len(K::Codec::bytes(key))?;
         value::check_len(new.map_or(0, V::Codec::bytes))?;
         match (expected, new) {
-            (Some(expected), Some(new)) => self.tree.compare_and_swap(key, expected, new),
-            (Some(expected), None) => self.tree.remove_if(key, expected),
+            (Some(expected), Some(new)) => self.change(key, |tree| tree.compare_and_swap(key, expected, new)),
+            (Some(expected), None) => self.change(key, |tree| tree.remove_if(key, expected)),
             (None, Some(new)) => {
-                let held = self.tree.write(key, new, WriteMode::New)?;
+                let held = self.change(key, |tree| tree.write(key, new, WriteMode::New))?;
                 Ok(held.map_or(Ok(()), |held| Err(Some(held))))
             }
             (None, None) => Ok(self.stored(key).map_or(Ok(()), |held| Err(Some(held)))),
@@ -266,7 +266,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     pub(crate) fn discard(&self, key: StoredRef<'_, K::Codec>) -> Result<bool> {
         self.writable()?;
         self.count_one(Operation::Remove);
-        Ok(self.tree.remove(key)?.is_some())
+        Ok(self.change(key, |tree| tree.remove(key))?.is_some())
     }
 
     /// Replaces a value if it is `expected`; `Err` within `Ok` is what was there instead.

@@ -8,8 +8,9 @@ use super::{Datum, Kind, Tree};
 use crate::Pool;
 use crate::api::key;
 use crate::api::value::{check_len, undecodable};
+use crate::index::parts::encoded::Encoded;
 use crate::transaction::sealed::Sealed;
-use crate::transaction::{AnyTree, Encoded, Link, TreeHandle};
+use crate::transaction::{AnyTree, Link, TreeHandle};
 
 impl Sealed for Tree {
     fn pool(&self) -> &Pool {

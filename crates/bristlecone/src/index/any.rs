@@ -117,6 +117,7 @@ pub trait AnyPool: Any + Send + Sync {
     fn rename_tree(&self, from: &str, to: &str) -> Result<()>;
     fn info(&self) -> PoolInfo;
     fn check(&self) -> Vec<Finding>;
+    fn handles_faults(&self) -> bool;
     fn events(&self) -> &Events;
     fn medium_counts(&self) -> Option<[u64; 2]>;
     fn prefault(&self, bytes: u64) -> Result<()>;
@@ -146,8 +147,15 @@ pub trait AnyPool: Any + Send + Sync {
     /// Puts an empty tree in the place of one to which there is no handle: after a crash there is either.
     fn clear_index(&self, entry: &TreeEntry, inline: (bool, bool)) -> Result<TreeEntry>;
 
-    /// Commits a record, has `change` carry it out, and marks it as done. So many chunks are set aside for that before.
-    fn commit(&self, record: &[u8], chunks: usize, change: &mut dyn FnMut() -> CarriedOut) -> Result<()>;
+    /// Commits a record, has `change` carry it out, and marks it as done. So many chunks are set aside for that before; where
+    /// there are not so many, `may_try` says whether it is tried without.
+    fn commit(
+        &self,
+        record: &[u8],
+        chunks: usize,
+        may_try: &dyn Fn() -> Result<bool>,
+        change: &mut dyn FnMut() -> CarriedOut,
+    ) -> Result<()>;
 
     /// Returns the records that were committed and are not done.
     fn pending_commits(&self) -> Vec<Vec<u8>>;
@@ -202,6 +210,9 @@ impl<M: Medium> AnyPool for PoolOn<M> {
     fn check(&self) -> Vec<Finding> {
         self.0.check()
     }
+    fn handles_faults(&self) -> bool {
+        self.0.handles_faults()
+    }
     fn events(&self) -> &Events {
         self.0.events()
     }
@@ -252,8 +263,17 @@ impl<M: Medium> AnyPool for PoolOn<M> {
         self.0.replace_tree_with(entry.id, emptied).map(|(entry, ())| entry)
     }
 
-    fn commit(&self, record: &[u8], chunks: usize, change: &mut dyn FnMut() -> CarriedOut) -> Result<()> {
-        let _set_aside = self.0.set_aside(chunks)?;
+    fn commit(
+        &self,
+        record: &[u8],
+        chunks: usize,
+        may_try: &dyn Fn() -> Result<bool>,
+        change: &mut dyn FnMut() -> CarriedOut,
+    ) -> Result<()> {
+        let _set_aside = match self.0.set_aside(chunks) {
+            Err(error) if error.is_no_room() && may_try()? => None,
+            set_aside => Some(set_aside?),
+        };
         let mut space = self.0.commit_space(record.len())?;
         space.commit(record)?;
         match change() {

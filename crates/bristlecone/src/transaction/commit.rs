@@ -6,7 +6,7 @@ use std::ops::Bound;
 use bristlecone_pm::{Error, Result};
 use smallvec::SmallVec;
 
-use super::encoded::{AnyTree, Encoded};
+use super::any_tree::{AnyTree, hash};
 use super::epochs::Epoch;
 use super::handle::{Link, TreeHandle};
 use super::record;
@@ -15,6 +15,7 @@ use super::stripes::Stripes;
 use crate::Pool;
 use crate::index::any::CarriedOut;
 use crate::index::parts::codec::GROUP;
+use crate::index::parts::encoded::Encoded;
 
 /// Chunks that a tree may need to take a change or many small ones, and more for records of keys and of values.
 const TREE_CHUNKS: usize = 3;
@@ -109,7 +110,7 @@ impl Changes {
         let committed = {
             let entered = epochs.gate.enter();
             let places = self.keys.keys().chain(self.expected.keys());
-            let stripes = places.map(|(tree, key)| Stripes::of(self.identity(*tree), key.hash()));
+            let stripes = places.map(|(tree, key)| Stripes::of(self.identity(*tree), hash(key)));
             // Commit 1.
             let _locked = epochs.stripes.lock_all(stripes.collect());
             self.validate_own(reads)?;
@@ -121,6 +122,7 @@ impl Changes {
             if self.keys.is_empty() { Ok(()) } else { self.carry_out(pool) }
         };
         epochs.shed_if_over();
+        pool.0.meters.note_commit(&committed);
         committed
     }
 
@@ -180,30 +182,45 @@ impl Changes {
     /// Commit 4 to 6.
     fn carry_out(&self, pool: &Pool) -> Result<()> {
         let file = &pool.0.file;
-        file.commit(&self.record(), self.chunks(file.chunk_bytes()), &mut || self.apply())
+        let chunks = self.chunks(file.chunk_bytes());
+        file.commit(&self.record(), chunks, &|| self.can_be_undone(), &mut || self.apply())
+    }
+
+    /// Returns whether everything can be changed back without room: what was absent is removed, and a word is replaced where it
+    /// stands, but a record that was replaced would have to be written again. Removals come last, and need no room.
+    fn can_be_undone(&self) -> Result<bool> {
+        for ((tree, key), value) in &self.keys {
+            if matches!(value, Some(Encoded::Bytes(_))) && self.trees[*tree].1.get(key)?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Commit 5: changes the trees, a group of keys of one tree after the other; if one refuses, changes back what was changed.
     fn apply(&self) -> CarriedOut {
         let mut before = Vec::with_capacity(self.keys.len());
-        let keys: Vec<_> = self.keys.iter().collect();
-        for of_tree in keys.chunk_by(|(one, _), (other, _)| one.0 == other.0) {
-            for group in of_tree.chunks(GROUP) {
-                let tree = &self.trees[group[0].0.0].1;
-                let items: SmallVec<[_; GROUP]> =
-                    group.iter().map(|((_, key), value)| (key, value.as_ref())).collect();
-                let changed =
-                    tree.put_many(&items, &mut |at, held| before.push((tree, &group[at].0.1, held)));
-                if let Err(error) = changed {
-                    let is_back =
-                        before.iter().rev().all(|(tree, key, held)| tree.put(key, held.as_ref()).is_ok());
-                    return match is_back && error.is_no_room() {
-                        true => CarriedOut::TakenBack(error),
-                        false => CarriedOut::InPart,
-                    };
+        let (written, removed): (Vec<_>, Vec<_>) = self.keys.iter().partition(|(_, value)| value.is_some());
+        for changes in [written, removed] {
+            for of_tree in changes.chunk_by(|(one, _), (other, _)| one.0 == other.0) {
+                let tree = &self.trees[of_tree[0].0.0].1;
+                for group in of_tree.chunks(GROUP) {
+                    let items: SmallVec<[_; GROUP]> =
+                        group.iter().map(|((_, key), value)| (key, value.as_ref())).collect();
+                    let mut tell = |at: usize, held| before.push((tree, &group[at].0.1, held));
+                    if let Err(error) = tree.put_many(&items, &mut tell) {
+                        return take_back(&before, error);
+                    }
                 }
             }
         }
         CarriedOut::Wholly
     }
+}
+
+/// Changes back what was changed before a tree refused something.
+#[cold]
+fn take_back(before: &[(&Box<dyn AnyTree>, &Encoded, Option<Encoded>)], error: Error) -> CarriedOut {
+    let is_back = before.iter().rev().all(|(tree, key, held)| tree.put(key, held.as_ref()).is_ok());
+    if is_back && error.is_no_room() { CarriedOut::TakenBack(error) } else { CarriedOut::InPart }
 }

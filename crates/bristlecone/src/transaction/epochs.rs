@@ -16,11 +16,11 @@ use bristlecone_pm::sync::{AsymmetricFence, wait};
 use bristlecone_pm::{TreeId, own_thread_index};
 use crossbeam_skiplist::SkipMap;
 
-use super::encoded::Encoded;
 use super::gate::{Entered, Gate};
 use super::stripes::{Locked, Stripes};
 use crate::index::Index;
 use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::encoded::Encoded;
 
 /// A key of any tree: the tree's identity comes first.
 type SavedKey = (u64, Encoded);
@@ -229,6 +229,11 @@ impl Epochs {
             identities: AtomicU64::new(1),
             transactions: Mutex::default(),
         }
+    }
+
+    /// Returns the bytes of what is saved for snapshots, about.
+    pub fn bytes(&self) -> usize {
+        self.total.load(Relaxed)
     }
 
     /// Returns a tree's identity, which no other tree of this opening has, and the epoch in which it was cleared, or 0.

@@ -3,10 +3,11 @@
 use bristlecone_pm::{Result, TreeId};
 
 use self::sealed::Sealed;
-use super::encoded::{AnyTree, Encoded};
+use super::any_tree::AnyTree;
 use crate::api::value::{taken, undecodable};
 use crate::api::{key, value};
 use crate::index::parts::codec::Codec;
+use crate::index::parts::encoded::Encoded;
 use crate::{Key, Pool, Tree, Value};
 
 /// A handle to a tree, [`Tree`] or [`dynamic::Tree`](crate::dynamic::Tree): what a [`Batch`](crate::Batch), a

@@ -5,7 +5,8 @@ use std::ops::Bound;
 
 use bristlecone_pm::Result;
 
-use super::encoded::{AnyScan, Encoded};
+use super::any_tree::AnyScan;
+use crate::index::parts::encoded::Encoded;
 
 /// A range of keys.
 pub type Bounds<'a> = (Bound<&'a Encoded>, Bound<&'a Encoded>);

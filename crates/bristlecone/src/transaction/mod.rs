@@ -38,21 +38,21 @@
 //! that write, having read what was there. Such a transaction found no entry, so that the write's last entry came after
 //! the transaction's look, and the write's epoch is the transaction's or a later one: a snapshot with the write has both.
 
+mod any_tree;
 mod batch;
 mod commit;
-mod encoded;
 mod epochs;
 mod gate;
 mod handle;
 mod merge;
-mod record;
+pub(crate) mod record;
 mod replay;
 mod snapshot;
 mod stripes;
 mod transact;
 
+pub use self::any_tree::AnyTree;
 pub use self::batch::Batch;
-pub use self::encoded::{AnyTree, Encoded};
 pub(crate) use self::epochs::Epochs;
 pub(crate) use self::handle::sealed;
 pub use self::handle::{Link, TreeHandle};

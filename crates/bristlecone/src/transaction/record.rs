@@ -2,7 +2,7 @@
 
 use bristlecone_pm::{Error, Result, TreeId};
 
-use super::encoded::Encoded;
+use crate::index::parts::encoded::Encoded;
 
 /// The key is a record, and its length stands before it.
 const KEY_RECORD: u8 = 1;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bristlecone_pm::{Result, TreeEntry, TreeId};
 
-use super::encoded::AnyTree;
+use super::any_tree::AnyTree;
 use super::record;
 use crate::Pool;
 use crate::api::handle::Handle;

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use bristlecone_pm::{Error, Result};
 
-use super::encoded::{AnyTree, Encoded};
+use super::any_tree::AnyTree;
 use super::epochs::{Epoch, Hold};
 use super::handle::{Link, TreeHandle};
 use super::merge::Merge;
 use crate::Pool;
+use crate::index::parts::encoded::Encoded;
 
 /// All trees of a pool as they were at one moment: see [`Pool::snapshot`].
 ///

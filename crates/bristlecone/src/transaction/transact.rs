@@ -8,11 +8,11 @@ use bristlecone_pm::sync::wait;
 use bristlecone_pm::{Error, Result};
 
 use super::commit::{Changes, Place, Reads};
-use super::encoded::Encoded;
 use super::handle::TreeHandle;
 use super::merge::Merge;
 use super::snapshot::{Snapshot, encode_bound};
 use crate::Pool;
+use crate::index::parts::encoded::Encoded;
 
 /// How often a transaction is tried.
 const ATTEMPTS: u32 = 256;
@@ -90,6 +90,38 @@ impl Pool {
         }
         Err(Error::Conflict)
     }
+
+    /// Begins a transaction that the caller commits, and does again after a conflict: for languages and loops that
+    /// closures do not fit. [`transaction`](Self::transaction) is what to use otherwise.
+    ///
+    /// Dropping it forgets it. As long as it lives, what others change is kept in DRAM.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    ///
+    /// ```
+    /// # use bristlecone::{Error, Pool};
+    /// # fn main() -> bristlecone::Result<()> {
+    /// # let path = format!("/dev/shm/bristlecone-doc-begin-{}.pool", std::process::id());
+    /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
+    /// let hits = pool.tree::<&str, u64>("hits")?;
+    /// let (first, second) = (pool.begin_transaction()?, pool.begin_transaction()?);
+    /// for transaction in [&first, &second] {
+    ///     let seen = transaction.get(&hits, "/")?.unwrap_or(0);
+    ///     transaction.insert(&hits, "/", seen + 1)?;
+    /// }
+    /// first.commit()?;
+    /// assert!(matches!(second.commit(), Err(Error::Conflict)));
+    /// assert_eq!(hits.get("/"), Some(1));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn begin_transaction(&self) -> Result<Transaction> {
+        self.0.file.here()?;
+        Transaction::begin(self)
+    }
 }
 
 /// Waits longer with each attempt, and not as long as other threads that wait.
@@ -126,7 +158,21 @@ impl Transaction {
         Ok(Self { pool: pool.clone(), snapshot: pool.snapshot()?, state, is_rolled_back })
     }
 
-    /// Commits what the closure asked for.
+    /// Makes the changes of a transaction that [was begun](Pool::begin_transaction) in one step, if nothing that it read
+    /// has changed meanwhile. One within [`Pool::transaction`] is committed there.
+    ///
+    /// After `Ok` they are durable; after `Err` nothing has changed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Conflict`] if others were faster: all of it is to be done again. Otherwise as
+    /// [`Batch::commit`](crate::Batch::commit), and an error that a range met.
+    pub fn commit(self) -> Result<()> {
+        self.pool.0.file.here()?;
+        self.finish()
+    }
+
+    /// Commits what was asked for.
     fn finish(self) -> Result<()> {
         let State { changes, mut keys, ranges, failed } = self.state.into_inner();
         if let Some(error) = failed {

@@ -9,9 +9,9 @@ use bristlecone_baselines::{AnyDesign, Baseline};
 pub use bristlecone_cells::{Cell, Codec, Items, SHAPES, Shape, Visit, in_share, suites};
 use bristlecone_pm::{Domain, Geometry, PoolFile, Region};
 
-/// Returns what this run takes of some things: a quick run one of three, others each day.
+/// Returns what this run takes of some things: a quick run one of six, others each day.
 pub fn share<T>(all: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
-    all.into_iter().enumerate().filter(|(number, _)| in_share(*number, 3)).map(|(_, thing)| thing)
+    all.into_iter().enumerate().filter(|(number, _)| in_share(*number, 6)).map(|(_, thing)| thing)
 }
 
 /// Every design with its default options.

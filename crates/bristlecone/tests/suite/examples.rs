@@ -15,6 +15,8 @@ mod sessions;
 mod sizing;
 #[path = "../../examples/time_series.rs"]
 mod time_series;
+#[path = "../../examples/transfer.rs"]
+mod transfer;
 #[path = "../../examples/two_processes.rs"]
 #[allow(dead_code, reason = "its arguments are those of the test")]
 mod two_processes;
@@ -52,6 +54,11 @@ fn sizing_measures_every_design() {
 #[test]
 fn time_series_are_read_by_ranges() {
     time_series::main().unwrap();
+}
+
+#[test]
+fn transfers_keep_the_total() {
+    transfer::main().unwrap();
 }
 
 /// The writer is this test in a process of its own.

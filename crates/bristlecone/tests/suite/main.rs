@@ -4,6 +4,7 @@
 mod common;
 
 mod address_space;
+mod backups;
 mod bounds;
 mod changes;
 mod closing;
@@ -22,10 +23,12 @@ mod encoded;
 mod examples;
 mod figures;
 mod full_pool;
+mod gate;
 mod hot_key;
 mod kill;
 mod kinds;
 mod lock_free;
+mod metrics;
 mod model;
 mod nbtree_full;
 mod no_room;

@@ -94,3 +94,64 @@ fn the_total_is_the_same_in_every_snapshot_and_after_every_opening() {
         pool.simulate_crash();
     }
 }
+
+/// What tells this test that it is the process to be killed.
+const VICTIM: &str = "BRISTLECONE_BANK_VICTIM";
+
+/// A process that makes transfers is killed, again and again: the total is what it was after every opening, and so it is for a
+/// reader that changes nothing.
+#[test]
+fn the_total_survives_kills() {
+    if let Ok(path) = std::env::var(VICTIM) {
+        let pool = Pool::options().open(path).unwrap();
+        let trees = open(&pool);
+        std::thread::scope(|scope| {
+            for thread in 0..2_u64 {
+                let (pool, trees) = (&pool, &trees);
+                scope.spawn(move || {
+                    for step in 0.. {
+                        let _ = transfer(
+                            pool,
+                            trees,
+                            mix(step << 2 | thread << 1 | u64::from(std::process::id()) << 40),
+                        );
+                    }
+                });
+            }
+        });
+    }
+    let scratch = Scratch::new();
+    let pool = scratch.open();
+    let trees = open(&pool);
+    let mut batch = pool.batch();
+    (0..ACCOUNTS).step_by(2).for_each(|account| _ = batch.insert(&trees.0, account, EACH));
+    (1..ACCOUNTS).step_by(2).for_each(|account| _ = batch.insert(&trees.1, &name(account), EACH));
+    batch.commit().unwrap();
+    drop((trees, pool));
+    let mut moved = 0;
+    for round in 0..8_u64 {
+        let mut victim = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["bank::the_total_survives_kills", "--exact", "--nocapture"])
+            .env(VICTIM, &scratch.0)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(150 + mix(round) % 100));
+        assert!(victim.try_wait().unwrap().is_none(), "it ended by itself");
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        let reader = Pool::options().read_only(true).open(&scratch.0).unwrap();
+        let trees = (reader.tree("even").unwrap(), reader.tree("odd").unwrap());
+        assert_eq!(total(&reader, &trees), ACCOUNTS * EACH, "round {round}, for a reader");
+        let shown: Vec<_> = trees.0.iter().collect();
+        drop((trees, reader));
+        let pool = scratch.open();
+        let trees = open(&pool);
+        assert_eq!(total(&pool, &trees), ACCOUNTS * EACH, "round {round}");
+        assert!(trees.0.iter().eq(shown) && trees.0.check().is_empty() && trees.1.check().is_empty());
+        moved += trees.0.iter().filter(|(_, balance)| *balance != EACH).count();
+        assert!(pool.check().is_empty());
+    }
+    assert!(moved > 0, "no transfer was made");
+}

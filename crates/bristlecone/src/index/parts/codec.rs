@@ -1,9 +1,10 @@
 //! How keys and values are stored in the words of a slot: as they are, or as the offset of a record.
 
-use crate::transaction::Encoded;
 use bristlecone_pm::sync::epoch::Guard;
 use bristlecone_pm::{Finding, Flushed, Liveness, Medium, Records, Result, Step};
 use smallvec::SmallVec;
+
+use super::encoded::Encoded;
 
 /// How many keys walk through a tree in step. Their lines are fetched together, as many as a core can wait for at once,
 /// and their flushes share a fence.

@@ -4,6 +4,7 @@ pub mod arena;
 pub mod buffered;
 pub mod codec;
 pub mod counter;
+pub mod encoded;
 pub mod fingerprint;
 pub mod lock_table;
 pub mod locked;

@@ -1,4 +1,4 @@
-//! Keys, values and trees whatever their codecs are: what a batch keeps until it is committed.
+//! Trees whatever their codecs are.
 
 use std::ops::Bound;
 
@@ -6,37 +6,15 @@ use bristlecone_pm::{Error, Result};
 use smallvec::SmallVec;
 
 use crate::api::handle::Handle;
-use crate::index::parts::codec::{Codec, GROUP, KeyCodec};
+use crate::index::parts::codec::{Codec, GROUP, Inline, KeyCodec, Record};
+use crate::index::parts::encoded::Encoded;
 use crate::index::{Batch, Index};
 
-/// A key or value as trees store it. Those of one tree order as its keys do.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Encoded {
-    /// A word.
-    Word(u64),
-    /// A record's bytes.
-    Bytes(Box<[u8]>),
-}
-
-impl Encoded {
-    /// What no other is smaller than.
-    pub const LEAST: Self = Self::Word(0);
-
-    /// Returns the bytes that it has out of line.
-    pub fn heap_bytes(&self) -> usize {
-        match self {
-            Self::Word(_) => 0,
-            Self::Bytes(bytes) => bytes.len(),
-        }
-    }
-
-    /// Returns a hash of which the top bits are the best ones.
-    pub fn hash(&self) -> u64 {
-        use crate::index::parts::codec::{Inline, Record};
-        match self {
-            Self::Word(word) => Inline::hash(*word),
-            Self::Bytes(bytes) => Record::hash(bytes),
-        }
+/// Returns a hash of a key of which the top bits are the best ones.
+pub fn hash(key: &Encoded) -> u64 {
+    match key {
+        Encoded::Word(word) => Inline::hash(*word),
+        Encoded::Bytes(bytes) => Record::hash(bytes),
     }
 }
 
@@ -66,8 +44,8 @@ pub trait AnyTree: Send + Sync {
     /// Writes a value, or removes the key.
     fn put(&self, key: &Encoded, value: Option<&Encoded>) -> Result<()>;
 
-    /// Writes the values of up to [`GROUP`] keys, or removes those that get none, in their order as far as they are of one
-    /// sort; calls `tell` with the place and the former value of each one that is done.
+    /// Writes the values of up to [`GROUP`] keys, or removes keys of which none gets one; calls `tell` with the place and the
+    /// former value of each that is done, in their order.
     fn put_many(
         &self,
         items: &[(&Encoded, Option<&Encoded>)],
@@ -101,27 +79,19 @@ impl<K: KeyCodec, V: Codec> AnyTree for Handle<dyn Index<K, V>> {
         items: &[(&Encoded, Option<&Encoded>)],
         tell: &mut dyn FnMut(usize, Option<Encoded>),
     ) -> Result<()> {
-        let (mut written, mut removed) = (SmallVec::<[_; GROUP]>::new(), SmallVec::<[_; GROUP]>::new());
-        let (mut places, mut others) = (SmallVec::<[_; GROUP]>::new(), SmallVec::<[_; GROUP]>::new());
-        for (at, (key, value)) in items.iter().enumerate() {
-            if let Some(value) = value {
-                written.push((lent::<K>(key)?, lent::<V>(value)?));
-                places.push(at);
-            } else {
-                removed.push(lent::<K>(key)?);
-                others.push(at);
-            }
-        }
-        let mut places = places.into_iter().chain(others);
+        let mut at = 0;
         let mut told = |old: Option<V::Owned>| {
-            if let Some(at) = places.next() {
-                tell(at, old.map(V::encode));
-            }
+            tell(at, old.map(V::encode));
+            at += 1;
         };
-        if !written.is_empty() {
-            (**self).write_many(&written, &mut told)?;
+        let keys = items.iter().map(|(key, _)| lent::<K>(key));
+        if items.iter().all(|(_, value)| value.is_none()) {
+            let keys = keys.collect::<Result<SmallVec<[_; GROUP]>>>()?;
+            return (**self).remove_many(&keys, &mut told);
         }
-        if removed.is_empty() { Ok(()) } else { (**self).remove_many(&removed, &mut told) }
+        let values = items.iter().filter_map(|(_, value)| value.map(lent::<V>));
+        let items = keys.zip(values).map(|(key, value)| Ok((key?, value?)));
+        (**self).write_many(&items.collect::<Result<SmallVec<[_; GROUP]>>>()?, &mut told)
     }
 
     fn put(&self, key: &Encoded, value: Option<&Encoded>) -> Result<()> {

@@ -1,0 +1,177 @@
+//! Every way to change a tree passes the gate: a snapshot shows what there was before.
+
+use crate::common::{Scratch, defaults};
+use bristlecone::dynamic::{self, Datum, Kind};
+use bristlecone::{Pool, Tree};
+
+const KEYS: u64 = 200;
+
+type Words = Tree<u64, u64>;
+type Way<T> = (&'static str, fn(&Pool, &T));
+
+/// What changes the keys 0, 2, 4 … of a tree of words to words, whose values are the keys.
+const OF_WORDS: &[Way<Words>] = &[
+    ("insert", |_, tree| {
+        tree.insert(1, 7).unwrap();
+    }),
+    ("insert over", |_, tree| {
+        tree.insert(2, 7).unwrap();
+    }),
+    ("upsert", |_, tree| tree.upsert(2, 7).unwrap()),
+    ("try_insert", |_, tree| tree.try_insert(1, 7).unwrap()),
+    ("update", |_, tree| {
+        tree.update(2, 7).unwrap();
+    }),
+    ("remove", |_, tree| {
+        tree.remove(2).unwrap();
+    }),
+    ("swap in", |_, tree| tree.compare_and_swap(1, None, Some(7)).unwrap()),
+    ("swap", |_, tree| tree.compare_and_swap(2, Some(2), Some(7)).unwrap()),
+    ("swap out", |_, tree| tree.compare_and_swap(2, Some(2), None).unwrap()),
+    ("fetch_update", |_, tree| {
+        tree.fetch_update(2, |_| Some(7)).unwrap();
+    }),
+    ("fetch_update in", |_, tree| {
+        tree.fetch_update(1, |_| Some(7)).unwrap();
+    }),
+    ("update_and_fetch out", |_, tree| {
+        tree.update_and_fetch(2, |_| None).unwrap();
+    }),
+    ("entry", |_, tree| {
+        tree.entry(1).or_insert(7).unwrap();
+    }),
+    ("and_modify", |_, tree| {
+        tree.entry(2).and_modify(|value| *value = 7).or_insert(8).unwrap();
+    }),
+    ("pop_first", |_, tree| {
+        tree.pop_first().unwrap();
+    }),
+    ("pop_last", |_, tree| {
+        tree.pop_last().unwrap();
+    }),
+    ("pop_first_if", |_, tree| {
+        tree.pop_first_if(|_, _| true).unwrap();
+    }),
+    ("pop_last_if", |_, tree| {
+        tree.pop_last_if(|_, _| true).unwrap();
+    }),
+    ("remove_range", |_, tree| {
+        tree.remove_range(10..100).unwrap();
+    }),
+    ("drain", |_, tree| {
+        tree.drain(10..20).for_each(drop);
+    }),
+    ("retain", |_, tree| tree.retain(|key, _| key % 3 == 0).unwrap()),
+    ("retain_in", |_, tree| tree.retain_in(10..90, |key, _| key % 3 == 0).map(drop).unwrap()),
+    ("clear", |_, tree| tree.clear().unwrap()),
+    ("insert_many", |_, tree| {
+        let items: Vec<_> = (0..50).map(|key| (key, 7)).collect();
+        tree.insert_many(&items, &mut Vec::new()).unwrap();
+    }),
+    ("upsert_many", |_, tree| {
+        let items: Vec<_> = (0..50).map(|key| (key, 7)).collect();
+        tree.upsert_many(&items).unwrap();
+    }),
+    ("remove_many", |_, tree| tree.remove_many(&[0, 4, 5, 8], &mut Vec::new()).unwrap()),
+    ("batch", |pool, tree| {
+        let mut batch = pool.batch();
+        batch.insert(tree, 1, 7);
+        batch.remove(tree, 2);
+        batch.commit().unwrap();
+    }),
+    ("transaction", |pool, tree| {
+        pool.transaction(|tx| {
+            let value = tx.get(tree, 2)?.unwrap_or_default();
+            tx.insert(tree, 4, value + 7)
+        })
+        .map(drop)
+        .unwrap();
+    }),
+];
+
+/// The same of a tree of strings to strings whose kinds are known at run time.
+const OF_STRINGS: &[Way<dynamic::Tree>] = &[
+    ("insert", |_, tree| {
+        tree.insert("1", "x").unwrap();
+    }),
+    ("upsert", |_, tree| tree.upsert("002", "x").unwrap()),
+    ("try_insert", |_, tree| tree.try_insert("1", "x").unwrap()),
+    ("update", |_, tree| {
+        tree.update("002", "x").unwrap();
+    }),
+    ("remove", |_, tree| {
+        tree.remove("002").unwrap();
+    }),
+    ("swap", |_, tree| {
+        tree.compare_and_swap("002", Some(Datum::from("002")), Some(Datum::from("x"))).unwrap();
+    }),
+    ("fetch_update", |_, tree| {
+        tree.fetch_update("002", |_| Some(Datum::from("x"))).unwrap();
+    }),
+    ("update_and_fetch", |_, tree| {
+        tree.update_and_fetch("002", |_| None).unwrap();
+    }),
+    ("pop_first", |_, tree| {
+        tree.pop_first().unwrap();
+    }),
+    ("pop_last", |_, tree| {
+        tree.pop_last().unwrap();
+    }),
+    ("pop_first_if", |_, tree| {
+        tree.pop_first_if(|_, _| true).unwrap();
+    }),
+    ("remove_range", |_, tree| {
+        tree.remove_range(Datum::from("01")..Datum::from("1")).unwrap();
+    }),
+    ("drain", |_, tree| {
+        tree.drain(Datum::from("01")..).unwrap().for_each(drop);
+    }),
+    ("retain", |_, tree| tree.retain(|_, _| false).unwrap()),
+    ("clear", |_, tree| tree.clear().unwrap()),
+    ("insert_many", |_, tree| {
+        let items: Vec<_> = ["000", "001", "002"].map(|key| (Datum::from(key), Datum::from("x"))).into();
+        tree.insert_many(&items, &mut Vec::new()).unwrap();
+    }),
+    ("upsert_many", |_, tree| tree.upsert_many(&[(Datum::from("002"), Datum::from("x"))]).unwrap()),
+    ("remove_many", |_, tree| tree.remove_many(&[Datum::from("002")], &mut Vec::new()).unwrap()),
+];
+
+#[test]
+fn words_are_shown_as_they_were_whatever_changes_them() {
+    for shape in defaults() {
+        let scratch = Scratch::new();
+        let pool = scratch.open();
+        for (number, (way, change)) in OF_WORDS.iter().enumerate() {
+            let name = format!("tree {number}");
+            let tree: Words = pool.tree_options(&name).design(shape.design).create().unwrap();
+            (0..KEYS).step_by(2).for_each(|key| tree.upsert(key, key).unwrap());
+            let before: Vec<_> = tree.iter().collect();
+            let snapshot = pool.snapshot().unwrap();
+            change(&pool, &tree);
+            assert_ne!(tree.iter().collect::<Vec<_>>(), before, "{}: {way} changed nothing", shape.name);
+            assert_eq!(snapshot.tree(&tree).iter().collect::<Vec<_>>(), before, "{}: {way}", shape.name);
+        }
+    }
+}
+
+#[test]
+fn strings_are_shown_as_they_were_whatever_changes_them() {
+    for shape in defaults() {
+        let scratch = Scratch::new();
+        let pool = scratch.open();
+        for (number, (way, change)) in OF_STRINGS.iter().enumerate() {
+            let options = pool.tree_options(&format!("tree {number}")).design(shape.design);
+            let tree = options.create_dynamic(&Kind::Str, &Kind::Str).unwrap();
+            for key in (0..KEYS).step_by(2).map(|key| format!("{key:03}")) {
+                tree.insert(key.as_str(), key.as_str()).unwrap();
+            }
+            let items = |tree: &dynamic::Tree| tree.range(..).unwrap().collect::<Vec<_>>();
+            let before = items(&tree);
+            let snapshot = pool.snapshot().unwrap();
+            change(&pool, &tree);
+            let shown: Vec<_> = snapshot.tree(&tree).iter().collect();
+            assert_ne!(items(&tree), before, "{}: {way} changed nothing", shape.name);
+            assert_eq!(shown, before, "{}: {way}", shape.name);
+        }
+    }
+}
