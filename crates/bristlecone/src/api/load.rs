@@ -88,7 +88,7 @@ impl<'t, K: Key, V: Value> Loader<'t, K, V> {
     #[inline(always)]
     fn last(&self) -> Option<<K::Codec as Codec>::Ref<'_>> {
         match self.count {
-            0 => self.last.as_ref().map(|last| K::Codec::borrow(last)),
+            0 => self.last.as_ref().map(K::Codec::borrow),
             count => Some(K::Codec::packed(&self.keys, count - 1)),
         }
     }

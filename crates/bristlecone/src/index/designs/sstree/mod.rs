@@ -107,6 +107,7 @@
 
 mod census;
 mod check;
+mod delete;
 pub(in crate::index) mod layout;
 mod leaf;
 mod load;
