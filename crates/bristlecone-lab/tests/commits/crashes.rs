@@ -12,10 +12,32 @@ use bristlecone_sim::{
 };
 
 /// Chunks of the log have parts of 256 bytes: a record of ten changes has two.
-const GEOMETRY: Geometry = Geometry { chunk_bytes: 4096, chunks_max: 48, trees_max: 3 };
+const GEOMETRY: Geometry = Geometry { chunk_bytes: 4096, chunks_max: 64, trees_max: 3 };
+
+/// The smallest leaves, which split soon.
+fn options(design: Design) -> Vec<(&'static str, u64)> {
+    match design {
+        Design::SsTree => vec![("subnode_bytes", 128), ("max_subnodes", 2)],
+        Design::NbTree => vec![("block_bytes", 128)],
+        Design::CclBTree => {
+            vec![("leaf_slots", 4), ("inner_bytes", 256), ("log_entries", 40), ("collector_threads", 0)]
+        }
+        Design::LodgeTree => {
+            vec![
+                ("node_slots", 6),
+                ("leaf_slots", 3),
+                ("inner_bytes", 256),
+                ("log_entries", 40),
+                ("split_nodes", 3),
+            ]
+        }
+        Design::WoTree => vec![("node_lines", 2)],
+        _ => Vec::new(),
+    }
+}
 
 fn subject<A: Items, B: Items>(a: Design, b: Design) -> Prepared<BatchPool<A, B>> {
-    let designs = [a, b].map(|design| (design, Vec::new()));
+    let designs = [a, b].map(|design| (design, options(design)));
     let system = BatchPool::<A, B> { geometry: GEOMETRY, designs, items: PhantomData };
     Prepared { name: format!("batches-{a}-{b}"), system, scenarios: batch_scenarios() }
 }
