@@ -101,6 +101,12 @@ impl Changes {
     ///
     /// [`Error::Conflict`], and those of writes.
     pub fn commit(&self, pool: &Pool, reads: Option<&Reads<'_>>) -> Result<()> {
+        let ended = self.try_commit(pool, reads);
+        pool.0.meters.note_commit(&ended);
+        ended
+    }
+
+    fn try_commit(&self, pool: &Pool, reads: Option<&Reads<'_>>) -> Result<()> {
         pool.0.file.writable()?;
         if self.keys.is_empty() && self.expected.is_empty() {
             return Ok(());
@@ -122,7 +128,6 @@ impl Changes {
             if self.keys.is_empty() { Ok(()) } else { self.carry_out(pool) }
         };
         epochs.shed_if_over();
-        pool.0.meters.note_commit(&committed);
         committed
     }
 
