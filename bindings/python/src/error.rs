@@ -49,6 +49,8 @@ fn class(error: &Error) -> &'static str {
         Error::Mismatch { .. } => "MismatchError",
         Error::Invalid { .. } => "InvalidError",
         Error::TooLong { .. } => "TooLongError",
+        Error::Conflict => "ConflictError",
+        Error::SnapshotTooOld => "SnapshotTooOldError",
         Error::DurabilityLost => "DurabilityLostError",
         Error::ReadOnly => "ReadOnlyError",
         _ => "Error",

@@ -7,6 +7,7 @@ mod error;
 mod gate;
 mod kind;
 mod many;
+mod moment;
 mod pool;
 mod slot;
 mod tree;
@@ -20,6 +21,8 @@ mod _bristlecone {
 
     #[pymodule_export]
     use crate::buffer::Buffer;
+    #[pymodule_export]
+    use crate::moment::{Batch, Moment};
     #[pymodule_export]
     use crate::pool::{Pool, open};
     #[pymodule_export]

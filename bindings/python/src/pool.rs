@@ -14,6 +14,7 @@ use pyo3::types::{PyDict, PyIterator, PyList};
 
 use crate::codec::Codec;
 use crate::error::raise;
+use crate::moment::{Batch, Moment};
 use crate::slot::Shared;
 use crate::{kind, tree};
 
@@ -262,6 +263,31 @@ impl Pool {
         self.shared.work(py, |pool| Ok(findings(pool.check())))
     }
 
+    /// Takes a snapshot: all trees as they are now, whatever is written afterwards.
+    #[pyo3(signature = (*, max_bytes=None))]
+    fn snapshot<'py>(slf: &Bound<'py, Self>, max_bytes: Option<usize>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let moment = Moment::begin(py, &slf.get().shared, max_bytes, false)?;
+        moments(py)?.call_method1(intern!(py, "Snapshot"), (moment,))
+    }
+
+    /// Begins a transaction, which is committed at the end of its block.
+    fn transaction<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let moment = Moment::begin(py, &slf.get().shared, None, true)?;
+        moments(py)?.call_method1(intern!(py, "Transaction"), (moment,))
+    }
+
+    /// Calls a function with a transaction and commits it; calls it again if others were faster.
+    fn transact<'py>(slf: &Bound<'py, Self>, function: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        moments(slf.py())?.call_method1(intern!(slf.py(), "transact"), (slf, function))
+    }
+
+    /// Begins a batch, which is committed at the end of its block.
+    fn batch(&self) -> Batch {
+        Batch::new(Arc::clone(&self.shared))
+    }
+
     /// Copies the pool, as it is at one moment, to a new file; returns the trees' names and how many items each has.
     #[pyo3(signature = (path, *, max_bytes=None, design=None, domain=None))]
     fn backup(
@@ -370,6 +396,10 @@ impl Pool {
         let trees = self.shared.work(py, bristlecone::Pool::trees)?;
         Ok(trees.into_iter().map(|entry| entry.spec.name).collect())
     }
+}
+
+fn moments(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+    py.import(intern!(py, "bristlecone._moments"))
 }
 
 /// Returns what was found, in words.

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 
 use crate::error::raise;
 use crate::gate::Gate;
+use crate::moment::Seen;
 
 /// An open tree. Its kinds stay what they are when it is closed.
 #[derive(Debug)]
@@ -65,6 +66,8 @@ pub struct Shared {
     pub read_only: bool,
     pub domain: Domain,
     trees: Mutex<HashMap<String, Weak<Slot>>>,
+    /// Snapshots and transactions, which hold the pool open.
+    seen: Mutex<Vec<Weak<Gate<Seen>>>>,
 }
 
 /// Every open pool, to be closed before the interpreter ends.
@@ -79,8 +82,9 @@ impl Shared {
     pub fn new(pool: Pool, path: PathBuf) -> Arc<Self> {
         let info = pool.info();
         let gate = Gate::new(pool);
-        let (read_only, domain, trees) = (info.read_only, info.domain, Mutex::default());
-        let shared = Arc::new(Self { gate, path, read_only, domain, trees });
+        let (read_only, domain) = (info.read_only, info.domain);
+        let (trees, seen) = (Mutex::default(), Mutex::default());
+        let shared = Arc::new(Self { gate, path, read_only, domain, trees, seen });
         let mut pools = lock(&POOLS);
         pools.retain(|pool| pool.strong_count() > 0);
         pools.push(Arc::downgrade(&shared));
@@ -114,6 +118,13 @@ impl Shared {
                 slot
             }))
         })
+    }
+
+    /// Notes a snapshot or a transaction, which ends when the pool is closed.
+    pub fn note_seen(&self, seen: &Arc<Gate<Seen>>) {
+        let mut all = lock(&self.seen);
+        all.retain(|seen| seen.strong_count() > 0);
+        all.push(Arc::downgrade(seen));
     }
 
     /// Gives a tree another name, open or not.
@@ -154,6 +165,10 @@ impl Shared {
         let slots: Vec<_> = lock(&self.trees).drain().filter_map(|(_, slot)| slot.upgrade()).collect();
         for slot in slots {
             slot.gate.change(py, Option::take)?;
+        }
+        let seen: Vec<_> = lock(&self.seen).drain(..).filter_map(|seen| seen.upgrade()).collect();
+        for seen in seen {
+            seen.change(py, Option::take)?;
         }
         py.detach(|| pool.close()).map_err(|error| raise(py, error.into()))
     }

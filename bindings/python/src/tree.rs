@@ -23,6 +23,13 @@ use crate::view::{Items, View, What};
 #[derive(Debug)]
 pub struct Absent;
 
+impl Absent {
+    /// Returns whether an object is the one that stands for an absent key.
+    pub fn is(it: &Bound<'_, PyAny>) -> bool {
+        Self::is_type_of(it)
+    }
+}
+
 #[pymethods]
 impl Absent {
     fn __repr__(&self) -> &'static str {
@@ -49,7 +56,7 @@ pub struct Tree {
 }
 
 /// Bounds of keys.
-type Between = (std::ops::Bound<Datum<'static>>, std::ops::Bound<Datum<'static>>);
+pub type Between = (std::ops::Bound<Datum<'static>>, std::ops::Bound<Datum<'static>>);
 
 /// A value as the tree takes it, before it is a datum.
 type Stored<'py> = Bound<'py, PyAny>;
@@ -121,7 +128,11 @@ impl Tree {
         removed.map(|value| self.shown(py, &value)).transpose()
     }
 
-    fn bounds(&self, ends: [Option<&Bound<'_, PyAny>>; 2], inclusive: (bool, bool)) -> PyResult<Between> {
+    pub fn between(
+        &self,
+        ends: [Option<&Bound<'_, PyAny>>; 2],
+        inclusive: (bool, bool),
+    ) -> PyResult<Between> {
         use std::ops::Bound::{Excluded, Included, Unbounded};
         let bound = |end: Option<&Bound<'_, PyAny>>, inclusive| {
             let Some(key) = end else { return Ok(Unbounded) };
@@ -150,7 +161,7 @@ impl Tree {
         reverse: bool,
     ) -> PyResult<View> {
         let (tree, whole) = (slf.get(), ends.iter().all(Option::is_none));
-        let bounds = tree.bounds(ends, inclusive)?;
+        let bounds = tree.between(ends, inclusive)?;
         let bounds = tree.slot.read(py, |tree| tree.bounds(bounds))?;
         Ok(View { tree: slf, bounds, what, reverse, whole })
     }
@@ -285,7 +296,7 @@ impl Tree {
         new: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
         let encode = |value: &Bound<'_, PyAny>| {
-            if Absent::is_type_of(value) { Ok(None) } else { self.encode(value).map(Bound::unbind).map(Some) }
+            if Absent::is(value) { Ok(None) } else { self.encode(value).map(Bound::unbind).map(Some) }
         };
         let py = key.py();
         let stored = (encode(expected)?, encode(new)?);
@@ -454,7 +465,7 @@ impl Tree {
         stop: Option<&Bound<'_, PyAny>>,
         inclusive: (bool, bool),
     ) -> PyResult<u64> {
-        let bounds = self.bounds([start, stop], inclusive)?;
+        let bounds = self.between([start, stop], inclusive)?;
         self.slot.work(py, |tree| tree.remove_range(bounds))
     }
 
@@ -583,6 +594,11 @@ impl Tree {
             Err(TryInsertError::Present(there)) => Ok(Some(there)),
             Err(other) => other.into_present().map(Some),
         })
+    }
+
+    /// Returns whether the tree is one of this pool.
+    pub fn is_of(&self, shared: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.shared, shared)
     }
 
     /// Returns whether values go through a codec.

@@ -12,7 +12,9 @@ use pyo3::types::{PyAny, PyTuple};
 use crate::buffer::Grown;
 use crate::convert::python;
 use crate::kind::format;
-use crate::tree::{Tree, is_text};
+use crate::moment::Moment;
+use crate::slot::Slot;
+use crate::tree::{Between, Tree, is_text};
 
 /// Items that an iterator reads at a time, at first and at most.
 const READ: std::ops::RangeInclusive<usize> = 16..=512;
@@ -41,13 +43,8 @@ pub struct View {
 
 impl View {
     pub fn begin(&self, py: Python<'_>, backward: bool) -> Items {
-        let hand = Hand { bounds: self.bounds.clone(), read: Vec::new(), next: *READ.start(), done: false };
-        Items {
-            tree: self.tree.clone_ref(py),
-            what: self.what,
-            backward: self.reverse != backward,
-            hand: Mutex::new(hand),
-        }
+        let rest = Rest::Tree(self.bounds.clone());
+        Items::new(self.tree.clone_ref(py), rest, self.what, self.reverse != backward)
     }
 }
 
@@ -217,10 +214,48 @@ fn described<'py>(py: Python<'py>, kind: &Kind) -> PyResult<Bound<'py, PyAny>> {
     })
 }
 
+/// What an iterator has not read yet.
+#[derive(Debug)]
+pub enum Rest {
+    Tree(Bounds),
+    Moment(Py<Moment>, Between),
+}
+
+impl Rest {
+    /// Reads up to `most` items, and leaves out what it read.
+    fn read(
+        &mut self,
+        py: Python<'_>,
+        slot: &Slot,
+        backward: bool,
+        most: usize,
+    ) -> PyResult<Vec<(Datum<'static>, Datum<'static>)>> {
+        match self {
+            Self::Tree(bounds) => slot.read(py, |tree| {
+                let mut range = tree.range_within(bounds)?;
+                let step = || if backward { range.next_back() } else { range.next() };
+                let read: Vec<_> = std::iter::from_fn(step).take(most).collect();
+                if let Some((last, _)) = read.last() {
+                    tree.narrow(bounds, last, backward)?;
+                }
+                Ok(read)
+            }),
+            Self::Moment(moment, within) => {
+                let read = moment.get().some_items(py, slot, within, backward, most)?;
+                if let Some((last, _)) = read.last() {
+                    let end = if backward { &mut within.1 } else { &mut within.0 };
+                    *end = std::ops::Bound::Excluded(last.clone());
+                }
+                Ok(read)
+            }
+        }
+    }
+}
+
 /// What an iterator has in hand, and where it goes on after that.
 #[derive(Debug)]
 struct Hand {
-    bounds: Bounds,
+    rest: Rest,
     /// From the end.
     read: Vec<(Datum<'static>, Datum<'static>)>,
     /// Items to be read next.
@@ -268,17 +303,14 @@ impl Items {
 }
 
 impl Items {
+    pub fn new(tree: Py<Tree>, rest: Rest, what: What, backward: bool) -> Self {
+        let hand = Hand { rest, read: Vec::new(), next: *READ.start(), done: false };
+        Self { tree, what, backward, hand: Mutex::new(hand) }
+    }
+
     fn read_on(&self, py: Python<'_>, hand: &mut Hand) -> PyResult<()> {
-        let Hand { bounds, read, next, done } = hand;
-        self.tree.get().slot.read(py, |tree| {
-            let mut range = tree.range_within(bounds)?;
-            let step = || if self.backward { range.next_back() } else { range.next() };
-            read.extend(std::iter::from_fn(step).take(*next));
-            if let Some((last, _)) = read.last() {
-                tree.narrow(bounds, last, self.backward)?;
-            }
-            Ok(())
-        })?;
+        let Hand { rest, read, next, done } = hand;
+        *read = rest.read(py, &self.tree.get().slot, self.backward, *next)?;
         *done = read.len() < *next;
         read.reverse();
         *next = (*next * 2).min(*READ.end());

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import bristlecone
-from bristlecone import Pool, Tree
+from bristlecone import Pool, Snapshot, Transaction, Tree
 
 WRITER = """
 import sys, bristlecone
@@ -56,7 +56,7 @@ def test_nothing_acknowledged_is_lost_when_a_writer_is_killed(path: Path) -> Non
         path.unlink()
 
 
-def ask_all(pool: Pool, tree: Tree[int, int], items: Any) -> str:
+def ask_all(pool: Pool, tree: Tree[int, int], items: Any, then: Snapshot, tx: Transaction) -> str:
     """Uses what a parent opened; returns what is wrong."""
     uses: list[Callable[[], object]] = [
         lambda: tree[1],
@@ -88,6 +88,13 @@ def ask_all(pool: Pool, tree: Tree[int, int], items: Any) -> str:
         lambda: pool.drop_tree("t"),
         lambda: pool.rename_tree("t", "u"),
         lambda: pool.clear_tree("t"),
+        lambda: pool.snapshot(),
+        lambda: pool.transaction(),
+        lambda: pool.transact(lambda tx: None),
+        lambda: then[tree][1],
+        lambda: list(then[tree]),
+        lambda: tx.commit(),
+        lambda: then.close(),
         lambda: pool.close(),
     ]
     for number, use in enumerate(uses):
@@ -135,7 +142,12 @@ def test_a_forked_child_gets_errors_and_not_the_pool(path: Path) -> None:
         tree.update((key, key) for key in range(3000))
         items = iter(tree.items())
         next(items)
-        assert fork(lambda: ask_all(pool, tree, items)) == ""
+        then, tx = pool.snapshot(), pool.transaction()
+        tx[tree][7] = 8
+        assert fork(lambda: ask_all(pool, tree, items, then, tx)) == ""
+        tx.commit()
+        assert tree[7] == 8 and then[tree][7] == 7
+        then.close()
         assert len(tree) == 3000 and tree.check() == [] and tree[1] == 1
 
         def leaves_the_block() -> str:
@@ -179,8 +191,10 @@ def test_a_child_forked_amid_work_of_other_threads_does_not_hang(path: Path) -> 
         try:
             for round in range(20):
                 time.sleep(0.002 * (round % 5))
-                items = iter(tree.items())
-                assert fork(lambda: ask_all(pool, tree, items)) == ""
+                items, then, tx = iter(tree.items()), pool.snapshot(), pool.transaction()
+                assert fork(lambda: ask_all(pool, tree, items, then, tx)) == ""
+                then.close()
+                tx.rollback()
         finally:
             end.set()
             thread.join()

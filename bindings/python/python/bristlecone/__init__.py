@@ -13,9 +13,10 @@ from collections.abc import Iterator as _Iterator
 from collections.abc import Mapping as _Mapping
 from collections.abc import MutableMapping as _MutableMapping
 
-from ._bristlecone import ABSENT, Items, Pool, Tree, View, __version__, _close_all, open
+from ._bristlecone import ABSENT, Batch, Items, Pool, Tree, View, __version__, _close_all, open
 from ._errors import (
     ClosedError,
+    ConflictError,
     CorruptedError,
     DurabilityLostError,
     Error,
@@ -34,14 +35,18 @@ from ._errors import (
     PoolFullError,
     PoolNotFoundError,
     ReadOnlyError,
+    SnapshotTooOldError,
     TooLongError,
     TreeExistsError,
     TreeInUseError,
 )
+from ._moments import Snapshot, SnapshotTree, Transaction, TransactionTree
 
 __all__ = [
     "ABSENT",
+    "Batch",
     "ClosedError",
+    "ConflictError",
     "CorruptedError",
     "DurabilityLostError",
     "Error",
@@ -62,7 +67,12 @@ __all__ = [
     "PoolFullError",
     "PoolNotFoundError",
     "ReadOnlyError",
+    "Snapshot",
+    "SnapshotTooOldError",
+    "SnapshotTree",
     "TooLongError",
+    "Transaction",
+    "TransactionTree",
     "Tree",
     "TreeExistsError",
     "TreeInUseError",

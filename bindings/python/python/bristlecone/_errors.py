@@ -134,6 +134,14 @@ class TooLongError(InvalidError):
     """A key, a value or a name is longer than it can be."""
 
 
+class ConflictError(Error, RuntimeError):
+    """Others changed what a transaction read, or a condition of a batch does not hold: nothing has changed."""
+
+
+class SnapshotTooOldError(Error, RuntimeError):
+    """More has changed since a snapshot than it may keep, or the tree was cleared: take another one."""
+
+
 class DurabilityLostError(_OsError):
     """The medium refused to make data durable: nothing since may be trusted; open the pool again."""
 

@@ -221,7 +221,7 @@ designs! {
     nbtree: Design::NbTree, 64, ["words-7"], 1_000_000, [2, 3], false;
     cclbtree: Design::CclBTree, 64, ["words-4", "words-6", "texts-4"], 1_000_000, [100, 100], false;
     lodgetree: Design::LodgeTree, 16, ["words-3", "words-7"], 20_000, [100, 100], false;
-    wotree: Design::WoTree, 16, ["words-2", "words-4", "words-32", "texts-2"], 100_000, [2, 2], false;
+    wotree: Design::WoTree, 16, ["words-2", "words-4", "words-32", "words-logged", "texts-2"], 100_000, [2, 2], false;
     native: Baseline::Native, 16, ["words-2"], 1_000, [100, 100], false;
     wbtree: Baseline::WbTree, 16, ["words-2"], 1_000, [100, 100], false;
     fastfair: Baseline::FastFair, 16, ["words-2"], 1_000, [100, 100], false;

@@ -7,7 +7,7 @@ use bristlecone_pm::{Error, Result};
 use smallvec::SmallVec;
 
 use super::any_tree::{AnyTree, hash};
-use super::epochs::Epoch;
+use super::epoch::Epoch;
 use super::handle::{Link, TreeHandle};
 use super::record;
 use super::snapshot::Snapshot;
