@@ -178,10 +178,6 @@ impl Registers for Alone {
     fn act(&self, live: &Live, operation: &Operation) -> Result<Answer, String> {
         match operation {
             Operation::On(key, access) => Ok(Answer::One(live.act(*key, *access)?)),
-            Operation::Many(each) => {
-                let each = each.iter().map(|(key, access)| live.act(*key, *access));
-                Ok(Answer::Many(each.collect::<Result<_, _>>()?))
-            }
             Operation::Scan => {
                 let (mut items, mut batch) = (Vec::new(), Batch::default());
                 while live.tree.scan_forward((Unbounded, Unbounded), &mut batch) {
@@ -189,6 +185,7 @@ impl Registers for Alone {
                 }
                 Ok(Answer::All(items.into_iter().collect()))
             }
+            other => Err(format!("no plan of these has {other:?}")),
         }
     }
 
