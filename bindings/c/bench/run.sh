@@ -8,7 +8,7 @@ keys=${1:-1000000} turns=${2:-15}
 shift $(($# < 2 ? $# : 2))
 designs=("${@:-sstree}")
 make -s -C "$here" PROFILE=release
-(cd "$here" && cargo build --locked --release --quiet --example words)
+(cd "$here" && cargo build --release --quiet --example words)
 out=$here/build/release
 cc -O2 -std=c11 -I"$here/include" "$here/bench/words.c" -L"$out" -lbristlecone -Wl,-rpath,"$out" -o "$out/words"
 pool=/dev/shm/bristlecone-words-$$.pool

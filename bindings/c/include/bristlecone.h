@@ -17,7 +17,8 @@
  * Handles are looked up, not followed: one that is null, was closed, or is of another kind is BRISTLECONE_USAGE. Closing
  * while a call of another thread is on the handle waits a moment, then is BRISTLECONE_IN_USE.
  *
- * Threads. Pools and trees are for any number of threads at the same time, an iterator is for one at a time.
+ * Threads. Pools, trees and snapshots are for any number of threads at the same time; an iterator, a batch and a
+ * transaction are for one at a time.
  *
  * Processes. After fork() the child's calls on what it inherited return BRISTLECONE_FORKED, those that close let go of it,
  * and the pool stays the parent's. A process that is killed loses nothing that was acknowledged.
@@ -37,7 +38,8 @@
  * Within options and tuples "str" and "bytes" stand behind their length, a uint64_t. Numbers order by value, floats in
  * total order, strings bytewise, tuples by the first element that differs. Keys have up to 16 KiB, values up to 128 KiB.
  *
- * Batches over several keys, transactions and snapshots are not here yet: a write of one key is atomic, two are two.
+ * Several keys. A write of one key is atomic, two are two. A batch makes changes of several keys, in any trees of a pool,
+ * together; a transaction besides fails if what it read has changed; a snapshot shows all trees as of one moment.
  *
  * Made from bindings/c/src by `make header`; a test compares. Licence: MIT or Apache-2.0.
  */
@@ -200,9 +202,25 @@
 #define BRISTLECONE_BUG 38
 
 /**
+ * Others changed what a transaction read, or a condition of a batch does not hold: nothing has changed.
+ */
+#define BRISTLECONE_CONFLICT 39
+
+/**
+ * A snapshot may keep no more of what has changed since, or the tree was cleared since: take another one.
+ */
+#define BRISTLECONE_SNAPSHOT_TOO_OLD 40
+
+/**
  * Bytes of a kind's name, with the zero at its end.
  */
 #define BRISTLECONE_KIND_BYTES 64
+
+/**
+ * Changes of any trees of one pool that are made together, or not at all. Until it is committed it is a list in DRAM. One
+ * thread uses it at a time. It keeps its pool open.
+ */
+typedef struct bristlecone_batch bristlecone_batch;
 
 /**
  * An iterator over the items of a tree, in the order of the keys, from both ends: what one end has shown the other
@@ -217,6 +235,19 @@ typedef struct bristlecone_iter bristlecone_iter;
  * process that opened it: in a child that was forked every call but those that close returns `BRISTLECONE_FORKED`.
  */
 typedef struct bristlecone_pool bristlecone_pool;
+
+/**
+ * All trees of a pool as they were at one moment, for any number of threads. What is changed afterwards is kept in DRAM
+ * as long as a snapshot needs it. It keeps its pool open.
+ */
+typedef struct bristlecone_snapshot bristlecone_snapshot;
+
+/**
+ * A transaction under way: it reads all trees of a pool as they were at one moment, with what it wrote itself, and its
+ * changes are made together, if nothing that it read has changed meanwhile. One thread uses it at a time. It keeps its
+ * pool open, and what others change in DRAM: end it soon.
+ */
+typedef struct bristlecone_transaction bristlecone_transaction;
 
 /**
  * A tree in a pool: an ordered map, for any number of threads. Every write of one key is atomic, and durable when it
@@ -385,6 +416,16 @@ typedef void (*bristlecone_show_tree)(void *context,
 typedef void (*bristlecone_show)(void *context, const void *value, size_t value_bytes);
 
 /**
+ * Is shown an item, whose bytes live as long as the call; returns 0 to see the next one. What holds of `bristlecone_show`
+ * holds of it.
+ */
+typedef int (*bristlecone_show_item)(void *context,
+                                     const void *key,
+                                     size_t key_bytes,
+                                     const void *value,
+                                     size_t value_bytes);
+
+/**
  * An option of a design, which a tree is created with and keeps.
  */
 typedef struct bristlecone_option {
@@ -479,6 +520,81 @@ int bristlecone_abi_version(void);
  * Returns the version of the library, such as "0.1.0". The string lives as long as the process.
  */
 const char *bristlecone_version(void);
+
+/**
+ * Begins a batch. After an error there is none, and `*batch` is as it was.
+ */
+int bristlecone_batch_begin(const struct bristlecone_pool *pool, struct bristlecone_batch **batch);
+
+/**
+ * Has a batch write a key's value, whether the key is there or not. Of several changes of a key the last one counts. After
+ * an error the batch goes on without this change.
+ */
+int bristlecone_batch_put(const struct bristlecone_batch *batch,
+                          const struct bristlecone_tree *tree,
+                          const void *key,
+                          size_t key_bytes,
+                          const void *value,
+                          size_t value_bytes);
+
+/**
+ * Has a batch remove a key, if it is there. After an error the batch goes on without this change.
+ */
+int bristlecone_batch_remove(const struct bristlecone_batch *batch,
+                             const struct bristlecone_tree *tree,
+                             const void *key,
+                             size_t key_bytes);
+
+/**
+ * Makes a condition of a batch: before it the key has this value, or is absent if `value` is null (an empty value has a
+ * pointer that is not null). If it is not so, the commit is `BRISTLECONE_CONFLICT`. After an error the batch goes on
+ * without this condition.
+ */
+int bristlecone_batch_expect(const struct bristlecone_batch *batch,
+                             const struct bristlecone_tree *tree,
+                             const void *key,
+                             size_t key_bytes,
+                             const void *value,
+                             size_t value_bytes);
+
+/**
+ * Has a batch write a key's value, in a tree of `u64` keys and values: see `bristlecone_batch_put`.
+ */
+int bristlecone_batch_put_u64(const struct bristlecone_batch *batch,
+                              const struct bristlecone_tree *tree,
+                              uint64_t key,
+                              uint64_t value);
+
+/**
+ * Has a batch remove a key, in a tree of `u64` keys and values: see `bristlecone_batch_remove`.
+ */
+int bristlecone_batch_remove_u64(const struct bristlecone_batch *batch,
+                                 const struct bristlecone_tree *tree,
+                                 uint64_t key);
+
+/**
+ * Makes a condition of a batch, in a tree of `u64` keys and values; null stands for an absent key: see
+ * `bristlecone_batch_expect`.
+ */
+int bristlecone_batch_expect_u64(const struct bristlecone_batch *batch,
+                                 const struct bristlecone_tree *tree,
+                                 uint64_t key,
+                                 const uint64_t *value);
+
+/**
+ * Makes all changes of a batch in one step, if all its conditions hold, and closes it.
+ *
+ * After `BRISTLECONE_OK` they are durable, and after a crash all of them are made or none. After an error nothing has
+ * changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open: `BRISTLECONE_CONFLICT` if a condition does not
+ * hold. The handle is closed then, too, except after `BRISTLECONE_IN_USE` (another thread is in a call on it),
+ * `BRISTLECONE_FORKED` and for what is no batch.
+ */
+int bristlecone_batch_commit(struct bristlecone_batch *batch);
+
+/**
+ * Forgets a batch, and closes it. After an error it is open as before.
+ */
+int bristlecone_batch_discard(struct bristlecone_batch *batch);
 
 /**
  * Opens an iterator over the keys of a range; null is all of them. A range the wrong way round holds nothing.
@@ -627,7 +743,7 @@ int bristlecone_pool_open(const char *path,
 /**
  * Closes a pool in good order: after `BRISTLECONE_OK` its file is closed, and any process may open it.
  *
- * Returns `BRISTLECONE_IN_USE` while trees or iterators of it are open: close these first. After an error it is open as
+ * Returns `BRISTLECONE_IN_USE` while anything that was opened in it is open: close that first. After an error it is open as
  * before. A process that ends without this loses nothing that was acknowledged: the next one to open the pool recovers
  * it. In a child that was forked it only gives up what the child inherited.
  */
@@ -723,6 +839,56 @@ int bristlecone_get_with(const struct bristlecone_tree *tree,
 int bristlecone_contains(const struct bristlecone_tree *tree, const void *key, size_t key_bytes);
 
 /**
+ * Takes a snapshot, for which at most about `max_bytes` of DRAM are kept; 0 is no bound. Once more would be needed it is
+ * given up, and reading it is `BRISTLECONE_SNAPSHOT_TOO_OLD`. Waits for the writes that are under way, and no writer
+ * waits for it. After an error there is none, and `*snapshot` is as it was.
+ */
+int bristlecone_snapshot_open(const struct bristlecone_pool *pool,
+                              size_t max_bytes,
+                              struct bristlecone_snapshot **snapshot);
+
+/**
+ * Closes a snapshot; iterators over it go on. After an error it is open as before.
+ */
+int bristlecone_snapshot_close(struct bristlecone_snapshot *snapshot);
+
+/**
+ * Says how many bytes of DRAM are kept for a snapshot, about; 0 if it was given up. After an error `*kept` is as it was.
+ */
+int bristlecone_snapshot_bytes(const struct bristlecone_snapshot *snapshot,
+                               size_t *kept);
+
+/**
+ * Looks up what a key of a tree had, and copies it as `bristlecone_get` does.
+ */
+int bristlecone_snapshot_get(const struct bristlecone_snapshot *snapshot,
+                             const struct bristlecone_tree *tree,
+                             const void *key,
+                             size_t key_bytes,
+                             void *value,
+                             size_t capacity,
+                             size_t *value_bytes);
+
+/**
+ * Looks up what a key of a tree of `u64` keys and values had. After any error `*value` is as it was.
+ */
+int bristlecone_snapshot_get_u64(const struct bristlecone_snapshot *snapshot,
+                                 const struct bristlecone_tree *tree,
+                                 uint64_t key,
+                                 uint64_t *value);
+
+/**
+ * Opens an iterator over what a range of keys had; null is all of them. It is used, and closed, like any other, shows
+ * damage as if `BRISTLECONE_CHECKED` were set, and keeps the snapshot.
+ *
+ * After an error there is no iterator, and `*iter` is as it was.
+ */
+int bristlecone_snapshot_iter_open(const struct bristlecone_snapshot *snapshot,
+                                   const struct bristlecone_tree *tree,
+                                   const struct bristlecone_range *range,
+                                   struct bristlecone_iter **iter);
+
+/**
  * Returns what a status means, in a few words. The string lives as long as the process.
  */
 const char *bristlecone_strerror(int32_t status);
@@ -732,6 +898,91 @@ const char *bristlecone_strerror(int32_t status);
  * there was none. The string is the library's, is never freed, and stays as it is until the thread's next such call.
  */
 const char *bristlecone_errmsg(void);
+
+/**
+ * Begins a transaction. After an error there is none, and `*transaction` is as it was.
+ */
+int bristlecone_transaction_begin(const struct bristlecone_pool *pool,
+                                  struct bristlecone_transaction **transaction);
+
+/**
+ * Looks up a key as the transaction sees it, and copies its value as `bristlecone_get` does. After an error the transaction
+ * goes on.
+ */
+int bristlecone_transaction_get(const struct bristlecone_transaction *transaction,
+                                const struct bristlecone_tree *tree,
+                                const void *key,
+                                size_t key_bytes,
+                                void *value,
+                                size_t capacity,
+                                size_t *value_bytes);
+
+/**
+ * Has a transaction write a key's value. After an error it goes on without this change.
+ */
+int bristlecone_transaction_put(const struct bristlecone_transaction *transaction,
+                                const struct bristlecone_tree *tree,
+                                const void *key,
+                                size_t key_bytes,
+                                const void *value,
+                                size_t value_bytes);
+
+/**
+ * Has a transaction remove a key, if it is there. After an error it goes on without this change.
+ */
+int bristlecone_transaction_remove(const struct bristlecone_transaction *transaction,
+                                   const struct bristlecone_tree *tree,
+                                   const void *key,
+                                   size_t key_bytes);
+
+/**
+ * Looks up a key of a tree of `u64` keys and values as the transaction sees it. After any error `*value` is as it was.
+ */
+int bristlecone_transaction_get_u64(const struct bristlecone_transaction *transaction,
+                                    const struct bristlecone_tree *tree,
+                                    uint64_t key,
+                                    uint64_t *value);
+
+/**
+ * Has a transaction write a key's value, in a tree of `u64` keys and values. After an error it goes on without this change.
+ */
+int bristlecone_transaction_put_u64(const struct bristlecone_transaction *transaction,
+                                    const struct bristlecone_tree *tree,
+                                    uint64_t key,
+                                    uint64_t value);
+
+/**
+ * Has a transaction remove a key, if it is there, of a tree of `u64` keys and values. After an error it goes on without
+ * this change.
+ */
+int bristlecone_transaction_remove_u64(const struct bristlecone_transaction *transaction,
+                                       const struct bristlecone_tree *tree,
+                                       uint64_t key);
+
+/**
+ * Shows the items of a range as the transaction sees them, ascending, until `show` returns anything but 0. The callback
+ * must not use the transaction. Damage ends it early, and then the commit returns it.
+ */
+int bristlecone_transaction_scan(const struct bristlecone_transaction *transaction,
+                                 const struct bristlecone_tree *tree,
+                                 const struct bristlecone_range *range,
+                                 bristlecone_show_item show,
+                                 void *context);
+
+/**
+ * Makes the changes of a transaction in one step, if nothing that it read has changed meanwhile, and closes it.
+ *
+ * After `BRISTLECONE_OK` they are durable, and after a crash all of them are made or none. After an error nothing has
+ * changed, but for `BRISTLECONE_DURABILITY_LOST`, which leaves that open: `BRISTLECONE_CONFLICT` if others were faster, and
+ * the whole transaction is to be done again from its begin. The handle is closed then, too, except after
+ * `BRISTLECONE_IN_USE` (another thread is in a call on it), `BRISTLECONE_FORKED` and for what is no transaction.
+ */
+int bristlecone_transaction_commit(struct bristlecone_transaction *transaction);
+
+/**
+ * Forgets a transaction: nothing changes. After an error it is open as before.
+ */
+int bristlecone_transaction_rollback(struct bristlecone_transaction *transaction);
 
 /**
  * Opens the tree of this name with keys and values of these kinds, or creates it, with the default design.

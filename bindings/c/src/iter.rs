@@ -1,20 +1,19 @@
 //! Iterators over a tree, from both ends.
 
-use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Release};
 
 use bristlecone_rs::dynamic::{self, Datum, Kind};
-use bristlecone_rs::{Error, Range, Tree};
+use bristlecone_rs::{CheckedSnapshotRange, Error, Range, Snapshot, Tree};
 
 use crate::argument::{expect_array, give, place};
 use crate::data;
+use crate::exclusive::Exclusive;
 use crate::handle::{self, enter};
 use crate::object::{Object, OpenTree};
 use crate::range::{KeyRange, bounds};
-use crate::status::{BRISTLECONE_ABSENT, BRISTLECONE_IN_USE, Failure, Outcome, call};
+use crate::snapshot::OpenSnapshot;
+use crate::status::{BRISTLECONE_ABSENT, Failure, Outcome, call};
 use crate::tree::TreeHandle;
 
 /// An iterator over the items of a tree, in the order of the keys, from both ends: what one end has shown the other
@@ -25,14 +24,13 @@ pub struct IterHandle(());
 
 /// What an iterator handle leads to.
 pub struct Iter {
-    busy: AtomicBool,
-    state: UnsafeCell<State>,
+    state: Exclusive<State>,
     tree: dynamic::Tree,
     _member: Arc<()>,
 }
 
-// SAFETY: the state is used by the thread that set `busy`; everything else is shared anyway.
-unsafe impl Sync for Iter {}
+/// What items borrow.
+type Lent = (Box<dynamic::Tree>, Option<Box<Tree<u64, u64>>>, Option<Arc<Snapshot>>);
 
 /// What changes as an iterator goes on. Items go before the trees that they borrow.
 struct State {
@@ -41,13 +39,14 @@ struct State {
     shown: Option<dynamic::Item>,
     packed: (Vec<u8>, Vec<u8>),
     words: (u64, u64),
-    _trees: (Box<dynamic::Tree>, Option<Box<Tree<u64, u64>>>),
+    _trees: Lent,
 }
 
 enum Items {
     Words(Range<'static, u64, u64>),
     Any(dynamic::Range<'static>),
     Checked(dynamic::CheckedRange<'static>),
+    Then(CheckedSnapshotRange<'static, dynamic::Tree>),
 }
 
 /// An end of an iterator.
@@ -66,15 +65,14 @@ impl End {
     }
 }
 
-/// Returns a reference to what a box holds, which lives until the box is dropped, not only as long as the
-/// reference to it.
+/// Returns a reference that lives until what it leads to is dropped, not only as long as the reference to its holder.
 ///
 /// # Safety
 ///
-/// The box is dropped after the last use of the result.
-unsafe fn extend<T>(held: &Box<T>) -> &'static T {
-    // SAFETY: as the caller says; what is in a box does not move with it.
-    unsafe { &*std::ptr::from_ref::<T>(held) }
+/// What it leads to does not move, and is dropped after the last use of the result.
+unsafe fn extend<T>(held: &T) -> &'static T {
+    // SAFETY: as the caller says.
+    unsafe { &*std::ptr::from_ref(held) }
 }
 
 impl Iter {
@@ -86,17 +84,35 @@ impl Iter {
         let bounds = unsafe { bounds(open.tree.key_kind(), range) }?;
         let tree = Box::new(open.tree.clone());
         let typed = open.words.clone().map(Box::new);
-        // SAFETY: `State` drops its items before its trees, and shows no item of theirs that borrows.
-        let (of_tree, of_typed) = unsafe { (extend(&tree), typed.as_ref().map(|typed| extend(typed))) };
+        // SAFETY: in boxes, which `State` drops after its items; what these give does not borrow.
+        let (of_tree, of_typed) = unsafe { (extend(&*tree), typed.as_deref().map(|typed| extend(typed))) };
         let items = match (of_typed, bounds.words()) {
             (Some(typed), Some(keys)) if !bounds.checked => Items::Words(typed.range(keys)),
             _ if bounds.checked => Items::Checked(of_tree.try_range(bounds.keys)?),
             _ => Items::Any(of_tree.range(bounds.keys)?),
         };
+        Ok(Self::of(open, items, (tree, typed, None)))
+    }
+
+    /// Returns an iterator over what was there when a snapshot was taken.
+    ///
+    /// # Safety
+    ///
+    /// As [`bounds`].
+    pub unsafe fn of_snapshot(open: &OpenTree, then: &OpenSnapshot, range: *const KeyRange) -> Outcome<Self> {
+        // SAFETY: as the caller says.
+        let bounds = unsafe { bounds(open.tree.key_kind(), range) }?;
+        let (tree, snapshot) = (Box::new(open.tree.clone()), Arc::clone(&then.snapshot));
+        // SAFETY: in a box and an `Arc`, which `State` drops after its items; what these give does not borrow.
+        let (of_tree, of_snapshot) = unsafe { (extend(&*tree), extend(&*snapshot)) };
+        let items = Items::Then(of_snapshot.tree(of_tree).try_range(bounds.keys)?);
+        Ok(Self::of(open, items, (tree, None, Some(snapshot))))
+    }
+
+    fn of(open: &OpenTree, items: Items, _trees: Lent) -> Self {
         let (shown, packed, words) = (None, Default::default(), (0, 0));
-        let state = UnsafeCell::new(State { items, shown, packed, words, _trees: (tree, typed) });
-        let (tree, _member) = (open.tree.clone(), Arc::clone(&open.member));
-        Ok(Self { busy: AtomicBool::new(false), state, tree, _member })
+        let state = Exclusive::new(State { items, shown, packed, words, _trees });
+        Self { state, tree: open.tree.clone(), _member: Arc::clone(&open.member) }
     }
 
     pub fn opened_here(&self) -> Result<(), Error> {
@@ -106,21 +122,7 @@ impl Iter {
     /// Calls `work` with the state, unless another thread is at it.
     #[inline(always)]
     fn alone(&self, work: impl FnOnce(&mut State, (&Kind, &Kind)) -> Outcome) -> Outcome {
-        /// Lets the next one in, however `work` ends.
-        struct Busy<'a>(&'a AtomicBool);
-        impl Drop for Busy<'_> {
-            fn drop(&mut self) {
-                self.0.store(false, Release);
-            }
-        }
-        if self.busy.swap(true, Acquire) {
-            let what = "another thread is using the iterator: give each thread its own".to_owned();
-            return Err(Failure::Said(BRISTLECONE_IN_USE, what));
-        }
-        let _busy = Busy(&self.busy);
-        // SAFETY: this thread alone is here.
-        let state = unsafe { &mut *self.state.get() };
-        work(state, (self.tree.key_kind(), self.tree.value_kind()))
+        self.state.alone(|state| work(state, (self.tree.key_kind(), self.tree.value_kind())))
     }
 }
 
@@ -132,6 +134,7 @@ impl State {
             Items::Words(items) => end.next(items),
             Items::Any(items) => end.next(items).map(words_of).transpose()?,
             Items::Checked(items) => end.next(items).transpose()?.map(words_of).transpose()?,
+            Items::Then(items) => end.next(items).transpose()?.map(words_of).transpose()?,
         };
         item.ok_or(Failure::Plain(BRISTLECONE_ABSENT))
     }
@@ -146,6 +149,7 @@ impl State {
             Items::Words(_) => None,
             Items::Any(items) => end.next(items),
             Items::Checked(items) => end.next(items).transpose()?,
+            Items::Then(items) => end.next(items).transpose()?,
         };
         let (key, value) = self.shown.insert(item.ok_or(Failure::Plain(BRISTLECONE_ABSENT))?);
         self.packed.0.clear();
@@ -193,7 +197,7 @@ pub unsafe extern "C" fn bristlecone_iter_open(
 pub unsafe extern "C" fn bristlecone_iter_close(iter: *mut IterHandle) -> c_int {
     let is_iter = |object: &Object| match object {
         Object::Iter(iter) => Ok(iter.opened_here()?),
-        _ => Err(Failure::usage("the handle is not an iterator")),
+        other => Err(other.is_no("an iterator")),
     };
     call(|| handle::close(iter, is_iter, |_| Ok(())))
 }

@@ -9,7 +9,9 @@
 use std::ffi::c_int;
 
 mod argument;
+mod batch;
 mod data;
+mod exclusive;
 mod handle;
 mod inside;
 mod iter;
@@ -18,7 +20,9 @@ mod object;
 mod pool;
 mod range;
 mod read;
+mod snapshot;
 mod status;
+mod transaction;
 mod tree;
 mod words;
 mod write;

@@ -4,15 +4,21 @@ use std::sync::Arc;
 
 use bristlecone_rs::{Pool, Tree, dynamic};
 
+use crate::batch::OpenBatch;
 use crate::handle::Inside;
 use crate::iter::Iter;
+use crate::snapshot::OpenSnapshot;
 use crate::status::{Failure, Outcome};
+use crate::transaction::OpenTransaction;
 
 /// An object behind a handle.
 pub enum Object {
     Pool(OpenPool),
     Tree(OpenTree),
     Iter(Box<Iter>),
+    Batch(OpenBatch),
+    Snapshot(OpenSnapshot),
+    Transaction(Box<OpenTransaction>),
 }
 
 /// A pool that is open.
@@ -34,6 +40,21 @@ impl OpenTree {
     pub fn new(tree: dynamic::Tree, member: Arc<()>) -> Self {
         Self { words: tree.as_u64().cloned(), tree, member }
     }
+
+    /// Returns the tree of `u64` keys and values.
+    #[inline(always)]
+    pub fn words(&self) -> Outcome<&Tree<u64, u64>> {
+        self.words.as_ref().ok_or_else(|| self.no_words())
+    }
+
+    #[cold]
+    fn no_words(&self) -> Failure {
+        let (keys, values) = (self.tree.key_kind(), self.tree.value_kind());
+        Failure::usage(format!(
+            "the tree {:?} has {keys} keys and {values} values, not u64",
+            self.tree.name()
+        ))
+    }
 }
 
 impl Object {
@@ -44,12 +65,16 @@ impl Object {
         }
     }
 
+    /// Says that a handle is of another kind.
     #[cold]
-    fn is_no(&self, what: &str) -> Failure {
+    pub fn is_no(&self, what: &str) -> Failure {
         let is = match self {
             Self::Pool(_) => "a pool",
             Self::Tree(_) => "a tree",
             Self::Iter(_) => "an iterator",
+            Self::Batch(_) => "a batch",
+            Self::Snapshot(_) => "a snapshot",
+            Self::Transaction(_) => "a transaction",
         };
         Failure::usage(format!("the handle is {is}, not {what}"))
     }
@@ -76,11 +101,20 @@ impl Inside {
         }
     }
 
+    /// Returns the tree, which has to be one of the pool that another object is of.
+    pub fn tree_of(&self, member: &Arc<()>) -> Outcome<&OpenTree> {
+        let open = self.tree()?;
+        if !Arc::ptr_eq(&open.member, member) {
+            return Err(Failure::usage(format!("the tree {:?} is of another pool", open.tree.name())));
+        }
+        open.tree.opened_here()?;
+        Ok(open)
+    }
+
     /// Returns the tree of `u64` keys and values.
     #[inline(always)]
     pub fn words(&self) -> Outcome<&Tree<u64, u64>> {
-        let open = self.tree()?;
-        let Some(words) = &open.words else { return Err(no_words(open)) };
+        let words = self.tree()?.words()?;
         words.opened_here()?;
         Ok(words)
     }
@@ -95,10 +129,37 @@ impl Inside {
             other => Err(other.is_no("an iterator")),
         }
     }
-}
 
-#[cold]
-fn no_words(open: &OpenTree) -> Failure {
-    let (keys, values) = (open.tree.key_kind(), open.tree.value_kind());
-    Failure::usage(format!("the tree {:?} has {keys} keys and {values} values, not u64", open.tree.name()))
+    /// Returns the batch.
+    pub fn batch(&self) -> Outcome<&OpenBatch> {
+        match &**self {
+            Object::Batch(open) => {
+                open.pool.opened_here()?;
+                Ok(open)
+            }
+            other => Err(other.is_no("a batch")),
+        }
+    }
+
+    /// Returns the snapshot.
+    pub fn snapshot(&self) -> Outcome<&OpenSnapshot> {
+        match &**self {
+            Object::Snapshot(open) => {
+                open.pool.opened_here()?;
+                Ok(open)
+            }
+            other => Err(other.is_no("a snapshot")),
+        }
+    }
+
+    /// Returns the transaction.
+    pub fn transaction(&self) -> Outcome<&OpenTransaction> {
+        match &**self {
+            Object::Transaction(open) => {
+                open.pool.opened_here()?;
+                Ok(open)
+            }
+            other => Err(other.is_no("a transaction")),
+        }
+    }
 }

@@ -179,7 +179,7 @@ fn how(asked: &OpenOptions) -> Outcome<bristlecone_rs::PoolOptions> {
 
 /// Closes a pool in good order: after `BRISTLECONE_OK` its file is closed, and any process may open it.
 ///
-/// Returns `BRISTLECONE_IN_USE` while trees or iterators of it are open: close these first. After an error it is open as
+/// Returns `BRISTLECONE_IN_USE` while anything that was opened in it is open: close that first. After an error it is open as
 /// before. A process that ends without this loses nothing that was acknowledged: the next one to open the pool recovers
 /// it. In a child that was forked it only gives up what the child inherited.
 #[unsafe(no_mangle)]
@@ -189,12 +189,15 @@ pub unsafe extern "C" fn bristlecone_pool_close(pool: *mut PoolHandle) -> c_int 
             open.pool.opened_here()?;
             expect_alone(open)
         }
-        _ => Err(Failure::usage("the handle is not a pool")),
+        other => Err(other.is_no("a pool")),
     };
     call(|| {
         handle::close(pool, is_pool, |object| match object {
             Object::Pool(open) => close(open).map_err(|(open, why)| (Object::Pool(open), why)),
-            other => Err((other, Failure::usage("the handle is not a pool"))),
+            other => {
+                let why = other.is_no("a pool");
+                Err((other, why))
+            }
         })
     })
 }
@@ -204,7 +207,9 @@ fn expect_alone(open: &OpenPool) -> Outcome {
     match Arc::strong_count(&open.members) - 1 {
         0 => Ok(()),
         others => {
-            let what = format!("the pool has {others} trees or iterators open: close them first");
+            let what = format!(
+                "the pool has {others} trees, iterators, batches, snapshots or transactions open: close them first"
+            );
             Err(Failure::Said(BRISTLECONE_IN_USE, what))
         }
     }

@@ -33,7 +33,7 @@ pub unsafe fn show_to(show: Show, context: *mut c_void, tree: &Tree, value: &Dat
 /// # Safety
 ///
 /// The buffer may be written, and so may the length unless it is null.
-unsafe fn copy_to(
+pub unsafe fn copy_to(
     tree: &Tree,
     value: &Datum<'_>,
     to: *mut c_void,

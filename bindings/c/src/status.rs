@@ -39,6 +39,11 @@ pub const BRISTLECONE_TOO_SMALL: i32 = 37;
 /// acknowledged.
 pub const BRISTLECONE_BUG: i32 = 38;
 
+/// Others changed what a transaction read, or a condition of a batch does not hold: nothing has changed.
+pub const BRISTLECONE_CONFLICT: i32 = 39;
+/// A snapshot may keep no more of what has changed since, or the tree was cleared since: take another one.
+pub const BRISTLECONE_SNAPSHOT_TOO_OLD: i32 = 40;
+
 /// Why a call did not do what it was asked.
 #[derive(Debug)]
 pub enum Failure {
@@ -96,6 +101,8 @@ fn code_of(error: &Error) -> c_int {
         Error::KeyExists => BRISTLECONE_PRESENT,
         Error::ValueDiffers => BRISTLECONE_DIFFERS,
         Error::Forked { .. } => BRISTLECONE_FORKED,
+        Error::Conflict => BRISTLECONE_CONFLICT,
+        Error::SnapshotTooOld => BRISTLECONE_SNAPSHOT_TOO_OLD,
         Error::ReadOnly => BRISTLECONE_READ_ONLY,
         Error::DurabilityLost => BRISTLECONE_DURABILITY_LOST,
         Error::Io { source, .. } => match source.kind() {
@@ -176,6 +183,8 @@ fn name(code: i32) -> &'static CStr {
         BRISTLECONE_DURABILITY_LOST => c"the medium refused to make data durable: reopen the pool",
         BRISTLECONE_TOO_SMALL => c"the buffer is too small",
         BRISTLECONE_BUG => c"a bug in the library",
+        BRISTLECONE_CONFLICT => c"others changed what was read, or a condition does not hold",
+        BRISTLECONE_SNAPSHOT_TOO_OLD => c"the snapshot is too old",
         _ => c"no status of this library",
     }
 }

@@ -229,7 +229,7 @@ pub unsafe extern "C" fn bristlecone_tree_create(
 pub unsafe extern "C" fn bristlecone_tree_close(tree: *mut TreeHandle) -> c_int {
     let is_tree = |object: &Object| match object {
         Object::Tree(open) => Ok(open.tree.opened_here()?),
-        _ => Err(Failure::usage("the handle is not a tree")),
+        other => Err(other.is_no("a tree")),
     };
     call(|| handle::close(tree, is_tree, |_| Ok(())))
 }

@@ -167,6 +167,66 @@ void many() {
     unlink(path.c_str());
 }
 
+void several() {
+    const string path = scratch("several");
+    pool in(path, small());
+    auto accounts = in.tree<string, std::uint64_t>("accounts");
+    auto pending = in.tree<std::uint64_t, string>("pending");
+    const string long_text(5000, 'x');
+    CHECK(in.batch().expect(accounts, "alice", std::nullopt).put(accounts, "alice", 100).put(pending, 1, long_text).commit());
+    CHECK(!in.batch().expect(accounts, "alice", 7).put(accounts, "alice", 1).commit() && accounts.get("alice") == 100);
+    auto forgotten = in.batch();
+    forgotten.remove(accounts, "alice");
+    const auto then = in.snapshot();
+    CHECK(in.batch().expect(accounts, "alice", 100).remove(pending, 1).commit());
+    accounts.put("bob", 1);
+    CHECK(then.get(pending, 1) == long_text && !then.get(accounts, "bob") && !pending.get(1));
+    std::size_t items = 0;
+    for (const auto& item : then.range(accounts)) items += item.second == 100;
+    CHECK(items == 1 && !then.range(accounts, "b", "c").next() && then.bytes() > 0);
+
+    std::vector<std::thread> threads;
+    for (int number = 0; number < 2; ++number) {
+        threads.emplace_back([&] {
+            for (int i = 0; i < 50; ++i) {
+                in.transaction([&](bristlecone::transaction& moved) {
+                    moved.put(accounts, "alice", *moved.get(accounts, "alice") - 1);
+                    moved.put(accounts, "bob", *moved.get(accounts, "bob") + 1);
+                });
+            }
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    CHECK(accounts.get("alice") == 0 && accounts.get("bob") == 101);
+    const auto sum = in.transaction([&](bristlecone::transaction& read) {
+        std::uint64_t found = 0;
+        for (const auto& item : read.range(accounts, "a", "z")) found += item.second;
+        read.remove(accounts, "bob");
+        return found;
+    });
+    CHECK(sum == 101 && !accounts.contains("bob"));
+    int caught = 0;
+    try {
+        in.transaction([&](bristlecone::transaction& half) {
+            half.put(accounts, "alice", 7);
+            throw 42;
+        });
+    } catch (int number) {
+        caught = number;
+    }
+    CHECK(caught == 42 && accounts.get("alice") == 0);
+    CHECK(thrown([&] {
+              in.transaction(
+                  [&](bristlecone::transaction& late) {
+                      accounts.put("alice", *late.get(accounts, "alice") + 1);
+                      late.put(accounts, "alice", 0);
+                  },
+                  3);
+          }) == BRISTLECONE_CONFLICT);
+    CHECK(accounts.get("alice") == 3);
+    unlink(path.c_str());
+}
+
 }  // namespace
 
 int main() {
@@ -174,6 +234,7 @@ int main() {
     lifetimes();
     callbacks();
     many();
+    several();
     std::cout << "api.cpp: all is well" << std::endl;
     return 0;
 }

@@ -40,4 +40,24 @@ static inline const char *scratch(const char *name)
     return path;
 }
 
+static inline bristlecone_pool *open_pool(const char *path, uint32_t flags)
+{
+    bristlecone_open_options options = BRISTLECONE_OPEN_OPTIONS_INIT;
+    bristlecone_pool *pool = NULL;
+    options.flags = flags;
+    options.max_bytes = flags & BRISTLECONE_READ ? 0 : 64 << 20;
+    options.recovery_threads = 1;
+    OK(bristlecone_pool_open(path, &options, &pool));
+    CHECK(pool != NULL);
+    return pool;
+}
+
+static inline bristlecone_tree *open_tree(bristlecone_pool *pool, const char *name, const char *keys, const char *values)
+{
+    bristlecone_tree *tree = NULL;
+    OK(bristlecone_tree_open_or_create(pool, name, keys, values, &tree));
+    CHECK(tree != NULL);
+    return tree;
+}
+
 #endif

@@ -12,7 +12,7 @@ use bristlecone::parts::optimistic_lock::{OptimisticLock, Version};
 use bristlecone::{Medium, Result};
 use bristlecone_pm::sync::wait;
 use bristlecone_pm::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
-use bristlecone_pm::{Flushed, Persist, PoolFile, TreeEntry};
+use bristlecone_pm::{Flushed, HeapStats, Persist, PoolFile, TreeEntry};
 
 use crate::index::{Aim, Census, Core, Fate, Span};
 use crate::log::{Change, LEVELS_MAX, Log};
@@ -323,12 +323,16 @@ impl<L: Layout, M: Medium> Core<M> for Coupled<L, M> {
         Ok(tree)
     }
 
-    fn store(&self) -> &Store<M> {
-        &self.store
-    }
-
     fn census(&self) -> &Census {
         &self.census
+    }
+
+    fn nodes(&self) -> HeapStats {
+        self.store.stats()
+    }
+
+    fn dram_bytes(&self) -> u64 {
+        self.store.dram_bytes()
     }
 
     fn log_bytes(&self) -> u64 {

@@ -12,9 +12,15 @@ use bristlecone::{Design, Error, Key, Medium, Pool, Result, Tree, Value};
 use bristlecone_pm::{PoolFile, TreeEntry};
 
 use crate::coupled::Coupled;
+use crate::dptree::DpTree;
 use crate::fastfair::FastFair;
+use crate::flatstore::FlatStore;
+use crate::fptree::FpTree;
+use crate::hybrid::Hybrid;
 use crate::index::BaselineIndex;
+use crate::lbtree::LbTree;
 use crate::native::Native;
+use crate::utree::UTree;
 use crate::wbtree::WbTree;
 
 /// A published design to compare with.
@@ -26,11 +32,30 @@ pub enum Baseline {
     WbTree,
     /// FAST & FAIR: shifts that tolerate entries twice, splits in place, siblings.
     FastFair,
+    /// LB+-Tree: leaves of four lines, most inserts flush one.
+    LbTree,
+    /// FPTree: fingerprints, bitmaps, micro-logs.
+    FpTree,
+    /// µTree: a tree in DRAM over a list of items on the medium.
+    UTree,
+    /// FlatStore: a log that all threads append to, and a tree in DRAM that leads to its entries.
+    FlatStore,
+    /// DPTree: one buffer for the whole tree, which is merged at once.
+    DpTree,
 }
 
 impl Baseline {
     /// Every baseline.
-    pub const ALL: &[Self] = &[Self::Native, Self::WbTree, Self::FastFair];
+    pub const ALL: &[Self] = &[
+        Self::Native,
+        Self::WbTree,
+        Self::FastFair,
+        Self::LbTree,
+        Self::FpTree,
+        Self::UTree,
+        Self::FlatStore,
+        Self::DpTree,
+    ];
 
     /// Returns the name, as in arguments and reports.
     pub fn name(self) -> &'static str {
@@ -38,6 +63,20 @@ impl Baseline {
             Self::Native => "native",
             Self::WbTree => "wbtree",
             Self::FastFair => "fastfair",
+            Self::LbTree => "lbtree",
+            Self::FpTree => "fptree",
+            Self::UTree => "utree",
+            Self::FlatStore => "flatstore",
+            Self::DpTree => "dptree",
+        }
+    }
+
+    /// Returns the lines of a node that its paper prefers.
+    fn node_lines(self) -> u64 {
+        match self {
+            Self::LbTree => 4,
+            Self::DpTree => 32,
+            _ => 16,
         }
     }
 }
@@ -45,7 +84,7 @@ impl Baseline {
 design_options! {
     /// Options of every baseline.
     pub struct Options of "a baseline" {
-        /// Lines of a node; 2 is for tests.
+        /// Lines of a node; 2 is for tests. The default of LB+-Tree is 4.
         node_lines = 16 in [2, 4, 8, 16, 32];
     }
 }
@@ -56,6 +95,11 @@ impl ExternalDesign for Baseline {
             Self::Native => 0x101,
             Self::WbTree => 0x102,
             Self::FastFair => 0x103,
+            Self::LbTree => 0x104,
+            Self::FpTree => 0x105,
+            Self::UTree => 0x106,
+            Self::FlatStore => 0x107,
+            Self::DpTree => 0x108,
         }
     }
 
@@ -67,7 +111,11 @@ impl ExternalDesign for Baseline {
     }
 
     fn parse(self, given: &[(String, u64)]) -> Result<[u64; PARAMS]> {
-        Ok(Options::parse(given)?.to_words())
+        let mut options = Options::parse(given)?;
+        if given.is_empty() {
+            options.node_lines = self.node_lines();
+        }
+        Ok(options.to_words())
     }
 
     fn open<K: KeyCodec, V: Codec, M: Medium>(
@@ -83,6 +131,11 @@ impl ExternalDesign for Baseline {
             Self::Native => of_words(BaselineIndex::<Coupled<Native, M>, M>::open(pool, entry, lines, 1)?),
             Self::WbTree => of_words(BaselineIndex::<Coupled<WbTree, M>, M>::open(pool, entry, lines, 1)?),
             Self::FastFair => of_words(BaselineIndex::<FastFair<M>, M>::open(pool, entry, lines, 1)?),
+            Self::LbTree => of_words(BaselineIndex::<Hybrid<LbTree, M>, M>::open(pool, entry, lines, 1)?),
+            Self::FpTree => of_words(BaselineIndex::<Hybrid<FpTree<M>, M>, M>::open(pool, entry, lines, 1)?),
+            Self::UTree => of_words(BaselineIndex::<UTree<M>, M>::open(pool, entry, lines, 1)?),
+            Self::FlatStore => of_words(BaselineIndex::<FlatStore<M>, M>::open(pool, entry, lines, 1)?),
+            Self::DpTree => of_words(BaselineIndex::<DpTree<M>, M>::open(pool, entry, lines, 1)?),
         }
     }
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use bristlecone::lab::{Batch, Inline, Inspect, Open, Read, Scan, Swapped, Write, WriteMode};
 use bristlecone::parts::counter::Counter;
+use bristlecone::parts::optimistic_lock::{Version, pause};
+use bristlecone::parts::volatile_index::{Step, VolatileIndex};
 use bristlecone::{Finding, Medium, Result, TreeStats};
-use bristlecone_pm::{PoolFile, TreeEntry};
-
-use crate::store::Store;
+use bristlecone_pm::{HeapStats, PoolFile, TreeEntry};
 
 /// What a search looks for: the leaf whose range holds a key, the one before it, or the last one.
 #[derive(Clone, Copy)]
@@ -38,6 +38,42 @@ pub struct Span {
     pub high: Option<u64>,
 }
 
+/// Bytes of a node of an index in DRAM: what is compiled with sizes known.
+pub const INDEX_NODE_BYTES: usize = 512;
+
+/// Finds the leaf of an aim through an index in DRAM, its version, and what it covers while that version holds.
+pub fn seek(
+    index: &VolatileIndex<Inline>,
+    aim: Aim,
+    version_of: impl Fn(u32) -> Option<Version> + Copy,
+) -> (u32, Version, Span) {
+    for round in 0_u32.. {
+        let from = match aim {
+            Aim::At(key) => key,
+            Aim::Before(key) => index.find_before(Some(key), &(), version_of).2.unwrap_or(0),
+            Aim::End => index.find_before(None, &(), version_of).2.unwrap_or(0),
+        };
+        let (leaf, version, cursor) = index.seek(Some(from), &(), version_of, |_| {});
+        let high = match index.next(cursor, version_of) {
+            Step::Leaf(_, _, next) => index.begins(next, &()),
+            Step::End => Some(None),
+            Step::Lost => None,
+        };
+        if let (Some(low), Some(high)) = (index.begins(cursor, &()), high)
+            // It may have split since.
+            && match aim {
+                Aim::At(_) => true,
+                Aim::Before(key) => high.is_none_or(|high| key <= high),
+                Aim::End => high.is_none(),
+            }
+        {
+            return (leaf, version, Span { low, high });
+        }
+        pause(round);
+    }
+    unreachable!("rounds are not counted out")
+}
+
 /// What is to become of a key, whose value was looked at under its leaf's lock.
 #[derive(Clone, Copy)]
 pub enum Fate {
@@ -58,14 +94,22 @@ pub trait Core<M: Medium>: Sized + Send + Sync + 'static {
     /// Opens the tree of an entry, recovering whatever a crash left.
     fn open(pool: &Arc<PoolFile<M>>, entry: &TreeEntry, node_lines: u64) -> Result<Self>;
 
-    fn store(&self) -> &Store<M>;
-
     fn census(&self) -> &Census;
+
+    /// Returns the number of leaves.
+    fn leaves(&self) -> u64 {
+        self.census().leaves.sum()
+    }
+
+    /// Returns what the nodes on the medium occupy.
+    fn nodes(&self) -> HeapStats;
 
     /// Returns the bytes of the pool besides nodes.
     fn log_bytes(&self) -> u64 {
         0
     }
+
+    fn dram_bytes(&self) -> u64;
 
     fn get(&self, key: u64) -> Option<u64>;
 
@@ -189,13 +233,12 @@ impl<M: Medium, C: Core<M>> Inspect for BaselineIndex<C, M> {
     }
 
     fn stats(&self) -> TreeStats {
-        let store = self.core.store();
-        let nodes = store.stats();
+        let nodes = self.core.nodes();
         let mut stats = TreeStats::default();
         stats.items = self.len();
-        stats.leaves = self.core.census().leaves.sum();
+        stats.leaves = self.core.leaves();
         stats.pm_bytes = nodes.chunks * nodes.chunk_bytes + self.core.log_bytes();
-        stats.dram_bytes = store.dram_bytes();
+        stats.dram_bytes = self.core.dram_bytes();
         stats.log_bytes = self.core.log_bytes();
         stats
     }
@@ -205,7 +248,7 @@ impl<M: Medium, C: Core<M>> Inspect for BaselineIndex<C, M> {
             Ok(found) => found,
             Err(error) => return vec![Finding::new("tree", error.to_string())],
         };
-        let live = self.core.store().stats().live_slots;
+        let live = self.core.nodes().live_slots;
         let counts = [("items", items, self.core.census().items.sum()), ("nodes", nodes, live)];
         let wrong = counts.into_iter().filter(|(_, there, due)| there != due);
         wrong.map(|(what, there, due)| Finding::new(what, format!("{there}, where {due} are due"))).collect()

@@ -7,11 +7,18 @@
 
 mod coupled;
 mod designs;
+mod dptree;
+mod dram;
 mod fastfair;
+mod flatstore;
+mod fptree;
+mod hybrid;
 mod index;
+mod lbtree;
 mod log;
 mod native;
 mod store;
+mod utree;
 mod wbtree;
 
 use bristlecone_pm::{Part, SlotKind};
@@ -21,8 +28,8 @@ pub use designs::{AnyDesign, Baseline};
 /// slots.
 pub fn part_of(kind: SlotKind) -> Option<Part> {
     match kind {
-        store::NODES => Some(Part::Leaf),
-        log::LOGS => Some(Part::Log),
+        store::NODES | utree::ITEMS => Some(Part::Leaf),
+        log::LOGS | flatstore::SEGMENTS => Some(Part::Log),
         other => bristlecone::lab::part_of(other),
     }
 }

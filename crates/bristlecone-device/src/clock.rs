@@ -14,6 +14,7 @@ use hdrhistogram::Histogram;
 
 use super::counts::OUTSIDE;
 use super::profile::{Processor, Profile};
+use super::writing::Writing;
 
 /// Something in an operation that takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,12 +56,20 @@ pub struct Times {
     pub seconds: f64,
     /// Nanoseconds of each, by their kind.
     pub latencies: BTreeMap<u8, Histogram<u64>>,
+    /// For which share of the time how many threads wrote to the device, from none on.
+    pub writing: Vec<f64>,
 }
 
 impl AddAssign<&Self> for Times {
     /// As many threads did something else afterwards.
     fn add_assign(&mut self, more: &Self) {
+        let (before, added) = (self.seconds, more.seconds);
         self.seconds += more.seconds;
+        self.writing.resize(self.writing.len().max(more.writing.len()), 0.0);
+        for (place, share) in self.writing.iter_mut().enumerate() {
+            let other = more.writing.get(place).copied().unwrap_or(0.0);
+            *share = (*share * before + other * added) / (before + added).max(f64::MIN_POSITIVE);
+        }
         for (kind, latencies) in &more.latencies {
             match self.latencies.entry(*kind) {
                 Entry::Vacant(none) => _ = none.insert(latencies.clone()),
@@ -78,6 +87,7 @@ pub(super) struct Clock {
     next: BinaryHeap<Reverse<(Time, usize)>>,
     modules: Modules,
     latencies: BTreeMap<u8, Histogram<u64>>,
+    writing: Writing,
 }
 
 /// What threads meet at.
@@ -161,11 +171,31 @@ struct Thread {
     arrived: Time,
     /// Until when each buffer waits for a line.
     fills: Vec<Time>,
+    /// It has flushed, and not fenced yet.
+    writes: bool,
 }
 
 impl Thread {
     fn new(fill_buffers: usize) -> Self {
         Self { fills: vec![0; fill_buffers.max(1)], ..Self::default() }
+    }
+
+    /// Goes past an event, and notes if the thread begins or ends to write with it.
+    fn pass_noting(
+        &mut self,
+        event: Event,
+        time: Time,
+        costs: &Costs,
+        (modules, writing): (&mut Modules, &mut Writing),
+    ) -> Time {
+        if matches!(event, Event::Flush { .. }) && !std::mem::replace(&mut self.writes, true) {
+            writing.begin(time);
+        }
+        let after = self.pass(event, time, costs, modules);
+        if matches!(event, Event::Fence { .. }) && std::mem::take(&mut self.writes) {
+            writing.end(after);
+        }
+        after
     }
 
     fn begin(&mut self, kind: u8, time: Time, operation: &[Event]) {
@@ -237,6 +267,7 @@ impl Clock {
             next: (0..threads).map(|thread| Reverse((0, thread))).collect(),
             modules: Modules::new(profile),
             latencies: BTreeMap::new(),
+            writing: Writing::default(),
         }
     }
 
@@ -252,7 +283,8 @@ impl Clock {
                     self.next.push(Reverse((time + self.costs.operation, number)));
                     return;
                 };
-                time = thread.pass(event, time, &self.costs, &mut self.modules);
+                let noted = (&mut self.modules, &mut self.writing);
+                time = thread.pass_noting(event, time, &self.costs, noted);
             }
             self.next.push(Reverse((time, number)));
         }
@@ -265,11 +297,15 @@ impl Clock {
             let thread = &mut self.threads[number];
             match thread.events.get(thread.done) {
                 Some(&event) => {
-                    let time = thread.pass(event, time, &self.costs, &mut self.modules);
+                    let noted = (&mut self.modules, &mut self.writing);
+                    let time = thread.pass_noting(event, time, &self.costs, noted);
                     self.next.push(Reverse((time, number)));
                 }
                 None => {
                     record(&mut self.latencies, thread, time);
+                    if std::mem::take(&mut thread.writes) {
+                        self.writing.end(time);
+                    }
                     last = last.max(time);
                 }
             }
@@ -279,7 +315,8 @@ impl Clock {
         // What the modules have taken must reach the media, too.
         let last = last.max(self.modules.finish());
         let latencies = std::mem::take(&mut self.latencies);
-        Times { threads: self.threads.len(), seconds: last as f64 / 1e12, latencies }
+        let writing = self.writing.finish(last);
+        Times { threads: self.threads.len(), seconds: last as f64 / 1e12, latencies, writing }
     }
 }
 

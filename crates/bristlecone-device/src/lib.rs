@@ -23,6 +23,7 @@ mod media;
 mod parts;
 mod profile;
 mod state;
+mod writing;
 
 pub use clock::Times;
 pub use counts::{KINDS, OUTSIDE, Tallies, Tally, Traffic};

@@ -232,3 +232,71 @@ fn clock_prefetch_in_time_hides_the_read_and_too_late_saves_nothing() {
     assert_eq!(useless, 0.339, "only the media do");
     assert_eq!(run(&|| bare.pool.prefetch(u64::MAX)), 0.3, "no such line");
 }
+
+/// Writes one word again and again; returns microseconds of each on one thread.
+fn hot(profile: Profile) -> f64 {
+    const TIMES: u64 = 2000;
+    let bare = Bare::new(profile, Domain::Adr);
+    let (medium, word) = (bare.pool.medium(), &bare.pool.words(bare.start, 1)[0]);
+    for value in 0..TIMES {
+        bare.device.operation(WRITE, || {
+            word.store(medium, value);
+            (medium.persist(word, "hot"), 8)
+        });
+    }
+    microseconds(&bare.device.take(), 1)
+}
+
+#[test]
+fn device_delays_a_flush_of_the_line_that_was_flushed_before() {
+    let plain = hot(Profile::OPTANE);
+    let delayed = hot(Profile { reflush_ns: 5000.0, ..Profile::OPTANE });
+    assert!(plain < 0.5 && (4.9..5.1).contains(&delayed), "{plain} {delayed}");
+    // Other lines are not delayed.
+    let scattered = |profile| microseconds(&Bare::new(profile, Domain::Adr).write(1, 1, 5000), 1);
+    let ratio = scattered(Profile { reflush_ns: 5000.0, ..Profile::OPTANE }) / scattered(Profile::OPTANE);
+    assert!((0.99..1.05).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn device_reads_again_what_a_flush_took_out_of_the_cache() {
+    let (plain, evicts) = (hot(Profile::OPTANE), hot(Profile { clwb_evicts: true, ..Profile::OPTANE }));
+    // The line comes back from the write buffer.
+    assert!((0.13..0.17).contains(&(evicts - plain)), "{plain} {evicts}");
+}
+
+#[test]
+fn device_options_slow_many_threads_down_as_they_say() {
+    let times = |lines, profile: Profile| {
+        let counted = Bare::new(profile, Domain::Adr).write(lines, 1, 50_000);
+        [1, 48].map(|threads| microseconds(&counted, threads))
+    };
+    let optane = Profile::OPTANE;
+    let plain = times(4, optane);
+    // Six modules, each busy for 4 * 100 ns with lines that come, and as many that are read before: at least 400 / 6.
+    let lines = times(4, Profile { line_ns: 100.0, ..optane });
+    assert!(lines[1] > 0.066 && lines[1] > 2.0 * plain[1], "{plain:?} {lines:?}");
+    let writers = times(4, Profile { write_slowdown: 0.1, ..optane });
+    // 44 threads too many: 111 ns become 599.
+    assert!(writers[0] == plain[0] && (3.0..6.0).contains(&(writers[1] / plain[1])), "{plain:?} {writers:?}");
+    let shared = times(4, Profile { shared_queue: true, ..optane });
+    assert!(shared[0] >= plain[0] && shared[1] > plain[1], "{plain:?} {shared:?}");
+    // What is written together is torn apart when a buffer gives up whatever it likes.
+    let written = |random_eviction| {
+        let profile = Profile { random_eviction, modules: 1, ..optane };
+        let bare = Bare::new(profile, Domain::Adr);
+        let medium = bare.pool.medium();
+        for at in 0..60_000u64 {
+            // Of each media line four lines in turn, thirty others between.
+            let unit = at / 120 * 30 + at % 30;
+            let word = &bare.pool.words(bare.start + unit * 256 + at / 30 % 4 * 64, 1)[0];
+            bare.device.operation(WRITE, || {
+                word.store(medium, at);
+                (medium.persist(word, "part"), 64)
+            });
+        }
+        bare.device.take().tallies[WRITE].total().media_bytes_written
+    };
+    assert_eq!(written(false), 15_000 * 256);
+    assert!(written(true) > 15_100 * 256, "{}", written(true));
+}

@@ -15,8 +15,9 @@ use serde_json::{Value, json};
 use crate::bench::data::Shape;
 use crate::bench::input::dataset::Dataset;
 use crate::bench::input::trace::Trace;
+use crate::bench::ratios::Ratios;
 use crate::bench::stream::Order;
-use crate::bench::workload::{self, Distribution, Mix, Op, Phase, Preset, Ratios, ScanLength};
+use crate::bench::workload::{self, Distribution, Mix, Op, Phase, Preset, ScanLength};
 
 /// The part of `--help` on operations.
 pub const OPERATIONS_HELP: &str = "\

@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex};
 
 use bristlecone::{Error, Medium, Result};
 use bristlecone_pm::sync::AtomicU64;
-use bristlecone_pm::{Persist, PoolFile, TreeEntry};
+use bristlecone_pm::{HeapStats, Persist, PoolFile, TreeEntry};
 
 use self::search::Found;
 use crate::index::{Aim, Census, Core, Fate, Span};
@@ -91,12 +91,16 @@ impl<M: Medium> Core<M> for FastFair<M> {
         Ok(tree)
     }
 
-    fn store(&self) -> &Store<M> {
-        &self.store
-    }
-
     fn census(&self) -> &Census {
         &self.census
+    }
+
+    fn nodes(&self) -> HeapStats {
+        self.store.stats()
+    }
+
+    fn dram_bytes(&self) -> u64 {
+        self.store.dram_bytes()
     }
 
     #[inline]

@@ -104,6 +104,11 @@ impl Backup {
     }
 }
 
+/// Copies the pool, as it is, to a new file.
+pub fn backup(pool: &Pool, new: &Path, output: &mut Output) -> Outcome {
+    copy(pool, new, BackupOptions::new(), DomainArg { domain: None }, output)
+}
+
 /// Copies the pool to a new file.
 fn copy(
     pool: &Pool,

@@ -1,6 +1,6 @@
 //! What the shell's commands do.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bristlecone::Pool;
 use bristlecone::dynamic::Tree;
@@ -11,7 +11,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use serde_json::json;
 
 use super::words;
-use crate::commands::{check, clear, del, drop, dump, get, info, load, put, rename, scan, stat, trees};
+use crate::commands::{check, clear, copy, del, drop, dump, get, info, load, put, rename, scan, stat, trees};
 use crate::store;
 use crate::tree_args::TreeArgs;
 
@@ -95,6 +95,11 @@ enum Command {
     Check {
         /// Only this tree.
         tree: Option<String>,
+    },
+    /// Copy the pool, as it is now, to a new file
+    Backup {
+        /// The new pool; nothing may be there.
+        new: PathBuf,
     },
     /// Say what the pool is
     Info,
@@ -217,6 +222,7 @@ impl<'a> Session<'a> {
             }
             Command::Stat { tree } => stat::show(&self.pool, tree.as_deref(), output),
             Command::Check { tree } => check::check(&self.pool, tree.as_deref(), output),
+            Command::Backup { new } => copy::backup(&self.pool, &new, output),
             Command::Info => info::describe(&self.pool, self.path, output),
             Command::Exit => Ok(()),
         }

@@ -112,6 +112,18 @@ fn a_copy_of_a_damaged_pool_is_none() {
 }
 
 #[test]
+fn a_pool_that_is_open_is_copied_from_a_shell() {
+    let bench = Bench::new();
+    bench.run("create @p --tree t --size 64M").ok();
+    let script = format!("put oak 7\nbackup {}\nput oak 8\n", bench.path("copy").display());
+    assert!(bench.run_on("shell @p t", script.as_bytes(), &[]).ok().contains("1 tree with 1 entry"));
+    assert_eq!(bench.run("get @copy t oak").ok(), "7\n");
+    assert_eq!(bench.run("get @p t oak").ok(), "8\n");
+    let script = format!("backup {}\n", bench.path("p").display());
+    bench.run_on("shell @p", script.as_bytes(), &[]).refused(2, "exists already");
+}
+
+#[test]
 fn a_pool_grows_in_place_as_far_as_it_can() {
     let bench = Bench::new();
     bench.run("create @p --size 64M --tree t").ok();

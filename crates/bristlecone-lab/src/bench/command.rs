@@ -13,7 +13,6 @@ use serde_json::Value;
 
 use crate::bench::comparison::{self, Plan, Results};
 use crate::bench::competitor::Competitor;
-use crate::bench::perf::Perf;
 use crate::bench::subject::Setup;
 use crate::bench::{csv, report, run, table};
 use crate::workload::{OPERATIONS_HELP, Workload};
@@ -135,7 +134,7 @@ impl Bench {
             .collect()
     }
 
-    /// Sees to it that what was asked for can be had, and says what cannot.
+    /// Sees to it that what was asked for can be had.
     fn prepare(&self) -> Outcome {
         if let Some(other) = self.against.iter().find(|other| !matches!(other, Competitor::Tree(_)))
             && self.prefault.is_some()
@@ -148,9 +147,6 @@ impl Bench {
         if !self.huge_pages {
             rustix::thread::disable_transparent_huge_pages(true)
                 .map_err(|error| Failure::io("turning huge pages off", &error.into()))?;
-        }
-        if let Some(why) = self.perf.then(Perf::refusal).flatten() {
-            eprintln!("bristlecone-lab: {why}");
         }
         Ok(())
     }

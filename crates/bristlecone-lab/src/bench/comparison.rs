@@ -18,7 +18,8 @@ use super::rivals::{self, kill};
 use super::run::{self, Measured, PhaseParameters};
 use super::stream::{self, Keys, Order, Stream};
 use super::subject::{Setup, Subject, TreeStore};
-use super::volatile::{Art, Ferntree, Locked, Scc, Skiplist, VolatileMap};
+use super::volatile::{Ferntree, Locked, Scc, Skiplist, VolatileMap};
+use super::words::Art;
 use super::workload::{Op, Phase};
 
 /// Everything that makes a run what it is.
@@ -96,7 +97,7 @@ pub struct Results {
 /// Runs the plan.
 pub fn run(plan: &Plan, scratch: &Scratch, output: &Output) -> Outcome<Results> {
     match (plan.key, plan.value) {
-        (Shape::U64, Shape::U64) => rounds::<u64, u64>(plan, scratch, output, Some(congee)),
+        (Shape::U64, Shape::U64) => rounds::<u64, u64>(plan, scratch, output, Some(of_words)),
         (Shape::U64, Shape::Bytes { .. }) => rounds::<u64, &'static [u8]>(plan, scratch, output, None),
         (Shape::Bytes { .. }, Shape::U64) => rounds::<&'static [u8], u64>(plan, scratch, output, None),
         (Shape::Bytes { .. }, Shape::Bytes { .. }) => {
@@ -118,10 +119,17 @@ impl<S: Subject<K, V>, K: BenchKey, V: BenchValue> Runner for RunnerOf<S, K, V> 
     }
 }
 
-type Congee = fn() -> Box<dyn Runner>;
+/// Creates a map that keeps words only.
+type OfWords = fn(VolatileMap) -> Box<dyn Runner>;
 
-fn congee() -> Box<dyn Runner> {
-    Box::new(RunnerOf::<_, u64, u64>(Art::default(), PhantomData))
+fn of_words(map: VolatileMap) -> Box<dyn Runner> {
+    match map {
+        #[cfg(feature = "rivals")]
+        VolatileMap::Bplustree => {
+            Box::new(RunnerOf::<_, u64, u64>(super::words::Bplustree::default(), PhantomData))
+        }
+        _ => Box::new(RunnerOf::<_, u64, u64>(Art::default(), PhantomData)),
+    }
 }
 
 /// Creates the runner of a competitor; `None`: it takes no part.
@@ -129,7 +137,7 @@ fn runner<K: BenchKey, V: BenchValue>(
     competitor: &Competitor,
     (plan, domain): (&Plan, Domain),
     scratch: &Scratch,
-    congee: Option<Congee>,
+    of_words: Option<OfWords>,
 ) -> Outcome<Option<Box<dyn Runner>>> {
     fn boxed<S: Subject<K, V> + 'static, K: BenchKey, V: BenchValue>(subject: S) -> Box<dyn Runner> {
         Box::new(RunnerOf(subject, PhantomData))
@@ -139,10 +147,8 @@ fn runner<K: BenchKey, V: BenchValue>(
         Competitor::Map(VolatileMap::Scc) => boxed(Scc::<K, V>::default()),
         Competitor::Map(VolatileMap::Skiplist) => boxed(Skiplist::<K, V>::default()),
         Competitor::Map(VolatileMap::Btreemap) => boxed(Locked::<K, V>::default()),
-        #[cfg(feature = "rivals")]
-        Competitor::Map(VolatileMap::Bplustree) => boxed(super::volatile::Bplustree::<K, V>::default()),
-        Competitor::Map(VolatileMap::Congee) => match congee {
-            Some(congee) => congee(),
+        Competitor::Map(map) => match of_words {
+            Some(of_words) => of_words(*map),
             None => return Ok(None),
         },
         Competitor::Tree(design) => {
@@ -157,14 +163,14 @@ fn runner<K: BenchKey, V: BenchValue>(
 }
 
 /// Returns the results of all competitors before the first round; some take no part.
-fn no_results(plan: &Plan, has_congee: bool) -> Vec<CompetitorResult> {
+fn no_results(plan: &Plan, are_words: bool) -> Vec<CompetitorResult> {
     let result = |competitor: &Competitor| {
         let mut phases = vec![PhaseResult::default(); plan.phases.len()];
         let mut skipped: Vec<_> = (plan.phases.iter())
             .filter_map(|phase| Some((phase.name.clone(), competitor.skips(phase, plan.threads)?)))
             .collect();
         match competitor {
-            Competitor::Map(VolatileMap::Congee) if !has_congee => {
+            Competitor::Map(map) if map.keeps_words() && !are_words => {
                 phases.clear();
                 skipped = vec![("everything".to_owned(), "its keys and values are words")];
             }
@@ -198,9 +204,9 @@ fn rounds<K: BenchKey, V: BenchValue>(
     plan: &Plan,
     scratch: &Scratch,
     output: &Output,
-    congee: Option<Congee>,
+    of_words: Option<OfWords>,
 ) -> Outcome<Results> {
-    let mut competitors = no_results(plan, congee.is_some());
+    let mut competitors = no_results(plan, of_words.is_some());
     let steps = plan.rounds * (plan.phases.len() * (1 + competitors.len()) + 1);
     let bar = output.progress("measuring", Some(steps as u64));
     let mut ours = Ours { phases: vec![PhaseResult::default(); plan.phases.len()], pages: Pages::default() };
@@ -208,7 +214,7 @@ fn rounds<K: BenchKey, V: BenchValue>(
     for round in 0..plan.rounds {
         let store = TreeStore::<K, V>::create(&plan.setup, scratch)?;
         let domain = store.info().domain;
-        let runner = |competitor: &Competitor| runner::<K, V>(competitor, (plan, domain), scratch, congee);
+        let runner = |competitor: &Competitor| runner::<K, V>(competitor, (plan, domain), scratch, of_words);
         let runners = plan.against.iter().map(runner).collect::<Outcome<Vec<_>>>()?;
         let mut keys = Keys { seed: plan.seed, order: plan.order.clone(), count: 0 };
         let mut loaded = None;

@@ -366,7 +366,9 @@ mod tests {
                 lengths.insert(value.len());
                 assert_eq!(value.len() as u64, buffer.value_bytes(id, id * 7));
                 assert!(buffer.is_of(&value, id) && !buffer.is_of(&value, id + 1), "{id}: {value:?}");
-                assert!(!buffer.is_of(&value[..value.len() - 1], id), "a byte is missing");
+                // Of values of varying length the shortest do not say how long they are.
+                let is_short = min < max && value.len() <= 8;
+                assert!(is_short || !buffer.is_of(&value[..value.len() - 1], id), "a byte is missing");
                 let mut torn = value.clone();
                 *torn.last_mut().unwrap() ^= 1;
                 assert!(value.len() == 8 || value.len() == 7 || !buffer.is_of(&torn, id), "{value:?}");

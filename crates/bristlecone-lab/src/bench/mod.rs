@@ -1,8 +1,8 @@
 //! `bench`: how many operations a store does in a second, beside its competitors.
 //!
-//! - [`workload`]: operations, mixes, distributions, and the phases of the presets.
+//! - [`workload`], [`ratios`], [`scan_length`]: operations, mixes, distributions, and the phases of the presets.
 //! - [`stream`]: the operations of a phase drawn ahead of time, so that a phase measures the store
-//!   and not the generator.
+//!   and not the generator; [`zipf`]: ranks by Zipf's law.
 //! - [`data`]: keys and values made from 64-bit identities.
 //! - [`input`]: keys and operations from files.
 //! - [`run`]: phases on pinned threads.
@@ -11,7 +11,7 @@
 //! - [`perf`]: the processor's own counters.
 //! - [`pages`]: by which pages the stores are mapped.
 //! - [`subject`]: a store under measurement; trees in pools.
-//! - [`volatile`]: volatile concurrent maps, through their crates.
+//! - [`volatile`], [`words`]: volatile concurrent maps, through their crates.
 //! - [`competitor`]: these maps, and trees of other designs, by name.
 //! - [`rivals`]: stores in files, and wrappers for PiBench.
 //! - [`comparison`]: all of them through the same phases, in turns.
@@ -27,11 +27,15 @@ pub mod latency;
 pub mod many;
 pub mod pages;
 pub mod perf;
+pub mod ratios;
 pub mod report;
 pub mod rivals;
 pub mod run;
+pub mod scan_length;
 pub mod stream;
 pub mod subject;
 pub mod table;
 pub mod volatile;
+pub mod words;
 pub mod workload;
+pub mod zipf;

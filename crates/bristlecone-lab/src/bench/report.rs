@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::comparison::{CompetitorResult, PhaseResult, Plan, Results};
 use super::competitor::Competitor;
 use super::latency::Latency;
+use super::perf::Perf;
 use super::run::Measured;
 
 /// Returns the middle one.
@@ -118,6 +119,7 @@ pub fn json(plan: &Plan, results: &Results, workload: &Value) -> Value {
         "rounds": plan.rounds,
         "timed_one_in": plan.batch,
         "dependent": plan.dependent,
+        "counters_refused": plan.perf.then(Perf::refusal).flatten(),
         "page_supply": supply(plan),
         "pages": results.pages,
         "order": (0..plan.rounds).map(|round| in_turn(plan, round)).collect::<Vec<_>>(),

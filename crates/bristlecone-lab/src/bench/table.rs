@@ -7,7 +7,7 @@ use bristlecone_cli::output::{Output, grouped};
 use super::comparison::{PhaseResult, Plan, Results};
 use super::competitor::Competitor;
 use super::latency::Latency;
-use super::perf::Counters;
+use super::perf::{Counters, Perf};
 use super::report::{machine, median, ns_per_key, supply};
 
 /// Prints the whole run as tables.
@@ -113,6 +113,9 @@ fn show_competitors(output: &mut Output, plan: &Plan, results: &Results) -> Outc
 fn show_counters(output: &mut Output, plan: &Plan, results: &Results) -> Outcome {
     if !plan.perf {
         return Ok(());
+    }
+    if let Some(why) = Perf::refusal() {
+        return output.line(format_args!("\n{why}"));
     }
     let stores = std::iter::once((plan.setup.design.to_string(), &results.phases))
         .chain(results.competitors.iter().map(|other| (other.competitor.name(), &other.phases)));

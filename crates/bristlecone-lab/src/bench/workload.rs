@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use super::input::trace::Trace;
+pub use super::scan_length::ScanLength;
 
 /// One kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +78,7 @@ impl fmt::Display for Op {
 
 /// Operations in proportions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mix(Vec<(Op, u32)>);
+pub struct Mix(pub(super) Vec<(Op, u32)>);
 
 impl Mix {
     /// Creates a mix of one operation only.
@@ -220,54 +221,6 @@ impl fmt::Display for Distribution {
     }
 }
 
-/// How many entries a scan reads: of these numbers one, evenly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ScanLength {
-    least: u32,
-    most: u32,
-}
-
-impl ScanLength {
-    /// Returns the length that is always the same.
-    pub fn of_length(length: u32) -> Self {
-        Self { least: length, most: length }
-    }
-
-    /// Returns 1 to so many.
-    pub fn up_to(most: u32) -> Self {
-        Self { least: 1, most }
-    }
-
-    /// Returns the length that a key's identity picks.
-    #[inline]
-    pub fn of(self, id: u64) -> usize {
-        self.least as usize + (id % (u64::from(self.most - self.least) + 1)) as usize
-    }
-}
-
-impl FromStr for ScanLength {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (least, most) = text.split_once('-').unwrap_or((text, text));
-        match (least.parse(), most.parse()) {
-            (Ok(least), Ok(most)) if 1 <= least && least <= most && most <= 1_000_000 => {
-                Ok(Self { least, most })
-            }
-            _ => Err(format!("{text:?}: write LENGTH or MIN-MAX, of 1 to 1000000 entries")),
-        }
-    }
-}
-
-impl fmt::Display for ScanLength {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self { least, most } if least == most => write!(f, "{least}"),
-            Self { least, most } => write!(f, "{least}-{most}"),
-        }
-    }
-}
-
 /// Something measured by itself.
 #[derive(Clone, Debug)]
 pub struct Phase {
@@ -299,52 +252,6 @@ impl Phase {
             all_found: trace.all_found(),
             trace: Some(trace),
         }
-    }
-}
-
-/// Operations in proportions, as PiBench has them.
-#[derive(clap::Args, Clone, Debug)]
-#[command(next_help_heading = "Proportions, as PiBench has them")]
-pub struct Ratios {
-    /// Share of reads, 0 to 1; the five add up to 1.
-    #[arg(long = "read_ratio", short = 'r', value_name = "SHARE")]
-    read: Option<f64>,
-    /// Share of inserts of new keys.
-    #[arg(long = "insert_ratio", short = 'i', value_name = "SHARE")]
-    insert: Option<f64>,
-    /// Share of updates.
-    #[arg(long = "update_ratio", short = 'u', value_name = "SHARE")]
-    update: Option<f64>,
-    /// Share of removals.
-    #[arg(long = "remove_ratio", short = 'd', value_name = "SHARE")]
-    remove: Option<f64>,
-    /// Share of scans.
-    #[arg(long = "scan_ratio", short = 's', value_name = "SHARE")]
-    scan: Option<f64>,
-}
-
-impl Ratios {
-    /// Returns the mix; `None` if no proportion is given.
-    pub fn mix(&self) -> Result<Option<Mix>, String> {
-        const WHOLE: f64 = 1e6;
-        let given = [
-            (Op::Get, self.read),
-            (Op::InsertNew, self.insert),
-            (Op::Update, self.update),
-            (Op::Remove, self.remove),
-            (Op::Scan, self.scan),
-        ];
-        if given.iter().all(|(_, share)| share.is_none()) {
-            return Ok(None);
-        }
-        let sum: f64 = given.iter().filter_map(|(_, share)| *share).sum();
-        let possible = given.iter().all(|(_, share)| share.is_none_or(|share| (0.0..=1.0).contains(&share)));
-        if !possible || (sum - 1.0).abs() > 1.0 / WHOLE {
-            return Err(format!("proportions of 0 to 1 must add up to 1: these add up to {sum}"));
-        }
-        let share = |share: Option<f64>| (share.unwrap_or(0.0) * WHOLE).round() as u32;
-        let parts = given.map(|(op, given)| (op, share(given))).into_iter().filter(|(_, share)| *share > 0);
-        Ok(Some(Mix(parts.collect())))
     }
 }
 
@@ -441,22 +348,6 @@ mod tests {
         assert_eq!("get=1,scan=0".parse::<Mix>().unwrap().single(), Some(Op::Get));
         for wrong in ["", "get", "get=x", "fly=1", "get=0", "get=1,get=2", "get=-1", "get=1,get_many=1"] {
             assert!(wrong.parse::<Mix>().is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn scan_lengths_lie_where_they_are_asked_for() {
-        let lengths: ScanLength = "50-400".parse().unwrap();
-        let mut seen: Vec<usize> = (0..10_000).map(|id| lengths.of(id)).collect();
-        seen.sort_unstable();
-        seen.dedup();
-        assert_eq!((seen[0], seen[seen.len() - 1], seen.len()), (50, 400, 351));
-        assert_eq!(
-            ("7".parse::<ScanLength>().unwrap().of(u64::MAX), lengths.to_string().as_str()),
-            (7, "50-400")
-        );
-        for wrong in ["", "0", "5-4", "x", "1-", "2000000"] {
-            assert!(wrong.parse::<ScanLength>().is_err(), "{wrong}");
         }
     }
 

@@ -86,6 +86,8 @@ impl Total {
                 "cli_amplification": cli,
                 "xbi_amplification": xbi,
                 "latency_ns": latencies,
+                "writing": self.times.get(at).map(|times| &times.writing),
+                "writing_mean": self.times.get(at).map(writing_mean),
             })
         };
         let throughput: Vec<Value> = self.mops().enumerate().map(throughput).collect();
@@ -97,6 +99,11 @@ impl Total {
         json.insert("throughput".to_owned(), Value::Array(throughput));
         json
     }
+}
+
+/// Returns how many threads wrote to the device at the same time, on average.
+fn writing_mean(times: &Times) -> f64 {
+    times.writing.iter().enumerate().map(|(threads, share)| threads as f64 * share).sum()
 }
 
 /// Returns how many times as many bytes as the user wrote were written: in lines to the device, and by the media.

@@ -1,6 +1,6 @@
 //! The baselines in nodes of two lines.
 
-use bristlecone_baselines::Baseline;
+use bristlecone_baselines::{AnyDesign, Baseline};
 use bristlecone_sim::{Access, Mode, Operation, Plan, Planned, Schedules};
 
 use super::wotree::Shape::OfWords;
@@ -41,9 +41,76 @@ const FAST_FAIR: &[Group] = &[
     ),
 ];
 
-/// A crash cannot show whether a cut of FAST & FAIR was durable: entries from the sibling's first key on are cut by
-/// every recovery. The flush belongs to the published split, and recovery does as it does.
-pub const AS_PUBLISHED: &[&str] = &["fastfair split.3", "fastfair mend.1"];
+const LB_TREE: &[Group] = &[
+    Group(OfWords(2), &["create.1", "create.2"], &["creation", "begun"]),
+    Group(OfWords(4), &["lbtree insert.1", "lbtree move.1", "lbtree move.2"], &["insert", "expand", "again"]),
+    Group(OfWords(2), &["lbtree update"], &["update"]),
+    Group(OfWords(2), &["lbtree delete", "lbtree unlink.1"], &["delete", "empty"]),
+    Group(
+        OfWords(2),
+        &["lbtree split.1", "lbtree split.1 items", "lbtree split.1 left", "lbtree split.2"],
+        &["creation", "begun", "split"],
+    ),
+    Group(OfWords(8), &["lbtree split.3"], &["blocks"]),
+];
+
+const FP_TREE: &[Group] = &[
+    Group(OfWords(2), &["create.1", "create.2", "fptree create"], &["creation", "begun"]),
+    Group(OfWords(4), &["fptree insert.1", "fptree insert.3"], &["insert", "expand"]),
+    Group(OfWords(2), &["fptree update.1", "fptree update.3"], &["update", "again"]),
+    Group(OfWords(2), &["fptree delete", "fptree unlink.1"], &["delete", "empty"]),
+    Group(
+        OfWords(2),
+        &[
+            "fptree split.1",
+            "fptree split.2",
+            "fptree split.3",
+            "fptree split.4",
+            "fptree split.5",
+            "fptree replay.1",
+            "fptree replay.2",
+        ],
+        &["split", "again"],
+    ),
+];
+
+const U_TREE: &[Group] = &[
+    Group(OfWords(2), &["utree create.1", "utree create.2"], &["creation", "begun"]),
+    Group(OfWords(2), &["utree insert.1", "utree insert.2"], &["insert", "churn"]),
+    Group(OfWords(2), &["utree update"], &["update"]),
+    Group(OfWords(2), &["utree delete"], &["delete", "churn"]),
+];
+
+const FLAT_STORE: &[Group] = &[
+    Group(OfWords(2), &["flatstore append.1", "flatstore append.2"], &["insert"]),
+    Group(OfWords(2), &["flatstore clean.1"], &["log"]),
+];
+
+const DP_TREE: &[Group] = &[
+    Group(OfWords(2), &["dptree create.1", "dptree create.2"], &["creation", "begun"]),
+    Group(
+        OfWords(2),
+        &[
+            "dptree merge.1",
+            "dptree merge.1 leaf",
+            "dptree merge.1 meta",
+            "dptree merge.2",
+            "dptree recover.1",
+        ],
+        &["split", "log"],
+    ),
+    Group(OfWords(2), &["dptree unlink.1"], &["delete", "empty", "log"]),
+];
+
+/// Steps of the log that DPTree has in common with CCL-BTree, whose proofs have them.
+pub const OF_LOG: &[&str] =
+    &["log append.1", "log append.1 next", "log append.2", "log chunk", "log recycle.1"];
+
+/// What no crash shows, and is done since the published designs do it. Whether a cut of FAST & FAIR was durable:
+/// entries from the sibling's first key on are cut by every recovery. Whether FPTree's fingerprints were, in leaves
+/// whose bitmap is in their line.
+pub const AS_PUBLISHED: &[&str] =
+    &["fastfair split.3", "fastfair mend.1", "fptree insert.2", "fptree update.2"];
 
 /// Groups of steps, each with what notices a change there soonest.
 pub(super) fn proofs(baseline: Baseline) -> Vec<Proof> {
@@ -52,13 +119,24 @@ pub(super) fn proofs(baseline: Baseline) -> Vec<Proof> {
         Baseline::Native => proofs_in(design, NATIVE),
         Baseline::WbTree => {
             // The thread that splits fences next for the item, but others may have changed the leaf by then.
-            let planned = Planned { registers: tree_pool::<Words>(design, 2), plan: split_meanwhile };
-            let wanted = Schedules { seed: 0, first: 0, count: 2000, modes: vec![Mode::Subset], threads: 1 };
-            let meanwhile = Proof::by_schedules(Steps::Starting("log.4"), wanted, planned);
-            proofs_in(design, WB_TREE).into_iter().chain([meanwhile]).collect()
+            proofs_in(design, WB_TREE).into_iter().chain([meanwhile(design, "log.4")]).collect()
         }
         Baseline::FastFair => proofs_in(design, FAST_FAIR),
+        Baseline::LbTree => proofs_in(design, LB_TREE),
+        Baseline::FpTree => {
+            proofs_in(design, FP_TREE).into_iter().chain([meanwhile(design, "fptree split.5")]).collect()
+        }
+        Baseline::UTree => proofs_in(design, U_TREE),
+        Baseline::FlatStore => proofs_in(design, FLAT_STORE),
+        Baseline::DpTree => proofs_in(design, DP_TREE),
     }
+}
+
+/// Returns the proof of a step at the end of a split, by what other threads do to the leaf.
+fn meanwhile(design: AnyDesign, step: &'static str) -> Proof {
+    let planned = Planned { registers: tree_pool::<Words>(design, 2), plan: split_meanwhile };
+    let wanted = Schedules { seed: 0, first: 0, count: 2000, modes: vec![Mode::Subset], threads: 1 };
+    Proof::by_schedules(Steps::Starting(step), wanted, planned)
 }
 
 /// Returns a plan: one thread splits a full leaf, others change what it had.

@@ -69,6 +69,29 @@ pub(super) fn scenarios() -> Vec<Scenario<TreeOp>> {
         scenario("reused", even(6), vec![Drop("t"), Create("t"), insert(40), insert(41), insert(42)]),
         // What is split is split again.
         scenario("another-life", fourth(12), another_life()),
+        // A leaf between others is emptied, and what recovery does about it must hold when its slot serves again.
+        scenario(
+            "empty",
+            fourth(12),
+            [12, 16, 20, 8].map(|key| Remove("t", key)).into_iter().chain([insert(41), insert(42)]).collect(),
+        ),
+        // A log is cleaned, and its segments serve again.
+        scenario(
+            "log",
+            (0..40).map(|at| Insert("t", at * 7 % 5, at)).collect(),
+            (0..20)
+                .map(|at| if at % 4 == 3 { Remove("t", at % 5) } else { Insert("t", at * 3 % 5, 90 + at) })
+                .collect(),
+        ),
+        // A leaf of 8 lines splits, and what it moves is removed by threads that do not fence for it.
+        scenario(
+            "blocks",
+            fourth(28),
+            [insert(70)]
+                .into_iter()
+                .chain([56, 60, 64, 68].map(|key| Elsewhere(Box::new(Remove("t", key)))))
+                .collect(),
+        ),
         scenario("again", fourth(6), vec![Insert("t", 4, 50), Insert("t", 4, 51), insert(24), insert(2)]),
     ]
 }

@@ -56,6 +56,22 @@ impl Scale {
         }
     }
 
+    /// The same where time is measured, again and again.
+    pub fn timed_keys(self, paper: u64) -> u64 {
+        match self {
+            Self::Quick => paper.min(QUICK_KEYS / 2),
+            other => other.keys(paper),
+        }
+    }
+
+    /// The same where bytes of space are what counts: the pool grows by chunks of 2 MiB, which weigh more on few keys.
+    pub fn keys_in_space(self, paper: u64) -> u64 {
+        match self {
+            Self::Quick => paper.min(5 * QUICK_KEYS),
+            other => other.keys(paper),
+        }
+    }
+
     /// Returns the processor's cache to count with, so that as much of the tree as in the paper is beyond it.
     pub fn cache(self, paper: u64, cache: u64) -> u64 {
         let share = self.keys(paper) as f64 / paper as f64;

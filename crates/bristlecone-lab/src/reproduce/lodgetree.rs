@@ -236,8 +236,8 @@ fn splits(scale: Scale) -> Figure {
 }
 
 fn log_entries(scale: Scale) -> Figure {
-    let keys = scale.keys(LOADED);
-    let run = |design: &str| count(design, keys, 4).and("--writers", 4).load().and("--slices", SLICES);
+    let keys = scale.keys_in_space(LOADED);
+    let run = |design: &str| count(design, keys, 4).load().and("--slices", SLICES);
     let rows = ["lodgetree", "dptree"].into_iter().flat_map(|design| {
         [
             Row::new(title(design), X::None, ("log", "B"), run(design), Curve(slice_log)),
@@ -274,13 +274,13 @@ fn zipf(scale: Scale) -> Figure {
         .against(run(0.0));
     Figure::new("17", "upserts over skewness", Counted, "skewness (0: uniform)")
         .rows(rows)
-        .rows([ratio.paper(1.65, "\u{a7}IV-D")])
+        .rows([ratio.paper(1.65, "\u{a7}IV-D").remark("the paper does not name its parameter")])
         .note("On the virtual clock.")
 }
 
 fn recovery(scale: Scale) -> Figure {
     let mut rows = Vec::new();
-    for keys in sizes(scale.keys(LOADED)) {
+    for keys in sizes(scale.timed_keys(LOADED)) {
         for threads in [1, 2, 4] {
             let run =
                 Run::bench("lodgetree", keys).and("--threads", 1).and("--recovery-threads", threads).load();
@@ -294,7 +294,7 @@ fn recovery(scale: Scale) -> Figure {
 }
 
 fn memory(scale: Scale) -> Figure {
-    let keys = scale.keys(LOADED);
+    let keys = scale.keys_in_space(LOADED);
     let run = |design: &str| count(design, keys, 1).load();
     const PATH: &str = "space/dram_bytes_per_key";
     let rows = ["lodgetree", "dptree", "betree"]
@@ -310,18 +310,18 @@ fn memory(scale: Scale) -> Figure {
 
 fn ablations(scale: Scale) -> Figure {
     let keys = scale.keys(LOADED);
-    let run = |options: &[(&str, u64)]| {
-        let run = count("lodgetree", keys, 32).and("--writers", 32).mix("insert=1");
+    let run = |writers: u64, options: &[(&str, u64)]| {
+        let run = count("lodgetree", keys, 32).and("--writers", writers).mix("insert=1");
         options.iter().fold(run, |run, (name, value)| run.option(name, *value))
     };
-    let variants: [(&str, &[(&str, u64)]); 4] = [
-        ("LodgeTree", &[]),
-        ("one log", &[("one_log", 1)]),
-        ("every write logged", &[("log_all", 1)]),
-        ("whole buffers flushed", &[("flush_all", 1)]),
+    let variants: [(&str, u64, &[(&str, u64)]); 4] = [
+        ("LodgeTree", 32, &[]),
+        ("one log for all threads", 1, &[]),
+        ("every write logged, flushes of one leaf", 32, &[("flush_leaves", 1)]),
+        ("whole buffers flushed", 32, &[("flush_leaves", 36)]),
     ];
     let mut rows = Vec::new();
-    for (name, options) in variants {
+    for (name, writers, options) in variants {
         for (metric, unit, path) in [
             ("media writes of an insert", "B", "per_operation/insert/media_bytes_written"),
             ("flushes of an insert", "lines", "per_operation/insert/flushes"),
@@ -329,7 +329,7 @@ fn ablations(scale: Scale) -> Figure {
             ("inserts, 32 threads", "M/s", "throughput/32/mops"),
             ("p99.999 of inserts", "ns", "throughput/32/latency_ns/insert/p99999"),
         ] {
-            rows.push(Row::new(name, X::None, (metric, unit), run(options), At(path)));
+            rows.push(Row::new(name, X::None, (metric, unit), run(writers, options), At(path)));
         }
     }
     Figure::new("ablations", "what each technique is worth", Counted, "")

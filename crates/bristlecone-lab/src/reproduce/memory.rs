@@ -70,8 +70,8 @@ mod tests {
             let asked = papers::asked("all", &[], scale).unwrap();
             check("all", &[], &asked, available).err().map(|failure| failure.line().to_owned())
         };
-        assert!(line(Scale::Full, 16 << 30).unwrap().contains("--scale 20M would fit"));
-        assert_eq!(line(Scale::Keys(20_000_000), 16 << 30), None);
+        assert!(line(Scale::Full, 16 << 30).unwrap().contains("--scale 5M would fit"));
+        assert_eq!(line(Scale::Keys(5_000_000), 16 << 30), None);
         assert!(line(Scale::Quick, 1 << 20).unwrap().contains("no scale would fit"));
         assert!(available().is_some_and(|bytes| bytes > 1 << 20));
     }

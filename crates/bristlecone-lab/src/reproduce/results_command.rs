@@ -25,8 +25,8 @@ pub struct ShowResults {
 const HEAD: &str = "\
 # The papers' figures, ours beside theirs
 
-Made by `bristlecone-lab results` of what `bristlecone-lab reproduce all` measured; not edited by hand. [TOOL.md](../TOOL.md) says how to
-make it again. A deviation is in percent of the paper's value, or in points where both are percent. Values of several rounds are
+Made by `bristlecone-lab results` of what `bristlecone-lab reproduce all` measured; not edited by hand. [REPRODUCE.md](REPRODUCE.md)
+says how to make it again. A deviation is in percent of the paper's value, or in points where both are percent. Values of several rounds are
 medians, with the least and the most in brackets.
 ";
 

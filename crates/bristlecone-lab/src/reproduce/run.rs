@@ -201,9 +201,9 @@ pub fn threads_here() -> u64 {
     crate::bench::run::processors().len().max(1) as u64
 }
 
-/// Returns the percentiles of latencies as a curve: percent, nanoseconds.
-pub fn cdf(latencies: Option<&Value>) -> Vec<(f64, f64)> {
-    let points = latencies.and_then(|latencies| latencies["cdf"].as_array());
+/// Returns a distribution of latencies as a curve: percent, nanoseconds.
+pub fn cdf(points: Option<&Value>) -> Vec<(f64, f64)> {
+    let points = points.and_then(Value::as_array);
     let point = |point: &Value| Some((point.get(0)?.as_f64()?, point.get(1)?.as_f64()?));
     points.map_or_else(Vec::new, |points| points.iter().filter_map(point).collect())
 }

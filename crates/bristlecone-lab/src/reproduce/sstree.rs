@@ -53,7 +53,7 @@ const FEWER: &str =
 const THROUGHPUT: (&str, &str) = ("throughput", "M/s");
 
 fn writes(scale: Scale) -> Figure {
-    let keys = scale.keys(LOADED);
+    let keys = scale.timed_keys(LOADED);
     let mut rows = Vec::new();
     for design in all() {
         rows.extend(
@@ -81,7 +81,7 @@ fn writes(scale: Scale) -> Figure {
 }
 
 fn tails(scale: Scale) -> Figure {
-    let keys = scale.keys(LOADED);
+    let keys = scale.timed_keys(LOADED);
     let percentiles = |phase| {
         if phase == "load" {
             [
@@ -131,7 +131,7 @@ fn tails(scale: Scale) -> Figure {
 }
 
 fn reads(scale: Scale) -> Figure {
-    let keys = scale.keys(LOADED);
+    let keys = scale.timed_keys(LOADED);
     let get = |design: &str| bench(design, keys).mix("get=1");
     let scan = |design: &str| bench(design, keys).operations((keys / 10).max(1)).mix("scan=1");
     let mut rows = Vec::new();
@@ -169,11 +169,16 @@ fn count(design: &str, keys: u64) -> Run {
 
 fn lines_written(scale: Scale) -> Figure {
     let keys = scale.keys(LOADED);
+    // As the paper: fewer deletes than keys, some of which are deleted already.
+    let operations = |mix: &str| if mix == "remove=1" { keys * 2 / 5 } else { keys };
     let mut rows = Vec::new();
     for (operation, mix, [flushes, lines]) in OPERATIONS {
         let about = if operation == "insert" { 2.0 } else { 1.0 };
         for (name, mode) in MODES {
-            let run = count("sstree", keys).option("delegate_fingerprints", mode).mix(mix);
+            let run = count("sstree", keys)
+                .option("delegate_fingerprints", mode)
+                .operations(operations(mix))
+                .mix(mix);
             let row = Row::new(name, operation, ("flushes", "lines"), run.clone(), At(flushes))
                 .paper_about(about, "\u{a7}IV-C");
             rows.push(if operation == "delete" { row } else { row.remark(REMARK) });
@@ -184,14 +189,14 @@ fn lines_written(scale: Scale) -> Figure {
                 title(other),
                 operation,
                 ("flushes", "lines"),
-                count(other, keys).mix(mix),
+                count(other, keys).operations(operations(mix)).mix(mix),
                 At(flushes),
             ));
             rows.push(Row::new(
                 title(other),
                 operation,
                 ("lines written", "lines"),
-                count(other, keys).mix(mix),
+                count(other, keys).operations(operations(mix)).mix(mix),
                 At(lines),
             ));
         }
@@ -205,6 +210,8 @@ fn lines_written(scale: Scale) -> Figure {
 
 fn lines_read(scale: Scale) -> Figure {
     let keys = scale.keys(LOADED);
+    // As the paper: fewer deletes than keys, some of which are deleted already.
+    let operations = |mix: &str| if mix == "remove=1" { keys * 2 / 5 } else { keys };
     let mut rows = Vec::new();
     for (operation, mix, path) in [
         ("search", "get=1", "per_operation/get/lines_read"),
@@ -213,7 +220,10 @@ fn lines_read(scale: Scale) -> Figure {
         ("delete", "remove=1", "per_operation/remove/lines_read"),
     ] {
         for (name, mode) in MODES {
-            let run = count("sstree", keys).option("delegate_fingerprints", mode).mix(mix);
+            let run = count("sstree", keys)
+                .option("delegate_fingerprints", mode)
+                .operations(operations(mix))
+                .mix(mix);
             let row = Row::new(name, operation, ("lines read", "lines"), run, At(path))
                 .paper_about(2.0, "\u{a7}IV-C");
             rows.push(row.remark(if mode == 0 {
@@ -227,7 +237,7 @@ fn lines_read(scale: Scale) -> Figure {
                 title(other),
                 operation,
                 ("lines read", "lines"),
-                count(other, keys).mix(mix),
+                count(other, keys).operations(operations(mix)).mix(mix),
                 At(path),
             ));
         }
@@ -236,7 +246,7 @@ fn lines_read(scale: Scale) -> Figure {
 }
 
 fn space(scale: Scale) -> Figure {
-    let keys = scale.keys(LOADED);
+    let keys = scale.keys_in_space(LOADED);
     // Twice as many operations as keys: a fifth deletes, the rest updates (\u{a7}IV-C).
     let run = |design: &str| count(design, keys).operations(keys * 2).mix("remove=20,update=80");
     const LOAD: [&str; 2] = ["phases/load/space/pm_bytes_per_key", "phases/load/space/dram_bytes_per_key"];
@@ -275,7 +285,7 @@ fn space(scale: Scale) -> Figure {
 }
 
 fn subnodes(scale: Scale) -> Figure {
-    let keys = scale.keys(LOADED);
+    let keys = scale.timed_keys(LOADED);
     // The paper's N counts overflow subnodes; the option counts the head, too.
     let option = |run: Run, n: u64| run.option("max_subnodes", n + 1);
     let load = |n| option(bench("sstree", keys), n).and("--distribution", "sequential").load();
@@ -307,7 +317,7 @@ fn subnodes(scale: Scale) -> Figure {
 }
 
 fn movement(scale: Scale) -> Figure {
-    let keys = scale.keys(LOADED);
+    let keys = scale.timed_keys(LOADED);
     let many = threads_here();
     let run = |moves, threads| {
         let run = Run::bench("sstree", keys).and("--threads", threads).option("move_items", moves);
@@ -337,13 +347,13 @@ fn movement(scale: Scale) -> Figure {
 fn recovery(scale: Scale) -> Figure {
     let mut rows = Vec::new();
     const NS: (&str, &str) = ("recovery", "ns/key");
-    for keys in sizes(scale.keys(LOADED)) {
+    for keys in sizes(scale.timed_keys(LOADED)) {
         for threads in [1, 2, 4] {
             let run =
                 Run::bench("sstree", keys).and("--threads", 1).and("--recovery-threads", threads).load();
             let series = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
             let row = Row::new(series, keys, NS, run, Scaled("recovery/ns_per_key", 1.0));
-            rows.push(if threads == 1 && keys == scale.keys(LOADED) {
+            rows.push(if threads == 1 && keys == scale.timed_keys(LOADED) {
                 row.paper(27.0, "\u{a7}IV-D")
             } else {
                 row

@@ -28,6 +28,14 @@ const BASELINES: &[(Baseline, u64)] = &[
     (Baseline::WbTree, 4),
     (Baseline::FastFair, 2),
     (Baseline::FastFair, 4),
+    (Baseline::LbTree, 4),
+    (Baseline::LbTree, 2),
+    (Baseline::LbTree, 8),
+    (Baseline::FpTree, 2),
+    (Baseline::FpTree, 4),
+    (Baseline::UTree, 2),
+    (Baseline::FlatStore, 2),
+    (Baseline::DpTree, 2),
 ];
 
 fn prepared<I: Items>(name: String, tree_pool: TreePool<I>) -> Box<dyn Subject> {

@@ -5,7 +5,7 @@ use bristlecone::Design;
 use bristlecone_baselines::{AnyDesign, Baseline};
 use bristlecone_cells::{Effort, seed, takes};
 use bristlecone_lab::EXPLAINED;
-use bristlecone_lab::proofs::baselines::AS_PUBLISHED;
+use bristlecone_lab::proofs::baselines::{AS_PUBLISHED, OF_LOG};
 use bristlecone_lab::proofs::nbtree::changed_among_threads;
 use bristlecone_lab::proofs::{proofs_of, prove, sites_passed};
 use bristlecone_lab::targets::subjects_of;
@@ -89,6 +89,11 @@ stores! {
     stores_of_native: Baseline::Native;
     stores_of_wbtree: Baseline::WbTree;
     stores_of_fastfair: Baseline::FastFair;
+    stores_of_lbtree: Baseline::LbTree;
+    stores_of_fptree: Baseline::FpTree;
+    stores_of_utree: Baseline::UTree;
+    stores_of_flatstore: Baseline::FlatStore;
+    stores_of_dptree: Baseline::DpTree;
 }
 
 #[test]
@@ -109,4 +114,29 @@ fn wbtree_every_mutation_is_noticed() {
 #[test]
 fn fastfair_every_mutation_is_noticed() {
     every_step_is_needed(Baseline::FastFair, 11, AS_PUBLISHED);
+}
+
+#[test]
+fn lbtree_every_mutation_is_noticed() {
+    every_step_is_needed(Baseline::LbTree, 13, &[]);
+}
+
+#[test]
+fn fptree_every_mutation_is_noticed() {
+    every_step_is_needed(Baseline::FpTree, 16, AS_PUBLISHED);
+}
+
+#[test]
+fn utree_every_mutation_is_noticed() {
+    every_step_is_needed(Baseline::UTree, 6, &[]);
+}
+
+#[test]
+fn flatstore_every_mutation_is_noticed() {
+    every_step_is_needed(Baseline::FlatStore, 3, &[]);
+}
+
+#[test]
+fn dptree_every_mutation_is_noticed() {
+    every_step_is_needed(Baseline::DpTree, 7, OF_LOG);
 }

@@ -221,8 +221,13 @@ designs! {
     nbtree: Design::NbTree, 64, ["words-7"], 1_000_000, [2, 3], false;
     cclbtree: Design::CclBTree, 64, ["words-4", "words-6", "texts-4"], 1_000_000, [100, 100], false;
     lodgetree: Design::LodgeTree, 16, ["words-3", "words-7"], 20_000, [100, 100], false;
-    wotree: Design::WoTree, 16, ["words-2", "words-4", "words-32", "texts-2"], 100_000, [2, 2], false;
+    wotree: Design::WoTree, 16, ["words-2", "words-4", "words-32", "words-logged", "texts-2"], 100_000, [2, 2], false;
     native: Baseline::Native, 16, ["words-2"], 1_000, [100, 100], false;
     wbtree: Baseline::WbTree, 16, ["words-2"], 1_000, [100, 100], false;
     fastfair: Baseline::FastFair, 16, ["words-2"], 1_000, [100, 100], false;
+    lbtree: Baseline::LbTree, 16, ["words-2", "words-4", "words-8"], 1_000, [100, 100], false;
+    fptree: Baseline::FpTree, 16, ["words-2"], 1_000, [100, 100], false;
+    utree: Baseline::UTree, 16, ["words-2"], 1_000, [100, 100], false;
+    flatstore: Baseline::FlatStore, 16, ["words-2"], 1_000, [100, 100], false;
+    dptree: Baseline::DpTree, 16, ["words-2"], 1_000, [100, 100], false;
 }

@@ -134,7 +134,9 @@ fn bench_dependent_reads_and_counters_are_said_to_be_so() {
     let bench = Bench::new();
     let run = bench.run("bench --records 3k --threads 1 --pool @p --preset ycsb-c --dependent --perf");
     let said = run.ok();
-    assert!(said.contains("depends on the value before it") && said.contains("cycles"), "{said}");
+    assert!(said.contains("depends on the value before it"), "{said}");
+    // Many machines have no counters, or do not let them be read.
+    assert!(said.contains("cycles") || said.contains("perf_event_open"), "{said}");
     let report =
         bench.run("bench --records 3k --threads 1 --pool @p --preset ycsb-c --dependent --json").json();
     assert_eq!((&report["dependent"], &report["phases"][1]["found"]), (&true.into(), &3000.into()));

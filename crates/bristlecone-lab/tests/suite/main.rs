@@ -6,6 +6,7 @@ mod bench;
 mod common;
 mod count;
 mod crash;
+mod reproduce;
 mod soak;
 
 /// The tool under test, and its name.

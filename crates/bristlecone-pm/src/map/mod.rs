@@ -225,6 +225,11 @@ impl Region {
         self.in_memory
     }
 
+    /// Returns whether faults in the mapping are handled here.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watch.is_some()
+    }
+
     /// Returns where the bytes begin in this process.
     #[inline]
     pub fn base(&self) -> *mut u8 {

@@ -38,32 +38,15 @@ pub(super) struct FreeChunks {
     /// How often a thread wanted to know since then what there is.
     asked: u32,
     /// Chunks that are kept for those who must not fail. The medium has bytes for them.
-    spare: Vec<u32>,
+    pub(super) spare: Vec<u32>,
     /// By thread, how many of these it may still take.
-    set_aside: Vec<(usize, usize)>,
-}
-
-/// Chunks that are kept for the calling thread until this is dropped: what it does meanwhile finds room.
-#[derive(Debug)]
-pub struct SetAside<'a, M: Medium> {
-    pool: &'a PoolFile<M>,
-    thread: usize,
-}
-
-impl<M: Medium> Drop for SetAside<'_, M> {
-    fn drop(&mut self) {
-        self.pool.with_chunks(|chunks| {
-            if let Some(at) = chunks.set_aside.iter().position(|(thread, _)| *thread == self.thread) {
-                chunks.set_aside.swap_remove(at);
-            }
-        });
-    }
+    pub(super) set_aside: Vec<(usize, usize)>,
 }
 
 /// Set in what `chunks_available` reads while the medium has no space.
-const REFUSED: u64 = 1 << 63;
+pub(super) const REFUSED: u64 = 1 << 63;
 /// Set in what `chunks_available` reads while chunks are set aside for threads.
-const SET_ASIDE: u64 = 1 << 62;
+pub(super) const SET_ASIDE: u64 = 1 << 62;
 /// Calls after which the medium is asked once more whether it has space by now.
 const ASKED_AGAIN: u32 = 1024;
 
@@ -83,28 +66,6 @@ impl FreeChunks {
             return free | REFUSED | flags;
         }
         chunks_max - u64::from(self.begun) + free + self.bare.len() as u64 | flags
-    }
-
-    /// Returns how many of the spare chunks are not set aside.
-    fn idle(&self) -> usize {
-        self.spare.len() - self.set_aside.iter().map(|(_, chunks)| chunks).sum::<usize>()
-    }
-
-    /// Frees the spare chunks that are not set aside.
-    pub(super) fn free_spare(&mut self) {
-        let kept = self.spare.len() - self.idle();
-        self.free.extend(self.spare.drain(kept..));
-    }
-
-    /// Takes a spare chunk that is set aside for a thread, or for none.
-    fn take_spare(&mut self, thread: usize) -> Option<u32> {
-        let own = self.set_aside.iter_mut().find(|(of, chunks)| *of == thread && *chunks > 0);
-        if let Some((_, chunks)) = own {
-            *chunks -= 1;
-        } else if self.idle() == 0 {
-            return None;
-        }
-        self.spare.pop()
     }
 }
 
@@ -172,34 +133,6 @@ impl<M: Medium> PoolFile<M> {
         Ok(Chunk { id, kind, slot_bytes, offset })
     }
 
-    /// Sets chunks aside for the calling thread.
-    ///
-    /// # Errors
-    ///
-    /// [`PoolFull`](Error::PoolFull), [`MediumFull`](Error::MediumFull) and what the system refuses; nothing is set aside then.
-    pub fn set_aside(&self, chunks: usize) -> Result<SetAside<'_, M>> {
-        let thread = thread_index();
-        loop {
-            let enough = self.with_chunks(|all| {
-                let enough = all.idle() >= chunks;
-                if enough {
-                    all.set_aside.push((thread, chunks));
-                }
-                enough
-            });
-            if enough {
-                return Ok(SetAside { pool: self, thread });
-            }
-            match self.take_unspared_chunk() {
-                Ok(id) => self.with_chunks(|all| all.spare.push(id)),
-                Err(error) => {
-                    self.with_chunks(FreeChunks::free_spare);
-                    return Err(error);
-                }
-            }
-        }
-    }
-
     /// Takes a chunk that the medium has bytes for, of those that are spared if there is no other.
     fn take_chunk(&self) -> Result<u32> {
         match self.take_unspared_chunk() {
@@ -210,7 +143,7 @@ impl<M: Medium> PoolFile<M> {
         }
     }
 
-    fn take_unspared_chunk(&self) -> Result<u32> {
+    pub(super) fn take_unspared_chunk(&self) -> Result<u32> {
         loop {
             let chunk = self.reserve_chunk()?;
             match self.back_chunk(chunk) {
@@ -363,20 +296,9 @@ impl<M: Medium> PoolFile<M> {
         if available & (REFUSED | SET_ASIDE) == 0 { available } else { self.chunks_for_thread(available) }
     }
 
-    /// Returns how many chunks the calling thread can have, while some are set aside or the medium has no space.
-    #[cold]
-    fn chunks_for_thread(&self, available: u64) -> u64 {
-        let own = |chunks: &FreeChunks| {
-            let of_thread = chunks.set_aside.iter().filter(|(thread, _)| *thread == thread_index());
-            of_thread.map(|(_, chunks)| *chunks as u64).sum::<u64>()
-        };
-        let set_aside = if available & SET_ASIDE == 0 { 0 } else { own(&self.lock_chunks()) };
-        set_aside + if available & REFUSED == 0 { available & !SET_ASIDE } else { self.chunks_backed() }
-    }
-
     /// Returns how many chunks the medium has bytes for, while it has no space. It is asked again now and then.
     #[cold]
-    fn chunks_backed(&self) -> u64 {
+    pub(super) fn chunks_backed(&self) -> u64 {
         let again = self.with_chunks(|chunks| {
             chunks.asked += 1;
             chunks.asked.is_multiple_of(ASKED_AGAIN)

@@ -11,6 +11,7 @@ mod layout;
 mod new_file;
 mod open;
 mod salvage;
+mod set_aside;
 mod superblock;
 mod trim;
 
@@ -19,8 +20,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use crate::sync::AtomicU64;
 
+pub use self::chunks::Chunk;
 use self::chunks::FreeChunks;
-pub use self::chunks::{Chunk, SetAside};
 pub use self::commits::CommitSpace;
 use self::commits::Commits;
 pub use self::directory::{TreeEntry, TreeId, TreeSpec};
@@ -28,6 +29,7 @@ use self::layout::VERSION;
 pub use self::layout::{Geometry, Part, PartOf, SlotKind, kind_of_descriptor};
 pub use self::open::Unnamed;
 pub use self::salvage::Damaged;
+pub use self::set_aside::SetAside;
 use self::superblock::Contents;
 use crate::sync::wait;
 use crate::{Domain, Error, Events, LINE_BYTES, Medium, Opener, Persistent, Region, Result, Word};
@@ -142,6 +144,11 @@ impl<M: Medium> PoolFile<M> {
     #[inline(always)]
     pub fn medium(&self) -> &M {
         &self.medium
+    }
+
+    /// Returns whether faults in the pool's mapping are handled here: see [`At`](crate::At).
+    pub fn handles_faults(&self) -> bool {
+        self.region.is_watched()
     }
 
     /// Returns what happened since the pool was opened.

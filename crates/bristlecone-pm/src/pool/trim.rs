@@ -1,22 +1,26 @@
 //! Giving space back to the file system: holes in the place of chunks that no tree owns, and an earlier end of the file.
 //!
-//! 1. Free chunks are taken, so that no tree gets one meanwhile.
-//! 2. Their bytes are given back, and the file is synced. *A crash before: they are free, and hold anything, zeros too.*
-//! 3. Their descriptors say that they were never used, which is to say that they are zeros. No flush: a crash may take
-//!    this back, and leaves them free.
+//! 1. The bytes of some free chunks are given back, while no thread can take a chunk; then those of some others. *A crash
+//!    from here on: they are free, and hold anything, zeros too.*
+//! 2. The file is synced: they are zeros for good, unless a tree owns them by now.
+//! 3. The descriptors of those without an owner say that they were never used, which is to say that they are zeros. No
+//!    flush: a crash may take this back, and leaves them free.
 //! 4. Where the last chunks of the file have no owner, the file ends before them. *A crash before or behind: opening
 //!    ignores what descriptors say of chunks behind the end, if these have no owner.*
 
 use super::PoolFile;
+use super::chunks::FreeChunks;
 use super::layout::Descriptor;
 use crate::{Medium, Result};
 
 /// Freed bytes that a pool keeps for its next trees when it is closed.
 const KEPT_BYTES: u64 = 64 << 20;
+/// Chunks that are given back while other threads wait for one.
+const TOGETHER: usize = 16;
 
 impl<M: Medium> PoolFile<M> {
     /// Gives the bytes of chunks without owner back to the file system; returns how many it took. If no thread uses any
-    /// chunk, which the caller knows, the file ends behind the last one with an owner.
+    /// chunk, which the caller knows, the file ends behind the last one with an owner. One thread at a time does this.
     ///
     /// # Errors
     ///
@@ -25,18 +29,18 @@ impl<M: Medium> PoolFile<M> {
     pub fn trim(&self, is_unused: bool) -> Result<u64> {
         self.writable()?;
         let before = self.region.backed_bytes();
-        let taken = self.with_chunks(|chunks| {
+        let free = self.with_chunks(|chunks| {
             chunks.free_spare();
-            std::mem::take(&mut chunks.free)
+            chunks.free.len()
         });
-        self.give_back(&taken)?;
+        self.give_back(free)?;
         if is_unused {
             self.cut_off(|_| true)?;
         }
         Ok(before.saturating_sub(self.region.backed_bytes()))
     }
 
-    /// Gives back what was freed and is more than the next trees will soon need. Where that fails, the pool is as it was.
+    /// Gives back what was freed and is more than the next trees will soon need. Where that fails, it stays free.
     pub(super) fn trim_at_close(&self) {
         if self.region.as_file().is_none() || self.is_read_only() {
             return;
@@ -44,48 +48,57 @@ impl<M: Medium> PoolFile<M> {
         let kept = (KEPT_BYTES / self.geometry.chunk_bytes) as usize;
         let is_used =
             |&id: &u32| Descriptor::decode(self.descriptor(id).load(self.medium())) == Some(Descriptor::Free);
-        let taken = self.with_chunks(|chunks| {
+        let count = self.with_chunks(|chunks| {
             chunks.free_spare();
             // What was provided ahead of time, and never used, stays. The chunks that were freed last are used next.
             let (used, fresh): (Vec<u32>, Vec<u32>) = chunks.free.iter().partition(|id| is_used(id));
-            let (taken, stays) = used.split_at(used.len().saturating_sub(kept));
-            chunks.free = [&fresh, stays].concat();
-            taken.to_vec()
+            let (first, stays) = used.split_at(used.len().saturating_sub(kept));
+            chunks.free = [first, &fresh, stays].concat();
+            first.len()
         });
-        if self.give_back(&taken).is_ok() && !taken.is_empty() {
+        if let Ok(given) = self.give_back(count) {
             // What is not cut off is a hole.
-            let _ = self.cut_off(|id| taken.contains(&id));
+            let _ = self.cut_off(|id| given.binary_search(&id).is_ok());
         }
     }
 
-    /// Steps 2 and 3, for chunks that were taken.
-    fn give_back(&self, taken: &[u32]) -> Result<()> {
-        let chunk_bytes = self.geometry.chunk_bytes;
-        let mut sorted = taken.to_vec();
-        sorted.sort_unstable();
+    /// Steps 1 to 3, for the first `count` of the free chunks; returns which were given back, in order.
+    fn give_back(&self, count: usize) -> Result<Vec<u32>> {
         let mut given = Vec::new();
         let mut punched = Ok(true);
-        for run in sorted.chunk_by(|id, next| id + 1 == *next) {
-            punched = self.region.punch(self.chunk_offset(run[0]), run.len() as u64 * chunk_bytes);
+        while given.len() < count && matches!(punched, Ok(true)) {
+            punched = self.with_chunks(|chunks| self.punch_some(chunks, count - given.len(), &mut given));
+        }
+        if !given.is_empty() {
+            self.region.sync()?;
+            given.sort_unstable();
+            self.with_chunks(|chunks| {
+                for id in chunks.bare.iter().filter(|id| given.binary_search(id).is_ok()) {
+                    self.descriptor(*id).store_derived(self.medium(), Descriptor::Fresh.encode());
+                }
+            });
+        }
+        punched.map(|_| given)
+    }
+
+    /// Step 1, for up to `most` free chunks; `false` if there are none, or the file system takes none back.
+    fn punch_some(&self, chunks: &mut FreeChunks, most: usize, given: &mut Vec<u32>) -> Result<bool> {
+        let mut some: Vec<u32> = chunks.free.drain(..most.min(TOGETHER).min(chunks.free.len())).collect();
+        some.sort_unstable();
+        let mut punched = Ok(!some.is_empty());
+        let mut done = 0;
+        for run in some.chunk_by(|id, next| id + 1 == *next) {
+            punched =
+                self.region.punch(self.chunk_offset(run[0]), run.len() as u64 * self.geometry.chunk_bytes);
             if !matches!(punched, Ok(true)) {
                 break;
             }
-            given.extend_from_slice(run);
+            done += run.len();
         }
-        let synced = if given.is_empty() { Ok(()) } else { self.region.sync() };
-        if synced.is_ok() {
-            for &id in &given {
-                self.descriptor(id).store_derived(self.medium(), Descriptor::Fresh.encode());
-            }
-        }
-        self.with_chunks(|chunks| {
-            let rest = taken.iter().filter(|id| given.binary_search(id).is_err());
-            // They were freed before what is free by now.
-            let free = std::mem::take(&mut chunks.free);
-            chunks.free = rest.copied().chain(free).collect();
-            chunks.bare.extend(given.iter().rev());
-        });
-        synced.and(punched).map(drop)
+        given.extend(&some[..done]);
+        chunks.bare.extend(some[..done].iter().rev());
+        chunks.free.extend(&some[done..]);
+        punched
     }
 
     /// Step 4, for those chunks at the end that were given back and `may` go.

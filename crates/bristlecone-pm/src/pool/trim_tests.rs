@@ -146,6 +146,21 @@ fn a_close_gives_back_what_was_freed_but_for_a_reserve() {
 }
 
 #[test]
+fn what_was_given_back_is_not_given_back_again() {
+    let file = File::new("trim-once");
+    let pool = file.create();
+    let owner = tree(&pool);
+    let ids = fill(&pool, owner, 41);
+    ids[..40].iter().for_each(|id| pool.chunk_free(*id));
+    assert!(pool.trim(false).unwrap() >= 40 * CHUNK_BYTES);
+    drop(pool);
+    let pool = file.open();
+    failpoint::refuse(0, Errno::IO);
+    pool.close().unwrap();
+    assert!(failpoint::cease(), "a close without anything to give back asks the system for nothing");
+}
+
+#[test]
 fn threads_that_take_chunks_while_others_are_given_back_get_whole_ones() {
     let file = File::new("trim-threads");
     let pool = file.create();

@@ -6,16 +6,16 @@ use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use bristlecone_pm::{CreateOptions, Domain, Error, Native, PoolFile, Result, TreeEntry, TreeSpec};
+use bristlecone_pm::{At, CreateOptions, Domain, Error, Native, PoolFile, Result, TreeEntry, TreeSpec};
 
 use crate::api::pool::LOOKS;
 use crate::api::told::told;
 use crate::dynamic::{self, On};
 use crate::index::parts::codec::Codec;
-use crate::{Design, Key, Pool, Tree, Value};
+use crate::{Design, Key, Pool, Snapshot, Tree, Value};
 
-/// Items between two reports of progress.
-const REPORTED_EVERY: u64 = 1024;
+/// Items that are written together, between two reports of progress.
+const REPORTED_EVERY: usize = 256;
 
 /// How a pool is copied. See [`Pool::backup`].
 #[derive(Default)]
@@ -139,8 +139,9 @@ impl Pool {
     /// The copy is a pool of its own. [`BackupOptions`] may give it another maximum, and its trees other designs. It gets
     /// the name `path` when it is complete and on its medium: after an error or a crash there is nothing of that name.
     ///
-    /// Records are compared with their checksums on the way: damage is an error, and no copy passes for a whole one. Trees
-    /// cannot be dropped or cleared meanwhile.
+    /// Readers and writers go on meanwhile; what writers change is kept in DRAM until it is copied, as for any
+    /// [`snapshot`](Self::snapshot). Trees cannot be dropped or cleared. Records are compared with their checksums on the
+    /// way: damage is an error, and no copy passes for a whole one.
     ///
     /// # Errors
     ///
@@ -154,9 +155,8 @@ impl Pool {
     /// # let path = format!("/dev/shm/bristlecone-doc-backup-{}.pool", std::process::id());
     /// # let copy = format!("/dev/shm/bristlecone-doc-backup-{}.copy", std::process::id());
     /// # let pool = Pool::options().max_bytes(64 << 20).create(true).open(&path)?;
-    /// pool.tree::<u64, &str>("notes")?.insert(1, "oak")?;
-    /// # pool.close()?;
-    /// # let pool = Pool::options().read_only(true).open(&path)?;
+    /// let notes = pool.tree::<u64, &str>("notes")?;
+    /// notes.insert(1, "oak")?;
     ///
     /// let options = BackupOptions::new().max_bytes(128 << 20).tree("notes", Design::NbTree, &[]);
     /// assert_eq!(pool.backup(&copy, options)?.trees, [("notes".to_owned(), 1)]);
@@ -175,7 +175,7 @@ impl Pool {
         if path.symlink_metadata().is_ok() {
             return Err(Error::Exists { path: path.to_owned() });
         }
-        let trees = self.hold_all()?;
+        let (source, trees) = self.hold_all()?;
         let missing =
             options.trees.keys().find(|name| trees.iter().all(|(entry, _)| entry.spec.name != **name));
         if let Some(name) = missing {
@@ -183,14 +183,14 @@ impl Pool {
         }
         let specs =
             trees.iter().map(|(entry, _)| options.reshaped(&entry.spec)).collect::<Result<Vec<_>>>()?;
-        let source = Source::of(self)?;
         let create = CreateOptions {
             max_bytes: options.max_bytes.unwrap_or_else(|| self.info().max_bytes),
             domain: options.domain,
         };
         // Synced as a whole, not page by page.
         let medium = |domain| Native::new(if domain == Domain::Msync { Domain::Process } else { domain });
-        let unnamed = PoolFile::create_unnamed(path, &create, medium)?;
+        let at = if self.0.file.handles_faults() { At::from(path) } else { At::unhandled(path) };
+        let unnamed = PoolFile::create_unnamed(at, &create, medium)?;
         let to = Pool::over(unnamed.pool().clone(), 1)?;
         let items_all = trees.iter().map(|(_, tree)| tree.len()).sum();
         let mut copied = Vec::with_capacity(trees.len());
@@ -213,18 +213,23 @@ impl Pool {
         Ok(Backup { trees: copied, file_bytes })
     }
 
-    /// Opens all trees, so that none is dropped or cleared while there is what this returns.
-    fn hold_all(&self) -> Result<Vec<(TreeEntry, dynamic::Tree)>> {
+    /// Takes a moment of the pool, and opens all trees that it had then, so that none is dropped or cleared while there is
+    /// what this returns.
+    fn hold_all(&self) -> Result<(Source, Vec<(TreeEntry, dynamic::Tree)>)> {
         for _ in 0..LOOKS {
             let entries = self.trees()?;
             let held =
                 entries.iter().map(|entry| self.dynamic_tree(&entry.spec.name)).collect::<Result<Vec<_>>>();
-            match held {
+            let held = match held {
+                Ok(held) => held,
                 // Another thread dropped it, or gave it another name.
-                Err(Error::NoSuchTree { .. }) => {}
-                Ok(held) if self.trees()? == entries => return Ok(entries.into_iter().zip(held).collect()),
-                Ok(_) => {}
+                Err(Error::NoSuchTree { .. }) => continue,
                 Err(error) => return Err(error),
+            };
+            let source = Source(self.snapshot()?);
+            // Or created one before that moment.
+            if self.trees()? == entries {
+                return Ok((source, entries.into_iter().zip(held).collect()));
             }
         }
         Err(Error::invalid("other threads create, drop or rename trees all the time: try again"))
@@ -232,23 +237,9 @@ impl Pool {
 }
 
 /// What items are read from: a moment of the pool.
-struct Source;
+struct Source(Snapshot);
 
 impl Source {
-    fn of(pool: &Pool) -> Result<Self> {
-        if pool.0.file.is_read_only() {
-            return Ok(Self);
-        }
-        Err(Error::invalid("a pool that is open for writing cannot be copied yet: open it for reading only"))
-    }
-
-    fn items<'s, K: Key, V: Value>(
-        &'s self,
-        tree: &'s Tree<K, V>,
-    ) -> impl Iterator<Item = Result<(K::Owned, V::Owned)>> + 's {
-        tree.try_range(..)
-    }
-
     /// Copies a tree into a new one; returns how many items it has.
     fn copy<K: Key, V: Value>(
         &self,
@@ -261,16 +252,16 @@ impl Source {
             let (entry, tree) = pool.0.file.create_index(spec, (K::Codec::INLINE, V::Codec::INLINE))?;
             Ok((entry, tree.typed()?))
         })?;
-        let mut items = 0;
-        for item in self.items(from) {
-            let (key, value) = item?;
-            to.upsert(K::lend(&key), V::lend(&value))?;
-            items += 1;
-            if items % REPORTED_EVERY == 0 {
-                report(items)?;
+        let (mut items, mut from) = (0, self.0.tree(from).try_range(..)?);
+        loop {
+            let some = from.by_ref().take(REPORTED_EVERY).collect::<Result<Vec<_>>>()?;
+            let lent: Vec<_> = some.iter().map(|(key, value)| (K::lend(key), V::lend(value))).collect();
+            to.upsert_many(&lent)?;
+            items += some.len() as u64;
+            report(items)?;
+            if some.len() < REPORTED_EVERY {
+                return Ok(items);
             }
         }
-        report(items)?;
-        Ok(items)
     }
 }

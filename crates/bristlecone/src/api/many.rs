@@ -7,6 +7,7 @@ use bristlecone_pm::{Error, Result};
 use smallvec::SmallVec;
 
 use super::{key, value};
+use crate::api::metrics::Operation;
 use crate::api::value::taken;
 use crate::index::parts::codec::{Codec, GROUP};
 use crate::index::{Index, Tell};
@@ -138,6 +139,7 @@ impl<K: Key, V: Value> Tree<K, V> {
 
     fn look_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, <V::Codec as Codec>::Ref<'_>)) {
         let tree = self.here();
+        self.count_many(Operation::Get, keys.len());
         let mut pack = <K::Codec as Codec>::Pack::default();
         for (number, group) in keys.chunks(GROUP).enumerate() {
             K::Codec::unpack(&mut pack);
@@ -178,6 +180,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         items: &[(K::Ref<'_>, V::Ref<'_>)],
         old: &mut Vec<Option<V::Owned>>,
     ) -> std::result::Result<(), ManyError> {
+        self.count_many(Operation::Insert, items.len());
         let mut told = Told::<V>::new(old, items.len());
         let outcome =
             self.change_many(items, |tree, items, tell| tree.write_many(items, tell), &mut |value| {
@@ -207,6 +210,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # }
     /// ```
     pub fn upsert_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)]) -> std::result::Result<(), ManyError> {
+        self.count_many(Operation::Upsert, items.len());
         self.change_many(items, |tree, items, tell| tree.upsert_many(items, tell), &mut |_| {})
     }
 
@@ -236,6 +240,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         keys: &[K::Ref<'_>],
         old: &mut Vec<Option<V::Owned>>,
     ) -> std::result::Result<(), ManyError> {
+        self.count_many(Operation::Remove, keys.len());
         let mut told = Told::<V>::new(old, keys.len());
         let outcome = self.remove_groups(keys, &mut |value| told.tell(value));
         told.outcome(outcome)

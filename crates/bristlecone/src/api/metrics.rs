@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use bristlecone_pm::{Part, Result};
+use bristlecone_pm::{Error, Part, Result};
 
 use crate::index::part_of;
 use crate::{Key, Pool, Tree, Value};
@@ -30,9 +30,15 @@ pub struct Metrics {
     pub recovery_time: Duration,
     /// Bytes of the chunks that are logs of trees.
     pub log_bytes: u64,
+    /// Batches and transactions that were committed.
+    pub commits: u64,
+    /// Attempts to commit that met a conflict: a transaction tries again, a batch is given up.
+    pub conflicts: u64,
+    /// Bytes of DRAM that are kept for snapshots, about.
+    pub snapshot_bytes: u64,
 }
 
-/// Operations of all trees of a pool. One on several keys counts as often as it has to do with one.
+/// Operations of all trees of a pool, without those of batches and transactions. A call for many keys counts for each of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Operations {
@@ -67,6 +73,8 @@ pub(crate) enum Operation {
 pub(crate) struct Meters {
     recoveries: AtomicU64,
     recovery_nanos: AtomicU64,
+    commits: AtomicU64,
+    conflicts: AtomicU64,
     #[cfg(feature = "metrics")]
     operations: bristlecone_pm::Counts<6>,
 }
@@ -79,6 +87,15 @@ impl Meters {
         self.recoveries.fetch_add(1, Relaxed);
         self.recovery_nanos.fetch_add(begun.elapsed().as_nanos() as u64, Relaxed);
         Ok(recovered)
+    }
+
+    /// Notes how an attempt to commit ended.
+    pub fn note_commit(&self, ended: &Result<()>) {
+        match ended {
+            Ok(()) => _ = self.commits.fetch_add(1, Relaxed),
+            Err(Error::Conflict) => _ = self.conflicts.fetch_add(1, Relaxed),
+            Err(_) => {}
+        }
     }
 
     #[cfg(feature = "metrics")]
@@ -105,8 +122,15 @@ impl<K: Key, V: Value> Tree<K, V> {
     #[inline(always)]
     #[cfg_attr(not(feature = "metrics"), allow(unused_variables, reason = "nothing is counted then"))]
     pub(crate) fn count_one(&self, operation: Operation) {
+        self.count_many(operation, 1);
+    }
+
+    /// Counts an operation on so many keys, with the feature `metrics`.
+    #[inline(always)]
+    #[cfg_attr(not(feature = "metrics"), allow(unused_variables, reason = "nothing is counted then"))]
+    pub(crate) fn count_many(&self, operation: Operation, keys: usize) {
         #[cfg(feature = "metrics")]
-        self.pool.0.meters.operations.add(operation as usize, 1);
+        self.pool.0.meters.operations.add(operation as usize, keys as u64);
     }
 }
 
@@ -149,6 +173,9 @@ impl Pool {
             recoveries: meters.recoveries.load(Relaxed),
             recovery_time: Duration::from_nanos(meters.recovery_nanos.load(Relaxed)),
             log_bytes: logs * file.info().chunk_bytes,
+            commits: meters.commits.load(Relaxed),
+            conflicts: meters.conflicts.load(Relaxed),
+            snapshot_bytes: self.0.epochs.bytes() as u64,
         })
     }
 }

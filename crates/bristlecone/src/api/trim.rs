@@ -38,7 +38,7 @@ impl Pool {
     /// ```
     pub fn trim(&self) -> Result<u64> {
         self.0.file.writable()?;
-        // No tree is opened meanwhile.
+        // No tree is opened meanwhile, and no other thread trims.
         let open = self.lock_open();
         let is_unused = !open.values().any(crate::index::any::OpenTree::is_open);
         told("a pool is trimmed", (), || self.0.file.trim(is_unused))

@@ -116,6 +116,7 @@ pub trait AnyPool: Any + Send + Sync {
     fn rename_tree(&self, from: &str, to: &str) -> Result<()>;
     fn info(&self) -> PoolInfo;
     fn check(&self) -> Vec<Finding>;
+    fn handles_faults(&self) -> bool;
     fn events(&self) -> &Events;
     fn medium_counts(&self) -> Option<[u64; 2]>;
     fn prefault(&self, bytes: u64) -> Result<()>;
@@ -197,6 +198,9 @@ impl<M: Medium> AnyPool for PoolOn<M> {
     }
     fn check(&self) -> Vec<Finding> {
         self.0.check()
+    }
+    fn handles_faults(&self) -> bool {
+        self.0.handles_faults()
     }
     fn events(&self) -> &Events {
         self.0.events()

@@ -7,7 +7,7 @@ use bristlecone_pm::{Error, Result};
 use smallvec::SmallVec;
 
 use super::any_tree::{AnyTree, hash};
-use super::epochs::Epoch;
+use super::epoch::Epoch;
 use super::handle::{Link, TreeHandle};
 use super::record;
 use super::snapshot::Snapshot;
@@ -122,6 +122,7 @@ impl Changes {
             if self.keys.is_empty() { Ok(()) } else { self.carry_out(pool) }
         };
         epochs.shed_if_over();
+        pool.0.meters.note_commit(&committed);
         committed
     }
 

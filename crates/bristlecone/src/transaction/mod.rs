@@ -7,7 +7,7 @@
 //!    nor a transaction, nor a snapshot was asked for since the pool was opened, that is all: steps 2 and 3 are left out.*
 //! 2. It takes the lock of its key's stripe (`stripes.rs`).
 //! 3. If there are snapshots, it saves what the key has in the map of the current epoch, unless that is there, and looks
-//!    whether the epoch still is the current one; otherwise again (`epochs.rs`).
+//!    whether the epoch still is the current one; otherwise again (`epoch.rs`).
 //! 4. The design changes the tree.
 //! 5. The lock is given back, and the thread stores that it is through.
 //!
@@ -41,6 +41,7 @@
 mod any_tree;
 mod batch;
 mod commit;
+mod epoch;
 mod epochs;
 mod gate;
 mod handle;

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use bristlecone_pm::{Error, Result};
 
 use super::any_tree::AnyTree;
-use super::epochs::{Epoch, Hold};
+use super::epoch::Epoch;
+use super::epochs::Hold;
 use super::handle::{Link, TreeHandle};
 use super::merge::Merge;
 use crate::Pool;

@@ -4,6 +4,7 @@
 mod common;
 
 mod address_space;
+mod backups;
 mod bounds;
 mod changes;
 mod closing;
@@ -27,6 +28,7 @@ mod hot_key;
 mod kill;
 mod kinds;
 mod lock_free;
+mod metrics;
 mod model;
 mod nbtree_full;
 mod no_room;

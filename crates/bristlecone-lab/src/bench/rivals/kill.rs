@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bristlecone::Domain;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
+use bristlecone_cli::interrupt;
 use bristlecone_cli::scratch::Scratch;
 use clap::Args;
 
@@ -65,7 +66,7 @@ impl RivalLoad {
         // A parent that is gone takes its pipe with it, and this ends after a while in any case.
         let started = Instant::now();
         for version in 1.. {
-            if started.elapsed() > Duration::from_secs(60) {
+            if interrupt::asked() || started.elapsed() > Duration::from_secs(60) {
                 break;
             }
             let (key, value) = entry(version % self.records, version);
@@ -125,6 +126,8 @@ fn load_and_kill(rival: Rival, domain: Domain, plan: &Plan, store: &Store, recor
     let still_there = child.try_wait().map_err(io)?.is_none();
     child.kill().and_then(|()| child.wait()).map_err(io)?;
     read.transpose().map_err(io)?;
+    // A signal of the terminal has met both.
+    interrupt::check("the bench is not finished")?;
     if line != "loaded\n" || !still_there {
         let what = format!("{}: the process that was to be killed ended before", rival.name());
         return Err(Failure::new(Exit::Failed, what));

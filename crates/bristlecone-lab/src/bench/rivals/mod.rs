@@ -7,16 +7,16 @@
 #[cfg(feature = "rivals")]
 mod fjall;
 pub mod kill;
-#[cfg(feature = "rivals-c")]
+#[cfg(feature = "lmdb")]
 mod lmdb;
 pub mod pibench;
 #[cfg(feature = "rivals")]
 mod redb;
-#[cfg(feature = "rivals-c")]
+#[cfg(feature = "rocksdb")]
 mod rocksdb;
 #[cfg(feature = "rivals")]
 mod sled;
-#[cfg(feature = "rivals-c")]
+#[cfg(feature = "sqlite")]
 mod sqlite;
 
 use std::path::{Path, PathBuf};
@@ -130,6 +130,16 @@ impl Rival {
         self.row().3[class as usize]
     }
 
+    /// Returns whether this build has it.
+    fn is_built(self) -> bool {
+        match self {
+            Self::Redb | Self::Fjall | Self::Sled => cfg!(feature = "rivals"),
+            Self::Lmdb => cfg!(feature = "lmdb"),
+            Self::Sqlite => cfg!(feature = "sqlite"),
+            Self::Rocksdb => cfg!(feature = "rocksdb"),
+        }
+    }
+
     /// Returns all names.
     pub fn names() -> impl Iterator<Item = &'static str> {
         RIVALS.iter().map(|(_, name, ..)| *name)
@@ -144,8 +154,7 @@ impl Rival {
                 _ => Ok(None),
             };
         };
-        let built = if *feature == "rivals" { cfg!(feature = "rivals") } else { cfg!(feature = "rivals-c") };
-        if built { Ok(Some(*rival)) } else { Err(absent(name, feature)) }
+        if rival.is_built() { Ok(Some(*rival)) } else { Err(absent(name, feature)) }
     }
 }
 
@@ -237,13 +246,13 @@ pub fn open_at(rival: Rival, folder: &Path, class: Class, max_bytes: u64) -> Out
         Rival::Fjall => fjall::open(folder, class),
         #[cfg(feature = "rivals")]
         Rival::Sled => sled::open(folder),
-        #[cfg(feature = "rivals-c")]
+        #[cfg(feature = "lmdb")]
         Rival::Lmdb => lmdb::open(folder, class, max_bytes),
-        #[cfg(feature = "rivals-c")]
+        #[cfg(feature = "sqlite")]
         Rival::Sqlite => sqlite::open(folder, class),
-        #[cfg(feature = "rivals-c")]
+        #[cfg(feature = "rocksdb")]
         Rival::Rocksdb => rocksdb::open(folder, class),
-        #[cfg(not(all(feature = "rivals", feature = "rivals-c")))]
+        #[cfg(not(all(feature = "rivals", feature = "lmdb", feature = "rocksdb", feature = "sqlite")))]
         _ => Err(format!("not in this build ({class:?}, {max_bytes} bytes, {})", folder.display()).into()),
     };
     opened.map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", rival.name())))
@@ -301,11 +310,11 @@ mod tests {
     #[test]
     fn rivals_absent_from_this_build_say_how_to_get_them() {
         for (rival, name, feature, _) in RIVALS {
-            let built =
-                if feature == "rivals" { cfg!(feature = "rivals") } else { cfg!(feature = "rivals-c") };
             match Rival::named(name) {
-                Ok(found) => assert_eq!((found, built), (Some(rival), true)),
-                Err(said) => assert!(!built && said.contains(&format!("--features {feature}")), "{said}"),
+                Ok(found) => assert_eq!((found, rival.is_built()), (Some(rival), true)),
+                Err(said) => {
+                    assert!(!rival.is_built() && said.contains(&format!("--features {feature}")), "{said}")
+                }
             }
         }
         assert_eq!(Rival::named("sstree"), Ok(None));

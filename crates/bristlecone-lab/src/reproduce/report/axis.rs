@@ -42,7 +42,7 @@ impl Axis {
             }
             if from_zero {
                 let step = step(to - from);
-                (from, to) = ((from / step - 1e-9).floor() * step, (to / step + 1e-9).ceil() * step);
+                (from, to) = ((from / step + 1e-9).floor() * step, (to / step - 1e-9).ceil() * step);
                 // Minus nothing is nothing.
                 from += 0.0;
             }

@@ -89,7 +89,9 @@ fn show(html: &mut String, paper: &Paper, figure: &Figure, rows: &[&Measurement]
     html.push_str("<div class=\"plots\">\n");
     for (metric, spread) in panels(rows) {
         let of = |row: &&&Measurement| row.metric == metric && (row.x != X::None) == spread;
-        let rows: Vec<&Measurement> = rows.iter().filter(of).copied().collect();
+        // What is neither measured nor in the paper takes no room.
+        let has_value = |row: &&Measurement| row.value.or(row.paper_value).is_some();
+        let rows: Vec<&Measurement> = rows.iter().filter(of).copied().filter(has_value).collect();
         let unit = rows.first().map_or("", |row| row.unit.as_str());
         let plot =
             Plot { title: metric, x: figure.x, unit, logarithmic: figure.logarithmic && unit != "%", rows };

@@ -17,6 +17,16 @@ const BOTTOM: f64 = 52.0;
 /// Colours that a stylesheet has; series beyond take them again.
 const COLOURS: usize = 8;
 
+/// Returns a round number, in few letters.
+fn tick(value: f64) -> String {
+    match value.abs() {
+        magnitude if magnitude >= 1e9 => format!("{}G", number(value / 1e9)),
+        magnitude if magnitude >= 1e6 => format!("{}M", number(value / 1e6)),
+        magnitude if magnitude >= 1e4 => format!("{}k", number(value / 1e3)),
+        _ => number(value),
+    }
+}
+
 /// What a plot shows: one metric of a figure.
 pub struct Plot<'a> {
     pub title: &'a str,
@@ -82,13 +92,13 @@ impl Plot<'_> {
         self.grid(&mut svg, &y_axis);
         let ticks: Vec<f64> =
             if doubling { distinct(xs.iter()).into_iter().copied().collect() } else { x_axis.ticks() };
-        for tick in ticks {
-            let (x, y) = (x_axis.place(scaled(tick)), HEIGHT - BOTTOM);
+        for tick_value in ticks {
+            let (x, y) = (x_axis.place(scaled(tick_value)), HEIGHT - BOTTOM);
             let _ = writeln!(
                 svg,
                 "<text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
                 y + 17.0,
-                number(tick)
+                tick(tick_value)
             );
         }
         let middle = (LEFT + WIDTH - RIGHT) / 2.0;
@@ -146,7 +156,8 @@ impl Plot<'_> {
     fn tip(&self, row: &Measurement, at: &str) -> String {
         let ours = row.value.map_or_else(|| "not measured".to_owned(), |value| with_unit(value, self.unit));
         let theirs = paper(row).map_or_else(String::new, |paper| format!("; paper {paper}"));
-        escape(&format!("{}, {at}: {ours}{theirs}", row.series))
+        let comma = if at.is_empty() { "" } else { ", " };
+        escape(&format!("{}{comma}{at}: {ours}{theirs}", row.series))
     }
 
     /// Draws the paper's number at a place across, `y_of` its value.
@@ -170,8 +181,8 @@ impl Plot<'_> {
 
     /// Draws the lines of a vertical axis, and their numbers.
     fn grid(&self, svg: &mut String, y_axis: &Axis) {
-        for tick in y_axis.ticks() {
-            let y = y_axis.place(tick);
+        for tick_value in y_axis.ticks() {
+            let y = y_axis.place(tick_value);
             let _ = writeln!(
                 svg,
                 "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>",
@@ -182,7 +193,7 @@ impl Plot<'_> {
                 "<text class=\"tick\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
                 LEFT - 7.0,
                 y + 4.5,
-                number(tick)
+                tick(tick_value)
             );
         }
     }
@@ -192,10 +203,10 @@ impl Plot<'_> {
         const EACH: f64 = 38.0;
         let count = self.rows.len() as f64;
         let height = TOP + count * EACH + BOTTOM - 14.0;
-        let x_axis = Axis::over(self.values(), self.logarithmic, true, (14.0, WIDTH - 30.0));
+        let x_axis = Axis::over(self.values(), self.logarithmic, true, (26.0, WIDTH - 30.0));
         let mut svg = self.begin(height, &self.label());
-        for tick in x_axis.ticks() {
-            let x = x_axis.place(tick);
+        for tick_value in x_axis.ticks() {
+            let x = x_axis.place(tick_value);
             let _ = writeln!(
                 svg,
                 "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{:.1}\"/>",
@@ -205,7 +216,7 @@ impl Plot<'_> {
                 svg,
                 "<text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
                 TOP + count * EACH + 17.0,
-                number(tick)
+                tick(tick_value)
             );
         }
         let series = self.series();

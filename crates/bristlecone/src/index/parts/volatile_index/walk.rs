@@ -143,6 +143,13 @@ impl<K: KeyCodec> VolatileIndex<K> {
         Some((Cursor { node: node.id, seen, at }, fence))
     }
 
+    /// Returns where the leaf at a cursor begins: `Some(None)` for the first leaf. `None`: the index changed.
+    pub fn begins(&self, cursor: Cursor, guard: &K::Guard) -> Option<Option<K::Owned>> {
+        let node = self.nodes.get(cursor.node);
+        let fence = self.fence(node, cursor.seen, cursor.at, guard).ok()?;
+        node.lock.validate(cursor.seen).then_some(fence)
+    }
+
     fn fence(
         &self,
         node: NodeRef<'_>,
