@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use bristlecone::Design;
+use bristlecone_cells::{Effort, takes};
 use bristlecone_lab::EXPLAINED;
 use bristlecone_lab::targets::{BatchPool, Items, Notes, Texts, Words, batch_scenarios};
 use bristlecone_pm::Geometry;
@@ -61,17 +62,26 @@ fn batches_over_sstree_and_nbtree_survive_every_crash() {
 
 #[test]
 fn batches_over_cclbtree_and_wotree_survive_every_crash() {
+    if !takes(Effort::Ci, "batches over cclbtree and wotree") {
+        return;
+    }
     explore(&subject::<Texts, Words>(Design::CclBTree, Design::WoTree), &[Mode::Subset], Budget::of(16));
 }
 
 #[test]
 fn batches_over_lodgetree_and_sstree_survive_every_crash() {
+    if !takes(Effort::Ci, "batches over lodgetree and sstree") {
+        return;
+    }
     explore(&subject::<Notes, Texts>(Design::LodgeTree, Design::SsTree), &[Mode::Subset], Budget::of(16));
 }
 
 /// A crash in what opening does about a crash.
 #[test]
 fn replay_survives_its_own_crashes() {
+    if !takes(Effort::Ci, "crashes of replay, in depth") {
+        return;
+    }
     let mut subject = subject::<Words, Words>(Design::SsTree, Design::NbTree);
     subject.scenarios.retain(|scenario| ["batches", "parts"].contains(&scenario.name));
     explore(&subject, &[Mode::Subset], Budget { depth: 2, nested: (8, 4), ..Budget::of(16) });
@@ -79,6 +89,9 @@ fn replay_survives_its_own_crashes() {
 
 #[test]
 fn every_store_flush_and_fence_of_the_commit_log_is_needed() {
+    if !takes(Effort::Ci, "every store of the commit log is needed") {
+        return;
+    }
     let mut subject = subject::<Words, Words>(Design::SsTree, Design::SsTree);
     subject.scenarios.retain(|scenario| ["batches", "parts"].contains(&scenario.name));
     let (rounds, progress) = (rounds([&subject as &dyn Subject], &[Mode::Subset]), Progress::default());
