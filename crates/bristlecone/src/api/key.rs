@@ -71,7 +71,7 @@ pub trait Key: 'static {
 
     /// `None`: this cannot be a key of the type. So in the next one.
     #[doc(hidden)]
-    fn view<R>(key: <Self::Codec as Codec>::Ref<'_>, show: impl FnOnce(Self::Ref<'_>) -> R) -> Option<R> {
+    fn show<R>(key: <Self::Codec as Codec>::Ref<'_>, show: impl FnOnce(Self::Ref<'_>) -> R) -> Option<R> {
         Self::decode(Self::Codec::owned(key)).map(|key| show(Self::lend(&key)))
     }
 

@@ -48,7 +48,7 @@ impl<K: Key, V: Value> Tree<K, V> {
             return;
         }
         tree.visit((borrow::<K::Codec>(&from), borrow::<K::Codec>(&to)), &mut |key, value| {
-            let shown = K::view(key, |key| V::view(value, |value| f(key, value)));
+            let shown = K::show(key, |key| V::view(value, |value| f(key, value)));
             shown.flatten().unwrap_or(ControlFlow::Continue(()))
         });
     }

@@ -23,7 +23,7 @@ macro_rules! bytes {
                 use_it($bytes(key))
             }
             #[inline(always)]
-            fn view<R>(key: &[u8], show: impl FnOnce(&$ref) -> R) -> Option<R> {
+            fn show<R>(key: &[u8], show: impl FnOnce(&$ref) -> R) -> Option<R> {
                 $view(key).map(show)
             }
             #[inline(always)]

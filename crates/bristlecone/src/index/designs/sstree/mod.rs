@@ -47,8 +47,8 @@
 //!
 //! # Update
 //! 1. A value out of line is written; flush, fence.
-//! 2. The value word is stored in place; flush, fence. *Old or new value.* One of the last few items of
-//!    the tail *moves* instead, with all of them, if the subnodes before it have room, so that the tail
+//! 2. The value word is stored in place; flush, fence. *Old or new value.* An item of the tail *moves*
+//!    instead, with all others there, if the subnodes before have room for them, so that the tail
 //!    goes (delegated, as in the paper: any item behind the head while the head has room):
 //!
 //! # Move (also after a split, to empty the tail)

@@ -11,9 +11,6 @@ use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::slot::{Slot, bits};
 use crate::index::{Removed, Swapped, Tell, Write, WriteMode};
 
-/// Items that a tail has at most when an update moves them: as many as share a line.
-const LAST_FEW: u32 = 4;
-
 /// A new item on its way into a leaf: its words, and its records if it has any.
 pub(super) struct Item {
     pub key: u64,
@@ -323,7 +320,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
     }
 
     /// Returns the free slots that an updated item of the subnode at `at` moves to. With all fingerprints in
-    /// DRAM no subnode is better than another, but the last few items of the tail move, so that it goes.
+    /// DRAM no subnode is better than another, but the tail's items move if all of them find room, so that it goes.
     #[inline(always)]
     pub(super) fn room_to_move(&self, bitmap: u64, at: usize) -> u64 {
         if at == 0 || !self.moving {
@@ -335,7 +332,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> SsTree<K, V, M> {
                 let before = (1 << (at * slots)) - 1;
                 let (tail, room) = (bitmap >> (at * slots), before & !bitmap);
                 let is_tail = tail >> slots == 0;
-                let goes = is_tail && tail.count_ones() <= LAST_FEW.min(room.count_ones());
+                let goes = is_tail && tail.count_ones() <= room.count_ones();
                 if goes { before } else { 0 }
             }
             false => self.shape.head_bits(),
