@@ -307,7 +307,7 @@ fn thresholds(scale: Scale) -> Figure {
 const SLICES: u64 = 40;
 
 fn collection(scale: Scale) -> Figure {
-    let keys = scale.keys(LOADED);
+    let keys = scale.keys_in_space(LOADED);
     let run = |options: &[(&str, u64)]| {
         let run = count("cclbtree", keys, THREADS).option("log_percent", 20).mix("insert=1");
         options.iter().fold(run, |run, (name, value)| run.option(name, *value)).and("--slices", SLICES)
