@@ -1,9 +1,9 @@
 //! The figures of the NBTree paper.
 
 use super::figure::Kind::{Counted, Timed};
-use super::figure::Take::{At, Quotient, Ratio};
 use super::figure::{Figure, Paper, Row, Scale, X, title};
 use super::run::{Run, threads_here};
+use super::take::Take::{At, Quotient, Ratio};
 
 pub const PAPER: Paper = Paper {
     name: "nbtree",

@@ -1,9 +1,9 @@
 //! The figures of the SSTree paper.
 
 use super::figure::Kind::{Counted, Timed};
-use super::figure::Take::{At, More, Ratio, SavedWithin, Scaled};
 use super::figure::{Figure, Paper, Row, Scale, X, title};
 use super::run::{Run, threads_here};
+use super::take::Take::{At, More, Ratio, SavedWithin, Scaled};
 
 pub const PAPER: Paper = Paper {
     name: "sstree",

@@ -1,9 +1,9 @@
 //! The figures of the WO-tree paper.
 
 use super::figure::Kind::{Counted, Timed};
-use super::figure::Take::{At, More, Saved, Scaled};
 use super::figure::{Figure, Paper, Row, Scale, X, title};
 use super::run::Run;
+use super::take::Take::{At, More, Saved, Scaled};
 
 pub const PAPER: Paper = Paper {
     name: "wotree",
@@ -98,7 +98,7 @@ fn bench(design: &str, keys: u64, lines: u64, threads: u64) -> Run {
 }
 
 /// Microseconds of an operation, where a phase of so many took so many seconds.
-fn each(path: &'static str, operations: u64) -> super::figure::Take {
+fn each(path: &'static str, operations: u64) -> super::take::Take {
     Scaled(path, 1e6 / operations as f64)
 }
 

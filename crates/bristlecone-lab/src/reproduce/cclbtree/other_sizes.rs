@@ -2,10 +2,10 @@
 
 use super::{LOADED, THREADS, XBI, all, count};
 use crate::reproduce::figure::Kind::{Counted, Timed};
-use crate::reproduce::figure::Take::{At, Ratio};
 use crate::reproduce::figure::{Figure, Row, Scale, X, title};
 use crate::reproduce::run::{Run, threads_here};
 use crate::reproduce::sstree::sizes;
+use crate::reproduce::take::Take::{At, Ratio};
 
 pub fn scans(scale: Scale) -> Figure {
     let keys = scale.keys(2 * LOADED);
