@@ -10,8 +10,7 @@ use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_random::mix;
 
-use crate::bench::stream::Stream;
-use crate::bench::workload::Op;
+use crate::bench::op::Op;
 
 /// The operations of a file, in order.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -112,18 +111,6 @@ impl Trace {
                 .zip(&self.ops)
                 .all(|(id, op)| op.adds() || *op == Op::Scan || !added.contains(id))
     }
-
-    /// Deals the operations to so many threads, each a part that lies together.
-    pub fn streams(&self, threads: usize) -> Vec<Stream> {
-        let all = self.ids.len();
-        let part = |thread: usize| all * thread / threads..all * (thread + 1) / threads;
-        let stream = |range: std::ops::Range<usize>| Stream {
-            ids: self.ids[range.clone()].to_vec(),
-            ops: self.ops[range.clone()].to_vec(),
-            scans: self.lengths[range].to_vec(),
-        };
-        (0..threads).map(|thread| stream(part(thread))).collect()
-    }
 }
 
 /// Reads a key that is a number, or `user` and a number.
@@ -183,7 +170,5 @@ DELETE usertable user42
         assert!(!trace.all_found(), "2 may be read before it is there");
         assert!(read("READ 1\nINSERT 2\n").unwrap().all_found());
         assert!(!read("READ 1\nDELETE 1\n").unwrap().all_found());
-        let streams = trace.streams(2);
-        assert_eq!((streams[0].ids.as_slice(), streams[1].ids.as_slice()), (&[1, 2, 2][..], &[3, 3, 1][..]));
     }
 }
