@@ -228,6 +228,13 @@ impl TreeDesign for AnyDesign {
     fn open<K: Key, V: Value, M: Medium>(self, pool: &Pool, name: &str) -> Result<Tree<K, V>> {
         Self::open::<K, V, M>(self, pool, name)
     }
+
+    fn library(self) -> Option<Design> {
+        match self {
+            Self::Library(design) => Some(design),
+            Self::Baseline(_) => None,
+        }
+    }
 }
 
 impl From<Design> for AnyDesign {

@@ -44,7 +44,7 @@ pub enum Scale {
 }
 
 /// Keys of a figure at the quick scale, at most.
-const QUICK_KEYS: u64 = 200_000;
+const QUICK_KEYS: u64 = 100_000;
 
 impl Scale {
     /// Returns the keys that stand for so many of the paper.
@@ -53,14 +53,6 @@ impl Scale {
             Self::Quick => paper.min(QUICK_KEYS),
             Self::Full => paper,
             Self::Keys(most) => paper.min(most),
-        }
-    }
-
-    /// The same where time is measured, again and again.
-    pub fn timed_keys(self, paper: u64) -> u64 {
-        match self {
-            Self::Quick => paper.min(QUICK_KEYS / 2),
-            other => other.keys(paper),
         }
     }
 

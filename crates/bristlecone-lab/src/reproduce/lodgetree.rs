@@ -280,7 +280,7 @@ fn zipf(scale: Scale) -> Figure {
 
 fn recovery(scale: Scale) -> Figure {
     let mut rows = Vec::new();
-    for keys in sizes(scale.timed_keys(LOADED)) {
+    for keys in sizes(scale.keys(LOADED)) {
         for threads in [1, 2, 4] {
             let run =
                 Run::bench("lodgetree", keys).and("--threads", 1).and("--recovery-threads", threads).load();

@@ -152,7 +152,8 @@ pub fn load(path: &Path, plan: &Plan, scratch: &Scratch) -> Outcome<Wrapper> {
     };
     // SAFETY: a function of this name has this type in every wrapper.
     let create = unsafe { std::mem::transmute::<*mut c_void, Create>(create.as_ptr()) };
-    let folder = scratch.path().with_extension("wrapped");
+    let library_name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy();
+    let folder = scratch.path().with_extension(format!("{library_name}.wrapped"));
     std::fs::create_dir(&folder).map_err(|error| Failure::io(folder.display(), &error))?;
     let pool = CString::new(folder.join("pool").as_os_str().as_bytes())
         .map_err(|error| refuse(error.to_string()))?;
