@@ -129,3 +129,8 @@ pub fn format(kind: &Kind) -> Option<&'static str> {
         _ => return None,
     })
 }
+
+/// Returns whether keys or values of this kind are texts, for Arrow.
+pub fn is_text(kind: &Kind) -> bool {
+    matches!(kind, Kind::Str | Kind::Json)
+}

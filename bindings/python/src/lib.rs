@@ -1,13 +1,16 @@
 //! What the Python package `bristlecone` stands on: trees whose kinds are known at run time, as Python's mappings.
 
+mod absent;
 mod buffer;
 mod codec;
 mod convert;
 mod error;
 mod gate;
+mod handle;
 mod kind;
 mod many;
 mod moment;
+mod open;
 mod pool;
 mod slot;
 mod tree;
@@ -20,15 +23,19 @@ mod _bristlecone {
     use pyo3::prelude::*;
 
     #[pymodule_export]
+    use crate::absent::Absent;
+    #[pymodule_export]
     use crate::buffer::Buffer;
+    #[pymodule_export]
+    use crate::handle::Tree;
     #[pymodule_export]
     use crate::moment::{Batch, Moment};
     #[pymodule_export]
-    use crate::pool::{Pool, open};
+    use crate::open::open;
+    #[pymodule_export]
+    use crate::pool::Pool;
     #[pymodule_export]
     use crate::slot::_close_all;
-    #[pymodule_export]
-    use crate::tree::{Absent, Tree};
     #[pymodule_export]
     use crate::view::{Items, View};
 

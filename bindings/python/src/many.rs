@@ -2,16 +2,16 @@
 
 use bristlecone::dynamic::{Datum, Kind, Tree as Dynamic};
 use bristlecone::{Error, ManyError, Result};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyIterator, PyList};
+use pyo3::types::{PyIterator, PyList, PyString};
 
 use crate::buffer::{Column, Grown};
 use crate::convert::{Role, datum};
 use crate::error::{after, fault, raise};
+use crate::handle::Tree;
 use crate::kind::format;
-use crate::tree::{Tree, expect_several};
 
 /// Keys between two looks at signals, and at whether the tree is closed.
 const TOGETHER: usize = 16 << 10;
@@ -286,4 +286,12 @@ fn arrays(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
 fn is_arrow(it: &Bound<'_, PyAny>) -> PyResult<bool> {
     let module = it.get_type().module()?;
     Ok(module.to_str().is_ok_and(|name| name == "pyarrow" || name.starts_with("pyarrow.")))
+}
+
+/// Verifies that an object is no single text, whose characters would be taken for keys.
+fn expect_several(keys: &Bound<'_, PyAny>) -> PyResult<()> {
+    if keys.is_instance_of::<PyString>() {
+        return Err(PyTypeError::new_err("several keys are expected, not one str"));
+    }
+    Ok(())
 }

@@ -8,10 +8,11 @@ use bristlecone::{Error, Result, Snapshot, Transaction};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 
+use crate::absent::Absent;
 use crate::error::raise;
 use crate::gate::Gate;
+use crate::handle::{Between, Tree};
 use crate::slot::{Shared, Slot};
-use crate::tree::{Absent, Between, Tree};
 use crate::view::{Items, Rest, What};
 
 /// What trees are seen through.

@@ -11,10 +11,10 @@ use pyo3::types::{PyAny, PyTuple};
 
 use crate::buffer::Grown;
 use crate::convert::python;
-use crate::kind::format;
+use crate::handle::{Between, Tree};
+use crate::kind::{format, is_text};
 use crate::moment::Moment;
 use crate::slot::Slot;
-use crate::tree::{Between, Tree, is_text};
 
 /// Items that an iterator reads at a time, at first and at most.
 const READ: std::ops::RangeInclusive<usize> = 16..=512;

@@ -166,6 +166,11 @@ def test_neighbours_and_parts(tree: Tree[int, int]) -> None:
 def test_a_pool_is_copied(path: Path) -> None:
     with bristlecone.open(path, create=True) as pool:
         pool.tree("t", str, int).put_many(map(str, range(5000)), range(5000))
+        # While it is in use, too.
+        other = path.with_name("other.pool")
+        assert pool.backup(other) == {"t": 5000}
+        with bristlecone.open(other, read_only=True) as copied:
+            assert dict(copied["t"]) == dict(pool["t"])
     copy = path.with_name("copy.pool")
     with bristlecone.open(path, read_only=True) as pool:
         assert pool.backup(copy, design="nbtree", max_bytes=128 << 20) == {"t": 5000}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from ._bristlecone import Items, Moment, Pool, Tree
 from ._errors import ConflictError
@@ -102,7 +102,7 @@ class TransactionTree(SnapshotTree[_K, _V], MutableMapping[_K, _V]):
         self._moment.remove(self._tree, key)
 
 
-class _Moment(Generic[_T]):
+class _Moment:
     __slots__ = ("_moment", "__weakref__")
 
     def __init__(self, moment: Moment) -> None:
@@ -121,7 +121,7 @@ class _Moment(Generic[_T]):
         return f"<bristlecone.{type(self).__name__}{' closed' if self.closed else ''}>"
 
 
-class Snapshot(_Moment[Any]):
+class Snapshot(_Moment):
     """All trees of a pool as they were at one moment.
 
     What is changed afterwards is kept in memory as long as a snapshot may need it: close it soon, or at the end of a
@@ -145,7 +145,7 @@ class Snapshot(_Moment[Any]):
         self.close()
 
 
-class Transaction(_Moment[Any]):
+class Transaction(_Moment):
     """Reads of one moment, and changes that are made together, if nothing that was read has changed meanwhile."""
 
     __slots__ = ()

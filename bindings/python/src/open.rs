@@ -1,0 +1,101 @@
+//! How pools and trees are asked for.
+
+use std::path::PathBuf;
+
+use bristlecone::dynamic::{Kind, Tree};
+use bristlecone::{Design, Error, PoolOptions, TreeOptions};
+use pyo3::prelude::*;
+
+use crate::error::raise;
+use crate::pool::Pool;
+use crate::slot::Shared;
+
+/// Opens the pool at `path`.
+#[pyfunction]
+#[pyo3(signature = (
+    path, *, create=false, exclusive=false, max_bytes=None, read_only=false, domain=None, recovery_threads=None
+))]
+#[allow(clippy::too_many_arguments, reason = "they are named in Python")]
+pub fn open(
+    py: Python<'_>,
+    path: PathBuf,
+    create: bool,
+    exclusive: bool,
+    max_bytes: Option<u64>,
+    read_only: bool,
+    domain: Option<&str>,
+    recovery_threads: Option<usize>,
+) -> PyResult<Pool> {
+    let refused = |error| raise(py, error);
+    let mut options = PoolOptions::default().create(create).create_new(exclusive).read_only(read_only);
+    if let Some(bytes) = max_bytes {
+        options = options.max_bytes(bytes);
+    }
+    if let Some(domain) = domain {
+        options = options.domain(domain.parse().map_err(refused)?);
+    }
+    if let Some(threads) = recovery_threads {
+        options = options.recovery_threads(threads);
+    }
+    let opened = py.detach(|| {
+        let path = std::path::absolute(&path).map_err(|error| Error::io("looking for the pool", error))?;
+        Ok((options.open(&path)?, path))
+    });
+    let (pool, path) = opened.map_err(refused)?;
+    Ok(Pool::new(Shared::new(pool, path)))
+}
+
+/// An argument that may be left out, which is not the same as `None`.
+pub enum Given {
+    Not,
+    It(Py<PyAny>),
+}
+
+impl FromPyObject<'_, '_> for Given {
+    type Error = PyErr;
+
+    fn extract(it: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        Ok(Self::It(it.to_owned().unbind()))
+    }
+}
+
+/// How a tree is asked for.
+pub struct Asked {
+    pub name: String,
+    pub kinds: Option<(Kind, Kind)>,
+    pub design: Option<Design>,
+    pub options: Vec<(String, u64)>,
+}
+
+impl Asked {
+    fn options(&self, pool: &bristlecone::Pool) -> TreeOptions {
+        let options = pool.tree_options(&self.name);
+        let options = self.design.into_iter().fold(options, TreeOptions::design);
+        self.options.iter().fold(options, |options, (name, value)| options.option(name, *value))
+    }
+
+    /// Opens the tree, or creates it if its kinds are known.
+    pub fn open(&self, pool: &bristlecone::Pool, read_only: bool) -> Result<Tree, Error> {
+        let options = self.options(pool);
+        let Some((keys, values)) = &self.kinds else { return options.open_dynamic() };
+        match options.open_dynamic() {
+            Err(Error::NoSuchTree { .. }) if !read_only => {}
+            opened => return self.expect_kinds(opened?),
+        }
+        match options.create_dynamic(keys, values) {
+            // Another thread was faster: its tree is opened.
+            Err(Error::TreeExists { .. }) => self.expect_kinds(options.open_dynamic()?),
+            created => created,
+        }
+    }
+
+    fn expect_kinds(&self, tree: Tree) -> Result<Tree, Error> {
+        let Some((keys, values)) = &self.kinds else { return Ok(tree) };
+        let both = [("keys of type", tree.key_kind(), keys), ("values of type", tree.value_kind(), values)];
+        if let Some((what, found, asked)) = both.into_iter().find(|(_, found, asked)| found != asked) {
+            let (name, found, asked) = (tree.name().to_owned(), found.to_string(), asked.to_string());
+            return Err(Error::Mismatch { name, what, found, asked });
+        }
+        Ok(tree)
+    }
+}
