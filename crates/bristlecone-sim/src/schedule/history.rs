@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use super::together;
 use crate::model::access::{Access, Seen};
 
 /// An operation of a thread.
@@ -79,7 +78,7 @@ struct Step {
     returned: u64,
 }
 
-/// Verifies what was found after a crash before event `at`. `before` is what was there at first.
+/// Verifies what was found of each key after a crash before event `at`. `before` is what was there at first.
 pub(super) fn verify(
     history: &[Entry],
     at: usize,
@@ -99,7 +98,7 @@ pub(super) fn verify(
             ));
         }
     }
-    together::verify(history, at, before, found)
+    Ok(())
 }
 
 fn describe(step: &Step) -> String {

@@ -9,6 +9,7 @@ use super::history::{self, Entry, Operation};
 use super::plan::Plan;
 use super::registers::{Registers, SCHEDULES};
 use super::threads::{by_turns, interleaved, recover_and_continue};
+use super::together;
 use super::turn::{self, Course, Steps, Taken, number_of};
 use crate::medium::guard::guarded;
 use crate::medium::mutation::Mutation;
@@ -178,7 +179,7 @@ impl PlanRunner {
         let ran = self.begin(registers, &mut generator, mode, report).map_err(failed)?;
         ran.published_amid().for_each(|step| *report.raced.entry(step).or_default() += 1);
         report.pairs.extend(self.pairs.iter().copied());
-        history::verify(&ran.history, ran.trace.len(), &self.at_first, &ran.contents)
+        verify(&ran.history, ran.trace.len(), &self.at_first, &ran.contents)
             .map_err(|what| failed(ran.described(format!("without a crash: {what}"))))?;
         for _ in 0..CRASHES {
             let mut crashes = Vec::new();
@@ -290,9 +291,9 @@ impl PlanRunner {
                 by_turns(&Course::new(*seed, STEPS), alone)?.0
             }
         };
-        history::verify(&ran.history, *at, &ran.before, &before)?;
+        verify(&ran.history, *at, &ran.before, &before)?;
         let trace = sim.take_trace();
-        history::verify(&history, trace.len(), &before, &contents)
+        verify(&history, trace.len(), &before, &contents)
             .map_err(|what| format!("after recovery: {what}"))?;
         Ok(Ran { base, before, trace, history, start: 0, contents })
     }
@@ -324,4 +325,15 @@ fn describe_entry(entry: &Entry) -> String {
     format!(
         "thread {thread}: {operation:?} from {called} to {returned} (events {began} to {ended}): {answer:?}"
     )
+}
+
+/// Verifies what was found after a crash before event `at`: of each key, and of what was done together.
+fn verify(
+    history: &[Entry],
+    at: usize,
+    before: &BTreeMap<u64, u64>,
+    found: &BTreeMap<u64, u64>,
+) -> Result<(), String> {
+    history::verify(history, at, before, found)?;
+    together::verify(history, at, before, found)
 }

@@ -226,7 +226,7 @@ fn in_steps(tree: &Tree, bounds: &Bounds, step: usize, backward: bool) -> Vec<Da
 }
 
 #[test]
-fn bounds_hold_what_ranges_hold_in_as_many_steps_as_it_takes() {
+fn bounds_hold_what_ranges_hold_in_few_steps() {
     let scratch = Scratch::new();
     let pool = scratch.open();
     let words = pool.tree_options("words").create_dynamic(&Kind::I32, &Kind::Unit).unwrap();

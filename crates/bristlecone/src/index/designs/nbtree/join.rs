@@ -1,14 +1,30 @@
 //! Insert: a key joins its leaf. Step numbers are those of the protocol in `mod.rs`.
 
-use bristlecone_pm::{Durable, Medium, Persist, Result};
+use bristlecone_pm::{Durable, Medium, Persist, Result, Step};
 
 use super::NbTree;
 use super::layout::EMPTY;
 use super::leaf::{FROZEN, Leaf};
 use super::lookup::{Pins, Position};
 use super::meta::Tag;
-use super::write::{AtOnce, Complete};
+use super::pending::DirtyToken;
 use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::slot::Slot;
+
+/// Does the flush that was announced for an item's line.
+pub(super) trait Complete<'t> {
+    fn complete(&mut self, leaf: &'t Leaf, cell: &'t Slot, token: Option<DirtyToken>, step: Step);
+}
+
+/// Does it as soon as it is due.
+pub(super) struct AtOnce<'t, K: KeyCodec, V: Codec, M: Medium>(pub &'t NbTree<K, V, M>);
+
+impl<'t, K: KeyCodec, V: Codec, M: Medium> Complete<'t> for AtOnce<'t, K, V, M> {
+    #[inline(always)]
+    fn complete(&mut self, leaf: &'t Leaf, cell: &'t Slot, token: Option<DirtyToken>, step: Step) {
+        self.0.complete(leaf, cell, token, step);
+    }
+}
 
 /// What became of a key that its leaf did not hold.
 pub(super) enum Joined {

@@ -5,6 +5,7 @@ use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result, Step};
 use smallvec::SmallVec;
 
 use super::NbTree;
+use super::join::Complete;
 use super::layout::EMPTY;
 use super::leaf::{FROZEN, Leaf};
 use super::lookup::{Pins, Probe, Target};
@@ -12,7 +13,7 @@ use super::meta::Tag;
 use super::pending::DirtyToken;
 use super::read::LockState;
 use super::value::Outcome;
-use super::write::{Complete, Origin};
+use super::write::Origin;
 use crate::index::parts::codec::{Codec, GROUP, KeyCodec};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::slot::Slot;

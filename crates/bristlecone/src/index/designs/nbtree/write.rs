@@ -3,7 +3,7 @@
 use bristlecone_pm::{Error, Medium, Persist, Result, Step};
 
 use super::NbTree;
-use super::join::{Joined, NewItem};
+use super::join::{AtOnce, Complete, Joined, NewItem};
 use super::layout::{EMPTY, Stored};
 use super::leaf::Leaf;
 use super::lookup::{Pins, Target};
@@ -32,21 +32,6 @@ pub(super) enum Origin {
     Found,
     /// Just now: it counts as an item already.
     Joined,
-}
-
-/// Does the flush that was announced for an item's line.
-pub(super) trait Complete<'t> {
-    fn complete(&mut self, leaf: &'t Leaf, cell: &'t Slot, token: Option<DirtyToken>, step: Step);
-}
-
-/// Does it as soon as it is due.
-pub(super) struct AtOnce<'t, K: KeyCodec, V: Codec, M: Medium>(pub &'t NbTree<K, V, M>);
-
-impl<'t, K: KeyCodec, V: Codec, M: Medium> Complete<'t> for AtOnce<'t, K, V, M> {
-    #[inline(always)]
-    fn complete(&mut self, leaf: &'t Leaf, cell: &'t Slot, token: Option<DirtyToken>, step: Step) {
-        self.0.complete(leaf, cell, token, step);
-    }
 }
 
 impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for NbTree<K, V, M> {

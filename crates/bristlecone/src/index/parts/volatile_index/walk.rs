@@ -143,7 +143,9 @@ impl<K: KeyCodec> VolatileIndex<K> {
         Some((Cursor { node: node.id, seen, at }, fence))
     }
 
-    /// Returns where the leaf at a cursor begins: `Some(None)` for the first leaf. `None`: the index changed.
+    /// Returns where the leaf at a cursor begins: `Some(None)` for the first leaf. `None`: the index changed. For designs
+    /// from outside.
+    #[cfg(feature = "lab")]
     pub fn begins(&self, cursor: Cursor, guard: &K::Guard) -> Option<Option<K::Owned>> {
         let node = self.nodes.get(cursor.node);
         let fence = self.fence(node, cursor.seen, cursor.at, guard).ok()?;
